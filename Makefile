@@ -1,0 +1,51 @@
+# Everything here needs python3 (3.11 or newer, with venv) and make; the rest is fetched into .venv.
+
+PYTHON ?= python3
+BIN    := .venv/bin
+STAMP  := .venv/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help run test lint format bench clean
+
+help:  ## show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+run: $(STAMP)  ## preview a schedule; another one: make run ARGS='"*/15 8-18 * * *" --tz Asia/Tokyo'
+	@$(BIN)/python -m wakeful $(or $(ARGS),"0 9 * * MON-FRI" --tz Europe/Berlin)
+
+test: $(STAMP)  ## run every test; some of them: make test ARGS='tests/unit -k dst'
+	@echo "== pytest"
+	@$(BIN)/pytest -q -n auto $(ARGS)
+
+lint: $(STAMP)  ## check style, types and the direction of imports
+	@echo "== ruff check"
+	@$(BIN)/ruff check
+	@echo "== ruff format --check"
+	@$(BIN)/ruff format --check
+	@echo "== mypy --strict"
+	@$(BIN)/mypy --strict
+	@echo "== lint-imports"
+	@$(BIN)/lint-imports --no-logo
+
+format: $(STAMP)  ## put the code into its format and repair what can be repaired
+	@echo "== ruff format, ruff check --fix"
+	@$(BIN)/ruff format
+	@$(BIN)/ruff check --fix
+
+bench: $(STAMP)  ## run every benchmark, one after another so that none disturbs the next
+	@set -e; for file in $(sort $(wildcard benchmarks/*.py)); do \
+		echo "== $$file"; $(BIN)/python $$file; \
+	done
+
+clean:  ## remove .venv and everything that was generated
+	@echo "== clean"
+	@rm -rf .venv build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	@find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "wakeful needs Python 3.11 or newer; name one with: make PYTHON=python3.12 ..."; exit 1; }
+	@echo "== setting up .venv (once, and again when its ingredients change)"
+	@$(PYTHON) -m venv .venv
+	@$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
