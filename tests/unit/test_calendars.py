@@ -1,0 +1,165 @@
+"""Excluded days: dates, ranges, public holidays; what is refused; and the searches over days."""
+
+from __future__ import annotations
+
+from datetime import date, timedelta
+from itertools import pairwise
+
+import holidays
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from wakeful.calendars import MAX_ENTRIES, NOTHING, Calendar, parse_exclude
+from wakeful.errors import InvalidArgument
+
+
+def test_the_empty_calendar_is_false_and_excludes_nothing():
+    assert not Calendar()
+    assert parse_exclude([]) is NOTHING
+    assert not Calendar().excludes(date(2026, 12, 25))
+    assert Calendar().to_json() == []
+
+
+def test_a_date_excludes_that_day_alone():
+    calendar = parse_exclude(["2026-12-24"])
+    assert calendar
+    assert [calendar.excludes(date(2026, 12, day)) for day in (23, 24, 25)] == [False, True, False]
+
+
+def test_a_range_includes_both_its_ends():
+    calendar = parse_exclude(["2026-12-24/2027-01-02"])
+    assert calendar.excludes(date(2026, 12, 24))
+    assert calendar.excludes(date(2026, 12, 31))
+    assert calendar.excludes(date(2027, 1, 2))
+    assert not calendar.excludes(date(2026, 12, 23))
+    assert not calendar.excludes(date(2027, 1, 3))
+
+
+def test_public_holidays_are_those_of_the_country():
+    calendar = parse_exclude(["holidays:US"])
+    assert calendar.excludes(date(2027, 7, 4))
+    assert calendar.excludes(date(2027, 7, 5)), "the Monday on which it is observed"
+    assert not calendar.excludes(date(2027, 7, 6))
+
+
+def test_a_subdivision_has_holidays_of_its_own():
+    assumption = date(2027, 8, 15)
+    assert parse_exclude(["holidays:DE-SL"]).excludes(assumption)
+    assert not parse_exclude(["holidays:DE"]).excludes(assumption)
+
+
+def test_a_holiday_that_is_observed_in_the_year_before_belongs_there():
+    calendar = parse_exclude(["holidays:US"])
+    assert calendar.excludes(date(2021, 12, 31)), "1 January 2022 is a Saturday"
+    assert calendar.excludes(date(2022, 1, 1))
+
+
+def test_years_that_the_library_does_not_know_have_fewer_holidays_and_no_warning():
+    parse_exclude(["holidays:IN"]).excludes(date(2100, 1, 26))
+
+
+def test_entries_are_kept_in_one_spelling_and_their_order_without_repetition():
+    calendar = parse_exclude([" Holidays: de-by ", "2026-12-24", "2026-12-24", "holidays:br-sãopaulocapital"])
+    assert calendar.to_json() == ["holidays:DE-BY", "2026-12-24", "holidays:BR-São Paulo Capital"]
+    assert parse_exclude(calendar.to_json()) == calendar
+    assert hash(parse_exclude(calendar.to_json())) == hash(calendar)
+
+
+@pytest.mark.parametrize(
+    ("entry", "why"),
+    [
+        ("2026-02-30", "'2026-02-30' is no date"),
+        ("2026-2-3", "a date is YYYY-MM-DD"),
+        ("2026-W52-4", "a date is YYYY-MM-DD"),
+        ("24.12.2026", "write '2026-12-24'"),
+        ("", "'' is no date"),
+        ("christmas", "write '2026-12-24', '2026-12-24/2027-01-02' or 'holidays:DE-BY'"),
+        ("2027-01-02/2026-12-24", "the range ends before it begins; write '2026-12-24/2027-01-02'"),
+        ("2026-12-24/", "'' is no date"),
+        ("2026-12-24/2026-12-25/2026-12-26", "is no date"),
+        ("holidays:XX", "no holidays are known for 'XX'"),
+        ("holidays:", "no holidays are known for ''"),
+        ("holidays:DE-ZZ", "'ZZ' is no subdivision of DE"),
+        ("holidays:DE-", "'' is no subdivision of DE"),
+        ("holidays:HolidayBase", "no holidays are known for 'HOLIDAYBASE'"),
+        (20261224, "20261224 is no text"),
+        (None, "None is no text"),
+    ],
+)
+def test_a_bad_entry_is_refused_by_name(entry, why):
+    with pytest.raises(InvalidArgument) as refusal:
+        parse_exclude(["2026-01-01", entry])
+    assert refusal.value.message.startswith("exclude")
+    assert why in refusal.value.message
+
+
+def test_the_refusal_of_a_subdivision_lists_those_there_are():
+    with pytest.raises(InvalidArgument, match="there are BB, BE, BW, BY"):
+        parse_exclude(["holidays:DE-Bavaria"])
+    with pytest.raises(InvalidArgument, match="it has none"):
+        parse_exclude(["holidays:JP-13"])
+
+
+@pytest.mark.parametrize("entries", ["2026-12-24", None, {"2026-12-24"}, 7])
+def test_what_is_no_list_is_refused(entries):
+    with pytest.raises(InvalidArgument, match="exclude is a list of texts"):
+        parse_exclude(entries)
+
+
+def test_there_are_at_most_a_hundred_entries():
+    days = [(date(2026, 1, 1) + timedelta(days=n)).isoformat() for n in range(MAX_ENTRIES + 1)]
+    assert parse_exclude(days[:-1])
+    with pytest.raises(InvalidArgument, match="101 entries; at most 100"):
+        parse_exclude(days)
+
+
+FIRST = date(2026, 1, 1)
+LENGTH = 120
+DAYS = st.integers(0, LENGTH - 1).map(lambda n: FIRST + timedelta(days=n))
+ENTRIES = st.one_of(
+    DAYS.map(str),
+    st.tuples(DAYS, st.integers(0, 20)).map(
+        lambda range_: f"{range_[0]}/{range_[0] + timedelta(days=range_[1])}"
+    ),
+    st.sampled_from(["holidays:DE-BY", "holidays:US"]),
+)
+
+
+def is_excluded(entries: list[str], day: date) -> bool:
+    """The same, told naively."""
+    for entry in entries:
+        if entry.startswith("holidays:"):
+            country, _, subdivision = entry.removeprefix("holidays:").partition("-")
+            if day in holidays.country_holidays(country, subdiv=subdivision or None, years=day.year):
+                return True
+        else:
+            first, _, last = entry.partition("/")
+            if first <= day.isoformat() <= (last or first):
+                return True
+    return False
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.lists(ENTRIES, max_size=6), DAYS)
+def test_a_day_is_excluded_when_any_entry_says_so(entries, day):
+    assert parse_exclude(entries).excludes(day) == is_excluded(entries, day)
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.lists(ENTRIES, max_size=6), DAYS, DAYS)
+def test_the_searches_agree_with_asking_about_every_day(entries, one, other):
+    calendar = parse_exclude(entries)
+    first, last = sorted((one.toordinal(), other.toordinal()))
+    excluded = {day for day in range(first, last + 1) if calendar.excludes(date.fromordinal(day))}
+
+    stretches = calendar.stretches(first, last)
+    assert [day for low, high in stretches for day in range(low, high + 1)] == sorted(excluded)
+    assert all(before[1] + 1 < after[0] for before, after in pairwise(stretches))
+
+    assert calendar.first_kept(first, 1) == next(
+        day for day in range(first, first + 500) if not calendar.excludes_ordinal(day)
+    )
+    assert calendar.first_kept(last, -1) == next(
+        day for day in range(last, last - 500, -1) if not calendar.excludes_ordinal(day)
+    )
