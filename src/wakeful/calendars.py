@@ -101,16 +101,21 @@ def parse_exclude(entries: Sequence[str]) -> Calendar:
         raise InvalidArgument(
             f"exclude has {len(entries)} entries; at most {MAX_ENTRIES} (a range counts as one)"
         )
-    return Calendar(tuple(dict.fromkeys(_normal(entry) for entry in entries))) if entries else NOTHING
+    for entry in entries:
+        if not isinstance(entry, str):
+            raise InvalidArgument(f"exclude: {str(entry)[:64]} is no text; {_FORMS}")
+    return _calendar(tuple(entries)) if entries else NOTHING
+
+
+@lru_cache(maxsize=1024)
+def _calendar(entries: tuple[str, ...]) -> Calendar:
+    """Read once: a platform's thousand jobs keep the same holidays."""
+    return Calendar(tuple(dict.fromkeys(_normal(entry) for entry in entries)))
 
 
 def _normal(entry: str) -> str:
-    if not isinstance(entry, str):
-        raise InvalidArgument(f"exclude: {str(entry)[:64]} is no text; {_FORMS}")
     text = "".join(entry.split())
-    if text.lower().startswith(_HOLIDAYS):
-        return _HOLIDAYS + _region(text)
-    return text
+    return _HOLIDAYS + _region(text) if text.lower().startswith(_HOLIDAYS) else text
 
 
 def _stretch(entry: str) -> Stretch:
