@@ -1,0 +1,221 @@
+"""When an expression fires in a time zone: the next tick, the one before, how many between.
+
+Nothing here steps through time. `walltimes` finds the next match on the wall clock by sets of bits,
+`pieces` says which wall times exist under the DST choices, and this file joins the two. Each search
+ends within a century.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from datetime import datetime
+from functools import lru_cache
+from threading import Lock
+from typing import Final, get_args
+
+from wakeful.cron.explain import explain
+from wakeful.cron.expression import Expression, parse
+from wakeful.cron.pieces import CENTURY, SLACK, DstGap, DstOverlap, pieces
+from wakeful.cron.walltimes import DAY, WallTimes
+from wakeful.cron.zone import Zone, zone
+from wakeful.errors import InvalidArgument
+
+_REMEMBERED: Final = 1024
+_EPOCH: Final = datetime(1970, 1, 1).toordinal() * DAY
+
+
+class Cron:
+    """A cron expression in a time zone: asks nobody what time it is, and is never wrong about the next.
+
+    >>> c = Cron("0 9 * * MON-FRI", tz="Europe/Berlin")
+    >>> c.next(datetime(2027, 3, 26, 12, 0, tzinfo=c.zone.tzinfo)).isoformat()
+    '2027-03-29T09:00:00+02:00'
+    """
+
+    __slots__ = ("_answer", "_here", "_learning", "_pieces", "_ticks", "_walls", "dst_gap", "dst_overlap", "expression", "zone")
+
+    def __init__(
+        self, expr: str, tz: str = "UTC", *, dst_gap: DstGap = "run_after", dst_overlap: DstOverlap = "first"
+    ) -> None:
+        if dst_gap not in get_args(DstGap):
+            raise InvalidArgument(f"dst_gap is 'run_after' or 'skip', not {dst_gap!r}")
+        if dst_overlap not in get_args(DstOverlap):
+            raise InvalidArgument(f"dst_overlap is 'first', 'second' or 'both', not {dst_overlap!r}")
+        self.expression: Expression = parse(expr)
+        self.zone: Zone = zone(tz)
+        self.dst_gap: DstGap = dst_gap
+        self.dst_overlap: DstOverlap = dst_overlap
+        self._walls = WallTimes(self.expression)
+        if self.expression.follows_real_time:
+            dst_gap, dst_overlap = "skip", "both"
+        self._pieces = pieces(self.zone, dst_gap, dst_overlap)
+        self._ticks: list[int] = []
+        self._answer: tuple[int, int, datetime | None] = (0, 0, None)
+        self._here = (0, 0, 0, 0)
+        self._learning = Lock()
+
+    @staticmethod
+    @lru_cache(maxsize=16384)
+    def shared(
+        expr: str, tz: str = "UTC", dst_gap: DstGap = "run_after", dst_overlap: DstOverlap = "first"
+    ) -> Cron:
+        """The one `Cron` for these, whose known future serves every job that has them."""
+        return Cron(expr, tz, dst_gap=dst_gap, dst_overlap=dst_overlap)
+
+    def next(self, after: datetime) -> datetime | None:
+        """The first tick strictly later than `after`, or None where there is none within 100 years."""
+        utc = self._second(after)
+        since, until, answer = self._answer
+        if since <= utc < until:
+            return answer
+        tick = self.second_after(utc)
+        if tick is None:
+            return None
+        answer = self._datetime(tick)
+        self._answer = (utc, tick, answer)
+        return answer
+
+    def prev(self, before: datetime) -> datetime | None:
+        """The last tick strictly earlier than `before`, or None where there is none within 100 years."""
+        return self._datetime(self.second_before(self._second(before) + (before.microsecond > 0)))
+
+    def upcoming(self, after: datetime, n: int = 5) -> list[datetime]:
+        """The next `n` ticks, fewer where there are no more."""
+        ticks: list[datetime] = []
+        second: int | None = self._second(after)
+        while second is not None and len(ticks) < n:
+            second = self.second_after(second)
+            tick = self._datetime(second)
+            if tick is not None:
+                ticks.append(tick)
+        return ticks
+
+    def count(self, after: datetime, until: datetime) -> int:
+        """How many ticks are later than `after` and not later than `until`; none is visited."""
+        return self.count_seconds(self._second(after), self._second(until))
+
+    def uncached_next(self, after: datetime) -> datetime | None:
+        """`next` worked out anew, without what is remembered; for measuring."""
+        return self._datetime(self._find_after(self._second(after)))
+
+    def explain(self) -> str:
+        """The expression in plain English, with its zone."""
+        return explain(self.expression, self.zone.name)
+
+    def __repr__(self) -> str:
+        return f"Cron({self.expression.text!r}, tz={self.zone.name!r})"
+
+    def second_after(self, utc: int) -> int | None:
+        """`next` in UTC seconds: the first tick strictly later."""
+        ticks = self._ticks
+        index = bisect_right(ticks, utc)
+        if 0 < index < len(ticks):
+            return ticks[index]
+        return self._learn(utc)
+
+    def second_before(self, utc: int) -> int | None:
+        """`prev` in UTC seconds: the last tick strictly earlier."""
+        return self._find_at_or_before(utc - 1)
+
+    def count_seconds(self, after: int, until: int) -> int:
+        """`count` in UTC seconds."""
+        if until <= after:
+            return 0
+        if until > self._pieces.horizon:
+            self._pieces.reach(until)
+        starts, offsets, lows, highs, _ = self._pieces.table
+        total = 0
+        for index in range(bisect_right(starts, after) - 1, bisect_right(starts, until)):
+            start, offset = starts[index], offsets[index]
+            low, high = lows[index], min(highs[index], until + offset + 1)
+            if after >= start:
+                low = max(low, after + 1 + offset)
+            elif low < start + offset:
+                # All of a gap's wall times are one tick, together with the instant that ends it.
+                found = self._walls.at_or_after(low)
+                low = start + offset + 1
+                total += found is not None and found < min(low, high)
+            total += self._walls.count(low, high)
+        return total
+
+    def _learn(self, utc: int) -> int | None:
+        """Work out the next tick and remember it, as long as what is remembered stays without a hole."""
+        found = self._find_after(utc)
+        if found is None:
+            return None
+        with self._learning:
+            ticks = self._ticks
+            if ticks and utc >= ticks[-1] and (utc == ticks[-1] or self._find_after(ticks[-1]) == found):
+                ticks.append(found)
+                if len(ticks) > 2 * _REMEMBERED:
+                    self._ticks = ticks[-_REMEMBERED:]
+            elif not (ticks and ticks[0] <= utc < ticks[-1]):
+                self._ticks = [utc, found]
+        return found
+
+    def _find_after(self, utc: int) -> int | None:
+        first, end, high, offset = self._here
+        wall = utc + offset
+        if first <= wall < end:
+            found = self._walls.at_or_after(wall + 1)
+            if found is None:
+                return None
+            return found - offset if found < high else self._search_after(utc, found)
+        return self._search_after(utc)
+
+    def _search_after(self, utc: int, found: int | None = None) -> int | None:
+        """`_find_after` from piece to piece; `found` is the next wall time where that is known."""
+        if utc > self._pieces.horizon:
+            self._pieces.reach(utc)
+        starts, offsets, lows, highs, sure = self._pieces.table
+        index = bisect_right(starts, utc) - 1
+        wall = max(utc + 1 + offsets[index], lows[index])
+        if found is None:
+            found = self._walls.at_or_after(wall)
+        while found is not None and found >= highs[index]:
+            index += 1
+            if lows[index] >= wall:  # no going back: the pieces that end before `found` hold nothing
+                index = max(index, bisect_right(starts, found - SLACK) - 1)
+            if not wall <= lows[index] <= found:
+                found = self._walls.at_or_after(lows[index])
+            wall = lows[index]
+        if found is None or found - utc > CENTURY:
+            return None
+        self._here = sure[index]
+        tick = found - offsets[index]
+        return tick if tick > starts[index] else starts[index]
+
+    def _find_at_or_before(self, utc: int) -> int | None:
+        if utc > self._pieces.horizon:
+            self._pieces.reach(utc)
+        starts, offsets, lows, highs, _ = self._pieces.table
+        index = bisect_right(starts, utc) - 1
+        wall = min(utc + offsets[index], highs[index] - 1)
+        found = self._walls.at_or_before(wall)
+        while found is not None and found < lows[index]:
+            index -= 1
+            if highs[index] <= wall + 1:
+                index = min(index, bisect_right(starts, found + SLACK) - 1)
+            wall = highs[index] - 1
+            found = self._walls.at_or_before(wall)
+        if found is None or utc - found > CENTURY:
+            return None
+        return max(found - offsets[index], starts[index])
+
+    def _second(self, when: datetime) -> int:
+        """The UTC second that `when` lies in."""
+        if when.tzinfo is self.zone.tzinfo:
+            first, end, _, offset = self._here
+            wall = when.toordinal() * DAY + when.hour * 3600 + when.minute * 60 + when.second - _EPOCH
+            if first <= wall < end:
+                return wall - offset
+        elif when.tzinfo is None:
+            raise InvalidArgument(f"{when.isoformat()} has no time zone; give an aware datetime")
+        return math.floor(when.timestamp())
+
+    def _datetime(self, utc: int | None) -> datetime | None:
+        try:
+            return None if utc is None else datetime.fromtimestamp(utc, self.zone.tzinfo)
+        except (ValueError, OverflowError):
+            return None  # past the last year that a datetime can hold

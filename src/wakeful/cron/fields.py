@@ -1,0 +1,221 @@
+"""The fields of a cron expression: what each may hold, and how its text is read.
+
+A field is a list of items. Most items are spans of plain values; the day fields also know days that
+depend on the month (`L`, `15W`, `5L`, `MON#2`). Every refusal names the field, the text, and what
+would be right.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, NoReturn
+
+from wakeful.errors import InvalidSchedule
+
+WEEKDAYS: Final = ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT")
+MONTHS: Final = ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC")
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """`first` to `last` in steps; a single value is a span of one. `first > last` wraps (weekdays only)."""
+
+    first: int
+    last: int
+    step: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class LastDay:
+    """`L`, the last day of the month, or `L-3`, three days before it."""
+
+    back: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LastWeekday:
+    """`LW`: the last Monday-to-Friday day of the month."""
+
+
+@dataclass(frozen=True, slots=True)
+class NearestWeekday:
+    """`15W`: the Monday-to-Friday day nearest to the 15th, never leaving the month."""
+
+    day: int
+
+
+@dataclass(frozen=True, slots=True)
+class LastOf:
+    """`5L`: the last Friday of the month."""
+
+    weekday: int
+
+
+@dataclass(frozen=True, slots=True)
+class NthOf:
+    """`MON#2`: the second Monday of the month."""
+
+    weekday: int
+    nth: int
+
+
+Special = LastDay | LastWeekday | NearestWeekday | LastOf | NthOf
+Item = Span | Special
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What one position of an expression may hold."""
+
+    name: str
+    first: int
+    last: int
+    names: tuple[str, ...] = ()
+    wraps: bool = False
+    day: bool = False
+
+    def read(self, text: str) -> Field:
+        """The field that `text` spells, or InvalidSchedule."""
+        if "?" in text and (not self.day or text != "?"):
+            where = "stands alone there" if self.day else "belongs in the two day fields only; use '*'"
+            self.refuse(text, f"'?' {where}")
+        items = tuple(self._item(part, text) for part in text.split(","))
+        bits = 0
+        for item in items:
+            if isinstance(item, Span):
+                bits |= self._bits(item)
+        specials = tuple(item for item in items if not isinstance(item, Span))
+        return Field(self, text, items, specials, bits, text[0] in "*?")
+
+    def refuse(self, text: str, why: str) -> NoReturn:
+        raise InvalidSchedule(f"{self.name}: '{text}': {why}")
+
+    def _item(self, part: str, whole: str) -> Item:
+        if not part:
+            self.refuse(whole, "an item of the list is empty; write the values between single commas")
+        special = self._special(part) if self.day else None
+        return special or self._span(part)
+
+    def _span(self, part: str) -> Span:
+        body, slash, step_text = part.partition("/")
+        step = 1
+        if slash:
+            if not _is_number(step_text) or int(step_text) == 0:
+                self.refuse(part, "a step is a whole number of 1 or more, as in '*/15'")
+            step = int(step_text)
+            if step > self.last:
+                self.refuse(part, f"a step of {step} is longer than the whole field ({self.range_text})")
+        if body in ("*", "?"):
+            return Span(self.first, 6 if self is DAY_OF_WEEK else self.last, step)
+        low_text, dash, high_text = body.partition("-")
+        low = self._value(low_text, part)
+        if not dash:
+            return Span(low, self.last if slash else low, step)
+        high = self._value(high_text, part)
+        if low > high and not self.wraps:
+            both = f"{low_text}-{self.last},{self.first}-{high_text}"
+            self.refuse(part, f"the range runs backwards; to go round the end write '{both}'")
+        return Span(low, high, step)
+
+    def _value(self, text: str, part: str) -> int:
+        if _is_number(text):
+            value = int(text)
+            if not self.first <= value <= self.last:
+                self.refuse(part, f"{value} is out of range; {self.name} goes from {self.range_text}{self._hint(value)}")
+            return value
+        if text in self.names:
+            return self.names.index(text) + self.first
+        expected = f"a number from {self.range_text}"
+        if self.names:
+            expected += f" or a name from {self.names[0]} to {self.names[-1]}"
+            for name in self.names:
+                if text.startswith(name):
+                    expected += f" (write {name})"
+        self.refuse(part, f"{text!r} is not {expected}" if text else f"a value is missing; expected {expected}")
+
+    def _hint(self, value: int) -> str:
+        if self is DAY_OF_WEEK and value >= YEAR.first:
+            return " (a year goes last of seven fields: second minute hour day month weekday year)"
+        return ""
+
+    @property
+    def range_text(self) -> str:
+        return f"{self.first} to {self.last}"
+
+    def _special(self, part: str) -> Special | None:
+        if self is DAY_OF_MONTH:
+            return self._special_day(part)
+        if part == "L":
+            self.refuse(part, "'L' needs its weekday here: '5L' is the last Friday of the month")
+        weekday_text, hash_, nth_text = part.partition("#")
+        if hash_:
+            if nth_text not in ("1", "2", "3", "4", "5"):
+                self.refuse(part, "after '#' comes 1 to 5: 'MON#2' is the second Monday of the month")
+            return NthOf(self._value(weekday_text, part) % 7, int(nth_text))
+        if part.endswith("L"):
+            return LastOf(self._value(part[:-1], part) % 7)
+        return None
+
+    def _special_day(self, part: str) -> Special | None:
+        if part == "LW":
+            return LastWeekday()
+        if part == "L":
+            return LastDay()
+        if part.startswith("L-"):
+            back = part[2:]
+            if not _is_number(back) or not 1 <= int(back) <= 30:
+                self.refuse(part, "after 'L-' comes 1 to 30: 'L-3' is three days before the last of the month")
+            return LastDay(int(back))
+        if part.endswith("W"):
+            if not _is_number(part[:-1]):
+                self.refuse(part, "before 'W' comes one day: '15W' is the weekday nearest to the 15th")
+            return NearestWeekday(self._value(part[:-1], part))
+        return None
+
+    def _bits(self, span: Span) -> int:
+        if self is DAY_OF_WEEK:
+            first, last = span.first, span.last
+            if first > last:
+                first, last = (0, last) if first == 7 else (first, last + 7)
+            return sum({1 << value % 7 for value in range(first, last + 1, span.step)})
+        return sum(1 << value - self.offset for value in range(span.first, span.last + 1, span.step))
+
+    @property
+    def offset(self) -> int:
+        """What bit 0 of the field's set stands for."""
+        return self.first if self is YEAR else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One field as it was read: its items in their order, and its plain values as a set of bits."""
+
+    kind: Kind
+    text: str
+    items: tuple[Item, ...]
+    specials: tuple[Special, ...]
+    bits: int
+    starred: bool
+
+    @property
+    def any(self) -> bool:
+        """Whether the field says nothing: `*` or `?`."""
+        return self.text in ("*", "?")
+
+    def values(self) -> list[int]:
+        """The plain values, ascending."""
+        bits, offset = self.bits, self.kind.offset
+        return [value + offset for value in range(bits.bit_length()) if bits >> value & 1]
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= 9
+
+
+SECOND: Final = Kind("second", 0, 59)
+MINUTE: Final = Kind("minute", 0, 59)
+HOUR: Final = Kind("hour", 0, 23)
+DAY_OF_MONTH: Final = Kind("day-of-month", 1, 31, day=True)
+MONTH: Final = Kind("month", 1, 12, MONTHS)
+DAY_OF_WEEK: Final = Kind("day-of-week", 0, 7, WEEKDAYS, wraps=True, day=True)
+YEAR: Final = Kind("year", 1970, 2199)

@@ -1,0 +1,186 @@
+"""A time zone as a table: when its offset from UTC changes, and to what.
+
+`zoneinfo` answers one question at a time and hides its transitions. The evaluator wants them all at
+once, so they are read here from the same files, once a zone. Past the end of a file's table its rule
+(`CET-1CEST,M3.5.0,M10.5.0/3`) goes on, and so does the table, a century ahead of whoever asks.
+
+Times are whole seconds: UTC seconds since 1970, and *wall* seconds, which are UTC seconds plus the
+offset: what a clock on the wall would show, counted as if it were UTC.
+"""
+
+from __future__ import annotations
+
+import importlib.resources
+import re
+import struct
+import zoneinfo
+from bisect import bisect_right
+from datetime import date, datetime, timedelta
+from functools import lru_cache
+from pathlib import Path
+from threading import Lock
+from typing import Final
+
+from wakeful.errors import InvalidSchedule, Unavailable
+
+FAR_PAST: Final = -(10**12)
+FAR_FUTURE: Final = 10**12
+_EPOCH_DAY: Final = date(1970, 1, 1).toordinal()
+_KEY: Final = re.compile(r"[A-Za-z0-9_+-]+(/[A-Za-z0-9_+-]+)*")
+_RULE: Final = re.compile(
+    r"(?:<[^>]+>|[A-Za-z]+)(?P<std>[-+]?[\d:]+)"
+    r"(?:(?:<[^>]+>|[A-Za-z]+)(?P<dst>[-+]?[\d:]+)?,(?P<start>[^,]+),(?P<end>[^,]+))?"
+)
+_LAST_RULE_SECOND: Final = (date(9998, 1, 1).toordinal() - _EPOCH_DAY) * 86400
+
+
+class Zone:
+    """One IANA zone: `starts[i]` is the UTC second from which `offsets[i]` holds. Grows, never changes."""
+
+    __slots__ = ("_growing", "_rule", "known_until", "name", "offsets", "starts", "tzinfo")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.tzinfo = zoneinfo.ZoneInfo(name)
+        self.starts, self.offsets, footer = _read(_find(name))
+        self._rule = _Rule(footer) if "," in footer else None
+        self._growing = Lock()
+        #: up to here the table is whole
+        self.known_until = max(self.starts[-1], _wall_second(1900, 1, 1)) if self._rule else FAR_FUTURE
+
+    def reach(self, utc: int) -> None:
+        """Make the table whole up to `utc`."""
+        if self._rule is None:
+            return
+        with self._growing:
+            while self.known_until < min(utc, _LAST_RULE_SECOND):
+                year = _year_of(self.known_until)
+                for start, offset in self._rule.changes(year):
+                    if start > self.starts[-1] and offset != self.offsets[-1]:
+                        self.offsets.append(offset)  # before its start, so that a reader finds both
+                        self.starts.append(start)
+                self.known_until = _wall_second(year + 1, 1, 1)
+
+    def offset_at(self, utc: int) -> int:
+        """The offset from UTC, in seconds, that holds at a UTC second."""
+        if utc > self.known_until:
+            self.reach(utc)
+        return self.offsets[bisect_right(self.starts, utc) - 1]
+
+    def utc_of(self, wall: datetime) -> datetime:
+        """The instant of a naive wall time: the first of two; where there is none, the first instant after the gap."""
+        if wall.tzinfo is not None:
+            raise ValueError("a wall time has no zone of its own")
+        first = wall.replace(tzinfo=self.tzinfo, fold=0)
+        before = first.utcoffset() or timedelta()
+        after = first.replace(fold=1).utcoffset() or timedelta()
+        utc = first.astimezone(zoneinfo.ZoneInfo("UTC"))
+        if after <= before:
+            return utc
+        # In a gap: the transition lies between the two readings of this wall time.
+        second = int((wall - after - datetime(1970, 1, 1)).total_seconds())
+        self.reach(second + 2 * 86400)
+        return datetime.fromtimestamp(self.starts[bisect_right(self.starts, second)], zoneinfo.ZoneInfo("UTC"))
+
+
+@lru_cache(maxsize=1024)
+def zone(name: str) -> Zone:
+    """The zone of that IANA name, or InvalidSchedule. Read once, shared by all."""
+    if not _KEY.fullmatch(name):
+        raise InvalidSchedule(f"unknown time zone '{name[:64]}'; {_EXPECTED}")
+    try:
+        return Zone(name)
+    except (zoneinfo.ZoneInfoNotFoundError, FileNotFoundError, IsADirectoryError, ValueError) as error:
+        raise InvalidSchedule(f"unknown time zone '{name[:64]}'; {_EXPECTED}") from error
+    except OSError as error:
+        raise Unavailable(f"the time zone database cannot be read just now: {error}") from error
+
+
+_EXPECTED: Final = "give an IANA name such as 'Europe/Berlin' or 'UTC'"
+
+
+def _find(name: str) -> bytes:
+    for folder in zoneinfo.TZPATH:
+        path = Path(folder, name)
+        if path.is_file():
+            return path.read_bytes()
+    return importlib.resources.files("tzdata").joinpath("zoneinfo", *name.split("/")).read_bytes()
+
+
+def _read(data: bytes) -> tuple[list[int], list[int], str]:
+    """The transitions of a TZif file (RFC 9636), those that change the offset, and its footer."""
+    head = struct.Struct(">4sc15x6L")
+    magic, version, *counts = head.unpack_from(data)
+    if magic != b"TZif":
+        raise ValueError("not a TZif file")
+    if version < b"2":
+        return *_table(data, head.size, counts, 4), ""
+    isutcnt, isstdcnt, leapcnt, timecnt, typecnt, charcnt = counts
+    second = head.size + timecnt * 5 + typecnt * 6 + charcnt + leapcnt * 8 + isstdcnt + isutcnt
+    _, _, *counts = head.unpack_from(data, second)
+    footer = data[data.rindex(b"\n", 0, len(data) - 1) + 1 :].decode("ascii").strip()
+    return *_table(data, second + head.size, counts, 8), footer
+
+
+def _table(data: bytes, at: int, counts: list[int], width: int) -> tuple[list[int], list[int]]:
+    _, _, _, timecnt, typecnt, _ = counts
+    times = struct.unpack_from(f">{timecnt}{'q' if width == 8 else 'l'}", data, at)
+    kinds = data[at + timecnt * width : at + timecnt * (width + 1)]
+    types = at + timecnt * (width + 1)
+    offset_of = [struct.unpack_from(">l", data, types + 6 * index)[0] for index in range(typecnt)]
+    starts, offsets = [FAR_PAST], [offset_of[0]]
+    for start, kind in zip(times, kinds, strict=True):
+        if offset_of[kind] != offsets[-1] and start > FAR_PAST:
+            starts.append(start)
+            offsets.append(offset_of[kind])
+    return starts, offsets
+
+
+class _Rule:
+    """The POSIX rule at the end of a TZif file: two changes a year, for ever."""
+
+    def __init__(self, text: str) -> None:
+        found = _RULE.fullmatch(text)
+        if found is None or found["start"] is None:
+            raise ValueError(f"a zone rule that cannot be read: {text}")
+        self.standard = -_seconds(found["std"])
+        self.summer = -_seconds(found["dst"]) if found["dst"] else self.standard + 3600
+        self.start, self.end = found["start"], found["end"]
+
+    def changes(self, year: int) -> list[tuple[int, int]]:
+        """The year's two changes, as (UTC second, new offset), in order."""
+        to_summer = _rule_second(self.start, year) - self.standard
+        to_standard = _rule_second(self.end, year) - self.summer
+        return sorted([(to_summer, self.summer), (to_standard, self.standard)])
+
+
+def _rule_second(rule: str, year: int) -> int:
+    """The wall second of a rule's date (`M3.5.0`, `J60`, `59`) and time (`/2`, by default) in a year."""
+    day, _, at = rule.partition("/")
+    seconds = _seconds(at) if at else 7200
+    january = _wall_second(year, 1, 1)
+    if day.startswith("M"):
+        month, week, weekday = map(int, day[1:].split("."))
+        first = date(year, month, 1)
+        offset = (weekday - first.isoweekday()) % 7 + 7 * (week - 1)
+        length = (date(year + month // 12, month % 12 + 1, 1) - first).days
+        return _wall_second(year, month, 1) + (offset if offset < length else offset - 7) * 86400 + seconds
+    number = int(day.lstrip("J"))
+    if day.startswith("J"):  # 1 to 365, 29 February never counted
+        leap = date(year, 12, 31).timetuple().tm_yday == 366
+        number += -1 + (leap and number >= 60)
+    return january + number * 86400 + seconds
+
+
+def _seconds(text: str) -> int:
+    sign = -1 if text.startswith("-") else 1
+    parts = [int(part) for part in text.lstrip("+-").split(":")] + [0, 0]
+    return sign * (parts[0] * 3600 + parts[1] * 60 + parts[2])
+
+
+def _wall_second(year: int, month: int, day: int) -> int:
+    return (date(year, month, day).toordinal() - _EPOCH_DAY) * 86400
+
+
+def _year_of(utc: int) -> int:
+    return date.fromordinal(max(1, min(utc // 86400 + _EPOCH_DAY, date.max.toordinal()))).year

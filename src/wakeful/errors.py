@@ -1,0 +1,88 @@
+"""Every error that Wakeful raises on purpose.
+
+Each carries a `code` from a short, closed list and a sentence that says what is wrong and what to do.
+The faces translate the code (HTTP status, RPC error, exit code); nobody parses the sentence.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class WakefulError(Exception):
+    """The root of them all: `except WakefulError` catches whatever Wakeful refuses.
+
+    >>> try:
+    ...     raise NotFound("no job 'digest'; `wakeful list` shows what there is")
+    ... except WakefulError as error:
+    ...     error.code
+    'not-found'
+    """
+
+    code: ClassVar[str] = "internal"
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
+
+
+class InvalidArgument(WakefulError):
+    """What was given cannot be right, whatever the state of the world."""
+
+    code = "invalid-argument"
+
+
+class InvalidSchedule(InvalidArgument):
+    """A schedule that cannot be read, or that would never fire. The message names the field and the text."""
+
+
+class Unauthenticated(WakefulError):
+    """Nobody knows who is asking."""
+
+    code = "unauthenticated"
+
+
+class PermissionDenied(WakefulError):
+    """We know who is asking; they may not."""
+
+    code = "permission-denied"
+
+
+class NotFound(WakefulError):
+    """It is not there, or it belongs to somebody else: the two are not told apart."""
+
+    code = "not-found"
+
+
+class AlreadyExists(WakefulError):
+    """The name is taken."""
+
+    code = "already-exists"
+
+
+class FailedPrecondition(WakefulError):
+    """Right in itself, but not in the state things are in."""
+
+    code = "failed-precondition"
+
+
+class ResourceExhausted(WakefulError):
+    """A quota or a limit is used up."""
+
+    code = "resource-exhausted"
+
+
+class Unavailable(WakefulError):
+    """The database or a service cannot be reached; trying again later may help."""
+
+    code = "unavailable"
+
+
+class Permanent(WakefulError):
+    """Raise it in a function target to say: trying again will not help. The run fails at once.
+
+    >>> async def send(run):
+    ...     raise Permanent("the customer has left")
+    """
+
+    code = "permanent"
