@@ -1,0 +1,329 @@
+"""When a job is to happen, as a value: `At` once, `Every` interval, or by the calendar, `CronSchedule`.
+
+`parse_schedule` reads every spelling that people and agents use and refuses, with a sentence, what cannot
+be meant. What it returns is in one normal form, which `to_json` writes and `schedule_from_json` reads
+back. A schedule keeps the zone that held when it was read; where that is UTC because nobody said
+otherwise, `at` and `every` leave it out.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from typing import ClassVar, Final, Literal
+
+from wakeful.cron import Cron
+from wakeful.cron.expression import parse
+from wakeful.cron.zone import zone
+from wakeful.duration import LONGEST, parse_duration, spell_duration
+from wakeful.errors import InvalidArgument, InvalidSchedule
+
+SHORTEST_INTERVAL_MS: Final = 1000
+LATEST_MS: Final = 253_370_764_799_999
+"""The last millisecond of the year 9998: one year of room for what zones and calendars add."""
+
+_END_OF_1970_MS: Final = 31_536_000_000
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_LONGEST_TEXT: Final = 1000
+_ISO_TIME: Final = re.compile(r"[0-9]{4}(-|[0-9]{4}T)")
+_KEYS: Final = {"at": ("atMs", "at"), "every": ("everyMs", "every"), "cron": ("expr",)}
+_OPTIONAL_KEYS: Final = {"kind", "tz", *(key for keys in _KEYS.values() for key in keys)}
+_FORMS: Final = (
+    "write a cron expression ('0 9 * * 1-5'), a macro ('@daily'), 'every 15m', 'in 20m', "
+    "or a time ('2027-03-01T09:00')"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class At:
+    """Once, at an instant in epoch milliseconds."""
+
+    at_ms: int
+    tz: str | None = None
+    kind: ClassVar[Literal["at"]] = "at"
+
+    def to_json(self) -> dict[str, object]:
+        """The normal form.
+
+        >>> At(1741392000000).to_json()
+        {'kind': 'at', 'atMs': 1741392000000}
+        """
+        return _with_tz({"kind": "at", "atMs": self.at_ms}, self.tz)
+
+
+@dataclass(frozen=True, slots=True)
+class Every:
+    """Again and again, so many milliseconds apart."""
+
+    every_ms: int
+    tz: str | None = None
+    kind: ClassVar[Literal["every"]] = "every"
+
+    def to_json(self) -> dict[str, object]:
+        """The normal form.
+
+        >>> Every(300000).to_json()
+        {'kind': 'every', 'everyMs': 300000}
+        """
+        return _with_tz({"kind": "every", "everyMs": self.every_ms}, self.tz)
+
+
+@dataclass(frozen=True, slots=True)
+class CronSchedule:
+    """By a cron expression, on the wall clock of a zone (UTC where there is none)."""
+
+    expr: str
+    tz: str | None = None
+    kind: ClassVar[Literal["cron"]] = "cron"
+
+    def to_json(self) -> dict[str, object]:
+        """The normal form.
+
+        >>> CronSchedule("0 9 * * 1-5", "Asia/Ho_Chi_Minh").to_json()
+        {'kind': 'cron', 'expr': '0 9 * * 1-5', 'tz': 'Asia/Ho_Chi_Minh'}
+        """
+        return _with_tz({"kind": "cron", "expr": self.expr}, self.tz)
+
+
+Schedule = At | Every | CronSchedule
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """What the meaning of a schedule depends on beside its text."""
+
+    now_ms: int
+    tz: str
+    kept_tz: str | None
+
+
+def parse_schedule(
+    value: str | Mapping[str, object], *, now_ms: int, default_tz: str = "UTC", tz: str | None = None
+) -> Schedule:
+    """The schedule that text or JSON spells, or InvalidSchedule saying what is wrong and what would be right.
+
+    The zone is the schedule's own, else `tz` (the job's), else `default_tz`.
+
+    >>> parse_schedule("@daily", now_ms=0, tz="Europe/Berlin")
+    CronSchedule(expr='0 0 * * *', tz='Europe/Berlin')
+    >>> parse_schedule("in 20 minutes", now_ms=1_800_000_000_000)
+    At(at_ms=1800001200000, tz=None)
+    >>> parse_schedule({"kind": "every", "every": "15m"}, now_ms=0)
+    Every(every_ms=900000, tz=None)
+    """
+    if isinstance(value, str):
+        return _from_text(value, _reading(None, tz, default_tz, now_ms))
+    if isinstance(value, Mapping):
+        return _from_json(value, tz, default_tz, now_ms)
+    raise InvalidSchedule(
+        f"a schedule is text or an object with a kind, not {type(value).__name__}; {_FORMS}"
+    )
+
+
+def schedule_from_json(value: Mapping[str, object]) -> Schedule:
+    """The schedule that `to_json` wrote. What was right when it was stored is not judged again.
+
+    >>> schedule_from_json({"kind": "every", "everyMs": 300000})
+    Every(every_ms=300000, tz=None)
+    """
+    kind, tz = value.get("kind"), value.get("tz")
+    if tz is None or isinstance(tz, str):
+        if kind == "cron" and isinstance(expr := value.get("expr"), str):
+            return CronSchedule(expr, tz)
+        if kind == "every" and isinstance(every_ms := value.get("everyMs"), int):
+            return Every(every_ms, tz)
+        if kind == "at" and isinstance(at_ms := value.get("atMs"), int):
+            return At(at_ms, tz)
+    raise InvalidSchedule(f"{_short(dict(value))} is not a schedule in its normal form")
+
+
+def explain_schedule(schedule: Schedule) -> str:
+    """The schedule in plain English.
+
+    >>> explain_schedule(At(1803888000000, "Europe/Berlin"))
+    'Once, at 2027-03-01 09:00 (Europe/Berlin)'
+    >>> explain_schedule(Every(900000)), explain_schedule(Every(3600000))
+    ('Every 15 minutes', 'Every hour')
+    """
+    match schedule:
+        case At(at_ms, tz):
+            return f"Once, at {_wall(at_ms, tz or 'UTC')} ({tz or 'UTC'})"
+        case Every(every_ms):
+            words = spell_duration(every_ms)
+            return f"Every {words.removeprefix('1 ') if words.count(' ') == 1 else words}"
+        case CronSchedule(expr, tz):
+            return Cron.shared(expr, tz or "UTC").explain()
+
+
+def _reading(own: object, tz: str | None, default_tz: str, now_ms: int) -> _Reading:
+    if own is not None and not isinstance(own, str):
+        raise InvalidSchedule(f"tz is the name of a zone, such as 'Europe/Berlin', not {_short(own)}")
+    given = own if own is not None else tz
+    name = given if given is not None else default_tz
+    zone(name)
+    return _Reading(now_ms, name, None if given is None and name == "UTC" else name)
+
+
+def _from_text(text: str, reading: _Reading) -> Schedule:
+    if len(text) > _LONGEST_TEXT:
+        raise InvalidSchedule(f"a schedule has at most {_LONGEST_TEXT} characters; this one has {len(text)}")
+    normal = " ".join(text.split())
+    word, _, rest = normal.lower().partition(" ")
+    quoted = f"'{text[:64]}'"
+    if word in ("every", "@every"):
+        return _every(_milliseconds(f"1 {rest}" if rest.isalpha() else rest, text), quoted, reading)
+    if word == "in":
+        return _at(reading.now_ms + _milliseconds(rest, text), quoted, reading)
+    if _ISO_TIME.match(normal.upper()):
+        return _at(_instant(normal, reading), quoted, reading)
+    if word.startswith("@") or (word[:1] in "0123456789*?" and 5 <= len(normal.split()) <= 7):
+        return _cron(normal, reading)
+    raise InvalidSchedule(f"{quoted} is not a schedule; {_FORMS}")
+
+
+def _from_json(value: Mapping[str, object], tz: str | None, default_tz: str, now_ms: int) -> Schedule:
+    # A null says nothing: clients that fill in every field they know send them.
+    given = {key: item for key, item in value.items() if item is not None or key not in _OPTIONAL_KEYS}
+    kind = given.pop("kind", None)
+    if not isinstance(kind, str) or kind not in _KEYS:
+        what = "a schedule needs a kind" if kind is None else f"unknown kind of schedule {_short(kind)}"
+        raise InvalidSchedule(f"{what}: it is 'at', 'every' or 'cron'")
+    keys = _KEYS[kind]
+    takes = f"it takes {' or '.join(keys)}, and tz"
+    extra = [key for key in given if key not in (*keys, "tz")]
+    if extra:
+        raise InvalidSchedule(f"a schedule of kind '{kind}' has no {', '.join(map(_short, extra))}; {takes}")
+    found = [key for key in keys if key in given]
+    if len(found) != 1:
+        raise InvalidSchedule(
+            f"a schedule of kind '{kind}' needs {' or '.join(keys)}{', not both' if found else ''}; {takes}"
+        )
+    reading = _reading(given.get("tz"), tz, default_tz, now_ms)
+    key, item = found[0], given[found[0]]
+    match key:
+        case "atMs":
+            at_ms = _whole(item, key)
+            return _at(at_ms, f"atMs {_short(at_ms)}", reading)
+        case "everyMs":
+            every_ms = _whole(item, key)
+            return _every(every_ms, f"everyMs {_short(every_ms)}", reading)
+        case "at":
+            text = _text(item, key, "an ISO 8601 time such as '2027-03-01T09:00'; milliseconds go into atMs")
+            return _at(_instant(text, reading), f"at '{text[:64]}'", reading)
+        case "every":
+            text = _text(item, key, "a duration such as '15m'; milliseconds go into everyMs")
+            return _every(_milliseconds(text, text), f"every '{text[:64]}'", reading)
+        case _:
+            return _cron(_text(item, key, "a cron expression such as '0 9 * * 1-5'"), reading)
+
+
+def _at(at_ms: int, what: str, reading: _Reading) -> At:
+    if not 0 <= at_ms <= LATEST_MS:
+        raise InvalidSchedule(
+            f"{what} is out of range: a time lies in the years 1970 to 9998, in milliseconds"
+        )
+    if at_ms <= reading.now_ms:
+        looks_like = ""
+        if at_ms < _END_OF_1970_MS and what.startswith("atMs"):
+            looks_like = f"; it looks like seconds: in milliseconds that is {at_ms * 1000}"
+        raise InvalidSchedule(f"{what} is in the past; {_now(reading)}{looks_like}")
+    return At(at_ms, reading.kept_tz)
+
+
+def _every(every_ms: int, what: str, reading: _Reading) -> Every:
+    if every_ms < SHORTEST_INTERVAL_MS:
+        hint = (
+            f"; {every_ms} seconds are {every_ms * 1000}"
+            if what.startswith("everyMs") and every_ms > 0
+            else ""
+        )
+        raise InvalidSchedule(f"{what} is too short: an interval is at least {SHORTEST_INTERVAL_MS} ms{hint}")
+    if every_ms > LONGEST:
+        raise InvalidSchedule(f"{what} is too long: an interval is at most 100 years ({LONGEST} ms)")
+    return Every(every_ms, reading.kept_tz)
+
+
+def _cron(text: str, reading: _Reading) -> CronSchedule:
+    expr = parse(text).text
+    cron = Cron.shared(expr, reading.tz)
+    now = reading.now_ms // 1000
+    if cron.second_after(now) is None:
+        last = cron.second_before(now + 1)
+        never = (
+            "not within 100 years" if last is None else f"its last time was {_wall(last * 1000, reading.tz)}"
+        )
+        raise InvalidSchedule(f"'{text[:64]}' never fires any more: {never}; {_now(reading)}")
+    return CronSchedule(expr, reading.tz)
+
+
+def _instant(text: str, reading: _Reading) -> int:
+    normal = text.strip().upper()
+    try:
+        moment = datetime.fromisoformat(normal)
+    except ValueError as error:
+        raise InvalidSchedule(
+            f"'{text[:64]}' is no time ({error}); write it as '2027-03-01T09:00' or '2027-03-01T09:00+01:00'"
+        ) from error
+    if _is_date(normal):
+        raise InvalidSchedule(f"'{text}' has no time of day; write '{moment.date()}T09:00'")
+    if not 1970 <= moment.year <= 9998:
+        raise InvalidSchedule(f"'{text}' is out of range: a time lies in the years 1970 to 9998")
+    aware = moment if moment.tzinfo else zone(reading.tz).utc_of(moment)
+    return (aware - _EPOCH) // timedelta(milliseconds=1)
+
+
+def _is_date(text: str) -> bool:
+    try:
+        date.fromisoformat(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _milliseconds(text: str, whole: str) -> int:
+    try:
+        return parse_duration(text)
+    except InvalidArgument as error:
+        where = "" if text == whole else f"'{whole[:64]}': "
+        raise InvalidSchedule(f"{where}{error.message}") from error
+
+
+def _whole(value: object, key: str) -> int:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    if isinstance(value, float) and math.isfinite(value) and value.is_integer():
+        return int(value)  # JSON has one kind of number: 3e5 is 300000
+    raise InvalidSchedule(f"{key} is a whole number of milliseconds, not {_short(value)}")
+
+
+def _text(value: object, key: str, expected: str) -> str:
+    if not isinstance(value, str):
+        raise InvalidSchedule(f"{key} is {expected}; it is text, not {_short(value)}")
+    if len(value) > _LONGEST_TEXT:
+        raise InvalidSchedule(f"{key} has {len(value)} characters; it has at most {_LONGEST_TEXT}")
+    return value
+
+
+def _now(reading: _Reading) -> str:
+    local = "" if reading.tz == "UTC" else f" ({_wall(reading.now_ms, reading.tz)} in {reading.tz})"
+    return f"it is now {_wall(reading.now_ms, 'UTC')} UTC{local}"
+
+
+def _wall(ms: int, tz: str) -> str:
+    """What a clock in the zone shows, as short as it can be without losing anything."""
+    moment = (_EPOCH + timedelta(milliseconds=ms)).astimezone(zone(tz).tzinfo).replace(tzinfo=None)
+    return moment.isoformat(" ", "milliseconds" if ms % 1000 else "seconds" if moment.second else "minutes")
+
+
+def _with_tz(form: dict[str, object], tz: str | None) -> dict[str, object]:
+    return form if tz is None else {**form, "tz": tz}
+
+
+def _short(value: object) -> str:
+    try:
+        return repr(value)[:64]
+    except ValueError:
+        return "a number too long to print"
