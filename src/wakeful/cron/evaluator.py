@@ -33,7 +33,18 @@ class Cron:
     '2027-03-29T09:00:00+02:00'
     """
 
-    __slots__ = ("_answer", "_here", "_learning", "_pieces", "_ticks", "_walls", "dst_gap", "dst_overlap", "expression", "zone")
+    __slots__ = (
+        "_answer",
+        "_here",
+        "_learning",
+        "_pieces",
+        "_ticks",
+        "_walls",
+        "dst_gap",
+        "dst_overlap",
+        "expression",
+        "zone",
+    )
 
     def __init__(
         self, expr: str, tz: str = "UTC", *, dst_gap: DstGap = "run_after", dst_overlap: DstOverlap = "first"

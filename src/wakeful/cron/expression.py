@@ -90,7 +90,9 @@ def parse(text: str) -> Expression:
     [1, 2, 3, 4, 5]
     """
     if len(text) > MAX_LENGTH:
-        raise InvalidSchedule(f"a cron expression has at most {MAX_LENGTH} characters; this one has {len(text)}")
+        raise InvalidSchedule(
+            f"a cron expression has at most {MAX_LENGTH} characters; this one has {len(text)}"
+        )
     normal = " ".join(text.split()).upper()
     if normal.startswith("@"):
         normal = _macro(normal)
@@ -119,16 +121,22 @@ def _macro(text: str) -> str:
     if text.lower() in MACROS:
         return MACROS[text.lower()]
     if text.startswith("@EVERY"):
-        raise InvalidSchedule(f"'{text.lower()}' is an interval, not a cron expression; give it as an `every` schedule")
+        raise InvalidSchedule(
+            f"'{text.lower()}' is an interval, not a cron expression; give it as an `every` schedule"
+        )
     if text == "@REBOOT":
-        raise InvalidSchedule("'@reboot' is no time: Wakeful outlives restarts; run the job by hand after a boot")
+        raise InvalidSchedule(
+            "'@reboot' is no time: Wakeful outlives restarts; run the job by hand after a boot"
+        )
     raise InvalidSchedule(f"'{text.lower()}' is not known; there are {', '.join(MACROS)}")
 
 
 def _can_fire(expression: Expression) -> bool:
     months = expression.months.values()
     if expression.years is None or expression.years.any:
-        shapes = ((first, length) for month in months for length in _LENGTHS.get(month, (31,)) for first in range(7))
+        shapes = (
+            (first, length) for month in months for length in _LENGTHS.get(month, (31,)) for first in range(7)
+        )
         return any(expression.days_in(first, length) for first, length in shapes)
     dated = {calendar.monthrange(year, month) for year in expression.years.values() for month in months}
     return any(expression.days_in((monday_first + 1) % 7, length) for monday_first, length in dated)

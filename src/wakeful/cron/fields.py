@@ -121,7 +121,10 @@ class Kind:
         if _is_number(text):
             value = int(text)
             if not self.first <= value <= self.last:
-                self.refuse(part, f"{value} is out of range; {self.name} goes from {self.range_text}{self._hint(value)}")
+                self.refuse(
+                    part,
+                    f"{value} is out of range; {self.name} goes from {self.range_text}{self._hint(value)}",
+                )
             return value
         if text in self.names:
             return self.names.index(text) + self.first
@@ -131,7 +134,9 @@ class Kind:
             for name in self.names:
                 if text.startswith(name):
                     expected += f" (write {name})"
-        self.refuse(part, f"{text!r} is not {expected}" if text else f"a value is missing; expected {expected}")
+        self.refuse(
+            part, f"{text!r} is not {expected}" if text else f"a value is missing; expected {expected}"
+        )
 
     def _hint(self, value: int) -> str:
         if self is DAY_OF_WEEK and value >= YEAR.first:
@@ -164,7 +169,9 @@ class Kind:
         if part.startswith("L-"):
             back = part[2:]
             if not _is_number(back) or not 1 <= int(back) <= 30:
-                self.refuse(part, "after 'L-' comes 1 to 30: 'L-3' is three days before the last of the month")
+                self.refuse(
+                    part, "after 'L-' comes 1 to 30: 'L-3' is three days before the last of the month"
+                )
             return LastDay(int(back))
         if part.endswith("W"):
             if not _is_number(part[:-1]):

@@ -80,7 +80,9 @@ class Zone:
         # In a gap: the transition lies between the two readings of this wall time.
         second = int((wall - after - datetime(1970, 1, 1)).total_seconds())
         self.reach(second + 2 * 86400)
-        return datetime.fromtimestamp(self.starts[bisect_right(self.starts, second)], zoneinfo.ZoneInfo("UTC"))
+        return datetime.fromtimestamp(
+            self.starts[bisect_right(self.starts, second)], zoneinfo.ZoneInfo("UTC")
+        )
 
 
 @lru_cache(maxsize=1024)

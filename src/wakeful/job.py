@@ -1,0 +1,170 @@
+"""The job: what is to happen when. Its definition is what people write; its standing is what time makes of it.
+
+A definition is a value: two deployments of the same definition are equal, which is how `upsert` knows
+that nothing has changed. It is kept in three parts, because they are used by different people: the
+*timing* and the *policy* by the planner, the *work* by the launcher.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Final, Literal
+
+from wakeful.calendars import NOTHING, Calendar
+from wakeful.cron import DstGap, DstOverlap
+from wakeful.errors import InvalidArgument
+from wakeful.planning import Place, Standing, place
+from wakeful.policy import Policy
+from wakeful.schedule import At, CronSchedule, Schedule
+from wakeful.ticks import Ticks
+
+Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
+ChainOn = Literal["succeeded", "failed", "finished"]
+
+MAX_NAME: Final = 64
+_SLUG: Final = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Which ticks a job has, all but the anchor of an interval, which is the job's own."""
+
+    schedule: Schedule
+    start_ms: int | None = None
+    end_ms: int | None = None
+    exclude: Calendar = NOTHING
+    dst_gap: DstGap = "run_after"
+    dst_overlap: DstOverlap = "first"
+
+    def ticks(self, anchor_ms: int) -> Ticks:
+        """The ticks; those that need no anchor are worked out once and shared by all who have this timing."""
+        return _ticks(self, 0 if isinstance(self.schedule, CronSchedule | At) else anchor_ms)
+
+
+@lru_cache(maxsize=16384)
+def _ticks(timing: Timing, anchor_ms: int) -> Ticks:
+    return Ticks(
+        timing.schedule,
+        anchor_ms,
+        timing.start_ms,
+        timing.end_ms,
+        timing.exclude,
+        timing.dst_gap,
+        timing.dst_overlap,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """`after`: fire when a run of another job of the same agent ends in this way."""
+
+    job: str
+    on: ChainOn = "succeeded"
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a launcher needs: where the run goes and what it carries."""
+
+    target: Mapping[str, Json] | None = None
+    payload: Json = None
+    message: str | None = None
+    lane: str = "cron"
+    stateless: bool = False
+    deliver: bool = False
+    channel: str | None = None
+    to: str | None = None
+    wake_heartbeat: bool = False
+    precheck: Mapping[str, Json] | None = None
+
+    @property
+    def body(self) -> Json:
+        """What is sent: the payload, or where there is only a message, that."""
+        if self.payload is None and self.message is not None:
+            return {"message": self.message}
+        return self.payload
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """What somebody wrote: a job without its history."""
+
+    name: str
+    #: None for a job that only ever fires after another (`after`)
+    timing: Timing | None
+    policy: Policy = Policy()
+    work: Work = field(default_factory=Work)
+    after: Chain | None = None
+    description: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A definition, whose it is, and where it stands."""
+
+    id: str
+    workspace: str
+    agent: str
+    definition: Definition
+    enabled: bool
+    anchor_ms: int
+    next_ms: int | None
+    wake_ms: int | None
+    created_ms: int
+    updated_ms: int
+    run_count: int = 0
+    failures: int = 0
+    version: int = 1
+    #: why it is not enabled, where nobody paused it: "max_runs", "failed", "gone" …
+    disabled_reason: str | None = None
+
+    @property
+    def ticks(self) -> Ticks | None:
+        """Its ticks, or None for a job that has no schedule of its own."""
+        timing = self.definition.timing
+        return timing.ticks(self.anchor_ms) if timing else None
+
+    def standing(self) -> Standing | None:
+        """What planning needs of it; None for a job without a schedule."""
+        ticks = self.ticks
+        return (
+            Standing(self.id, ticks, self.definition.policy, self.next_ms, self.run_count) if ticks else None
+        )
+
+
+def begin(job_id: str, definition: Definition, anchor_ms: int, now_ms: int) -> Place:
+    """The cursor of a job that starts, resumes or is edited at `now_ms`: nothing before now is its business."""
+    if definition.timing is None:
+        return Place(None, None)
+    return place(job_id, definition.timing.ticks(anchor_ms), definition.policy, now_ms)
+
+
+def anchor_of(definition: Definition, now_ms: int, old: Job | None = None) -> int:
+    """The instant that an interval counts from: its start, else what it was while the interval stays, else now."""
+    timing = definition.timing
+    if timing is None:
+        return now_ms
+    if timing.start_ms is not None:
+        return timing.start_ms
+    before = old.definition.timing if old else None
+    if old and before and before.start_ms is None and before.schedule == timing.schedule:
+        return old.anchor_ms
+    return now_ms
+
+
+def check_slug(text: str, what: str = "name") -> str:
+    """`text`, if it can be the name of a job, an agent or a workspace.
+
+    >>> check_slug("daily-report")
+    'daily-report'
+    """
+    if not _SLUG.fullmatch(text) or len(text) > MAX_NAME:
+        raise InvalidArgument(
+            f"{what}: '{text[:80]}' is not a slug; use lowercase letters, digits and inner hyphens, "
+            f"at most {MAX_NAME} in all, such as 'daily-report'"
+        )
+    return text

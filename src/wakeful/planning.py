@@ -1,0 +1,277 @@
+"""What a tick becomes: the heart of Wakeful, and pure.
+
+`decide` takes where a job stands, what is known of its runs, and the time, and says what each due tick
+becomes and where the job stands afterwards. The planner carries it out in one transaction. It promises,
+whatever it is given:
+
+- each tick gets exactly one verdict, in the order of the ticks, and none is passed over in silence;
+- a tick never moves: jitter and catch-up change when it fires, not what it is;
+- the cursor (`next_ms`) never goes back, and lies after every tick that has its verdict;
+- a pass gives at most `max_catchup` verdicts; what is left is due again at once, in the next pass.
+
+Instants are epoch milliseconds.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Final, Literal, NamedTuple
+
+from wakeful.policy import Policy, spread_evenly
+from wakeful.run import tick_key
+from wakeful.schedule import At
+from wakeful.ticks import Ticks
+
+Reason = Literal[
+    "overlap",  # the run before has not finished
+    "queue_full",  # as many wait as may
+    "replaced",  # a newer tick of the same pass runs in its place
+    "superseded",  # a newer tick of the same pass waits in its place
+    "held",  # `Facts.hold` says why
+    "downtime",  # nobody was awake, and the job does not catch up
+    "too_old",  # older than the catch-up window
+    "newer_tick_runs",  # the job catches up with the latest only
+]
+
+
+class Standing(NamedTuple):
+    """Where a job stands: what planning needs of it, and nothing else."""
+
+    job_id: str
+    ticks: Ticks
+    policy: Policy
+    #: the first tick that has no verdict yet; None when there is none, or while the job is paused
+    next_ms: int | None
+    #: how many of its ticks have become runs
+    run_count: int = 0
+
+
+class Facts(NamedTuple):
+    """What the database knows beside the job: its runs under way, and those that wait for them."""
+
+    running: tuple[str, ...] = ()
+    waiting: tuple[str, ...] = ()
+    #: why no tick may run just now (a budget that is spent, an agent that is not active), or None
+    hold: str | None = None
+
+
+class Limits(NamedTuple):
+    """What the operator allows a pass."""
+
+    lookahead_ms: int = 60_000
+    max_catchup: int = 100
+
+
+DEFAULT_LIMITS: Final = Limits()
+
+
+class Becomes(StrEnum):
+    """What a tick can become."""
+
+    STARTED = "started"  # run now
+    PLANNED = "planned"  # run at `fire_ms`, which is later
+    QUEUED = "queued"  # run when the one before has finished
+    SKIPPED = "skipped"
+    MISSED = "missed"
+
+
+class Verdict(NamedTuple):
+    """What one tick becomes; a `missed` one may speak for several, from `scheduled_ms` to `until_ms`."""
+
+    scheduled_ms: int
+    fire_ms: int
+    becomes: Becomes
+    reason: Reason | None = None
+    covers: int = 1
+    until_ms: int | None = None
+
+
+class Plan(NamedTuple):
+    """What is to be written, all at once."""
+
+    verdicts: tuple[Verdict, ...]
+    next_ms: int | None
+    wake_ms: int | None
+    run_count: int
+    #: running runs to cancel, because a newer one replaces them
+    replaced: tuple[str, ...] = ()
+    #: waiting runs to cancel, because only the newest waits
+    superseded: tuple[str, ...] = ()
+    #: why the job has no further ticks, where it has none
+    finished: str | None = None
+
+
+class Place(NamedTuple):
+    """A job's cursor and when the planner should look at it: `wake_ms` is when the tick `next_ms` fires."""
+
+    next_ms: int | None
+    wake_ms: int | None
+
+
+def place(job_id: str, ticks: Ticks, policy: Policy, after_ms: int) -> Place:
+    """Where a job stands that begins now: at creation, on resume, after an edit. The past is no part of it."""
+    return _place(job_id, ticks, policy, ticks.next(after_ms))
+
+
+def fire_ms(job_id: str, ticks: Ticks, policy: Policy, tick: int) -> int:
+    """When a tick fires: its own time, or with jitter a little before or after, the same on every replica.
+
+    The offset is uniform in ±`jitter_ms`, but never more than half-way to the next tick: so no tick fires
+    past the next one, and ticks of a regular schedule fire in their order.
+    """
+    if policy.jitter_ms == 0:
+        return tick
+    following = ticks.next(tick)
+    limit = policy.jitter_ms if following is None else min(policy.jitter_ms, (following - tick) // 2)
+    return tick + spread_evenly(tick_key(job_id, tick), limit)
+
+
+def decide(job: Standing, facts: Facts, now_ms: int, limits: Limits = DEFAULT_LIMITS) -> Plan:
+    """What the job's due ticks become, and where the job stands afterwards."""
+    return _Pass(job, facts, now_ms, limits).plan()
+
+
+class _Pass:
+    """One planning pass over one job: ticks are taken from the cursor in order, each with its verdict."""
+
+    __slots__ = (
+        "busy", "caught_up", "cursor", "facts", "job", "limits", "now", "replaced", "run_count", "superseded",
+        "verdicts", "waiting",
+    )  # fmt: skip
+
+    def __init__(self, job: Standing, facts: Facts, now_ms: int, limits: Limits) -> None:
+        self.job, self.facts, self.now, self.limits = job, facts, now_ms, limits
+        self.cursor = job.next_ms
+        self.verdicts: list[Verdict] = []
+        self.run_count = job.run_count
+        self.busy, self.waiting = bool(facts.running), len(facts.waiting)
+        self.caught_up = False
+        self.replaced: tuple[str, ...] = ()
+        self.superseded: tuple[str, ...] = ()
+
+    def plan(self) -> Plan:
+        """Take what was missed, then what is due."""
+        late = self._last_missed()
+        if late is not None and self.cursor is not None:
+            self._catch_up(self.cursor, late)
+        self._fire()
+        finished = None
+        if self._worn_out:
+            self.cursor, finished = None, "max_runs"
+        elif self.cursor is None and self.job.next_ms is not None:
+            finished = "no_more_ticks"
+        next_ms, wake_ms = _place(self.job.job_id, self.job.ticks, self.job.policy, self.cursor)
+        return Plan(
+            tuple(self.verdicts), next_ms, wake_ms, self.run_count, self.replaced, self.superseded, finished
+        )
+
+    @property
+    def _full(self) -> bool:
+        return len(self.verdicts) >= self.limits.max_catchup
+
+    @property
+    def _worn_out(self) -> bool:
+        max_runs = self.job.policy.max_runs
+        return max_runs is not None and self.run_count >= max_runs
+
+    def _fires_at(self, tick: int) -> int:
+        return fire_ms(self.job.job_id, self.job.ticks, self.job.policy, tick)
+
+    def _last_missed(self) -> int | None:
+        """The newest tick that should have fired longer ago than the grace, from the cursor on."""
+        ticks, edge = self.job.ticks, self.now - self.job.policy.misfire_grace_ms
+        if self.cursor is None or isinstance(ticks.schedule, At) or self._fires_at(self.cursor) >= edge:
+            return None
+        # Jitter moves a tick by less than half the way to its neighbour: the answer is next to the edge.
+        last = ticks.prev(edge)
+        while last is not None and last > self.cursor and self._fires_at(last) >= edge:
+            last = ticks.prev(last)
+        last = self.cursor if last is None or last < self.cursor else last
+        while (later := ticks.next(last)) is not None and self._fires_at(later) < edge:
+            last = later
+        return last
+
+    def _catch_up(self, first: int, last: int) -> None:
+        """Give the missed ticks from `first` to `last` their verdicts, as far as a pass may."""
+        ticks, policy = self.job.ticks, self.job.policy
+        if policy.catchup == "none":
+            return self._miss(first, last, "downtime")
+        oldest = self.now - policy.catchup_window_ms
+        if last < oldest:
+            return self._miss(first, last, "too_old")
+        if policy.catchup == "latest":
+            if first < last:
+                self._miss(first, ticks.prev(last) or first, "newer_tick_runs")
+            self.cursor = last
+            return self._emit(last, self.now)
+        if first < oldest:
+            self._miss(first, ticks.prev(oldest) or first, "too_old")
+        self.caught_up = True
+        room = self.limits.max_catchup - len(self.verdicts)
+        apart = 0.0
+        if policy.catchup == "spread" and self.cursor is not None:
+            apart = self.limits.lookahead_ms / max(1, min(room, ticks.count(self.cursor - 1, last)))
+        number = 0
+        while self.cursor is not None and self.cursor <= last and not self._full and not self._worn_out:
+            self._emit(self.cursor, self.now + int(number * apart))
+            number += 1
+
+    def _fire(self) -> None:
+        """Give the ticks that are due, and not too late, their verdicts."""
+        while self.cursor is not None and not self._full and not self._worn_out:
+            fire = self._fires_at(self.cursor)
+            if fire > self.now:
+                break
+            self._emit(self.cursor, fire)
+
+    def _miss(self, first: int, last: int, reason: Reason) -> None:
+        count = self.job.ticks.count(first - 1, last)
+        self.verdicts.append(Verdict(first, first, Becomes.MISSED, reason, count, last))
+        self.cursor = self.job.ticks.next(last)
+
+    def _emit(self, tick: int, fire: int) -> None:
+        """One tick that may run: started, planned, queued or skipped, as the overlap policy says."""
+        becomes, reason = self._judge(fire)
+        self.verdicts.append(Verdict(tick, fire, becomes, reason))
+        if becomes is Becomes.STARTED:
+            self.busy = True
+        elif becomes is not Becomes.SKIPPED:
+            self.waiting += 1
+        self.run_count += becomes is not Becomes.SKIPPED
+        self.cursor = self.job.ticks.next(tick)
+
+    def _judge(self, fire: int) -> tuple[Becomes, Reason | None]:
+        overlap, engaged = self.job.policy.overlap, self.busy or self.waiting > 0
+        if self.facts.hold is not None:
+            return Becomes.SKIPPED, "held"
+        if fire > self.now:
+            return Becomes.PLANNED, None
+        if overlap == "allow" or not engaged:
+            return Becomes.STARTED, None
+        if self.caught_up:  # asked for one and all: they queue up, whatever the policy for live ticks
+            return Becomes.QUEUED, None
+        if overlap == "skip":
+            return Becomes.SKIPPED, "overlap"
+        if overlap == "queue":
+            if self.waiting >= self.job.policy.max_queued:
+                return Becomes.SKIPPED, "queue_full"
+            return Becomes.QUEUED, None
+        if overlap == "queue_one":
+            self.superseded = self.facts.waiting
+            self._withdraw(Becomes.QUEUED, "superseded")
+            self.waiting = 0
+            return Becomes.QUEUED, None
+        self.replaced = self.facts.running
+        self._withdraw(Becomes.STARTED, "replaced")
+        return Becomes.STARTED, None
+
+    def _withdraw(self, becomes: Becomes, reason: Reason) -> None:
+        """An earlier tick of this very pass gives way: it never ran, so it is skipped."""
+        for index, verdict in enumerate(self.verdicts):
+            if verdict.becomes is becomes:
+                self.verdicts[index] = verdict._replace(becomes=Becomes.SKIPPED, reason=reason)
+                self.run_count -= 1
+
+
+def _place(job_id: str, ticks: Ticks, policy: Policy, tick: int | None) -> Place:
+    return Place(None, None) if tick is None else Place(tick, fire_ms(job_id, ticks, policy, tick))
