@@ -1,0 +1,223 @@
+"""The ticks of a job: its schedule within its limits of life, without its excluded days.
+
+Instants are epoch milliseconds. Nothing here steps from tick to tick: an interval is arithmetic, a cron
+expression is the evaluator's business, and an excluded stretch of days is jumped over, or counted and
+taken off, as a whole. Each search ends within a hundred years.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import date
+from typing import Final, Protocol
+
+from wakeful.calendars import NOTHING, Calendar
+from wakeful.cron import Cron, DstGap, DstOverlap
+from wakeful.cron.zone import Zone, zone
+from wakeful.duration import LONGEST
+from wakeful.schedule import CronSchedule, Every, Schedule
+
+_DAY: Final = 86400
+_EPOCH_DAY: Final = date(1970, 1, 1).toordinal()
+_SLACK_DAYS: Final = 2  # no zone is further from UTC
+
+
+@dataclass(frozen=True, slots=True)
+class Ticks:
+    """Which ticks a job has.
+
+    `start_ms` and `end_ms` are both inclusive. An `every` schedule ticks at anchor + n·interval: from n = 0
+    where there is a start (the anchor is then the start, and the first tick), from n = 1 where there is none
+    (the anchor is then the job's creation, which is no tick). Excluded is a tick whose date in the
+    schedule's zone is excluded.
+
+    >>> ticks = Ticks(Every(60_000), anchor_ms=5_000)
+    >>> ticks.next(5_000), ticks.next(64_999), ticks.next(65_000)
+    (65000, 65000, 125000)
+    >>> ticks.count(5_000, 5_000 + 365 * 86_400_000)
+    525600
+    """
+
+    schedule: Schedule
+    anchor_ms: int
+    start_ms: int | None = None
+    end_ms: int | None = None
+    exclude: Calendar = NOTHING
+    dst_gap: DstGap = "run_after"
+    dst_overlap: DstOverlap = "first"
+    _plain: _Plain = field(init=False, repr=False, compare=False)
+    _zone: Zone | None = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_plain", self._without_limits())
+        object.__setattr__(self, "_zone", zone(self.schedule.tz or "UTC") if self.exclude else None)
+
+    def next(self, after_ms: int) -> int | None:
+        """The first tick strictly later than `after_ms`, or None."""
+        if self.start_ms is not None and after_ms < self.start_ms:
+            after_ms = self.start_ms - 1
+        tick = self._plain.next(after_ms)
+        if self._zone is not None:
+            tick = self._next_kept(tick, after_ms + LONGEST, self._zone)
+        if tick is None or (self.end_ms is not None and tick > self.end_ms):
+            return None
+        return tick
+
+    def prev(self, before_ms: int) -> int | None:
+        """The last tick strictly earlier than `before_ms`, or None."""
+        if self.end_ms is not None and before_ms > self.end_ms:
+            before_ms = self.end_ms + 1
+        tick = self._plain.prev(before_ms)
+        if self._zone is not None:
+            tick = self._prev_kept(tick, before_ms - LONGEST, self._zone)
+        if tick is None or (self.start_ms is not None and tick < self.start_ms):
+            return None
+        return tick
+
+    def count(self, after_ms: int, until_ms: int) -> int:
+        """How many ticks are later than `after_ms` and not later than `until_ms`; none is visited."""
+        if self.start_ms is not None and after_ms < self.start_ms:
+            after_ms = self.start_ms - 1
+        if self.end_ms is not None and until_ms > self.end_ms:
+            until_ms = self.end_ms
+        if until_ms <= after_ms:
+            return 0
+        total = self._plain.count(after_ms, until_ms)
+        if total and self._zone is not None:
+            total -= sum(self._plain.count(*span) for span in self._excluded(after_ms, until_ms, self._zone))
+        return total
+
+    def upcoming(self, after_ms: int, n: int = 5) -> list[int]:
+        """The next `n` ticks, fewer where there are no more."""
+        found: list[int] = []
+        while len(found) < n:
+            tick = self.next(after_ms)
+            if tick is None:
+                break
+            found.append(after_ms := tick)
+        return found
+
+    def _without_limits(self) -> _Plain:
+        schedule = self.schedule
+        if isinstance(schedule, CronSchedule):
+            return _Clock(Cron.shared(schedule.expr, schedule.tz or "UTC", self.dst_gap, self.dst_overlap))
+        if isinstance(schedule, Every):
+            return _Interval(self.anchor_ms, schedule.every_ms, 1 if self.start_ms is None else 0)
+        return _Once(schedule.at_ms)
+
+    def _next_kept(self, tick: int | None, limit_ms: int, zone: Zone) -> int | None:
+        while tick is not None and tick <= limit_ms:
+            second = tick // 1000
+            offset = zone.offset_at(second)
+            day = (second + offset) // _DAY + _EPOCH_DAY
+            if not self.exclude.excludes_ordinal(day):
+                return tick
+            kept = (self.exclude.first_kept(day, 1) - _EPOCH_DAY) * _DAY - offset
+            # Up to the zone's next change the days follow one another; beyond it they are looked at afresh.
+            end = min(kept, limit_ms // 1000 + 1)
+            zone.reach(end)
+            change = bisect_right(zone.starts, second)
+            if change < len(zone.starts):
+                end = min(end, zone.starts[change])
+            tick = self._plain.next(end * 1000 - 1)
+        return None
+
+    def _prev_kept(self, tick: int | None, limit_ms: int, zone: Zone) -> int | None:
+        while tick is not None and tick >= limit_ms:
+            second = tick // 1000
+            offset = zone.offset_at(second)
+            day = (second + offset) // _DAY + _EPOCH_DAY
+            if not self.exclude.excludes_ordinal(day):
+                return tick
+            begin = (self.exclude.first_kept(day, -1) + 1 - _EPOCH_DAY) * _DAY - offset
+            change = zone.starts[bisect_right(zone.starts, second) - 1]
+            tick = self._plain.prev(max(begin, change) * 1000)
+        return None
+
+    def _excluded(self, after_ms: int, until_ms: int, zone: Zone) -> Iterator[tuple[int, int]]:
+        """The excluded spans of time within (after, until], each later than its first, up to its second."""
+        first = after_ms // 1000 // _DAY + _EPOCH_DAY - _SLACK_DAYS
+        last = until_ms // 1000 // _DAY + _EPOCH_DAY + _SLACK_DAYS
+        slack = _SLACK_DAYS * _DAY
+        zone.reach(until_ms // 1000 + 2 * slack)
+        starts, offsets = zone.starts, zone.offsets
+        for low, high in self.exclude.stretches(first, last):
+            wall_from, wall_to = (low - _EPOCH_DAY) * _DAY, (high + 1 - _EPOCH_DAY) * _DAY
+            # A stretch of days is one span of time for each offset that holds during it.
+            for piece in range(
+                bisect_right(starts, wall_from - slack) - 1, bisect_right(starts, wall_to + slack)
+            ):
+                begin = max(wall_from - offsets[piece], starts[piece])
+                end = wall_to - offsets[piece]
+                if piece + 1 < len(starts):
+                    end = min(end, starts[piece + 1])
+                span = max(begin * 1000 - 1, after_ms), min(end * 1000 - 1, until_ms)
+                if span[0] < span[1]:
+                    yield span
+
+
+class _Plain(Protocol):
+    """A schedule's ticks without limits: the same three questions."""
+
+    def next(self, after_ms: int) -> int | None: ...
+
+    def prev(self, before_ms: int) -> int | None: ...
+
+    def count(self, after_ms: int, until_ms: int) -> int: ...
+
+
+class _Once:
+    __slots__ = ("_at",)
+
+    def __init__(self, at_ms: int) -> None:
+        self._at = at_ms
+
+    def next(self, after_ms: int) -> int | None:
+        return self._at if after_ms < self._at else None
+
+    def prev(self, before_ms: int) -> int | None:
+        return self._at if self._at < before_ms else None
+
+    def count(self, after_ms: int, until_ms: int) -> int:
+        return 1 if after_ms < self._at <= until_ms else 0
+
+
+class _Interval:
+    __slots__ = ("_anchor", "_every", "_first")
+
+    def __init__(self, anchor_ms: int, every_ms: int, first: int) -> None:
+        self._anchor, self._every, self._first = anchor_ms, every_ms, first
+
+    def next(self, after_ms: int) -> int | None:
+        n = (after_ms - self._anchor) // self._every + 1
+        return self._anchor + (n if n > self._first else self._first) * self._every
+
+    def prev(self, before_ms: int) -> int | None:
+        n = (before_ms - 1 - self._anchor) // self._every
+        return self._anchor + n * self._every if n >= self._first else None
+
+    def count(self, after_ms: int, until_ms: int) -> int:
+        before = max((after_ms - self._anchor) // self._every, self._first - 1)
+        return max(0, (until_ms - self._anchor) // self._every - before)
+
+
+class _Clock:
+    """The evaluator counts in seconds: a tick is later than an instant when it is later than its second."""
+
+    __slots__ = ("_cron",)
+
+    def __init__(self, cron: Cron) -> None:
+        self._cron = cron
+
+    def next(self, after_ms: int) -> int | None:
+        second = self._cron.second_after(after_ms // 1000)
+        return None if second is None else second * 1000
+
+    def prev(self, before_ms: int) -> int | None:
+        second = self._cron.second_before(-(-before_ms // 1000))
+        return None if second is None else second * 1000
+
+    def count(self, after_ms: int, until_ms: int) -> int:
+        return self._cron.count_seconds(after_ms // 1000, until_ms // 1000)
