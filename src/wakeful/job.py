@@ -1,4 +1,4 @@
-"""The job: what is to happen when. Its definition is what people write; its standing is what time makes of it.
+"""The job: what is to happen when. Its definition is what people write; the rest is what time makes of it.
 
 A definition is a value: two deployments of the same definition are equal, which is how `upsert` knows
 that nothing has changed. It is kept in three parts, because they are used by different people: the
@@ -16,8 +16,7 @@ from typing import Final, Literal
 from wakeful.calendars import NOTHING, Calendar
 from wakeful.cron import DstGap, DstOverlap
 from wakeful.errors import InvalidArgument
-from wakeful.planning import Place, Standing, place
-from wakeful.policy import Policy
+from wakeful.policy import DEFAULT_POLICY, Policy
 from wakeful.schedule import At, CronSchedule, Schedule
 from wakeful.ticks import Ticks
 
@@ -95,7 +94,7 @@ class Definition:
     name: str
     #: None for a job that only ever fires after another (`after`)
     timing: Timing | None
-    policy: Policy = Policy()
+    policy: Policy = DEFAULT_POLICY
     work: Work = field(default_factory=Work)
     after: Chain | None = None
     description: str = ""
@@ -128,23 +127,9 @@ class Job:
         timing = self.definition.timing
         return timing.ticks(self.anchor_ms) if timing else None
 
-    def standing(self) -> Standing | None:
-        """What planning needs of it; None for a job without a schedule."""
-        ticks = self.ticks
-        return (
-            Standing(self.id, ticks, self.definition.policy, self.next_ms, self.run_count) if ticks else None
-        )
-
-
-def begin(job_id: str, definition: Definition, anchor_ms: int, now_ms: int) -> Place:
-    """The cursor of a job that starts, resumes or is edited at `now_ms`: nothing before now is its business."""
-    if definition.timing is None:
-        return Place(None, None)
-    return place(job_id, definition.timing.ticks(anchor_ms), definition.policy, now_ms)
-
 
 def anchor_of(definition: Definition, now_ms: int, old: Job | None = None) -> int:
-    """The instant that an interval counts from: its start, else what it was while the interval stays, else now."""
+    """The instant an interval counts from: its start, else what it was while the interval stays, else now."""
     timing = definition.timing
     if timing is None:
         return now_ms

@@ -17,6 +17,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Final, Literal, NamedTuple
 
+from wakeful.job import Definition, Job
 from wakeful.policy import Policy, spread_evenly
 from wakeful.run import tick_key
 from wakeful.schedule import At
@@ -108,9 +109,20 @@ class Place(NamedTuple):
     wake_ms: int | None
 
 
-def place(job_id: str, ticks: Ticks, policy: Policy, after_ms: int) -> Place:
-    """Where a job stands that begins now: at creation, on resume, after an edit. The past is no part of it."""
-    return _place(job_id, ticks, policy, ticks.next(after_ms))
+def begin(job_id: str, definition: Definition, anchor_ms: int, now_ms: int) -> Place:
+    """The cursor of a job that is created, resumed or edited at `now_ms`: what was before is no part of it."""
+    if definition.timing is None:
+        return Place(None, None)
+    ticks = definition.timing.ticks(anchor_ms)
+    return _place(job_id, ticks, definition.policy, ticks.next(now_ms))
+
+
+def standing(job: Job) -> Standing | None:
+    """What planning needs of a job; None for one that has no schedule of its own."""
+    timing = job.definition.timing
+    if timing is None:
+        return None
+    return Standing(job.id, timing.ticks(job.anchor_ms), job.definition.policy, job.next_ms, job.run_count)
 
 
 def fire_ms(job_id: str, ticks: Ticks, policy: Policy, tick: int) -> int:

@@ -50,6 +50,9 @@ class Policy:
     claim_timeout_ms: int = 3_600_000
 
 
+DEFAULT_POLICY: Final = Policy()
+
+
 def spread_evenly(seed: str, limit_ms: int) -> int:
     """A number in ±limit, uniform over seeds, and always the same for one seed."""
     if limit_ms <= 0:
