@@ -23,7 +23,7 @@ lint: $(STAMP)  ## check style, types and the direction of imports
 	@echo "== ruff format --check"
 	@$(BIN)/ruff format --check
 	@echo "== mypy --strict"
-	@$(BIN)/mypy --strict
+	@$(BIN)/mypy --strict src tests $(wildcard benchmarks/*.py)
 	@echo "== lint-imports"
 	@$(BIN)/lint-imports --no-logo
 
