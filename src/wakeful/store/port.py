@@ -1,0 +1,229 @@
+"""What a database must do for Wakeful. Read this, and you know what every store promises.
+
+A store holds four tables. Their words are those of the design; a column `x_ms` of a row is an instant,
+kept as whatever the database has for instants and named `x_at` there.
+
+- `jobs`: one row a job (`JobRow`), and `deleted_at`. A deleted job's row stays until its last run is
+  pruned, because runs outlive their job and may be replayed. UNIQUE (workspace, agent, name) among those
+  not deleted. `wake_at` is NULL unless the job is enabled, not deleted and has a next tick; the index on
+  it is what planning scans.
+- `runs`: one row a run (`RunView`), and `serial`. UNIQUE (job_id, scheduled_at, nonce), where the nonce
+  is '' for a tick (trigger `schedule`) and the run's own id for everything else: **this index is the
+  lock that makes a tick happen once**; no code above may assume any other.
+- `attempts`: one row for each attempt that did not end its run (the last one is on the run itself).
+- `workers`: who is alive: name, `beat_at`, `started_at`.
+
+Everything is set-based: a call costs a fixed handful of statements, however many rows it holds. Every
+call is one transaction: it happens whole or not at all. Whatever is decided is decided by the pure
+function that the caller hands in; a store never judges, and never asks what time it is except by
+`clock`. Functions handed in are called inside the transaction and must be quick and pure.
+
+A terminal run (succeeded, failed, cancelled, skipped, missed) is never changed again, except that a dead
+letter stops being one (`dead`) when it is replayed or discarded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+from wakeful.clock import Clock
+from wakeful.store.rows import (
+    AttemptView,
+    DueJob,
+    Finished,
+    Follower,
+    JobChange,
+    JobFilter,
+    JobPlan,
+    JobRow,
+    LostRun,
+    RunFilter,
+    RunRow,
+    RunView,
+    TakenRun,
+)
+
+#: The worker's name on a run that is parked: launched, and waiting for somebody outside to complete it.
+PARKED = "(callback)"
+#: Runs of this lane are never taken by a worker: they wait for an executor that claims them.
+PULL_LANE = "pull"
+
+
+class Planned(NamedTuple):
+    """What a planning pass did."""
+
+    #: how many due jobs it claimed; as many as the limit means that there may be more
+    claimed: int
+    #: the runs that were written: a tick that had its run already is not among them
+    born: list[RunRow]
+
+
+class Store(Protocol):
+    """A database that keeps Wakeful's time."""
+
+    #: the database's own clock; every instant that is compared with another comes from it
+    clock: Clock
+
+    async def open(self) -> None:
+        """Connect, and bring the schema up to date: numbered migrations, forward only, under a lock."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of everything. Nothing may be under way."""
+        ...
+
+    def listen(self, heard: Callable[[str], None]) -> None:
+        """Call `heard` in the event loop whenever something changed, whichever process changed it.
+
+        Topics: `jobs` (a job's wake may be earlier than thought), `runs` (a run may be taken), and
+        `stop:<run id>` (whoever runs it should stop). A process on the same SQLite file is not heard;
+        the engine's longest sleep bounds how late its changes are seen.
+        """
+        ...
+
+    # --- planning ---------------------------------------------------------------------------------
+
+    async def plan(self, until_ms: int, limit: int, decide: Callable[[DueJob], JobPlan | None]) -> Planned:
+        """Claim up to `limit` jobs with `wake_at <= until_ms`, oldest first; write what `decide` says of each.
+
+        Claimed jobs are locked against every other planner until the end, and those that another planner
+        holds are passed over. `decide` returning None leaves a job as it is. A run whose tick has one
+        already is not born again, and does not fail the pass. Statements: claim, live runs of the
+        claimed, insert, cancel, advance.
+        """
+        ...
+
+    async def next_wake_ms(self) -> int | None:
+        """The earliest `wake_at` of all jobs."""
+        ...
+
+    # --- running ----------------------------------------------------------------------------------
+
+    async def take(self, now_ms: int, worker: str, free: Mapping[str, int]) -> list[TakenRun]:
+        """Mark due runs as running under this worker, up to so many a lane, longest due first.
+
+        Due is a pending or retrying run with `due_at <= now_ms`. A serial run is taken only when no other
+        run of its job is running or retrying, and, if it is pending, no older pending one of its job is
+        left: so they start one at a time, strictly in the order of their ticks. A retrying run keeps its
+        turn. A retrying run's `attempt` goes up by one, a pending one keeps the number it was born with;
+        `started_at` becomes `now_ms`. Two workers never take one run.
+        """
+        ...
+
+    async def next_due_ms(self, after_ms: int, lanes: Sequence[str]) -> int | None:
+        """The earliest `due_at` later than `after_ms` of runs that a worker of these lanes could take."""
+        ...
+
+    async def finish(
+        self, worker: str, finished: Sequence[Finished], follow: Callable[[Follower], RunRow]
+    ) -> set[str]:
+        """Write how attempts ended, each only if its run is still running under this worker and attempt.
+
+        Returns the ids that were written. With each, in the same transaction: an attempt that is not the
+        last goes into `attempts`; a failed run becomes a dead letter and adds one to its job's
+        `failures`, which any success sets to 0; the job is deleted or disabled as `Finished` says
+        (deleting or disabling withdraws its planned runs); the jobs that fire after this one, in this
+        way, get the run that `follow` makes. A run that waited for its turn is announced (`runs`).
+        `state == "running"` parks the run: worker `PARKED`, `due_at` its deadline.
+        """
+        ...
+
+    async def beat(self, worker: str, now_ms: int, holding: Sequence[str]) -> set[str]:
+        """Say that the worker lives. Returns which of the runs it holds are not its own any more."""
+        ...
+
+    async def rescue(
+        self,
+        now_ms: int,
+        dead_before_ms: int,
+        limit: int,
+        judge: Callable[[LostRun], Finished],
+        follow: Callable[[Follower], RunRow],
+    ) -> list[str]:
+        """Take running runs from workers that have not beaten since, and parked ones past their deadline.
+
+        `judge` says what becomes of each; it is written as by `finish`, chains and counters too. Workers
+        found dead, and left with no run, are forgotten. Two rescuers never judge one run.
+        """
+        ...
+
+    async def release(self, worker: str, now_ms: int) -> int:
+        """The worker goes and is forgotten; what it still holds is retrying, due at once. Returns how many."""
+        ...
+
+    async def prune(self, before_ms: int, limit: int) -> int:
+        """Delete up to `limit` terminal runs that finished before then, dead letters excepted, and deleted
+        jobs that have no run left. Returns how many runs."""
+        ...
+
+    # --- jobs -------------------------------------------------------------------------------------
+
+    async def create_jobs(self, jobs: Sequence[JobRow]) -> None:
+        """Add jobs, all or none. AlreadyExists names the first whose name is taken."""
+        ...
+
+    async def job(self, workspace: str, agent: str, name: str) -> JobRow | None:
+        """The job of that name, unless deleted."""
+        ...
+
+    async def job_by_id(self, job_id: str) -> JobRow | None:
+        """The job of that id, unless deleted."""
+        ...
+
+    async def jobs(self, only: JobFilter) -> list[JobRow]:
+        """Jobs, ordered by agent and name."""
+        ...
+
+    async def change_job(self, job_id: str, change: Callable[[JobRow], JobChange | None]) -> JobRow | None:
+        """Lock the job, write what `change` makes of it with `version` one higher, and announce it.
+
+        None from `change` leaves it alone. An exception of `change` leaves everything as it was.
+        Returns the job as it is afterwards, or None where there is none.
+        """
+        ...
+
+    async def delete_job(self, job_id: str, now_ms: int, reason: str) -> bool:
+        """Delete the job and cancel its runs that have not started. Running ones go on. False: not there."""
+        ...
+
+    # --- runs -------------------------------------------------------------------------------------
+
+    async def add_runs(self, runs: Sequence[RunRow]) -> None:
+        """Add runs that are no ticks: manual, replayed, backfilled. Announces them."""
+        ...
+
+    async def replay_run(self, run_id: str, make: Callable[[RunView], RunRow]) -> RunView | None:
+        """Make a new run of a dead letter, which is none from then on. None: no such run.
+
+        FailedPrecondition: it is no dead letter.
+        """
+        ...
+
+    async def discard_run(self, run_id: str) -> bool:
+        """A dead letter that nobody wants any more stops being one. False: it is none."""
+        ...
+
+    async def cancel_run(self, run_id: str, now_ms: int, reason: str, *, running: bool) -> RunView | None:
+        """Cancel a run that is pending or retrying or, with `running`, one that is running.
+
+        A running one is announced as `stop:<id>`; its worker's word counts no more. None: no such run.
+        FailedPrecondition: it is in another state.
+        """
+        ...
+
+    async def complete_run(self, finished: Finished, follow: Callable[[Follower], RunRow]) -> bool:
+        """Write the outcome of a parked run that somebody completed. False: it is not parked (any more)."""
+        ...
+
+    async def run(self, run_id: str) -> RunView | None:
+        """The run of that id."""
+        ...
+
+    async def runs(self, only: RunFilter) -> list[RunView]:
+        """Runs, newest first."""
+        ...
+
+    async def attempts(self, run_id: str) -> list[AttemptView]:
+        """The attempts of a run before its last, in order."""
+        ...

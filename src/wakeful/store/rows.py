@@ -1,0 +1,260 @@
+"""The rows that go between the engine and a store: plain tuples in the words of the tables.
+
+Instants are epoch milliseconds; a store turns them into what its database likes. Texts named `timing`,
+`policy` and `work` are the compact JSON of `wakeful.document`; equal values have equal texts, so that
+reading them is a cache's business.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class JobRow(NamedTuple):
+    """A job, all of it."""
+
+    id: str
+    workspace: str
+    agent: str
+    name: str
+    timing: str | None
+    policy: str
+    work: str
+    #: compact JSON, kept verbatim, or None
+    payload: str | None
+    #: `after`: the name of a job of the same agent, and how its run must end
+    after_job: str | None
+    after_on: str | None
+    description: str
+    #: compact JSON of a flat map
+    labels: str
+    #: encrypted webhook secret, and the one before it while it is still accepted
+    secret: bytes | None
+    old_secret: bytes | None
+    old_secret_until_ms: int | None
+    enabled: bool
+    disabled_reason: str | None
+    anchor_ms: int
+    next_ms: int | None
+    wake_ms: int | None
+    run_count: int
+    failures: int
+    version: int
+    created_ms: int
+    updated_ms: int
+
+
+class DueJob(NamedTuple):
+    """What planning and launching need of a due job, with the facts about its live runs."""
+
+    id: str
+    workspace: str
+    agent: str
+    name: str
+    timing: str
+    policy: str
+    work: str
+    payload: str | None
+    anchor_ms: int
+    next_ms: int
+    run_count: int
+    #: ids of its runs that are running or between two attempts
+    running: tuple[str, ...]
+    #: ids of its runs that are pending
+    waiting: tuple[str, ...]
+
+
+class RunRow(NamedTuple):
+    """A run as it is born, all columns that a birth can fill."""
+
+    id: str
+    #: None for a run that woke an agent without a job
+    job_id: str | None
+    workspace: str
+    agent: str
+    job_name: str | None
+    #: the tick; for a run that is no tick, the time it was asked for
+    scheduled_ms: int
+    #: when it may start; jitter and catch-up make it differ from `scheduled_ms`
+    fire_ms: int
+    trigger: str
+    triggered_by: str | None
+    state: str
+    reason: str | None
+    #: a missed run speaks for so many ticks, up to `until_ms`
+    covers: int
+    until_ms: int | None
+    attempt: int
+    #: who runs it, where it is born running
+    worker: str | None
+    lane: str
+    #: whether it must wait until no other run of its job is live (every overlap policy but `allow`)
+    serial: bool
+    #: when it may be taken: set while pending or retrying, None otherwise
+    due_ms: int | None
+    started_ms: int | None
+    finished_ms: int | None
+    idempotency_key: str
+    replay_of: str | None
+    #: its own payload where it is not the job's, as compact JSON
+    payload: str | None
+
+
+class JobPlan(NamedTuple):
+    """What planning decided for one due job, to be written whole."""
+
+    job_id: str
+    #: the cursor as it was claimed and as it is to be
+    next_ms: int | None
+    wake_ms: int | None
+    run_count: int
+    enabled: bool
+    disabled_reason: str | None
+    #: the runs born of its ticks, in the order of the ticks
+    runs: tuple[RunRow, ...]
+    #: live runs to cancel, with the reason: replaced by, or superseded by, a newer one
+    cancelled: tuple[tuple[str, str], ...] = ()
+
+
+class TakenRun(NamedTuple):
+    """A run that this worker now holds, with what its launch needs."""
+
+    id: str
+    job_id: str | None
+    workspace: str
+    agent: str
+    job_name: str | None
+    scheduled_ms: int
+    fire_ms: int
+    trigger: str
+    attempt: int
+    lane: str
+    idempotency_key: str
+    policy: str
+    work: str
+    #: the run's own payload, else its job's
+    payload: str | None
+
+
+class Finished(NamedTuple):
+    """How one attempt ended, fenced: it is written only if run, attempt and worker still match."""
+
+    run_id: str
+    job_id: str | None
+    attempt: int
+    #: succeeded, failed, cancelled, retrying; or running, for one that is parked until somebody completes it
+    state: str
+    started_ms: int
+    finished_ms: int
+    #: when the next attempt is due; for a parked one, when it has waited long enough
+    due_ms: int | None = None
+    output: str | None = None
+    error: str | None = None
+    reason: str | None = None
+    #: compact JSON of what the run used (tokens, cost)
+    usage: str | None = None
+    #: what becomes of the job: deleted, or disabled for this reason
+    delete_job: bool = False
+    disable_job: str | None = None
+    #: disable the job when so many of its runs in a row have failed
+    disable_after: int | None = None
+
+
+class Follower(NamedTuple):
+    """A job that fires after another, and the run it fires after."""
+
+    job_id: str
+    workspace: str
+    agent: str
+    name: str
+    policy: str
+    work: str
+    after_run_id: str
+    after_finished_ms: int
+
+
+class LostRun(NamedTuple):
+    """A run whose worker is dead, or that nobody claimed in time."""
+
+    id: str
+    job_id: str | None
+    attempt: int
+    policy: str
+    started_ms: int | None
+    worker: str | None
+
+
+class RunView(NamedTuple):
+    """A run as it is shown: everything that is known of it."""
+
+    id: str
+    job_id: str | None
+    workspace: str
+    agent: str
+    job_name: str | None
+    scheduled_ms: int
+    fire_ms: int
+    trigger: str
+    triggered_by: str | None
+    state: str
+    reason: str | None
+    covers: int
+    until_ms: int | None
+    attempt: int
+    worker: str | None
+    lane: str
+    due_ms: int | None
+    started_ms: int | None
+    finished_ms: int | None
+    idempotency_key: str
+    replay_of: str | None
+    payload: str | None
+    output: str | None
+    error: str | None
+    usage: str | None
+    #: failed, and nobody has replayed or discarded it
+    dead: bool
+    created_ms: int
+
+
+class AttemptView(NamedTuple):
+    """One try at a run that was not its last, or the last one of a run that is over."""
+
+    attempt: int
+    worker: str | None
+    started_ms: int | None
+    finished_ms: int | None
+    error: str | None
+
+
+class JobChange(NamedTuple):
+    """What becomes of a job that somebody edits."""
+
+    job: JobRow
+    #: cancel its runs that are planned and have not started, with this reason
+    withdraw: str | None = None
+
+
+class RunFilter(NamedTuple):
+    """Which runs to list; what is None does not narrow."""
+
+    workspace: str
+    agent: str | None = None
+    job_id: str | None = None
+    states: tuple[str, ...] = ()
+    trigger: str | None = None
+    dead: bool = False
+    #: only runs with an id lower than this one: ids are in the order of creation
+    before: str | None = None
+    limit: int = 50
+
+
+class JobFilter(NamedTuple):
+    """Which jobs to list; what is None does not narrow."""
+
+    workspace: str
+    agent: str | None = None
+    include_disabled: bool = True
+    #: only jobs that come after this (agent, name)
+    after: tuple[str, str] | None = None
+    limit: int = 1000
