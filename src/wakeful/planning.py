@@ -110,7 +110,7 @@ class Place(NamedTuple):
 
 
 def begin(job_id: str, definition: Definition, anchor_ms: int, now_ms: int) -> Place:
-    """The cursor of a job that is created, resumed or edited at `now_ms`: what was before is no part of it."""
+    """The cursor of a job that is created, resumed or edited at `now_ms`: what was before does not count."""
     if definition.timing is None:
         return Place(None, None)
     ticks = definition.timing.ticks(anchor_ms)

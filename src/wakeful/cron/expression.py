@@ -68,7 +68,7 @@ class Expression:
         return self.text.count(" ") > 4
 
     def days_in(self, first_weekday: int, length: int) -> int:
-        """The matching days (bit n for the n-th) of a month of this length whose 1st is this weekday (0 Sunday).
+        """The matching days (bit n for the n-th) of a month of this length that begins on this weekday.
 
         Day-of-month and day-of-week are OR, unless one of them starts with `*`, as in Debian's cron.
         """
@@ -93,13 +93,13 @@ def parse(text: str) -> Expression:
         raise InvalidSchedule(
             f"a cron expression has at most {MAX_LENGTH} characters; this one has {len(text)}"
         )
-    normal = " ".join(text.split()).upper()
-    if normal.startswith("@"):
-        normal = _macro(normal)
-    parts = normal.split(" ") if normal else []
+    written = " ".join(text.split())
+    if written.startswith("@"):
+        written = _macro(written.lower())
+    parts = written.split(" ") if written else []
     if not 5 <= len(parts) <= 7:
         raise InvalidSchedule(
-            f"'{text}' has {len(parts)} field{'' if len(parts) == 1 else 's'}; a cron expression has 5 (minute hour "
+            f"'{text}' has {len(parts)} field{'' if len(parts) == 1 else 's'}; an expression has 5 (minute hour "
             "day-of-month month day-of-week), 6 with leading seconds, or 7 with a trailing year as well"
         )
     second = SECOND.read(parts.pop(0) if len(parts) > 5 else "0")
@@ -108,27 +108,28 @@ def parse(text: str) -> Expression:
         kind.read(part)
         for kind, part in zip((MINUTE, HOUR, DAY_OF_MONTH, MONTH, DAY_OF_WEEK), parts, strict=True)
     )
-    expression = Expression(normal, second, minute, hour, day, month, weekday, year)
+    expression = Expression(written.upper(), second, minute, hour, day, month, weekday, year)
     if not _can_fire(expression):
+        fields = [field for field in (day, month, weekday, year) if field and not field.any]
         raise InvalidSchedule(
-            f"'{text}' never fires: no day fits day-of-month '{day.text}' with month '{month.text}'"
-            f"{f', day-of-week {weekday.text!r}' if not weekday.any else ''}{f' and year {year.text!r}' if year else ''}"
+            f"'{text}' never fires: no day fits "
+            + " with ".join(f"{field.kind.name} '{field.text}'" for field in fields)
         )
     return expression
 
 
 def _macro(text: str) -> str:
-    if text.lower() in MACROS:
-        return MACROS[text.lower()]
-    if text.startswith("@EVERY"):
+    if text in MACROS:
+        return MACROS[text]
+    if text.startswith("@every"):
         raise InvalidSchedule(
-            f"'{text.lower()}' is an interval, not a cron expression; give it as an `every` schedule"
+            f"'{text}' is an interval, not a cron expression; give it as an `every` schedule"
         )
-    if text == "@REBOOT":
+    if text == "@reboot":
         raise InvalidSchedule(
             "'@reboot' is no time: Wakeful outlives restarts; run the job by hand after a boot"
         )
-    raise InvalidSchedule(f"'{text.lower()}' is not known; there are {', '.join(MACROS)}")
+    raise InvalidSchedule(f"'{text}' is not known; there are {', '.join(MACROS)}")
 
 
 def _can_fire(expression: Expression) -> bool:
@@ -158,7 +159,7 @@ def _special_bit(special: Special, first_weekday: int, length: int) -> int:
 
 
 def _nearest_weekday(day: int, first_weekday: int, length: int) -> int:
-    """The Monday-to-Friday day nearest to `day`: Saturday goes back, Sunday on, unless that leaves the month."""
+    """The weekday nearest to `day`: Saturday goes back and Sunday on, unless that leaves the month."""
     weekday = (first_weekday + day - 1) % 7
     if _MONDAY_TO_FRIDAY >> weekday & 1:
         return day

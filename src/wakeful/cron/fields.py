@@ -85,9 +85,10 @@ class Kind:
             if isinstance(item, Span):
                 bits |= self._bits(item)
         specials = tuple(item for item in items if not isinstance(item, Span))
-        return Field(self, text, items, specials, bits, text[0] in "*?")
+        return Field(self, text.upper(), items, specials, bits, text[0] in "*?")
 
     def refuse(self, text: str, why: str) -> NoReturn:
+        """Raise InvalidSchedule, naming the field and the text as it was written."""
         raise InvalidSchedule(f"{self.name}: '{text}': {why}")
 
     def _item(self, part: str, whole: str) -> Item:
@@ -126,13 +127,13 @@ class Kind:
                     f"{value} is out of range; {self.name} goes from {self.range_text}{self._hint(value)}",
                 )
             return value
-        if text in self.names:
-            return self.names.index(text) + self.first
+        if text.upper() in self.names:
+            return self.names.index(text.upper()) + self.first
         expected = f"a number from {self.range_text}"
         if self.names:
             expected += f" or a name from {self.names[0]} to {self.names[-1]}"
             for name in self.names:
-                if text.startswith(name):
+                if text.upper().startswith(name):
                     expected += f" (write {name})"
         self.refuse(
             part, f"{text!r} is not {expected}" if text else f"a value is missing; expected {expected}"
@@ -145,35 +146,37 @@ class Kind:
 
     @property
     def range_text(self) -> str:
+        """What the field may hold, for a sentence."""
         return f"{self.first} to {self.last}"
 
     def _special(self, part: str) -> Special | None:
         if self is DAY_OF_MONTH:
             return self._special_day(part)
-        if part == "L":
+        if part in "Ll":
             self.refuse(part, "'L' needs its weekday here: '5L' is the last Friday of the month")
         weekday_text, hash_, nth_text = part.partition("#")
         if hash_:
             if nth_text not in ("1", "2", "3", "4", "5"):
                 self.refuse(part, "after '#' comes 1 to 5: 'MON#2' is the second Monday of the month")
             return NthOf(self._value(weekday_text, part) % 7, int(nth_text))
-        if part.endswith("L"):
+        if part[-1] in "Ll":
             return LastOf(self._value(part[:-1], part) % 7)
         return None
 
     def _special_day(self, part: str) -> Special | None:
-        if part == "LW":
+        upper = part.upper()
+        if upper == "LW":
             return LastWeekday()
-        if part == "L":
+        if upper == "L":
             return LastDay()
-        if part.startswith("L-"):
+        if upper.startswith("L-"):
             back = part[2:]
             if not _is_number(back) or not 1 <= int(back) <= 30:
                 self.refuse(
                     part, "after 'L-' comes 1 to 30: 'L-3' is three days before the last of the month"
                 )
             return LastDay(int(back))
-        if part.endswith("W"):
+        if upper.endswith("W"):
             if not _is_number(part[:-1]):
                 self.refuse(part, "before 'W' comes one day: '15W' is the weekday nearest to the 15th")
             return NearestWeekday(self._value(part[:-1], part))

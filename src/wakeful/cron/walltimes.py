@@ -48,6 +48,7 @@ class WallTimes:
         return None if today is None else today * DAY + self._first_time
 
     def at_or_before(self, wall: int) -> int | None:
+        """The last wall second, up to `wall`, that matches."""
         day, second = divmod(wall, DAY)
         today = self._dates.at_or_before(day)
         if today is None:

@@ -68,7 +68,7 @@ class Zone:
         return self.offsets[bisect_right(self.starts, utc) - 1]
 
     def utc_of(self, wall: datetime) -> datetime:
-        """The instant of a naive wall time: the first of two; where there is none, the first instant after the gap."""
+        """The instant of a naive wall time: the first of two; in a gap, the first instant after it."""
         if wall.tzinfo is not None:
             raise ValueError("a wall time has no zone of its own")
         first = wall.replace(tzinfo=self.tzinfo, fold=0)

@@ -85,7 +85,7 @@ class Store(Protocol):
     # --- planning ---------------------------------------------------------------------------------
 
     async def plan(self, until_ms: int, limit: int, decide: Callable[[DueJob], JobPlan | None]) -> Planned:
-        """Claim up to `limit` jobs with `wake_at <= until_ms`, oldest first; write what `decide` says of each.
+        """Claim up to `limit` jobs with `wake_at <= until_ms`, oldest first, and write what `decide` says.
 
         Claimed jobs are locked against every other planner until the end, and those that another planner
         holds are passed over. `decide` returning None leaves a job as it is. A run whose tick has one
@@ -149,7 +149,7 @@ class Store(Protocol):
         ...
 
     async def release(self, worker: str, now_ms: int) -> int:
-        """The worker goes and is forgotten; what it still holds is retrying, due at once. Returns how many."""
+        """The worker goes and is forgotten; what it holds is retrying, due at once. Returns how many."""
         ...
 
     async def prune(self, before_ms: int, limit: int) -> int:
