@@ -108,12 +108,14 @@ class Ticks:
         return _Once(schedule.at_ms)
 
     def _next_kept(self, tick: int | None, limit_ms: int, zone: Zone) -> int | None:
-        while tick is not None and tick <= limit_ms:
+        while tick is not None:
             second = tick // 1000
             offset = zone.offset_at(second)
             day = (second + offset) // _DAY + _EPOCH_DAY
             if not self.exclude.excludes_ordinal(day):
                 return tick
+            if tick > limit_ms:
+                return None
             kept = (self.exclude.first_kept(day, 1) - _EPOCH_DAY) * _DAY - offset
             # Up to the zone's next change the days follow one another; beyond it they are looked at afresh.
             end = min(kept, limit_ms // 1000 + 1)
@@ -125,12 +127,14 @@ class Ticks:
         return None
 
     def _prev_kept(self, tick: int | None, limit_ms: int, zone: Zone) -> int | None:
-        while tick is not None and tick >= limit_ms:
+        while tick is not None:
             second = tick // 1000
             offset = zone.offset_at(second)
             day = (second + offset) // _DAY + _EPOCH_DAY
             if not self.exclude.excludes_ordinal(day):
                 return tick
+            if tick < limit_ms:
+                return None
             begin = (self.exclude.first_kept(day, -1) + 1 - _EPOCH_DAY) * _DAY - offset
             change = zone.starts[bisect_right(zone.starts, second) - 1]
             tick = self._plain.prev(max(begin, change) * 1000)

@@ -223,6 +223,13 @@ def test_a_search_over_excluded_days_gives_up_after_a_hundred_years():
         assert ticks.prev(ms("2199-12-31T00:00Z")) is None
 
 
+def test_a_tick_further_off_than_a_hundred_years_is_found_where_no_search_is_needed():
+    far = ms("2400-01-01T00:00Z")
+    ticks = Ticks(At(far, "Europe/Berlin"), CREATED, exclude=Calendar(("2027-01-02",)))
+    assert ticks.next(CREATED) == far
+    assert ticks.prev(far + 300 * YEAR) == far
+
+
 def test_a_schedule_whose_every_tick_is_a_holiday_has_none_as_far_as_holidays_are_known():
     known_until = ms("2100-12-31T00:00Z")
     schedule = CronSchedule("0 9 25 12 *", "Europe/Berlin")
@@ -302,7 +309,7 @@ PLACES = {
     "Pacific/Apia": datetime(2011, 12, 28, tzinfo=UTC),
     "UTC": datetime(2027, 2, 26, tzinfo=UTC),
 }
-LENGTH = 4 * DAY
+LENGTH = 3 * DAY
 EXPRESSIONS = [
     "*/7 * * * *",
     "30 2 * * *",
@@ -310,8 +317,14 @@ EXPRESSIONS = [
     "1 0 * * *",
     "15,45 0-3,23 * * *",
     "0 12 * * 1-5",
-    "* * * * *",
+    "*/13 */2 * * *",
 ]
+
+
+def schedule_of(when: str | int | None, at_ms: int, tz: str) -> Schedule:
+    if when is None:
+        return At(at_ms, tz)
+    return CronSchedule(when, tz) if isinstance(when, str) else Every(when, tz)
 
 
 def enumerate_schedule(
@@ -342,55 +355,48 @@ def is_excluded(day: date, entries: Iterable[str]) -> bool:
     return any(entry[:10] <= day.isoformat() <= entry[-10:] for entry in entries)
 
 
-@st.composite
-def cases(draw):
-    tz = draw(st.sampled_from(list(PLACES)))
+OFFSETS = st.integers(0, LENGTH)
+DAYS = st.integers(-1, 4)
+
+
+@settings(deadline=None, max_examples=300)
+@given(
+    tz=st.sampled_from(list(PLACES)),
+    when=st.sampled_from(EXPRESSIONS) | st.integers(10 * MINUTE, 2 * DAY) | st.none(),
+    anchor=OFFSETS,
+    start=st.none() | OFFSETS,
+    end=st.none() | OFFSETS,
+    excluded=st.lists(st.tuples(DAYS, DAYS).map(sorted), max_size=3),
+    dst=st.tuples(st.sampled_from(["run_after", "skip"]), st.sampled_from(["first", "second", "both"])),
+    asked=st.lists(st.tuples(OFFSETS, st.booleans()), min_size=1, max_size=4),
+)
+def test_next_prev_and_count_agree_with_a_naive_enumeration(
+    tz, when, anchor, start, end, excluded, dst, asked
+):
     begin = PLACES[tz]
     first = round(begin.timestamp() * 1000)
-    moment = st.integers(0, LENGTH).map(lambda offset: first + offset)
-    schedule = draw(
-        st.one_of(
-            st.builds(At, moment, st.just(tz)),
-            st.builds(Every, st.integers(5 * MINUTE, 2 * DAY), st.just(tz)),
-            st.builds(CronSchedule, st.sampled_from(EXPRESSIONS), st.just(tz)),
-        )
-    )
-    start_ms = draw(st.none() | moment)
-    end_ms = draw(st.none() | moment)
-    anchor_ms = draw(moment) if start_ms is None else start_ms
-    day = st.integers(-1, 5).map(lambda n: begin.date() + timedelta(days=n))
-    entry = st.one_of(day.map(str), st.tuples(day, day).map(lambda pair: f"{min(pair)}/{max(pair)}"))
-    entries = draw(st.lists(entry, max_size=3))
-    dst = draw(
-        st.tuples(st.sampled_from(["run_after", "skip"]), st.sampled_from(["first", "second", "both"]))
-    )
+    last = first + LENGTH
+    start_ms = None if start is None else first + start
+    end_ms = None if end is None else first + end
+    anchor_ms = first + anchor if start_ms is None else start_ms
+    schedule = schedule_of(when, first + anchor, tz)
+    entries = [f"{begin.date() + timedelta(low)}/{begin.date() + timedelta(high)}" for low, high in excluded]
     ticks = Ticks(schedule, anchor_ms, start_ms, end_ms, parse_exclude(entries), *dst)
     expected = [
         tick
         for tick in enumerate_schedule(schedule, anchor_ms, begin, start_ms, dst)
-        if first < tick <= first + LENGTH
+        if first < tick <= last
         and (start_ms is None or start_ms <= tick)
         and (end_ms is None or tick <= end_ms)
         and not is_excluded(local_date(tick, tz), entries)
     ]
-    instants = draw(
-        st.lists(moment | st.sampled_from(expected) if expected else moment, min_size=1, max_size=8)
-    )
-    return ticks, expected, first, instants
-
-
-@settings(deadline=None, max_examples=300)
-@given(cases())
-def test_next_prev_and_count_agree_with_a_naive_enumeration(case):
-    ticks, expected, first, instants = case
-    last = first + LENGTH
-    for instant in instants:
+    for offset, on_a_tick in asked:
+        instant = expected[offset % len(expected)] if on_a_tick and expected else first + offset
         for nearby in {max(first, instant - 1), instant, min(last, instant + 1)}:
-            following = ticks.next(nearby)
+            following, preceding = ticks.next(nearby), ticks.prev(nearby)
             assert next((tick for tick in expected if tick > nearby), None) == (
                 following if following is not None and following <= last else None
             )
-            preceding = ticks.prev(nearby)
             assert next((tick for tick in reversed(expected) if tick < nearby), None) == (
                 preceding if preceding is not None and preceding > first else None
             )
