@@ -1,0 +1,109 @@
+"""Every jump of the clocks in ten years and twenty-four zones, against the scan.
+
+Round each jump a window of a day is asked for forwards, backwards, by number and from the middle:
+with expressions aimed at the very minutes that are missing or doubled, under every choice of `dst_gap` and
+`dst_overlap`, and with random ones. The random ones are seeded by the jump, so a failure can be run again.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from random import Random
+
+import pytest
+
+from tests.unit.cron.agreement import CHOICES, assert_agrees
+from tests.unit.cron.expressions import expression, expression_with_seconds
+from tests.unit.cron.oracle import DAY_NAMES, SECOND, Window, look
+from tests.unit.cron.zones import STRANGER_ZONES, ZONES, Transition, every_transition, transitions
+
+
+def hours_round(transition: Transition, hours: int = 12) -> Window:
+    return look(
+        transition.zone, transition.at - timedelta(hours=hours), transition.at + timedelta(hours=hours)
+    )
+
+
+def aimed_at(transition: Transition) -> list[str]:
+    """Fixed expressions that fall into the gap or the overlap, on its edges, and across them."""
+    first, last = transition.first_wall, transition.last_wall - timedelta(minutes=1)
+    middle = (first + (last - first) / 2).replace(second=0)
+    weekday = DAY_NAMES[middle.isoweekday() % 7]
+    return [
+        f"{first.minute} {first.hour} * * *",
+        f"{last.minute} {last.hour} {last.day} * *",
+        f"{transition.last_wall.minute} {transition.last_wall.hour} * * *",
+        f"{middle.minute},59 {middle.hour}/2 * {middle.month} {weekday}",
+        f"7-59/13 {min(first.hour, last.hour)}-{max(first.hour, last.hour)} {middle.day} * {weekday}#2",
+    ]
+
+
+def following_real_time_through(transition: Transition) -> list[str]:
+    first, last = transition.first_wall, transition.last_wall - timedelta(minutes=1)
+    return [
+        f"*/9 {first.hour},{last.hour} * * *",
+        f"{first.minute},{last.minute} */2 * * *",
+        "0-59/17 * * * *",
+    ]
+
+
+@pytest.mark.parametrize("transition", every_transition(), ids=str)
+def test_every_question_round_a_jump_of_the_clock(transition: Transition) -> None:
+    random, window = Random(str(transition)), hours_round(transition)
+    for text in aimed_at(transition):
+        for dst_gap, dst_overlap in CHOICES:
+            assert_agrees(text, window, dst_gap, dst_overlap)
+    for text in following_real_time_through(transition):
+        assert_agrees(text, window, *random.choice(CHOICES))
+    for _ in range(6):
+        assert_agrees(expression(random), window, *random.choice(CHOICES))
+
+
+@pytest.mark.parametrize("zone", [zone for zone in (*ZONES, *STRANGER_ZONES) if transitions(zone)])
+def test_every_single_minute_through_a_jump_of_the_clock(zone: str) -> None:
+    for transition in transitions(zone)[-2:]:
+        hours = hours_round(transition, 5)
+        assert len(assert_agrees("* * * * *", hours)) == 10 * 60
+        assert_agrees("0-59 0-23 * * *", hours, "skip", "second")
+        assert_agrees("0-59 0-23 * * *", hours, "run_after", "both")
+
+
+@pytest.mark.parametrize("zone", [zone for zone in (*ZONES, *STRANGER_ZONES) if transitions(zone)])
+def test_seconds_through_a_jump_of_the_clock(zone: str) -> None:
+    for transition in transitions(zone)[-2:]:
+        random = Random(str(transition))
+        wall = transition.first_wall + timedelta(minutes=3)
+        minutes = look(
+            zone, transition.at - timedelta(minutes=40), transition.at + timedelta(minutes=40), SECOND
+        )
+        for dst_gap, dst_overlap in CHOICES:
+            assert_agrees(f"*/20 {wall.minute} {wall.hour} * * *", minutes, dst_gap, dst_overlap)
+            assert_agrees(f"59 {wall.minute}-59 {wall.hour} * * *", minutes, dst_gap, dst_overlap)
+        assert_agrees(f"5/25 * {wall.hour} * * *", minutes)
+        for _ in range(3):
+            assert_agrees(expression_with_seconds(random), minutes, *random.choice(CHOICES))
+
+
+@pytest.mark.parametrize(
+    "text", ["0 9 30 12 *", "30 8,20 * * *", "0-59/7 5 * * FRI", "*/30 * * * *", "0 0 31 12 *"]
+)
+def test_the_day_that_apia_left_out_with_a_day_on_either_side(text: str) -> None:
+    window = look(
+        "Pacific/Apia", datetime(2011, 12, 28, 10, tzinfo=UTC), datetime(2012, 1, 1, 10, tzinfo=UTC)
+    )
+    for dst_gap, dst_overlap in CHOICES:
+        assert_agrees(text, window, dst_gap, dst_overlap)
+
+
+@pytest.mark.parametrize("zone", ["America/New_York", "Australia/Lord_Howe"])
+def test_seven_weeks_minute_by_minute(zone: str) -> None:
+    weeks = look(zone, datetime(2024, 2, 21, tzinfo=UTC), datetime(2024, 4, 10, tzinfo=UTC))
+    random = Random(zone)
+    for text in [
+        "30 2 * * *",
+        "*/40 1-3 * * *",
+        "15,45 2/6 L,15W * MON#1",
+        "0 */5 */3 * FRI-MON",
+        "0 0 29 2 *",
+    ]:
+        assert_agrees(text, weeks, *random.choice(CHOICES))
