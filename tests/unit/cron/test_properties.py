@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from random import Random
+from zoneinfo import ZoneInfo
 
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
@@ -111,15 +112,32 @@ def test_counts_of_two_stretches_add_up(
 
 
 @bounded
-@given(text=expressions, zone=zones, choice=choices, moment=moments)
+@given(
+    text=expressions,
+    jump=jumps,
+    choice=choices,
+    minutes=st.lists(st.integers(-60 * 24 * 20, 60 * 24 * 20), min_size=2, max_size=12),
+)
 def test_an_answer_does_not_depend_on_what_was_asked_before(
-    text: str, zone: str, choice: tuple[Gap, Overlap], moment: datetime
+    text: str, jump: Transition, choice: tuple[Gap, Overlap], minutes: list[int]
 ) -> None:
-    fresh = Cron(text, zone, dst_gap=choice[0], dst_overlap=choice[1]).next(moment)
-    used = Cron(text, zone, dst_gap=choice[0], dst_overlap=choice[1])
-    used.upcoming(moment - timedelta(days=400), 20)
-    used.prev(moment + timedelta(days=4000))
-    assert used.next(moment) == fresh
+    used = Cron(text, jump.zone, dst_gap=choice[0], dst_overlap=choice[1])
+    own_zone = ZoneInfo(jump.zone)
+    for n, offset in enumerate(minutes):
+        moment = jump.at + timedelta(minutes=offset)
+        fresh = Cron(text, jump.zone, dst_gap=choice[0], dst_overlap=choice[1])
+        question = moment.astimezone(own_zone) if n % 2 else moment
+        for _ in range(3):  # asked, asked again, and asked from the answer on
+            expected = fresh.uncached_next(moment)
+            tick = used.next(question)
+            assert (tick is None) == (expected is None)
+            if tick is None or expected is None:
+                break
+            assert in_utc(tick, jump.zone) == expected.astimezone(UTC)
+            again = used.next(question)
+            assert again is not None
+            assert (again, again.fold) == (tick, tick.fold)
+            question, moment = tick, expected.astimezone(UTC)
 
 
 @bounded

@@ -95,6 +95,40 @@ def test_the_day_that_apia_left_out_with_a_day_on_either_side(text: str) -> None
         assert_agrees(text, window, dst_gap, dst_overlap)
 
 
+@pytest.mark.parametrize(
+    ("zone", "year"),
+    [
+        ("Pacific/Kwajalein", 1993),  # left out a day
+        ("Pacific/Kiritimati", 1994),  # left out New Year's Eve
+        ("Asia/Singapore", 1981),  # half an hour, to begin the year with
+        ("America/Anchorage", 1983),  # two hours back
+        ("Asia/Pyongyang", 2018),  # half an hour before midnight
+    ],
+)
+def test_the_strangest_jumps_of_the_last_century(zone: str, year: int) -> None:
+    for transition in transitions(zone, year, year):
+        window = hours_round(transition, 30)
+        for text in [*aimed_at(transition), *following_real_time_through(transition)]:
+            for dst_gap, dst_overlap in CHOICES:
+                assert_agrees(text, window, dst_gap, dst_overlap)
+
+
+def test_the_jump_that_began_within_a_minute() -> None:
+    # Monrovia left out 44 and a half minutes on 1972-01-07, from 00:00:00 on.
+    jump = datetime(1972, 1, 7, 0, 44, 30, tzinfo=UTC)
+    window = look("Africa/Monrovia", jump - timedelta(hours=1), jump + timedelta(hours=1), SECOND)
+    for text in [
+        "0 0 * * *",
+        "30 0 * * *",
+        "44,45 0 * * *",
+        "*/5 * * * *",
+        "29,31 44 0 * * *",
+        "15 * 0 * * *",
+    ]:
+        for dst_gap, dst_overlap in CHOICES:
+            assert_agrees(text, window, dst_gap, dst_overlap)
+
+
 @pytest.mark.parametrize("zone", ["America/New_York", "Australia/Lord_Howe"])
 def test_seven_weeks_minute_by_minute(zone: str) -> None:
     weeks = look(zone, datetime(2024, 2, 21, tzinfo=UTC), datetime(2024, 4, 10, tzinfo=UTC))
