@@ -1,0 +1,302 @@
+"""How long one answer takes: ours, cronsim's and croniter's, from the same run.
+
+    python benchmarks/cron.py           a table
+    python benchmarks/cron.py --json    the same numbers for a program
+
+**Cold** is `Cron.uncached_next`, the way on which no tick is remembered: each answer is worked out, and the
+next question is that answer. cronsim and croniter do the same with one iterator each. Parsing is outside the
+measurement for all three, and so is making the iterator. What each may keep between two answers, an iterator
+its position, ours the stretch of constant offset that the last answer lay in, it keeps.
+
+All walk the same number of ticks of the same expressions, from the eve of a change of the clock, so that
+every walk crosses at least one. They take turns within a round, and the best of several rounds counts. Before
+anything is measured the answers are compared: with cronsim's they must be the same, and with croniter's the
+number of those that differ is shown.
+
+**Warm** is `Cron.shared(expr, tz).next(after)`, which is what the engine calls, the look-up of the shared
+expression included: once walking through ticks that are known already, and once the same question again.
+
+**The floor** is what no answer in Python can be cheaper than: an aware datetime made into a UTC second, and
+another UTC second made into an aware datetime, with nothing thought in between.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import math
+import platform
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from importlib.metadata import version
+from itertools import repeat
+from statistics import geometric_mean
+from time import perf_counter_ns
+from zoneinfo import ZoneInfo
+
+from croniter import croniter
+from cronsim import CronSim
+
+from wakeful.cron import Cron
+
+ZONE = "Europe/Berlin"
+START = datetime(2025, 3, 29, 12, 0, tzinfo=ZoneInfo(ZONE))
+ROUNDS = 9
+
+# What people write, with how many ticks are walked: a day of minutes, a year of days, decades of leap days.
+EXPRESSIONS = {
+    "* * * * *": 1440,
+    "*/5 * * * *": 1440,
+    "*/15 9-17 * * MON-FRI": 720,
+    "0 * * * *": 720,
+    "0,30 8-18/2 * * *": 720,
+    "0 9 * * MON-FRI": 365,
+    "30 2 * * *": 365,
+    "15 10 1,15 * FRI": 120,
+    "0 0 * * SUN": 120,
+    "0 0 1 * *": 60,
+    "0 0 L * *": 60,
+    "0 9 * * MON#2": 60,
+    "0 12 1 1 *": 20,
+    "0 0 29 2 *": 10,
+}
+
+Walk = Callable[[int], list[datetime]]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One expression: microseconds for one answer."""
+
+    expression: str
+    ticks: int
+    ours: float
+    cronsim: float
+    croniter: float
+    warm_walk: float
+    warm_same: float
+    floor: float
+    croniter_differs: int
+
+
+@dataclass(frozen=True)
+class Ratios:
+    """How many times longer a peer takes than we do."""
+
+    total_time: float
+    geometric_mean: float
+    worst: float
+
+
+@dataclass(frozen=True)
+class Report:
+    """All numbers of one run. The overall ones are the time of all walks, divided by all their ticks."""
+
+    zone: str
+    versions: dict[str, str]
+    rows: list[Row]
+    overall: dict[str, float]
+    cronsim: Ratios
+    croniter: Ratios
+
+
+def wakeful_walk(expression: str) -> Walk:
+    """Our own way without memory, from tick to tick."""
+    ask = Cron(expression, ZONE).uncached_next
+
+    def walk(ticks: int) -> list[datetime]:
+        found: list[datetime] = []
+        tick: datetime | None = START
+        for _ in range(ticks):
+            assert tick is not None
+            tick = ask(tick)
+            assert tick is not None
+            found.append(tick)
+        return found
+
+    return walk
+
+
+def cronsim_walk(expression: str) -> Walk:
+    """One cronsim iterator."""
+    iterator: Iterator[datetime] = CronSim(expression, START)
+
+    def walk(ticks: int) -> list[datetime]:
+        return [next(iterator) for _ in range(ticks)]
+
+    return walk
+
+
+def croniter_walk(expression: str) -> Walk:
+    """One croniter iterator."""
+    iterator = croniter(expression, START)
+
+    def walk(ticks: int) -> list[datetime]:
+        return [iterator.get_next(datetime) for _ in range(ticks)]
+
+    return walk
+
+
+def warm_walk(expression: str) -> Walk:
+    """The shared expression, asked from tick to tick through a future that it knows."""
+
+    def walk(ticks: int) -> list[datetime]:
+        found: list[datetime] = []
+        tick: datetime | None = START
+        for _ in range(ticks):
+            assert tick is not None
+            tick = Cron.shared(expression, ZONE).next(tick)
+            assert tick is not None
+            found.append(tick)
+        return found
+
+    walk(EXPRESSIONS[expression])
+    return walk
+
+
+def warm_same(expression: str) -> Walk:
+    """The shared expression, asked the same thing by job after job."""
+
+    def walk(ticks: int) -> list[datetime]:
+        return [answer for _ in repeat(None, ticks) if (answer := Cron.shared(expression, ZONE).next(START))]
+
+    walk(1)
+    return walk
+
+
+def border_walk(_: str) -> Walk:
+    """The floor: across the border between datetimes and seconds and back, and nothing else."""
+    zone = ZoneInfo(ZONE)
+
+    def walk(ticks: int) -> list[datetime]:
+        found: list[datetime] = []
+        tick = START
+        for _ in range(ticks):
+            tick = datetime.fromtimestamp(math.floor(tick.timestamp()) + 86400, zone)
+            found.append(tick)
+        return found
+
+    return walk
+
+
+WALKS: dict[str, Callable[[str], Walk]] = {
+    "ours": wakeful_walk,
+    "cronsim": cronsim_walk,
+    "croniter": croniter_walk,
+    "warm_walk": warm_walk,
+    "warm_same": warm_same,
+    "floor": border_walk,
+}
+
+
+def best_times(expression: str, ticks: int) -> dict[str, float]:
+    """Microseconds an answer, for each walk: the best of several rounds in which they take turns."""
+    best = dict.fromkeys(WALKS, math.inf)
+    for _ in range(ROUNDS):
+        for name, make in WALKS.items():
+            walk = make(expression)
+            start = perf_counter_ns()
+            walk(ticks)
+            best[name] = min(best[name], (perf_counter_ns() - start) / 1000 / ticks)
+    return best
+
+
+def differences(ours: list[datetime], theirs: list[datetime]) -> int:
+    """How many answers are not the same instant."""
+    return sum(one.timestamp() != other.timestamp() for one, other in zip(ours, theirs, strict=True))
+
+
+def measure(expression: str, ticks: int) -> Row:
+    """Compare the answers, then measure."""
+    ours = wakeful_walk(expression)(ticks)
+    if differences(ours, cronsim_walk(expression)(ticks)):
+        sys.exit(f"{expression!r}: cronsim answers differently, so the times would not be of the same work")
+    differing = differences(ours, croniter_walk(expression)(ticks))
+    return Row(expression, ticks, **best_times(expression, ticks), croniter_differs=differing)
+
+
+def overall(rows: list[Row], time: Callable[[Row], float]) -> float:
+    """Microseconds an answer over all walks together."""
+    return sum(time(row) * row.ticks for row in rows) / sum(row.ticks for row in rows)
+
+
+def ratios(rows: list[Row], peer: Callable[[Row], float]) -> Ratios:
+    """Against one peer: for all walks together, on the geometric mean, and where it comes closest."""
+    each = [peer(row) / row.ours for row in rows]
+    total = overall(rows, peer) / overall(rows, lambda row: row.ours)
+    return Ratios(total_time=total, geometric_mean=geometric_mean(each), worst=min(each))
+
+
+def run() -> Report:
+    """Measure everything once, without the garbage collector in between."""
+    gc.disable()
+    rows = [measure(expression, ticks) for expression, ticks in EXPRESSIONS.items()]
+    gc.enable()
+    return Report(
+        zone=ZONE,
+        versions={"python": platform.python_version()}
+        | {name: version(name) for name in ("cronsim", "croniter")},
+        rows=rows,
+        overall={
+            "ours": overall(rows, lambda row: row.ours),
+            "cronsim": overall(rows, lambda row: row.cronsim),
+            "croniter": overall(rows, lambda row: row.croniter),
+            "warm_walk": overall(rows, lambda row: row.warm_walk),
+            "warm_same": overall(rows, lambda row: row.warm_same),
+            "floor": overall(rows, lambda row: row.floor),
+        },
+        cronsim=ratios(rows, lambda row: row.cronsim),
+        croniter=ratios(rows, lambda row: row.croniter),
+    )
+
+
+def show(report: Report) -> None:
+    """Print a table that fits a terminal."""
+    named = ", ".join(f"{name} {number}" for name, number in report.versions.items())
+    print(f"µs for one answer in {report.zone}, best of {ROUNDS} rounds ({named})\n")
+    print(
+        f"{'':<24}{'ticks':>6}{'ours':>8}{'cronsim':>10}{'':>8}{'croniter':>10}{'':>8}{'warm':>8}{'same':>8}"
+    )
+    for row in report.rows:
+        print(
+            f"{row.expression:<24}{row.ticks:>6}{row.ours:>8.2f}"
+            f"{row.cronsim:>10.1f}{row.cronsim / row.ours:>7.1f}x"
+            f"{row.croniter:>10.1f}{row.croniter / row.ours:>7.1f}x"
+            f"{row.warm_walk:>8.2f}{row.warm_same:>8.2f}"
+        )
+    mean = report.overall
+    print(
+        f"{'all walks together':<24}{sum(row.ticks for row in report.rows):>6}{mean['ours']:>8.2f}"
+        f"{mean['cronsim']:>10.1f}{report.cronsim.total_time:>7.1f}x"
+        f"{mean['croniter']:>10.1f}{report.croniter.total_time:>7.1f}x"
+        f"{mean['warm_walk']:>8.2f}{mean['warm_same']:>8.2f}\n"
+    )
+    for name, against in (("cronsim", report.cronsim), ("croniter", report.croniter)):
+        print(
+            f"{name + ' takes':<16}{against.total_time:>7.1f}x in total time, "
+            f"{against.geometric_mean:.1f}x on the geometric mean, {against.worst:.1f}x at its closest"
+        )
+    cold, warm = mean["ours"] / mean["floor"], mean["warm_walk"] / mean["floor"]
+    print(
+        f"{'the floor is':<16}{mean['floor']:>7.2f} µs; cold is {cold:.1f} times that, warm {warm:.1f} times"
+    )
+    differing = sum(row.croniter_differs for row in report.rows)
+    print(f"{'croniter differs':<16}{differing:>7} times; cronsim never")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--json", action="store_true", help="print the numbers for a program")
+    wanted = parser.parse_args()
+    report = run()
+    if wanted.json:
+        print(json.dumps(asdict(report), indent=2))
+    else:
+        show(report)
+
+
+if __name__ == "__main__":
+    main()
