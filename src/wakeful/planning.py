@@ -61,6 +61,8 @@ class Limits(NamedTuple):
 
     lookahead_ms: int = 60_000
     max_catchup: int = 100
+    #: a tick of an idle job may be recorded so long before it fires; it fires on time all the same
+    lead_ms: int = 0
 
 
 DEFAULT_LIMITS: Final = Limits()
@@ -69,7 +71,7 @@ DEFAULT_LIMITS: Final = Limits()
 class Becomes(StrEnum):
     """What a tick can become."""
 
-    STARTED = "started"  # run now
+    STARTED = "started"  # run now, or on its instant if that is within the lead
     PLANNED = "planned"  # run at `fire_ms`, which is later
     QUEUED = "queued"  # run when the one before has finished
     SKIPPED = "skipped"
@@ -225,15 +227,18 @@ class _Pass:
             apart = self.limits.lookahead_ms / max(1, min(room, ticks.count(self.cursor - 1, last)))
         number = 0
         while self.cursor is not None and self.cursor <= last and not self._full and not self._worn_out:
-            self._emit(self.cursor, self.now + int(number * apart))
+            after = int(number * apart)
+            self._emit(self.cursor, self.now + after, later=after > 0)
             number += 1
 
     def _fire(self) -> None:
         """Give the ticks that are due, and not too late, their verdicts."""
         while self.cursor is not None and not self._full and not self._worn_out:
             fire = self._fires_at(self.cursor)
-            if fire > self.now:
+            if fire > self.now + self.limits.lead_ms:
                 break
+            if fire > self.now and self._engaged and self.job.policy.overlap != "allow":
+                break  # whether it overlaps is judged when it would start, never before
             self._emit(self.cursor, fire)
 
     def _miss(self, first: int, last: int, reason: Reason) -> None:
@@ -241,9 +246,13 @@ class _Pass:
         self.verdicts.append(Verdict(first, first, Becomes.MISSED, reason, count, last))
         self.cursor = self.job.ticks.next(last)
 
-    def _emit(self, tick: int, fire: int) -> None:
+    @property
+    def _engaged(self) -> bool:
+        return self.busy or self.waiting > 0
+
+    def _emit(self, tick: int, fire: int, *, later: bool = False) -> None:
         """One tick that may run: started, planned, queued or skipped, as the overlap policy says."""
-        becomes, reason = self._judge(fire)
+        becomes, reason = self._judge(later)
         self.verdicts.append(Verdict(tick, fire, becomes, reason))
         if becomes is Becomes.STARTED:
             self.busy = True
@@ -252,13 +261,13 @@ class _Pass:
         self.run_count += becomes is not Becomes.SKIPPED
         self.cursor = self.job.ticks.next(tick)
 
-    def _judge(self, fire: int) -> tuple[Becomes, Reason | None]:
-        overlap, engaged = self.job.policy.overlap, self.busy or self.waiting > 0
+    def _judge(self, later: bool) -> tuple[Becomes, Reason | None]:
+        overlap = self.job.policy.overlap
         if self.facts.hold is not None:
             return Becomes.SKIPPED, "held"
-        if fire > self.now:
+        if later:
             return Becomes.PLANNED, None
-        if overlap == "allow" or not engaged:
+        if overlap == "allow" or not self._engaged:
             return Becomes.STARTED, None
         if self.caught_up:  # asked for one and all: they queue up, whatever the policy for live ticks
             return Becomes.QUEUED, None

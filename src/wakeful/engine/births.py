@@ -1,0 +1,113 @@
+"""How runs are born: the rows for ticks, for what people trigger, and for what follows another run. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+
+from wakeful.document import policy_from_text, work_from_text
+from wakeful.ids import new_id
+from wakeful.job import Work
+from wakeful.planning import Becomes, Verdict
+from wakeful.policy import Policy
+from wakeful.run import Trigger, tick_key
+from wakeful.store.port import PULL_LANE
+from wakeful.store.rows import DueJob, Follower, RunRow
+
+
+def lane_of(work: Work) -> str:
+    """The lane its runs take a place in; those that somebody else executes take none of ours."""
+    target = work.target
+    return PULL_LANE if target is None or target.get("kind") == "pull" else work.lane
+
+
+def of_tick(
+    job: DueJob, policy: Policy, lane: str, verdict: Verdict, now_ms: int, worker: str | None
+) -> RunRow:
+    """The run of a tick: running under `worker` where one is given, else as its verdict says."""
+    tick = verdict.scheduled_ms
+    becomes = verdict.becomes
+    over = becomes is Becomes.SKIPPED or becomes is Becomes.MISSED
+    return RunRow(
+        id=new_id(now_ms),
+        job_id=job.id,
+        workspace=job.workspace,
+        agent=job.agent,
+        job_name=job.name,
+        scheduled_ms=tick,
+        fire_ms=verdict.fire_ms,
+        trigger="schedule",
+        triggered_by=None,
+        state=becomes.value if over else "running" if worker else "pending",
+        reason=verdict.reason,
+        covers=verdict.covers,
+        until_ms=verdict.until_ms,
+        attempt=0 if over else 1,
+        worker=worker,
+        lane=lane,
+        serial=policy.overlap != "allow",
+        due_ms=None if over or worker else verdict.fire_ms,
+        started_ms=max(now_ms, verdict.fire_ms) if worker else None,
+        finished_ms=now_ms if over else None,
+        idempotency_key=tick_key(job.id, tick),
+        replay_of=None,
+        payload=None,
+    )
+
+
+def of_trigger(
+    *,
+    job_id: str | None,
+    workspace: str,
+    agent: str,
+    job_name: str | None,
+    lane: str,
+    trigger: Trigger,
+    now_ms: int,
+    scheduled_ms: int | None = None,
+    triggered_by: str | None = None,
+    serial: bool = False,
+    payload: str | None = None,
+) -> RunRow:
+    """A run that is no tick: due now, with a key of its own."""
+    run_id = new_id(now_ms)
+    return RunRow(
+        id=run_id,
+        job_id=job_id,
+        workspace=workspace,
+        agent=agent,
+        job_name=job_name,
+        scheduled_ms=now_ms if scheduled_ms is None else scheduled_ms,
+        fire_ms=now_ms,
+        trigger=trigger,
+        triggered_by=triggered_by,
+        state="pending",
+        reason=None,
+        covers=1,
+        until_ms=None,
+        attempt=1,
+        worker=None,
+        lane=lane,
+        serial=serial,
+        due_ms=now_ms,
+        started_ms=None,
+        finished_ms=None,
+        idempotency_key=hashlib.sha256(f"{job_id or agent}:{run_id}".encode()).hexdigest(),
+        replay_of=None,
+        payload=payload,
+    )
+
+
+def of_chain(follower: Follower) -> RunRow:
+    """The run of a job that fires after another's."""
+    policy = policy_from_text(follower.policy)
+    return of_trigger(
+        job_id=follower.job_id,
+        workspace=follower.workspace,
+        agent=follower.agent,
+        job_name=follower.name,
+        lane=lane_of(work_from_text(follower.work)),
+        trigger="chain",
+        now_ms=follower.after_finished_ms,
+        triggered_by=follower.after_run_id,
+        serial=policy.overlap != "allow",
+    )

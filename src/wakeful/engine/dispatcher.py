@@ -1,0 +1,48 @@
+"""The dispatcher: takes runs that are due and waiting (retries, queues, full lanes, triggers by hand)."""
+
+from __future__ import annotations
+
+from wakeful.clock import Clock
+from wakeful.engine.loop import Loop
+from wakeful.engine.targets import Targets
+from wakeful.engine.worker import Worker
+from wakeful.store.port import Store
+
+
+class Dispatcher(Loop):
+    """Takes as many due runs as there are places, and hands them to the worker of this process."""
+
+    name = "dispatcher"
+
+    def __init__(
+        self,
+        worker_name: str,
+        store: Store,
+        clock: Clock,
+        worker: Worker,
+        targets: Targets,
+        *,
+        longest_ms: int,
+    ) -> None:
+        super().__init__(clock, longest_ms)
+        self._worker_name = worker_name
+        self._store = store
+        self._worker = worker
+        self._targets = targets
+
+    async def step(self) -> int | None:
+        """Take what can be taken. Returns when the next run is due; a place that falls free wakes us too."""
+        async with self._worker.places() as free:
+            if not free:
+                return None
+            lanes = list(free)
+            now_ms = self.clock.now_ms()
+            taken = [
+                self._targets.taken(run) for run in await self._store.take(now_ms, self._worker_name, free)
+            ]
+            for held in taken:
+                free[held.lane] -= 1
+        self._worker.hold(taken)
+        if taken:
+            return now_ms
+        return await self._store.next_due_ms(now_ms, lanes)

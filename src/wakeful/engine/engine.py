@@ -1,0 +1,102 @@
+"""The engine: starts the loops of a replica, hears what changed, and stops them without losing anything."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from dataclasses import dataclass, field
+from typing import Final
+
+import structlog
+
+from wakeful.engine.births import of_chain
+from wakeful.engine.dispatcher import Dispatcher
+from wakeful.engine.loop import Loop
+from wakeful.engine.planner import BATCH, Planner
+from wakeful.engine.pruner import Pruner
+from wakeful.engine.rescuer import BEAT_MS, LEASE_MS, Rescuer
+from wakeful.engine.targets import Targets
+from wakeful.engine.worker import Worker
+from wakeful.engine.writer import Writer
+from wakeful.ids import new_id
+from wakeful.planning import Limits
+from wakeful.store.port import Store
+
+LANES: Final = {"main": 30, "subagent": 50, "team": 100, "cron": 30}
+#: long enough to record a run before its instant, short enough that nobody minds
+LEAD_MS: Final = 50
+
+log = structlog.get_logger("wakeful.engine")
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How an engine goes about its work; the defaults suit everybody but tests."""
+
+    tick_ms: int = 1_000
+    lanes: dict[str, int] = field(default_factory=lambda: dict(LANES))
+    limits: Limits = field(default_factory=lambda: Limits(lead_ms=LEAD_MS))
+    batch: int = BATCH
+    beat_ms: int = BEAT_MS
+    lease_ms: int = LEASE_MS
+    retention_days: int = 30
+
+
+class Engine:
+    """One replica's engine. Any number of them share a database, and none of them leads."""
+
+    def __init__(self, store: Store, targets: Targets, pace: Pace | None = None) -> None:
+        pace = pace or Pace()
+        clock = store.clock
+        self._store = store
+        self._targets = targets
+        self.worker_name = f"{socket.gethostname()}:{os.getpid()}:{new_id(clock.now_ms())[-8:]}"
+        name, tick_ms = self.worker_name, pace.tick_ms
+        self._writer = Writer(name, store, clock, tick_ms, of_chain)
+        self._worker = Worker(clock, self._writer, pace.lanes)
+        self._planner = Planner(
+            name, store, clock, self._worker, targets, pace.limits, longest_ms=tick_ms, batch=pace.batch
+        )
+        self._dispatcher = Dispatcher(name, store, clock, self._worker, targets, longest_ms=tick_ms)
+        self._rescuer = Rescuer(
+            name, store, clock, self._worker, of_chain, beat_ms=pace.beat_ms, lease_ms=pace.lease_ms
+        )
+        self._pruner = Pruner(store, clock, retention_days=pace.retention_days)
+        self._worker.on_free = self._dispatcher.wake
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def start(self) -> None:
+        """Say that we live, then begin."""
+        await self._targets.open()
+        self._store.listen(self._heard)
+        await self._rescuer.beat()
+        loops: list[Loop] = [self._writer, self._planner, self._dispatcher, self._rescuer, self._pruner]
+        self._tasks = [asyncio.create_task(loop.run(), name=f"wakeful-{loop.name}") for loop in loops]
+        log.info("engine.started", worker=self.worker_name)
+
+    async def stop(self, grace_ms: int = 10_000) -> None:
+        """No new launches; what runs has a grace period; what is left is due again at once."""
+        writing, *others = self._tasks
+        await _end(others)
+        await self._worker.drain(grace_ms)
+        await _end([writing])
+        await self._writer.step()
+        released = await self._store.release(self.worker_name, self._store.clock.now_ms())
+        await self._targets.close()
+        self._tasks = []
+        log.info("engine.stopped", worker=self.worker_name, released=released)
+
+    def _heard(self, topic: str) -> None:
+        if topic == "jobs":
+            self._planner.wake()
+        elif topic == "runs":
+            self._dispatcher.wake()
+        elif topic.startswith("stop:"):
+            self._worker.stop(topic.removeprefix("stop:"), "stopped")
+
+
+async def _end(tasks: list[asyncio.Task[None]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,29 @@
+"""A run that this worker holds, from the moment it is marked running until its outcome is written."""
+
+from __future__ import annotations
+
+import asyncio
+
+from wakeful.launch.port import Failed, Launch, Launcher
+from wakeful.policy import Policy
+
+
+class Held:
+    """One attempt in this worker's hands."""
+
+    __slots__ = ("lane", "launch", "launcher", "policy", "started_ms", "task", "verdict")
+
+    def __init__(self, launch: Launch, policy: Policy, lane: str, launcher: Launcher) -> None:
+        self.launch = launch
+        self.policy = policy
+        self.lane = lane
+        self.launcher = launcher
+        self.started_ms = launch.fire_ms
+        #: who is at it
+        self.task: asyncio.Task[None] | None = None
+        #: why it was cut short: a failure to record, or a word where there is nothing for us to write
+        self.verdict: Failed | str | None = None
+
+    def cut_short(self) -> bool:
+        """Whether somebody has ended it."""
+        return self.verdict is not None

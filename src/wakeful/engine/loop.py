@@ -1,0 +1,76 @@
+"""What every loop of the engine is: a step, a sleep until the next thing is due, and a way to be woken.
+
+A loop never dies of an error: it says so, waits a little longer each time, and goes on. It never polls:
+`step` says when it wants to be called again, and `longest_ms` only bounds how wrong that can be.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+import structlog
+
+from wakeful.clock import Clock
+from wakeful.errors import Unavailable
+from wakeful.policy import Backoff
+
+_AFTER_ERRORS: Final = Backoff(base_ms=100, max_ms=10_000)
+
+log = structlog.get_logger("wakeful.engine")
+
+
+class Loop:
+    """A step, repeated."""
+
+    name = "loop"
+
+    def __init__(self, clock: Clock, longest_ms: int) -> None:
+        self.clock = clock
+        self._longest_ms = longest_ms
+        self._woken = False
+        self._sleeper: asyncio.Future[None] | None = None
+
+    async def step(self) -> int | None:
+        """Do what is due. Returns when the next thing is, in epoch ms; None: nothing that is known of."""
+        raise NotImplementedError
+
+    def wake(self) -> None:
+        """End the sleep, or skip the next one: something has changed."""
+        self._woken = True
+        if self._sleeper is not None and not self._sleeper.done():
+            self._sleeper.set_result(None)
+
+    async def run(self) -> None:
+        """Step and sleep until cancelled."""
+        errors = 0
+        while True:
+            self._woken = False
+            try:
+                until_ms = await self.step()
+                errors = 0
+            except Exception as error:
+                errors += 1
+                wait_ms = _AFTER_ERRORS.delay_ms(errors, self.name)
+                until_ms = self.clock.now_ms() + wait_ms
+                if isinstance(error, Unavailable):
+                    log.warning(f"{self.name}.unavailable", error=error.message, again_in_ms=wait_ms)
+                else:
+                    log.exception(f"{self.name}.error", again_in_ms=wait_ms)
+            await self._sleep(until_ms)
+
+    async def _sleep(self, until_ms: int | None) -> None:
+        wait_ms = self._longest_ms
+        if until_ms is not None:
+            wait_ms = min(wait_ms, until_ms - self.clock.now_ms())
+        if self._woken or wait_ms <= 0:
+            await asyncio.sleep(0)
+            return
+        loop = asyncio.get_running_loop()
+        self._sleeper = loop.create_future()
+        alarm = loop.call_later(wait_ms / 1000, self.wake)
+        try:
+            await self._sleeper
+        finally:
+            alarm.cancel()
+            self._sleeper = None

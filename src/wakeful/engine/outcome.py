@@ -1,0 +1,51 @@
+"""What becomes of a run when an attempt at it has ended: pure."""
+
+from __future__ import annotations
+
+from wakeful.launch.port import Failed, Outcome, Parked, Succeeded
+from wakeful.policy import Policy
+from wakeful.store.rows import Finished
+
+
+def conclude(
+    run_id: str,
+    job_id: str | None,
+    attempt: int,
+    policy: Policy,
+    outcome: Outcome,
+    started_ms: int,
+    now_ms: int,
+) -> Finished:
+    """The row to write for an attempt that ended so.
+
+    A success deletes a job that is to be deleted after its run. A failure is tried again by the backoff,
+    or when the target asked for it if that is later, until the attempts are used up or trying again will
+    not help; then the run has failed, and a job that was to be deleted is disabled and stays.
+    """
+    if isinstance(outcome, Succeeded):
+        return Finished(
+            run_id, job_id, attempt, "succeeded", started_ms, now_ms,
+            output=outcome.output, usage=outcome.usage, delete_job=policy.delete_after_run,
+        )  # fmt: skip
+    if isinstance(outcome, Parked):
+        wait_ms = outcome.timeout_ms or policy.timeout_ms or 600_000
+        return Finished(run_id, job_id, attempt, "running", started_ms, now_ms, due_ms=now_ms + wait_ms)
+    if not outcome.permanent and attempt < policy.max_attempts:
+        wait_ms = max(policy.backoff.delay_ms(attempt, run_id), outcome.retry_after_ms or 0)
+        return Finished(
+            run_id, job_id, attempt, "retrying", started_ms, now_ms,
+            due_ms=now_ms + wait_ms, error=outcome.error, reason=outcome.reason,
+        )  # fmt: skip
+    disable = (
+        (outcome.reason or "failed") if outcome.pause_job else "failed" if policy.delete_after_run else None
+    )
+    return Finished(
+        run_id, job_id, attempt, "failed", started_ms, now_ms,
+        error=outcome.error, reason=outcome.reason or ("permanent" if outcome.permanent else None),
+        disable_job=disable, disable_after=policy.disable_after,
+    )  # fmt: skip
+
+
+def lost(reason: str) -> Failed:
+    """What an attempt comes to whose worker died, or that nobody completed."""
+    return Failed(reason, reason="lost")

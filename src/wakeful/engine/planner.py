@@ -1,0 +1,161 @@
+"""The planner: turns due ticks into runs. `planning.decide` says what each becomes; this loop has it written.
+
+It looks `lead_ms` ahead, so that a run is recorded before its instant and starts on it: a tick whose job
+is idle is written down a moment early and fired on time. Overlap is never judged early: a job that is
+busy is left alone until its tick is really due.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import structlog
+
+from wakeful.clock import Clock
+from wakeful.document import policy_from_text, timing_from_text, work_from_text
+from wakeful.engine.births import lane_of, of_tick
+from wakeful.engine.held import Held
+from wakeful.engine.loop import Loop
+from wakeful.engine.targets import Targets
+from wakeful.engine.worker import Worker
+from wakeful.errors import Unavailable
+from wakeful.job import Work
+from wakeful.planning import Becomes, Facts, Limits, Standing, Verdict, decide
+from wakeful.policy import Policy
+from wakeful.store.port import Store
+from wakeful.store.rows import DueJob, JobPlan, RunRow
+
+BATCH: Final = 1_000
+
+log = structlog.get_logger("wakeful.planner")
+
+
+class Planner(Loop):
+    """Plans, and hands what can start at once to the worker of this process."""
+
+    name = "planner"
+
+    def __init__(
+        self,
+        worker_name: str,
+        store: Store,
+        clock: Clock,
+        worker: Worker,
+        targets: Targets,
+        limits: Limits,
+        *,
+        longest_ms: int,
+        batch: int = BATCH,
+    ) -> None:
+        super().__init__(clock, longest_ms)
+        self._worker_name = worker_name
+        self._store = store
+        self._worker = worker
+        self._targets = targets
+        self._limits = limits
+        self._batch = batch
+
+    async def step(self) -> int | None:
+        """One pass. Returns when the next job is to be planned."""
+        async with self._worker.places() as free:
+            now_ms = self.clock.now_ms()
+            this = _Pass(self._worker_name, self._targets, self._limits, now_ms, free)
+            try:
+                planned = await self._store.plan(now_ms + self._limits.lead_ms, self._batch, this.decide)
+            except BaseException:
+                this.release(this.started)
+                raise
+            if (
+                len(planned.born) < this.runs
+            ):  # some ticks had their run already: those are not ours to launch
+                born = {run.id for run in planned.born}
+                this.release([held for held in this.started if held.launch.id not in born])
+                this.started = [held for held in this.started if held.launch.id in born]
+        self._worker.hold(this.started)
+        if planned.claimed >= self._batch:
+            return now_ms
+        wake_ms = await self._store.next_wake_ms()
+        if wake_ms is not None and this.deferred_ms is not None:
+            return max(this.deferred_ms, wake_ms - self._limits.lead_ms)
+        return None if wake_ms is None else wake_ms - self._limits.lead_ms
+
+
+class _Pass:
+    """One planning pass: what `decide` is to the store, with the places that runs may take in our worker."""
+
+    def __init__(
+        self, worker: str, targets: Targets, limits: Limits, now_ms: int, free: dict[str, int]
+    ) -> None:
+        self._worker = worker
+        self._targets = targets
+        self._limits = limits
+        self._now_ms = now_ms
+        self.free = free
+        #: the runs that were decided, and of these the ones that start here
+        self.runs = 0
+        self.started: list[Held] = []
+        #: when the first job that was left alone is really due
+        self.deferred_ms: int | None = None
+
+    def release(self, unborn: list[Held]) -> None:
+        """These did not come to be: their places are free."""
+        for held in unborn:
+            self.free[held.lane] += 1
+
+    def decide(self, job: DueJob) -> JobPlan | None:
+        """What becomes of one due job. A job that cannot be read is set aside, and its siblings go on."""
+        try:
+            return self._decide(job)
+        except Unavailable as error:
+            log.warning("job.deferred", job=job.name, agent=job.agent, error=error.message)
+            self._defer(self._now_ms + 1_000)
+            return None
+        except Exception as error:
+            log.exception("job.set_aside", job=job.name, agent=job.agent, workspace=job.workspace, id=job.id)
+            return JobPlan(job.id, None, None, job.run_count, False, f"cannot be read: {error}", ())
+
+    def _decide(self, job: DueJob) -> JobPlan | None:
+        timing, policy = timing_from_text(job.timing), policy_from_text(job.policy)
+        standing = Standing(job.id, timing.ticks(job.anchor_ms), policy, job.next_ms, job.run_count)
+        plan = decide(standing, Facts(job.running, job.waiting), self._now_ms, self._limits)
+        if not plan.verdicts and plan.next_ms == job.next_ms:
+            if plan.wake_ms is not None:
+                self._defer(plan.wake_ms)
+            return None
+        work = work_from_text(job.work)
+        lane = lane_of(work)
+        runs = tuple([self._born(job, policy, work, lane, verdict) for verdict in plan.verdicts])
+        self.runs += len(runs)
+        # A job that goes when its run succeeds waits for that, with nothing left to plan.
+        over = plan.finished is not None and not (
+            policy.delete_after_run and plan.finished == "no_more_ticks"
+        )
+        cancelled = tuple(
+            [(run, "replaced") for run in plan.replaced] + [(run, "superseded") for run in plan.superseded]
+        )
+        return JobPlan(
+            job.id,
+            plan.next_ms,
+            plan.wake_ms,
+            plan.run_count,
+            not over,
+            plan.finished if over else None,
+            runs,
+            cancelled,
+        )
+
+    def _born(self, job: DueJob, policy: Policy, work: Work, lane: str, verdict: Verdict) -> RunRow:
+        if verdict.becomes is Becomes.STARTED and self.free.get(lane, 0) > 0:
+            self.free[lane] -= 1
+            run = of_tick(job, policy, lane, verdict, self._now_ms, self._worker)
+            self.started.append(self._targets.held(run, policy, work, job.payload))
+            return run
+        if verdict.reason is not None:
+            log.info(
+                f"tick.{verdict.becomes}", reason=verdict.reason, job=job.name, agent=job.agent,
+                workspace=job.workspace, ticks=verdict.covers,
+            )  # fmt: skip
+        return of_tick(job, policy, lane, verdict, self._now_ms, None)
+
+    def _defer(self, until_ms: int) -> None:
+        self.deferred_ms = until_ms if self.deferred_ms is None else min(self.deferred_ms, until_ms)

@@ -1,0 +1,36 @@
+"""The pruner: deletes the history that nobody has to keep any more."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import structlog
+
+from wakeful.clock import Clock
+from wakeful.engine.loop import Loop
+from wakeful.policy import DAY_MS
+from wakeful.store.port import Store
+
+_EVERY_MS: Final = 3_600_000
+_BATCH: Final = 5_000
+
+log = structlog.get_logger("wakeful.pruner")
+
+
+class Pruner(Loop):
+    """Deletes finished runs older than the retention, a batch at a time."""
+
+    name = "pruner"
+
+    def __init__(self, store: Store, clock: Clock, *, retention_days: int) -> None:
+        super().__init__(clock, _EVERY_MS)
+        self._store = store
+        self._retention_ms = retention_days * DAY_MS
+
+    async def step(self) -> int | None:
+        """One batch. Returns at once while there is more."""
+        now_ms = self.clock.now_ms()
+        pruned = await self._store.prune(now_ms - self._retention_ms, _BATCH)
+        if pruned:
+            log.info("runs.pruned", count=pruned)
+        return now_ms + (100 if pruned >= _BATCH else _EVERY_MS)

@@ -1,0 +1,86 @@
+"""The rescuer: says that this worker lives, and takes over what dead ones held.
+
+The heartbeat is the lease on everything a worker holds. One that has not beaten for `lease_ms` is dead:
+its runs are tried again elsewhere, or failed where a second start would do harm (`on_lost: fail`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import structlog
+
+from wakeful.clock import Clock
+from wakeful.document import policy_from_text
+from wakeful.engine.loop import Loop
+from wakeful.engine.outcome import conclude
+from wakeful.engine.worker import Worker
+from wakeful.launch.port import Failed
+from wakeful.store.port import PARKED, Store
+from wakeful.store.rows import Finished, Follower, LostRun, RunRow
+
+BEAT_MS: Final = 5_000
+LEASE_MS: Final = 30_000
+_BATCH: Final = 1_000
+
+log = structlog.get_logger("wakeful.rescuer")
+
+
+class Rescuer(Loop):
+    """Beats, and rescues."""
+
+    name = "rescuer"
+
+    def __init__(
+        self,
+        worker_name: str,
+        store: Store,
+        clock: Clock,
+        worker: Worker,
+        follow: Callable[[Follower], RunRow],
+        *,
+        beat_ms: int = BEAT_MS,
+        lease_ms: int = LEASE_MS,
+    ) -> None:
+        super().__init__(clock, beat_ms)
+        self._worker_name = worker_name
+        self._store = store
+        self._worker = worker
+        self._follow = follow
+        self._beat_ms = beat_ms
+        self._lease_ms = lease_ms
+
+    async def step(self) -> int | None:
+        """Beat; drop what is not ours any more; take from the dead."""
+        await self.beat()
+        now_ms = self.clock.now_ms()
+        while True:
+            rescued = await self._store.rescue(
+                now_ms, now_ms - self._lease_ms, _BATCH, self._judge, self._follow
+            )
+            if rescued:
+                log.warning("runs.rescued", count=len(rescued))
+            if len(rescued) < _BATCH:
+                return now_ms + self._beat_ms
+
+    async def beat(self) -> None:
+        """Renew the lease."""
+        for run_id in await self._store.beat(self._worker_name, self.clock.now_ms(), self._worker.holding):
+            log.warning("run.lost", run=run_id)
+            self._worker.stop(run_id, "lost")
+
+    def _judge(self, run: LostRun) -> Finished:
+        policy = policy_from_text(run.policy)
+        now_ms = self.clock.now_ms()
+        if run.worker == PARKED:
+            verdict = Failed("nobody completed it in time", reason="timeout")
+        else:
+            verdict = Failed(
+                f"its worker {run.worker} died", permanent=policy.on_lost == "fail", reason="lost"
+            )
+        finished = conclude(
+            run.id, run.job_id, run.attempt, policy, verdict, run.started_ms or now_ms, now_ms
+        )
+        # The dead worker cost time enough: no backoff on top.
+        return finished._replace(due_ms=now_ms) if finished.state == "retrying" else finished

@@ -1,0 +1,88 @@
+"""The targets that this process can reach: which launcher takes a run where."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+
+from wakeful.document import payload_to_text, policy_from_text, work_from_text
+from wakeful.engine.held import Held
+from wakeful.errors import InvalidArgument
+from wakeful.job import Json, Work
+from wakeful.launch.port import Failed, Launch, Launcher, Outcome
+from wakeful.policy import Policy
+from wakeful.store.rows import RunRow, TakenRun
+
+
+class Targets:
+    """The launchers by the kind of target they serve."""
+
+    def __init__(self, launchers: Iterable[Launcher] = ()) -> None:
+        self._launchers = {launcher.kind: launcher for launcher in launchers}
+
+    def add(self, launcher: Launcher) -> None:
+        """Serve one more kind."""
+        self._launchers[launcher.kind] = launcher
+
+    async def open(self) -> None:
+        """Get every launcher ready."""
+        for launcher in self._launchers.values():
+            await launcher.open()
+
+    async def close(self) -> None:
+        """Let every launcher go."""
+        for launcher in self._launchers.values():
+            await launcher.close()
+
+    def check(self, target: Mapping[str, Json] | None) -> None:
+        """Refuse a target that no launcher here could ever reach."""
+        kind = target.get("kind") if target else "pull"
+        if target and isinstance(kind, str) and kind in self._launchers:
+            self._launchers[kind].check(target)
+        elif kind != "pull":
+            raise InvalidArgument(
+                f"target: no launcher for '{kind}' here; there are {', '.join(sorted(self._launchers))}"
+            )
+
+    def held(self, run: RunRow | TakenRun, policy: Policy, work: Work, payload: str | None) -> Held:
+        """A run that was marked as ours, ready to be launched."""
+        target = work.target or {}
+        launcher = self._launchers.get(str(target.get("kind"))) or _Unknown(str(target.get("kind")))
+        launch = Launch(
+            run.id, run.job_name, run.job_id, run.workspace, run.agent,
+            payload if payload is not None or work.message is None else _message(work.message),
+            run.scheduled_ms, run.fire_ms, run.attempt, run.trigger, run.idempotency_key, target,
+            policy.timeout_ms, work.stateless,
+        )  # fmt: skip
+        return Held(launch, policy, run.lane, launcher)
+
+    def taken(self, run: TakenRun) -> Held:
+        """The same, for a run that was taken from among those that were due."""
+        return self.held(run, policy_from_text(run.policy), work_from_text(run.work), run.payload)
+
+
+class _Unknown:
+    """Stands in for a launcher that this process does not have: another replica may."""
+
+    default_timeout_ms = 1_000
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+
+    async def open(self) -> None:
+        """Nothing to get ready."""
+
+    async def close(self) -> None:
+        """Nothing to let go."""
+
+    def check(self, target: Mapping[str, Json]) -> None:
+        """Nothing is known of it."""
+
+    async def start(self, run: Launch) -> Outcome:
+        """Fail, so that it is tried again where there is one."""
+        return Failed(f"no launcher for '{self.kind}' in this process", reason="not_registered")
+
+
+@lru_cache(maxsize=1024)
+def _message(message: str) -> str | None:
+    return payload_to_text({"message": message})

@@ -1,0 +1,234 @@
+"""The worker: launches the runs it holds, as many at once as its lanes allow, and writes how they ended.
+
+A run is *held* from when it is marked running under this worker's name until its outcome is written. It
+takes a place in its lane from when it is handed in until its attempt is over. Attempts run in *slots*,
+tasks that go from run to run: a new one is added only while runs wait and those there are busy, so
+a storm of quick functions needs no task each.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
+from contextvars import copy_context
+from typing import Final
+
+import structlog
+
+from wakeful.clock import Clock
+from wakeful.engine.held import Held
+from wakeful.engine.outcome import conclude
+from wakeful.engine.writer import Writer
+from wakeful.launch.port import Failed, Outcome
+from wakeful.store.rows import Finished
+
+_INLINE_RUNS: Final = 50  # then the loop has a turn
+
+log = structlog.get_logger("wakeful.worker")
+
+
+class Worker:
+    """Holds runs, launches them, and hands their outcomes to the store."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        writer: Writer,
+        lanes: Mapping[str, int],
+    ) -> None:
+        self._clock = clock
+        self._writer = writer
+        writer.on_written = self._let_go
+        self._free = dict(lanes)
+        self._placing = asyncio.Lock()
+        self._held: dict[str, Held] = {}
+        self._ready: deque[Held] = deque()
+        self._slots: set[asyncio.Task[None]] = set()
+        self._growing = False
+        self._waiting_for: dict[int, list[Held]] = {}
+        self._watch: asyncio.TimerHandle | None = None
+        #: called when a slot may be free again, and when a run that others wait for may have ended
+        self.on_free: Callable[[], None] = lambda: None
+
+    # --- what it holds ---------------------------------------------------------------------------
+
+    @property
+    def holding(self) -> list[str]:
+        """The ids of the runs it holds."""
+        return list(self._held)
+
+    @asynccontextmanager
+    async def places(self) -> AsyncIterator[dict[str, int]]:
+        """How many more runs each lane takes, for the caller alone: it counts down what it uses.
+
+        What is left goes back at the end. One at a time: whoever has the places need not share them.
+        """
+        async with self._placing:
+            places = {lane: count for lane, count in self._free.items() if count > 0}
+            for lane in places:
+                self._free[lane] = 0
+            try:
+                yield places
+            finally:
+                for lane, count in places.items():
+                    self._free[lane] += count
+
+    def hold(self, runs: Iterable[Held]) -> None:
+        """Launch these, each when its time has come. Their places are taken already."""
+        now_ms = self._clock.now_ms()
+        loop = asyncio.get_running_loop()
+        for held in runs:
+            self._held[held.launch.id] = held
+            fire_ms = held.launch.fire_ms
+            if fire_ms <= now_ms:
+                self._ready.append(held)
+            elif fire_ms in self._waiting_for:
+                self._waiting_for[fire_ms].append(held)
+            else:
+                self._waiting_for[fire_ms] = [held]
+                loop.call_later((fire_ms - now_ms) / 1000, self._time_has_come, fire_ms)
+        self._grow()
+
+    def stop(self, run_id: str, verdict: Failed | str) -> None:
+        """Cut a run short. A failure is recorded; a word says why nothing is to be written."""
+        held = self._held.get(run_id)
+        if held is None or held.verdict is not None:
+            return
+        held.verdict = verdict
+        if held.task is not None:
+            held.task.cancel()
+
+    # --- launching -------------------------------------------------------------------------------
+
+    def _time_has_come(self, fire_ms: int) -> None:
+        early_ms = fire_ms - self._clock.now_ms()
+        if early_ms > 0:  # a timer may be early by a hair; a tick never is
+            asyncio.get_running_loop().call_later(early_ms / 1000, self._time_has_come, fire_ms)
+            return
+        self._ready.extend(self._waiting_for.pop(fire_ms))
+        self._grow()
+
+    def _grow(self) -> None:
+        """Add slots for what is ready: as many again as there are, so that a few turns make any number."""
+        self._growing = False
+        loop = asyncio.get_running_loop()
+        for _ in range(min(len(self._ready), max(1, len(self._slots)))):
+            slot = loop.create_task(self._slot(), name="wakeful-slot")
+            self._slots.add(slot)
+            slot.add_done_callback(self._slots.discard)
+
+    async def _slot(self) -> None:
+        """Go from run to run until none is ready."""
+        me = asyncio.current_task()
+        loop = asyncio.get_running_loop()
+        clean = copy_context()
+        inline = 0
+        while self._ready:
+            held = self._ready.popleft()
+            if not held.cut_short():
+                held.task = me
+                held.started_ms = self._clock.now_ms()
+                self._watch_over(held)
+                if self._ready and not self._growing:
+                    self._growing = True
+                    loop.call_soon(self._grow)  # has its turn only if this run waits for something
+                try:
+                    outcome: Outcome = await held.launcher.start(held.launch)
+                except asyncio.CancelledError:
+                    if me is None or not held.cut_short():
+                        raise
+                    me.uncancel()
+                    outcome = Failed("stopped")
+                except Exception as error:
+                    log.exception("launcher.error", run=held.launch.id, kind=held.launcher.kind)
+                    outcome = Failed(f"{type(error).__name__}: {error}")
+                held.task = None
+                self._end(held, outcome)
+            else:
+                self._end(held, Failed("stopped"))
+            inline += 1
+            if inline >= _INLINE_RUNS:
+                inline = 0
+                await asyncio.sleep(0)
+            if copy_context() != clean:
+                break  # a run that changed its context takes the slot with it
+        if self._ready and not self._growing:
+            self._growing = True
+            loop.call_soon(self._grow)
+
+    def _end(self, held: Held, outcome: Outcome) -> None:
+        launch = held.launch
+        self._free[held.lane] += 1
+        if isinstance(held.verdict, str):
+            self._held.pop(launch.id, None)
+            self.on_free()
+            return
+        if held.verdict is not None:
+            outcome = held.verdict
+        now_ms = self._clock.now_ms()
+        finished = conclude(
+            launch.id, launch.job_id, launch.attempt, held.policy, outcome, held.started_ms, now_ms
+        )
+        self._writer.add(finished)
+        if finished.state == "retrying":
+            log.info(
+                "run.retrying", run=launch.id, job=launch.job, attempt=launch.attempt, error=finished.error
+            )
+        elif finished.state == "failed":
+            log.warning(
+                "run.failed", run=launch.id, job=launch.job, attempt=launch.attempt, error=finished.error
+            )
+
+    # --- timeouts --------------------------------------------------------------------------------
+
+    def _watch_over(self, held: Held) -> None:
+        """See to it that somebody looks when this run has had its time."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._timeout_ms(held) / 1000
+        if self._watch is None or deadline < self._watch.when():
+            if self._watch is not None:
+                self._watch.cancel()
+            self._watch = loop.call_at(deadline, self._look)
+
+    def _look(self) -> None:
+        """Stop what has had its time; come back for the next."""
+        self._watch = None
+        now_ms, soonest = self._clock.now_ms(), None
+        for held in self._held.values():
+            if held.task is None or held.verdict is not None:
+                continue
+            left_ms = held.started_ms + self._timeout_ms(held) - now_ms
+            if left_ms <= 0:
+                limit_ms = self._timeout_ms(held)
+                verdict = Failed(f"timed out after {limit_ms / 1000:g} s", reason="timeout")
+                self.stop(held.launch.id, verdict)
+            elif soonest is None or left_ms < soonest:
+                soonest = left_ms
+        if soonest is not None:
+            self._watch = asyncio.get_running_loop().call_later(soonest / 1000, self._look)
+
+    @staticmethod
+    def _timeout_ms(held: Held) -> int:
+        return held.policy.timeout_ms or held.launcher.default_timeout_ms
+
+    # --- the end ---------------------------------------------------------------------------------
+
+    def _let_go(self, finished: Iterable[Finished]) -> None:
+        for each in finished:
+            self._held.pop(each.run_id, None)
+        self.on_free()
+
+    async def drain(self, grace_ms: int) -> None:
+        """Give what runs a while to end, then cut short what does not. Nothing may be handed in any more."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + grace_ms / 1000
+        for run_id in [held.launch.id for due in self._waiting_for.values() for held in due]:
+            self.stop(run_id, "released")
+        while self._slots and loop.time() < until:
+            await asyncio.wait(self._slots, timeout=until - loop.time())
+        for run_id in self.holding:
+            self.stop(run_id, "released")
+        if self._slots:
+            await asyncio.wait(self._slots, timeout=1)
