@@ -1,0 +1,203 @@
+"""Function targets: Python callables that are registered in this process under a name.
+
+A coroutine function is awaited in the event loop; anything else is called in a thread. Either takes the
+run as its one positional parameter, or nothing. What it returns is the run's output: text as it is,
+anything else as compact JSON, and what JSON cannot say as Python prints it. An exception fails the
+attempt, `wakeful.errors.Permanent` for good.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final, NamedTuple
+
+import structlog
+
+from wakeful.errors import AlreadyExists, InvalidArgument, Permanent
+from wakeful.job import Json
+from wakeful.launch.port import DEFAULT_TIMEOUT_MS, Failed, Launch, Outcome, Parked, Succeeded, kept
+from wakeful.launch.threads import Threads
+
+#: What may be registered: `async def f(run)`, `async def f()`, `def f(run)`, `def f()`.
+Function = Callable[..., object]
+
+#: How many functions that are not coroutine functions run at a time, unless told otherwise.
+DEFAULT_THREADS: Final = 32
+
+_DONE: Final = Succeeded()
+_POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+log = structlog.get_logger("wakeful.launch.function")
+
+
+class _Registered(NamedTuple):
+    function: Callable[..., Any]
+    #: whether it is awaited in the loop
+    awaited: bool
+    #: whether it is given the run
+    takes_run: bool
+
+
+class FunctionLauncher:
+    """Takes runs to functions.
+
+    >>> launcher = FunctionLauncher()
+    >>> async def greet(run):
+    ...     return f"hello {run.payload['name']}"
+    >>> launcher.register("greet", greet)
+    >>> "greet" in launcher
+    True
+    """
+
+    kind = "function"
+    default_timeout_ms = DEFAULT_TIMEOUT_MS
+
+    def __init__(self, threads: int = DEFAULT_THREADS) -> None:
+        self._functions: dict[str, _Registered] = {}
+        self._places = threads
+        self._threads: Threads | None = None
+
+    def register(self, name: str, function: Function, *, replace: bool = False) -> None:
+        """Make a function known under a name: the `name` of targets of kind `function`.
+
+        InvalidArgument: it cannot be called with the run, or with nothing. AlreadyExists: another function
+        has the name; `replace` takes it over.
+        """
+        found = _Registered(function, _is_awaited(function), _takes_run(name, function))
+        known = self._functions.get(name)
+        if known is not None and known.function is not function and not replace:
+            raise AlreadyExists(f"a function '{name}' is registered already; give this one another name")
+        self._functions[name] = found
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._functions
+
+    async def open(self) -> None:
+        """Nothing to get ready: threads are started when they are needed."""
+
+    async def close(self) -> None:
+        """Let the threads end. One whose function does not return is left behind; it cannot be stopped."""
+        if self._threads is not None:
+            self._threads.close()
+            self._threads = None
+
+    def check(self, target: Mapping[str, Json]) -> None:
+        """Refuse a target without a name. One that is not registered here may be so in another process."""
+        name = target.get("name")
+        if not isinstance(name, str) or not name:
+            raise InvalidArgument(
+                "target: a function target needs a name, such as {'kind': 'function', 'name': 'digest'}"
+            )
+
+    async def start(self, run: Launch) -> Outcome:
+        """Call the function, and make of what it returns, or raises, an outcome."""
+        name = run.target.get("name")
+        try:
+            function, awaited, takes_run = self._functions[name]  # type: ignore[index]
+        except (KeyError, TypeError):
+            return self._not_registered(name)
+        try:
+            if not awaited:
+                value = await self._in_thread(function, takes_run, run)
+            elif takes_run:
+                value = await function(run)
+            else:
+                value = await function()
+        except Permanent as error:
+            return Failed(kept(error.message), permanent=True, reason="permanent")
+        except asyncio.CancelledError as error:
+            # Only if it was this attempt that was cancelled; else something the function waited for was.
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            return _failed(run, name, error)
+        except (Exception, SystemExit) as error:
+            return _failed(run, name, error)
+        return _DONE if value is None else _outcome(value)
+
+    async def _in_thread(self, function: Function, takes_run: bool, run: Launch) -> object:
+        if self._threads is None:
+            self._threads = Threads(self._places)
+
+        def abandoned() -> None:
+            log.warning(
+                "function.abandoned",
+                run=run.id,
+                job=run.job,
+                function=run.target.get("name"),
+                reason="it was stopped or timed out, but a thread cannot be stopped: it goes on to its end",
+            )
+
+        value = await self._threads.run((lambda: function(run)) if takes_run else function, abandoned)
+        # A function that returns a coroutine, such as a lambda round a call of one, means it to be awaited.
+        return await value if isinstance(value, Awaitable) else value
+
+    def _not_registered(self, name: object) -> Failed:
+        there = ", ".join(sorted(self._functions)[:20]) or "none"
+        return Failed(
+            kept(f"no function '{name}' is registered in this process; there are: {there}"),
+            reason="not_registered",
+        )
+
+
+def _outcome(value: object) -> Outcome:
+    if isinstance(value, str):
+        return Succeeded(kept(value))
+    if isinstance(value, Succeeded | Failed | Parked):
+        return value
+    try:
+        return Succeeded(kept(json.dumps(value, ensure_ascii=False, separators=(",", ":"))))
+    except (TypeError, ValueError, RecursionError):
+        return Succeeded(kept(_printed(value)))
+
+
+def _printed(value: object) -> str:
+    try:
+        return repr(value)
+    except Exception as error:
+        return f"<{type(value).__name__} that cannot be printed: {type(error).__name__}>"
+
+
+def _failed(run: Launch, name: object, error: BaseException) -> Failed:
+    log.warning(
+        "function.failed", run=run.id, job=run.job, attempt=run.attempt, function=name, exc_info=error
+    )
+    try:
+        said = str(error)
+    except Exception:
+        said = ""
+    return Failed(kept(f"{type(error).__name__}: {said}" if said else type(error).__name__))
+
+
+def _is_awaited(function: Function) -> bool:
+    """Whether calling it gives a coroutine: an `async def`, or an object whose `__call__` is one."""
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
+        getattr(function, "__call__", None)  # noqa: B004
+    )
+
+
+def _takes_run(name: str, function: Function) -> bool:
+    """Whether it is to be given the run; InvalidArgument where it needs more than that."""
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise InvalidArgument(
+            f"function '{name}' has a `yield` in it, so calling it does nothing; return instead"
+        )
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return True  # one written in C may not say; then it is given the run like any other
+    needed = [each for each in parameters if each.default is each.empty]
+    positional = [each for each in needed if each.kind in _POSITIONAL]
+    keywords = [each.name for each in needed if each.kind is each.KEYWORD_ONLY]
+    if len(positional) > 1 or keywords:
+        names = ", ".join([each.name for each in positional[1:]] + keywords)
+        raise InvalidArgument(
+            f"function '{name}' needs {names} besides the run; write it as `async def {name}(run)`, "
+            "and put what it needs into the payload"
+        )
+    if positional:
+        return True
+    return any(each.kind is each.VAR_POSITIONAL or each.name == "run" for each in parameters)

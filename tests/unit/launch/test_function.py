@@ -1,0 +1,346 @@
+from __future__ import annotations
+
+import asyncio
+import functools
+import threading
+from collections.abc import AsyncIterator
+from contextvars import ContextVar
+
+import pytest
+from structlog.testing import capture_logs
+
+from tests.unit.launch.launches import launch
+from wakeful.errors import AlreadyExists, InvalidArgument, Permanent, ResourceExhausted
+from wakeful.launch.function import Function, FunctionLauncher
+from wakeful.launch.port import MAX_OUTPUT, Failed, Launch, Outcome, Parked, Succeeded
+from wakeful.launch.threads import Threads
+
+TARGET = {"kind": "function", "name": "f"}
+
+
+@pytest.fixture
+async def launcher() -> AsyncIterator[FunctionLauncher]:
+    launcher = FunctionLauncher(threads=2)
+    await launcher.open()
+    yield launcher
+    await launcher.close()
+
+
+async def start(launcher: FunctionLauncher, function: Function, payload: str | None = None) -> Outcome:
+    launcher.register("f", function, replace=True)
+    return await launcher.start(launch(TARGET, payload))
+
+
+# --- how it is called -------------------------------------------------------------------------------
+
+
+async def test_a_coroutine_function_runs_in_the_loop_and_gets_the_run(launcher: FunctionLauncher):
+    async def function(run: Launch) -> str:
+        assert threading.current_thread() is threading.main_thread()
+        return f"{run.id} {run.payload}"
+
+    assert await start(launcher, function, "[1]") == Succeeded("r1 [1]")
+
+
+async def test_any_other_function_runs_beside_the_loop(launcher: FunctionLauncher):
+    def function(run: Launch) -> str:
+        assert threading.current_thread() is not threading.main_thread()
+        return run.id
+
+    assert await start(launcher, function) == Succeeded("r1")
+
+
+class Greeter:
+    def greet(self, run: Launch) -> str:
+        return "method"
+
+    async def __call__(self, run: Launch) -> str:
+        return "called"
+
+
+async def nothing() -> str:
+    return "no parameter"
+
+
+async def optional(run: Launch | None = None) -> str:
+    return "no run" if run is None else "run"
+
+
+async def days(days: int = 7) -> int:
+    return days
+
+
+async def anything(*args: object, **kwargs: object) -> int:
+    return len(args)
+
+
+@pytest.mark.parametrize(
+    ("function", "output"),
+    [
+        (nothing, "no parameter"),
+        (lambda: "sync, no parameter", "sync, no parameter"),
+        (optional, "run"),
+        (days, "7"),
+        (anything, "1"),
+        (Greeter(), "called"),
+        (Greeter().greet, "method"),
+        (functools.partial(anything, "bound"), "2"),
+        (lambda run: nothing(), "no parameter"),
+        (len, "TypeError: object of type 'Launch' has no len()"),
+    ],
+)
+async def test_what_can_be_called_with_the_run_or_with_nothing_is_called(
+    launcher: FunctionLauncher, function: Function, output: str
+):
+    outcome = await start(launcher, function)
+    assert (outcome.error if isinstance(outcome, Failed) else outcome) in (output, Succeeded(output))
+
+
+async def needs_more(run: Launch, to: str) -> None: ...
+
+
+async def needs_keyword(run: Launch, *, to: str) -> None: ...
+
+
+async def yields(run: Launch) -> AsyncIterator[int]:
+    yield 1
+
+
+@pytest.mark.parametrize(
+    ("function", "why"), [(needs_more, "needs to"), (needs_keyword, "needs to"), (yields, "yield")]
+)
+def test_what_cannot_be_called_is_refused_when_it_is_registered(function: Function, why: str):
+    with pytest.raises(InvalidArgument, match=why):
+        FunctionLauncher().register("f", function)
+
+
+def test_a_name_is_given_once_unless_it_is_taken_over():
+    launcher = FunctionLauncher()
+    launcher.register("f", nothing)
+    launcher.register("f", nothing)
+    with pytest.raises(AlreadyExists, match="'f'"):
+        launcher.register("f", optional)
+    launcher.register("f", optional, replace=True)
+    assert "f" in launcher
+    assert "g" not in launcher
+
+
+async def test_a_name_that_is_not_registered_may_be_so_elsewhere(launcher: FunctionLauncher):
+    launcher.register("f", nothing)
+    for target in ({"kind": "function", "name": "g"}, {"kind": "function"}, {"kind": "function", "name": []}):
+        outcome = await launcher.start(launch(target))  # type: ignore[arg-type]
+        assert isinstance(outcome, Failed)
+        assert not outcome.permanent
+        assert outcome.reason == "not_registered"
+        assert "there are: f" in outcome.error
+
+
+def test_a_target_without_a_name_is_refused():
+    FunctionLauncher().check(TARGET)
+    for name in (None, "", 7):
+        with pytest.raises(InvalidArgument, match="needs a name"):
+            FunctionLauncher().check({"kind": "function", "name": name})
+
+
+async def test_the_context_of_the_caller_is_seen_in_the_thread(launcher: FunctionLauncher):
+    request: ContextVar[str] = ContextVar("request")
+    request.set("here")
+    assert await start(launcher, lambda: request.get()) == Succeeded("here")
+
+
+# --- what it returns --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("value", "output"),
+    [
+        (None, None),
+        ("", ""),
+        ("grün", "grün"),
+        (0, "0"),
+        (False, "false"),
+        ({"a": [1, "ü"]}, '{"a":[1,"ü"]}'),
+        ({1, 2}, "{1, 2}"),
+        ("x" * (MAX_OUTPUT + 1), "x" * MAX_OUTPUT),
+        ("a\x00b", "a\ufffdb"),
+    ],
+)
+async def test_what_it_returns_is_the_output(launcher: FunctionLauncher, value: object, output: str | None):
+    async def function() -> object:
+        return value
+
+    assert await start(launcher, function) == Succeeded(output)
+
+
+async def test_an_outcome_is_taken_as_it_is(launcher: FunctionLauncher):
+    for outcome in (Succeeded("said", '{"tokens":7}'), Failed("no", retry_after_ms=5), Parked(1000)):
+
+        async def function(outcome: Outcome = outcome) -> Outcome:
+            return outcome
+
+        assert await start(launcher, function) is outcome
+
+
+async def test_what_can_be_neither_written_nor_printed_does_not_fail_the_run(launcher: FunctionLauncher):
+    class Unprintable:
+        def __repr__(self) -> str:
+            raise RuntimeError
+
+    circle: list[object] = []
+    circle.append(circle)
+    assert await start(launcher, lambda: circle) == Succeeded("[[...]]")
+    assert await start(launcher, Unprintable) == Succeeded(
+        "<Unprintable that cannot be printed: RuntimeError>"
+    )
+
+
+# --- what it raises ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("error", [ValueError("out of ink"), SystemExit(3), StopIteration("stop")])
+@pytest.mark.parametrize("threaded", [False, True])
+async def test_an_exception_fails_the_attempt_and_is_logged(
+    launcher: FunctionLauncher, error: BaseException, threaded: bool
+):
+    def sync() -> None:
+        raise error
+
+    async def loop() -> None:
+        raise error
+
+    with capture_logs() as logs:
+        outcome = await start(launcher, sync if threaded else loop)
+    assert isinstance(outcome, Failed)
+    assert not outcome.permanent
+    if not isinstance(error, StopIteration):  # which a coroutine cannot raise
+        assert outcome.error == f"{type(error).__name__}: {error}"
+    assert [entry["event"] for entry in logs] == ["function.failed"]
+    assert logs[0]["exc_info"] is not None
+
+
+async def test_permanent_is_final(launcher: FunctionLauncher):
+    async def function() -> None:
+        raise Permanent("the customer has left")
+
+    assert await start(launcher, function) == Failed(
+        "the customer has left", permanent=True, reason="permanent"
+    )
+
+
+async def test_a_cancelled_attempt_is_cancelled_inside_the_function(launcher: FunctionLauncher):
+    entered, left = asyncio.Event(), asyncio.Event()
+
+    async def function() -> None:
+        entered.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            left.set()
+
+    task = asyncio.create_task(start(launcher, function))
+    await entered.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert left.is_set()
+
+
+async def test_a_cancellation_of_something_that_it_waited_for_is_a_failure(launcher: FunctionLauncher):
+    async def function() -> None:
+        other = asyncio.ensure_future(asyncio.Event().wait())
+        asyncio.get_running_loop().call_soon(other.cancel)
+        await other
+
+    assert await start(launcher, function) == Failed("CancelledError")
+
+
+# --- threads ----------------------------------------------------------------------------------------
+
+
+async def test_a_function_that_outlives_its_attempt_is_abandoned_and_gives_its_place_back(
+    launcher: FunctionLauncher,
+):
+    entered, release = threading.Semaphore(0), threading.Event()
+
+    def hangs() -> None:
+        entered.release()
+        release.wait(10)
+
+    try:
+        with capture_logs() as logs:
+            tasks = [asyncio.create_task(start(launcher, hangs)) for _ in range(2)]
+            for _ in tasks:
+                await asyncio.to_thread(entered.acquire)
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+        assert all(task.cancelled() for task in tasks)
+        assert [entry["event"] for entry in logs] == ["function.abandoned"] * 2
+        assert await start(launcher, lambda: "both places are free again") == Succeeded(
+            "both places are free again"
+        )
+    finally:
+        release.set()
+
+
+async def test_no_more_run_at_a_time_than_there_are_places(launcher: FunctionLauncher):
+    lock, running, most = threading.Lock(), 0, 0
+    both = threading.Barrier(2)
+
+    def function() -> None:
+        nonlocal running, most
+        with lock:
+            running += 1
+            most = max(most, running)
+        both.wait(10)
+        with lock:
+            running -= 1
+
+    launcher.register("f", function)
+    await asyncio.gather(*[launcher.start(launch(TARGET)) for _ in range(10)])
+    assert most == 2
+
+
+async def test_one_that_was_cancelled_before_it_began_is_not_called_abandoned():
+    threads, release, entered = Threads(1), threading.Event(), threading.Event()
+    told: list[str] = []
+
+    def hangs() -> bool:
+        entered.set()
+        return release.wait(10)
+
+    first = asyncio.create_task(threads.run(hangs, lambda: told.append("first")))
+    second = asyncio.create_task(threads.run(hangs, lambda: told.append("second")))
+    await asyncio.to_thread(entered.wait)
+    second.cancel()
+    await asyncio.wait([second])
+    assert told == []
+    release.set()
+    assert await first is True
+    assert threads.abandoned == 0
+    threads.close()
+
+
+async def test_threads_that_never_come_back_do_not_grow_without_end():
+    threads, release = Threads(1), threading.Event()
+    ended = threading.Semaphore(0)
+
+    def hangs() -> None:
+        release.wait(10)
+        ended.release()
+
+    for _ in range(4):
+        task = asyncio.create_task(threads.run(hangs, lambda: None))
+        await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.wait([task])
+    assert threads.abandoned == 4
+    with pytest.raises(ResourceExhausted, match="outlived"):
+        await threads.run(lambda: None, lambda: None)
+    release.set()
+    for _ in range(4):
+        await asyncio.to_thread(ended.acquire)
+    while threads.abandoned:  # noqa: ASYNC110 - the last word of a thread is one turn of the loop away
+        await asyncio.sleep(0)
+    assert await threads.run(lambda: "again", lambda: None) == "again"
+    threads.close()
