@@ -1,0 +1,330 @@
+"""What can be done with jobs. Everything is judged whole before anything changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Literal
+
+from wakeful.clock import Clock
+from wakeful.document import Defaults, patch_definition, payload_to_text, read_definition
+from wakeful.engine.births import lane_of, of_trigger
+from wakeful.engine.targets import Targets
+from wakeful.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound
+from wakeful.ids import new_id
+from wakeful.job import Definition, Job, Json, anchor_of, check_slug
+from wakeful.launch.secrets import Secrets
+from wakeful.planning import begin
+from wakeful.store.port import Store
+from wakeful.store.records import changed_row, job_of, row_of
+from wakeful.store.rows import JobChange, JobFilter, JobRow, RunView
+
+#: How long the secret before is still accepted, and signed with, after a rotation.
+SECRET_OVERLAP_MS: Final = 24 * 3_600_000
+MAX_BACKFILL: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """A job as it was saved, and its webhook secret where one was made just now: it is not shown again."""
+
+    job: Job
+    secret: str | None = None
+    created: bool = False
+    changed: bool = True
+
+
+class JobService:
+    """Creates, changes and triggers jobs."""
+
+    def __init__(self, store: Store, targets: Targets, secrets: Secrets, defaults: Defaults) -> None:
+        self._store = store
+        self._targets = targets
+        self._secrets = secrets
+        self._defaults = defaults
+
+    @property
+    def _clock(self) -> Clock:
+        return self._store.clock
+
+    async def create(self, workspace: str, agent: str, document: Mapping[str, object]) -> Saved:
+        """Add a job; AlreadyExists if the name is taken."""
+        return (await self.create_many(workspace, agent, [document]))[0]
+
+    async def create_many(
+        self, workspace: str, agent: str, documents: Sequence[Mapping[str, object]]
+    ) -> list[Saved]:
+        """Add many jobs in one go: all of them, or none."""
+        now_ms = self._clock.now_ms()
+        made = [self._new(workspace, agent, document, now_ms) for document in documents]
+        await self._store.create_jobs([row for _, row in made])
+        return [saved for saved, _ in made]
+
+    async def upsert(self, workspace: str, agent: str, document: Mapping[str, object]) -> Saved:
+        """Make the job what the document says.
+
+        The same document again changes nothing: not the pause, the secret, the anchor or the next tick.
+        """
+        name = document.get("name")
+        row = await self._store.job(workspace, agent, name) if isinstance(name, str) else None
+        if row is None:
+            try:
+                return await self.create(workspace, agent, document)
+            except AlreadyExists:  # somebody was quicker: then it is theirs that we change
+                row = await self._store.job(workspace, agent, str(name))
+                if row is None:
+                    raise
+        now_ms = self._clock.now_ms()
+        return await self._edit(
+            row.id,
+            lambda old: read_definition(document, now_ms=now_ms, defaults=self._defaults, old=old.definition),
+        )
+
+    async def update(
+        self,
+        workspace: str,
+        agent: str,
+        name: str,
+        patch: Mapping[str, object],
+        *,
+        version: int | None = None,
+    ) -> Saved:
+        """Change the fields that a patch names; with `version`, only if the job is still at that one."""
+        row = await self._row(workspace, agent, name)
+        now_ms = self._clock.now_ms()
+
+        def patched(old: Job) -> Definition:
+            if version is not None and old.version != version:
+                raise FailedPrecondition(
+                    f"job '{name}' has changed: it is at version {old.version}, not {version}; read it again"
+                )
+            return patch_definition(old.definition, patch, now_ms=now_ms, defaults=self._defaults)
+
+        saved = await self._edit(row.id, patched)
+        enabled = patch.get("enabled")
+        if isinstance(enabled, bool) and enabled != saved.job.enabled:
+            name = saved.job.definition.name
+            job = await (self.resume if enabled else self.pause)(workspace, agent, name)
+            saved = replace(saved, job=job, changed=True)
+        return saved
+
+    async def get(self, workspace: str, agent: str, name: str) -> Job:
+        """The job of that name, or NotFound."""
+        return job_of(await self._row(workspace, agent, name))
+
+    async def list(self, only: JobFilter) -> list[Job]:
+        """Jobs, by agent and name."""
+        return [job_of(row) for row in await self._store.jobs(only)]
+
+    async def pause(self, workspace: str, agent: str, name: str) -> Job:
+        """Stop its ticks. Its planned runs are withdrawn; time that passes now is never missed."""
+
+        def paused(row: JobRow) -> JobChange | None:
+            if not row.enabled:
+                return None
+            now = row._replace(
+                enabled=False,
+                disabled_reason="paused",
+                next_ms=None,
+                wake_ms=None,
+                updated_ms=self._clock.now_ms(),
+            )
+            return JobChange(now, withdraw="paused")
+
+        return await self._change(workspace, agent, name, paused)
+
+    async def resume(self, workspace: str, agent: str, name: str) -> Job:
+        """Start its ticks again, from now."""
+
+        def resumed(row: JobRow) -> JobChange | None:
+            if row.enabled:
+                return None
+            now_ms, job = self._clock.now_ms(), job_of(row)
+            place = begin(job.id, job.definition, job.anchor_ms, now_ms)
+            if place.next_ms is None and job.definition.timing is not None:
+                raise FailedPrecondition(f"job '{name}' has no tick left; give it another schedule")
+            now = row._replace(next_ms=place.next_ms, wake_ms=place.wake_ms, failures=0, updated_ms=now_ms)
+            return JobChange(now._replace(enabled=True, disabled_reason=None))
+
+        return await self._change(workspace, agent, name, resumed)
+
+    async def delete(self, workspace: str, agent: str, name: str) -> None:
+        """Delete it. What runs goes on; what has not started is withdrawn; its runs can still be seen."""
+        row = await self._row(workspace, agent, name)
+        if not await self._store.delete_job(row.id, self._clock.now_ms(), "deleted"):
+            raise _not_found(name)
+
+    async def rotate_secret(self, workspace: str, agent: str, name: str) -> Saved:
+        """Give it a new webhook secret. For a day, deliveries are signed with both."""
+        secret = self._secrets.make()
+
+        def rotated(row: JobRow) -> JobChange | None:
+            if row.secret is None:
+                raise FailedPrecondition(f"job '{name}' has no webhook, so it has no secret to rotate")
+            now_ms = self._clock.now_ms()
+            until_ms = now_ms + SECRET_OVERLAP_MS
+            now = row._replace(old_secret=row.secret, old_secret_until_ms=until_ms, updated_ms=now_ms)
+            return JobChange(now._replace(secret=self._secrets.seal(secret)))
+
+        job = await self._change(workspace, agent, name, rotated)
+        return Saved(job, self._secrets.show(secret))
+
+    async def trigger(
+        self,
+        workspace: str,
+        agent: str,
+        name: str,
+        *,
+        mode: Literal["force", "due"] = "force",
+        payload: Json = None,
+        triggered_by: str | None = None,
+    ) -> RunView | None:
+        """Run it now: `force` whatever its schedule says, `due` only if a tick is due (None: it is not)."""
+        row = await self._row(workspace, agent, name)
+        job, now_ms = job_of(row), self._clock.now_ms()
+        if mode == "due" and (job.next_ms is None or job.next_ms > now_ms):
+            return None
+        run = of_trigger(
+            job_id=job.id,
+            workspace=workspace,
+            agent=agent,
+            job_name=name,
+            lane=lane_of(job.definition.work),
+            trigger="user",
+            now_ms=now_ms,
+            triggered_by=triggered_by,
+            payload=payload_to_text(payload),
+        )
+        await self._store.add_runs([run])
+        return await self._store.run(run.id)
+
+    async def backfill(
+        self,
+        workspace: str,
+        agent: str,
+        name: str,
+        start_ms: int,
+        end_ms: int,
+        *,
+        triggered_by: str | None = None,
+    ) -> int:
+        """Run its ticks of a past range, oldest first, whether or not they ran before. Returns how many."""
+        job, now_ms = await self.get(workspace, agent, name), self._clock.now_ms()
+        ticks = job.ticks
+        if ticks is None:
+            raise FailedPrecondition(f"job '{name}' has no schedule of its own to fill in")
+        if not start_ms <= end_ms <= now_ms:
+            raise InvalidArgument("a backfill is over a past range: start <= end <= now")
+        wanted = ticks.count(start_ms - 1, end_ms)
+        if wanted > MAX_BACKFILL:
+            raise InvalidArgument(
+                f"that range has {wanted} ticks; at most {MAX_BACKFILL} are filled in at once"
+            )
+        runs = [
+            of_trigger(
+                job_id=job.id,
+                workspace=workspace,
+                agent=agent,
+                job_name=name,
+                lane=lane_of(job.definition.work),
+                trigger="backfill",
+                now_ms=now_ms,
+                scheduled_ms=tick,
+                triggered_by=triggered_by,
+                serial=job.definition.policy.overlap != "allow",
+            )
+            for tick in ticks.upcoming(start_ms - 1, wanted)
+        ]
+        await self._store.add_runs(runs)
+        return len(runs)
+
+    # --- inside ----------------------------------------------------------------------------------
+
+    def _new(
+        self, workspace: str, agent: str, document: Mapping[str, object], now_ms: int
+    ) -> tuple[Saved, JobRow]:
+        definition = read_definition(document, now_ms=now_ms, defaults=self._defaults)
+        self._targets.check(definition.work.target)
+        enabled = document.get("enabled", True)
+        if not isinstance(enabled, bool):
+            raise InvalidArgument("enabled: write true or false")
+        check_slug(agent, "agent")
+        job_id = new_id(now_ms)
+        anchor_ms = anchor_of(definition, now_ms)
+        next_ms, wake_ms = begin(job_id, definition, anchor_ms, now_ms) if enabled else (None, None)
+        job = Job(
+            id=job_id,
+            workspace=workspace,
+            agent=agent,
+            definition=definition,
+            enabled=enabled,
+            anchor_ms=anchor_ms,
+            next_ms=next_ms,
+            wake_ms=wake_ms,
+            created_ms=now_ms,
+            updated_ms=now_ms,
+            disabled_reason=None if enabled else "paused",
+        )
+        secret = self._secrets.make() if _needs_secret(definition) else None
+        row = row_of(job, self._secrets.seal(secret) if secret else None)
+        return Saved(job, self._secrets.show(secret) if secret else None, created=True), row
+
+    async def _edit(self, job_id: str, edit: Callable[[Job], Definition]) -> Saved:
+        made: list[bytes] = []
+        changed = False
+
+        def apply(row: JobRow) -> JobChange | None:
+            nonlocal changed
+            old = job_of(row)
+            definition = edit(old)
+            if definition == old.definition:
+                return None
+            changed = True
+            self._targets.check(definition.work.target)
+            now_ms = self._clock.now_ms()
+            job = replace(old, definition=definition, updated_ms=now_ms)
+            withdraw = None
+            if definition.timing != old.definition.timing:
+                anchor_ms = anchor_of(definition, now_ms, old)
+                next_ms, wake_ms = (
+                    begin(job.id, definition, anchor_ms, now_ms) if old.enabled else (None, None)
+                )
+                job = replace(job, anchor_ms=anchor_ms, next_ms=next_ms, wake_ms=wake_ms)
+                withdraw = "edited"
+            elif definition.policy.jitter_ms != old.definition.policy.jitter_ms and old.enabled:
+                next_ms, wake_ms = begin(job.id, definition, job.anchor_ms, now_ms)
+                job = replace(job, next_ms=next_ms, wake_ms=wake_ms)
+            changed_to = changed_row(row, job)
+            if row.secret is None and _needs_secret(definition):
+                made.append(self._secrets.make())
+                changed_to = changed_to._replace(secret=self._secrets.seal(made[0]))
+            return JobChange(changed_to, withdraw)
+
+        row = await self._store.change_job(job_id, apply)
+        if row is None:
+            raise NotFound("the job was deleted meanwhile")
+        return Saved(job_of(row), self._secrets.show(made[0]) if made else None, changed=changed)
+
+    async def _change(
+        self, workspace: str, agent: str, name: str, change: Callable[[JobRow], JobChange | None]
+    ) -> Job:
+        row = await self._row(workspace, agent, name)
+        after = await self._store.change_job(row.id, change)
+        if after is None:
+            raise _not_found(name)
+        return job_of(after)
+
+    async def _row(self, workspace: str, agent: str, name: str) -> JobRow:
+        row = await self._store.job(workspace, agent, name)
+        if row is None:
+            raise _not_found(name)
+        return row
+
+
+def _needs_secret(definition: Definition) -> bool:
+    target = definition.work.target
+    return target is not None and target.get("kind") == "webhook"
+
+
+def _not_found(name: str) -> NotFound:
+    return NotFound(f"no job '{name}'; list the jobs to see what there is")

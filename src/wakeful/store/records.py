@@ -1,0 +1,94 @@
+"""Jobs as values and jobs as rows: the way there and back."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from wakeful.document import (
+    payload_from_text,
+    payload_to_text,
+    policy_from_text,
+    policy_to_text,
+    timing_from_text,
+    timing_to_text,
+    work_from_text,
+    work_to_text,
+)
+from wakeful.job import Chain, ChainOn, Definition, Job
+from wakeful.store.rows import JobRow
+
+
+def row_of(job: Job, secret: bytes | None = None) -> JobRow:
+    """The row of a new job, with its encrypted webhook secret."""
+    definition = job.definition
+    after = definition.after
+    return JobRow(
+        id=job.id,
+        workspace=job.workspace,
+        agent=job.agent,
+        name=definition.name,
+        timing=timing_to_text(definition.timing) if definition.timing else None,
+        policy=policy_to_text(definition.policy),
+        work=work_to_text(definition.work),
+        payload=payload_to_text(definition.work.payload),
+        after_job=after.job if after else None,
+        after_on=after.on if after else None,
+        description=definition.description,
+        labels=payload_to_text(dict(definition.labels)) or "{}",
+        secret=secret,
+        old_secret=None,
+        old_secret_until_ms=None,
+        enabled=job.enabled,
+        disabled_reason=job.disabled_reason,
+        anchor_ms=job.anchor_ms,
+        next_ms=job.next_ms,
+        wake_ms=job.wake_ms,
+        run_count=job.run_count,
+        failures=job.failures,
+        version=job.version,
+        created_ms=job.created_ms,
+        updated_ms=job.updated_ms,
+    )
+
+
+def changed_row(row: JobRow, job: Job) -> JobRow:
+    """The row of a job that was edited: its secrets stay."""
+    return row_of(job)._replace(
+        secret=row.secret, old_secret=row.old_secret, old_secret_until_ms=row.old_secret_until_ms
+    )
+
+
+def job_of(row: JobRow) -> Job:
+    """The job that a row holds."""
+    labels = payload_from_text(row.labels)
+    definition = Definition(
+        name=row.name,
+        timing=timing_from_text(row.timing) if row.timing else None,
+        policy=policy_from_text(row.policy),
+        work=replace(work_from_text(row.work), payload=payload_from_text(row.payload)),
+        after=Chain(row.after_job, _chain_on(row.after_on)) if row.after_job else None,
+        description=row.description,
+        labels={key: str(value) for key, value in labels.items()} if isinstance(labels, dict) else {},
+    )
+    return Job(
+        id=row.id,
+        workspace=row.workspace,
+        agent=row.agent,
+        definition=definition,
+        enabled=row.enabled,
+        anchor_ms=row.anchor_ms,
+        next_ms=row.next_ms,
+        wake_ms=row.wake_ms,
+        created_ms=row.created_ms,
+        updated_ms=row.updated_ms,
+        run_count=row.run_count,
+        failures=row.failures,
+        version=row.version,
+        disabled_reason=row.disabled_reason,
+    )
+
+
+def _chain_on(text: str | None) -> ChainOn:
+    if text == "failed" or text == "finished":
+        return text
+    return "succeeded"
