@@ -164,7 +164,7 @@ def _holidays(region: str, year: int) -> frozenset[int]:
         # The library warns of years for which it knows only some of the holidays; those are still days off.
         warnings.simplefilter("ignore")
         days = country_holidays(country, subdiv=subdivision or None, years=year)
-    return frozenset(day.toordinal() for day in days if day.year == year)
+    return frozenset(day.toordinal() for day in days)
 
 
 def _joined(stretches: Iterable[Stretch]) -> list[Stretch]:

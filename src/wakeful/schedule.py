@@ -8,7 +8,6 @@ otherwise, `at` and `every` leave it out.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -155,7 +154,7 @@ def explain_schedule(schedule: Schedule) -> str:
             words = spell_duration(every_ms)
             return f"Every {words.removeprefix('1 ') if words.count(' ') == 1 else words}"
         case CronSchedule(expr, tz):
-            return Cron.shared(expr, tz or "UTC").explain()
+            return _shared(expr, tz or "UTC").explain()
 
 
 def _reading(own: object, tz: str | None, default_tz: str, now_ms: int) -> _Reading:
@@ -248,7 +247,7 @@ def _every(every_ms: int, what: str, reading: _Reading) -> Every:
 
 def _cron(text: str, reading: _Reading) -> CronSchedule:
     expr = parse(text).text
-    cron = Cron.shared(expr, reading.tz)
+    cron = _shared(expr, reading.tz)
     now = reading.now_ms // 1000
     if cron.second_after(now) is None:
         last = cron.second_before(now + 1)
@@ -257,6 +256,11 @@ def _cron(text: str, reading: _Reading) -> CronSchedule:
         )
         raise InvalidSchedule(f"'{text[:64]}' never fires any more: {never}; {_now(reading)}")
     return CronSchedule(expr, reading.tz)
+
+
+def _shared(expr: str, tz: str) -> Cron:
+    """The very one that `Ticks` uses: it is looked up by all four arguments."""
+    return Cron.shared(expr, tz, "run_after", "first")
 
 
 def _instant(text: str, reading: _Reading) -> int:
@@ -294,7 +298,7 @@ def _milliseconds(text: str, whole: str) -> int:
 def _whole(value: object, key: str) -> int:
     if isinstance(value, int) and not isinstance(value, bool):
         return value
-    if isinstance(value, float) and math.isfinite(value) and value.is_integer():
+    if isinstance(value, float) and value.is_integer():
         return int(value)  # JSON has one kind of number: 3e5 is 300000
     raise InvalidSchedule(f"{key} is a whole number of milliseconds, not {_short(value)}")
 

@@ -256,6 +256,26 @@ def test_a_day_that_the_clock_returns_to_is_excluded_both_times():
     assert ticks.count(change - MINUTE - 1, change + 59 * MINUTE) == 61
 
 
+def test_a_day_that_the_clock_leaves_and_returns_to_is_kept_in_between():
+    change = ms("2006-10-29T00:01-02:30")
+    ticks = Ticks(Every(SECOND, "America/St_Johns"), 0, exclude=Calendar(("2006-10-29",)))
+    assert ticks.next(change - MINUTE - SECOND) == change, "the 28th again, after a minute of the 29th"
+    assert ticks.prev(change) == change - MINUTE - SECOND
+    assert ticks.count(change - MINUTE - SECOND, change + 59 * MINUTE) == 59 * 60
+
+
+@pytest.mark.parametrize("day", ["2027-03-28", "2027-10-31"])
+def test_an_excluded_day_on_which_the_clock_changes_ends_at_its_own_midnight(day):
+    berlin = ZoneInfo("Europe/Berlin")
+    midnight = datetime.fromisoformat(day).replace(tzinfo=berlin)
+    begin, end = (round(moment.timestamp() * 1000) for moment in (midnight, midnight + timedelta(days=1)))
+    for schedule in (Every(MINUTE, "Europe/Berlin"), CronSchedule("* * * * *", "Europe/Berlin")):
+        ticks = Ticks(schedule, 0, exclude=Calendar((day,)))
+        assert ticks.next(begin - 1) == end
+        assert ticks.prev(end) == begin - MINUTE
+        assert ticks.count(begin - 1, end) == 1
+
+
 # --- counting ---------------------------------------------------------------------------------------------
 
 
@@ -359,7 +379,7 @@ OFFSETS = st.integers(0, LENGTH)
 DAYS = st.integers(-1, 4)
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=500)
 @given(
     tz=st.sampled_from(list(PLACES)),
     when=st.sampled_from(EXPRESSIONS) | st.integers(10 * MINUTE, 2 * DAY) | st.none(),
