@@ -67,12 +67,11 @@ class Cron:
         self._learning = Lock()
 
     @staticmethod
-    @lru_cache(maxsize=16384)
     def shared(
         expr: str, tz: str = "UTC", dst_gap: DstGap = "run_after", dst_overlap: DstOverlap = "first"
     ) -> Cron:
         """The one `Cron` for these, whose known future serves every job that has them."""
-        return Cron(expr, tz, dst_gap=dst_gap, dst_overlap=dst_overlap)
+        return _shared(expr, tz, dst_gap, dst_overlap)
 
     def next(self, after: datetime) -> datetime | None:
         """The first tick strictly later than `after`, or None where there is none within 100 years."""
@@ -230,3 +229,8 @@ class Cron:
             return None if utc is None else datetime.fromtimestamp(utc, self.zone.tzinfo)
         except (ValueError, OverflowError):
             return None  # past the last year that a datetime can hold
+
+
+@lru_cache(maxsize=16384)
+def _shared(expr: str, tz: str, dst_gap: DstGap, dst_overlap: DstOverlap) -> Cron:
+    return Cron(expr, tz, dst_gap=dst_gap, dst_overlap=dst_overlap)
