@@ -99,8 +99,8 @@ def parse(text: str) -> Expression:
     parts = written.split(" ") if written else []
     if not 5 <= len(parts) <= 7:
         raise InvalidSchedule(
-            f"'{text}' has {len(parts)} field{'' if len(parts) == 1 else 's'}; an expression has 5 (minute hour "
-            "day-of-month month day-of-week), 6 with leading seconds, or 7 with a trailing year as well"
+            f"'{text}' has {len(parts)} field{'' if len(parts) == 1 else 's'}; an expression has 5 "
+            "(minute hour day-of-month month day-of-week), 6 with leading seconds, or 7 with a year as well"
         )
     second = SECOND.read(parts.pop(0) if len(parts) > 5 else "0")
     year = YEAR.read(parts.pop()) if len(parts) == 6 else None
