@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Final, Literal
 
@@ -136,9 +136,11 @@ def anchor_of(definition: Definition, now_ms: int, old: Job | None = None) -> in
     if timing.start_ms is not None:
         return timing.start_ms
     before = old.definition.timing if old else None
-    if old and before and before.start_ms is None and before.schedule == timing.schedule:
-        return old.anchor_ms
-    return now_ms
+    if old is None or before is None or before.start_ms is not None:
+        return now_ms
+    # The zone says which days are excluded; an interval is the same in all of them.
+    stays = replace(before.schedule, tz=None) == replace(timing.schedule, tz=None)
+    return old.anchor_ms if stays else now_ms
 
 
 def check_slug(text: str, what: str = "name") -> str:
