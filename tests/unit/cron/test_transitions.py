@@ -9,13 +9,15 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from random import Random
+from zoneinfo import available_timezones
 
 import pytest
 
-from tests.unit.cron.agreement import CHOICES, assert_agrees
+from tests.unit.cron.agreement import CHOICES, assert_agrees, in_utc
 from tests.unit.cron.expressions import expression, expression_with_seconds
 from tests.unit.cron.oracle import DAY_NAMES, SECOND, Window, look
 from tests.unit.cron.zones import STRANGER_ZONES, ZONES, Transition, every_transition, transitions
+from wakeful.cron import Cron
 
 
 def hours_round(transition: Transition, hours: int = 12) -> Window:
@@ -127,6 +129,22 @@ def test_the_jump_that_began_within_a_minute() -> None:
     ]:
         for dst_gap, dst_overlap in CHOICES:
             assert_agrees(text, window, dst_gap, dst_overlap)
+
+
+@pytest.mark.parametrize("letter", sorted({zone[0] for zone in available_timezones()}))
+def test_every_zone_of_the_database_reads_its_own_clock(letter: str) -> None:
+    # A fixed time outside of gaps fires when that zone's clock shows it, now and in decades.
+    random = Random(letter)
+    for zone in sorted(zone for zone in available_timezones() if zone[0] == letter):
+        cron = Cron("17 3,15 * * *", zone, dst_gap="skip")
+        for _ in range(25):
+            moment = datetime(
+                random.randint(1973, 2110), random.randint(1, 12), random.randint(1, 28), tzinfo=UTC
+            )
+            tick = cron.next(moment)
+            assert tick is not None
+            assert (tick.hour, tick.minute, tick.second) in {(3, 17, 0), (15, 17, 0)}, (zone, moment)
+            assert timedelta() < in_utc(tick, zone) - moment <= timedelta(hours=50), (zone, moment)
 
 
 @pytest.mark.parametrize("zone", ["America/New_York", "Australia/Lord_Howe"])
