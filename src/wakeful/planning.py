@@ -130,13 +130,15 @@ def standing(job: Job) -> Standing | None:
 def fire_ms(job_id: str, ticks: Ticks, policy: Policy, tick: int) -> int:
     """When a tick fires: its own time, or with jitter a little before or after, the same on every replica.
 
-    The offset is uniform in ±`jitter_ms`, but never more than half-way to the next tick: so no tick fires
-    past the next one, and ticks of a regular schedule fire in their order.
+    The offset is uniform in ±`jitter_ms`, but less than half-way to the tick before and to the next: so no
+    tick fires past its neighbours, and all fire in their order, one after the other.
     """
-    if policy.jitter_ms == 0:
+    limit = policy.jitter_ms
+    if limit == 0:
         return tick
-    following = ticks.next(tick)
-    limit = policy.jitter_ms if following is None else min(policy.jitter_ms, (following - tick) // 2)
+    for neighbour in (ticks.prev(tick), ticks.next(tick)):
+        if neighbour is not None:
+            limit = min(limit, (abs(neighbour - tick) - 1) // 2)
     return tick + spread_evenly(tick_key(job_id, tick), limit)
 
 
@@ -165,7 +167,7 @@ class _Pass:
 
     def plan(self) -> Plan:
         """Take what was missed, then what is due."""
-        late = self._last_missed()
+        late = None if self._worn_out else self._last_missed()
         if late is not None and self.cursor is not None:
             self._catch_up(self.cursor, late)
         self._fire()
@@ -192,18 +194,19 @@ class _Pass:
         return fire_ms(self.job.job_id, self.job.ticks, self.job.policy, tick)
 
     def _last_missed(self) -> int | None:
-        """The newest tick that should have fired longer ago than the grace, from the cursor on."""
+        """The newest tick, from the cursor on, that is over and should have fired longer ago than the grace.
+
+        A tick that jitter brings forward can be due and not over: late it is, but not missed.
+        """
         ticks, edge = self.job.ticks, self.now - self.job.policy.misfire_grace_ms
-        if self.cursor is None or isinstance(ticks.schedule, At) or self._fires_at(self.cursor) >= edge:
+        if self.cursor is None or isinstance(ticks.schedule, At):
             return None
-        # Jitter moves a tick by less than half the way to its neighbour: the answer is next to the edge.
+        if max(self.cursor, self._fires_at(self.cursor)) >= edge:
+            return None
         last = ticks.prev(edge)
-        while last is not None and last > self.cursor and self._fires_at(last) >= edge:
-            last = ticks.prev(last)
-        last = self.cursor if last is None or last < self.cursor else last
-        while (later := ticks.next(last)) is not None and self._fires_at(later) < edge:
-            last = later
-        return last
+        if last is not None and last > self.cursor and self._fires_at(last) >= edge:
+            last = ticks.prev(last)  # and this one fired before `last` was due
+        return self.cursor if last is None or last < self.cursor else last
 
     def _catch_up(self, first: int, last: int) -> None:
         """Give the missed ticks from `first` to `last` their verdicts, as far as a pass may."""
