@@ -9,7 +9,9 @@ kept as whatever the database has for instants and named `x_at` there.
   it is what planning scans.
 - `runs`: one row a run (`RunView`), and `serial`. UNIQUE (job_id, scheduled_at, nonce), where the nonce
   is '' for a tick (trigger `schedule`) and the run's own id for everything else: **this index is the
-  lock that makes a tick happen once**; no code above may assume any other.
+  lock that makes a tick happen once**; no code above may assume any other. (A store may write it as a
+  UNIQUE (job_id, scheduled_at) over the ticks alone: it forbids the same.) `created_at` is the store's
+  clock when the run was written.
 - `attempts`: one row for each attempt that did not end its run (the last one is on the run itself).
 - `workers`: who is alive: name, `beat_at`, `started_at`.
 
@@ -17,6 +19,11 @@ Everything is set-based: a call costs a fixed handful of statements, however man
 call is one transaction: it happens whole or not at all. Whatever is decided is decided by the pure
 function that the caller hands in; a store never judges, and never asks what time it is except by
 `clock`. Functions handed in are called inside the transaction and must be quick and pure.
+
+A run keeps the name of the worker that ended it; one that is pending or retrying has none. `due_at` is
+set while a run is pending, retrying or parked, and NULL otherwise. To *withdraw* the planned runs of a job
+is to cancel its pending ticks; what somebody asked for by hand still runs. Deleting or disabling a job
+clears its `next_at` and `wake_at`.
 
 A terminal run (succeeded, failed, cancelled, skipped, missed) is never changed again, except that a dead
 letter stops being one (`dead`) when it is replayed or discarded.
@@ -89,8 +96,10 @@ class Store(Protocol):
 
         Claimed jobs are locked against every other planner until the end, and those that another planner
         holds are passed over. `decide` returning None leaves a job as it is. A run whose tick has one
-        already is not born again, and does not fail the pass. Statements: claim, live runs of the
-        claimed, insert, cancel, advance.
+        already is not born again, and does not fail the pass. A run to be cancelled that is over already
+        stays as it is; of the others, those that were running are announced (`stop:<id>`). Pending births
+        are announced (`runs`), and so is a cancelled run, which may have been in another's way. `born` is
+        in the order of the plans. Statements: claim, live runs of the claimed, insert, cancel, advance.
         """
         ...
 
@@ -106,8 +115,10 @@ class Store(Protocol):
         Due is a pending or retrying run with `due_at <= now_ms`. A serial run is taken only when no other
         run of its job is running or retrying, and, if it is pending, no older pending one of its job is
         left: so they start one at a time, strictly in the order of their ticks. A retrying run keeps its
-        turn. A retrying run's `attempt` goes up by one, a pending one keeps the number it was born with;
-        `started_at` becomes `now_ms`. Two workers never take one run.
+        turn, and two of one job, which an edit or a race may leave, go in tick order: neither waits for the
+        other for ever. A retrying run's `attempt` goes up by one, a pending one keeps the number it was born with;
+        `started_at` becomes `now_ms`. Two workers never take one run. A run without a job has the policy
+        and the work `{}`. Returned longest due first, over all lanes; equally due ones by their ids.
         """
         ...
 
@@ -120,12 +131,15 @@ class Store(Protocol):
     ) -> set[str]:
         """Write how attempts ended, each only if its run is still running under this worker and attempt.
 
-        Returns the ids that were written. With each, in the same transaction: an attempt that is not the
-        last goes into `attempts`; a failed run becomes a dead letter and adds one to its job's
-        `failures`, which any success sets to 0; the job is deleted or disabled as `Finished` says
-        (deleting or disabling withdraws its planned runs); the jobs that fire after this one, in this
-        way, get the run that `follow` makes. A run that waited for its turn is announced (`runs`).
-        `state == "running"` parks the run: worker `PARKED`, `due_at` its deadline.
+        Returns the ids that were written. With each, in the same transaction and in the order given: an
+        attempt that is not the last goes into `attempts`; a failed run becomes a dead letter and adds one
+        to its job's `failures`, which any success sets to 0; the job is deleted, with its pending runs
+        cancelled, or disabled, with its planned runs withdrawn, as `Finished` says (reason `failed` where
+        `disable_after` is reached; `version` goes up by one); the enabled jobs that fire after this one, in
+        this way (`finished` is succeeded or failed, never cancelled), get the run that `follow` makes.
+        A retrying run, a follower's, and one that waited for its turn are announced (`runs`).
+        `state == "running"` parks the run: worker `PARKED`, `due_at` its deadline, no `finished_at`. What a
+        `Finished` says of output, error, reason and usage is written in every case.
         """
         ...
 
@@ -143,13 +157,18 @@ class Store(Protocol):
     ) -> list[str]:
         """Take running runs from workers that have not beaten since, and parked ones past their deadline.
 
-        `judge` says what becomes of each; it is written as by `finish`, chains and counters too. Workers
-        found dead, and left with no run, are forgotten. Two rescuers never judge one run.
+        A worker that never beat counts as having beaten when its run started. At most `limit` runs, longest
+        started first. `judge` says what becomes of each; it is written as by `finish`, chains and counters
+        too. Workers found dead, and left with no run, are forgotten. Two rescuers never judge one run.
+        Returns the ids that were written.
         """
         ...
 
     async def release(self, worker: str, now_ms: int) -> int:
-        """The worker goes and is forgotten; what it holds is retrying, due at once. Returns how many."""
+        """The worker goes and is forgotten; what it holds is retrying, due at once. Returns how many.
+
+        The attempt that was cut short goes into `attempts`, with the error `released`. Announced (`runs`).
+        """
         ...
 
     async def prune(self, before_ms: int, limit: int) -> int:
@@ -160,7 +179,7 @@ class Store(Protocol):
     # --- jobs -------------------------------------------------------------------------------------
 
     async def create_jobs(self, jobs: Sequence[JobRow]) -> None:
-        """Add jobs, all or none. AlreadyExists names the first whose name is taken."""
+        """Add jobs, all or none, and announce them. AlreadyExists names the first whose name is taken."""
         ...
 
     async def job(self, workspace: str, agent: str, name: str) -> JobRow | None:
@@ -178,13 +197,15 @@ class Store(Protocol):
     async def change_job(self, job_id: str, change: Callable[[JobRow], JobChange | None]) -> JobRow | None:
         """Lock the job, write what `change` makes of it with `version` one higher, and announce it.
 
-        None from `change` leaves it alone. An exception of `change` leaves everything as it was.
+        None from `change` leaves it alone. An exception of `change` leaves everything as it was. A new name
+        that is taken: AlreadyExists. `id`, `workspace` and `created_ms` stay. Withdrawn runs end at the
+        job's new `updated_ms`.
         Returns the job as it is afterwards, or None where there is none.
         """
         ...
 
     async def delete_job(self, job_id: str, now_ms: int, reason: str) -> bool:
-        """Delete the job and cancel its runs that have not started. Running ones go on. False: not there."""
+        """Delete the job and cancel its pending runs. Running and retrying ones go on. False: not there."""
         ...
 
     # --- runs -------------------------------------------------------------------------------------
@@ -194,9 +215,9 @@ class Store(Protocol):
         ...
 
     async def replay_run(self, run_id: str, make: Callable[[RunView], RunRow]) -> RunView | None:
-        """Make a new run of a dead letter, which is none from then on. None: no such run.
+        """Make a new run of a dead letter, which is none from then on; return the new one. None: no such run.
 
-        FailedPrecondition: it is no dead letter.
+        FailedPrecondition: it is no dead letter. Announced (`runs`).
         """
         ...
 
@@ -207,13 +228,17 @@ class Store(Protocol):
     async def cancel_run(self, run_id: str, now_ms: int, reason: str, *, running: bool) -> RunView | None:
         """Cancel a run that is pending or retrying or, with `running`, one that is running.
 
-        A running one is announced as `stop:<id>`; its worker's word counts no more. None: no such run.
-        FailedPrecondition: it is in another state.
+        A running one is announced as `stop:<id>`, parked or not; its worker's word counts no more. Every
+        one is announced as `runs`, for another may have its turn. None: no such run. FailedPrecondition:
+        it is in another state.
         """
         ...
 
     async def complete_run(self, finished: Finished, follow: Callable[[Follower], RunRow]) -> bool:
-        """Write the outcome of a parked run that somebody completed. False: it is not parked (any more)."""
+        """Write the outcome of a parked run that somebody completed, as `finish` does, fenced by its attempt.
+
+        False: it is not parked (any more).
+        """
         ...
 
     async def run(self, run_id: str) -> RunView | None:
@@ -221,7 +246,7 @@ class Store(Protocol):
         ...
 
     async def runs(self, only: RunFilter) -> list[RunView]:
-        """Runs, newest first."""
+        """Runs, newest first, which is by id."""
         ...
 
     async def attempts(self, run_id: str) -> list[AttemptView]:
