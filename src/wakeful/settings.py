@@ -1,0 +1,124 @@
+"""What an operator may set: environment variables (`WAKEFUL_…`) over `wakeful.toml` over the defaults.
+
+A bad value stops the start with a sentence that names it. Names are the same everywhere: `TICK_MS` is
+`WAKEFUL_TICK_MS` in the environment and `tick_ms` in the file.
+"""
+
+from __future__ import annotations
+
+import tomllib
+import types
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Final, Literal, get_args, get_origin, get_type_hints
+
+from wakeful.errors import InvalidArgument
+
+PREFIX: Final = "WAKEFUL_"
+_YES: Final = frozenset({"1", "true", "yes", "on"})
+_NO: Final = frozenset({"0", "false", "no", "off", ""})
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Every setting, with its default."""
+
+    #: `sqlite:///path` or `postgresql://…`
+    db: str = "sqlite:///wakeful.db"
+    host: str = "127.0.0.1"
+    port: int = 9253
+    #: the longest that the engine sleeps
+    tick_ms: int = 1_000
+    lookahead_ms: int = 60_000
+    max_catchup_per_tick: int = 100
+    default_overlap_policy: Literal["allow", "skip", "queue", "queue_one", "replace"] = "skip"
+    default_catchup_policy: Literal["none", "latest", "fire_immediately", "spread"] = "none"
+    default_jitter_ms: int = 0
+    default_tz: str = "UTC"
+    lane_main: int = 30
+    lane_subagent: int = 50
+    lane_team: int = 100
+    lane_cron: int = 30
+    retention_days: int = 30
+    #: encrypts webhook secrets at rest
+    secret_key: str | None = None
+    allow_private_targets: bool = False
+    #: the only zones that jobs may name, separated by commas; none: all
+    tz_allowlist: tuple[str, ...] = ()
+
+
+#: what a number must at least be; 0 where it is not here
+_LEAST: Final = {
+    "port": 1,
+    "tick_ms": 10,
+    "lookahead_ms": 1,
+    "max_catchup_per_tick": 1,
+    "lane_main": 1,
+    "lane_subagent": 1,
+    "lane_team": 1,
+    "lane_cron": 1,
+    "retention_days": 1,
+}
+
+
+def read_settings(environment: Mapping[str, str], file: Path | None = None) -> Settings:
+    """The settings of this environment and file, or InvalidArgument naming what is wrong with them.
+
+    >>> read_settings({"WAKEFUL_TICK_MS": "500"}).tick_ms
+    500
+    >>> read_settings({"WAKEFUL_PORT": "http"})
+    Traceback (most recent call last):
+    wakeful.errors.InvalidArgument: WAKEFUL_PORT: 'http' is not a whole number
+    """
+    known = get_type_hints(Settings)
+    values: dict[str, Any] = {}
+    if file is not None and file.is_file():
+        values |= _from_file(file, known)
+    for name, text in environment.items():
+        key = name.removeprefix(PREFIX).lower()
+        if name.startswith(PREFIX) and key in known:
+            values[key] = _value(name, key, text, known[key])
+    return Settings(**values)
+
+
+def _from_file(file: Path, known: Mapping[str, Any]) -> dict[str, Any]:
+    try:
+        content = tomllib.loads(file.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InvalidArgument(f"{file}: this is no TOML: {error}") from error
+    unknown = sorted(content.keys() - known.keys())
+    if unknown:
+        raise InvalidArgument(f"{file}: no such setting: {', '.join(unknown)}; there are {', '.join(known)}")
+    return {key: _value(f"{file}: {key}", key, value, known[key]) for key, value in content.items()}
+
+
+def _value(name: str, key: str, value: object, kind: Any) -> Any:
+    text = ",".join(map(str, value)) if isinstance(value, list) else str(value).strip()
+    if get_origin(kind) is types.UnionType:
+        return text or None
+    if get_origin(kind) is Literal:
+        if text not in get_args(kind):
+            raise InvalidArgument(f"{name}: '{text}' is not one of {', '.join(get_args(kind))}")
+        return text
+    if kind is bool:
+        if text.lower() not in _YES | _NO:
+            raise InvalidArgument(f"{name}: '{text}' is not true or false")
+        return text.lower() in _YES
+    if kind is int:
+        try:
+            number = int(text)
+        except ValueError:
+            raise InvalidArgument(f"{name}: '{text}' is not a whole number") from None
+        least = _LEAST.get(key, 0)
+        if number < least:
+            raise InvalidArgument(f"{name}: {number} is too small; it is at least {least}")
+        return number
+    if kind is str:
+        return text
+    return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def setting_names() -> list[str]:
+    """Every name that the environment may set."""
+    return [PREFIX + field.name.upper() for field in fields(Settings)]
