@@ -1,0 +1,142 @@
+"""The parts of a definition as the text that a store keeps: compact JSON, equal for equal parts.
+
+Keys are sorted and what is at its default is left out, so that the planner, who reads the same few texts
+over and over, finds nearly all of them in a cache. What was right when it was stored is not judged again;
+a text that cannot be read at all is InvalidArgument, and says why. What is read is shared: nobody changes it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from functools import lru_cache
+from types import UnionType
+from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+
+from wakeful.document.fields import POLICY, TIMING, WORK, Field
+from wakeful.document.values import compact, shown
+from wakeful.errors import InvalidArgument
+from wakeful.job import Json, Timing, Work
+from wakeful.policy import Policy
+
+T = TypeVar("T")
+
+
+def timing_to_text(timing: Timing) -> str:
+    """The timing as text.
+
+    >>> timing_to_text(timing_from_text('{"schedule":{"everyMs":60000,"kind":"every"}}'))
+    '{"schedule":{"everyMs":60000,"kind":"every"}}'
+    """
+    return _written(timing, TIMING)
+
+
+@lru_cache(maxsize=16384)
+def timing_from_text(text: str) -> Timing:
+    """The timing that `timing_to_text` wrote: the same object for the same text, while it is remembered."""
+    return _read(Timing, text, TIMING)
+
+
+def policy_to_text(policy: Policy) -> str:
+    """The policy as text.
+
+    >>> policy_to_text(Policy()), policy_to_text(Policy(overlap="queue", max_attempts=3))
+    ('{}', '{"maxAttempts":3,"overlapPolicy":"queue"}')
+    """
+    return _written(policy, POLICY)
+
+
+@lru_cache(maxsize=16384)
+def policy_from_text(text: str) -> Policy:
+    """The policy that `policy_to_text` wrote.
+
+    >>> policy_from_text('{"maxAttempts":3}') == Policy(max_attempts=3)
+    True
+    """
+    return _read(Policy, text, POLICY)
+
+
+def work_to_text(work: Work) -> str:
+    """The work as text, without its payload, which has a column of its own.
+
+    >>> work_to_text(Work({"kind": "pull"}, payload=[1], message="hello"))
+    '{"message":"hello","target":{"kind":"pull"}}'
+    """
+    return _written(work, WORK)
+
+
+@lru_cache(maxsize=4096)
+def work_from_text(text: str) -> Work:
+    """The work that `work_to_text` wrote, without its payload.
+
+    >>> work_from_text('{"message":"hello"}') == Work(message="hello")
+    True
+    """
+    return _read(Work, text, WORK)
+
+
+def payload_to_text(payload: Json) -> str | None:
+    """The payload as text, in the order it was written in; None where there is none.
+
+    >>> payload_to_text({"to": "me", "at": [9, 17]}), payload_to_text(None)
+    ('{"to":"me","at":[9,17]}', None)
+    """
+    return None if payload is None else compact(payload)
+
+
+def payload_from_text(text: str | None) -> Json:
+    """The payload that `payload_to_text` wrote."""
+    return None if text is None else _json(text, "payload")
+
+
+def _written(part: Timing | Policy | Work, table: Sequence[Field]) -> str:
+    defaults = {field.name: field.default for field in dataclasses.fields(part)}
+    values = ((field, getattr(part, field.attr)) for field in table)
+    return compact(
+        {field.name: field.write(value) for field, value in values if value != defaults[field.attr]},
+        sort=True,
+    )
+
+
+def _read(kind: type[T], text: str, table: Sequence[Field]) -> T:
+    what, hints = kind.__name__.lower(), _hints(cast(Any, kind))
+    stored = _json(text, what)
+    by_name = {field.name: field for field in table}
+    if not isinstance(stored, dict) or not stored.keys() <= by_name.keys():
+        raise InvalidArgument(f"the stored {what} {shown(text)} is not what was written")
+    try:
+        values = {by_name[name].attr: by_name[name].restore(value) for name, value in stored.items()}
+        part = kind(**values)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise InvalidArgument(f"the stored {what} {shown(text)} cannot be read: {error}") from error
+    for attr, value in values.items():
+        if not _fits(value, hints[attr]):
+            raise InvalidArgument(f"the stored {what} cannot be read: its {attr} is {shown(value)}")
+    return part
+
+
+def _json(text: str, what: str) -> Json:
+    try:
+        value: Json = json.loads(text)
+    except ValueError as error:
+        raise InvalidArgument(f"the stored {what} {shown(text)} is no JSON: {error}") from error
+    return value
+
+
+@lru_cache(maxsize=64)
+def _hints(kind: Any) -> dict[str, Any]:
+    return get_type_hints(kind)
+
+
+def _fits(value: object, hint: Any) -> bool:
+    """Whether a value is of the type that an attribute is declared to be; true is no number here."""
+    origin = get_origin(hint)
+    if origin is Literal:
+        return value in get_args(hint)
+    if origin in (Union, UnionType):
+        return any(_fits(value, one) for one in get_args(hint))
+    if dataclasses.is_dataclass(hint):
+        attrs = (field.name for field in dataclasses.fields(hint))
+        return type(value) is hint and all(_fits(getattr(value, a), _hints(hint)[a]) for a in attrs)
+    return isinstance(value, origin) if origin else type(value) is hint

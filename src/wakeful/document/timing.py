@@ -1,0 +1,162 @@
+"""The timing of a job document: its schedule and zone, its limits of life and excluded days.
+
+Apart they can each be right and together still make a job that never fires: what is read is judged whole,
+and such a job is refused when it is written, not found out later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from wakeful.cron import zone
+from wakeful.document.fields import TIMING
+from wakeful.document.reading import Reading
+from wakeful.document.values import camel_keys, refuse, shown, whole_number
+from wakeful.errors import InvalidSchedule
+from wakeful.job import Timing
+from wakeful.schedule import (
+    LATEST_MS,
+    At,
+    CronSchedule,
+    Every,
+    Schedule,
+    explain_schedule,
+    parse_schedule,
+    schedule_from_json,
+)
+
+TIMING_FIELDS: Final = ("tz", *(field.name for field in TIMING))
+_BEFORE_ALL: Final = -1  # an instant to which nothing is in the past
+_SHOWN_ZONES: Final = 10
+
+
+def read_timing(reading: Reading) -> Timing | None:
+    """The timing that a document spells; None where it has no schedule, or one that is wrong and noted."""
+    given, problems = reading.given, reading.problems
+    known = len(problems)
+    if "schedule" not in given:
+        for name in TIMING_FIELDS:
+            if name in given:
+                problems.add(name, "it says nothing without a schedule; give one, or leave it out")
+        return None
+    tz: str | None = None
+    if "tz" in given:
+        with problems.of("tz"):
+            tz = _tz(given["tz"].value)
+    schedule: Schedule | None = None
+    with problems.of(given["schedule"].name):
+        schedule = _schedule(given["schedule"].value, tz, reading)
+    instants: dict[str, int] = {}
+    for name in ("startAt", "endAt"):
+        if name in given:
+            with problems.of(name):
+                here = (tz or reading.defaults.tz) if schedule is None else schedule.tz or "UTC"
+                instants[name] = _instant(given[name].value, here)
+    rest = reading.fields(TIMING)
+    if schedule is None:
+        return None
+    timing = Timing(schedule, instants.get("startAt"), instants.get("endAt"), **rest)
+    if len(problems) == known and not reading.stored and timing != reading.old_timing:
+        _judge(timing, reading)
+    return timing
+
+
+def _tz(value: object) -> str:
+    if not isinstance(value, str):
+        refuse(f"{shown(value)} is not text; give the name of a zone, such as 'Europe/Berlin'")
+    return zone(value).name
+
+
+def _schedule(value: Any, tz: str | None, reading: Reading) -> Schedule:
+    if isinstance(value, At | Every | CronSchedule):
+        value = value.to_json()
+    elif isinstance(value, datetime):
+        value = value.isoformat()
+    elif isinstance(value, timedelta):
+        value = {"kind": "every", "everyMs": value // timedelta(milliseconds=1)}
+    elif isinstance(value, Mapping):
+        value = camel_keys(value)
+    if reading.stored and isinstance(value, Mapping):
+        return schedule_from_json(value)
+    own = value.get("tz") if isinstance(value, Mapping) else None
+    if isinstance(own, str) and tz is not None and own != tz:
+        raise InvalidSchedule(f"its tz '{own[:64]}' is not the job's, '{tz}'; give one of the two")
+    try:
+        return _parsed(value, tz, reading.now_ms, reading)
+    except InvalidSchedule:
+        if reading.old_timing is not None:
+            with suppress(InvalidSchedule):
+                schedule = _parsed(value, tz, _BEFORE_ALL, reading)
+                if schedule == reading.old_timing.schedule:
+                    return schedule
+        raise
+
+
+def _parsed(value: Any, tz: str | None, now_ms: int, reading: Reading) -> Schedule:
+    schedule = parse_schedule(value, now_ms=now_ms, default_tz=reading.defaults.tz, tz=tz)
+    if schedule.tz == "UTC" and not isinstance(schedule, CronSchedule):
+        # Whether somebody said so or not, it is the same schedule: an interval keeps its anchor.
+        return replace(schedule, tz=None)
+    return schedule
+
+
+def _instant(value: object, tz: str) -> int:
+    ms = whole_number(value)
+    if ms is not None:
+        if not 0 <= ms <= LATEST_MS:
+            refuse(
+                f"{shown(ms)} is out of range; milliseconds since 1970 go up to {LATEST_MS}, the end of 9998"
+            )
+        return ms
+    if isinstance(value, datetime):
+        value = value.isoformat()
+    if not isinstance(value, str):
+        refuse(f"{shown(value)} is no time; write one such as '2027-03-01T09:00', or milliseconds since 1970")
+    at = parse_schedule({"kind": "at", "at": value}, now_ms=_BEFORE_ALL, tz=tz)
+    assert isinstance(at, At)
+    return at.at_ms
+
+
+def _judge(timing: Timing, reading: Reading) -> None:
+    """Note what is wrong with the timing as a whole, on the day it is written."""
+    problems, now, start, end = reading.problems, reading.now_ms, timing.start_ms, timing.end_ms
+    tz, allowed = timing.schedule.tz or "UTC", reading.defaults.tz_allowlist
+    if allowed is not None and tz != reading.defaults.tz and tz not in allowed:
+        some = ", ".join(sorted(allowed)[:_SHOWN_ZONES]) + (" …" if len(allowed) > _SHOWN_ZONES else "")
+        problems.add("tz", f"'{tz}' is not allowed here; the operator allows {some}")
+    if start is not None and end is not None and end <= start:
+        problems.add("endAt", f"{_wall(end, tz)} is not after startAt, {_wall(start, tz)}; move one of them")
+    elif end is not None and end <= now:
+        problems.add("endAt", f"{_wall(end, tz)} is in the past; it is now {_wall(now, tz)}")
+    elif timing.ticks(now if start is None else start).next(now) is None:
+        problems.note(reading.given["schedule"].name, InvalidSchedule(_why_never(timing, tz, now)))
+
+
+def _why_never(timing: Timing, tz: str, now_ms: int) -> str:
+    start, end = timing.start_ms, timing.end_ms
+    if not isinstance(timing.schedule, At):
+        said = (
+            ("from startAt on", start is not None),
+            ("up to endAt", end is not None),
+            ("outside the days of exclude", bool(timing.exclude)),
+        )
+        limits = ", ".join(words for words, is_said in said if is_said)
+        return f"it never fires: it has no tick {limits or 'any more'}; choose other times, or wider limits"
+    at = timing.schedule.at_ms
+    if start is not None and at < start:
+        why = f"before startAt, {_wall(start, tz)}"
+    elif end is not None and at > end:
+        why = f"after endAt, {_wall(end, tz)}"
+    elif at <= now_ms:
+        why = f"in the past (it is now {_wall(now_ms, tz)})"
+    else:
+        why = "on a day that exclude leaves out"
+    return f"{_wall(at, tz)} is {why}: it would never fire; choose another time"
+
+
+def _wall(ms: int, tz: str) -> str:
+    return explain_schedule(At(ms, tz)).removeprefix("Once, at ")
