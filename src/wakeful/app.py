@@ -31,7 +31,8 @@ from wakeful.engine.engine import Engine, Pace
 from wakeful.engine.targets import Targets
 from wakeful.job import Job, Json
 from wakeful.launch.function import FunctionLauncher
-from wakeful.launch.secrets import Secrets
+from wakeful.launch.guard import Guard
+from wakeful.launch.secrets import Keyring, StoredSecrets
 from wakeful.launch.webhook import WebhookLauncher
 from wakeful.run import RunState
 from wakeful.service.jobs import JobService, Saved
@@ -65,14 +66,16 @@ class Wakeful:
     ) -> None:
         self.store = store or store_at(url)
         self._functions = FunctionLauncher()
-        self._secrets = Secrets([secret_key] if secret_key else [])
-        self._targets = Targets()
-        self._targets.add(self._functions)
-        self._targets.add(WebhookLauncher(self.store, self._secrets, allow_private=allow_private_targets))
+        keyring = Keyring([secret_key] if secret_key else [])
+        secrets = StoredSecrets(self.store, keyring, self.store.clock)
+        webhooks = WebhookLauncher(
+            secrets, Guard(allow_private=allow_private_targets), clock=self.store.clock
+        )
+        self._targets = Targets([self._functions, webhooks])
         self._pace = pace
         self._engine: Engine | None = None
         self._declared: dict[str, dict[str, object]] = {}
-        service = JobService(self.store, self._targets, self._secrets, defaults or Defaults())
+        service = JobService(self.store, self._targets, keyring, defaults or Defaults())
         #: create, change and trigger jobs
         self.jobs = Jobs(service, workspace, agent)
         #: look at runs, cancel, stop, replay and complete them

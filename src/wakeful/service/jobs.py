@@ -13,14 +13,12 @@ from wakeful.engine.targets import Targets
 from wakeful.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound
 from wakeful.ids import new_id
 from wakeful.job import Definition, Job, Json, anchor_of, check_slug
-from wakeful.launch.secrets import Secrets
+from wakeful.launch.secrets import ROTATION_MS, Keyring, new_secret, shown
 from wakeful.planning import begin
 from wakeful.store.port import Store
 from wakeful.store.records import changed_row, job_of, row_of
 from wakeful.store.rows import JobChange, JobFilter, JobRow, RunView
 
-#: How long the secret before is still accepted, and signed with, after a rotation.
-SECRET_OVERLAP_MS: Final = 24 * 3_600_000
 MAX_BACKFILL: Final = 10_000
 
 
@@ -37,10 +35,10 @@ class Saved:
 class JobService:
     """Creates, changes and triggers jobs."""
 
-    def __init__(self, store: Store, targets: Targets, secrets: Secrets, defaults: Defaults) -> None:
+    def __init__(self, store: Store, targets: Targets, keyring: Keyring, defaults: Defaults) -> None:
         self._store = store
         self._targets = targets
-        self._secrets = secrets
+        self._keyring = keyring
         self._defaults = defaults
 
     @property
@@ -156,18 +154,18 @@ class JobService:
 
     async def rotate_secret(self, workspace: str, agent: str, name: str) -> Saved:
         """Give it a new webhook secret. For a day, deliveries are signed with both."""
-        secret = self._secrets.make()
+        secret = new_secret()
 
         def rotated(row: JobRow) -> JobChange | None:
             if row.secret is None:
                 raise FailedPrecondition(f"job '{name}' has no webhook, so it has no secret to rotate")
             now_ms = self._clock.now_ms()
-            until_ms = now_ms + SECRET_OVERLAP_MS
+            until_ms = now_ms + ROTATION_MS
             now = row._replace(old_secret=row.secret, old_secret_until_ms=until_ms, updated_ms=now_ms)
-            return JobChange(now._replace(secret=self._secrets.seal(secret)))
+            return JobChange(now._replace(secret=self._keyring.seal(secret)))
 
         job = await self._change(workspace, agent, name, rotated)
-        return Saved(job, self._secrets.show(secret))
+        return Saved(job, shown(secret))
 
     async def trigger(
         self,
@@ -265,9 +263,9 @@ class JobService:
             updated_ms=now_ms,
             disabled_reason=None if enabled else "paused",
         )
-        secret = self._secrets.make() if _needs_secret(definition) else None
-        row = row_of(job, self._secrets.seal(secret) if secret else None)
-        return Saved(job, self._secrets.show(secret) if secret else None, created=True), row
+        secret = new_secret() if _needs_secret(definition) else None
+        row = row_of(job, self._keyring.seal(secret) if secret else None)
+        return Saved(job, shown(secret) if secret else None, created=True), row
 
     async def _edit(self, job_id: str, edit: Callable[[Job], Definition]) -> Saved:
         made: list[bytes] = []
@@ -277,7 +275,8 @@ class JobService:
             nonlocal changed
             old = job_of(row)
             definition = edit(old)
-            if definition == old.definition:
+            # Texts are compared, not values: to Python 1 and true are equal, to a receiver they are not.
+            if changed_row(row, replace(old, definition=definition)) == row:
                 return None
             changed = True
             self._targets.check(definition.work.target)
@@ -296,14 +295,14 @@ class JobService:
                 job = replace(job, next_ms=next_ms, wake_ms=wake_ms)
             changed_to = changed_row(row, job)
             if row.secret is None and _needs_secret(definition):
-                made.append(self._secrets.make())
-                changed_to = changed_to._replace(secret=self._secrets.seal(made[0]))
+                made.append(new_secret())
+                changed_to = changed_to._replace(secret=self._keyring.seal(made[0]))
             return JobChange(changed_to, withdraw)
 
         row = await self._store.change_job(job_id, apply)
         if row is None:
             raise NotFound("the job was deleted meanwhile")
-        return Saved(job_of(row), self._secrets.show(made[0]) if made else None, changed=changed)
+        return Saved(job_of(row), shown(made[0]) if made else None, changed=changed)
 
     async def _change(
         self, workspace: str, agent: str, name: str, change: Callable[[JobRow], JobChange | None]
@@ -323,7 +322,8 @@ class JobService:
 
 def _needs_secret(definition: Definition) -> bool:
     target = definition.work.target
-    return target is not None and target.get("kind") == "webhook"
+    inner = target.get("to") if target else None
+    return any(isinstance(each, Mapping) and each.get("kind") == "webhook" for each in (target, inner))
 
 
 def _not_found(name: str) -> NotFound:
