@@ -1,0 +1,60 @@
+"""The schema's history: numbered SQL files, a folder a database, applied in order and never undone.
+
+`sqlite/0001_begin.sql` is number 1, named `begin`. A file that has been released is never edited: the
+next change is the next number. The table `schema_version` remembers which of them a database has had.
+
+This module knows which files there are and which are still to come; a store applies them, all in one
+transaction, under a lock that keeps every other process out meanwhile.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from importlib.resources import files
+from typing import NamedTuple
+
+from wakeful.errors import FailedPrecondition
+
+_FILE = re.compile(r"(\d{4})_([a-z0-9_]+)\.sql")
+
+
+class Migration(NamedTuple):
+    """One step of the schema."""
+
+    number: int
+    name: str
+    sql: str
+
+
+def load(database: str) -> list[Migration]:
+    """The steps for this database (the name of its folder here), in order, from 1 and without a gap.
+
+    >>> load("sqlite")[0].name
+    'begin'
+    """
+    found = []
+    for file in files(__name__).joinpath(database).iterdir():
+        match = _FILE.fullmatch(file.name)
+        if match:
+            found.append(Migration(int(match[1]), match[2], file.read_text(encoding="utf-8")))
+    found.sort()
+    numbers = [step.number for step in found]
+    if not found or numbers != list(range(1, len(found) + 1)):
+        raise RuntimeError(f"the migrations for {database} are not numbered 1, 2, 3 and on: {numbers}")
+    return found
+
+
+def pending(steps: Sequence[Migration], version: int) -> list[Migration]:
+    """The steps that a database at `version` has still to take; FailedPrecondition if it is ahead of them.
+
+    >>> [step.number for step in pending([Migration(1, "begin", ""), Migration(2, "more", "")], 1)]
+    [2]
+    """
+    newest = steps[-1].number
+    if version > newest:
+        raise FailedPrecondition(
+            f"the database has schema {version}, and this Wakeful knows schemas up to {newest}: "
+            f"a newer Wakeful has been here; upgrade this one, or give it another database"
+        )
+    return [step for step in steps if step.number > version]
