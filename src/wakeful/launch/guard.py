@@ -1,0 +1,222 @@
+"""Which addresses a webhook may reach, judged on the very address that is connected to.
+
+A job's author chooses the url, and Wakeful stands inside the operator's network: without a guard, anybody
+who may create a job could read the cloud's metadata service or knock at the database. So every socket
+that a webhook opens is made by `Guard.socket`, which is given the address it will be connected to,
+after all resolving: a name that changes its answer, an odd spelling of an IP address and a literal one
+all come by the same gate. There is nothing to be had between the check and the use, because no name is
+looked up in between.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from typing import Any, Final
+
+from aiohttp.abc import AbstractResolver, ResolveResult
+
+from wakeful.errors import InvalidArgument
+from wakeful.launch.threads import Threads
+
+#: The setting that opens the gate, as an operator writes it.
+SETTING: Final = "WAKEFUL_ALLOW_PRIVATE_TARGETS"
+
+Address = IPv4Address | IPv6Address
+Network = IPv4Network | IPv6Network
+#: One answer of `socket.getaddrinfo`.
+AddressInfo = tuple[int, int, int, str, tuple[Any, ...]]
+#: Looks a name up, as `socket.getaddrinfo(host, port, family=…, type=…, flags=…)` does; may block.
+Lookup = Callable[..., Iterable[AddressInfo]]
+
+#: What is not the public internet, from the registries of special-purpose addresses. Written out, because
+#: what `ipaddress` calls private differs from one release of Python to the next.
+_REFUSED: Final[tuple[tuple[str, tuple[Network, ...]], ...]] = tuple(
+    (word, tuple(ip_network(text) for text in texts.split()))
+    for word, texts in (
+        ("loopback", "127.0.0.0/8 ::1/128"),
+        ("unspecified", "0.0.0.0/8 ::/128"),
+        ("private", "10.0.0.0/8 172.16.0.0/12 192.168.0.0/16 fc00::/7 fec0::/10"),
+        ("link-local", "169.254.0.0/16 fe80::/10"),
+        ("shared (carrier-grade NAT)", "100.64.0.0/10"),
+        ("multicast", "224.0.0.0/4 ff00::/8"),
+        # Azure's metadata and health service, the only one of its kind on a public address.
+        ("metadata", "168.63.129.16/32"),
+        ("reserved", "192.0.0.0/24 192.88.99.0/24 198.18.0.0/15 240.0.0.0/4 2001::/23 5f00::/16"),
+        ("documentation", "192.0.2.0/24 198.51.100.0/24 203.0.113.0/24 2001:db8::/32 3fff::/20"),
+    )
+)
+_PUBLIC_V6: Final = IPv6Network("2000::/3")
+_NAT64: Final = IPv6Network("64:ff9b::/96")
+_NETWORKS: Final = re.compile(r"[\s,]+")
+
+
+class AddressRefused(OSError):
+    """An address that may not be reached, or a name that leads only to such."""
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """What may be reached: the public internet, and what the operator allows besides.
+
+    >>> Guard().refusal("10.1.2.3"), Guard().refusal("1.1.1.1")
+    ('private', None)
+    >>> Guard.parse("10.0.0.0/8, fd00::/8").refusal("10.1.2.3")
+    """
+
+    #: everything may be reached
+    allow_private: bool = False
+    #: these networks may be reached too
+    allowed: tuple[Network, ...] = ()
+
+    @classmethod
+    def parse(cls, text: str) -> Guard:
+        """The guard that the setting asks for: `true`, `false`, or the networks that are allowed.
+
+        >>> Guard.parse("true").allow_private
+        True
+        """
+        word = text.strip().lower()
+        if word in ("", "0", "false", "no", "off"):
+            return cls()
+        if word in ("1", "true", "yes", "on"):
+            return cls(allow_private=True)
+        try:
+            return cls(allowed=tuple(ip_network(each) for each in _NETWORKS.split(text.strip(" ,\t\n"))))
+        except ValueError as error:
+            raise InvalidArgument(
+                f"{SETTING}: {error}; write true, false, or networks such as '10.0.0.0/8, fd00::/8'"
+            ) from error
+
+    def refusal(self, host: str) -> str | None:
+        """What kind of address this is, if it may not be reached; None if it may."""
+        if self.allow_private:
+            return None
+        try:
+            return self._refusal(ip_address(host))
+        except ValueError:
+            return "unreadable"
+
+    def _refusal(self, address: Address) -> str | None:
+        if any(address in network for network in self.allowed):
+            return None
+        if isinstance(address, IPv6Address):
+            if address.ipv4_mapped:
+                # No resolver answers with one: it is another spelling of an IPv4 address, and meant to be.
+                inside = any(address.ipv4_mapped in network for network in self.allowed)
+                return None if inside else "IPv4-mapped"
+            inner = address.sixtofour or (
+                IPv4Address(int(address) & 0xFFFFFFFF) if address in _NAT64 else None
+            )
+            if inner is not None:
+                return self._refusal(inner)
+        for word, networks in _REFUSED:
+            if any(address in network for network in networks):
+                return word
+        return "reserved" if isinstance(address, IPv6Address) and address not in _PUBLIC_V6 else None
+
+    def check_host(self, host: str) -> None:
+        """Refuse early, with InvalidArgument, a host that is plainly an address that may not be reached.
+
+        This is for the one who writes the url; what protects is `socket`.
+        """
+        address = _literal(host)
+        word = self.refusal(address) if address else None
+        if word:
+            raise InvalidArgument(f"target: {_sentence(host, word)}")
+
+    def socket(self, info: AddressInfo) -> socket.socket:
+        """A socket for this address, if it may be reached; AddressRefused before anything is sent."""
+        family, kind, proto, _, address = info
+        host = str(address[0])
+        word = self.refusal(host)
+        if word:
+            raise AddressRefused(_sentence(host, word))
+        return socket.socket(family, kind, proto)
+
+
+class GuardedResolver(AbstractResolver):
+    """Looks names up, and leaves out the addresses that may not be reached.
+
+    So a name that has public addresses besides others is reached at those, and for one that has none the
+    error says so. Lookups block; they have threads of their own, lest a dead name server stop the rest.
+    """
+
+    def __init__(self, guard: Guard, lookup: Lookup = socket.getaddrinfo, threads: int = 32) -> None:
+        self._guard = guard
+        self._lookup = lookup
+        self._threads = Threads(threads)
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
+    ) -> list[ResolveResult]:
+        """The addresses of a name that may be reached; AddressRefused where there are only others."""
+
+        def look_up() -> list[AddressInfo]:
+            flags = socket.AI_ADDRCONFIG
+            return list(self._lookup(host, port, family=family, type=socket.SOCK_STREAM, flags=flags))
+
+        try:
+            infos = await self._threads.run(look_up, lambda: None)
+        except UnicodeError as error:
+            raise OSError(f"'{host}' is not a host name: {error}") from error
+        assert isinstance(infos, list)
+        found: list[ResolveResult] = []
+        refused: str | None = None
+        for kind, _, proto, _, address in infos:
+            scope = f"%{address[3]}" if len(address) == 4 and address[3] else ""
+            text = f"{address[0]}{scope}"
+            word = self._guard.refusal(text)
+            if word:
+                refused = _sentence(f"{host} ({text})", word)
+                continue
+            found.append(
+                ResolveResult(
+                    hostname=host,
+                    host=text,
+                    port=port,
+                    family=kind,
+                    proto=proto,
+                    flags=socket.AI_NUMERICHOST | socket.AI_NUMERICSERV,
+                )
+            )
+        if refused and not found:
+            raise AddressRefused(refused)
+        return found
+
+    async def close(self) -> None:
+        """Let the threads go."""
+        self._threads.close()
+
+
+def _sentence(host: str, word: str) -> str:
+    article = "an" if word[0] in "Iaeiou" else "a"
+    return (
+        f"{host} is {article} {word} address, and webhooks reach only public ones; "
+        f"an operator may allow others with {SETTING}"
+    )
+
+
+def _embedded(address: IPv6Address) -> IPv4Address | None:
+    """The IPv4 address that an IPv6 one leads to, through 6to4 or NAT64."""
+    if address in _NAT64:
+        return IPv4Address(int(address) & 0xFFFF_FFFF)
+    return address.sixtofour
+
+
+def _literal(host: str) -> str | None:
+    """The address that a host is, without looking it up: 127.0.0.1 for `2130706433` and `0x7f.1` too."""
+    name = host.rstrip(".").lower()
+    if name == "localhost" or name.endswith(".localhost"):
+        return "127.0.0.1"
+    try:
+        return str(ip_address(host))
+    except ValueError:
+        pass
+    try:
+        return socket.inet_ntoa(socket.inet_aton(name))
+    except (OSError, UnicodeError):
+        return None

@@ -1,0 +1,220 @@
+"""Which addresses may be reached. Nothing here opens a connection, or asks a name server."""
+
+from __future__ import annotations
+
+import socket
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, ip_address, ip_network
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from wakeful.errors import InvalidArgument
+from wakeful.launch.guard import SETTING, AddressInfo, AddressRefused, Guard, GuardedResolver
+
+CLOSED = Guard()
+
+
+@pytest.mark.parametrize(
+    ("address", "word"),
+    [
+        ("127.0.0.1", "loopback"),
+        ("127.255.255.254", "loopback"),
+        ("::1", "loopback"),
+        ("0.0.0.0", "unspecified"),
+        ("0.1.2.3", "unspecified"),
+        ("::", "unspecified"),
+        ("10.0.0.1", "private"),
+        ("172.16.0.1", "private"),
+        ("172.31.255.255", "private"),
+        ("192.168.1.1", "private"),
+        ("fd00:ec2::254", "private"),
+        ("fec0::1", "private"),
+        ("169.254.169.254", "link-local"),
+        ("fe80::1", "link-local"),
+        ("fe80::1%eth0", "link-local"),
+        ("100.64.0.1", "shared (carrier-grade NAT)"),
+        ("100.100.100.200", "shared (carrier-grade NAT)"),
+        ("168.63.129.16", "metadata"),
+        ("192.0.0.192", "reserved"),
+        ("224.0.0.1", "multicast"),
+        ("239.255.255.250", "multicast"),
+        ("ff02::1", "multicast"),
+        ("255.255.255.255", "reserved"),
+        ("240.0.0.1", "reserved"),
+        ("198.18.0.1", "reserved"),
+        ("203.0.113.7", "documentation"),
+        ("2001:db8::1", "documentation"),
+        ("::ffff:127.0.0.1", "IPv4-mapped"),
+        ("::ffff:8.8.8.8", "IPv4-mapped"),
+        ("64:ff9b::7f00:1", "loopback"),
+        ("64:ff9b::a9fe:a9fe", "link-local"),
+        ("2002:7f00:1::", "loopback"),
+        ("2002:a00:1::1", "private"),
+        ("64:ff9b:1::a00:1", "reserved"),
+        ("::7f00:1", "reserved"),
+        ("::ffff:0:7f00:1", "reserved"),
+        ("2001:0:4136:e378:8000:63bf:3fff:fdd2", "reserved"),
+        ("100::1", "reserved"),
+        ("localhost", "unreadable"),
+        ("2130706433", "unreadable"),
+        ("", "unreadable"),
+    ],
+)
+def test_what_is_not_public_is_refused_by_its_name(address: str, word: str):
+    assert CLOSED.refusal(address) == word
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "1.1.1.1",
+        "93.184.216.34",
+        "172.15.255.255",
+        "172.32.0.1",
+        "100.63.255.255",
+        "100.128.0.1",
+        "168.63.129.17",
+        "223.255.255.255",
+        "2606:4700:4700::1111",
+        "2a00:1450:4001:80b::200e",
+        "64:ff9b::101:101",
+        "2002:101:101::1",
+    ],
+)
+def test_what_is_public_may_be_reached(address: str):
+    assert CLOSED.refusal(address) is None
+
+
+@given(st.ip_addresses(v=4))
+def test_no_ipv4_address_passes_that_python_calls_less_than_global(address: IPv4Address):
+    if CLOSED.refusal(str(address)) is None:
+        assert address.is_global
+        assert not address.is_multicast
+        assert not address.is_reserved
+
+
+@given(st.ip_addresses(v=6))
+def test_no_ipv6_address_passes_that_python_calls_less_than_global(address: IPv6Address):
+    if CLOSED.refusal(str(address)) is None:
+        assert address.is_global or address.sixtofour
+        assert not address.is_multicast
+        assert not address.is_link_local
+        assert not address.is_site_local
+
+
+@given(st.ip_addresses(v=4))
+def test_an_ipv4_address_inside_an_ipv6_one_fares_no_better_than_alone(address: IPv4Address):
+    number = int(address)
+    spellings = [
+        IPv6Address((0xFFFF << 32) | number),  # mapped
+        IPv6Address(number),  # compatible
+        IPv6Address((0xFFFF << 48) | number),  # translated
+        IPv6Address((0x0064FF9B << 96) | number),  # NAT64
+        IPv6Address((0x0064FF9B0001 << 80) | number),  # NAT64, local
+        IPv6Address((0x2002 << 112) | (number << 80) | 1),  # 6to4
+        IPv6Address((0x20010000 << 96) | (number ^ 0xFFFFFFFF)),  # Teredo
+    ]
+    if CLOSED.refusal(str(address)):
+        for spelling in spellings:
+            assert CLOSED.refusal(str(spelling)), spelling
+
+
+@given(st.ip_addresses())
+def test_everything_may_be_reached_when_private_ones_are_allowed(address: IPv4Address | IPv6Address):
+    assert Guard(allow_private=True).refusal(str(address)) is None
+
+
+@given(st.ip_addresses(v=4), st.integers(min_value=0, max_value=32), st.ip_addresses(v=4))
+def test_an_allowed_network_lets_through_its_own_and_no_more(
+    inside: IPv4Address, bits: int, other: IPv4Address
+):
+    network = IPv4Network((int(inside), bits), strict=False)
+    guard = Guard(allowed=(network,))
+    assert guard.refusal(str(inside)) is None
+    assert guard.refusal(f"::ffff:{inside}") is None
+    assume(other not in network)
+    assert guard.refusal(str(other)) == CLOSED.refusal(str(other))
+
+
+def test_the_setting_says_yes_or_no_or_which_networks():
+    for text in ("true", "1", " YES ", "on"):
+        assert Guard.parse(text) == Guard(allow_private=True)
+    for text in ("", "false", "0", "no", "Off"):
+        assert Guard.parse(text) == Guard()
+    networks = (ip_network("10.0.0.0/8"), ip_network("192.168.1.7/32"), ip_network("fd00::/8"))
+    assert Guard.parse("10.0.0.0/8, 192.168.1.7 fd00::/8,") == Guard(allowed=networks)
+
+
+@pytest.mark.parametrize("text", ["maybe", "10.0.0.1/8", "10.0.0.0/8;11.0.0.0/8", "10.0.0.0/33"])
+def test_a_setting_that_cannot_be_meant_is_refused_by_name(text: str):
+    with pytest.raises(InvalidArgument, match=SETTING):
+        Guard.parse(text)
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["127.0.0.1", "2130706433", "0177.0.0.1", "0x7f.1", "127.1", "0", "::1", "localhost", "a.LOCALHOST."],
+)
+def test_a_host_that_is_plainly_not_public_is_refused_early(host: str):
+    with pytest.raises(InvalidArgument, match=SETTING):
+        CLOSED.check_host(host)
+    Guard(allow_private=True).check_host(host)
+
+
+def test_a_host_that_is_a_name_is_judged_when_it_is_connected_to():
+    for host in ("example.com", "localhost.example.com", "1.1.1.1", "16843009"):
+        CLOSED.check_host(host)
+
+
+# --- the gate ---------------------------------------------------------------------------------------
+
+
+def info(address: str, port: int = 80) -> AddressInfo:
+    if ip_address(address).version == 4:
+        return (socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port))
+    return (socket.AF_INET6, socket.SOCK_STREAM, 6, "", (address, port, 0, 0))
+
+
+def test_no_socket_is_made_for_an_address_that_may_not_be_reached():
+    for address in ("127.0.0.1", "::1", "::ffff:10.0.0.1"):
+        with pytest.raises(AddressRefused, match=SETTING):
+            CLOSED.socket(info(address))
+
+
+def test_a_socket_is_made_for_one_that_may():
+    made = Guard(allow_private=True).socket(info("127.0.0.1"))
+    assert made.family is socket.AF_INET
+    made.close()
+
+
+# --- names ------------------------------------------------------------------------------------------
+
+
+async def resolved(*addresses: str, guard: Guard = CLOSED) -> list[str]:
+    resolver = GuardedResolver(guard, lambda *args, **kwargs: [info(address) for address in addresses])
+    try:
+        return [each["host"] for each in await resolver.resolve("example.com", 443, socket.AF_UNSPEC)]
+    finally:
+        await resolver.close()
+
+
+async def test_only_the_public_addresses_of_a_name_are_used():
+    assert await resolved("10.0.0.1", "1.1.1.1", "::1", "2606:4700::1") == ["1.1.1.1", "2606:4700::1"]
+
+
+async def test_a_name_that_leads_only_inside_is_refused_and_the_sentence_says_where():
+    with pytest.raises(AddressRefused, match=rf"example\.com \(10\.0\.0\.1\) is a private.*{SETTING}"):
+        await resolved("10.0.0.1")
+    assert await resolved("10.0.0.1", guard=Guard.parse("10.0.0.0/8")) == ["10.0.0.1"]
+
+
+async def test_a_name_without_an_address_is_no_refusal():
+    assert await resolved() == []
+
+
+async def test_a_host_that_cannot_be_a_name_is_an_ordinary_failure():
+    resolver = GuardedResolver(CLOSED)
+    with pytest.raises(OSError, match="not a host name"):
+        await resolver.resolve("a" * 64 + ".example", 80)
+    await resolver.close()
