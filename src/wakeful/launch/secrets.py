@@ -1,0 +1,210 @@
+"""Webhook secrets: how they are made, how they are shown once, and how they are kept.
+
+A secret is 32 random bytes, shown as `whsec_` and base64. In the database it lies encrypted (AES-256-GCM)
+under a key derived from `WAKEFUL_SECRET_KEY`, so that who reads the database, or a backup of it, cannot
+sign. To change that key, give the new one first and the old one after it, have every secret sealed
+again (`Keyring.reseal`), then drop the old one.
+"""
+
+from __future__ import annotations
+
+import os
+from base64 import b64decode, b64encode
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Final, NamedTuple, Protocol
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from wakeful.clock import Clock
+from wakeful.errors import FailedPrecondition, InvalidArgument
+from wakeful.launch.port import Launch
+from wakeful.store.rows import JobRow
+
+#: The setting that encrypts, as an operator writes it.
+SETTING: Final = "WAKEFUL_SECRET_KEY"
+PREFIX: Final = "whsec_"
+#: For how long the old secret signs too, after a rotation.
+ROTATION_MS: Final = 24 * 3_600_000
+
+_SIZE: Final = 32
+_NONCE: Final = 12
+_FORMAT: Final = b"\x01"
+_REMEMBERED: Final = 100_000
+
+
+def new_secret() -> bytes:
+    """A secret that nobody can guess."""
+    return os.urandom(_SIZE)
+
+
+def shown(secret: bytes) -> str:
+    """A secret as its owner is given it.
+
+    >>> shown(b"k" * 32)
+    'whsec_a2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2s='
+    """
+    return PREFIX + b64encode(secret).decode()
+
+
+def read_secret(text: str) -> bytes:
+    """The secret that somebody gives in its shown form, to bring their own.
+
+    >>> read_secret(shown(b"k" * 32)) == b"k" * 32
+    True
+    """
+    try:
+        secret = b64decode(text.removeprefix(PREFIX), validate=True)
+    except ValueError:
+        secret = b""
+    if not text.startswith(PREFIX) or not 24 <= len(secret) <= 64:
+        raise InvalidArgument(f"a webhook secret is '{PREFIX}' and the base64 of 24 to 64 random bytes")
+    return secret
+
+
+class Keyring:
+    """Seals and opens secrets. The first key seals; each of them opens.
+
+    >>> keys = Keyring(["correct horse battery staple"])
+    >>> keys.open(keys.seal(b"secret"))
+    b'secret'
+    """
+
+    def __init__(self, keys: Sequence[str]) -> None:
+        self._ciphers = [AESGCM(_derived(key)) for key in keys if key]
+        self._opened: OrderedDict[bytes, bytes] = OrderedDict()
+
+    def seal(self, secret: bytes) -> bytes:
+        """The secret as it may lie in a database; FailedPrecondition without a key."""
+        if not self._ciphers:
+            raise FailedPrecondition(_no_key())
+        nonce = os.urandom(_NONCE)
+        return _FORMAT + nonce + self._ciphers[0].encrypt(nonce, secret, _FORMAT)
+
+    def open(self, sealed: bytes) -> bytes:
+        """The secret again, remembered so that a storm does not decrypt it each time.
+
+        FailedPrecondition: there is no key, or it is none of those that could have sealed it.
+        """
+        known = self._opened.get(sealed)
+        if known is not None:
+            return known
+        if not self._ciphers:
+            raise FailedPrecondition(_no_key())
+        for cipher in self._ciphers:
+            secret = _opened_by(cipher, sealed)
+            if secret is not None:
+                self._opened[sealed] = secret
+                if len(self._opened) > _REMEMBERED:
+                    self._opened.popitem(last=False)
+                return secret
+        raise FailedPrecondition(
+            f"a webhook secret cannot be decrypted: it was encrypted under another key; add the key that "
+            f"{SETTING} was before to those it names now, or rotate the job's secret"
+        )
+
+    def reseal(self, sealed: bytes) -> bytes | None:
+        """The same secret under the first key; None if that is what it is sealed with."""
+        if self._ciphers and _opened_by(self._ciphers[0], sealed) is not None:
+            return None
+        return self.seal(self.open(sealed))
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is no key, so that nothing can be sealed."""
+        return not self._ciphers
+
+
+class SecretSource(Protocol):
+    """Where a launcher finds the secrets that sign a run."""
+
+    async def secrets_of(self, run: Launch) -> tuple[bytes, ...]:
+        """The secrets, the newest first; none for a run that is sent unsigned, such as one without a job."""
+        ...
+
+
+class JobReader(Protocol):
+    """The one thing that is asked of a store here."""
+
+    async def job_by_id(self, job_id: str) -> JobRow | None:
+        """The job of that id."""
+        ...
+
+
+class _Known(NamedTuple):
+    until_ms: int
+    secret: bytes | None
+    old_secret: bytes | None
+    old_until_ms: int
+
+
+class StoredSecrets:
+    """The secrets of jobs, read from the store when they are needed and remembered for a few seconds.
+
+    So for those few seconds after a rotation another process may still sign with the old one alone. A
+    receiver is to accept the old one for as long as it signs: `ROTATION_MS`.
+    """
+
+    def __init__(self, jobs: JobReader, keyring: Keyring, clock: Clock, remember_ms: int = 5_000) -> None:
+        self._jobs = jobs
+        self._keyring = keyring
+        self._clock = clock
+        self._remember_ms = remember_ms
+        self._known: OrderedDict[str, _Known] = OrderedDict()
+
+    async def secrets_of(self, run: Launch) -> tuple[bytes, ...]:
+        """The job's secret and, while it rotates, the one before; FailedPrecondition if it cannot be read."""
+        if run.job_id is None:
+            return ()
+        now_ms = self._clock.now_ms()
+        known = self._known.get(run.job_id)
+        if known is None or known.until_ms <= now_ms:
+            known = await self._read(run.job_id, now_ms)
+        if known.secret is None:
+            return ()
+        if known.old_secret is None or known.old_until_ms <= now_ms:
+            return (known.secret,)
+        return (known.secret, known.old_secret)
+
+    def forget(self, job_id: str) -> None:
+        """Read it afresh next time: whoever rotates a secret in this process says so here."""
+        self._known.pop(job_id, None)
+
+    async def _read(self, job_id: str, now_ms: int) -> _Known:
+        job = await self._jobs.job_by_id(job_id)
+        known = _Known(
+            now_ms + self._remember_ms,
+            self._keyring.open(job.secret) if job and job.secret else None,
+            self._keyring.open(job.old_secret) if job and job.old_secret else None,
+            (job.old_secret_until_ms or 0) if job else 0,
+        )
+        self._known[job_id] = known
+        self._known.move_to_end(job_id)
+        if len(self._known) > _REMEMBERED:
+            self._known.popitem(last=False)
+        return known
+
+
+def _derived(key: str) -> bytes:
+    hkdf = HKDF(algorithm=SHA256(), length=32, salt=None, info=b"wakeful webhook secrets")
+    return hkdf.derive(key.encode())
+
+
+def _opened_by(cipher: AESGCM, sealed: bytes) -> bytes | None:
+    start = len(_FORMAT) + _NONCE
+    if not sealed.startswith(_FORMAT) or len(sealed) <= start:
+        return None
+    try:
+        return cipher.decrypt(sealed[len(_FORMAT) : start], sealed[start:], _FORMAT)
+    except InvalidTag:
+        return None
+
+
+def _no_key() -> str:
+    return (
+        f"{SETTING} is not set, and webhook secrets are encrypted with it; set it to a long random text, "
+        "such as what `openssl rand -base64 32` prints, the same on every replica"
+    )

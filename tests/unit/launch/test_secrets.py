@@ -1,0 +1,189 @@
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.unit.launch.launches import launch
+from wakeful.errors import FailedPrecondition, InvalidArgument
+from wakeful.launch.secrets import Keyring, StoredSecrets, new_secret, read_secret, shown
+from wakeful.launch.signing import hex_signature, standard_signature
+from wakeful.store.rows import JobRow
+
+TARGET = {"kind": "webhook", "url": "https://example.com"}
+
+
+class FalseClock:
+    def __init__(self) -> None:
+        self.now = 1_000_000
+
+    def now_ms(self) -> int:
+        return self.now
+
+
+class Jobs:
+    """A store with one job, that counts how often it is read."""
+
+    def __init__(self, **columns: object) -> None:
+        values: dict[str, object] = dict.fromkeys(JobRow._fields) | columns
+        self.job: JobRow | None = JobRow(**values)  # type: ignore[arg-type]
+        self.reads = 0
+
+    async def job_by_id(self, job_id: str) -> JobRow | None:
+        self.reads += 1
+        return self.job
+
+
+# --- secrets as people see them ---------------------------------------------------------------------
+
+
+def test_a_secret_is_32_bytes_and_never_the_same():
+    assert len(new_secret()) == 32
+    assert new_secret() != new_secret()
+
+
+def test_a_secret_is_shown_in_the_form_of_standard_webhooks():
+    secret = new_secret()
+    assert shown(secret) == "whsec_" + base64.b64encode(secret).decode()
+    assert read_secret(shown(secret)) == secret
+
+
+@pytest.mark.parametrize("text", ["", "whsec_", "whsec_c2hvcnQ=", "whsec_!!!!", "a" * 44, shown(b"x" * 65)])
+def test_a_secret_that_is_none_is_refused(text: str):
+    with pytest.raises(InvalidArgument, match="whsec_"):
+        read_secret(text)
+
+
+# --- sealed -----------------------------------------------------------------------------------------
+
+
+@given(st.binary(max_size=100), st.text(min_size=1))
+def test_what_is_sealed_is_opened_by_the_same_key_and_by_no_other(secret: bytes, key: str):
+    sealed = Keyring([key]).seal(secret)
+    assert Keyring([key]).open(sealed) == secret
+    with pytest.raises(FailedPrecondition, match="WAKEFUL_SECRET_KEY"):
+        Keyring([key + "x"]).open(sealed)
+
+
+def test_a_secret_is_not_to_be_seen_in_what_is_stored_and_never_sealed_twice_the_same():
+    keyring = Keyring(["key"])
+    assert b"s3cret" not in keyring.seal(b"s3cret")
+    assert keyring.seal(b"s3cret") != keyring.seal(b"s3cret")
+
+
+@given(st.data())
+def test_what_was_tampered_with_is_not_opened(data: st.DataObject):
+    sealed = bytearray(Keyring(["key"]).seal(b"secret"))
+    at = data.draw(st.integers(min_value=0, max_value=len(sealed) - 1))
+    sealed[at] ^= data.draw(st.integers(min_value=1, max_value=255))
+    with pytest.raises(FailedPrecondition):
+        Keyring(["key"]).open(bytes(sealed))
+
+
+@given(st.binary(max_size=60))
+def test_what_was_never_sealed_is_not_opened(junk: bytes):
+    with pytest.raises(FailedPrecondition):
+        Keyring(["key"]).open(junk)
+
+
+def test_without_a_key_the_sentence_says_which_setting_to_set():
+    for keyring in (Keyring([]), Keyring([""])):
+        assert keyring.empty
+        with pytest.raises(FailedPrecondition, match="WAKEFUL_SECRET_KEY is not set"):
+            keyring.seal(b"secret")
+        with pytest.raises(FailedPrecondition, match="WAKEFUL_SECRET_KEY is not set"):
+            keyring.open(b"sealed")
+
+
+def test_a_new_key_seals_and_the_old_one_opens_until_all_is_sealed_again():
+    sealed = Keyring(["old"]).seal(b"secret")
+    both = Keyring(["new", "old"])
+    assert both.open(sealed) == b"secret"
+    again = both.reseal(sealed)
+    assert again is not None
+    assert Keyring(["new"]).open(again) == b"secret"
+    assert both.reseal(again) is None
+
+
+def test_a_secret_that_was_opened_is_remembered(monkeypatch: pytest.MonkeyPatch):
+    keyring = Keyring(["key"])
+    sealed = keyring.seal(b"secret")
+    assert keyring.open(sealed) == b"secret"
+    monkeypatch.setattr("wakeful.launch.secrets._opened_by", lambda cipher, sealed: None)
+    assert keyring.open(sealed) == b"secret"
+
+
+# --- stored -----------------------------------------------------------------------------------------
+
+
+async def test_a_job_s_secret_is_read_once_and_again_after_a_while():
+    keyring, clock = Keyring(["key"]), FalseClock()
+    jobs = Jobs(secret=keyring.seal(b"first"))
+    secrets = StoredSecrets(jobs, keyring, clock)
+    for _ in range(3):
+        assert await secrets.secrets_of(launch(TARGET)) == (b"first",)
+    assert jobs.reads == 1
+    jobs.job = Jobs(secret=keyring.seal(b"second")).job
+    clock.now += 5_000
+    assert await secrets.secrets_of(launch(TARGET)) == (b"second",)
+
+
+async def test_a_secret_that_was_rotated_here_signs_at_once():
+    keyring = Keyring(["key"])
+    jobs = Jobs(secret=keyring.seal(b"first"))
+    secrets = StoredSecrets(jobs, keyring, FalseClock())
+    await secrets.secrets_of(launch(TARGET))
+    jobs.job = Jobs(secret=keyring.seal(b"second")).job
+    secrets.forget("j1")
+    assert await secrets.secrets_of(launch(TARGET)) == (b"second",)
+
+
+async def test_while_a_secret_rotates_both_sign_the_newest_first():
+    keyring, clock = Keyring(["key"]), FalseClock()
+    row = {"secret": keyring.seal(b"new"), "old_secret": keyring.seal(b"old")}
+    jobs = Jobs(**row, old_secret_until_ms=clock.now + 1_000)
+    secrets = StoredSecrets(jobs, keyring, clock)
+    assert await secrets.secrets_of(launch(TARGET)) == (b"new", b"old")
+    clock.now += 1_000
+    assert await secrets.secrets_of(launch(TARGET)) == (b"new",)
+
+
+async def test_a_run_without_a_job_and_a_job_without_a_secret_have_none():
+    secrets = StoredSecrets(Jobs(), Keyring([]), FalseClock())
+    assert await secrets.secrets_of(launch(TARGET)) == ()
+    assert await secrets.secrets_of(launch(TARGET, job_id=None)) == ()
+    gone = Jobs()
+    gone.job = None
+    assert await StoredSecrets(gone, Keyring([]), FalseClock()).secrets_of(launch(TARGET)) == ()
+
+
+async def test_a_secret_that_cannot_be_read_is_an_error_each_time_not_a_secret_less():
+    jobs = Jobs(secret=Keyring(["other"]).seal(b"secret"))
+    secrets = StoredSecrets(jobs, Keyring(["key"]), FalseClock())
+    for _ in range(2):
+        with pytest.raises(FailedPrecondition, match="cannot be decrypted"):
+            await secrets.secrets_of(launch(TARGET))
+
+
+# --- signatures -------------------------------------------------------------------------------------
+
+
+@given(st.binary(min_size=1, max_size=80), st.binary(max_size=200))
+def test_the_plain_signature_is_the_hmac_of_the_body(secret: bytes, body: bytes):
+    assert hex_signature(secret, body) == hmac.new(secret, body, hashlib.sha256).hexdigest()
+
+
+@given(st.lists(st.binary(min_size=1, max_size=80), min_size=1, max_size=2), st.binary(max_size=200))
+def test_the_standard_signature_covers_id_time_and_body_once_for_each_secret(
+    secrets: list[bytes], body: bytes
+):
+    signed = b"the-id.1741392000." + body
+    expected = [
+        base64.b64encode(hmac.new(each, signed, hashlib.sha256).digest()).decode() for each in secrets
+    ]
+    found = standard_signature(secrets, "the-id", 1_741_392_000, body)
+    assert found.split(" ") == [f"v1,{each}" for each in expected]
