@@ -1,0 +1,88 @@
+"""What an answer to a webhook means, and how much of it is read."""
+
+from __future__ import annotations
+
+import zlib
+from datetime import UTC
+from email.utils import parsedate_to_datetime
+from http import HTTPStatus
+from typing import Final
+
+from aiohttp import ClientResponse
+
+from wakeful.launch.port import MAX_OUTPUT, Failed, kept
+
+#: The longest wait that a receiver may ask for with `Retry-After`.
+MAX_RETRY_AFTER_MS: Final = 24 * 3_600_000
+
+_SHOWN: Final = 200
+#: zlib's word for "gzip or zlib, find out by the header".
+_EITHER: Final = zlib.MAX_WBITS | 32
+
+
+async def read_text(response: ClientResponse) -> str:
+    """The beginning of an answer, as much as is kept; what is longer is cut off, and its connection closed.
+
+    We ask for no compression; one that comes all the same is undone no further than what is kept, however
+    much it would swell to.
+    """
+    length = response.content_length
+    if length is not None and length <= MAX_OUTPUT:
+        body = await response.read()
+    else:
+        body = b""
+        while len(body) < MAX_OUTPUT:
+            piece = await response.content.read(MAX_OUTPUT - len(body))
+            if not piece:
+                break
+            body += piece
+        else:
+            response.close()
+    coding = response.headers.get("content-encoding", "").lower()
+    if coding in ("gzip", "deflate", "x-gzip") and body:
+        try:
+            body = zlib.decompressobj(_EITHER).decompress(body, MAX_OUTPUT)
+        except zlib.error:
+            return ""
+    return kept(body.decode("utf-8", "replace"))
+
+
+def failure(response: ClientResponse, text: str, now_ms: int) -> Failed:
+    """What an answer other than 2xx means. Only 410 is final: anything else may be mended by its owner."""
+    status = response.status
+    try:
+        said = f"HTTP {status} {HTTPStatus(status).phrase}"
+    except ValueError:
+        said = f"HTTP {status}"
+    location = response.headers.get("location")
+    if 300 <= status < 400 and location:
+        said += (
+            f", to {location[:_SHOWN]}; redirects are not followed, so give the job that url if it is right"
+        )
+    elif text:
+        said += f": {' '.join(text[: _SHOWN * 2].split())[:_SHOWN]}"
+    if status == 410:
+        return Failed(kept(said), permanent=True, pause_job=True, reason="gone")
+    return Failed(
+        kept(said), retry_after_ms=retry_after_ms(response.headers.get("retry-after"), now_ms), reason="http"
+    )
+
+
+def retry_after_ms(value: str | None, now_ms: int) -> int | None:
+    """How long `Retry-After` asks to wait: seconds, or an HTTP date; never more than a day.
+
+    >>> retry_after_ms("120", 0), retry_after_ms("Thu, 01 Jan 1970 00:01:00 GMT", 0)
+    (120000, 60000)
+    >>> retry_after_ms("soon", 0), retry_after_ms(None, 0)
+    (None, None)
+    """
+    value = value.strip() if value else ""
+    if value.isascii() and value.isdigit():
+        # So many digits are past the limit whatever they are, and int() refuses thousands.
+        return min(int(value) * 1000, MAX_RETRY_AFTER_MS) if len(value) < 20 else MAX_RETRY_AFTER_MS
+    try:
+        date = parsedate_to_datetime(value)
+        until = date if date.tzinfo else date.replace(tzinfo=UTC)
+        return max(0, min(int(until.timestamp() * 1000) - now_ms, MAX_RETRY_AFTER_MS))
+    except (ValueError, OverflowError, IndexError, TypeError):
+        return None
