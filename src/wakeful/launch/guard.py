@@ -14,6 +14,7 @@ import re
 import socket
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Any, Final
 
@@ -119,14 +120,14 @@ class Guard:
         return "reserved" if isinstance(address, IPv6Address) and address not in _PUBLIC_V6 else None
 
     def check_host(self, host: str) -> None:
-        """Refuse early, with InvalidArgument, a host that is plainly an address that may not be reached.
+        """Refuse a host that is plainly an address that may not be reached, without looking anything up.
 
         This is for the one who writes the url; what protects is `socket`.
         """
         address = _literal(host)
         word = self.refusal(address) if address else None
         if word:
-            raise InvalidArgument(f"target: {_sentence(host, word)}")
+            raise AddressRefused(_sentence(host, word))
 
     def socket(self, info: AddressInfo) -> socket.socket:
         """A socket for this address, if it may be reached; AddressRefused before anything is sent."""
@@ -183,8 +184,8 @@ class GuardedResolver(AbstractResolver):
                     flags=socket.AI_NUMERICHOST | socket.AI_NUMERICSERV,
                 )
             )
-        if refused and not found:
-            raise AddressRefused(refused)
+        if not found:
+            raise AddressRefused(refused) if refused else OSError(f"'{host}' has no address")
         return found
 
     async def close(self) -> None:
@@ -207,6 +208,7 @@ def _embedded(address: IPv6Address) -> IPv4Address | None:
     return address.sixtofour
 
 
+@lru_cache(maxsize=16384)
 def _literal(host: str) -> str | None:
     """The address that a host is, without looking it up: 127.0.0.1 for `2130706433` and `0x7f.1` too."""
     name = host.rstrip(".").lower()

@@ -28,6 +28,7 @@ from aiohttp import (
     ClientSession,
     ClientTimeout,
     DummyCookieJar,
+    InvalidURL,
     ServerDisconnectedError,
     TCPConnector,
 )
@@ -124,7 +125,10 @@ class WebhookLauncher:
                 f"target: a webhook has no field '{unknown[0][:64]}'; it has url, headers and completion"
             )
         url = _url(target.get("url"))
-        self._guard.check_host(url.raw_host or "")
+        try:
+            self._guard.check_host(url.raw_host or "")
+        except AddressRefused as error:
+            raise InvalidArgument(f"target: {error}") from error
         headers = _own_headers(target.get("headers"))
         if url.user is not None and "authorization" in headers:
             raise InvalidArgument("target: the url has a user in it and there is an authorization; give one")
@@ -153,6 +157,7 @@ class WebhookLauncher:
         assert self._session is not None, "open() comes first"
         try:
             url = _url(run.target.get("url"))
+            self._guard.check_host(url.raw_host or "")  # for the sentence; the sockets are what guards
             body = body_of(run)
             headers = self._headers(run, secrets, body)
             if "headers" in run.target:
@@ -162,10 +167,10 @@ class WebhookLauncher:
                 if 200 <= response.status < 300:
                     return Succeeded(text or None)
                 return failure(response, text, self._clock.now_ms())
-        except (ClientError, OSError) as error:
-            return _broken(error)
         except InvalidArgument as error:
             return Failed(kept(error.message), permanent=True, reason="invalid_target")
+        except (ClientError, OSError) as error:
+            return _broken(error)
         except ValueError as error:  # aiohttp's word for what it will not send
             return Failed(kept(f"target: {error}"), permanent=True, reason="invalid_target")
 
@@ -199,7 +204,7 @@ def traceparent(run: Launch) -> str:
     key = run.idempotency_key
     # A tick's key is a hash already, and hashing is what this would cost most.
     digits = key if _DIGEST.fullmatch(key) else sha256(key.encode()).hexdigest()
-    span = (int(digits[32:48], 16) + run.attempt) % 2**64 or 1  # never all zeros: that is no span
+    span = (int(digits[32:48], 16) + run.attempt) % (2**64 - 1) + 1  # never all zeros: that is no span
     return f"00-{digits[:32]}-{span:016x}-01"
 
 
@@ -257,6 +262,8 @@ def _broken(error: Exception) -> Failed:
     cause = error.os_error if isinstance(error, ClientConnectorError) else error
     if isinstance(cause, AddressRefused):
         return Failed(kept(str(cause)), permanent=True, reason="address_refused")
+    if isinstance(error, InvalidURL):
+        return Failed(kept(f"target: {error}"), permanent=True, reason="invalid_target")
     if isinstance(error, ServerDisconnectedError):
         said = "the connection was closed before an answer came"
     elif isinstance(error, ClientPayloadError):

@@ -157,7 +157,7 @@ def test_a_setting_that_cannot_be_meant_is_refused_by_name(text: str):
     ["127.0.0.1", "2130706433", "0177.0.0.1", "0x7f.1", "127.1", "0", "::1", "localhost", "a.LOCALHOST."],
 )
 def test_a_host_that_is_plainly_not_public_is_refused_early(host: str):
-    with pytest.raises(InvalidArgument, match=SETTING):
+    with pytest.raises(AddressRefused, match=SETTING):
         CLOSED.check_host(host)
     Guard(allow_private=True).check_host(host)
 
@@ -209,8 +209,10 @@ async def test_a_name_that_leads_only_inside_is_refused_and_the_sentence_says_wh
     assert await resolved("10.0.0.1", guard=Guard.parse("10.0.0.0/8")) == ["10.0.0.1"]
 
 
-async def test_a_name_without_an_address_is_no_refusal():
-    assert await resolved() == []
+async def test_a_name_without_an_address_is_an_ordinary_failure():
+    with pytest.raises(OSError, match="no address") as raised:
+        await resolved()
+    assert not isinstance(raised.value, AddressRefused)
 
 
 async def test_a_host_that_cannot_be_a_name_is_an_ordinary_failure():
