@@ -8,8 +8,6 @@ import socket
 from dataclasses import dataclass, field
 from typing import Final
 
-import structlog
-
 from wakeful.engine.births import of_chain
 from wakeful.engine.dispatcher import Dispatcher
 from wakeful.engine.loop import Loop
@@ -20,6 +18,7 @@ from wakeful.engine.targets import Targets
 from wakeful.engine.worker import Worker
 from wakeful.engine.writer import Writer
 from wakeful.ids import new_id
+from wakeful.logs import get_logger
 from wakeful.planning import Limits
 from wakeful.store.port import Store
 
@@ -27,7 +26,7 @@ LANES: Final = {"main": 30, "subagent": 50, "team": 100, "cron": 30}
 #: long enough to record a run before its instant, short enough that nobody minds
 LEAD_MS: Final = 50
 
-log = structlog.get_logger("wakeful.engine")
+log = get_logger("wakeful.engine")
 
 
 @dataclass(frozen=True, slots=True)

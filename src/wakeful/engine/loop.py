@@ -9,15 +9,14 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-import structlog
-
 from wakeful.clock import Clock
 from wakeful.errors import Unavailable
+from wakeful.logs import get_logger
 from wakeful.policy import Backoff
 
 _AFTER_ERRORS: Final = Backoff(base_ms=100, max_ms=10_000)
 
-log = structlog.get_logger("wakeful.engine")
+log = get_logger("wakeful.engine")
 
 
 class Loop:

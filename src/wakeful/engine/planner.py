@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from typing import Final
 
-import structlog
-
 from wakeful.clock import Clock
 from wakeful.document import policy_from_text, timing_from_text, work_from_text
 from wakeful.engine.births import lane_of, of_tick
@@ -20,6 +18,7 @@ from wakeful.engine.targets import Targets
 from wakeful.engine.worker import Worker
 from wakeful.errors import Unavailable
 from wakeful.job import Work
+from wakeful.logs import get_logger
 from wakeful.planning import Becomes, Facts, Limits, Standing, Verdict, decide
 from wakeful.policy import Policy
 from wakeful.store.port import Store
@@ -27,7 +26,7 @@ from wakeful.store.rows import DueJob, JobPlan, RunRow
 
 BATCH: Final = 1_000
 
-log = structlog.get_logger("wakeful.planner")
+log = get_logger("wakeful.planner")
 
 
 class Planner(Loop):

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from typing import Final
 
-import structlog
-
 from wakeful.clock import Clock
 from wakeful.engine.loop import Loop
+from wakeful.logs import get_logger
 from wakeful.policy import DAY_MS
 from wakeful.store.port import Store
 
 _EVERY_MS: Final = 3_600_000
 _BATCH: Final = 5_000
 
-log = structlog.get_logger("wakeful.pruner")
+log = get_logger("wakeful.pruner")
 
 
 class Pruner(Loop):

@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-import structlog
-
 from wakeful.clock import Clock
 from wakeful.document import policy_from_text
 from wakeful.engine.loop import Loop
 from wakeful.engine.outcome import conclude
 from wakeful.engine.worker import Worker
 from wakeful.launch.port import Failed
+from wakeful.logs import get_logger
 from wakeful.store.port import PARKED, Store
 from wakeful.store.rows import Finished, Follower, LostRun, RunRow
 
@@ -24,7 +23,7 @@ BEAT_MS: Final = 5_000
 LEASE_MS: Final = 30_000
 _BATCH: Final = 1_000
 
-log = structlog.get_logger("wakeful.rescuer")
+log = get_logger("wakeful.rescuer")
 
 
 class Rescuer(Loop):

@@ -15,18 +15,17 @@ from contextlib import asynccontextmanager
 from contextvars import copy_context
 from typing import Final
 
-import structlog
-
 from wakeful.clock import Clock
 from wakeful.engine.held import Held
 from wakeful.engine.outcome import conclude
 from wakeful.engine.writer import Writer
 from wakeful.launch.port import Failed, Outcome
+from wakeful.logs import get_logger
 from wakeful.store.rows import Finished
 
 _INLINE_RUNS: Final = 50  # then the loop has a turn
 
-log = structlog.get_logger("wakeful.worker")
+log = get_logger("wakeful.worker")
 
 
 class Worker:

@@ -10,16 +10,15 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Final
 
-import structlog
-
 from wakeful.clock import Clock
 from wakeful.engine.loop import Loop
+from wakeful.logs import get_logger
 from wakeful.store.port import Store
 from wakeful.store.rows import Finished, Follower, RunRow
 
 _LARGEST_BATCH: Final = 2_000
 
-log = structlog.get_logger("wakeful.writer")
+log = get_logger("wakeful.writer")
 
 
 class Writer(Loop):

@@ -14,12 +14,11 @@ import json
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, NamedTuple
 
-import structlog
-
 from wakeful.errors import AlreadyExists, InvalidArgument, Permanent
 from wakeful.job import Json
 from wakeful.launch.port import DEFAULT_TIMEOUT_MS, Failed, Launch, Outcome, Parked, Succeeded, kept
 from wakeful.launch.threads import Threads
+from wakeful.logs import get_logger
 
 #: What may be registered: `async def f(run)`, `async def f()`, `def f(run)`, `def f()`.
 Function = Callable[..., object]
@@ -30,7 +29,7 @@ DEFAULT_THREADS: Final = 32
 _DONE: Final = Succeeded()
 _POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
-log = structlog.get_logger("wakeful.launch.function")
+log = get_logger("wakeful.launch.function")
 
 
 class _Registered(NamedTuple):
