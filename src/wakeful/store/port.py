@@ -116,9 +116,10 @@ class Store(Protocol):
         run of its job is running or retrying, and, if it is pending, no older pending one of its job is
         left: so they start one at a time, strictly in the order of their ticks. A retrying run keeps its
         turn, and two of one job, which an edit or a race may leave, go in tick order: neither waits for the
-        other for ever. A retrying run's `attempt` goes up by one, a pending one keeps the number it was born with;
-        `started_at` becomes `now_ms`. Two workers never take one run. A run without a job has the policy
-        and the work `{}`. Returned longest due first, over all lanes; equally due ones by their ids.
+        other for ever. A retrying run's `attempt` goes up by one, a pending one keeps the number it was
+        born with; `started_at` becomes `now_ms`. Two workers never take one run. A run without a job has
+        the policy and the work `{}`. Returned longest due first, over all lanes; equally due ones in the
+        order they were born.
         """
         ...
 

@@ -1,0 +1,196 @@
+"""The store in one SQLite file: for one developer, one process, no other service.
+
+`port.py` says what each method promises. Here each is one hop to the thread that owns the connection, and
+one transaction there; what it does is in the module named after it (`sqlite_planning`, `sqlite_running`,
+`sqlite_outcomes`, `sqlite_records`), in statements that stand together in `sqlite_statements`.
+
+SQLite lets one writer in at a time, so whoever plans, takes or rescues has the database to itself: no row
+is ever locked. Several processes on one file are as safe, if slower; but one hears nothing of another's
+changes until it looks.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+
+from wakeful.clock import Clock, SystemClock
+from wakeful.store import (
+    sqlite_outcomes,
+    sqlite_planning,
+    sqlite_records,
+    sqlite_running,
+)
+from wakeful.store.port import Planned
+from wakeful.store.rows import (
+    AttemptView,
+    DueJob,
+    Finished,
+    Follower,
+    JobChange,
+    JobFilter,
+    JobPlan,
+    JobRow,
+    LostRun,
+    RunFilter,
+    RunRow,
+    RunView,
+    TakenRun,
+)
+from wakeful.store.sqlite_connection import Connection, path_of
+
+
+class SqliteStore:
+    """A SQLite file that keeps Wakeful's time. Each method is that of `port.Store`.
+
+    `path_or_url` is a path, `:memory:`, or `sqlite:///path`. `inline` does the work in the event loop's own
+    thread: whoever waits for one call at a time, as a simulation does, gets the same order every time.
+    """
+
+    def __init__(
+        self, path_or_url: str | os.PathLike[str], *, clock: Clock | None = None, inline: bool = False
+    ) -> None:
+        self.clock: Clock = clock or SystemClock()
+        self._connection = Connection(path_of(os.fspath(path_or_url)), inline=inline)
+
+    async def open(self) -> None:
+        """Connect, and bring the schema up to date."""
+        await self._connection.open(self.clock.now_ms())
+
+    async def close(self) -> None:
+        """Let go of everything."""
+        await self._connection.close()
+
+    def listen(self, heard: Callable[[str], None]) -> None:
+        """Call `heard` in the event loop whenever this process has changed something."""
+        self._connection.listen(heard)
+
+    # --- planning ---------------------------------------------------------------------------------
+
+    async def plan(self, until_ms: int, limit: int, decide: Callable[[DueJob], JobPlan | None]) -> Planned:
+        """Claim due jobs, and write what `decide` says of them."""
+        now_ms = self.clock.now_ms()
+        return await self._connection.write(
+            lambda db, tell: sqlite_planning.plan(db, tell, now_ms, until_ms, limit, decide)
+        )
+
+    async def next_wake_ms(self) -> int | None:
+        """The earliest `wake_at` of all jobs."""
+        return await self._connection.read(sqlite_planning.next_wake_ms)
+
+    # --- running ----------------------------------------------------------------------------------
+
+    async def take(self, now_ms: int, worker: str, free: Mapping[str, int]) -> list[TakenRun]:
+        """Mark due runs as running under this worker."""
+        return await self._connection.write(lambda db, _: sqlite_running.take(db, now_ms, worker, free))
+
+    async def next_due_ms(self, after_ms: int, lanes: Sequence[str]) -> int | None:
+        """The earliest `due_at` later than that in these lanes."""
+        return await self._connection.read(lambda db: sqlite_running.next_due_ms(db, after_ms, lanes))
+
+    async def finish(
+        self, worker: str, finished: Sequence[Finished], follow: Callable[[Follower], RunRow]
+    ) -> set[str]:
+        """Write how attempts ended, and all that follows from it."""
+        now_ms = self.clock.now_ms()
+        return await self._connection.write(
+            lambda db, tell: sqlite_outcomes.finish(db, tell, now_ms, worker, finished, follow)
+        )
+
+    async def beat(self, worker: str, now_ms: int, holding: Sequence[str]) -> set[str]:
+        """Say that the worker lives. Returns what it has lost."""
+        return await self._connection.write(lambda db, _: sqlite_running.beat(db, worker, now_ms, holding))
+
+    async def rescue(
+        self,
+        now_ms: int,
+        dead_before_ms: int,
+        limit: int,
+        judge: Callable[[LostRun], Finished],
+        follow: Callable[[Follower], RunRow],
+    ) -> list[str]:
+        """Take runs from the dead, and parked ones past their deadline."""
+        return await self._connection.write(
+            lambda db, tell: sqlite_running.rescue(db, tell, now_ms, dead_before_ms, limit, judge, follow)
+        )
+
+    async def release(self, worker: str, now_ms: int) -> int:
+        """The worker goes; what it holds is retrying."""
+        return await self._connection.write(lambda db, tell: sqlite_running.release(db, tell, worker, now_ms))
+
+    async def prune(self, before_ms: int, limit: int) -> int:
+        """Delete runs that finished before then."""
+        return await self._connection.write(lambda db, _: sqlite_running.prune(db, before_ms, limit))
+
+    # --- jobs -------------------------------------------------------------------------------------
+
+    async def create_jobs(self, jobs: Sequence[JobRow]) -> None:
+        """Add jobs, all or none."""
+        await self._connection.write(lambda db, tell: sqlite_records.create_jobs(db, tell, jobs))
+
+    async def job(self, workspace: str, agent: str, name: str) -> JobRow | None:
+        """The job of that name, unless deleted."""
+        return await self._connection.read(lambda db: sqlite_records.job(db, workspace, agent, name))
+
+    async def job_by_id(self, job_id: str) -> JobRow | None:
+        """The job of that id, unless deleted."""
+        return await self._connection.read(lambda db: sqlite_records.job_by_id(db, job_id))
+
+    async def jobs(self, only: JobFilter) -> list[JobRow]:
+        """Jobs, ordered by agent and name."""
+        return await self._connection.read(lambda db: sqlite_records.list_jobs(db, only))
+
+    async def change_job(self, job_id: str, change: Callable[[JobRow], JobChange | None]) -> JobRow | None:
+        """Write what `change` makes of the job."""
+        return await self._connection.write(
+            lambda db, tell: sqlite_records.change_job(db, tell, job_id, change)
+        )
+
+    async def delete_job(self, job_id: str, now_ms: int, reason: str) -> bool:
+        """Delete the job and cancel its pending runs."""
+        return await self._connection.write(
+            lambda db, tell: sqlite_outcomes.delete_job(db, tell, job_id, now_ms, reason)
+        )
+
+    # --- runs -------------------------------------------------------------------------------------
+
+    async def add_runs(self, runs: Sequence[RunRow]) -> None:
+        """Add runs that are no ticks."""
+        now_ms = self.clock.now_ms()
+        await self._connection.write(lambda db, tell: sqlite_records.add_runs(db, tell, now_ms, runs))
+
+    async def replay_run(self, run_id: str, make: Callable[[RunView], RunRow]) -> RunView | None:
+        """Make a new run of a dead letter."""
+        now_ms = self.clock.now_ms()
+        return await self._connection.write(
+            lambda db, tell: sqlite_records.replay_run(db, tell, now_ms, run_id, make)
+        )
+
+    async def discard_run(self, run_id: str) -> bool:
+        """A dead letter that nobody wants stops being one."""
+        return await self._connection.write(lambda db, _: sqlite_records.discard_run(db, run_id))
+
+    async def cancel_run(self, run_id: str, now_ms: int, reason: str, *, running: bool) -> RunView | None:
+        """Cancel a run that has not started or, with `running`, one that has."""
+        return await self._connection.write(
+            lambda db, tell: sqlite_records.cancel_run(db, tell, run_id, now_ms, reason, running)
+        )
+
+    async def complete_run(self, finished: Finished, follow: Callable[[Follower], RunRow]) -> bool:
+        """Write the outcome of a parked run."""
+        now_ms = self.clock.now_ms()
+        return await self._connection.write(
+            lambda db, tell: sqlite_records.complete_run(db, tell, now_ms, finished, follow)
+        )
+
+    async def run(self, run_id: str) -> RunView | None:
+        """The run of that id."""
+        return await self._connection.read(lambda db: sqlite_records.run(db, run_id))
+
+    async def runs(self, only: RunFilter) -> list[RunView]:
+        """Runs, newest first."""
+        return await self._connection.read(lambda db: sqlite_records.list_runs(db, only))
+
+    async def attempts(self, run_id: str) -> list[AttemptView]:
+        """The attempts of a run before its last."""
+        return await self._connection.read(lambda db: sqlite_records.attempts(db, run_id))

@@ -1,0 +1,169 @@
+"""Jobs and runs in SQLite, as people see and change them."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Sequence
+
+from wakeful.errors import AlreadyExists, FailedPrecondition
+from wakeful.store import sqlite_statements as sql
+from wakeful.store.port import PARKED
+from wakeful.store.rows import (
+    AttemptView,
+    Finished,
+    JobChange,
+    JobFilter,
+    JobRow,
+    RunFilter,
+    RunRow,
+    RunView,
+)
+from wakeful.store.sqlite_births import bear
+from wakeful.store.sqlite_connection import Tell
+from wakeful.store.sqlite_outcomes import Follow, cancel, finish, withdraw
+
+_ENABLED = JobRow._fields.index("enabled")
+_DEAD = RunView._fields.index("dead")
+
+
+# --- jobs -----------------------------------------------------------------------------------------------
+
+
+def create_jobs(db: sqlite3.Connection, tell: Tell, jobs: Sequence[JobRow]) -> None:
+    """Add jobs, all or none."""
+    try:
+        db.executemany(sql.CREATE_JOB, jobs)
+    except sqlite3.IntegrityError as error:
+        db.execute("ROLLBACK")
+        db.execute("BEGIN IMMEDIATE")
+        seen = set()
+        for new in jobs:
+            if new[1:4] in seen or job(db, *new[1:4]) is not None:
+                raise _taken(new) from error
+            seen.add(new[1:4])
+        raise
+    tell("jobs")
+
+
+def job(db: sqlite3.Connection, workspace: str, agent: str, name: str) -> JobRow | None:
+    """The job of that name."""
+    row = db.execute(sql.JOB, (workspace, agent, name)).fetchone()
+    return None if row is None else _job(row)
+
+
+def job_by_id(db: sqlite3.Connection, job_id: str) -> JobRow | None:
+    """The job of that id."""
+    row = db.execute(sql.JOB_BY_ID, (job_id,)).fetchone()
+    return None if row is None else _job(row)
+
+
+def list_jobs(db: sqlite3.Connection, only: JobFilter) -> list[JobRow]:
+    """The jobs that the filter lets through, by agent and name."""
+    return [_job(row) for row in db.execute(*sql.list_jobs(only))]
+
+
+def change_job(
+    db: sqlite3.Connection, tell: Tell, job_id: str, change: Callable[[JobRow], JobChange | None]
+) -> JobRow | None:
+    """Write what `change` makes of the job."""
+    old = job_by_id(db, job_id)
+    if old is None:
+        return None
+    changed = change(old)
+    if changed is None:
+        return old
+    new = changed.job._replace(
+        id=old.id, workspace=old.workspace, created_ms=old.created_ms, version=old.version + 1
+    )
+    try:
+        db.execute(sql.CHANGE_JOB, new)
+    except sqlite3.IntegrityError as error:
+        raise _taken(new) from error
+    if changed.withdraw is not None:
+        withdraw(db, tell, job_id, new.updated_ms, changed.withdraw)
+    tell("jobs")
+    return new
+
+
+def _taken(row: JobRow) -> AlreadyExists:
+    return AlreadyExists(
+        f"agent '{row.agent}' already has a job '{row.name}'; update that one, or choose another name"
+    )
+
+
+def _job(row: Sequence[object]) -> JobRow:
+    return JobRow._make((*row[:_ENABLED], bool(row[_ENABLED]), *row[_ENABLED + 1 :]))
+
+
+# --- runs -----------------------------------------------------------------------------------------------
+
+
+def add_runs(db: sqlite3.Connection, tell: Tell, now_ms: int, runs: Sequence[RunRow]) -> None:
+    """Add runs that are no ticks, all or none."""
+    born = {run.id for run in bear(db, tell, now_ms, runs)}
+    for run in runs:
+        if run.id not in born:
+            raise AlreadyExists(f"there is a run '{run.id}' already")
+    tell("runs")
+
+
+def replay_run(
+    db: sqlite3.Connection, tell: Tell, now_ms: int, run_id: str, make: Callable[[RunView], RunRow]
+) -> RunView | None:
+    """Make a new run of a dead letter."""
+    dead = run(db, run_id)
+    if dead is None:
+        return None
+    if not dead.dead:
+        raise FailedPrecondition(
+            f"run '{run_id}' is no dead letter: it is {dead.state}"
+            + (", and was replayed or discarded before" if dead.state == "failed" else "")
+        )
+    new = make(dead)
+    add_runs(db, tell, now_ms, [new])
+    db.execute(sql.BURY, (run_id,))
+    return run(db, new.id)
+
+
+def discard_run(db: sqlite3.Connection, run_id: str) -> bool:
+    """A dead letter stops being one."""
+    return db.execute(sql.BURY, (run_id,)).rowcount > 0
+
+
+def cancel_run(
+    db: sqlite3.Connection, tell: Tell, run_id: str, now_ms: int, reason: str, running: bool
+) -> RunView | None:
+    """Cancel a run that has not started or, with `running`, stop one that has."""
+    found = run(db, run_id)
+    if found is None:
+        return None
+    if found.state not in (("pending", "retrying", "running") if running else ("pending", "retrying")):
+        advice = "stop it instead" if found.state == "running" else "it is over, and stays as it is"
+        raise FailedPrecondition(f"run '{run_id}' is {found.state}: {advice}")
+    cancel(db, tell, now_ms, [(run_id, reason)])
+    return run(db, run_id)
+
+
+def complete_run(db: sqlite3.Connection, tell: Tell, now_ms: int, finished: Finished, follow: Follow) -> bool:
+    """Write the outcome of a parked run."""
+    return bool(finish(db, tell, now_ms, PARKED, [finished], follow))
+
+
+def run(db: sqlite3.Connection, run_id: str) -> RunView | None:
+    """The run of that id."""
+    row = db.execute(sql.RUN, (run_id,)).fetchone()
+    return None if row is None else _run(row)
+
+
+def list_runs(db: sqlite3.Connection, only: RunFilter) -> list[RunView]:
+    """The runs that the filter lets through, newest first."""
+    return [_run(row) for row in db.execute(*sql.list_runs(only))]
+
+
+def attempts(db: sqlite3.Connection, run_id: str) -> list[AttemptView]:
+    """The attempts before the last, in order."""
+    return [AttemptView(*row) for row in db.execute(sql.ATTEMPTS, (run_id,))]
+
+
+def _run(row: Sequence[object]) -> RunView:
+    return RunView._make((*row[:_DEAD], bool(row[_DEAD]), *row[_DEAD + 1 :]))

@@ -1,0 +1,302 @@
+"""Every statement that the SQLite store says, by name, each with the index that serves it.
+
+Where a statement must not be served by another index, it names its own (INDEXED BY), and SQLite refuses it
+should that index ever be gone. Lists of ids come as one JSON text (`json_each`), because SQLite limits the
+number of parameters, not the length of a text. Nothing here is newer than SQLite 3.33.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from wakeful.store.rows import JobFilter, JobRow, RunFilter, RunRow
+
+
+def _marks(count: int) -> str:
+    return ", ".join("?" * count)
+
+
+# --- planning -------------------------------------------------------------------------------------------
+
+# jobs_wake: a range of it, in its order. The two statements see the same jobs, being in one transaction.
+_DUE: Final = "FROM jobs INDEXED BY jobs_wake WHERE wake_at <= ?1 ORDER BY wake_at, rowid LIMIT ?2"
+#: what `DueJob` starts with, and the rowid, by which the job is advanced
+CLAIM: Final = f"""
+    SELECT id, workspace, agent, name, timing, policy, work, payload, anchor_at, next_at, run_count, rowid
+    {_DUE}"""
+#: jobs_wake, then runs_running and runs_waiting once for each job
+LIVE_RUNS: Final = f"""
+    SELECT r.job_id, r.id, r.state FROM (SELECT id {_DUE}) j
+    CROSS JOIN runs r INDEXED BY runs_running ON r.job_id = j.id AND r.state = 'running'
+    UNION ALL
+    SELECT r.job_id, r.id, r.state FROM (SELECT id {_DUE}) j
+    CROSS JOIN runs r INDEXED BY runs_waiting ON r.job_id = j.id AND r.state IN ('pending', 'retrying')"""
+#: by rowid. A claimed job is enabled, so most of the time that need not be said again
+ADVANCE: Final = "UPDATE jobs SET next_at = ?, wake_at = ?, run_count = ? WHERE rowid = ?"
+ADVANCE_AND_DISABLE: Final = """
+    UPDATE jobs SET next_at = ?, wake_at = ?, run_count = ?, enabled = ?, disabled_reason = ?
+    WHERE rowid = ?"""
+#: jobs_wake: its first entry
+NEXT_WAKE: Final = "SELECT min(wake_at) FROM jobs INDEXED BY jobs_wake WHERE wake_at IS NOT NULL"
+
+# --- births ---------------------------------------------------------------------------------------------
+
+RUN_BIRTH: Final = (
+    "id, job_id, workspace, agent, job_name, scheduled_at, fire_at, trigger, triggered_by, state, reason, "
+    "covers, until_at, attempt, worker, lane, serial, due_at, started_at, finished_at, idempotency_key, "
+    "replay_of, payload, created_at"
+)
+# runs_tick turns a second run of a tick away. Binding a None costs ten times what binding a number does,
+# so the two shapes that most runs are born in have statements without the columns that are NULL in them.
+BEAR_RUNNING: Final = f"""
+    INSERT INTO runs (id, job_id, workspace, agent, job_name, scheduled_at, fire_at, trigger, state, covers,
+        attempt, worker, lane, serial, started_at, idempotency_key, created_at)
+    VALUES ({_marks(8)}, 'running', {_marks(8)}) ON CONFLICT DO NOTHING"""
+BEAR_PENDING: Final = f"""
+    INSERT INTO runs (id, job_id, workspace, agent, job_name, scheduled_at, fire_at, trigger, state, covers,
+        attempt, lane, serial, due_at, idempotency_key, created_at)
+    VALUES ({_marks(8)}, 'pending', {_marks(7)}) ON CONFLICT DO NOTHING"""
+BEAR: Final = f"""
+    INSERT INTO runs ({RUN_BIRTH}) VALUES ({_marks(len(RunRow._fields) + 1)}) ON CONFLICT DO NOTHING"""
+#: the primary key, once for each
+WHICH_EXIST: Final = "SELECT id FROM runs WHERE id IN (SELECT value FROM json_each(?))"
+
+# --- running --------------------------------------------------------------------------------------------
+
+#: runs_due: a range of it, in its order; for a serial run one look each at runs_running and runs_waiting
+TAKE: Final = """
+    SELECT r.id, r.job_id, r.workspace, r.agent, r.job_name, r.scheduled_at, r.fire_at, r.trigger,
+        r.attempt + (r.state = 'retrying'), r.lane, r.idempotency_key,
+        coalesce(j.policy, '{}'), coalesce(j.work, '{}'), coalesce(r.payload, j.payload), r.due_at, r.rowid
+    FROM runs r INDEXED BY runs_due LEFT JOIN jobs j ON j.id = r.job_id
+    WHERE r.lane = ? AND r.due_at <= ? AND r.state IN ('pending', 'retrying') AND (NOT r.serial OR (
+        NOT EXISTS (SELECT 1 FROM runs o INDEXED BY runs_running
+            WHERE o.job_id = r.job_id AND o.state = 'running')
+        AND NOT EXISTS (SELECT 1 FROM runs o INDEXED BY runs_waiting
+            WHERE o.job_id = r.job_id AND o.state IN ('pending', 'retrying') AND o.state = r.state
+            AND (o.scheduled_at, o.id) < (r.scheduled_at, r.id))
+        AND (r.state = 'retrying' OR NOT EXISTS (SELECT 1 FROM runs o INDEXED BY runs_waiting
+            WHERE o.job_id = r.job_id AND o.state IN ('pending', 'retrying') AND o.state = 'retrying'))))
+    ORDER BY r.due_at, r.rowid LIMIT ?"""
+#: by rowid
+MARK_TAKEN: Final = """
+    UPDATE runs SET state = 'running', worker = ?, started_at = ?, attempt = ?, due_at = NULL
+    WHERE rowid = ?"""
+#: runs_due: the first entry after that instant, once for each lane
+NEXT_DUE: Final = """
+    SELECT min((SELECT min(due_at) FROM runs INDEXED BY runs_due
+        WHERE lane = l.value AND due_at > ?1 AND state IN ('pending', 'retrying')))
+    FROM json_each(?2) l"""
+BEAT: Final = """
+    INSERT INTO workers (name, beat_at, started_at) VALUES (?1, ?2, ?2)
+    ON CONFLICT (name) DO UPDATE SET beat_at = ?2"""
+#: the primary key, once for each
+NOT_HELD: Final = """
+    SELECT h.value FROM json_each(?1) h
+    WHERE NOT EXISTS (SELECT 1 FROM runs WHERE id = h.value AND state = 'running' AND worker = ?2)"""
+
+# --- outcomes -------------------------------------------------------------------------------------------
+
+# The fence: run, attempt and worker. The primary key finds the run. The shapes are as for births.
+_FENCE: Final = "WHERE id = ? AND attempt = ? AND worker = ? AND state = 'running'"
+SUCCEED: Final = f"""
+    UPDATE runs SET state = 'succeeded', started_at = ?, finished_at = ?, due_at = NULL, output = NULL,
+        error = NULL, reason = NULL, usage = NULL {_FENCE}"""
+SUCCEED_WITH_OUTPUT: Final = f"""
+    UPDATE runs SET state = 'succeeded', started_at = ?, finished_at = ?, due_at = NULL, output = ?,
+        error = NULL, reason = NULL, usage = NULL {_FENCE}"""
+FINISH: Final = f"""
+    UPDATE runs SET state = ?, started_at = ?, finished_at = ?, due_at = ?, worker = ?, output = ?, error = ?,
+        reason = ?, usage = ?, dead = ? {_FENCE}"""
+#: the primary key, once for each
+WHICH_ARE_HELD: Final = """
+    SELECT r.id, r.attempt FROM json_each(?1) h CROSS JOIN runs r ON r.id = h.value
+    WHERE r.state = 'running' AND r.worker = ?2"""
+#: the attempts' primary key
+ADD_ATTEMPT: Final = f"INSERT INTO attempts VALUES ({_marks(6)})"
+#: jobs_failing; mostly it is empty, and then no success need look at its job
+ANY_FAILING: Final = "SELECT 1 FROM jobs INDEXED BY jobs_failing WHERE failures > 0 AND id > '' LIMIT 1"
+#: jobs_failing
+FORGET_FAILURES: Final = "UPDATE jobs INDEXED BY jobs_failing SET failures = 0 WHERE id = ? AND failures > 0"
+#: the jobs' primary key
+ADD_FAILURE: Final = "UPDATE jobs SET failures = failures + 1 WHERE id = ?"
+FAILURES: Final = "SELECT failures FROM jobs WHERE id = ?"
+#: the jobs' primary key
+DISABLE_JOB: Final = """
+    UPDATE jobs SET enabled = 0, disabled_reason = ?, next_at = NULL, wake_at = NULL, updated_at = ?,
+        version = version + 1
+    WHERE id = ? AND enabled AND deleted_at IS NULL"""
+#: jobs_after; mostly it is empty, and then nobody need ask who follows
+ANY_FOLLOWER: Final = """
+    SELECT 1 FROM jobs INDEXED BY jobs_after
+    WHERE workspace > '' AND after_job IS NOT NULL AND deleted_at IS NULL LIMIT 1"""
+#: the runs' primary key, then jobs_after, once for each
+FOLLOWERS: Final = """
+    SELECT f.id, f.workspace, f.agent, f.name, f.policy, f.work, r.id, r.finished_at
+    FROM json_each(?) e CROSS JOIN runs r ON r.id = e.value
+    CROSS JOIN jobs f INDEXED BY jobs_after
+        ON f.workspace = r.workspace AND f.agent = r.agent AND f.after_job = r.job_name
+        AND f.deleted_at IS NULL
+    WHERE f.enabled AND r.job_id IS NOT NULL AND f.after_on IN (r.state, 'finished')
+    ORDER BY e.key, f.name"""
+#: runs_waiting; mostly it is empty, and then nobody waited for a turn
+ANY_WAITING: Final = """
+    SELECT 1 FROM runs INDEXED BY runs_waiting
+    WHERE job_id > '' AND state IN ('pending', 'retrying') LIMIT 1"""
+#: runs_waiting, once for each job
+ANY_WAITING_OF: Final = """
+    SELECT 1 FROM json_each(?) e CROSS JOIN runs r INDEXED BY runs_waiting
+        ON r.job_id = e.value AND r.state IN ('pending', 'retrying') LIMIT 1"""
+
+# --- cancelling -----------------------------------------------------------------------------------------
+
+#: runs_waiting
+CANCEL_PENDING: Final = """
+    UPDATE runs INDEXED BY runs_waiting SET state = 'cancelled', reason = ?, finished_at = ?, due_at = NULL
+    WHERE job_id = ? AND state IN ('pending', 'retrying') AND state = 'pending'"""
+#: runs_waiting
+WITHDRAW: Final = f"{CANCEL_PENDING} AND trigger = 'schedule'"
+#: the primary key
+CANCEL: Final = """
+    UPDATE runs SET state = 'cancelled', reason = ?, finished_at = ?, due_at = NULL
+    WHERE id = ? AND state IN ('pending', 'retrying', 'running')"""
+STATE: Final = "SELECT state FROM runs WHERE id = ?"
+
+# --- rescuing and pruning -------------------------------------------------------------------------------
+
+_LOST: Final = "SELECT r.id, r.job_id, r.attempt, coalesce(j.policy, '{}'), r.started_at, r.worker"
+#: runs_running, all of it: it holds what is under way and nothing else
+LOST: Final = f"""
+    {_LOST} FROM runs r INDEXED BY runs_running
+    LEFT JOIN workers w ON w.name = r.worker LEFT JOIN jobs j ON j.id = r.job_id
+    WHERE r.state = 'running' AND r.due_at IS NULL AND coalesce(w.beat_at, r.started_at) < ?
+    ORDER BY r.started_at, r.id LIMIT ?"""
+#: runs_parked: a range of it, in its order
+OVERDUE: Final = f"""
+    {_LOST} FROM runs r INDEXED BY runs_parked LEFT JOIN jobs j ON j.id = r.job_id
+    WHERE r.state = 'running' AND r.due_at <= ? ORDER BY r.due_at, r.id LIMIT ?"""
+DEAD_WORKERS: Final = "SELECT name FROM workers WHERE beat_at < ?"
+#: runs_running, all of it
+BUSY_WORKERS: Final = """
+    SELECT DISTINCT worker FROM runs INDEXED BY runs_running WHERE state = 'running' AND due_at IS NULL"""
+FORGET_WORKER: Final = "DELETE FROM workers WHERE name = ?"
+#: runs_running, all of it
+HELD_BY: Final = """
+    SELECT id, attempt, worker, started_at FROM runs INDEXED BY runs_running
+    WHERE state = 'running' AND worker = ?"""
+#: the primary key
+RELEASE: Final = """
+    UPDATE runs SET state = 'retrying', worker = NULL, due_at = ?, error = 'released' WHERE id = ?"""
+#: runs_finished: a range of it, in its order
+PRUNABLE: Final = """
+    SELECT rowid, id, job_id FROM runs INDEXED BY runs_finished
+    WHERE finished_at < ? AND NOT dead ORDER BY finished_at LIMIT ?"""
+DELETE_RUN: Final = "DELETE FROM runs WHERE rowid = ?"
+#: the attempts' primary key
+DELETE_ATTEMPTS: Final = "DELETE FROM attempts WHERE run_id = ?"
+#: the jobs' primary key and runs_of_job
+DELETE_JOB_WITHOUT_RUNS: Final = """
+    DELETE FROM jobs WHERE id = ?1 AND deleted_at IS NOT NULL
+    AND NOT EXISTS (SELECT 1 FROM runs INDEXED BY runs_of_job WHERE job_id = ?1)"""
+
+# --- jobs -----------------------------------------------------------------------------------------------
+
+JOB_COLUMNS: Final = (
+    "id, workspace, agent, name, timing, policy, work, payload, after_job, after_on, description, labels, "
+    "secret, old_secret, old_secret_until, enabled, disabled_reason, anchor_at, next_at, wake_at, run_count, "
+    "failures, version, created_at, updated_at"
+)
+_FIXED: Final = ("id", "workspace", "created_at")
+CREATE_JOB: Final = f"INSERT INTO jobs ({JOB_COLUMNS}) VALUES ({_marks(len(JobRow._fields))})"
+#: the primary key; the parameters are a whole `JobRow`, of which `_FIXED` stay as they are
+CHANGE_JOB: Final = (
+    "UPDATE jobs SET "
+    + ", ".join(f"{c} = ?{n}" for n, c in enumerate(JOB_COLUMNS.split(", "), 1) if c not in _FIXED)
+    + " WHERE id = ?1"
+)
+#: jobs_name
+JOB: Final = f"""
+    SELECT {JOB_COLUMNS} FROM jobs INDEXED BY jobs_name
+    WHERE workspace = ? AND agent = ? AND name = ? AND deleted_at IS NULL"""
+#: the primary key
+JOB_BY_ID: Final = f"SELECT {JOB_COLUMNS} FROM jobs WHERE id = ? AND deleted_at IS NULL"
+#: the primary key
+MARK_DELETED: Final = """
+    UPDATE jobs SET deleted_at = ?1, updated_at = ?1, next_at = NULL, wake_at = NULL, version = version + 1
+    WHERE id = ?2 AND deleted_at IS NULL"""
+
+
+def list_jobs(only: JobFilter) -> tuple[str, list[str | int]]:
+    """The statement that lists these jobs, and its parameters. jobs_name: a range of it, in its order."""
+    where, given = ["deleted_at IS NULL", "workspace = ?"], [only.workspace]
+    if only.agent is not None:
+        where.append("agent = ?")
+        given.append(only.agent)
+    if not only.include_disabled:
+        where.append("enabled")
+    if only.after is not None:
+        where.append("(agent, name) > (?, ?)")
+        given.extend(only.after)
+    return (
+        f"SELECT {JOB_COLUMNS} FROM jobs INDEXED BY jobs_name WHERE {' AND '.join(where)} "
+        f"ORDER BY agent, name LIMIT ?",
+        [*given, only.limit],
+    )
+
+
+# --- runs -----------------------------------------------------------------------------------------------
+
+RUN_COLUMNS: Final = (
+    "id, job_id, workspace, agent, job_name, scheduled_at, fire_at, trigger, triggered_by, state, reason, "
+    "covers, until_at, attempt, worker, lane, due_at, started_at, finished_at, idempotency_key, replay_of, "
+    "payload, output, error, usage, dead, created_at"
+)
+#: the primary key
+RUN: Final = f"SELECT {RUN_COLUMNS} FROM runs WHERE id = ?"
+#: the primary key
+BURY: Final = "UPDATE runs SET dead = 0 WHERE id = ? AND dead"
+#: the attempts' primary key, in its order
+ATTEMPTS: Final = """
+    SELECT attempt, worker, started_at, finished_at, error FROM attempts WHERE run_id = ? ORDER BY attempt"""
+
+_LIVE: Final = frozenset({"pending", "retrying", "running"})
+#: runs_running and runs_waiting, all of them
+_LIVE_ROWS: Final = """
+    SELECT rowid FROM runs INDEXED BY runs_running WHERE state = 'running' UNION ALL
+    SELECT rowid FROM runs INDEXED BY runs_waiting WHERE state IN ('pending', 'retrying')"""
+
+
+def list_runs(only: RunFilter) -> tuple[str, list[str | int]]:
+    """The statement that lists these runs, and its parameters.
+
+    Newest first from the index of the narrowest owner that is named: runs_of_job, runs_dead, runs_of_agent
+    or runs_of_workspace. Live runs are few among all that were, and are picked from their own indexes.
+    """
+    where, given = ["workspace = ?"], [only.workspace]
+    for column, value in (("agent", only.agent), ("job_id", only.job_id), ("trigger", only.trigger)):
+        if value is not None:
+            where.append(f"{column} = ?")
+            given.append(value)
+    if only.states:
+        where.append(f"state IN ({_marks(len(only.states))})")
+        given.extend(only.states)
+    if only.dead:
+        where.append("dead")
+    if only.before is not None:
+        where.append("id < ?")
+        given.append(only.before)
+    if only.job_id is not None:
+        source = "INDEXED BY runs_of_job"
+    elif only.dead:
+        source = "INDEXED BY runs_dead"
+    elif only.states and _LIVE.issuperset(only.states):
+        source = "NOT INDEXED"
+        where.append(f"rowid IN ({_LIVE_ROWS})")
+    elif only.agent is not None:
+        source = "INDEXED BY runs_of_agent"
+    else:
+        source = "INDEXED BY runs_of_workspace"
+    return (
+        f"SELECT {RUN_COLUMNS} FROM runs {source} WHERE {' AND '.join(where)} ORDER BY id DESC LIMIT ?",
+        [*given, only.limit],
+    )
