@@ -10,8 +10,9 @@ from typing import Final
 # An id is a name, not a secret: the fast generator will do, seeded by the system, and anew in a forked child.
 _RANDOM: Final = Random()
 os.register_at_fork(after_in_child=_RANDOM.seed)
+_VARIANT: Final = 2 << 62
 _LOCK: Final = Lock()
-_last = (0, 0)
+_last_ms, _count, _prefix = 0, 0, ""
 
 
 def new_id(now_ms: int) -> str:
@@ -20,15 +21,13 @@ def new_id(now_ms: int) -> str:
     >>> new_id(1_800_000_000_000) < new_id(1_800_000_000_000) < new_id(1_800_000_000_001)
     True
     """
-    global _last
+    global _last_ms, _count, _prefix
     with _LOCK:
-        ms, count = _last
-        if now_ms > ms:
-            ms, count = now_ms, 0
-        elif count < 0xFFF:
-            count += 1
-        else:  # more than 4096 in one millisecond: borrow from the next
-            ms, count = ms + 1, 0
-        _last = (ms, count)
-    digits = f"{ms << 16 | 7 << 12 | count:016x}{2 << 62 | _RANDOM.getrandbits(62):016x}"
-    return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
+        if now_ms > _last_ms or _count == 0xFFF:  # more than 4096 in a millisecond borrow from the next
+            _last_ms, _count = max(now_ms, _last_ms + 1), 0
+            _prefix = f"{_last_ms >> 16:08x}-{_last_ms & 0xFFFF:04x}-7"
+        else:
+            _count += 1
+        count, prefix = _count, _prefix
+    tail = f"{_VARIANT | _RANDOM.getrandbits(62):x}"
+    return f"{prefix}{count:03x}-{tail[:4]}-{tail[4:]}"

@@ -7,6 +7,7 @@ busy is left alone until its tick is really due.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Final
 
 from wakeful.clock import Clock
@@ -21,8 +22,10 @@ from wakeful.job import Work
 from wakeful.logs import get_logger
 from wakeful.planning import Becomes, Facts, Limits, Standing, Verdict, decide
 from wakeful.policy import Policy
+from wakeful.schedule import Every
 from wakeful.store.port import Store
 from wakeful.store.rows import DueJob, JobPlan, RunRow
+from wakeful.ticks import Ticks
 
 BATCH: Final = 1_000
 
@@ -114,8 +117,9 @@ class _Pass:
             return JobPlan(job.id, None, None, job.run_count, False, f"cannot be read: {error}", ())
 
     def _decide(self, job: DueJob) -> JobPlan | None:
-        timing, policy = timing_from_text(job.timing), policy_from_text(job.policy)
-        standing = Standing(job.id, timing.ticks(job.anchor_ms), policy, job.next_ms, job.run_count)
+        policy = policy_from_text(job.policy)
+        ticks = _unanchored_ticks(job.timing) or timing_from_text(job.timing).ticks(job.anchor_ms)
+        standing = Standing(job.id, ticks, policy, job.next_ms, job.run_count)
         plan = decide(standing, Facts(job.running, job.waiting), self._now_ms, self._limits)
         if not plan.verdicts and plan.next_ms == job.next_ms:
             if plan.wake_ms is not None:
@@ -129,10 +133,7 @@ class _Pass:
         over = plan.finished is not None and not (
             policy.delete_after_run and plan.finished == "no_more_ticks"
         )
-        cancelled = tuple(
-            [(run, "replaced") for run in plan.replaced] + [(run, "superseded") for run in plan.superseded]
-        )
-        return JobPlan(
+        plan_for_job = JobPlan(
             job.id,
             plan.next_ms,
             plan.wake_ms,
@@ -140,8 +141,12 @@ class _Pass:
             not over,
             plan.finished if over else None,
             runs,
-            cancelled,
         )
+        if plan.replaced or plan.superseded:
+            replaced = [(run, "replaced") for run in plan.replaced]
+            superseded = [(run, "superseded") for run in plan.superseded]
+            return plan_for_job._replace(cancelled=(*replaced, *superseded))
+        return plan_for_job
 
     def _born(self, job: DueJob, policy: Policy, work: Work, lane: str, verdict: Verdict) -> RunRow:
         if verdict.becomes is Becomes.STARTED and self.free.get(lane, 0) > 0:
@@ -158,3 +163,10 @@ class _Pass:
 
     def _defer(self, until_ms: int) -> None:
         self.deferred_ms = until_ms if self.deferred_ms is None else min(self.deferred_ms, until_ms)
+
+
+@lru_cache(maxsize=16384)
+def _unanchored_ticks(timing: str) -> Ticks | None:
+    """The ticks of a timing that has no anchor, found by its text; None for an interval."""
+    read = timing_from_text(timing)
+    return None if isinstance(read.schedule, Every) else read.ticks(0)
