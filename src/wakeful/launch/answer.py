@@ -21,7 +21,7 @@ _EITHER: Final = zlib.MAX_WBITS | 32
 
 
 async def read_text(response: ClientResponse) -> str:
-    """The beginning of an answer, as much as is kept; what is longer is cut off, and its connection closed.
+    """The beginning of an answer, as much as is kept. The rest is not read: aiohttp closes the connection.
 
     We ask for no compression; one that comes all the same is undone no further than what is kept, however
     much it would swell to.
@@ -36,8 +36,6 @@ async def read_text(response: ClientResponse) -> str:
             if not piece:
                 break
             body += piece
-        else:
-            response.close()
     coding = response.headers.get("content-encoding", "").lower()
     if coding in ("gzip", "deflate", "x-gzip") and body:
         try:

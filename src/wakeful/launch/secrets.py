@@ -2,7 +2,7 @@
 
 A secret is 32 random bytes, shown as `whsec_` and base64. In the database it lies encrypted (AES-256-GCM)
 under a key derived from `WAKEFUL_SECRET_KEY`, so that who reads the database, or a backup of it, cannot
-sign. To change that key, give the new one first and the old one after it, have every secret sealed
+sign. To change that key, give the new one and the old one, separated by a comma, have every secret sealed
 again (`Keyring.reseal`), then drop the old one.
 """
 
@@ -77,6 +77,11 @@ class Keyring:
         self._ciphers = [AESGCM(_derived(key)) for key in keys if key]
         self._opened: OrderedDict[bytes, bytes] = OrderedDict()
 
+    @classmethod
+    def parse(cls, text: str | None) -> Keyring:
+        """The keys that the setting names: one, or several separated by commas, the newest first."""
+        return cls([key.strip() for key in (text or "").split(",")])
+
     def seal(self, secret: bytes) -> bytes:
         """The secret as it may lie in a database; FailedPrecondition without a key."""
         if not self._ciphers:
@@ -102,8 +107,8 @@ class Keyring:
                     self._opened.popitem(last=False)
                 return secret
         raise FailedPrecondition(
-            f"a webhook secret cannot be decrypted: it was encrypted under another key; add the key that "
-            f"{SETTING} was before to those it names now, or rotate the job's secret"
+            f"a webhook secret cannot be decrypted, for it was encrypted under another key; put that key "
+            f"into {SETTING} too, after the new one and a comma, or rotate the job's secret"
         )
 
     def reseal(self, sealed: bytes) -> bytes | None:

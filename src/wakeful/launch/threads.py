@@ -69,6 +69,7 @@ class Threads:
         self._closed = True
         for _ in range(self._idle):
             self._calls.put(None)
+        self._idle = 0
 
     def _work(self, call: _Call | None, loop: asyncio.AbstractEventLoop) -> None:
         """A thread's life: call after call, until it is told to end."""

@@ -88,14 +88,14 @@ class WebhookLauncher:
         self._per_host = per_host
         self._connections = connections
         self._tls = tls
-        self._resolver = resolver
+        self._resolver = resolver or GuardedResolver(self._guard)
         self._agent = f"wakeful/{version('wakeful')}"
         self._session: ClientSession | None = None
 
     async def open(self) -> None:
         """Make the client: no proxies or passwords from the environment, no cookies, no redirects."""
         connector = TCPConnector(
-            resolver=self._resolver or GuardedResolver(self._guard),
+            resolver=self._resolver,
             socket_factory=self._guard.socket,
             ttl_dns_cache=_DNS_TTL_S,
             limit=self._connections,
@@ -115,6 +115,7 @@ class WebhookLauncher:
         """Close the connections."""
         if self._session is not None:
             await self._session.close()
+            await self._resolver.close()
             self._session = None
 
     def check(self, target: Mapping[str, Json]) -> None:

@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator
 from contextvars import ContextVar
 
 import pytest
-from structlog.testing import capture_logs
 
 from tests.unit.launch.launches import launch
 from wakeful.errors import AlreadyExists, InvalidArgument, Permanent, ResourceExhausted
@@ -200,7 +199,7 @@ async def test_what_can_be_neither_written_nor_printed_does_not_fail_the_run(lau
 @pytest.mark.parametrize("error", [ValueError("out of ink"), SystemExit(3), StopIteration("stop")])
 @pytest.mark.parametrize("threaded", [False, True])
 async def test_an_exception_fails_the_attempt_and_is_logged(
-    launcher: FunctionLauncher, error: BaseException, threaded: bool
+    launcher: FunctionLauncher, error: BaseException, threaded: bool, caplog: pytest.LogCaptureFixture
 ):
     def sync() -> None:
         raise error
@@ -208,14 +207,14 @@ async def test_an_exception_fails_the_attempt_and_is_logged(
     async def loop() -> None:
         raise error
 
-    with capture_logs() as logs:
-        outcome = await start(launcher, sync if threaded else loop)
+    outcome = await start(launcher, sync if threaded else loop)
     assert isinstance(outcome, Failed)
     assert not outcome.permanent
     if not isinstance(error, StopIteration):  # which a coroutine cannot raise
         assert outcome.error == f"{type(error).__name__}: {error}"
-    assert [entry["event"] for entry in logs] == ["function.failed"]
-    assert logs[0]["exc_info"] is not None
+    assert [message.split()[0] for message in caplog.messages] == ["event=function.failed"]
+    assert "Traceback" in caplog.text
+    assert "raise error" in caplog.text
 
 
 async def test_permanent_is_final(launcher: FunctionLauncher):
@@ -258,7 +257,7 @@ async def test_a_cancellation_of_something_that_it_waited_for_is_a_failure(launc
 
 
 async def test_a_function_that_outlives_its_attempt_is_abandoned_and_gives_its_place_back(
-    launcher: FunctionLauncher,
+    launcher: FunctionLauncher, caplog: pytest.LogCaptureFixture
 ):
     entered, release = threading.Semaphore(0), threading.Event()
 
@@ -267,15 +266,14 @@ async def test_a_function_that_outlives_its_attempt_is_abandoned_and_gives_its_p
         release.wait(10)
 
     try:
-        with capture_logs() as logs:
-            tasks = [asyncio.create_task(start(launcher, hangs)) for _ in range(2)]
-            for _ in tasks:
-                await asyncio.to_thread(entered.acquire)
-            for task in tasks:
-                task.cancel()
-            await asyncio.wait(tasks)
+        tasks = [asyncio.create_task(start(launcher, hangs)) for _ in range(2)]
+        for _ in tasks:
+            await asyncio.to_thread(entered.acquire)
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
         assert all(task.cancelled() for task in tasks)
-        assert [entry["event"] for entry in logs] == ["function.abandoned"] * 2
+        assert [message.split()[0] for message in caplog.messages] == ["event=function.abandoned"] * 2
         assert await start(launcher, lambda: "both places are free again") == Succeeded(
             "both places are free again"
         )
@@ -319,6 +317,35 @@ async def test_one_that_was_cancelled_before_it_began_is_not_called_abandoned():
     assert await first is True
     assert threads.abandoned == 0
     threads.close()
+
+
+async def test_one_that_had_just_ended_when_it_was_cancelled_is_not_called_abandoned():
+    class Late(Threads):
+        def _ended(self, *args: object) -> None:
+            super()._ended(*args)  # type: ignore[arg-type]
+            task.cancel()
+
+    threads, told = Late(1), list[str]()
+    task = asyncio.create_task(threads.run(lambda: None, lambda: told.append("abandoned")))
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert (told, threads.abandoned) == ([], 0)
+    threads.close()
+
+
+async def test_closed_they_end():
+    def ours() -> list[threading.Thread]:
+        return [thread for thread in threading.enumerate() if thread.name == "wakeful-function"]
+
+    threads, before = Threads(2), ours()
+    release = threading.Barrier(2)
+    await asyncio.gather(*[threads.run(lambda: release.wait(10), lambda: None) for _ in range(2)])
+    mine = [thread for thread in ours() if thread not in before]
+    assert len(mine) == 2
+    threads.close()
+    for thread in mine:
+        await asyncio.to_thread(thread.join, 10)
+        assert not thread.is_alive()
 
 
 async def test_threads_that_never_come_back_do_not_grow_without_end():

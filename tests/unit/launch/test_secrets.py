@@ -91,7 +91,7 @@ def test_what_was_never_sealed_is_not_opened(junk: bytes):
 
 
 def test_without_a_key_the_sentence_says_which_setting_to_set():
-    for keyring in (Keyring([]), Keyring([""])):
+    for keyring in (Keyring([]), Keyring([""]), Keyring.parse(None), Keyring.parse(" ,")):
         assert keyring.empty
         with pytest.raises(FailedPrecondition, match="WAKEFUL_SECRET_KEY is not set"):
             keyring.seal(b"secret")
@@ -101,7 +101,7 @@ def test_without_a_key_the_sentence_says_which_setting_to_set():
 
 def test_a_new_key_seals_and_the_old_one_opens_until_all_is_sealed_again():
     sealed = Keyring(["old"]).seal(b"secret")
-    both = Keyring(["new", "old"])
+    both = Keyring.parse("new, old")
     assert both.open(sealed) == b"secret"
     again = both.reseal(sealed)
     assert again is not None
