@@ -1,0 +1,25 @@
+"""Ears for what a store announces."""
+
+from __future__ import annotations
+
+import asyncio
+
+
+class Ears:
+    """Remembers every topic that it is told, and lets a test wait for one."""
+
+    def __init__(self) -> None:
+        self.topics: list[str] = []
+        self._told = asyncio.Event()
+
+    def __call__(self, topic: str) -> None:
+        self.topics.append(topic)
+        self._told.set()
+
+    async def hear(self, *topics: str) -> None:
+        """Wait until all of these have been told; what was told before is forgotten then."""
+        async with asyncio.timeout(5):
+            while not set(topics) <= set(self.topics):
+                self._told.clear()
+                await self._told.wait()
+        self.topics.clear()

@@ -1,0 +1,226 @@
+"""Rows for the tests of the stores: each a sensible whole, of which a test says only what it is about."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from wakeful.ids import new_id
+from wakeful.run import tick_key
+from wakeful.store.port import Store
+from wakeful.store.rows import (
+    DueJob,
+    Finished,
+    Follower,
+    JobPlan,
+    JobRow,
+    RunFilter,
+    RunRow,
+    RunView,
+    TakenRun,
+)
+
+#: Friday, 15 January 2027, 08:00 UTC
+NOW = 1_800_000_000_000
+SECOND = 1_000
+MINUTE = 60 * SECOND
+DAY = 24 * 60 * MINUTE
+
+
+class FalseClock:
+    """A clock that stands still until a test moves it."""
+
+    def __init__(self, now_ms: int = NOW) -> None:
+        self.ms = now_ms
+
+    def now_ms(self) -> int:
+        return self.ms
+
+
+def job(name: str = "digest", **fields: Any) -> JobRow:
+    """A job that is due now."""
+    row = JobRow(
+        id=new_id(NOW),
+        workspace="default",
+        agent="default",
+        name=name,
+        timing='{"kind":"every","everyMs":86400000}',
+        policy='{"overlap":"queue"}',
+        work='{"target":{"kind":"function","name":"digest"}}',
+        payload=None,
+        after_job=None,
+        after_on=None,
+        description="",
+        labels="{}",
+        secret=None,
+        old_secret=None,
+        old_secret_until_ms=None,
+        enabled=True,
+        disabled_reason=None,
+        anchor_ms=NOW,
+        next_ms=NOW,
+        wake_ms=NOW,
+        run_count=0,
+        failures=0,
+        version=1,
+        created_ms=NOW - DAY,
+        updated_ms=NOW - DAY,
+    )
+    return row._replace(**fields)
+
+
+def asleep(name: str = "digest", **fields: Any) -> JobRow:
+    """A job that is not due for a day."""
+    return job(name, **{"next_ms": NOW + DAY, "wake_ms": NOW + DAY, **fields})
+
+
+def tick(of: JobRow | DueJob, at: int = NOW, **fields: Any) -> RunRow:
+    """The run of a tick, pending."""
+    row = RunRow(
+        id=new_id(NOW),
+        job_id=of.id,
+        workspace=of.workspace,
+        agent=of.agent,
+        job_name=of.name,
+        scheduled_ms=at,
+        fire_ms=at,
+        trigger="schedule",
+        triggered_by=None,
+        state="pending",
+        reason=None,
+        covers=1,
+        until_ms=None,
+        attempt=1,
+        worker=None,
+        lane="cron",
+        serial=True,
+        due_ms=at,
+        started_ms=None,
+        finished_ms=None,
+        idempotency_key=tick_key(of.id, at),
+        replay_of=None,
+        payload=None,
+    )
+    return row._replace(**fields)
+
+
+def asked(of: JobRow, at: int = NOW, **fields: Any) -> RunRow:
+    """A run that somebody asked for by hand, pending."""
+    return tick(of, at, **{"trigger": "user", "triggered_by": "ada", **fields})
+
+
+def jobless(**fields: Any) -> RunRow:
+    """A run that wakes an agent without a job."""
+    return asked(job(), **{"job_id": None, "job_name": None, "payload": '{"message":"hello"}', **fields})
+
+
+def held(run: RunRow, worker: str = "w1", since: int = NOW) -> RunRow:
+    """The run, born running under a worker."""
+    return run._replace(state="running", worker=worker, due_ms=None, started_ms=since)
+
+
+def over(run: RunRow, state: str = "succeeded", at: int = NOW) -> RunRow:
+    """The run, born when it was over."""
+    return run._replace(state=state, due_ms=None, finished_ms=at)
+
+
+def plan_of(of: DueJob, *runs: RunRow, **fields: Any) -> JobPlan:
+    """These runs are born, and the job's next tick is a day later."""
+    row = JobPlan(
+        job_id=of.id,
+        next_ms=of.next_ms + DAY,
+        wake_ms=of.next_ms + DAY,
+        run_count=of.run_count + len(runs),
+        enabled=True,
+        disabled_reason=None,
+        runs=runs,
+    )
+    return row._replace(**fields)
+
+
+def fire(of: DueJob) -> JobPlan:
+    """The due tick becomes a pending run."""
+    return plan_of(of, tick(of, of.next_ms))
+
+
+def start(worker: str) -> Callable[[DueJob], JobPlan]:
+    """The due tick becomes a run that is running under this worker."""
+    return lambda due: plan_of(due, held(tick(due, due.next_ms), worker))
+
+
+def ended(run: RunRow | RunView | TakenRun, state: str = "succeeded", **fields: Any) -> Finished:
+    """How the run's attempt ended, a second after it began."""
+    row = Finished(run.id, run.job_id, run.attempt, state, NOW, NOW + SECOND)
+    return row._replace(**fields)
+
+
+def alone(follower: Follower) -> RunRow:
+    """For tests in which nothing follows."""
+    raise AssertionError(f"nothing was to follow, but {follower} does")
+
+
+def following(follower: Follower) -> RunRow:
+    """The run of a job that fires after another."""
+    return RunRow(
+        id=new_id(NOW),
+        job_id=follower.job_id,
+        workspace=follower.workspace,
+        agent=follower.agent,
+        job_name=follower.name,
+        scheduled_ms=follower.after_finished_ms,
+        fire_ms=follower.after_finished_ms,
+        trigger="chain",
+        triggered_by=follower.after_run_id,
+        state="pending",
+        reason=None,
+        covers=1,
+        until_ms=None,
+        attempt=1,
+        worker=None,
+        lane="cron",
+        serial=True,
+        due_ms=follower.after_finished_ms,
+        started_ms=None,
+        finished_ms=None,
+        idempotency_key=f"after {follower.after_run_id}",
+        replay_of=None,
+        payload=None,
+    )
+
+
+async def given_job(store: Store, name: str = "digest", *runs: Callable[[DueJob], RunRow]) -> JobRow:
+    """A job that is in the store, with the ticks that these make of it, and not due again for a day."""
+    row = job(name)
+    await store.create_jobs([row])
+    await store.plan(
+        NOW, 1000, lambda due: plan_of(due, *[make(due) for make in runs]) if due.id == row.id else None
+    )
+    found = await store.job_by_id(row.id)
+    assert found is not None
+    return found
+
+
+async def given_held(store: Store, worker: str = "w1", name: str = "digest") -> tuple[JobRow, RunView]:
+    """A job with a tick that is running under a worker."""
+    row = await given_job(store, name, lambda due: held(tick(due), worker))
+    (run,) = await ticks_of(store, row)
+    return row, run
+
+
+async def ticks_of(store: Store, of: JobRow) -> list[RunView]:
+    """The job's runs, oldest first."""
+    return (await store.runs(RunFilter(of.workspace, job_id=of.id, limit=10_000)))[::-1]
+
+
+async def look(store: Store, run: RunRow | RunView | TakenRun | str) -> RunView:
+    """The run as it is now."""
+    found = await store.run(run if isinstance(run, str) else run.id)
+    assert found is not None
+    return found
+
+
+async def look_at_job(store: Store, of: JobRow) -> JobRow:
+    """The job as it is now."""
+    found = await store.job_by_id(of.id)
+    assert found is not None
+    return found

@@ -1,0 +1,129 @@
+"""A tick happens once, however many plan it; and what sees to that is the database's own index."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+
+import pytest
+
+from tests.store.databases import Database
+from tests.store.making import DAY, NOW, fire, given_job, job, look_at_job, plan_of, start, tick, ticks_of
+from wakeful.store.port import Store
+from wakeful.store.rows import DueJob, JobChange, JobFilter, JobPlan, JobRow
+
+
+@pytest.mark.parametrize("planners", [2, 10])
+async def test_many_planners_on_one_due_job_make_one_run(database: Database, planners: int) -> None:
+    stores = [await database.connect() for _ in range(planners)]
+    digest = job()
+    await stores[0].create_jobs([digest])
+    passes = await asyncio.gather(*(s.plan(NOW, 10, start(f"w{n}")) for n, s in enumerate(stores)))
+    born = [run for planned in passes for run in planned.born]
+    assert len(born) == 1
+    (run,) = await ticks_of(stores[0], digest)
+    assert (run.id, run.worker) == (born[0].id, born[0].worker)
+    assert (await look_at_job(stores[0], digest)).run_count == 1
+
+
+async def test_planners_share_out_many_due_jobs_without_doubling_one(database: Database) -> None:
+    stores = [await database.connect() for _ in range(4)]
+    jobs = [job(f"job-{n}") for n in range(300)]
+    await stores[0].create_jobs(jobs)
+
+    async def plan_until_nothing_is_due(store: Store) -> list[str]:
+        mine: list[str] = []
+        # A pass may find nothing because the others hold all that is due: only the clock of the jobs tells.
+        while (wake := await store.next_wake_ms()) is not None and wake <= NOW:
+            mine += [run.job_id or "" for run in (await store.plan(NOW, 20, fire)).born]
+        return mine
+
+    shares = await asyncio.gather(*(plan_until_nothing_is_due(store) for store in stores))
+    assert Counter(job_id for share in shares for job_id in share) == Counter(row.id for row in jobs)
+    for row in jobs:
+        assert len(await ticks_of(stores[0], row)) == 1
+
+
+async def _put_back(store: Store, row: JobRow) -> None:
+    """Make a tick due that has its run already, as a replica with a stale view would."""
+    await store.change_job(row.id, lambda old: JobChange(old._replace(next_ms=NOW, wake_ms=NOW)))
+
+
+async def test_a_tick_that_has_its_run_is_not_born_again(store: Store) -> None:
+    digest = await given_job(store, "digest", tick)
+    before = await ticks_of(store, digest)
+    await _put_back(store, digest)
+    planned = await store.plan(NOW, 10, fire)
+    assert (planned.claimed, planned.born) == (1, [])
+    assert await ticks_of(store, digest) == before
+    assert (await look_at_job(store, digest)).next_ms == NOW + DAY
+
+
+async def test_of_several_ticks_only_those_are_born_that_have_no_run(store: Store) -> None:
+    digest = await given_job(store, "digest", tick)
+    other = job("other")
+    await store.create_jobs([other])
+    await _put_back(store, digest)
+
+    def decide(due: DueJob) -> JobPlan:
+        return plan_of(due, tick(due, NOW), tick(due, NOW + 1))
+
+    planned = await store.plan(NOW, 10, decide)
+    assert sorted((run.job_name, run.scheduled_ms) for run in planned.born) == [
+        ("digest", NOW + 1),
+        ("other", NOW),
+        ("other", NOW + 1),
+    ]
+    assert [run.scheduled_ms for run in await ticks_of(store, digest)] == [NOW, NOW + 1]
+
+
+async def test_without_its_index_a_tick_would_happen_twice(database: Database) -> None:
+    store = await database.connect()
+    digest = await given_job(store, "digest", tick)
+    await _put_back(store, digest)
+    await database.drop_index("job_id, scheduled_at")
+    planned = await store.plan(NOW, 10, fire)
+    assert len(planned.born) == 1
+    assert [run.scheduled_ms for run in await ticks_of(store, digest)] == [NOW, NOW]
+
+
+async def test_a_run_that_is_no_tick_never_stands_in_a_ticks_way(store: Store) -> None:
+    digest = job()
+    await store.create_jobs([digest])
+    by_hand = [
+        tick(digest, trigger=trigger, state="succeeded", due_ms=None, finished_ms=NOW)
+        for trigger in ("user", "user", "agent", "backfill", "replay", "chain", "heartbeat")
+    ]
+    await store.add_runs(by_hand)
+    assert len((await store.plan(NOW, 10, fire)).born) == 1
+    assert len(await ticks_of(store, digest)) == len(by_hand) + 1
+
+
+async def test_two_workers_never_take_one_run(database: Database) -> None:
+    stores = [await database.connect() for _ in range(4)]
+    await stores[0].create_jobs([job(f"job-{n}") for n in range(60)])
+    born = (await stores[0].plan(NOW, 100, fire)).born
+
+    async def take_all(store: Store, worker: str) -> list[str]:
+        mine: list[str] = []
+        while taken := await store.take(NOW, worker, {"cron": 7}):
+            mine += [run.id for run in taken]
+        return mine
+
+    shares = await asyncio.gather(*(take_all(store, f"w{n}") for n, store in enumerate(stores)))
+    assert Counter(run_id for share in shares for run_id in share) == Counter(run.id for run in born)
+
+
+async def test_two_creators_of_one_name_make_one_job(database: Database) -> None:
+    stores = [await database.connect() for _ in range(4)]
+    outcomes = await asyncio.gather(*(store.create_jobs([job()]) for store in stores), return_exceptions=True)
+    assert [type(outcome).__name__ for outcome in outcomes if outcome is not None] == ["AlreadyExists"] * 3
+    assert len(await stores[0].jobs(JobFilter("default"))) == 1
+
+
+async def test_without_its_index_a_name_would_be_given_twice(database: Database) -> None:
+    store = await database.connect()
+    await store.create_jobs([job()])
+    await database.drop_index("workspace, agent, name")
+    await store.create_jobs([job()])
+    assert len((await store.plan(NOW, 10, fire)).born) == 2

@@ -1,0 +1,270 @@
+"""Planning: due jobs are claimed oldest first, and what `decide` says is written whole or not at all."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.store.making import (
+    DAY,
+    MINUTE,
+    NOW,
+    FalseClock,
+    asked,
+    asleep,
+    fire,
+    given_job,
+    held,
+    job,
+    look,
+    look_at_job,
+    over,
+    plan_of,
+    start,
+    tick,
+    ticks_of,
+)
+from wakeful.store.port import Store
+from wakeful.store.rows import DueJob, JobPlan, RunRow
+
+
+async def test_a_due_job_gets_its_run_and_its_next_tick(store: Store, clock: FalseClock) -> None:
+    digest = job(payload='{"to":"me"}', run_count=7)
+    await store.create_jobs([digest])
+    clock.ms = NOW + 25
+
+    planned = await store.plan(NOW, 10, fire)
+
+    assert planned.claimed == 1
+    (born,) = planned.born
+    run = await look(store, born)
+    assert run == run._replace(
+        job_id=digest.id,
+        workspace="default",
+        agent="default",
+        job_name="digest",
+        scheduled_ms=NOW,
+        fire_ms=NOW,
+        trigger="schedule",
+        state="pending",
+        attempt=1,
+        worker=None,
+        lane="cron",
+        due_ms=NOW,
+        started_ms=None,
+        finished_ms=None,
+        idempotency_key=born.idempotency_key,
+        dead=False,
+        created_ms=NOW + 25,
+    )
+    assert await look_at_job(store, digest) == digest._replace(
+        next_ms=NOW + DAY, wake_ms=NOW + DAY, run_count=8
+    )
+
+
+async def test_decide_is_told_all_that_planning_needs(store: Store) -> None:
+    digest = job(payload='{"to":"me"}', run_count=7, anchor_ms=NOW - 5, next_ms=NOW - 3, wake_ms=NOW - 2)
+    await store.create_jobs([digest])
+    seen: list[DueJob] = []
+    await store.plan(NOW, 10, lambda due: seen.append(due))
+    assert seen == [
+        DueJob(
+            digest.id, "default", "default", "digest", digest.timing or "", digest.policy, digest.work,
+            '{"to":"me"}', NOW - 5, NOW - 3, 7, (), (),
+        )
+    ]  # fmt: skip
+
+
+async def test_decide_is_told_which_runs_of_the_job_are_live(store: Store) -> None:
+    digest, other = job(), job("other")
+    await store.create_jobs([digest, other])
+    running, retrying, waiting, waiting_too = (asked(digest, NOW - n * MINUTE) for n in (9, 8, 7, 6))
+    await store.add_runs(
+        [
+            over(asked(digest)),
+            over(asked(digest), "failed"),
+            held(running),
+            retrying._replace(state="retrying"),
+            waiting,
+            waiting_too,
+        ]
+    )
+    facts: dict[str, tuple[set[str], set[str]]] = {}
+
+    def note(due: DueJob) -> None:
+        facts[due.name] = set(due.running), set(due.waiting)
+
+    await store.plan(NOW, 10, note)
+    assert facts == {
+        "digest": ({running.id, retrying.id}, {waiting.id, waiting_too.id}),
+        "other": (set(), set()),
+    }
+
+
+async def test_jobs_are_claimed_oldest_first_and_no_more_than_the_limit(store: Store) -> None:
+    jobs = [job(f"job-{n}", wake_ms=NOW - n * MINUTE) for n in (2, 5, 1, 4, 3)]
+    await store.create_jobs(jobs)
+    seen: list[str] = []
+
+    def note(due: DueJob) -> JobPlan:
+        seen.append(due.name)
+        return fire(due)
+
+    assert (await store.plan(NOW, 3, note)).claimed == 3
+    assert seen == ["job-5", "job-4", "job-3"]
+    assert (await store.plan(NOW, 3, note)).claimed == 2
+    assert (await store.plan(NOW, 3, note)).claimed == 0
+    assert seen == ["job-5", "job-4", "job-3", "job-2", "job-1"]
+
+
+async def test_a_job_is_due_at_its_wake_and_not_before(store: Store) -> None:
+    await store.create_jobs([job()])
+    assert (await store.plan(NOW - 1, 10, fire)).claimed == 0
+    assert (await store.plan(NOW, 10, fire)).claimed == 1
+
+
+async def test_a_job_that_is_disabled_or_has_no_tick_is_never_claimed(store: Store) -> None:
+    await store.create_jobs(
+        [
+            job("paused", enabled=False, next_ms=None, wake_ms=None),
+            job("chained", timing=None, after_job="paused", after_on="succeeded", next_ms=None, wake_ms=None),
+        ]
+    )
+    assert (await store.plan(NOW + 100 * DAY, 10, fire)).claimed == 0
+
+
+async def test_a_job_about_which_nothing_is_decided_stays_as_it_is(store: Store) -> None:
+    digest = job()
+    await store.create_jobs([digest])
+    planned = await store.plan(NOW, 10, lambda due: None)
+    assert (planned.claimed, planned.born) == (1, [])
+    assert await look_at_job(store, digest) == digest
+
+
+async def test_an_exception_of_decide_leaves_everything_as_it_was(store: Store) -> None:
+    jobs = [job("one", wake_ms=NOW - 1), job("two")]
+    await store.create_jobs(jobs)
+
+    def decide(due: DueJob) -> JobPlan:
+        if due.name == "two":
+            raise ValueError("broken")
+        return fire(due)
+
+    with pytest.raises(ValueError, match="broken"):
+        await store.plan(NOW, 10, decide)
+    assert await look_at_job(store, jobs[0]) == jobs[0]
+    assert await ticks_of(store, jobs[0]) == []
+    assert (await store.plan(NOW, 10, fire)).claimed == 2
+
+
+async def test_several_ticks_of_a_job_are_born_in_one_pass_and_in_order(store: Store) -> None:
+    digest = job(next_ms=NOW - 2 * MINUTE, wake_ms=NOW - 2 * MINUTE)
+    await store.create_jobs([digest])
+
+    def decide(due: DueJob) -> JobPlan:
+        return plan_of(due, *[tick(due, due.next_ms + n * MINUTE) for n in range(3)])
+
+    born = (await store.plan(NOW, 10, decide)).born
+    assert [run.scheduled_ms for run in born] == [NOW - 2 * MINUTE, NOW - MINUTE, NOW]
+    assert [run.id for run in await ticks_of(store, digest)] == [run.id for run in born]
+
+
+@pytest.mark.parametrize("state", ["running", "pending", "skipped", "missed"])
+async def test_a_run_keeps_every_column_it_was_born_with(store: Store, state: str) -> None:
+    digest = job()
+    await store.create_jobs([digest])
+    whole = tick(digest)._replace(
+        state=state,
+        fire_ms=NOW + 5,
+        triggered_by="key-1",
+        reason="downtime",
+        covers=59,
+        until_ms=NOW + 7,
+        attempt=3,
+        worker="w1",
+        lane="main",
+        due_ms=NOW + 11,
+        started_ms=NOW + 13,
+        finished_ms=NOW + 17,
+        replay_of=digest.id,
+        payload='{"n":1}',
+    )
+    await store.plan(NOW, 10, lambda due: plan_of(due, whole))
+    view = await look(store, whole)
+    for field in RunRow._fields:
+        if field != "serial":
+            assert getattr(view, field) == getattr(whole, field), field
+
+
+async def test_a_run_that_can_start_at_once_is_born_running(store: Store) -> None:
+    await store.create_jobs([job()])
+    (born,) = (await store.plan(NOW, 10, start("w1"))).born
+    run = await look(store, born)
+    assert (run.state, run.worker, run.started_ms, run.due_ms) == ("running", "w1", NOW, None)
+    assert await store.take(NOW + DAY, "w2", {"cron": 10}) == []
+
+
+async def test_a_skipped_or_missed_tick_is_born_over(store: Store) -> None:
+    digest = job()
+    await store.create_jobs([digest])
+    skipped = over(tick(digest), "skipped")._replace(reason="overlap", attempt=0)
+    missed = over(tick(digest, NOW - DAY), "missed")._replace(
+        reason="downtime", covers=59, until_ms=NOW - MINUTE, attempt=0
+    )
+    await store.plan(NOW, 10, lambda due: plan_of(due, missed, skipped))
+    seen = await look(store, skipped)
+    assert (seen.state, seen.reason, seen.finished_ms, seen.dead) == ("skipped", "overlap", NOW, False)
+    seen = await look(store, missed)
+    assert (seen.state, seen.covers, seen.until_ms) == ("missed", 59, NOW - MINUTE)
+
+
+async def test_a_plan_can_disable_its_job(store: Store) -> None:
+    digest = job()
+    await store.create_jobs([digest])
+    await store.plan(
+        NOW,
+        10,
+        lambda due: plan_of(
+            due, tick(due), next_ms=None, wake_ms=None, enabled=False, disabled_reason="max_runs"
+        ),
+    )
+    seen = await look_at_job(store, digest)
+    assert (seen.enabled, seen.disabled_reason, seen.next_ms, seen.wake_ms) == (False, "max_runs", None, None)
+    assert seen.run_count == 1
+
+
+async def test_a_plan_cancels_what_it_replaces_and_lets_be_what_is_over(
+    store: Store, clock: FalseClock
+) -> None:
+    digest = await given_job(store)
+    running, waiting, finished = held(asked(digest)), asked(digest), over(asked(digest))
+    await store.add_runs([running, waiting, finished])
+    clock.ms = NOW + DAY + 5
+    reasons = ((running.id, "replaced"), (waiting.id, "superseded"), (finished.id, "replaced"))
+    await store.plan(NOW + DAY, 10, lambda due: plan_of(due, tick(due, due.next_ms), cancelled=reasons))
+    for run, reason in ((running, "replaced"), (waiting, "superseded")):
+        seen = await look(store, run)
+        assert (seen.state, seen.reason, seen.finished_ms, seen.due_ms) == (
+            "cancelled", reason, NOW + DAY + 5, None,
+        )  # fmt: skip
+        assert not seen.dead
+    assert (await look(store, finished)).state == "succeeded"
+
+
+async def test_the_next_wake_is_the_earliest_of_all_jobs(store: Store) -> None:
+    assert await store.next_wake_ms() is None
+    await store.create_jobs(
+        [asleep(), job("soon", wake_ms=NOW + 5), job("paused", next_ms=None, wake_ms=None)]
+    )
+    assert await store.next_wake_ms() == NOW + 5
+    await store.plan(NOW + 5, 10, fire)
+    assert await store.next_wake_ms() == NOW + DAY
+
+
+async def test_a_storm_of_due_jobs_is_planned_in_batches_and_none_is_left(store: Store) -> None:
+    jobs = [job(f"job-{n}") for n in range(2_500)]
+    await store.create_jobs(jobs)
+    born: list[RunRow] = []
+    while (planned := await store.plan(NOW, 1_000, start("w1"))).claimed:
+        born += planned.born
+    assert sorted(run.job_id or "" for run in born) == sorted(row.id for row in jobs)
+    assert await store.next_wake_ms() == NOW + DAY
