@@ -35,7 +35,8 @@ from wakeful.launch.guard import Guard
 from wakeful.launch.secrets import Keyring, StoredSecrets
 from wakeful.launch.webhook import WebhookLauncher
 from wakeful.run import RunState
-from wakeful.service.jobs import JobService, Saved
+from wakeful.service.jobs import JobService
+from wakeful.service.making import Saved
 from wakeful.service.runs import RunService
 from wakeful.store.connect import store_at
 from wakeful.store.port import Store

@@ -23,6 +23,7 @@ from wakeful.policy import Policy
 T = TypeVar("T")
 
 
+@lru_cache(maxsize=4096)
 def timing_to_text(timing: Timing) -> str:
     """The timing as text.
 
@@ -38,6 +39,7 @@ def timing_from_text(text: str) -> Timing:
     return _read(Timing, text, TIMING)
 
 
+@lru_cache(maxsize=4096)
 def policy_to_text(policy: Policy) -> str:
     """The policy as text.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final, Literal
 
 from wakeful.clock import Clock
@@ -11,25 +11,15 @@ from wakeful.document import Defaults, patch_definition, payload_to_text, read_d
 from wakeful.engine.births import lane_of, of_trigger
 from wakeful.engine.targets import Targets
 from wakeful.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound
-from wakeful.ids import new_id
 from wakeful.job import Definition, Job, Json, anchor_of, check_slug
 from wakeful.launch.secrets import ROTATION_MS, Keyring, new_secret, shown
 from wakeful.planning import begin
+from wakeful.service.making import Maker, Saved, needs_secret
 from wakeful.store.port import Store
-from wakeful.store.records import changed_row, job_of, row_of
+from wakeful.store.records import changed_row, job_of
 from wakeful.store.rows import JobChange, JobFilter, JobRow, RunView
 
 MAX_BACKFILL: Final = 10_000
-
-
-@dataclass(frozen=True, slots=True)
-class Saved:
-    """A job as it was saved, and its webhook secret where one was made just now: it is not shown again."""
-
-    job: Job
-    secret: str | None = None
-    created: bool = False
-    changed: bool = True
 
 
 class JobService:
@@ -53,10 +43,10 @@ class JobService:
         self, workspace: str, agent: str, documents: Sequence[Mapping[str, object]]
     ) -> list[Saved]:
         """Add many jobs in one go: all of them, or none."""
-        now_ms = self._clock.now_ms()
-        made = [self._new(workspace, agent, document, now_ms) for document in documents]
-        await self._store.create_jobs([row for _, row in made])
-        return [saved for saved, _ in made]
+        maker = Maker(self._targets, self._keyring, self._defaults, self._clock.now_ms())
+        saved = [maker.make(workspace, check_slug(agent, "agent"), document) for document in documents]
+        await self._store.create_jobs([each.row for each in saved])
+        return saved
 
     async def upsert(self, workspace: str, agent: str, document: Mapping[str, object]) -> Saved:
         """Make the job what the document says.
@@ -100,10 +90,9 @@ class JobService:
 
         saved = await self._edit(row.id, patched)
         enabled = patch.get("enabled")
-        if isinstance(enabled, bool) and enabled != saved.job.enabled:
-            name = saved.job.definition.name
-            job = await (self.resume if enabled else self.pause)(workspace, agent, name)
-            saved = replace(saved, job=job, changed=True)
+        if isinstance(enabled, bool) and enabled != saved.row.enabled:
+            await (self.resume if enabled else self.pause)(workspace, agent, saved.row.name)
+            saved = replace(saved, row=await self._row(workspace, agent, saved.row.name), changed=True)
         return saved
 
     async def get(self, workspace: str, agent: str, name: str) -> Job:
@@ -129,7 +118,7 @@ class JobService:
             )
             return JobChange(now, withdraw="paused")
 
-        return await self._change(workspace, agent, name, paused)
+        return job_of(await self._change(workspace, agent, name, paused))
 
     async def resume(self, workspace: str, agent: str, name: str) -> Job:
         """Start its ticks again, from now."""
@@ -144,7 +133,7 @@ class JobService:
             now = row._replace(next_ms=place.next_ms, wake_ms=place.wake_ms, failures=0, updated_ms=now_ms)
             return JobChange(now._replace(enabled=True, disabled_reason=None))
 
-        return await self._change(workspace, agent, name, resumed)
+        return job_of(await self._change(workspace, agent, name, resumed))
 
     async def delete(self, workspace: str, agent: str, name: str) -> None:
         """Delete it. What runs goes on; what has not started is withdrawn; its runs can still be seen."""
@@ -164,8 +153,7 @@ class JobService:
             now = row._replace(old_secret=row.secret, old_secret_until_ms=until_ms, updated_ms=now_ms)
             return JobChange(now._replace(secret=self._keyring.seal(secret)))
 
-        job = await self._change(workspace, agent, name, rotated)
-        return Saved(job, shown(secret))
+        return Saved(await self._change(workspace, agent, name, rotated), shown(secret))
 
     async def trigger(
         self,
@@ -238,35 +226,6 @@ class JobService:
 
     # --- inside ----------------------------------------------------------------------------------
 
-    def _new(
-        self, workspace: str, agent: str, document: Mapping[str, object], now_ms: int
-    ) -> tuple[Saved, JobRow]:
-        definition = read_definition(document, now_ms=now_ms, defaults=self._defaults)
-        self._targets.check(definition.work.target)
-        enabled = document.get("enabled", True)
-        if not isinstance(enabled, bool):
-            raise InvalidArgument("enabled: write true or false")
-        check_slug(agent, "agent")
-        job_id = new_id(now_ms)
-        anchor_ms = anchor_of(definition, now_ms)
-        next_ms, wake_ms = begin(job_id, definition, anchor_ms, now_ms) if enabled else (None, None)
-        job = Job(
-            id=job_id,
-            workspace=workspace,
-            agent=agent,
-            definition=definition,
-            enabled=enabled,
-            anchor_ms=anchor_ms,
-            next_ms=next_ms,
-            wake_ms=wake_ms,
-            created_ms=now_ms,
-            updated_ms=now_ms,
-            disabled_reason=None if enabled else "paused",
-        )
-        secret = new_secret() if _needs_secret(definition) else None
-        row = row_of(job, self._keyring.seal(secret) if secret else None)
-        return Saved(job, shown(secret) if secret else None, created=True), row
-
     async def _edit(self, job_id: str, edit: Callable[[Job], Definition]) -> Saved:
         made: list[bytes] = []
         changed = False
@@ -294,7 +253,7 @@ class JobService:
                 next_ms, wake_ms = begin(job.id, definition, job.anchor_ms, now_ms)
                 job = replace(job, next_ms=next_ms, wake_ms=wake_ms)
             changed_to = changed_row(row, job)
-            if row.secret is None and _needs_secret(definition):
+            if row.secret is None and needs_secret(definition):
                 made.append(new_secret())
                 changed_to = changed_to._replace(secret=self._keyring.seal(made[0]))
             return JobChange(changed_to, withdraw)
@@ -302,28 +261,22 @@ class JobService:
         row = await self._store.change_job(job_id, apply)
         if row is None:
             raise NotFound("the job was deleted meanwhile")
-        return Saved(job_of(row), shown(made[0]) if made else None, changed=changed)
+        return Saved(row, shown(made[0]) if made else None, changed=changed)
 
     async def _change(
         self, workspace: str, agent: str, name: str, change: Callable[[JobRow], JobChange | None]
-    ) -> Job:
+    ) -> JobRow:
         row = await self._row(workspace, agent, name)
         after = await self._store.change_job(row.id, change)
         if after is None:
             raise _not_found(name)
-        return job_of(after)
+        return after
 
     async def _row(self, workspace: str, agent: str, name: str) -> JobRow:
         row = await self._store.job(workspace, agent, name)
         if row is None:
             raise _not_found(name)
         return row
-
-
-def _needs_secret(definition: Definition) -> bool:
-    target = definition.work.target
-    inner = target.get("to") if target else None
-    return any(isinstance(each, Mapping) and each.get("kind") == "webhook" for each in (target, inner))
 
 
 def _not_found(name: str) -> NotFound:
