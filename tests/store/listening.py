@@ -16,10 +16,12 @@ class Ears:
         self.topics.append(topic)
         self._told.set()
 
-    async def hear(self, *topics: str) -> None:
-        """Wait until all of these have been told; what was told before is forgotten then."""
+    async def hear(self, *topics: str) -> set[str]:
+        """Wait until all of these have been told; returns all that has been, and forgets it."""
         async with asyncio.timeout(5):
             while not set(topics) <= set(self.topics):
                 self._told.clear()
                 await self._told.wait()
+        heard = set(self.topics)
         self.topics.clear()
+        return heard

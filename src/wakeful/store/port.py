@@ -212,7 +212,7 @@ class Store(Protocol):
     # --- runs -------------------------------------------------------------------------------------
 
     async def add_runs(self, runs: Sequence[RunRow]) -> None:
-        """Add runs that are no ticks: manual, replayed, backfilled. Announces them."""
+        """Add runs that are no ticks, all or none, and announce them. AlreadyExists: an id is taken."""
         ...
 
     async def replay_run(self, run_id: str, make: Callable[[RunView], RunRow]) -> RunView | None:

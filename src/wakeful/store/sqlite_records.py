@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Callable, Sequence
 
@@ -100,10 +101,12 @@ def _job(row: Sequence[object]) -> JobRow:
 
 def add_runs(db: sqlite3.Connection, tell: Tell, now_ms: int, runs: Sequence[RunRow]) -> None:
     """Add runs that are no ticks, all or none."""
-    born = {run.id for run in bear(db, tell, now_ms, runs)}
-    for run in runs:
-        if run.id not in born:
-            raise AlreadyExists(f"there is a run '{run.id}' already")
+    ids = json.dumps([run.id for run in runs])
+    taken = db.execute(sql.WHICH_EXIST, (ids,)).fetchone()
+    if taken is not None:
+        raise AlreadyExists(f"there is a run '{taken[0]}' already")
+    if len(bear(db, tell, now_ms, runs)) < len(runs):
+        raise AlreadyExists("a tick among these runs has its run already")
     tell("runs")
 
 

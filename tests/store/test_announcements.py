@@ -1,0 +1,194 @@
+"""Announcements: whoever sleeps is told when there is something to do, after it has been written."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.store.listening import Ears
+from tests.store.making import (
+    DAY,
+    MINUTE,
+    NOW,
+    SECOND,
+    alone,
+    asked,
+    asleep,
+    ended,
+    fire,
+    following,
+    given_held,
+    given_job,
+    held,
+    job,
+    jobless,
+    look,
+    plan_of,
+    start,
+    tick,
+)
+from wakeful.store.port import Store
+from wakeful.store.rows import DueJob, JobChange, JobPlan, RunFilter, RunRow, RunView
+
+
+async def _quiet(store: Store, ears: Ears) -> None:
+    """What was announced so far has been heard."""
+    await store.create_jobs([asleep(jobless().id)])
+    await ears.hear("jobs")
+
+
+async def _heard(store: Store, ears: Ears) -> set[str]:
+    """What was announced since it was quiet."""
+    await store.create_jobs([asleep(jobless().id)])
+    return await ears.hear("jobs") - {"jobs"}
+
+
+async def test_a_new_job_and_a_changed_one_are_announced(store: Store, ears: Ears) -> None:
+    digest = job()
+    await store.create_jobs([digest])
+    await ears.hear("jobs")
+    await store.change_job(digest.id, lambda row: JobChange(row._replace(wake_ms=NOW - 5)))
+    await ears.hear("jobs")
+
+
+async def test_planned_runs_that_wait_are_announced(store: Store, ears: Ears) -> None:
+    await store.create_jobs([job()])
+    await store.plan(NOW, 10, fire)
+    await ears.hear("runs")
+
+
+async def test_a_run_that_a_plan_replaces_is_told_to_stop(store: Store, ears: Ears) -> None:
+    digest, running = await given_held(store)
+    waiting = asked(digest)
+    await store.add_runs([waiting])
+
+    def replace(due: DueJob) -> JobPlan:
+        gone = ((running.id, "replaced"), (waiting.id, "superseded"))
+        return plan_of(due, held(tick(due, due.next_ms)), cancelled=gone)
+
+    await ears.hear("jobs", "runs")
+    await store.plan(NOW + DAY, 10, replace)
+    await ears.hear(f"stop:{running.id}", "runs")
+
+
+async def test_a_run_that_was_added_is_announced(store: Store, ears: Ears) -> None:
+    await store.add_runs([jobless()])
+    await ears.hear("runs")
+
+
+async def test_a_run_to_be_retried_is_announced(store: Store, ears: Ears) -> None:
+    _, run = await given_held(store)
+    await _quiet(store, ears)
+    await store.finish("w1", [ended(run, "retrying", due_ms=NOW + SECOND)], alone)
+    await ears.hear("runs")
+
+
+async def test_a_follower_is_announced(store: Store, ears: Ears) -> None:
+    _, run = await given_held(store)
+    await store.create_jobs([asleep("then", after_job="digest", after_on="succeeded")])
+    await _quiet(store, ears)
+    await store.finish("w1", [ended(run)], following)
+    await ears.hear("runs")
+
+
+@pytest.mark.parametrize("how", ["finish", "complete", "cancel", "delete", "withdraw"])
+async def test_a_run_that_waited_for_its_turn_is_announced(store: Store, ears: Ears, how: str) -> None:
+    row = await given_job(store, "digest", tick)
+    (run,) = await store.take(NOW, "w1", {"cron": 1})
+    waiting = asked(row, NOW + 1)
+    await store.add_runs([waiting])
+    if how == "complete":
+        await store.finish("w1", [ended(run, "running", due_ms=NOW + MINUTE)], alone)
+    if how in ("delete", "withdraw"):
+        await store.release("w1", NOW)
+    await _quiet(store, ears)
+    if how == "finish":
+        await store.finish("w1", [ended(run)], alone)
+    elif how == "complete":
+        await store.complete_run(ended(run), alone)
+    elif how == "cancel":
+        await store.cancel_run(run.id, NOW, "stop", running=True)
+    elif how == "delete":
+        await store.delete_job(row.id, NOW, "gone")
+    else:
+        await store.cancel_run(waiting.id, NOW, "not wanted", running=False)
+    await ears.hear("runs")
+
+
+async def test_a_stopped_run_is_announced_to_whoever_runs_it(store: Store, ears: Ears) -> None:
+    _, run = await given_held(store)
+    await store.cancel_run(run.id, NOW, "stop", running=True)
+    await ears.hear(f"stop:{run.id}")
+
+
+async def test_a_run_that_was_waiting_is_cancelled_without_telling_anybody_to_stop(
+    store: Store, ears: Ears
+) -> None:
+    run = jobless()
+    await store.add_runs([run])
+    await _quiet(store, ears)
+    await store.cancel_run(run.id, NOW, "not wanted", running=True)
+    assert f"stop:{run.id}" not in await _heard(store, ears)
+
+
+async def test_what_a_worker_gave_back_and_what_was_rescued_is_announced(store: Store, ears: Ears) -> None:
+    _, run = await given_held(store)
+    await _quiet(store, ears)
+    await store.release("w1", NOW)
+    await ears.hear("runs")
+    lost = held(jobless(), "dead")
+    await store.add_runs([lost])
+    await _quiet(store, ears)
+    await store.rescue(NOW + MINUTE, NOW + 1, 5, lambda _: ended(lost, "retrying", due_ms=NOW), alone)
+    await ears.hear("runs")
+    assert (await look(store, run)).state == "retrying"
+
+
+async def test_a_replay_is_announced(store: Store, ears: Ears) -> None:
+    _, run = await given_held(store)
+    await store.finish("w1", [ended(run, "failed")], alone)
+    await _quiet(store, ears)
+
+    def again(dead: RunView) -> RunRow:
+        return jobless(trigger="replay", replay_of=dead.id)
+
+    await store.replay_run(run.id, again)
+    await ears.hear("runs")
+
+
+async def test_what_concerns_nobody_is_not_announced(store: Store, ears: Ears) -> None:
+    row, run = await given_held(store)
+    await store.create_jobs([job("other")])
+    await _quiet(store, ears)
+    (born,) = (await store.plan(NOW, 10, start("w1"))).born
+    await store.take(NOW, "w1", {"cron": 5})
+    await store.finish("w1", [ended(run), ended(born)], alone)
+    await store.beat("w1", NOW, [])
+    await store.rescue(NOW, NOW - MINUTE, 5, lambda lost: ended(run), alone)
+    await store.prune(NOW, 5)
+    await store.discard_run(run.id)
+    await store.job_by_id(row.id)
+    await store.runs(RunFilter("default"))
+    assert await _heard(store, ears) == set()
+
+
+async def test_what_was_not_written_is_not_announced(store: Store, ears: Ears) -> None:
+    await store.create_jobs([job("one"), job("two")])
+    await _quiet(store, ears)
+
+    def decide(due: DueJob) -> JobPlan:
+        if due.name == "two":
+            raise ValueError("broken")
+        return fire(due)
+
+    with pytest.raises(ValueError, match="broken"):
+        await store.plan(NOW, 10, decide)
+    assert await _heard(store, ears) == set()
+
+
+async def test_everybody_who_listens_is_told(store: Store) -> None:
+    several = [Ears(), Ears()]
+    for one in several:
+        store.listen(one)
+    await store.add_runs([jobless()])
+    for one in several:
+        await one.hear("runs")

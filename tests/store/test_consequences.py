@@ -1,0 +1,166 @@
+"""What a run's end does to its job: failures are counted, and the job may be disabled or deleted with it."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.store.making import (
+    DAY,
+    NOW,
+    SECOND,
+    alone,
+    asked,
+    ended,
+    given_held,
+    given_job,
+    held,
+    job,
+    look,
+    look_at_job,
+    start,
+    tick,
+    ticks_of,
+)
+from wakeful.store.port import Store
+from wakeful.store.rows import JobRow, RunFilter
+
+
+async def _finish(store: Store, row: JobRow, *states: str, **fields: object) -> None:
+    """End so many runs of the job at once, in this order."""
+    runs = [held(asked(row)) for _ in states]
+    await store.add_runs(runs)
+    outcomes = [ended(run, state, due_ms=NOW, **fields) for run, state in zip(runs, states, strict=True)]
+    assert len(await store.finish("w1", outcomes, alone)) == len(states)
+
+
+async def _failures(store: Store, row: JobRow) -> int:
+    return (await look_at_job(store, row)).failures
+
+
+async def test_a_failed_run_is_a_dead_letter(store: Store) -> None:
+    _, run = await given_held(store)
+    await store.finish("w1", [ended(run, "failed", error="refused")], alone)
+    seen = await look(store, run)
+    assert (seen.state, seen.dead, seen.error) == ("failed", True, "refused")
+    assert [found.id for found in await store.runs(RunFilter("default", dead=True))] == [run.id]
+
+
+async def test_failures_in_a_row_are_counted_and_a_success_begins_anew(store: Store) -> None:
+    row = await given_job(store)
+    await _finish(store, row, "failed")
+    await _finish(store, row, "failed")
+    assert await _failures(store, row) == 2
+    await _finish(store, row, "succeeded")
+    assert await _failures(store, row) == 0
+
+
+async def test_in_one_batch_they_count_in_their_order(store: Store) -> None:
+    row, other = await given_job(store), await given_job(store, "other")
+    await _finish(store, other, "failed")
+    await _finish(store, row, "failed", "failed", "succeeded", "failed")
+    assert await _failures(store, row) == 1
+    await _finish(store, row, "failed", "succeeded")
+    assert await _failures(store, row) == 0
+    assert await _failures(store, other) == 1
+
+
+async def test_an_attempt_that_is_retried_or_cancelled_counts_for_nothing(store: Store) -> None:
+    row = await given_job(store)
+    await _finish(store, row, "failed")
+    await _finish(store, row, "retrying", "cancelled")
+    assert await _failures(store, row) == 1
+
+
+async def test_a_success_leaves_the_failures_of_other_jobs_alone(store: Store) -> None:
+    await store.create_jobs([job(f"job-{n}", failures=n) for n in range(4)])
+    born = (await store.plan(NOW, 10, start("w1"))).born
+    await store.finish("w1", [ended(run) for run in born if run.job_name != "job-3"], alone)
+    assert [await _name(store, n) for n in range(4)] == [0, 0, 0, 3]
+
+
+async def _name(store: Store, n: int) -> int:
+    found = await store.job("default", "default", f"job-{n}")
+    assert found is not None
+    return found.failures
+
+
+async def test_so_many_failures_in_a_row_disable_the_job(store: Store) -> None:
+    row = await given_job(store, "digest", tick)
+    by_hand = asked(row)
+    await store.add_runs([by_hand])
+    await _finish(store, row, "failed", "failed", disable_after=3)
+    assert (await look_at_job(store, row)).enabled
+    await _finish(store, row, "failed", disable_after=3)
+    seen = await look_at_job(store, row)
+    assert (seen.enabled, seen.disabled_reason, seen.next_ms, seen.wake_ms) == (False, "failed", None, None)
+    assert (seen.failures, seen.version, seen.updated_ms) == (3, row.version + 1, NOW + SECOND)
+    planned = (await ticks_of(store, row))[0]
+    assert (planned.state, planned.finished_ms) == ("cancelled", NOW + SECOND)
+    assert (await look(store, by_hand)).state == "pending"
+    assert await store.next_wake_ms() is None
+
+
+async def test_an_outcome_can_disable_its_job(store: Store) -> None:
+    row, run = await given_held(store)
+    await store.finish("w1", [ended(run, "failed", disable_job="gone")], alone)
+    seen = await look_at_job(store, row)
+    assert (seen.enabled, seen.disabled_reason, seen.next_ms) == (False, "gone", None)
+    assert (await store.plan(NOW + 2 * DAY, 10, start("w1"))).claimed == 0
+
+
+async def test_a_job_that_is_disabled_already_keeps_its_reason(store: Store) -> None:
+    row = await given_job(store)
+    await _finish(store, row, "failed", "failed", disable_job="gone")
+    assert (await look_at_job(store, row)).disabled_reason == "gone"
+    await _finish(store, row, "failed", disable_after=1)
+    assert (await look_at_job(store, row)).disabled_reason == "gone"
+
+
+@pytest.mark.parametrize("state", ["succeeded", "failed"])
+async def test_an_outcome_can_delete_its_job(store: Store, state: str) -> None:
+    row, run = await given_held(store)
+    waiting = asked(row)
+    await store.add_runs([waiting])
+    await store.finish("w1", [ended(run, state, delete_job=True)], alone)
+    assert await store.job_by_id(row.id) is None
+    assert await store.job("default", "default", "digest") is None
+    seen = await look(store, waiting)
+    assert (seen.state, seen.finished_ms) == ("cancelled", NOW + SECOND)
+    assert (await look(store, run)).state == state
+    assert await store.next_wake_ms() is None
+
+
+async def test_an_outcome_behind_its_fence_does_nothing_to_its_job(store: Store) -> None:
+    row, run = await given_held(store, "w1")
+    before = await look_at_job(store, row)
+    for outcome in (
+        ended(run, "failed", disable_after=1),
+        ended(run, "failed", disable_job="gone"),
+        ended(run, "succeeded", delete_job=True),
+    ):
+        assert await store.finish("w2", [outcome], alone) == set()
+    assert await look_at_job(store, row) == before
+
+
+async def test_the_last_run_of_a_deleted_job_can_still_fail(store: Store) -> None:
+    row, run = await given_held(store)
+    await store.delete_job(row.id, NOW, "no longer wanted")
+    await store.finish("w1", [ended(run, "failed", disable_after=1)], alone)
+    assert (await look(store, run)).dead
+    assert await store.job_by_id(row.id) is None
+
+
+async def test_a_parked_run_that_fails_counts_as_well(store: Store) -> None:
+    row, run = await given_held(store)
+    await store.finish("w1", [ended(run, "running", due_ms=NOW + DAY)], alone)
+    assert await _failures(store, row) == 0
+    await store.complete_run(ended(run, "failed", disable_after=1), alone)
+    seen = await look_at_job(store, row)
+    assert (seen.failures, seen.enabled) == (1, False)
+
+
+async def test_disabling_one_job_never_touches_another(store: Store) -> None:
+    rows = [await given_job(store, name, tick) for name in ("one", "two")]
+    before = [await look_at_job(store, rows[1]), *(await ticks_of(store, rows[1]))]
+    await _finish(store, rows[0], "failed", disable_after=1)
+    assert [await look_at_job(store, rows[1]), *(await ticks_of(store, rows[1]))] == before

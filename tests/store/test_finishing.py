@@ -1,0 +1,257 @@
+"""Finishing: an outcome is written only by the worker that holds the run, in the attempt that it holds."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.store.making import (
+    MINUTE,
+    NOW,
+    SECOND,
+    alone,
+    asked,
+    ended,
+    given_held,
+    given_job,
+    held,
+    job,
+    jobless,
+    look,
+    over,
+    start,
+    ticks_of,
+)
+from wakeful.store.port import Store
+from wakeful.store.rows import AttemptView, RunView
+
+
+async def test_what_is_known_of_an_attempt_is_written(store: Store) -> None:
+    _, run = await given_held(store)
+    outcome = ended(
+        run,
+        started_ms=NOW + 3,
+        finished_ms=NOW + 7,
+        output="42",
+        error="a warning",
+        reason="so it was",
+        usage='{"tokens":7}',
+    )
+    assert await store.finish("w1", [outcome], alone) == {run.id}
+    assert await look(store, run) == run._replace(
+        state="succeeded",
+        started_ms=NOW + 3,
+        finished_ms=NOW + 7,
+        output="42",
+        error="a warning",
+        reason="so it was",
+        usage='{"tokens":7}',
+    )
+
+
+@pytest.mark.parametrize("output", [None, "", "42"])
+async def test_a_plain_success_forgets_what_went_wrong_before(store: Store, output: str | None) -> None:
+    _, run = await given_held(store)
+    trouble = ended(run, "retrying", due_ms=NOW, error="refused", reason="busy", output="?", usage="{}")
+    await store.finish("w1", [trouble], alone)
+    (again,) = await store.take(NOW, "w1", {"cron": 1})
+    await store.finish("w1", [ended(again, output=output)], alone)
+    seen = await look(store, run)
+    assert (seen.state, seen.attempt, seen.worker) == ("succeeded", 2, "w1")
+    assert (seen.output, seen.error, seen.reason, seen.usage) == (output, None, None, None)
+
+
+async def test_a_cancelled_attempt_is_neither_a_failure_nor_a_dead_letter(store: Store) -> None:
+    row, run = await given_held(store)
+    await store.finish("w1", [ended(run, "cancelled", reason="stopped")], alone)
+    seen = await look(store, run)
+    assert (seen.state, seen.reason, seen.dead) == ("cancelled", "stopped", False)
+    found = await store.job_by_id(row.id)
+    assert found is not None
+    assert found.failures == 0
+
+
+async def test_an_attempt_that_is_not_the_last_is_remembered(store: Store) -> None:
+    _, run = await given_held(store)
+    await store.finish(
+        "w1", [ended(run, "retrying", due_ms=NOW + 2 * SECOND, error="refused", reason="503")], alone
+    )
+    seen = await look(store, run)
+    assert (seen.state, seen.worker, seen.due_ms, seen.finished_ms) == (
+        "retrying", None, NOW + 2 * SECOND, None,
+    )  # fmt: skip
+    assert (seen.error, seen.reason, seen.dead) == ("refused", "503", False)
+    (again,) = await store.take(NOW + 2 * SECOND, "w2", {"cron": 1})
+    await store.finish("w2", [ended(again, "retrying", due_ms=NOW + MINUTE, error="hung up")], alone)
+    (again,) = await store.take(NOW + MINUTE, "w3", {"cron": 1})
+    await store.finish("w3", [ended(again)], alone)
+    assert await store.attempts(run.id) == [
+        AttemptView(1, "w1", NOW, NOW + SECOND, "refused"),
+        AttemptView(2, "w2", NOW, NOW + SECOND, "hung up"),
+    ]
+    assert (await look(store, run)).attempt == 3
+
+
+async def test_the_wrong_worker_writes_nothing(store: Store) -> None:
+    _, run = await given_held(store, "w1")
+    assert await store.finish("w2", [ended(run)], alone) == set()
+    assert await look(store, run) == run
+
+
+async def test_the_wrong_attempt_writes_nothing(store: Store) -> None:
+    _, run = await given_held(store)
+    assert await store.finish("w1", [ended(run, attempt=2)], alone) == set()
+    assert await look(store, run) == run
+
+
+async def test_a_worker_that_comes_back_from_the_dead_writes_nothing(store: Store) -> None:
+    _, run = await given_held(store, "stalled")
+    await store.rescue(
+        NOW + MINUTE, NOW + 1, 10, lambda lost: ended(run, "retrying", due_ms=NOW + MINUTE), alone
+    )
+    (again,) = await store.take(NOW + MINUTE, "w2", {"cron": 1})
+    before = await look(store, run)
+    for state in ("succeeded", "failed", "retrying"):
+        assert await store.finish("stalled", [ended(run, state, due_ms=NOW)], alone) == set()
+    assert await look(store, run) == before
+    assert await store.finish("w2", [ended(again)], alone) == {run.id}
+
+
+@pytest.mark.parametrize("state", ["succeeded", "failed", "cancelled", "skipped", "missed"])
+async def test_a_terminal_run_is_never_changed_again(store: Store, state: str) -> None:
+    digest = await given_job(store)
+    run = over(asked(digest), state)._replace(worker="w1")
+    await store.add_runs([run])
+    before = await look(store, run)
+    for outcome in ("succeeded", "failed", "cancelled", "retrying", "running"):
+        assert await store.finish("w1", [ended(run, outcome, due_ms=NOW)], alone) == set()
+    assert await look(store, run) == before
+    assert await store.attempts(run.id) == []
+
+
+@pytest.mark.parametrize("state", ["pending", "retrying"])
+async def test_a_run_that_nobody_holds_cannot_be_finished(store: Store, state: str) -> None:
+    digest = await given_job(store)
+    run = asked(digest, state=state)
+    await store.add_runs([run])
+    before = await look(store, run)
+    assert await store.finish("w1", [ended(run)], alone) == set()
+    assert await look(store, run) == before
+
+
+async def test_in_a_batch_each_outcome_has_its_own_fence(store: Store) -> None:
+    jobs = [job(f"job-{n}") for n in range(50)]
+    await store.create_jobs(jobs)
+    born = (await store.plan(NOW, 100, start("w1"))).born
+    for run in born[:10]:
+        await store.cancel_run(run.id, NOW, "stopped", running=True)
+    states = ("succeeded", "failed", "retrying", "cancelled")
+    outcomes = [ended(run, states[n % 4], due_ms=NOW) for n, run in enumerate(born)]
+    outcomes += [ended(born[20], attempt=2), ended(jobless())]
+    assert await store.finish("w1", outcomes, alone) == {run.id for run in born[10:]}
+    for n, run in enumerate(born):
+        seen = await look(store, run)
+        assert seen.state == ("cancelled" if n < 10 else states[n % 4])
+        assert len(await store.attempts(run.id)) == (n >= 10 and states[n % 4] == "retrying")
+
+
+async def test_of_two_outcomes_for_one_run_the_first_counts(store: Store) -> None:
+    row, run = await given_held(store)
+    both = [ended(run, "succeeded", output="first"), ended(run, "failed", error="second")]
+    assert await store.finish("w1", both, alone) == {run.id}
+    seen = await look(store, run)
+    assert (seen.state, seen.output, seen.dead) == ("succeeded", "first", False)
+    found = await store.job_by_id(row.id)
+    assert found is not None
+    assert found.failures == 0
+
+
+async def test_a_run_without_a_job_is_finished_like_any_other(store: Store) -> None:
+    runs = [held(jobless()) for _ in range(3)]
+    await store.add_runs(runs)
+    states = ("succeeded", "failed", "retrying")
+    outcomes = [ended(run, state, due_ms=NOW) for run, state in zip(runs, states, strict=True)]
+    assert await store.finish("w1", outcomes, alone) == {run.id for run in runs}
+    seen = [await look(store, run) for run in runs]
+    assert tuple(run.state for run in seen) == states
+    assert [run.dead for run in seen] == [False, True, False]
+
+
+async def test_nothing_to_finish_is_no_trouble(store: Store) -> None:
+    assert await store.finish("w1", [], alone) == set()
+
+
+async def test_an_exception_of_follow_leaves_everything_as_it_was(store: Store) -> None:
+    row, run = await given_held(store)
+    await store.create_jobs([job("then", after_job=row.name, after_on="succeeded")])
+    with pytest.raises(AssertionError):
+        await store.finish("w1", [ended(run)], alone)
+    assert await look(store, run) == run
+
+
+async def test_a_storm_of_outcomes_is_written_in_one_go(store: Store) -> None:
+    await store.create_jobs([job(f"job-{n}") for n in range(1_500)])
+    born = (await store.plan(NOW, 2_000, start("w1"))).born
+    written = await store.finish("w1", [ended(run, output=f"{n}") for n, run in enumerate(born)], alone)
+    assert written == {run.id for run in born}
+    assert (await look(store, born[777])).output == "777"
+
+
+async def _parked(store: Store) -> RunView:
+    _, run = await given_held(store)
+    assert await store.finish("w1", [ended(run, "running", due_ms=NOW + MINUTE)], alone) == {run.id}
+    return await look(store, run)
+
+
+async def test_a_parked_run_waits_for_somebody_outside(store: Store) -> None:
+    run = await _parked(store)
+    assert (run.state, run.worker, run.due_ms, run.finished_ms) == (
+        "running",
+        "(callback)",
+        NOW + MINUTE,
+        None,
+    )
+    assert await store.take(NOW + 2 * MINUTE, "w2", {"cron": 5}) == []
+    assert await store.next_due_ms(NOW, ["cron"]) is None
+
+
+async def test_whoever_parked_a_run_holds_it_no_longer(store: Store) -> None:
+    run = await _parked(store)
+    assert await store.finish("w1", [ended(run)], alone) == set()
+    assert await store.beat("w1", NOW, [run.id]) == {run.id}
+    assert await store.release("w1", NOW) == 0
+    assert await look(store, run) == run
+
+
+@pytest.mark.parametrize("state", ["succeeded", "failed", "cancelled"])
+async def test_a_parked_run_is_completed_once(store: Store, state: str) -> None:
+    run = await _parked(store)
+    assert await store.complete_run(ended(run, state, output="done"), alone)
+    seen = await look(store, run)
+    assert (seen.state, seen.output, seen.due_ms, seen.finished_ms) == (state, "done", None, NOW + SECOND)
+    assert seen.dead == (state == "failed")
+    assert not await store.complete_run(ended(run, "failed"), alone)
+    assert await look(store, run) == seen
+
+
+async def test_a_parked_run_that_is_completed_as_retrying_is_tried_again(store: Store) -> None:
+    run = await _parked(store)
+    assert await store.complete_run(ended(run, "retrying", due_ms=NOW + MINUTE, error="no answer"), alone)
+    (attempt,) = await store.attempts(run.id)
+    assert (attempt.attempt, attempt.error) == (1, "no answer")
+    (again,) = await store.take(NOW + MINUTE, "w2", {"cron": 1})
+    assert again.attempt == 2
+
+
+async def test_only_a_parked_run_can_be_completed_and_only_in_its_attempt(store: Store) -> None:
+    _, run = await given_held(store)
+    assert not await store.complete_run(ended(run), alone)
+    assert not await store.complete_run(ended(jobless()), alone)
+    await store.finish("w1", [ended(run, "running", due_ms=NOW + MINUTE)], alone)
+    assert not await store.complete_run(ended(run, attempt=2), alone)
+    assert await store.complete_run(ended(run), alone)
+
+
+async def test_the_runs_of_a_job_are_all_there_in_the_end(store: Store) -> None:
+    row, run = await given_held(store)
+    await store.finish("w1", [ended(run)], alone)
+    assert [seen.state for seen in await ticks_of(store, row)] == ["succeeded"]

@@ -1,0 +1,92 @@
+"""Pruning: old runs go, dead letters and live ones stay, and a deleted job goes with its last run."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.store.making import (
+    DAY,
+    NOW,
+    alone,
+    asked,
+    ended,
+    given_held,
+    given_job,
+    held,
+    job,
+    look,
+    over,
+    ticks_of,
+)
+from wakeful.store.port import Store
+
+
+async def test_runs_that_finished_before_are_deleted_oldest_first_up_to_the_limit(store: Store) -> None:
+    digest = await given_job(store)
+    states = ("succeeded", "cancelled", "skipped", "missed", "succeeded")
+    runs = [over(asked(digest), state, NOW - n) for n, state in enumerate(states)]
+    await store.add_runs(runs)
+    assert await store.prune(NOW - 1, 2) == 2
+    assert [run.id for run in await ticks_of(store, digest)] == [run.id for run in runs[:3]]
+    assert await store.prune(NOW - 1, 2) == 1
+    assert await store.prune(NOW - 1, 2) == 0
+    assert [run.id for run in await ticks_of(store, digest)] == [run.id for run in runs[:2]]
+
+
+async def test_live_runs_stay_however_old(store: Store) -> None:
+    digest = await given_job(store)
+    parked = held(asked(digest, NOW - 90 * DAY), "w1", NOW - 90 * DAY)
+    runs = [
+        asked(digest, NOW - 90 * DAY),
+        asked(digest, NOW - 90 * DAY, state="retrying"),
+        held(asked(digest, NOW - 90 * DAY), "w1", NOW - 90 * DAY),
+        parked,
+    ]
+    await store.add_runs(runs)
+    await store.finish("w1", [ended(parked, "running", due_ms=NOW - 80 * DAY)], alone)
+    assert await store.prune(NOW, 100) == 0
+    assert len(await ticks_of(store, digest)) == 4
+
+
+async def test_a_dead_letter_stays_until_it_is_replayed_or_discarded(store: Store) -> None:
+    _, run = await given_held(store)
+    await store.finish("w1", [ended(run, "failed")], alone)
+    assert await store.prune(NOW + 90 * DAY, 100) == 0
+    assert (await look(store, run)).dead
+    await store.discard_run(run.id)
+    assert await store.prune(NOW + 90 * DAY, 100) == 1
+    assert await store.run(run.id) is None
+
+
+async def test_the_attempts_go_with_their_run(store: Store) -> None:
+    _, run = await given_held(store)
+    await store.finish("w1", [ended(run, "retrying", due_ms=NOW)], alone)
+    (again,) = await store.take(NOW, "w1", {"cron": 1})
+    await store.finish("w1", [ended(again)], alone)
+    assert len(await store.attempts(run.id)) == 1
+    await store.prune(NOW + DAY, 100)
+    assert await store.attempts(run.id) == []
+
+
+@pytest.mark.parametrize("has_another", [True, False])
+async def test_a_deleted_job_stays_as_long_as_it_has_a_run(store: Store, has_another: bool) -> None:
+    digest, run = await given_held(store)
+    await store.finish("w1", [ended(run)], alone)
+    later = held(asked(digest))
+    if has_another:
+        await store.add_runs([later])
+    await store.delete_job(digest.id, NOW, "no longer wanted")
+    assert await store.prune(NOW + DAY, 100) == 1
+    if has_another:  # its job's work is still there to be retried with
+        await store.release("w1", NOW)
+        (taken,) = await store.take(NOW, "w2", {"cron": 1})
+        assert (taken.id, taken.work) == (later.id, digest.work)
+    else:
+        await store.create_jobs([job(id=digest.id)])
+
+
+async def test_a_job_that_is_not_deleted_outlives_its_runs(store: Store) -> None:
+    digest, run = await given_held(store)
+    await store.finish("w1", [ended(run)], alone)
+    assert await store.prune(NOW + DAY, 100) == 1
+    assert await store.job_by_id(digest.id) == digest

@@ -1,0 +1,195 @@
+"""Workers: a heartbeat is the lease on all that a worker holds; who stops beating loses it."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from tests.store.databases import Database
+from tests.store.making import (
+    MINUTE,
+    NOW,
+    SECOND,
+    alone,
+    asked,
+    ended,
+    given_held,
+    given_job,
+    held,
+    jobless,
+    look,
+    look_at_job,
+    over,
+)
+from wakeful.store.port import PARKED, Store
+from wakeful.store.rows import AttemptView, Finished, LostRun
+
+DEAD = NOW + 31 * SECOND
+SINCE = NOW + SECOND
+
+
+def _retry(lost: LostRun) -> Finished:
+    return Finished(
+        lost.id, lost.job_id, lost.attempt, "retrying", lost.started_ms or 0, DEAD, DEAD, error="worker lost"
+    )
+
+
+def _fail(lost: LostRun) -> Finished:
+    return _retry(lost)._replace(state="failed", due_ms=None)
+
+
+def _nobody(lost: LostRun) -> Finished:
+    raise AssertionError(f"nothing was lost, but {lost} is")
+
+
+async def test_a_beat_says_which_runs_are_not_the_workers_any_more(store: Store) -> None:
+    digest = await given_job(store)
+    mine, too, stopped = (held(asked(digest), "w1") for _ in range(3))
+    finished = over(asked(digest))._replace(worker="w1")
+    others = held(asked(digest), "w2")
+    await store.add_runs([mine, too, stopped, finished, others])
+    await store.cancel_run(stopped.id, NOW, "stop", running=True)
+    gone = {stopped.id, finished.id, others.id, jobless().id}
+    assert await store.beat("w1", NOW, [mine.id, too.id, *gone]) == gone
+    assert await store.beat("w1", NOW, []) == set()
+
+
+async def test_a_worker_that_beats_keeps_its_runs(store: Store) -> None:
+    _, run = await given_held(store, "w1")
+    await store.beat("w1", NOW, [run.id])
+    await store.beat("w1", NOW + 30 * SECOND, [run.id])
+    assert await store.rescue(DEAD, SINCE, 10, _nobody, alone) == []
+    assert await look(store, run) == run
+
+
+async def test_a_worker_that_stops_beating_loses_its_runs(store: Store) -> None:
+    digest, run = await given_held(store, "w1")
+    await store.beat("w1", NOW, [run.id])
+    seen: list[LostRun] = []
+
+    def judge(lost: LostRun) -> Finished:
+        seen.append(lost)
+        return _retry(lost)
+
+    assert await store.rescue(DEAD, SINCE, 10, judge, alone) == [run.id]
+    assert seen == [LostRun(run.id, digest.id, 1, digest.policy, NOW, "w1")]
+    found = await look(store, run)
+    assert (found.state, found.worker, found.due_ms, found.error) == ("retrying", None, DEAD, "worker lost")
+    assert await store.attempts(run.id) == [AttemptView(1, "w1", NOW, DEAD, "worker lost")]
+    assert await store.beat("w1", DEAD, [run.id]) == {run.id}
+    (again,) = await store.take(DEAD, "w2", {"cron": 1})
+    assert (again.id, again.attempt) == (run.id, 2)
+
+
+async def test_a_run_that_must_not_start_twice_fails_with_its_worker(store: Store) -> None:
+    digest, run = await given_held(store, "w1")
+    await store.beat("w1", NOW, [])
+    assert await store.rescue(DEAD, SINCE, 10, _fail, alone) == [run.id]
+    found = await look(store, run)
+    assert (found.state, found.dead, found.worker) == ("failed", True, "w1")
+    assert (await look_at_job(store, digest)).failures == 1
+
+
+async def test_only_the_dead_are_robbed(store: Store) -> None:
+    digest = await given_job(store)
+    alive, dead = held(asked(digest), "alive"), held(asked(digest), "dead")
+    waiting, retrying = asked(digest), asked(digest, state="retrying")
+    await store.add_runs([alive, dead, waiting, retrying, over(asked(digest))._replace(worker="dead")])
+    await store.beat("dead", NOW, [])
+    await store.beat("alive", SINCE, [])
+    assert await store.rescue(DEAD, SINCE, 10, _retry, alone) == [dead.id]
+    assert (await look(store, alive)).state == "running"
+
+
+async def test_a_worker_that_never_beat_counts_from_when_its_run_started(store: Store) -> None:
+    digest = await given_job(store)
+    old, new = held(asked(digest), "ghost", NOW), held(asked(digest), "ghost", SINCE)
+    await store.add_runs([old, new])
+    assert await store.rescue(DEAD, SINCE, 10, _retry, alone) == [old.id]
+
+
+async def test_a_run_without_a_job_is_rescued_like_any_other(store: Store) -> None:
+    run = held(jobless(), "w1")
+    await store.add_runs([run])
+    seen: list[LostRun] = []
+
+    def judge(lost: LostRun) -> Finished:
+        seen.append(lost)
+        return _retry(lost)
+
+    assert await store.rescue(DEAD, SINCE, 10, judge, alone) == [run.id]
+    assert (seen[0].job_id, seen[0].policy) == (None, "{}")
+
+
+async def test_the_longest_started_are_rescued_first_and_no_more_than_the_limit(store: Store) -> None:
+    digest = await given_job(store)
+    runs = [held(asked(digest), f"w{n % 3}", NOW - n * MINUTE) for n in (2, 5, 1, 4, 3)]
+    await store.add_runs(runs)
+    assert await store.rescue(DEAD, SINCE, 2, _retry, alone) == [runs[1].id, runs[3].id]
+    assert await store.rescue(DEAD, SINCE, 9, _retry, alone) == [runs[4].id, runs[0].id, runs[2].id]
+    assert await store.rescue(DEAD, SINCE, 9, _nobody, alone) == []
+
+
+async def test_a_parked_run_is_lost_at_its_deadline_whoever_is_alive(store: Store) -> None:
+    digest, run = await given_held(store, "w1")
+    await store.finish("w1", [ended(run, "running", due_ms=NOW + MINUTE)], alone)
+    assert await store.rescue(NOW + MINUTE - 1, NOW + MINUTE, 10, _nobody, alone) == []
+    seen: list[LostRun] = []
+
+    def judge(lost: LostRun) -> Finished:
+        seen.append(lost)
+        return _fail(lost)
+
+    assert await store.rescue(NOW + MINUTE, NOW, 10, judge, alone) == [run.id]
+    assert seen == [LostRun(run.id, digest.id, 1, digest.policy, NOW, PARKED)]
+    found = await look(store, run)
+    assert (found.state, found.due_ms) == ("failed", None)
+
+
+async def test_two_rescuers_never_judge_one_run(database: Database) -> None:
+    stores = [await database.connect() for _ in range(4)]
+    digest = await given_job(stores[0])
+    runs = [held(asked(digest), f"w{n % 5}") for n in range(40)]
+    await stores[0].add_runs(runs)
+    judged: list[str] = []
+
+    def judge(lost: LostRun) -> Finished:
+        judged.append(lost.id)
+        return _retry(lost)
+
+    rescued = await asyncio.gather(*(store.rescue(DEAD, SINCE, 100, judge, alone) for store in stores))
+    assert sorted(run_id for share in rescued for run_id in share) == sorted(run.id for run in runs)
+    for run in runs:
+        assert len(await stores[0].attempts(run.id)) == 1
+
+
+async def test_an_exception_of_judge_leaves_everything_as_it_was(store: Store) -> None:
+    _, run = await given_held(store, "w1")
+    with pytest.raises(AssertionError):
+        await store.rescue(DEAD, SINCE, 10, _nobody, alone)
+    assert await look(store, run) == run
+
+
+async def test_a_worker_that_goes_gives_back_what_it_holds(store: Store) -> None:
+    digest = await given_job(store)
+    mine = [held(asked(digest, lane=lane), "w1") for lane in ("cron", "main")]
+    others = held(asked(digest), "w2")
+    await store.add_runs([*mine, others])
+    await store.beat("w1", NOW, [run.id for run in mine])
+    assert await store.release("w1", NOW + SECOND) == 2
+    for run in mine:
+        seen = await look(store, run)
+        assert (seen.state, seen.worker, seen.due_ms) == ("retrying", None, NOW + SECOND)
+        assert await store.attempts(run.id) == [AttemptView(1, "w1", NOW, NOW + SECOND, "released")]
+    assert (await look(store, others)).state == "running"
+    assert await store.release("w1", NOW + SECOND) == 0
+
+
+async def test_what_a_worker_gave_back_is_taken_again_in_its_next_attempt(store: Store) -> None:
+    _, run = await given_held(store, "w1")
+    await store.release("w1", NOW)
+    (again,) = await store.take(NOW, "w2", {"cron": 1})
+    assert (again.id, again.attempt, again.idempotency_key) == (run.id, 2, run.idempotency_key)
+    assert await store.finish("w1", [ended(run)], alone) == set()
+    assert await store.finish("w2", [ended(again)], alone) == {run.id}
