@@ -56,6 +56,9 @@ class Facts(NamedTuple):
     hold: str | None = None
 
 
+IDLE: Final = Facts()
+
+
 class Limits(NamedTuple):
     """What the operator allows a pass."""
 
@@ -144,7 +147,28 @@ def fire_ms(job_id: str, ticks: Ticks, policy: Policy, tick: int) -> int:
 
 def decide(job: Standing, facts: Facts, now_ms: int, limits: Limits = DEFAULT_LIMITS) -> Plan:
     """What the job's due ticks become, and where the job stands afterwards."""
-    return _Pass(job, facts, now_ms, limits).plan()
+    return _ordinary(job, facts, now_ms, limits) or _Pass(job, facts, now_ms, limits).plan()
+
+
+def _ordinary(job: Standing, facts: Facts, now_ms: int, limits: Limits) -> Plan | None:
+    """The plan of an idle job with one tick due, on time: nearly every job, for a fraction of the cost.
+
+    It says what the pass would say, or None.
+    """
+    policy, tick = job.policy, job.next_ms
+    if (
+        tick is None
+        or policy.jitter_ms
+        or policy.max_runs is not None
+        or facts != IDLE
+        or not now_ms - policy.misfire_grace_ms <= tick <= now_ms + limits.lead_ms
+    ):
+        return None
+    following = job.ticks.next(tick)
+    if following is None or following <= now_ms + limits.lead_ms:
+        return None
+    verdict = Verdict(tick, tick, Becomes.STARTED)
+    return Plan((verdict,), following, following, job.run_count + 1)
 
 
 class _Pass:

@@ -10,6 +10,7 @@ from time import process_time
 
 import pytest
 
+from wakeful import planning
 from wakeful.calendars import parse_exclude
 from wakeful.duration import DAY, HOUR, MINUTE, SECOND
 from wakeful.job import Definition, Job, Timing
@@ -764,3 +765,17 @@ def test_planning_takes_of_a_job_what_it_needs():
 def test_a_job_that_only_follows_another_is_never_planned():
     assert standing(job(None)) is None
     assert begin("j1", Definition("digest", None), T0, T0) == Place(None, None)
+
+
+@pytest.mark.parametrize("late_ms", [-50, -1, 0, 1, 59_999, 60_000, 60_001])
+@pytest.mark.parametrize("schedule", [Every(1_000), Every(60_000), CronSchedule("* * * * *", "UTC")])
+def test_the_short_way_for_ordinary_ticks_says_what_the_long_way_says(
+    schedule: Schedule, late_ms: int
+) -> None:
+    tick = 1_800_000_000_000
+    standing = Standing("job", Ticks(schedule, 0), Policy(), tick, 7)
+    limits = Limits(lead_ms=50)
+    assert (
+        decide(standing, Facts(), tick + late_ms, limits)
+        == planning._Pass(standing, Facts(), tick + late_ms, limits).plan()
+    )
