@@ -82,6 +82,10 @@ class Keyring:
         """The keys that the setting names: one, or several separated by commas, the newest first."""
         return cls([key.strip() for key in (text or "").split(",")])
 
+    def add(self, key: str) -> None:
+        """One more key: it opens, and it seals if it is the first."""
+        self._ciphers.append(AESGCM(_derived(key)))
+
     def seal(self, secret: bytes) -> bytes:
         """The secret as it may lie in a database; FailedPrecondition without a key."""
         if not self._ciphers:
