@@ -1,7 +1,71 @@
-"""Wakeful: cron for agents. It keeps time in a database and wakes the agent."""
+"""Wakeful: cron for agents. It keeps time in a database and wakes the agent.
 
-from wakeful.errors import InvalidArgument, InvalidSchedule, Permanent, WakefulError
+What needs a database or a network is imported when it is first used: `wakeful.cron` alone stays light.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from wakeful.errors import (
+    AlreadyExists,
+    FailedPrecondition,
+    InvalidArgument,
+    InvalidSchedule,
+    NotFound,
+    Permanent,
+    PermissionDenied,
+    ResourceExhausted,
+    Unauthenticated,
+    Unavailable,
+    WakefulError,
+)
+
+if TYPE_CHECKING:
+    from wakeful.app import Wakeful
+    from wakeful.document import Defaults
+    from wakeful.engine.engine import Pace
+    from wakeful.launch.port import Launch
+    from wakeful.target import Function, Webhook
 
 __version__ = "0.1.0"
 
-__all__ = ["InvalidArgument", "InvalidSchedule", "Permanent", "WakefulError", "__version__"]
+__all__ = [
+    "AlreadyExists",
+    "Defaults",
+    "FailedPrecondition",
+    "Function",
+    "InvalidArgument",
+    "InvalidSchedule",
+    "Launch",
+    "NotFound",
+    "Pace",
+    "Permanent",
+    "PermissionDenied",
+    "ResourceExhausted",
+    "Unauthenticated",
+    "Unavailable",
+    "Wakeful",
+    "WakefulError",
+    "Webhook",
+    "__version__",
+]
+
+if not TYPE_CHECKING:
+    _HOME = {
+        "Defaults": "wakeful.document",
+        "Function": "wakeful.target",
+        "Launch": "wakeful.launch.port",
+        "Pace": "wakeful.engine.engine",
+        "Wakeful": "wakeful.app",
+        "Webhook": "wakeful.target",
+    }
+
+    def __getattr__(name: str) -> object:
+        if name not in _HOME:
+            raise AttributeError(f"module 'wakeful' has no attribute '{name}'")
+        value = getattr(import_module(_HOME[name]), name)
+        globals()[name] = value
+        return value
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *_HOME})

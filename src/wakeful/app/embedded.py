@@ -1,106 +1,136 @@
-"""Wakeful in a Python program: embedded in its event loop, with its functions as targets.
-
-```python
-from wakeful import Wakeful, Webhook
-
-app = Wakeful("sqlite:///wakeful.db")  # or postgresql://…
-
-
-@app.cron("0 9 * * 1-5", tz="Europe/Berlin")  # also app.every("5m"), app.at(...)
-async def standup(run): ...
-
-
-async with app:
-    await app.jobs.upsert("digest", schedule="0 7 * * *", target=Webhook("https://…"))
-    await app.serve_forever()
-```
-"""
+"""The scheduler in your process: what it is given, what is declared on it, and how it lives."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import signal
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import datetime
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
 from types import TracebackType
-from typing import Any, Literal, Self, TypeVar
+from typing import Self, TypeVar, Unpack
 
-from wakeful.document import Defaults
-from wakeful.engine.engine import Engine, Pace
+from wakeful.app.fields import JobOptions
+from wakeful.app.jobs import Jobs
+from wakeful.app.runs import Runs
+from wakeful.document import Defaults, read_definition
+from wakeful.engine.engine import LEAD_MS, Engine, Pace
 from wakeful.engine.targets import Targets
-from wakeful.job import Job, Json
+from wakeful.errors import AlreadyExists, InvalidArgument, InvalidSchedule
 from wakeful.launch.function import FunctionLauncher
 from wakeful.launch.guard import Guard
-from wakeful.launch.secrets import Keyring, StoredSecrets
+from wakeful.launch.keyfile import keyring_for
+from wakeful.launch.secrets import StoredSecrets
 from wakeful.launch.webhook import WebhookLauncher
-from wakeful.run import RunState
+from wakeful.logs import get_logger
+from wakeful.planning import Limits
+from wakeful.schedule import At
 from wakeful.service.jobs import JobService
-from wakeful.service.making import Saved
 from wakeful.service.runs import RunService
-from wakeful.store.connect import store_at
+from wakeful.settings import Settings, read_settings
+from wakeful.store.connect import sqlite_path, store_at
 from wakeful.store.port import Store
-from wakeful.store.rows import AttemptView, JobFilter, RunFilter, RunView
-from wakeful.target import Function, Target
+from wakeful.target import Function
 
 F = TypeVar("F", bound=Callable[..., object])
+
+log = get_logger("wakeful.app")
 
 
 class Wakeful:
     """A scheduler in your process. Use it as an async context manager; any number may share a database.
 
-    `url` is `sqlite:///path` or `postgresql://…`. Functions that are decorated with `cron`, `every` or
-    `at` become jobs of `agent` in `workspace` when it starts, and are brought up to date by `upsert`.
+    Functions that are decorated with `cron`, `every` or `at` become jobs of `agent` in `workspace` when it
+    starts, and are brought up to date by `upsert`. A function takes the run (`wakeful.Launch`), or nothing.
+
+    - `url`: `sqlite:///wakeful.db`, `sqlite:////an/absolute/path.db`, or `postgresql://…`
+    - `secret_key`: encrypts webhook secrets in the database. Without one, an SQLite database has a key file
+      beside it, made when it is first needed; a PostgreSQL refuses jobs with webhooks
+    - `allow_private_targets`: webhooks may reach private and loopback addresses
+    - `defaults`: what holds where a job says nothing
+    - `pace`: how many runs at once, and how the engine goes about its work
+    - `grace`: how many seconds what still runs is given when it stops
+
+    What is not given is taken from the environment (`WAKEFUL_DB`, `WAKEFUL_SECRET_KEY`,
+    `WAKEFUL_DEFAULT_TZ` …), and has its default where that says nothing either.
     """
 
     def __init__(
         self,
-        url: str = "sqlite:///wakeful.db",
+        url: str | None = None,
         *,
         workspace: str = "default",
         agent: str = "default",
         secret_key: str | None = None,
-        allow_private_targets: bool = False,
+        allow_private_targets: bool | None = None,
         defaults: Defaults | None = None,
         pace: Pace | None = None,
+        grace: float = 10.0,
         store: Store | None = None,
     ) -> None:
+        settings = read_settings(os.environ)
+        url = url or settings.db
         self.store = store or store_at(url)
         self._functions = FunctionLauncher()
-        keyring = Keyring([secret_key] if secret_key else [])
+        keyring = keyring_for(secret_key or settings.secret_key, None if store else sqlite_path(url))
         secrets = StoredSecrets(self.store, keyring, self.store.clock)
-        webhooks = WebhookLauncher(
-            secrets, Guard(allow_private=allow_private_targets), clock=self.store.clock
-        )
-        self._targets = Targets([self._functions, webhooks])
-        self._pace = pace
-        self._engine: Engine | None = None
+        if allow_private_targets is None:
+            allow_private_targets = settings.allow_private_targets
+        guard = Guard(allow_private=allow_private_targets)
+        self._targets = Targets([self._functions, WebhookLauncher(secrets, guard, clock=self.store.clock)])
+        self._pace = pace or _pace(settings)
+        self._grace = grace
+        self._defaults = defaults or _defaults(settings)
         self._declared: dict[str, dict[str, object]] = {}
-        service = JobService(self.store, self._targets, keyring, defaults or Defaults())
+        self._engine: Engine | None = None
+        self._ending = asyncio.Event()
+        self._service = JobService(
+            self.store, self._targets, keyring, self._defaults, secret_changed=secrets.forget
+        )
+        self._where = (workspace, agent)
         #: create, change and trigger jobs
-        self.jobs = Jobs(service, workspace, agent)
+        self.jobs = Jobs(self._service, workspace, agent)
         #: look at runs, cancel, stop, replay and complete them
         self.runs = Runs(RunService(self.store), workspace, agent)
 
     # --- declaring -------------------------------------------------------------------------------
 
     def cron(
-        self, expr: str, *, tz: str | None = None, name: str | None = None, **fields: Any
+        self, expr: str, *, tz: str | None = None, name: str | None = None, **options: Unpack[JobOptions]
     ) -> Callable[[F], F]:
-        """Run the decorated function by a cron expression."""
-        schedule = {"kind": "cron", "expr": expr, **({"tz": tz} if tz else {})}
-        return self._declare(schedule, name, fields)
+        """Run the decorated function by a cron expression: `@app.cron("0 9 * * 1-5", tz="Europe/Berlin")`.
 
-    def every(self, interval: str, *, name: str | None = None, **fields: Any) -> Callable[[F], F]:
-        """Run the decorated function at an interval: `@app.every("5m")`."""
-        return self._declare({"kind": "every", "every": interval}, name, fields)
+        The job is called as the function is (`send_report` is `send-report`), unless `name` says otherwise.
+        """
+        schedule = {"kind": "cron", "expr": expr, **({"tz": tz} if tz else {})}
+        return self._declare(schedule, name, options)
+
+    def every(
+        self, interval: str | timedelta, *, name: str | None = None, **options: Unpack[JobOptions]
+    ) -> Callable[[F], F]:
+        """Run the decorated function at an interval, at least a second: `@app.every("5m")`.
+
+        It counts from when the job was first declared, or its `start_at`, through restarts; it never drifts.
+        """
+        schedule = {"kind": "every", "every": interval} if isinstance(interval, str) else interval
+        return self._declare(schedule, name, options)
 
     def at(
-        self, when: str | datetime, *, tz: str | None = None, name: str | None = None, **fields: Any
+        self,
+        when: str | datetime,
+        *,
+        tz: str | None = None,
+        name: str | None = None,
+        **options: Unpack[JobOptions],
     ) -> Callable[[F], F]:
-        """Run the decorated function once."""
+        """Run the decorated function once: `@app.at("2027-03-01T09:00", tz="Europe/Berlin")`.
+
+        A time that has passed when the program starts again is no error: what was done then is not done
+        again, and what was missed because nobody was awake is done now.
+        """
         text = when.isoformat() if isinstance(when, datetime) else when
-        return self._declare({"kind": "at", "at": text, **({"tz": tz} if tz else {})}, name, fields)
+        return self._declare({"kind": "at", "at": text, **({"tz": tz} if tz else {})}, name, options)
 
     def function(self, name: str | None = None) -> Callable[[F], F]:
         """Register the decorated function as a target without a job of its own: `Function("name")`."""
@@ -111,12 +141,14 @@ class Wakeful:
 
         return register
 
-    def _declare(self, schedule: object, name: str | None, fields: Mapping[str, object]) -> Callable[[F], F]:
+    def _declare(self, schedule: object, name: str | None, options: Mapping[str, object]) -> Callable[[F], F]:
         def declare(function: F) -> F:
             slug = name or _slug(function)
+            if slug in self._declared:
+                raise AlreadyExists(f"a job '{slug}' is declared already; give this one a name of its own")
             self._functions.register(slug, function)
             target = Function(slug).to_json()
-            self._declared[slug] = {"name": slug, "schedule": schedule, "target": target, **fields}
+            self._declared[slug] = {**options, "name": slug, "schedule": schedule, "target": target}
             return function
 
         return declare
@@ -125,10 +157,16 @@ class Wakeful:
 
     async def __aenter__(self) -> Self:
         await self.store.open()
-        for document in self._declared.values():
-            await self.jobs.upsert(**document)  # type: ignore[arg-type]
-        self._engine = Engine(self.store, self._targets, self._pace)
-        await self._engine.start()
+        try:
+            for document in self._declared.values():
+                await self._bring_up_to_date(document)
+            self._ending = asyncio.Event()
+            engine = Engine(self.store, self._targets, self._pace)
+            await engine.start()
+        except BaseException:
+            await self.store.close()
+            raise
+        self._engine = engine
         return self
 
     async def __aexit__(
@@ -139,161 +177,74 @@ class Wakeful:
     ) -> None:
         await self.stop()
 
-    async def stop(self, grace: float = 10.0) -> None:
-        """Stop: no new launches, a grace period in seconds for what runs, then everything is let go."""
+    async def stop(self, grace: float | None = None) -> None:
+        """Stop: no new launches, a grace period in seconds for what runs, then everything is let go.
+
+        What is cut short is due again at once, here at the next start or on another replica now.
+        """
         if self._engine is not None:
             engine, self._engine = self._engine, None
-            await engine.stop(round(grace * 1000))
-            await self.store.close()
+            self._ending.set()
+            try:
+                await engine.stop(round((self._grace if grace is None else grace) * 1000))
+            finally:
+                await self.store.close()
 
     async def serve_forever(self) -> None:
-        """Wait until the process is asked to end (SIGINT, SIGTERM), or this is cancelled."""
-        ended = asyncio.Event()
+        """Wait until the process is asked to end (SIGINT, SIGTERM), `stop` is called, or this is cancelled.
+
+        Outside of `async with` it starts the scheduler, and stops it at the end.
+        """
+        if self._engine is None:
+            async with self:
+                return await self.serve_forever()
         loop = asyncio.get_running_loop()
         with contextlib.ExitStack() as stack:
             for number in (signal.SIGINT, signal.SIGTERM):
+                # Not to be had outside of the main thread, nor on Windows: there they end the process.
                 with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
-                    loop.add_signal_handler(number, ended.set)
+                    loop.add_signal_handler(number, self._ending.set)
                     stack.callback(loop.remove_signal_handler, number)
-            await ended.wait()
+            await self._ending.wait()
+
+    async def _bring_up_to_date(self, document: Mapping[str, object]) -> None:
+        name = document["name"]
+        try:
+            try:
+                await self._service.upsert(*self._where, document)
+            except InvalidSchedule:
+                # Read as of long ago, so that whatever else is wrong with it is said.
+                timing = read_definition(document, now_ms=0, defaults=self._defaults).timing
+                at = timing.schedule if timing else None
+                if not isinstance(at, At) or at.at_ms > self.store.clock.now_ms():
+                    raise
+                log.info("job.over", job=name, reason="its time had passed when the program started")
+        except InvalidArgument as error:
+            raise type(error)(f"job '{name}': {error.message}") from error
 
 
-class Jobs:
-    """The jobs of one agent. Fields are those of a job document, in Python's spelling."""
-
-    def __init__(self, service: JobService, workspace: str, agent: str) -> None:
-        self._service = service
-        self._where = (workspace, agent)
-
-    def of(self, agent: str, workspace: str | None = None) -> Jobs:
-        """The jobs of another agent."""
-        return Jobs(self._service, workspace or self._where[0], agent)
-
-    async def create(self, name: str, **fields: Any) -> Saved:
-        """Add a job; AlreadyExists if the name is taken.
-
-        `schedule` is any of its forms (`"0 9 * * 1-5"`, `"every 15m"`, `"in 20m"`, a mapping); `target` a
-        `Webhook`, a `Function` or a mapping. The webhook secret in what is returned is not shown again.
-        """
-        return await self._service.create(*self._where, _document(name, fields))
-
-    async def create_many(self, documents: Iterable[Mapping[str, object]]) -> list[Saved]:
-        """Add many jobs at once: all of them, or none."""
-        return await self._service.create_many(*self._where, list(documents))
-
-    async def upsert(self, name: str, **fields: Any) -> Saved:
-        """Make the job what these fields say. The same again changes nothing: not even a pause."""
-        return await self._service.upsert(*self._where, _document(name, fields))
-
-    async def update(self, name: str, *, version: int | None = None, **fields: Any) -> Saved:
-        """Change these fields and no others; None puts one back to its default."""
-        patch = {key: _plain(value) for key, value in fields.items()}
-        return await self._service.update(*self._where, name, patch, version=version)
-
-    async def get(self, name: str) -> Job:
-        """The job of that name, or NotFound."""
-        return await self._service.get(*self._where, name)
-
-    async def list(self, *, include_disabled: bool = True) -> Sequence[Job]:
-        """All its jobs, by name."""
-        return await self._service.list(JobFilter(*self._where, include_disabled))
-
-    async def pause(self, name: str) -> Job:
-        """Stop its ticks; time that passes now is never missed."""
-        return await self._service.pause(*self._where, name)
-
-    async def resume(self, name: str) -> Job:
-        """Start its ticks again, from now."""
-        return await self._service.resume(*self._where, name)
-
-    async def delete(self, name: str) -> None:
-        """Delete it; its runs can still be seen."""
-        await self._service.delete(*self._where, name)
-
-    async def rotate_secret(self, name: str) -> Saved:
-        """Give it a new webhook secret; for a day, deliveries are signed with both."""
-        return await self._service.rotate_secret(*self._where, name)
-
-    async def run(
-        self, name: str, *, mode: Literal["force", "due"] = "force", payload: Json = None
-    ) -> RunView | None:
-        """Run it now; with `mode="due"`, only if a tick is due (None: it is not)."""
-        return await self._service.trigger(*self._where, name, mode=mode, payload=payload)
-
-    async def backfill(self, name: str, start: datetime, end: datetime) -> int:
-        """Run its ticks from `start` to `end`, both in the past. Returns how many there are."""
-        span = round(start.timestamp() * 1000), round(end.timestamp() * 1000)
-        return await self._service.backfill(*self._where, name, *span)
+def _pace(settings: Settings) -> Pace:
+    return Pace(
+        tick_ms=settings.tick_ms,
+        lanes={
+            "main": settings.lane_main,
+            "subagent": settings.lane_subagent,
+            "team": settings.lane_team,
+            "cron": settings.lane_cron,
+        },
+        limits=Limits(settings.lookahead_ms, settings.max_catchup_per_tick, LEAD_MS),
+        retention_days=settings.retention_days,
+    )
 
 
-class Runs:
-    """The runs of one agent."""
-
-    def __init__(self, service: RunService, workspace: str, agent: str) -> None:
-        self._service = service
-        self._workspace, self._agent = workspace, agent
-
-    async def get(self, run_id: str) -> RunView:
-        """The run of that id, or NotFound."""
-        return await self._service.get(self._workspace, run_id)
-
-    async def attempts(self, run_id: str) -> Sequence[AttemptView]:
-        """Its attempts so far."""
-        return await self._service.attempts(self._workspace, run_id)
-
-    async def list(self, *, limit: int = 50, before: str | None = None, **narrow: Any) -> Sequence[RunView]:
-        """Runs, newest first; `narrow` by `job_id`, `states`, `trigger` or `dead`."""
-        only = RunFilter(self._workspace, self._agent, limit=limit, before=before, **narrow)
-        return await self._service.list(only)
-
-    async def dead_letters(self, *, limit: int = 50) -> Sequence[RunView]:
-        """Failed runs that nobody has replayed or discarded."""
-        return await self.list(limit=limit, dead=True)
-
-    async def wait(self, run_id: str, *, poll: float = 0.05) -> RunView:
-        """The run, once it is over."""
-        while True:
-            run = await self.get(run_id)
-            if RunState(run.state).terminal:
-                return run
-            await asyncio.sleep(poll)
-
-    async def cancel(self, run_id: str) -> RunView:
-        """Cancel a run that has not started, or waits for its next attempt."""
-        return await self._service.cancel(self._workspace, run_id)
-
-    async def stop(self, run_id: str) -> RunView:
-        """Stop a run that is running."""
-        return await self._service.stop(self._workspace, run_id)
-
-    async def replay(self, run_id: str) -> RunView:
-        """Run a dead letter again."""
-        return await self._service.replay(self._workspace, run_id)
-
-    async def discard(self, run_id: str) -> None:
-        """Put a dead letter away."""
-        await self._service.discard(self._workspace, run_id)
-
-    async def complete(
-        self,
-        run_id: str,
-        status: Literal["succeeded", "failed"],
-        *,
-        output: str | None = None,
-        error: str | None = None,
-    ) -> RunView:
-        """Say how a run ended that was waiting for it (`completion="callback"`)."""
-        return await self._service.complete(self._workspace, run_id, status, output=output, error=error)
-
-
-def _document(name: str, fields: Mapping[str, object]) -> dict[str, object]:
-    return {"name": name, **{key: _plain(value) for key, value in fields.items()}}
-
-
-def _plain(value: object) -> object:
-    if isinstance(value, Target):
-        return value.to_json()
-    return value.isoformat() if isinstance(value, datetime) else value
+def _defaults(settings: Settings) -> Defaults:
+    return Defaults(
+        tz=settings.default_tz,
+        overlap=settings.default_overlap_policy,
+        catchup=settings.default_catchup_policy,
+        jitter_ms=settings.default_jitter_ms,
+        tz_allowlist=frozenset(settings.tz_allowlist) or None,
+    )
 
 
 def _slug(function: Callable[..., object]) -> str:

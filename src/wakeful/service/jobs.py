@@ -25,11 +25,20 @@ MAX_BACKFILL: Final = 10_000
 class JobService:
     """Creates, changes and triggers jobs."""
 
-    def __init__(self, store: Store, targets: Targets, keyring: Keyring, defaults: Defaults) -> None:
+    def __init__(
+        self,
+        store: Store,
+        targets: Targets,
+        keyring: Keyring,
+        defaults: Defaults,
+        secret_changed: Callable[[str], None] = lambda job_id: None,
+    ) -> None:
         self._store = store
         self._targets = targets
         self._keyring = keyring
         self._defaults = defaults
+        #: told the id of a job whose secret is another now: who remembers secrets forgets this one
+        self._secret_changed = secret_changed
 
     @property
     def _clock(self) -> Clock:
@@ -153,7 +162,9 @@ class JobService:
             now = row._replace(old_secret=row.secret, old_secret_until_ms=until_ms, updated_ms=now_ms)
             return JobChange(now._replace(secret=self._keyring.seal(secret)))
 
-        return Saved(await self._change(workspace, agent, name, rotated), shown(secret))
+        row = await self._change(workspace, agent, name, rotated)
+        self._secret_changed(row.id)
+        return Saved(row, shown(secret))
 
     async def trigger(
         self,
@@ -261,6 +272,8 @@ class JobService:
         row = await self._store.change_job(job_id, apply)
         if row is None:
             raise NotFound("the job was deleted meanwhile")
+        if made:
+            self._secret_changed(row.id)
         return Saved(row, shown(made[0]) if made else None, changed=changed)
 
     async def _change(

@@ -8,11 +8,11 @@ from wakeful.store.port import Store
 
 def store_at(url: str) -> Store:
     """The store for `sqlite:///path` or `postgresql://…`; a driver is imported only when it is asked for."""
-    scheme, _, rest = url.partition("://")
+    scheme = url.partition("://")[0]
     if scheme == "sqlite":
         from wakeful.store.sqlite import SqliteStore
 
-        return SqliteStore(rest.removeprefix("/") or ":memory:")
+        return SqliteStore(url)
     if scheme in ("postgresql", "postgres"):
         try:
             from wakeful.store.postgres import PostgresStore
@@ -20,3 +20,16 @@ def store_at(url: str) -> Store:
             raise InvalidArgument("PostgreSQL needs its driver: pip install 'wakeful[postgres]'") from error
         return PostgresStore(url)
     raise InvalidArgument(f"'{url}' is no database address; give sqlite:///wakeful.db or postgresql://…")
+
+
+def sqlite_path(url: str) -> str | None:
+    """The path of the file that an SQLite address names, or `:memory:`; None for any other database.
+
+    >>> sqlite_path("sqlite:///wakeful.db"), sqlite_path("postgresql://localhost/wakeful")
+    ('wakeful.db', None)
+    """
+    if not url.startswith("sqlite://"):
+        return None
+    from wakeful.store.sqlite_connection import path_of
+
+    return path_of(url)

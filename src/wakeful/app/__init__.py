@@ -1,0 +1,24 @@
+"""Wakeful in a Python program: embedded in its event loop, with its functions as targets.
+
+```python
+from wakeful import Wakeful, Webhook
+
+app = Wakeful("sqlite:///wakeful.db")  # or postgresql://…
+
+
+@app.cron("0 9 * * 1-5", tz="Europe/Berlin")  # also app.every("5m"), app.at(...)
+async def standup(run): ...
+
+
+async with app:
+    await app.jobs.upsert("digest", schedule="0 7 * * *", target=Webhook("https://…"))
+    await app.serve_forever()
+```
+"""
+
+from wakeful.app.embedded import Wakeful
+from wakeful.app.fields import JobFields, JobOptions, JobPatch
+from wakeful.app.jobs import Jobs
+from wakeful.app.runs import Runs
+
+__all__ = ["JobFields", "JobOptions", "JobPatch", "Jobs", "Runs", "Wakeful"]

@@ -1,0 +1,84 @@
+"""The runs of an agent, for a Python program."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from typing import Literal
+
+from wakeful.run import RunState, Trigger
+from wakeful.service.runs import RunService
+from wakeful.store.rows import AttemptView, RunFilter, RunView
+
+
+class Runs:
+    """The runs of one agent: `app.runs`."""
+
+    def __init__(self, service: RunService, workspace: str, agent: str) -> None:
+        self._service = service
+        self._workspace, self._agent = workspace, agent
+
+    def of(self, agent: str, workspace: str | None = None) -> Runs:
+        """The runs of another agent."""
+        return Runs(self._service, workspace or self._workspace, agent)
+
+    async def get(self, run_id: str) -> RunView:
+        """The run of that id, or NotFound."""
+        return await self._service.get(self._workspace, run_id)
+
+    async def attempts(self, run_id: str) -> Sequence[AttemptView]:
+        """Its attempts so far, in order."""
+        return await self._service.attempts(self._workspace, run_id)
+
+    async def list(
+        self,
+        *,
+        job_id: str | None = None,
+        states: Iterable[str] = (),
+        trigger: Trigger | None = None,
+        dead: bool = False,
+        limit: int = 50,
+        before: str | None = None,
+    ) -> Sequence[RunView]:
+        """Runs, newest first; `before` is the id of the last one seen, for the next page."""
+        only = RunFilter(self._workspace, self._agent, job_id, tuple(states), trigger, dead, before, limit)
+        return await self._service.list(only)
+
+    async def dead_letters(self, *, limit: int = 50) -> Sequence[RunView]:
+        """Failed runs that nobody has replayed or discarded, newest first."""
+        return await self.list(limit=limit, dead=True)
+
+    async def wait(self, run_id: str, *, poll: float = 0.05) -> RunView:
+        """The run, once it is over. `async with asyncio.timeout(60):` round it waits for so long at most."""
+        while True:
+            run = await self.get(run_id)
+            if RunState(run.state).terminal:
+                return run
+            await asyncio.sleep(poll)
+
+    async def cancel(self, run_id: str) -> RunView:
+        """Cancel a run that has not started, or waits for its next attempt."""
+        return await self._service.cancel(self._workspace, run_id)
+
+    async def stop(self, run_id: str) -> RunView:
+        """Stop a run that is running, wherever that is."""
+        return await self._service.stop(self._workspace, run_id)
+
+    async def replay(self, run_id: str) -> RunView:
+        """Run a dead letter again: a new run with the same idempotency key, one attempt further on."""
+        return await self._service.replay(self._workspace, run_id)
+
+    async def discard(self, run_id: str) -> None:
+        """Put a dead letter away."""
+        await self._service.discard(self._workspace, run_id)
+
+    async def complete(
+        self,
+        run_id: str,
+        status: Literal["succeeded", "failed"],
+        *,
+        output: str | None = None,
+        error: str | None = None,
+    ) -> RunView:
+        """Say how a run ended that was waiting for it (`completion="callback"`)."""
+        return await self._service.complete(self._workspace, run_id, status, output=output, error=error)

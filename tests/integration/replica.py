@@ -1,0 +1,52 @@
+"""A replica in a process of its own, for tests that end it: `python -m tests.integration.replica URL FILE`.
+
+Its one function, `work`, writes a line into the file and never returns.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from wakeful import Launch, Pace, Wakeful
+
+_ROOT = Path(__file__).parents[2]
+
+
+def build(url: str, journal: Path) -> Wakeful:
+    app = Wakeful(url, pace=Pace(tick_ms=100, beat_ms=200), grace=0.2)
+
+    @app.function("work")
+    async def work(run: Launch) -> None:
+        with journal.open("a") as file:
+            file.write(f"{os.getpid()} {run.idempotency_key} {run.attempt}\n")
+        await asyncio.Event().wait()
+
+    return app
+
+
+@contextmanager
+def another_process(url: str, journal: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """Start it; at the end, it is gone."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.integration.replica", url, str(journal)], cwd=_ROOT
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def entries(journal: Path) -> list[list[str]]:
+    """What was written: process, key and attempt."""
+    return [line.split() for line in journal.read_text().splitlines()] if journal.exists() else []
+
+
+if __name__ == "__main__":
+    asyncio.run(build(sys.argv[1], Path(sys.argv[2])).serve_forever())
