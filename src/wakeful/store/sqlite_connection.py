@@ -196,11 +196,11 @@ def _version(db: sqlite3.Connection) -> int:
 
 def _statements(script: str) -> Iterator[str]:
     """The statements of a script, one by one: `executescript` would commit what is under way."""
+    *pieces, rest = script.split(";")
     statement = ""
-    for line in script.splitlines(keepends=True):
-        statement += line
-        if sqlite3.complete_statement(statement):
+    for piece in pieces:
+        statement += piece + ";"
+        if sqlite3.complete_statement(statement):  # and not within a text, a comment or a trigger
             yield statement
             statement = ""
-    if statement.strip():
-        yield statement
+    yield statement + rest

@@ -1,0 +1,143 @@
+"""Migrations: numbered, forward only, each taken once, and never by a Wakeful older than its database."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from tests.store.databases import Database
+from tests.store.making import NOW, alone, ended, given_held, job, look, look_at_job, ticks_of
+from wakeful.errors import FailedPrecondition
+from wakeful.store.migrations import Migration, load, pending
+from wakeful.store.sqlite import SqliteStore
+from wakeful.store.sqlite_connection import migrate
+
+SECOND_STEP = Migration(
+    2,
+    "colours",
+    """
+    -- A comment; with a semicolon.
+    ALTER TABLE jobs ADD COLUMN colour TEXT NOT NULL DEFAULT 'blue; or green';
+    CREATE TABLE palette (colour TEXT);
+    CREATE TRIGGER painted AFTER INSERT ON palette BEGIN
+        UPDATE jobs SET colour = new.colour;
+        DELETE FROM palette;
+    END;
+    INSERT INTO palette VALUES ('red')""",
+)
+FAULTY_STEP = Migration(3, "faulty", "CREATE TABLE half (n INTEGER); INSERT INTO nowhere VALUES (1);")
+
+
+async def test_what_was_written_is_there_after_opening_again(database: Database) -> None:
+    row, run = await given_held(await database.connect())
+    again = await database.connect()
+    assert await look_at_job(again, row) == row
+    assert await look(again, run) == run
+
+
+async def test_many_may_open_an_empty_database_at_once(database: Database) -> None:
+    stores = await asyncio.gather(*(database.connect() for _ in range(5)))
+    await stores[0].create_jobs([job()])
+    assert await stores[4].job("default", "default", "digest") is not None
+
+
+async def test_a_newer_schema_is_refused_in_a_sentence(database: Database) -> None:
+    await database.connect()
+    await database.execute("UPDATE schema_version SET version = 999")
+    with pytest.raises(
+        FailedPrecondition, match=r"schema 999, and this Wakeful knows schemas up to \d+: .*upgrade"
+    ):
+        await database.connect()
+
+
+def test_the_steps_of_a_database_are_numbered_without_a_gap() -> None:
+    steps = load("sqlite")
+    assert [step.number for step in steps] == list(range(1, len(steps) + 1))
+    assert pending(steps, 0) == steps
+    assert pending(steps, len(steps)) == []
+
+
+def test_every_step_is_in_the_package_and_belongs_to_it() -> None:
+    import wakeful.store.migrations as migrations
+
+    folder = Path(migrations.__file__).parent / "sqlite"
+    assert {path.suffix for path in folder.iterdir()} == {".sql"}
+
+
+@pytest.fixture
+async def old(tmp_path: Path) -> Path:
+    """A database of the version before, with data in it."""
+    path = tmp_path / "old.db"
+    store = SqliteStore(path)
+    await store.open()
+    row, run = await given_held(store)
+    await store.finish("w1", [ended(run, "retrying", due_ms=NOW)], alone)
+    await store.close()
+    copy = tmp_path / "copy.db"
+    shutil.copy(path, copy)
+    assert row.name == "digest"
+    return copy
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    return sqlite3.connect(path, isolation_level=None)
+
+
+def _versions(db: sqlite3.Connection) -> list[tuple[int, str, int]]:
+    return db.execute("SELECT version, name, applied_at FROM schema_version ORDER BY version").fetchall()
+
+
+def test_an_empty_database_takes_every_step(tmp_path: Path) -> None:
+    db = _connect(tmp_path / "new.db")
+    migrate(db, [*load("sqlite"), SECOND_STEP], NOW)
+    assert _versions(db) == [(1, "begin", NOW), (2, "colours", NOW)]
+    assert db.execute("SELECT colour FROM jobs").fetchall() == []
+    db.close()
+
+
+async def test_a_database_of_the_version_before_takes_the_next_step_and_keeps_its_data(old: Path) -> None:
+    db = _connect(old)
+    migrate(db, [*load("sqlite"), SECOND_STEP], NOW + 5)
+    assert _versions(db)[1:] == [(2, "colours", NOW + 5)]
+    assert db.execute("SELECT name, colour FROM jobs").fetchall() == [("digest", "red")]
+    db.execute("DELETE FROM schema_version WHERE version = 2")  # for this Wakeful, which does not know it
+    db.close()
+    store = SqliteStore(old)
+    await store.open()
+    row = await store.job("default", "default", "digest")
+    assert row is not None
+    (run,) = await ticks_of(store, row)
+    assert (run.state, len(await store.attempts(run.id))) == ("retrying", 1)
+    await store.close()
+
+
+def test_a_step_is_taken_once(old: Path) -> None:
+    db = _connect(old)
+    steps = [*load("sqlite"), SECOND_STEP]
+    migrate(db, steps, NOW)
+    migrate(db, steps, NOW + 1)
+    assert _versions(db)[1:] == [(2, "colours", NOW)]
+    db.close()
+
+
+def test_a_step_that_fails_leaves_the_database_as_it_was(old: Path) -> None:
+    db = _connect(old)
+    before = _versions(db), db.execute("SELECT sql FROM sqlite_master").fetchall()
+    with pytest.raises(sqlite3.OperationalError, match="nowhere"):
+        migrate(db, [*load("sqlite"), SECOND_STEP, FAULTY_STEP], NOW)
+    assert (_versions(db), db.execute("SELECT sql FROM sqlite_master").fetchall()) == before
+    db.close()
+
+
+def test_steps_with_a_gap_are_our_own_mistake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "sqlite"
+    folder.mkdir()
+    for name in ("0001_begin.sql", "0003_later.sql", "notes.txt"):
+        (folder / name).write_text("")
+    monkeypatch.setattr("wakeful.store.migrations.files", lambda package: tmp_path)
+    with pytest.raises(RuntimeError, match=r"\[1, 3\]"):
+        load("sqlite")
