@@ -35,7 +35,8 @@ class RunService:
         """All attempts of a run so far, the last one too."""
         run = await self.get(workspace, run_id)
         earlier = await self._store.attempts(run_id)
-        if run.started_ms is None:
+        # Between two attempts, and where it was cancelled there, the last one is among them already.
+        if run.started_ms is None or (earlier and earlier[-1].attempt == run.attempt):
             return earlier
         return [
             *earlier, AttemptView(run.attempt, run.worker, run.started_ms, run.finished_ms, run.error)
