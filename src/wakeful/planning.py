@@ -99,7 +99,7 @@ class Plan(NamedTuple):
     next_ms: int | None
     wake_ms: int | None
     run_count: int
-    #: running runs to cancel, because a newer one replaces them
+    #: live runs to cancel, because a newer one replaces them
     replaced: tuple[str, ...] = ()
     #: waiting runs to cancel, because only the newest waits
     superseded: tuple[str, ...] = ()
@@ -309,7 +309,8 @@ class _Pass:
             self._withdraw(Becomes.QUEUED, "superseded")
             self.waiting = 0
             return Becomes.QUEUED, None
-        self.replaced = self.facts.running
+        # What waits is older too: it must not start after the newer one has.
+        self.replaced = (*self.facts.running, *self.facts.waiting)
         self._withdraw(Becomes.STARTED, "replaced")
         return Becomes.STARTED, None
 

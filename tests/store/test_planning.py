@@ -74,10 +74,11 @@ async def test_decide_is_told_all_that_planning_needs(store: Store) -> None:
     ]  # fmt: skip
 
 
-async def test_decide_is_told_which_runs_of_the_job_are_live(store: Store) -> None:
+async def test_decide_is_told_which_runs_of_the_job_are_live_and_which_ticks_wait(store: Store) -> None:
     digest, other = job(), job("other")
     await store.create_jobs([digest, other])
-    running, retrying, waiting, waiting_too = (asked(digest, NOW - n * MINUTE) for n in (9, 8, 7, 6))
+    running, retrying = (asked(digest, NOW - n * MINUTE) for n in (9, 8))
+    waiting, waiting_too = (tick(digest, NOW - n * MINUTE) for n in (7, 6))
     await store.add_runs(
         [
             over(asked(digest)),
@@ -86,6 +87,8 @@ async def test_decide_is_told_which_runs_of_the_job_are_live(store: Store) -> No
             retrying._replace(state="retrying"),
             waiting,
             waiting_too,
+            asked(digest, NOW - 5 * MINUTE),
+            asked(digest, NOW - 4 * MINUTE, trigger="backfill", serial=True),
         ]
     )
     facts: dict[str, tuple[set[str], set[str]]] = {}

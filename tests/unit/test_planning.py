@@ -478,6 +478,11 @@ def test_replace_cancels_the_one_that_runs_and_starts():
     assert (replaced.replaced, replaced.superseded, replaced.run_count) == (("r1", "r2"), (), 3)
 
 
+def test_replace_cancels_what_waits_for_a_place_so_that_nothing_older_starts_after_it():
+    assert plan(minute(1), BUSY_WITH_ONE_WAITING, overlap="replace").replaced == ("r1", "w1")
+    assert plan(minute(1), Facts(waiting=("w1",)), overlap="replace").replaced == ("w1",)
+
+
 def test_replace_starts_only_the_newest_of_several_due_ticks():
     secondly = Ticks(Every(SECOND), T0)
     for facts in (IDLE, BUSY):

@@ -60,7 +60,7 @@ class DueJob(NamedTuple):
     run_count: int
     #: ids of its runs that are running or between two attempts
     running: tuple[str, ...]
-    #: ids of its runs that are pending
+    #: ids of its ticks that are pending; what somebody asked for waits for nobody's tick, and gives way to none
     waiting: tuple[str, ...]
 
 

@@ -30,7 +30,8 @@ LIVE_RUNS: Final = f"""
     CROSS JOIN runs r INDEXED BY runs_running ON r.job_id = j.id AND r.state = 'running'
     UNION ALL
     SELECT r.job_id, r.id, r.state FROM (SELECT id {_DUE}) j
-    CROSS JOIN runs r INDEXED BY runs_waiting ON r.job_id = j.id AND r.state IN ('pending', 'retrying')"""
+    CROSS JOIN runs r INDEXED BY runs_waiting ON r.job_id = j.id AND r.state IN ('pending', 'retrying')
+        AND (r.state = 'retrying' OR r.trigger = 'schedule')"""
 #: by rowid. A claimed job is enabled, so most of the time that need not be said again
 ADVANCE: Final = "UPDATE jobs SET next_at = ?, wake_at = ?, run_count = ? WHERE rowid = ?"
 ADVANCE_AND_DISABLE: Final = """
@@ -164,17 +165,14 @@ STATE: Final = "SELECT state FROM runs WHERE id = ?"
 
 # --- rescuing and pruning -------------------------------------------------------------------------------
 
-_LOST: Final = "SELECT r.id, r.job_id, r.attempt, coalesce(j.policy, '{}'), r.started_at, r.worker"
-#: runs_running, all of it: it holds what is under way and nothing else
-LOST: Final = f"""
-    {_LOST} FROM runs r INDEXED BY runs_running
+#: runs_running, all of it: it holds what is under way and nothing else. A running run that is due is parked
+LOST: Final = """
+    SELECT r.id, r.job_id, r.attempt, coalesce(j.policy, '{}'), r.started_at, r.worker
+    FROM runs r INDEXED BY runs_running
     LEFT JOIN workers w ON w.name = r.worker LEFT JOIN jobs j ON j.id = r.job_id
-    WHERE r.state = 'running' AND r.due_at IS NULL AND coalesce(w.beat_at, r.started_at) < ?
+    WHERE r.state = 'running'
+    AND CASE WHEN r.due_at IS NULL THEN coalesce(w.beat_at, r.started_at) < ? ELSE r.due_at <= ? END
     ORDER BY r.started_at, r.id LIMIT ?"""
-#: runs_parked: a range of it, in its order
-OVERDUE: Final = f"""
-    {_LOST} FROM runs r INDEXED BY runs_parked LEFT JOIN jobs j ON j.id = r.job_id
-    WHERE r.state = 'running' AND r.due_at <= ? ORDER BY r.due_at, r.id LIMIT ?"""
 DEAD_WORKERS: Final = "SELECT name FROM workers WHERE beat_at < ?"
 #: runs_running, all of it
 BUSY_WORKERS: Final = """
