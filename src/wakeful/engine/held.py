@@ -11,7 +11,7 @@ from wakeful.policy import Policy
 class Held:
     """One attempt in this worker's hands."""
 
-    __slots__ = ("lane", "launch", "launcher", "policy", "started_ms", "task", "verdict")
+    __slots__ = ("ended", "lane", "launch", "launcher", "policy", "started_ms", "task", "verdict")
 
     def __init__(self, launch: Launch, policy: Policy, lane: str, launcher: Launcher) -> None:
         self.launch = launch
@@ -19,6 +19,8 @@ class Held:
         self.lane = lane
         self.launcher = launcher
         self.started_ms = launch.fire_ms
+        #: whether its attempt is over, and only its outcome is still to be written
+        self.ended = False
         #: who is at it
         self.task: asyncio.Task[None] | None = None
         #: why it was cut short: a failure to record, or a word where there is nothing for us to write

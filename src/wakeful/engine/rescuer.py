@@ -66,8 +66,8 @@ class Rescuer(Loop):
     async def beat(self) -> None:
         """Renew the lease."""
         for run_id in await self._store.beat(self._worker_name, self.clock.now_ms(), self._worker.holding):
-            log.warning("run.lost", run=run_id)
-            self._worker.stop(run_id, "lost")
+            if self._worker.stop(run_id, "lost"):
+                log.warning("run.lost", run=run_id)
 
     def _judge(self, run: LostRun) -> Finished:
         policy = policy_from_text(run.policy)

@@ -90,14 +90,18 @@ class Worker:
                 loop.call_later((fire_ms - now_ms) / 1000, self._time_has_come, fire_ms)
         self._grow()
 
-    def stop(self, run_id: str, verdict: Failed | str) -> None:
-        """Cut a run short. A failure is recorded; a word says why nothing is to be written."""
+    def stop(self, run_id: str, verdict: Failed | str) -> bool:
+        """Cut a run short. A failure is recorded; a word says why nothing is to be written.
+
+        False: there is nothing to cut; it is over, or not held here.
+        """
         held = self._held.get(run_id)
-        if held is None or held.verdict is not None:
-            return
+        if held is None or held.ended or held.verdict is not None:
+            return False
         held.verdict = verdict
         if held.task is not None:
             held.task.cancel()
+        return True
 
     # --- launching -------------------------------------------------------------------------------
 
@@ -159,6 +163,7 @@ class Worker:
 
     def _end(self, held: Held, outcome: Outcome) -> None:
         launch = held.launch
+        held.ended = True
         self._free[held.lane] += 1
         if isinstance(held.verdict, str):
             self._held.pop(launch.id, None)
