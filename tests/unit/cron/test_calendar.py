@@ -7,6 +7,7 @@ from random import Random
 
 import pytest
 
+from tests.unit.cron.agreement import backwards
 from tests.unit.cron.expressions import day_fields, day_of_month, day_of_week, expression_with_years, month
 from tests.unit.cron.oracle import days, has_a_day
 from wakeful.cron import Cron
@@ -148,12 +149,7 @@ def test_the_days_of_thirty_years(seed: int) -> None:
     cron = Cron(text)
     assert cron.upcoming(midnight(first), len(expected)) == expected, text
     assert cron.count(midnight(first), midnight(last)) == len(expected), text
-    before: list[datetime] = []
-    tick = cron.prev(midnight(last) + timedelta(seconds=1))
-    while tick is not None and tick > midnight(first):
-        before.append(tick)
-        tick = cron.prev(tick)
-    assert before[::-1] == expected, text
+    assert backwards(cron, "UTC", midnight(first), midnight(last)) == expected, text
 
 
 @pytest.mark.parametrize("seed", range(16))
