@@ -47,9 +47,7 @@ def rescue(
     follow: Follow,
 ) -> list[str]:
     """Take runs from the dead, and parked ones that nobody completed in time. See `Store.rescue`."""
-    lost = [LostRun(*row) for row in db.execute(sql.LOST, (dead_before_ms, limit))]
-    if len(lost) < limit:
-        lost += [LostRun(*row) for row in db.execute(sql.OVERDUE, (now_ms, limit - len(lost)))]
+    lost = [LostRun(*row) for row in db.execute(sql.LOST, (dead_before_ms, now_ms, limit))]
     judged: dict[str, list[Finished]] = {}
     for run in lost:
         judged.setdefault(run.worker or "", []).append(judge(run))

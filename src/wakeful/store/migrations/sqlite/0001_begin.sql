@@ -74,7 +74,6 @@ CREATE UNIQUE INDEX runs_tick ON runs (job_id, scheduled_at) WHERE trigger = 'sc
 CREATE INDEX runs_running ON runs (job_id) WHERE state = 'running';
 CREATE INDEX runs_waiting ON runs (job_id, state, scheduled_at) WHERE state IN ('pending', 'retrying');
 CREATE INDEX runs_due ON runs (lane, due_at) WHERE state IN ('pending', 'retrying');
-CREATE INDEX runs_parked ON runs (due_at) WHERE state = 'running' AND due_at IS NOT NULL;
 CREATE INDEX runs_dead ON runs (workspace, id) WHERE dead;
 CREATE INDEX runs_finished ON runs (finished_at) WHERE finished_at IS NOT NULL AND NOT dead;
 CREATE INDEX runs_of_job ON runs (job_id, id);
