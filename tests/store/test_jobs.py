@@ -25,6 +25,7 @@ from tests.store.making import (
     ticks_of,
 )
 from wakeful.errors import AlreadyExists
+from wakeful.ids import new_id
 from wakeful.store.port import Store
 from wakeful.store.rows import JobChange, JobFilter, JobRow
 
@@ -247,6 +248,17 @@ async def test_a_change_that_withdraws_nothing_leaves_the_planned_ticks(store: S
     digest = await given_job(store, "digest", tick)
     await store.change_job(digest.id, lambda row: JobChange(row._replace(description="better said")))
     assert [run.state for run in await ticks_of(store, digest)] == ["pending"]
+
+
+async def test_a_change_says_what_became_of_ticks_that_were_due_before_it(store: Store) -> None:
+    digest = await given_job(store, "digest", tick)
+    planned, due = tick(digest, NOW), over(tick(digest, NOW + 1), "missed")
+    born = (planned._replace(id=new_id(NOW)), due)
+    await store.change_job(digest.id, lambda row: JobChange(row, born=born))
+    assert [(run.scheduled_ms, run.state) for run in await ticks_of(store, digest)] == [
+        (NOW, "pending"),
+        (NOW + 1, "missed"),
+    ]
 
 
 async def test_a_withdrawn_tick_is_not_planned_again(store: Store) -> None:

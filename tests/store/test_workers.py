@@ -186,6 +186,17 @@ async def test_a_worker_that_goes_gives_back_what_it_holds(store: Store) -> None
     assert await store.release("w1", NOW + SECOND) == 0
 
 
+async def test_a_worker_that_stays_gives_back_what_it_was_never_told_that_it_holds(store: Store) -> None:
+    _, told = await given_held(store, "w1")
+    _, untold = await given_held(store, "w1", name="other")
+    await store.beat("w1", NOW, [told.id])
+    assert await store.release("w1", NOW + SECOND, [told.id]) == 1
+    assert (await look(store, told)).state == "running"
+    assert ((seen := await look(store, untold)).state, seen.due_ms) == ("retrying", NOW + SECOND)
+    assert await store.rescue(NOW, NOW, 10, _nobody, alone) == [], "it is still alive"
+    assert await store.release("w1", NOW + SECOND, []) == 1
+
+
 async def test_what_a_worker_gave_back_is_taken_again_in_its_next_attempt(store: Store) -> None:
     _, run = await given_held(store, "w1")
     await store.release("w1", NOW)

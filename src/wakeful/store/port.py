@@ -165,9 +165,11 @@ class Store(Protocol):
         """
         ...
 
-    async def release(self, worker: str, now_ms: int) -> int:
+    async def release(self, worker: str, now_ms: int, but: Sequence[str] | None = None) -> int:
         """The worker goes and is forgotten; what it holds is retrying, due at once. Returns how many.
 
+        With `but` the worker stays, and lets go of all that is marked as its own except these runs: of those
+        whose claim was written, while the answer never reached it.
         The attempt that was cut short goes into `attempts`, with the error `released`. Announced (`runs`).
         """
         ...
@@ -200,7 +202,7 @@ class Store(Protocol):
 
         None from `change` leaves it alone. An exception of `change` leaves everything as it was. A new name
         that is taken: AlreadyExists. `id`, `workspace` and `created_ms` stay. Withdrawn runs end at the
-        job's new `updated_ms`.
+        job's new `updated_ms`. Runs are born as in `plan`: a tick that has one already keeps it.
         Returns the job as it is afterwards, or None where there is none.
         """
         ...

@@ -60,7 +60,7 @@ class DueJob(NamedTuple):
     run_count: int
     #: ids of its runs that are running or between two attempts
     running: tuple[str, ...]
-    #: ids of its ticks that are pending; what somebody asked for waits for nobody's tick, and gives way to none
+    #: ids of its ticks that are pending; what somebody asked for gives way to no tick
     waiting: tuple[str, ...]
 
 
@@ -233,6 +233,8 @@ class JobChange(NamedTuple):
     job: JobRow
     #: cancel its runs that are planned and have not started, with this reason
     withdraw: str | None = None
+    #: what became of the ticks that were due before the change, and that no planner had come to yet
+    born: tuple[RunRow, ...] = ()
 
 
 class RunFilter(NamedTuple):

@@ -114,9 +114,11 @@ class SqliteStore:
             lambda db, tell: sqlite_running.rescue(db, tell, now_ms, dead_before_ms, limit, judge, follow)
         )
 
-    async def release(self, worker: str, now_ms: int) -> int:
-        """The worker goes; what it holds is retrying."""
-        return await self._connection.write(lambda db, tell: sqlite_running.release(db, tell, worker, now_ms))
+    async def release(self, worker: str, now_ms: int, but: Sequence[str] | None = None) -> int:
+        """The worker goes; what it holds is retrying. With `but` it stays, and lets go of all but these."""
+        return await self._connection.write(
+            lambda db, tell: sqlite_running.release(db, tell, worker, now_ms, but)
+        )
 
     async def prune(self, before_ms: int, limit: int) -> int:
         """Delete runs that finished before then."""
@@ -142,8 +144,9 @@ class SqliteStore:
 
     async def change_job(self, job_id: str, change: Callable[[JobRow], JobChange | None]) -> JobRow | None:
         """Write what `change` makes of the job."""
+        now_ms = self.clock.now_ms()
         return await self._connection.write(
-            lambda db, tell: sqlite_records.change_job(db, tell, job_id, change)
+            lambda db, tell: sqlite_records.change_job(db, tell, now_ms, job_id, change)
         )
 
     async def delete_job(self, job_id: str, now_ms: int, reason: str) -> bool:

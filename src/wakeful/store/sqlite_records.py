@@ -64,7 +64,11 @@ def list_jobs(db: sqlite3.Connection, only: JobFilter) -> list[JobRow]:
 
 
 def change_job(
-    db: sqlite3.Connection, tell: Tell, job_id: str, change: Callable[[JobRow], JobChange | None]
+    db: sqlite3.Connection,
+    tell: Tell,
+    now_ms: int,
+    job_id: str,
+    change: Callable[[JobRow], JobChange | None],
 ) -> JobRow | None:
     """Write what `change` makes of the job."""
     old = job_by_id(db, job_id)
@@ -82,6 +86,8 @@ def change_job(
         raise _taken(new) from error
     if changed.withdraw is not None:
         withdraw(db, tell, job_id, new.updated_ms, changed.withdraw)
+    if changed.born:
+        bear(db, tell, now_ms, changed.born)
     tell("jobs")
     return new
 

@@ -61,14 +61,16 @@ def rescue(
     return [run.id for run in lost if run.id in rescued]
 
 
-def release(db: sqlite3.Connection, tell: Tell, worker: str, now_ms: int) -> int:
-    """Forget the worker; what it holds is to be retried at once."""
-    held = db.execute(sql.HELD_BY, (worker,)).fetchall()
+def release(db: sqlite3.Connection, tell: Tell, worker: str, now_ms: int, but: Sequence[str] | None) -> int:
+    """Forget the worker, unless there is something that it keeps; what it holds is to be retried at once."""
+    kept = set(but or ())
+    held = [row for row in db.execute(sql.HELD_BY, (worker,)) if row[0] not in kept]
     if held:
         db.executemany(sql.ADD_ATTEMPT, [(*row, now_ms, "released") for row in held])
         db.executemany(sql.RELEASE, [(now_ms, row[0]) for row in held])
         tell("runs")
-    db.execute(sql.FORGET_WORKER, (worker,))
+    if but is None:
+        db.execute(sql.FORGET_WORKER, (worker,))
     return len(held)
 
 
