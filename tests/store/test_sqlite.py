@@ -111,6 +111,13 @@ async def test_a_file_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
     await store.close()
 
 
+async def test_a_file_that_is_no_database_is_named(path: Path) -> None:
+    await asyncio.to_thread(path.write_text, "dear diary " * 1000)
+    store = SqliteStore(path)
+    with pytest.raises(Unavailable, match=r"wakeful\.db: file is not a database"):
+        await store.open()
+
+
 async def test_a_store_that_is_closed_says_so(path: Path) -> None:
     store = SqliteStore(path)
     with pytest.raises(Unavailable, match="not open"):

@@ -164,6 +164,20 @@ async def test_two_rescuers_never_judge_one_run(database: Database) -> None:
         assert len(await stores[0].attempts(run.id)) == 1
 
 
+async def test_a_judge_that_speaks_of_another_attempt_is_not_heeded_and_the_others_are_rescued(
+    store: Store,
+) -> None:
+    digest = await given_job(store)
+    runs = [held(asked(digest), f"w{n}", NOW - n) for n in range(3)]
+    await store.add_runs(runs)
+
+    def judge(lost: LostRun) -> Finished:
+        return _retry(lost)._replace(attempt=7) if lost.worker == "w1" else _retry(lost)
+
+    assert await store.rescue(DEAD, SINCE, 10, judge, alone) == [runs[2].id, runs[0].id]
+    assert [(await look(store, run)).state for run in runs] == ["retrying", "running", "retrying"]
+
+
 async def test_an_exception_of_judge_leaves_everything_as_it_was(store: Store) -> None:
     _, run = await given_held(store, "w1")
     with pytest.raises(AssertionError):

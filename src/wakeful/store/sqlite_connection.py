@@ -35,6 +35,16 @@ _PRAGMAS: Final = (
     "PRAGMA journal_size_limit = 67108864",
     "PRAGMA temp_store = MEMORY",
 )
+_UNUSABLE: Final = frozenset(
+    {
+        sqlite3.SQLITE_CANTOPEN,
+        sqlite3.SQLITE_CORRUPT,
+        sqlite3.SQLITE_FULL,
+        sqlite3.SQLITE_IOERR,
+        sqlite3.SQLITE_NOTADB,
+        sqlite3.SQLITE_READONLY,
+    }
+)
 _VERSION: Final = "SELECT coalesce(max(version), 0) FROM schema_version"
 _CREATE_VERSION: Final = """
     CREATE TABLE IF NOT EXISTS schema_version (
@@ -116,8 +126,11 @@ class Connection:
             if self._thread is None:
                 return work()
             return await asyncio.get_running_loop().run_in_executor(self._thread, work)
-        except sqlite3.OperationalError as error:
-            raise self._translated(error) from error
+        except sqlite3.DatabaseError as error:
+            reason = self._reason(error)
+            if reason is None:
+                raise
+            raise Unavailable(reason) from error
 
     def _announce(self, topics: Sequence[str]) -> None:
         for topic in topics:
@@ -152,19 +165,12 @@ class Connection:
             self._db.close()
             self._db = None
 
-    def _translated(self, error: sqlite3.OperationalError) -> Exception:
-        """Ours, for what lies with the file or its users; the error itself, for what lies with us."""
+    def _reason(self, error: sqlite3.DatabaseError) -> str | None:
+        """Why the file cannot be used, in a sentence; None where the mistake is in what we said to it."""
         code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
         if code == sqlite3.SQLITE_BUSY:
-            return Unavailable(f"another process has been writing to {self._path} for {BUSY_MS // 1000} s")
-        if code in (
-            sqlite3.SQLITE_CANTOPEN,
-            sqlite3.SQLITE_FULL,
-            sqlite3.SQLITE_IOERR,
-            sqlite3.SQLITE_READONLY,
-        ):
-            return Unavailable(f"cannot use the database {self._path}: {error}")
-        return error
+            return f"another process has been writing to {self._path} for {BUSY_MS // 1000} s; is it stuck?"
+        return f"cannot use the database {self._path}: {error}" if code in _UNUSABLE else None
 
 
 def migrate(db: sqlite3.Connection, steps: Sequence[Migration], now_ms: int) -> None:

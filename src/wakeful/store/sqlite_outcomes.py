@@ -31,10 +31,24 @@ def finish(
     if _write(db, worker, finished) < len(finished):
         db.execute("ROLLBACK")
         db.execute("BEGIN IMMEDIATE")
-        finished = _held(db, worker, finished)
-        _write(db, worker, finished)
+        return settle(db, tell, now_ms, worker, finished, follow)
     _consequences(db, tell, now_ms, worker, finished, follow)
     return {outcome.run_id for outcome in finished}
+
+
+def settle(
+    db: sqlite3.Connection,
+    tell: Tell,
+    now_ms: int,
+    worker: str,
+    finished: Sequence[Finished],
+    follow: Follow,
+) -> set[str]:
+    """As `finish`, but looking first: for a transaction that has written something else already."""
+    held = _held(db, worker, finished)
+    _write(db, worker, held)
+    _consequences(db, tell, now_ms, worker, held, follow)
+    return {outcome.run_id for outcome in held}
 
 
 def _held(db: sqlite3.Connection, worker: str, finished: Iterable[Finished]) -> list[Finished]:

@@ -21,7 +21,7 @@ from wakeful.store.rows import (
 )
 from wakeful.store.sqlite_births import bear
 from wakeful.store.sqlite_connection import Tell
-from wakeful.store.sqlite_outcomes import Follow, cancel, finish, withdraw
+from wakeful.store.sqlite_outcomes import Follow, cancel, settle, withdraw
 
 _ENABLED = JobRow._fields.index("enabled")
 _DEAD = RunView._fields.index("dead")
@@ -155,7 +155,7 @@ def cancel_run(
 
 def complete_run(db: sqlite3.Connection, tell: Tell, now_ms: int, finished: Finished, follow: Follow) -> bool:
     """Write the outcome of a parked run."""
-    return bool(finish(db, tell, now_ms, PARKED, [finished], follow))
+    return bool(settle(db, tell, now_ms, PARKED, [finished], follow))
 
 
 def run(db: sqlite3.Connection, run_id: str) -> RunView | None:

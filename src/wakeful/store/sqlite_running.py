@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from wakeful.store import sqlite_statements as sql
 from wakeful.store.rows import Finished, LostRun, TakenRun
 from wakeful.store.sqlite_connection import Tell
-from wakeful.store.sqlite_outcomes import Follow, finish
+from wakeful.store.sqlite_outcomes import Follow, settle
 
 
 def take(db: sqlite3.Connection, now_ms: int, worker: str, free: Mapping[str, int]) -> list[TakenRun]:
@@ -53,7 +53,7 @@ def rescue(
         judged.setdefault(run.worker or "", []).append(judge(run))
     rescued: set[str] = set()
     for worker, outcomes in judged.items():
-        rescued |= finish(db, tell, now_ms, worker, outcomes, follow)
+        rescued |= settle(db, tell, now_ms, worker, outcomes, follow)
     dead = {name for (name,) in db.execute(sql.DEAD_WORKERS, (dead_before_ms,))}
     if dead:
         dead.difference_update(name for (name,) in db.execute(sql.BUSY_WORKERS))
