@@ -70,16 +70,16 @@ class Engine:
         await self._targets.open()
         self._store.listen(self._heard)
         await self._rescuer.beat()
-        loops: list[Loop] = [self._writer, self._planner, self._dispatcher, self._rescuer, self._pruner]
+        loops: list[Loop] = [self._writer, self._rescuer, self._planner, self._dispatcher, self._pruner]
         self._tasks = [asyncio.create_task(loop.run(), name=f"wakeful-{loop.name}") for loop in loops]
         log.info("engine.started", worker=self.worker_name)
 
     async def stop(self, grace_ms: int = 10_000) -> None:
         """No new launches; what runs has a grace period; what is left is due again at once."""
-        writing, *others = self._tasks
+        writing, beating, *others = self._tasks
         await _end(others)
-        await self._worker.drain(grace_ms)
-        await _end([writing])
+        await self._worker.drain(grace_ms)  # which may be longer than a lease: so the heart beats on
+        await _end([beating, writing])
         await self._writer.step()
         released = await self._store.release(self.worker_name, self._store.clock.now_ms())
         await self._targets.close()
