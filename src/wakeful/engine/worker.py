@@ -24,6 +24,7 @@ from wakeful.logs import get_logger
 from wakeful.store.rows import Finished
 
 _INLINE_RUNS: Final = 50  # then the loop has a turn
+_CUT_SHORT: Final = Failed("its process ended in the middle of it", permanent=True, reason="lost")
 
 log = get_logger("wakeful.worker")
 
@@ -232,7 +233,12 @@ class Worker:
             self.stop(run_id, "released")
         while self._slots and loop.time() < until:
             await asyncio.wait(self._slots, timeout=until - loop.time())
-        for run_id in self.holding:
-            self.stop(run_id, "released")
+        for held in list(self._held.values()):
+            # What must not start twice is not handed on once it has started.
+            ends_here = held.task is not None and held.policy.on_lost == "fail"
+            self.stop(held.launch.id, _CUT_SHORT if ends_here else "released")
         if self._slots:
             await asyncio.wait(self._slots, timeout=1)
+        for held in [held for held in self._held.values() if held.task is not None]:
+            if held.verdict is _CUT_SHORT:  # it will not be stopped; that it was is true all the same
+                self._end(held, _CUT_SHORT)
