@@ -96,6 +96,14 @@ async def test_the_longest_due_are_taken_first_over_all_lanes(store: Store) -> N
     assert [run.id for run in taken] == [runs[n].id for n in (3, 1, 2, 0)]
 
 
+async def test_where_there_is_not_room_for_all_the_longest_due_come_first(store: Store) -> None:
+    digest = await _job(store)
+    runs = [_free(digest, NOW - n * SECOND) for n in (1, 4, 2, 3)]
+    await store.add_runs(runs)
+    assert [run.id for run in await store.take(NOW, "w1", {"cron": 2})] == [runs[1].id, runs[3].id]
+    assert [run.id for run in await store.take(NOW, "w1", {"cron": 2})] == [runs[2].id, runs[0].id]
+
+
 async def test_equally_due_runs_are_taken_in_the_order_of_their_birth(store: Store) -> None:
     digest = await _job(store)
     runs = [_free(digest) for _ in range(20)]
