@@ -19,6 +19,8 @@ from wakeful.run import tick_key
 from wakeful.service.jobs import JobService
 from wakeful.store.connect import store_at
 
+NOON = datetime(2024, 6, 1, 12, tzinfo=UTC)
+
 
 def noting(app: Wakeful) -> list[Launch]:
     """Register `note`, which notes what it is called with."""
@@ -71,6 +73,22 @@ async def test_a_run_by_hand_does_not_wait_for_the_one_before(new_app: NewApp):
         assert [(await over(app, run.id)).state for run in runs] == ["succeeded", "succeeded"]
 
 
+@pytest.mark.parametrize(
+    ("payload", "sentence"),
+    [
+        ({"when": NOON}, "payload: when: datetime is no JSON"),
+        (float("nan"), "payload: nan is no number in JSON"),
+        ("x" * 70_000, "payload: it has 70002 bytes"),
+    ],
+)
+async def test_a_payload_for_one_run_is_judged_like_a_job_s_own(new_app: NewApp, payload: Any, sentence: str):
+    async with new_app() as app:
+        await app.jobs.create("job", schedule=SELDOM, target=Function("note"))
+        with pytest.raises(InvalidArgument, match=sentence):
+            await app.jobs.run("job", payload=payload)
+        assert await app.runs.list() == []
+
+
 async def test_if_due_runs_nothing_before_the_tick(new_app: NewApp):
     app = new_app()
     noting(app)
@@ -98,8 +116,6 @@ async def test_if_due_runs_a_tick_that_nobody_has_taken(database: str):
 
 
 # --- times gone by -----------------------------------------------------------------------------------
-
-NOON = datetime(2024, 6, 1, 12, tzinfo=UTC)
 
 
 @pytest.mark.parametrize("policy", ["skip", "allow"])

@@ -12,7 +12,6 @@ from typing import TypedDict
 
 from wakeful.calendars import Calendar
 from wakeful.cron import DstGap, DstOverlap
-from wakeful.job import Json
 from wakeful.policy import Catchup, OnLost, Overlap
 from wakeful.schedule import Schedule
 from wakeful.target import Target
@@ -22,6 +21,8 @@ from wakeful.target import Target
 ScheduleLike = str | datetime | timedelta | Schedule | Mapping[str, object]
 #: `"30s"`, `"1h30m"`, or a timedelta.
 Duration = str | timedelta
+#: Whatever JSON can say.
+JsonLike = Mapping[str, object] | Sequence[object] | str | int | float | bool | None
 #: Milliseconds since 1970, an ISO 8601 time, or a datetime; without a zone of its own, in the job's.
 Instant = int | str | datetime
 
@@ -32,7 +33,7 @@ class JobOptions(TypedDict, total=False):
     #: False: it is created paused. An upsert leaves a pause as it is
     enabled: bool
     #: any JSON; a webhook sends it verbatim, a function finds it in `run.payload`
-    payload: Json
+    payload: JsonLike
     #: short for the payload `{"message": …}`: what the agent is told
     message: str | None
     description: str | None
@@ -85,7 +86,7 @@ class JobOptions(TypedDict, total=False):
     channel: str | None
     to: str | None
     wake_heartbeat: bool | None
-    precheck: Mapping[str, Json] | None
+    precheck: Mapping[str, object] | None
 
 
 class JobFields(JobOptions, total=False):
@@ -96,7 +97,7 @@ class JobFields(JobOptions, total=False):
     #: an IANA zone such as `"Europe/Berlin"`, where the schedule does not name one
     tz: str | None
     #: where its runs go: a `Webhook`, a `Function`, or a mapping with a `kind`
-    target: Target | Mapping[str, Json] | None
+    target: Target | Mapping[str, object] | None
     #: short for a webhook target
     webhook_url: str | None
     workflow_id: str | None

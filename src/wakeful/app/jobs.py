@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Literal, Unpack, overload
 
-from wakeful.app.fields import JobFields, JobPatch
-from wakeful.job import Job, Json
+from wakeful.app.fields import JobFields, JobPatch, JsonLike
+from wakeful.job import Job
 from wakeful.service.jobs import JobService
 from wakeful.service.making import Saved
 from wakeful.store.rows import JobFilter, RunView
@@ -75,11 +75,13 @@ class Jobs:
         return await self._service.rotate_secret(*self._where, name)
 
     @overload
-    async def run(self, name: str, *, mode: Literal["force"] = "force", payload: Json = None) -> RunView: ...
-    @overload
-    async def run(self, name: str, *, mode: Literal["due"], payload: Json = None) -> RunView | None: ...
     async def run(
-        self, name: str, *, mode: Literal["force", "due"] = "force", payload: Json = None
+        self, name: str, *, mode: Literal["force"] = "force", payload: JsonLike = None
+    ) -> RunView: ...
+    @overload
+    async def run(self, name: str, *, mode: Literal["due"], payload: JsonLike = None) -> RunView | None: ...
+    async def run(
+        self, name: str, *, mode: Literal["force", "due"] = "force", payload: JsonLike = None
     ) -> RunView | None:
         """Run it now, with this payload or its own; with `mode="due"`, only if a tick is due, else None.
 

@@ -8,10 +8,11 @@ from typing import Final, Literal
 
 from wakeful.clock import Clock
 from wakeful.document import Defaults, patch_definition, payload_to_text, read_definition
+from wakeful.document.values import json_value
 from wakeful.engine.births import lane_of, of_trigger
 from wakeful.engine.targets import Targets
 from wakeful.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound
-from wakeful.job import Definition, Job, Json, anchor_of, check_slug
+from wakeful.job import Definition, Job, anchor_of, check_slug
 from wakeful.launch.secrets import ROTATION_MS, Keyring, new_secret, shown
 from wakeful.planning import begin
 from wakeful.service.making import Maker, Saved, needs_secret
@@ -173,10 +174,11 @@ class JobService:
         name: str,
         *,
         mode: Literal["force", "due"] = "force",
-        payload: Json = None,
+        payload: object = None,
         triggered_by: str | None = None,
     ) -> RunView | None:
         """Run it now: `force` whatever its schedule says, `due` only if a tick is due (None: it is not)."""
+        own = self._payload(payload)
         row = await self._row(workspace, agent, name)
         job, now_ms = job_of(row), self._clock.now_ms()
         if mode == "due" and (job.next_ms is None or job.next_ms > now_ms):
@@ -190,7 +192,7 @@ class JobService:
             trigger="user",
             now_ms=now_ms,
             triggered_by=triggered_by,
-            payload=payload_to_text(payload),
+            payload=own,
         )
         await self._store.add_runs([run])
         return await self._store.run(run.id)
@@ -236,6 +238,13 @@ class JobService:
         return len(runs)
 
     # --- inside ----------------------------------------------------------------------------------
+
+    def _payload(self, value: object) -> str | None:
+        """A payload that a run is given, judged as a job's own is."""
+        try:
+            return payload_to_text(json_value(value, self._defaults.max_payload_bytes))
+        except InvalidArgument as error:
+            raise InvalidArgument(f"payload: {error.message}") from error
 
     async def _edit(self, job_id: str, edit: Callable[[Job], Definition]) -> Saved:
         made: list[bytes] = []
