@@ -95,7 +95,7 @@ async def test_so_many_failures_in_a_row_disable_the_job(store: Store) -> None:
     assert (seen.enabled, seen.disabled_reason, seen.next_ms, seen.wake_ms) == (False, "failed", None, None)
     assert (seen.failures, seen.version, seen.updated_ms) == (3, row.version + 1, NOW + SECOND)
     planned = (await ticks_of(store, row))[0]
-    assert (planned.state, planned.finished_ms) == ("cancelled", NOW + SECOND)
+    assert (planned.state, planned.reason, planned.finished_ms) == ("cancelled", "job_disabled", NOW + SECOND)
     assert (await look(store, by_hand)).state == "pending"
     assert await store.next_wake_ms() is None
 
@@ -125,7 +125,7 @@ async def test_an_outcome_can_delete_its_job(store: Store, state: str) -> None:
     assert await store.job_by_id(row.id) is None
     assert await store.job("default", "default", "digest") is None
     seen = await look(store, waiting)
-    assert (seen.state, seen.finished_ms) == ("cancelled", NOW + SECOND)
+    assert (seen.state, seen.reason, seen.finished_ms) == ("cancelled", "job_deleted", NOW + SECOND)
     assert (await look(store, run)).state == state
     assert await store.next_wake_ms() is None
 

@@ -136,9 +136,10 @@ class Store(Protocol):
         attempt that is not the last goes into `attempts`; a failed run becomes a dead letter and adds one
         to its job's `failures`, which any success sets to 0; the job is deleted, with its pending runs
         cancelled, or disabled, with its planned runs withdrawn, as `Finished` says (reason `failed` where
-        `disable_after` is reached; `version` goes up by one); the enabled jobs that fire after this one, in
-        this way (`finished` is succeeded or failed, never cancelled), get the run that `follow` makes.
-        A retrying run, a follower's, and one that waited for its turn are announced (`runs`).
+        `disable_after` is reached; `version` goes up by one; those runs end for the reason `job_deleted` or
+        `job_disabled`); the enabled jobs that fire after this one, in this way (`finished` is succeeded or
+        failed, never cancelled), get the run that `follow` makes. A retrying run, a follower's, and one that
+        waited for its turn are announced (`runs`).
         `state == "running"` parks the run: worker `PARKED`, `due_at` its deadline, no `finished_at`. What a
         `Finished` says of output, error, reason and usage is written in every case.
         """
