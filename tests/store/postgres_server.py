@@ -86,7 +86,11 @@ def _template() -> str:
 
 def _create(*, template: str) -> str:
     name = f"wakeful_test_{os.getpid()}_{next(_number)}"
-    _execute(server(), f'CREATE DATABASE "{name}" TEMPLATE "{template}"')
+    _execute(
+        server(),
+        f'CREATE DATABASE "{name}" TEMPLATE "{template}"',
+        f'ALTER DATABASE "{name}" SET search_path = wakeful, public',  # for what tests ask by themselves
+    )
     url = urlsplit(server())._replace(path=f"/{name}").geturl()
     if os.environ.get("WAKEFUL_TEST_POSTGRES"):
         atexit.register(drop_database, url)

@@ -1,0 +1,209 @@
+"""The store in PostgreSQL: for any number of equal processes that share one database.
+
+`port.py` says what each method promises. Here each is one transaction on a pooled connection; what it does is
+in the module named after it (`postgres_planning`, `postgres_running`, `postgres_outcomes`,
+`postgres_records`), in statements that stand together in `postgres_statements`.
+
+There is no leader: processes find work with `FOR UPDATE SKIP LOCKED` and share it out. The database's clock
+rules (`postgres_watch`), and what one process changes, the others hear.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from wakeful.clock import Clock, SteeredClock
+from wakeful.store import (
+    postgres_outcomes,
+    postgres_planning,
+    postgres_records,
+    postgres_running,
+)
+from wakeful.store.port import Planned
+from wakeful.store.postgres_connection import Pool
+from wakeful.store.postgres_watch import Watch
+from wakeful.store.rows import (
+    AttemptView,
+    DueJob,
+    Finished,
+    Follower,
+    JobChange,
+    JobFilter,
+    JobPlan,
+    JobRow,
+    LostRun,
+    RunFilter,
+    RunRow,
+    RunView,
+    TakenRun,
+)
+
+
+class PostgresStore:
+    """A PostgreSQL database that keeps Wakeful's time. Each method is that of `port.Store`.
+
+    `url` is `postgresql://user:password@host/database`; `?schema=` names the schema that holds our tables
+    (`wakeful`). Without a `clock`, the database's is followed.
+    """
+
+    def __init__(self, url: str, *, clock: Clock | None = None, pool_size: int = 10) -> None:
+        steered = SteeredClock() if clock is None else None
+        self.clock: Clock = steered or clock or SteeredClock()
+        self._pool = Pool(url, pool_size)
+        self._watch = Watch(self._pool, steered)
+        self._pruned_to = postgres_running.FIRST_ID
+
+    async def open(self) -> None:
+        """Connect, and bring the schema up to date."""
+        await self._pool.open()
+        try:
+            async with self._pool.translated():
+                await self._watch.start()
+        except BaseException:
+            await self.close()
+            raise
+
+    async def close(self) -> None:
+        """Let go of everything."""
+        await self._watch.stop()
+        await self._pool.close()
+
+    def listen(self, heard: Callable[[str], None]) -> None:
+        """Call `heard` in the event loop whenever something has changed, here or in another process."""
+        self._pool.listen(heard)
+
+    # --- planning ---------------------------------------------------------------------------------
+
+    async def plan(self, until_ms: int, limit: int, decide: Callable[[DueJob], JobPlan | None]) -> Planned:
+        """Claim due jobs, and write what `decide` says of them."""
+        now_ms = self.clock.now_ms()
+        return await self._pool.write(
+            lambda db, tell: postgres_planning.plan(db, tell, now_ms, until_ms, limit, decide)
+        )
+
+    async def next_wake_ms(self) -> int | None:
+        """The earliest `wake_at` of all jobs."""
+        return await self._pool.read(postgres_planning.next_wake_ms)
+
+    # --- running ----------------------------------------------------------------------------------
+
+    async def take(self, now_ms: int, worker: str, free: Mapping[str, int]) -> list[TakenRun]:
+        """Mark due runs as running under this worker."""
+        return await self._pool.write(lambda db, _: postgres_running.take(db, now_ms, worker, free))
+
+    async def next_due_ms(self, after_ms: int, lanes: Sequence[str]) -> int | None:
+        """The earliest `due_at` later than that in these lanes."""
+        return await self._pool.read(lambda db: postgres_running.next_due_ms(db, after_ms, lanes))
+
+    async def finish(
+        self, worker: str, finished: Sequence[Finished], follow: Callable[[Follower], RunRow]
+    ) -> set[str]:
+        """Write how attempts ended, and all that follows from it."""
+        now_ms = self.clock.now_ms()
+        return await self._pool.write(
+            lambda db, tell: postgres_outcomes.finish(db, tell, now_ms, worker, finished, follow)
+        )
+
+    async def beat(self, worker: str, now_ms: int, holding: Sequence[str]) -> set[str]:
+        """Say that the worker lives. Returns what it has lost."""
+        return await self._pool.read(lambda db: postgres_running.beat(db, worker, now_ms, holding))
+
+    async def rescue(
+        self,
+        now_ms: int,
+        dead_before_ms: int,
+        limit: int,
+        judge: Callable[[LostRun], Finished],
+        follow: Callable[[Follower], RunRow],
+    ) -> list[str]:
+        """Take runs from the dead, and parked ones past their deadline."""
+        return await self._pool.write(
+            lambda db, tell: postgres_running.rescue(db, tell, now_ms, dead_before_ms, limit, judge, follow)
+        )
+
+    async def release(self, worker: str, now_ms: int, but: Sequence[str] | None = None) -> int:
+        """The worker goes, or lets go of all but these; what it held is retrying."""
+        return await self._pool.write(
+            lambda db, tell: postgres_running.release(db, tell, worker, now_ms, but)
+        )
+
+    async def prune(self, before_ms: int, limit: int) -> int:
+        """Delete runs that finished before then."""
+        pruned, self._pruned_to = await self._pool.write(
+            lambda db, _: postgres_running.prune(db, before_ms, limit, self._pruned_to)
+        )
+        return pruned
+
+    # --- jobs -------------------------------------------------------------------------------------
+
+    async def create_jobs(self, jobs: Sequence[JobRow]) -> None:
+        """Add jobs, all or none."""
+        await self._pool.write(lambda db, tell: postgres_records.create_jobs(db, tell, jobs))
+
+    async def job(self, workspace: str, agent: str, name: str) -> JobRow | None:
+        """The job of that name, unless deleted."""
+        return await self._pool.read(lambda db: postgres_records.job(db, workspace, agent, name))
+
+    async def job_by_id(self, job_id: str) -> JobRow | None:
+        """The job of that id, unless deleted."""
+        return await self._pool.read(lambda db: postgres_records.job_by_id(db, job_id))
+
+    async def jobs(self, only: JobFilter) -> list[JobRow]:
+        """Jobs, ordered by agent and name."""
+        return await self._pool.read(lambda db: postgres_records.list_jobs(db, only))
+
+    async def change_job(self, job_id: str, change: Callable[[JobRow], JobChange | None]) -> JobRow | None:
+        """Write what `change` makes of the job."""
+        now_ms = self.clock.now_ms()
+        return await self._pool.write(
+            lambda db, tell: postgres_records.change_job(db, tell, now_ms, job_id, change)
+        )
+
+    async def delete_job(self, job_id: str, now_ms: int, reason: str) -> bool:
+        """Delete the job and cancel its pending runs."""
+        return await self._pool.write(
+            lambda db, tell: postgres_records.delete_job(db, tell, job_id, now_ms, reason)
+        )
+
+    # --- runs -------------------------------------------------------------------------------------
+
+    async def add_runs(self, runs: Sequence[RunRow]) -> None:
+        """Add runs that are no ticks."""
+        now_ms = self.clock.now_ms()
+        await self._pool.write(lambda db, tell: postgres_records.add_runs(db, tell, now_ms, runs))
+
+    async def replay_run(self, run_id: str, make: Callable[[RunView], RunRow]) -> RunView | None:
+        """Make a new run of a dead letter."""
+        now_ms = self.clock.now_ms()
+        return await self._pool.write(
+            lambda db, tell: postgres_records.replay_run(db, tell, now_ms, run_id, make)
+        )
+
+    async def discard_run(self, run_id: str) -> bool:
+        """A dead letter that nobody wants stops being one."""
+        return await self._pool.read(lambda db: postgres_records.discard_run(db, run_id))
+
+    async def cancel_run(self, run_id: str, now_ms: int, reason: str, *, running: bool) -> RunView | None:
+        """Cancel a run that has not started or, with `running`, one that has."""
+        return await self._pool.write(
+            lambda db, tell: postgres_records.cancel_run(db, tell, run_id, now_ms, reason, running)
+        )
+
+    async def complete_run(self, finished: Finished, follow: Callable[[Follower], RunRow]) -> bool:
+        """Write the outcome of a parked run."""
+        now_ms = self.clock.now_ms()
+        return await self._pool.write(
+            lambda db, tell: postgres_records.complete_run(db, tell, now_ms, finished, follow)
+        )
+
+    async def run(self, run_id: str) -> RunView | None:
+        """The run of that id."""
+        return await self._pool.read(lambda db: postgres_records.run(db, run_id))
+
+    async def runs(self, only: RunFilter) -> list[RunView]:
+        """Runs, newest first."""
+        return await self._pool.read(lambda db: postgres_records.list_runs(db, only))
+
+    async def attempts(self, run_id: str) -> list[AttemptView]:
+        """The attempts of a run before its last."""
+        return await self._pool.read(lambda db: postgres_records.attempts(db, run_id))

@@ -1,0 +1,166 @@
+"""How attempts end in PostgreSQL: the outcome behind its fence, and all that follows from it, in one go."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import itemgetter
+from typing import TYPE_CHECKING
+
+from wakeful.store import postgres_statements as sql
+from wakeful.store.postgres_births import bear
+from wakeful.store.rows import Finished, Follower, RunRow
+
+if TYPE_CHECKING:
+    from wakeful.store.postgres_connection import Db, Tell
+
+Follow = Callable[[Follower], RunRow]
+
+_STORED = Finished._fields.index("usage") + 1
+_UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
+
+
+async def finish(
+    db: Db, tell: Tell, now_ms: int, worker: str, finished: Sequence[Finished], follow: Follow
+) -> set[str]:
+    """Write these outcomes, as far as the worker still holds their runs. See `Store.finish`."""
+    if not finished:
+        return set()
+    first: dict[str, Finished] = {}
+    for outcome in finished:
+        first.setdefault(outcome[0], outcome)
+    if len(first) < len(finished):
+        finished = list(first.values())
+    if halting := {f.job_id for f in finished if f.job_id is not None and _may_halt(f)}:
+        await db.execute(sql.LOCK_CURSORS, list(halting))
+    stored = sorted(map(_stored, finished), key=itemgetter(0))  # whoever locks runs, does it in this order
+    row = await db.fetchrow(sql.FINISH, stored, worker)
+    if row is None or row[0] is None:
+        return set()
+    ids, any_failing, any_follower, any_waiting = row
+    written = set(ids.split(","))
+    if len(written) < len(finished):
+        finished = [outcome for outcome in finished if outcome.run_id in written]
+    if any(outcome.state != "succeeded" for outcome in finished):
+        await _stay_alive(db, tell, worker, finished)
+    await _count_failures(db, tell, finished, any_failing)
+    await _halt(db, tell, finished)
+    if any_follower:
+        await _chain(db, tell, now_ms, finished, follow)
+    if any_waiting and await db.fetchval(sql.ANY_WAITING_OF, _jobs_of(finished)):
+        tell("runs")
+    return written
+
+
+def _may_halt(outcome: Finished) -> bool:
+    return (
+        outcome.delete_job
+        or outcome.disable_job is not None
+        or (outcome.disable_after is not None and outcome.state == "failed")
+    )
+
+
+def _stored(outcome: Finished) -> tuple[object, ...]:
+    """What is written of an outcome; of its texts, what PostgreSQL can keep (no NUL, no half characters)."""
+    if outcome.output is None and outcome.error is None:
+        return outcome[:_STORED]
+    return tuple(
+        _UNSTORABLE.sub("\ufffd", value) if isinstance(value, str) else value for value in outcome[:_STORED]
+    )
+
+
+def _jobs_of(finished: Iterable[Finished]) -> str:
+    return ",".join([outcome.job_id for outcome in finished if outcome.job_id is not None])
+
+
+async def _stay_alive(db: Db, tell: Tell, worker: str, finished: Sequence[Finished]) -> None:
+    """What is to be tried again, or is parked, is not over."""
+    retrying = [outcome for outcome in finished if outcome.state == "retrying"]
+    alive = [outcome.run_id for outcome in finished if outcome.state in ("retrying", "running")]
+    if alive:
+        await db.execute(sql.STAY_ALIVE, alive)
+    if retrying:
+        await db.execute(sql.ADD_ATTEMPTS, list(map(_stored, retrying)), worker)
+        tell("runs")
+
+
+async def _count_failures(db: Db, tell: Tell, finished: Sequence[Finished], any_failing: bool) -> None:
+    """A failure adds one, a success begins anew; where a job has both here, in the order given."""
+    counted = {f.job_id for f in finished if f.state == "failed" and f.job_id is not None}
+    if any_failing:
+        fine = _jobs_of(outcome for outcome in finished if outcome.state == "succeeded")
+        counted.update(job_id for (job_id,) in await db.fetch(sql.WHICH_FAIL, fine))
+    if not counted:
+        return
+    failures: dict[str, int] = {row[0]: row[1] for row in await db.fetch(sql.LOCK_FAILURES, list(counted))}
+    disabled: dict[str, tuple[int, str]] = {}
+    for outcome in finished:
+        job_id = outcome.job_id
+        if job_id is None or job_id not in failures:
+            continue
+        if outcome.state == "succeeded":
+            failures[job_id] = 0
+        elif outcome.state == "failed":
+            failures[job_id] += 1
+            if outcome.disable_after is not None and failures[job_id] >= outcome.disable_after:
+                disabled.setdefault(job_id, (outcome.finished_ms, "failed"))
+    await db.execute(sql.SET_FAILURES, list(failures), list(failures.values()))
+    await _disable(db, tell, disabled)
+
+
+async def _halt(db: Db, tell: Tell, finished: Sequence[Finished]) -> None:
+    """Delete or disable the jobs of which an outcome says so."""
+    deleted: dict[str, int] = {}
+    disabled: dict[str, tuple[int, str]] = {}
+    for outcome in finished:
+        if outcome.job_id is None:
+            continue
+        if outcome.delete_job:
+            deleted.setdefault(outcome.job_id, outcome.finished_ms)
+        elif outcome.disable_job is not None:
+            disabled.setdefault(outcome.job_id, (outcome.finished_ms, outcome.disable_job))
+    await _disable(db, tell, disabled)
+    await delete_jobs(db, tell, deleted, "job_deleted")
+
+
+async def _chain(db: Db, tell: Tell, now_ms: int, finished: Sequence[Finished], follow: Follow) -> None:
+    """Give the jobs that fire after these their runs."""
+    over = ",".join([f.run_id for f in finished if f.state in ("succeeded", "failed")])
+    followers = [Follower(*row) for row in await db.fetch(sql.FOLLOWERS, over)]
+    await bear(db, tell, now_ms, [follow(follower) for follower in followers])
+
+
+async def _disable(db: Db, tell: Tell, jobs: Mapping[str, tuple[int, str]]) -> None:
+    """Disable these jobs, each at its time and for its reason, and withdraw what they have planned."""
+    if not jobs:
+        return
+    at = [at_ms for at_ms, _ in jobs.values()]
+    reasons = [reason for _, reason in jobs.values()]
+    rows = await db.fetch(sql.DISABLE_JOBS, list(jobs), at, reasons)
+    await withdraw(db, tell, {job_id: jobs[job_id][0] for (job_id,) in rows}, "job_disabled")
+
+
+async def delete_jobs(db: Db, tell: Tell, jobs: Mapping[str, int], reason: str) -> bool:
+    """Delete these jobs, each at its time, and cancel their pending runs. Whether there were any."""
+    if not jobs:
+        return False
+    rows = await db.fetch(sql.DELETE_JOBS, list(jobs), list(jobs.values()))
+    deleted = {job_id: jobs[job_id] for (job_id,) in rows}
+    if await db.fetch(sql.CANCEL_PENDING, list(deleted), list(deleted.values()), reason):
+        tell("runs")
+    return bool(deleted)
+
+
+async def withdraw(db: Db, tell: Tell, jobs: Mapping[str, int], reason: str) -> None:
+    """Cancel the ticks of these jobs that are pending, each job's at its time."""
+    if jobs and await db.fetch(sql.WITHDRAW, list(jobs), list(jobs.values()), reason):
+        tell("runs")
+
+
+async def cancel(db: Db, tell: Tell, now_ms: int, runs: Sequence[tuple[str, str]]) -> None:
+    """Cancel these live runs, each for its reason; whoever runs one is told to stop."""
+    reasons = dict(runs)
+    for run_id, was in await db.fetch(sql.CANCEL, list(reasons), list(reasons.values()), now_ms):
+        tell("runs")
+        if was == "running":
+            tell(f"stop:{run_id}")

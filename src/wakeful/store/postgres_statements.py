@@ -1,0 +1,406 @@
+"""Every statement that the PostgreSQL store says, by name, each with the index that serves it.
+
+Batches come as one array of rows (the types of the first migration). Lists of ids come as one text with
+commas where there may be thousands of them: the driver looks at each element of an array by itself.
+
+`FOR UPDATE` locks in the order of ids, and cursors before jobs before runs; who cannot keep to that passes
+over what is locked (`SKIP LOCKED`).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from wakeful.store.port import PARKED
+from wakeful.store.rows import JobFilter, RunFilter
+
+# --- connections ----------------------------------------------------------------------------------------
+
+
+def settings(schema: str) -> str:
+    """What each connection is told first.
+
+    Every statement here walks from a handful of keys through an index. A planner that goes by the
+    statistics of a queue (empty a minute ago, full now) would at times rather read a whole table, or join
+    two batches row by row; so it plans anew each time, for what there is, and is left only the one way.
+    """
+    return f"""
+        SET search_path = "{schema}";
+        SET plan_cache_mode = force_custom_plan;
+        SET enable_seqscan = off;
+        SET enable_hashjoin = off;
+        SET enable_mergejoin = off;
+        SET jit = off;
+        SET idle_in_transaction_session_timeout = '15s';
+        SET lock_timeout = '10s'"""
+
+
+NOTIFY: Final = "SELECT pg_notify($1, topic) FROM unnest($2::text[]) topic"
+NOW_US: Final = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
+
+HAS_SCHEMA: Final = "SELECT to_regnamespace(quote_ident($1)) IS NOT NULL"
+HAS_VERSIONS: Final = "SELECT to_regclass(quote_ident($1) || '.schema_version') IS NOT NULL"
+VERSION: Final = 'SELECT coalesce(max(version), 0) FROM "{schema}".schema_version'
+LOCK_SCHEMA: Final = "SELECT pg_advisory_xact_lock(hashtextextended('wakeful.' || $1, 0))"
+CREATE_SCHEMA: Final = 'CREATE SCHEMA "{schema}"'
+CREATE_VERSION: Final = """
+    SET LOCAL search_path = "{schema}";
+    CREATE TABLE IF NOT EXISTS schema_version (
+        version integer NOT NULL PRIMARY KEY, name text NOT NULL,
+        applied_at timestamptz NOT NULL DEFAULT clock_timestamp())"""
+ADD_VERSION: Final = "INSERT INTO schema_version (version, name) VALUES ($1, $2)"
+
+# --- planning -------------------------------------------------------------------------------------------
+
+#: cursors_wake: a range of it, in its order
+CLAIM: Final = """
+    SELECT job_id::text, next_at, run_count FROM cursors
+    WHERE wake_at <= $1 ORDER BY wake_at LIMIT $2 FOR UPDATE SKIP LOCKED"""
+#: the jobs' primary key and live_of_job, once for each. A statement of its own, after the claim: it must see
+#: what the planner before has written, which had the lock until a moment ago
+FACTS: Final = """
+    SELECT j.id::text, j.workspace, j.agent, j.name, j.timing, j.policy, j.work, j.payload, j.anchor_at,
+        l.run_id::text, l.state, l.tick
+    FROM unnest(string_to_array($1, ',')::uuid[]) claimed (id)
+    JOIN jobs j ON j.id = claimed.id LEFT JOIN live l ON l.job_id = claimed.id"""
+#: the cursors' primary key, once for each
+ADVANCE: Final = """
+    UPDATE cursors c SET next_at = s.next_at, wake_at = s.wake_at, run_count = s.run_count
+    FROM unnest($1::step[]) s WHERE c.job_id = s.job_id"""
+#: the jobs' primary key, once for each
+HALT: Final = """
+    UPDATE jobs j SET enabled = h.enabled, disabled_reason = h.reason
+    FROM unnest($1::uuid[], $2::boolean[], $3::text[]) h (id, enabled, reason) WHERE j.id = h.id"""
+#: cursors_wake: its first entry
+NEXT_WAKE: Final = "SELECT wake_at FROM cursors WHERE wake_at IS NOT NULL ORDER BY wake_at LIMIT 1"
+
+# --- births ---------------------------------------------------------------------------------------------
+
+_BIRTH: Final = (
+    "id, job_id, workspace, agent, job_name, scheduled_at, fire_at, trigger, triggered_by, state, reason, "
+    "covers, until_at, attempt, worker, lane, serial, due_at, started_at, finished_at, idempotency_key, "
+    "replay_of, payload"
+)
+
+
+def _bear(on_conflict: str) -> str:
+    return f"""
+    WITH born AS (
+        INSERT INTO runs ({_BIRTH}, created_at)
+        SELECT {_BIRTH}, $2 FROM unnest($1::new_run[]) {on_conflict}
+        RETURNING id, job_id, state, worker, lane, serial, trigger = 'schedule', scheduled_at, due_at),
+    alive AS (
+        INSERT INTO live (run_id, job_id, state, worker, lane, serial, tick, scheduled_at, due_at)
+        SELECT * FROM born WHERE state IN ('pending', 'retrying', 'running'))"""
+
+
+#: runs_tick and the primary key turn away a second run of a tick, and then all: asking first, for each,
+#: whether it is there would cost a fourth of the insert
+BEAR: Final = f"{_bear('')} SELECT"
+#: the same two, for each by itself; says which were born
+BEAR_THE_NEW: Final = f"{_bear('ON CONFLICT DO NOTHING')} SELECT string_agg(id::text, ',') FROM born"
+
+# --- running --------------------------------------------------------------------------------------------
+
+#: live_of_job. Whether a run is the one of its job that may start: none is running, none like it is older,
+#: and none that started before is waiting to be tried again
+_HAS_THE_TURN: Final = """
+    NOT EXISTS (SELECT FROM live o WHERE o.job_id = l.job_id AND o.run_id <> l.run_id AND (
+        o.state = 'running'
+        OR o.state = l.state AND (o.scheduled_at, o.run_id) < (l.scheduled_at, l.run_id)
+        OR o.state = 'retrying' AND l.state = 'pending'))"""
+#: live_due: for each lane a range of it, in its order; the runs' primary key for what is found
+PICK: Final = f"""
+    SELECT p.id::text, p.job_id::text, p.serial FROM unnest($2::text[], $3::integer[]) f (lane, free)
+    CROSS JOIN LATERAL (
+        SELECT r.id, l.job_id, l.serial FROM live l JOIN runs r ON r.id = l.run_id
+        WHERE l.lane = f.lane AND l.due_at <= $1 AND l.state <> 'running' AND r.state = l.state
+            AND (NOT l.serial OR {_HAS_THE_TURN})
+        ORDER BY l.due_at, l.run_id LIMIT f.free FOR UPDATE OF r SKIP LOCKED) p"""
+#: the cursors' primary key. Whoever starts a serial run holds its job's cursor, as whoever plans the job
+#: does: so no two can start at once, each because it cannot see the other yet
+LOCK_TURNS: Final = """
+    SELECT job_id::text FROM cursors WHERE job_id = ANY($1::uuid[]) FOR UPDATE SKIP LOCKED"""
+#: the primary keys of live, runs and jobs, and for a serial run live_of_job once more: now that the turn is
+#: ours, is it still this run's?
+START: Final = f"""
+    WITH started AS (
+        UPDATE runs r SET state = 'running', worker = $4, started_at = $1, due_at = NULL,
+            attempt = r.attempt + (r.state = 'retrying')::integer
+        FROM live l
+        WHERE r.id = ANY($2::uuid[]) AND l.run_id = r.id AND l.due_at <= $1 AND (NOT l.serial OR (
+            {_HAS_THE_TURN} AND (l.job_id IS NULL OR l.job_id = ANY($3::uuid[])
+                OR NOT EXISTS (SELECT FROM cursors c WHERE c.job_id = l.job_id))))
+        RETURNING r.*, l.due_at AS was_due_at),
+    marked AS (
+        UPDATE live SET state = 'running', worker = $4, due_at = NULL
+        WHERE run_id = ANY(ARRAY(SELECT id FROM started)))
+    SELECT s.id::text, s.job_id::text, s.workspace, s.agent, s.job_name, s.scheduled_at, s.fire_at, s.trigger,
+        s.attempt, s.lane, s.idempotency_key, coalesce(j.policy, '{{}}'), coalesce(j.work, '{{}}'),
+        coalesce(s.payload, j.payload)
+    FROM started s LEFT JOIN jobs j ON j.id = s.job_id ORDER BY s.was_due_at, s.id"""
+#: live_due: the first entry after that instant, once for each lane
+NEXT_DUE: Final = """
+    SELECT min(d.due_at) FROM unnest($2::text[]) f (lane) CROSS JOIN LATERAL (
+        SELECT due_at FROM live WHERE lane = f.lane AND due_at > $1 AND state <> 'running'
+        ORDER BY due_at LIMIT 1) d"""
+#: the primary keys of workers and, once for each, of runs
+BEAT: Final = """
+    WITH alive AS (
+        INSERT INTO workers (name, beat_at, started_at) VALUES ($1, $2, $2)
+        ON CONFLICT (name) DO UPDATE SET beat_at = $2)
+    SELECT string_agg(h.id::text, ',') FROM unnest(string_to_array($3, ',')::uuid[]) h (id)
+    WHERE NOT EXISTS (SELECT FROM runs r WHERE r.id = h.id AND r.state = 'running' AND r.worker = $1)"""
+
+# --- outcomes -------------------------------------------------------------------------------------------
+
+#: the cursors' primary key
+LOCK_CURSORS: Final = """
+    SELECT FROM cursors WHERE job_id = ANY($1::uuid[]) ORDER BY job_id FOR UPDATE"""
+# The fence is run, attempt and worker. It stands in a CASE so that the planner does not take it for a
+# condition on runs alone, of which it believes that few fulfil it, and start from there.
+#: the runs' primary key, once for each, and that of live. Also tells whether anybody need look further:
+#: jobs_failing, jobs_after and live_due are mostly empty
+FINISH: Final = f"""
+    WITH done AS (
+        UPDATE runs r SET state = o.state, started_at = o.started_at,
+            finished_at = CASE WHEN o.state NOT IN ('retrying', 'running') THEN o.finished_at END,
+            due_at = CASE WHEN o.state IN ('retrying', 'running') THEN o.due_at END,
+            worker = CASE o.state WHEN 'retrying' THEN NULL WHEN 'running' THEN '{PARKED}' ELSE r.worker END,
+            output = o.output, error = o.error, reason = o.reason, usage = o.usage, dead = o.state = 'failed'
+        FROM unnest($1::outcome[]) o
+        WHERE r.id = o.run_id
+            AND CASE WHEN r.attempt = o.attempt THEN r.worker = $2 AND r.state = 'running' END
+        RETURNING r.id, r.state),
+    gone AS (
+        DELETE FROM live
+        WHERE run_id = ANY(ARRAY(SELECT id FROM done WHERE state NOT IN ('retrying', 'running'))))
+    SELECT string_agg(id::text, ','),
+        EXISTS (SELECT FROM jobs WHERE failures > 0),
+        EXISTS (SELECT FROM jobs WHERE after_job IS NOT NULL AND deleted_at IS NULL),
+        EXISTS (SELECT FROM live WHERE state <> 'running')
+    FROM done"""
+#: the primary keys of live and runs
+STAY_ALIVE: Final = """
+    UPDATE live l SET state = r.state, worker = r.worker, due_at = r.due_at
+    FROM runs r WHERE l.run_id = ANY($1::uuid[]) AND r.id = l.run_id"""
+#: the attempts' primary key
+ADD_ATTEMPTS: Final = """
+    INSERT INTO attempts (run_id, attempt, worker, started_at, finished_at, error)
+    SELECT run_id, attempt, $2, started_at, finished_at, error FROM unnest($1::outcome[])"""
+#: jobs_failing, once for each
+WHICH_FAIL: Final = """
+    SELECT j.id::text FROM unnest(string_to_array($1, ',')::uuid[]) e (id)
+    JOIN jobs j ON j.id = e.id WHERE j.failures > 0"""
+#: the jobs' primary key
+LOCK_FAILURES: Final = """
+    SELECT id::text, failures FROM jobs WHERE id = ANY($1::uuid[]) ORDER BY id FOR UPDATE"""
+#: the jobs' primary key, once for each
+SET_FAILURES: Final = """
+    UPDATE jobs j SET failures = f.failures FROM unnest($1::uuid[], $2::integer[]) f (id, failures)
+    WHERE j.id = f.id AND j.failures <> f.failures"""
+#: the primary keys of jobs and cursors, once for each
+DISABLE_JOBS: Final = """
+    WITH disabled AS (
+        UPDATE jobs j SET enabled = false, disabled_reason = d.reason, updated_at = d.at,
+            version = j.version + 1
+        FROM unnest($1::uuid[], $2::timestamptz[], $3::text[]) d (id, at, reason)
+        WHERE j.id = d.id AND j.enabled AND j.deleted_at IS NULL RETURNING j.id),
+    stopped AS (
+        UPDATE cursors SET next_at = NULL, wake_at = NULL WHERE job_id = ANY(ARRAY(SELECT id FROM disabled)))
+    SELECT id::text FROM disabled"""
+#: the primary keys of jobs and cursors, once for each
+DELETE_JOBS: Final = """
+    WITH deleted AS (
+        UPDATE jobs j SET deleted_at = d.at, updated_at = d.at, version = j.version + 1
+        FROM unnest($1::uuid[], $2::timestamptz[]) d (id, at)
+        WHERE j.id = d.id AND j.deleted_at IS NULL RETURNING j.id),
+    stopped AS (
+        UPDATE cursors SET next_at = NULL, wake_at = NULL WHERE job_id = ANY(ARRAY(SELECT id FROM deleted)))
+    SELECT id::text FROM deleted"""
+#: the runs' primary key, then jobs_after, once for each
+FOLLOWERS: Final = """
+    SELECT f.id::text, f.workspace, f.agent, f.name, f.policy, f.work, r.id::text, r.finished_at
+    FROM unnest(string_to_array($1, ',')::uuid[]) WITH ORDINALITY e (id, place) JOIN runs r ON r.id = e.id
+    JOIN jobs f ON f.workspace = r.workspace AND f.agent = r.agent AND f.after_job = r.job_name
+    WHERE f.deleted_at IS NULL AND f.after_job IS NOT NULL AND f.enabled AND r.job_id IS NOT NULL
+        AND f.after_on IN (r.state, 'finished')
+    ORDER BY e.place, f.name"""
+#: live_of_job, once for each
+ANY_WAITING_OF: Final = """
+    SELECT EXISTS (SELECT FROM unnest(string_to_array($1, ',')::uuid[]) e (id)
+        JOIN live l ON l.job_id = e.id WHERE l.state <> 'running')"""
+
+# --- cancelling -----------------------------------------------------------------------------------------
+
+_CANCEL: Final = """
+    cancelled AS (
+        UPDATE runs r SET state = 'cancelled', reason = p.reason, finished_at = p.at, due_at = NULL
+        FROM picked p WHERE r.id = p.id RETURNING r.id, p.state AS was),
+    gone AS (DELETE FROM live WHERE run_id = ANY(ARRAY(SELECT id FROM cancelled)))
+    SELECT id::text, was FROM cancelled"""
+#: the primary keys of runs and live, once for each
+CANCEL: Final = f"""
+    WITH picked AS (
+        SELECT r.id, r.state, c.reason, $3::timestamptz AS at
+        FROM unnest($1::uuid[], $2::text[]) c (id, reason) JOIN runs r ON r.id = c.id
+        WHERE r.state IN ('pending', 'retrying', 'running') ORDER BY r.id FOR UPDATE OF r),
+    {_CANCEL}"""
+
+
+def _cancel_pending(which: str) -> str:
+    return f"""
+    WITH picked AS (
+        SELECT r.id, r.state, $3::text AS reason, c.at
+        FROM unnest($1::uuid[], $2::timestamptz[]) c (job_id, at)
+        JOIN live l ON l.job_id = c.job_id JOIN runs r ON r.id = l.run_id
+        WHERE l.state = 'pending' AND r.state = 'pending' {which} ORDER BY r.id FOR UPDATE OF r),
+    {_CANCEL}"""
+
+
+#: live_of_job, once for each job; the primary keys of runs and live for what is found
+CANCEL_PENDING: Final = _cancel_pending("")
+#: live_of_job, once for each job; the primary keys of runs and live for what is found
+WITHDRAW: Final = _cancel_pending("AND l.tick")
+
+# --- rescuing and pruning -------------------------------------------------------------------------------
+
+#: live, all of it: it holds what is under way or waits, and nothing else; the runs' primary key for what runs
+LOST: Final = """
+    SELECT r.id::text, r.job_id::text, r.attempt, coalesce(j.policy, '{}'), r.started_at, r.worker
+    FROM live l JOIN runs r ON r.id = l.run_id
+    LEFT JOIN workers w ON w.name = r.worker LEFT JOIN jobs j ON j.id = r.job_id
+    WHERE l.state = 'running' AND r.state = 'running' AND CASE WHEN r.due_at IS NULL
+        THEN coalesce(w.beat_at, r.started_at) < $1 ELSE r.due_at <= $2 END
+    ORDER BY r.started_at, r.id LIMIT $3 FOR UPDATE OF r SKIP LOCKED"""
+#: workers and live, all of them
+FORGET_THE_DEAD: Final = """
+    DELETE FROM workers w WHERE w.beat_at < $1
+    AND NOT EXISTS (SELECT FROM live l WHERE l.state = 'running' AND l.worker = w.name)"""
+FORGET_WORKER: Final = "DELETE FROM workers WHERE name = $1"
+#: live, all of it; the runs' primary key for what is found
+HELD_BY: Final = """
+    SELECT r.id::text FROM live l JOIN runs r ON r.id = l.run_id
+    WHERE l.state = 'running' AND l.worker = $1 AND r.state = 'running' AND r.worker = $1
+    ORDER BY r.id FOR UPDATE OF r"""
+#: the primary keys of runs, attempts and live
+RELEASE: Final = """
+    WITH released AS (
+        UPDATE runs SET state = 'retrying', worker = NULL, due_at = $2, error = 'released'
+        WHERE id = ANY($1::uuid[]) RETURNING id, attempt, started_at),
+    cut_short AS (
+        INSERT INTO attempts (run_id, attempt, worker, started_at, finished_at, error)
+        SELECT id, attempt, $3, started_at, $2, 'released' FROM released)
+    UPDATE live SET state = 'retrying', worker = NULL, due_at = $2
+    WHERE run_id = ANY(ARRAY(SELECT id FROM released))"""
+#: the runs' primary key: a page of it, in its order, which is that of their creation
+OLDEST: Final = """
+    SELECT id::text, job_id::text, created_at, finished_at,
+        coalesce(finished_at < $1, false) AND NOT dead AS prunable
+    FROM runs WHERE id > $2 ORDER BY id LIMIT $3"""
+#: the primary keys of runs and attempts
+DELETE_RUNS: Final = """
+    WITH gone AS (DELETE FROM runs WHERE id = ANY($1::uuid[]) RETURNING id),
+    tried AS (DELETE FROM attempts WHERE run_id = ANY($1::uuid[]))
+    SELECT count(*) FROM gone"""
+#: the primary keys of jobs and cursors, and runs_of_job once for each
+DELETE_JOBS_WITHOUT_RUNS: Final = """
+    WITH gone AS (
+        DELETE FROM jobs j WHERE j.id = ANY($1::uuid[]) AND j.deleted_at IS NOT NULL
+        AND NOT EXISTS (SELECT FROM runs r WHERE r.job_id = j.id) RETURNING j.id)
+    DELETE FROM cursors WHERE job_id = ANY(ARRAY(SELECT id FROM gone))"""
+
+# --- jobs -----------------------------------------------------------------------------------------------
+
+_JOB: Final = """
+    SELECT j.id::text, j.workspace, j.agent, j.name, j.timing, j.policy, j.work, j.payload, j.after_job,
+        j.after_on, j.description, j.labels, j.secret, j.old_secret, j.old_secret_until_at, j.enabled,
+        j.disabled_reason, j.anchor_at, c.next_at, c.wake_at, c.run_count, j.failures, j.version,
+        j.created_at, j.updated_at
+    FROM cursors c JOIN jobs j ON j.id = c.job_id"""
+_OF_JOB: Final = (
+    "agent", "name", "timing", "policy", "work", "payload", "after_job", "after_on", "description", "labels",
+    "secret", "old_secret", "old_secret_until_at", "enabled", "disabled_reason", "anchor_at", "failures",
+    "version", "updated_at",
+)  # fmt: skip
+_CREATED: Final = f"id, workspace, created_at, {', '.join(_OF_JOB)}"
+#: jobs_name turns away a name that is taken
+CREATE_JOBS: Final = f"""
+    WITH made AS (INSERT INTO jobs ({_CREATED}) SELECT {_CREATED} FROM unnest($1::new_job[]))
+    INSERT INTO cursors (job_id, next_at, wake_at, run_count)
+    SELECT id, next_at, wake_at, run_count FROM unnest($1::new_job[])"""
+#: the primary keys of jobs and cursors
+CHANGE_JOB: Final = f"""
+    WITH changed AS (
+        UPDATE jobs j SET {", ".join(f"{column} = n.{column}" for column in _OF_JOB)}
+        FROM unnest($1::new_job[]) n WHERE j.id = n.id)
+    UPDATE cursors c SET next_at = n.next_at, wake_at = n.wake_at, run_count = n.run_count
+    FROM unnest($1::new_job[]) n WHERE c.job_id = n.id"""
+#: jobs_name and the cursors' primary key
+JOB: Final = f"{_JOB} WHERE j.workspace = $1 AND j.agent = $2 AND j.name = $3 AND j.deleted_at IS NULL"
+#: the primary keys of jobs and cursors
+JOB_BY_ID: Final = f"{_JOB} WHERE j.id = $1 AND c.job_id = $1 AND j.deleted_at IS NULL"
+#: the primary keys of jobs and cursors
+LOCK_JOB: Final = f"{JOB_BY_ID} FOR UPDATE OF c, j"
+
+
+def list_jobs(only: JobFilter) -> tuple[str, list[str | int]]:
+    """The statement that lists these jobs, and its parameters. jobs_name: a range of it, in its order."""
+    where, given = ["j.deleted_at IS NULL", "j.workspace = $1"], [only.workspace]
+    if only.agent is not None:
+        given.append(only.agent)
+        where.append(f"j.agent = ${len(given)}")
+    if not only.include_disabled:
+        where.append("j.enabled")
+    if only.after is not None:
+        given.extend(only.after)
+        where.append(f"(j.agent, j.name) > (${len(given) - 1}, ${len(given)})")
+    query = f"{_JOB} WHERE {' AND '.join(where)} ORDER BY j.agent, j.name LIMIT ${len(given) + 1}"
+    return query, [*given, only.limit]
+
+
+# --- runs -----------------------------------------------------------------------------------------------
+
+_RUN: Final = """
+    SELECT r.id::text, r.job_id::text, r.workspace, r.agent, r.job_name, r.scheduled_at, r.fire_at, r.trigger,
+        r.triggered_by, r.state, r.reason, r.covers, r.until_at, r.attempt, r.worker, r.lane, r.due_at,
+        r.started_at, r.finished_at, r.idempotency_key, r.replay_of::text, r.payload, r.output, r.error,
+        r.usage, r.dead, r.created_at
+    FROM runs r"""
+#: the primary key
+RUN: Final = f"{_RUN} WHERE r.id = $1"
+#: the primary key
+LOCK_RUN: Final = f"{RUN} FOR UPDATE"
+#: the primary key
+BURY: Final = "UPDATE runs SET dead = false WHERE id = $1 AND dead RETURNING true"
+#: the attempts' primary key, in its order
+ATTEMPTS: Final = """
+    SELECT attempt, worker, started_at, finished_at, error FROM attempts WHERE run_id = $1 ORDER BY attempt"""
+
+_LIVE: Final = frozenset({"pending", "retrying", "running"})
+
+
+def list_runs(only: RunFilter) -> tuple[str, list[str | int | list[str]]]:
+    """The statement that lists these runs, and its parameters.
+
+    Newest first from the narrowest index there is: runs_of_job, runs_dead, or runs_of_workspace, which
+    knows the agent too. Live runs are few among all that were, and are picked from their own table.
+    """
+    where = ["r.workspace = $1"]
+    given: list[str | int | list[str]] = [only.workspace]
+    for condition, value in (
+        ("r.agent = ", only.agent),
+        ("r.job_id = ", only.job_id),
+        ("r.trigger = ", only.trigger),
+        ("r.id < ", only.before),
+        ("r.state = ANY", list(only.states) or None),
+    ):
+        if value is not None:
+            given.append(value)
+            where.append(f"{condition}(${len(given)})")
+    if only.dead:
+        where.append("r.dead")
+    alive = only.states and _LIVE.issuperset(only.states) and only.job_id is None
+    source = f"{_RUN} JOIN live l ON l.run_id = r.id" if alive else _RUN
+    query = f"{source} WHERE {' AND '.join(where)} ORDER BY r.id DESC LIMIT ${len(given) + 1}"
+    return query, [*given, only.limit]
