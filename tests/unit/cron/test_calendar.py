@@ -35,6 +35,13 @@ def test_a_fifth_monday_in_february_comes_next_in_2044() -> None:
 
 def test_it_is_forty_years_between_two_of_them_round_2100() -> None:
     assert first_days("0 0 * 2 MON#5", date(2073, 1, 1), 1) == ["2112-02-29"]
+    assert Cron("0 0 * 2 MON#5").prev(midnight(date(2112, 2, 29))) == midnight(date(2072, 2, 29))
+
+
+def test_the_year_is_found_from_a_lifetime_away_on_either_side() -> None:
+    cron = Cron("0 0 0 1 1 ? 2050")
+    assert cron.next(midnight(date(1955, 1, 1))) == midnight(date(2050, 1, 1))
+    assert cron.prev(midnight(date(2145, 1, 1))) == midnight(date(2050, 1, 1))
 
 
 def test_l_is_the_last_day_of_the_month() -> None:

@@ -1,4 +1,4 @@
-"""Every jump of the clocks in ten years and twenty-four zones, against the scan.
+"""Every jump of the clocks in ten years and twenty-four zones, and some more, against the scan.
 
 Round each jump a window of a day is asked for forwards, backwards, by number and from the middle:
 with expressions aimed at the very minutes that are missing or doubled, under every choice of `dst_gap` and
