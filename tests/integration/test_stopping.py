@@ -15,7 +15,7 @@ import pytest
 
 from tests.integration.conftest import SELDOM, NewApp
 from tests.integration.replica import another_process, entries
-from tests.integration.waiting import eventually, in_state, over, runs_of
+from tests.integration.waiting import eventually, in_state, over, runs_of, soon
 from wakeful import FailedPrecondition, Function, Launch, Pace, Wakeful
 from wakeful.planning import Limits
 from wakeful.store.rows import RunView
@@ -326,7 +326,7 @@ async def test_a_run_whose_process_was_killed_does_not_block_its_job_for_longer_
 ):
     journal = tmp_path / "journal"
     async with killed_in_the_middle(new_app, database, journal, on_lost="fail") as (idle, run):
-        await idle.jobs.update("job", schedule="every 1s")
+        await idle.jobs.update("job", schedule="every 1s", start_at=soon())
         app = new_app(pace=IMPATIENT)
         work = Hanging(app)
         work.let_go.set()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.integration.conftest import SELDOM, NewApp
-from tests.integration.waiting import eventually, in_state, over, runs_of, the_run_of
+from tests.integration.waiting import eventually, in_state, over, runs_of, soon, the_run_of
 from wakeful import FailedPrecondition, Function, InvalidArgument, Launch, Permanent, Wakeful
 from wakeful.document import Defaults
 from wakeful.engine.targets import Targets
@@ -289,7 +289,9 @@ async def test_a_follower_with_a_schedule_has_its_own_ticks_too(new_app: NewApp)
     calls = noting(app)
     async with app:
         await app.jobs.create("first", schedule=SELDOM, target=Function("note"))
-        await app.jobs.create("then", schedule="every 1s", after="first", target=Function("note"))
+        await app.jobs.create(
+            "then", schedule="every 1s", start_at=soon(), after="first", target=Function("note")
+        )
         await over(app, (await app.jobs.run("first")).id)
         await eventually(lambda: {"schedule", "chain"} <= {call.trigger for call in calls})
 

@@ -1,0 +1,204 @@
+"""Ticks that come while the run before is under way, with real runs that overlap."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import pairwise
+from typing import Any
+
+from tests.integration.conftest import SELDOM, NewApp
+from tests.integration.waiting import eventually, in_state, over, runs_of, soon
+from wakeful import Function, Launch, Wakeful
+from wakeful.store.rows import RunView
+
+
+class Slow:
+    """A function whose calls each take until they are let go."""
+
+    def __init__(self, app: Wakeful) -> None:
+        self.calls: list[Launch] = []
+        self.ended: list[int] = []
+        self.cancelled: list[int] = []
+        self.at_once = 0
+        self.most_at_once = 0
+        self._let_go = asyncio.Event()
+        app.function("work")(self)
+
+    async def __call__(self, run: Launch) -> None:
+        self.calls.append(run)
+        self.at_once += 1
+        self.most_at_once = max(self.most_at_once, self.at_once)
+        try:
+            await self._let_go.wait()
+            self.ended.append(run.scheduled_ms)
+        except asyncio.CancelledError:
+            self.cancelled.append(run.scheduled_ms)
+            raise
+        finally:
+            self.at_once -= 1
+
+    def let_all_go(self) -> None:
+        self._let_go.set()
+
+
+async def every_second(app: Wakeful, policy: Any, **fields: Any) -> None:
+    fields = {"start_at": soon(), "overlap_policy": policy, **fields}
+    await app.jobs.create("job", schedule="every 1s", target=Function("work"), **fields)
+
+
+async def ticks(app: Wakeful, state: str, at_least: int = 1) -> list[RunView]:
+    """The ticks in that state, oldest first, once there are so many."""
+
+    async def look() -> list[RunView] | None:
+        found = [run for run in await runs_of(app, "job") if run.state == state]
+        return found if len(found) >= at_least else None
+
+    found = await eventually(look)
+    assert found is not None
+    return found
+
+
+async def test_allow_starts_each_whatever_runs(new_app: NewApp):
+    app = new_app()
+    work = Slow(app)
+    async with app:
+        await every_second(app, "allow")
+        await eventually(lambda: work.at_once >= 2)
+        work.let_all_go()
+    first, second = work.calls[:2]
+    assert second.scheduled_ms == first.scheduled_ms + 1000
+
+
+async def test_skip_records_what_it_does_not_start_and_why(new_app: NewApp):
+    app = new_app()
+    work = Slow(app)
+    async with app:
+        await every_second(app, "skip")
+        skipped = (await ticks(app, "skipped"))[0]
+        assert len(work.calls) == 1
+        work.let_all_go()
+        await eventually(lambda: len(work.calls) >= 2)
+    assert (skipped.reason, skipped.attempt, skipped.started_ms) == ("overlap", 0, None)
+    assert skipped.scheduled_ms == work.calls[0].scheduled_ms + 1000
+    assert work.calls[1].scheduled_ms > skipped.scheduled_ms
+    assert work.most_at_once == 1
+
+
+async def test_skip_never_skips_a_job_that_is_quick(new_app: NewApp):
+    app = new_app()
+    work = Slow(app)
+    work.let_all_go()
+    async with app:
+        await every_second(app, "skip")
+        await ticks(app, "succeeded", at_least=3)
+        runs = await runs_of(app, "job")
+    for before, after in pairwise(runs):
+        if before.state == "succeeded" and (before.finished_ms or 0) < after.scheduled_ms:
+            assert after.state != "skipped"
+
+
+async def test_a_run_between_two_attempts_is_under_way(new_app: NewApp):
+    app = new_app()
+
+    @app.function()
+    async def work() -> None:
+        raise RuntimeError("no")
+
+    async with app:
+        await every_second(app, "skip", backoff={"base": "1h"})
+        (retrying,) = await ticks(app, "retrying")
+        skipped = (await ticks(app, "skipped"))[0]
+        assert skipped.scheduled_ms == retrying.scheduled_ms + 1000
+        await app.runs.cancel(retrying.id)
+        await ticks(app, "retrying")
+
+
+async def test_queue_loses_no_tick_and_keeps_their_order_one_at_a_time(new_app: NewApp):
+    app = new_app()
+    work = Slow(app)
+    async with app:
+        await every_second(app, "queue")
+        await ticks(app, "pending", at_least=2)
+        assert len(work.calls) == 1
+        work.let_all_go()
+        await eventually(lambda: len(work.ended) >= 3)
+    first = work.calls[0].scheduled_ms
+    assert [call.scheduled_ms - first for call in work.calls[:3]] == [0, 1000, 2000]
+    assert work.ended == sorted(work.ended)
+    assert work.most_at_once == 1
+
+
+async def test_a_queue_that_is_full_takes_no_more(new_app: NewApp):
+    app = new_app()
+    work = Slow(app)
+    async with app:
+        await every_second(app, "queue", max_queued=1)
+        skipped = (await ticks(app, "skipped"))[0]
+        (waiting,) = await ticks(app, "pending")
+        work.let_all_go()
+        assert (await over(app, waiting.id)).state == "succeeded"
+    assert skipped.reason == "queue_full"
+    assert skipped.scheduled_ms == waiting.scheduled_ms + 1000
+
+
+async def test_what_waits_in_a_queue_has_its_turn_when_the_run_before_is_stopped(new_app: NewApp):
+    app = new_app()
+    work = Slow(app)
+    async with app:
+        await every_second(app, "queue")
+        waiting = (await ticks(app, "pending"))[0]
+        await app.runs.stop(work.calls[0].id)
+        await in_state(app, waiting.id, "running")
+        work.let_all_go()
+
+
+async def test_queue_one_keeps_only_the_newest_waiting(new_app: NewApp):
+    app = new_app()
+    work = Slow(app)
+    async with app:
+        await every_second(app, "queue_one")
+        superseded = (await ticks(app, "cancelled"))[0]
+        assert len(work.calls) == 1
+        work.let_all_go()
+        await eventually(lambda: len(work.calls) >= 2)
+    assert (superseded.reason, superseded.started_ms) == ("superseded", None)
+    assert work.calls[0].scheduled_ms < superseded.scheduled_ms < work.calls[1].scheduled_ms
+    assert work.most_at_once == 1
+
+
+async def test_replace_stops_the_one_that_runs_and_starts_the_new_one(new_app: NewApp):
+    app = new_app()
+    work = Slow(app)
+    async with app:
+        await every_second(app, "replace")
+        replaced = (await ticks(app, "cancelled"))[0]
+        await eventually(lambda: len(work.calls) >= 2 and work.cancelled)
+        work.let_all_go()
+        await ticks(app, "succeeded")
+    assert (replaced.reason, replaced.dead) == ("replaced", False)
+    assert work.cancelled[0] == work.calls[0].scheduled_ms == replaced.scheduled_ms
+    assert work.calls[1].scheduled_ms > replaced.scheduled_ms
+
+
+async def test_two_jobs_of_an_agent_at_the_same_instant_both_run(new_app: NewApp):
+    app = new_app()
+    work = Slow(app)
+    work.let_all_go()
+    async with app:
+        for name in ("one", "two"):
+            await app.jobs.create(name, schedule="* * * * * *", target=Function("work"), max_runs=1)
+        await eventually(lambda: {call.job for call in work.calls} == {"one", "two"})
+    assert len(work.calls) == 2
+
+
+async def test_a_run_by_hand_is_in_the_way_of_a_tick_like_any_other(new_app: NewApp):
+    app = new_app()
+    work = Slow(app)
+    async with app:
+        await app.jobs.create("job", schedule=SELDOM, target=Function("work"))
+        await app.jobs.run("job")
+        await eventually(lambda: work.calls)
+        await app.jobs.update("job", schedule="every 1s", start_at=soon())
+        assert (await ticks(app, "skipped"))[0].reason == "overlap"
+        work.let_all_go()
+        await eventually(lambda: len(work.calls) == 2)
