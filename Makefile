@@ -23,7 +23,7 @@ lint: $(STAMP)  ## check style, types and the direction of imports
 	@echo "== ruff format --check"
 	@$(BIN)/ruff format --check
 	@echo "== mypy --strict"
-	@$(BIN)/mypy --strict src tests $(wildcard benchmarks/*.py)
+	@$(BIN)/mypy --strict src tests benchmarks
 	@echo "== lint-imports"
 	@$(BIN)/lint-imports --no-logo
 
@@ -34,7 +34,7 @@ format: $(STAMP)  ## put the code into its format and repair what can be repaire
 
 bench: $(STAMP)  ## run every benchmark, one after another so that none disturbs the next
 	@set -e; for file in $(sort $(wildcard benchmarks/*.py)); do \
-		echo "== $$file"; $(BIN)/python $$file; \
+		echo "== $$file"; $(BIN)/python -m benchmarks.$$(basename $$file .py); \
 	done
 
 clean:  ## remove .venv and everything that was generated

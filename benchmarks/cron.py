@@ -1,7 +1,7 @@
 """How long one answer takes: ours, cronsim's and croniter's, from the same run.
 
-    python benchmarks/cron.py           a table
-    python benchmarks/cron.py --json    the same numbers for a program
+    python -m benchmarks.cron           a table
+    python -m benchmarks.cron --json    the same numbers for a program
 
 **Cold** is `Cron.uncached_next`, the way on which no tick is remembered: each answer is worked out, and the
 next question is that answer. cronsim and croniter do the same with one iterator each. Parsing is outside the

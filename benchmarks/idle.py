@@ -1,7 +1,7 @@
 """What doing nothing costs: an engine over a million jobs of which none is due, beside a thousand.
 
-    python benchmarks/idle.py
-    python benchmarks/idle.py --jobs 1000 1000000 --store sqlite --seconds 20 --json
+    python -m benchmarks.idle
+    python -m benchmarks.idle --jobs 1000 1000000 --store sqlite --seconds 20 --json
 
 The engine runs in a process of its own, which is watched for a while once it has settled: processor time as
 a share of a core, and resident memory. Beside the same with a thousand jobs it shows whether idling depends
@@ -20,8 +20,8 @@ import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from benchmarks.databases import STORES, fresh
-from benchmarks.floors import sleeping_job
+from benchmarks.bare.databases import STORES, fresh
+from benchmarks.bare.floors import sleeping_job
 from wakeful import Wakeful
 from wakeful.store.connect import store_at
 

@@ -1,8 +1,8 @@
 """How late a tick fires: a hundred jobs spread over a minute, beside a bare asyncio timer.
 
-    python benchmarks/precision.py              both stores, a minute each
-    python benchmarks/precision.py --seconds 20 --store sqlite
-    python benchmarks/precision.py --json
+    python -m benchmarks.precision              both stores, a minute each
+    python -m benchmarks.precision --seconds 20 --store sqlite
+    python -m benchmarks.precision --json
 
 Each job is due once, at a millisecond of its own. Its lateness is from that instant to the first line of its
 function; the run has been recorded by then, durably. **The floor** is a bare `loop.call_at` for the same
@@ -20,7 +20,7 @@ import random
 import time
 from dataclasses import asdict, dataclass
 
-from benchmarks.databases import STORES, fresh
+from benchmarks.bare.databases import STORES, fresh
 from wakeful import Wakeful
 from wakeful.launch.port import Launch
 

@@ -1,7 +1,7 @@
 """How fast recurring jobs are created: one by one, and in bulk, beside bare inserts of the same rows.
 
-    python benchmarks/register.py
-    python benchmarks/register.py --jobs 20000 --store postgres --json
+    python -m benchmarks.register
+    python -m benchmarks.register --jobs 20000 --store postgres --json
 
 **Singly** is `app.jobs.create`, a hundred at a time as in a busy server: each is read, judged and committed
 by itself. **In bulk** is `app.jobs.create_many`, a thousand documents a call, each with its own name and
@@ -19,8 +19,8 @@ import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 
-from benchmarks.databases import STORES, fresh
-from benchmarks.floors import sleeping_job
+from benchmarks.bare.databases import STORES, fresh
+from benchmarks.bare.floors import sleeping_job
 from wakeful import Wakeful
 
 AT_ONCE = 100

@@ -1,8 +1,8 @@
 """A storm: thousands of recurring jobs due at one instant. How many a second, beside bare SQL?
 
-    python benchmarks/storm.py                         10,000 jobs on both stores
-    python benchmarks/storm.py --jobs 100000 --store postgres
-    python benchmarks/storm.py --json
+    python -m benchmarks.storm                         10,000 jobs on both stores
+    python -m benchmarks.storm --jobs 100000 --store postgres
+    python -m benchmarks.storm --json
 
 **Ours** is the engine as it runs in an application: every job is claimed, its tick recorded as a run, a
 function that does nothing called, the outcome written, the job advanced; the history stays; every commit
@@ -25,8 +25,8 @@ import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 
-from benchmarks.databases import STORES, fresh
-from benchmarks.floors import floor_rate
+from benchmarks.bare.databases import STORES, fresh
+from benchmarks.bare.floors import floor_rate
 from wakeful import Wakeful
 from wakeful.engine.engine import Pace
 from wakeful.launch.port import Launch

@@ -1,7 +1,7 @@
 """How many webhooks a second one process posts: the launcher, and a bare loop of the same client.
 
-    python benchmarks/webhooks.py           a table
-    python benchmarks/webhooks.py --json    the same numbers for a program
+    python -m benchmarks.webhooks           a table
+    python -m benchmarks.webhooks --json    the same numbers for a program
 
 **The floor** is a loop of aiohttp, with its session as it comes, that signs the same bodies twice and posts
 them, and does nothing else: no guard, no trace, no other header, no outcome. **Tuned** is that loop without

@@ -27,7 +27,7 @@ async def floor_rate(url: str, jobs: int, batch: int) -> float:
         await store.close()
     if url.startswith("sqlite"):
         return await asyncio.to_thread(_sqlite, url.removeprefix("sqlite:///"), jobs, batch, now_ms)
-    from benchmarks.floor_postgres import postgres_floor
+    from benchmarks.bare.postgres import postgres_floor
 
     return await postgres_floor(url, jobs, batch, now_ms)
 

@@ -1,0 +1,1 @@
+"""What the workloads stand on: fresh databases, and bare SQL to be measured against."""
