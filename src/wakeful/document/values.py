@@ -279,10 +279,24 @@ def json_object(longest: int) -> Reader:
 def json_value(value: object, longest: int | None) -> Json:
     """Any JSON of at most so many bytes; tuples become lists, as JSON has it."""
     copied = _copied(value, "", 0)
-    size = len(compact(copied).encode())
-    if longest is not None and size > longest:
-        refuse(f"it has {size} bytes as JSON; at most {longest}: keep what is large elsewhere and send where")
+    _check_size(compact(copied), longest)
     return copied
+
+
+def json_text(value: object, longest: int | None) -> str:
+    """The same, as compact text."""
+    text = compact(_copied(value, "", 0))
+    _check_size(text, longest)
+    return text
+
+
+def _check_size(text: str, longest: int | None) -> None:
+    if longest is not None and len(text) * 4 > longest:  # a character has at most four bytes
+        size = len(text.encode())
+        if size > longest:
+            refuse(
+                f"it has {size} bytes as JSON; at most {longest}: keep what is large elsewhere and send where"
+            )
 
 
 def compact(value: Json, *, sort: bool = False) -> str:
@@ -291,7 +305,11 @@ def compact(value: Json, *, sort: bool = False) -> str:
     >>> compact({"to": ["Zoë"]})
     '{"to":["Zoë"]}'
     """
-    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"), sort_keys=sort)
+    return (_SORTED if sort else _COMPACT).encode(value)
+
+
+_COMPACT: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+_SORTED: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), sort_keys=True)
 
 
 def _copied(value: object, where: str, depth: int) -> Json:

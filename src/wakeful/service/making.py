@@ -6,8 +6,8 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from wakeful.document import Defaults, payload_to_text, read_definition
-from wakeful.document.values import json_value
+from wakeful.document import Defaults, read_definition
+from wakeful.document.values import json_text
 from wakeful.engine.targets import Targets
 from wakeful.errors import InvalidArgument
 from wakeful.ids import new_id
@@ -61,17 +61,12 @@ class Maker:
         """The definition and the row of a document, all but what is the job's own."""
         rest = dict(document)
         name, payload = rest.pop("name", None), rest.pop("payload", None)
+        longest = self._defaults.max_payload_bytes
         try:
             common = json.dumps(rest)
-            own = (
-                check_slug(str(name)),
-                payload_to_text(json_value(payload, self._defaults.max_payload_bytes)),
-            )
-        except (
-            TypeError,
-            ValueError,
-            InvalidArgument,
-        ):  # Python's own values, or a mistake: to be read whole
+            own = check_slug(str(name)), None if payload is None else json_text(payload, longest)
+        except (TypeError, ValueError, InvalidArgument):
+            # Python's own values, or a mistake: either is read whole.
             return self._first(workspace, agent, document)
         known = self._read.get(common)
         if known is None:
