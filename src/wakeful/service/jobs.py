@@ -12,9 +12,9 @@ from wakeful.document.values import json_value
 from wakeful.engine.births import lane_of, of_trigger
 from wakeful.engine.targets import Targets
 from wakeful.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound
-from wakeful.job import Definition, Job, anchor_of, check_slug
+from wakeful.job import Definition, Job, check_slug
 from wakeful.launch.secrets import ROTATION_MS, Keyring, new_secret, shown
-from wakeful.planning import begin
+from wakeful.service.editing import edited, paused, resumed
 from wakeful.service.making import Maker, Saved, needs_secret
 from wakeful.store.port import Store
 from wakeful.store.records import changed_row, job_of
@@ -72,6 +72,7 @@ class JobService:
                 row = await self._store.job(workspace, agent, str(name))
                 if row is None:
                     raise
+        _switch(document)
         now_ms = self._clock.now_ms()
         return await self._edit(
             row.id,
@@ -98,12 +99,7 @@ class JobService:
                 )
             return patch_definition(old.definition, patch, now_ms=now_ms, defaults=self._defaults)
 
-        saved = await self._edit(row.id, patched)
-        enabled = patch.get("enabled")
-        if isinstance(enabled, bool) and enabled != saved.row.enabled:
-            await (self.resume if enabled else self.pause)(workspace, agent, saved.row.name)
-            saved = replace(saved, row=await self._row(workspace, agent, saved.row.name), changed=True)
-        return saved
+        return await self._edit(row.id, patched, _switch(patch))
 
     async def get(self, workspace: str, agent: str, name: str) -> Job:
         """The job of that name, or NotFound."""
@@ -116,34 +112,22 @@ class JobService:
     async def pause(self, workspace: str, agent: str, name: str) -> Job:
         """Stop its ticks. Its planned runs are withdrawn; time that passes now is never missed."""
 
-        def paused(row: JobRow) -> JobChange | None:
+        def pause(row: JobRow) -> JobChange | None:
             if not row.enabled:
                 return None
-            now = row._replace(
-                enabled=False,
-                disabled_reason="paused",
-                next_ms=None,
-                wake_ms=None,
-                updated_ms=self._clock.now_ms(),
-            )
-            return JobChange(now, withdraw="paused")
+            return JobChange(changed_row(row, paused(job_of(row), self._clock.now_ms())), withdraw="paused")
 
-        return job_of(await self._change(workspace, agent, name, paused))
+        return job_of(await self._change(workspace, agent, name, pause))
 
     async def resume(self, workspace: str, agent: str, name: str) -> Job:
         """Start its ticks again, from now."""
 
-        def resumed(row: JobRow) -> JobChange | None:
+        def resume(row: JobRow) -> JobChange | None:
             if row.enabled:
                 return None
-            now_ms, job = self._clock.now_ms(), job_of(row)
-            place = begin(job.id, job.definition, job.anchor_ms, now_ms)
-            if place.next_ms is None and job.definition.timing is not None:
-                raise FailedPrecondition(f"job '{name}' has no tick left; give it another schedule")
-            now = row._replace(next_ms=place.next_ms, wake_ms=place.wake_ms, failures=0, updated_ms=now_ms)
-            return JobChange(now._replace(enabled=True, disabled_reason=None))
+            return JobChange(changed_row(row, resumed(job_of(row), self._clock.now_ms())))
 
-        return job_of(await self._change(workspace, agent, name, resumed))
+        return job_of(await self._change(workspace, agent, name, resume))
 
     async def delete(self, workspace: str, agent: str, name: str) -> None:
         """Delete it. What runs goes on; what has not started is withdrawn; its runs can still be seen."""
@@ -246,7 +230,9 @@ class JobService:
         except InvalidArgument as error:
             raise InvalidArgument(f"payload: {error.message}") from error
 
-    async def _edit(self, job_id: str, edit: Callable[[Job], Definition]) -> Saved:
+    async def _edit(
+        self, job_id: str, edit: Callable[[Job], Definition], enabled: bool | None = None
+    ) -> Saved:
         made: list[bytes] = []
         changed = False
 
@@ -255,28 +241,19 @@ class JobService:
             old = job_of(row)
             definition = edit(old)
             # Texts are compared, not values: to Python 1 and true are equal, to a receiver they are not.
-            if changed_row(row, replace(old, definition=definition)) == row:
+            same = changed_row(row, replace(old, definition=definition)) == row
+            if same and enabled in (None, old.enabled):
                 return None
             changed = True
             self._targets.check(definition.work.target)
-            now_ms = self._clock.now_ms()
-            job = replace(old, definition=definition, updated_ms=now_ms)
-            withdraw = None
-            if definition.timing != old.definition.timing:
-                anchor_ms = anchor_of(definition, now_ms, old)
-                next_ms, wake_ms = (
-                    begin(job.id, definition, anchor_ms, now_ms) if old.enabled else (None, None)
-                )
-                job = replace(job, anchor_ms=anchor_ms, next_ms=next_ms, wake_ms=wake_ms)
-                withdraw = "edited"
-            elif definition.policy.jitter_ms != old.definition.policy.jitter_ms and old.enabled:
-                next_ms, wake_ms = begin(job.id, definition, job.anchor_ms, now_ms)
-                job = replace(job, next_ms=next_ms, wake_ms=wake_ms)
+            job = edited(old, definition, self._clock.now_ms(), enabled)
             changed_to = changed_row(row, job)
             if row.secret is None and needs_secret(definition):
                 made.append(new_secret())
                 changed_to = changed_to._replace(secret=self._keyring.seal(made[0]))
-            return JobChange(changed_to, withdraw)
+            if definition.timing != old.definition.timing:
+                return JobChange(changed_to, withdraw="edited")
+            return JobChange(changed_to, withdraw="paused" if old.enabled and not job.enabled else None)
 
         row = await self._store.change_job(job_id, apply)
         if row is None:
@@ -299,6 +276,13 @@ class JobService:
         if row is None:
             raise _not_found(name)
         return row
+
+
+def _switch(document: Mapping[str, object]) -> bool | None:
+    enabled = document.get("enabled")
+    if enabled is None or isinstance(enabled, bool):
+        return enabled
+    raise InvalidArgument("enabled: write true or false")
 
 
 def _not_found(name: str) -> NotFound:

@@ -1,0 +1,78 @@
+"""What an edit, a pause or a resumption makes of a job: pure, and judged whole before anything is written."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from wakeful.errors import FailedPrecondition
+from wakeful.job import Definition, Job, anchor_of
+from wakeful.planning import begin, fire_ms
+
+
+def edited(old: Job, definition: Definition, now_ms: int, enabled: bool | None = None) -> Job:
+    """The job with another definition, and switched on or off where `enabled` says so.
+
+    Its next tick stays what it was unless the timing is another; then it is the first from now on. A job
+    that was over, with no tick left or as many runs as it may have, lives again when the edit gives it more.
+    """
+    job = replace(old, definition=definition, updated_ms=now_ms)
+    moved = definition.timing != old.definition.timing
+    if moved:
+        job = replace(job, anchor_ms=anchor_of(definition, now_ms, old))
+    if enabled is None:
+        enabled = old.enabled or _lives_again(old, job, moved, now_ms)
+    if not enabled:
+        return paused(job, now_ms) if old.enabled else job
+    if not old.enabled:
+        return resumed(job, now_ms)
+    if moved:
+        next_ms, wake_ms = begin(job.id, definition, job.anchor_ms, now_ms)
+        return replace(job, next_ms=next_ms, wake_ms=wake_ms)
+    if job.ticks is not None and job.next_ms is not None:
+        # A tick that is due already keeps its place: only when it fires depends on the policy.
+        return replace(job, wake_ms=fire_ms(job.id, job.ticks, definition.policy, job.next_ms))
+    return job
+
+
+def paused(job: Job, now_ms: int) -> Job:
+    """The job without ticks, until somebody resumes it."""
+    return replace(
+        job, enabled=False, disabled_reason="paused", next_ms=None, wake_ms=None, updated_ms=now_ms
+    )
+
+
+def resumed(job: Job, now_ms: int) -> Job:
+    """The job with its ticks from now on; FailedPrecondition where there are none to be had."""
+    name = job.definition.name
+    if _worn_out(job):
+        raise FailedPrecondition(
+            f"job '{name}' has had the {job.run_count} runs that it may have; give it a higher maxRuns"
+        )
+    next_ms, wake_ms = begin(job.id, job.definition, job.anchor_ms, now_ms)
+    if next_ms is None and job.definition.timing is not None:
+        raise FailedPrecondition(f"job '{name}' has no tick left; give it another schedule")
+    return replace(
+        job,
+        enabled=True,
+        disabled_reason=None,
+        next_ms=next_ms,
+        wake_ms=wake_ms,
+        failures=0,
+        updated_ms=now_ms,
+    )
+
+
+def _lives_again(old: Job, job: Job, moved: bool, now_ms: int) -> bool:
+    """Whether it was over, rather than paused, and is not any more."""
+    if old.disabled_reason == "max_runs":
+        return not _worn_out(job)
+    # A one-time job that failed is over too; a recurring one was stopped because it failed.
+    over = old.disabled_reason == "no_more_ticks" or (
+        old.disabled_reason == "failed" and old.ticks is not None and old.ticks.next(now_ms) is None
+    )
+    return over and moved and not _worn_out(job)
+
+
+def _worn_out(job: Job) -> bool:
+    max_runs = job.definition.policy.max_runs
+    return max_runs is not None and job.run_count >= max_runs
