@@ -1,6 +1,6 @@
 """A replica in a process of its own, for tests that end it: `python -m tests.integration.replica URL FILE`.
 
-Its one function, `work`, writes a line into the file and never returns.
+Both of its functions write a line into the file; `note` returns then, `work` never does.
 """
 
 from __future__ import annotations
@@ -21,10 +21,14 @@ _ROOT = Path(__file__).parents[2]
 def build(url: str, journal: Path) -> Wakeful:
     app = Wakeful(url, pace=Pace(tick_ms=100, beat_ms=200), grace=0.2)
 
-    @app.function("work")
-    async def work(run: Launch) -> None:
+    @app.function()
+    async def note(run: Launch) -> None:
         with journal.open("a") as file:
             file.write(f"{os.getpid()} {run.idempotency_key} {run.attempt}\n")
+
+    @app.function()
+    async def work(run: Launch) -> None:
+        await note(run)
         await asyncio.Event().wait()
 
     return app

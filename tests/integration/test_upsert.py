@@ -1,4 +1,4 @@
-"""Definitions that are deployed again, changed, paused, deleted: what stays, what moves, what is withdrawn."""
+"""Definitions deployed again, changed, paused and deleted: what stays, what moves, what is withdrawn."""
 
 from __future__ import annotations
 

@@ -1,0 +1,147 @@
+"""Equal replicas on one database: they share what there is to do, and never do a thing twice."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from tests.integration.conftest import SELDOM, NewApp
+from tests.integration.replica import another_process, entries
+from tests.integration.waiting import eventually, over, runs_of, soon
+from wakeful import Function, Launch, NotFound, Pace, Wakeful
+
+IDLE = Pace(tick_ms=100, beat_ms=200, lanes={})
+
+
+class Work:
+    """A function of several replicas, and what each of them was given."""
+
+    def __init__(self, *apps: Wakeful, takes: float = 0) -> None:
+        self.takes = takes
+        self.calls: list[tuple[int, Launch]] = []
+        self.at_once = 0
+        self.most_at_once = 0
+        for number, app in enumerate(apps):
+            app.function("work")(self._of(number))
+
+    def _of(self, number: int):
+        async def work(run: Launch) -> None:
+            self.calls.append((number, run))
+            self.at_once += 1
+            self.most_at_once = max(self.most_at_once, self.at_once)
+            await asyncio.sleep(self.takes)
+            self.at_once -= 1
+
+        return work
+
+
+async def test_every_tick_runs_once_whoever_plans_it(new_app: NewApp):
+    one, other = new_app(), new_app()
+    work = Work(one, other)
+    names = [f"job-{number}" for number in range(10)]
+    async with one, other:
+        for name in names:
+            await one.jobs.create(name, schedule="every 1s", start_at=soon(), target=Function("work"))
+        await eventually(lambda: len(work.calls) >= 30)
+        for name in names:
+            await other.jobs.pause(name)
+        runs = [await over(one, run.id) for name in names for run in await runs_of(one, name)]
+    ticks = Counter((run.job_id, run.scheduled_ms) for run in runs)
+    assert set(ticks.values()) == {1}
+    calls = Counter(run.idempotency_key for _, run in work.calls)
+    assert calls == Counter(run.idempotency_key for run in runs if run.state == "succeeded")
+    assert {run.attempt for run in runs} <= {0, 1}
+
+
+async def test_every_tick_runs_once_in_real_processes(new_app: NewApp, database: str, tmp_path: Path):
+    journal = tmp_path / "journal"
+    names = [f"job-{number}" for number in range(5)]
+    async with new_app(pace=IDLE) as idle:
+        with another_process(database, journal) as one, another_process(database, journal) as other:
+            for name in names:
+                await idle.jobs.create(name, schedule="every 1s", target=Function("note"))
+            await eventually(lambda: len(entries(journal)) >= 20)
+            for name in names:
+                await idle.jobs.pause(name)
+            runs = [await over(idle, run.id) for name in names for run in await runs_of(idle, name)]
+            processes = {str(one.pid), str(other.pid)}
+    written = Counter(key for _, key, _ in entries(journal))
+    assert written == Counter(run.idempotency_key for run in runs if run.state == "succeeded")
+    assert set(written.values()) == {1}
+    assert {process for process, _, _ in entries(journal)} <= processes
+
+
+async def test_what_there_is_to_do_is_shared(new_app: NewApp):
+    narrow = Pace(tick_ms=20, beat_ms=200, lanes={"cron": 2})
+    one, other = new_app(pace=narrow), new_app(pace=narrow)
+    work = Work(one, other, takes=0.1)
+    async with one, other:
+        await one.jobs.create("job", schedule=SELDOM, target=Function("work"))
+        runs = [await one.jobs.run("job") for _ in range(30)]
+        for run in runs:
+            assert (await over(other, run.id)).state == "succeeded"
+    assert Counter(run.id for _, run in work.calls) == Counter(run.id for run in runs)
+    assert {number for number, _ in work.calls} == {0, 1}
+
+
+async def test_turns_are_kept_across_replicas(new_app: NewApp):
+    one, other = new_app(), new_app()
+    work = Work(one, other, takes=0.01)
+    noon = datetime(2024, 6, 1, 12, tzinfo=UTC)
+    async with one, other:
+        await one.jobs.create("job", schedule="0 * * * *", target=Function("work"))
+        assert await other.jobs.backfill("job", noon, noon + timedelta(hours=14)) == 15
+        for run in await runs_of(one, "job"):
+            assert (await over(one, run.id)).state == "succeeded"
+    assert [run.scheduled_at for _, run in work.calls] == [noon + timedelta(hours=n) for n in range(15)]
+    assert work.most_at_once == 1
+
+
+async def test_a_tick_overlaps_a_run_of_another_replica(new_app: NewApp):
+    one, other = new_app(), new_app()
+    work = Work(one, other, takes=1.5)
+    async with one, other:
+        await one.jobs.create("job", schedule="every 1s", start_at=soon(), target=Function("work"))
+
+        async def skipped() -> bool:
+            return any(run.state == "skipped" for run in await runs_of(one, "job"))
+
+        await eventually(skipped)
+        await eventually(lambda: len(work.calls) >= 2)
+        await one.jobs.pause("job")
+    assert work.most_at_once == 1
+
+
+async def test_ticks_go_on_when_a_replica_ends(new_app: NewApp):
+    one, other = new_app(), new_app()
+    work = Work(one, other)
+    async with other:
+        async with one:
+            await one.jobs.create("job", schedule="every 1s", start_at=soon(), target=Function("work"))
+            await eventually(lambda: work.calls)
+        before = len(work.calls)
+        await eventually(lambda: len(work.calls) >= before + 2)
+        runs = [run for run in await runs_of(other, "job") if run.state != "skipped"]
+    ticks = [run.scheduled_ms for run in runs]
+    assert len(set(ticks)) == len(ticks)
+    assert {number for number, _ in work.calls[before:]} == {1}
+
+
+async def test_a_job_that_one_replica_creates_and_deletes_is_the_other_s_too(new_app: NewApp):
+    one, other = new_app(pace=IDLE), new_app()
+    work = Work(one, other)
+    async with one, other:
+        await one.jobs.create("job", schedule="every 1s", start_at=soon(), target=Function("work"))
+        await eventually(lambda: work.calls)
+        await one.jobs.delete("job")
+        with pytest.raises(NotFound):
+            await other.jobs.get("job")
+        before = len(work.calls)
+        await asyncio.sleep(1.5)
+        # A tick that was recorded a moment ahead, when the job was deleted, may still run.
+        assert len(work.calls) <= before + 1
+    assert {number for number, _ in work.calls} == {1}
