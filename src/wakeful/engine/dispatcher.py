@@ -6,7 +6,10 @@ from wakeful.clock import Clock
 from wakeful.engine.loop import Loop
 from wakeful.engine.targets import Targets
 from wakeful.engine.worker import Worker
+from wakeful.logs import get_logger
 from wakeful.store.port import Store
+
+log = get_logger("wakeful.dispatcher")
 
 
 class Dispatcher(Loop):
@@ -32,6 +35,8 @@ class Dispatcher(Loop):
 
     async def step(self) -> int | None:
         """Take what can be taken. Returns when the next run is due; a place that falls free wakes us too."""
+        if self._worker.unsure:
+            await self._give_back()
         async with self._worker.places() as free:
             if not free:
                 return None
@@ -46,3 +51,12 @@ class Dispatcher(Loop):
         if taken:
             return now_ms
         return await self._store.next_due_ms(now_ms, lanes)
+
+    async def _give_back(self) -> None:
+        """Let go of what the database says is ours, and we were never told that it is."""
+        async with self._worker.places():  # and nobody claims anything meanwhile
+            holding = list(self._worker.holding)
+            released = await self._store.release(self._worker_name, self.clock.now_ms(), holding)
+            self._worker.unsure = False
+        if released:
+            log.warning("runs.given_back", count=released)

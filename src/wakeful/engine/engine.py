@@ -53,7 +53,7 @@ class Engine:
         self.worker_name = f"{socket.gethostname()}:{os.getpid()}:{new_id(clock.now_ms())[-8:]}"
         name, tick_ms = self.worker_name, pace.tick_ms
         self._writer = Writer(name, store, clock, tick_ms, of_chain)
-        self._worker = Worker(clock, self._writer, pace.lanes)
+        self._worker = Worker(clock, self._writer, pace.lanes, lease_ms=pace.lease_ms)
         self._planner = Planner(
             name, store, clock, self._worker, targets, pace.limits, longest_ms=tick_ms, batch=pace.batch
         )

@@ -62,14 +62,9 @@ class Planner(Loop):
         async with self._worker.places() as free:
             now_ms = self.clock.now_ms()
             this = _Pass(self._worker_name, self._targets, self._limits, now_ms, free)
-            try:
-                planned = await self._store.plan(now_ms + self._limits.lead_ms, self._batch, this.decide)
-            except BaseException:
-                this.release(this.started)
-                raise
-            if (
-                len(planned.born) < this.runs
-            ):  # some ticks had their run already: those are not ours to launch
+            planned = await self._store.plan(now_ms + self._limits.lead_ms, self._batch, this.decide)
+            # Some ticks may have had their run already: those are not ours to launch.
+            if len(planned.born) < this.runs:
                 born = {run.id for run in planned.born}
                 this.release([held for held in this.started if held.launch.id not in born])
                 this.started = [held for held in this.started if held.launch.id in born]

@@ -52,8 +52,8 @@ class Rescuer(Loop):
 
     async def step(self) -> int | None:
         """Beat; drop what is not ours any more; take from the dead."""
-        await self.beat()
-        now_ms = self.clock.now_ms()
+        # Judged by the time of our own beat: one that outlasts a lease must not make us rob ourselves.
+        now_ms = await self.beat()
         while True:
             rescued = await self._store.rescue(
                 now_ms, now_ms - self._lease_ms, _BATCH, self._judge, self._follow
@@ -63,11 +63,13 @@ class Rescuer(Loop):
             if len(rescued) < _BATCH:
                 return now_ms + self._beat_ms
 
-    async def beat(self) -> None:
-        """Renew the lease."""
-        for run_id in await self._store.beat(self._worker_name, self.clock.now_ms(), self._worker.holding):
-            if self._worker.stop(run_id, "lost"):
+    async def beat(self) -> int:
+        """Renew the lease. Returns the time from which it holds."""
+        now_ms, holding = self.clock.now_ms(), self._worker.holding
+        for run_id in await self._store.beat(self._worker_name, now_ms, list(holding)):
+            if self._worker.stop(run_id, "lost", holding[run_id]):
                 log.warning("run.lost", run=run_id)
+        return now_ms
 
     def _judge(self, run: LostRun) -> Finished:
         policy = policy_from_text(run.policy)

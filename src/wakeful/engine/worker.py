@@ -19,6 +19,7 @@ from wakeful.clock import Clock
 from wakeful.engine.held import Held
 from wakeful.engine.outcome import conclude
 from wakeful.engine.writer import Writer
+from wakeful.errors import Unavailable
 from wakeful.launch.port import Failed, Outcome
 from wakeful.logs import get_logger
 from wakeful.store.rows import Finished
@@ -37,9 +38,12 @@ class Worker:
         clock: Clock,
         writer: Writer,
         lanes: Mapping[str, int],
+        *,
+        lease_ms: int,
     ) -> None:
         self._clock = clock
         self._writer = writer
+        self._lease_s = lease_ms / 1000
         writer.on_written = self._let_go
         self._free = dict(lanes)
         self._placing = asyncio.Lock()
@@ -49,28 +53,40 @@ class Worker:
         self._growing = False
         self._waiting_for: dict[int, list[Held]] = {}
         self._watch: asyncio.TimerHandle | None = None
+        #: whether a claim failed or was answered too late: the database may say that we hold more than we do
+        self.unsure = False
         #: called when a slot may be free again, and when a run that others wait for may have ended
         self.on_free: Callable[[], None] = lambda: None
 
     # --- what it holds ---------------------------------------------------------------------------
 
     @property
-    def holding(self) -> list[str]:
-        """The ids of the runs it holds."""
-        return list(self._held)
+    def holding(self) -> dict[str, Held]:
+        """What it holds just now, by the ids of the runs."""
+        return dict(self._held)
 
     @asynccontextmanager
     async def places(self) -> AsyncIterator[dict[str, int]]:
         """How many more runs each lane takes, for the caller alone: it counts down what it uses.
 
-        What is left goes back at the end. One at a time: whoever has the places need not share them.
+        What is left goes back at the end; all of it, if that is an error. One at a time: whoever has the
+        places need not share them. Runs are claimed in here, and only here: a claim that fails may have been
+        written all the same, and one that took as long as a lease may be another's when we hear of it.
         """
+        loop = asyncio.get_running_loop()
         async with self._placing:
-            places = {lane: count for lane, count in self._free.items() if count > 0}
-            for lane in places:
+            free = {lane: count for lane, count in self._free.items() if count > 0}
+            for lane in free:
                 self._free[lane] = 0
+            places, began = dict(free), loop.time()
             try:
                 yield places
+                if loop.time() - began >= self._lease_s:
+                    raise Unavailable("the database answered when the lease was over")
+            except BaseException:
+                places, self.unsure = free, True
+                self.on_free()
+                raise
             finally:
                 for lane, count in places.items():
                     self._free[lane] += count
@@ -80,6 +96,8 @@ class Worker:
         now_ms = self._clock.now_ms()
         loop = asyncio.get_running_loop()
         for held in runs:
+            if held.launch.id in self._held:  # an attempt before this one, that was lost and does not know it
+                self.stop(held.launch.id, "lost")
             self._held[held.launch.id] = held
             fire_ms = held.launch.fire_ms
             if fire_ms <= now_ms:
@@ -91,13 +109,14 @@ class Worker:
                 loop.call_later((fire_ms - now_ms) / 1000, self._time_has_come, fire_ms)
         self._grow()
 
-    def stop(self, run_id: str, verdict: Failed | str) -> bool:
+    def stop(self, run_id: str, verdict: Failed | str, only: Held | None = None) -> bool:
         """Cut a run short. A failure is recorded; a word says why nothing is to be written.
 
-        False: there is nothing to cut; it is over, or not held here.
+        With `only`, this attempt at it and no later one. False: there is nothing to cut; it is over, or not
+        held here.
         """
         held = self._held.get(run_id)
-        if held is None or held.ended or held.verdict is not None:
+        if held is None or held.ended or held.verdict is not None or held is not (only or held):
             return False
         held.verdict = verdict
         if held.task is not None:
@@ -126,6 +145,7 @@ class Worker:
     async def _slot(self) -> None:
         """Go from run to run until none is ready."""
         me = asyncio.current_task()
+        assert me is not None
         loop = asyncio.get_running_loop()
         clean = copy_context()
         inline = 0
@@ -141,14 +161,15 @@ class Worker:
                 try:
                     outcome: Outcome = await held.launcher.start(held.launch)
                 except asyncio.CancelledError:
-                    if me is None or not held.cut_short():
-                        raise
-                    me.uncancel()
-                    outcome = Failed("stopped")
+                    if me.cancelling() > held.cut_short():
+                        raise  # it is the process that ends
+                    outcome = Failed("stopped" if held.cut_short() else "what it waited for was cancelled")
                 except Exception as error:
                     log.exception("launcher.error", run=held.launch.id, kind=held.launcher.kind)
                     outcome = Failed(f"{type(error).__name__}: {error}")
                 held.task = None
+                if held.cut_short():
+                    me.uncancel()  # the slot goes on, also where the run took no notice
                 self._end(held, outcome)
             else:
                 self._end(held, Failed("stopped"))
@@ -167,7 +188,8 @@ class Worker:
         held.ended = True
         self._free[held.lane] += 1
         if isinstance(held.verdict, str):
-            self._held.pop(launch.id, None)
+            if self._held.get(launch.id) is held:
+                del self._held[launch.id]
             self.on_free()
             return
         if held.verdict is not None:
@@ -222,7 +244,9 @@ class Worker:
 
     def _let_go(self, finished: Iterable[Finished]) -> None:
         for each in finished:
-            self._held.pop(each.run_id, None)
+            held = self._held.get(each.run_id)
+            if held is not None and held.launch.attempt == each.attempt:  # and not the next, already taken
+                del self._held[each.run_id]
         self.on_free()
 
     async def drain(self, grace_ms: int) -> None:
