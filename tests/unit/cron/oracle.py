@@ -305,9 +305,10 @@ def days(text: str, first: date, last: date) -> list[date]:
 def has_a_day(text: str) -> bool:
     """Is there any day in the calendar for it? The calendar repeats itself, weekdays too, every 400 years."""
     expression = read(text)
-    years = range(1970, 2200) if len(text.split()) == 7 else range(2000, 2400)
-    first = date(years[0], 1, 1)
+    years = expression.years if len(text.split()) == 7 else range(2000, 2400)
     return any(
-        expression.looks_right(first + timedelta(days=n))
-        for n in range((date(years[-1], 12, 31) - first).days + 1)
+        expression.looks_right(date(year, month, day))
+        for year in years
+        for month in expression.months
+        for day in range(1, days_in(year, month) + 1)
     )

@@ -44,7 +44,7 @@ def some(number: int, seed: str, seconds: bool = False) -> list[str]:
     return found
 
 
-def assert_same(text: str, zone_name: str, start: datetime, number: int = 25) -> None:
+def assert_same(text: str, zone_name: str, start: datetime, number: int = 12) -> None:
     zone = UTC if zone_name == "UTC" else ZoneInfo(zone_name)
     theirs = CronSim(text, start.astimezone(zone))
     expected = [next(theirs).astimezone(UTC) for _ in range(number)]

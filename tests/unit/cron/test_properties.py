@@ -42,7 +42,7 @@ def test_any_expression_agrees_with_the_scan_near_any_jump(
     assert_agrees(text, look(jump.zone, start, start + timedelta(hours=26)), *choice)
 
 
-@settings(bounded, max_examples=80)
+@settings(bounded, max_examples=50)
 @given(text=expressions_with_seconds, jump=jumps, minutes=st.integers(-30, 5), choice=choices)
 def test_any_expression_with_seconds_agrees_with_the_scan_near_any_jump(
     text: str, jump: Transition, minutes: int, choice: tuple[Gap, Overlap]
