@@ -14,6 +14,7 @@ import itertools
 import os
 import tempfile
 import warnings
+from collections import deque
 from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
@@ -30,7 +31,11 @@ with warnings.catch_warnings():
 
 T = TypeVar("T")
 
+#: how many databases are kept before the oldest is dropped: its test has long been over
+_KEPT = 20
+
 _number = itertools.count(1)
+_handed_out: deque[str] = deque()
 
 
 @cache
@@ -55,12 +60,12 @@ def server() -> str:
 
 def fresh_database() -> str:
     """The address of a database of its own, with the tables of Wakeful in it, and empty."""
-    return _create(template=_template())
+    return _hand_out(_template())
 
 
 def empty_database() -> str:
     """The address of a database of its own, with nothing in it."""
-    return _create(template="template0")
+    return _hand_out("template0")
 
 
 def drop_database(url: str) -> None:
@@ -73,7 +78,7 @@ def _template() -> str:
     """The name of a database that has been migrated: copying it is quicker than migrating each anew."""
     from wakeful.store.postgres import PostgresStore
 
-    url = _create(template="template0")
+    url = _create("template0")
 
     async def migrate() -> None:
         store = PostgresStore(url)
@@ -84,15 +89,24 @@ def _template() -> str:
     return _name_of(url)
 
 
-def _create(*, template: str) -> str:
+def _hand_out(template: str) -> str:
+    url = _create(template)
+    _handed_out.append(url)
+    if len(_handed_out) > _KEPT:
+        drop_database(_handed_out.popleft())
+    return url
+
+
+def _create(template: str) -> str:
     name = f"wakeful_test_{os.getpid()}_{next(_number)}"
+    ours = not os.environ.get("WAKEFUL_TEST_POSTGRES")
     _execute(
         server(),
-        f'CREATE DATABASE "{name}" TEMPLATE "{template}"',
+        f'CREATE DATABASE "{name}" TEMPLATE "{template}"' + (" STRATEGY FILE_COPY" if ours else ""),
         f'ALTER DATABASE "{name}" SET search_path = wakeful, public',  # for what tests ask by themselves
     )
     url = urlsplit(server())._replace(path=f"/{name}").geturl()
-    if os.environ.get("WAKEFUL_TEST_POSTGRES"):
+    if not ours:
         atexit.register(drop_database, url)
     return url
 

@@ -26,25 +26,32 @@ async def finish(
     """Write these outcomes, as far as the worker still holds their runs. See `Store.finish`."""
     if not finished:
         return set()
-    first: dict[str, Finished] = {}
-    for outcome in finished:
-        first.setdefault(outcome[0], outcome)
-    if len(first) < len(finished):
-        finished = list(first.values())
-    if halting := {f.job_id for f in finished if f.job_id is not None and _may_halt(f)}:
-        await db.execute(sql.LOCK_CURSORS, list(halting))
-    stored = sorted(map(_stored, finished), key=itemgetter(0))  # whoever locks runs, does it in this order
-    row = await db.fetchrow(sql.FINISH, stored, worker)
+    if len({outcome[0] for outcome in finished}) < len(finished):
+        finished = list({outcome.run_id: outcome for outcome in reversed(finished)}.values())[::-1]
+    plain = all(f.state == "succeeded" and not f.delete_job and f.disable_job is None for f in finished)
+    if not plain:
+        await _lock_halting(db, finished)
+    in_order = sorted(finished, key=itemgetter(0))  # whoever locks several runs, does it in this order
+    if plain and all(
+        f.output is None and f.error is None and f.reason is None and f.usage is None for f in finished
+    ):
+        run_ids, _, attempts, _, started_ms, finished_ms, *_ = zip(*in_order, strict=True)
+        columns = map(sql.numbers, (attempts, started_ms, finished_ms))
+        row = await db.fetchrow(sql.SUCCEED, worker, ",".join(run_ids), *columns)
+    else:
+        row = await db.fetchrow(sql.FINISH, worker, list(map(_stored, in_order)))
     if row is None or row[0] is None:
         return set()
     ids, any_failing, any_follower, any_waiting = row
     written = set(ids.split(","))
     if len(written) < len(finished):
         finished = [outcome for outcome in finished if outcome.run_id in written]
-    if any(outcome.state != "succeeded" for outcome in finished):
+    if not plain:
         await _stay_alive(db, tell, worker, finished)
-    await _count_failures(db, tell, finished, any_failing)
-    await _halt(db, tell, finished)
+    if any_failing or not plain:
+        await _count_failures(db, tell, finished, any_failing)
+    if not plain:
+        await _halt(db, tell, finished)
     if any_follower:
         await _chain(db, tell, now_ms, finished, follow)
     if any_waiting and await db.fetchval(sql.ANY_WAITING_OF, _jobs_of(finished)):
@@ -52,12 +59,15 @@ async def finish(
     return written
 
 
-def _may_halt(outcome: Finished) -> bool:
-    return (
-        outcome.delete_job
-        or outcome.disable_job is not None
-        or (outcome.disable_after is not None and outcome.state == "failed")
-    )
+async def _lock_halting(db: Db, finished: Iterable[Finished]) -> None:
+    """Lock the cursors of the jobs that may be deleted or disabled: before their runs, as planners do."""
+    halting = {
+        f.job_id
+        for f in finished
+        if f.job_id is not None and (f.delete_job or f.disable_job is not None or f.disable_after is not None)
+    }
+    if halting:
+        await db.execute(sql.LOCK_CURSORS, list(halting))
 
 
 def _stored(outcome: Finished) -> tuple[object, ...]:

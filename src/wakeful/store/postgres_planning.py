@@ -33,22 +33,19 @@ async def plan(
     claimed = await db.fetch(sql.CLAIM, until_ms, limit)
     if not claimed:
         return Planned(0, [])
-    jobs = {}
-    any_pending = False
+    facts = await db.fetch(sql.FACTS, ",".join([row[0] for row in claimed]))
+    jobs = {row[0]: row for row in facts}
     running: dict[str, tuple[str, ...]] = {}
     waiting: dict[str, tuple[str, ...]] = {}
-    for row in await db.fetch(sql.FACTS, ",".join([job_id for job_id, _, _ in claimed])):
-        job_id, run_id = row[0], row[9]
-        jobs[job_id] = row
-        if run_id is None:
-            continue
-        if row[10] != "pending":
-            running[job_id] = (*running.get(job_id, _NONE), run_id)
-        elif row[11]:
+    pending = [row for row in facts if row[10] == "pending"]
+    for row in facts:
+        if row[10] is not None and row[10] != "pending":
+            running[row[0]] = (*running.get(row[0], _NONE), row[9])
+    for job_id, *_, run_id, _, is_tick in pending:
+        if is_tick:
             waiting[job_id] = (*waiting.get(job_id, _NONE), run_id)
-        any_pending = any_pending or row[10] == "pending"
     runs: list[RunRow] = []
-    ahead: list[tuple[str, int | None, int | None, int]] = []
+    ahead: list[JobPlan] = []
     halted: list[tuple[str, bool, str | None]] = []
     cancelled: list[tuple[str, str]] = []
     for job_id, next_ms, run_count in claimed:
@@ -56,21 +53,21 @@ async def plan(
         planned = decide(DueJob._make((*jobs[job_id][:9], next_ms, run_count, *live)))
         if planned is None:
             continue
-        _, next_ms, wake_ms, run_count, enabled, reason, born, superseded = planned
-        runs += born
-        ahead.append((job_id, next_ms, wake_ms, run_count))
-        if superseded:
-            cancelled += superseded
-        if not enabled or reason is not None:
-            halted.append((job_id, enabled, reason))
+        runs += planned.runs
+        ahead.append(planned)
+        cancelled += planned.cancelled
+        if not planned.enabled or planned.disabled_reason is not None:
+            halted.append((job_id, planned.enabled, planned.disabled_reason))
     written = await bear(db, tell, now_ms, runs)
     if cancelled:
         await cancel(db, tell, now_ms, cancelled)
     if ahead:
-        await db.execute(sql.ADVANCE, ahead)
+        job_ids, next_ms, wake_ms, run_count, *_ = zip(*ahead, strict=True)
+        steps = map(sql.numbers, (next_ms, wake_ms, run_count))
+        await db.execute(sql.ADVANCE, ",".join(job_ids), *steps)
     if halted:
         await db.execute(sql.HALT, *map(list, zip(*halted, strict=True)))
-    if any_pending:
+    if pending:
         tell("runs")  # whoever wanted to start one of them meanwhile found its job locked
     return Planned(len(claimed), list(written))
 

@@ -1,7 +1,8 @@
 """Every statement that the PostgreSQL store says, by name, each with the index that serves it.
 
-Batches come as one array of rows (the types of the first migration). Lists of ids come as one text with
-commas where there may be thousands of them: the driver looks at each element of an array by itself.
+Batches come as one array of rows (the types of the first migration), or where a row is a few ids and numbers,
+as texts with commas in them, a column each: the driver asks of every element of an array what it is, and
+that can cost more than all the rest.
 
 `FOR UPDATE` locks in the order of ids, and cursors before jobs before runs; who cannot keep to that passes
 over what is locked (`SKIP LOCKED`).
@@ -9,10 +10,21 @@ over what is locked (`SKIP LOCKED`).
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from wakeful.store.port import PARKED
 from wakeful.store.rows import JobFilter, RunFilter
+
+
+def numbers(values: Iterable[int | None]) -> str:
+    """A column of numbers, as PostgreSQL reads an array.
+
+    >>> numbers([1, None, 3])
+    '{1,NULL,3}'
+    """
+    return "{" + ",".join(["NULL" if value is None else str(value) for value in values]) + "}"
+
 
 # --- connections ----------------------------------------------------------------------------------------
 
@@ -65,8 +77,11 @@ FACTS: Final = """
     JOIN jobs j ON j.id = claimed.id LEFT JOIN live l ON l.job_id = claimed.id"""
 #: the cursors' primary key, once for each
 ADVANCE: Final = """
-    UPDATE cursors c SET next_at = s.next_at, wake_at = s.wake_at, run_count = s.run_count
-    FROM unnest($1::step[]) s WHERE c.job_id = s.job_id"""
+    UPDATE cursors c SET next_at = to_timestamp(s.next_ms::float8 / 1000),
+        wake_at = to_timestamp(s.wake_ms::float8 / 1000), run_count = s.run_count
+    FROM unnest(string_to_array($1, ',')::uuid[], $2::text::bigint[], $3::text::bigint[], $4::text::bigint[])
+        s (job_id, next_ms, wake_ms, run_count)
+    WHERE c.job_id = s.job_id"""
 #: the jobs' primary key, once for each
 HALT: Final = """
     UPDATE jobs j SET enabled = h.enabled, disabled_reason = h.reason
@@ -159,18 +174,16 @@ LOCK_CURSORS: Final = """
     SELECT FROM cursors WHERE job_id = ANY($1::uuid[]) ORDER BY job_id FOR UPDATE"""
 # The fence is run, attempt and worker. It stands in a CASE so that the planner does not take it for a
 # condition on runs alone, of which it believes that few fulfil it, and start from there.
-#: the runs' primary key, once for each, and that of live. Also tells whether anybody need look further:
-#: jobs_failing, jobs_after and live_due are mostly empty
-FINISH: Final = f"""
+_FINISH: Final = f"""
     WITH done AS (
         UPDATE runs r SET state = o.state, started_at = o.started_at,
             finished_at = CASE WHEN o.state NOT IN ('retrying', 'running') THEN o.finished_at END,
             due_at = CASE WHEN o.state IN ('retrying', 'running') THEN o.due_at END,
             worker = CASE o.state WHEN 'retrying' THEN NULL WHEN 'running' THEN '{PARKED}' ELSE r.worker END,
             output = o.output, error = o.error, reason = o.reason, usage = o.usage, dead = o.state = 'failed'
-        FROM unnest($1::outcome[]) o
+        FROM {{outcomes}} o
         WHERE r.id = o.run_id
-            AND CASE WHEN r.attempt = o.attempt THEN r.worker = $2 AND r.state = 'running' END
+            AND CASE WHEN r.attempt = o.attempt THEN r.worker = $1 AND r.state = 'running' END
         RETURNING r.id, r.state),
     gone AS (
         DELETE FROM live
@@ -180,6 +193,18 @@ FINISH: Final = f"""
         EXISTS (SELECT FROM jobs WHERE after_job IS NOT NULL AND deleted_at IS NULL),
         EXISTS (SELECT FROM live WHERE state <> 'running')
     FROM done"""
+#: the runs' primary key, once for each, and that of live. Also tells whether anybody need look further:
+#: jobs_failing, jobs_after and live_due are mostly empty
+FINISH: Final = _FINISH.format(outcomes="unnest($2::outcome[])")
+#: the same, for runs that succeeded and had nothing to say
+SUCCEED: Final = _FINISH.format(
+    outcomes="""(
+        SELECT run_id, attempt, 'succeeded' AS state, to_timestamp(started_ms::float8 / 1000) AS started_at,
+            to_timestamp(finished_ms::float8 / 1000) AS finished_at, NULL::timestamptz AS due_at,
+            NULL AS output, NULL AS error, NULL AS reason, NULL AS usage
+        FROM unnest(string_to_array($2, ',')::uuid[], $3::text::integer[], $4::text::bigint[],
+            $5::text::bigint[]) u (run_id, attempt, started_ms, finished_ms))"""
+)
 #: the primary keys of live and runs
 STAY_ALIVE: Final = """
     UPDATE live l SET state = r.state, worker = r.worker, due_at = r.due_at

@@ -148,8 +148,6 @@ CREATE TYPE new_run AS (
     started_at timestamptz, finished_at timestamptz, idempotency_key text, replay_of uuid, payload text
 );
 
-CREATE TYPE step AS (job_id uuid, next_at timestamptz, wake_at timestamptz, run_count bigint);
-
 CREATE TYPE outcome AS (
     run_id uuid, job_id uuid, attempt integer, state text, started_at timestamptz, finished_at timestamptz,
     due_at timestamptz, output text, error text, reason text, usage text
