@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 
 from wakeful.document import policy_from_text, work_from_text
+from wakeful.errors import InvalidArgument
 from wakeful.ids import new_id
 from wakeful.job import Work
 from wakeful.planning import Becomes, Verdict
@@ -98,16 +100,23 @@ def of_trigger(
 
 
 def of_chain(follower: Follower) -> RunRow:
-    """The run of a job that fires after another's."""
-    policy = policy_from_text(follower.policy)
+    """The run of a job that fires after another's.
+
+    One that cannot be read gets its run too, and whoever takes it says so: the run before is written all the
+    same.
+    """
+    lane, serial = Work().lane, True
+    with contextlib.suppress(InvalidArgument):
+        lane = lane_of(work_from_text(follower.work))
+        serial = policy_from_text(follower.policy).overlap != "allow"
     return of_trigger(
         job_id=follower.job_id,
         workspace=follower.workspace,
         agent=follower.agent,
         job_name=follower.name,
-        lane=lane_of(work_from_text(follower.work)),
+        lane=lane,
         trigger="chain",
         now_ms=follower.after_finished_ms,
         triggered_by=follower.after_run_id,
-        serial=policy.overlap != "allow",
+        serial=serial,
     )

@@ -10,8 +10,11 @@ from wakeful.engine.held import Held
 from wakeful.errors import InvalidArgument
 from wakeful.job import Json, Work
 from wakeful.launch.port import Failed, Launch, Launcher, Outcome
-from wakeful.policy import Policy
+from wakeful.logs import get_logger
+from wakeful.policy import DEFAULT_POLICY, Policy
 from wakeful.store.rows import RunRow, TakenRun
+
+log = get_logger("wakeful.engine")
 
 
 class Targets:
@@ -47,7 +50,7 @@ class Targets:
     def held(self, run: RunRow | TakenRun, policy: Policy, work: Work, payload: str | None) -> Held:
         """A run that was marked as ours, ready to be launched."""
         target = work.target or {}
-        launcher = self._launchers.get(str(target.get("kind"))) or _Unknown(str(target.get("kind")))
+        launcher = self._launchers.get(str(target.get("kind"))) or _unknown(str(target.get("kind")))
         launch = Launch(
             run.id, run.job_name, run.job_id, run.workspace, run.agent,
             payload if payload is not None or work.message is None else _message(work.message),
@@ -57,17 +60,27 @@ class Targets:
         return Held(launch, policy, run.lane, launcher)
 
     def taken(self, run: TakenRun) -> Held:
-        """The same, for a run that was taken from among those that were due."""
-        return self.held(run, policy_from_text(run.policy), work_from_text(run.work), run.payload)
+        """The same, for a run that was taken from among those that were due.
+
+        One whose job cannot be read is set aside: it fails, and those that were taken with it go on.
+        """
+        try:
+            return self.held(run, policy_from_text(run.policy), work_from_text(run.work), run.payload)
+        except Exception as error:
+            log.exception("run.set_aside", run=run.id, job=run.job_name, workspace=run.workspace)
+            held = self.held(run, DEFAULT_POLICY, Work(), None)
+            held.launcher = _StandIn("", Failed(f"{error}", permanent=True, reason="unreadable"))
+            return held
 
 
-class _Unknown:
-    """Stands in for a launcher that this process does not have: another replica may."""
+class _StandIn:
+    """Stands in for a launcher that is not to be had here, and says why."""
 
     default_timeout_ms = 1_000
 
-    def __init__(self, kind: str) -> None:
+    def __init__(self, kind: str, failed: Failed) -> None:
         self.kind = kind
+        self._failed = failed
 
     async def open(self) -> None:
         """Nothing to get ready."""
@@ -79,8 +92,13 @@ class _Unknown:
         """Nothing is known of it."""
 
     async def start(self, run: Launch) -> Outcome:
-        """Fail, so that it is tried again where there is one."""
-        return Failed(f"no launcher for '{self.kind}' in this process", reason="not_registered")
+        """Fail."""
+        return self._failed
+
+
+def _unknown(kind: str) -> _StandIn:
+    """For a launcher that this process does not have: it is tried again, and another replica may have it."""
+    return _StandIn(kind, Failed(f"no launcher for '{kind}' in this process", reason="not_registered"))
 
 
 @lru_cache(maxsize=1024)

@@ -14,6 +14,7 @@ from wakeful.engine.targets import Targets
 from wakeful.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound
 from wakeful.job import Definition, Job, check_slug
 from wakeful.launch.secrets import ROTATION_MS, Keyring, new_secret, shown
+from wakeful.logs import get_logger
 from wakeful.service.editing import edited, paused, resumed
 from wakeful.service.making import Maker, Saved, needs_secret
 from wakeful.store.port import Store
@@ -21,6 +22,8 @@ from wakeful.store.records import changed_row, job_of
 from wakeful.store.rows import JobChange, JobFilter, JobRow, RunView
 
 MAX_BACKFILL: Final = 10_000
+
+log = get_logger("wakeful.service")
 
 
 class JobService:
@@ -106,8 +109,14 @@ class JobService:
         return job_of(await self._row(workspace, agent, name))
 
     async def list(self, only: JobFilter) -> list[Job]:
-        """Jobs, by agent and name."""
-        return [job_of(row) for row in await self._store.jobs(only)]
+        """Jobs, by agent and name. One that cannot be read is named in the log and left out."""
+        jobs = []
+        for row in await self._store.jobs(only):
+            try:
+                jobs.append(job_of(row))
+            except InvalidArgument as error:
+                log.error("job.unreadable", job=row.name, agent=row.agent, id=row.id, error=error.message)
+        return jobs
 
     async def pause(self, workspace: str, agent: str, name: str) -> Job:
         """Stop its ticks. Its planned runs are withdrawn; time that passes now is never missed."""
