@@ -5,7 +5,7 @@ BIN    := .venv/bin
 STAMP  := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint format bench clean
+.PHONY: help run test chaos lint format bench clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -16,6 +16,10 @@ run: $(STAMP)  ## preview a schedule; another one: make run ARGS='"*/15 8-18 * *
 test: $(STAMP)  ## run every test; some of them: make test ARGS='tests/unit -k dst'
 	@echo "== pytest"
 	@$(BIN)/pytest -q -n auto $(ARGS)
+
+chaos: $(STAMP)  ## ten minutes of kills and crashes on PostgreSQL; another time: CHAOS_SECONDS=60
+	@echo "== chaos"
+	@$(BIN)/python -m tests.chaos
 
 lint: $(STAMP)  ## check style, types and the direction of imports
 	@echo "== ruff check"

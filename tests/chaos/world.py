@@ -1,0 +1,313 @@
+"""The chaos itself: replicas that are killed, a database that crashes, and people who change their minds.
+
+The parent process keeps three replicas going on one database and journals what it asks of the jobs, each
+time with the instant that the answer names. Whatever fails because the database is away is asked again until
+it is answered: as any client would.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TypeVar
+
+import asyncpg
+
+from tests.chaos.checker import Findings, check
+from tests.chaos.jobs import Life, Plain, Rules, Stretch, any_rules, any_schedule
+from tests.chaos.launches import read_launches
+from tests.chaos.records import ask, read_records, watch
+from tests.chaos.server import Server
+from tests.chaos.work import LEAD_MS, LEASE_MS, build
+from wakeful.errors import AlreadyExists, NotFound, Unavailable
+from wakeful.job import Job
+
+T = TypeVar("T")
+
+WHERE = ("default", "default")
+ROOT = Path(__file__).parents[2]
+#: One replica's clock is five minutes fast, one's five minutes slow.
+SKEWS_MS = (300_000, -300_000, 0)
+#: Seconds. Nothing takes so long; on a machine that is busy with other things it may take a while.
+PATIENCE = 120.0
+
+
+@dataclass
+class Tally:
+    """What was done to them."""
+
+    kills: int = 0
+    stops: int = 0
+    crashes: int = 0
+    changes: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.kills} kills, {self.stops} stops, {self.crashes} crashes, {self.changes} changes"
+
+
+@dataclass
+class Replica:
+    """One of them: its process is another after each kill."""
+
+    number: int
+    process: subprocess.Popen[bytes]
+    #: whether it is gone because we said so
+    expected: bool = False
+
+
+@dataclass
+class World:
+    """Jobs, replicas, and a database."""
+
+    folder: Path
+    seed: int
+    jobs: int
+    #: how much rarer than every second the ticks are
+    pace: int = 1
+    say: Callable[[str], None] = lambda line: None
+    tally: Tally = field(default_factory=Tally)
+    lives: list[Life] = field(default_factory=list)
+    wrong: list[str] = field(default_factory=list)
+
+    async def go_through(self, seconds: float, *, crash_every: float) -> Findings:
+        """All of it: so many seconds of chaos, then quiet, then a look at what is left."""
+        self._dice = random.Random(self.seed)
+        self._over = asyncio.Event()
+        self._server = await asyncio.to_thread(Server)
+        self._replicas: list[Replica] = []
+        try:
+            self._url = self._server.url
+            self._app = build(self._url, self.folder / "parent.journal")
+            self._service = self._app._service
+            await self._app.store.open()
+            try:
+                await watch(self._url)
+                await self._create_all()
+                self._replicas = [Replica(n, self._start(n)) for n in range(len(SKEWS_MS))]
+                up = asyncio.create_task(self._keep_them_up())
+                await self._chaos(seconds, crash_every)
+                await self._quiet()
+                up.cancel()
+                return await self._look()
+            finally:
+                await self._app.store.close()
+        finally:
+            for replica in self._replicas:
+                replica.process.kill()
+                replica.process.wait()
+            await asyncio.to_thread(self._server.remove)
+
+    # --- the replicas ------------------------------------------------------------------------------
+
+    def _start(self, number: int) -> subprocess.Popen[bytes]:
+        arguments = [self._url, str(self.folder), str(number), str(SKEWS_MS[number])]
+        return subprocess.Popen([sys.executable, "-m", "tests.chaos.replica", *arguments], cwd=ROOT)
+
+    async def _keep_them_up(self) -> None:
+        """Start again what has ended; one that ended by itself is a complaint."""
+        while True:
+            for replica in self._replicas:
+                code = replica.process.poll()
+                if code is not None:
+                    if not replica.expected:
+                        self.wrong.append(f"replica {replica.number} ended by itself with {code}")
+                    replica.process, replica.expected = self._start(replica.number), False
+            await asyncio.sleep(0.05)
+
+    def _is_ready(self, replica: Replica) -> bool:
+        return (self.folder / f"{replica.process.pid}.ready").exists()
+
+    async def _kill_them(self) -> None:
+        """Now and then one of them is killed, and more seldom asked to stop."""
+        while await self._rest(1, 2):
+            ready = [replica for replica in self._replicas if self._is_ready(replica)]
+            if self._dice.random() < 0.2:
+                ready = self._replicas  # also one that has only just begun
+            if not ready:
+                continue  # where starting takes long, they would never come to anything
+            replica = self._dice.choice(ready)
+            replica.expected = True
+            if self._dice.random() < 0.85:
+                replica.process.kill()
+                self.tally.kills += 1
+            else:
+                replica.process.send_signal(signal.SIGTERM)
+                self.tally.stops += 1
+
+    async def _crash_the_database(self, every: float) -> None:
+        while await self._rest(0.9 * every, 1.1 * every):
+            await asyncio.to_thread(self._server.crash)
+            self.tally.crashes += 1
+
+    # --- people ------------------------------------------------------------------------------------
+
+    async def _create_all(self) -> None:
+        """Most jobs come into being at once, as when a program declares them."""
+        made = [
+            (f"job-{n}", any_schedule(self._dice, self.pace), any_rules(self._dice)) for n in range(self.jobs)
+        ]
+        saved = await self._service.create_many(*WHERE, [_document(*each) for each in made])
+        for each, (name, schedule, rules) in zip(saved, made, strict=True):
+            self._born(each.job, name, schedule, rules)
+
+    def _born(self, job: Job, name: str, schedule: Plain, rules: Rules) -> None:
+        self.lives.append(Life(job.id, name, rules, [Stretch(schedule, job.created_ms, job.created_ms)]))
+
+    async def _change_things(self) -> None:
+        """Somebody always wants something else."""
+        what = [self._pause_or_resume] * 4 + [self._reschedule] * 2 + [self._reword] * 2
+        what += [self._run_by_hand] * 2 + [self._deploy_again] + [self._replace]
+        while await self._rest(0.05, 0.3):
+            alive = [life for life in self.lives if not life.deleted]
+            await self._dice.choice(what)(self._dice.choice(alive))
+            self.tally.changes += 1
+
+    async def _pause_or_resume(self, life: Life) -> None:
+        if life.lasts is not None:
+            await self._pause(life)
+        else:
+            job = await insist(lambda: self._service.resume(*WHERE, life.name))
+            last = life.stretches[-1]
+            life.stretches.append(Stretch(last.schedule, last.anchor_ms, job.updated_ms))
+
+    async def _pause(self, life: Life) -> None:
+        lasts = life.lasts
+        if lasts is not None:
+            job = await insist(lambda: self._service.pause(*WHERE, life.name))
+            lasts.end(job.updated_ms)
+
+    async def _reschedule(self, life: Life) -> None:
+        """Another schedule: an interval counts from now."""
+        schedule, lasts = any_schedule(self._dice, self.pace), life.lasts
+        if schedule == life.schedule or lasts is None:
+            return
+        patch = {"schedule": schedule.document()}
+        job = (await insist(lambda: self._service.update(*WHERE, life.name, patch))).job
+        lasts.end(job.updated_ms)
+        life.stretches.append(Stretch(schedule, job.updated_ms, job.updated_ms))
+
+    async def _reword(self, life: Life) -> None:
+        """Other rules that leave its ticks alone."""
+        overlap = self._dice.choice(["allow", "skip", "queue", "queue_one", "replace"])
+        life.rules = replace(life.rules, ms=self._dice.choice([0, 10, 400]), overlap=overlap)
+        patch = {key: life.rules.document()[key] for key in ("overlapPolicy", "payload")}
+        await insist(lambda: self._service.update(*WHERE, life.name, patch))
+
+    async def _deploy_again(self, life: Life) -> None:
+        """The same definition again: nothing may come of it."""
+        document = _document(life.name, life.schedule, life.rules)
+        saved = await insist(lambda: self._service.upsert(*WHERE, document))
+        if saved.changed:
+            self.wrong.append(f"{life.name} was deployed again as it was, and changed")
+
+    async def _run_by_hand(self, life: Life) -> None:
+        await insist(lambda: self._service.trigger(*WHERE, life.name))
+
+    async def _replace(self, life: Life) -> None:
+        """Delete it, and make another of the same name: with an id and ticks of its own."""
+        before_ms = self._app.store.clock.now_ms()
+        with contextlib.suppress(NotFound):  # an answer that was lost
+            await insist(lambda: self._service.delete(*WHERE, life.name))
+        after_ms = self._app.store.clock.now_ms()
+        deleted_ms = await insist(lambda: ask(self._url, _DELETED, life.job_id))
+        if life.lasts is not None:  # a job that never ran is gone without a trace
+            life.lasts.end(deleted_ms or before_ms, deleted_ms or after_ms)
+        life.deleted = True
+        document = _document(life.name, life.schedule, life.rules)
+        try:
+            job = (await insist(lambda: self._service.create(*WHERE, document))).job
+        except AlreadyExists:  # an answer that was lost
+            job = await insist(lambda: self._service.get(*WHERE, life.name))
+        self._born(job, life.name, life.schedule, life.rules)
+
+    # --- the course of things ----------------------------------------------------------------------
+
+    async def _chaos(self, seconds: float, crash_every: float) -> None:
+        """What is begun is brought to its end: half a change would leave half a record of it."""
+        async with asyncio.TaskGroup() as doing:
+            doing.create_task(self._kill_them())
+            doing.create_task(self._crash_the_database(crash_every))
+            doing.create_task(self._change_things())
+            doing.create_task(self._report())
+            await asyncio.sleep(seconds)
+            self._over.set()
+
+    async def _rest(self, least: float, most: float) -> bool:
+        """Wait a while. False: it is over."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._over.wait(), self._dice.uniform(least, most))
+        return not self._over.is_set()
+
+    async def _report(self) -> None:
+        began = time.monotonic()
+        while await self._rest(10, 10):
+            runs = await insist(lambda: ask(self._url, "SELECT count(*) FROM wakeful.runs"))
+            live = await insist(lambda: ask(self._url, "SELECT count(*) FROM wakeful.live"))
+            self.say(f"{time.monotonic() - began:4.0f} s: {runs} runs, {live} live; {self.tally}")
+
+    async def _quiet(self) -> None:
+        """Pause all jobs, and let what is left come to its end."""
+        with contextlib.suppress(TimeoutError):  # those who plan catch up first, so that little is cut off
+            async with asyncio.timeout(PATIENCE):
+                while await insist(lambda: ask(self._url, _BEHIND)):  # noqa: ASYNC110
+                    await asyncio.sleep(0.05)
+        some = asyncio.Semaphore(8)
+
+        async def pause(life: Life) -> None:
+            async with some:
+                await self._pause(life)
+
+        await asyncio.gather(*(pause(life) for life in self.lives))
+        self.say(f"all paused; {self.tally}")
+        with contextlib.suppress(TimeoutError):  # what is not over by then, the checker will find
+            async with asyncio.timeout(PATIENCE):
+                while await insist(lambda: ask(self._url, _UNDER_WAY)):  # noqa: ASYNC110
+                    await asyncio.sleep(0.2)
+        for replica in self._replicas:
+            replica.expected = True
+
+    async def _look(self) -> Findings:
+        records, launches = await read_records(self._url), read_launches(self.folder)
+        found = check(self.lives, records, launches, lead_ms=LEAD_MS, lease_ms=LEASE_MS)
+        found.others += self.wrong
+        for log in sorted(self.folder.glob("*.log")):
+            found.others += [f"{log.name}: {line}" for line in _errors(log.read_text())]
+        return found
+
+
+async def insist(what: Callable[[], Awaitable[T]]) -> T:
+    """Ask until there is an answer."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        try:
+            return await what()
+        except (Unavailable, OSError, asyncpg.PostgresConnectionError, asyncpg.CannotConnectNowError):
+            if time.monotonic() > deadline:
+                raise
+            await asyncio.sleep(0.1)
+
+
+def _document(name: str, schedule: Plain, rules: Rules) -> dict[str, object]:
+    return {"name": name, "schedule": schedule.document(), **rules.document()}
+
+
+def _errors(log: str) -> Iterator[str]:
+    """What a process logged as an error, each with the last line of its traceback."""
+    for entry in re.split(r"^(?=[A-Z]+ \d+ )", log, flags=re.MULTILINE):
+        if entry.startswith(("ERROR", "CRITICAL")):
+            lines = entry.strip().splitlines()
+            yield " … ".join(line.strip()[:200] for line in dict.fromkeys((lines[0], *lines[-2:])))
+
+
+_DELETED = "SELECT floor(extract(epoch FROM deleted_at) * 1000)::bigint FROM wakeful.jobs WHERE id = $1"
+_BEHIND = "SELECT count(*) FROM wakeful.cursors WHERE wake_at < clock_timestamp() - interval '100 ms'"
+_UNDER_WAY = "SELECT count(*) FROM wakeful.runs WHERE state IN ('pending', 'running', 'retrying')"
