@@ -228,6 +228,25 @@ async def test_a_receiver_that_is_gone_fails_the_run_at_once_and_pauses_the_job(
     assert len(receiver.requests) == 1
 
 
+async def test_a_run_that_outlives_its_job_is_signed_all_the_same(new_app: NewApp, receiver: Receiver):
+    first_answers(receiver, 500, 500)
+    async with new_app() as app:
+        saved = await app.jobs.create(
+            "digest",
+            schedule=SELDOM,
+            target=Webhook(receiver.url),
+            max_attempts=2,
+            backoff={"base": "300ms"},
+        )
+        run = await in_state(app, (await app.jobs.run("digest")).id, "retrying")
+        await app.jobs.delete("digest")
+        assert (await over(app, run.id)).state == "failed"
+    async with new_app() as app:
+        assert (await over(app, (await app.runs.replay(run.id)).id)).state == "succeeded"
+    for number in range(3):
+        verifies(receiver, saved.secret, number)
+
+
 # --- what is completed later -------------------------------------------------------------------------
 
 

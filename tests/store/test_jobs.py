@@ -297,6 +297,17 @@ async def test_a_deleted_job_is_nowhere_and_never_due(store: Store) -> None:
     assert not await store.delete_job(digest.id, NOW, "again")
 
 
+async def test_a_deleted_job_can_still_be_read_for_the_runs_that_outlive_it(store: Store) -> None:
+    digest, _ = await given_held(store)
+    assert await store.job_by_id(digest.id, deleted=True) == await store.job_by_id(digest.id)
+    assert await store.delete_job(digest.id, NOW, "no longer wanted")
+    found = await store.job_by_id(digest.id, deleted=True)
+    assert found is not None
+    assert (found.id, found.policy, found.secret, found.next_ms) == (
+        digest.id, digest.policy, digest.secret, None,
+    )  # fmt: skip
+
+
 async def test_a_job_that_never_was_cannot_be_deleted(store: Store) -> None:
     assert not await store.delete_job(job().id, NOW, "no longer wanted")
     fresh = job()

@@ -138,8 +138,8 @@ class SecretSource(Protocol):
 class JobReader(Protocol):
     """The one thing that is asked of a store here."""
 
-    async def job_by_id(self, job_id: str) -> JobRow | None:
-        """The job of that id."""
+    async def job_by_id(self, job_id: str, *, deleted: bool = False) -> JobRow | None:
+        """The job of that id; with `deleted` even one that was, for its runs may outlive it."""
         ...
 
 
@@ -183,7 +183,7 @@ class StoredSecrets:
         self._known.pop(job_id, None)
 
     async def _read(self, job_id: str, now_ms: int) -> _Known:
-        job = await self._jobs.job_by_id(job_id)
+        job = await self._jobs.job_by_id(job_id, deleted=True)
         known = _Known(
             now_ms + self._remember_ms,
             self._keyring.open(job.secret) if job and job.secret else None,

@@ -111,7 +111,7 @@ class RunService:
         if status not in ("succeeded", "failed"):
             raise InvalidArgument(f"status: '{status}' is not 'succeeded' or 'failed'")
         run, now_ms = await self.get(workspace, run_id), self._clock.now_ms()
-        row = await self._store.job_by_id(run.job_id) if run.job_id else None
+        row = await self._store.job_by_id(run.job_id, deleted=True) if run.job_id else None
         policy = policy_from_text(row.policy) if row else DEFAULT_POLICY
         outcome = Succeeded(output, usage) if status == "succeeded" else Failed(error or "failed")
         finished = conclude(

@@ -190,8 +190,8 @@ class Store(Protocol):
         """The job of that name, unless deleted."""
         ...
 
-    async def job_by_id(self, job_id: str) -> JobRow | None:
-        """The job of that id, unless deleted."""
+    async def job_by_id(self, job_id: str, *, deleted: bool = False) -> JobRow | None:
+        """The job of that id, unless deleted; with `deleted` even then, for its runs may outlive it."""
         ...
 
     async def jobs(self, only: JobFilter) -> list[JobRow]:

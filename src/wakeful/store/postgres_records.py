@@ -66,9 +66,10 @@ async def job(db: Db, workspace: str, agent: str, name: str) -> JobRow | None:
     return None if row is None else JobRow(*row)
 
 
-async def job_by_id(db: Db, job_id: str) -> JobRow | None:
+async def job_by_id(db: Db, job_id: str, deleted: bool = False) -> JobRow | None:
     """The job of that id."""
-    row = await db.fetchrow(sql.JOB_BY_ID, job_id) if is_id(job_id) else None
+    query = sql.ANY_JOB_BY_ID if deleted else sql.JOB_BY_ID
+    row = await db.fetchrow(query, job_id) if is_id(job_id) else None
     return None if row is None else JobRow(*row)
 
 

@@ -364,7 +364,8 @@ CHANGE_JOB: Final = f"""
 #: jobs_name and the cursors' primary key
 JOB: Final = f"{_JOB} WHERE j.workspace = $1 AND j.agent = $2 AND j.name = $3 AND j.deleted_at IS NULL"
 #: the primary keys of jobs and cursors
-JOB_BY_ID: Final = f"{_JOB} WHERE j.id = $1 AND c.job_id = $1 AND j.deleted_at IS NULL"
+ANY_JOB_BY_ID: Final = f"{_JOB} WHERE j.id = $1 AND c.job_id = $1"
+JOB_BY_ID: Final = f"{ANY_JOB_BY_ID} AND j.deleted_at IS NULL"
 #: the primary keys of jobs and cursors
 LOCK_JOB: Final = f"{JOB_BY_ID} FOR UPDATE OF c, j"
 

@@ -134,9 +134,9 @@ class SqliteStore:
         """The job of that name, unless deleted."""
         return await self._connection.read(lambda db: sqlite_records.job(db, workspace, agent, name))
 
-    async def job_by_id(self, job_id: str) -> JobRow | None:
-        """The job of that id, unless deleted."""
-        return await self._connection.read(lambda db: sqlite_records.job_by_id(db, job_id))
+    async def job_by_id(self, job_id: str, *, deleted: bool = False) -> JobRow | None:
+        """The job of that id; a deleted one only if that is asked for."""
+        return await self._connection.read(lambda db: sqlite_records.job_by_id(db, job_id, deleted))
 
     async def jobs(self, only: JobFilter) -> list[JobRow]:
         """Jobs, ordered by agent and name."""

@@ -52,9 +52,9 @@ def job(db: sqlite3.Connection, workspace: str, agent: str, name: str) -> JobRow
     return None if row is None else _job(row)
 
 
-def job_by_id(db: sqlite3.Connection, job_id: str) -> JobRow | None:
+def job_by_id(db: sqlite3.Connection, job_id: str, deleted: bool = False) -> JobRow | None:
     """The job of that id."""
-    row = db.execute(sql.JOB_BY_ID, (job_id,)).fetchone()
+    row = db.execute(sql.ANY_JOB_BY_ID if deleted else sql.JOB_BY_ID, (job_id,)).fetchone()
     return None if row is None else _job(row)
 
 

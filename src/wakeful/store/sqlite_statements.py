@@ -217,7 +217,8 @@ JOB: Final = f"""
     SELECT {JOB_COLUMNS} FROM jobs INDEXED BY jobs_name
     WHERE workspace = ? AND agent = ? AND name = ? AND deleted_at IS NULL"""
 #: the primary key
-JOB_BY_ID: Final = f"SELECT {JOB_COLUMNS} FROM jobs WHERE id = ? AND deleted_at IS NULL"
+ANY_JOB_BY_ID: Final = f"SELECT {JOB_COLUMNS} FROM jobs WHERE id = ?"
+JOB_BY_ID: Final = f"{ANY_JOB_BY_ID} AND deleted_at IS NULL"
 #: the primary key
 MARK_DELETED: Final = """
     UPDATE jobs SET deleted_at = ?1, updated_at = ?1, next_at = NULL, wake_at = NULL, version = version + 1

@@ -33,7 +33,7 @@ class Jobs:
         self.job: JobRow | None = JobRow(**values)  # type: ignore[arg-type]
         self.reads = 0
 
-    async def job_by_id(self, job_id: str) -> JobRow | None:
+    async def job_by_id(self, job_id: str, *, deleted: bool = False) -> JobRow | None:
         self.reads += 1
         return self.job
 
