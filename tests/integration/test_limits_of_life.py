@@ -179,6 +179,39 @@ async def test_a_recurring_job_that_was_to_be_deleted_after_its_run_is_disabled_
     assert (run.dead, job.disabled_reason) == (True, "failed")
 
 
+async def test_a_one_time_job_that_gives_itself_another_time_lives_on(new_app: NewApp):
+    app = new_app()
+    calls: list[Launch] = []
+
+    @app.function()
+    async def remind(run: Launch) -> None:
+        calls.append(run)
+        if len(calls) < 3:
+            await app.jobs.upsert("job", schedule="in 50ms", target=Function("remind"))
+
+    async with app:
+        await app.jobs.create("job", schedule="in 50ms", target=Function("remind"))
+        await eventually(lambda: len(calls) == 3)
+        await gone(app, "job")
+        assert [run.state for run in await runs_of(app, "job")] == ["succeeded"] * 3
+    assert len({call.job_id for call in calls}) == 1
+
+
+async def test_a_job_may_delete_itself_while_it_runs(new_app: NewApp):
+    app = new_app()
+
+    @app.function()
+    async def resign() -> str:
+        await app.jobs.delete("job")
+        return "gone"
+
+    async with app:
+        await app.jobs.create("job", schedule=SELDOM, target=Function("resign"))
+        run = await over(app, (await app.jobs.run("job")).id)
+        assert (run.state, run.output) == ("succeeded", "gone")
+        assert await app.jobs.list() == []
+
+
 # --- failures ----------------------------------------------------------------------------------------
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.store.making import (
     DAY,
     NOW,
     SECOND,
+    FalseClock,
     alone,
     asked,
     ended,
@@ -22,7 +25,7 @@ from tests.store.making import (
     ticks_of,
 )
 from wakeful.store.port import Store
-from wakeful.store.rows import JobRow, RunFilter
+from wakeful.store.rows import JobChange, JobRow, RunFilter
 
 
 async def _finish(store: Store, row: JobRow, *states: str, **fields: object) -> None:
@@ -128,6 +131,35 @@ async def test_an_outcome_can_delete_its_job(store: Store, state: str) -> None:
     assert (seen.state, seen.reason, seen.finished_ms) == ("cancelled", "job_deleted", NOW + SECOND)
     assert (await look(store, run)).state == state
     assert await store.next_wake_ms() is None
+
+
+@pytest.mark.parametrize("fate", [{"delete_job": True}, {"disable_job": "gone"}])
+async def test_a_job_that_was_given_another_time_meanwhile_outlives_its_run(
+    store: Store, clock: FalseClock, fate: dict[str, Any]
+) -> None:
+    row, run = await given_held(store)
+    await store.change_job(row.id, lambda old: JobChange(old._replace(updated_ms=clock.now_ms() + 1)))
+    before = await look_at_job(store, row)
+    assert before.next_ms is not None
+    state = "succeeded" if "delete_job" in fate else "failed"
+    await store.finish("w1", [ended(run, state, **fate)], alone)
+    assert (await look(store, run)).state == state
+    after = await look_at_job(store, row)
+    assert after._replace(failures=0) == before
+
+
+@pytest.mark.parametrize("fate", [{"delete_job": True}, {"disable_job": "gone"}])
+async def test_a_job_that_was_edited_but_has_no_tick_to_come_is_over_with_its_run(
+    store: Store, clock: FalseClock, fate: dict[str, Any]
+) -> None:
+    row, run = await given_held(store)
+    later = clock.now_ms() + 1
+    await store.change_job(
+        row.id, lambda old: JobChange(old._replace(updated_ms=later, next_ms=None, wake_ms=None))
+    )
+    await store.finish("w1", [ended(run, "failed", **fate)], alone)
+    seen = await store.job_by_id(row.id)
+    assert seen is None or not seen.enabled
 
 
 async def test_an_outcome_behind_its_fence_does_nothing_to_its_job(store: Store) -> None:

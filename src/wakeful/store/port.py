@@ -140,6 +140,9 @@ class Store(Protocol):
         `job_disabled`); the enabled jobs that fire after this one, in this way (`finished` is succeeded or
         failed, never cancelled), get the run that `follow` makes. A retrying run, a follower's, and one that
         waited for its turn are announced (`runs`).
+        A job that somebody has edited since the run was written, and that has a tick to come, is neither
+        deleted nor disabled by that run: who gives a job another time in the middle of its run wants it to
+        live. (`disable_after` counts all the same.)
         `state == "running"` parks the run: worker `PARKED`, `due_at` its deadline, no `finished_at`. What a
         `Finished` says of output, error, reason and usage is written in every case.
         """

@@ -29,8 +29,9 @@ async def finish(
     if len({outcome[0] for outcome in finished}) < len(finished):
         finished = list({outcome.run_id: outcome for outcome in reversed(finished)}.values())[::-1]
     plain = all(f.state == "succeeded" and not f.delete_job and f.disable_job is None for f in finished)
+    ticking: set[str] = set()
     if not plain:
-        await _lock_halting(db, finished)
+        ticking = await _lock_halting(db, finished)
     in_order = sorted(finished, key=itemgetter(0))  # whoever locks several runs, does it in this order
     if plain and all(
         f.output is None and f.error is None and f.reason is None and f.usage is None for f in finished
@@ -51,7 +52,7 @@ async def finish(
     if any_failing or not plain:
         await _count_failures(db, tell, finished, any_failing)
     if not plain:
-        await _halt(db, tell, finished)
+        await _halt(db, tell, finished, ticking)
     if any_follower:
         await _chain(db, tell, now_ms, finished, follow)
     if any_waiting and await db.fetchval(sql.ANY_WAITING_OF, _jobs_of(finished)):
@@ -59,15 +60,18 @@ async def finish(
     return written
 
 
-async def _lock_halting(db: Db, finished: Iterable[Finished]) -> None:
-    """Lock the cursors of the jobs that may be deleted or disabled: before their runs, as planners do."""
+async def _lock_halting(db: Db, finished: Iterable[Finished]) -> set[str]:
+    """Lock the cursors of the jobs that may be deleted or disabled: before their runs, as planners do.
+
+    Returns which of them have a tick to come.
+    """
     halting = {
         f.job_id
         for f in finished
         if f.job_id is not None and (f.delete_job or f.disable_job is not None or f.disable_after is not None)
     }
-    if halting:
-        await db.execute(sql.LOCK_CURSORS, list(halting))
+    rows = await db.fetch(sql.LOCK_CURSORS, list(halting)) if halting else []
+    return {job_id for job_id, has_tick in rows if has_tick}
 
 
 def _stored(outcome: Finished) -> tuple[object, ...]:
@@ -118,12 +122,16 @@ async def _count_failures(db: Db, tell: Tell, finished: Sequence[Finished], any_
     await _disable(db, tell, disabled)
 
 
-async def _halt(db: Db, tell: Tell, finished: Sequence[Finished]) -> None:
-    """Delete or disable the jobs of which an outcome says so."""
+async def _halt(db: Db, tell: Tell, finished: Sequence[Finished], ticking: set[str]) -> None:
+    """Delete or disable the jobs of which an outcome says so, unless they have moved on."""
     deleted: dict[str, int] = {}
     disabled: dict[str, tuple[int, str]] = {}
+    moved_on: set[str] = set()
+    if ticking:
+        of_ticking = [outcome.run_id for outcome in finished if outcome.job_id in ticking]
+        moved_on = {run_id for (run_id,) in await db.fetch(sql.WHICH_WERE_EDITED, of_ticking)}
     for outcome in finished:
-        if outcome.job_id is None:
+        if outcome.job_id is None or outcome.run_id in moved_on:
             continue
         if outcome.delete_job:
             deleted.setdefault(outcome.job_id, outcome.finished_ms)

@@ -171,7 +171,12 @@ BEAT: Final = """
 
 #: the cursors' primary key
 LOCK_CURSORS: Final = """
-    SELECT FROM cursors WHERE job_id = ANY($1::uuid[]) ORDER BY job_id FOR UPDATE"""
+    SELECT job_id::text, next_at IS NOT NULL FROM cursors WHERE job_id = ANY($1::uuid[])
+    ORDER BY job_id FOR UPDATE"""
+#: the primary keys of runs and jobs, once for each
+WHICH_WERE_EDITED: Final = """
+    SELECT r.id::text FROM runs r JOIN jobs j ON j.id = r.job_id
+    WHERE r.id = ANY($1::uuid[]) AND j.updated_at > r.created_at"""
 # The fence is run, attempt and worker. It stands in a CASE so that the planner does not take it for a
 # condition on runs alone, of which it believes that few fulfil it, and start from there.
 _FINISH: Final = f"""

@@ -106,7 +106,9 @@ def _consequences(
         tell("runs")
     _count_failures(db, tell, finished)
     for outcome in finished:
-        if outcome.job_id is None:
+        if outcome.job_id is None or not (outcome.delete_job or outcome.disable_job is not None):
+            continue
+        if db.execute(sql.HAS_MOVED_ON, (outcome.run_id,)).fetchone() is not None:
             continue
         if outcome.delete_job:
             delete_job(db, tell, outcome.job_id, outcome.finished_ms, "job_deleted")

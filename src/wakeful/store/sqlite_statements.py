@@ -127,6 +127,10 @@ DISABLE_JOB: Final = """
     UPDATE jobs SET enabled = 0, disabled_reason = ?, next_at = NULL, wake_at = NULL, updated_at = ?,
         version = version + 1
     WHERE id = ? AND enabled AND deleted_at IS NULL"""
+#: the primary keys of runs and jobs
+HAS_MOVED_ON: Final = """
+    SELECT 1 FROM runs r CROSS JOIN jobs j ON j.id = r.job_id
+    WHERE r.id = ? AND j.next_at IS NOT NULL AND j.updated_at > r.created_at"""
 #: jobs_after; mostly it is empty, and then nobody need ask who follows
 ANY_FOLLOWER: Final = """
     SELECT 1 FROM jobs INDEXED BY jobs_after
