@@ -32,14 +32,19 @@ def numbers(values: Iterable[int | None]) -> str:
 def settings(schema: str) -> str:
     """What each connection is told first.
 
-    Every statement here walks from a handful of keys through an index. A planner that goes by the
-    statistics of a queue (empty a minute ago, full now) would at times rather read a whole table, or join
-    two batches row by row; so it plans anew each time, for what there is, and is left only the one way.
+    Every statement here goes from a handful of keys through an index, in its order. A planner that goes by
+    the statistics of a queue (empty a minute ago, full now) would at times rather read a whole table, sort
+    all that is due, or compare each row of a batch with each of another; so it plans anew each time, for
+    what there is, and is left only the one way. Where even that leaves a choice of where to begin, a
+    LATERAL with OFFSET 0, or a list of keys rather than a join, takes it away.
     """
     return f"""
         SET search_path = "{schema}";
         SET plan_cache_mode = force_custom_plan;
+        SET max_parallel_workers_per_gather = 0;
         SET enable_seqscan = off;
+        SET enable_bitmapscan = off;
+        SET enable_material = off;
         SET enable_hashjoin = off;
         SET enable_mergejoin = off;
         SET jit = off;
@@ -129,7 +134,7 @@ PICK: Final = f"""
     SELECT p.id::text, p.job_id::text, p.serial FROM unnest($2::text[], $3::integer[]) f (lane, free)
     CROSS JOIN LATERAL (
         SELECT r.id, l.job_id, l.serial FROM live l JOIN runs r ON r.id = l.run_id
-        WHERE l.lane = f.lane AND l.due_at <= $1 AND l.state <> 'running' AND r.state = l.state
+        WHERE l.lane = f.lane AND l.due_at <= $1 AND r.state = l.state
             AND (NOT l.serial OR {_HAS_THE_TURN})
         ORDER BY l.due_at, l.run_id LIMIT f.free FOR UPDATE OF r SKIP LOCKED) p"""
 #: the cursors' primary key. Whoever starts a serial run holds its job's cursor, as whoever plans the job
@@ -157,8 +162,7 @@ START: Final = f"""
 #: live_due: the first entry after that instant, once for each lane
 NEXT_DUE: Final = """
     SELECT min(d.due_at) FROM unnest($2::text[]) f (lane) CROSS JOIN LATERAL (
-        SELECT due_at FROM live WHERE lane = f.lane AND due_at > $1 AND state <> 'running'
-        ORDER BY due_at LIMIT 1) d"""
+        SELECT due_at FROM live WHERE lane = f.lane AND due_at > $1 ORDER BY due_at LIMIT 1) d"""
 #: the primary keys of workers and, once for each, of runs
 BEAT: Final = """
     WITH alive AS (
@@ -196,7 +200,7 @@ _FINISH: Final = f"""
     SELECT string_agg(id::text, ','),
         EXISTS (SELECT FROM jobs WHERE failures > 0),
         EXISTS (SELECT FROM jobs WHERE after_job IS NOT NULL AND deleted_at IS NULL),
-        EXISTS (SELECT FROM live WHERE state <> 'running')
+        EXISTS (SELECT FROM live WHERE due_at IS NOT NULL)
     FROM done"""
 #: the runs' primary key, once for each, and that of live. Also tells whether anybody need look further:
 #: jobs_failing, jobs_after and live_due are mostly empty
@@ -212,19 +216,19 @@ SUCCEED: Final = _FINISH.format(
 )
 #: the primary keys of live and runs
 STAY_ALIVE: Final = """
-    UPDATE live l SET state = r.state, worker = r.worker, due_at = r.due_at
+    UPDATE live l SET state = r.state, worker = r.worker,
+        due_at = CASE r.state WHEN 'retrying' THEN r.due_at END
     FROM runs r WHERE l.run_id = ANY($1::uuid[]) AND r.id = l.run_id"""
 #: the attempts' primary key
 ADD_ATTEMPTS: Final = """
     INSERT INTO attempts (run_id, attempt, worker, started_at, finished_at, error)
     SELECT run_id, attempt, $2, started_at, finished_at, error FROM unnest($1::outcome[])"""
-#: jobs_failing, once for each
+#: jobs_failing
 WHICH_FAIL: Final = """
-    SELECT j.id::text FROM unnest(string_to_array($1, ',')::uuid[]) e (id)
-    JOIN jobs j ON j.id = e.id WHERE j.failures > 0"""
+    SELECT id::text FROM jobs WHERE failures > 0 AND id = ANY(string_to_array($1, ',')::uuid[])"""
 #: the jobs' primary key
 LOCK_FAILURES: Final = """
-    SELECT id::text, failures FROM jobs WHERE id = ANY($1::uuid[]) ORDER BY id FOR UPDATE"""
+    SELECT j.id::text, j.failures FROM jobs j WHERE j.id = ANY($1::uuid[]) ORDER BY j.id FOR UPDATE"""
 #: the jobs' primary key, once for each
 SET_FAILURES: Final = """
     UPDATE jobs j SET failures = f.failures FROM unnest($1::uuid[], $2::integer[]) f (id, failures)
@@ -252,14 +256,15 @@ DELETE_JOBS: Final = """
 FOLLOWERS: Final = """
     SELECT f.id::text, f.workspace, f.agent, f.name, f.policy, f.work, r.id::text, r.finished_at
     FROM unnest(string_to_array($1, ',')::uuid[]) WITH ORDINALITY e (id, place) JOIN runs r ON r.id = e.id
-    JOIN jobs f ON f.workspace = r.workspace AND f.agent = r.agent AND f.after_job = r.job_name
-    WHERE f.deleted_at IS NULL AND f.after_job IS NOT NULL AND f.enabled AND r.job_id IS NOT NULL
-        AND f.after_on IN (r.state, 'finished')
-    ORDER BY e.place, f.name"""
-#: live_of_job, once for each
+    CROSS JOIN LATERAL (
+        SELECT * FROM jobs f
+        WHERE f.workspace = r.workspace AND f.agent = r.agent AND f.after_job = r.job_name
+            AND f.deleted_at IS NULL AND f.enabled AND f.after_on IN (r.state, 'finished') OFFSET 0) f
+    WHERE r.job_id IS NOT NULL ORDER BY e.place, f.name"""
+#: live_of_job
 ANY_WAITING_OF: Final = """
-    SELECT EXISTS (SELECT FROM unnest(string_to_array($1, ',')::uuid[]) e (id)
-        JOIN live l ON l.job_id = e.id WHERE l.state <> 'running')"""
+    SELECT EXISTS (
+        SELECT FROM live WHERE job_id = ANY(string_to_array($1, ',')::uuid[]) AND due_at IS NOT NULL)"""
 
 # --- cancelling -----------------------------------------------------------------------------------------
 
@@ -283,8 +288,10 @@ def _cancel_pending(which: str) -> str:
     WITH picked AS (
         SELECT r.id, r.state, $3::text AS reason, c.at
         FROM unnest($1::uuid[], $2::timestamptz[]) c (job_id, at)
-        JOIN live l ON l.job_id = c.job_id JOIN runs r ON r.id = l.run_id
-        WHERE l.state = 'pending' AND r.state = 'pending' {which} ORDER BY r.id FOR UPDATE OF r),
+        CROSS JOIN LATERAL (
+            SELECT l.run_id FROM live l
+            WHERE l.job_id = c.job_id AND l.state = 'pending' {which} OFFSET 0) l
+        JOIN runs r ON r.id = l.run_id WHERE r.state = 'pending' ORDER BY r.id FOR UPDATE OF r),
     {_CANCEL}"""
 
 
@@ -325,9 +332,9 @@ RELEASE: Final = """
     WHERE run_id = ANY(ARRAY(SELECT id FROM released))"""
 #: the runs' primary key: a page of it, in its order, which is that of their creation
 OLDEST: Final = """
-    SELECT id::text, job_id::text, created_at, finished_at,
-        coalesce(finished_at < $1, false) AND NOT dead AS prunable
-    FROM runs WHERE id > $2 ORDER BY id LIMIT $3"""
+    SELECT r.id::text, r.job_id::text, r.created_at, r.finished_at,
+        coalesce(r.finished_at < $1, false) AND NOT r.dead AS prunable
+    FROM runs r WHERE r.id > $2 ORDER BY r.id LIMIT $3"""
 #: the primary keys of runs and attempts
 DELETE_RUNS: Final = """
     WITH gone AS (DELETE FROM runs WHERE id = ANY($1::uuid[]) RETURNING id),

@@ -103,7 +103,7 @@ CREATE TABLE live (
     serial       boolean     NOT NULL,
     tick         boolean     NOT NULL,
     scheduled_at timestamptz NOT NULL,
-    due_at       timestamptz
+    due_at       timestamptz          -- when it may be taken: while it is pending or retrying, not parked
 ) WITH (
     autovacuum_vacuum_scale_factor = 0,
     autovacuum_vacuum_threshold = 5000,
@@ -112,7 +112,7 @@ CREATE TABLE live (
 );
 
 CREATE INDEX live_of_job ON live (job_id);
-CREATE INDEX live_due ON live (lane, due_at, run_id) WHERE state <> 'running';
+CREATE INDEX live_due ON live (lane, due_at, run_id) WHERE due_at IS NOT NULL;
 
 CREATE TABLE attempts (
     run_id      uuid    NOT NULL,
