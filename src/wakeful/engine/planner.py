@@ -69,7 +69,7 @@ class Planner(Loop):
                 this.release([held for held in this.started if held.launch.id not in born])
                 this.started = [held for held in this.started if held.launch.id in born]
         self._worker.hold(this.started)
-        if planned.claimed >= self._batch:
+        if planned.claimed > this.left and planned.claimed >= self._batch:
             return now_ms
         wake_ms = await self._store.next_wake_ms()
         if wake_ms is not None and this.deferred_ms is not None:
@@ -91,7 +91,8 @@ class _Pass:
         #: the runs that were decided, and of these the ones that start here
         self.runs = 0
         self.started: list[Held] = []
-        #: when the first job that was left alone is really due
+        #: how many jobs were left alone, and when the first of them is really due
+        self.left = 0
         self.deferred_ms: int | None = None
 
     def release(self, unborn: list[Held]) -> None:
@@ -104,9 +105,9 @@ class _Pass:
         try:
             return self._decide(job)
         except Unavailable as error:
+            # It steps back a little, so that those behind it in the row have their turn.
             log.warning("job.deferred", job=job.name, agent=job.agent, error=error.message)
-            self._defer(self._now_ms + 1_000)
-            return None
+            return JobPlan(job.id, job.next_ms, self._now_ms + 1_000, job.run_count, True, None, ())
         except Exception as error:
             log.exception("job.set_aside", job=job.name, agent=job.agent, workspace=job.workspace, id=job.id)
             return JobPlan(job.id, None, None, job.run_count, False, f"cannot be read: {error}", ())
@@ -157,6 +158,7 @@ class _Pass:
         return of_tick(job, policy, lane, verdict, self._now_ms, None)
 
     def _defer(self, until_ms: int) -> None:
+        self.left += 1
         self.deferred_ms = until_ms if self.deferred_ms is None else min(self.deferred_ms, until_ms)
 
 

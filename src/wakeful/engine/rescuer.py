@@ -6,6 +6,7 @@ its runs are tried again elsewhere, or failed where a second start would do harm
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Final
 
@@ -14,8 +15,10 @@ from wakeful.document import policy_from_text
 from wakeful.engine.loop import Loop
 from wakeful.engine.outcome import conclude
 from wakeful.engine.worker import Worker
+from wakeful.errors import InvalidArgument
 from wakeful.launch.port import Failed
 from wakeful.logs import get_logger
+from wakeful.policy import DEFAULT_POLICY
 from wakeful.store.port import PARKED, Store
 from wakeful.store.rows import Finished, Follower, LostRun, RunRow
 
@@ -72,7 +75,9 @@ class Rescuer(Loop):
         return now_ms
 
     def _judge(self, run: LostRun) -> Finished:
-        policy = policy_from_text(run.policy)
+        policy = DEFAULT_POLICY
+        with contextlib.suppress(InvalidArgument):  # whoever takes it next will say that it cannot be read
+            policy = policy_from_text(run.policy)
         now_ms = self.clock.now_ms()
         if run.worker == PARKED:
             verdict = Failed("nobody completed it in time", reason="timeout")
