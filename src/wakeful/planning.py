@@ -32,6 +32,8 @@ Reason = Literal[
     "downtime",  # nobody was awake, and the job does not catch up
     "too_old",  # older than the catch-up window
     "newer_tick_runs",  # the job catches up with the latest only
+    "paused",  # it was due, and nobody had come to it, when the job was paused
+    "edited",  # likewise, when the job was given other ticks
 ]
 
 
@@ -120,6 +122,25 @@ def begin(job_id: str, definition: Definition, anchor_ms: int, now_ms: int) -> P
         return Place(None, None)
     ticks = definition.timing.ticks(anchor_ms)
     return _place(job_id, ticks, definition.policy, ticks.next(now_ms))
+
+
+def overdue(job: Standing, now_ms: int, reason: Reason) -> Verdict | None:
+    """What becomes of the ticks that are due, and have no verdict, when a job stops having them: missed."""
+    first, ticks = job.next_ms, job.ticks
+
+    def is_due(tick: int) -> bool:
+        return fire_ms(job.job_id, ticks, job.policy, tick) <= now_ms
+
+    if first is None or not is_due(first):
+        return None
+    # Jitter moves a tick by less than half the way to its neighbour: the newest that is due is near.
+    last, following = ticks.prev(now_ms + 1), ticks.next(now_ms)
+    if following is not None and is_due(following):
+        last = following
+    elif last is not None and not is_due(last):
+        last = ticks.prev(last)
+    last = first if last is None else max(first, last)
+    return Verdict(first, first, Becomes.MISSED, reason, ticks.count(first - 1, last), last)
 
 
 def standing(job: Job) -> Standing | None:

@@ -25,6 +25,7 @@ from wakeful.planning import (
     begin,
     decide,
     fire_ms,
+    overdue,
     standing,
 )
 from wakeful.policy import Policy
@@ -758,6 +759,39 @@ def job(timing: Timing | None) -> Job:
         created_ms=T0 - DAY,
         updated_ms=T0,
         run_count=3,
+    )
+
+
+@pytest.mark.parametrize(
+    ("now", "said"),
+    [
+        (0.99, None),
+        (1, "1-1 (1) missed: paused"),
+        (1.99, "1-1 (1) missed: paused"),
+        (4, "1-4 (4) missed: paused"),
+    ],
+)
+def test_what_is_due_when_a_job_loses_its_ticks_is_missed_and_what_is_not_due_is_nothing(now, said):
+    verdict = overdue(Standing("j1", MINUTELY, Policy(), minute(1)), minute(now), "paused")
+    assert (verdict and _tell(verdict)) == said
+
+
+def test_what_is_due_when_a_job_loses_its_ticks_goes_by_when_they_fire():
+    policy = Policy(jitter_ms=20 * SECOND)
+    job = Standing("j1", MINUTELY, policy, minute(1))
+    for number in range(1, 20):
+        for now in (fire_ms("j1", MINUTELY, policy, minute(number)), minute(number)):
+            due = [tick for tick in map(minute, range(1, 30)) if fire_ms("j1", MINUTELY, policy, tick) <= now]
+            verdict = overdue(job, now, "edited")
+            assert (verdict and (verdict.covers, verdict.until_ms)) == ((len(due), due[-1]) if due else None)
+
+
+def test_a_job_without_ticks_loses_none():
+    assert overdue(Standing("j1", MINUTELY, Policy(), None), minute(5), "paused") is None
+    once = Standing("j1", Ticks(At(minute(3)), T0), Policy(), minute(3))
+    assert overdue(once, minute(2), "edited") is None
+    assert overdue(once, minute(9), "edited") == Verdict(
+        minute(3), minute(3), "missed", "edited", 1, minute(3)
     )
 
 

@@ -13,7 +13,7 @@ from wakeful.planning import Becomes, Verdict
 from wakeful.policy import Policy
 from wakeful.run import Trigger, tick_key
 from wakeful.store.port import PULL_LANE
-from wakeful.store.rows import DueJob, Follower, RunRow
+from wakeful.store.rows import DueJob, Follower, JobRow, RunRow
 
 
 def lane_of(work: Work) -> str:
@@ -23,7 +23,7 @@ def lane_of(work: Work) -> str:
 
 
 def of_tick(
-    job: DueJob, policy: Policy, lane: str, verdict: Verdict, now_ms: int, worker: str | None
+    job: DueJob | JobRow, policy: Policy, lane: str, verdict: Verdict, now_ms: int, worker: str | None
 ) -> RunRow:
     """The run of a tick: running under `worker` where one is given, else as its verdict says."""
     tick, fire, becomes, reason, covers, until = verdict

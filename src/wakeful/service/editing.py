@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Literal
 
+from wakeful.engine.births import lane_of, of_tick
 from wakeful.errors import FailedPrecondition
 from wakeful.job import Definition, Job, anchor_of
-from wakeful.planning import begin, fire_ms
+from wakeful.planning import begin, fire_ms, overdue, standing
+from wakeful.store.records import job_of
+from wakeful.store.rows import JobRow, RunRow
 
 
 def edited(old: Job, definition: Definition, now_ms: int, enabled: bool | None = None) -> Job:
@@ -32,6 +36,21 @@ def edited(old: Job, definition: Definition, now_ms: int, enabled: bool | None =
         # A tick that is due already keeps its place: only when it fires depends on the policy.
         return replace(job, wake_ms=fire_ms(job.id, job.ticks, definition.policy, job.next_ms))
     return job
+
+
+def cut_off(row: JobRow, now_ms: int, reason: Literal["paused", "edited"]) -> tuple[RunRow, ...]:
+    """The record of the ticks that were due, and that no planner had come to, when a job stops having them.
+
+    While nobody is awake to plan, somebody may still pause or edit a job: what it missed until then is not
+    to vanish with its cursor.
+    """
+    job = job_of(row)
+    stands = standing(job)
+    verdict = overdue(stands, now_ms, reason) if stands and job.enabled else None
+    if verdict is None:
+        return ()
+    definition = job.definition
+    return (of_tick(row, definition.policy, lane_of(definition.work), verdict, now_ms, None),)
 
 
 def paused(job: Job, now_ms: int) -> Job:

@@ -15,7 +15,7 @@ from wakeful.errors import AlreadyExists, FailedPrecondition, InvalidArgument, N
 from wakeful.job import Definition, Job, check_slug
 from wakeful.launch.secrets import ROTATION_MS, Keyring, new_secret, shown
 from wakeful.logs import get_logger
-from wakeful.service.editing import edited, paused, resumed
+from wakeful.service.editing import cut_off, edited, paused, resumed
 from wakeful.service.making import Maker, Saved, needs_secret
 from wakeful.store.port import Store
 from wakeful.store.records import changed_row, job_of
@@ -124,7 +124,9 @@ class JobService:
         def pause(row: JobRow) -> JobChange | None:
             if not row.enabled:
                 return None
-            return JobChange(changed_row(row, paused(job_of(row), self._clock.now_ms())), withdraw="paused")
+            now_ms = self._clock.now_ms()
+            changed = changed_row(row, paused(job_of(row), now_ms))
+            return JobChange(changed, withdraw="paused", born=cut_off(row, now_ms, "paused"))
 
         return job_of(await self._change(workspace, agent, name, pause))
 
@@ -255,14 +257,17 @@ class JobService:
                 return None
             changed = True
             self._targets.check(definition.work.target)
-            job = edited(old, definition, self._clock.now_ms(), enabled)
+            now_ms = self._clock.now_ms()
+            job = edited(old, definition, now_ms, enabled)
             changed_to = changed_row(row, job)
             if row.secret is None and needs_secret(definition):
                 made.append(new_secret())
                 changed_to = changed_to._replace(secret=self._keyring.seal(made[0]))
             if definition.timing != old.definition.timing:
-                return JobChange(changed_to, withdraw="edited")
-            return JobChange(changed_to, withdraw="paused" if old.enabled and not job.enabled else None)
+                return JobChange(changed_to, withdraw="edited", born=cut_off(row, now_ms, "edited"))
+            if old.enabled and not job.enabled:
+                return JobChange(changed_to, withdraw="paused", born=cut_off(row, now_ms, "paused"))
+            return JobChange(changed_to)
 
         row = await self._store.change_job(job_id, apply)
         if row is None:
