@@ -12,19 +12,19 @@ from typing import Final
 
 from wakeful.cron.expression import Expression
 
-_EPOCH_DAY: Final = date(1970, 1, 1).toordinal()
+EPOCH_DAY: Final = date(1970, 1, 1).toordinal()
 _LENGTHS: Final = (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
-_YEARS: Final = range(1, 9999)
+_YEARS: Final = range(1, 10_000)
 _LEAP: Final = [year % 4 == 0 and (year % 100 != 0 or year % 400 == 0) for year in range(_YEARS.stop)]
 #: the day, counted from 1970-01-01, on which each year begins
-_NEW_YEAR: Final = [0, *accumulate((365 + leap for leap in _LEAP[1:]), initial=1 - _EPOCH_DAY)]
-_SHAPE: Final = [(_NEW_YEAR[year] + _EPOCH_DAY) % 7 * 2 + _LEAP[year] for year in range(_YEARS.stop)]
+_NEW_YEAR: Final = [0, *accumulate((365 + leap for leap in _LEAP[1:]), initial=1 - EPOCH_DAY)]
+_SHAPE: Final = [(_NEW_YEAR[year] + EPOCH_DAY) % 7 * 2 + _LEAP[year] for year in range(_YEARS.stop)]
 _FIRST_DAY: Final = _NEW_YEAR[_YEARS.start]
 _END: Final = _NEW_YEAR[_YEARS.stop]
 
 
 class Dates:
-    """The matching days of an expression, counted from 1970-01-01, in the years 1 to 9998."""
+    """The matching days of an expression, counted from 1970-01-01, in the years 1 to 9999."""
 
     __slots__ = ("_expression", "_page", "_shapes", "_years")
 
@@ -34,6 +34,13 @@ class Dates:
         self._shapes: list[int | None] = [None] * 14
         #: the year looked at last: its first day, the day after its last, its matching days, its number
         self._page = (0, 0, 0, 0)
+
+    def later_this_year(self, day: int) -> int:
+        """The matching days from `day` on to the end of its year: bit 0 is `day` itself."""
+        start, end, days, _ = self._page
+        if not start <= day < end:
+            start, end, days, _ = self._turn_to(_year_of(day))
+        return days >> day - start
 
     def at_or_after(self, day: int) -> int | None:
         """The first matching day from `day` on, or None within a century."""

@@ -7,22 +7,22 @@ ends within a century.
 
 from __future__ import annotations
 
-import math
 from bisect import bisect_right
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import lru_cache
 from threading import Lock
 from typing import Final, get_args
 
+from wakeful.cron.dates import EPOCH_DAY
 from wakeful.cron.explain import explain
 from wakeful.cron.expression import Expression, parse
-from wakeful.cron.pieces import CENTURY, SLACK, DstGap, DstOverlap, pieces
+from wakeful.cron.pieces import CENTURY, NOWHERE, SLACK, DstGap, DstOverlap, Pieces
 from wakeful.cron.walltimes import DAY, WallTimes
 from wakeful.cron.zone import Zone, zone
 from wakeful.errors import InvalidArgument
 
-_REMEMBERED: Final = 1024
-_EPOCH: Final = datetime(1970, 1, 1).toordinal() * DAY
+_REMEMBERED: Final = 2048
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Cron:
@@ -34,11 +34,12 @@ class Cron:
     """
 
     __slots__ = (
-        "_answer",
+        "_answers",
         "_here",
         "_learning",
         "_pieces",
         "_ticks",
+        "_tzinfo",
         "_walls",
         "dst_gap",
         "dst_overlap",
@@ -60,10 +61,12 @@ class Cron:
         self._walls = WallTimes(self.expression)
         if self.expression.follows_real_time:
             dst_gap, dst_overlap = "skip", "both"
-        self._pieces = pieces(self.zone, dst_gap, dst_overlap)
+        self._pieces = Pieces(self.zone, dst_gap, dst_overlap)
         self._ticks: list[int] = []
-        self._answer: tuple[int, int, datetime | None] = (0, 0, None)
-        self._here = (0, 0, 0, 0)
+        self._answers: dict[datetime, datetime] = {}
+        #: the piece looked at last
+        self._here = NOWHERE
+        self._tzinfo = self.zone.tzinfo
         self._learning = Lock()
 
     @staticmethod
@@ -75,15 +78,15 @@ class Cron:
 
     def next(self, after: datetime) -> datetime | None:
         """The first tick strictly later than `after`, or None where there is none within 100 years."""
-        utc = self._second(after)
-        since, until, answer = self._answer
-        if since <= utc < until:
-            return answer
-        tick = self.second_after(utc)
-        if tick is None:
-            return None
-        answer = self._datetime(tick)
-        self._answer = (utc, tick, answer)
+        if after.fold:  # to Python it equals the first time round
+            return self.uncached_next(after)
+        answer = self._answers.get(after)
+        if answer is None:
+            answer = self.uncached_next(after)
+            if answer is not None:
+                if len(self._answers) >= _REMEMBERED:
+                    self._answers = {}
+                self._answers[after] = answer
         return answer
 
     def prev(self, before: datetime) -> datetime | None:
@@ -107,6 +110,10 @@ class Cron:
 
     def uncached_next(self, after: datetime) -> datetime | None:
         """`next` worked out anew, without what is remembered; for measuring."""
+        if after.tzinfo is self._tzinfo and self._walls.minutely:
+            answer = self._later(after)
+            if answer is not None:
+                return answer
         return self._datetime(self._find_after(self._second(after)))
 
     def explain(self) -> str:
@@ -132,13 +139,12 @@ class Cron:
         """`count` in UTC seconds."""
         if until <= after:
             return 0
-        if until > self._pieces.horizon:
-            self._pieces.reach(until)
-        starts, offsets, lows, highs, _ = self._pieces.table
+        pieces, starts, offsets = self._pieces, self.zone.starts, self.zone.offsets
+        last, first = pieces.at(until), pieces.at(after)
         total = 0
-        for index in range(bisect_right(starts, after) - 1, bisect_right(starts, until)):
+        for index in range(first, last + 1):
             start, offset = starts[index], offsets[index]
-            low, high = lows[index], min(highs[index], until + offset + 1)
+            low, high = pieces.low(index), min(pieces.high(index), until + offset + 1)
             if after >= start:
                 low = max(low, after + 1 + offset)
             elif low < start + offset:
@@ -158,14 +164,22 @@ class Cron:
             ticks = self._ticks
             if ticks and utc >= ticks[-1] and (utc == ticks[-1] or self._find_after(ticks[-1]) == found):
                 ticks.append(found)
-                if len(ticks) > 2 * _REMEMBERED:
-                    self._ticks = ticks[-_REMEMBERED:]
+                if len(ticks) > _REMEMBERED:
+                    self._ticks = ticks[-_REMEMBERED // 2 :]
             elif not (ticks and ticks[0] <= utc < ticks[-1]):
                 self._ticks = [utc, found]
         return found
 
+    def _later(self, after: datetime) -> datetime | None:
+        """The next tick on the same wall, where no change of the clock is near; None says nothing."""
+        here = self._here
+        day = after.toordinal() - EPOCH_DAY
+        if here[4] <= day < here[5]:
+            return self._walls.later(after, day, here[5])
+        return None
+
     def _find_after(self, utc: int) -> int | None:
-        first, end, high, offset = self._here
+        first, end, high, offset, _, _ = self._here
         wall = utc + offset
         if first <= wall < end:
             found = self._walls.at_or_after(wall + 1)
@@ -176,53 +190,48 @@ class Cron:
 
     def _search_after(self, utc: int, found: int | None = None) -> int | None:
         """`_find_after` from piece to piece; `found` is the next wall time where that is known."""
-        if utc > self._pieces.horizon:
-            self._pieces.reach(utc)
-        starts, offsets, lows, highs, sure = self._pieces.table
-        index = bisect_right(starts, utc) - 1
-        wall = max(utc + 1 + offsets[index], lows[index])
+        pieces, starts, offsets = self._pieces, self.zone.starts, self.zone.offsets
+        index = pieces.at(utc)
+        wall = max(utc + 1 + offsets[index], pieces.low(index))
         if found is None:
             found = self._walls.at_or_after(wall)
-        while found is not None and found >= highs[index]:
+        while found is not None and found >= pieces.high(index):
             index += 1
-            if lows[index] >= wall:  # no going back: the pieces that end before `found` hold nothing
+            if pieces.low(index) >= wall:  # no going back: the pieces that end before `found` hold nothing
                 index = max(index, bisect_right(starts, found - SLACK) - 1)
-            if not wall <= lows[index] <= found:
-                found = self._walls.at_or_after(lows[index])
-            wall = lows[index]
+            low = pieces.low(index)
+            if not wall <= low <= found:
+                found = self._walls.at_or_after(low)
+            wall = low
         if found is None or found - utc > CENTURY:
             return None
-        self._here = sure[index]
-        tick = found - offsets[index]
-        return tick if tick > starts[index] else starts[index]
+        self._here = pieces.sure(index)
+        return max(found - offsets[index], starts[index])
 
     def _find_at_or_before(self, utc: int) -> int | None:
-        if utc > self._pieces.horizon:
-            self._pieces.reach(utc)
-        starts, offsets, lows, highs, _ = self._pieces.table
-        index = bisect_right(starts, utc) - 1
-        wall = min(utc + offsets[index], highs[index] - 1)
+        pieces, starts, offsets = self._pieces, self.zone.starts, self.zone.offsets
+        index = pieces.at(utc)
+        wall = min(utc + offsets[index], pieces.high(index) - 1)
         found = self._walls.at_or_before(wall)
-        while found is not None and found < lows[index]:
+        while found is not None and found < pieces.low(index):
             index -= 1
-            if highs[index] <= wall + 1:
+            if pieces.high(index) <= wall + 1:
                 index = min(index, bisect_right(starts, found + SLACK) - 1)
-            wall = highs[index] - 1
+            wall = pieces.high(index) - 1
             found = self._walls.at_or_before(wall)
         if found is None or utc - found > CENTURY:
             return None
         return max(found - offsets[index], starts[index])
 
     def _second(self, when: datetime) -> int:
-        """The UTC second that `when` lies in."""
-        if when.tzinfo is self.zone.tzinfo:
-            first, end, _, offset = self._here
-            wall = when.toordinal() * DAY + when.hour * 3600 + when.minute * 60 + when.second - _EPOCH
-            if first <= wall < end:
-                return wall - offset
-        elif when.tzinfo is None:
+        """The UTC second that `when` lies in; where that is in our own zone, look at the piece it is in."""
+        if when.tzinfo is None:
             raise InvalidArgument(f"{when.isoformat()} has no time zone; give an aware datetime")
-        return math.floor(when.timestamp())
+        since = when - _EPOCH
+        utc = since.days * DAY + since.seconds
+        if not self._here.first <= utc + self._here.offset < self._here.end:
+            self._here = self._pieces.sure(self._pieces.at(utc))
+        return utc
 
     def _datetime(self, utc: int | None) -> datetime | None:
         try:

@@ -2,12 +2,15 @@
 
 The two DST choices only move the cuts: a gap's wall times belong to the piece after it (`run_after`)
 or to none (`skip`), an overlap's to the piece before (`first`), the piece after (`second`) or to both.
-An expression that follows real time owns each piece as it is.
+An expression that follows real time owns each piece as it is, which is `skip` and `both`.
+
+Piece i holds from the UTC second `zone.starts[i]` at `zone.offsets[i]`. It owns the wall times [low, high);
+one that is lower than the piece's start was swallowed by a gap, and fires as the piece starts.
 """
 
 from __future__ import annotations
 
-from functools import lru_cache
+from bisect import bisect_right
 from typing import Final, Literal, NamedTuple
 
 from wakeful.cron.walltimes import DAY
@@ -21,55 +24,64 @@ CENTURY: Final = 36525 * DAY
 SLACK: Final = 2 * DAY
 
 
-class Table(NamedTuple):
-    """Piece i holds from the UTC second `starts[i]`, and owns the wall times [`lows[i]`, `highs[i]`).
+class Sure(NamedTuple):
+    """What belongs to one piece beyond doubt: wall times [`first`, `end`), and of these the whole days."""
 
-    One that is lower than `starts[i] + offsets[i]` was swallowed by a gap, and fires as the piece starts.
-    """
+    first: int
+    end: int
+    high: int
+    offset: int
+    first_day: int
+    end_day: int
 
-    starts: list[int]
-    offsets: list[int]
-    lows: list[int]
-    highs: list[int]
-    sure: list[tuple[int, int, int, int]]
-    """For each piece: the wall times [first, end) that are its own beyond doubt, its high and its offset."""
+
+NOWHERE: Final = Sure(0, 0, 0, 0, 0, 0)
 
 
 class Pieces:
-    """The pieces of a zone under one pair of DST choices; grows with the zone, shared by all expressions."""
+    """The pieces of a zone under one pair of DST choices. Nothing is kept beside the zone's own table."""
 
-    __slots__ = ("_gap", "_overlap", "_zone", "horizon", "table")
+    __slots__ = ("_by_gap", "_first", "_second", "zone")
 
     def __init__(self, zone: Zone, gap: DstGap, overlap: DstOverlap) -> None:
-        self._zone, self._gap, self._overlap = zone, gap, overlap
-        self.table = Table([], [], [], [], [])
-        #: the table answers for everything within a century of any second up to this one
-        self.horizon = FAR_PAST
+        self.zone = zone
+        self._by_gap = gap == "run_after"
+        self._first = overlap == "first"
+        self._second = overlap == "second"
 
-    def reach(self, utc: int) -> None:
-        """Move the horizon to `utc` at least."""
-        self._zone.reach(utc + 2 * CENTURY)
-        offsets = self._zone.offsets[: len(self._zone.starts)]
-        starts = self._zone.starts[: len(offsets)]
-        lows, highs, firsts, ends = [FAR_PAST], [], [FAR_PAST], []
-        for index in range(1, len(starts)):
-            change, before, after = starts[index], offsets[index - 1], offsets[index]
-            low, high = change + after, change + before
-            firsts.append(max(low, high))
-            ends.append(min(low, high))
-            if (after > before and self._gap == "run_after") or (after < before and self._overlap == "first"):
-                low = high
-            elif after < before and self._overlap == "second":
-                high = low
-            lows.append(low)
-            highs.append(high)
-        highs.append(FAR_FUTURE)
-        self.horizon = utc + CENTURY - SLACK
-        ends.append(self.horizon - SLACK)
-        self.table = Table(starts, offsets, lows, highs, list(zip(firsts, ends, highs, offsets, strict=True)))
+    def at(self, utc: int) -> int:
+        """The piece that a UTC second lies in; all within a century of it are known from then on."""
+        if utc + CENTURY + SLACK > self.zone.known_until:
+            self.zone.reach(utc + 2 * CENTURY)
+        return bisect_right(self.zone.starts, utc) - 1
 
+    def low(self, index: int) -> int:
+        """The first wall time that piece `index` owns."""
+        if index == 0:
+            return FAR_PAST
+        change, before, after = self._change(index)
+        moved = self._by_gap if after > before else self._first
+        return change + (before if moved else after)
 
-@lru_cache(maxsize=4096)
-def pieces(zone: Zone, gap: DstGap, overlap: DstOverlap) -> Pieces:
-    """The one `Pieces` for these. `skip` with `both` leaves the cuts alone: real time."""
-    return Pieces(zone, gap, overlap)
+    def high(self, index: int) -> int:
+        """The wall time after the last that piece `index` owns."""
+        if index + 1 >= len(self.zone.starts):
+            return FAR_FUTURE
+        change, before, after = self._change(index + 1)
+        return change + (after if self._second and after < before else before)
+
+    def sure(self, index: int) -> Sure:
+        """What is this piece's beyond doubt."""
+        first, end = FAR_PAST, self.zone.known_until - CENTURY
+        if index:
+            change, before, after = self._change(index)
+            first = change + max(before, after)
+        if index + 1 < len(self.zone.starts):
+            change, before, after = self._change(index + 1)
+            end = change + min(before, after)
+        return Sure(first, end, self.high(index), self.zone.offsets[index], -(-first // DAY), end // DAY)
+
+    def _change(self, index: int) -> tuple[int, int, int]:
+        """When piece `index` begins, the offset before and the offset from then on."""
+        zone = self.zone
+        return zone.starts[index], zone.offsets[index - 1], zone.offsets[index]

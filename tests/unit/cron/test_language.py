@@ -144,13 +144,7 @@ def test_prev_is_strictly_earlier() -> None:
     assert cron.prev(at("2025-01-02 08:59:59.999999")) == at("2025-01-01 09:00")
 
 
-TOO_COARSE = pytest.mark.xfail(reason="as a float, a second this far from 1970 has no microseconds")
-
-
-@pytest.mark.parametrize(
-    "year",
-    [pytest.param(1200, marks=TOO_COARSE), 1969, 2025, 2300, pytest.param(2600, marks=TOO_COARSE)],
-)
+@pytest.mark.parametrize("year", [1200, 1969, 2025, 2300, 2600, 9000])
 def test_a_microsecond_before_a_tick_is_before_it_in_any_century(year: int) -> None:
     cron, tick = Cron("0 9 * * *"), at("2025-01-01 09:00").replace(year=year)
     moment = tick - timedelta(microseconds=1)
