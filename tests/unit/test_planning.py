@@ -312,6 +312,13 @@ def test_spread_fills_the_lookahead_with_what_one_pass_may_give():
     assert [verdict.fire_ms - now for verdict in back.verdicts] == [0, 2_500, 5_000, 7_500]
 
 
+def test_a_row_of_what_is_too_old_takes_its_place_in_the_spread():
+    now, limits = minute(500), Limits(lookahead_ms=9_000, max_catchup=4)
+    back = plan(now, limits=limits, catchup="spread", catchup_window_ms=100 * MINUTE)
+    assert told(back) == ["1-399 (399) missed: too_old", "400 started", "401 planned", "402 planned"]
+    assert [verdict.fire_ms - now for verdict in back.verdicts[1:]] == [0, 3_000, 6_000]
+
+
 def test_the_first_of_a_spread_waits_where_the_job_is_busy():
     back = plan(minute(3.5), BUSY, catchup="spread")
     assert told(back) == ["1 queued", "2 planned", "3 queued"]
