@@ -84,8 +84,10 @@ class Worker:
                 if loop.time() - began >= self._lease_s:
                     raise Unavailable("the database answered when the lease was over")
             except BaseException:
-                places, self.unsure = free, True
-                self.on_free()
+                places = free
+                if not self.unsure:  # only once: who is told to look again because looking failed never rests
+                    self.unsure = True
+                    self.on_free()
                 raise
             finally:
                 for lane, count in places.items():

@@ -1,0 +1,29 @@
+"""While the database is away, nobody hammers on its door."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from wakeful import Pace, Wakeful
+from wakeful.errors import Unavailable
+
+
+async def test_a_database_that_is_away_is_asked_again_after_a_pause(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = 0
+
+    async def away(*_: object) -> None:
+        nonlocal asked
+        asked += 1
+        raise Unavailable("the database is away")
+
+    async with Wakeful(f"sqlite:///{tmp_path}/wakeful.db", pace=Pace(tick_ms=100)) as app:
+        for call in ("plan", "take", "release"):
+            monkeypatch.setattr(app.store, call, away)
+        await asyncio.sleep(1)
+        monkeypatch.undo()
+    assert 1 <= asked <= 40
