@@ -58,6 +58,26 @@ def server() -> str:
     return url
 
 
+class PrivateServer:
+    """A server that a test may stop and start, as durable as they come: a commit is on the disk."""
+
+    def __init__(self) -> None:
+        self._server = get_server(tempfile.mkdtemp(prefix="wakeful-pg-"), cleanup_mode="delete")
+        self.url = str(self._server.get_uri())
+
+    def stop(self) -> None:
+        """Stop it, as an operator does: whoever is connected is thrown out."""
+        self._server.stop()
+
+    def start(self) -> None:
+        """Start it again, with what it had."""
+        self._server.start()
+
+    def close(self) -> None:
+        """Stop it for good, and remove what it had."""
+        self._server.cleanup()
+
+
 def fresh_database() -> str:
     """The address of a database of its own, with the tables of Wakeful in it, and empty."""
     return _hand_out(_template())

@@ -1,0 +1,391 @@
+"""What is PostgreSQL's own: many processes on one database, a server that goes and comes back, its clock."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import AsyncIterator, Iterator
+from typing import TYPE_CHECKING, TypeVar
+from urllib.parse import urlsplit
+
+import asyncpg
+import pytest
+
+from tests.store import postgres_server
+from tests.store.listening import Ears
+from tests.store.making import (
+    DAY,
+    NOW,
+    FalseClock,
+    alone,
+    asked,
+    asleep,
+    ended,
+    fire,
+    held,
+    job,
+    jobless,
+    look,
+    plan_of,
+    start,
+    tick,
+)
+from wakeful.errors import InvalidArgument, Unavailable
+from wakeful.store.migrations import Migration, load
+from wakeful.store.postgres import PostgresStore
+from wakeful.store.postgres_connection import address_of, migrate
+from wakeful.store.rows import (
+    DueJob,
+    Finished,
+    Follower,
+    JobChange,
+    JobFilter,
+    JobPlan,
+    LostRun,
+    RunFilter,
+    RunRow,
+    RunView,
+    TakenRun,
+)
+
+if TYPE_CHECKING:
+    pass
+
+T = TypeVar("T")
+
+
+@pytest.fixture
+def url() -> str:
+    return postgres_server.fresh_database()
+
+
+@pytest.fixture
+async def store(url: str) -> AsyncIterator[PostgresStore]:
+    store = PostgresStore(url, clock=FalseClock())
+    await store.open()
+    yield store
+    await store.close()
+
+
+@pytest.fixture
+async def other(url: str) -> AsyncIterator[PostgresStore]:
+    """Another process on the same database."""
+    store = PostgresStore(url, clock=FalseClock())
+    await store.open()
+    yield store
+    await store.close()
+
+
+async def _say(url: str, statement: str, *given: object) -> object:
+    connection = await asyncpg.connect(url)
+    try:
+        return await connection.fetchval(statement, *given)
+    finally:
+        await connection.close()
+
+
+async def _throw_out(url: str) -> None:
+    """Break every connection to the database but the one that says so."""
+    await _say(
+        url,
+        "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity "
+        "WHERE datname = current_database() AND pid <> pg_backend_pid()",
+    )
+
+
+# --- what it keeps --------------------------------------------------------------------------------------
+
+
+async def test_the_columns_are_what_a_person_would_expect(store: PostgresStore, url: str) -> None:
+    digest = job(payload='{"b":1,"a":[2,  3]}')
+    await store.create_jobs([digest])
+    (born,) = (await store.plan(NOW, 10, fire)).born
+    assert await _say(url, "SELECT scheduled_at::text FROM runs") == "2027-01-15 08:00:00+00"
+    assert str(await _say(url, "SELECT id FROM runs")) == born.id
+    assert await _say(url, "SELECT payload FROM jobs") == digest.payload
+
+
+@pytest.mark.parametrize("text", ["NUL \x00 within", "half \ud83d of a pair", "\x00"])
+async def test_what_it_cannot_keep_of_an_output_does_not_cost_the_others_theirs(
+    store: PostgresStore, text: str
+) -> None:
+    loud, quiet = held(jobless()), held(jobless())
+    await store.add_runs([loud, quiet])
+    outcomes = [ended(loud, "failed", output=text, error=text), ended(quiet, output="fine")]
+    assert await store.finish("w1", outcomes, alone) == {loud.id, quiet.id}
+    kept = (await look(store, loud)).output
+    assert kept is not None
+    assert kept == text.replace("\x00", "\ufffd").replace("\ud83d", "\ufffd")
+    assert (await look(store, quiet)).output == "fine"
+
+
+@pytest.mark.parametrize("nobody", ["", "digest", "01", "0190a0b0-0000-7000-8000-00000000000g"])
+async def test_what_is_no_uuid_is_nobodys_id(store: PostgresStore, nobody: str) -> None:
+    assert await store.job_by_id(nobody) is None
+    assert await store.change_job(nobody, lambda row: pytest.fail("there is none")) is None
+    assert not await store.delete_job(nobody, NOW, "gone")
+    assert await store.run(nobody) is None
+    assert await store.attempts(nobody) == []
+    assert await store.cancel_run(nobody, NOW, "stop", running=True) is None
+    assert await store.replay_run(nobody, lambda run: jobless()) is None
+    assert not await store.discard_run(nobody)
+    assert not await store.complete_run(ended(jobless(id=nobody)), alone)
+    assert await store.runs(RunFilter("default", job_id=nobody)) == []
+    assert await store.runs(RunFilter("default", before=nobody)) == []
+
+
+# --- several on one database ----------------------------------------------------------------------------
+
+
+async def test_what_one_process_changes_another_hears(store: PostgresStore, other: PostgresStore) -> None:
+    ears = Ears()
+    other.listen(ears)
+    digest = asleep()
+    await store.create_jobs([digest])
+    await ears.hear("jobs")
+    run = asked(digest)
+    await store.add_runs([run])
+    await ears.hear("runs")
+    await store.take(NOW, "w1", {"cron": 1})
+    await store.cancel_run(run.id, NOW, "enough", running=True)
+    await ears.hear(f"stop:{run.id}")
+
+
+async def test_a_process_hears_its_own_changes_once(store: PostgresStore, other: PostgresStore) -> None:
+    ears, others = Ears(), Ears()
+    store.listen(ears)
+    other.listen(others)
+    await store.create_jobs([job()])
+    await others.hear("jobs")  # by then the notification has come back to its sender as well
+    await asyncio.sleep(0)
+    assert ears.topics == ["jobs"]
+
+
+async def test_two_schemas_in_one_database_know_nothing_of_each_other(url: str) -> None:
+    stores = []
+    ears = []
+    for schema in ("day", "night"):
+        store = PostgresStore(f"{url}&schema={schema}", clock=FalseClock())
+        await store.open()
+        stores.append(store)
+        ears.append(Ears())
+        store.listen(ears[-1])
+    day, night = stores
+    await day.create_jobs([job()])
+    assert await night.jobs(JobFilter("default")) == []
+    assert (await night.plan(NOW, 10, fire)).claimed == 0
+    await night.create_jobs([job()])
+    await ears[1].hear("jobs")
+    assert ears[0].topics == ["jobs"]
+    for store in stores:
+        await store.close()
+
+
+@pytest.mark.parametrize("schema", ["Night", "a b", 'x"; DROP TABLE jobs; --', "", "9"])
+def test_a_schema_that_needs_quoting_is_refused(schema: str) -> None:
+    with pytest.raises(InvalidArgument, match="lower-case letters"):
+        address_of(f"postgresql://localhost/main?schema={schema}")
+
+
+async def test_many_may_open_a_database_with_nothing_in_it_at_once() -> None:
+    url = postgres_server.empty_database()
+    stores = [PostgresStore(url, clock=FalseClock()) for _ in range(5)]
+    await asyncio.gather(*(store.open() for store in stores))
+    await stores[0].create_jobs([job()])
+    assert await stores[4].job("default", "default", "digest") is not None
+    for store in stores:
+        await store.close()
+
+
+async def test_a_step_is_taken_once_and_one_that_fails_leaves_the_database_as_it_was(url: str) -> None:
+    connection = await asyncpg.connect(url)
+    known = load("postgres")
+    second = Migration(len(known) + 1, "colours", "ALTER TABLE jobs ADD COLUMN colour text DEFAULT 'red'")
+    faulty = Migration(len(known) + 2, "faulty", "CREATE TABLE half (n int); INSERT INTO nowhere VALUES (1)")
+    for _ in range(2):
+        await migrate(connection, "wakeful", [*known, second])
+    with pytest.raises(asyncpg.UndefinedTableError):
+        await migrate(connection, "wakeful", [*known, second, faulty])
+    assert await connection.fetchval("SELECT max(version) FROM schema_version") == second.number
+    assert await connection.fetchval("SELECT to_regclass('half')") is None
+    await connection.close()
+
+
+async def test_who_may_create_nothing_may_still_use_what_is_there(store: PostgresStore, url: str) -> None:
+    guest = f"guest_{urlsplit(url).path[1:]}"  # roles belong to the server, which tests share
+    await _say(url, f"CREATE ROLE {guest} LOGIN")
+    await _say(url, f"GRANT USAGE ON SCHEMA wakeful TO {guest}")
+    await _say(url, f"GRANT ALL ON ALL TABLES IN SCHEMA wakeful TO {guest}")
+    theirs = PostgresStore(url.replace("postgres:@", f"{guest}:@"), clock=FalseClock())
+    try:
+        await theirs.open()
+        await theirs.create_jobs([job()])
+    finally:
+        await theirs.close()
+        await _say(url, f"DROP OWNED BY {guest}")
+        await _say(url, f"DROP ROLE {guest}")
+    assert await store.job("default", "default", "digest") is not None
+
+
+# --- runs and live runs --------------------------------------------------------------------------------
+
+#: runs that are not over, as `runs` has them and as `live` has them: what only one of them has
+DIFFERING = """
+    WITH ours AS (
+        SELECT id, job_id, state, worker, lane, serial, trigger = 'schedule', scheduled_at,
+            CASE WHEN state <> 'running' THEN due_at END
+        FROM runs WHERE state IN ('pending', 'retrying', 'running')),
+    theirs AS (
+        SELECT run_id, job_id, state, worker, lane, serial, tick, scheduled_at, due_at FROM live)
+    SELECT count(*) FROM (
+        (SELECT * FROM ours EXCEPT ALL SELECT * FROM theirs)
+        UNION ALL (SELECT * FROM theirs EXCEPT ALL SELECT * FROM ours)) differing"""
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_whatever_happens_the_table_of_live_runs_is_in_step(
+    store: PostgresStore, url: str, seed: int
+) -> None:
+    dice = random.Random(seed)
+    jobs = [job(f"job-{n}", wake_ms=NOW + n) for n in range(4)]
+    then = asleep("then", after_job="job-1", after_on="finished")
+    await store.create_jobs([*jobs, then])
+    states = ["succeeded", "failed", "retrying", "running", "cancelled"]
+
+    def end(run: RunRow | RunView | TakenRun | LostRun) -> Finished:
+        doomed = dice.random() < 0.05
+        outcome = Finished(run.id, run.job_id, run.attempt, dice.choice(states), NOW, NOW, NOW + 1)
+        return outcome._replace(delete_job=doomed, disable_job="tired" if dice.random() < 0.05 else None)
+
+    def follow(follower: Follower) -> RunRow:
+        return asked(then, follower.after_finished_ms)
+
+    def decide(due: DueJob) -> JobPlan:
+        run = tick(due, due.next_ms, serial=dice.random() < 0.7)
+        born = held(run, "w1") if dice.random() < 0.5 else run
+        gone = tuple((run_id, "replaced") for run_id in (*due.running, *due.waiting) if dice.random() < 0.3)
+        return plan_of(due, born, wake_ms=NOW, cancelled=gone)
+
+    for _ in range(60):
+        runs = await store.runs(RunFilter("default", limit=200))
+        live = [run for run in runs if run.state in ("pending", "retrying", "running")]
+        match dice.randrange(9):
+            case 0 | 1:
+                await store.plan(NOW + 5 * DAY, 2, decide)
+            case 2 | 3:
+                await store.take(NOW + 10, dice.choice(["w1", "w2"]), {"cron": 3})
+            case 4:
+                await store.finish("w1", [end(run) for run in live if dice.random() < 0.7], follow)
+            case 5 if live:
+                run = dice.choice(live)
+                await store.cancel_run(run.id, NOW, "enough", running=True)
+            case 6:
+                await store.release("w2", NOW, but=[run.id for run in live[:2]])
+            case 7:
+                await store.rescue(NOW + DAY, NOW + 1, 3, end, follow)
+            case 8:
+                await store.change_job(dice.choice(jobs).id, lambda row: JobChange(row, withdraw="edited"))
+        assert await _say(url, DIFFERING) == 0
+    assert await _say(url, "SELECT count(*) FROM runs") != 0
+
+
+# --- a database that goes away --------------------------------------------------------------------------
+
+
+async def test_a_broken_connection_is_said_to_be_one_and_the_next_call_connects_anew(
+    store: PostgresStore, url: str
+) -> None:
+    ears = Ears()
+    store.listen(ears)
+    digest = job()
+    await store.create_jobs([digest])
+    ears.topics.clear()
+
+    async def hold(db: object, tell: object) -> None:
+        await _throw_out(url)
+        await db.fetch("SELECT 1")  # type: ignore[attr-defined]
+
+    with pytest.raises(Unavailable, match="cannot use the database"):
+        await store._pool.write(hold)
+    assert await store.job_by_id(digest.id) == digest
+    assert await ears.hear("jobs", "runs") == {"jobs", "runs"}  # something may have been missed
+
+
+async def test_what_is_announced_is_heard_again_after_the_connection_broke(
+    store: PostgresStore, other: PostgresStore, url: str
+) -> None:
+    ears = Ears()
+    store.listen(ears)
+    await _throw_out(url)
+    await ears.hear("jobs", "runs")
+    await other.create_jobs([job()])
+    await ears.hear("jobs")
+
+
+async def test_a_server_that_is_not_there_is_named(url: str) -> None:
+    store = PostgresStore("postgresql://postgres:secret@localhost:1/main")
+    with pytest.raises(Unavailable, match="localhost/main") as caught:
+        await store.open()
+    assert "secret" not in str(caught.value)
+    await store.close()
+
+
+async def test_a_database_that_is_not_there_is_named(url: str) -> None:
+    store = PostgresStore(url.replace("wakeful_test", "nowhere"))
+    with pytest.raises(Unavailable, match=r"nowhere.* does not exist"):
+        await store.open()
+    await store.close()
+
+
+async def test_a_store_that_is_not_open_says_so(url: str) -> None:
+    store = PostgresStore(url)
+    with pytest.raises(Unavailable, match="not open"):
+        await store.next_wake_ms()
+    await store.close()
+
+
+@pytest.fixture
+def server() -> Iterator[postgres_server.PrivateServer]:
+    server = postgres_server.PrivateServer()
+    yield server
+    server.close()
+
+
+async def test_it_survives_a_restart_of_the_server(server: postgres_server.PrivateServer) -> None:
+    store = PostgresStore(server.url, clock=FalseClock())
+    await store.open()
+    ears = Ears()
+    store.listen(ears)
+    digest = job()
+    await store.create_jobs([digest])
+    (born,) = (await store.plan(NOW, 10, start("w1"))).born
+    await asyncio.to_thread(server.stop)
+    for _ in range(3):
+        with pytest.raises(Unavailable):
+            await store.beat("w1", NOW, [born.id])
+    await asyncio.to_thread(server.start)
+    assert await store.beat("w1", NOW, [born.id]) == set()
+    await ears.hear("jobs", "runs")
+    assert await store.finish("w1", [ended(born)], alone) == {born.id}
+    await store.close()
+
+
+# --- the clock ------------------------------------------------------------------------------------------
+
+
+async def test_a_process_whose_clock_is_wrong_follows_the_database(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    really = time.time_ns
+    monkeypatch.setattr(time, "time_ns", lambda: really() + 300 * 10**9)
+    store = PostgresStore(url)
+    assert store.clock.now_ms() - really() // 10**6 > 290_000
+    await store.open()
+    assert abs(store.clock.now_ms() - really() // 10**6) < 2_000
+    await store.close()
+
+
+async def test_a_clock_that_is_given_is_left_alone(store: PostgresStore) -> None:
+    assert store.clock.now_ms() == NOW
+    assert tick(job()).scheduled_ms == NOW

@@ -1,0 +1,234 @@
+"""Several at once on one PostgreSQL: who starts what, who waits, and what is done again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, TypeVar
+
+import asyncpg
+import pytest
+
+from tests.store import postgres_server
+from tests.store.listening import Ears
+from tests.store.making import (
+    DAY,
+    NOW,
+    SECOND,
+    FalseClock,
+    alone,
+    asked,
+    asleep,
+    ended,
+    fire,
+    held,
+    job,
+    start,
+)
+from wakeful.errors import Unavailable
+from wakeful.store import postgres_planning, postgres_running
+from wakeful.store.port import Store
+from wakeful.store.postgres import PostgresStore
+from wakeful.store.rows import (
+    DueJob,
+    RunFilter,
+)
+
+if TYPE_CHECKING:
+    from wakeful.store.postgres_connection import Db, Tell
+
+T = TypeVar("T")
+
+
+@pytest.fixture
+def url() -> str:
+    return postgres_server.fresh_database()
+
+
+@pytest.fixture
+async def store(url: str) -> AsyncIterator[PostgresStore]:
+    store = PostgresStore(url, clock=FalseClock())
+    await store.open()
+    yield store
+    await store.close()
+
+
+@pytest.fixture
+async def other(url: str) -> AsyncIterator[PostgresStore]:
+    """Another process on the same database."""
+    store = PostgresStore(url, clock=FalseClock())
+    await store.open()
+    yield store
+    await store.close()
+
+
+async def _say(url: str, statement: str, *given: object) -> object:
+    connection = await asyncpg.connect(url)
+    try:
+        return await connection.fetchval(statement, *given)
+    finally:
+        await connection.close()
+
+
+@asynccontextmanager
+async def _in_the_middle(
+    store: PostgresStore, work: Callable[[Db, Tell], Awaitable[T]]
+) -> AsyncIterator[list[T]]:
+    """While the body runs, the store has done this work, and has not committed it yet."""
+    done: list[T] = []
+    ready, go_on = asyncio.Event(), asyncio.Event()
+
+    async def pause(db: Db, tell: Tell) -> None:
+        done.append(await work(db, tell))
+        ready.set()
+        await go_on.wait()
+
+    task = asyncio.create_task(store._pool.write(pause))
+    await ready.wait()
+    try:
+        yield done
+    finally:
+        go_on.set()
+        await task
+
+
+async def test_while_one_starts_a_run_no_other_starts_an_older_one_that_came_later(
+    store: PostgresStore, other: PostgresStore
+) -> None:
+    digest = asleep()
+    await store.create_jobs([digest])
+    first, older = asked(digest, NOW), asked(digest, NOW - SECOND)
+    await store.add_runs([first])
+    async with _in_the_middle(store, lambda db, _: postgres_running.take(db, NOW, "w1", {"cron": 9})) as (
+        taken,
+    ):
+        assert [run.id for run in taken] == [first.id]
+        await other.add_runs([older])
+        assert await other.take(NOW, "w2", {"cron": 9}) == []
+    assert await other.take(NOW, "w2", {"cron": 9}) == []
+    await store.finish("w1", [ended(first)], alone)
+    assert [run.id for run in await other.take(NOW, "w2", {"cron": 9})] == [older.id]
+
+
+async def test_while_a_job_is_planned_nobody_starts_a_run_of_it(
+    store: PostgresStore, other: PostgresStore
+) -> None:
+    digest = job()
+    await store.create_jobs([digest])
+    ears = Ears()
+    other.listen(ears)
+    async with _in_the_middle(
+        store, lambda db, tell: postgres_planning.plan(db, tell, NOW, NOW, 9, start("w1"))
+    ) as (planned,):
+        assert len(planned.born) == 1
+        await other.add_runs([asked(digest)])
+        assert await other.take(NOW, "w2", {"cron": 9}) == []
+        assert (await other.plan(NOW, 9, fire)).claimed == 0
+    assert await other.take(NOW, "w2", {"cron": 9}) == []
+
+
+async def test_who_found_a_job_locked_by_a_planner_is_told_to_look_again(
+    store: PostgresStore, other: PostgresStore
+) -> None:
+    digest = job()
+    await store.create_jobs([digest])
+    await store.add_runs([asked(digest)])
+    ears = Ears()
+    async with _in_the_middle(
+        store, lambda db, tell: postgres_planning.plan(db, tell, NOW, NOW, 9, lambda due: None)
+    ):
+        other.listen(ears)
+        assert await other.take(NOW, "w2", {"cron": 9}) == []
+    await ears.hear("runs")
+    assert len(await other.take(NOW, "w2", {"cron": 9})) == 1
+
+
+async def test_while_a_run_starts_its_job_is_not_planned(store: PostgresStore, other: PostgresStore) -> None:
+    digest = job()
+    await store.create_jobs([digest])
+    await store.add_runs([asked(digest)])
+    async with _in_the_middle(store, lambda db, _: postgres_running.take(db, NOW, "w1", {"cron": 9})) as (
+        taken,
+    ):
+        assert len(taken) == 1
+        assert (await other.plan(NOW, 9, fire)).claimed == 0
+    seen: list[DueJob] = []
+    await other.plan(NOW, 9, lambda due: seen.append(due))
+    assert [due.running for due in seen] == [(taken[0].id,)]
+
+
+async def test_no_two_runs_of_a_serial_job_ever_run_at_once(url: str) -> None:
+    """Four processes plan, add, take and finish all at once; the database itself watches over the rule."""
+    stores = [PostgresStore(url, clock=FalseClock()) for _ in range(4)]
+    for store in stores:
+        await store.open()
+    await _say(url, "CREATE UNIQUE INDEX one_at_a_time ON live (job_id) WHERE state = 'running'")
+    jobs = [job(f"job-{n}") for n in range(3)]
+    await stores[0].create_jobs(jobs)
+    started: dict[str, list[int]] = {row.id: [] for row in jobs}
+
+    async def work(store: Store, worker: str) -> None:
+        for turn in range(15):
+            planned = await store.plan(
+                NOW + 15 * DAY,
+                2,
+                lambda due: start(worker)(due) if not (due.running or due.waiting) else fire(due),
+            )
+            running = [held(run) for run in planned.born if run.state == "running"]
+            # asked for now, and meant for a time before all the others: it must not slip past one that starts
+            await store.add_runs([asked(jobs[turn % 3], NOW - turn * SECOND)])
+            taken = await store.take(NOW + 30 * DAY, worker, {"cron": 3})
+            for run in taken:
+                started[run.job_id or ""].append(run.scheduled_ms)
+            await store.finish(worker, [ended(run) for run in running], alone)
+            await store.finish(worker, [ended(run) for run in taken], alone)
+
+    await asyncio.gather(*(work(store, f"w{n}") for n, store in enumerate(stores)))
+    while taken := await stores[0].take(NOW + 30 * DAY, "w0", {"cron": 3}):
+        await stores[0].finish("w0", [ended(run) for run in taken], alone)
+    runs = await stores[0].runs(RunFilter("default", limit=10_000))
+    assert {run.state for run in runs} == {"succeeded"}
+    assert len(runs) >= 60
+    for store in stores:
+        await store.close()
+
+
+async def test_what_loses_to_another_transaction_is_done_again(store: PostgresStore) -> None:
+    tried = []
+
+    async def work(db: object, tell: object) -> str:
+        tried.append(1)
+        if len(tried) < 3:
+            raise asyncpg.DeadlockDetectedError("deadlock detected")
+        return "done"
+
+    assert await store._pool.write(work) == "done"
+    assert len(tried) == 3
+
+
+async def test_what_loses_every_time_is_given_up_with_a_sentence(store: PostgresStore) -> None:
+    async def work(db: object, tell: object) -> None:
+        raise asyncpg.DeadlockDetectedError("deadlock detected")
+
+    with pytest.raises(Unavailable, match=r"5 tries.*deadlock detected.*try again"):
+        await store._pool.write(work)
+
+
+async def test_one_that_waits_too_long_for_a_lock_gives_up(
+    store: PostgresStore, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    digest = job()
+    await store.create_jobs([digest])
+    connection = await asyncpg.connect(url)
+    transaction = connection.transaction()
+    await transaction.start()
+    await connection.execute("SELECT FROM cursors FOR UPDATE")
+    async with store._pool._acquired() as db:
+        await db.execute("SET lock_timeout = '50ms'")
+    with pytest.raises(Unavailable, match="lock timeout"):
+        await store.change_job(digest.id, lambda row: None)
+    assert (await store.plan(NOW, 10, fire)).claimed == 0  # planners pass over what is locked
+    await transaction.rollback()
+    await connection.close()
+    assert (await store.plan(NOW, 10, fire)).claimed == 1
