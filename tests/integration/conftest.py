@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol
@@ -22,6 +22,10 @@ SELDOM = "0 0 29 2 *"
 QUICK = Pace(tick_ms=100, beat_ms=200)
 
 
+#: For a test of what does not depend on the store: one of them will do.
+on_one_store = pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+
+
 class NewApp(Protocol):
     """Makes apps on the test's database, each as good as a process of its own."""
 
@@ -29,16 +33,13 @@ class NewApp(Protocol):
 
 
 @pytest.fixture(params=STORES)
-def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """The address of an empty database."""
     if request.param == "sqlite":
-        yield f"sqlite:///{tmp_path}/wakeful.db"
-        return
-    from tests.store.postgres_server import drop_database, fresh_database
+        return f"sqlite:///{tmp_path}/wakeful.db"
+    from tests.store.postgres_server import fresh_database
 
-    url = fresh_database()
-    yield url
-    drop_database(url)
+    return fresh_database()
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import asyncio
 from itertools import pairwise
 from typing import Any
 
-from tests.integration.conftest import SELDOM, NewApp
+from tests.integration.conftest import SELDOM, NewApp, on_one_store
 from tests.integration.waiting import eventually, in_state, over, runs_of, soon
 from wakeful import Function, Launch, Wakeful
 from wakeful.store.rows import RunView
@@ -58,6 +58,7 @@ async def ticks(app: Wakeful, state: str, at_least: int = 1) -> list[RunView]:
     return found
 
 
+@on_one_store
 async def test_allow_starts_each_whatever_runs(new_app: NewApp):
     app = new_app()
     work = Slow(app)
@@ -84,6 +85,7 @@ async def test_skip_records_what_it_does_not_start_and_why(new_app: NewApp):
     assert work.most_at_once == 1
 
 
+@on_one_store
 async def test_skip_never_skips_a_job_that_is_quick(new_app: NewApp):
     app = new_app()
     work = Slow(app)

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import wakeful
-from tests.integration.conftest import SELDOM, NewApp
+from tests.integration.conftest import SELDOM, NewApp, on_one_store
 from tests.integration.receiver import Receiver
 from tests.integration.replica import another_process, entries
 from tests.integration.waiting import eventually, gone, over, runs_of, the_run_of
@@ -60,6 +60,7 @@ async def test_a_decorated_function_is_called_at_every_tick_of_its_job(new_app: 
     assert first.idempotency_key == sha256(f"{job.id}:{seconds}".encode()).hexdigest()
 
 
+@on_one_store
 async def test_decorators_say_when_in_each_of_their_ways(new_app: NewApp):
     app = new_app()
 
@@ -84,6 +85,7 @@ async def test_decorators_say_when_in_each_of_their_ways(new_app: NewApp):
     assert jobs["celebrate"].definition.work.payload == {"to": "me"}
 
 
+@on_one_store
 async def test_a_function_that_blocks_runs_in_a_thread_and_holds_up_nobody(new_app: NewApp):
     app = new_app()
     let_go = threading.Event()
@@ -107,6 +109,7 @@ async def test_a_function_that_blocks_runs_in_a_thread_and_holds_up_nobody(new_a
         assert "wakeful" in str((await over(app, slow.id)).output)
 
 
+@on_one_store
 async def test_what_a_function_returns_is_the_output_and_what_it_gets_is_the_payload(new_app: NewApp):
     app = new_app()
 
@@ -125,6 +128,7 @@ async def test_what_a_function_returns_is_the_output_and_what_it_gets_is_the_pay
     assert told.output == '{"payload":{"message":"wake up"},"message":"wake up"}'
 
 
+@on_one_store
 async def test_one_name_is_declared_once(new_app: NewApp):
     app = new_app()
 
@@ -136,6 +140,7 @@ async def test_one_name_is_declared_once(new_app: NewApp):
     app.cron("0 17 * * *", name="report-again")(report)
 
 
+@on_one_store
 async def test_a_bad_declaration_stops_the_start_names_its_job_and_leaves_nothing_open(new_app: NewApp):
     app = new_app()
 
@@ -149,6 +154,7 @@ async def test_a_bad_declaration_stops_the_start_names_its_job_and_leaves_nothin
         assert await other.jobs.list() == []
 
 
+@on_one_store
 async def test_an_at_whose_time_has_passed_does_not_stop_a_restart_and_does_not_run_again(new_app: NewApp):
     when, calls = soon(), []
 
@@ -169,6 +175,7 @@ async def test_an_at_whose_time_has_passed_does_not_stop_a_restart_and_does_not_
     assert len(calls) == 1
 
 
+@on_one_store
 async def test_an_at_that_was_missed_while_nobody_was_awake_is_done_at_the_next_start(new_app: NewApp):
     when, calls = soon(), []
 
@@ -189,6 +196,7 @@ async def test_an_at_that_was_missed_while_nobody_was_awake_is_done_at_the_next_
     assert calls == [when.replace(microsecond=when.microsecond // 1000 * 1000)]
 
 
+@on_one_store
 async def test_an_at_of_long_ago_that_never_was_is_passed_over_but_a_mistake_in_it_is_not(new_app: NewApp):
     app = new_app()
 
@@ -232,6 +240,7 @@ async def test_many_are_created_all_or_none(new_app: NewApp):
         assert [job.definition.name for job in await app.jobs.list()] == ["a", "b", "c"]
 
 
+@on_one_store
 @pytest.mark.parametrize(
     ("fields", "sentence"),
     [
@@ -250,6 +259,7 @@ async def test_what_cannot_be_right_is_refused_with_a_sentence(new_app: NewApp, 
         assert await app.jobs.list() == []
 
 
+@on_one_store
 async def test_what_is_not_there_is_not_found(new_app: NewApp):
     async with new_app() as app:
         for asking in (
@@ -312,6 +322,7 @@ async def test_runs_are_listed_newest_first_a_page_at_a_time(new_app: NewApp):
 # --- living ------------------------------------------------------------------------------------------
 
 
+@on_one_store
 async def test_an_app_starts_again_after_it_has_stopped(new_app: NewApp):
     app = new_app()
 
@@ -324,6 +335,7 @@ async def test_an_app_starts_again_after_it_has_stopped(new_app: NewApp):
         assert (await over(app, (await app.jobs.run("digest")).id)).state == "succeeded"
 
 
+@on_one_store
 async def test_serving_starts_by_itself_and_ends_when_somebody_stops_it(new_app: NewApp):
     app, called = new_app(), asyncio.Event()
 
@@ -338,6 +350,7 @@ async def test_serving_starts_by_itself_and_ends_when_somebody_stops_it(new_app:
         await serving
 
 
+@on_one_store
 async def test_sigterm_ends_a_program_at_once_and_lets_its_runs_go(
     new_app: NewApp, database: str, tmp_path: Path
 ):
@@ -352,6 +365,7 @@ async def test_sigterm_ends_a_program_at_once_and_lets_its_runs_go(
         assert (await app.runs.get(run.id)).state == "retrying"
 
 
+@on_one_store
 async def test_what_the_environment_says_holds_where_the_program_says_nothing(
     new_app: NewApp, monkeypatch: pytest.MonkeyPatch
 ):

@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import pytest
 
-from tests.integration.conftest import SELDOM, NewApp
+from tests.integration.conftest import SELDOM, NewApp, on_one_store
 from tests.integration.waiting import eventually, in_state, over, runs_of, soon
 from wakeful import Function, Launch, Permanent, Wakeful
 
@@ -81,6 +81,7 @@ async def test_a_run_that_was_cancelled_between_two_attempts_shows_each_once(new
         assert [each.attempt for each in await app.runs.attempts(run.id)] == [1]
 
 
+@on_one_store
 async def test_waits_grow_from_the_base_to_the_longest(new_app: NewApp):
     app = new_app()
     failing(app, times=4)
@@ -109,6 +110,7 @@ async def test_a_backoff_outlives_the_process_that_began_it(new_app: NewApp):
     assert [(call.attempt, call.idempotency_key) for call in calls] == [(2, run.idempotency_key)]
 
 
+@on_one_store
 async def test_a_permanent_error_is_not_tried_again(new_app: NewApp):
     app = new_app()
 
@@ -124,6 +126,7 @@ async def test_a_permanent_error_is_not_tried_again(new_app: NewApp):
     assert run.error == "the customer has left"
 
 
+@on_one_store
 @pytest.mark.parametrize("blocking", [False, True], ids=["a coroutine", "a thread"])
 async def test_an_attempt_that_takes_too_long_is_cut_short_and_tried_again(new_app: NewApp, blocking: bool):
     app = new_app()
@@ -180,6 +183,7 @@ async def test_after_the_last_attempt_a_recurring_job_stays_enabled_and_fires_ag
     assert calls[1].idempotency_key != calls[2].idempotency_key
 
 
+@on_one_store
 async def test_a_failing_job_and_a_hung_one_delay_no_other(new_app: NewApp):
     app = new_app()
     failing(app, times=1_000_000)
@@ -201,6 +205,7 @@ async def test_a_failing_job_and_a_hung_one_delay_no_other(new_app: NewApp):
         await app.stop(grace=0)
 
 
+@on_one_store
 async def test_a_function_that_one_replica_does_not_have_is_tried_where_it_is(new_app: NewApp):
     without, having = new_app(), new_app()
     failing(having, times=0)

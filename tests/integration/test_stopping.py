@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.conftest import SELDOM, NewApp
+from tests.integration.conftest import SELDOM, NewApp, on_one_store
 from tests.integration.replica import another_process, entries
 from tests.integration.waiting import eventually, in_state, over, runs_of, soon
 from wakeful import FailedPrecondition, Function, Launch, Pace, Wakeful
@@ -139,6 +139,7 @@ async def test_a_run_is_stopped_from_another_replica(new_app: NewApp):
         assert (await app.runs.get(run.id)).state == "cancelled"
 
 
+@on_one_store
 async def test_what_a_stopped_run_says_afterwards_counts_no_more(new_app: NewApp):
     app = new_app()
     let_go = threading.Event()
@@ -164,6 +165,7 @@ async def test_what_a_stopped_run_says_afterwards_counts_no_more(new_app: NewApp
 # --- a process that ends -----------------------------------------------------------------------------
 
 
+@on_one_store
 async def test_a_run_may_end_within_the_grace(new_app: NewApp):
     app = new_app()
     work = Hanging(app)
@@ -195,13 +197,14 @@ async def test_a_process_that_ends_lets_its_runs_go_and_another_takes_them_at_on
     assert [call.idempotency_key for call in (*cut_short.calls, *work.calls)] == [run.idempotency_key] * 2
 
 
+@on_one_store
 async def test_a_process_that_ends_keeps_its_leases_through_a_long_grace(new_app: NewApp):
     app = new_app(pace=IMPATIENT)
     work = Hanging(app)
     async with app, new_app(pace=Pace(tick_ms=100, beat_ms=100, lease_ms=1000, lanes={})) as rescuer:
         run = await running(app)
         stopping = asyncio.create_task(app.stop(grace=15))
-        await asyncio.sleep(2)  # two leases
+        await asyncio.sleep(1.6)  # more than a lease
         assert (await rescuer.runs.get(run.id)).state == "running"
         work.let_go.set()
         await stopping
@@ -209,6 +212,7 @@ async def test_a_process_that_ends_keeps_its_leases_through_a_long_grace(new_app
     assert (run.state, run.attempt) == ("succeeded", 1)
 
 
+@on_one_store
 async def test_work_that_must_not_start_twice_fails_when_its_process_ends_in_the_middle(new_app: NewApp):
     ending, staying = new_app(), new_app()
     cut_short, work = Hanging(ending), Hanging(staying)
@@ -222,6 +226,7 @@ async def test_work_that_must_not_start_twice_fails_when_its_process_ends_in_the
     assert (len(cut_short.calls), work.calls) == (1, [])
 
 
+@on_one_store
 async def test_work_that_must_not_start_twice_fails_though_it_will_not_be_stopped(new_app: NewApp):
     app = new_app()
     let_go = asyncio.Event()
@@ -242,6 +247,7 @@ async def test_work_that_must_not_start_twice_fails_though_it_will_not_be_stoppe
     assert (run.state, run.reason) == ("failed", "lost")
 
 
+@on_one_store
 async def test_work_that_must_not_start_twice_is_handed_on_if_it_had_not_started(new_app: NewApp):
     app = new_app(pace=Pace(tick_ms=100, beat_ms=200, limits=Limits(lead_ms=10_000)))
     work = Hanging(app)
@@ -254,6 +260,7 @@ async def test_work_that_must_not_start_twice_is_handed_on_if_it_had_not_started
     assert work.calls == []
 
 
+@on_one_store
 async def test_a_process_that_ends_starts_nothing_more(new_app: NewApp):
     app = new_app(pace=Pace(tick_ms=100, beat_ms=200, lanes={"cron": 1}))
     work = Hanging(app)
@@ -307,21 +314,7 @@ async def test_a_run_whose_process_was_killed_is_tried_again_elsewhere_with_the_
     assert first.worker != last.worker
 
 
-async def test_work_that_must_not_start_twice_fails_when_its_process_was_killed(
-    new_app: NewApp, database: str, tmp_path: Path
-):
-    journal = tmp_path / "journal"
-    async with killed_in_the_middle(new_app, database, journal, on_lost="fail") as (_, run):
-        app = new_app(pace=IMPATIENT)
-        work = Hanging(app)
-        async with app:
-            run = await over(app, run.id)
-            assert [letter.id for letter in await app.runs.dead_letters()] == [run.id]
-    assert (run.state, run.reason, run.attempt) == ("failed", "lost", 1)
-    assert (len(entries(journal)), work.calls) == (1, [])
-
-
-async def test_a_run_whose_process_was_killed_does_not_block_its_job_for_longer_than_the_lease(
+async def test_work_that_must_not_start_twice_fails_when_its_process_was_killed_and_then_blocks_no_more(
     new_app: NewApp, database: str, tmp_path: Path
 ):
     journal = tmp_path / "journal"
@@ -331,10 +324,14 @@ async def test_a_run_whose_process_was_killed_does_not_block_its_job_for_longer_
         work = Hanging(app)
         work.let_go.set()
         async with app:
+            failed = await over(app, run.id)
+            assert [letter.id for letter in await app.runs.dead_letters()] == [run.id]
             await eventually(lambda: work.calls)
             ticks = [each for each in await runs_of(app, "job") if each.id != run.id]
+    assert (failed.state, failed.reason, failed.attempt) == ("failed", "lost", 1)
+    assert [key for _, key, _ in entries(journal)] == [run.idempotency_key]
+    assert {call.trigger for call in work.calls} == {"schedule"}
     assert {(each.state, each.reason) for each in ticks[:-1]} <= {("skipped", "overlap")}
-    assert work.calls[0].trigger == "schedule"
 
 
 async def test_a_process_that_stalls_past_its_lease_and_comes_back_changes_nothing(

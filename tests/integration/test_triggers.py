@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.conftest import SELDOM, NewApp
+from tests.integration.conftest import SELDOM, NewApp, on_one_store
 from tests.integration.waiting import eventually, in_state, over, runs_of, soon, the_run_of
 from wakeful import FailedPrecondition, Function, InvalidArgument, Launch, Permanent, Wakeful
 from wakeful.document import Defaults
@@ -59,6 +59,7 @@ async def test_a_paused_job_can_be_run_by_hand_and_stays_paused(new_app: NewApp)
         assert not (await app.jobs.get("job")).enabled
 
 
+@on_one_store
 async def test_a_run_by_hand_does_not_wait_for_the_one_before(new_app: NewApp):
     app = new_app()
     both = asyncio.Barrier(2)
@@ -73,6 +74,7 @@ async def test_a_run_by_hand_does_not_wait_for_the_one_before(new_app: NewApp):
         assert [(await over(app, run.id)).state for run in runs] == ["succeeded", "succeeded"]
 
 
+@on_one_store
 @pytest.mark.parametrize(
     ("payload", "sentence"),
     [
@@ -124,7 +126,7 @@ async def test_a_backfill_runs_each_tick_of_a_past_range_both_ends_included(new_
     calls = noting(app)
     async with app:
         saved = await app.jobs.create(
-            "job", schedule="0 * * * *", target=Function("note"), overlap_policy=policy
+            "job", schedule="0 * * * *", target=Function("note"), overlap_policy=policy, enabled=False
         )
         assert await app.jobs.backfill("job", NOON, NOON + timedelta(hours=3)) == 4
         await eventually(lambda: len(calls) == 4)
@@ -154,7 +156,7 @@ async def test_backfilled_ticks_run_one_at_a_time_where_the_job_does_not_allow_o
         under_way -= 1
 
     async with app:
-        await app.jobs.create("job", schedule="0 * * * *", target=Function("work"))
+        await app.jobs.create("job", schedule="0 * * * *", target=Function("work"), enabled=False)
         await app.jobs.backfill("job", NOON, NOON + timedelta(hours=5))
         for run in await runs_of(app, "job"):
             assert (await over(app, run.id)).state == "succeeded"
@@ -165,7 +167,7 @@ async def test_the_same_range_can_be_filled_in_twice(new_app: NewApp):
     app = new_app()
     calls = noting(app)
     async with app:
-        await app.jobs.create("job", schedule="0 * * * *", target=Function("note"))
+        await app.jobs.create("job", schedule="0 * * * *", target=Function("note"), enabled=False)
         for _ in range(2):
             assert await app.jobs.backfill("job", NOON, NOON) == 1
         await eventually(lambda: len(calls) == 2)
@@ -174,15 +176,16 @@ async def test_the_same_range_can_be_filled_in_twice(new_app: NewApp):
 
 async def test_a_range_without_a_tick_fills_in_nothing(new_app: NewApp):
     async with new_app() as app:
-        await app.jobs.create("job", schedule="0 * * * *", target=Function("note"))
+        await app.jobs.create("job", schedule="0 * * * *", target=Function("note"), enabled=False)
         minute = timedelta(minutes=1)
         assert await app.jobs.backfill("job", NOON + minute, NOON + 2 * minute) == 0
         assert await app.runs.list() == []
 
 
+@on_one_store
 async def test_a_backfill_of_the_future_or_of_too_much_is_refused(new_app: NewApp):
     async with new_app() as app:
-        await app.jobs.create("job", schedule="* * * * *", target=Function("note"))
+        await app.jobs.create("job", schedule="* * * * *", target=Function("note"), enabled=False)
         await app.jobs.create("follower", after="job", target=Function("note"))
         now = datetime.now(UTC)
         with pytest.raises(InvalidArgument, match="past range"):

@@ -93,7 +93,7 @@ async def test_turns_are_kept_across_replicas(new_app: NewApp):
     work = Work(one, other, takes=0.01)
     noon = datetime(2024, 6, 1, 12, tzinfo=UTC)
     async with one, other:
-        await one.jobs.create("job", schedule="0 * * * *", target=Function("work"))
+        await one.jobs.create("job", schedule="0 * * * *", target=Function("work"), enabled=False)
         assert await other.jobs.backfill("job", noon, noon + timedelta(hours=14)) == 15
         for run in await runs_of(one, "job"):
             assert (await over(one, run.id)).state == "succeeded"

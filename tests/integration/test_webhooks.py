@@ -15,7 +15,7 @@ from aiohttp import web
 from standardwebhooks import Webhook as StandardWebhook
 from standardwebhooks import WebhookVerificationError
 
-from tests.integration.conftest import SELDOM, NewApp
+from tests.integration.conftest import SELDOM, NewApp, on_one_store
 from tests.integration.receiver import Receiver
 from tests.integration.waiting import eventually, in_state, over, the_run_of
 from wakeful import FailedPrecondition, Function, InvalidArgument, Launch, Wakeful, Webhook
@@ -87,6 +87,7 @@ async def test_the_body_arrives_byte_for_byte_and_both_signatures_verify(new_app
     assert receiver.headers["x-wakeful-attempt"] == "1"
 
 
+@on_one_store
 async def test_a_message_is_the_payload_of_a_job_that_has_no_other(new_app: NewApp, receiver: Receiver):
     async with new_app() as app:
         await over(app, (await posted(app, receiver, message="wake up")).id)
@@ -105,6 +106,7 @@ async def test_the_secret_is_shown_once_and_lies_encrypted(new_app: NewApp, rece
     assert b64decode(str(saved.secret).removeprefix("whsec_")) not in row.secret
 
 
+@on_one_store
 async def test_each_job_has_a_secret_of_its_own(new_app: NewApp, receiver: Receiver):
     async with new_app() as app:
         first = await app.jobs.create("first", schedule=SELDOM, target=Webhook(receiver.url))
@@ -144,6 +146,7 @@ async def test_after_a_rotation_receivers_with_either_secret_accept(new_app: New
         accepts(receiver, new.secret, 0)
 
 
+@on_one_store
 async def test_there_is_nothing_to_rotate_without_a_webhook(new_app: NewApp):
     async with new_app() as app:
         await app.jobs.create("digest", schedule=SELDOM, target=Function("local"))
@@ -151,6 +154,7 @@ async def test_there_is_nothing_to_rotate_without_a_webhook(new_app: NewApp):
             await app.jobs.rotate_secret("digest")
 
 
+@on_one_store
 async def test_an_address_inside_is_refused_when_the_job_is_made_unless_the_operator_allows_it(
     new_app: NewApp, receiver: Receiver
 ):
@@ -322,6 +326,7 @@ async def test_a_run_that_nobody_completes_in_time_has_failed_that_attempt(
     assert values(receiver, "x-wakeful-attempt") == ["1", "2"]
 
 
+@on_one_store
 async def test_a_receiver_that_does_not_take_it_on_has_failed_like_any_other(
     new_app: NewApp, receiver: Receiver
 ):
