@@ -89,6 +89,6 @@ def job_of(row: JobRow) -> Job:
 
 
 def _chain_on(text: str | None) -> ChainOn:
-    if text == "failed" or text == "finished":
-        return text
-    return "succeeded"
+    if text == "failed":
+        return "failed"
+    return "finished" if text == "finished" else "succeeded"
