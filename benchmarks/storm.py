@@ -12,6 +12,10 @@ lateness, when its function was called, stands beside it.
 **The floor** is the same rows in the same tables by the same statements, in the same batches, with nothing
 around them: no planning, no functions, no engine. So it is what the database costs, and the ratio is what
 is left of it. Floor and ours take turns; the best round of each counts.
+
+**The peer**, where it is installed (`pip install 'apscheduler<4' sqlalchemy psycopg2-binary`), is
+APScheduler 3 on the same kind of database, with a tenth of the jobs, for it takes them in one by one; they
+are due when it is let go. It keeps no history.
 """
 
 from __future__ import annotations
@@ -27,6 +31,7 @@ from dataclasses import asdict, dataclass
 
 from benchmarks.bare.databases import STORES, fresh
 from benchmarks.bare.floors import floor_rate
+from benchmarks.bare.peers import apscheduler_rate, has_apscheduler
 from wakeful import Wakeful
 from wakeful.engine.engine import Pace
 from wakeful.launch.port import Launch
@@ -48,6 +53,7 @@ class Result:
     ratio: float
     first_late_ms: float
     last_late_ms: float
+    apscheduler_per_second: float | None = None
 
 
 async def storm(url: str, jobs: int) -> tuple[float, float, float]:
@@ -95,7 +101,11 @@ def measure(store: str, jobs: int, rounds: int) -> Result:
         with fresh(store) as url:
             ours.append(asyncio.run(storm(url, jobs)))
     floor, (rate, first, last) = max(floors), max(ours)
-    return Result(store, jobs, floor, rate, rate / floor, first, last)
+    peer = None
+    if has_apscheduler():
+        with fresh(store) as url:
+            peer = apscheduler_rate(url, jobs // 10)
+    return Result(store, jobs, floor, rate, rate / floor, first, last, peer)
 
 
 def main() -> None:
@@ -118,6 +128,9 @@ def main() -> None:
             f"{r.store:10}{r.jobs:8}{r.floor_per_second:10.0f}{r.ours_per_second:10.0f}{r.ratio:8.2f}"
             f"{r.first_late_ms:10.1f} ms{r.last_late_ms:10.1f} ms"
         )
+        if r.apscheduler_per_second is not None:
+            peer = r.apscheduler_per_second
+            print(f"{'':10}APScheduler 3: {peer:.0f}/s; ours is {r.ours_per_second / peer:.1f} times that")
 
 
 if __name__ == "__main__":

@@ -9,11 +9,10 @@ from typing import Any
 from wakeful.ids import new_id
 from wakeful.store import postgres_statements as sql
 from wakeful.store.postgres_connection import Pool
-from wakeful.store.rows import Finished, RunRow
+from wakeful.store.rows import RunRow
 
 WORKER = "floor"
 HOUR_MS = 3_600_000
-STORED = Finished._fields.index("usage") + 1
 
 
 async def postgres_floor(url: str, jobs: int, batch: int, now_ms: int) -> float:
@@ -34,11 +33,12 @@ async def postgres_floor(url: str, jobs: int, batch: int, now_ms: int) -> float:
             for job in facts
         ]  # fmt: skip
         await db.execute(sql.BEAR, runs, now_ms)
-        await db.execute(sql.ADVANCE, [(job[0], now_ms + HOUR_MS, now_ms + HOUR_MS, 1) for job in claimed])
+        later, once = sql.numbers([now_ms + HOUR_MS] * len(claimed)), sql.numbers([1] * len(claimed))
+        await db.execute(sql.ADVANCE, ",".join([job[0] for job in claimed]), later, later, once)
 
     async def end(db: Any, tell: object) -> None:
-        ends = [Finished(run.id, run.job_id, 1, "succeeded", now_ms, now_ms)[:STORED] for run in runs]
-        await db.fetchrow(sql.FINISH, ends, WORKER)
+        once, now = sql.numbers([1] * len(runs)), sql.numbers([now_ms] * len(runs))
+        await db.fetchrow(sql.SUCCEED, WORKER, ",".join([run.id for run in runs]), once, now, now)
 
     try:
         await pool.read(lambda db: db.fetchval("SELECT 1"))
