@@ -1,9 +1,15 @@
-"""The long chaos, as `make chaos` runs it; `CHAOS_SECONDS`, `CHAOS_JOBS` and `CHAOS_SEED` say how much."""
+"""The long chaos, as `make chaos` runs it; the environment says how much of it.
+
+`CHAOS_SECONDS` (600), `CHAOS_JOBS` (2000), `CHAOS_CRASH_EVERY` (60): every how many seconds the database
+crashes, and `CHAOS_SEED`, though processes that race do not do so twice alike.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import os
+import pickle
+import shutil
 import sys
 import tempfile
 import time
@@ -15,16 +21,20 @@ from tests.chaos.world import World
 def main() -> int:
     seconds = float(os.environ.get("CHAOS_SECONDS", "600"))
     jobs = int(os.environ.get("CHAOS_JOBS", "2000"))
+    crash_every = float(os.environ.get("CHAOS_CRASH_EVERY", min(60, seconds / 2)))
     seed = int(os.environ.get("CHAOS_SEED", str(time.time_ns() % 1_000_000)))
     say(f"{seconds:g} s, {jobs} jobs, seed {seed}")
-    with tempfile.TemporaryDirectory(prefix="wakeful-chaos-") as folder:
-        world = World(Path(folder), seed, jobs, pace=min(10, max(1, jobs // 200)), say=say)
-        found = asyncio.run(world.go_through(seconds, crash_every=min(60, seconds / 2)))
-    for complaint in found.complaints[:50]:
-        say(complaint)
+    folder = Path(tempfile.mkdtemp(prefix="wakeful-chaos-"))
+    world = World(folder, seed, jobs, pace=min(10, max(1, jobs // 200)), say=say)
+    found = asyncio.run(world.go_through(seconds, crash_every=crash_every))
+    if found.complaints:
+        (folder / "story.pickle").write_bytes(pickle.dumps((world.lives, world.records, world.launches)))
+        say("\n".join([*found.complaints[:50], f"what was recorded is kept in {folder}"]))
+    else:
+        shutil.rmtree(folder)
     say(f"{world.tally}; {found.rescues} runs rescued, {found.released} given back")
     states = ", ".join(f"{count} {state}" for state, count in sorted(found.states.items()))
-    say(f"{found.ticks} ticks ({found.cut_off} of them cut off by a change), {found.launches} launches")
+    say(f"{found.ticks} ticks ({found.cut_off} of them cut off with their job), {found.launches} launches")
     say(f"{found.runs} runs: {states}")
     say(f"{len(found.lost)} lost, {len(found.doubled)} doubled, {len(found.others)} other complaints")
     return 1 if found.complaints else 0

@@ -33,8 +33,6 @@ MOVES = {
     ("retrying", "running"), ("retrying", "cancelled"),
 }  # fmt: skip
 
-#: What nobody has come to when its job is changed or deleted is cut off; nobody is further behind than this.
-BEHIND_MS = 15_000
 #: Two processes that read one clock may differ by the time a call takes, and by its corrections.
 HAIR_US = 5_000
 
@@ -44,7 +42,7 @@ class Findings:
     """What there was, and what is wrong with it."""
 
     ticks: int = 0
-    #: ticks that were due when their job was changed or deleted, and that no planner had come to
+    #: ticks that were due when their job was deleted, and that no planner had come to
     cut_off: int = 0
     runs: int = 0
     launches: int = 0
@@ -95,7 +93,7 @@ def check(
     found.others += [f"run {run_id[-6:]} was recorded and vanished" for run_id in steps.keys() - known]
     if records.live:
         found.others.append(f"the store believes that {records.live} runs are live, and all are over")
-    found.others += _turns(names, records)
+    found.others += _turns(names, records, steps, begun)
     _attempts(found, names, rules, records)
     _rescues(found, names, records, lease_ms)
     return found
@@ -123,7 +121,7 @@ class _Ticks:
         last_ms = latest_ms + jitter_ms + lead_ms
         self.may = stretch.schedule.ticks(stretch.anchor_ms, stretch.after_ms, last_ms)
         self.must = self.may[: bisect_right(self.may, until_ms - jitter_ms)]
-        self.cut_off_from_ms = until_ms - jitter_ms - BEHIND_MS
+        self.cut_off = stretch.with_its_job
 
     def __contains__(self, tick: int) -> bool:
         index = bisect_left(self.may, tick)
@@ -165,13 +163,15 @@ def _ticks(found: Findings, life: Life, runs: list[Run], lead_ms: int) -> None:
         found.ticks += len(stretch.must)
         last = max((tick for tick in stretch.may if tick in recorded), default=0)
         for tick in stretch.must:
-            if tick not in recorded and tick > max(last, stretch.cut_off_from_ms):
+            if tick not in recorded and tick > last and stretch.cut_off:
                 found.cut_off += 1
             elif tick not in recorded:
                 found.lost.append(f"{life.name}: the tick {instant(tick)} has no record")
 
 
 def _wrongly_missed(rules: Rules, run: Run) -> Iterator[str]:
+    if run.reason in ("paused", "edited"):
+        return  # nobody had come to it before the change
     reasons = {"none": ("downtime",), "latest": ("newer_tick_runs", "too_old")}
     if run.reason not in reasons.get(rules.catchup, ("too_old",)):
         yield f"is missed for '{run.reason}', with the policy {rules.catchup}"
@@ -260,13 +260,18 @@ def _attempts(found: Findings, names: dict[str, str], rules: dict[str, Rules], r
             found.others.append(f"{what} had {run.attempt} attempts of {most}")
 
 
-def _turns(names: dict[str, str], records: Records) -> Iterator[str]:
-    """Of runs that wait for one another, one runs at a time; their ticks start in order."""
+def _turns(
+    names: dict[str, str], records: Records, steps: dict[str, list[Step]], launches: dict[str, list[Launched]]
+) -> Iterator[str]:
+    """Of runs that wait for one another, one runs at a time; their ticks start in order.
+
+    A run may be written as running in the transaction that ends the one before it, or that waits for its
+    end: what counts is that the other had ended when this one was launched.
+    """
     serial = {run.id: run for run in records.runs if run.serial}
     running: dict[str | None, dict[str, Step]] = defaultdict(dict)
     latest: dict[str | None, Run] = {}
     begun: set[str] = set()
-    cancelled = {(step.run_id, step.xid) for step in records.steps if step.state == "cancelled"}
     for step in records.steps:
         run = serial.get(step.run_id)
         if run is None:
@@ -275,8 +280,10 @@ def _turns(names: dict[str, str], records: Records) -> Iterator[str]:
         if step.state != "running":
             running[run.job_id].pop(run.id, None)
             continue
-        for other in running[run.job_id]:
-            if (other, step.xid) not in cancelled:  # one that gives way to this one ends with its beginning
+        begun_us = [each.at_us for each in launches[run.id] if each.attempt == step.attempt]
+        for other, its_step in running[run.job_id].items():
+            after = steps[other][steps[other].index(its_step) + 1 :]
+            if begun_us and (not after or after[0].at_us > begun_us[0] + HAIR_US):
                 yield f"{what} ran beside {_short(serial[other])}"
         running[run.job_id][run.id] = step
         if run.id not in begun and run.trigger == "schedule":

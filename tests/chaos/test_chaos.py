@@ -14,7 +14,7 @@ async def test_nothing_is_lost_or_doubled_while_replicas_are_killed_and_the_data
     found = await world.go_through(12, crash_every=6)
     assert not found.complaints, "\n".join(found.complaints[:20])
     # It was a chaos: they were killed, runs were taken from the dead, and most came to something.
-    assert world.tally.kills >= 2
+    assert world.tally.kills >= 3
     assert world.tally.crashes >= 1
     assert found.rescues >= 1
-    assert found.states["succeeded"] >= 50
+    assert found.states["succeeded"] >= 100

@@ -61,9 +61,9 @@ def _step(
     return Step(seq, seq, (BEGIN + at_ms) * 1000, run, was, state, attempt, worker, due_ms)
 
 
-def _launch(attempt: int, worker: str, at_ms: int, end: str, ended_ms: int) -> Launched:
-    key = tick_key("j", BEGIN + 1000)
-    return Launched("r1", attempt, key, worker, (BEGIN + at_ms) * 1000, end, (BEGIN + ended_ms) * 1000)
+def _launch(attempt: int, worker: str, at_ms: int, end: str, ended_ms: int, tick: int = 1) -> Launched:
+    key = tick_key("j", BEGIN + tick * 1000)
+    return Launched(f"r{tick}", attempt, key, worker, (BEGIN + at_ms) * 1000, end, (BEGIN + ended_ms) * 1000)
 
 
 def _doubled(told: Story) -> None:
@@ -126,6 +126,7 @@ def _side_by_side(told: Story) -> None:
     told.records.runs[1] = replace(told.records.runs[1], state="cancelled", attempt=1)
     told.records.steps[3] = _step(4, 2000, "r2", None, "running", 1, "v")
     told.records.steps.insert(4, _step(5, 2100, "r2", "running", "cancelled", 1, "v"))
+    told.launches.append(_launch(1, "v", 2050, "cut", 2090, tick=2))
 
 
 BREAKS: dict[Callable[[Story], None], str] = {
