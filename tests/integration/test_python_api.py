@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import signal
 import stat
 import subprocess
@@ -28,6 +29,7 @@ from wakeful import (
     InvalidSchedule,
     Launch,
     NotFound,
+    Unavailable,
     Wakeful,
     Webhook,
 )
@@ -333,6 +335,32 @@ async def test_an_app_starts_again_after_it_has_stopped(new_app: NewApp):
         await app.jobs.create("digest", schedule=SELDOM, target=Function("fine"))
     async with app:
         assert (await over(app, (await app.jobs.run("digest")).id)).state == "succeeded"
+
+
+@on_one_store
+async def test_an_app_that_has_started_is_not_started_again(new_app: NewApp):
+    async with new_app() as app:
+        with pytest.raises(FailedPrecondition, match="started already"):
+            await app.__aenter__()
+        assert await app.jobs.list() == []
+
+
+@on_one_store
+async def test_a_start_that_fails_leaves_nothing_open_and_can_be_tried_again(
+    new_app: NewApp, monkeypatch: pytest.MonkeyPatch
+):
+    app = new_app()
+
+    async def unavailable(*given: object) -> set[str]:
+        raise Unavailable("the database is not there")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(app.store, "beat", unavailable)
+        with pytest.raises(Unavailable):
+            await app.__aenter__()
+    gc.collect()  # a connection that was left open would say so, and that is an error here
+    async with app:
+        assert await app.jobs.list() == []
 
 
 @on_one_store

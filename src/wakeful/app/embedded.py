@@ -17,7 +17,7 @@ from wakeful.app.runs import Runs
 from wakeful.document import Defaults, read_definition
 from wakeful.engine.engine import LEAD_MS, Engine, Pace
 from wakeful.engine.targets import Targets
-from wakeful.errors import AlreadyExists, InvalidArgument, InvalidSchedule
+from wakeful.errors import AlreadyExists, FailedPrecondition, InvalidArgument, InvalidSchedule
 from wakeful.launch.function import FunctionLauncher
 from wakeful.launch.guard import Guard
 from wakeful.launch.keyfile import keyring_for
@@ -156,6 +156,8 @@ class Wakeful:
     # --- living ----------------------------------------------------------------------------------
 
     async def __aenter__(self) -> Self:
+        if self._engine is not None:
+            raise FailedPrecondition("it has started already; make another Wakeful for another replica")
         await self.store.open()
         try:
             for document in self._declared.values():
@@ -164,6 +166,7 @@ class Wakeful:
             engine = Engine(self.store, self._targets, self._pace)
             await engine.start()
         except BaseException:
+            await self._targets.close()
             await self.store.close()
             raise
         self._engine = engine
