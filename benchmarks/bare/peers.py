@@ -35,7 +35,7 @@ def apscheduler_rate(url: str, jobs: int) -> float:
     _all_called.clear()
     _wanted = jobs
     scheduler = BackgroundScheduler(
-        jobstores={"default": SQLAlchemyJobStore(url=url)},
+        jobstores={"default": SQLAlchemyJobStore(url=url.replace("postgresql://", "postgresql+psycopg2://"))},
         executors={"default": ThreadPoolExecutor(20)},
         job_defaults={"misfire_grace_time": None},
         timezone=UTC,
