@@ -19,7 +19,6 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 import asyncpg
 
 from wakeful.errors import InvalidArgument, Unavailable
-from wakeful.store import postgres_statements as sql
 from wakeful.store.migrations import Migration, load, pending
 
 if TYPE_CHECKING:
@@ -52,6 +51,20 @@ BROKEN: Final = (
     asyncpg.ReadOnlySQLTransactionError,  # what was the primary is one no more
     asyncpg.InterfaceError,
 )
+
+# About connections and the schema itself; what is said of jobs and runs is in `postgres_statements`.
+_NOTIFY: Final = "SELECT pg_notify($1, topic) FROM unnest($2::text[]) topic"
+_HAS_SCHEMA: Final = "SELECT to_regnamespace(quote_ident($1)) IS NOT NULL"
+_HAS_VERSIONS: Final = "SELECT to_regclass(quote_ident($1) || '.schema_version') IS NOT NULL"
+_VERSION: Final = 'SELECT coalesce(max(version), 0) FROM "{schema}".schema_version'
+_LOCK_SCHEMA: Final = "SELECT pg_advisory_xact_lock(hashtextextended('wakeful.' || $1, 0))"
+_CREATE_SCHEMA: Final = 'CREATE SCHEMA "{schema}"'
+_CREATE_VERSION: Final = """
+    SET LOCAL search_path = "{schema}";
+    CREATE TABLE IF NOT EXISTS schema_version (
+        version integer NOT NULL PRIMARY KEY, name text NOT NULL,
+        applied_at timestamptz NOT NULL DEFAULT clock_timestamp())"""
+_ADD_VERSION: Final = "INSERT INTO schema_version (version, name) VALUES ($1, $2)"
 
 
 class Address(NamedTuple):
@@ -157,7 +170,7 @@ class Pool:
                     async with db.transaction():
                         result = await work(db, topics.setdefault)
                         if topics:
-                            await db.execute(sql.NOTIFY, self.address.schema, list(topics))
+                            await db.execute(_NOTIFY, self.address.schema, list(topics))
                     self.tell(list(topics))
                     return result
             except _LOST_TO_ANOTHER as error:
@@ -190,13 +203,37 @@ class Pool:
 
     async def _prepare(self, connection: Raw) -> None:
         """Make a new connection ready: its settings, and instants as whole milliseconds."""
-        await connection.execute(sql.settings(self.address.schema))
+        await connection.execute(settings(self.address.schema))
         await connection.set_type_codec(
             "timestamptz", schema="pg_catalog", encoder=_encode_ms, decoder=_decode_ms, format="tuple"
         )
         pid = connection.get_server_pid()
         self._ours.add(pid)
         connection.add_termination_listener(lambda _: self._ours.discard(pid))
+
+
+def settings(schema: str) -> str:
+    """What each connection is told first.
+
+    Every statement here goes from a handful of keys through an index, in its order. A planner that goes by
+    the statistics of a queue (empty a minute ago, full now) would at times rather read a whole table, sort
+    all that is due, or compare each row of a batch with each of another; so it plans anew each time, for
+    what there is, and is left only the one way. Where even that leaves a choice of where to begin, it is
+    taken away: by a LATERAL with OFFSET 0, by a list of keys rather than a join, or by a condition in a CASE
+    that names the batch too, and so is not one on the table alone, of which few rows seem to fulfil it.
+    """
+    return f"""
+        SET search_path = "{schema}";
+        SET plan_cache_mode = force_custom_plan;
+        SET max_parallel_workers_per_gather = 0;
+        SET enable_seqscan = off;
+        SET enable_bitmapscan = off;
+        SET enable_material = off;
+        SET enable_hashjoin = off;
+        SET enable_mergejoin = off;
+        SET jit = off;
+        SET idle_in_transaction_session_timeout = '15s';
+        SET lock_timeout = '10s'"""
 
 
 def _encode_ms(ms: int) -> tuple[int]:
@@ -215,15 +252,15 @@ async def _reset(connection: Raw) -> None:
 
 async def migrate(connection: Raw, schema: str, steps: Sequence[Migration]) -> None:
     """Take the steps that the schema has still to take, all or none, while nobody else can do the same."""
-    version = sql.VERSION.format(schema=schema)
-    known = await connection.fetchval(sql.HAS_VERSIONS, schema)
+    version = _VERSION.format(schema=schema)
+    known = await connection.fetchval(_HAS_VERSIONS, schema)
     if known and not pending(steps, await connection.fetchval(version)):
         return  # without a lock, and without the right to create anything
     async with connection.transaction():
-        await connection.execute(sql.LOCK_SCHEMA, schema)
-        if not await connection.fetchval(sql.HAS_SCHEMA, schema):
-            await connection.execute(sql.CREATE_SCHEMA.format(schema=schema))
-        await connection.execute(sql.CREATE_VERSION.format(schema=schema))
+        await connection.execute(_LOCK_SCHEMA, schema)
+        if not await connection.fetchval(_HAS_SCHEMA, schema):
+            await connection.execute(_CREATE_SCHEMA.format(schema=schema))
+        await connection.execute(_CREATE_VERSION.format(schema=schema))
         for step in pending(steps, await connection.fetchval(version)):  # another may have been faster
             await connection.execute(step.sql)
-            await connection.execute(sql.ADD_VERSION, step.number, step.name)
+            await connection.execute(_ADD_VERSION, step.number, step.name)

@@ -26,47 +26,6 @@ def numbers(values: Iterable[int | None]) -> str:
     return "{" + ",".join(["NULL" if value is None else str(value) for value in values]) + "}"
 
 
-# --- connections ----------------------------------------------------------------------------------------
-
-
-def settings(schema: str) -> str:
-    """What each connection is told first.
-
-    Every statement here goes from a handful of keys through an index, in its order. A planner that goes by
-    the statistics of a queue (empty a minute ago, full now) would at times rather read a whole table, sort
-    all that is due, or compare each row of a batch with each of another; so it plans anew each time, for
-    what there is, and is left only the one way. Where even that leaves a choice of where to begin, a
-    LATERAL with OFFSET 0, or a list of keys rather than a join, takes it away.
-    """
-    return f"""
-        SET search_path = "{schema}";
-        SET plan_cache_mode = force_custom_plan;
-        SET max_parallel_workers_per_gather = 0;
-        SET enable_seqscan = off;
-        SET enable_bitmapscan = off;
-        SET enable_material = off;
-        SET enable_hashjoin = off;
-        SET enable_mergejoin = off;
-        SET jit = off;
-        SET idle_in_transaction_session_timeout = '15s';
-        SET lock_timeout = '10s'"""
-
-
-NOTIFY: Final = "SELECT pg_notify($1, topic) FROM unnest($2::text[]) topic"
-NOW_US: Final = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
-
-HAS_SCHEMA: Final = "SELECT to_regnamespace(quote_ident($1)) IS NOT NULL"
-HAS_VERSIONS: Final = "SELECT to_regclass(quote_ident($1) || '.schema_version') IS NOT NULL"
-VERSION: Final = 'SELECT coalesce(max(version), 0) FROM "{schema}".schema_version'
-LOCK_SCHEMA: Final = "SELECT pg_advisory_xact_lock(hashtextextended('wakeful.' || $1, 0))"
-CREATE_SCHEMA: Final = 'CREATE SCHEMA "{schema}"'
-CREATE_VERSION: Final = """
-    SET LOCAL search_path = "{schema}";
-    CREATE TABLE IF NOT EXISTS schema_version (
-        version integer NOT NULL PRIMARY KEY, name text NOT NULL,
-        applied_at timestamptz NOT NULL DEFAULT clock_timestamp())"""
-ADD_VERSION: Final = "INSERT INTO schema_version (version, name) VALUES ($1, $2)"
-
 # --- planning -------------------------------------------------------------------------------------------
 
 #: cursors_wake: a range of it, in its order
@@ -181,8 +140,7 @@ LOCK_CURSORS: Final = """
 WHICH_WERE_EDITED: Final = """
     SELECT r.id::text FROM runs r JOIN jobs j ON j.id = r.job_id
     WHERE r.id = ANY($1::uuid[]) AND j.updated_at > r.created_at"""
-# The fence is run, attempt and worker. It stands in a CASE so that the planner does not take it for a
-# condition on runs alone, of which it believes that few fulfil it, and start from there.
+# The fence is run, attempt and worker.
 _FINISH: Final = f"""
     WITH done AS (
         UPDATE runs r SET state = o.state, started_at = o.started_at,
@@ -239,7 +197,8 @@ DISABLE_JOBS: Final = """
         UPDATE jobs j SET enabled = false, disabled_reason = d.reason, updated_at = d.at,
             version = j.version + 1
         FROM unnest($1::uuid[], $2::timestamptz[], $3::text[]) d (id, at, reason)
-        WHERE j.id = d.id AND j.enabled AND j.deleted_at IS NULL RETURNING j.id),
+        WHERE j.id = d.id AND CASE WHEN d.id IS NOT NULL THEN j.enabled AND j.deleted_at IS NULL END
+        RETURNING j.id),
     stopped AS (
         UPDATE cursors SET next_at = NULL, wake_at = NULL WHERE job_id = ANY(ARRAY(SELECT id FROM disabled)))
     SELECT id::text FROM disabled"""
@@ -248,7 +207,7 @@ DELETE_JOBS: Final = """
     WITH deleted AS (
         UPDATE jobs j SET deleted_at = d.at, updated_at = d.at, version = j.version + 1
         FROM unnest($1::uuid[], $2::timestamptz[]) d (id, at)
-        WHERE j.id = d.id AND j.deleted_at IS NULL RETURNING j.id),
+        WHERE j.id = d.id AND CASE WHEN d.id IS NOT NULL THEN j.deleted_at IS NULL END RETURNING j.id),
     stopped AS (
         UPDATE cursors SET next_at = NULL, wake_at = NULL WHERE job_id = ANY(ARRAY(SELECT id FROM deleted)))
     SELECT id::text FROM deleted"""

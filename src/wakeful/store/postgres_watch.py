@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from wakeful.clock import SteeredClock
 from wakeful.logs import get_logger
-from wakeful.store import postgres_statements as sql
 from wakeful.store.postgres_connection import BROKEN, CONNECT_S, Pool
 
 if TYPE_CHECKING:
@@ -24,6 +23,7 @@ EVERY_S: Final = 3.0
 _FIRST_DELAY_S: Final = 0.1
 _LONGEST_DELAY_S: Final = 5.0
 _SAMPLES: Final = 3
+_NOW_US: Final = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 
 log = get_logger("wakeful.store")
 
@@ -103,7 +103,7 @@ class Watch:
         """Read the database's clock; of several answers the one counts that was least late."""
         best = None
         for _ in range(_SAMPLES if self._clock else 1):
-            now_us = int(await connection.fetchval(sql.NOW_US))
+            now_us = int(await connection.fetchval(_NOW_US))
             ahead_ns = now_us * 1000 - time.monotonic_ns()
             best = ahead_ns if best is None else max(best, ahead_ns)
         if self._clock is not None and best is not None:

@@ -1,0 +1,200 @@
+"""With 10,000 jobs and 100,000 runs in the database, no statement of the store looks at more than it must.
+
+It is judged by what PostgreSQL counts, never by a stopwatch: the rows that a statement visits are a small
+multiple of those it is about, whatever the planner knows: when its statistics are of yesterday, when the
+tables were empty, and when they are of now.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import AsyncIterator, Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.store import postgres_server
+from tests.store.making import NOW, FalseClock, job, tick
+from wakeful.store import postgres_statements as sql
+from wakeful.store.postgres import PostgresStore
+from wakeful.store.postgres_running import FIRST_ID
+from wakeful.store.rows import JobFilter, RunFilter
+
+if TYPE_CHECKING:
+    from wakeful.store.postgres_connection import Db
+
+JOBS = 10_000
+RUNS = 100_000
+LIVE = 4_000
+BATCH = 1_000
+#: every run of a batch is visited a few times; all that is live, twice. Any table that is read from end to
+#: end, and any batch that is compared with another row by row, is far beyond it
+MOST_VISITED = 10 * BATCH + 2 * LIVE
+
+_NOW = f"to_timestamp({NOW // 1000})"
+_LOAD = f"""
+    INSERT INTO jobs SELECT ('01900000-0000-7000-8000-' || lpad(to_hex(i), 12, '0'))::uuid, 'ws-' || (i % 10),
+        'agent-' || (i % 500), 'job-' || i, '{{}}', '{{}}', '{{}}', NULL,
+        CASE WHEN i % 100 = 7 THEN 'job-' || (i - 500) END, CASE WHEN i % 100 = 7 THEN 'succeeded' END,
+        '', '{{}}', NULL, NULL, NULL, true, NULL, {_NOW}, CASE WHEN i % 10 = 8 THEN 1 ELSE 0 END, 1,
+        {_NOW}, {_NOW}, NULL
+    FROM generate_series(0, {JOBS - 1}) i;
+    INSERT INTO cursors SELECT id, {_NOW}, {_NOW} + CASE WHEN substr(id::text, 36) IN ('0', '1')
+        THEN interval '0' ELSE interval '1 day' END, 10 FROM jobs;
+    INSERT INTO runs SELECT ('01910000-0000-7000-8000-' || lpad(to_hex(i), 12, '0'))::uuid,
+        ('01900000-0000-7000-8000-' || lpad(to_hex(i % {JOBS}), 12, '0'))::uuid,
+        'ws-' || (i % 10), 'agent-' || (i % 500), 'job-' || (i % {JOBS}),
+        {_NOW} - i * interval '1 second', {_NOW}, 'schedule', NULL,
+        CASE WHEN i < {RUNS - LIVE} THEN CASE i % 50 WHEN 0 THEN 'failed' ELSE 'succeeded' END
+            WHEN i % 4 = 0 THEN 'pending' WHEN i % 4 = 1 THEN 'retrying' ELSE 'running' END,
+        NULL, 1, NULL, 1, CASE WHEN i < {RUNS - LIVE} OR i % 4 > 1 THEN 'w' || (i % 8) END, 'cron', true,
+        CASE WHEN i >= {RUNS - LIVE} AND i % 4 < 2 THEN {_NOW} END, {_NOW},
+        CASE WHEN i < {RUNS - LIVE} THEN {_NOW} END, 'key', NULL, NULL, {_NOW}, NULL, NULL, NULL,
+        i < {RUNS - LIVE} AND i % 50 = 0
+    FROM generate_series(0, {RUNS - 1}) i"""
+_FILL_LIVE = """
+    INSERT INTO live SELECT id, job_id, state, worker, lane, serial, true, scheduled_at, due_at FROM runs
+    WHERE state IN ('pending', 'retrying', 'running')"""
+
+
+@pytest.fixture(params=["of yesterday", "of now"])
+async def store(request: pytest.FixtureRequest) -> AsyncIterator[PostgresStore]:
+    """The big database, with statistics from when it was empty, or with those of now."""
+    store = PostgresStore(postgres_server.fresh_database(), clock=FalseClock())
+    await store.open()
+    async with store._pool._acquired() as db:
+        for table in ("jobs", "cursors", "runs", "live"):
+            await db.execute(f"ALTER TABLE {table} SET (autovacuum_enabled = off)")
+        await db.execute("VACUUM ANALYZE")
+        await db.execute(_LOAD, timeout=120)
+        await db.execute(_FILL_LIVE)
+        if request.param == "of now":
+            await db.execute("VACUUM ANALYZE")
+        else:  # nothing was under way just now: of a table with many pages PostgreSQL knows that it is empty
+            await db.execute("DELETE FROM live")
+            await db.execute("VACUUM ANALYZE live")
+            await db.execute(_FILL_LIVE)
+    yield store
+    await store.close()
+
+
+def _nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield plan
+    for inner in plan.get("Plans", ()):
+        yield from _nodes(inner)
+
+
+async def _visited(db: Db, statement: str, *given: object) -> tuple[int, list[str]]:
+    """How many rows the statement visits, and the tables that it reads from end to end."""
+    answer = await db.fetchval(f"EXPLAIN (ANALYZE, TIMING OFF, FORMAT JSON) {statement}", *given)
+    visited, scanned = 0, []
+    for node in _nodes(json.loads(answer)[0]["Plan"]):
+        passed_over = sum(count for key, count in node.items() if key.startswith("Rows Removed"))
+        kept = node["Actual Rows"] if node["Node Type"].endswith("Scan") else 0
+        visited += round((kept + passed_over) * node["Actual Loops"])
+        if node["Node Type"] == "Seq Scan" and node["Actual Loops"]:
+            scanned.append(node["Relation Name"])
+    return visited, scanned
+
+
+async def _cases(db: Db) -> AsyncIterator[tuple[str, str, list[object]]]:
+    """Every statement with something to do, in an order in which each still has it."""
+    claimed = await db.fetch(sql.CLAIM, NOW, BATCH)
+    jobs = [row[0] for row in claimed]
+    text = ",".join(jobs)
+    newest = await db.fetch(f"SELECT id::text, state, worker FROM runs ORDER BY runs.id DESC LIMIT {LIVE}")
+    pending = [row[0] for row in newest if row[1] == "pending"]
+    mine, theirs = ([row[0] for row in newest if row[2] == worker] for worker in ("w2", "w6"))
+    numbers = [sql.numbers([1] * BATCH), sql.numbers([NOW] * BATCH), sql.numbers([NOW] * BATCH)]
+    outcomes = [(run, None, 1, "failed", NOW, NOW, None, "o", "e", None, None) for run in mine]
+    at, reasons = [NOW] * BATCH, ["because"] * BATCH
+    births = [tuple(tick(job(id=job_id), NOW + 5)) for job_id in jobs]
+
+    yield "CLAIM", sql.CLAIM, [NOW, BATCH]
+    yield "FACTS", sql.FACTS, [text]
+    yield "ADVANCE", sql.ADVANCE, [text, numbers[1], numbers[2], numbers[0]]
+    yield "HALT", sql.HALT, [jobs, [True] * BATCH, [None] * BATCH]
+    yield "NEXT_WAKE", sql.NEXT_WAKE, []
+    yield "BEAR", sql.BEAR, [births, NOW]
+    yield "BEAR_THE_NEW", sql.BEAR_THE_NEW, [births, NOW]
+    yield "PICK", sql.PICK, [NOW, ["cron", "main"], [20, 30]]
+    yield "LOCK_TURNS", sql.LOCK_TURNS, [jobs]
+    yield "START", sql.START, [NOW, pending[:20], jobs, "w1"]
+    yield "NEXT_DUE", sql.NEXT_DUE, [NOW - 1, ["cron", "main"]]
+    yield "BEAT", sql.BEAT, ["w2", NOW, ",".join(mine)]
+    yield "LOCK_CURSORS", sql.LOCK_CURSORS, [jobs]
+    yield "SUCCEED", sql.SUCCEED, ["w3", ",".join(row[0] for row in newest[:BATCH]), *numbers]
+    yield "FINISH", sql.FINISH, ["w2", outcomes]
+    yield "STAY_ALIVE", sql.STAY_ALIVE, [mine]
+    yield "ADD_ATTEMPTS", sql.ADD_ATTEMPTS, [outcomes, "w2"]
+    yield "WHICH_FAIL", sql.WHICH_FAIL, [text]
+    yield "LOCK_FAILURES", sql.LOCK_FAILURES, [jobs]
+    yield "SET_FAILURES", sql.SET_FAILURES, [jobs, [1] * BATCH]
+    yield "WHICH_WERE_EDITED", sql.WHICH_WERE_EDITED, [mine]
+    yield "FOLLOWERS", sql.FOLLOWERS, [",".join(row[0] for row in newest[:BATCH])]
+    yield "ANY_WAITING_OF", sql.ANY_WAITING_OF, [text]
+    yield "CANCEL", sql.CANCEL, [[row[0] for row in newest[:BATCH]], reasons, NOW]
+    yield "WITHDRAW", sql.WITHDRAW, [jobs, at, "because"]
+    yield "CANCEL_PENDING", sql.CANCEL_PENDING, [jobs, at, "because"]
+    yield "DISABLE_JOBS", sql.DISABLE_JOBS, [jobs, at, reasons]
+    yield "DELETE_JOBS", sql.DELETE_JOBS, [jobs, at]
+    yield "LOST", sql.LOST, [NOW + 1, NOW, 100]
+    yield "FORGET_THE_DEAD", sql.FORGET_THE_DEAD, [NOW]
+    yield "FORGET_WORKER", sql.FORGET_WORKER, ["w9"]
+    yield "HELD_BY", sql.HELD_BY, ["w3"]
+    yield "RELEASE", sql.RELEASE, [theirs, NOW, "w6"]
+    yield "OLDEST", sql.OLDEST, [NOW + 1, FIRST_ID, BATCH]
+    old = [row[0] for row in await db.fetch(sql.OLDEST, NOW + 1, FIRST_ID, BATCH)]
+    yield "DELETE_RUNS", sql.DELETE_RUNS, [old]
+    yield "DELETE_JOBS_WITHOUT_RUNS", sql.DELETE_JOBS_WITHOUT_RUNS, [jobs]
+    yield "CREATE_JOBS", sql.CREATE_JOBS, [[job(f"new-{n}") for n in range(BATCH)]]
+    yield "CHANGE_JOB", sql.CHANGE_JOB, [[job(id=jobs[0])]]
+    yield "JOB", sql.JOB, ["ws-5", "agent-5", "job-5"]
+    for name in ("JOB_BY_ID", "ANY_JOB_BY_ID", "LOCK_JOB"):
+        yield name, getattr(sql, name), [jobs[5]]
+    for name in ("RUN", "LOCK_RUN", "BURY", "ATTEMPTS"):
+        yield name, getattr(sql, name), [newest[0][0]]
+    for jobs_only in (
+        JobFilter("ws-1"),
+        JobFilter("ws-1", "agent-1", False),
+        JobFilter("x", after=("a", "b")),
+    ):
+        yield str(jobs_only), *sql.list_jobs(jobs_only)  # type: ignore[misc]
+    for only in (
+        RunFilter("ws-1"),
+        RunFilter("ws-1", agent="agent-1"),
+        RunFilter("ws-1", agent="nobody"),
+        RunFilter("nobody"),
+        RunFilter("ws-1", job_id=jobs[7]),
+        RunFilter("ws-1", job_id=jobs[7], states=("running",)),
+        RunFilter("ws-1", states=("pending", "running")),
+        RunFilter("ws-1", dead=True),
+        RunFilter("ws-1", before=newest[-1][0], trigger="schedule"),
+    ):
+        yield str(only), *sql.list_runs(only)  # type: ignore[misc]
+
+
+def _all_statements() -> set[str]:
+    return {
+        name
+        for name, text in vars(sql).items()
+        if name.isupper()
+        and not name.startswith("_")
+        and re.match(r"\s*(SELECT|INSERT|UPDATE|DELETE|WITH)\b", text)
+    }
+
+
+async def test_no_statement_visits_more_than_it_must(store: PostgresStore) -> None:
+    tried, beyond = set(), {}
+    async with store._pool._acquired() as db:
+        transaction = db.transaction()
+        await transaction.start()
+        async for name, statement, given in _cases(db):
+            tried.add(name)
+            visited, scanned = await _visited(db, statement, *given)
+            if visited > MOST_VISITED or set(scanned) - {"workers", "live"}:
+                beyond[name] = visited, scanned
+        await transaction.rollback()
+    assert beyond == {}
+    assert _all_statements() <= tried
