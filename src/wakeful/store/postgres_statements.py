@@ -238,7 +238,8 @@ CANCEL: Final = f"""
     WITH picked AS (
         SELECT r.id, r.state, c.reason, $3::timestamptz AS at
         FROM unnest($1::uuid[], $2::text[]) c (id, reason) JOIN runs r ON r.id = c.id
-        WHERE r.state IN ('pending', 'retrying', 'running') ORDER BY r.id FOR UPDATE OF r),
+        WHERE CASE WHEN c.id IS NOT NULL THEN r.state IN ('pending', 'retrying', 'running') END
+        ORDER BY r.id FOR UPDATE OF r),
     {_CANCEL}"""
 
 
@@ -248,9 +249,9 @@ def _cancel_pending(which: str) -> str:
         SELECT r.id, r.state, $3::text AS reason, c.at
         FROM unnest($1::uuid[], $2::timestamptz[]) c (job_id, at)
         CROSS JOIN LATERAL (
-            SELECT l.run_id FROM live l
+            SELECT l.run_id, l.state FROM live l
             WHERE l.job_id = c.job_id AND l.state = 'pending' {which} OFFSET 0) l
-        JOIN runs r ON r.id = l.run_id WHERE r.state = 'pending' ORDER BY r.id FOR UPDATE OF r),
+        JOIN runs r ON r.id = l.run_id AND r.state = l.state ORDER BY r.id FOR UPDATE OF r),
     {_CANCEL}"""
 
 
@@ -266,7 +267,7 @@ LOST: Final = """
     SELECT r.id::text, r.job_id::text, r.attempt, coalesce(j.policy, '{}'), r.started_at, r.worker
     FROM live l JOIN runs r ON r.id = l.run_id
     LEFT JOIN workers w ON w.name = r.worker LEFT JOIN jobs j ON j.id = r.job_id
-    WHERE l.state = 'running' AND r.state = 'running' AND CASE WHEN r.due_at IS NULL
+    WHERE l.state = 'running' AND CASE WHEN l.state <> r.state THEN false WHEN r.due_at IS NULL
         THEN coalesce(w.beat_at, r.started_at) < $1 ELSE r.due_at <= $2 END
     ORDER BY r.started_at, r.id LIMIT $3 FOR UPDATE OF r SKIP LOCKED"""
 #: workers and live, all of them
@@ -277,7 +278,8 @@ FORGET_WORKER: Final = "DELETE FROM workers WHERE name = $1"
 #: live, all of it; the runs' primary key for what is found
 HELD_BY: Final = """
     SELECT r.id::text FROM live l JOIN runs r ON r.id = l.run_id
-    WHERE l.state = 'running' AND l.worker = $1 AND r.state = 'running' AND r.worker = $1
+    WHERE l.state = 'running' AND l.worker = $1
+        AND CASE WHEN l.state = r.state THEN l.worker = r.worker END
     ORDER BY r.id FOR UPDATE OF r"""
 #: the primary keys of runs, attempts and live
 RELEASE: Final = """
