@@ -47,11 +47,13 @@ class Tally:
 
     kills: int = 0
     stops: int = 0
+    stalls: int = 0
     crashes: int = 0
     changes: int = 0
 
     def __str__(self) -> str:
-        return f"{self.kills} kills, {self.stops} stops, {self.crashes} crashes, {self.changes} changes"
+        done = f"{self.kills} kills, {self.stops} stops, {self.stalls} stalls, {self.crashes} crashes"
+        return f"{done}, {self.changes} changes"
 
 
 @dataclass
@@ -127,21 +129,31 @@ class World:
         return (self.folder / f"{replica.process.pid}.ready").exists()
 
     async def _kill_them(self) -> None:
-        """Now and then one of them is killed, and more seldom asked to stop."""
+        """Now and then one of them is killed; more seldom it stands still for a while, or is to stop."""
         while await self._rest(1, 2):
             ready = [replica for replica in self._replicas if self._is_ready(replica)]
             if self._dice.random() < 0.1:
                 ready = self._replicas  # also one that has only just begun
             elif len(ready) < 2:
                 continue  # where starting takes long, they would never come to anything
-            replica = self._dice.choice(ready)
-            replica.expected = True
-            if self._dice.random() < 0.85:
+            replica, fate = self._dice.choice(ready), self._dice.random()
+            if fate < 0.7:
+                replica.expected = True
                 replica.process.kill()
                 self.tally.kills += 1
+            elif fate < 0.85:
+                await self._stall(replica.process)
             else:
+                replica.expected = True
                 replica.process.send_signal(signal.SIGTERM)
                 self.tally.stops += 1
+
+    async def _stall(self, process: subprocess.Popen[bytes]) -> None:
+        """It stands still for longer than its lease, and comes back as if nothing had happened."""
+        process.send_signal(signal.SIGSTOP)
+        await asyncio.sleep(self._dice.uniform(1.2, 2) * LEASE_MS / 1000)
+        process.send_signal(signal.SIGCONT)
+        self.tally.stalls += 1
 
     async def _crash_the_database(self, every: float) -> None:
         while await self._rest(0.9 * every, 1.1 * every):
