@@ -31,7 +31,7 @@ from tests.store.making import (
     start,
     tick,
 )
-from wakeful.errors import InvalidArgument, Unavailable
+from wakeful.errors import FailedPrecondition, InvalidArgument, Unavailable
 from wakeful.store.migrations import Migration, load
 from wakeful.store.postgres import PostgresStore
 from wakeful.store.postgres_connection import address_of, migrate
@@ -212,20 +212,33 @@ async def test_a_step_is_taken_once_and_one_that_fails_leaves_the_database_as_it
     await connection.close()
 
 
-async def test_who_may_create_nothing_may_still_use_what_is_there(store: PostgresStore, url: str) -> None:
-    guest = f"guest_{urlsplit(url).path[1:]}"  # roles belong to the server, which tests share
-    await _say(url, f"CREATE ROLE {guest} LOGIN")
+@pytest.fixture
+async def guest(url: str) -> AsyncIterator[str]:
+    """A user of the database who may create nothing in it."""
+    name = f"guest_{urlsplit(url).path[1:]}"  # roles belong to the server, which tests share
+    await _say(url, f"CREATE ROLE {name} LOGIN")
+    yield name
+    await _say(url, f"DROP OWNED BY {name}")
+    await _say(url, f"DROP ROLE {name}")
+
+
+async def test_who_may_create_nothing_may_still_use_what_is_there(
+    store: PostgresStore, url: str, guest: str
+) -> None:
     await _say(url, f"GRANT USAGE ON SCHEMA wakeful TO {guest}")
     await _say(url, f"GRANT ALL ON ALL TABLES IN SCHEMA wakeful TO {guest}")
     theirs = PostgresStore(url.replace("postgres:@", f"{guest}:@"), clock=FalseClock())
-    try:
-        await theirs.open()
-        await theirs.create_jobs([job()])
-    finally:
-        await theirs.close()
-        await _say(url, f"DROP OWNED BY {guest}")
-        await _say(url, f"DROP ROLE {guest}")
+    await theirs.open()
+    await theirs.create_jobs([job()])
+    await theirs.close()
     assert await store.job("default", "default", "digest") is not None
+
+
+async def test_who_may_create_nothing_is_told_what_to_do_where_nothing_is(url: str, guest: str) -> None:
+    theirs = PostgresStore(f"{url.replace('postgres:@', f'{guest}:@')}&schema=theirs")
+    with pytest.raises(FailedPrecondition, match=r"schema 'theirs'.*permission denied.*grant"):
+        await theirs.open()
+    await theirs.close()
 
 
 # --- runs and live runs --------------------------------------------------------------------------------

@@ -47,10 +47,10 @@ class PostgresStore:
     """
 
     def __init__(self, url: str, *, clock: Clock | None = None, pool_size: int = 10) -> None:
-        steered = SteeredClock() if clock is None else None
-        self.clock: Clock = steered or clock or SteeredClock()
+        steered = SteeredClock()
+        self.clock: Clock = clock or steered
         self._pool = Pool(url, pool_size)
-        self._watch = Watch(self._pool, steered)
+        self._watch = Watch(self._pool, steered if clock is None else None)
         self._pruned_to = postgres_running.FIRST_ID
 
     async def open(self) -> None:

@@ -18,7 +18,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import asyncpg
 
-from wakeful.errors import InvalidArgument, Unavailable
+from wakeful.errors import FailedPrecondition, InvalidArgument, Unavailable
 from wakeful.store.migrations import Migration, load, pending
 
 if TYPE_CHECKING:
@@ -116,6 +116,11 @@ class Pool:
             connection = await self.connect()
             try:
                 await migrate(connection, self.address.schema, load("postgres"))
+            except asyncpg.InsufficientPrivilegeError as error:
+                raise FailedPrecondition(
+                    f"the schema '{self.address.schema}' of {self.address.shown} must be brought up to date, "
+                    f"and this user may not ({error}): grant it CREATE on the database, or let the owner do it"
+                ) from error
             finally:
                 await connection.close()
             self._pool = await asyncpg.create_pool(
