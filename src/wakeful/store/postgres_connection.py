@@ -119,7 +119,7 @@ class Pool:
             except asyncpg.InsufficientPrivilegeError as error:
                 raise FailedPrecondition(
                     f"the schema '{self.address.schema}' of {self.address.shown} must be brought up to date, "
-                    f"and this user may not ({error}): grant it CREATE on the database, or let the owner do it"
+                    f"and this user may not ({error}): grant it CREATE on the database, or ask its owner"
                 ) from error
             finally:
                 await connection.close()
