@@ -8,7 +8,7 @@ What happens here happens at once in several processes. So it complains of nothi
 because two things were written in one moment, and never of lateness; only of what cannot be right.
 
 `test_guards` breaks each guard to see that it complains. In the whole chaos, too, the fence was taken out of
-the store's `FINISH` by hand: within half a minute it complained of runs that were changed when they were over.
+the store's `FINISH` by hand: within half a minute it complained of runs that were changed after their end.
 """
 
 from __future__ import annotations
