@@ -50,13 +50,15 @@ class Loop:
                 errors = 0
             except Exception as error:
                 errors += 1
-                wait_ms = _AFTER_ERRORS.delay_ms(errors, self.name)
-                until_ms = self.clock.now_ms() + wait_ms
+                wait_ms = min(_AFTER_ERRORS.delay_ms(errors, self.name), self._longest_ms)
                 if isinstance(error, Unavailable):
                     log.warning(f"{self.name}.unavailable", error=error.message, again_in_ms=wait_ms)
                 else:
                     log.exception(f"{self.name}.error", again_in_ms=wait_ms)
-            await self._sleep(until_ms)
+                # No wake ends this rest: what a step does before it fails may wake its own loop, every time.
+                await asyncio.sleep(wait_ms / 1000)
+            else:
+                await self._sleep(until_ms)
 
     async def _sleep(self, until_ms: int | None) -> None:
         wait_ms = self._longest_ms

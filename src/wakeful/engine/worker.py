@@ -84,10 +84,8 @@ class Worker:
                 if loop.time() - began >= self._lease_s:
                     raise Unavailable("the database answered when the lease was over")
             except BaseException:
-                places = free
-                if not self.unsure:  # only once: who is told to look again because looking failed never rests
-                    self.unsure = True
-                    self.on_free()
+                # Nobody is woken for it: who is told to look again because looking failed never rests.
+                places, self.unsure = free, True
                 raise
             finally:
                 for lane, count in places.items():
