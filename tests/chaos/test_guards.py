@@ -73,7 +73,7 @@ class Stage:
 
 async def until(check: Callable[[], Awaitable[object]]) -> None:
     async with asyncio.timeout(PATIENCE):
-        while not await check():  # noqa: ASYNC110
+        while not await check():
             await asyncio.sleep(0.02)
 
 

@@ -316,7 +316,7 @@ async def wait_until(check: Callable[[], Awaitable[object]]) -> None:
     """Wait until it is so, for as long as patience lasts: what is not, the checker will find."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(PATIENCE):
-            while not await check():  # noqa: ASYNC110
+            while not await check():
                 await asyncio.sleep(0.1)
 
 

@@ -127,7 +127,7 @@ def _create(template: str) -> str:
     )
     url = urlsplit(server())._replace(path=f"/{name}").geturl()
     if not ours:
-        atexit.register(drop_database, url)
+        _drop_at_exit(url)
     return url
 
 
@@ -135,16 +135,23 @@ def _name_of(url: str) -> str:
     return urlsplit(url).path.removeprefix("/")
 
 
-def _execute(url: str, *statements: str) -> None:
-    async def execute() -> None:
-        connection = await asyncpg.connect(url)
-        try:
-            for statement in statements:
-                await connection.execute(statement)
-        finally:
-            await connection.close()
+def _drop_at_exit(url: str) -> None:
+    """Remove it when all is over, from a server that is not ours. No thread may be started by then."""
+    drop = f'DROP DATABASE IF EXISTS "{_name_of(url)}" WITH (FORCE)'
+    atexit.register(lambda: asyncio.run(_say(server(), drop)))
 
-    _run(execute())
+
+def _execute(url: str, *statements: str) -> None:
+    _run(_say(url, *statements))
+
+
+async def _say(url: str, *statements: str) -> None:
+    connection = await asyncpg.connect(url)
+    try:
+        for statement in statements:
+            await connection.execute(statement)
+    finally:
+        await connection.close()
 
 
 def _run(work: Coroutine[Any, Any, T]) -> T:

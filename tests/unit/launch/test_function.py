@@ -367,7 +367,7 @@ async def test_threads_that_never_come_back_do_not_grow_without_end():
     release.set()
     for _ in range(4):
         await asyncio.to_thread(ended.acquire)
-    while threads.abandoned:  # noqa: ASYNC110 - the last word of a thread is one turn of the loop away
+    while threads.abandoned:
         await asyncio.sleep(0)
     assert await threads.run(lambda: "again", lambda: None) == "again"
     threads.close()

@@ -1,0 +1,412 @@
+"""Holds what the database says against what really happened, and complains in sentences.
+
+It shares no code with the engine and asks it nothing: it knows what was asked of each job and when, steps
+through the schedules by itself, and looks at the recorded runs and the launches. Every tick must have its
+one record, and no record may be without its tick.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from tests.simulation.journal import Era, Journal, Launched, Life, Plain, Rules
+from tests.simulation.records import Records, Run, Step
+
+LIVE = ("pending", "running", "retrying")
+OVER = ("succeeded", "failed", "cancelled", "skipped", "missed")
+BIRTHS = ("pending", "running", "skipped", "missed")
+MOVES = {
+    ("pending", "running"), ("pending", "cancelled"), ("pending", "failed"),
+    ("running", "succeeded"), ("running", "failed"), ("running", "cancelled"), ("running", "retrying"),
+    ("retrying", "running"), ("retrying", "cancelled"), ("retrying", "failed"),
+}  # fmt: skip
+PARKED = "(callback)"
+
+
+def check(journal: Journal, records: Records, *, over: bool = True) -> list[str]:
+    """All that is wrong, or nothing. `over`: it is so late that every run must have ended."""
+    complaints: list[str] = []
+    for life in journal.lives.values():
+        complaints += _ticks(life, journal, records)
+    complaints += _steps(journal, records, over)
+    complaints += _launches(journal, records)
+    complaints += _outcomes(journal, records)
+    complaints += _chains(journal, records)
+    return complaints
+
+
+def instant(ms: int) -> str:
+    """An instant as people read it."""
+    return datetime.fromtimestamp(ms / 1000, UTC).strftime("%m-%d %H:%M:%S.") + f"{ms % 1000:03d}"
+
+
+# --- every tick has one record, and every record its tick ----------------------------------------------
+
+
+@dataclass
+class _Stretch:
+    """Eras that follow one another with the same ticks."""
+
+    schedule: Plain
+    anchor_ms: int
+    from_ms: int
+    end_ms: int
+    rules: list[Rules]
+    #: all the ticks that may have a record: jitter fires some before their time
+    ticks: list[int]
+
+    @property
+    def jitter_ms(self) -> int:
+        return max(rules.jitter_ms for rules in self.rules)
+
+    def must(self) -> list[int]:
+        """The ticks that were due before it ended."""
+        return self.ticks[: bisect_right(self.ticks, self.end_ms - self.jitter_ms)]
+
+    def count(self, first_ms: int, last_ms: int) -> int:
+        return bisect_right(self.ticks, last_ms) - bisect_left(self.ticks, first_ms)
+
+
+def _stretches(eras: list[Era], end_ms: int) -> Iterator[_Stretch]:
+    index = 0
+    while index < len(eras):
+        first = last = eras[index]
+        rules = [first.rules]
+        while last.goes_on and index + 1 < len(eras):
+            index += 1
+            last = eras[index]
+            rules.append(last.rules)
+        index += 1
+        if first.schedule is not None:
+            until_ms = end_ms if last.until_ms is None else last.until_ms
+            jitter_ms = max(each.jitter_ms for each in rules)
+            ticks = first.schedule.ticks(first.anchor_ms, first.from_ms, until_ms + jitter_ms)
+            yield _Stretch(first.schedule, first.anchor_ms, first.from_ms, until_ms, rules, ticks)
+
+
+def _ticks(life: Life, journal: Journal, records: Records) -> list[str]:
+    complaints: list[str] = []
+    stretches = list(_stretches(life.eras, journal.end_ms))
+    runs = [run for run in records.runs if run.job_id == life.job_id and run.trigger == "schedule"]
+    recorded: dict[int, Run] = {}
+    for run in runs:
+        ticks = [run.scheduled_ms]
+        home = next((each for each in stretches if run.scheduled_ms in _Sorted(each.ticks)), None)
+        if home is None:
+            complaints.append(f"{_named(life, run)} is a run without a tick")
+        if run.state == "missed":
+            if run.until_ms is None or (home and run.until_ms not in _Sorted(home.ticks)):
+                complaints.append(f"{_named(life, run)} is missed up to {run.until_ms}, which is no tick")
+            elif home is not None:
+                low, high = bisect_left(home.ticks, run.scheduled_ms), bisect_right(home.ticks, run.until_ms)
+                ticks = home.ticks[low:high]
+                if len(ticks) != run.covers:
+                    complaints.append(f"{_named(life, run)} covers {run.covers} ticks, not {len(ticks)}")
+                complaints += _rightly_missed(life, run, home, ticks, journal)
+        elif run.covers != 1 or run.until_ms is not None:
+            complaints.append(f"{_named(life, run)} is {run.state} and speaks for more than its own tick")
+        for tick in ticks:
+            if tick in recorded:
+                other = recorded[tick]
+                complaints.append(
+                    f"{life.name}: the tick {instant(tick)} has two records, {other.state} and {run.state}"
+                )
+            recorded[tick] = run
+    for stretch in stretches:
+        # Who deletes a job does not ask what became of the ticks that nobody had come to.
+        cut = life.deleted and stretch is stretches[-1]
+        complaints += _complete(life, stretch, recorded, cut)
+    return complaints
+
+
+class _Sorted:
+    """Membership in a sorted list."""
+
+    def __init__(self, numbers: list[int]) -> None:
+        self._numbers = numbers
+
+    def __contains__(self, number: int) -> bool:
+        index = bisect_left(self._numbers, number)
+        return index < len(self._numbers) and self._numbers[index] == number
+
+
+def _complete(life: Life, stretch: _Stretch, recorded: dict[int, Run], cut: bool) -> list[str]:
+    must = stretch.must()
+    if cut:
+        must = must[: max((bisect_right(must, tick) for tick in recorded), default=0)]
+    max_runs = stretch.rules[-1].max_runs
+    if max_runs is not None:
+        ran = [tick for tick in stretch.ticks if tick in recorded and recorded[tick].state not in OVER[3:]]
+        if len(ran) > max_runs:
+            return [f"{life.name} ran {len(ran)} times, and was to run {max_runs} times at most"]
+        if len(ran) == max_runs:
+            must = must[: bisect_right(must, ran[-1])]
+    lost = [tick for tick in must if tick not in recorded]
+    if not lost:
+        return []
+    some = ", ".join(instant(tick) for tick in lost[:3])
+    return [f"{life.name}: {len(lost)} ticks have no record: {some}{' …' if len(lost) > 3 else ''}"]
+
+
+def _rightly_missed(life: Life, run: Run, stretch: _Stretch, ticks: list[int], journal: Journal) -> list[str]:
+    """A tick is missed only if nobody was awake for it, or by the job's own policy."""
+    policies = {rules.catchup for rules in stretch.rules}
+    allowed = {
+        "downtime": "none" in policies,
+        "newer_tick_runs": "latest" in policies,
+        "too_old": policies != {"none"},
+    }
+    if run.reason in allowed and not allowed[run.reason]:
+        return [f"{_named(life, run)} is missed for '{run.reason}', though it catches up: {policies}"]
+    if journal.jumped or run.reason not in allowed:
+        return []
+    return [
+        f"{life.name}: the tick {instant(tick)} was missed, though somebody was awake"
+        for tick in ticks
+        if any(
+            awake.from_ms <= tick + stretch.jitter_ms
+            and (awake.until_ms is None or awake.until_ms >= tick + stretch.jitter_ms + journal.tick_ms)
+            for awake in journal.awake
+        )
+    ][:3]
+
+
+# --- a run goes its way, and never back ----------------------------------------------------------------
+
+
+def _steps(journal: Journal, records: Records, over: bool) -> list[str]:
+    complaints = []
+    runs = {run.id: run for run in records.runs}
+    last: dict[str, Step] = {}
+    live: dict[str, set[str]] = defaultdict(set)
+    begun: dict[str, int] = {}
+    for step in records.steps:
+        run, before = runs.get(step.run_id), last.get(step.run_id)
+        last[step.run_id] = step
+        if run is None or step.state is None:
+            complaints.append(f"run {step.run_id[-6:]}, {step.was}, vanished")
+            continue
+        what = f"{_job(journal, run)} {_short(run)}"
+        if before is None:
+            if step.state not in BIRTHS:
+                complaints.append(f"{what} was born {step.state}")
+            complaints += _rightly_skipped(journal, run, live[run.job_id or ""])
+        else:
+            complaints += [f"{what} {wrong}" for wrong in _wrong_move(before, step)]
+        if step.state in LIVE:
+            live[run.job_id or ""].add(run.id)
+        else:
+            live[run.job_id or ""].discard(run.id)
+        if step.state == "running" and run.id not in begun:
+            begun[run.id] = step.seq
+    for run in records.runs:
+        if over and run.state not in OVER:
+            complaints.append(f"{_job(journal, run)} {_short(run)} is {run.state} for ever")
+        if run.id not in last:
+            complaints.append(f"{_job(journal, run)} {_short(run)} came from nowhere")
+    return complaints + _order(journal, records, begun)
+
+
+def _wrong_move(before: Step, step: Step) -> list[str]:
+    move = (before.state, step.state)
+    if before.state in OVER:
+        return [f"was changed though it was {before.state}: to {step.state}"]
+    if move == ("running", "running"):
+        if step.worker != PARKED or step.attempt != before.attempt:
+            return [f"changed hands while it ran: attempt {before.attempt} to {step.attempt}"]
+        return []
+    if move not in MOVES:
+        return [f"went from {before.state} to {step.state}"]
+    rise = 1 if move == ("retrying", "running") else 0
+    if step.attempt != before.attempt + rise:
+        return [f"went from attempt {before.attempt} ({before.state}) to {step.attempt} ({step.state})"]
+    return []
+
+
+def _rightly_skipped(journal: Journal, run: Run, live: set[str]) -> list[str]:
+    """An overlap needs something that it overlaps with."""
+    if run.state == "skipped" and run.reason in ("overlap", "queue_full") and not live:
+        return [f"{_job(journal, run)} {_short(run)} was skipped for '{run.reason}' while nothing was live"]
+    return []
+
+
+def _order(journal: Journal, records: Records, begun: dict[str, int]) -> list[str]:
+    """Runs that wait for one another start in the order of their ticks."""
+    complaints = []
+    latest: dict[str, Run] = {}
+    ticks = [run for run in records.runs if run.trigger == "schedule" and run.serial and run.id in begun]
+    for run in sorted(ticks, key=lambda run: begun[run.id]):
+        before = latest.get(run.job_id or "")
+        if before is not None and before.scheduled_ms > run.scheduled_ms:
+            complaints.append(
+                f"{_job(journal, run)} {_short(run)} started after {instant(before.scheduled_ms)}, a later"
+            )
+        latest[run.job_id or ""] = run
+    return complaints
+
+
+# --- what was launched was to be launched --------------------------------------------------------------
+
+
+def _launches(journal: Journal, records: Records) -> list[str]:
+    """Go through steps and launches as they happened, and look at each launch when it began."""
+    complaints: list[str] = []
+    runs = {run.id: run for run in records.runs}
+    stands: dict[str, Step] = {}
+    due: dict[tuple[str, int], int] = {}
+    claimed: set[tuple[str, int, str | None]] = set()
+    attempted: set[tuple[str, int]] = set()
+    earlier: dict[str | None, list[Launched]] = defaultdict(list)
+    steps = iter(records.steps)
+    step = next(steps, None)
+    for launch in journal.launches:
+        while step is not None and step.seq <= launch.seq:
+            stands[step.run_id] = step
+            if step.state == "running":
+                claimed.add((step.run_id, step.attempt, step.worker))
+            elif step.due_ms is not None:
+                due[step.run_id, step.attempt + (step.state == "retrying")] = step.due_ms
+            step = next(steps, None)
+        run = runs.get(launch.run_id)
+        if run is None:
+            complaints.append(f"run {launch.run_id[-6:]} was launched and is not recorded")
+            continue
+        what = f"{_job(journal, run)} {_short(run)}, attempt {launch.attempt},"
+        if (run.id, launch.attempt) in attempted:
+            complaints.append(f"{what} was launched twice")
+        attempted.add((run.id, launch.attempt))
+        if launch.key != run.key:
+            complaints.append(f"{what} was launched with another key")
+        not_before = max(run.fire_ms, due.get((run.id, launch.attempt), 0))
+        if launch.high_ms < not_before:
+            complaints.append(f"{what} was launched {not_before - launch.high_ms} ms too early")
+        holds = _holds(stands.get(run.id), launch)
+        if (run.id, launch.attempt, launch.worker) not in claimed:
+            complaints.append(f"{what} was launched by {launch.worker[-4:]}, who never held it")
+        elif not holds and not journal.slow:
+            complaints.append(f"{what} was launched by {launch.worker[-4:]}, who did not hold it any more")
+        if run.serial and holds:
+            for other in earlier[run.job_id]:
+                if (
+                    other.run_id != run.id
+                    and runs[other.run_id].serial
+                    and (other.ended_at is None or other.ended_at > launch.began_at)
+                    and _holds(stands.get(other.run_id), other)
+                ):
+                    complaints.append(f"{what} was launched beside {_short(runs[other.run_id])}")
+        if _rules(journal, run).on_lost == "fail":
+            complaints += [
+                f"{what} was launched again, though it is not to start twice"
+                for other in earlier[run.job_id]
+                if other.run_id == run.id and other.end in ("crashed", None)
+            ]
+        earlier[run.job_id] = [
+            other
+            for other in earlier[run.job_id]
+            if other.ended_at is None or other.ended_at > launch.began_at or other.run_id == run.id
+        ] + [launch]
+    return complaints
+
+
+def _holds(stand: Step | None, launch: Launched) -> bool:
+    return (
+        stand is not None
+        and stand.state == "running"
+        and stand.attempt == launch.attempt
+        and stand.worker == launch.worker
+    )
+
+
+def _outcomes(journal: Journal, records: Records) -> list[str]:
+    """Every run's outcome is one that its launches can have come to."""
+    complaints = []
+    launches: dict[str, list[Launched]] = defaultdict(list)
+    for launch in journal.launches:
+        launches[launch.run_id].append(launch)
+    released: dict[str, int] = defaultdict(int)
+    for attempt in records.attempts:
+        released[attempt.run_id] += attempt.error == "released"
+    ran = {step.run_id for step in records.steps if step.state == "running"}
+    born = {step.run_id: step.attempt for step in reversed(records.steps)}
+    by_id = {run.id: run for run in records.runs}
+    replayed = {run.replay_of for run in records.runs}
+    for run in records.runs:
+        what = f"{_job(journal, run)} {_short(run)}"
+        ends = {launch.attempt: launch.end for launch in launches[run.id]}
+        if run.state == "succeeded" and ends.get(run.attempt) not in ("succeeded", "parked"):
+            complaints.append(f"{what} succeeded, and its attempt {run.attempt} was {ends.get(run.attempt)}")
+        if run.id not in ran and ends:
+            complaints.append(f"{what} is {run.state}, never ran, and was launched")
+        if run.state == "failed" and not run.dead and run.id not in replayed:
+            complaints.append(f"{what} failed and is no dead letter")
+        most = max(_max_attempts(journal, run), born.get(run.id, 1)) + released[run.id]
+        if run.attempt > most:
+            complaints.append(f"{what} had {run.attempt} attempts of {most}")
+        key = _key(run, by_id)
+        if key is not None and run.key != key:
+            complaints.append(f"{what} has another key than its tick")
+    return complaints
+
+
+def _key(run: Run, by_id: dict[str, Run]) -> str | None:
+    if run.replay_of is not None:
+        old = by_id.get(run.replay_of)
+        return old.key if old else None
+    if run.trigger != "schedule":
+        return None
+    seconds, ms = divmod(run.scheduled_ms, 1000)
+    text = f"{run.job_id}:{seconds}" + (f".{ms:03d}" if ms else "")
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _chains(journal: Journal, records: Records) -> list[str]:
+    """Who fires after another fires once for each run of it that ended so."""
+    complaints = []
+    for life in journal.lives.values():
+        if life.after is None:
+            continue
+        leaders = {each.job_id for each in journal.lives.values() if each.name == life.after}
+        ends = ("succeeded", "failed") if life.after_on == "finished" else (life.after_on,)
+        want = {run.id for run in records.runs if run.job_id in leaders and run.state in ends}
+        have = [
+            run.triggered_by for run in records.runs if run.job_id == life.job_id and run.trigger == "chain"
+        ]
+        if len(have) != len(set(have)):
+            complaints.append(f"{life.name} fired twice after one run of {life.after}")
+        if set(have) != want:
+            few, many = len(want - set(have)), len(set(have) - want)
+            complaints.append(
+                f"{life.name} did not fire after {few} runs of {life.after}, and {many} times for none"
+            )
+    return complaints
+
+
+# --- words ---------------------------------------------------------------------------------------------
+
+
+def _rules(journal: Journal, run: Run) -> Rules:
+    life = journal.lives.get(run.job_id or "")
+    return life.eras[-1].rules if life and life.eras else Rules()
+
+
+def _max_attempts(journal: Journal, run: Run) -> int:
+    life = journal.lives.get(run.job_id or "")
+    return max((era.rules.max_attempts for era in life.eras), default=5) if life else 5
+
+
+def _job(journal: Journal, run: Run) -> str:
+    life = journal.lives.get(run.job_id or "")
+    return life.name if life else "an unknown job"
+
+
+def _named(life: Life, run: Run) -> str:
+    return f"{life.name} {_short(run)}"
+
+
+def _short(run: Run) -> str:
+    return f"{instant(run.scheduled_ms)} ({run.trigger}, {run.id[-6:]})"

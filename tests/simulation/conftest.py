@@ -1,0 +1,17 @@
+"""A simulated engine says more in a second than anybody reads: only what a test asks for is heard."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> Iterator[None]:
+    log = logging.getLogger("wakeful")
+    level = log.level
+    log.setLevel(logging.CRITICAL)
+    yield
+    log.setLevel(level)

@@ -1,0 +1,311 @@
+"""A history: what happens to a world, all of it by the choice of one seed.
+
+A history has a unit of time, from a second to an hour: the same story in an hour or in months. Some jobs with
+schedules, policies and bodies of every kind; replicas that are started, deployed anew, killed and cut off; a
+clock that may be set; people who edit, pause, resume, delete, trigger, stop, cancel and replay. At the end
+everybody calms down, one healthy replica sees to what is left, and the checker looks at all of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from tests.simulation.faults import CALM, Odds
+from tests.simulation.journal import Life, Plain, Rules
+from tests.simulation.world import Body, Replica, World
+from wakeful.engine.engine import Pace
+from wakeful.errors import FailedPrecondition, NotFound, Permanent
+from wakeful.launch.port import Failed, Launch, Parked
+from wakeful.planning import Limits
+
+LENGTH = 2_000  # units
+_CRONS = {
+    1: ("* * * * *", "*/2 * * * *", "*/5 * * * *", "3,18,33,48 * * * *"),
+    60: ("*/20 * * * *", "0 * * * *", "30 */6 * * *", "5,35 8-18 * * *"),
+    600: ("0 */4 * * *", "0 9 * * *", "15 6,18 * * *", "0 */6 * * 1-5"),
+    3600: ("0 9 * * *", "0 9 * * 1-5", "0 */12 * * *", "30 4 * * 0"),
+}
+_OVERLAPS = ("allow", "skip", "queue", "queue_one", "replace")
+_CATCHUPS = ("none", "latest", "fire_immediately", "spread")
+
+
+class History:
+    """One of them. `tell` runs it to its end, on a virtual loop, and raises what the checker says."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self.rng = rng = Random(f"history {seed}")
+        self.unit = rng.choice(tuple(_CRONS))
+        ms = self.unit * 1000
+        self.pace = Pace(
+            tick_ms=rng.choice((5, 20)) * ms,
+            lanes={"cron": rng.choice((1, 3, 30))},
+            limits=Limits(
+                lookahead_ms=60 * ms,
+                max_catchup=rng.choice((2, 10, 100)),
+                lead_ms=rng.choice((0, 50, ms // 10)),
+            ),
+            batch=rng.choice((2, 1000)),
+            beat_ms=10 * ms,
+            lease_ms=40 * ms,
+            retention_days=36_500,
+        )
+        self.odds = self._odds()
+        self.jumps = rng.random() < 0.15
+        self.want = rng.choice((1, 1, 2, 3))
+        self.fields: dict[str, dict[str, Any]] = {}
+        self.at_work = True
+
+    def _odds(self) -> Odds:
+        rng = self.rng
+        way_s = rng.choice((0, 0.01, 0.3)) * self.unit
+        if rng.random() < 0.2:
+            return replace(CALM, way_s=way_s)
+        return Odds(
+            crash=rng.choice((0, 2, 6)),
+            refused=rng.choice((0, 2)),
+            doubt=rng.choice((0, 2)),
+            stall=rng.choice((0, 1, 3)),
+            stall_s=40 * self.unit,
+            way_s=way_s,
+        )
+
+    async def tell(self, folder: Path) -> World:
+        """Let it happen."""
+        async with World(
+            folder, self.seed, pace=self.pace, odds=self.odds, steered=self.rng.random() < 0.5
+        ) as self.world:
+            self.bodies = Random(f"bodies {self.seed}")
+            for number in range(self.rng.randint(2, 5)):
+                await self._create(f"job-{number}")
+            if self.rng.random() < 0.3:
+                await self._follower()
+            actors = [self._operate(), self._use()] + ([self._set_clock()] if self.jumps else [])
+            tasks = [self.world.loop.create_task(actor) for actor in actors]
+            await self.world.sleep(LENGTH * self.unit)
+            self.at_work = False
+            for task in tasks:
+                task.cancel()
+            for ended in await asyncio.gather(*tasks, return_exceptions=True):
+                if isinstance(ended, Exception):
+                    raise ended
+            await self._come_to_rest()
+            return self.world
+
+    async def _come_to_rest(self) -> None:
+        world = self.world
+        for survivor in world.alive:
+            survivor.store.odds = CALM
+        await world.start(odds=CALM)
+        # So late that every dead worker's lease is over, and what was missed is caught up with.
+        await world.sleep(200 * self.unit)
+        for life in self._living():
+            # One that happens once is gone when its run has succeeded; one that follows has no ticks.
+            if life.now is not None and not _once(life) and life.after is None:
+                await world.pause(life)
+        for _ in range(3_000):  # a long queue of slow runs takes its time
+            await world.sleep(20 * self.unit)
+            if not world.recorder.execute(_LIVE):
+                break
+        for replica in world.alive:
+            await replica.stop()
+        world.check(over=True)
+
+    # --- jobs --------------------------------------------------------------------------------------
+
+    def _schedule(self) -> Plain:
+        rng = self.rng
+        kind = rng.random()
+        if kind < 0.4:
+            return Plain(cron=rng.choice(_CRONS[self.unit]))
+        if kind < 0.45:
+            return Plain(at_ms=self.world.clock.now_ms() + rng.randint(10, LENGTH) * self.unit * 1000)
+        return Plain(every_ms=round(rng.choice((8, 20, 60, 200)) * rng.uniform(0.7, 1.3) * self.unit * 1000))
+
+    def _rules(self) -> Rules:
+        rng, ms = self.rng, self.unit * 1000
+        return Rules(
+            overlap=rng.choice(_OVERLAPS),
+            catchup=rng.choice(_CATCHUPS),
+            window_ms=rng.choice((50, 300, 3000)) * ms,
+            grace_ms=rng.choice((40, 80)) * ms,
+            jitter_ms=rng.choice((0, 0, 0, 3, 20)) * ms,
+            max_attempts=rng.choice((1, 2, 4)),
+            on_lost=rng.choice(("retry", "retry", "fail")),
+            max_runs=rng.choice((None, None, None, None, 5)),
+            max_queued=rng.choice((3, 100)),
+        )
+
+    async def _create(self, name: str, through: Replica | None = None) -> Life:
+        rng, ms = self.rng, self.unit * 1000
+        schedule, rules = self._schedule(), self._rules()
+        base = round(rng.choice((0.2, 1, 5)) * ms)
+        self.fields[name] = {
+            "timeoutMs": rng.choice((4, 20, 100)) * ms,
+            "backoff": {"baseMs": base, "maxMs": base * 4},
+        }
+        return await self.world.create(
+            name, schedule, rules, body=self._body(), through=through, **self.fields[name]
+        )
+
+    async def _follower(self) -> None:
+        rules = replace(self._rules(), max_runs=None)
+        await self.world.create(
+            "follower", None, rules, body=self._body(), after="job-0", timeoutMs=20_000 * self.unit,
+            after_on=self.rng.choice(("succeeded", "failed", "finished")),
+        )  # fmt: skip
+
+    def _body(self) -> Body:
+        """What a job's runs do: mostly their work, in their time; and everything else that runs do."""
+        rng, unit = self.bodies, self.unit
+        length = self.rng.choice((0, 0.5, 5, 40)) * unit
+        bad = self.rng.choice((0, 0.1, 0.4))
+
+        async def body(run: Launch) -> object:
+            await asyncio.sleep(length * rng.expovariate(1) if length else 0)
+            if rng.random() >= bad:
+                return None
+            fate = rng.randrange(6)
+            if fate == 0:
+                raise Permanent("never again")
+            if fate == 1:
+                return Failed("come back later", retry_after_ms=round(6 * unit * 1000))
+            if fate == 2:
+                return Parked(timeout_ms=round(10 * unit * 1000))
+            if fate == 3:
+                await asyncio.sleep(1e6 * unit)  # it hangs
+            if fate == 4:
+                try:
+                    await asyncio.sleep(1e6 * unit)
+                except asyncio.CancelledError:
+                    await asyncio.sleep(unit)  # it hangs, and takes its time to see that it is over
+                    raise
+            raise RuntimeError("it did not work")
+
+        return body
+
+    # --- those who act -----------------------------------------------------------------------------
+
+    def _living(self) -> list[Life]:
+        return [life for life in self.world.journal.lives.values() if not life.deleted]
+
+    async def _wait(self, units: float) -> None:
+        await self.world.sleep(self.rng.expovariate(1 / units) * self.unit)
+
+    async def _operate(self) -> None:
+        """Keep replicas up, more or less."""
+        rng, world = self.rng, self.world
+        outages = rng.choice((0, 0.1, 0.4))
+        while True:
+            if len(world.alive) < self.want:
+                if rng.random() < outages:
+                    await self._wait(300)
+                await world.start(skew_ms=rng.choice((0, 300_000, -300_000)))
+            await self._wait(30)
+            fate, alive = rng.random(), world.alive
+            if not alive:
+                continue
+            victim = rng.choice(alive)
+            if fate < 0.05:
+                await victim.stop(round(rng.choice((0, 5, 100)) * self.unit * 1000))
+            elif fate < 0.08 and not self.odds.calm:
+                victim.crash("out of the blue")
+            elif fate < 0.10 and self.odds.stall:
+                victim.store.silence(rng.uniform(10, 120) * self.unit)
+
+    async def _set_clock(self) -> None:
+        while True:
+            await self._wait(500)
+            self.world.jump(round(self.rng.uniform(-100, 100) * self.unit * 1000))
+
+    async def _use(self) -> None:
+        """People do things to jobs and runs."""
+        deeds = (
+            self._edit_schedule, self._edit_rules, self._pause_or_resume, self._delete, self._upsert,
+            self._trigger, self._stop, self._cancel, self._replay, self._complete,
+        )  # fmt: skip
+        pace = self.rng.choice((30, 100, 1000))
+        while True:
+            await self._wait(pace)
+            # What begins anew while the clock is behind itself would meet ticks that are over.
+            if self.world.clock.now_ms() < self.world.clock.high_ms:
+                continue
+            through = self.rng.choice((None, *self.world.alive))
+            try:
+                await self.rng.choice(deeds)(through)
+            except (FailedPrecondition, NotFound) as error:
+                self.world.note(f"refused: {error.message}")
+
+    def _some_job(self) -> Life | None:
+        """A job that may be changed: those that end by themselves are left to do so."""
+        jobs = [
+            life
+            for life in self._living()
+            if life.after is None and life.eras[-1].rules.max_runs is None and not _once(life)
+        ]
+        return self.rng.choice(jobs) if jobs else None
+
+    async def _edit_schedule(self, through: Replica | None) -> None:
+        if life := self._some_job():
+            schedule = self._schedule()
+            if schedule.at_ms is None:
+                await self.world.edit(life, schedule=schedule, through=through)
+
+    async def _edit_rules(self, through: Replica | None) -> None:
+        if life := self._some_job():
+            rules = replace(self._rules(), on_lost=life.eras[-1].rules.on_lost, max_runs=None)
+            await self.world.edit(life, rules=rules, through=through)
+
+    async def _pause_or_resume(self, through: Replica | None) -> None:
+        if life := self._some_job():
+            await (self.world.pause if life.now else self.world.resume)(life, through)
+
+    async def _delete(self, through: Replica | None) -> None:
+        life = self._some_job()
+        if life and self.rng.random() < 0.3:
+            await self.world.delete(life, through)
+            await self._create(life.name, through)
+
+    async def _upsert(self, through: Replica | None) -> None:
+        if life := self._some_job():
+            await self.world.upsert(life, through, **self.fields[life.name])
+
+    async def _trigger(self, through: Replica | None) -> None:
+        if life := self._some_job():
+            await self.world.trigger(life, through)
+
+    def _some_run(self, condition: str) -> str | None:
+        found = self.world.recorder.execute(f"SELECT id FROM runs WHERE {condition} ORDER BY rowid")
+        return str(self.rng.choice(found)[0]) if found else None
+
+    async def _stop(self, through: Replica | None) -> None:
+        if run := self._some_run("state = 'running'"):
+            await self.world.run_service(through).stop("default", run)
+            self.world.note(f"run {run[-6:]} is stopped")
+
+    async def _cancel(self, through: Replica | None) -> None:
+        if run := self._some_run("state IN ('pending', 'retrying')"):
+            await self.world.run_service(through).cancel("default", run)
+            self.world.note(f"run {run[-6:]} is cancelled")
+
+    async def _replay(self, through: Replica | None) -> None:
+        if run := self._some_run("dead"):
+            await self.world.run_service(through).replay("default", run)
+            self.world.note(f"run {run[-6:]} is replayed")
+
+    async def _complete(self, through: Replica | None) -> None:
+        if run := self._some_run("worker = '(callback)' AND state = 'running'"):
+            status = self.rng.choice(("succeeded", "failed"))
+            await self.world.run_service(through).complete("default", run, status)
+
+
+def _once(life: Life) -> bool:
+    schedule = life.eras[-1].schedule
+    return schedule is not None and schedule.at_ms is not None
+
+
+_LIVE = "SELECT 1 FROM runs WHERE state IN ('pending', 'running', 'retrying') LIMIT 1"

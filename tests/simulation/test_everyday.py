@@ -1,0 +1,210 @@
+"""The ordinary life of jobs on one replica: overlaps, neighbours, edits, and rows that cannot be read."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import pytest
+
+from tests.simulation.faults import CALM
+from tests.simulation.journal import Plain, Rules
+from tests.simulation.stories import simulated
+from tests.simulation.world import World, takes
+from wakeful.engine.engine import Pace
+from wakeful.errors import InvalidArgument
+from wakeful.launch.port import Launch
+
+MINUTE = 60_000
+MINUTELY = Plain(cron="* * * * *")
+
+
+def hung(run: Launch) -> asyncio.Future[None]:
+    """A run that does not end."""
+    return asyncio.get_running_loop().create_future()
+
+
+@simulated()
+async def test_a_five_second_job_every_minute_never_skips(world: World):
+    job = await world.create("job", MINUTELY, body=takes(5))
+    await world.start()
+    await world.sleep(24 * 3600 + 30)
+    assert len(world.recorded(job)) == 24 * 60
+    assert world.recorded(job, "skipped") == []
+
+
+@simulated()
+async def test_a_queue_loses_nothing_and_keeps_its_order(world: World):
+    job = await world.create("job", MINUTELY, Rules(overlap="queue"), body=takes(90))
+    await world.start()
+    await world.sleep(60 * 60 + 30)
+    await world.pause(job)
+    waiting = world.recorded(job, "cancelled")
+    await world.sleep(100)
+    ran = world.recorded(job, "succeeded")
+    assert len(ran) + len(waiting) == 60
+    assert [launch.run_id for launch in world.launches(job)] == [run.id for run in ran]
+    assert max(run.scheduled_ms for run in ran) < min(run.scheduled_ms for run in waiting)
+
+
+@simulated()
+async def test_a_queue_that_has_the_time_runs_every_tick(world: World):
+    lengths = iter([300, *[1] * 100])
+
+    async def body(run: Launch) -> None:
+        await asyncio.sleep(next(lengths))
+
+    job = await world.create("job", MINUTELY, Rules(overlap="queue"), body=body)
+    await world.start()
+    await world.sleep(20 * 60 + 30)
+    assert [run.state for run in world.recorded(job)] == ["succeeded"] * 20
+
+
+@simulated()
+async def test_only_the_newest_waits_where_one_may(world: World):
+    job = await world.create("job", MINUTELY, Rules(overlap="queue_one"), body=takes(200))
+    await world.start()
+    await world.sleep(5 * 60 + 30)
+    states = [(run.state, run.reason) for run in world.recorded(job)]
+    assert states == [
+        ("succeeded", None), ("cancelled", "superseded"), ("cancelled", "superseded"),
+        ("running", None), ("pending", None),
+    ]  # fmt: skip
+
+
+@simulated(pace=Pace(lanes={"cron": 1}, retention_days=36_500))
+async def test_nothing_older_starts_after_what_replaced_it_though_there_was_no_place(world: World):
+    job = await world.create("job", MINUTELY, Rules(overlap="replace"), body=takes(200))
+    await world.create("other", Plain(cron="*/7 * * * *"), body=takes(330))
+    await world.start()
+    await world.sleep(60 * 60)
+    assert world.recorded(job, "succeeded", "cancelled")
+
+
+@simulated()
+async def test_two_jobs_of_one_agent_at_the_same_minute_both_run(world: World):
+    one = await world.create("one", Plain(cron="0 9 * * *"), body=takes(5))
+    two = await world.create("two", Plain(cron="0 9 * * *"), body=takes(5))
+    await world.start()
+    await world.sleep(3 * 24 * 3600)
+    assert [run.state for run in world.recorded(one) + world.recorded(two)] == ["succeeded"] * 6
+
+
+@simulated()
+async def test_a_job_that_hangs_delays_no_other_and_ends_at_its_timeout(world: World):
+    hanging = await world.create("hanging", MINUTELY, Rules(max_attempts=1), body=hung, timeoutMs=30_000)
+    other = await world.create("other", MINUTELY, body=takes(1))
+    await world.start()
+    await world.sleep(10 * 60 + 45)
+    assert [(run.state, run.reason) for run in world.recorded(hanging)] == [("failed", "timeout")] * 10
+    assert [run.state for run in world.recorded(other)] == ["succeeded"] * 10
+    assert {launch.began_ms % MINUTE for launch in world.launches(other)} == {0}
+
+
+@pytest.mark.parametrize("column", ["timing", "policy", "work"])
+@simulated()
+async def test_a_job_whose_row_is_corrupt_is_set_aside_and_named_and_its_siblings_run(
+    world: World, column: str, caplog: pytest.LogCaptureFixture
+):
+    broken = await world.create("broken", MINUTELY)
+    sibling = await world.create("sibling", MINUTELY)
+    await world.start()
+    await world.sleep(5 * 60 + 30)
+    world.recorder.execute(f"UPDATE jobs SET {column} = '{{half a th' WHERE name = 'broken'")
+    with caplog.at_level(logging.WARNING, logger="wakeful"):
+        await world.sleep(5 * 60)
+    assert len(world.recorded(sibling, "succeeded")) == 10
+    assert len(world.recorded(broken, "succeeded")) == 5
+    (row,) = world.recorder.execute("SELECT enabled, disabled_reason FROM jobs WHERE name = 'broken'")
+    assert row[0] == 0
+    assert "cannot be read" in str(row[1])
+    assert "job.set_aside" in caplog.text
+    assert "job=broken" in caplog.text
+    broken.eras[-1].until_ms = broken.eras[-1].from_ms + 5 * MINUTE  # nobody can say which ticks it has now
+
+
+@pytest.mark.parametrize("column", ["policy", "work"])
+@simulated()
+async def test_a_corrupt_row_of_a_job_that_was_running_holds_nobody_up_when_its_worker_dies(
+    world: World, column: str
+):
+    broken = await world.create("broken", Plain(cron="0 * * * *"), body=hung)
+    sibling = await world.create("sibling", Plain(cron="0 * * * *"), body=hung)
+    first = await world.start()
+    await world.sleep(3601)
+    world.recorder.execute(f"UPDATE jobs SET {column} = '{{half a th' WHERE name = 'broken'")
+    first.crash()
+    world.bodies["sibling"] = takes(1)
+    await world.start()
+    await world.sleep(60)
+    assert [(run.state, run.attempt) for run in world.recorded(sibling)] == [("succeeded", 2)]
+    assert [(run.state, run.reason) for run in world.recorded(broken)] == [("failed", "unreadable")]
+
+
+@pytest.mark.parametrize("deed", ["pause", "delete", "edit"])
+@simulated(pace=Pace(lanes={"cron": 1}, retention_days=36_500))
+async def test_what_was_planned_and_has_not_started_is_withdrawn(world: World, deed: str):
+    job = await world.create("job", MINUTELY, Rules(overlap="queue"), body=takes(600))
+    replica = await world.start()
+    await world.sleep(4 * 60 + 30)
+    if deed == "pause":
+        await world.pause(job, replica)
+    elif deed == "delete":
+        await world.delete(job, replica)
+    else:
+        await world.edit(job, schedule=Plain(cron="0 9 * * *"), through=replica)
+    reason = {"pause": "paused", "delete": "deleted", "edit": "edited"}[deed]
+    states = [(run.state, run.reason) for run in world.recorded(job)]
+    assert states == [("running", None)] + [("cancelled", reason)] * 3
+    await world.sleep(600)
+    assert len(world.launches(job)) == 1
+    assert world.recorded(job)[0].state == "succeeded", "what runs goes on"
+
+
+@simulated()
+async def test_an_edit_that_is_refused_leaves_the_job_as_it_was(world: World):
+    job = await world.create("job", MINUTELY)
+    await world.start()
+    await world.sleep(2 * 60 + 30)
+    patch = {"overlapPolicy": "queue", "schedule": "0 0 31 2 *"}
+    with pytest.raises(InvalidArgument):
+        await world.service().update("default", "default", job.name, patch)
+    await world.sleep(2 * 60)
+    assert [run.state for run in world.recorded(job)] == ["succeeded"] * 4
+
+
+@simulated()
+async def test_deploying_the_same_definition_again_and_again_changes_nothing(world: World):
+    every = await world.create("every", Plain(every_ms=7 * MINUTE))
+    paused = await world.create("paused", MINUTELY)
+    await world.start()
+    await world.sleep(30)
+    await world.pause(paused)
+    for _ in range(100):
+        await world.sleep(50)
+        await world.upsert(every)
+        await world.upsert(paused)
+    assert len(world.recorded(every, "succeeded")) == (30 + 100 * 50) // (7 * 60)
+    assert world.recorded(paused) == []
+
+
+@simulated(odds=CALM)
+async def test_a_tick_that_is_recorded_before_its_instant_starts_on_it_and_not_before(world: World):
+    job = await world.create("job", Plain(every_ms=10_000))
+    await world.start()
+    await world.sleep(3600)
+    late = {launch.began_ms - run.scheduled_ms for launch, run in _with_runs(world, job)}
+    assert late == {0}
+
+
+def _with_runs(world: World, job):
+    runs = {run.id: run for run in world.recorded(job)}
+    return [(launch, runs[launch.run_id]) for launch in world.launches(job)]
+
+
+@simulated()
+async def test_a_year_of_one_job_a_day(world: World):
+    job = await world.create("daily", Plain(cron="0 9 * * 1-5"), Rules(jitter_ms=10 * MINUTE))
+    await world.start()
+    await world.sleep(3600)
+    assert world.recorded(job) == []

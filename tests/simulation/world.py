@@ -1,0 +1,446 @@
+"""A world for the real engine: virtual time, a real SQLite file, replicas that come and go, and a journal.
+
+Everything that decides or writes is the real thing: `Engine`, `JobService`, `RunService`, `SqliteStore`.
+False are only the time, the bodies of the runs, and the fortune of the processes. Replicas share nothing but
+the file, as processes do; each hears of changes only when they are made through its own store.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from contextvars import Context
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from random import Random
+from types import TracebackType
+from typing import Any, Self
+
+from tests.simulation import checker
+from tests.simulation.faults import CALM, CrashingStore, Odds
+from tests.simulation.journal import Awake, Era, Journal, Launched, Life, Plain, Rules
+from tests.simulation.machine import FalseTime, Machine, watch_tasks
+from tests.simulation.records import Recorder, Records, Run
+from tests.simulation.virtual_loop import FalseClock, VirtualLoop
+from wakeful import clock as wakeful_clock
+from wakeful import ids
+from wakeful.document import Defaults
+from wakeful.engine.engine import Engine, Pace
+from wakeful.engine.targets import Targets
+from wakeful.errors import Permanent, Unavailable
+from wakeful.launch.function import FunctionLauncher
+from wakeful.launch.port import Failed, Launch, Parked
+from wakeful.launch.secrets import Keyring
+from wakeful.service.jobs import JobService
+from wakeful.service.runs import RunService
+from wakeful.store.sqlite import SqliteStore
+
+MONDAY = round(datetime(2027, 1, 4, tzinfo=UTC).timestamp() * 1000)
+
+Body = Callable[[Launch], Awaitable[object]]
+
+
+async def succeeds(run: Launch) -> None:
+    """What a run does where nobody says otherwise: nothing, at once."""
+
+
+def takes(seconds: float) -> Body:
+    """A run that works for so long."""
+
+    async def body(run: Launch) -> None:
+        await asyncio.sleep(seconds)
+
+    return body
+
+
+def hasten(store: SqliteStore) -> None:
+    """Do not wait for the disk: processes die here, machines do not lose power."""
+    assert store._connection._db is not None
+    store._connection._db.execute("PRAGMA synchronous = OFF")
+
+
+class Replica:
+    """One process: a machine, a store, an engine."""
+
+    def __init__(self, world: World, number: int, skew_ms: int, odds: Odds) -> None:
+        self._world = world
+        self.machine = Machine(world.loop, skew_ms)
+        self._inner = SqliteStore(world.path, clock=world.clock, inline=True)
+        rng = Random(f"{world.seed}:{number}")
+        self.store = CrashingStore(self._inner, self.machine, odds, rng, steered=world.steered)
+        self.store.on_crash, self.store.on_trouble = self.crash, self._trouble
+        self.targets = world.new_targets(self)
+        self._engine: Engine | None = None
+        self._awake: Awake | None = None
+        self._well_at = 0.0
+        self.worker = ""
+        self.running: list[Launched] = []
+        self.jobs = JobService(self._inner, self.targets, Keyring([]), Defaults())
+        self.runs = RunService(self._inner)
+
+    @property
+    def alive(self) -> bool:
+        """Whether it is up: not dead, not stopped."""
+        return self._engine is not None and not self.machine.dead
+
+    async def start(self) -> bool:
+        """Start the process. False: it died doing so."""
+
+        async def begin() -> None:
+            await self.store.open()
+            hasten(self._inner)
+            # The clock is only right once the database has been heard.
+            engine = Engine(self.store, self.targets, self._world.pace)
+            self.worker = engine.worker_name
+            await engine.start()
+            self._engine = engine
+
+        if not await self._lives(begin()):
+            return False
+        self._well()
+        return True
+
+    async def stop(self, grace_ms: int = 10_000) -> bool:
+        """Stop it as a deployment does. False: it died doing so."""
+        engine, self._engine = self._engine, None
+        if engine is None or self.machine.dead:
+            return False
+        self._asleep()
+        self._world.note(f"replica {self.worker[-4:]} is stopped")
+        if not await self._lives(engine.stop(grace_ms)):
+            return False
+        self.machine.die()
+        await self._inner.close()
+        return True
+
+    async def _lives(self, doing: Coroutine[Any, Any, None]) -> bool:
+        """Do this on the machine. False: it died of it. A process that cannot start or stop is killed."""
+        task = self.machine.run(doing)
+        await asyncio.wait([task])
+        if self.machine.dead:
+            return False
+        if not task.cancelled() and isinstance(task.exception(), Unavailable):
+            self.crash("as its database does not answer")
+            return False
+        task.result()
+        return True
+
+    def crash(self, where: str = "for no reason") -> None:
+        """Die, here and now."""
+        if self.machine.dead:
+            return
+        self._world.note(f"replica {self.worker[-4:]} dies {where}")
+        self._asleep()
+        for launch in self.running:
+            self._world.ended(launch, "crashed")
+        self.running.clear()
+        self.machine.die()
+        self._world.bury(self._inner)
+
+    def _trouble(self, seconds: float) -> None:
+        """Nobody may count on it for so long."""
+        self._asleep()
+        self._well_at = max(self._well_at, self._world.loop.time() + seconds)
+        self._world.loop.call_at(self._well_at + 0.001, self._well)
+
+    def _well(self) -> None:
+        if self.alive and self._awake is None and self._world.loop.time() >= self._well_at:
+            self._awake = Awake(self._world.clock.now_ms())
+            self._world.journal.awake.append(self._awake)
+
+    def _asleep(self) -> None:
+        if self._awake is not None:
+            self._awake.until_ms, self._awake = self._world.clock.now_ms(), None
+
+    async def launched(self, run: Launch) -> object:
+        """The one function that all jobs have for their target: it notes the launch and does as told."""
+        world = self._world
+        launch = Launched(
+            run.id, run.job_id, run.attempt, run.idempotency_key, self.worker, world.recorder.seq(),
+            world.clock.now_ms(), world.clock.high_ms, world.loop.time(),
+        )  # fmt: skip
+        world.journal.launches.append(launch)
+        self.running.append(launch)
+        end = "cut short"
+        try:
+            answer = await world.bodies.get(run.job or "", succeeds)(run)
+            end = "failed" if isinstance(answer, Failed) else "succeeded"
+            end = "parked" if isinstance(answer, Parked) else end
+            return answer
+        except Permanent:
+            end = "permanent"
+            raise
+        except Exception:
+            end = "failed"
+            raise
+        finally:
+            if launch in self.running:
+                self.running.remove(launch)
+                world.ended(launch, end)
+
+
+@dataclass(frozen=True)
+class Told:
+    """Something that happened, for whoever has to understand a failure."""
+
+    at_ms: int
+    what: str
+
+
+class World:
+    """Use it as an async context manager on a virtual loop; `check` says whether all was right."""
+
+    def __init__(
+        self,
+        folder: Path,
+        seed: object = 0,
+        *,
+        pace: Pace | None = None,
+        odds: Odds = CALM,
+        steered: bool = False,
+        start_ms: int = MONDAY,
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualLoop)
+        self.loop = loop
+        self.seed = seed
+        self.path = folder / "wakeful.db"
+        self.pace = pace or Pace(retention_days=36_500)
+        self.odds = odds
+        self.steered = steered
+        self.clock = FalseClock(loop, start_ms)
+        self.journal = Journal(slow=not odds.calm or odds.way_s > 0)
+        self.journal.tick_ms = round(self.pace.tick_ms + self.pace.limits.lead_ms + 12_000 * odds.way_s) + 100
+        self.told: list[Told] = []
+        self.bodies: dict[str, Body] = {}
+        self.replicas: list[Replica] = []
+        self._started = 0
+        self._burials: list[asyncio.Task[None]] = []
+        self._client = SqliteStore(self.path, clock=self.clock, inline=True)
+        self.targets = self.new_targets(None)
+        self._jobs = JobService(self._client, self.targets, Keyring([]), Defaults())
+        self._runs = RunService(self._client)
+
+    async def __aenter__(self) -> Self:
+        watch_tasks(self.loop)
+        self._real_time, wakeful_clock.time = wakeful_clock.time, FalseTime(self.loop, self.clock)  # type: ignore[assignment, attr-defined]
+        self._real_ids = ids._last_ms, ids._count, ids._prefix, ids._RANDOM.getstate()
+        ids._last_ms, ids._count, ids._prefix = 0, 0, ""
+        ids._RANDOM.seed(f"ids of {self.seed}")
+        await self._client.open()
+        hasten(self._client)
+        self.recorder = Recorder(self.path)
+        self.recorder.watch()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for replica in self.replicas:
+            replica.crash("with the world")
+        await asyncio.gather(*self._burials)
+        await self._client.close()
+        self.recorder.close()
+        wakeful_clock.time = self._real_time  # type: ignore[attr-defined]
+        ids._last_ms, ids._count, ids._prefix, state = self._real_ids
+        ids._RANDOM.setstate(state)
+
+    # --- time and fortune --------------------------------------------------------------------------
+
+    async def sleep(self, seconds: float) -> None:
+        """Let so much time pass."""
+        await asyncio.sleep(seconds)
+
+    async def until(self, ms: int) -> None:
+        """Let time pass until the database's clock shows this."""
+        while self.clock.now_ms() < ms:
+            await asyncio.sleep((ms - self.clock.now_ms()) / 1000)
+
+    def jump(self, by_ms: int) -> None:
+        """Somebody sets the database's clock."""
+        self.journal.jumped = True
+        self.clock.jump(by_ms)
+        self.note(f"the clock is set by {by_ms / 1000:g} s")
+
+    def note(self, what: str) -> None:
+        """Remember this, in case somebody must find out what went wrong."""
+        self.told.append(Told(self.clock.now_ms(), what))
+
+    # --- replicas ----------------------------------------------------------------------------------
+
+    def new_targets(self, replica: Replica | None) -> Targets:
+        """What a process can reach: one function."""
+        functions = FunctionLauncher()
+        if replica is not None:
+            functions.register("body", replica.launched)
+        return Targets([functions])
+
+    async def start(self, *, skew_ms: int = 0, odds: Odds | None = None) -> Replica:
+        """Start a replica; it may be dead already when this returns."""
+        self._started += 1
+        replica = Replica(self, self._started, skew_ms, self.odds if odds is None else odds)
+        self.replicas = [each for each in self.replicas if each.alive] + [replica]
+        if await replica.start():
+            self.note(f"replica {replica.worker[-4:]} starts")
+        return replica
+
+    @property
+    def alive(self) -> list[Replica]:
+        """The replicas that are up."""
+        return [replica for replica in self.replicas if replica.alive]
+
+    def bury(self, store: SqliteStore) -> None:
+        """The system closes what a dead process had open."""
+        self._burials.append(self.loop.create_task(store.close(), context=Context()))
+
+    def ended(self, launch: Launched, how: str) -> None:
+        """A launch is over."""
+        launch.end, launch.ended_at = how, self.loop.time()
+
+    # --- jobs: each change goes into the journal, with the instant at which it held ------------------
+
+    def service(self, replica: Replica | None = None) -> JobService:
+        """The way to the jobs through a process: a replica's, which then hears of it, or none of them."""
+        return replica.jobs if replica else self._jobs
+
+    def run_service(self, replica: Replica | None = None) -> RunService:
+        """The way to the runs, likewise."""
+        return replica.runs if replica else self._runs
+
+    async def create(
+        self,
+        name: str,
+        schedule: Plain | None,
+        rules: Rules | None = None,
+        *,
+        body: Body | None = None,
+        after: str | None = None,
+        after_on: str = "succeeded",
+        through: Replica | None = None,
+        **fields: object,
+    ) -> Life:
+        """A new job."""
+        rules = rules or Rules()
+        if after is not None:
+            fields["after"] = {"job": after, "on": after_on}
+        document = _document(name, schedule, rules) | fields
+        saved = await self.service(through).create("default", "default", document)
+        if body is not None:
+            self.bodies[name] = body
+        life = Life(saved.job.id, name, after=after, after_on=after_on)
+        now = self.clock.now_ms()
+        life.eras.append(Era(schedule, rules, now, now))
+        self.journal.lives[life.job_id] = life
+        self.note(f"{name} is created: {schedule}, {rules}")
+        return life
+
+    async def edit(
+        self,
+        life: Life,
+        *,
+        schedule: Plain | None = None,
+        rules: Rules | None = None,
+        through: Replica | None = None,
+        **fields: object,
+    ) -> None:
+        """Give a job another schedule, or other rules."""
+        era = life.eras[-1]
+        schedule, rules = schedule or era.schedule, rules or era.rules
+        patch = {key: value for key, value in _document(life.name, schedule, rules).items() if key != "name"}
+        if schedule == era.schedule:
+            del patch["schedule"]
+        saved = await self.service(through).update("default", "default", life.name, patch | fields)
+        self.note(f"{life.name} is edited: {schedule}, {rules}")
+        if saved.changed:
+            self._turn(life, schedule, rules)
+
+    async def upsert(self, life: Life, through: Replica | None = None, **fields: object) -> None:
+        """Deploy the same definition again: nothing may come of it."""
+        era = life.eras[-1]
+        document = _document(life.name, era.schedule, era.rules) | fields
+        if life.after is not None:
+            document["after"] = {"job": life.after, "on": life.after_on}
+        saved = await self.service(through).upsert("default", "default", document)
+        assert not saved.changed, f"{life.name} was deployed again as it was, and changed"
+
+    def _turn(self, life: Life, schedule: Plain | None, rules: Rules) -> None:
+        """The job goes on, otherwise. An interval's anchor stays while the interval does."""
+        now, last, same = self.clock.now_ms(), life.eras[-1], schedule == life.eras[-1].schedule
+        anchor_ms = last.anchor_ms if same else now
+        if life.now is None:  # it is paused, and has no ticks until it is resumed
+            life.eras.append(Era(schedule, rules, anchor_ms, now, now))
+        else:
+            last.until_ms, last.goes_on = self.clock.high_ms, same
+            life.eras.append(Era(schedule, rules, anchor_ms, last.from_ms if same else now))
+
+    async def pause(self, life: Life, through: Replica | None = None) -> None:
+        """Pause a job."""
+        await self.service(through).pause("default", "default", life.name)
+        self.note(f"{life.name} is paused")
+        if life.now is not None:
+            life.now.until_ms = self.clock.high_ms
+
+    async def resume(self, life: Life, through: Replica | None = None) -> None:
+        """Resume it."""
+        await self.service(through).resume("default", "default", life.name)
+        self.note(f"{life.name} is resumed")
+        last = life.eras[-1]
+        if life.now is None:
+            life.eras.append(replace(last, from_ms=self.clock.now_ms(), until_ms=None, goes_on=False))
+
+    async def delete(self, life: Life, through: Replica | None = None) -> None:
+        """Delete it."""
+        await self.service(through).delete("default", "default", life.name)
+        self.note(f"{life.name} is deleted")
+        if life.now is not None:
+            life.now.until_ms = self.clock.high_ms
+        life.deleted = True
+
+    async def trigger(self, life: Life, through: Replica | None = None) -> None:
+        """Run it now."""
+        await self.service(through).trigger("default", "default", life.name)
+        self.note(f"{life.name} is run by hand")
+
+    # --- the end -----------------------------------------------------------------------------------
+
+    def records(self) -> Records:
+        """What the file says now."""
+        return self.recorder.read()
+
+    def recorded(self, life: Life, *states: str) -> list[Run]:
+        """The runs of a job, in the order of their ticks; of these states, where some are given."""
+        runs = [run for run in self.records().runs if run.job_id == life.job_id]
+        return [run for run in runs if not states or run.state in states]
+
+    def launches(self, life: Life) -> list[Launched]:
+        """What was launched for a job, in order."""
+        return [launch for launch in self.journal.launches if launch.job_id == life.job_id]
+
+    def check(self, *, over: bool = False) -> None:
+        """Have the checker look at everything; an AssertionError with all its complaints."""
+        self.journal.end_ms = self.clock.high_ms
+        complaints = checker.check(self.journal, self.records(), over=over)
+        if complaints:
+            raise AssertionError(
+                f"seed {self.seed}: {len(complaints)} complaints\n" + "\n".join(complaints[:20])
+            )
+
+
+def _document(name: str, schedule: Plain | None, rules: Rules) -> dict[str, Any]:
+    document: dict[str, Any] = {
+        "name": name,
+        "target": {"kind": "function", "name": "body"},
+        "overlapPolicy": rules.overlap,
+        "catchupPolicy": rules.catchup,
+        "catchupWindowMs": rules.window_ms,
+        "misfireGraceMs": rules.grace_ms,
+        "jitterMs": rules.jitter_ms,
+        "maxAttempts": rules.max_attempts,
+        "onLost": rules.on_lost,
+        "maxRuns": rules.max_runs,
+        "maxQueued": rules.max_queued,
+    }
+    if schedule is not None:
+        document["schedule"] = schedule.document()
+    return document
