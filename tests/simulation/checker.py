@@ -244,7 +244,8 @@ def _order(journal: Journal, records: Records, begun: dict[str, int]) -> list[st
         before = latest.get(run.job_id or "")
         if before is not None and before.scheduled_ms > run.scheduled_ms:
             complaints.append(
-                f"{_job(journal, run)} {_short(run)} started after {instant(before.scheduled_ms)}, a later"
+                f"{_job(journal, run)} {_short(run)} started after {instant(before.scheduled_ms)}, "
+                "a later tick"
             )
         latest[run.job_id or ""] = run
     return complaints

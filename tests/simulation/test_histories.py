@@ -1,22 +1,61 @@
-"""Hundreds of histories, each from one seed: whatever happens in them, no tick is lost and none is doubled.
+"""Hundreds of histories, each by its seed: whatever goes wrong in them, no tick is lost and none is doubled.
 
-A failing one names its seed, and is told again alone: `make test ARGS='tests/simulation -k seed_123'`.
-More of them: `WAKEFUL_HISTORIES=1000-3000 make test ARGS=tests/simulation/test_histories.py`.
+One that fails says its seed and happens again exactly so: `pytest tests/simulation -k seed_123`. More, or
+others: `WAKEFUL_SEEDS=1000-5000 pytest tests/simulation/test_histories.py -n auto`.
 """
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
+from tests.simulation.checker import instant
 from tests.simulation.history import History
 from tests.simulation.virtual_loop import run_virtually
 
-FIRST, LAST = map(int, os.environ.get("WAKEFUL_HISTORIES", "0-299").split("-"))
+_FIRST, _, _LAST = os.environ.get("WAKEFUL_SEEDS", "0-319").partition("-")
+SEEDS = range(int(_FIRST), int(_LAST or _FIRST) + 1)
 
 
-@pytest.mark.parametrize("seed", range(FIRST, LAST + 1), ids=lambda seed: f"seed_{seed}")
-def test_no_tick_is_lost_and_none_is_doubled_whatever_happens(seed: int, tmp_path: Path) -> None:
-    run_virtually(History(seed).tell(tmp_path))
+@pytest.mark.parametrize("seed", SEEDS, ids=lambda seed: f"seed_{seed}")
+def test_every_tick_has_one_record_and_every_run_one_outcome(seed: int):
+    history = History(seed)
+    with TemporaryDirectory() as folder:
+        try:
+            run_virtually(history.tell(Path(folder)))
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n\n{_tale(history)}") from None
+
+
+def test_a_history_happens_again_exactly_so():
+    assert _happened(12) == _happened(12) != _happened(13)
+
+
+def test_histories_are_not_all_alike_and_much_happens_in_them():
+    histories = [_happened(seed) for seed in range(40, 60)]
+    told = "\n".join(what for history in histories for _, what in history)
+    for word in (
+        "starts", "is stopped", "dies before", "dies after", "out of the blue", "is created", "is edited",
+        "is paused", "is resumed", "is deleted", "is run by hand", "is cancelled", "is replayed",
+        "the clock is set",
+    ):  # fmt: skip
+        assert word in told, word
+
+
+def _happened(seed: int) -> list[tuple[int, str]]:
+    history = History(seed)
+    with TemporaryDirectory() as folder:
+        run_virtually(history.tell(Path(folder)))
+    world = history.world
+    told = [(told.at_ms, told.what) for told in world.told]
+    return told + [(launch.began_ms, f"{launch.run_id} {launch.end}") for launch in world.journal.launches]
+
+
+def _tale(history: History) -> str:
+    """What had happened, for whoever has to find out why."""
+    lines = [f"  {instant(told.at_ms)} {told.what}" for told in history.world.told]
+    head = f"It had a unit of {history.unit} s, {history.pace}, {history.odds}. What was done to it:"
+    return "\n".join([head, *lines[-60:]])
