@@ -12,11 +12,13 @@ import asyncio
 import atexit
 import itertools
 import os
+import sys
 import tempfile
 import warnings
 from collections import deque
 from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -44,10 +46,13 @@ def server() -> str:
     given = os.environ.get("WAKEFUL_TEST_POSTGRES")
     if given:
         return given
-    # The workers of one session share a folder, hence a server: the first starts it, the last removes it.
-    session = os.environ.get("PYTEST_XDIST_TESTRUNUID", str(os.getpid()))
-    folder = Path(tempfile.gettempdir()) / f"wakeful-pg-{session}"
-    url = str(get_server(folder, cleanup_mode="delete").get_uri())
+    # The workers of one session share a folder, hence a server: the first starts it.
+    shared = os.environ.get("PYTEST_XDIST_TESTRUNUID")
+    folder = Path(tempfile.gettempdir()) / f"wakeful-pg-{shared or os.getpid()}"
+    with suppress(FileExistsError):
+        folder.mkdir()
+        _remove_when_gone(os.getppid() if shared else os.getpid(), folder)
+    url = str(get_server(folder, cleanup_mode=None).get_uri())
     _execute(
         url,
         "ALTER SYSTEM SET fsync = off",
@@ -56,6 +61,38 @@ def server() -> str:
         "SELECT pg_reload_conf()",
     )
     return url
+
+
+#: Outlives the session by a moment, however that ends: stops the server at once, and removes its folder.
+_REMOVE = """
+import os, shutil, signal, sys, time
+for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
+    signal.signal(number, signal.SIG_IGN)
+for stream in range(3):
+    os.dup2(os.open(os.devnull, os.O_RDWR), stream)
+def gone(pid):
+    try:
+        os.kill(pid, 0)
+    except OSError:
+        return True
+def wait(pid):
+    while not gone(pid):
+        time.sleep(0.2)
+wait(int(sys.argv[1]))
+try:
+    with open(os.path.join(sys.argv[2], "postmaster.pid")) as file:
+        server = int(file.readline())
+    os.kill(server, signal.SIGQUIT)
+    wait(server)
+except (OSError, ValueError):
+    pass
+shutil.rmtree(sys.argv[2], ignore_errors=True)
+"""
+
+
+def _remove_when_gone(session: int, folder: Path) -> None:
+    """See to it that nothing is left when the process of the session is gone, even if it is killed."""
+    os.spawnv(os.P_NOWAIT, sys.executable, [sys.executable, "-c", _REMOVE, str(session), str(folder)])
 
 
 class PrivateServer:
