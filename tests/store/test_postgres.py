@@ -120,6 +120,15 @@ async def test_what_it_cannot_keep_of_an_output_does_not_cost_the_others_theirs(
     assert (await look(store, quiet)).output == "fine"
 
 
+async def test_a_job_that_somebody_deletes_by_hand_does_not_stop_the_others(
+    store: PostgresStore, url: str
+) -> None:
+    await store.create_jobs([job("gone"), job("stays")])
+    await _say(url, "DELETE FROM jobs WHERE name = 'gone'")
+    assert [run.job_name for run in (await store.plan(NOW, 10, fire)).born] == ["stays"]
+    assert await store.next_wake_ms() == NOW + DAY
+
+
 @pytest.mark.parametrize("nobody", ["", "digest", "01", "0190a0b0-0000-7000-8000-00000000000g"])
 async def test_what_is_no_uuid_is_nobodys_id(store: PostgresStore, nobody: str) -> None:
     assert await store.job_by_id(nobody) is None

@@ -146,6 +146,7 @@ async def _cases(db: Db) -> AsyncIterator[tuple[str, str, list[object]]]:
     yield "RELEASE", sql.RELEASE, [theirs, NOW, "w6"]
     yield "OLDEST", sql.OLDEST, [NOW + 1, FIRST_ID, BATCH]
     old = [row[0] for row in await db.fetch(sql.OLDEST, NOW + 1, FIRST_ID, BATCH)]
+    yield "DELETE_CURSORS", sql.DELETE_CURSORS, [jobs]
     yield "DELETE_RUNS", sql.DELETE_RUNS, [old]
     yield "DELETE_JOBS_WITHOUT_RUNS", sql.DELETE_JOBS_WITHOUT_RUNS, [jobs]
     yield "CREATE_JOBS", sql.CREATE_JOBS, [[job(f"new-{n}") for n in range(BATCH)]]

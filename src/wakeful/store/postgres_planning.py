@@ -35,6 +35,9 @@ async def plan(
         return Planned(0, [])
     facts = await db.fetch(sql.FACTS, ",".join([row[0] for row in claimed]))
     jobs = {row[0]: row for row in facts}
+    if len(jobs) < len(claimed):  # somebody has deleted rows by hand: that must not stop the others
+        await db.execute(sql.DELETE_CURSORS, [row[0] for row in claimed if row[0] not in jobs])
+        claimed = [row for row in claimed if row[0] in jobs]
     running: dict[str, tuple[str, ...]] = {}
     waiting: dict[str, tuple[str, ...]] = {}
     pending = [row for row in facts if row[10] == "pending"]

@@ -50,6 +50,8 @@ ADVANCE: Final = """
 HALT: Final = """
     UPDATE jobs j SET enabled = h.enabled, disabled_reason = h.reason
     FROM unnest($1::uuid[], $2::boolean[], $3::text[]) h (id, enabled, reason) WHERE j.id = h.id"""
+#: the cursors' primary key
+DELETE_CURSORS: Final = "DELETE FROM cursors WHERE job_id = ANY($1::uuid[])"
 #: cursors_wake: its first entry
 NEXT_WAKE: Final = "SELECT wake_at FROM cursors WHERE wake_at IS NOT NULL ORDER BY wake_at LIMIT 1"
 
