@@ -133,8 +133,8 @@ class CrashingStore:
     async def _way(self, fate: str | None) -> None:
         if fate == "stall":
             self.silence(self.odds.stall_s * self._rng.uniform(0.5, 3))
-        if self.odds.way_s:
-            await asyncio.sleep(self._rng.random() ** 3 * self.odds.way_s)
+        if self.odds.way_s and self._rng.random() < 0.5:
+            await asyncio.sleep(self._rng.random() ** 2 * self.odds.way_s)
         loop = asyncio.get_running_loop()
         while loop.time() < self._silent_until:
             await asyncio.sleep(self._silent_until - loop.time())

@@ -22,7 +22,7 @@ from wakeful.errors import FailedPrecondition, NotFound, Permanent
 from wakeful.launch.port import Failed, Launch, Parked
 from wakeful.planning import Limits
 
-LENGTH = 2_000  # units
+LENGTH = 1_500  # units
 _CRONS = {
     1: ("* * * * *", "*/2 * * * *", "*/5 * * * *", "3,18,33,48 * * * *"),
     60: ("*/20 * * * *", "0 * * * *", "30 */6 * * *", "5,35 8-18 * * *"),
@@ -42,7 +42,7 @@ class History:
         self.unit = rng.choice(tuple(_CRONS))
         ms = self.unit * 1000
         self.pace = Pace(
-            tick_ms=rng.choice((5, 20)) * ms,
+            tick_ms=rng.choice((5, 20, 30)) * ms,
             lanes={"cron": rng.choice((1, 3, 30))},
             limits=Limits(
                 lookahead_ms=60 * ms,
@@ -56,6 +56,8 @@ class History:
         )
         self.odds = self._odds()
         self.jumps = rng.random() < 0.15
+        # A replica that is steered by a clock that is set hears of that only with the next answer.
+        self.steered = rng.random() < 0.5 and not self.jumps
         self.want = rng.choice((1, 1, 2, 3))
         self.fields: dict[str, dict[str, Any]] = {}
         self.at_work = True
@@ -77,7 +79,7 @@ class History:
     async def tell(self, folder: Path) -> World:
         """Let it happen."""
         async with World(
-            folder, self.seed, pace=self.pace, odds=self.odds, steered=self.rng.random() < 0.5
+            folder, self.seed, pace=self.pace, odds=self.odds, steered=self.steered
         ) as self.world:
             self.bodies = Random(f"bodies {self.seed}")
             for number in range(self.rng.randint(2, 5)):

@@ -155,4 +155,6 @@ class Journal:
     slow: bool = False
     #: how long a replica that is awake may take to notice a job that another process changed
     tick_ms: int = 1_000
+    #: how long before its instant a tick may be recorded
+    lead_ms: int = 0
     end_ms: int = 0

@@ -26,6 +26,7 @@ from tests.simulation.virtual_loop import FalseClock, VirtualLoop
 from wakeful import clock as wakeful_clock
 from wakeful import ids
 from wakeful.document import Defaults
+from wakeful.engine import pruner
 from wakeful.engine.engine import Engine, Pace
 from wakeful.engine.targets import Targets
 from wakeful.errors import Permanent, Unavailable
@@ -210,7 +211,7 @@ class World:
         self.odds = odds
         self.steered = steered
         self.clock = FalseClock(loop, start_ms)
-        self.journal = Journal(slow=not odds.calm or odds.way_s > 0)
+        self.journal = Journal(slow=not odds.calm or odds.way_s > 0, lead_ms=self.pace.limits.lead_ms)
         self.journal.tick_ms = round(self.pace.tick_ms + self.pace.limits.lead_ms + 12_000 * odds.way_s) + 100
         self.told: list[Told] = []
         self.bodies: dict[str, Body] = {}
@@ -228,6 +229,8 @@ class World:
         self._real_ids = ids._last_ms, ids._count, ids._prefix, ids._RANDOM.getstate()
         ids._last_ms, ids._count, ids._prefix = 0, 0, ""
         ids._RANDOM.seed(f"ids of {self.seed}")
+        # Every hour, which in a story of months would be most of the work.
+        self._real_pruning, pruner._EVERY_MS = pruner._EVERY_MS, max(pruner._EVERY_MS, 50 * self.pace.tick_ms)  # type: ignore[misc]
         await self._client.open()
         hasten(self._client)
         self.recorder = Recorder(self.path)
@@ -245,6 +248,7 @@ class World:
         wakeful_clock.time = self._real_time  # type: ignore[attr-defined]
         ids._last_ms, ids._count, ids._prefix, state = self._real_ids
         ids._RANDOM.setstate(state)
+        pruner._EVERY_MS = self._real_pruning  # type: ignore[misc]
 
     # --- time and fortune --------------------------------------------------------------------------
 
