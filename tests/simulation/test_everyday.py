@@ -13,7 +13,7 @@ from tests.simulation.stories import simulated
 from tests.simulation.world import World, takes
 from wakeful.engine.engine import Pace
 from wakeful.errors import InvalidArgument
-from wakeful.launch.port import Launch
+from wakeful.launch.port import Launch, Succeeded
 
 MINUTE = 60_000
 MINUTELY = Plain(cron="* * * * *")
@@ -142,6 +142,20 @@ async def test_a_corrupt_row_of_a_job_that_was_running_holds_nobody_up_when_its_
     await world.sleep(60)
     assert [(run.state, run.attempt) for run in world.recorded(sibling)] == [("succeeded", 2)]
     assert [(run.state, run.reason) for run in world.recorded(broken)] == [("failed", "unreadable")]
+
+
+@simulated()
+async def test_an_outcome_that_cannot_be_stored_holds_up_no_other(world: World):
+    async def says_half_a_pair(run: Launch) -> Succeeded:
+        return Succeeded("\ud83d")
+
+    odd = await world.create("odd", MINUTELY, body=says_half_a_pair)
+    others = [await world.create(f"other-{n}", MINUTELY) for n in range(9)]
+    await world.start()
+    await world.sleep(5 * 60 + 30)
+    for other in others:
+        assert [run.state for run in world.recorded(other)] == ["succeeded"] * 5
+    assert [(run.state, run.reason) for run in world.recorded(odd)] == [("succeeded", "unstorable")] * 5
 
 
 @pytest.mark.parametrize("deed", ["pause", "delete", "edit"])
