@@ -236,18 +236,24 @@ def _rightly_skipped(journal: Journal, run: Run, live: set[str]) -> list[str]:
 
 
 def _order(journal: Journal, records: Records, begun: dict[str, int]) -> list[str]:
-    """Runs that wait for one another start in the order of their ticks."""
+    """Runs that wait for one another start in the order of their ticks.
+
+    With an edit the order begins anew: jitter may have fired a tick of the old schedule before its time.
+    """
     complaints = []
-    latest: dict[str, Run] = {}
+    latest: dict[tuple[str | None, int], Run] = {}
+    stretches = {life.job_id: list(_stretches(life.eras, journal)) for life in journal.lives.values()}
     ticks = [run for run in records.runs if run.trigger == "schedule" and run.serial and run.id in begun]
     for run in sorted(ticks, key=lambda run: begun[run.id]):
-        before = latest.get(run.job_id or "")
-        if before is not None and before.scheduled_ms > run.scheduled_ms:
-            complaints.append(
-                f"{_job(journal, run)} {_short(run)} started after {instant(before.scheduled_ms)}, "
-                "a later tick"
-            )
-        latest[run.job_id or ""] = run
+        for number, stretch in enumerate(stretches.get(run.job_id or "", [])):
+            if run.scheduled_ms not in _Sorted(stretch.ticks):
+                continue
+            before = latest.get((run.job_id, number), run)
+            if before.scheduled_ms > run.scheduled_ms:
+                later = f"{instant(before.scheduled_ms)}, a later tick"
+                complaints.append(f"{_job(journal, run)} {_short(run)} started after {later}")
+            latest[run.job_id, number] = run
+            break
     return complaints
 
 
@@ -289,7 +295,7 @@ def _launches(journal: Journal, records: Records) -> list[str]:
         holds = _holds(stands.get(run.id), launch)
         if (run.id, launch.attempt, launch.worker) not in claimed:
             complaints.append(f"{what} was launched by {launch.worker[-4:]}, who never held it")
-        elif not holds and not journal.slow:
+        elif not holds and not journal.slow and not _stopped_elsewhere(stands[run.id], journal):
             complaints.append(f"{what} was launched by {launch.worker[-4:]}, who did not hold it any more")
         if run.serial and holds:
             for other in earlier[run.job_id]:
@@ -312,6 +318,11 @@ def _launches(journal: Journal, records: Records) -> list[str]:
             if other.ended_at is None or other.ended_at > launch.began_at or other.run_id == run.id
         ] + [launch]
     return complaints
+
+
+def _stopped_elsewhere(stand: Step, journal: Journal) -> bool:
+    """Another process may stop a tick between its record and its instant; its worker hears a beat later."""
+    return stand.state == "cancelled" and journal.lead_ms > 0
 
 
 def _holds(stand: Step | None, launch: Launched) -> bool:
