@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 
 import pytest
@@ -102,6 +103,40 @@ async def test_a_job_that_hangs_delays_no_other_and_ends_at_its_timeout(world: W
     assert [(run.state, run.reason) for run in world.recorded(hanging)] == [("failed", "timeout")] * 10
     assert [run.state for run in world.recorded(other)] == ["succeeded"] * 10
     assert {launch.began_ms % MINUTE for launch in world.launches(other)} == {0}
+
+
+@simulated()
+async def test_a_job_that_will_not_be_stopped_has_its_outcome_and_holds_up_nobody_either(world: World):
+    async def stubborn(run: Launch) -> None:
+        loop = asyncio.get_running_loop()
+        until = loop.time() + 1200
+        while loop.time() < until:
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.sleep(until - loop.time())
+
+    rules = Rules(max_attempts=1)
+    job = await world.create("stubborn", MINUTELY, rules, body=stubborn, timeoutMs=30_000)
+    await world.start()
+    await world.sleep(10 * 60 + 45)
+    assert [(run.state, run.reason) for run in world.recorded(job)] == [("failed", "timeout")] * 10
+    world.bodies["stubborn"] = takes(1)
+    await world.sleep(60 * 60)
+    assert len(world.recorded(job, "succeeded")) == 60
+
+
+@pytest.mark.parametrize("back_ms", [-60 * MINUTE, 60 * MINUTE])
+@simulated()
+async def test_a_timeout_is_as_long_as_it_says_whatever_the_clock_says(world: World, back_ms: int):
+    job = await world.create(
+        "hanging", Plain(cron="0 * * * *"), Rules(max_attempts=1), body=hung, timeoutMs=30_000
+    )
+    await world.start()
+    await world.sleep(60 * 60 + 10)
+    world.jump(back_ms)
+    await world.sleep(25)
+    (launch,) = world.launches(job)
+    assert launch.end == "cut short"
+    assert launch.ended_at == launch.began_at + 30
 
 
 @pytest.mark.parametrize("column", ["timing", "policy", "work"])

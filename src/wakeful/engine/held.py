@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 
 from wakeful.launch.port import Failed, Launch, Launcher
 from wakeful.policy import Policy
@@ -11,7 +12,9 @@ from wakeful.policy import Policy
 class Held:
     """One attempt in this worker's hands."""
 
-    __slots__ = ("ended", "lane", "launch", "launcher", "policy", "started_ms", "task", "verdict")
+    __slots__ = (
+        "deadline", "ended", "lane", "launch", "launcher", "policy", "started_ms", "task", "verdict",
+    )  # fmt: skip
 
     def __init__(self, launch: Launch, policy: Policy, lane: str, launcher: Launcher) -> None:
         self.launch = launch
@@ -19,6 +22,8 @@ class Held:
         self.lane = lane
         self.launcher = launcher
         self.started_ms = launch.fire_ms
+        #: when it has had its time, by the event loop's clock, which nobody sets
+        self.deadline = math.inf
         #: whether its attempt is over, and only its outcome is still to be written
         self.ended = False
         #: who is at it

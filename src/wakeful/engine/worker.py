@@ -25,6 +25,7 @@ from wakeful.logs import get_logger
 from wakeful.store.rows import Finished
 
 _INLINE_RUNS: Final = 50  # then the loop has a turn
+_PATIENCE_S: Final = 10  # for a run that was told to stop; then its outcome is written without it
 _CUT_SHORT: Final = Failed("its process ended in the middle of it", permanent=True, reason="lost")
 
 log = get_logger("wakeful.worker")
@@ -121,6 +122,7 @@ class Worker:
         held.verdict = verdict
         if held.task is not None:
             held.task.cancel()
+            self._watch_over(held, _PATIENCE_S)
         return True
 
     # --- launching -------------------------------------------------------------------------------
@@ -154,7 +156,7 @@ class Worker:
             if not held.cut_short():
                 held.task = me
                 held.started_ms = self._clock.now_ms()
-                self._watch_over(held)
+                self._watch_over(held, self._timeout_ms(held) / 1000)
                 if self._ready and not self._growing:
                     self._growing = True
                     loop.call_soon(self._grow)  # has its turn only if this run waits for something
@@ -170,7 +172,8 @@ class Worker:
                 held.task = None
                 if held.cut_short():
                     me.uncancel()  # the slot goes on, also where the run took no notice
-                self._end(held, outcome)
+                if not held.ended:  # or else it was given up long ago
+                    self._end(held, outcome)
             else:
                 self._end(held, Failed("stopped"))
             inline += 1
@@ -210,31 +213,35 @@ class Worker:
 
     # --- timeouts --------------------------------------------------------------------------------
 
-    def _watch_over(self, held: Held) -> None:
-        """See to it that somebody looks when this run has had its time."""
+    def _watch_over(self, held: Held, seconds: float) -> None:
+        """See to it that somebody looks when this run has had so much time."""
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + self._timeout_ms(held) / 1000
-        if self._watch is None or deadline < self._watch.when():
+        held.deadline = loop.time() + seconds
+        if self._watch is None or held.deadline < self._watch.when():
             if self._watch is not None:
                 self._watch.cancel()
-            self._watch = loop.call_at(deadline, self._look)
+            self._watch = loop.call_at(held.deadline, self._look)
 
     def _look(self) -> None:
-        """Stop what has had its time; come back for the next."""
+        """Stop what has had its time, give up what took no notice of that; come back for the next."""
         self._watch = None
-        now_ms, soonest = self._clock.now_ms(), None
-        for held in self._held.values():
-            if held.task is None or held.verdict is not None:
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        for held in list(self._held.values()):
+            if held.task is None or held.ended or held.deadline > now:
                 continue
-            left_ms = held.started_ms + self._timeout_ms(held) - now_ms
-            if left_ms <= 0:
+            if held.verdict is None:
                 limit_ms = self._timeout_ms(held)
                 verdict = Failed(f"timed out after {limit_ms / 1000:g} s", reason="timeout")
                 self.stop(held.launch.id, verdict)
-            elif soonest is None or left_ms < soonest:
-                soonest = left_ms
-        if soonest is not None:
-            self._watch = asyncio.get_running_loop().call_later(soonest / 1000, self._look)
+            else:
+                log.warning(
+                    "run.abandoned", run=held.launch.id, job=held.launch.job, reason="it does not stop"
+                )
+                self._end(held, Failed("stopped"))
+        watched = [held.deadline for held in self._held.values() if held.task is not None and not held.ended]
+        if watched and self._watch is None:
+            self._watch = loop.call_at(min(watched), self._look)
 
     @staticmethod
     def _timeout_ms(held: Held) -> int:
@@ -263,6 +270,6 @@ class Worker:
             self.stop(held.launch.id, _CUT_SHORT if ends_here else "released")
         if self._slots:
             await asyncio.wait(self._slots, timeout=1)
-        for held in [held for held in self._held.values() if held.task is not None]:
+        for held in [held for held in self._held.values() if held.task is not None and not held.ended]:
             if held.verdict is _CUT_SHORT:  # it will not be stopped; that it was is true all the same
                 self._end(held, _CUT_SHORT)
