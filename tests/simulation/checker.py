@@ -8,14 +8,13 @@ one record, and no record may be without its tick.
 from __future__ import annotations
 
 import hashlib
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from tests.simulation.journal import Era, Journal, Launched, Life, Plain, Rules
+from tests.simulation.journal import Journal, Launched, Life, Rules
 from tests.simulation.records import Records, Run, Step
+from tests.simulation.stretches import Stretch, home_of, stretches_of
 
 LIVE = ("pending", "running", "retrying")
 OVER = ("succeeded", "failed", "cancelled", "skipped", "missed")
@@ -48,63 +47,21 @@ def instant(ms: int) -> str:
 # --- every tick has one record, and every record its tick ----------------------------------------------
 
 
-@dataclass
-class _Stretch:
-    """Eras that follow one another with the same ticks."""
-
-    schedule: Plain
-    anchor_ms: int
-    from_ms: int
-    end_ms: int
-    rules: list[Rules]
-    #: all the ticks that may have a record: some fire, or are written down, a little before their time
-    ticks: list[int]
-
-    @property
-    def jitter_ms(self) -> int:
-        return max(rules.jitter_ms for rules in self.rules)
-
-    def must(self) -> list[int]:
-        """The ticks that were due before it ended."""
-        return self.ticks[: bisect_right(self.ticks, self.end_ms - self.jitter_ms)]
-
-    def count(self, first_ms: int, last_ms: int) -> int:
-        return bisect_right(self.ticks, last_ms) - bisect_left(self.ticks, first_ms)
-
-
-def _stretches(eras: list[Era], journal: Journal) -> Iterator[_Stretch]:
-    index = 0
-    while index < len(eras):
-        first = last = eras[index]
-        rules = [first.rules]
-        while last.goes_on and index + 1 < len(eras):
-            index += 1
-            last = eras[index]
-            rules.append(last.rules)
-        index += 1
-        if first.schedule is not None:
-            until_ms = journal.end_ms if last.until_ms is None else last.until_ms
-            early_ms = max(each.jitter_ms for each in rules) + journal.lead_ms
-            ticks = first.schedule.ticks(first.anchor_ms, first.from_ms, until_ms + early_ms)
-            yield _Stretch(first.schedule, first.anchor_ms, first.from_ms, until_ms, rules, ticks)
-
-
 def _ticks(life: Life, journal: Journal, records: Records) -> list[str]:
     complaints: list[str] = []
-    stretches = list(_stretches(life.eras, journal))
+    stretches = list(stretches_of(life.eras, journal))
     runs = [run for run in records.runs if run.job_id == life.job_id and run.trigger == "schedule"]
     recorded: dict[int, Run] = {}
     for run in runs:
         ticks = [run.scheduled_ms]
-        home = next((each for each in stretches if run.scheduled_ms in _Sorted(each.ticks)), None)
+        home = home_of(run, stretches)
         if home is None:
             complaints.append(f"{_named(life, run)} is a run without a tick")
         if run.state == "missed":
-            if run.until_ms is None or (home and run.until_ms not in _Sorted(home.ticks)):
+            if run.until_ms is None or (home and run.until_ms not in home):
                 complaints.append(f"{_named(life, run)} is missed up to {run.until_ms}, which is no tick")
             elif home is not None:
-                low, high = bisect_left(home.ticks, run.scheduled_ms), bisect_right(home.ticks, run.until_ms)
-                ticks = home.ticks[low:high]
+                ticks = home.between(run.scheduled_ms, run.until_ms)
                 if len(ticks) != run.covers:
                     complaints.append(f"{_named(life, run)} covers {run.covers} ticks, not {len(ticks)}")
                 complaints += _rightly_missed(life, run, home, ticks, journal)
@@ -124,18 +81,7 @@ def _ticks(life: Life, journal: Journal, records: Records) -> list[str]:
     return complaints
 
 
-class _Sorted:
-    """Membership in a sorted list."""
-
-    def __init__(self, numbers: list[int]) -> None:
-        self._numbers = numbers
-
-    def __contains__(self, number: int) -> bool:
-        index = bisect_left(self._numbers, number)
-        return index < len(self._numbers) and self._numbers[index] == number
-
-
-def _complete(life: Life, stretch: _Stretch, recorded: dict[int, Run], cut: bool) -> list[str]:
+def _complete(life: Life, stretch: Stretch, recorded: dict[int, Run], cut: bool) -> list[str]:
     must = stretch.must()
     if cut:
         must = must[: max((bisect_right(must, tick) for tick in recorded), default=0)]
@@ -153,7 +99,7 @@ def _complete(life: Life, stretch: _Stretch, recorded: dict[int, Run], cut: bool
     return [f"{life.name}: {len(lost)} ticks have no record: {some}{' …' if len(lost) > 3 else ''}"]
 
 
-def _rightly_missed(life: Life, run: Run, stretch: _Stretch, ticks: list[int], journal: Journal) -> list[str]:
+def _rightly_missed(life: Life, run: Run, stretch: Stretch, ticks: list[int], journal: Journal) -> list[str]:
     """A tick is missed only if nobody was awake for it, or by the job's own policy."""
     policies = {rules.catchup for rules in stretch.rules}
     allowed = {
@@ -242,11 +188,11 @@ def _order(journal: Journal, records: Records, begun: dict[str, int]) -> list[st
     """
     complaints = []
     latest: dict[tuple[str | None, int], Run] = {}
-    stretches = {life.job_id: list(_stretches(life.eras, journal)) for life in journal.lives.values()}
+    stretches = {life.job_id: list(stretches_of(life.eras, journal)) for life in journal.lives.values()}
     ticks = [run for run in records.runs if run.trigger == "schedule" and run.serial and run.id in begun]
     for run in sorted(ticks, key=lambda run: begun[run.id]):
         for number, stretch in enumerate(stretches.get(run.job_id or "", [])):
-            if run.scheduled_ms not in _Sorted(stretch.ticks):
+            if run.scheduled_ms not in stretch:
                 continue
             before = latest.get((run.job_id, number), run)
             if before.scheduled_ms > run.scheduled_ms:

@@ -105,15 +105,17 @@ async def test_a_job_that_hangs_delays_no_other_and_ends_at_its_timeout(world: W
     assert {launch.began_ms % MINUTE for launch in world.launches(other)} == {0}
 
 
+async def stubborn(run: Launch) -> None:
+    """Takes no notice of being cancelled."""
+    loop = asyncio.get_running_loop()
+    until = loop.time() + 1200
+    while loop.time() < until:
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.sleep(until - loop.time())
+
+
 @simulated()
 async def test_a_job_that_will_not_be_stopped_has_its_outcome_and_holds_up_nobody_either(world: World):
-    async def stubborn(run: Launch) -> None:
-        loop = asyncio.get_running_loop()
-        until = loop.time() + 1200
-        while loop.time() < until:
-            with contextlib.suppress(asyncio.CancelledError):
-                await asyncio.sleep(until - loop.time())
-
     rules = Rules(max_attempts=1)
     job = await world.create("stubborn", MINUTELY, rules, body=stubborn, timeoutMs=30_000)
     await world.start()
@@ -122,6 +124,19 @@ async def test_a_job_that_will_not_be_stopped_has_its_outcome_and_holds_up_nobod
     world.bodies["stubborn"] = takes(1)
     await world.sleep(60 * 60)
     assert len(world.recorded(job, "succeeded")) == 60
+
+
+@pytest.mark.parametrize(("on_lost", "attempts"), [("retry", 3), ("fail", 1)])
+@simulated()
+async def test_a_run_that_will_not_be_stopped_is_tried_again_only_if_it_may_start_twice(
+    world: World, on_lost: str, attempts: int
+):
+    rules = Rules(max_attempts=3, on_lost=on_lost)
+    job = await world.create("stubborn", Plain(cron="0 * * * *"), rules, body=stubborn, timeoutMs=30_000)
+    await world.start()
+    await world.sleep(90 * 60)
+    assert [run.state for run in world.recorded(job)] == ["failed"]
+    assert len(world.launches(job)) == attempts
 
 
 @pytest.mark.parametrize("back_ms", [-60 * MINUTE, 60 * MINUTE])

@@ -238,6 +238,9 @@ class Worker:
                 log.warning(
                     "run.abandoned", run=held.launch.id, job=held.launch.job, reason="it does not stop"
                 )
+                if isinstance(held.verdict, Failed) and held.policy.on_lost == "fail":
+                    # It may still be at work, so another attempt would be a second start.
+                    held.verdict = held.verdict._replace(permanent=True)
                 self._end(held, Failed("stopped"))
         watched = [held.deadline for held in self._held.values() if held.task is not None and not held.ended]
         if watched and self._watch is None:
