@@ -3,10 +3,10 @@
     python -m benchmarks.register
     python -m benchmarks.register --jobs 20000 --store postgres --json
 
-**Singly** is `app.jobs.create`, a hundred at a time as in a busy server: each is read, judged and committed
-by itself. **In bulk** is `app.jobs.create_many`, a thousand documents a call, each with its own name and
-payload, staggered over sixty cron expressions. **The floor** is the store's insert of rows that are ready, in
-the same portions, so that the ratio is what reading and judging documents leaves of it.
+**Singly** is `app.jobs.create`, a hundred at a time as in a busy server: each is read and judged by itself,
+and those that come together share a commit. **In bulk** is `app.jobs.create_many`, a thousand documents a
+call, each with its own name and payload, staggered over sixty cron expressions. **The floor** is the store's
+insert of rows that are ready, in the same portions: singly that is a commit each.
 """
 
 from __future__ import annotations
@@ -59,13 +59,14 @@ async def register(url: str, store: str, jobs: int) -> list[Result]:
         now_ms = time.time_ns() // 1_000_000
         rows = [sleeping_job(number, now_ms, "floor") for number in range(2 * jobs)]
         few = max(AT_ONCE, jobs // 10)
+        alone = list(documents("single", few))
 
         async def insert(start: int) -> None:
             for number in range(start, few, AT_ONCE):
                 await app.store.create_jobs([rows[number]])
 
         async def create(start: int) -> None:
-            for document in list(documents("single", few))[start::AT_ONCE]:
+            for document in alone[start::AT_ONCE]:
                 await app.jobs.create(**document)  # type: ignore[arg-type]
 
         floor_singly = few / await _timed(asyncio.gather(*[insert(start) for start in range(AT_ONCE)]))

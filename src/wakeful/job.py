@@ -122,6 +122,11 @@ class Job:
     disabled_reason: str | None = None
 
     @property
+    def name(self) -> str:
+        """Its name."""
+        return self.definition.name
+
+    @property
     def ticks(self) -> Ticks | None:
         """Its ticks, or None for a job that has no schedule of its own."""
         timing = self.definition.timing

@@ -11,7 +11,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
-from typing import Any, Final, NoReturn, TypeVar, get_args
+from typing import Any, Final, NoReturn, TypeVar, cast, get_args
 
 from wakeful.calendars import Calendar, parse_exclude
 from wakeful.duration import LONGEST, parse_duration, spell_duration
@@ -22,6 +22,7 @@ from wakeful.policy import Backoff
 MAX_DESCRIPTION: Final = 10_000
 MAX_LABELS: Final = 32
 MAX_DEPTH: Final = 100
+_EXACT: Final = 2**53  # whole numbers up to this are the same to every reader of JSON
 _LONGEST_LABEL: Final = (63, 255)
 _CHAIN: Final = """write "other-job" or {"job": "other-job", "on": "succeeded"}"""
 _UNSTORABLE: Final = re.compile("[\x00\ud800-\udfff]")
@@ -285,9 +286,28 @@ def json_value(value: object, longest: int | None) -> Json:
 
 def json_text(value: object, longest: int | None) -> str:
     """The same, as compact text."""
-    text = compact(_copied(value, "", 0))
+    text = compact(cast(Json, value) if _plain(value, 0) else _copied(value, "", 0))
     _check_size(text, longest)
     return text
+
+
+def _plain(value: object, depth: int) -> bool:
+    """Whether it is JSON as it stands, at a glance; what is unusual is looked at properly."""
+    kind = type(value)
+    if kind is str:
+        return cast(str, value).isascii()
+    if value is None or kind is bool:
+        return True
+    if kind is int:
+        return -_EXACT < cast(int, value) < _EXACT
+    if kind is dict and depth < MAX_DEPTH:
+        for key, item in cast(dict[object, object], value).items():
+            if type(key) is not str or not key.isascii() or not _plain(item, depth + 1):
+                return False
+        return True
+    if kind is list and depth < MAX_DEPTH:
+        return all(_plain(item, depth + 1) for item in cast(list[object], value))
+    return kind is float and math.isfinite(cast(float, value))
 
 
 def _check_size(text: str, longest: int | None) -> None:

@@ -15,6 +15,7 @@ from wakeful.errors import AlreadyExists, FailedPrecondition, InvalidArgument, N
 from wakeful.job import Definition, Job, check_slug
 from wakeful.launch.secrets import ROTATION_MS, Keyring, new_secret, shown
 from wakeful.logs import get_logger
+from wakeful.service.arrivals import Arrivals
 from wakeful.service.editing import cut_off, edited, paused, resumed
 from wakeful.service.making import Maker, Saved, needs_secret
 from wakeful.store.port import Store
@@ -41,6 +42,8 @@ class JobService:
         self._targets = targets
         self._keyring = keyring
         self._defaults = defaults
+        self._maker = Maker(targets, keyring, defaults)
+        self._arrivals = Arrivals(store)
         #: told the id of a job whose secret is another now: who remembers secrets forgets this one
         self._secret_changed = secret_changed
 
@@ -50,14 +53,18 @@ class JobService:
 
     async def create(self, workspace: str, agent: str, document: Mapping[str, object]) -> Saved:
         """Add a job; AlreadyExists if the name is taken."""
-        return (await self.create_many(workspace, agent, [document]))[0]
+        check_slug(agent, "agent")
+        saved = self._maker.make(workspace, agent, document, self._clock.now_ms())
+        await self._arrivals.add(saved.row)
+        return saved
 
     async def create_many(
         self, workspace: str, agent: str, documents: Sequence[Mapping[str, object]]
     ) -> list[Saved]:
         """Add many jobs in one go: all of them, or none."""
-        maker = Maker(self._targets, self._keyring, self._defaults, self._clock.now_ms())
-        saved = [maker.make(workspace, check_slug(agent, "agent"), document) for document in documents]
+        check_slug(agent, "agent")
+        now_ms = self._clock.now_ms()
+        saved = [self._maker.make(workspace, agent, document, now_ms) for document in documents]
         await self._store.create_jobs([each.row for each in saved])
         return saved
 

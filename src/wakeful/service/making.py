@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import json
+import marshal
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final, NamedTuple
 
 from wakeful.document import Defaults, read_definition
 from wakeful.document.values import json_text
@@ -14,8 +15,11 @@ from wakeful.ids import new_id
 from wakeful.job import Definition, Job, anchor_of, check_slug
 from wakeful.launch.secrets import Keyring, new_secret, shown
 from wakeful.planning import begin
+from wakeful.schedule import At
 from wakeful.store.records import job_of, row_of
 from wakeful.store.rows import JobRow
+
+_KNOWN: Final = 4_096  # documents that are remembered, so that one like them need not be read again
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,51 +37,63 @@ class Saved:
         return job_of(self.row)
 
 
+class _Alike(NamedTuple):
+    """What documents that differ in name and payload alone have in common."""
+
+    definition: Definition
+    row: JobRow
+    secret: bool
+
+
 class Maker:
     """Makes rows of new jobs. What documents have in common, all but name and payload, is read once."""
 
-    def __init__(self, targets: Targets, keyring: Keyring, defaults: Defaults, now_ms: int) -> None:
+    def __init__(self, targets: Targets, keyring: Keyring, defaults: Defaults) -> None:
         self._targets = targets
         self._keyring = keyring
         self._defaults = defaults
-        self._now_ms = now_ms
-        self._read: dict[str, tuple[Definition, JobRow]] = {}
+        self._known: dict[tuple[str, str, bytes], _Alike] = {}
 
-    def make(self, workspace: str, agent: str, document: Mapping[str, object]) -> Saved:
+    def make(self, workspace: str, agent: str, document: Mapping[str, object], now_ms: int) -> Saved:
         """The row of a new job that is what the document says."""
-        now_ms = self._now_ms
-        definition, like = self._alike(workspace, agent, document)
-        job_id = new_id(now_ms)
-        row = like._replace(id=job_id)
-        if definition.policy.jitter_ms and like.enabled:  # which is each job's own
-            place = begin(job_id, definition, like.anchor_ms, now_ms)
-            row = row._replace(next_ms=place.next_ms, wake_ms=place.wake_ms)
-        secret = new_secret() if needs_secret(definition) else None
-        if secret is None:
-            return Saved(row, created=True)
-        return Saved(row._replace(secret=self._keyring.seal(secret)), shown(secret), created=True)
-
-    def _alike(self, workspace: str, agent: str, document: Mapping[str, object]) -> tuple[Definition, JobRow]:
-        """The definition and the row of a document, all but what is the job's own."""
         rest = dict(document)
         name, payload = rest.pop("name", None), rest.pop("payload", None)
-        longest = self._defaults.max_payload_bytes
         try:
-            common = json.dumps(rest)
-            own = check_slug(str(name)), None if payload is None else json_text(payload, longest)
-        except (TypeError, ValueError, InvalidArgument):
+            common = workspace, agent, marshal.dumps(rest, 2)
+            own_name = check_slug(str(name))
+            own_payload = None if payload is None else json_text(payload, self._defaults.max_payload_bytes)
+        except (ValueError, InvalidArgument):
             # Python's own values, or a mistake: either is read whole.
-            return self._first(workspace, agent, document)
-        known = self._read.get(common)
-        if known is None:
-            known = self._read[common] = self._first(workspace, agent, document)
-        definition, like = known
-        if definition.after is not None:  # whether it comes after itself depends on its name
-            return self._first(workspace, agent, document)
-        return definition, like._replace(name=own[0], payload=own[1])
+            alike = self._first(workspace, agent, document, now_ms)
+            row = alike.row._replace(id=new_id(now_ms))
+        else:
+            alike = self._alike(common, document, now_ms)
+            row = alike.row._replace(id=new_id(now_ms), name=own_name, payload=own_payload)
+        if alike.definition.policy.jitter_ms and row.enabled:  # which is each job's own
+            place = begin(row.id, alike.definition, row.anchor_ms, now_ms)
+            row = row._replace(next_ms=place.next_ms, wake_ms=place.wake_ms)
+        if not alike.secret:
+            return Saved(row, created=True)
+        secret = new_secret()
+        return Saved(row._replace(secret=self._keyring.seal(secret)), shown(secret), created=True)
 
-    def _first(self, workspace: str, agent: str, document: Mapping[str, object]) -> tuple[Definition, JobRow]:
-        now_ms = self._now_ms
+    def _alike(self, common: tuple[str, str, bytes], document: Mapping[str, object], now_ms: int) -> _Alike:
+        """What a document says, all but what is the job's own."""
+        known = self._known.get(common)
+        if known is not None and known.row.created_ms == now_ms:
+            return known
+        if known is not None and _timeless(known.definition):
+            known = self._later(known, now_ms)
+        else:
+            known = self._first(common[0], common[1], document, now_ms)
+            if known.definition.after is not None:  # whether it comes after itself depends on its name
+                return known
+            if len(self._known) >= _KNOWN:
+                self._known.clear()
+        self._known[common] = known
+        return known
+
+    def _first(self, workspace: str, agent: str, document: Mapping[str, object], now_ms: int) -> _Alike:
         definition = read_definition(document, now_ms=now_ms, defaults=self._defaults)
         self._targets.check(definition.work.target)
         enabled = document.get("enabled", True)
@@ -98,7 +114,24 @@ class Maker:
             updated_ms=now_ms,
             disabled_reason=None if enabled else "paused",
         )
-        return definition, row_of(job)
+        return _Alike(definition, row_of(job), needs_secret(definition))
+
+    def _later(self, known: _Alike, now_ms: int) -> _Alike:
+        """The same, created at another time."""
+        definition, row, _ = known
+        self._targets.check(definition.work.target)
+        anchor_ms = anchor_of(definition, now_ms)
+        next_ms, wake_ms = begin("", definition, anchor_ms, now_ms) if row.enabled else (None, None)
+        row = row._replace(
+            anchor_ms=anchor_ms, next_ms=next_ms, wake_ms=wake_ms, created_ms=now_ms, updated_ms=now_ms
+        )
+        return known._replace(row=row)
+
+
+def _timeless(definition: Definition) -> bool:
+    """Whether the same document says the same at any time: it neither counts from now nor ends."""
+    timing = definition.timing
+    return timing is None or (not isinstance(timing.schedule, At) and timing.end_ms is None)
 
 
 def needs_secret(definition: Definition) -> bool:

@@ -1,0 +1,80 @@
+"""Jobs that are created at once share a commit, and nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from tests.integration.conftest import SELDOM, NewApp
+from wakeful import AlreadyExists, InvalidArgument
+from wakeful.errors import WakefulError
+
+_NOTHING = {"kind": "function", "name": "nothing"}
+
+
+async def nothing() -> None: ...
+
+
+async def test_one_of_many_that_come_at_once_is_refused_and_the_others_are_not(new_app: NewApp):
+    app = new_app()
+    app.function("nothing")(nothing)
+    async with app:
+        await app.jobs.create("taken", schedule=SELDOM, target=_NOTHING)
+        names = [*(f"job-{number}" for number in range(50)), "taken", "twice", "twice", "No Slug"]
+        answers = await asyncio.gather(
+            *[app.jobs.create(name, schedule=SELDOM, target=_NOTHING) for name in names],
+            return_exceptions=True,
+        )
+        refused = [
+            (name, type(answer))
+            for name, answer in zip(names, answers, strict=True)
+            if isinstance(answer, BaseException)
+        ]
+        assert refused == [("taken", AlreadyExists), ("twice", AlreadyExists), ("No Slug", InvalidArgument)]
+        assert len(await app.jobs.list()) == 52
+
+
+async def test_whoever_stops_waiting_takes_nobody_with_him(new_app: NewApp):
+    app = new_app()
+    app.function("nothing")(nothing)
+    async with app:
+        tasks = [
+            asyncio.create_task(app.jobs.create(f"job-{number}", schedule=SELDOM, target=_NOTHING))
+            for number in range(10)
+        ]
+        await asyncio.sleep(0)
+        tasks[0].cancel()
+        await asyncio.wait(tasks)
+        assert tasks[0].cancelled()
+        assert [task.exception() for task in tasks[1:]] == [None] * 9
+        assert {job.name for job in await app.jobs.list()} >= {f"job-{number}" for number in range(1, 10)}
+
+
+async def test_documents_alike_are_each_read_at_their_own_time(new_app: NewApp):
+    app = new_app()
+    app.function("nothing")(nothing)
+    async with app:
+        saved = []
+        for number in range(3):
+            saved.append(await app.jobs.create(f"soon-{number}", schedule="in 20m", target=_NOTHING))
+            await asyncio.sleep(0.01)
+        assert len({each.row.next_ms for each in saved}) == 3
+        every = []
+        for number in range(3):
+            every.append(await app.jobs.create(f"every-{number}", schedule="every 20m", target=_NOTHING))
+            await asyncio.sleep(0.01)
+        assert all(each.row.next_ms == each.row.created_ms + 20 * 60_000 for each in every)
+        assert len({each.row.next_ms for each in every}) == 3
+
+
+async def test_a_name_of_a_document_that_was_read_before_is_judged_all_the_same(new_app: NewApp):
+    app = new_app()
+    app.function("nothing")(nothing)
+    async with app:
+        await app.jobs.create("first", schedule=SELDOM, target=_NOTHING)
+        with pytest.raises(WakefulError, match="Second One"):
+            await app.jobs.create("Second One", schedule=SELDOM, target=_NOTHING)
+        for _ in range(2):
+            with pytest.raises(InvalidArgument, match="after"):
+                await app.jobs.create("third", after="third", target=_NOTHING)
