@@ -35,6 +35,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from wakeful.clock import Clock
+from wakeful.store.office import Allowance, Entry, Office
 from wakeful.store.rows import (
     AttemptView,
     DueJob,
@@ -66,8 +67,11 @@ class Planned(NamedTuple):
     born: list[RunRow]
 
 
-class Store(Protocol):
-    """A database that keeps Wakeful's time."""
+class Store(Office, Protocol):
+    """A database that keeps Wakeful's time.
+
+    Where a call takes `entries`, they are appended to the audit in the same transaction, if it changes anything.
+    """
 
     #: the database's own clock; every instant that is compared with another comes from it
     clock: Clock
@@ -185,8 +189,14 @@ class Store(Protocol):
 
     # --- jobs -------------------------------------------------------------------------------------
 
-    async def create_jobs(self, jobs: Sequence[JobRow]) -> None:
-        """Add jobs, all or none, and announce them. AlreadyExists names the first whose name is taken."""
+    async def create_jobs(
+        self, jobs: Sequence[JobRow], entries: Sequence[Entry] = (), allowance: Allowance | None = None
+    ) -> None:
+        """Add jobs, all or none, and announce them. AlreadyExists names the first whose name is taken.
+
+        Their agents are made where they are not there yet. With an `allowance` every job is charged to its
+        workspace and its agent; ResourceExhausted says which bucket is empty, and nothing is charged.
+        """
         ...
 
     async def job(self, workspace: str, agent: str, name: str) -> JobRow | None:
@@ -201,7 +211,12 @@ class Store(Protocol):
         """Jobs, ordered by agent and name."""
         ...
 
-    async def change_job(self, job_id: str, change: Callable[[JobRow], JobChange | None]) -> JobRow | None:
+    async def change_job(
+        self,
+        job_id: str,
+        change: Callable[[JobRow], JobChange | None],
+        entries: Sequence[Entry] = (),
+    ) -> JobRow | None:
         """Lock the job, write what `change` makes of it with `version` one higher, and announce it.
 
         None from `change` leaves it alone. An exception of `change` leaves everything as it was. A new name
@@ -211,28 +226,34 @@ class Store(Protocol):
         """
         ...
 
-    async def delete_job(self, job_id: str, now_ms: int, reason: str) -> bool:
+    async def delete_job(
+        self, job_id: str, now_ms: int, reason: str, entries: Sequence[Entry] = ()
+    ) -> bool:
         """Delete the job and cancel its pending runs. Running and retrying ones go on. False: not there."""
         ...
 
     # --- runs -------------------------------------------------------------------------------------
 
-    async def add_runs(self, runs: Sequence[RunRow]) -> None:
+    async def add_runs(self, runs: Sequence[RunRow], entries: Sequence[Entry] = ()) -> None:
         """Add runs that are no ticks, all or none, and announce them. AlreadyExists: an id is taken."""
         ...
 
-    async def replay_run(self, run_id: str, make: Callable[[RunView], RunRow]) -> RunView | None:
+    async def replay_run(
+        self, run_id: str, make: Callable[[RunView], RunRow], entries: Sequence[Entry] = ()
+    ) -> RunView | None:
         """Make a new run of a dead letter, which is none from then on; return the new one. None: no such run.
 
         FailedPrecondition: it is no dead letter. Announced (`runs`).
         """
         ...
 
-    async def discard_run(self, run_id: str) -> bool:
+    async def discard_run(self, run_id: str, entries: Sequence[Entry] = ()) -> bool:
         """A dead letter that nobody wants any more stops being one. False: it is none."""
         ...
 
-    async def cancel_run(self, run_id: str, now_ms: int, reason: str, *, running: bool) -> RunView | None:
+    async def cancel_run(
+        self, run_id: str, now_ms: int, reason: str, *, running: bool, entries: Sequence[Entry] = ()
+    ) -> RunView | None:
         """Cancel a run that is pending or retrying or, with `running`, one that is running.
 
         A running one is announced as `stop:<id>`, parked or not; its worker's word counts no more. Every
@@ -241,7 +262,9 @@ class Store(Protocol):
         """
         ...
 
-    async def complete_run(self, finished: Finished, follow: Callable[[Follower], RunRow]) -> bool:
+    async def complete_run(
+        self, finished: Finished, follow: Callable[[Follower], RunRow], entries: Sequence[Entry] = ()
+    ) -> bool:
         """Write the outcome of a parked run that somebody completed, as `finish` does, fenced by its attempt.
 
         False: it is not parked (any more).
