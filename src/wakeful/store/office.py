@@ -258,5 +258,15 @@ class Office(Protocol):
         ...
 
     async def keep_answer(self, answer: Answer, forget_before_ms: int) -> Answer | None:
-        """Keep an answer, and forget those that are older. Returns the one that was there first, if one was."""
+        """Keep an answer, and forget those that are older. Returns the one that was there first, if one was.
+
+        One with the status 0 only keeps the place of a request that is being worked on.
+        """
+        ...
+
+    async def settle_answer(self, workspace: str, key: str, status: int | None, body: str = "") -> None:
+        """Say what a request was answered whose place was kept (status 0); None: let go of its place.
+
+        An answer that is there already stays as it is.
+        """
         ...
