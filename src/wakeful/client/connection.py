@@ -1,0 +1,172 @@
+"""The way to the server and back: one request, one answer, or the error that it means."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from typing import Final
+from urllib.parse import quote
+
+import aiohttp
+
+from wakeful.errors import (
+    AlreadyExists,
+    FailedPrecondition,
+    InvalidArgument,
+    NotFound,
+    PermissionDenied,
+    ResourceExhausted,
+    Unauthenticated,
+    Unavailable,
+    WakefulError,
+)
+from wakeful.job import Json
+
+Query = Mapping[str, str | int | bool | None]
+
+_BY_CODE: Final[dict[str, type[WakefulError]]] = {
+    kind.code: kind
+    for kind in (
+        InvalidArgument,
+        Unauthenticated,
+        PermissionDenied,
+        NotFound,
+        AlreadyExists,
+        FailedPrecondition,
+        ResourceExhausted,
+        Unavailable,
+    )
+}
+_BY_STATUS: Final[dict[int, type[WakefulError]]] = {
+    401: Unauthenticated,
+    403: PermissionDenied,
+    404: NotFound,
+    409: FailedPrecondition,
+    429: ResourceExhausted,
+}
+
+
+class Connection:
+    """A server that can be asked, by those who hold one of its keys."""
+
+    def __init__(self, url: str, key: str | None, timeout: float = 30.0) -> None:
+        self.url = url.rstrip("/")
+        self.key = key
+        self._timeout = aiohttp.ClientTimeout(total=timeout, connect=min(timeout, 10.0))
+        self._session: aiohttp.ClientSession | None = None
+
+    async def open(self) -> None:
+        """Be ready to ask; nothing is sent yet."""
+        if self._session is None:
+            headers = {"Accept": "application/json"}
+            if self.key:
+                headers["Authorization"] = f"Bearer {self.key}"
+            self._session = aiohttp.ClientSession(headers=headers, timeout=self._timeout)
+
+    async def close(self) -> None:
+        """Let go of the server."""
+        if self._session is not None:
+            session, self._session = self._session, None
+            await session.close()
+
+    async def ask(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: Json = None,
+        query: Query | None = None,
+        headers: Mapping[str, str] | None = None,
+        patience: float | None = None,
+    ) -> Json:
+        """What the server answers; what it refuses is raised, in its own words.
+
+        `patience` is how many seconds more than usual it may take, where the server itself waits.
+        """
+        await self.open()
+        assert self._session is not None
+        timeout = self._timeout
+        if patience:
+            timeout = aiohttp.ClientTimeout(total=(timeout.total or 0) + patience, connect=timeout.connect)
+        try:
+            async with self._session.request(
+                method,
+                self.url + path,
+                json=body,
+                params={name: _spelled(value) for name, value in (query or {}).items() if value is not None},
+                headers=headers,
+                timeout=timeout,
+                allow_redirects=False,
+            ) as response:
+                return _answer(response, await response.read(), self.url)
+        except TimeoutError as error:
+            raise Unavailable(f"{self.url} did not answer in {timeout.total:g} s; try again later") from error
+        except aiohttp.InvalidURL as error:
+            raise InvalidArgument(
+                f"'{self.url}' is no address of a server; give one such as http://127.0.0.1:9253"
+            ) from error
+        except (aiohttp.ClientError, OSError) as error:
+            raise Unavailable(
+                f"there is no answer from {self.url}: {_why(error)}; start one with `wakeful serve`, or say "
+                "where it is by WAKEFUL_URL"
+            ) from error
+
+
+def path(*parts: str) -> str:
+    """The path of something under /api/workspaces, whatever characters it has.
+
+    >>> path("default", "agents", "a b")
+    '/api/workspaces/default/agents/a%20b'
+    """
+    return "/api/workspaces/" + "/".join(quote(part, safe="") for part in parts)
+
+
+def refusal(status: int, content: object, text: str = "") -> WakefulError:
+    """The error that a refusal means.
+
+    >>> refusal(404, {"code": "not-found", "detail": "no job 'digest'"})
+    NotFound("no job 'digest'")
+    """
+    problem = content if isinstance(content, dict) else {}
+    code, detail = problem.get("code"), problem.get("detail") or problem.get("title")
+    kind = _BY_CODE.get(str(code)) or _BY_STATUS.get(status)
+    if kind is None:
+        kind = InvalidArgument if 400 <= status < 500 else Unavailable
+    sentence = str(detail) if detail else f"the server answered {status} {text[:200]}".rstrip()
+    return kind(sentence)
+
+
+def _answer(response: aiohttp.ClientResponse, content: bytes, url: str) -> Json:
+    text = content.decode(errors="replace")
+    try:
+        value: Json = json.loads(text) if text.strip() else None
+    except ValueError:
+        if response.status < 300:
+            raise Unavailable(f"{url} answered, but not as Wakeful does; is it the right address?") from None
+        value = None
+    if response.status < 300:
+        return value
+    error = refusal(response.status, value, response.reason or "")
+    if isinstance(error, Unauthenticated) and "Authorization" not in response.request_info.headers:
+        raise Unauthenticated(
+            f"{url} wants a key; give it one by WAKEFUL_KEY, or run this where `wakeful serve` left its own"
+        )
+    raise error
+
+
+def _spelled(value: str | int | bool | None) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _why(error: Exception) -> str:
+    if isinstance(error, aiohttp.ClientConnectorError):
+        return (error.os_error.strerror or str(error.os_error)).lower()
+    if isinstance(error, aiohttp.ServerDisconnectedError):
+        return "it hung up"
+    return str(error) or type(error).__name__
+
+
+async def pause(seconds: float) -> None:
+    """Wait between two looks."""
+    await asyncio.sleep(seconds)

@@ -1,0 +1,52 @@
+"""The fields of a job as JSON has them, where Python has objects of its own for them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import date, datetime, timedelta
+from typing import Protocol, runtime_checkable
+
+from wakeful.duration import format_duration
+from wakeful.errors import InvalidArgument
+from wakeful.job import Json
+
+
+@runtime_checkable
+class _Written(Protocol):
+    """What knows how it is written: a target, a schedule, a calendar."""
+
+    def to_json(self) -> object: ...
+
+
+def document(fields: Mapping[str, object]) -> dict[str, Json]:
+    """The fields as a document that can be sent.
+
+    >>> document({"timeout": timedelta(seconds=90), "schedule": timedelta(hours=1)})
+    {'timeout': '1m30s', 'schedule': 'every 1h'}
+    """
+    return {
+        name: f"every {_duration(value)}"
+        if name == "schedule" and isinstance(value, timedelta)
+        else _plain(value)
+        for name, value in fields.items()
+    }
+
+
+def _plain(value: object) -> Json:
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, datetime | date):
+        return value.isoformat()
+    if isinstance(value, timedelta):
+        return _duration(value)
+    if isinstance(value, _Written):
+        return _plain(value.to_json())
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, Sequence | set | frozenset):
+        return [_plain(item) for item in value]
+    raise InvalidArgument(f"{value!r:.64} is nothing that JSON can say")
+
+
+def _duration(value: timedelta) -> str:
+    return format_duration(round(value.total_seconds() * 1000))

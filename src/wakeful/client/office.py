@@ -1,0 +1,107 @@
+"""What there is besides jobs and runs, on a server: agents, keys, the audit, limits, workflows."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Mapping
+from datetime import datetime
+from typing import cast
+
+from wakeful.client.connection import Connection, path
+from wakeful.client.fields import document
+from wakeful.client.shapes import AgentShape, AuditShape, KeyShape
+from wakeful.job import Json
+
+
+class _Part:
+    def __init__(self, connection: Connection, workspace: str) -> None:
+        self._connection = connection
+        self._workspace = workspace
+
+    async def _ask(
+        self,
+        method: str,
+        *parts: str,
+        body: Json = None,
+        query: Mapping[str, str | int | None] | None = None,
+    ) -> dict[str, Json]:
+        answer = await self._connection.ask(method, path(self._workspace, *parts), body=body, query=query)
+        return cast(dict[str, Json], answer)
+
+
+class Agents(_Part):
+    """The agents of a workspace: `client.agents`."""
+
+    async def list(self) -> builtins.list[AgentShape]:
+        """All of them, by name."""
+        return cast(builtins.list[AgentShape], (await self._ask("GET", "agents"))["agents"])
+
+    async def get(self, name: str) -> AgentShape:
+        """The agent of that name, or NotFound."""
+        return cast(AgentShape, await self._ask("GET", "agents", name))
+
+    async def put(self, name: str, fields: Mapping[str, object]) -> AgentShape:
+        """Add it, or make it what these fields say."""
+        return cast(AgentShape, await self._ask("PUT", "agents", name, body=document(fields)))
+
+    async def delete(self, name: str) -> None:
+        """Delete an agent that has no jobs."""
+        await self._ask("DELETE", "agents", name)
+
+
+class Keys(_Part):
+    """The keys of a workspace: `client.keys`."""
+
+    async def list(self) -> builtins.list[KeyShape]:
+        """All of them, oldest first; never the keys themselves."""
+        return cast(builtins.list[KeyShape], (await self._ask("GET", "keys"))["keys"])
+
+    async def create(
+        self,
+        name: str,
+        *,
+        role: str = "member",
+        agent: str | None = None,
+        expires_at: str | datetime | None = None,
+    ) -> KeyShape:
+        """Make a key; the `key` in what is returned is not shown again."""
+        given = {"name": name, "role": role, "agent": agent, "expiresAt": expires_at}
+        body = document({field: value for field, value in given.items() if value is not None})
+        return cast(KeyShape, await self._ask("POST", "keys", body=body))
+
+    async def revoke(self, key_id: str) -> None:
+        """End a key, at once."""
+        await self._ask("DELETE", "keys", key_id)
+
+
+class Audit(_Part):
+    """Who did what: `client.audit`."""
+
+    async def list(self, *, before: int | str | None = None, limit: int = 100) -> builtins.list[AuditShape]:
+        """Entries, newest first; `before` is the `seq` of the last one seen, for the next page."""
+        answer = await self._ask("GET", "audit", query={"cursor": before, "limit": limit})
+        return cast(builtins.list[AuditShape], answer["entries"])
+
+    async def verify(self) -> dict[str, Json]:
+        """Read the whole chain: how many entries there are, and the first flaw in it, if there is one."""
+        return await self._ask("GET", "audit", "verify")
+
+
+class Quotas(_Part):
+    """Limits, and what is used of them: `client.quotas`."""
+
+    async def list(self) -> builtins.list[dict[str, Json]]:
+        """All that are set or used."""
+        return cast(builtins.list[dict[str, Json]], (await self._ask("GET", "quotas"))["quotas"])
+
+
+class Workflows(_Part):
+    """Documents by id and version, which never change: `client.workflows`."""
+
+    async def put(self, workflow_id: str, version: int, dag: Mapping[str, object]) -> dict[str, Json]:
+        """Keep a version; AlreadyExists where it is there and another."""
+        return await self._ask("PUT", "workflows", workflow_id, str(version), body=document(dag))
+
+    async def get(self, workflow_id: str, version: int) -> dict[str, Json]:
+        """That version, or NotFound."""
+        return await self._ask("GET", "workflows", workflow_id, str(version))

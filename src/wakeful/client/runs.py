@@ -1,0 +1,157 @@
+"""The runs of an agent, on a server."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Literal, cast
+
+from wakeful.client.connection import Connection, path, pause
+from wakeful.client.fields import document
+from wakeful.client.shapes import RunShape
+from wakeful.job import Json
+from wakeful.run import RunState, Trigger
+
+if TYPE_CHECKING:
+    from wakeful.app.fields import JsonLike
+
+
+class Runs:
+    """The runs of one agent: `client.runs`."""
+
+    def __init__(self, connection: Connection, workspace: str, agent: str) -> None:
+        self._connection = connection
+        self._workspace, self._agent = workspace, agent
+
+    def of(self, agent: str, workspace: str | None = None) -> Runs:
+        """The runs of another agent."""
+        return Runs(self._connection, workspace or self._workspace, agent)
+
+    async def _run(self, method: str, run_id: str, *verb: str, body: Json = None) -> RunShape:
+        answer = await self._connection.ask(method, path(self._workspace, "runs", run_id, *verb), body=body)
+        return cast(RunShape, answer)
+
+    async def get(self, run_id: str) -> RunShape:
+        """The run of that id with its attempts, or NotFound."""
+        return await self._run("GET", run_id)
+
+    async def list(
+        self,
+        *,
+        job_id: str | None = None,
+        states: Iterable[str] = (),
+        trigger: Trigger | None = None,
+        dead: bool = False,
+        limit: int = 50,
+        before: str | None = None,
+        all_agents: bool = False,
+    ) -> builtins.list[RunShape]:
+        """Runs, newest first; `before` is the id of the last one seen, for the next page.
+
+        With `all_agents`, those of the whole workspace.
+        """
+        query = {
+            "agent": None if all_agents else self._agent,
+            "job_id": job_id,
+            "state": ",".join(states) or None,
+            "trigger": trigger,
+            "dead": dead or None,
+            "limit": limit,
+            "cursor": before,
+        }
+        answer = await self._connection.ask("GET", path(self._workspace, "runs"), query=query)
+        return cast(builtins.list[RunShape], cast(dict[str, Json], answer)["runs"])
+
+    async def dead_letters(self, *, limit: int = 50, all_agents: bool = False) -> builtins.list[RunShape]:
+        """Failed runs that nobody has replayed or discarded, newest first."""
+        query = {"agent": None if all_agents else self._agent, "limit": limit}
+        answer = await self._connection.ask("GET", path(self._workspace, "dead-letters"), query=query)
+        return cast(builtins.list[RunShape], cast(dict[str, Json], answer)["deadLetters"])
+
+    async def wait(
+        self,
+        run_id: str,
+        *,
+        poll: float = 0.1,
+        seen: Callable[[RunShape], None] = lambda run: None,
+    ) -> RunShape:
+        """The run, once it is over. `async with asyncio.timeout(60):` round it waits for so long at most.
+
+        `seen` is told what it looks like every time that somebody looked.
+        """
+        while True:
+            run = await self.get(run_id)
+            seen(run)
+            if RunState(run["state"]).terminal:
+                return run
+            await pause(poll)
+            poll = min(poll * 1.2, 2.0)  # one that takes long need not be asked so often
+
+    async def cancel(self, run_id: str) -> RunShape:
+        """Cancel a run that has not started, or waits for its next attempt."""
+        return await self._run("POST", run_id, "cancel")
+
+    async def stop(self, run_id: str) -> RunShape:
+        """Stop a run that is running, wherever that is."""
+        return await self._run("POST", run_id, "stop")
+
+    async def replay(self, run_id: str) -> RunShape:
+        """Run a dead letter again: a new run with the same idempotency key, one attempt further on."""
+        return await self._run("POST", run_id, "replay")
+
+    async def discard(self, run_id: str) -> None:
+        """Put a dead letter away."""
+        await self.discard_many([run_id])
+
+    async def replay_many(self, run_ids: Iterable[str] | None) -> dict[str, Json]:
+        """Run these dead letters again, or with None all there are."""
+        return await self._many("replay", run_ids)
+
+    async def discard_many(self, run_ids: Iterable[str] | None) -> dict[str, Json]:
+        """Put these dead letters away, or with None all there are."""
+        return await self._many("discard", run_ids)
+
+    async def _many(self, verb: str, run_ids: Iterable[str] | None) -> dict[str, Json]:
+        body: Json = {"all": True} if run_ids is None else {"ids": builtins.list[Json](run_ids)}
+        answer = await self._connection.ask("POST", path(self._workspace, "dead-letters", verb), body=body)
+        return cast(dict[str, Json], answer)
+
+    async def complete(
+        self,
+        run_id: str,
+        status: Literal["succeeded", "failed"],
+        *,
+        output: JsonLike = None,
+        error: str | None = None,
+        usage: JsonLike = None,
+    ) -> RunShape:
+        """Say how a run ended that was waiting for it (`completion="callback"`, or claimed)."""
+        body = document({"status": status, "output": output, "error": error, "usage": usage})
+        return await self._run("POST", run_id, "complete", body=body)
+
+    async def heartbeat(self, run_id: str) -> RunShape:
+        """Say that a claimed run is still being worked on."""
+        return await self._run("POST", run_id, "heartbeat")
+
+    async def claim(
+        self,
+        worker: str,
+        *,
+        agents: Iterable[str] = (),
+        lanes: Iterable[str] = (),
+        limit: int = 1,
+        wait_ms: int = 0,
+    ) -> builtins.list[RunShape]:
+        """Take runs that wait for an executor; with `wait_ms`, wait so long for the first one."""
+        body = document({"worker": worker, "limit": limit, "waitMs": wait_ms})
+        body |= document({"agents": builtins.list(agents), "lanes": builtins.list(lanes)})
+        answer = await self._connection.ask(
+            "POST", path(self._workspace, "runs", "claim"), body=body, patience=wait_ms / 1000
+        )
+        return cast(builtins.list[RunShape], cast(dict[str, Json], answer)["runs"])
+
+    async def wake(self, payload: JsonLike = None) -> RunShape:
+        """Wake the agent now, without a job. Only an admin may."""
+        where = path(self._workspace, "agents", self._agent, "runs")
+        body = document({} if payload is None else {"payload": payload})
+        return cast(RunShape, await self._connection.ask("POST", where, body=body))

@@ -1,0 +1,134 @@
+"""What a server answers, for a type checker: the JSON of jobs, runs and the rest, as every face shows it."""
+
+from __future__ import annotations
+
+from typing import NotRequired, TypedDict
+
+from wakeful.job import Json
+
+
+class TickShape(TypedDict):
+    """A tick to come."""
+
+    at: str
+    atMs: int
+
+
+class JobShape(TypedDict):
+    """A job: its document, whose it is, and where it stands."""
+
+    id: str
+    workspace: str
+    agentId: str
+    name: str
+    enabled: bool
+    disabledReason: str | None
+    schedule: dict[str, Json] | None
+    tz: str | None
+    target: dict[str, Json] | None
+    payload: Json
+    message: str | None
+    description: str
+    labels: dict[str, str]
+    nextAt: str | None
+    nextAtMs: int | None
+    explain: str | None
+    runCount: int
+    failures: int
+    version: int
+    createdAt: str
+    updatedAt: str
+    nextTicks: NotRequired[list[TickShape]]
+    #: only when it is made, and never again
+    secret: NotRequired[str | None]
+
+
+class AttemptShape(TypedDict):
+    """One try at a run."""
+
+    attempt: int
+    worker: str | None
+    startedAt: str | None
+    finishedAt: str | None
+    error: str | None
+
+
+class RunShape(TypedDict):
+    """A run: everything that is known of it."""
+
+    id: str
+    jobId: str | None
+    workspace: str
+    agentId: str
+    job: str | None
+    scheduledAt: str
+    scheduledAtMs: int
+    fireAt: str
+    trigger: str
+    triggeredBy: str | None
+    state: str
+    reason: str | None
+    covers: int
+    untilAt: str | None
+    attempt: int
+    worker: str | None
+    lane: str
+    dueAt: str | None
+    startedAt: str | None
+    finishedAt: str | None
+    idempotencyKey: str
+    replayOf: str | None
+    payload: Json
+    output: Json
+    error: str | None
+    usage: Json
+    dead: bool
+    createdAt: str
+    attempts: NotRequired[list[AttemptShape]]
+
+
+class AgentShape(TypedDict):
+    """An agent."""
+
+    workspace: str
+    name: str
+    target: dict[str, Json] | None
+    tz: str | None
+    active: bool
+    channel: str | None
+    to: str | None
+    description: str
+    version: int
+    createdAt: str
+    updatedAt: str
+
+
+class KeyShape(TypedDict):
+    """An API key, without the key but when it is made."""
+
+    id: str
+    workspace: str | None
+    name: str
+    role: str
+    agentId: str | None
+    createdAt: str
+    createdBy: str
+    expiresAt: str | None
+    lastUsedAt: str | None
+    revokedAt: str | None
+    key: NotRequired[str]
+
+
+class AuditShape(TypedDict):
+    """An entry of the audit."""
+
+    workspace: str
+    seq: int
+    at: str
+    actor: str
+    action: str
+    subject: str
+    details: Json
+    address: str | None
+    before: str
+    hash: str
