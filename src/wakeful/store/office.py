@@ -206,7 +206,7 @@ class Office(Protocol):
         ...
 
     async def keys(self, workspace: str | None) -> list[KeyRow]:
-        """The keys of a workspace, oldest first; None: those of every workspace, and those for all of them."""
+        """The keys of a workspace, oldest first; None: all keys there are, those for all workspaces too."""
         ...
 
     async def revoke_key(self, key_id: str, now_ms: int, entries: Sequence[Entry] = ()) -> bool:
@@ -214,7 +214,7 @@ class Office(Protocol):
         ...
 
     async def touch_keys(self, used: Sequence[tuple[str, int]]) -> None:
-        """Note when keys were last used: (id, instant). An older instant than the one noted changes nothing."""
+        """Note when keys were last used: (id, instant). An instant before the one noted changes nothing."""
         ...
 
     # --- audit ------------------------------------------------------------------------------------
@@ -244,7 +244,7 @@ class Office(Protocol):
     # --- workflows --------------------------------------------------------------------------------
 
     async def put_workflow(self, row: WorkflowRow, entries: Sequence[Entry] = ()) -> bool:
-        """Keep a version. False: it is there already and the same. AlreadyExists: it is there, and another."""
+        """Keep a version. False: it is there, and the same. AlreadyExists: it is there, and another."""
         ...
 
     async def workflow(self, workspace: str, workflow_id: str, version: int) -> WorkflowRow | None:

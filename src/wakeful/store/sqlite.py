@@ -2,7 +2,8 @@
 
 `port.py` says what each method promises. Here each is one hop to the thread that owns the connection, and
 one transaction there; what it does is in the module named after it (`sqlite_planning`, `sqlite_running`,
-`sqlite_outcomes`, `sqlite_records`), in statements that stand together in `sqlite_statements`.
+`sqlite_outcomes`, `sqlite_records`), in statements that stand together in `sqlite_statements`. What it keeps
+besides time is in `sqlite_office`.
 
 SQLite lets one writer in at a time, so whoever plans, takes or rescues has the database to itself: no row
 is ever locked. Several processes on one file are as safe, if slower; but one hears nothing of another's
@@ -21,6 +22,7 @@ from wakeful.store import (
     sqlite_records,
     sqlite_running,
 )
+from wakeful.store.office import Allowance, Entry
 from wakeful.store.port import Planned
 from wakeful.store.rows import (
     AttemptView,
@@ -38,9 +40,10 @@ from wakeful.store.rows import (
     TakenRun,
 )
 from wakeful.store.sqlite_connection import Connection, path_of
+from wakeful.store.sqlite_office import SqliteOffice, always, written
 
 
-class SqliteStore:
+class SqliteStore(SqliteOffice):
     """A SQLite file that keeps Wakeful's time. Each method is that of `port.Store`.
 
     `path_or_url` is a path, `:memory:`, or `sqlite:///path`. `inline` does the work in the event loop's own
@@ -126,9 +129,16 @@ class SqliteStore:
 
     # --- jobs -------------------------------------------------------------------------------------
 
-    async def create_jobs(self, jobs: Sequence[JobRow]) -> None:
+    async def create_jobs(
+        self, jobs: Sequence[JobRow], entries: Sequence[Entry] = (), allowance: Allowance | None = None
+    ) -> None:
         """Add jobs, all or none."""
-        await self._connection.write(lambda db, tell: sqlite_records.create_jobs(db, tell, jobs))
+        now_ms = self.clock.now_ms()
+        await self._audited(
+            entries,
+            lambda db, tell: sqlite_records.create_jobs(db, tell, now_ms, jobs, allowance),
+            always,
+        )
 
     async def job(self, workspace: str, agent: str, name: str) -> JobRow | None:
         """The job of that name, unless deleted."""
@@ -142,48 +152,62 @@ class SqliteStore:
         """Jobs, ordered by agent and name."""
         return await self._connection.read(lambda db: sqlite_records.list_jobs(db, only))
 
-    async def change_job(self, job_id: str, change: Callable[[JobRow], JobChange | None]) -> JobRow | None:
+    async def change_job(
+        self,
+        job_id: str,
+        change: Callable[[JobRow], JobChange | None],
+        entries: Sequence[Entry] = (),
+    ) -> JobRow | None:
         """Write what `change` makes of the job."""
         now_ms = self.clock.now_ms()
-        return await self._connection.write(
-            lambda db, tell: sqlite_records.change_job(db, tell, now_ms, job_id, change)
+        row, _ = await self._audited(
+            entries,
+            lambda db, tell: sqlite_records.change_job(db, tell, now_ms, job_id, change),
+            written,
         )
+        return row
 
-    async def delete_job(self, job_id: str, now_ms: int, reason: str) -> bool:
+    async def delete_job(self, job_id: str, now_ms: int, reason: str, entries: Sequence[Entry] = ()) -> bool:
         """Delete the job and cancel its pending runs."""
-        return await self._connection.write(
-            lambda db, tell: sqlite_outcomes.delete_job(db, tell, job_id, now_ms, reason)
+        return await self._audited(
+            entries, lambda db, tell: sqlite_outcomes.delete_job(db, tell, job_id, now_ms, reason)
         )
 
     # --- runs -------------------------------------------------------------------------------------
 
-    async def add_runs(self, runs: Sequence[RunRow]) -> None:
+    async def add_runs(self, runs: Sequence[RunRow], entries: Sequence[Entry] = ()) -> None:
         """Add runs that are no ticks."""
         now_ms = self.clock.now_ms()
-        await self._connection.write(lambda db, tell: sqlite_records.add_runs(db, tell, now_ms, runs))
+        await self._audited(entries, lambda db, tell: sqlite_records.add_runs(db, tell, now_ms, runs), always)
 
-    async def replay_run(self, run_id: str, make: Callable[[RunView], RunRow]) -> RunView | None:
+    async def replay_run(
+        self, run_id: str, make: Callable[[RunView], RunRow], entries: Sequence[Entry] = ()
+    ) -> RunView | None:
         """Make a new run of a dead letter."""
         now_ms = self.clock.now_ms()
-        return await self._connection.write(
-            lambda db, tell: sqlite_records.replay_run(db, tell, now_ms, run_id, make)
+        return await self._audited(
+            entries, lambda db, tell: sqlite_records.replay_run(db, tell, now_ms, run_id, make)
         )
 
-    async def discard_run(self, run_id: str) -> bool:
+    async def discard_run(self, run_id: str, entries: Sequence[Entry] = ()) -> bool:
         """A dead letter that nobody wants stops being one."""
-        return await self._connection.write(lambda db, _: sqlite_records.discard_run(db, run_id))
+        return await self._audited(entries, lambda db, _: sqlite_records.discard_run(db, run_id))
 
-    async def cancel_run(self, run_id: str, now_ms: int, reason: str, *, running: bool) -> RunView | None:
+    async def cancel_run(
+        self, run_id: str, now_ms: int, reason: str, *, running: bool, entries: Sequence[Entry] = ()
+    ) -> RunView | None:
         """Cancel a run that has not started or, with `running`, one that has."""
-        return await self._connection.write(
-            lambda db, tell: sqlite_records.cancel_run(db, tell, run_id, now_ms, reason, running)
+        return await self._audited(
+            entries, lambda db, tell: sqlite_records.cancel_run(db, tell, run_id, now_ms, reason, running)
         )
 
-    async def complete_run(self, finished: Finished, follow: Callable[[Follower], RunRow]) -> bool:
+    async def complete_run(
+        self, finished: Finished, follow: Callable[[Follower], RunRow], entries: Sequence[Entry] = ()
+    ) -> bool:
         """Write the outcome of a parked run."""
         now_ms = self.clock.now_ms()
-        return await self._connection.write(
-            lambda db, tell: sqlite_records.complete_run(db, tell, now_ms, finished, follow)
+        return await self._audited(
+            entries, lambda db, tell: sqlite_records.complete_run(db, tell, now_ms, finished, follow)
         )
 
     async def run(self, run_id: str) -> RunView | None:

@@ -8,7 +8,9 @@ from collections.abc import Callable, Sequence
 
 from wakeful.errors import AlreadyExists, FailedPrecondition
 from wakeful.store import sqlite_statements as sql
+from wakeful.store.office import Allowance
 from wakeful.store.port import PARKED
+from wakeful.store.quotas import owners
 from wakeful.store.rows import (
     AttemptView,
     Finished,
@@ -21,7 +23,9 @@ from wakeful.store.rows import (
 )
 from wakeful.store.sqlite_births import bear
 from wakeful.store.sqlite_connection import Tell
+from wakeful.store.sqlite_directory import make_agents
 from wakeful.store.sqlite_outcomes import Follow, cancel, settle, withdraw
+from wakeful.store.sqlite_quotas import charge
 
 _ENABLED = JobRow._fields.index("enabled")
 _DEAD = RunView._fields.index("dead")
@@ -30,8 +34,11 @@ _DEAD = RunView._fields.index("dead")
 # --- jobs -----------------------------------------------------------------------------------------------
 
 
-def create_jobs(db: sqlite3.Connection, tell: Tell, jobs: Sequence[JobRow]) -> None:
+def create_jobs(
+    db: sqlite3.Connection, tell: Tell, now_ms: int, jobs: Sequence[JobRow], allowance: Allowance | None
+) -> None:
     """Add jobs, all or none."""
+    make_agents(db, now_ms, owners(jobs))
     try:
         db.executemany(sql.CREATE_JOB, jobs)
     except sqlite3.IntegrityError as error:
@@ -43,6 +50,8 @@ def create_jobs(db: sqlite3.Connection, tell: Tell, jobs: Sequence[JobRow]) -> N
                 raise _taken(new) from error
             seen.add(new[1:4])
         raise
+    if allowance is not None:
+        charge(db, now_ms, jobs, allowance)
     tell("jobs")
 
 
@@ -69,14 +78,14 @@ def change_job(
     now_ms: int,
     job_id: str,
     change: Callable[[JobRow], JobChange | None],
-) -> JobRow | None:
-    """Write what `change` makes of the job."""
+) -> tuple[JobRow | None, bool]:
+    """Write what `change` makes of the job. Returns it as it is now, and whether anything was written."""
     old = job_by_id(db, job_id)
     if old is None:
-        return None
+        return None, False
     changed = change(old)
     if changed is None:
-        return old
+        return old, False
     new = changed.job._replace(
         id=old.id, workspace=old.workspace, created_ms=old.created_ms, version=old.version + 1
     )
@@ -84,12 +93,14 @@ def change_job(
         db.execute(sql.CHANGE_JOB, new)
     except sqlite3.IntegrityError as error:
         raise _taken(new) from error
+    if new.agent != old.agent:
+        make_agents(db, now_ms, owners([new]))
     if changed.withdraw is not None:
         withdraw(db, tell, job_id, new.updated_ms, changed.withdraw)
     if changed.born:
         bear(db, tell, now_ms, changed.born)
     tell("jobs")
-    return new
+    return new, True
 
 
 def _taken(row: JobRow) -> AlreadyExists:

@@ -1,0 +1,71 @@
+"""How the entries of the audit hang together: each carries the hash of the one before it.
+
+Pure, so that whoever has the entries can check them without the database they came from. The hash of an entry
+is the SHA-256, in hex, of this compact JSON array, with everything but ASCII escaped:
+
+    [workspace, seq, at_ms, actor, action, subject, details, address, before]
+
+Whoever changes an entry changes its hash, and so would have to change every entry after it. That the newest
+ones were cut off, only somebody notices who has noted the hash of a later one elsewhere.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from hashlib import sha256
+
+from wakeful.store.office import AuditRow, Entry
+
+_UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
+
+
+def link(entry: Entry, seq: int, at_ms: int, before: str) -> AuditRow:
+    """The entry as number `seq` of its chain, after the one whose hash is `before` ('' for the first).
+
+    What no database can keep (NUL, half characters) is replaced, so that what is read is what was hashed.
+
+    >>> entry = Entry("default", "python", "job.create", "default/digest", "{}", None)
+    >>> first = link(entry, 1, 0, "")
+    >>> first.hash[:8], link(entry, 2, 5, first.hash).before[:8]
+    ('b16e4db2', 'b16e4db2')
+    """
+    workspace, actor, action, subject, details = map(_kept, entry[:5])
+    address = None if entry.address is None else _kept(entry.address)
+    row = AuditRow(workspace, seq, at_ms, actor, action, subject, details, address, before, "")
+    return row._replace(hash=_hash(row))
+
+
+def flaw(rows: Sequence[AuditRow], seq: int, before: str) -> str | None:
+    """What is wrong with these entries as the ones after number `seq`, whose hash is `before`; None: nothing.
+
+    They come oldest first. The whole chain begins after number 0 with the hash ''; a page of it, after the
+    last entry of the page before. The sentence names the first entry that was changed, removed or moved.
+
+    >>> flaw([], 0, "")
+    """
+    workspace = rows[0].workspace if rows else ""
+    for row in rows:
+        if row.workspace != workspace:
+            return f"entry {row.seq} is of the workspace '{row.workspace}', and not of '{workspace}'"
+        if row.seq > seq + 1:
+            return f"entry {seq + 1} is missing: entry {row.seq} stands in its place"
+        if row.seq < seq + 1:
+            return f"entry {row.seq} is out of order: it stands where entry {seq + 1} should be"
+        if row.hash != _hash(row):
+            return f"entry {row.seq} was changed: its hash is not that of what it says"
+        if row.before != before:
+            if seq == 0:
+                return f"entry {row.seq} was changed: it is the first, and yet follows another"
+            return f"entry {seq} was changed: entry {row.seq} was written after one with another hash"
+        seq, before = row.seq, row.hash
+    return None
+
+
+def _kept(text: str) -> str:
+    return _UNSTORABLE.sub("\ufffd", text)
+
+
+def _hash(row: AuditRow) -> str:
+    return sha256(json.dumps(row[:-1], separators=(",", ":")).encode()).hexdigest()
