@@ -46,6 +46,16 @@ class Settings:
     allow_private_targets: bool = False
     #: the only zones that jobs may name, separated by commas; none: all
     tz_allowlist: tuple[str, ...] = ()
+    #: how many jobs may be created a day (UTC), and how many there may be; 0: any number
+    quota_create_per_workspace: int = 0
+    quota_create_per_agent: int = 0
+    quota_jobs_per_workspace: int = 0
+    quota_jobs_per_agent: int = 0
+    #: tokens (JWT) are accepted that are signed with this secret, or by a key of the set at this address
+    jwt_secret: str | None = None
+    jwks_url: str | None = None
+    jwt_audience: str | None = None
+    jwt_issuer: str | None = None
 
 
 #: what a number must at least be; 0 where it is not here

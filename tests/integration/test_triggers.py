@@ -16,6 +16,7 @@ from wakeful.engine.targets import Targets
 from wakeful.launch.function import FunctionLauncher
 from wakeful.launch.secrets import Keyring
 from wakeful.run import tick_key
+from wakeful.service.access import LOCAL
 from wakeful.service.jobs import JobService
 from wakeful.store.connect import store_at
 
@@ -107,7 +108,7 @@ async def test_if_due_runs_a_tick_that_nobody_has_taken(database: str):
     await store.open()
     try:
         jobs = JobService(store, Targets([FunctionLauncher()]), Keyring([]), Defaults())
-        where = ("default", "default")
+        where = (LOCAL, "default", "default")
         target = {"kind": "function", "name": "note"}
         await jobs.create(*where, {"name": "job", "schedule": "in 50ms", "target": target})
         run = await eventually(lambda: jobs.trigger(*where, "job", mode="due"))

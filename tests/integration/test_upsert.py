@@ -26,6 +26,7 @@ from wakeful.engine.targets import Targets
 from wakeful.launch.function import FunctionLauncher
 from wakeful.launch.secrets import Keyring
 from wakeful.schedule import Every
+from wakeful.service.access import LOCAL
 from wakeful.service.jobs import JobService
 from wakeful.store.connect import store_at
 from wakeful.store.rows import JobRow, RunView
@@ -224,7 +225,7 @@ async def test_a_tick_that_is_due_outlives_an_edit_of_the_jitter(database: str):
     await store.open()
     try:
         jobs = JobService(store, Targets([FunctionLauncher()]), Keyring([]), Defaults())
-        where = ("default", "default")
+        where = (LOCAL, "default", "default")
         target = {"kind": "function", "name": "work"}
         job = (await jobs.create(*where, {"name": "job", "schedule": "every 1s", "target": target})).job
         await eventually(lambda: store.clock.now_ms() > (job.next_ms or 0))

@@ -21,6 +21,7 @@ from wakeful.engine.engine import Pace
 from wakeful.errors import FailedPrecondition, NotFound, Permanent
 from wakeful.launch.port import Failed, Launch, Parked
 from wakeful.planning import Limits
+from wakeful.service.access import LOCAL
 
 LENGTH = 1_500  # units
 _CRONS = {
@@ -286,23 +287,23 @@ class History:
 
     async def _stop(self, through: Replica | None) -> None:
         if run := self._some_run("state = 'running'"):
-            await self.world.run_service(through).stop("default", run)
+            await self.world.run_service(through).stop(LOCAL, "default", run)
             self.world.note(f"run {run[-6:]} is stopped")
 
     async def _cancel(self, through: Replica | None) -> None:
         if run := self._some_run("state IN ('pending', 'retrying')"):
-            await self.world.run_service(through).cancel("default", run)
+            await self.world.run_service(through).cancel(LOCAL, "default", run)
             self.world.note(f"run {run[-6:]} is cancelled")
 
     async def _replay(self, through: Replica | None) -> None:
         if run := self._some_run("dead"):
-            await self.world.run_service(through).replay("default", run)
+            await self.world.run_service(through).replay(LOCAL, "default", run)
             self.world.note(f"run {run[-6:]} is replayed")
 
     async def _complete(self, through: Replica | None) -> None:
         if run := self._some_run("worker = '(callback)' AND state = 'running'"):
             status = self.rng.choice(("succeeded", "failed"))
-            await self.world.run_service(through).complete("default", run, status)
+            await self.world.run_service(through).complete(LOCAL, "default", run, status)
 
 
 def _once(life: Life) -> bool:

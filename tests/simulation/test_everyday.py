@@ -15,6 +15,7 @@ from tests.simulation.world import World, takes
 from wakeful.engine.engine import Pace
 from wakeful.errors import InvalidArgument
 from wakeful.launch.port import Launch, Succeeded
+from wakeful.service.access import LOCAL
 
 MINUTE = 60_000
 MINUTELY = Plain(cron="* * * * *")
@@ -235,7 +236,7 @@ async def test_an_edit_that_is_refused_leaves_the_job_as_it_was(world: World):
     await world.sleep(2 * 60 + 30)
     patch = {"overlapPolicy": "queue", "schedule": "0 0 31 2 *"}
     with pytest.raises(InvalidArgument):
-        await world.service().update("default", "default", job.name, patch)
+        await world.service().update(LOCAL, "default", "default", job.name, patch)
     await world.sleep(2 * 60)
     assert [run.state for run in world.recorded(job)] == ["succeeded"] * 4
 

@@ -33,6 +33,7 @@ from wakeful.errors import Permanent, Unavailable
 from wakeful.launch.function import FunctionLauncher
 from wakeful.launch.port import Failed, Launch, Parked
 from wakeful.launch.secrets import Keyring
+from wakeful.service.access import LOCAL
 from wakeful.service.jobs import JobService
 from wakeful.service.runs import RunService
 from wakeful.store.sqlite import SqliteStore
@@ -329,7 +330,7 @@ class World:
         if after is not None:
             fields["after"] = {"job": after, "on": after_on}
         document = _document(name, schedule, rules) | fields
-        saved = await self.service(through).create("default", "default", document)
+        saved = await self.service(through).create(LOCAL, "default", "default", document)
         if body is not None:
             self.bodies[name] = body
         life = Life(saved.job.id, name, after=after, after_on=after_on)
@@ -354,7 +355,7 @@ class World:
         patch = {key: value for key, value in _document(life.name, schedule, rules).items() if key != "name"}
         if schedule == era.schedule:
             del patch["schedule"]
-        saved = await self.service(through).update("default", "default", life.name, patch | fields)
+        saved = await self.service(through).update(LOCAL, "default", "default", life.name, patch | fields)
         self.note(f"{life.name} is edited: {schedule}, {rules}")
         if saved.changed:
             self._turn(life, schedule, rules)
@@ -365,7 +366,7 @@ class World:
         document = _document(life.name, era.schedule, era.rules) | fields
         if life.after is not None:
             document["after"] = {"job": life.after, "on": life.after_on}
-        saved = await self.service(through).upsert("default", "default", document)
+        saved = await self.service(through).upsert(LOCAL, "default", "default", document)
         assert not saved.changed, f"{life.name} was deployed again as it was, and changed"
 
     def _turn(self, life: Life, schedule: Plain | None, rules: Rules) -> None:
@@ -380,14 +381,14 @@ class World:
 
     async def pause(self, life: Life, through: Replica | None = None) -> None:
         """Pause a job."""
-        await self.service(through).pause("default", "default", life.name)
+        await self.service(through).pause(LOCAL, "default", "default", life.name)
         self.note(f"{life.name} is paused")
         if life.now is not None:
             life.now.until_ms = self.clock.high_ms
 
     async def resume(self, life: Life, through: Replica | None = None) -> None:
         """Resume it."""
-        await self.service(through).resume("default", "default", life.name)
+        await self.service(through).resume(LOCAL, "default", "default", life.name)
         self.note(f"{life.name} is resumed")
         last = life.eras[-1]
         if life.now is None:
@@ -395,7 +396,7 @@ class World:
 
     async def delete(self, life: Life, through: Replica | None = None) -> None:
         """Delete it."""
-        await self.service(through).delete("default", "default", life.name)
+        await self.service(through).delete(LOCAL, "default", "default", life.name)
         self.note(f"{life.name} is deleted")
         if life.now is not None:
             life.now.until_ms = self.clock.high_ms
@@ -403,7 +404,7 @@ class World:
 
     async def trigger(self, life: Life, through: Replica | None = None) -> None:
         """Run it now."""
-        await self.service(through).trigger("default", "default", life.name)
+        await self.service(through).trigger(LOCAL, "default", "default", life.name)
         self.note(f"{life.name} is run by hand")
 
     # --- the end -----------------------------------------------------------------------------------

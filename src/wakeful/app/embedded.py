@@ -23,11 +23,12 @@ from wakeful.launch.guard import Guard
 from wakeful.launch.keyfile import keyring_for
 from wakeful.launch.secrets import StoredSecrets
 from wakeful.launch.webhook import WebhookLauncher
+from wakeful.launch.workflow import WorkflowLauncher
 from wakeful.logs import get_logger
 from wakeful.planning import Limits
 from wakeful.schedule import At
-from wakeful.service.jobs import JobService
-from wakeful.service.runs import RunService
+from wakeful.service.access import LOCAL
+from wakeful.service.services import Services
 from wakeful.settings import Settings, read_settings
 from wakeful.store.connect import sqlite_path, store_at
 from wakeful.store.port import Store
@@ -52,8 +53,8 @@ class Wakeful:
     - `pace`: how many runs at once, and how the engine goes about its work
     - `grace`: how many seconds what still runs is given when it stops
 
-    What is not given is taken from the environment (`WAKEFUL_DB`, `WAKEFUL_SECRET_KEY`,
-    `WAKEFUL_DEFAULT_TZ` …), and has its default where that says nothing either.
+    What is not given is taken from `settings`, or else from the environment (`WAKEFUL_DB`,
+    `WAKEFUL_SECRET_KEY`, `WAKEFUL_DEFAULT_TZ` …), and has its default where that says nothing either.
     """
 
     def __init__(
@@ -68,8 +69,9 @@ class Wakeful:
         pace: Pace | None = None,
         grace: float = 10.0,
         store: Store | None = None,
+        settings: Settings | None = None,
     ) -> None:
-        settings = read_settings(os.environ)
+        settings = settings or read_settings(os.environ)
         url = url or settings.db
         self.store = store or store_at(url)
         self._functions = FunctionLauncher()
@@ -79,20 +81,22 @@ class Wakeful:
             allow_private_targets = settings.allow_private_targets
         guard = Guard(allow_private=allow_private_targets)
         self._targets = Targets([self._functions, WebhookLauncher(secrets, guard, clock=self.store.clock)])
+        self._targets.add(WorkflowLauncher(self.store, self._targets.launcher))
         self._pace = pace or _pace(settings)
         self._grace = grace
         self._defaults = defaults or _defaults(settings)
         self._declared: dict[str, dict[str, object]] = {}
         self._engine: Engine | None = None
         self._ending = asyncio.Event()
-        self._service = JobService(
-            self.store, self._targets, keyring, self._defaults, secret_changed=secrets.forget
+        #: every use case, for whoever puts a face of their own on it
+        self.services = Services(
+            self.store, self._targets, keyring, self._defaults, settings, secret_changed=secrets.forget
         )
         self._where = (workspace, agent)
         #: create, change and trigger jobs
-        self.jobs = Jobs(self._service, workspace, agent)
+        self.jobs = Jobs(self.services.jobs, workspace, agent)
         #: look at runs, cancel, stop, replay and complete them
-        self.runs = Runs(RunService(self.store), workspace, agent)
+        self.runs = Runs(self.services.runs, workspace, agent)
 
     # --- declaring -------------------------------------------------------------------------------
 
@@ -214,7 +218,7 @@ class Wakeful:
         name = document["name"]
         try:
             try:
-                await self._service.upsert(*self._where, document)
+                await self.services.jobs.upsert(LOCAL, *self._where, document)
             except InvalidSchedule:
                 # Read as of long ago, so that whatever else is wrong with it is said.
                 timing = read_definition(document, now_ms=0, defaults=self._defaults).timing

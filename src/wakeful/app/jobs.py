@@ -8,6 +8,7 @@ from typing import Literal, Unpack, overload
 
 from wakeful.app.fields import JobFields, JobPatch, JsonLike
 from wakeful.job import Job
+from wakeful.service.access import LOCAL
 from wakeful.service.jobs import JobService
 from wakeful.service.making import Saved
 from wakeful.store.rows import JobFilter, RunView
@@ -31,15 +32,17 @@ class Jobs:
         `schedule` is any of its forms (`"0 9 * * 1-5"`, `"every 15m"`, `"in 20m"`, a mapping); `target` a
         `Webhook`, a `Function` or a mapping. The webhook secret in what is returned is not shown again.
         """
-        return await self._service.create(*self._where, _document(name, fields))
+        return await self._service.create(LOCAL, *self._where, _document(name, fields))
 
     async def create_many(self, documents: Iterable[Mapping[str, object]]) -> list[Saved]:
         """Add many jobs at once, all of them or none: each a mapping of a `name` and its fields."""
-        return await self._service.create_many(*self._where, [_plain_fields(each) for each in documents])
+        return await self._service.create_many(
+            LOCAL, *self._where, [_plain_fields(each) for each in documents]
+        )
 
     async def upsert(self, name: str, **fields: Unpack[JobFields]) -> Saved:
         """Make the job what these fields say. The same again changes nothing: not even a pause."""
-        return await self._service.upsert(*self._where, _document(name, fields))
+        return await self._service.upsert(LOCAL, *self._where, _document(name, fields))
 
     async def update(
         self, name: str, /, *, if_version: int | None = None, **fields: Unpack[JobPatch]
@@ -48,31 +51,33 @@ class Jobs:
 
         With `if_version`, only if the job is still at that version; FailedPrecondition otherwise.
         """
-        return await self._service.update(*self._where, name, _plain_fields(fields), version=if_version)
+        return await self._service.update(
+            LOCAL, *self._where, name, _plain_fields(fields), version=if_version
+        )
 
     async def get(self, name: str) -> Job:
         """The job of that name, or NotFound."""
-        return await self._service.get(*self._where, name)
+        return await self._service.get(LOCAL, *self._where, name)
 
     async def list(self, *, include_disabled: bool = True) -> Sequence[Job]:
         """All its jobs, by name."""
-        return await self._service.list(JobFilter(*self._where, include_disabled))
+        return await self._service.list(LOCAL, JobFilter(*self._where, include_disabled))
 
     async def pause(self, name: str) -> Job:
         """Stop its ticks and withdraw what is planned; time that passes now is never missed."""
-        return await self._service.pause(*self._where, name)
+        return await self._service.pause(LOCAL, *self._where, name)
 
     async def resume(self, name: str) -> Job:
         """Start its ticks again, from now."""
-        return await self._service.resume(*self._where, name)
+        return await self._service.resume(LOCAL, *self._where, name)
 
     async def delete(self, name: str) -> None:
         """Delete it and withdraw what has not started; its runs can still be seen."""
-        await self._service.delete(*self._where, name)
+        await self._service.delete(LOCAL, *self._where, name)
 
     async def rotate_secret(self, name: str) -> Saved:
         """Give it a new webhook secret; for a day, deliveries are signed with both."""
-        return await self._service.rotate_secret(*self._where, name)
+        return await self._service.rotate_secret(LOCAL, *self._where, name)
 
     @overload
     async def run(
@@ -87,12 +92,12 @@ class Jobs:
 
         `await app.runs.wait(run.id)` waits for its end.
         """
-        return await self._service.trigger(*self._where, name, mode=mode, payload=payload)
+        return await self._service.trigger(LOCAL, *self._where, name, mode=mode, payload=payload)
 
     async def backfill(self, name: str, start: datetime, end: datetime) -> int:
         """Run its ticks from `start` to `end`, both in the past. Returns how many there are."""
         span = round(start.timestamp() * 1000), round(end.timestamp() * 1000)
-        return await self._service.backfill(*self._where, name, *span)
+        return await self._service.backfill(LOCAL, *self._where, name, *span)
 
 
 def _document(name: str, fields: Mapping[str, object]) -> dict[str, object]:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Literal
 
 from wakeful.run import RunState, Trigger
+from wakeful.service.access import LOCAL
 from wakeful.service.runs import RunService
 from wakeful.store.rows import AttemptView, RunFilter, RunView
 
@@ -24,11 +25,11 @@ class Runs:
 
     async def get(self, run_id: str) -> RunView:
         """The run of that id, or NotFound."""
-        return await self._service.get(self._workspace, run_id)
+        return await self._service.get(LOCAL, self._workspace, run_id)
 
     async def attempts(self, run_id: str) -> Sequence[AttemptView]:
         """Its attempts so far, in order."""
-        return await self._service.attempts(self._workspace, run_id)
+        return await self._service.attempts(LOCAL, self._workspace, run_id)
 
     async def list(
         self,
@@ -42,7 +43,7 @@ class Runs:
     ) -> Sequence[RunView]:
         """Runs, newest first; `before` is the id of the last one seen, for the next page."""
         only = RunFilter(self._workspace, self._agent, job_id, tuple(states), trigger, dead, before, limit)
-        return await self._service.list(only)
+        return await self._service.list(LOCAL, only)
 
     async def dead_letters(self, *, limit: int = 50) -> Sequence[RunView]:
         """Failed runs that nobody has replayed or discarded, newest first."""
@@ -58,19 +59,19 @@ class Runs:
 
     async def cancel(self, run_id: str) -> RunView:
         """Cancel a run that has not started, or waits for its next attempt."""
-        return await self._service.cancel(self._workspace, run_id)
+        return await self._service.cancel(LOCAL, self._workspace, run_id)
 
     async def stop(self, run_id: str) -> RunView:
         """Stop a run that is running, wherever that is."""
-        return await self._service.stop(self._workspace, run_id)
+        return await self._service.stop(LOCAL, self._workspace, run_id)
 
     async def replay(self, run_id: str) -> RunView:
         """Run a dead letter again: a new run with the same idempotency key, one attempt further on."""
-        return await self._service.replay(self._workspace, run_id)
+        return await self._service.replay(LOCAL, self._workspace, run_id)
 
     async def discard(self, run_id: str) -> None:
         """Put a dead letter away."""
-        await self._service.discard(self._workspace, run_id)
+        await self._service.discard(LOCAL, self._workspace, run_id)
 
     async def complete(
         self,
@@ -81,4 +82,6 @@ class Runs:
         error: str | None = None,
     ) -> RunView:
         """Say how a run ended that was waiting for it (`completion="callback"`)."""
-        return await self._service.complete(self._workspace, run_id, status, output=output, error=error)
+        return await self._service.complete(
+            LOCAL, self._workspace, run_id, status, output=output, error=error
+        )

@@ -1,7 +1,7 @@
 """Who may do what. One table; every use case asks it first, whatever face it was called through.
 
-Somebody else's workspace, agent, job or run is not found: whether it exists is not told. What is one's own and
-still not allowed is denied, with the role that could do it.
+Somebody else's workspace, agent, job or run is not found: whether it exists is not told. What is one's own
+and still not allowed is denied, with the role that could do it.
 """
 
 from __future__ import annotations
@@ -91,7 +91,9 @@ def permit(who: Principal, action: Action, workspace: str, agent: str | None = N
         roles = " or ".join(sorted(MAY[action]))
         raise PermissionDenied(f"a key of the role '{who.role}' may not do this; it takes the role {roles}")
     if action == "operate" and who.workspace is not None:
-        raise PermissionDenied("only a key for all workspaces may do this, such as the one of the first start")
+        raise PermissionDenied(
+            "only a key for all workspaces may do this, such as the one of the first start"
+        )
 
 
 def narrowed(who: Principal, agent: str | None) -> str | None:

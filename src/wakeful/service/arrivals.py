@@ -8,30 +8,36 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
-from wakeful.errors import AlreadyExists
+from wakeful.errors import AlreadyExists, ResourceExhausted
+from wakeful.store.office import Allowance, Entry
 from wakeful.store.port import Store
 from wakeful.store.rows import JobRow
 
 _LARGEST_BATCH: Final = 500
 
-_Arrival = tuple[JobRow, asyncio.Future[None]]
+
+class _Arrival(NamedTuple):
+    job: JobRow
+    entry: Entry
+    written: asyncio.Future[None]
 
 
 class Arrivals:
     """New jobs on their way into the store."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, allowance: Allowance | None) -> None:
         self._store = store
+        self._allowance = allowance
         self._waiting: list[_Arrival] = []
         self._writing: asyncio.Task[None] | None = None
 
-    async def add(self, job: JobRow) -> None:
+    async def add(self, job: JobRow, entry: Entry) -> None:
         """Write this job; raises what the store says to it, and to no other."""
         loop = asyncio.get_running_loop()
         written: asyncio.Future[None] = loop.create_future()
-        self._waiting.append((job, written))
+        self._waiting.append(_Arrival(job, entry, written))
         if self._writing is None or self._writing.done():
             self._writing = loop.create_task(self._write(), name="wakeful-arrivals")
         await written
@@ -40,8 +46,8 @@ class Arrivals:
         while batch := self._waiting[:_LARGEST_BATCH]:
             del self._waiting[: len(batch)]
             try:
-                await self._store.create_jobs([job for job, _ in batch])
-            except AlreadyExists as error:
+                await self._create(batch)
+            except (AlreadyExists, ResourceExhausted) as error:
                 await self._one_by_one(batch, error)
             except BaseException as error:
                 _settle(batch, error)
@@ -50,14 +56,19 @@ class Arrivals:
             else:
                 _settle(batch)
 
-    async def _one_by_one(self, batch: Sequence[_Arrival], error: AlreadyExists) -> None:
-        """One name is taken, and nothing is written: the others do not suffer for it."""
+    async def _create(self, batch: Sequence[_Arrival]) -> None:
+        await self._store.create_jobs(
+            [each.job for each in batch], [each.entry for each in batch], self._allowance
+        )
+
+    async def _one_by_one(self, batch: Sequence[_Arrival], error: Exception) -> None:
+        """One of them cannot be, and nothing is written: the others do not suffer for it."""
         if len(batch) == 1:
             _settle(batch, error)
             return
         for arrival in batch:
             try:
-                await self._store.create_jobs([arrival[0]])
+                await self._create([arrival])
             except Exception as own:
                 _settle([arrival], own)
             else:
@@ -65,7 +76,7 @@ class Arrivals:
 
 
 def _settle(batch: Sequence[_Arrival], error: BaseException | None = None) -> None:
-    for _, written in batch:
+    for _, _, written in batch:
         if written.done():  # whoever waited for it has gone
             continue
         if error is None:

@@ -1,4 +1,5 @@
-"""What can be done with jobs. Everything is judged whole before anything changes."""
+"""What can be done with jobs: permitted, charged and written down. Everything is judged whole before anything
+changes."""
 
 from __future__ import annotations
 
@@ -8,16 +9,19 @@ from typing import Final, Literal
 
 from wakeful.clock import Clock
 from wakeful.document import Defaults, patch_definition, payload_to_text, read_definition
-from wakeful.document.values import json_value
-from wakeful.engine.births import lane_of, of_trigger
+from wakeful.document.values import compact, json_value
+from wakeful.engine.births import claim_timeout_ms, lane_of, of_trigger
 from wakeful.engine.targets import Targets
 from wakeful.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound
-from wakeful.job import Definition, Job, check_slug
+from wakeful.job import Definition, Job, Json, check_slug, inherit
 from wakeful.launch.secrets import ROTATION_MS, Keyring, new_secret, shown
 from wakeful.logs import get_logger
+from wakeful.service.access import Action, Principal, narrowed
 from wakeful.service.arrivals import Arrivals
+from wakeful.service.directory import Directory, Home
 from wakeful.service.editing import cut_off, edited, paused, resumed
 from wakeful.service.making import Maker, Saved, needs_secret
+from wakeful.store.office import Allowance, Entry
 from wakeful.store.port import Store
 from wakeful.store.records import changed_row, job_of
 from wakeful.store.rows import JobChange, JobFilter, JobRow, RunView
@@ -37,13 +41,18 @@ class JobService:
         keyring: Keyring,
         defaults: Defaults,
         secret_changed: Callable[[str], None] = lambda job_id: None,
+        *,
+        directory: Directory | None = None,
+        allowance: Allowance | None = None,
     ) -> None:
         self._store = store
         self._targets = targets
         self._keyring = keyring
         self._defaults = defaults
-        self._maker = Maker(targets, keyring, defaults)
-        self._arrivals = Arrivals(store)
+        self._directory = directory or Directory(store, defaults)
+        self._maker = Maker(targets, keyring)
+        self._allowance = allowance
+        self._arrivals = Arrivals(store, allowance)
         #: told the id of a job whose secret is another now: who remembers secrets forgets this one
         self._secret_changed = secret_changed
 
@@ -51,46 +60,74 @@ class JobService:
     def _clock(self) -> Clock:
         return self._store.clock
 
-    async def create(self, workspace: str, agent: str, document: Mapping[str, object]) -> Saved:
+    async def create(
+        self, who: Principal, workspace: str, agent: str, document: Mapping[str, object]
+    ) -> Saved:
         """Add a job; AlreadyExists if the name is taken."""
-        check_slug(agent, "agent")
-        saved = self._maker.make(workspace, agent, document, self._clock.now_ms())
-        await self._arrivals.add(saved.row)
+        await self._directory.enter(who, "job.write", workspace, agent)
+        home = await self._directory.home(workspace, check_slug(agent, "agent"))
+        saved = self._maker.make(home, document, self._clock.now_ms())
+        entry = who.entry(workspace, "job.create", f"{agent}/{saved.row.name}", _told(document))
+        await self._arrivals.add(saved.row, entry)
         return saved
 
     async def create_many(
-        self, workspace: str, agent: str, documents: Sequence[Mapping[str, object]]
+        self, who: Principal, workspace: str, agent: str, documents: Sequence[Mapping[str, object]]
     ) -> list[Saved]:
-        """Add many jobs in one go: all of them, or none."""
-        check_slug(agent, "agent")
+        """Add many jobs in one go: all of them, or none. The audit has one entry for them all."""
+        await self._directory.enter(who, "job.write", workspace, agent)
+        home = await self._directory.home(workspace, check_slug(agent, "agent"))
         now_ms = self._clock.now_ms()
-        saved = [self._maker.make(workspace, agent, document, now_ms) for document in documents]
-        await self._store.create_jobs([each.row for each in saved])
+        saved = [self._maker.make(home, document, now_ms) for document in documents]
+        if saved:
+            told: dict[str, Json] = {
+                "count": len(saved),
+                "first": saved[0].row.name,
+                "last": saved[-1].row.name,
+            }
+            entry = who.entry(workspace, "job.create-many", agent, compact(told))
+            await self._store.create_jobs([each.row for each in saved], [entry], self._allowance)
         return saved
 
-    async def upsert(self, workspace: str, agent: str, document: Mapping[str, object]) -> Saved:
-        """Make the job what the document says.
+    async def upsert(
+        self,
+        who: Principal,
+        workspace: str,
+        agent: str,
+        document: Mapping[str, object],
+        *,
+        version: int | None = None,
+    ) -> Saved:
+        """Make the job what the document says; with `version`, only if it is still at that one.
 
         The same document again changes nothing: not the pause, the secret, the anchor or the next tick.
         """
+        await self._directory.enter(who, "job.write", workspace, agent)
         name = document.get("name")
         row = await self._store.job(workspace, agent, name) if isinstance(name, str) else None
+        if row is None and version is not None:
+            raise _not_found(str(name))
         if row is None:
             try:
-                return await self.create(workspace, agent, document)
+                return await self.create(who, workspace, agent, document)
             except AlreadyExists:  # somebody was quicker: then it is theirs that we change
                 row = await self._store.job(workspace, agent, str(name))
                 if row is None:
                     raise
         _switch(document)
         now_ms = self._clock.now_ms()
-        return await self._edit(
-            row.id,
-            lambda old: read_definition(document, now_ms=now_ms, defaults=self._defaults, old=old.definition),
-        )
+        home = await self._directory.home(workspace, agent)
+
+        def converged(old: Job) -> Definition:
+            _still_at(old, version)
+            return read_definition(document, now_ms=now_ms, defaults=home.defaults, old=old.definition)
+
+        entry = who.entry(workspace, "job.update", f"{agent}/{name}", _told(document))
+        return await self._edit(row.id, home, converged, entry)
 
     async def update(
         self,
+        who: Principal,
         workspace: str,
         agent: str,
         name: str,
@@ -99,33 +136,44 @@ class JobService:
         version: int | None = None,
     ) -> Saved:
         """Change the fields that a patch names; with `version`, only if the job is still at that one."""
-        row = await self._row(workspace, agent, name)
+        row = await self._row(who, "job.write", workspace, agent, name)
         now_ms = self._clock.now_ms()
+        home = await self._directory.home(workspace, agent)
 
         def patched(old: Job) -> Definition:
-            if version is not None and old.version != version:
-                raise FailedPrecondition(
-                    f"job '{name}' has changed: it is at version {old.version}, not {version}; read it again"
-                )
-            return patch_definition(old.definition, patch, now_ms=now_ms, defaults=self._defaults)
+            _still_at(old, version)
+            return patch_definition(old.definition, patch, now_ms=now_ms, defaults=home.defaults)
 
-        return await self._edit(row.id, patched, _switch(patch))
+        entry = who.entry(workspace, "job.update", f"{agent}/{name}", _told(patch))
+        return await self._edit(row.id, home, patched, entry, _switch(patch))
 
-    async def get(self, workspace: str, agent: str, name: str) -> Job:
+    async def get(self, who: Principal, workspace: str, agent: str, name: str) -> Job:
         """The job of that name, or NotFound."""
-        return job_of(await self._row(workspace, agent, name))
+        return job_of(await self._row(who, "read", workspace, agent, name))
 
-    async def list(self, only: JobFilter) -> list[Job]:
+    async def by_id(self, who: Principal, workspace: str, job_id: str) -> Job:
+        """The job of that id, or NotFound."""
+        await self._directory.enter(who, "read", workspace)
+        row = await self._store.job_by_id(job_id)
+        if row is None or row.workspace != workspace or who.agent not in (None, row.agent):
+            raise _not_found(job_id)
+        return job_of(row)
+
+    async def list(self, who: Principal, only: JobFilter) -> list[Job]:
         """Jobs, by agent and name. One that cannot be read is named in the log and left out."""
+        await self._directory.enter(who, "read", only.workspace, only.agent)
+        rows = await self._store.jobs(only._replace(agent=narrowed(who, only.agent)))
+        if not rows and only.agent is not None:
+            await self._directory.agent(only.workspace, only.agent)
         jobs = []
-        for row in await self._store.jobs(only):
+        for row in rows:
             try:
                 jobs.append(job_of(row))
             except InvalidArgument as error:
                 log.error("job.unreadable", job=row.name, agent=row.agent, id=row.id, error=error.message)
         return jobs
 
-    async def pause(self, workspace: str, agent: str, name: str) -> Job:
+    async def pause(self, who: Principal, workspace: str, agent: str, name: str) -> Job:
         """Stop its ticks. Its planned runs are withdrawn; time that passes now is never missed."""
 
         def pause(row: JobRow) -> JobChange | None:
@@ -135,25 +183,34 @@ class JobService:
             changed = changed_row(row, paused(job_of(row), now_ms))
             return JobChange(changed, withdraw="paused", born=cut_off(row, now_ms, "paused"))
 
-        return job_of(await self._change(workspace, agent, name, pause))
+        return job_of(await self._change(who, "job.pause", workspace, agent, name, pause))
 
-    async def resume(self, workspace: str, agent: str, name: str) -> Job:
+    async def resume(self, who: Principal, workspace: str, agent: str, name: str) -> Job:
         """Start its ticks again, from now."""
+
+        home = await self._directory.home(workspace, agent)
 
         def resume(row: JobRow) -> JobChange | None:
             if row.enabled:
                 return None
+            if not home.active:
+                raise _asleep(home)
             return JobChange(changed_row(row, resumed(job_of(row), self._clock.now_ms())))
 
-        return job_of(await self._change(workspace, agent, name, resume))
+        return job_of(await self._change(who, "job.resume", workspace, agent, name, resume))
 
-    async def delete(self, workspace: str, agent: str, name: str) -> None:
+    async def delete(
+        self, who: Principal, workspace: str, agent: str, name: str, *, version: int | None = None
+    ) -> None:
         """Delete it. What runs goes on; what has not started is withdrawn; its runs can still be seen."""
-        row = await self._row(workspace, agent, name)
-        if not await self._store.delete_job(row.id, self._clock.now_ms(), "deleted"):
+        row = await self._row(who, "job.write", workspace, agent, name)
+        if version is not None:
+            _still_at(job_of(row), version)
+        entry = who.entry(workspace, "job.delete", f"{agent}/{name}")
+        if not await self._store.delete_job(row.id, self._clock.now_ms(), "deleted", [entry]):
             raise _not_found(name)
 
-    async def rotate_secret(self, workspace: str, agent: str, name: str) -> Saved:
+    async def rotate_secret(self, who: Principal, workspace: str, agent: str, name: str) -> Saved:
         """Give it a new webhook secret. For a day, deliveries are signed with both."""
         secret = new_secret()
 
@@ -165,23 +222,23 @@ class JobService:
             now = row._replace(old_secret=row.secret, old_secret_until_ms=until_ms, updated_ms=now_ms)
             return JobChange(now._replace(secret=self._keyring.seal(secret)))
 
-        row = await self._change(workspace, agent, name, rotated)
+        row = await self._change(who, "job.rotate-secret", workspace, agent, name, rotated)
         self._secret_changed(row.id)
         return Saved(row, shown(secret))
 
     async def trigger(
         self,
+        who: Principal,
         workspace: str,
         agent: str,
         name: str,
         *,
         mode: Literal["force", "due"] = "force",
         payload: object = None,
-        triggered_by: str | None = None,
     ) -> RunView | None:
         """Run it now: `force` whatever its schedule says, `due` only if a tick is due (None: it is not)."""
         own = self._payload(payload)
-        row = await self._row(workspace, agent, name)
+        row = await self._row(who, "run", workspace, agent, name)
         job, now_ms = job_of(row), self._clock.now_ms()
         if mode == "due" and (job.next_ms is None or job.next_ms > now_ms):
             return None
@@ -191,26 +248,28 @@ class JobService:
             agent=agent,
             job_name=name,
             lane=lane_of(job.definition.work),
-            trigger="user",
+            trigger="agent" if who.role == "agent" else "user",
             now_ms=now_ms,
-            triggered_by=triggered_by,
+            triggered_by=who.actor,
             payload=own,
+            claim_ms=claim_timeout_ms(job.definition.work, job.definition.policy),
         )
-        await self._store.add_runs([run])
+        entry = who.entry(workspace, "job.run", f"{agent}/{name}", compact({"run": run.id, "mode": mode}))
+        await self._store.add_runs([run], [entry])
         return await self._store.run(run.id)
 
     async def backfill(
         self,
+        who: Principal,
         workspace: str,
         agent: str,
         name: str,
         start_ms: int,
         end_ms: int,
-        *,
-        triggered_by: str | None = None,
     ) -> int:
         """Run its ticks of a past range, oldest first, whether or not they ran before. Returns how many."""
-        job, now_ms = await self.get(workspace, agent, name), self._clock.now_ms()
+        job = job_of(await self._row(who, "run", workspace, agent, name))
+        now_ms = self._clock.now_ms()
         ticks = job.ticks
         if ticks is None:
             raise FailedPrecondition(f"job '{name}' has no schedule of its own to fill in")
@@ -231,12 +290,14 @@ class JobService:
                 trigger="backfill",
                 now_ms=now_ms,
                 scheduled_ms=tick,
-                triggered_by=triggered_by,
+                triggered_by=who.actor,
                 serial=job.definition.policy.overlap != "allow",
+                claim_ms=claim_timeout_ms(job.definition.work, job.definition.policy),
             )
             for tick in ticks.upcoming(start_ms - 1, wanted)
         ]
-        await self._store.add_runs(runs)
+        told = compact({"count": len(runs), "startMs": start_ms, "endMs": end_ms})
+        await self._store.add_runs(runs, [who.entry(workspace, "job.backfill", f"{agent}/{name}", told)])
         return len(runs)
 
     # --- inside ----------------------------------------------------------------------------------
@@ -249,7 +310,12 @@ class JobService:
             raise InvalidArgument(f"payload: {error.message}") from error
 
     async def _edit(
-        self, job_id: str, edit: Callable[[Job], Definition], enabled: bool | None = None
+        self,
+        job_id: str,
+        home: Home,
+        edit: Callable[[Job], Definition],
+        entry: Entry,
+        enabled: bool | None = None,
     ) -> Saved:
         made: list[bytes] = []
         changed = False
@@ -258,6 +324,9 @@ class JobService:
             nonlocal changed
             old = job_of(row)
             definition = edit(old)
+            definition = replace(definition, work=inherit(definition.work, home.target))
+            if enabled and not home.active:
+                raise _asleep(home)
             # Texts are compared, not values: to Python 1 and true are equal, to a receiver they are not.
             same = changed_row(row, replace(old, definition=definition)) == row
             if same and enabled in (None, old.enabled):
@@ -276,7 +345,7 @@ class JobService:
                 return JobChange(changed_to, withdraw="paused", born=cut_off(row, now_ms, "paused"))
             return JobChange(changed_to)
 
-        row = await self._store.change_job(job_id, apply)
+        row = await self._store.change_job(job_id, apply, [entry])
         if row is None:
             raise NotFound("the job was deleted meanwhile")
         if made:
@@ -284,19 +353,51 @@ class JobService:
         return Saved(row, shown(made[0]) if made else None, changed=changed)
 
     async def _change(
-        self, workspace: str, agent: str, name: str, change: Callable[[JobRow], JobChange | None]
+        self,
+        who: Principal,
+        action: str,
+        workspace: str,
+        agent: str,
+        name: str,
+        change: Callable[[JobRow], JobChange | None],
     ) -> JobRow:
-        row = await self._row(workspace, agent, name)
-        after = await self._store.change_job(row.id, change)
+        row = await self._row(who, "job.write", workspace, agent, name)
+        after = await self._store.change_job(
+            row.id, change, [who.entry(workspace, action, f"{agent}/{name}")]
+        )
         if after is None:
             raise _not_found(name)
         return after
 
-    async def _row(self, workspace: str, agent: str, name: str) -> JobRow:
+    async def _row(self, who: Principal, action: Action, workspace: str, agent: str, name: str) -> JobRow:
+        await self._directory.enter(who, action, workspace, agent)
         row = await self._store.job(workspace, agent, name)
         if row is None:
             raise _not_found(name)
         return row
+
+
+def _told(document: Mapping[str, object]) -> str:
+    """What the audit says of a document: its schedule, and the names of the rest."""
+    schedule = document.get("schedule", document.get("cron"))
+    fields: list[Json] = [*sorted(str(key)[:64] for key in document)[:64]]
+    told: dict[str, Json] = {"fields": fields}
+    if isinstance(schedule, str):
+        told["schedule"] = schedule[:200]
+    elif isinstance(schedule, Mapping):
+        told["schedule"] = {str(key)[:64]: str(value)[:200] for key, value in list(schedule.items())[:8]}
+    return compact(told)
+
+
+def _asleep(home: Home) -> FailedPrecondition:
+    return FailedPrecondition(f"the agent '{home.agent}' is not active; make it so, and its jobs go on")
+
+
+def _still_at(job: Job, version: int | None) -> None:
+    if version is not None and job.version != version:
+        raise FailedPrecondition(
+            f"job '{job.name}' has changed: it is at version {job.version}, not {version}; read it again"
+        )
 
 
 def _switch(document: Mapping[str, object]) -> bool | None:

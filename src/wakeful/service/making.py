@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import marshal
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
-from wakeful.document import Defaults, read_definition
+from wakeful.document import read_definition
 from wakeful.document.values import json_text
 from wakeful.engine.targets import Targets
 from wakeful.errors import InvalidArgument
 from wakeful.ids import new_id
-from wakeful.job import Definition, Job, anchor_of, check_slug
+from wakeful.job import Definition, Job, anchor_of, check_slug, inherit
 from wakeful.launch.secrets import Keyring, new_secret, shown
 from wakeful.planning import begin
 from wakeful.schedule import At
+from wakeful.service.directory import Home
 from wakeful.store.records import job_of, row_of
 from wakeful.store.rows import JobRow
 
+#: Why a job is not enabled whose agent is not active.
+INACTIVE: Final = "agent_inactive"
 _KNOWN: Final = 4_096  # documents that are remembered, so that one like them need not be read again
 
 
@@ -48,26 +51,25 @@ class _Alike(NamedTuple):
 class Maker:
     """Makes rows of new jobs. What documents have in common, all but name and payload, is read once."""
 
-    def __init__(self, targets: Targets, keyring: Keyring, defaults: Defaults) -> None:
+    def __init__(self, targets: Targets, keyring: Keyring) -> None:
         self._targets = targets
         self._keyring = keyring
-        self._defaults = defaults
-        self._known: dict[tuple[str, str, bytes], _Alike] = {}
+        self._known: dict[tuple[tuple[object, ...], bytes], _Alike] = {}
 
-    def make(self, workspace: str, agent: str, document: Mapping[str, object], now_ms: int) -> Saved:
+    def make(self, home: Home, document: Mapping[str, object], now_ms: int) -> Saved:
         """The row of a new job that is what the document says."""
         rest = dict(document)
         name, payload = rest.pop("name", None), rest.pop("payload", None)
         try:
-            common = workspace, agent, marshal.dumps(rest, 2)
+            common = home.key, marshal.dumps(rest, 2)
             own_name = check_slug(str(name))
-            own_payload = None if payload is None else json_text(payload, self._defaults.max_payload_bytes)
+            own_payload = None if payload is None else json_text(payload, home.defaults.max_payload_bytes)
         except (ValueError, InvalidArgument):
             # Python's own values, or a mistake: either is read whole.
-            alike = self._first(workspace, agent, document, now_ms)
+            alike = self._first(home, document, now_ms)
             row = alike.row._replace(id=new_id(now_ms))
         else:
-            alike = self._alike(common, document, now_ms)
+            alike = self._alike(common, home, document, now_ms)
             row = alike.row._replace(id=new_id(now_ms), name=own_name, payload=own_payload)
         if alike.definition.policy.jitter_ms and row.enabled:  # which is each job's own
             place = begin(row.id, alike.definition, row.anchor_ms, now_ms)
@@ -77,7 +79,13 @@ class Maker:
         secret = new_secret()
         return Saved(row._replace(secret=self._keyring.seal(secret)), shown(secret), created=True)
 
-    def _alike(self, common: tuple[str, str, bytes], document: Mapping[str, object], now_ms: int) -> _Alike:
+    def _alike(
+        self,
+        common: tuple[tuple[object, ...], bytes],
+        home: Home,
+        document: Mapping[str, object],
+        now_ms: int,
+    ) -> _Alike:
         """What a document says, all but what is the job's own."""
         known = self._known.get(common)
         if known is not None and known.row.created_ms == now_ms:
@@ -85,7 +93,7 @@ class Maker:
         if known is not None and _timeless(known.definition):
             known = self._later(known, now_ms)
         else:
-            known = self._first(common[0], common[1], document, now_ms)
+            known = self._first(home, document, now_ms)
             if known.definition.after is not None:  # whether it comes after itself depends on its name
                 return known
             if len(self._known) >= _KNOWN:
@@ -93,18 +101,20 @@ class Maker:
         self._known[common] = known
         return known
 
-    def _first(self, workspace: str, agent: str, document: Mapping[str, object], now_ms: int) -> _Alike:
-        definition = read_definition(document, now_ms=now_ms, defaults=self._defaults)
+    def _first(self, home: Home, document: Mapping[str, object], now_ms: int) -> _Alike:
+        definition = read_definition(document, now_ms=now_ms, defaults=home.defaults)
         self._targets.check(definition.work.target)
-        enabled = document.get("enabled", True)
-        if not isinstance(enabled, bool):
+        definition = replace(definition, work=inherit(definition.work, home.target))
+        wanted = document.get("enabled", True)
+        if not isinstance(wanted, bool):
             raise InvalidArgument("enabled: write true or false")
+        enabled = wanted and home.active
         anchor_ms = anchor_of(definition, now_ms)
         next_ms, wake_ms = begin("", definition, anchor_ms, now_ms) if enabled else (None, None)
         job = Job(
             id="",
-            workspace=workspace,
-            agent=agent,
+            workspace=home.workspace,
+            agent=home.agent,
             definition=definition,
             enabled=enabled,
             anchor_ms=anchor_ms,
@@ -112,7 +122,7 @@ class Maker:
             wake_ms=wake_ms,
             created_ms=now_ms,
             updated_ms=now_ms,
-            disabled_reason=None if enabled else "paused",
+            disabled_reason=None if enabled else INACTIVE if wanted else "paused",
         )
         return _Alike(definition, row_of(job), needs_secret(definition))
 

@@ -1,0 +1,151 @@
+"""What can be done with workspaces and agents."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from wakeful.cron import zone
+from wakeful.document import Defaults, payload_to_text, read_definition
+from wakeful.document.values import compact
+from wakeful.engine.targets import Targets
+from wakeful.errors import InvalidArgument, NotFound
+from wakeful.job import Definition, check_slug
+from wakeful.service.access import Principal, narrowed, permit
+from wakeful.service.directory import Directory
+from wakeful.service.heirs import Heirs
+from wakeful.store.office import AgentRow, WorkspaceRow
+from wakeful.store.port import Store
+
+#: What somebody may say of an agent; the first five mean what they mean in a job.
+FIELDS: Final = ("target", "tz", "channel", "to", "description", "active")
+#: What an agent is shown with beside: it may come back with a document that was read, and says nothing.
+_SHOWN: Final = frozenset({"name", "workspace", "version", "createdAt", "updatedAt"})
+_STAND_IN: Final = {"name": "agent", "schedule": "@daily"}
+
+
+class AgentService:
+    """Shows, makes, changes and deletes agents."""
+
+    def __init__(self, store: Store, directory: Directory, targets: Targets, heirs: Heirs) -> None:
+        self._store = store
+        self._directory = directory
+        self._targets = targets
+        self._heirs = heirs
+
+    async def get(self, who: Principal, workspace: str, name: str) -> AgentRow:
+        """The agent, or NotFound."""
+        await self._directory.enter(who, "read", workspace, name)
+        return await self._directory.agent(workspace, name)
+
+    async def list(self, who: Principal, workspace: str) -> list[AgentRow]:
+        """All of them, by name; an agent sees itself."""
+        await self._directory.enter(who, "read", workspace)
+        only = narrowed(who, None)
+        return [row for row in await self._store.agents(workspace) if only in (None, row.name)]
+
+    async def put(
+        self, who: Principal, workspace: str, name: str, document: Mapping[str, object]
+    ) -> tuple[AgentRow, bool]:
+        """Make the agent what the document says; whether it is new.
+
+        Its jobs that have no target of their own follow it to another one; those of an agent that is not
+        active do not fire, and go on from then when it is.
+        """
+        await self._directory.enter(who, "agent.write", workspace, name)
+        check_slug(name, "agent")
+        said = _read(document)
+        self._targets.check(said.work.target)
+        target = payload_to_text(dict(said.work.target)) if said.work.target else None
+        active = document.get("active", True)
+        if not isinstance(active, bool):
+            raise InvalidArgument("active: write true or false")
+        tz = said.timing.schedule.tz if said.timing and document.get("tz") is not None else None
+        now_ms = self._store.clock.now_ms()
+        before: list[AgentRow | None] = []
+
+        def changed(old: AgentRow | None) -> AgentRow | None:
+            before[:] = [old]
+            row = AgentRow(
+                workspace=workspace,
+                name=name,
+                target=target,
+                tz=tz,
+                active=active,
+                channel=said.work.channel,
+                to=said.work.to,
+                description=said.description,
+                version=old.version if old else 1,
+                created_ms=old.created_ms if old else now_ms,
+                updated_ms=old.updated_ms if old else now_ms,
+            )
+            return None if row == old else row._replace(updated_ms=now_ms)
+
+        told = compact({"fields": [*sorted(str(key)[:64] for key in document)[:64]]})
+        row = await self._store.put_agent(
+            workspace, name, changed, [who.entry(workspace, "agent.put", name, told)]
+        )
+        assert row is not None
+        self._directory.forget(workspace, name)
+        await self._heirs.follow(workspace, name)
+        return row, before[0] is None
+
+    async def delete(self, who: Principal, workspace: str, name: str) -> None:
+        """Delete an agent that has no jobs; its runs can still be seen."""
+        await self._directory.enter(who, "agent.write", workspace, name)
+        if not await self._store.delete_agent(workspace, name, [who.entry(workspace, "agent.delete", name)]):
+            raise NotFound(f"no agent '{name[:64]}'; list the agents to see who there is")
+        self._directory.forget(workspace, name)
+
+
+def _read(document: Mapping[str, object]) -> Definition:
+    """An agent's document, by the rules of a job's: the fields they share mean the same."""
+    unknown = sorted(str(key)[:64] for key in document if key not in FIELDS and key not in _SHOWN)
+    if unknown:
+        raise InvalidArgument(f"an agent has no {', '.join(unknown)}; it has {', '.join(FIELDS)}")
+    shared = {key: document[key] for key in FIELDS if key in document and key != "active"}
+    return read_definition({**shared, **_STAND_IN}, now_ms=0, defaults=Defaults())
+
+
+class WorkspaceService:
+    """Shows and makes workspaces. Making one takes a key for all of them."""
+
+    def __init__(self, store: Store, directory: Directory) -> None:
+        self._store = store
+        self._directory = directory
+
+    async def list(self, who: Principal) -> list[WorkspaceRow]:
+        """Those that they belong to."""
+        return [row for row in await self._store.workspaces() if who.workspace in (None, row.name)]
+
+    async def get(self, who: Principal, name: str) -> WorkspaceRow:
+        """The workspace, or NotFound."""
+        permit(who, "read", name)
+        row = await self._store.workspace(name)
+        if row is None:
+            raise NotFound(f"no workspace '{name[:64]}'")
+        return row
+
+    async def put(
+        self, who: Principal, name: str, document: Mapping[str, object]
+    ) -> tuple[WorkspaceRow, bool]:
+        """Make the workspace what the document says (`tz`, `description`); whether it is new."""
+        permit(who, "operate", name)
+        check_slug(name, "workspace")
+        unknown = sorted(str(key)[:64] for key in document if key not in ("tz", "description"))
+        unknown = [key for key in unknown if key not in _SHOWN]
+        if unknown:
+            raise InvalidArgument(f"a workspace has no {', '.join(unknown)}; it has tz and description")
+        tz, description = document.get("tz"), document.get("description") or ""
+        if not isinstance(description, str) or len(description) > 1_000:
+            raise InvalidArgument("description: write text of at most 1000 characters")
+        if tz is not None:
+            if not isinstance(tz, str):
+                raise InvalidArgument("tz: give the name of a zone, such as 'Europe/Berlin'")
+            tz = zone(tz).name
+        now_ms = self._store.clock.now_ms()
+        old = await self._store.workspace(name)
+        row = WorkspaceRow(name, tz, description, old.created_ms if old else now_ms, now_ms)
+        await self._store.put_workspace(row, [who.entry(name, "workspace.put", name)])
+        self._directory.forget(name)
+        return row, old is None

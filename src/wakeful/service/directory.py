@@ -1,0 +1,94 @@
+"""Who there is: workspaces and agents, remembered for a moment, since every use case asks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from wakeful.document import Defaults, payload_from_text
+from wakeful.errors import NotFound
+from wakeful.job import Json
+from wakeful.service.access import LOCAL, Action, Principal, permit
+from wakeful.store.office import AgentRow, WorkspaceRow
+from wakeful.store.port import Store
+
+_REMEMBERED_MS: Final = 1_000
+_MOST: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """Where a job lives, and what that means for a document that leaves something open."""
+
+    workspace: str
+    agent: str
+    defaults: Defaults
+    #: the target of its agent
+    target: Mapping[str, Json] | None = None
+    active: bool = True
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """Equal where the same document means the same."""
+        return self.workspace, self.agent, self.defaults.tz, str(self.target), self.active
+
+
+class Directory:
+    """Looks up workspaces and agents. What another process changes is seen within a second."""
+
+    def __init__(self, store: Store, defaults: Defaults) -> None:
+        self._store = store
+        self._defaults = defaults
+        self._homes: dict[tuple[str, str], tuple[int, Home]] = {}
+        self._workspaces: set[str] = set()
+
+    async def enter(self, who: Principal, action: Action, workspace: str, agent: str | None = None) -> None:
+        """Permit it, and see that there is such a workspace."""
+        permit(who, action, workspace, agent)
+        if who is LOCAL or workspace in self._workspaces:
+            return
+        if await self._store.workspace(workspace) is None:
+            raise NotFound(f"no workspace '{workspace[:64]}'")
+        self._workspaces.add(workspace)
+
+    async def home(self, workspace: str, agent: str) -> Home:
+        """What holds for a new or changed job of this agent, which need not be there yet."""
+        now_ms = self._store.clock.now_ms()
+        known = self._homes.get((workspace, agent))
+        if known is not None and abs(now_ms - known[0]) < _REMEMBERED_MS:
+            return known[1]
+        home = self._made(
+            workspace,
+            agent,
+            await self._store.workspace(workspace),
+            await self._store.agent(workspace, agent),
+        )
+        if len(self._homes) >= _MOST:
+            self._homes.clear()
+        self._homes[workspace, agent] = now_ms, home
+        return home
+
+    def _made(self, workspace: str, agent: str, tenant: WorkspaceRow | None, row: AgentRow | None) -> Home:
+        tz = (row.tz if row else None) or (tenant.tz if tenant else None)
+        defaults = replace(self._defaults, tz=tz) if tz else self._defaults
+        target = payload_from_text(row.target) if row and row.target else None
+        return Home(
+            workspace,
+            agent,
+            defaults,
+            target if isinstance(target, dict) else None,
+            row.active if row else True,
+        )
+
+    async def agent(self, workspace: str, agent: str) -> AgentRow:
+        """The agent, or NotFound."""
+        row = await self._store.agent(workspace, agent)
+        if row is None:
+            raise NotFound(f"no agent '{agent[:64]}'; list the agents to see who there is")
+        return row
+
+    def forget(self, workspace: str, agent: str | None = None) -> None:
+        """Something about it has changed."""
+        for key in [key for key in self._homes if key[0] == workspace and agent in (None, key[1])]:
+            del self._homes[key]

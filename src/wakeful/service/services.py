@@ -1,0 +1,78 @@
+"""Every use case, put together once a process. The faces are given this, and nothing below it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from wakeful.document import Defaults
+from wakeful.engine.targets import Targets
+from wakeful.launch.secrets import Keyring
+from wakeful.service.agents import AgentService, WorkspaceService
+from wakeful.service.directory import Directory
+from wakeful.service.heirs import Heirs
+from wakeful.service.jobs import JobService
+from wakeful.service.keys import KeyService, Tokens
+from wakeful.service.ledger import AuditService, QuotaService, WorkflowService
+from wakeful.service.pull import PullService
+from wakeful.service.runs import RunService
+from wakeful.service.tokens import JwtTokens
+from wakeful.service.waking import WakeService
+from wakeful.settings import Settings
+from wakeful.store.office import Allowance
+from wakeful.store.port import Store
+
+
+class Services:
+    """The use cases by what they are about. Each takes who asks (`Principal`) before anything else."""
+
+    def __init__(
+        self,
+        store: Store,
+        targets: Targets,
+        keyring: Keyring,
+        defaults: Defaults,
+        settings: Settings,
+        secret_changed: Callable[[str], None] = lambda job_id: None,
+    ) -> None:
+        self.store = store
+        directory = Directory(store, defaults)
+        self.jobs = JobService(
+            store,
+            targets,
+            keyring,
+            defaults,
+            secret_changed,
+            directory=directory,
+            allowance=allowance(settings),
+        )
+        self.runs = RunService(store, directory)
+        self.pull = PullService(store, directory, self.runs, targets)
+        self.wakes = WakeService(store, directory, keyring, defaults)
+        self.agents = AgentService(store, directory, targets, Heirs(store, directory, targets, keyring))
+        self.workspaces = WorkspaceService(store, directory)
+        self.keys = KeyService(store, directory, tokens(settings))
+        self.audit = AuditService(store, directory)
+        self.quotas = QuotaService(store, directory)
+        self.workflows = WorkflowService(store, directory)
+
+
+def allowance(settings: Settings) -> Allowance:
+    """The limits that hold where no other is set: 0 in the settings is none."""
+    return Allowance(
+        create_per_workspace=settings.quota_create_per_workspace or None,
+        create_per_agent=settings.quota_create_per_agent or None,
+        live_per_workspace=settings.quota_jobs_per_workspace or None,
+        live_per_agent=settings.quota_jobs_per_agent or None,
+    )
+
+
+def tokens(settings: Settings) -> Tokens | None:
+    """What reads signed tokens, where the operator says how they are signed."""
+    if not settings.jwt_secret and not settings.jwks_url:
+        return None
+    return JwtTokens(
+        secret=settings.jwt_secret,
+        jwks_url=settings.jwks_url,
+        audience=settings.jwt_audience,
+        issuer=settings.jwt_issuer,
+    )
