@@ -2,7 +2,8 @@
 
 `port.py` says what each method promises. Here each is one transaction on a pooled connection; what it does is
 in the module named after it (`postgres_planning`, `postgres_running`, `postgres_outcomes`,
-`postgres_records`), in statements that stand together in `postgres_statements`.
+`postgres_records`), in statements that stand together in `postgres_statements`. What it keeps besides time is
+in `postgres_office`.
 
 There is no leader: processes find work with `FOR UPDATE SKIP LOCKED` and share it out. The database's clock
 rules (`postgres_watch`), and what one process changes, the others hear.
@@ -16,11 +17,15 @@ from wakeful.clock import Clock, SteeredClock
 from wakeful.store import (
     postgres_outcomes,
     postgres_planning,
+    postgres_pull,
     postgres_records,
     postgres_running,
 )
+from wakeful.store.changes import always, written
+from wakeful.store.office import Allowance, Entry
 from wakeful.store.port import Planned
 from wakeful.store.postgres_connection import Pool
+from wakeful.store.postgres_office import PostgresOffice
 from wakeful.store.postgres_watch import Watch
 from wakeful.store.rows import (
     AttemptView,
@@ -39,7 +44,7 @@ from wakeful.store.rows import (
 )
 
 
-class PostgresStore:
+class PostgresStore(PostgresOffice):
     """A PostgreSQL database that keeps Wakeful's time. Each method is that of `port.Store`.
 
     `url` is `postgresql://user:password@host/database`; `?schema=` names the schema that holds our tables
@@ -121,6 +126,40 @@ class PostgresStore:
             lambda db, tell: postgres_running.rescue(db, tell, now_ms, dead_before_ms, limit, judge, follow)
         )
 
+    async def claim(
+        self,
+        now_ms: int,
+        worker: str,
+        workspace: str,
+        agents: Sequence[str] | None,
+        lanes: Sequence[str] | None,
+        limit: int,
+    ) -> list[TakenRun]:
+        """Mark due pull runs as running under this executor."""
+        return await self._pool.write(
+            lambda db, _: postgres_pull.claim(db, now_ms, worker, workspace, agents, lanes, limit)
+        )
+
+    async def next_claim_ms(
+        self, after_ms: int, workspace: str, agents: Sequence[str] | None, lanes: Sequence[str] | None
+    ) -> int | None:
+        """The earliest `due_at` later than that of what such a claim could get."""
+        return await self._pool.read(
+            lambda db: postgres_pull.next_claim_ms(db, after_ms, workspace, agents, lanes)
+        )
+
+    async def expire(
+        self,
+        now_ms: int,
+        limit: int,
+        judge: Callable[[LostRun], Finished],
+        follow: Callable[[Follower], RunRow],
+    ) -> list[str]:
+        """End pull runs that nobody claimed in time."""
+        return await self._pool.write(
+            lambda db, tell: postgres_pull.expire(db, tell, now_ms, limit, judge, follow)
+        )
+
     async def release(self, worker: str, now_ms: int, but: Sequence[str] | None = None) -> int:
         """The worker goes, or lets go of all but these; what it held is retrying."""
         return await self._pool.write(
@@ -136,9 +175,16 @@ class PostgresStore:
 
     # --- jobs -------------------------------------------------------------------------------------
 
-    async def create_jobs(self, jobs: Sequence[JobRow]) -> None:
+    async def create_jobs(
+        self, jobs: Sequence[JobRow], entries: Sequence[Entry] = (), allowance: Allowance | None = None
+    ) -> None:
         """Add jobs, all or none."""
-        await self._pool.write(lambda db, tell: postgres_records.create_jobs(db, tell, jobs))
+        now_ms = self.clock.now_ms()
+        await self._audited(
+            entries,
+            lambda db, tell: postgres_records.create_jobs(db, tell, now_ms, jobs, allowance),
+            always,
+        )
 
     async def job(self, workspace: str, agent: str, name: str) -> JobRow | None:
         """The job of that name, unless deleted."""
@@ -152,48 +198,64 @@ class PostgresStore:
         """Jobs, ordered by agent and name."""
         return await self._pool.read(lambda db: postgres_records.list_jobs(db, only))
 
-    async def change_job(self, job_id: str, change: Callable[[JobRow], JobChange | None]) -> JobRow | None:
+    async def change_job(
+        self,
+        job_id: str,
+        change: Callable[[JobRow], JobChange | None],
+        entries: Sequence[Entry] = (),
+    ) -> JobRow | None:
         """Write what `change` makes of the job."""
         now_ms = self.clock.now_ms()
-        return await self._pool.write(
-            lambda db, tell: postgres_records.change_job(db, tell, now_ms, job_id, change)
+        row, _ = await self._audited(
+            entries,
+            lambda db, tell: postgres_records.change_job(db, tell, now_ms, job_id, change),
+            written,
         )
+        return row
 
-    async def delete_job(self, job_id: str, now_ms: int, reason: str) -> bool:
+    async def delete_job(self, job_id: str, now_ms: int, reason: str, entries: Sequence[Entry] = ()) -> bool:
         """Delete the job and cancel its pending runs."""
-        return await self._pool.write(
-            lambda db, tell: postgres_records.delete_job(db, tell, job_id, now_ms, reason)
+        return await self._audited(
+            entries, lambda db, tell: postgres_records.delete_job(db, tell, job_id, now_ms, reason)
         )
 
     # --- runs -------------------------------------------------------------------------------------
 
-    async def add_runs(self, runs: Sequence[RunRow]) -> None:
+    async def add_runs(self, runs: Sequence[RunRow], entries: Sequence[Entry] = ()) -> None:
         """Add runs that are no ticks."""
         now_ms = self.clock.now_ms()
-        await self._pool.write(lambda db, tell: postgres_records.add_runs(db, tell, now_ms, runs))
+        await self._audited(
+            entries, lambda db, tell: postgres_records.add_runs(db, tell, now_ms, runs), always
+        )
 
-    async def replay_run(self, run_id: str, make: Callable[[RunView], RunRow]) -> RunView | None:
+    async def replay_run(
+        self, run_id: str, make: Callable[[RunView], RunRow], entries: Sequence[Entry] = ()
+    ) -> RunView | None:
         """Make a new run of a dead letter."""
         now_ms = self.clock.now_ms()
-        return await self._pool.write(
-            lambda db, tell: postgres_records.replay_run(db, tell, now_ms, run_id, make)
+        return await self._audited(
+            entries, lambda db, tell: postgres_records.replay_run(db, tell, now_ms, run_id, make)
         )
 
-    async def discard_run(self, run_id: str) -> bool:
+    async def discard_run(self, run_id: str, entries: Sequence[Entry] = ()) -> bool:
         """A dead letter that nobody wants stops being one."""
-        return await self._pool.read(lambda db: postgres_records.discard_run(db, run_id))
+        return await self._audited(entries, lambda db, _: postgres_records.discard_run(db, run_id))
 
-    async def cancel_run(self, run_id: str, now_ms: int, reason: str, *, running: bool) -> RunView | None:
+    async def cancel_run(
+        self, run_id: str, now_ms: int, reason: str, *, running: bool, entries: Sequence[Entry] = ()
+    ) -> RunView | None:
         """Cancel a run that has not started or, with `running`, one that has."""
-        return await self._pool.write(
-            lambda db, tell: postgres_records.cancel_run(db, tell, run_id, now_ms, reason, running)
+        return await self._audited(
+            entries, lambda db, tell: postgres_records.cancel_run(db, tell, run_id, now_ms, reason, running)
         )
 
-    async def complete_run(self, finished: Finished, follow: Callable[[Follower], RunRow]) -> bool:
+    async def complete_run(
+        self, finished: Finished, follow: Callable[[Follower], RunRow], entries: Sequence[Entry] = ()
+    ) -> bool:
         """Write the outcome of a parked run."""
         now_ms = self.clock.now_ms()
-        return await self._pool.write(
-            lambda db, tell: postgres_records.complete_run(db, tell, now_ms, finished, follow)
+        return await self._audited(
+            entries, lambda db, tell: postgres_records.complete_run(db, tell, now_ms, finished, follow)
         )
 
     async def run(self, run_id: str) -> RunView | None:

@@ -13,9 +13,13 @@ from asyncpg import UniqueViolationError
 
 from wakeful.errors import AlreadyExists, FailedPrecondition
 from wakeful.store import postgres_statements as sql
+from wakeful.store.office import Allowance
 from wakeful.store.port import PARKED
 from wakeful.store.postgres_births import bear
+from wakeful.store.postgres_directory import hold_agents
 from wakeful.store.postgres_outcomes import Follow, cancel, delete_jobs, finish, withdraw
+from wakeful.store.postgres_quotas import charge
+from wakeful.store.quotas import owners
 from wakeful.store.rows import (
     AttemptView,
     Finished,
@@ -45,8 +49,11 @@ def is_id(text: str | None) -> bool:
 # --- jobs -----------------------------------------------------------------------------------------------
 
 
-async def create_jobs(db: Db, tell: Tell, jobs: Sequence[JobRow]) -> None:
+async def create_jobs(
+    db: Db, tell: Tell, now_ms: int, jobs: Sequence[JobRow], allowance: Allowance | None
+) -> None:
     """Add jobs, all or none."""
+    await hold_agents(db, now_ms, owners(jobs))
     try:
         async with db.transaction():  # a savepoint, so that one can still ask which it was
             await db.execute(sql.CREATE_JOBS, jobs)
@@ -57,6 +64,8 @@ async def create_jobs(db: Db, tell: Tell, jobs: Sequence[JobRow]) -> None:
                 raise _taken(new) from error
             seen.add(new[1:4])
         raise
+    if allowance is not None:
+        await charge(db, now_ms, jobs, allowance)
     tell("jobs")
 
 
@@ -81,15 +90,15 @@ async def list_jobs(db: Db, only: JobFilter) -> list[JobRow]:
 
 async def change_job(
     db: Db, tell: Tell, now_ms: int, job_id: str, change: Callable[[JobRow], JobChange | None]
-) -> JobRow | None:
-    """Write what `change` makes of the job."""
+) -> tuple[JobRow | None, bool]:
+    """Write what `change` makes of the job. Returns it as it is now, and whether anything was written."""
     row = await db.fetchrow(sql.LOCK_JOB, job_id) if is_id(job_id) else None
     if row is None:
-        return None
+        return None, False
     old = JobRow(*row)
     changed = change(old)
     if changed is None:
-        return old
+        return old, False
     new = changed.job._replace(
         id=old.id, workspace=old.workspace, created_ms=old.created_ms, version=old.version + 1
     )
@@ -97,11 +106,13 @@ async def change_job(
         await db.execute(sql.CHANGE_JOB, [new])
     except UniqueViolationError as error:
         raise _taken(new) from error
+    if new.agent != old.agent:
+        await hold_agents(db, now_ms, owners([new]))
     if changed.withdraw is not None:
         await withdraw(db, tell, {job_id: new.updated_ms}, changed.withdraw)
     await bear(db, tell, now_ms, changed.born)
     tell("jobs")
-    return new
+    return new, True
 
 
 async def delete_job(db: Db, tell: Tell, job_id: str, now_ms: int, reason: str) -> bool:

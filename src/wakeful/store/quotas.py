@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple, TypeAlias
 
 from wakeful.errors import ResourceExhausted
-from wakeful.store.office import CREATE_JOB, LIVE_JOBS, Allowance, QuotaRow
+from wakeful.store.office import BUCKETS, CREATE_JOB, LIVE_JOBS, Allowance, QuotaRow
 from wakeful.store.rows import JobRow
 
 #: (workspace, agent), or (workspace, '') for the whole of it
@@ -31,7 +31,7 @@ class Charged(NamedTuple):
 
 
 class Stored(NamedTuple):
-    """A row of the table `quotas`."""
+    """A row of the table `quotas`; of LIVE_JOBS, what is used is counted, not stored."""
 
     agent: str
     bucket: str
@@ -99,20 +99,21 @@ def check_live(live: Mapping[Owner, int], limits: Mapping[Owner, int]) -> None:
             )
 
 
-def listed(workspace: str, stored: Iterable[Stored], live: Mapping[str, int], now_ms: int) -> list[QuotaRow]:
+def listed(workspace: str, stored: Iterable[Stored], now_ms: int) -> list[QuotaRow]:
     """What is shown of a workspace's quotas: both buckets of its own, and of its agents what is set or used.
 
-    `live` says how many jobs each agent has.
+    `stored` has besides the table's rows one for each agent with jobs, of LIVE_JOBS and without a limit, that
+    says how many they are.
     """
+    found: dict[tuple[str, str], tuple[int | None, int]] = {("", bucket): (None, 0) for bucket in BUCKETS}
     today = day_of(now_ms)
-    found = {
-        (row.agent, row.bucket): (row.limit, row.used if row.bucket == CREATE_JOB and row.day >= today else 0)
-        for row in stored
-    }
-    for agent, count in [*live.items(), ("", sum(live.values()))]:
-        limit, _ = found.get((agent, LIVE_JOBS), (None, 0))
-        found[agent, LIVE_JOBS] = limit, count
-    found.setdefault(("", CREATE_JOB), (None, 0))
+    for agent, bucket, limit, used, day in stored:
+        known, sum_ = found.get((agent, bucket), (None, 0))
+        counted = used if bucket == LIVE_JOBS or day >= today else 0
+        found[agent, bucket] = known if limit is None else limit, sum_ + counted
+        if bucket == LIVE_JOBS and agent:
+            whole, total = found["", LIVE_JOBS]
+            found["", LIVE_JOBS] = whole, total + counted
     return [
         QuotaRow(workspace, agent, bucket, limit, used)
         for (agent, bucket), (limit, used) in sorted(found.items())

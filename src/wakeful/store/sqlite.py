@@ -19,9 +19,11 @@ from wakeful.clock import Clock, SystemClock
 from wakeful.store import (
     sqlite_outcomes,
     sqlite_planning,
+    sqlite_pull,
     sqlite_records,
     sqlite_running,
 )
+from wakeful.store.changes import always, written
 from wakeful.store.office import Allowance, Entry
 from wakeful.store.port import Planned
 from wakeful.store.rows import (
@@ -40,7 +42,7 @@ from wakeful.store.rows import (
     TakenRun,
 )
 from wakeful.store.sqlite_connection import Connection, path_of
-from wakeful.store.sqlite_office import SqliteOffice, always, written
+from wakeful.store.sqlite_office import SqliteOffice
 
 
 class SqliteStore(SqliteOffice):
@@ -115,6 +117,40 @@ class SqliteStore(SqliteOffice):
         """Take runs from the dead, and parked ones past their deadline."""
         return await self._connection.write(
             lambda db, tell: sqlite_running.rescue(db, tell, now_ms, dead_before_ms, limit, judge, follow)
+        )
+
+    async def claim(
+        self,
+        now_ms: int,
+        worker: str,
+        workspace: str,
+        agents: Sequence[str] | None,
+        lanes: Sequence[str] | None,
+        limit: int,
+    ) -> list[TakenRun]:
+        """Mark due pull runs as running under this executor."""
+        return await self._connection.write(
+            lambda db, _: sqlite_pull.claim(db, now_ms, worker, workspace, agents, lanes, limit)
+        )
+
+    async def next_claim_ms(
+        self, after_ms: int, workspace: str, agents: Sequence[str] | None, lanes: Sequence[str] | None
+    ) -> int | None:
+        """The earliest `due_at` later than that of what such a claim could get."""
+        return await self._connection.read(
+            lambda db: sqlite_pull.next_claim_ms(db, after_ms, workspace, agents, lanes)
+        )
+
+    async def expire(
+        self,
+        now_ms: int,
+        limit: int,
+        judge: Callable[[LostRun], Finished],
+        follow: Callable[[Follower], RunRow],
+    ) -> list[str]:
+        """End pull runs that nobody claimed in time."""
+        return await self._connection.write(
+            lambda db, tell: sqlite_pull.expire(db, tell, now_ms, limit, judge, follow)
         )
 
     async def release(self, worker: str, now_ms: int, but: Sequence[str] | None = None) -> int:

@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from wakeful.clock import Clock
 from wakeful.store import sqlite_audit, sqlite_directory, sqlite_papers, sqlite_quotas
+from wakeful.store.changes import always, written
 from wakeful.store.office import (
     AgentRow,
     Answer,
@@ -25,16 +26,6 @@ from wakeful.store.office import (
 from wakeful.store.sqlite_connection import Connection, Tell
 
 T = TypeVar("T")
-
-
-def always(result: object) -> bool:
-    """Of a result that says nothing: it was done, or it would have raised."""
-    return True
-
-
-def written(result: tuple[object, bool]) -> bool:
-    """Of a row and whether it was written."""
-    return result[1]
 
 
 class SqliteOffice:

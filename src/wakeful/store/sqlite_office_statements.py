@@ -103,12 +103,11 @@ LIVE_OF_AGENT: Final = """
 LIVE_OF_WORKSPACE: Final = """
     SELECT count(*) FROM (SELECT 1 FROM jobs INDEXED BY jobs_name
         WHERE workspace = ? AND deleted_at IS NULL LIMIT ? + 1)"""
-#: the primary key: a range of it
-QUOTAS: Final = "SELECT agent, bucket, most, used, day FROM quotas WHERE workspace = ?"
-#: jobs_name: a range of it, in its order
-LIVE_BY_AGENT: Final = """
-    SELECT agent, count(*) FROM jobs INDEXED BY jobs_name WHERE workspace = ? AND deleted_at IS NULL
-    GROUP BY agent"""
+#: the primary key: a range of it; and jobs_name: a range of it, in its order
+QUOTAS: Final = """
+    SELECT agent, bucket, most, used, day FROM quotas WHERE workspace = ?1
+    UNION ALL SELECT agent, ?2, NULL, count(*), 0 FROM jobs INDEXED BY jobs_name
+    WHERE workspace = ?1 AND deleted_at IS NULL GROUP BY agent"""
 #: the primary key
 SET_QUOTA: Final = """
     INSERT INTO quotas (workspace, agent, bucket, most) VALUES (?, ?, ?, ?)

@@ -44,9 +44,8 @@ def _live(db: sqlite3.Connection, workspace: str, agent: str, limit: int) -> int
 
 def quotas(db: sqlite3.Connection, workspace: str, now_ms: int) -> list[QuotaRow]:
     """What is set and what is used in a workspace."""
-    stored = [Stored(*row) for row in db.execute(sql.QUOTAS, (workspace,))]
-    live = dict(db.execute(sql.LIVE_BY_AGENT, (workspace,)).fetchall())
-    return listed(workspace, stored, live, now_ms)
+    rows = db.execute(sql.QUOTAS, (workspace, LIVE_JOBS))
+    return listed(workspace, [Stored(*row) for row in rows], now_ms)
 
 
 def set_quota(db: sqlite3.Connection, workspace: str, agent: str, bucket: str, limit: int | None) -> None:

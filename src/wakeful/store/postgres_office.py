@@ -1,0 +1,161 @@
+"""The second half of the PostgreSQL store: who may, what they did, how much they may, what they asked before.
+
+`office.py` says what each method promises; what it does is in the module named after it
+(`postgres_directory`, `postgres_audit`, `postgres_quotas`, `postgres_papers`), in statements that stand in
+`postgres_office_statements`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, TypeVar
+
+from wakeful.clock import Clock
+from wakeful.store import postgres_audit, postgres_directory, postgres_papers, postgres_quotas
+from wakeful.store.changes import always, written
+from wakeful.store.office import (
+    AgentRow,
+    Answer,
+    AuditRow,
+    Entry,
+    KeyRow,
+    QuotaRow,
+    WorkflowRow,
+    WorkspaceRow,
+)
+from wakeful.store.postgres_connection import Pool, Tell
+
+if TYPE_CHECKING:
+    from wakeful.store.postgres_connection import Db
+
+T = TypeVar("T")
+
+
+class PostgresOffice:
+    """What a PostgreSQL database keeps besides time. Each method is that of `office.Office`."""
+
+    clock: Clock
+    _pool: Pool
+
+    async def _audited(
+        self,
+        entries: Sequence[Entry],
+        work: Callable[[Db, Tell], Awaitable[T]],
+        changed: Callable[[T], bool] = bool,
+    ) -> T:
+        """Do the work, and if its result says that it changed something, write the entries down with it."""
+
+        async def both(db: Db, tell: Tell) -> T:
+            result = await work(db, tell)
+            if entries and changed(result):
+                await postgres_audit.append(db, self.clock, entries)
+            return result
+
+        return await self._pool.write(both)
+
+    # --- workspaces and agents --------------------------------------------------------------------
+
+    async def workspace(self, name: str) -> WorkspaceRow | None:
+        """The workspace of that name."""
+        return await self._pool.read(lambda db: postgres_directory.workspace(db, name))
+
+    async def workspaces(self) -> list[WorkspaceRow]:
+        """All of them, by name."""
+        return await self._pool.read(postgres_directory.workspaces)
+
+    async def put_workspace(self, row: WorkspaceRow, entries: Sequence[Entry] = ()) -> None:
+        """Add it, or replace it."""
+        await self._audited(entries, lambda db, _: postgres_directory.put_workspace(db, row), always)
+
+    async def agent(self, workspace: str, name: str) -> AgentRow | None:
+        """The agent of that name."""
+        return await self._pool.read(lambda db: postgres_directory.agent(db, workspace, name))
+
+    async def agents(self, workspace: str) -> list[AgentRow]:
+        """All of a workspace, by name."""
+        return await self._pool.read(lambda db: postgres_directory.agents(db, workspace))
+
+    async def put_agent(
+        self,
+        workspace: str,
+        name: str,
+        change: Callable[[AgentRow | None], AgentRow | None],
+        entries: Sequence[Entry] = (),
+    ) -> AgentRow | None:
+        """Write what `change` makes of the agent."""
+        row, _ = await self._audited(
+            entries, lambda db, _: postgres_directory.put_agent(db, workspace, name, change), written
+        )
+        return row
+
+    async def delete_agent(self, workspace: str, name: str, entries: Sequence[Entry] = ()) -> bool:
+        """Delete the agent, unless it has jobs."""
+        return await self._audited(
+            entries, lambda db, _: postgres_directory.delete_agent(db, workspace, name)
+        )
+
+    # --- keys -------------------------------------------------------------------------------------
+
+    async def add_key(self, row: KeyRow, entries: Sequence[Entry] = ()) -> None:
+        """Keep a key."""
+        await self._audited(entries, lambda db, _: postgres_directory.add_key(db, row), always)
+
+    async def key_by_hash(self, hash: bytes) -> KeyRow | None:
+        """The key with that hash."""
+        return await self._pool.read(lambda db: postgres_directory.key_by_hash(db, hash))
+
+    async def keys(self, workspace: str | None) -> list[KeyRow]:
+        """The keys of a workspace, or all of them."""
+        return await self._pool.read(lambda db: postgres_directory.keys(db, workspace))
+
+    async def revoke_key(self, key_id: str, now_ms: int, entries: Sequence[Entry] = ()) -> bool:
+        """End a key."""
+        return await self._audited(entries, lambda db, _: postgres_directory.revoke_key(db, key_id, now_ms))
+
+    async def touch_keys(self, used: Sequence[tuple[str, int]]) -> None:
+        """Note when keys were last used."""
+        await self._pool.write(lambda db, _: postgres_directory.touch_keys(db, used))
+
+    # --- audit ------------------------------------------------------------------------------------
+
+    async def append(self, entries: Sequence[Entry]) -> None:
+        """Write these entries down."""
+        await self._pool.write(lambda db, _: postgres_audit.append(db, self.clock, entries))
+
+    async def audit(
+        self, workspace: str, *, after: int = 0, before: int | None = None, limit: int = 100
+    ) -> list[AuditRow]:
+        """Entries after that one, oldest first; or before that one, newest first."""
+        return await self._pool.read(lambda db: postgres_audit.page(db, workspace, after, before, limit))
+
+    # --- quotas -----------------------------------------------------------------------------------
+
+    async def quotas(self, workspace: str, now_ms: int) -> list[QuotaRow]:
+        """What is set and what is used."""
+        return await self._pool.read(lambda db: postgres_quotas.quotas(db, workspace, now_ms))
+
+    async def set_quota(
+        self, workspace: str, agent: str, bucket: str, limit: int | None, entries: Sequence[Entry] = ()
+    ) -> None:
+        """Set a limit, or none."""
+        await self._audited(
+            entries, lambda db, _: postgres_quotas.set_quota(db, workspace, agent, bucket, limit), always
+        )
+
+    # --- workflows and answers --------------------------------------------------------------------
+
+    async def put_workflow(self, row: WorkflowRow, entries: Sequence[Entry] = ()) -> bool:
+        """Keep a version."""
+        return await self._audited(entries, lambda db, _: postgres_papers.put_workflow(db, row))
+
+    async def workflow(self, workspace: str, workflow_id: str, version: int) -> WorkflowRow | None:
+        """That version."""
+        return await self._pool.read(lambda db: postgres_papers.workflow(db, workspace, workflow_id, version))
+
+    async def answer(self, workspace: str, key: str) -> Answer | None:
+        """What was answered to the request with that key."""
+        return await self._pool.read(lambda db: postgres_papers.answer(db, workspace, key))
+
+    async def keep_answer(self, answer: Answer, forget_before_ms: int) -> Answer | None:
+        """Keep an answer, unless there is one."""
+        return await self._pool.write(lambda db, _: postgres_papers.keep_answer(db, answer, forget_before_ms))
