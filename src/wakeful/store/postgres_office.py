@@ -159,3 +159,7 @@ class PostgresOffice:
     async def keep_answer(self, answer: Answer, forget_before_ms: int) -> Answer | None:
         """Keep an answer, unless there is one."""
         return await self._pool.write(lambda db, _: postgres_papers.keep_answer(db, answer, forget_before_ms))
+
+    async def settle_answer(self, workspace: str, key: str, status: int | None, body: str = "") -> None:
+        """Say what was answered where a place was kept, or let go of the place."""
+        await self._pool.write(lambda db, _: postgres_papers.settle_answer(db, workspace, key, status, body))

@@ -167,3 +167,8 @@ KEEP_ANSWER: Final = f"""
         body = EXCLUDED.body, created_at = EXCLUDED.created_at
     WHERE a.created_at < $7
     RETURNING true"""
+#: the primary key
+SETTLE_ANSWER: Final = """
+    UPDATE answers SET status = $3, body = $4 WHERE workspace = $1 AND key = $2 AND status = 0"""
+#: the primary key
+DROP_ANSWER: Final = "DELETE FROM answers WHERE workspace = $1 AND key = $2 AND status = 0"

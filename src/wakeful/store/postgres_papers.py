@@ -45,3 +45,11 @@ async def keep_answer(db: Db, new: Answer, forget_before_ms: int) -> Answer | No
         if there is not None:  # else it was forgotten between the two, and ours has its place
             return there
     return None
+
+
+async def settle_answer(db: Db, workspace: str, key: str, status: int | None, body: str) -> None:
+    """Say what was answered where a place was kept, or let go of the place."""
+    if status is None:
+        await db.execute(sql.DROP_ANSWER, workspace, key)
+    else:
+        await db.execute(sql.SETTLE_ANSWER, workspace, key, status, body)

@@ -158,3 +158,9 @@ class SqliteOffice:
         return await self._connection.write(
             lambda db, _: sqlite_papers.keep_answer(db, answer, forget_before_ms)
         )
+
+    async def settle_answer(self, workspace: str, key: str, status: int | None, body: str = "") -> None:
+        """Say what was answered where a place was kept, or let go of the place."""
+        await self._connection.write(
+            lambda db, _: sqlite_papers.settle_answer(db, workspace, key, status, body)
+        )

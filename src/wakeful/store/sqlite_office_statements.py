@@ -132,3 +132,8 @@ FORGET_ANSWERS: Final = "DELETE FROM answers INDEXED BY answers_created WHERE cr
 #: the primary key turns away a second one
 KEEP_ANSWER: Final = f"""
     INSERT INTO answers ({_ANSWER_COLUMNS}) VALUES ({_marks(Answer)}) ON CONFLICT DO NOTHING"""
+#: the primary key
+SETTLE_ANSWER: Final = """
+    UPDATE answers SET status = ?3, body = ?4 WHERE workspace = ?1 AND key = ?2 AND status = 0"""
+#: the primary key
+DROP_ANSWER: Final = "DELETE FROM answers WHERE workspace = ? AND key = ? AND status = 0"

@@ -40,3 +40,11 @@ def keep_answer(db: sqlite3.Connection, new: Answer, forget_before_ms: int) -> A
     if db.execute(sql.KEEP_ANSWER, new).rowcount > 0:
         return None
     return answer(db, new.workspace, new.key)
+
+
+def settle_answer(db: sqlite3.Connection, workspace: str, key: str, status: int | None, body: str) -> None:
+    """Say what was answered where a place was kept, or let go of the place."""
+    if status is None:
+        db.execute(sql.DROP_ANSWER, (workspace, key))
+    else:
+        db.execute(sql.SETTLE_ANSWER, (workspace, key, status, body))
