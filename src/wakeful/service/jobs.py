@@ -16,7 +16,7 @@ from wakeful.errors import AlreadyExists, FailedPrecondition, InvalidArgument, N
 from wakeful.job import Definition, Job, Json, check_slug, inherit
 from wakeful.launch.secrets import ROTATION_MS, Keyring, new_secret, shown
 from wakeful.logs import get_logger
-from wakeful.service.access import Action, Principal, narrowed
+from wakeful.service.access import LOCAL, Action, Principal, narrowed
 from wakeful.service.arrivals import Arrivals
 from wakeful.service.directory import Directory, Home
 from wakeful.service.editing import cut_off, edited, paused, resumed
@@ -163,7 +163,7 @@ class JobService:
         """Jobs, by agent and name. One that cannot be read is named in the log and left out."""
         await self._directory.enter(who, "read", only.workspace, only.agent)
         rows = await self._store.jobs(only._replace(agent=narrowed(who, only.agent)))
-        if not rows and only.agent is not None:
+        if not rows and only.agent is not None and who is not LOCAL:
             await self._directory.agent(only.workspace, only.agent)
         jobs = []
         for row in rows:

@@ -14,7 +14,7 @@ from wakeful.errors import FailedPrecondition, InvalidArgument, NotFound
 from wakeful.ids import new_id
 from wakeful.launch.port import Failed, Succeeded, kept
 from wakeful.policy import DEFAULT_POLICY
-from wakeful.service.access import Action, Principal, narrowed
+from wakeful.service.access import LOCAL, Action, Principal, narrowed
 from wakeful.service.directory import Directory
 from wakeful.store.port import PARKED, PULL, Store
 from wakeful.store.rows import AttemptView, RunFilter, RunRow, RunView
@@ -53,7 +53,7 @@ class RunService:
         """Runs, newest first."""
         await self._directory.enter(who, "read", only.workspace, only.agent)
         runs = await self._store.runs(only._replace(agent=narrowed(who, only.agent)))
-        if not runs and only.agent is not None:
+        if not runs and only.agent is not None and who is not LOCAL:
             await self._directory.agent(only.workspace, only.agent)
         return runs
 

@@ -35,6 +35,7 @@ class Services:
         secret_changed: Callable[[str], None] = lambda job_id: None,
     ) -> None:
         self.store = store
+        self.keyring = keyring
         directory = Directory(store, defaults)
         self.jobs = JobService(
             store,
