@@ -78,6 +78,22 @@ class Work:
     to: str | None = None
     wake_heartbeat: bool = False
     precheck: Mapping[str, Json] | None = None
+    #: whether the target is not the job's own but its agent's: nobody wrote it into the document
+    inherited: bool = False
+
+    @property
+    def own_target(self) -> Mapping[str, Json] | None:
+        """The target that the job itself names, if it does."""
+        return None if self.inherited else self.target
+
+    @property
+    def pulled(self) -> bool:
+        """Whether its runs wait for an executor to claim them: they have no target, or nothing behind it."""
+        target = self.target
+        if target is not None and target.get("kind") == "workflow":
+            to = target.get("to")
+            target = to if isinstance(to, dict) else None
+        return target is None or target.get("kind") == "pull"
 
     @property
     def body(self) -> Json:
@@ -146,6 +162,24 @@ def anchor_of(definition: Definition, now_ms: int, old: Job | None = None) -> in
     # The zone says which days are excluded; an interval is the same in all of them.
     stays = replace(before.schedule, tz=None) == replace(timing.schedule, tz=None)
     return old.anchor_ms if stays else now_ms
+
+
+def inherit(work: Work, agent_target: Mapping[str, Json] | None) -> Work:
+    """The work with the target that its runs go to: its own, else its agent's, else none, which is `pull`.
+
+    What was inherited before counts for nothing: whatever the agent has now takes its place.
+
+    >>> hook = {"kind": "webhook", "url": "https://a.example"}
+    >>> inherit(Work(message="hello"), hook).target == hook
+    True
+    >>> inherit(inherit(Work(message="hello"), hook), None) == Work(message="hello")
+    True
+    >>> inherit(Work({"kind": "pull"}), hook).target
+    {'kind': 'pull'}
+    """
+    if work.own_target is not None:
+        return work
+    return replace(work, target=agent_target, inherited=agent_target is not None)
 
 
 def check_slug(text: str, what: str = "name") -> str:

@@ -16,7 +16,7 @@ from tests.store.making import (
     look,
     over,
 )
-from wakeful.store.port import PULL_LANE, Store
+from wakeful.store.port import Store, pull_lane
 from wakeful.store.rows import JobRow, RunRow, TakenRun
 
 
@@ -126,9 +126,9 @@ async def test_a_lane_gives_no_more_than_there_is_room_for(store: Store) -> None
     assert await store.take(NOW, "w1", {}) == []
 
 
-async def test_runs_that_wait_to_be_claimed_are_not_taken_by_a_worker_of_other_lanes(store: Store) -> None:
-    await store.add_runs([_free(await _job(store), lane=PULL_LANE)])
-    assert await store.take(NOW, "w1", {"cron": 5, "main": 5}) == []
+async def test_runs_that_wait_to_be_claimed_are_never_taken_by_a_worker(store: Store) -> None:
+    await store.add_runs([_free(await _job(store), lane=pull_lane("cron"))])
+    assert await store.take(NOW, "w1", {"cron": 5, "main": 5, pull_lane("cron"): 5}) == []
     assert await store.next_due_ms(NOW - 1, ["cron", "main"]) is None
 
 

@@ -100,12 +100,14 @@ def patch_definition(
         if item.value is not None or (name in given and name in TARGET_FIELDS)
     }
     return _definition(
-        Reading(merged, problems, now_ms, defaults, old_timing=old.timing, old_target=old.work.target)
+        Reading(merged, problems, now_ms, defaults, old_timing=old.timing, old_target=old.work.own_target)
     )
 
 
 def write_definition(definition: Definition) -> dict[str, Json]:
     """The whole document, every field of it, as `read_definition` reads it back.
+
+    A target that is the agent's is not the document's to say: there it is null.
 
     >>> definition = read_definition({"name": "a", "schedule": "every 5m"}, now_ms=0, defaults=Defaults())
     >>> document = write_definition(definition)
@@ -119,7 +121,8 @@ def write_definition(definition: Definition) -> dict[str, Json]:
     document["tz"] = None if timing is None else timing.schedule.tz or "UTC"
     for part, table in ((work, WORK), (definition.policy, POLICY), (definition, ABOUT)):
         document |= {field.name: field.write(getattr(part, field.attr)) for field in table}
-    return {**document, "payload": work.payload, **workflow_fields(work.target)}
+    document["target"] = None if work.inherited else document["target"]
+    return {**document, "payload": work.payload, **workflow_fields(work.own_target)}
 
 
 def _given(document: Mapping[str, object], problems: Problems) -> dict[str, Given]:

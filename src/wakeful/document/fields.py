@@ -74,6 +74,8 @@ WORK: Final = (
     Field("lane", "lane", slug("lane")),
     Field("precheck", "precheck", json_object(MAX_MESSAGE), _object),
 )
+#: and what is kept beside it, that no document says: whose target it is
+STORED_WORK: Final = (*WORK, Field("inherited", "inherited", None))
 POLICY: Final = (
     Field("overlapPolicy", "overlap", choice(Overlap)),
     Field("maxQueued", "max_queued", whole(1, 10_000)),

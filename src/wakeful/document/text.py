@@ -14,7 +14,7 @@ from functools import lru_cache
 from types import UnionType
 from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
-from wakeful.document.fields import POLICY, TIMING, WORK, Field
+from wakeful.document.fields import POLICY, STORED_WORK, TIMING, Field
 from wakeful.document.values import compact, shown
 from wakeful.errors import InvalidArgument
 from wakeful.job import Json, Timing, Work
@@ -65,7 +65,7 @@ def work_to_text(work: Work) -> str:
     >>> work_to_text(Work({"kind": "pull"}, payload=[1], message="hello"))
     '{"message":"hello","target":{"kind":"pull"}}'
     """
-    return _written(work, WORK)
+    return _written(work, STORED_WORK)
 
 
 @lru_cache(maxsize=4096)
@@ -75,7 +75,7 @@ def work_from_text(text: str) -> Work:
     >>> work_from_text('{"message":"hello"}') == Work(message="hello")
     True
     """
-    return _read(Work, text, WORK)
+    return _read(Work, text, STORED_WORK)
 
 
 def payload_to_text(payload: Json) -> str | None:

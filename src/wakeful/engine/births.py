@@ -10,24 +10,41 @@ from wakeful.errors import InvalidArgument
 from wakeful.ids import new_id
 from wakeful.job import Work
 from wakeful.planning import Becomes, Verdict
-from wakeful.policy import Policy
+from wakeful.policy import DEFAULT_POLICY, Policy
 from wakeful.run import Trigger, tick_key
-from wakeful.store.port import PULL_LANE
+from wakeful.store.port import is_pull_lane, pull_lane
 from wakeful.store.rows import DueJob, Follower, JobRow, RunRow
 
 
 def lane_of(work: Work) -> str:
     """The lane its runs take a place in; those that somebody else executes take none of ours."""
-    target = work.target
-    return PULL_LANE if target is None or target.get("kind") == "pull" else work.lane
+    return pull_lane(work.lane) if work.pulled else work.lane
+
+
+def claim_timeout_ms(work: Work, policy: Policy) -> int:
+    """How long its runs wait to be claimed: as its target says, else the job."""
+    target = work.target or {}
+    own = target.get("claimTimeoutMs") if target.get("kind") == "pull" else None
+    return own if isinstance(own, int) else policy.claim_timeout_ms
 
 
 def of_tick(
-    job: DueJob | JobRow, policy: Policy, lane: str, verdict: Verdict, now_ms: int, worker: str | None
+    job: DueJob | JobRow,
+    policy: Policy,
+    lane: str,
+    verdict: Verdict,
+    now_ms: int,
+    worker: str | None,
+    claim_ms: int = DEFAULT_POLICY.claim_timeout_ms,
 ) -> RunRow:
-    """The run of a tick: running under `worker` where one is given, else as its verdict says."""
+    """The run of a tick: running under `worker` where one is given, else as its verdict says.
+
+    One that is to be claimed waits for that no longer than `claim_ms`.
+    """
     tick, fire, becomes, reason, covers, until = verdict
     over = becomes is Becomes.SKIPPED or becomes is Becomes.MISSED
+    if not over and is_pull_lane(lane):
+        until = fire + claim_ms
     # By position, since a storm bears a hundred thousand of them: names would take four times as long.
     return RunRow(
         new_id(now_ms),
@@ -69,8 +86,9 @@ def of_trigger(
     triggered_by: str | None = None,
     serial: bool = False,
     payload: str | None = None,
+    claim_ms: int = DEFAULT_POLICY.claim_timeout_ms,
 ) -> RunRow:
-    """A run that is no tick: due now, with a key of its own."""
+    """A run that is no tick: due now, with a key of its own. For `claim_ms`, see `of_tick`."""
     run_id = new_id(now_ms)
     return RunRow(
         id=run_id,
@@ -85,7 +103,7 @@ def of_trigger(
         state="pending",
         reason=None,
         covers=1,
-        until_ms=None,
+        until_ms=now_ms + claim_ms if is_pull_lane(lane) else None,
         attempt=1,
         worker=None,
         lane=lane,
@@ -105,10 +123,11 @@ def of_chain(follower: Follower) -> RunRow:
     One that cannot be read gets its run too, and whoever takes it says so: the run before is written all the
     same.
     """
-    lane, serial = Work().lane, True
+    work, policy, lane = Work(), DEFAULT_POLICY, Work().lane
     with contextlib.suppress(InvalidArgument):
-        lane = lane_of(work_from_text(follower.work))
-        serial = policy_from_text(follower.policy).overlap != "allow"
+        policy = policy_from_text(follower.policy)
+        work = work_from_text(follower.work)
+        lane = lane_of(work)
     return of_trigger(
         job_id=follower.job_id,
         workspace=follower.workspace,
@@ -118,5 +137,6 @@ def of_chain(follower: Follower) -> RunRow:
         trigger="chain",
         now_ms=follower.after_finished_ms,
         triggered_by=follower.after_run_id,
-        serial=serial,
+        serial=policy.overlap != "allow",
+        claim_ms=claim_timeout_ms(work, policy),
     )

@@ -12,7 +12,7 @@ from typing import Final
 
 from wakeful.clock import Clock
 from wakeful.document import policy_from_text, timing_from_text, work_from_text
-from wakeful.engine.births import lane_of, of_tick
+from wakeful.engine.births import claim_timeout_ms, lane_of, of_tick
 from wakeful.engine.held import Held
 from wakeful.engine.loop import Loop
 from wakeful.engine.targets import Targets
@@ -155,7 +155,7 @@ class _Pass:
                 f"tick.{verdict.becomes}", reason=verdict.reason, job=job.name, agent=job.agent,
                 workspace=job.workspace, ticks=verdict.covers,
             )  # fmt: skip
-        return of_tick(job, policy, lane, verdict, self._now_ms, None)
+        return of_tick(job, policy, lane, verdict, self._now_ms, None, claim_timeout_ms(work, policy))
 
     def _defer(self, until_ms: int) -> None:
         self.left += 1

@@ -1,7 +1,11 @@
 """The rescuer: says that this worker lives, and takes over what dead ones held.
 
 The heartbeat is the lease on everything a worker holds. One that has not beaten for `lease_ms` is dead:
-its runs are tried again elsewhere, or failed where a second start would do harm (`on_lost: fail`).
+its runs are tried again elsewhere, or failed where a second start would do harm (`on_lost: fail`). What
+nobody claimed in time has failed too.
+
+Who could not beat for a lease was not dead, as far as it knows: the database was not to be had, for the
+others as little as for us. So it gives them a lease of time to say that they live.
 """
 
 from __future__ import annotations
@@ -19,7 +23,7 @@ from wakeful.errors import InvalidArgument
 from wakeful.launch.port import Failed
 from wakeful.logs import get_logger
 from wakeful.policy import DEFAULT_POLICY
-from wakeful.store.port import PARKED, Store
+from wakeful.store.port import PARKED, UNCLAIMED, Store
 from wakeful.store.rows import Finished, Follower, LostRun, RunRow
 
 BEAT_MS: Final = 5_000
@@ -52,18 +56,28 @@ class Rescuer(Loop):
         self._follow = follow
         self._beat_ms = beat_ms
         self._lease_ms = lease_ms
+        #: when we last beat, and after a silence: until when the others may still say that they live, and
+        #: when we last knew of them
+        self._beaten_ms: int | None = None
+        self._patient_until_ms = 0
+        self._known_ms = 0
 
     async def step(self) -> int | None:
         """Beat; drop what is not ours any more; take from the dead."""
         # Judged by the time of our own beat: one that outlasts a lease must not make us rob ourselves.
         now_ms = await self.beat()
+        dead_before_ms = self._dead_before_ms(now_ms)
         while True:
-            rescued = await self._store.rescue(
-                now_ms, now_ms - self._lease_ms, _BATCH, self._judge, self._follow
-            )
+            rescued = await self._store.rescue(now_ms, dead_before_ms, _BATCH, self._judge, self._follow)
             if rescued:
                 log.warning("runs.rescued", count=len(rescued))
             if len(rescued) < _BATCH:
+                break
+        while True:
+            expired = await self._store.expire(now_ms, _BATCH, self._judge, self._follow)
+            if expired:
+                log.warning("runs.expired", count=len(expired))
+            if len(expired) < _BATCH:
                 return now_ms + self._beat_ms
 
     async def beat(self) -> int:
@@ -72,7 +86,20 @@ class Rescuer(Loop):
         for run_id in await self._store.beat(self._worker_name, now_ms, list(holding)):
             if self._worker.stop(run_id, "lost", holding[run_id]):
                 log.warning("run.lost", run=run_id)
+        before_ms = self._beaten_ms
+        if before_ms is not None and now_ms - before_ms > self._lease_ms:
+            log.warning("rescuer.patient", silent_for_ms=now_ms - before_ms)
+            if now_ms >= self._patient_until_ms:
+                self._known_ms = before_ms
+            # From when the answer came: who waited for it as we did, beats from then on.
+            self._patient_until_ms = self.clock.now_ms() + self._lease_ms
+        self._beaten_ms = now_ms
         return now_ms
+
+    def _dead_before_ms(self, now_ms: int) -> int:
+        """Who has not beaten since then is dead; after a silence, who was so before it began."""
+        since_ms = self._known_ms if now_ms < self._patient_until_ms else now_ms
+        return since_ms - self._lease_ms
 
     def _judge(self, run: LostRun) -> Finished:
         policy = DEFAULT_POLICY
@@ -81,6 +108,8 @@ class Rescuer(Loop):
         now_ms = self.clock.now_ms()
         if run.worker == PARKED:
             verdict = Failed("nobody completed it in time", reason="timeout")
+        elif run.worker == UNCLAIMED:
+            verdict = Failed("nobody claimed it in time", permanent=True, reason="expired")
         else:
             verdict = Failed(
                 f"its worker {run.worker} died", permanent=policy.on_lost == "fail", reason="lost"

@@ -10,6 +10,7 @@ from wakeful.engine.held import Held
 from wakeful.errors import InvalidArgument
 from wakeful.job import Json, Work
 from wakeful.launch.port import Failed, Launch, Launcher, Outcome
+from wakeful.launch.pull import check_pull
 from wakeful.logs import get_logger
 from wakeful.policy import DEFAULT_POLICY, Policy
 from wakeful.store.rows import RunRow, TakenRun
@@ -27,6 +28,10 @@ class Targets:
         """Serve one more kind."""
         self._launchers[launcher.kind] = launcher
 
+    def launcher(self, kind: object) -> Launcher | None:
+        """The launcher of that kind, if it is to be had here."""
+        return self._launchers.get(kind) if isinstance(kind, str) else None
+
     async def open(self) -> None:
         """Get every launcher ready."""
         for launcher in self._launchers.values():
@@ -40,9 +45,12 @@ class Targets:
     def check(self, target: Mapping[str, Json] | None) -> None:
         """Refuse a target that no launcher here could ever reach."""
         kind = target.get("kind") if target else "pull"
-        if target and isinstance(kind, str) and kind in self._launchers:
-            self._launchers[kind].check(target)
-        elif kind != "pull":
+        launcher = self.launcher(kind)
+        if target and launcher is not None:
+            launcher.check(target)
+        elif kind == "pull":
+            check_pull(target or {})
+        else:
             raise InvalidArgument(
                 f"target: no launcher for '{kind}' here; there are {', '.join(sorted(self._launchers))}"
             )

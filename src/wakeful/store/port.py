@@ -21,9 +21,10 @@ function that the caller hands in; a store never judges, and never asks what tim
 `clock`. Functions handed in are called inside the transaction and must be quick and pure.
 
 A run keeps the name of the worker that ended it; one that is pending or retrying has none. `due_at` is
-set while a run is pending, retrying or parked, and NULL otherwise. To *withdraw* the planned runs of a job
-is to cancel its pending ticks; what somebody asked for by hand still runs. Deleting or disabling a job
-clears its `next_at` and `wake_at`.
+set while a run is pending, retrying or parked, and NULL otherwise. A *pull run*, whose lane begins with
+`PULL`, waits for an executor until its `until_at`; when it is to be tried again, as long once more. To
+*withdraw* the planned runs of a job is to cancel its pending ticks; what somebody asked for by hand still
+runs. Deleting or disabling a job clears its `next_at` and `wake_at`.
 
 A terminal run (succeeded, failed, cancelled, skipped, missed) is never changed again, except that a dead
 letter stops being one (`dead`) when it is replayed or discarded.
@@ -54,8 +55,27 @@ from wakeful.store.rows import (
 
 #: The worker's name on a run that is parked: launched, and waiting for somebody outside to complete it.
 PARKED = "(callback)"
-#: Runs of this lane are never taken by a worker: they wait for an executor that claims them.
-PULL_LANE = "pull"
+#: The worker's name on a run for the moment in which it ends because nobody claimed it.
+UNCLAIMED = "(unclaimed)"
+#: How the lane begins of a run that waits for an executor to claim it, and how that executor's name does.
+#: No worker takes such a run, and no replica has such a name.
+PULL = "pull:"
+#: A run that is to be claimed, and whose turn it was not yet, has so much time left when its turn comes.
+TURN_MS = 60_000
+
+
+def pull_lane(lane: str) -> str:
+    """The lane of runs that are claimed rather than taken, and whose job is in this one.
+
+    >>> pull_lane("cron")
+    'pull:cron'
+    """
+    return PULL + lane
+
+
+def is_pull_lane(lane: str) -> bool:
+    """Whether runs of this lane wait to be claimed. No job can say so itself: a lane is a slug."""
+    return lane.startswith(PULL)
 
 
 class Planned(NamedTuple):
@@ -70,7 +90,8 @@ class Planned(NamedTuple):
 class Store(Office, Protocol):
     """A database that keeps Wakeful's time.
 
-    Where a call takes `entries`, they are appended to the audit in the same transaction, if it changes anything.
+    Where a call takes `entries`, they are appended to the audit in the same transaction, if it changes
+    anything.
     """
 
     #: the database's own clock; every instant that is compared with another comes from it
@@ -173,6 +194,47 @@ class Store(Office, Protocol):
         """
         ...
 
+    async def claim(
+        self,
+        now_ms: int,
+        worker: str,
+        workspace: str,
+        agents: Sequence[str] | None,
+        lanes: Sequence[str] | None,
+        limit: int,
+    ) -> list[TakenRun]:
+        """Mark pull runs of this workspace as running under an executor, longest due first.
+
+        As `take`, for runs of a pull lane: due, serial ones in their turn, never the same to two. `agents`
+        and `lanes` (pull lanes, as the runs have them) narrow it; None does not. `worker` begins with
+        `PULL`. Whoever gets anything has beaten with it: from then on its runs are its own as any worker's
+        are, by `beat`, `finish` and `release`, until `rescue`.
+        """
+        ...
+
+    async def next_claim_ms(
+        self, after_ms: int, workspace: str, agents: Sequence[str] | None, lanes: Sequence[str] | None
+    ) -> int | None:
+        """The earliest `due_at` later than `after_ms` of the runs that such a claim could get."""
+        ...
+
+    async def expire(
+        self,
+        now_ms: int,
+        limit: int,
+        judge: Callable[[LostRun], Finished],
+        follow: Callable[[Follower], RunRow],
+    ) -> list[str]:
+        """End runs that waited for an executor until their `until_at`, and nobody claimed them.
+
+        At most `limit`, the longest overdue first. `judge` is asked of each with the worker `UNCLAIMED`; what
+        it says is written as by `finish`, chains and counters too, and the run has neither worker nor
+        start. A serial run does not expire while another of its job is running or retrying: it waits anew
+        from when it is found so, and has at least `TURN_MS`, or all its time, when its turn comes. Returns
+        the ids that were written.
+        """
+        ...
+
     async def release(self, worker: str, now_ms: int, but: Sequence[str] | None = None) -> int:
         """The worker goes and is forgotten; what it holds is retrying, due at once. Returns how many.
 
@@ -226,9 +288,7 @@ class Store(Office, Protocol):
         """
         ...
 
-    async def delete_job(
-        self, job_id: str, now_ms: int, reason: str, entries: Sequence[Entry] = ()
-    ) -> bool:
+    async def delete_job(self, job_id: str, now_ms: int, reason: str, entries: Sequence[Entry] = ()) -> bool:
         """Delete the job and cancel its pending runs. Running and retrying ones go on. False: not there."""
         ...
 

@@ -7,6 +7,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
 from wakeful.store import postgres_statements as sql
+from wakeful.store.port import is_pull_lane
 from wakeful.store.postgres_outcomes import Follow, finish
 from wakeful.store.rows import Finished, LostRun, TakenRun
 
@@ -21,8 +22,14 @@ _SMALLEST_PAGE: Final = 1000
 
 async def take(db: Db, now_ms: int, worker: str, free: Mapping[str, int]) -> list[TakenRun]:
     """Mark due runs as running under this worker. See `Store.take`."""
-    lanes = [lane for lane, count in free.items() if count > 0]
-    picked = await db.fetch(sql.PICK, now_ms, lanes, [free[lane] for lane in lanes])
+    lanes = [lane for lane, count in free.items() if count > 0 and not is_pull_lane(lane)]
+    return await start(
+        db, now_ms, worker, await db.fetch(sql.PICK, now_ms, lanes, [free[lane] for lane in lanes])
+    )
+
+
+async def start(db: Db, now_ms: int, worker: str, picked: Sequence[Record]) -> list[TakenRun]:
+    """Mark these as running under this worker, as far as each still has its turn: (run, job, serial)."""
     if not picked:
         return []
     turns = {job_id for _, job_id, serial in picked if serial and job_id is not None}
@@ -70,6 +77,7 @@ async def release(db: Db, tell: Tell, worker: str, now_ms: int, but: Sequence[st
     held = [run_id for (run_id,) in await db.fetch(sql.HELD_BY, worker) if run_id not in kept]
     if held:
         await db.execute(sql.RELEASE, held, now_ms, worker)
+        await db.execute(sql.STAY_ALIVE, held)
         tell("runs")
     if but is None:
         await db.execute(sql.FORGET_WORKER, worker)

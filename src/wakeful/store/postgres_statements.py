@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from wakeful.store.port import PARKED
+from wakeful.store.port import PARKED, PULL
 from wakeful.store.rows import JobFilter, RunFilter
 
 
@@ -69,9 +69,12 @@ def _bear(on_conflict: str) -> str:
     WITH born AS (
         INSERT INTO runs ({_BIRTH}, created_at)
         SELECT {_BIRTH}, $2 FROM unnest($1::new_run[]) {on_conflict}
-        RETURNING id, job_id, state, worker, lane, serial, trigger = 'schedule', scheduled_at, due_at),
+        RETURNING id, job_id, state, worker, lane, serial, trigger = 'schedule', scheduled_at, due_at,
+            until_at, CASE WHEN starts_with(lane, '{PULL}') THEN workspace END,
+            CASE WHEN starts_with(lane, '{PULL}') THEN agent END),
     alive AS (
-        INSERT INTO live (run_id, job_id, state, worker, lane, serial, tick, scheduled_at, due_at)
+        INSERT INTO live (run_id, job_id, state, worker, lane, serial, tick, scheduled_at, due_at, until_at,
+            workspace, agent)
         SELECT * FROM born WHERE state IN ('pending', 'retrying', 'running'))"""
 
 
@@ -85,7 +88,7 @@ BEAR_THE_NEW: Final = f"{_bear('ON CONFLICT DO NOTHING')} SELECT string_agg(id::
 
 #: live_of_job. Whether a run is the one of its job that may start: none is running, none like it is older,
 #: and none that started before is waiting to be tried again
-_HAS_THE_TURN: Final = """
+HAS_THE_TURN: Final = """
     NOT EXISTS (SELECT FROM live o WHERE o.job_id = l.job_id AND o.run_id <> l.run_id AND (
         o.state = 'running'
         OR o.state = l.state AND (o.scheduled_at, o.run_id) < (l.scheduled_at, l.run_id)
@@ -96,7 +99,7 @@ PICK: Final = f"""
     CROSS JOIN LATERAL (
         SELECT r.id, l.job_id, l.serial FROM live l JOIN runs r ON r.id = l.run_id
         WHERE l.lane = f.lane AND l.due_at <= $1 AND r.state = l.state
-            AND (NOT l.serial OR {_HAS_THE_TURN})
+            AND (NOT l.serial OR {HAS_THE_TURN})
         ORDER BY l.due_at, l.run_id LIMIT f.free FOR UPDATE OF r SKIP LOCKED) p"""
 #: the cursors' primary key. Whoever starts a serial run holds its job's cursor, as whoever plans the job
 #: does: so no two can start at once, each because it cannot see the other yet
@@ -107,10 +110,11 @@ LOCK_TURNS: Final = """
 START: Final = f"""
     WITH started AS (
         UPDATE runs r SET state = 'running', worker = $4, started_at = $1, due_at = NULL,
+            until_at = $1::timestamptz + (r.until_at - r.due_at),
             attempt = r.attempt + (r.state = 'retrying')::integer
         FROM live l
         WHERE r.id = ANY($2::uuid[]) AND l.run_id = r.id AND l.due_at <= $1 AND (NOT l.serial OR (
-            {_HAS_THE_TURN} AND (l.job_id IS NULL OR l.job_id = ANY($3::uuid[])
+            {HAS_THE_TURN} AND (l.job_id IS NULL OR l.job_id = ANY($3::uuid[])
                 OR NOT EXISTS (SELECT FROM cursors c WHERE c.job_id = l.job_id))))
         RETURNING r.*, l.due_at AS was_due_at),
     marked AS (
@@ -142,12 +146,15 @@ LOCK_CURSORS: Final = """
 WHICH_WERE_EDITED: Final = """
     SELECT r.id::text FROM runs r JOIN jobs j ON j.id = r.job_id
     WHERE r.id = ANY($1::uuid[]) AND j.updated_at > r.created_at"""
-# The fence is run, attempt and worker.
+# The fence is run, attempt and worker. One that is to be claimed again may wait for that as long as it could
+# the first time.
 _FINISH: Final = f"""
     WITH done AS (
         UPDATE runs r SET state = o.state, started_at = o.started_at,
             finished_at = CASE WHEN o.state NOT IN ('retrying', 'running') THEN o.finished_at END,
             due_at = CASE WHEN o.state IN ('retrying', 'running') THEN o.due_at END,
+            until_at = CASE o.state WHEN 'retrying' THEN o.due_at + (r.until_at - r.started_at)
+                ELSE r.until_at END,
             worker = CASE o.state WHEN 'retrying' THEN NULL WHEN 'running' THEN '{PARKED}' ELSE r.worker END,
             output = o.output, error = o.error, reason = o.reason, usage = o.usage, dead = o.state = 'failed'
         FROM {{outcomes}} o
@@ -177,7 +184,7 @@ SUCCEED: Final = _FINISH.format(
 #: the primary keys of live and runs
 STAY_ALIVE: Final = """
     UPDATE live l SET state = r.state, worker = r.worker,
-        due_at = CASE r.state WHEN 'retrying' THEN r.due_at END
+        due_at = CASE r.state WHEN 'retrying' THEN r.due_at END, until_at = r.until_at
     FROM runs r WHERE l.run_id = ANY($1::uuid[]) AND r.id = l.run_id"""
 #: the attempts' primary key
 ADD_ATTEMPTS: Final = """
@@ -283,16 +290,14 @@ HELD_BY: Final = """
     WHERE l.state = 'running' AND l.worker = $1
         AND CASE WHEN l.state = r.state THEN l.worker = r.worker END
     ORDER BY r.id FOR UPDATE OF r"""
-#: the primary keys of runs, attempts and live
+#: the primary keys of runs and attempts; then `STAY_ALIVE`
 RELEASE: Final = """
     WITH released AS (
-        UPDATE runs SET state = 'retrying', worker = NULL, due_at = $2, error = 'released'
-        WHERE id = ANY($1::uuid[]) RETURNING id, attempt, started_at),
-    cut_short AS (
-        INSERT INTO attempts (run_id, attempt, worker, started_at, finished_at, error)
-        SELECT id, attempt, $3, started_at, $2, 'released' FROM released)
-    UPDATE live SET state = 'retrying', worker = NULL, due_at = $2
-    WHERE run_id = ANY(ARRAY(SELECT id FROM released))"""
+        UPDATE runs SET state = 'retrying', worker = NULL, due_at = $2, error = 'released',
+            until_at = $2::timestamptz + (until_at - started_at)
+        WHERE id = ANY($1::uuid[]) RETURNING id, attempt, started_at)
+    INSERT INTO attempts (run_id, attempt, worker, started_at, finished_at, error)
+    SELECT id, attempt, $3, started_at, $2, 'released' FROM released"""
 #: the runs' primary key: a page of it, in its order, which is that of their creation
 OLDEST: Final = """
     SELECT r.id::text, r.job_id::text, r.created_at, r.finished_at,

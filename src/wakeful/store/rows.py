@@ -81,7 +81,7 @@ class RunRow(NamedTuple):
     triggered_by: str | None
     state: str
     reason: str | None
-    #: a missed run speaks for so many ticks, up to `until_ms`
+    #: a missed run speaks for so many ticks, up to `until_ms`; one that is to be claimed waits until then
     covers: int
     until_ms: int | None
     attempt: int

@@ -74,8 +74,9 @@ def _write(db: sqlite3.Connection, worker: str, finished: Iterable[Finished]) ->
         over = state not in ("retrying", "running")
         name = worker if over else PARKED if state == "running" else None
         other.append(
-            (state, started, ended if over else None, None if over else due, name, output, error, reason,
-             usage, 1 if state == "failed" else 0, run_id, attempt, worker)
+            (due if state == "retrying" else None, state, started, ended if over else None,
+             None if over else due, name, output, error, reason, usage, 1 if state == "failed" else 0, run_id,
+             attempt, worker)
         )  # fmt: skip
     written = 0
     for statement, rows in (

@@ -7,6 +7,7 @@ import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 
 from wakeful.store import sqlite_statements as sql
+from wakeful.store.port import is_pull_lane
 from wakeful.store.rows import Finished, LostRun, TakenRun
 from wakeful.store.sqlite_connection import Tell
 from wakeful.store.sqlite_outcomes import Follow, settle
@@ -17,7 +18,7 @@ def take(db: sqlite3.Connection, now_ms: int, worker: str, free: Mapping[str, in
     due = [
         row
         for lane, count in free.items()
-        if count > 0
+        if count > 0 and not is_pull_lane(lane)
         for row in db.execute(sql.TAKE, (lane, now_ms, count))
     ]
     due.sort(key=lambda row: row[-2:])  # when it was due, and when it was born

@@ -64,20 +64,26 @@ WHICH_EXIST: Final = "SELECT id FROM runs WHERE id IN (SELECT value FROM json_ea
 
 # --- running --------------------------------------------------------------------------------------------
 
-#: runs_due: a range of it, in its order; for a serial run one look each at runs_running and runs_waiting
-TAKE: Final = """
-    SELECT r.id, r.job_id, r.workspace, r.agent, r.job_name, r.scheduled_at, r.fire_at, r.trigger,
+#: what `TakenRun` has, when it was due, and the rowid
+DUE_RUN: Final = """
+    r.id, r.job_id, r.workspace, r.agent, r.job_name, r.scheduled_at, r.fire_at, r.trigger,
         r.attempt + (r.state = 'retrying'), r.lane, r.idempotency_key,
-        coalesce(j.policy, '{}'), coalesce(j.work, '{}'), coalesce(r.payload, j.payload), r.due_at, r.rowid
-    FROM runs r INDEXED BY runs_due LEFT JOIN jobs j ON j.id = r.job_id
-    WHERE r.lane = ? AND r.due_at <= ? AND r.state IN ('pending', 'retrying') AND (NOT r.serial OR (
+        coalesce(j.policy, '{}'), coalesce(j.work, '{}'), coalesce(r.payload, j.payload), r.due_at, r.rowid"""
+#: runs_running and runs_waiting, a look each. Whether a serial run is the one of its job that may start: none
+#: is running, none like it is older, and none that started before is waiting to be tried again
+HAS_THE_TURN: Final = """
         NOT EXISTS (SELECT 1 FROM runs o INDEXED BY runs_running
             WHERE o.job_id = r.job_id AND o.state = 'running')
         AND NOT EXISTS (SELECT 1 FROM runs o INDEXED BY runs_waiting
             WHERE o.job_id = r.job_id AND o.state IN ('pending', 'retrying') AND o.state = r.state
             AND (o.scheduled_at, o.id) < (r.scheduled_at, r.id))
         AND (r.state = 'retrying' OR NOT EXISTS (SELECT 1 FROM runs o INDEXED BY runs_waiting
-            WHERE o.job_id = r.job_id AND o.state IN ('pending', 'retrying') AND o.state = 'retrying'))))
+            WHERE o.job_id = r.job_id AND o.state IN ('pending', 'retrying') AND o.state = 'retrying'))"""
+#: runs_due: a range of it, in its order
+TAKE: Final = f"""
+    SELECT {DUE_RUN} FROM runs r INDEXED BY runs_due LEFT JOIN jobs j ON j.id = r.job_id
+    WHERE r.lane = ? AND r.due_at <= ? AND r.state IN ('pending', 'retrying')
+        AND (NOT r.serial OR ({HAS_THE_TURN}))
     ORDER BY r.due_at, r.rowid LIMIT ?"""
 #: by rowid
 MARK_TAKEN: Final = """
@@ -106,9 +112,11 @@ SUCCEED: Final = f"""
 SUCCEED_WITH_OUTPUT: Final = f"""
     UPDATE runs SET state = 'succeeded', started_at = ?, finished_at = ?, due_at = NULL, output = ?,
         error = NULL, reason = NULL, usage = NULL {_FENCE}"""
+# One that is to be claimed again may wait for that as long as it could the first time.
 FINISH: Final = f"""
-    UPDATE runs SET state = ?, started_at = ?, finished_at = ?, due_at = ?, worker = ?, output = ?, error = ?,
-        reason = ?, usage = ?, dead = ? {_FENCE}"""
+    UPDATE runs SET until_at = coalesce(until_at - started_at + ?, until_at), state = ?, started_at = ?,
+        finished_at = ?, due_at = ?, worker = ?, output = ?, error = ?, reason = ?, usage = ?, dead = ?
+    {_FENCE}"""
 #: the primary key, once for each
 WHICH_ARE_HELD: Final = """
     SELECT r.id, r.attempt FROM json_each(?1) h CROSS JOIN runs r ON r.id = h.value
@@ -188,7 +196,9 @@ HELD_BY: Final = """
     WHERE state = 'running' AND worker = ?"""
 #: the primary key
 RELEASE: Final = """
-    UPDATE runs SET state = 'retrying', worker = NULL, due_at = ?, error = 'released' WHERE id = ?"""
+    UPDATE runs SET state = 'retrying', worker = NULL, until_at = until_at - started_at + ?1, due_at = ?1,
+        error = 'released'
+    WHERE id = ?2"""
 #: runs_finished: a range of it, in its order
 PRUNABLE: Final = """
     SELECT rowid, id, job_id FROM runs INDEXED BY runs_finished
