@@ -56,6 +56,12 @@ class Settings:
     jwks_url: str | None = None
     jwt_audience: str | None = None
     jwt_issuer: str | None = None
+    #: files (PEM) with which the server ends TLS itself; with a CA, clients must show a certificate of it
+    tls_cert: str | None = None
+    tls_key: str | None = None
+    tls_client_ca: str | None = None
+    #: addresses of proxies that are believed when they say whom they speak for (`X-Forwarded-For`)
+    trusted_proxies: tuple[str, ...] = ()
 
 
 #: what a number must at least be; 0 where it is not here
@@ -70,6 +76,8 @@ _LEAST: Final = {
     "lane_cron": 1,
     "retention_days": 1,
 }
+#: what it may be at most
+_MOST: Final = {"port": 65_535}
 
 
 def read_settings(environment: Mapping[str, str], file: Path | None = None) -> Settings:
@@ -123,6 +131,8 @@ def _value(name: str, key: str, value: object, kind: Any) -> Any:
         least = _LEAST.get(key, 0)
         if number < least:
             raise InvalidArgument(f"{name}: {number} is too small; it is at least {least}")
+        if number > _MOST.get(key, number):
+            raise InvalidArgument(f"{name}: {number} is too large; it is at most {_MOST[key]}")
         return number
     if kind is str:
         return text

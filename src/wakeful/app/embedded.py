@@ -176,6 +176,11 @@ class Wakeful:
         self._engine = engine
         return self
 
+    @property
+    def alive(self) -> bool:
+        """Whether it has started, and its engine goes on."""
+        return self._engine is not None and self._engine.alive
+
     async def __aexit__(
         self,
         kind: type[BaseException] | None,

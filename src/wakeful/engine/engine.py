@@ -65,6 +65,11 @@ class Engine:
         self._worker.on_free = self._dispatcher.wake
         self._tasks: list[asyncio.Task[None]] = []
 
+    @property
+    def alive(self) -> bool:
+        """Whether it has started, and every loop of it goes on."""
+        return bool(self._tasks) and not any(task.done() for task in self._tasks)
+
     async def start(self) -> None:
         """Say that we live, then begin."""
         await self._targets.open()

@@ -1,0 +1,1 @@
+"""The HTTP face: one file a part of the API, thin over the service layer."""

@@ -1,0 +1,85 @@
+"""Workspaces and agents over HTTP."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+from starlette.responses import Response
+
+from wakeful.api.http.answers import BODY, JsonAnswer, nothing, place, takes, told
+from wakeful.api.http.asking import SECURED, Asker, Document, Here
+from wakeful.service.shapes import Shape, agent_shape, workspace_shape
+
+router = APIRouter(prefix="/api/workspaces", dependencies=SECURED)
+
+
+@router.get("", tags=["workspaces"], summary="List workspaces", responses=told({200: "Workspaces"}))
+async def list_workspaces(here: Here, who: Asker) -> Response:
+    """Those that the key belongs to."""
+    return JsonAnswer({"workspaces": [workspace_shape(row) for row in await here.workspaces.list(who)]})
+
+
+@router.get(
+    "/{workspace}", tags=["workspaces"], summary="Read a workspace", responses=told({200: "Workspace"})
+)
+async def get_workspace(workspace: str, here: Here, who: Asker) -> Response:
+    """A tenant: its zone and what it is for."""
+    return JsonAnswer(workspace_shape(await here.workspaces.get(who, workspace)))
+
+
+@router.put(
+    "/{workspace}",
+    tags=["workspaces"],
+    summary="Create or change a workspace",
+    responses=told({200: "Workspace", 201: "Workspace"}, *BODY, headers=("Location",)),
+    openapi_extra=takes("WorkspaceDocument", {"tz": "Europe/Berlin", "description": "ACME"}),
+)
+async def put_workspace(workspace: str, here: Here, who: Asker, document: Document) -> Response:
+    """It takes a key for all workspaces, such as the one of the first start."""
+    row, created = await here.workspaces.put(who, workspace, document)
+    return _put(workspace_shape(row), created, place(workspace))
+
+
+@router.get("/{workspace}/agents", tags=["agents"], summary="List agents", responses=told({200: "Agents"}))
+async def list_agents(workspace: str, here: Here, who: Asker) -> Response:
+    """All of a workspace, by name; an agent sees itself."""
+    return JsonAnswer({"agents": [agent_shape(row) for row in await here.agents.list(who, workspace)]})
+
+
+@router.get(
+    "/{workspace}/agents/{agent}", tags=["agents"], summary="Read an agent", responses=told({200: "Agent"})
+)
+async def get_agent(workspace: str, agent: str, here: Here, who: Asker) -> Response:
+    """Who is woken, and where."""
+    return JsonAnswer(agent_shape(await here.agents.get(who, workspace, agent)))
+
+
+@router.put(
+    "/{workspace}/agents/{agent}",
+    tags=["agents"],
+    summary="Create or change an agent",
+    responses=told({200: "Agent", 201: "Agent"}, *BODY, 409, headers=("Location",)),
+    openapi_extra=takes(
+        "AgentDocument", {"target": {"kind": "pull"}, "tz": "Europe/Berlin", "description": "writes"}
+    ),
+)
+async def put_agent(workspace: str, agent: str, here: Here, who: Asker, document: Document) -> Response:
+    """Make it what the document says; what that leaves out is at its default."""
+    row, created = await here.agents.put(who, workspace, agent, document)
+    return _put(agent_shape(row), created, place(workspace, "agents", agent))
+
+
+@router.delete(
+    "/{workspace}/agents/{agent}",
+    tags=["agents"],
+    summary="Delete an agent",
+    status_code=204,
+    responses=told({204: None}, 409),
+)
+async def delete_agent(workspace: str, agent: str, here: Here, who: Asker) -> Response:
+    """One that has no jobs; its runs can still be seen."""
+    await here.agents.delete(who, workspace, agent)
+    return nothing()
+
+
+def _put(shape: Shape, created: bool, location: str) -> Response:
+    return JsonAnswer(shape, 201, {"Location": location}) if created else JsonAnswer(shape)

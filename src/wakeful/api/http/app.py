@@ -1,0 +1,73 @@
+"""The HTTP app: every path put together, errors in one form, and the document that tells of it all."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any, Final, cast
+
+from fastapi import APIRouter, FastAPI
+
+from wakeful import __version__
+from wakeful.api.http import agents, dead_letters, health, job_actions, jobs, office, problems, runs, work
+from wakeful.api.http.health import Ready
+from wakeful.api.http.middleware import Passage
+from wakeful.api.http.schemas import SCHEMAS
+from wakeful.service.services import Services
+
+_ABOUT: Final = """Cron for agents: it keeps time in a database and wakes the agent.
+
+Everything under `/api` takes `Authorization: Bearer wk_…`. Errors are `application/problem+json` with a
+`code` and a sentence that says what to do. Lists come in pages: send the `cursor` of one for the next.
+"""
+_TAGS: Final = (
+    "jobs", "runs", "work", "dead letters", "agents", "workspaces", "workflows",
+    "keys", "quotas", "audit", "status", "events", "health",
+)  # fmt: skip
+
+
+def create_app(services: Services, *, ready: Ready | None = None) -> FastAPI:
+    """The app over these services. `ready` is what /readyz asks: it says what is not ready, or None."""
+    app = FastAPI(
+        title="Wakeful",
+        version=__version__,
+        description=_ABOUT,
+        openapi_tags=[{"name": name} for name in _TAGS],
+        redoc_url=None,
+        redirect_slashes=False,
+    )
+    app.state.services = services
+    app.state.ready = ready or _always
+    problems.install(app)
+    # `/runs/claim` stands before `/runs/{run_id}`, which would take it for a run.
+    for part in (health, agents, jobs, job_actions, work, runs, dead_letters, office):
+        app.include_router(part.router)
+    for name in ("events", "metrics"):
+        _include(app, f"wakeful.api.http.{name}")
+    app.add_middleware(Passage)
+    _tell(app)
+    return app
+
+
+def _include(app: FastAPI, module: str) -> None:
+    if find_spec(module) is not None:
+        app.include_router(cast(APIRouter, import_module(module).router))
+
+
+async def _always() -> str | None:
+    return None
+
+
+def _tell(app: FastAPI) -> None:
+    """Put the schemas into the document, which FastAPI would only do for models of its own."""
+    made = app.openapi
+
+    def openapi() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            document = made()
+            components = document.setdefault("components", {})
+            components["schemas"] = dict(sorted(SCHEMAS.items()))
+            app.openapi_schema = document
+        return app.openapi_schema
+
+    app.openapi = openapi  # type: ignore[method-assign]

@@ -1,0 +1,90 @@
+"""What a request brings: who asks, of whom, and with what body."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Annotated, Final, cast
+
+from fastapi import Depends, Request
+from fastapi.security import HTTPBearer
+
+from wakeful.api.http.problems import Malformed
+from wakeful.errors import InvalidArgument, Unauthenticated
+from wakeful.service.access import Principal
+from wakeful.service.services import Services
+
+_BEARER: Final = HTTPBearer(
+    auto_error=False,
+    scheme_name="bearer",
+    description="An API key (`wk_…`) or a JWT: `Authorization: Bearer wk_…`.",
+)
+
+
+def services_of(request: Request) -> Services:
+    """The service layer of the app that was asked."""
+    return cast(Services, request.app.state.services)
+
+
+async def asker(request: Request) -> Principal:
+    """Whoever asks, by the bearer that they show; Unauthenticated where they show none that holds."""
+    scheme, _, token = request.headers.get("authorization", "").partition(" ")
+    if scheme.lower() != "bearer" or not token.strip():
+        raise Unauthenticated("say who you are: send the header 'Authorization: Bearer wk_…' with an API key")
+    address = request.client.host if request.client else None
+    who = await services_of(request).keys.authenticate(token.strip(), address)
+    request.state.actor = who.actor
+    return who
+
+
+async def document(request: Request) -> dict[str, object]:
+    """The body, which is a JSON object."""
+    value = await json_body(request)
+    if not isinstance(value, dict):
+        raise InvalidArgument("the body is a JSON object; send one such as {}")
+    return value
+
+
+async def perhaps_document(request: Request) -> dict[str, object]:
+    """The body, which is a JSON object or is left out."""
+    return await document(request) if await request.body() else {}
+
+
+async def json_body(request: Request) -> object:
+    """The body as JSON, whatever its content type says: Malformed where it is none."""
+    raw = await request.body()
+    try:
+        text = raw.decode()
+        value: object = json.loads(text, parse_constant=_refuse_constant)
+        if "\\ud" in text or "\\uD" in text:  # half of a pair is JSON, but no Unicode: nothing could keep it
+            json.dumps(value, ensure_ascii=False).encode()
+    except RecursionError:
+        raise Malformed("the body is nested too deeply; flatten it") from None
+    except UnicodeError:
+        raise Malformed("the body is not UTF-8; JSON is sent as UTF-8") from None
+    except ValueError as error:
+        raise Malformed(f"the body is no JSON: {error}" if raw else "there is no body; send JSON") from None
+    return value
+
+
+def only(given: Mapping[str, object], *names: str) -> None:
+    """Refuse a body that says something that nobody reads: it is a mistake, more often than not."""
+    unknown = [name for name in given if name not in names]
+    if unknown:
+        raise InvalidArgument(f"{unknown[0][:64]}: there is no such field; there are {', '.join(names)}")
+
+
+def _refuse_constant(name: str) -> object:
+    raise ValueError(f"{name} is no number in JSON")
+
+
+#: The service layer.
+Here = Annotated[Services, Depends(services_of)]
+#: Who asks.
+Asker = Annotated[Principal, Depends(asker)]
+#: The body, a JSON object.
+Document = Annotated[dict[str, object], Depends(document)]
+#: The body, a JSON object or nothing.
+PerhapsDocument = Annotated[dict[str, object], Depends(perhaps_document)]
+#: Marks in the OpenAPI document what needs a bearer.
+SECURED: Final = [Depends(_BEARER)]

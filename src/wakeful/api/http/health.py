@@ -1,0 +1,34 @@
+"""Whether the process lives, and whether it is ready: for whoever watches over it. Nobody needs a key."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import cast
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from wakeful.api.http.answers import JsonAnswer, told
+from wakeful.errors import Unavailable
+
+#: Says what is not ready, or None.
+Ready = Callable[[], Awaitable[str | None]]
+
+router = APIRouter(tags=["health"])
+
+
+@router.get("/healthz", summary="Whether the process lives", responses=told({200: "Health"}, always=False))
+async def healthz() -> Response:
+    """It answers: so it does."""
+    return JsonAnswer({"status": "ok"})
+
+
+@router.get(
+    "/readyz", summary="Whether it is ready for work", responses=told({200: "Health"}, 503, always=False)
+)
+async def readyz(request: Request) -> Response:
+    """The database answers, and every loop of the engine is alive."""
+    flaw = await cast(Ready, request.app.state.ready)()
+    if flaw is not None:
+        raise Unavailable(flaw)
+    return JsonAnswer({"status": "ready"})

@@ -1,0 +1,134 @@
+"""What can be done with one job over HTTP, beside changing it: pause, resume, run, rotate, backfill."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from wakeful.api.http.answers import BODY, JsonAnswer, nothing, place, takes, told
+from wakeful.api.http.asking import SECURED, Asker, Document, Here, PerhapsDocument, only
+from wakeful.api.http.jobs import TICKS
+from wakeful.api.http.once import IdempotencyKey, once
+from wakeful.api.http.versions import etag
+from wakeful.errors import InvalidArgument
+from wakeful.job import Job
+from wakeful.schedule import LATEST_MS, At, parse_schedule
+from wakeful.service.services import Services
+from wakeful.service.shapes import job_shape, run_shape, saved_shape
+
+router = APIRouter(
+    prefix="/api/workspaces/{workspace}/agents/{agent}/jobs/{name}", tags=["jobs"], dependencies=SECURED
+)
+
+
+@router.post("/pause", summary="Pause a job", responses=told({200: "JobWithTicks"}, 409, headers=("ETag",)))
+async def pause_job(workspace: str, agent: str, name: str, here: Here, who: Asker) -> Response:
+    """Stop its ticks and withdraw what is planned; time that passes now is never missed."""
+    return _job(here, await here.jobs.pause(who, workspace, agent, name))
+
+
+@router.post("/resume", summary="Resume a job", responses=told({200: "JobWithTicks"}, 409, headers=("ETag",)))
+async def resume_job(workspace: str, agent: str, name: str, here: Here, who: Asker) -> Response:
+    """Start its ticks again, from now."""
+    return _job(here, await here.jobs.resume(who, workspace, agent, name))
+
+
+@router.post(
+    "/rotate-secret",
+    summary="Give a job a new webhook secret",
+    responses=told({200: "SavedJob"}, 409, headers=("ETag",)),
+)
+async def rotate_secret(workspace: str, agent: str, name: str, here: Here, who: Asker) -> Response:
+    """For a day, deliveries are signed with both. The new `secret` is shown here and never again."""
+    saved = await here.jobs.rotate_secret(who, workspace, agent, name)
+    return JsonAnswer(
+        saved_shape(saved, here.store.clock.now_ms()), headers={"ETag": etag(saved.row.version)}
+    )
+
+
+@router.post(
+    "/run",
+    summary="Run a job now",
+    status_code=201,
+    responses=told({201: "Run", 204: None}, *BODY, 409, headers=("Location", "Idempotency-Replayed")),
+    openapi_extra=takes("Trigger", {"mode": "force", "payload": {"to": "you"}}, required=False),
+)
+async def run_job(
+    workspace: str,
+    agent: str,
+    name: str,
+    request: Request,
+    here: Here,
+    who: Asker,
+    given: PerhapsDocument,
+    idempotency_key: IdempotencyKey = None,
+) -> Response:
+    """`force` runs it whatever its schedule says; `due` only if a tick is due, and 204 says that none is."""
+    only(given, "mode", "payload")
+    mode = given.get("mode", "force")
+    if mode != "force" and mode != "due":
+        raise InvalidArgument("mode: write 'force' to run it whatever its schedule says, or 'due'")
+
+    async def run() -> Response:
+        started = await here.jobs.trigger(
+            who,
+            workspace,
+            agent,
+            name,
+            mode=mode,
+            payload=given.get("payload"),
+        )
+        if started is None:
+            return nothing()
+        return JsonAnswer(run_shape(started), 201, {"Location": place(workspace, "runs", started.id)})
+
+    return await once(request, who, workspace, run)
+
+
+@router.post(
+    "/backfill",
+    summary="Run the ticks of a past range",
+    responses=told({200: "Count"}, *BODY, 409, headers=("Idempotency-Replayed",)),
+    openapi_extra=takes("Backfill", {"start": "2026-01-01T00:00:00Z", "end": "2026-01-02T00:00:00Z"}),
+)
+async def backfill_job(
+    workspace: str,
+    agent: str,
+    name: str,
+    request: Request,
+    here: Here,
+    who: Asker,
+    given: Document,
+    idempotency_key: IdempotencyKey = None,
+) -> Response:
+    """Oldest first, whether or not they ran before. An instant without a zone is in the job's."""
+    only(given, "start", "end")
+
+    async def backfill() -> Response:
+        job = await here.jobs.get(who, workspace, agent, name)
+        start_ms, end_ms = (_instant(given, field, job) for field in ("start", "end"))
+        count = await here.jobs.backfill(who, workspace, agent, name, start_ms, end_ms)
+        return JsonAnswer({"count": count})
+
+    return await once(request, who, workspace, backfill)
+
+
+def _job(here: Services, job: Job) -> Response:
+    return JsonAnswer(job_shape(job, here.store.clock.now_ms(), TICKS), headers={"ETag": etag(job.version)})
+
+
+def _instant(given: dict[str, object], field: str, job: Job) -> int:
+    value = given.get(field)
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= LATEST_MS:
+        return value
+    if not isinstance(value, str):
+        raise InvalidArgument(
+            f"{field}: write an instant such as '2026-01-01T00:00:00Z', or milliseconds since 1970"
+        )
+    tz = job.definition.timing.schedule.tz if job.definition.timing else None
+    try:
+        at = parse_schedule({"kind": "at", "at": value}, now_ms=-1, tz=tz or "UTC")
+    except InvalidArgument as error:
+        raise InvalidArgument(f"{field}: {error.message}") from error
+    assert isinstance(at, At)
+    return at.at_ms

@@ -1,0 +1,271 @@
+"""Jobs over HTTP: list, create, read, converge, change, delete."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+from fastapi import APIRouter, Query, Request
+from starlette.responses import Response
+
+from wakeful.api.http.answers import BODY, JsonAnswer, nothing, place, takes, told
+from wakeful.api.http.asking import SECURED, Asker, Document, Here
+from wakeful.api.http.once import IdempotencyKey, once
+from wakeful.api.http.paging import Cursor, Limit, read_cursor, write_cursor
+from wakeful.api.http.problems import Stale
+from wakeful.api.http.versions import IfMatch, IfNoneMatch, OnlyNew, check_match, etag, matches
+from wakeful.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound
+from wakeful.job import Job
+from wakeful.service.access import Principal
+from wakeful.service.making import Saved
+from wakeful.service.services import Services
+from wakeful.service.shapes import job_shape, saved_shape
+from wakeful.store.rows import JobFilter
+
+router = APIRouter(prefix="/api/workspaces/{workspace}", tags=["jobs"], dependencies=SECURED)
+
+#: How many ticks are shown with one job.
+TICKS: Final = 5
+_EXAMPLE: Final[dict[str, object]] = {
+    "name": "digest",
+    "schedule": "0 7 * * 1-5",
+    "tz": "Europe/Berlin",
+    "target": {"kind": "webhook", "url": "https://example.com/hook"},
+    "payload": {"to": "me"},
+}
+
+IncludeDisabled = Annotated[
+    bool, Query(description="Jobs that are paused, worn out or stopped too; without it only enabled ones.")
+]
+
+
+@router.get("/jobs", summary="List the jobs of all agents", responses=told({200: "Jobs"}))
+async def list_all_jobs(
+    workspace: str,
+    here: Here,
+    who: Asker,
+    agent: Annotated[str | None, Query(description="Only those of this agent.")] = None,
+    include_disabled: IncludeDisabled = False,
+    limit: Limit = 100,
+    cursor: Cursor = None,
+) -> Response:
+    """Jobs of a workspace, by agent and name."""
+    return await _listed(here, who, JobFilter(workspace, agent, include_disabled), limit, cursor)
+
+
+@router.get("/agents/{agent}/jobs", summary="List the jobs of an agent", responses=told({200: "Jobs"}))
+async def list_jobs(
+    workspace: str,
+    agent: str,
+    here: Here,
+    who: Asker,
+    include_disabled: IncludeDisabled = False,
+    limit: Limit = 100,
+    cursor: Cursor = None,
+) -> Response:
+    """Jobs of an agent, by name."""
+    return await _listed(here, who, JobFilter(workspace, agent, include_disabled), limit, cursor)
+
+
+@router.post(
+    "/agents/{agent}/jobs",
+    summary="Create a job",
+    status_code=201,
+    responses=told({201: "SavedJob"}, *BODY, 409, 429, headers=("Location", "ETag", "Idempotency-Replayed")),
+    openapi_extra=takes("JobDocument", _EXAMPLE),  # type: ignore[arg-type]
+)
+async def create_job(
+    workspace: str,
+    agent: str,
+    request: Request,
+    here: Here,
+    who: Asker,
+    document: Document,
+    idempotency_key: IdempotencyKey = None,
+) -> Response:
+    """Add a job; a name that is taken is refused. A webhook's `secret` is shown here and never again."""
+    _check_agent(document, agent)
+
+    async def create() -> Response:
+        return _saved(here, await here.jobs.create(who, workspace, agent, document), created=True)
+
+    return await once(request, who, workspace, create)
+
+
+@router.get(
+    "/agents/{agent}/jobs/{name}",
+    summary="Read a job",
+    responses=told({200: "JobWithTicks", 304: None}, headers=("ETag",)),
+)
+async def get_job(
+    workspace: str, agent: str, name: str, here: Here, who: Asker, if_none_match: IfNoneMatch = None
+) -> Response:
+    """A job with its next 5 ticks.
+
+    Its ETag goes up with every edit, not with the passing of time: `nextAt` and `runCount` may be others
+    under the same one.
+    """
+    job = await here.jobs.get(who, workspace, agent, name)
+    headers = {"ETag": etag(job.version)}
+    if if_none_match is not None and matches(if_none_match, job.version, weak=True):
+        return Response(status_code=304, headers=headers)
+    return JsonAnswer(job_shape(job, here.store.clock.now_ms(), TICKS), headers=headers)
+
+
+@router.put(
+    "/agents/{agent}/jobs/{name}",
+    summary="Create a job, or make it what the document says",
+    responses=told({200: "SavedJob", 201: "SavedJob"}, *BODY, 409, 412, 429, headers=("Location", "ETag")),
+    openapi_extra=takes("NamedJobDocument", {k: v for k, v in _EXAMPLE.items() if k != "name"}),  # type: ignore[misc]
+)
+async def put_job(
+    workspace: str,
+    agent: str,
+    name: str,
+    here: Here,
+    who: Asker,
+    document: Document,
+    if_match: IfMatch = None,
+    if_none_match: OnlyNew = None,
+) -> Response:
+    """The same document again changes nothing, not even a pause. `If-None-Match: *` only creates."""
+    _check_agent(document, agent)
+    if document.get("name", name) != name:
+        raise InvalidArgument(
+            f"name: the path says '{name[:64]}' and the document another; PATCH gives a job another name"
+        )
+    document = {**document, "name": name}
+    if if_none_match is not None:
+        return await _create_only(here, who, workspace, agent, document, if_none_match)
+    version = None
+    if if_match is not None:
+        version = await _version(here, who, workspace, agent, name, if_match, missing=Stale)
+    try:
+        saved = await here.jobs.upsert(who, workspace, agent, document, version=version)
+    except (FailedPrecondition, NotFound):
+        await _recheck(here, who, workspace, agent, name, if_match)
+        raise
+    return _saved(here, saved, created=saved.created)
+
+
+@router.patch(
+    "/agents/{agent}/jobs/{name}",
+    summary="Change fields of a job",
+    responses=told({200: "SavedJob"}, *BODY, 409, 412, headers=("ETag",)),
+    openapi_extra=takes("JobPatch", {"schedule": "0 8 * * 1-5", "enabled": False}),
+)
+async def patch_job(
+    workspace: str, agent: str, name: str, here: Here, who: Asker, patch: Document, if_match: IfMatch = None
+) -> Response:
+    """Change the fields that are given and no others; null puts one back to its default."""
+    _check_agent(patch, agent)
+    version = None
+    if if_match is not None:
+        version = await _version(here, who, workspace, agent, name, if_match)
+    try:
+        saved = await here.jobs.update(who, workspace, agent, name, patch, version=version)
+    except FailedPrecondition:
+        await _recheck(here, who, workspace, agent, name, if_match)
+        raise
+    return _saved(here, saved)
+
+
+@router.delete(
+    "/agents/{agent}/jobs/{name}",
+    summary="Delete a job",
+    status_code=204,
+    responses=told({204: None}, 409, 412),
+)
+async def delete_job(
+    workspace: str, agent: str, name: str, here: Here, who: Asker, if_match: IfMatch = None
+) -> Response:
+    """What runs goes on; what has not started is withdrawn; its runs can still be seen."""
+    version = None
+    if if_match is not None:
+        version = await _version(here, who, workspace, agent, name, if_match)
+    try:
+        await here.jobs.delete(who, workspace, agent, name, version=version)
+    except FailedPrecondition:
+        await _recheck(here, who, workspace, agent, name, if_match)
+        raise
+    return nothing()
+
+
+# --- inside ----------------------------------------------------------------------------------------
+
+
+async def _listed(
+    here: Services, who: Principal, only: JobFilter, limit: int, cursor: str | None
+) -> Response:
+    scope = ("jobs", *only[:3])
+    if cursor is not None:
+        agent, name = read_cursor(cursor, scope, str, str)
+        only = only._replace(after=(str(agent), str(name)))
+    jobs: list[Job] = []
+    while len(jobs) <= limit:
+        # One that cannot be read is left out of what is found: a page that is short need not be the last.
+        wanted = limit + 1 - len(jobs)
+        found = await here.jobs.list(who, only._replace(limit=wanted))
+        jobs += found
+        if not found or len(found) == wanted:
+            break
+        only = only._replace(after=(found[-1].agent, found[-1].name))
+    more = len(jobs) > limit
+    jobs = jobs[:limit]
+    next_cursor = write_cursor((jobs[-1].agent, jobs[-1].name), scope) if more else None
+    return JsonAnswer({"jobs": [job_shape(job) for job in jobs], "cursor": next_cursor})
+
+
+def _saved(here: Services, saved: Saved, *, created: bool = False) -> Response:
+    row = saved.row
+    headers = {"ETag": etag(row.version)}
+    if created:
+        headers["Location"] = place(row.workspace, "agents", row.agent, "jobs", row.name)
+    shape = saved_shape(saved, here.store.clock.now_ms())
+    return JsonAnswer(shape, 201 if created else 200, headers)
+
+
+async def _create_only(
+    here: Services, who: Principal, workspace: str, agent: str, document: dict[str, object], header: str
+) -> Response:
+    if not matches(header, 0):
+        raise InvalidArgument("If-None-Match: a PUT takes '*' alone, to only create")
+    try:
+        return _saved(here, await here.jobs.create(who, workspace, agent, document), created=True)
+    except AlreadyExists as error:
+        raise Stale(error.message) from error
+
+
+async def _version(
+    here: Services,
+    who: Principal,
+    workspace: str,
+    agent: str,
+    name: str,
+    header: str,
+    missing: type[Exception] | None = None,
+) -> int | None:
+    """The version that the job must still be at when it is changed; None: whichever it is at (`*`)."""
+    try:
+        job = await here.jobs.get(who, workspace, agent, name)
+    except NotFound as error:
+        if missing is None:
+            raise
+        raise missing(error.message) from error
+    check_match(header, job)
+    return None if header.strip() == "*" else job.version
+
+
+async def _recheck(
+    here: Services, who: Principal, workspace: str, agent: str, name: str, header: str | None
+) -> None:
+    """Tell a change that came too late from one that is refused for another reason."""
+    if header is not None:
+        check_match(header, await here.jobs.get(who, workspace, agent, name))
+
+
+def _check_agent(document: dict[str, object], agent: str) -> None:
+    said = document.get("agentId", document.get("agent_id"))
+    if said not in (None, agent):
+        raise InvalidArgument(
+            f"agentId: the path says '{agent[:64]}' and the document another; a job stays with its agent"
+        )

@@ -1,0 +1,108 @@
+"""What every request goes through: an id, a limit, a line in the log, and an answer whatever happens.
+
+It is plain ASGI, not a middleware class of the framework's: those copy bodies and break streams.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+import uuid
+from typing import Final
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from wakeful.api.http.problems import MAX_BODY, TooLarge, internal_problem, problem
+from wakeful.logs import get_logger
+
+_REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._:-]{1,128}")
+#: asked so often that nobody wants to read of it
+_QUIET: Final = frozenset({"/healthz", "/readyz", "/metrics"})
+
+log = get_logger("wakeful.http")
+
+
+class Passage:
+    """The way in and out of the app."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let a request through, and see that it is answered."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        began = time.perf_counter()
+        headers = Headers(scope=scope)
+        given = headers.get("x-request-id", "")
+        request_id = given if _REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
+        scope.setdefault("state", {})["request_id"] = request_id
+        status = 0
+
+        async def answer(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                MutableHeaders(scope=message)["x-request-id"] = request_id
+            await send(message)
+
+        try:
+            refusal = _refusal(scope, headers)
+            if refusal is not None:
+                await problem(*refusal, path=scope["path"])(scope, receive, answer)
+            else:
+                await self._app(scope, _limited(receive), answer)
+        except Exception:
+            log.exception("http.error", request_id=request_id, path=_template(scope))
+            if status:  # the answer is under way: all that is left is to break it off
+                raise
+            await internal_problem(scope["path"])(scope, receive, answer)
+        finally:
+            _tell(scope, status, began, request_id)
+
+
+def _refusal(scope: Scope, headers: Headers) -> tuple[int, str] | None:
+    """Why a request is not let in at all."""
+    length = headers.get("content-length", "")
+    if length.isdecimal() and int(length[:20]) > MAX_BODY:
+        return 413, TooLarge().message
+    if "\x00" in scope["path"] or b"%00" in scope["query_string"]:
+        return 400, "there is a zero byte in the address; take it out"
+    return None
+
+
+def _limited(receive: Receive) -> Receive:
+    """The body, up to the limit: one that is sent in chunks does not say beforehand how large it is."""
+    size = 0
+
+    async def part() -> Message:
+        nonlocal size
+        message = await receive()
+        if message["type"] == "http.request":
+            size += len(message.get("body", b""))
+            if size > MAX_BODY:
+                raise TooLarge
+        return message
+
+    return part
+
+
+def _template(scope: Scope) -> str:
+    """The path as it is declared; never as it was asked for, which may hold anything."""
+    return getattr(scope.get("route"), "path", "-")
+
+
+def _tell(scope: Scope, status: int, began: float, request_id: str) -> None:
+    path = _template(scope)
+    tell = log.debug if path in _QUIET else log.info
+    tell(
+        "http.request",
+        method=scope["method"],
+        path=path,
+        status=status or "gone",
+        ms=round((time.perf_counter() - began) * 1000, 1),
+        actor=scope.get("state", {}).get("actor", "-"),
+        request_id=request_id,
+    )

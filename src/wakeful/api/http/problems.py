@@ -1,0 +1,155 @@
+"""Errors as HTTP tells them: `application/problem+json` (RFC 9457), with the code that every face has.
+
+Whatever goes wrong is told in this one form: what the service layer refuses, parameters that cannot be read,
+unknown paths, bodies that are too large, and our own mistakes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from http import HTTPStatus
+from typing import Final
+
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from wakeful.document.values import compact
+from wakeful.errors import FailedPrecondition, InvalidArgument, WakefulError
+from wakeful.job import Json
+
+PROBLEM_JSON: Final = "application/problem+json"
+#: The largest body that is read, in bytes.
+MAX_BODY: Final = 256 * 1024
+
+#: The status of each code. A malformed request is 400; one that can be read, and is wrong, is 422.
+STATUS: Final[dict[str, int]] = {
+    "invalid-argument": 422,
+    "unauthenticated": 401,
+    "permission-denied": 403,
+    "not-found": 404,
+    "already-exists": 409,
+    "failed-precondition": 409,
+    "resource-exhausted": 429,
+    "unavailable": 503,
+}
+#: The code of what the server itself answers, before any use case is asked.
+_CODES: Final[dict[int, str]] = {
+    401: "unauthenticated",
+    403: "permission-denied",
+    404: "not-found",
+    409: "failed-precondition",
+    412: "failed-precondition",
+    429: "resource-exhausted",
+    503: "unavailable",
+}
+_SENTENCES: Final[dict[int, str]] = {
+    404: "there is nothing at this path; /docs shows every path that there is",
+    405: "this path does not take this method; the header Allow says which it takes",
+}
+_UNTOLD: Final = "something went wrong here, not with the request; the log has it under this x-request-id"
+
+
+class Malformed(InvalidArgument):
+    """The request cannot be read at all: 400."""
+
+
+class TooLarge(InvalidArgument):
+    """A body that is larger than any that makes sense here: 413."""
+
+    def __init__(self) -> None:
+        super().__init__(f"the body has more than {MAX_BODY} bytes; keep what is large elsewhere")
+
+
+class Stale(FailedPrecondition):
+    """What `If-Match` or `If-None-Match` asks for does not hold: 412."""
+
+
+class Busy(FailedPrecondition):
+    """The same request is being worked on: 409, and worth another try soon."""
+
+
+def status_of(error: WakefulError) -> int:
+    """The status that tells this error."""
+    if isinstance(error, Malformed):
+        return 400
+    if isinstance(error, Stale):
+        return 412
+    if isinstance(error, TooLarge):
+        return 413
+    return STATUS.get(error.code, 500)
+
+
+def problem(
+    status: int,
+    detail: str,
+    code: str | None = None,
+    *,
+    path: str = "",
+    headers: Mapping[str, str] | None = None,
+) -> Response:
+    """An answer that says what is wrong."""
+    code = code or _CODES.get(status, "internal" if status >= 500 else "invalid-argument")
+    content: dict[str, Json] = {
+        "type": f"urn:wakeful:problem:{code}",
+        "title": HTTPStatus(status).phrase,
+        "status": status,
+        "detail": detail,
+        "code": code,
+        "instance": path,
+    }
+    # A sentence may quote what somebody sent, and that need not be Unicode.
+    body = compact(content).encode(errors="backslashreplace")
+    return Response(body, status, headers, media_type=PROBLEM_JSON)
+
+
+def internal_problem(path: str) -> Response:
+    """The answer to a mistake of our own: what it was is in the log, and nowhere else."""
+    return problem(500, _UNTOLD, path=path)
+
+
+def install(app: FastAPI) -> None:
+    """Have every error of this app told as a problem."""
+    app.add_exception_handler(WakefulError, _refused)
+    app.add_exception_handler(RequestValidationError, _unreadable)
+    app.add_exception_handler(HTTPException, _answered)
+
+
+def refused(error: WakefulError, path: str) -> Response:
+    """The answer to a request that was refused."""
+    headers: dict[str, str] = {}
+    if error.code == "unauthenticated":
+        headers["WWW-Authenticate"] = 'Bearer realm="wakeful"'
+    retry_after = 1 if isinstance(error, Busy) or error.code == "unavailable" else None
+    retry_after = getattr(error, "retry_after_s", retry_after)
+    if retry_after is not None:
+        headers["Retry-After"] = str(retry_after)
+    status = status_of(error)
+    if status == 500:
+        return internal_problem(path)
+    return problem(status, error.message, error.code, path=path, headers=headers)
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    assert isinstance(error, WakefulError)
+    return refused(error, request.url.path)
+
+
+async def _unreadable(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    lines = [f"{_place(each['loc'])}: {each['msg']}" for each in error.errors()]
+    return problem(400, "\n".join(lines), "invalid-argument", path=request.url.path)
+
+
+async def _answered(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    said = error.detail if error.detail != HTTPStatus(error.status_code).phrase else None
+    detail = said or _SENTENCES.get(error.status_code, error.detail)
+    return problem(error.status_code, detail, path=request.url.path, headers=error.headers)
+
+
+def _place(loc: Sequence[int | str]) -> str:
+    """Where in a request a parameter stands: its name, without what kind of parameter it is."""
+    return ".".join(str(part) for part in loc[1:]) or "request"

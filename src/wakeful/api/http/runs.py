@@ -1,0 +1,207 @@
+"""Runs over HTTP: list, read, end, replay, and wake an agent without a job."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final, Literal
+
+from fastapi import APIRouter, Query, Request
+from starlette.responses import Response
+
+from wakeful.api.http.answers import BODY, JsonAnswer, place, takes, told
+from wakeful.api.http.asking import SECURED, Asker, Here, PerhapsDocument, only
+from wakeful.api.http.once import IdempotencyKey, once
+from wakeful.api.http.paging import Cursor, Limit, page, read_cursor
+from wakeful.api.http.problems import Malformed
+from wakeful.run import RunState, Trigger
+from wakeful.service.access import Principal
+from wakeful.service.services import Services
+from wakeful.service.shapes import run_shape
+from wakeful.store.rows import RunFilter, RunView
+
+router = APIRouter(prefix="/api/workspaces/{workspace}", tags=["runs"], dependencies=SECURED)
+
+_STATES: Final = [state.value for state in RunState]
+
+States = Annotated[
+    list[str] | None,
+    Query(
+        alias="state",
+        description=f"Only runs in one of these states, given several times or separated by commas: "
+        f"{', '.join(_STATES)}.",
+    ),
+]
+OfTrigger = Annotated[Trigger | None, Query(description="Only runs that came about in this way.")]
+Before = Annotated[
+    str | None, Query(max_length=64, description="Only runs older than the one of this id: a cursor by hand.")
+]
+
+
+@router.get("/runs", summary="List the runs of all agents", responses=told({200: "Runs"}))
+async def list_all_runs(
+    workspace: str,
+    here: Here,
+    who: Asker,
+    agent: Annotated[str | None, Query(description="Only those of this agent.")] = None,
+    job: Annotated[
+        str | None, Query(description="Only those of this job: its id, or with `agent` its name.")
+    ] = None,
+    job_id: Annotated[
+        str | None, Query(max_length=64, description="Only those of the job of this id.")
+    ] = None,
+    state: States = None,
+    trigger: OfTrigger = None,
+    dead: Annotated[bool, Query(description="Only dead letters.")] = False,
+    before: Before = None,
+    limit: Limit = 50,
+    cursor: Cursor = None,
+) -> Response:
+    """Runs of a workspace, newest first. Those of a deleted job are found by its id."""
+    if job is not None and job_id is None:
+        job_id = job if _is_id(job) else await _named(here, who, workspace, agent, job)
+    only_these = RunFilter(workspace, agent, job_id, _states(state), trigger, dead, before)
+    return await listed_runs(here, who, only_these, limit, cursor)
+
+
+@router.get("/agents/{agent}/runs", summary="List the runs of an agent", responses=told({200: "Runs"}))
+async def list_runs(
+    workspace: str,
+    agent: str,
+    here: Here,
+    who: Asker,
+    state: States = None,
+    trigger: OfTrigger = None,
+    limit: Limit = 50,
+    cursor: Cursor = None,
+) -> Response:
+    """Runs of an agent, newest first."""
+    only_these = RunFilter(workspace, agent, None, _states(state), trigger)
+    return await listed_runs(here, who, only_these, limit, cursor)
+
+
+@router.post(
+    "/agents/{agent}/runs",
+    summary="Wake an agent now",
+    status_code=201,
+    responses=told({201: "Run"}, *BODY, 409, headers=("Location", "Idempotency-Replayed")),
+    openapi_extra=takes("Wake", {"payload": {"message": "look at this"}}, required=False),
+)
+async def wake_agent(
+    workspace: str,
+    agent: str,
+    request: Request,
+    here: Here,
+    who: Asker,
+    given: PerhapsDocument,
+    idempotency_key: IdempotencyKey = None,
+) -> Response:
+    """A run without a job, `pending`, at the agent's own target. It takes the role admin."""
+    only(given, "payload")
+
+    async def wake() -> Response:
+        return _born(await here.wakes.wake(who, workspace, agent, given.get("payload")))
+
+    return await once(request, who, workspace, wake)
+
+
+@router.get(
+    "/agents/{agent}/jobs/{name}/runs", summary="List the runs of a job", responses=told({200: "Runs"})
+)
+async def list_job_runs(
+    workspace: str,
+    agent: str,
+    name: str,
+    here: Here,
+    who: Asker,
+    state: States = None,
+    trigger: OfTrigger = None,
+    limit: Limit = 20,
+    cursor: Cursor = None,
+) -> Response:
+    """Runs of a job, newest first."""
+    job_id = (await here.jobs.get(who, workspace, agent, name)).id
+    only_these = RunFilter(workspace, agent, job_id, _states(state), trigger)
+    return await listed_runs(here, who, only_these, limit, cursor)
+
+
+@router.get("/runs/{run_id}", summary="Read a run", responses=told({200: "RunWithAttempts"}))
+async def get_run(workspace: str, run_id: str, here: Here, who: Asker) -> Response:
+    """A run with its attempts."""
+    run = await here.runs.get(who, workspace, run_id)
+    return JsonAnswer(run_shape(run, await here.runs.attempts(who, workspace, run_id)))
+
+
+@router.post("/runs/{run_id}/cancel", summary="Cancel a run that waits", responses=told({200: "Run"}, 409))
+async def cancel_run(workspace: str, run_id: str, here: Here, who: Asker) -> Response:
+    """One that is pending, or between two attempts."""
+    return JsonAnswer(run_shape(await here.runs.cancel(who, workspace, run_id)))
+
+
+@router.post("/runs/{run_id}/stop", summary="Stop a run that runs", responses=told({200: "Run"}, 409))
+async def stop_run(workspace: str, run_id: str, here: Here, who: Asker) -> Response:
+    """Wherever it runs, its worker is told."""
+    return JsonAnswer(run_shape(await here.runs.stop(who, workspace, run_id)))
+
+
+@router.post(
+    "/runs/{run_id}/replay",
+    summary="Replay a dead letter",
+    status_code=201,
+    responses=told({201: "Run"}, 409, 422, headers=("Location", "Idempotency-Replayed")),
+)
+async def replay_run(
+    workspace: str,
+    run_id: str,
+    request: Request,
+    here: Here,
+    who: Asker,
+    idempotency_key: IdempotencyKey = None,
+) -> Response:
+    """A new run with the same idempotency key, one attempt further on. It takes the role admin."""
+
+    async def replay() -> Response:
+        return _born(await here.runs.replay(who, workspace, run_id))
+
+    return await once(request, who, workspace, replay)
+
+
+# --- inside ----------------------------------------------------------------------------------------
+
+
+async def listed_runs(
+    here: Services,
+    who: Principal,
+    only_these: RunFilter,
+    limit: int,
+    cursor: str | None,
+    name: Literal["runs", "deadLetters"] = "runs",
+) -> Response:
+    """A page of runs, under the name that the list has."""
+    scope = (name, *only_these[:6])
+    if cursor is not None:
+        (before,) = read_cursor(cursor, scope, str)
+        only_these = only_these._replace(before=str(before))
+    found = await here.runs.list(who, only_these._replace(limit=limit + 1))
+    shown, next_cursor = page(found, limit, scope, lambda run: (run.id,))
+    return JsonAnswer({name: [run_shape(run) for run in shown], "cursor": next_cursor})
+
+
+def _born(run: RunView) -> Response:
+    return JsonAnswer(run_shape(run), 201, {"Location": place(run.workspace, "runs", run.id)})
+
+
+def _states(given: list[str] | None) -> tuple[str, ...]:
+    states = tuple(state.strip() for each in given or () for state in each.split(","))
+    for state in states:
+        if state not in _STATES:
+            raise Malformed(f"state: '{state[:64]}' is not one of {', '.join(_STATES)}")
+    return states
+
+
+def _is_id(text: str) -> bool:
+    return len(text) == 36 and text.count("-") == 4
+
+
+async def _named(here: Services, who: Principal, workspace: str, agent: str | None, name: str) -> str:
+    if agent is None:
+        raise Malformed("job: a name is a job's only with its agent; give agent too, or the job's id")
+    return (await here.jobs.get(who, workspace, agent, name)).id

@@ -1,0 +1,205 @@
+"""The schemas of jobs: what is shown of one, and what is taken for one."""
+
+from __future__ import annotations
+
+from typing import Final, get_args
+
+from wakeful.api.http.schemas.parts import (
+    ANY,
+    BOOLEAN,
+    ID,
+    INSTANT,
+    OBJECT,
+    SLUG,
+    TEXT,
+    WHOLE,
+    Schema,
+    document,
+    list_of,
+    one_of,
+    or_null,
+    page_of,
+    shape,
+    text,
+    whole,
+)
+from wakeful.cron import DstGap, DstOverlap
+from wakeful.document.target import KINDS
+from wakeful.job import ChainOn
+from wakeful.policy import Catchup, OnLost, Overlap
+
+_MANY: Final = 1_000_000_000
+_MS: Final = whole(0, 2**53 - 1)
+_SOME_TEXT: Final = {"type": "string", "minLength": 1, "pattern": r"\S"}
+_DURATION: Final[Schema] = {"type": "string", "examples": ["30s", "1h30m"]}
+_TIME: Final[Schema] = {
+    "description": "Milliseconds since 1970, or ISO 8601; without a zone of its own, in the job's.",
+    "anyOf": [_MS, TEXT],
+}
+_TARGET: Final[Schema] = {
+    "type": "object",
+    "description": "Where its runs go; what else is in it depends on the kind.",
+    "properties": {"kind": one_of(*KINDS)},
+    "required": ["kind"],
+    "examples": [{"kind": "webhook", "url": "https://example.com/hook"}],
+}
+_LABELS: Final[Schema] = {"type": "object", "additionalProperties": text(255)}
+_SCHEDULE: Final[Schema] = shape(
+    {"kind": one_of("at", "every", "cron"), "atMs": WHOLE, "everyMs": WHOLE, "expr": TEXT, "tz": TEXT},
+    "atMs",
+    "everyMs",
+    "expr",
+    "tz",
+    says="The normal form: `at` has `atMs`, `every` has `everyMs`, `cron` has `expr`.",
+)
+_SCHEDULE_GIVEN: Final[Schema] = {
+    "description": "When it fires: '0 9 * * 1-5', '@daily', 'every 15m', 'in 20m', an ISO 8601 time, or the "
+    "same as an object with a kind.",
+    "anyOf": [
+        {"type": "string", "examples": ["0 9 * * 1-5", "every 15m"]},
+        {
+            "type": "object",
+            "properties": {"kind": one_of("at", "every", "cron")},
+            "examples": [{"kind": "cron", "expr": "0 9 * * 1-5", "tz": "Europe/Berlin"}],
+        },
+    ],
+}
+_BACKOFF: Final[Schema] = shape({"baseMs": WHOLE, "maxMs": WHOLE})
+_BACKOFF_GIVEN: Final[Schema] = document(
+    {"baseMs": whole(1, _MANY), "maxMs": whole(1, _MANY), "base": _DURATION, "max": _DURATION}
+)
+_AFTER: Final[Schema] = shape({"job": SLUG, "on": one_of(*get_args(ChainOn))})
+
+#: The policies and the rest, which are taken as they are shown.
+_PLAIN: Final[dict[str, Schema]] = {
+    "dstGap": one_of(*get_args(DstGap)),
+    "dstOverlap": one_of(*get_args(DstOverlap)),
+    "stateless": BOOLEAN,
+    "deliver": BOOLEAN,
+    "wakeHeartbeat": BOOLEAN,
+    "lane": SLUG,
+    "overlapPolicy": one_of(*get_args(Overlap)),
+    "maxQueued": whole(1, 10_000),
+    "catchupPolicy": one_of(*get_args(Catchup)),
+    "catchupWindowMs": _MS,
+    "misfireGraceMs": _MS,
+    "jitterMs": _MS,
+    "maxAttempts": whole(1, 100),
+    "maxRuns": whole(1, _MANY),
+    "onLost": one_of(*get_args(OnLost)),
+    "disableAfter": whole(1, _MANY),
+    "deleteAfterRun": BOOLEAN,
+}
+#: Of those, what is null where nothing was said.
+_OPEN: Final = ("dstGap", "dstOverlap", "maxRuns", "disableAfter")
+
+_JOB: Final[dict[str, Schema]] = {
+    "id": ID,
+    "workspace": SLUG,
+    "agentId": SLUG,
+    "name": SLUG,
+    "schedule": or_null(_SCHEDULE),
+    "startAt": or_null(WHOLE),
+    "endAt": or_null(WHOLE),
+    "exclude": or_null(list_of(TEXT)),
+    "tz": or_null(TEXT),
+    "target": or_null(_TARGET),
+    "message": or_null(TEXT),
+    "channel": or_null(TEXT),
+    "to": or_null(TEXT),
+    "precheck": or_null(OBJECT),
+    **{name: or_null(schema) if name in _OPEN else schema for name, schema in _PLAIN.items()},
+    "backoff": _BACKOFF,
+    "timeoutMs": or_null(WHOLE),
+    "claimTimeoutMs": or_null(WHOLE),
+    "after": or_null(_AFTER),
+    "description": TEXT,
+    "labels": _LABELS,
+    "payload": ANY,
+    "workflowId": TEXT,
+    "version": WHOLE,
+    "userId": or_null(TEXT),
+    "enabled": BOOLEAN,
+    "disabledReason": or_null(TEXT),
+    "nextAt": or_null(INSTANT),
+    "nextAtMs": or_null(WHOLE),
+    "explain": {"type": "string", "description": "The schedule in words."},
+    "runCount": WHOLE,
+    "failures": {"type": "integer", "minimum": 0, "description": "Runs in a row that failed."},
+    "createdAt": INSTANT,
+    "updatedAt": INSTANT,
+}
+_WORKFLOW_ONLY: Final = ("workflowId", "userId")
+_TICKS: Final[Schema] = list_of(
+    shape({"at": {"type": "string", "format": "date-time"}, "atMs": WHOLE}, says="A tick, in the job's zone.")
+)
+_SECRET: Final[Schema] = {
+    "type": "string",
+    "description": "Signs the webhook; shown when it was made and never again.",
+    "examples": ["whsec_a2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2s="],
+}
+
+_DOCUMENT: Final[dict[str, Schema]] = {
+    "name": SLUG,
+    "agentId": SLUG,
+    "enabled": BOOLEAN,
+    "schedule": _SCHEDULE_GIVEN,
+    "cron": {**_SCHEDULE_GIVEN, "description": "Short for `schedule`."},
+    "tz": {"type": "string", "description": "An IANA zone.", "examples": ["Europe/Berlin"]},
+    "startAt": _TIME,
+    "endAt": _TIME,
+    "exclude": {
+        "description": "Days without ticks.",
+        "anyOf": [TEXT, list_of(TEXT)],
+        "examples": [["2027-12-24/2028-01-01", "holidays:DE-BY"]],
+    },
+    "target": _TARGET,
+    "webhookUrl": {"type": "string", "description": "Short for a webhook `target`.", "maxLength": 2048},
+    "workflowId": {**_SOME_TEXT, "maxLength": 255},
+    "version": whole(1, 2**31 - 1),
+    "userId": {**_SOME_TEXT, "maxLength": 255},
+    "payload": {"description": "Any JSON, up to 64 KB; a webhook sends it verbatim."},
+    "message": {**_SOME_TEXT, "maxLength": 65536, "description": 'Short for the payload {"message": …}.'},
+    "channel": {**_SOME_TEXT, "maxLength": 255},
+    "to": {**_SOME_TEXT, "maxLength": 1024},
+    "precheck": {**OBJECT, "minProperties": 1},
+    **_PLAIN,
+    "timeoutMs": _MS,
+    "claimTimeoutMs": _MS,
+    **{
+        name: {**_DURATION, "description": "The field with Ms, as a duration."}
+        for name in ("timeout", "claimTimeout", "catchupWindow", "misfireGrace", "jitter")
+    },
+    "backoff": _BACKOFF_GIVEN,
+    "after": {
+        "description": "Fire when a run of this job ends.",
+        "anyOf": [SLUG, document({"job": SLUG, "on": one_of(*get_args(ChainOn))}, "job")],
+    },
+    "description": text(10_000),
+    "labels": {"type": "object", "maxProperties": 64, "additionalProperties": text(255)},
+}
+_OPTIONAL: Final[dict[str, Schema]] = {
+    name: schema if name in ("name", "payload") else or_null(schema) for name, schema in _DOCUMENT.items()
+}
+
+SCHEMAS: Final[dict[str, Schema]] = {
+    "Job": shape(_JOB, *_WORKFLOW_ONLY, says="A job."),
+    "JobWithTicks": shape(
+        {**_JOB, "nextTicks": _TICKS}, *_WORKFLOW_ONLY, says="A job with its next 5 ticks."
+    ),
+    "SavedJob": shape(
+        {**_JOB, "nextTicks": _TICKS, "secret": _SECRET},
+        *_WORKFLOW_ONLY,
+        "secret",
+        says="A job as it was saved.",
+    ),
+    "Jobs": page_of("jobs", "Job"),
+    "JobDocument": document(_OPTIONAL, "name", says="What a job is to be; null says nothing."),
+    "NamedJobDocument": document(_OPTIONAL, says="What a job is to be; its name is in the path."),
+    "JobPatch": document(_OPTIONAL, says="What is to change; null puts a field back to its default."),
+    "Trigger": document(
+        {"mode": one_of("force", "due"), "payload": {"description": "Instead of the job's own."}}
+    ),
+    "Backfill": document({"start": _TIME, "end": _TIME}, "start", "end"),
+    "Count": shape({"count": WHOLE}),
+}

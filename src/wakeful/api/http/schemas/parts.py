@@ -1,0 +1,92 @@
+"""The parts that schemas are made of."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from wakeful.job import MAX_NAME
+
+#: A JSON schema, which may hold anything that JSON can.
+Schema = dict[str, Any]
+
+BOOLEAN: Final[Schema] = {"type": "boolean"}
+TEXT: Final[Schema] = {"type": "string"}
+ID: Final[Schema] = {"type": "string", "format": "uuid"}
+WHOLE: Final[Schema] = {"type": "integer", "minimum": 0}
+INSTANT: Final[Schema] = {"type": "string", "format": "date-time", "description": "ISO 8601, in UTC."}
+OBJECT: Final[Schema] = {"type": "object"}
+#: Any JSON.
+ANY: Final[Schema] = {}
+SLUG: Final[Schema] = {
+    "type": "string",
+    "pattern": "^[a-z0-9]([a-z0-9-]*[a-z0-9])?$",
+    "minLength": 1,
+    "maxLength": MAX_NAME,
+}
+
+
+def text(longest: int, shortest: int = 0) -> Schema:
+    """A text of so many characters."""
+    return {"type": "string", "minLength": shortest, "maxLength": longest}
+
+
+def whole(least: int, most: int) -> Schema:
+    """A whole number in a range."""
+    return {"type": "integer", "minimum": least, "maximum": most}
+
+
+def one_of(*words: str) -> Schema:
+    """One of these words."""
+    return {"type": "string", "enum": list(words)}
+
+
+def or_null(schema: Schema) -> Schema:
+    """The same, or null.
+
+    >>> or_null({"type": "string"})
+    {'type': ['string', 'null']}
+    """
+    kind = schema.get("type")
+    if not isinstance(kind, str):
+        return {"anyOf": [schema, {"type": "null"}]}
+    if "enum" in schema:
+        return {**schema, "type": [kind, "null"], "enum": [*schema["enum"], None]}
+    return {**schema, "type": [kind, "null"]}
+
+
+def list_of(schema: Schema, most: int | None = None) -> Schema:
+    """A list of these."""
+    return {"type": "array", "items": schema, **({} if most is None else {"maxItems": most})}
+
+
+def ref(name: str) -> Schema:
+    """Another schema of the document."""
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+def shape(properties: dict[str, Schema], *optional: str, says: str = "") -> Schema:
+    """What is answered: an object of these properties and no others, all there but the optional ones."""
+    return {
+        "type": "object",
+        **({"description": says} if says else {}),
+        "properties": properties,
+        "required": [name for name in properties if name not in optional],
+        "additionalProperties": False,
+    }
+
+
+def document(properties: dict[str, Schema], *required: str, says: str = "") -> Schema:
+    """What is sent: an object of these properties and no others, none needed but the required ones."""
+    return {
+        "type": "object",
+        **({"description": says} if says else {}),
+        "properties": properties,
+        **({"required": list(required)} if required else {}),
+        "additionalProperties": False,
+    }
+
+
+def page_of(name: str, schema: str) -> Schema:
+    """A page of a list."""
+    cursor = {**or_null(TEXT), "description": "Send it as `cursor` for the next page; null on the last."}
+    return shape({name: list_of(ref(schema)), "cursor": cursor})

@@ -1,0 +1,106 @@
+"""The schemas of runs: what is shown of one, and what is said of one."""
+
+from __future__ import annotations
+
+from typing import Final, get_args
+
+from wakeful.api.http.schemas.parts import (
+    ANY,
+    BOOLEAN,
+    ID,
+    INSTANT,
+    OBJECT,
+    SLUG,
+    TEXT,
+    WHOLE,
+    Schema,
+    document,
+    list_of,
+    one_of,
+    or_null,
+    page_of,
+    ref,
+    shape,
+    text,
+    whole,
+)
+from wakeful.run import RunState, Trigger
+
+_RUN: Final[dict[str, Schema]] = {
+    "id": ID,
+    "jobId": or_null(ID),
+    "workspace": SLUG,
+    "agentId": SLUG,
+    "job": or_null(SLUG),
+    "scheduledAt": INSTANT,
+    "scheduledAtMs": WHOLE,
+    "fireAt": INSTANT,
+    "trigger": one_of(*get_args(Trigger)),
+    "triggeredBy": or_null(TEXT),
+    "state": one_of(*(state.value for state in RunState)),
+    "reason": or_null(TEXT),
+    "covers": {**WHOLE, "description": "How many ticks it speaks for, up to `untilAt`."},
+    "untilAt": or_null(INSTANT),
+    "attempt": WHOLE,
+    "worker": or_null(TEXT),
+    "lane": TEXT,
+    "dueAt": or_null(INSTANT),
+    "startedAt": or_null(INSTANT),
+    "finishedAt": or_null(INSTANT),
+    "idempotencyKey": TEXT,
+    "replayOf": or_null(ID),
+    "payload": ANY,
+    "output": or_null(TEXT),
+    "error": or_null(TEXT),
+    "usage": ANY,
+    "dead": {**BOOLEAN, "description": "Failed, and nobody has replayed or discarded it."},
+    "createdAt": INSTANT,
+}
+_ATTEMPT: Final[Schema] = shape(
+    {
+        "attempt": WHOLE,
+        "worker": or_null(TEXT),
+        "startedAt": or_null(INSTANT),
+        "finishedAt": or_null(INSTANT),
+        "error": or_null(TEXT),
+    }
+)
+_NAMES: Final = or_null(list_of(text(64), 1_000))
+
+SCHEMAS: Final[dict[str, Schema]] = {
+    "Run": shape(_RUN, says="A run."),
+    "RunWithAttempts": shape({**_RUN, "attempts": list_of(_ATTEMPT)}, says="A run with its attempts."),
+    "Runs": page_of("runs", "Run"),
+    "DeadLetters": page_of("deadLetters", "Run"),
+    "ClaimedRun": shape(
+        {**_RUN, "target": OBJECT, "timeoutMs": or_null(WHOLE)}, says="A run with all that it takes to do it."
+    ),
+    "Claimed": shape({"runs": list_of(ref("ClaimedRun"))}),
+    "Wake": document({"payload": {"description": "Any JSON, up to 64 KB."}}),
+    "Claim": document(
+        {
+            "worker": {**text(200, 1), "description": "Who claims them: a name of its own choice."},
+            "agents": {**_NAMES, "description": "Only runs of these agents."},
+            "lanes": {**_NAMES, "description": "Only runs of these lanes."},
+            "limit": whole(1, 100),
+            "waitMs": {**whole(0, 60_000), "description": "How long to wait for the first."},
+        },
+        "worker",
+    ),
+    "Completion": document(
+        {
+            "status": one_of("succeeded", "failed"),
+            "output": {"description": "Text, or JSON that is kept as text; what is long is cut."},
+            "error": {"description": "Why it failed."},
+            "usage": {**or_null(OBJECT), "description": "What it used, such as tokens and cost."},
+            "attempt": {**or_null(WHOLE), "description": "Only if this is still the attempt that counts."},
+        },
+        "status",
+    ),
+    "Nothing": document({}),
+    "WhichDeadLetters": document(
+        {"ids": list_of(TEXT, 1_000), "all": BOOLEAN}, says="Either `ids`, or `all` that is true."
+    ),
+    "Replayed": shape({"replayed": list_of(ID)}, says="The ids of the dead letters that were replayed."),
+    "Discarded": shape({"discarded": list_of(ID)}, says="The ids of the dead letters that were discarded."),
+}

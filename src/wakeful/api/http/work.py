@@ -1,0 +1,150 @@
+"""Work over HTTP, for executors: claim runs, say that one is at it, and how it ended."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from typing import Final, TypeVar
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from wakeful.api.http.answers import BODY, JsonAnswer, takes, told
+from wakeful.api.http.asking import SECURED, Asker, Document, Here, PerhapsDocument, only
+from wakeful.document.values import compact, json_value
+from wakeful.errors import InvalidArgument
+from wakeful.service.shapes import run_shape
+
+router = APIRouter(prefix="/api/workspaces/{workspace}/runs", tags=["work"], dependencies=SECURED)
+
+T = TypeVar("T")
+_MANY_NAMES: Final = 1_000
+_MAX_USAGE: Final = 65_536
+
+
+@router.post(
+    "/claim",
+    summary="Claim runs to execute",
+    responses=told({200: "Claimed"}, *BODY, 409),
+    openapi_extra=takes("Claim", {"worker": "laptop-1", "agents": ["writer"], "limit": 1, "waitMs": 20_000}),
+)
+async def claim_runs(workspace: str, request: Request, here: Here, who: Asker, given: Document) -> Response:
+    """Take runs of `pull` jobs, each with its target and payload; with `waitMs`, wait for the first.
+
+    A claimed run is this worker's until it completes it, or says nothing for longer than the lease.
+    """
+    only(given, "worker", "agents", "lanes", "limit", "waitMs")
+    claiming = here.pull.claim(
+        who,
+        workspace,
+        _text(given, "worker"),
+        agents=_names(given, "agents"),
+        lanes=_names(given, "lanes"),
+        limit=_whole(given, "limit", 1),
+        wait_ms=_whole(given, "waitMs", 0),
+    )
+    return JsonAnswer({"runs": list(await _while_connected(request, claiming))})
+
+
+@router.post(
+    "/{run_id}/heartbeat",
+    summary="Say that a claimed run is still worked on",
+    responses=told({200: "Run"}, *BODY, 409),
+    openapi_extra=takes("Nothing", {}, required=False),
+)
+async def heartbeat_run(
+    workspace: str, run_id: str, here: Here, who: Asker, given: PerhapsDocument
+) -> Response:
+    """409 says that it is somebody else's by now, or over: stop working on it."""
+    only(given)
+    return JsonAnswer(run_shape(await here.pull.heartbeat(who, workspace, run_id)))
+
+
+@router.post(
+    "/{run_id}/complete",
+    summary="Say how a run ended",
+    responses=told({200: "Run"}, *BODY, 409),
+    openapi_extra=takes("Completion", {"status": "succeeded", "output": "sent", "usage": {"tokens": 512}}),
+)
+async def complete_run(workspace: str, run_id: str, here: Here, who: Asker, given: Document) -> Response:
+    """One that was claimed, or a webhook's with `completion: callback`."""
+    only(given, "status", "output", "error", "usage", "attempt")
+    run = await here.runs.complete(
+        who,
+        workspace,
+        run_id,
+        _text(given, "status"),
+        attempt=_whole(given, "attempt", None),
+        output=_spelled(given, "output"),
+        error=_spelled(given, "error"),
+        usage=_usage(given),
+    )
+    return JsonAnswer(run_shape(run))
+
+
+async def _while_connected(request: Request, doing: Awaitable[T]) -> T:
+    """Give up waiting when whoever asked has gone: what is claimed for nobody helps nobody."""
+    task = asyncio.ensure_future(doing)
+    gone = asyncio.ensure_future(_gone(request))
+    try:
+        await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            task.cancel()
+        return await task
+    except asyncio.CancelledError:
+        task.cancel()
+        raise
+    finally:
+        gone.cancel()
+
+
+async def _gone(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+def _text(given: dict[str, object], field: str) -> str:
+    value = given.get(field)
+    if not isinstance(value, str) or not value:
+        raise InvalidArgument(f"{field}: {'it is missing; ' if value is None else ''}write text")
+    return value
+
+
+def _names(given: dict[str, object], field: str) -> list[str] | None:
+    """Names that narrow; none of them is no narrowing."""
+    value = given.get(field)
+    if value is None or value == []:
+        return None
+    if not isinstance(value, list) or len(value) > _MANY_NAMES:
+        raise InvalidArgument(f'{field}: write a list of at most {_MANY_NAMES} names, such as ["writer"]')
+    names = [name for name in value if isinstance(name, str) and "\x00" not in name]
+    if len(names) != len(value):
+        raise InvalidArgument(f"{field}: a name is text")
+    return names
+
+
+def _whole(given: dict[str, object], field: str, default: T) -> int | T:
+    value = given.get(field)
+    if value is None:
+        return default
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**31:
+        raise InvalidArgument(f"{field}: write a whole number")
+    return value
+
+
+def _spelled(given: dict[str, object], field: str) -> str | None:
+    """What a run said: text as it is, anything else as JSON."""
+    value = given.get(field)
+    return value if value is None or isinstance(value, str) else compact(json_value(value, None))
+
+
+def _usage(given: dict[str, object]) -> str | None:
+    value = given.get("usage")
+    if value is None:
+        return None
+    if not isinstance(value, dict):
+        raise InvalidArgument('usage: write an object, such as {"tokens": 512}')
+    try:
+        return compact(json_value(value, _MAX_USAGE))
+    except InvalidArgument as error:
+        raise InvalidArgument(f"usage: {error.message}") from error
