@@ -1,0 +1,244 @@
+"""The audit: gapless, chained, and written with what it tells of: neither is there without the other."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+
+from tests.store.databases import Database
+from tests.store.making import (
+    NOW,
+    alone,
+    asked,
+    asleep,
+    ended,
+    given_held,
+    given_job,
+    held,
+    job,
+    look,
+    tick,
+)
+from wakeful.errors import AlreadyExists, FailedPrecondition, ResourceExhausted
+from wakeful.store.chain import flaw
+from wakeful.store.office import AgentRow, Allowance, AuditRow, Entry, KeyRow, WorkflowRow, WorkspaceRow
+from wakeful.store.port import PARKED, Store
+from wakeful.store.rows import JobChange, JobRow, RunView
+
+
+def entry(action: str = "job.create", workspace: str = "default", **fields: object) -> Entry:
+    whole = Entry(workspace, "key:1", action, "default/digest", '{"a":1}', "192.0.2.1")
+    return whole._replace(**fields)  # type: ignore[arg-type]
+
+
+async def chain(store: Store, workspace: str = "default") -> list[AuditRow]:
+    """The whole chain, which is whole."""
+    rows = await store.audit(workspace, limit=10_000)
+    assert flaw(rows, 0, "") is None
+    return rows
+
+
+async def actions(store: Store, workspace: str = "default") -> list[str]:
+    return [row.action for row in await chain(store, workspace)]
+
+
+# --- the chain ------------------------------------------------------------------------------------------
+
+
+async def test_an_entry_keeps_every_field_and_is_dated_by_the_store(store: Store, database: Database) -> None:
+    database.clock.ms = NOW + 7
+    said = entry(subject="häßlich 🦉 ' \" --", details=json.dumps({"x": "\x00"}), address=None)
+    await store.append([said])
+    (row,) = await chain(store)
+    assert row[:9] == ("default", 1, NOW + 7, *said[1:5], None, "")
+    await store.append([entry("b"), entry("c")])
+    assert [(row.seq, row.before) for row in (await chain(store))[1:]] == [
+        (2, row.hash),
+        (3, (await chain(store))[1].hash),
+    ]
+
+
+async def test_what_no_database_can_keep_does_not_stop_the_rest(store: Store) -> None:
+    await store.append([entry(actor="jwt:\x00", subject="\ud800")])
+    (row,) = await chain(store)
+    assert (row.actor, row.subject) == ("jwt:\ufffd", "\ufffd")
+
+
+async def test_every_workspace_has_a_chain_of_its_own(store: Store) -> None:
+    await store.append([entry("a", "one"), entry("b", "two"), entry("c", "one")])
+    await store.append([entry("d", "two")])
+    assert [(row.seq, row.action) for row in await chain(store, "one")] == [(1, "a"), (2, "c")]
+    assert [(row.seq, row.action) for row in await chain(store, "two")] == [(1, "b"), (2, "d")]
+    assert await chain(store, "three") == []
+
+
+async def test_no_entries_are_no_work(store: Store) -> None:
+    await store.append([])
+    assert await chain(store) == []
+
+
+async def test_the_audit_is_read_by_the_page_from_either_end(store: Store) -> None:
+    await store.append([entry(str(number)) for number in range(1, 8)])
+
+    async def page(**only: int) -> list[int]:
+        return [row.seq for row in await store.audit("default", **only)]
+
+    assert await page() == [1, 2, 3, 4, 5, 6, 7]
+    assert await page(limit=2) == [1, 2]
+    assert await page(after=2, limit=3) == [3, 4, 5]
+    assert await page(after=7) == []
+    assert await page(before=2**62, limit=3) == [7, 6, 5]
+    assert await page(before=5, limit=2) == [4, 3]
+    assert await page(after=2, before=5) == [4, 3]
+    assert await page(before=1) == []
+
+
+async def test_entries_of_many_at_once_are_one_gapless_chain(database: Database) -> None:
+    stores = [await database.connect() for _ in range(3)]
+
+    async def work(number: int) -> None:
+        store = stores[number % 3]
+        others = [entry(f"{number}", workspace) for workspace in ("one", "two", "three")]
+        # In any order: they are locked in one.
+        await store.append(others if number % 2 else others[::-1])
+        await store.create_jobs([asleep(f"job-{number}")], [entry(f"{number}", "one")])
+
+    await asyncio.gather(*(work(number) for number in range(30)))
+    for workspace, times in (("one", 2), ("two", 1), ("three", 1)):
+        rows = await chain(stores[0], workspace)
+        assert [row.seq for row in rows] == list(range(1, 30 * times + 1))
+        assert sorted(row.action for row in rows) == sorted([str(n) for n in range(30)] * times)
+
+
+@pytest.mark.parametrize(
+    ("deed", "found"),
+    [
+        ("UPDATE audit SET actor = 'key:2' WHERE seq = 2", "entry 2 was changed"),
+        ("DELETE FROM audit WHERE seq = 2", "entry 2 is missing"),
+        ("UPDATE audit SET seq = 9 WHERE seq = 3", "entry 3 is missing"),
+    ],
+)
+async def test_what_somebody_did_to_the_table_is_found(
+    store: Store, database: Database, deed: str, found: str
+) -> None:
+    await store.append([entry(str(number)) for number in range(4)])
+    await database.execute(deed)
+    assert found in (flaw(await store.audit("default"), 0, "") or "")
+
+
+# --- with what it tells of ------------------------------------------------------------------------------
+
+
+async def test_what_is_done_to_jobs_is_written_down_with_it(store: Store) -> None:
+    row, other = asleep(), asleep("other")
+    await store.create_jobs([row, other], [entry("job.create"), entry("job.create", "acme")])
+    await store.change_job(row.id, lambda old: JobChange(old), [entry("job.update")])
+    await store.delete_job(row.id, NOW, "gone", [entry("job.delete")])
+    assert await actions(store) == ["job.create", "job.update", "job.delete"]
+    assert await actions(store, "acme") == ["job.create"]
+
+
+async def test_what_changes_nothing_is_not_written_down(store: Store) -> None:
+    row, run = await given_held(store)
+    said = [entry("nothing")]
+    assert await store.change_job(row.id, lambda old: None, said) == row
+    assert await store.change_job(job().id, lambda old: JobChange(old), said) is None
+    assert await store.delete_job(job().id, NOW, "gone", said) is False
+    assert await store.replay_run(job().id, lambda dead: asked(row), said) is None
+    assert await store.discard_run(run.id, said) is False
+    assert await store.cancel_run(job().id, NOW, "no", running=True, entries=said) is None
+    assert await store.complete_run(ended(run), alone, said) is False
+    assert await store.put_agent("default", "default", lambda old: None, said) is not None
+    assert await store.delete_agent("default", "nobody", said) is False
+    assert await store.revoke_key("nobody", NOW, said) is False
+    assert await chain(store) == []
+
+
+async def test_what_is_refused_is_not_written_down(store: Store) -> None:
+    row, run = await given_held(store)
+    said = [entry("refused")]
+    await store.put_workflow(WorkflowRow("default", "etl", 1, "{}", NOW))
+
+    def rename(old: JobRow) -> JobChange:
+        return JobChange(old._replace(name="taken"))
+
+    def fail(old: object) -> None:
+        raise FailedPrecondition("no")
+
+    await store.create_jobs([asleep("taken")])
+    with pytest.raises(AlreadyExists):
+        await store.create_jobs([asleep("taken")], said)
+    with pytest.raises(ResourceExhausted):
+        await store.create_jobs([asleep("new")], said, Allowance(live_per_agent=2))
+    with pytest.raises(AlreadyExists):
+        await store.change_job(row.id, rename, said)
+    with pytest.raises(FailedPrecondition):
+        await store.change_job(row.id, fail, said)
+    with pytest.raises(AlreadyExists):
+        await store.add_runs([asked(row, id=run.id)], said)
+    with pytest.raises(FailedPrecondition):
+        await store.replay_run(run.id, lambda dead: asked(row), said)
+    with pytest.raises(FailedPrecondition):
+        await store.cancel_run(run.id, NOW, "no", running=False, entries=said)
+    with pytest.raises(FailedPrecondition):
+        await store.delete_agent("default", "default", said)
+    with pytest.raises(FailedPrecondition):
+        await store.put_agent("default", "default", fail, said)
+    with pytest.raises(AlreadyExists):
+        await store.put_workflow(WorkflowRow("default", "etl", 1, "[]", NOW), said)
+    assert await store.put_workflow(WorkflowRow("default", "etl", 1, "{}", NOW), said) is False
+    assert await chain(store) == []
+
+
+async def test_what_is_done_to_runs_is_written_down_with_it(store: Store) -> None:
+    row = await given_job(store, "digest", lambda due: held(tick(due)), lambda due: tick(due, NOW + 1))
+    runs = [asked(row), asked(row), held(asked(row), PARKED)._replace(due_ms=NOW + 5)]
+    await store.add_runs(runs, [entry("run.add")])
+    await store.cancel_run(runs[0].id, NOW, "no", running=False, entries=[entry("run.cancel")])
+    await store.complete_run(ended(runs[2], "failed"), alone, [entry("run.complete")])
+    dead = await look(store, runs[2].id)
+    assert dead.dead
+
+    def again(of: RunView) -> object:
+        return asked(row, replay_of=of.id)
+
+    new = await store.replay_run(dead.id, again, [entry("run.replay")])  # type: ignore[arg-type]
+    assert new is not None
+    await store.cancel_run(runs[1].id, NOW, "no", running=True, entries=[entry("run.stop")])
+    assert await actions(store) == ["run.add", "run.cancel", "run.complete", "run.replay", "run.stop"]
+
+
+async def test_a_dead_letter_that_is_discarded_is_written_down(store: Store) -> None:
+    _, run = await given_held(store)
+    await store.finish("w1", [ended(run, "failed")], alone)
+    assert await store.discard_run(run.id, [entry("run.discard")]) is True
+    assert await store.discard_run(run.id, [entry("run.discard")]) is False
+    assert await actions(store) == ["run.discard"]
+
+
+async def test_what_is_done_in_the_office_is_written_down_with_it(store: Store) -> None:
+    await store.put_workspace(WorkspaceRow("acme", None, "", NOW, NOW), [entry("workspace.put")])
+    scribe = AgentRow("default", "scribe", None, None, True, None, None, "", 1, NOW, NOW)
+    await store.put_agent("default", "scribe", lambda old: scribe, [entry("agent.put")])
+    await store.delete_agent("default", "scribe", [entry("agent.delete")])
+    key = KeyRow("k", None, "", "admin", None, b"hash", NOW, "wakeful", None, None, None)
+    await store.add_key(key, [entry("key.create")])
+    await store.revoke_key("k", NOW, [entry("key.revoke")])
+    await store.set_quota("default", "", "scheduler.liveJobs", 5, [entry("quota.set")])
+    await store.put_workflow(WorkflowRow("default", "etl", 1, "{}", NOW), [entry("workflow.put")])
+    assert await actions(store) == [
+        "workspace.put", "agent.put", "agent.delete", "key.create", "key.revoke", "quota.set", "workflow.put",
+    ]  # fmt: skip
+
+
+async def test_an_entry_that_cannot_be_written_undoes_what_it_tells_of(
+    store: Store, database: Database
+) -> None:
+    await database.execute("DROP TABLE audit")
+    with pytest.raises(Exception, match="audit"):
+        await store.create_jobs([job("lost", agent="scribe")], [entry()], Allowance())
+    assert await store.job("default", "scribe", "lost") is None
+    assert await store.agent("default", "scribe") is None
+    assert {row.used for row in await store.quotas("default", NOW)} == {0}

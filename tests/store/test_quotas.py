@@ -1,0 +1,198 @@
+"""Quotas: charged with what they are charged for, never beyond their limit, and counted anew each day."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+
+import pytest
+
+from tests.store.databases import Database
+from tests.store.making import DAY, NOW, asleep, given_held
+from wakeful.errors import AlreadyExists, ResourceExhausted
+from wakeful.store.office import CREATE_JOB, LIVE_JOBS, Allowance
+from wakeful.store.port import Store
+from wakeful.store.rows import JobFilter, JobRow
+
+ANY = Allowance()
+
+
+def jobs(count: int, agent: str = "scribe", workspace: str = "acme", prefix: str = "job") -> list[JobRow]:
+    return [asleep(f"{prefix}-{number}", agent=agent, workspace=workspace) for number in range(count)]
+
+
+async def shown(
+    store: Store, workspace: str = "acme", now_ms: int = NOW
+) -> dict[tuple[str, str], tuple[int | None, int]]:
+    rows = await store.quotas(workspace, now_ms)
+    assert [row[:3] for row in rows] == sorted(row[:3] for row in rows)
+    assert {row.workspace for row in rows} == {workspace}
+    return {(row.agent, row.bucket): (row.limit, row.used) for row in rows}
+
+
+async def test_a_workspace_that_has_nothing_shows_both_of_its_buckets(store: Store) -> None:
+    assert await shown(store, "nobody") == {("", CREATE_JOB): (None, 0), ("", LIVE_JOBS): (None, 0)}
+
+
+async def test_every_job_is_charged_to_its_workspace_and_its_agent(store: Store) -> None:
+    await store.create_jobs([*jobs(2), *jobs(3, "clerk"), *jobs(4, "scribe", "other")], allowance=ANY)
+    await store.create_jobs(jobs(1, prefix="more"), allowance=ANY)
+    assert await shown(store) == {
+        ("", CREATE_JOB): (None, 6),
+        ("", LIVE_JOBS): (None, 6),
+        ("clerk", CREATE_JOB): (None, 3),
+        ("clerk", LIVE_JOBS): (None, 3),
+        ("scribe", CREATE_JOB): (None, 3),
+        ("scribe", LIVE_JOBS): (None, 3),
+    }
+    assert (await shown(store, "other"))["", CREATE_JOB] == (None, 4)
+
+
+async def test_without_an_allowance_nothing_is_charged_or_refused(store: Store) -> None:
+    await store.set_quota("acme", "", LIVE_JOBS, 0)
+    await store.set_quota("acme", "", CREATE_JOB, 0)
+    await store.create_jobs(jobs(2))
+    assert await shown(store) == {
+        ("", CREATE_JOB): (0, 0),
+        ("", LIVE_JOBS): (0, 2),
+        ("scribe", LIVE_JOBS): (None, 2),
+    }
+
+
+@pytest.mark.parametrize(
+    ("allowance", "sentence"),
+    [
+        (
+            Allowance(create_per_workspace=3),
+            r"^workspace 'acme' may create 3 jobs a day \(scheduler.createJob\): it has created 2 today, "
+            r"and 2 more would be too many; wait until midnight UTC, or ask the operator to raise the limit$",
+        ),
+        (Allowance(create_per_agent=3), r"^agent 'scribe' of workspace 'acme' may create 3 jobs a day"),
+        (
+            Allowance(live_per_workspace=3),
+            r"^workspace 'acme' may have 3 jobs \(scheduler.liveJobs\), and would have more; "
+            r"delete jobs that are not needed any more, or ask the operator to raise the limit$",
+        ),
+        (Allowance(live_per_agent=3), r"^agent 'scribe' of workspace 'acme' may have 3 jobs"),
+    ],
+)
+async def test_beyond_a_limit_nothing_is_created_and_nothing_charged(
+    store: Store, allowance: Allowance, sentence: str
+) -> None:
+    await store.create_jobs(jobs(2), allowance=allowance)
+    before = await shown(store)
+    with pytest.raises(ResourceExhausted, match=sentence):
+        await store.create_jobs([*jobs(2, prefix="more"), *jobs(1, "new", "other")], allowance=allowance)
+    assert await shown(store) == before
+    assert await store.jobs(JobFilter("other")) == []
+    assert await store.agent("other", "new") is None
+    await store.create_jobs(jobs(1, prefix="more"), allowance=allowance)  # up to the limit is within it
+
+
+async def test_a_limit_of_one_agent_is_not_anothers(store: Store) -> None:
+    await store.create_jobs(jobs(3), allowance=Allowance(create_per_agent=3, live_per_agent=3))
+    await store.create_jobs(jobs(3, "clerk"), allowance=Allowance(create_per_agent=3, live_per_agent=3))
+
+
+async def test_a_limit_that_was_set_goes_before_the_installations(store: Store) -> None:
+    await store.set_quota("acme", "scribe", LIVE_JOBS, 2)
+    await store.set_quota("acme", "", CREATE_JOB, 5)
+    strict = Allowance(create_per_workspace=1, live_per_agent=100)
+    await store.create_jobs(jobs(2), allowance=strict)
+    with pytest.raises(ResourceExhausted, match=r"agent 'scribe' .* may have 2 jobs"):
+        await store.create_jobs(jobs(1, prefix="more"), allowance=strict)
+    with pytest.raises(ResourceExhausted, match="workspace 'acme' may create 5 jobs"):
+        await store.create_jobs(jobs(4, "clerk"), allowance=strict)
+    await store.create_jobs(jobs(3, "clerk"), allowance=strict)
+    assert (await shown(store))["", CREATE_JOB] == (5, 5)
+
+
+async def test_a_limit_that_is_taken_back_leaves_what_is_used(store: Store) -> None:
+    await store.set_quota("acme", "", CREATE_JOB, 2)
+    await store.create_jobs(jobs(2), allowance=ANY)
+    with pytest.raises(ResourceExhausted):
+        await store.create_jobs(jobs(1, prefix="more"), allowance=ANY)
+    await store.set_quota("acme", "", CREATE_JOB, None)
+    await store.create_jobs(jobs(1, prefix="more"), allowance=ANY)
+    assert (await shown(store))["", CREATE_JOB] == (None, 3)
+
+
+async def test_a_limit_of_nothing_is_a_limit(store: Store) -> None:
+    with pytest.raises(ResourceExhausted, match="may create 0 jobs"):
+        await store.create_jobs(jobs(1), allowance=Allowance(create_per_agent=0))
+    with pytest.raises(ResourceExhausted, match="may have 0 jobs"):
+        await store.create_jobs(jobs(1), allowance=Allowance(live_per_workspace=0))
+
+
+async def test_what_was_created_is_counted_anew_each_day(store: Store, database: Database) -> None:
+    midnight = NOW - NOW % DAY + DAY
+    one = Allowance(create_per_agent=1)
+    database.clock.ms = midnight - 1
+    await store.create_jobs(jobs(1), allowance=one)
+    with pytest.raises(ResourceExhausted, match="may create 1 job a day"):
+        await store.create_jobs(jobs(1, prefix="more"), allowance=one)
+    assert (await shown(store, now_ms=midnight))["", CREATE_JOB] == (None, 0)
+    database.clock.ms = midnight
+    await store.create_jobs(jobs(1, prefix="more"), allowance=one)
+    assert (await shown(store, now_ms=midnight))["scribe", CREATE_JOB] == (None, 1)
+
+
+async def test_a_clock_that_goes_back_over_midnight_gives_nothing_back(
+    store: Store, database: Database
+) -> None:
+    one = Allowance(create_per_agent=1)
+    database.clock.ms = NOW + DAY
+    await store.create_jobs(jobs(1), allowance=one)
+    database.clock.ms = NOW
+    with pytest.raises(ResourceExhausted):
+        await store.create_jobs(jobs(1, prefix="more"), allowance=one)
+
+
+async def test_a_deleted_job_makes_room_for_another_but_was_created(store: Store) -> None:
+    one = Allowance(live_per_workspace=1)
+    row, _ = await given_held(store)  # its run outlives it, and its row with it
+    with pytest.raises(ResourceExhausted):
+        await store.create_jobs([asleep("more")], allowance=one)
+    await store.delete_job(row.id, NOW, "gone")
+    await store.create_jobs([asleep("more")], allowance=one)
+    assert await shown(store, "default") == {
+        ("", CREATE_JOB): (None, 1),
+        ("", LIVE_JOBS): (None, 1),
+        ("default", CREATE_JOB): (None, 1),
+        ("default", LIVE_JOBS): (None, 1),
+    }
+
+
+async def test_a_name_that_is_taken_costs_nothing(store: Store) -> None:
+    await store.create_jobs(jobs(1), allowance=ANY)
+    with pytest.raises(AlreadyExists):
+        await store.create_jobs([*jobs(1, prefix="new"), *jobs(1)], allowance=Allowance(create_per_agent=2))
+    assert (await shown(store))["", CREATE_JOB] == (None, 1)
+
+
+@pytest.mark.parametrize(
+    "allowance",
+    [Allowance(create_per_workspace=7), Allowance(create_per_agent=7), Allowance(live_per_workspace=7)],
+)
+async def test_no_limit_is_passed_by_many_at_once(database: Database, allowance: Allowance) -> None:
+    stores = [await database.connect() for _ in range(3)]
+
+    async def create(number: int) -> None:
+        with suppress(ResourceExhausted):
+            row = asleep(f"job-{number}", agent="scribe", workspace="acme")
+            await stores[number % 3].create_jobs([row], allowance=allowance)
+
+    await asyncio.gather(*(create(number) for number in range(20)))
+    assert len(await stores[0].jobs(JobFilter("acme"))) == 7
+    assert (await shown(stores[0]))["", CREATE_JOB] == (None, 7)
+
+
+async def test_a_limit_of_an_agent_that_has_used_nothing_is_shown(store: Store) -> None:
+    await store.set_quota("acme", "scribe", LIVE_JOBS, 3)
+    await store.set_quota("acme", "clerk", LIVE_JOBS, 3)
+    await store.set_quota("acme", "clerk", LIVE_JOBS, None)
+    assert await shown(store) == {
+        ("", CREATE_JOB): (None, 0),
+        ("", LIVE_JOBS): (None, 0),
+        ("scribe", LIVE_JOBS): (3, 0),
+    }
