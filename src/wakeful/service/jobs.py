@@ -23,7 +23,7 @@ from wakeful.service.editing import cut_off, edited, paused, resumed
 from wakeful.service.making import Maker, Saved, needs_secret
 from wakeful.store.office import Allowance, Entry
 from wakeful.store.port import Store
-from wakeful.store.records import changed_row, job_of
+from wakeful.store.records import changed_row, job_of, view_of
 from wakeful.store.rows import JobChange, JobFilter, JobRow, RunView
 
 MAX_BACKFILL: Final = 10_000
@@ -256,7 +256,7 @@ class JobService:
         )
         entry = who.entry(workspace, "job.run", f"{agent}/{name}", compact({"run": run.id, "mode": mode}))
         await self._store.add_runs([run], [entry])
-        return await self._store.run(run.id)
+        return view_of(run, now_ms)
 
     async def backfill(
         self,

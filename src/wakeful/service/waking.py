@@ -16,7 +16,7 @@ from wakeful.service.access import Principal
 from wakeful.service.directory import Directory, Home
 from wakeful.service.making import needs_secret
 from wakeful.store.port import Store
-from wakeful.store.records import row_of
+from wakeful.store.records import row_of, view_of
 from wakeful.store.rows import JobRow, RunView
 
 #: The job that an agent with a target of its own is woken through: it has no ticks, and what every launch
@@ -44,6 +44,7 @@ class WakeService:
             raise InvalidArgument(f"payload: {error.message}") from error
         work = inherit(Work(), home.target)
         job = None if work.pulled else await self._job(home, work)
+        now_ms = self._store.clock.now_ms()
         run = of_trigger(
             job_id=job.id if job else None,
             workspace=workspace,
@@ -51,15 +52,13 @@ class WakeService:
             job_name=job.name if job else None,
             lane=lane_of(work),
             trigger="user",
-            now_ms=self._store.clock.now_ms(),
+            now_ms=now_ms,
             triggered_by=who.actor,
             payload=own,
             claim_ms=claim_timeout_ms(work, DEFAULT_POLICY),
         )
         await self._store.add_runs([run], [who.entry(workspace, "agent.wake", agent)])
-        view = await self._store.run(run.id)
-        assert view is not None
-        return view
+        return view_of(run, now_ms)
 
     async def _job(self, home: Home, work: Work) -> JobRow:
         row = await self._store.job(home.workspace, home.agent, BY_HAND)

@@ -15,7 +15,7 @@ from wakeful.document import (
     work_to_text,
 )
 from wakeful.job import Chain, ChainOn, Definition, Job
-from wakeful.store.rows import JobRow
+from wakeful.store.rows import JobRow, RunRow, RunView
 
 
 def row_of(job: Job, secret: bytes | None = None) -> JobRow:
@@ -85,6 +85,39 @@ def job_of(row: JobRow) -> Job:
         failures=row.failures,
         version=row.version,
         disabled_reason=row.disabled_reason,
+    )
+
+
+def view_of(run: RunRow, now_ms: int) -> RunView:
+    """A run as it is seen when it has just been born."""
+    return RunView(
+        id=run.id,
+        job_id=run.job_id,
+        workspace=run.workspace,
+        agent=run.agent,
+        job_name=run.job_name,
+        scheduled_ms=run.scheduled_ms,
+        fire_ms=run.fire_ms,
+        trigger=run.trigger,
+        triggered_by=run.triggered_by,
+        state=run.state,
+        reason=run.reason,
+        covers=run.covers,
+        until_ms=run.until_ms,
+        attempt=run.attempt,
+        worker=run.worker,
+        lane=run.lane,
+        due_ms=run.due_ms,
+        started_ms=run.started_ms,
+        finished_ms=run.finished_ms,
+        idempotency_key=run.idempotency_key,
+        replay_of=run.replay_of,
+        payload=run.payload,
+        output=None,
+        error=None,
+        usage=None,
+        dead=False,
+        created_ms=now_ms,
     )
 
 
