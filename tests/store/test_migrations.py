@@ -9,15 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.store.databases import Database
-from tests.store.making import NOW, alone, ended, given_held, job, look, look_at_job, ticks_of
+from tests.store.databases import Database, SqliteDatabase
+from tests.store.making import DAY, NOW, alone, ended, given_held, job, look, look_at_job, ticks_of
 from wakeful.errors import FailedPrecondition
 from wakeful.store.migrations import Migration, load, pending
 from wakeful.store.sqlite import SqliteStore
 from wakeful.store.sqlite_connection import migrate
 
-SECOND_STEP = Migration(
-    2,
+NEXT = len(load("sqlite")) + 1
+NEXT_STEP = Migration(
+    NEXT,
     "colours",
     """
     -- A comment; with a semicolon.
@@ -29,7 +30,7 @@ SECOND_STEP = Migration(
     END;
     INSERT INTO palette VALUES ('red')""",
 )
-FAULTY_STEP = Migration(3, "faulty", "CREATE TABLE half (n INTEGER); INSERT INTO nowhere VALUES (1);")
+FAULTY_STEP = Migration(NEXT + 1, "faulty", "CREATE TABLE half (n INTEGER); INSERT INTO nowhere VALUES (1);")
 
 
 async def test_what_was_written_is_there_after_opening_again(database: Database) -> None:
@@ -47,7 +48,7 @@ async def test_many_may_open_an_empty_database_at_once(database: Database) -> No
 
 async def test_a_newer_schema_is_refused_in_a_sentence(database: Database) -> None:
     await database.connect()
-    await database.execute("UPDATE schema_version SET version = 999")
+    await database.execute("UPDATE schema_version SET version = 999 WHERE version = 1")
     with pytest.raises(
         FailedPrecondition, match=r"schema 999, and this Wakeful knows schemas up to \d+: .*upgrade"
     ):
@@ -66,6 +67,56 @@ def test_every_step_is_in_the_package_and_belongs_to_it() -> None:
 
     folder = Path(migrations.__file__).parent / "sqlite"
     assert {path.suffix for path in folder.iterdir()} == {".sql"}
+
+
+_OLD_JOBS = (  # workspace, agent, the day it was made, deleted
+    ("acme", "scribe", 2, False),
+    ("acme", "scribe", 1, False),
+    ("acme", "clerk", 3, False),
+    ("default", "default", 4, False),
+    ("gone", "gone", 5, True),
+)
+
+
+def _old_job(number: int, database: Database) -> str:
+    """The statement that adds one of these to a database of the first version."""
+    workspace, agent, day, deleted = _OLD_JOBS[number]
+    lite = isinstance(database, SqliteDatabase)
+    at = str(day * DAY) if lite else f"to_timestamp({day * DAY // 1000})"
+    job_id = f"'00000000-0000-7000-8000-00000000000{number}'"
+    made = f"""
+        INSERT INTO jobs (id, workspace, agent, name, policy, work, description, labels, enabled, anchor_at,
+            failures, version, created_at, updated_at, deleted_at{", run_count" * lite})
+        VALUES ({job_id}, '{workspace}', '{agent}', 'job-{number}', '{{}}', '{{}}', '', '{{}}', true, {at},
+            0, 1, {at}, {at}, {at if deleted else "NULL"}{", 7" * lite})"""
+    return made if lite else f"{made}; INSERT INTO cursors (job_id, run_count) VALUES ({job_id}, 7)"
+
+
+async def test_those_that_an_old_database_knows_have_their_workspaces_and_agents(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = "sqlite" if isinstance(database, SqliteDatabase) else "postgres"
+    if module == "postgres":
+        await database.execute("DROP SCHEMA IF EXISTS wakeful CASCADE")  # a copy of one that is up to date
+    with monkeypatch.context() as before:
+        before.setattr(f"wakeful.store.{module}_connection.load", lambda name: load(name)[:1])
+        await database.connect()
+    for number in range(len(_OLD_JOBS)):
+        await database.execute(_old_job(number, database))
+    store = await database.connect()
+    assert [(row.name, row.created_ms) for row in await store.workspaces()] == [
+        ("acme", DAY),
+        ("default", 4 * DAY),
+    ]
+    assert [row[1:] for row in await store.agents("acme")] == [
+        (name, None, None, True, None, None, "", 1, day * DAY, day * DAY)
+        for name, day in (("clerk", 3), ("scribe", 1))
+    ]
+    assert [row.name for row in await store.agents("default")] == ["default"]
+    assert await store.agents("gone") == []
+    kept = await store.job("acme", "scribe", "job-1")
+    assert kept is not None
+    assert (kept.run_count, kept.created_ms) == (7, DAY)
 
 
 @pytest.fixture
@@ -93,18 +144,21 @@ def _versions(db: sqlite3.Connection) -> list[tuple[int, str, int]]:
 
 def test_an_empty_database_takes_every_step(tmp_path: Path) -> None:
     db = _connect(tmp_path / "new.db")
-    migrate(db, [*load("sqlite"), SECOND_STEP], NOW)
-    assert _versions(db) == [(1, "begin", NOW), (2, "colours", NOW)]
+    migrate(db, [*load("sqlite"), NEXT_STEP], NOW)
+    known = [(step.number, step.name, NOW) for step in load("sqlite")]
+    assert _versions(db) == [*known, (NEXT, "colours", NOW)]
     assert db.execute("SELECT colour FROM jobs").fetchall() == []
     db.close()
 
 
 async def test_a_database_of_the_version_before_takes_the_next_step_and_keeps_its_data(old: Path) -> None:
     db = _connect(old)
-    migrate(db, [*load("sqlite"), SECOND_STEP], NOW + 5)
-    assert _versions(db)[1:] == [(2, "colours", NOW + 5)]
+    migrate(db, [*load("sqlite"), NEXT_STEP], NOW + 5)
+    assert _versions(db)[NEXT - 1 :] == [(NEXT, "colours", NOW + 5)]
     assert db.execute("SELECT name, colour FROM jobs").fetchall() == [("digest", "red")]
-    db.execute("DELETE FROM schema_version WHERE version = 2")  # for this Wakeful, which does not know it
+    db.execute(
+        f"DELETE FROM schema_version WHERE version = {NEXT}"
+    )  # for this Wakeful, which does not know it
     db.close()
     store = SqliteStore(old)
     await store.open()
@@ -117,10 +171,10 @@ async def test_a_database_of_the_version_before_takes_the_next_step_and_keeps_it
 
 def test_a_step_is_taken_once(old: Path) -> None:
     db = _connect(old)
-    steps = [*load("sqlite"), SECOND_STEP]
+    steps = [*load("sqlite"), NEXT_STEP]
     migrate(db, steps, NOW)
     migrate(db, steps, NOW + 1)
-    assert _versions(db)[1:] == [(2, "colours", NOW)]
+    assert _versions(db)[NEXT - 1 :] == [(NEXT, "colours", NOW)]
     db.close()
 
 
@@ -128,7 +182,7 @@ def test_a_step_that_fails_leaves_the_database_as_it_was(old: Path) -> None:
     db = _connect(old)
     before = _versions(db), db.execute("SELECT sql FROM sqlite_master").fetchall()
     with pytest.raises(sqlite3.OperationalError, match="nowhere"):
-        migrate(db, [*load("sqlite"), SECOND_STEP, FAULTY_STEP], NOW)
+        migrate(db, [*load("sqlite"), NEXT_STEP, FAULTY_STEP], NOW)
     assert (_versions(db), db.execute("SELECT sql FROM sqlite_master").fetchall()) == before
     db.close()
 
