@@ -10,8 +10,8 @@ STAMP  := .venv/.installed
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-run: $(STAMP)  ## preview a schedule; another one: make run ARGS='"*/15 8-18 * * *" --tz Asia/Tokyo'
-	@$(BIN)/python -m wakeful $(or $(ARGS),"0 9 * * MON-FRI" --tz Europe/Berlin)
+run: $(STAMP)  ## start a server and an agent that it wakes, to look at; for a while: make run ARGS='--seconds 20'
+	@$(BIN)/wakeful demo $(ARGS)
 
 test: $(STAMP)  ## run every test; some of them: make test ARGS='tests/unit -k dst'
 	@echo "== pytest"

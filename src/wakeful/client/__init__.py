@@ -14,6 +14,7 @@ raised as the error that the embedded API raises, with the same sentence.
 """
 
 from wakeful.client.client import AsyncClient
+from wakeful.client.connection import Page
 from wakeful.client.jobs import Jobs
 from wakeful.client.keyfile import key_file
 from wakeful.client.runs import Runs
@@ -26,6 +27,7 @@ __all__ = [
     "JobShape",
     "Jobs",
     "KeyShape",
+    "Page",
     "RunShape",
     "Runs",
     "key_file",

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, Generic, TypeVar, cast
 from urllib.parse import quote
 
 import aiohttp
@@ -23,6 +24,7 @@ from wakeful.errors import (
 )
 from wakeful.job import Json
 
+T = TypeVar("T")
 Query = Mapping[str, str | int | bool | None]
 
 _BY_CODE: Final[dict[str, type[WakefulError]]] = {
@@ -45,6 +47,15 @@ _BY_STATUS: Final[dict[int, type[WakefulError]]] = {
     409: FailedPrecondition,
     429: ResourceExhausted,
 }
+
+
+class Page(list[T], Generic[T]):
+    """A page of a list, and the cursor to the next one; None where there is none."""
+
+    def __init__(self, answer: Json, name: str) -> None:
+        content = cast(dict[str, Json], answer)
+        super().__init__(cast(list[T], content[name]))
+        self.cursor = cast(str | None, content.get("cursor"))
 
 
 class Connection:
@@ -161,7 +172,8 @@ def _spelled(value: str | int | bool | None) -> str:
 
 def _why(error: Exception) -> str:
     if isinstance(error, aiohttp.ClientConnectorError):
-        return (error.os_error.strerror or str(error.os_error)).lower()
+        number = error.os_error.errno
+        return os.strerror(number).lower() if number and number > 0 else str(error.os_error)
     if isinstance(error, aiohttp.ServerDisconnectedError):
         return "it hung up"
     return str(error) or type(error).__name__

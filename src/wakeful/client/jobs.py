@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Literal, Unpack, cast, overload
 
-from wakeful.client.connection import Connection, path
+from wakeful.client.connection import Connection, Page, path
 from wakeful.client.fields import document
 from wakeful.client.shapes import JobShape, RunShape
 from wakeful.job import Json
@@ -79,9 +79,9 @@ class Jobs:
         cursor: str | None = None
         while True:
             query = {"include_disabled": include_disabled, "limit": _PAGE, "cursor": cursor}
-            page = cast(dict[str, Json], await self._connection.ask("GET", where, query=query))
-            found += cast(Iterable[JobShape], page["jobs"])
-            cursor = cast(str | None, page.get("cursor"))
+            page = Page[JobShape](await self._connection.ask("GET", where, query=query), "jobs")
+            found += page
+            cursor = page.cursor
             if not cursor:
                 return found
 
@@ -115,11 +115,10 @@ class Jobs:
         answer = await self._connection.ask("POST", self._path(name, "run"), body=body)
         return cast(RunShape | None, answer)
 
-    async def runs(self, name: str, *, limit: int = 20, cursor: str | None = None) -> builtins.list[RunShape]:
-        """Its runs, newest first; `cursor` is the id of the last one seen."""
+    async def runs(self, name: str, *, limit: int = 20, cursor: str | None = None) -> Page[RunShape]:
+        """Its runs, newest first; `cursor` is that of the page before."""
         query = {"limit": limit, "cursor": cursor}
-        answer = await self._connection.ask("GET", self._path(name, "runs"), query=query)
-        return cast(builtins.list[RunShape], cast(dict[str, Json], answer)["runs"])
+        return Page(await self._connection.ask("GET", self._path(name, "runs"), query=query), "runs")
 
     async def backfill(self, name: str, start: datetime, end: datetime) -> int:
         """Run its ticks from `start` to `end`, both in the past. Returns how many there are."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import cast
 
-from wakeful.client.connection import Connection, path
+from wakeful.client.connection import Connection, Page, path
 from wakeful.client.fields import document
 from wakeful.client.shapes import AgentShape, AuditShape, KeyShape
 from wakeful.job import Json
@@ -77,10 +77,10 @@ class Keys(_Part):
 class Audit(_Part):
     """Who did what: `client.audit`."""
 
-    async def list(self, *, before: int | str | None = None, limit: int = 100) -> builtins.list[AuditShape]:
-        """Entries, newest first; `before` is the `seq` of the last one seen, for the next page."""
-        answer = await self._ask("GET", "audit", query={"cursor": before, "limit": limit})
-        return cast(builtins.list[AuditShape], answer["entries"])
+    async def list(self, *, limit: int = 100, cursor: str | None = None) -> Page[AuditShape]:
+        """Entries, newest first; `cursor` is that of the page before."""
+        answer = await self._ask("GET", "audit", query={"cursor": cursor, "limit": limit})
+        return Page(answer, "entries")
 
     async def verify(self) -> dict[str, Json]:
         """Read the whole chain: how many entries there are, and the first flaw in it, if there is one."""

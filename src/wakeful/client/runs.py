@@ -6,9 +6,10 @@ import builtins
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Literal, cast
 
-from wakeful.client.connection import Connection, path, pause
+from wakeful.client.connection import Connection, Page, path, pause
 from wakeful.client.fields import document
 from wakeful.client.shapes import RunShape
+from wakeful.errors import FailedPrecondition
 from wakeful.job import Json
 from wakeful.run import RunState, Trigger
 
@@ -44,9 +45,10 @@ class Runs:
         dead: bool = False,
         limit: int = 50,
         before: str | None = None,
+        cursor: str | None = None,
         all_agents: bool = False,
-    ) -> builtins.list[RunShape]:
-        """Runs, newest first; `before` is the id of the last one seen, for the next page.
+    ) -> Page[RunShape]:
+        """Runs, newest first; `before` is the id of the last one seen, or `cursor` that of the page before.
 
         With `all_agents`, those of the whole workspace.
         """
@@ -56,17 +58,19 @@ class Runs:
             "state": ",".join(states) or None,
             "trigger": trigger,
             "dead": dead or None,
+            "before": before,
             "limit": limit,
-            "cursor": before,
+            "cursor": cursor,
         }
-        answer = await self._connection.ask("GET", path(self._workspace, "runs"), query=query)
-        return cast(builtins.list[RunShape], cast(dict[str, Json], answer)["runs"])
+        return Page(await self._connection.ask("GET", path(self._workspace, "runs"), query=query), "runs")
 
-    async def dead_letters(self, *, limit: int = 50, all_agents: bool = False) -> builtins.list[RunShape]:
+    async def dead_letters(
+        self, *, limit: int = 50, cursor: str | None = None, all_agents: bool = False
+    ) -> Page[RunShape]:
         """Failed runs that nobody has replayed or discarded, newest first."""
-        query = {"agent": None if all_agents else self._agent, "limit": limit}
+        query = {"agent": None if all_agents else self._agent, "limit": limit, "cursor": cursor}
         answer = await self._connection.ask("GET", path(self._workspace, "dead-letters"), query=query)
-        return cast(builtins.list[RunShape], cast(dict[str, Json], answer)["deadLetters"])
+        return Page(answer, "deadLetters")
 
     async def wait(
         self,
@@ -101,20 +105,22 @@ class Runs:
 
     async def discard(self, run_id: str) -> None:
         """Put a dead letter away."""
-        await self.discard_many([run_id])
+        if not await self.discard_many([run_id]):
+            run = await self.get(run_id)
+            raise FailedPrecondition(f"run '{run_id}' is {run['state']}, and no dead letter")
 
-    async def replay_many(self, run_ids: Iterable[str] | None) -> dict[str, Json]:
-        """Run these dead letters again, or with None all there are."""
-        return await self._many("replay", run_ids)
+    async def replay_many(self, run_ids: Iterable[str] | None) -> builtins.list[str]:
+        """Run these dead letters again, or with None all there are; the ids of the new runs."""
+        return await self._many("replay", run_ids, "replayed")
 
-    async def discard_many(self, run_ids: Iterable[str] | None) -> dict[str, Json]:
-        """Put these dead letters away, or with None all there are."""
-        return await self._many("discard", run_ids)
+    async def discard_many(self, run_ids: Iterable[str] | None) -> builtins.list[str]:
+        """Put these dead letters away, or with None all there are; the ids of those that were."""
+        return await self._many("discard", run_ids, "discarded")
 
-    async def _many(self, verb: str, run_ids: Iterable[str] | None) -> dict[str, Json]:
+    async def _many(self, verb: str, run_ids: Iterable[str] | None, done: str) -> builtins.list[str]:
         body: Json = {"all": True} if run_ids is None else {"ids": builtins.list[Json](run_ids)}
         answer = await self._connection.ask("POST", path(self._workspace, "dead-letters", verb), body=body)
-        return cast(dict[str, Json], answer)
+        return cast(builtins.list[str], cast(dict[str, Json], answer)[done])
 
     async def complete(
         self,

@@ -32,7 +32,7 @@ class JobShape(TypedDict):
     labels: dict[str, str]
     nextAt: str | None
     nextAtMs: int | None
-    explain: str | None
+    explain: str
     runCount: int
     failures: int
     version: int
@@ -79,7 +79,7 @@ class RunShape(TypedDict):
     idempotencyKey: str
     replayOf: str | None
     payload: Json
-    output: Json
+    output: str | None
     error: str | None
     usage: Json
     dead: bool
@@ -110,7 +110,7 @@ class KeyShape(TypedDict):
     workspace: str | None
     name: str
     role: str
-    agentId: str | None
+    agent: str | None
     createdAt: str
     createdBy: str
     expiresAt: str | None
@@ -122,9 +122,9 @@ class KeyShape(TypedDict):
 class AuditShape(TypedDict):
     """An entry of the audit."""
 
-    workspace: str
     seq: int
     at: str
+    atMs: int
     actor: str
     action: str
     subject: str

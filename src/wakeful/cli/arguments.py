@@ -1,0 +1,58 @@
+"""Arguments that several commands take, and how they are read."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from wakeful.cli.completion import job_names
+from wakeful.clock import SystemClock
+from wakeful.errors import InvalidArgument
+from wakeful.job import Json
+
+JobName = Annotated[
+    str, typer.Argument(metavar="NAME", autocompletion=job_names, help="the job's name, or agent/name")
+]
+RunId = Annotated[str, typer.Argument(metavar="RUN", help="the run's id, as `wakeful runs` shows it")]
+Limit = Annotated[int, typer.Option("--limit", "-n", min=1, max=500, help="how many at most")]
+Payload = Annotated[
+    str | None, typer.Option("--payload", metavar="JSON", help="any JSON; @file reads it from a file")
+]
+
+_CLOCK: Final = SystemClock()
+
+
+def now_ms() -> int:
+    """The time now, on this machine."""
+    return _CLOCK.now_ms()
+
+
+async def json_argument(option: str, text: str | None) -> Json:
+    """The JSON of an option, or of the file that it names by `@`; None where it is not given."""
+    if text is None:
+        return None
+    if text.startswith("@"):
+        text = await read_text(text[1:])
+    try:
+        value: Json = json.loads(text)
+    except ValueError as error:
+        raise InvalidArgument(
+            f"{option}: this is no JSON ({error}); text needs its quotes, as in '\"hello\"'"
+        ) from error
+    return value
+
+
+async def read_text(name: str) -> str:
+    """The text of a file; `-` is stdin. InvalidArgument where it cannot be read."""
+    try:
+        if name == "-":
+            return await asyncio.to_thread(sys.stdin.read)
+        return await asyncio.to_thread(Path(name).read_text, encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is no UTF-8 text"
+        raise InvalidArgument(f"{name}: it cannot be read: {why}") from error

@@ -1,0 +1,62 @@
+"""Agents: `agents` lists them; `agents show | put | delete`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from wakeful.cli.arguments import json_argument, now_ms
+from wakeful.cli.session import Session, command
+from wakeful.cli.show.office import agent_table, status_page
+from wakeful.job import Json
+
+AgentName = Annotated[str, typer.Argument(metavar="AGENT", help="the agent's name")]
+
+
+def register(app: typer.Typer) -> None:
+    """Put these commands on the app."""
+    group = typer.Typer(help="Who is woken: list, show, put, delete.", no_args_is_help=True)
+    app.add_typer(group, name="agents", rich_help_panel="Office")
+
+    @command(group, "list")
+    async def list_agents(s: Session) -> None:
+        """Show the agents of the workspace."""
+        agents = await s.out.ask(s.client.agents.list())
+        s.out.show({"agents": agents}, agent_table(agents, now_ms()))
+
+    @command(group, "show")
+    async def show(s: Session, name: AgentName) -> None:
+        """Show an agent."""
+        agent = await s.out.ask(s.client.agents.get(name))
+        s.out.show(agent, status_page(dict[str, Json](agent)))  # type: ignore[arg-type]
+
+    @command(group, "put")
+    async def put(
+        s: Session,
+        name: AgentName,
+        tz: Annotated[str | None, typer.Option("--tz", help="the zone of its jobs that name none")] = None,
+        url: Annotated[str | None, typer.Option("--url", help="its jobs call this webhook")] = None,
+        target: Annotated[str | None, typer.Option("--target", metavar="JSON")] = None,
+        description: Annotated[str | None, typer.Option("--description")] = None,
+        active: Annotated[bool | None, typer.Option("--active/--inactive")] = None,
+    ) -> None:
+        """Add an agent, or make it what these options say."""
+        given = await json_argument("--target", target)
+        fields = {
+            "tz": tz,
+            "target": {"kind": "webhook", "url": url} if url else given,
+            "description": description,
+            "active": active,
+        }
+        agent = await s.out.ask(
+            s.client.agents.put(name, {key: value for key, value in fields.items() if value is not None})
+        )
+        s.out.show(agent, Text(f"{name} is there", "green"))
+
+    @command(group, "delete")
+    async def delete(s: Session, name: AgentName) -> None:
+        """Delete an agent that has no jobs."""
+        await s.out.ask(s.client.agents.delete(name))
+        s.out.show({"deleted": name}, Text(f"{name} is deleted", "green"))

@@ -1,0 +1,155 @@
+"""Changing jobs: `add`, `toggle`, `delete`, `rotate-secret`."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from wakeful.cli.arguments import JobName, Payload, json_argument, now_ms
+from wakeful.cli.session import Session, command
+from wakeful.cli.show.jobs import next_at, secret, ticks
+from wakeful.errors import InvalidArgument
+from wakeful.job import Json
+
+_PANEL = "Jobs"
+_POLICIES = "How"
+_YES = {"true", "on", "yes", "1"}
+_NO = {"false", "off", "no", "0"}
+
+
+def register(app: typer.Typer) -> None:
+    """Put these commands on the app."""
+
+    @command(app, "add", panel=_PANEL)
+    async def add(
+        s: Session,
+        name: Annotated[str, typer.Argument(metavar="NAME", help="a slug such as daily-report")],
+        schedule: Annotated[
+            str | None,
+            typer.Option("--schedule", "-s", help="'0 9 * * 1-5', '@daily', 'every 15m', 'in 20m', a time"),
+        ] = None,
+        tz: Annotated[str | None, typer.Option("--tz", help="an IANA zone such as Europe/Berlin")] = None,
+        url: Annotated[str | None, typer.Option("--url", help="call this webhook")] = None,
+        function: Annotated[
+            str | None, typer.Option("--function", help="run the Python function of this name")
+        ] = None,
+        target: Annotated[
+            str | None, typer.Option("--target", metavar="JSON", help='as in \'{"kind": "pull"}\'')
+        ] = None,
+        message: Annotated[str | None, typer.Option("--message", "-m", help="what the agent is told")] = None,
+        payload: Payload = None,
+        description: Annotated[str | None, typer.Option("--description")] = None,
+        label: Annotated[list[str] | None, typer.Option("--label", metavar="KEY=VALUE")] = None,
+        overlap: Annotated[
+            str | None,
+            typer.Option(
+                "--overlap", rich_help_panel=_POLICIES, help="allow, skip, queue, queue_one, replace"
+            ),
+        ] = None,
+        catchup: Annotated[
+            str | None,
+            typer.Option(
+                "--catchup", rich_help_panel=_POLICIES, help="none, latest, fire_immediately, spread"
+            ),
+        ] = None,
+        longest: Annotated[
+            str | None, typer.Option("--timeout", rich_help_panel=_POLICIES, help="as in 30s")
+        ] = None,
+        jitter: Annotated[
+            str | None, typer.Option("--jitter", rich_help_panel=_POLICIES, help="as in 5s")
+        ] = None,
+        max_attempts: Annotated[
+            int | None, typer.Option("--max-attempts", rich_help_panel=_POLICIES, help="tries for each run")
+        ] = None,
+        max_runs: Annotated[
+            int | None, typer.Option("--max-runs", rich_help_panel=_POLICIES, help="so many and no more")
+        ] = None,
+        field: Annotated[
+            list[str] | None,
+            typer.Option(
+                "--set",
+                metavar="FIELD=JSON",
+                rich_help_panel=_POLICIES,
+                help="any other field, as in endAt='\"2027-12-31T00:00\"'",
+            ),
+        ] = None,
+        paused: Annotated[bool, typer.Option("--paused", help="do not fire yet")] = False,
+        replace: Annotated[
+            bool, typer.Option("--replace", help="change the job if there is one of that name")
+        ] = False,
+    ) -> None:
+        """Add a job. Shows when it fires next and, this once, the secret of its webhook."""
+        document: dict[str, Json] = {
+            "name": name,
+            "schedule": schedule,
+            "tz": tz,
+            "webhookUrl": url,
+            "target": _target(function, await json_argument("--target", target)),
+            "message": message,
+            "payload": await json_argument("--payload", payload),
+            "description": description,
+            "labels": dict(_pair("--label", each) for each in label) if label else None,
+            "overlapPolicy": overlap,
+            "catchupPolicy": catchup,
+            "timeout": longest,
+            "jitter": jitter,
+            "maxAttempts": max_attempts,
+            "maxRuns": max_runs,
+            "enabled": False if paused else None,
+        }
+        for each in field or []:
+            key, value = _pair("--set", each)
+            document[key] = await json_argument(f"--set {key}", value)
+        document = {key: value for key, value in document.items() if value is not None}
+        jobs = s.jobs()
+        job = await s.out.ask(jobs.send(document) if replace else jobs.send_new(document))
+        now = now_ms()
+        done = Text("added ", "green").append(job["name"], "bold").append(f": {job['explain']}")
+        s.out.show(job, done, *ticks(job, now), *secret(job))
+
+    @command(app, "toggle", panel=_PANEL)
+    async def toggle(
+        s: Session, name: JobName, enabled: Annotated[str, typer.Argument(metavar="true|false")]
+    ) -> None:
+        """Turn a job on (true) or off (false). Time while it is off is never missed."""
+        if enabled.lower() not in _YES | _NO:
+            raise InvalidArgument(
+                f"'{enabled}' is neither true nor false; `wakeful toggle {name} false` pauses it"
+            )
+        jobs, name = s.job(name)
+        on = enabled.lower() in _YES
+        job = await s.out.ask(jobs.resume(name) if on else jobs.pause(name))
+        done = Text(f"{name} is {'on' if on else 'off'}", "green" if on else "yellow")
+        s.out.show(job, done.append(", next ").append(next_at(job, now_ms())) if on else done)
+
+    @command(app, "delete", panel=_PANEL)
+    async def delete(s: Session, name: JobName) -> None:
+        """Delete a job, and withdraw what has not started. Its runs can still be seen."""
+        jobs, slug = s.job(name)
+        await s.out.ask(jobs.delete(slug))
+        s.out.show({"deleted": slug}, Text(f"{slug} is deleted", "green"))
+
+    @command(app, "rotate-secret", panel=_PANEL)
+    async def rotate_secret(s: Session, name: JobName) -> None:
+        """Give a webhook a new secret; for a day, deliveries are signed with both."""
+        jobs, slug = s.job(name)
+        job = await s.out.ask(jobs.rotate_secret(slug))
+        s.out.show(job, *secret(job))
+
+
+def _target(function: str | None, target: Json) -> Json:
+    if function is None:
+        return target
+    if target is not None:
+        raise InvalidArgument("--function and --target are two targets; give one of them")
+    return {"kind": "function", "name": function}
+
+
+def _pair(option: str, text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals or not key:
+        raise InvalidArgument(f"{option}: {json.dumps(text)} is no pair; write KEY=VALUE")
+    return key, value

@@ -1,0 +1,153 @@
+"""Everything at once, to look at: `demo`."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+from rich.console import Group, RenderableType
+from rich.live import Live
+from rich.text import Text
+
+from wakeful.cli.arguments import now_ms
+from wakeful.cli.commands.serving import keep_log, settings_with
+from wakeful.cli.demo import AGENT, DemoAgent, how_to_call, make_jobs
+from wakeful.cli.session import Session, command
+from wakeful.cli.show.runs import change, run_table
+from wakeful.cli.times import moment
+from wakeful.client import AsyncClient
+from wakeful.client.shapes import RunShape
+from wakeful.errors import Unavailable
+from wakeful.run import RunState
+from wakeful.settings import Settings
+
+#: Beside the port of a real server, which is left alone.
+_PORT: Final = 9254
+_LOOK: Final = 0.5
+_SHOWN: Final = 12
+
+
+def register(app: typer.Typer) -> None:
+    """Put these commands on the app."""
+
+    @command(app, "demo", panel="Server", asks=False)
+    async def demo(
+        s: Session,
+        seconds: Annotated[
+            float | None, typer.Option("--seconds", min=0, help="end after so many (Ctrl-C)")
+        ] = None,
+        port: Annotated[
+            int | None, typer.Option("--port", min=0, max=65_535, help="(9254, or a free one)")
+        ] = None,
+        directory: Annotated[
+            Path | None, typer.Option("--dir", help="keep the database here (nowhere: it goes at the end)")
+        ] = None,
+    ) -> None:
+        """Start a server and an agent that it wakes every few seconds, and show what happens."""
+        keep_log("error")
+        async with contextlib.AsyncExitStack() as stack:
+            place = directory or Path(
+                stack.enter_context(tempfile.TemporaryDirectory(prefix="wakeful-demo-"))
+            )
+            place.mkdir(parents=True, exist_ok=True)
+            settings = replace(
+                settings_with(host="127.0.0.1", dev=True), db=f"sqlite:///{place.resolve()}/demo.db"
+            )
+            url, key, server = await stack.enter_async_context(_server(settings, port))
+            agent = await stack.enter_async_context(DemoAgent())
+            client = await stack.enter_async_context(AsyncClient(url, key))
+            await make_jobs(client, agent)
+            s.out.say(*_introduction(url, key))
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await _watch(s, client, agent, server)
+            runs = [] if server.done() else await client.runs.list(limit=_SHOWN, all_agents=True)
+            answer = {"url": url, "woken": agent.woken, "verified": agent.verified, "refused": agent.refused}
+            s.out.show({**answer, "runs": runs}, "", _counts(agent))
+
+
+@contextlib.asynccontextmanager
+async def _server(settings: Settings, port: int | None) -> AsyncIterator[tuple[str, str, asyncio.Task[None]]]:
+    """A server in this process: its address, an admin's key, and the task that it is."""
+    from wakeful.api.server import serve
+    from wakeful.app import Wakeful
+    from wakeful.service.access import LOCAL
+
+    loop = asyncio.get_running_loop()
+    begun: asyncio.Future[tuple[str, Wakeful]] = loop.create_future()
+    for number in (port,) if port is not None else (_PORT, 0):
+        task = asyncio.create_task(
+            serve(replace(settings, port=number), started=lambda url, app: begun.set_result((url, app)))
+        )
+        either: set[asyncio.Future[Any]] = {task, begun}
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        if begun.done():
+            break
+        if number == 0 or port is not None or not isinstance(task.exception(), Unavailable):
+            await task
+    url, app = begun.result()
+    try:
+        _, key = await app.services.keys.create(LOCAL, None, {"name": "demo", "role": "admin"})
+        yield url, key, task
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
+async def _watch(s: Session, client: AsyncClient, agent: DemoAgent, server: asyncio.Task[None]) -> None:
+    """Show the runs as they happen, until the server ends."""
+    if not s.out.console.is_terminal or s.out.as_json:
+        seen: set[str] = set()
+        while not server.done():
+            for run in await _runs(client):
+                if RunState(run["state"]).terminal and run["id"] not in seen:
+                    seen.add(run["id"])
+                    s.out.say(Text(f"{moment(now_ms(), None, now_ms())}  {run['job']}  ").append(change(run)))
+            await asyncio.wait({server}, timeout=_LOOK)
+        return
+    with Live(console=s.out.console, auto_refresh=False, vertical_overflow="crop") as live:
+        while not server.done():
+            live.update(_screen(await _runs(client), agent), refresh=True)
+            await asyncio.wait({server}, timeout=_LOOK)
+
+
+async def _runs(client: AsyncClient) -> list[RunShape]:
+    """The last runs, oldest first; none any more while the server goes."""
+    try:
+        return list(reversed(await client.runs.list(limit=_SHOWN, all_agents=True)))
+    except Unavailable:
+        return []
+
+
+def _screen(runs: list[RunShape], agent: DemoAgent) -> RenderableType:
+    return Group(run_table(runs, now_ms()), "", _counts(agent), Text("Ctrl-C ends it", "dim"))
+
+
+def _counts(agent: DemoAgent) -> Text:
+    line = Text(f"the agent was woken {agent.woken} times; ")
+    line.append(f"{agent.verified} signatures verified", "green")
+    return line.append(f", {agent.refused} refused", "red" if agent.refused else "dim")
+
+
+def _introduction(url: str, key: str) -> Iterator[RenderableType]:
+    wakeful = how_to_call()
+    yield Text("Wakeful is awake", "bold green").append(f" at {url}", "default")
+    yield Text("In another terminal, first this:", "dim")
+    yield Text(f"  export WAKEFUL_URL={url} WAKEFUL_KEY={key}")
+    yield Text("and then any of these:", "dim")
+    yield Text(f"  {wakeful} list")
+    yield Text(f"  {wakeful} run {AGENT}/hello --wait")
+    yield Text(f"  {wakeful} preview {AGENT}/standup")
+    yield Text(f"  {wakeful} dead-letters")
+    yield Text(f"  {wakeful} add once --schedule 'in 20s' --message 'are you there?'")
+    yield Text(
+        '  curl -H "Authorization: Bearer $WAKEFUL_KEY" "$WAKEFUL_URL/api/workspaces/default/runs?limit=3"'
+    )
+    yield Text("")

@@ -1,0 +1,45 @@
+"""Looking at jobs: `list`, `show`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from wakeful.cli.arguments import JobName, now_ms
+from wakeful.cli.session import Session, command
+from wakeful.cli.show.jobs import job_page, job_table, ticks
+from wakeful.cli.show.runs import run_table
+
+_PANEL = "Jobs"
+_LAST = 5
+
+
+def register(app: typer.Typer) -> None:
+    """Put these commands on the app."""
+
+    @command(app, "list", panel=_PANEL)
+    async def list_jobs(
+        s: Session,
+        all_: Annotated[bool, typer.Option("--all", "-a", help="those that are paused or over too")] = False,
+    ) -> None:
+        """Show the jobs, of all agents unless --agent names one."""
+        jobs = await s.out.ask(s.jobs().list(include_disabled=all_, all_agents=s.all_agents))
+        hint = "there are no jobs" if all_ else "there are no jobs that are on; --all shows the others too"
+        shown = job_table(jobs, now_ms()) if jobs else Text(hint, "dim")
+        s.out.show({"jobs": jobs, "cursor": None}, shown)
+
+    @command(app, "show", panel=_PANEL)
+    async def show(s: Session, name: JobName) -> None:
+        """Show a job: its document, when it fires next, and its last runs."""
+        jobs, name = s.job(name)
+        job = await s.out.ask(jobs.get(name))
+        if s.out.as_json:
+            s.out.show(job)
+            return
+        last = await s.out.ask(jobs.runs(name, limit=_LAST))
+        now = now_ms()
+        s.out.say(job_page(job, now), "", *ticks(job, now))
+        if last:
+            s.out.say("", Text("last runs", "bold"), run_table(last, now))

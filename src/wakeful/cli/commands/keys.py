@@ -1,0 +1,51 @@
+"""API keys: `keys create | list | revoke`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from wakeful.cli.arguments import now_ms
+from wakeful.cli.session import Session, command
+from wakeful.cli.show.office import key_table
+
+
+def register(app: typer.Typer) -> None:
+    """Put these commands on the app."""
+    group = typer.Typer(help="API keys: create, list, revoke.", no_args_is_help=True)
+    app.add_typer(group, name="keys", rich_help_panel="Office")
+
+    @command(group, "create")
+    async def create(
+        s: Session,
+        name: Annotated[str, typer.Argument(metavar="NAME", help="whose it is, or what it is for")],
+        role: Annotated[str, typer.Option("--role", help="admin, member or agent")] = "member",
+        expires: Annotated[
+            str | None, typer.Option("--expires", metavar="TIME", help="as in 2030-01-01T00:00:00Z")
+        ] = None,
+    ) -> None:
+        """Make a key. It is shown this once. With --agent, it is for that agent alone."""
+        role = "agent" if s.agent and role == "member" else role
+        agent = s.agent if role == "agent" else None
+        key = await s.out.ask(s.client.keys.create(name, role=role, agent=agent, expires_at=expires))
+        s.out.show(
+            key,
+            Text("key  ", "bold").append(str(key.get("key", "")), "green"),
+            Text("     keep it; it is not shown again. The CLI takes it from WAKEFUL_KEY", "dim"),
+        )
+
+    @command(group, "list")
+    async def list_keys(s: Session) -> None:
+        """Show the keys of the workspace, without what they open."""
+        keys = await s.out.ask(s.client.keys.list())
+        s.out.show({"keys": keys}, key_table(keys, now_ms()))
+
+    @command(group, "revoke")
+    async def revoke(
+        s: Session, key_id: Annotated[str, typer.Argument(metavar="KEY", help="its id, as the list shows it")]
+    ) -> None:
+        """End a key, at once."""
+        await s.out.ask(s.client.keys.revoke(key_id))
+        s.out.show({"revoked": key_id}, Text(f"{key_id} is revoked", "green"))

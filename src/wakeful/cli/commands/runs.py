@@ -1,0 +1,71 @@
+"""Looking at runs: `runs`; and ending them: `cancel`, `stop`."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from wakeful.cli.arguments import Limit, RunId, now_ms
+from wakeful.cli.completion import job_names
+from wakeful.cli.session import Session, command
+from wakeful.cli.show.runs import run_page, run_table
+
+_PANEL = "Runs"
+_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+
+def register(app: typer.Typer) -> None:
+    """Put these commands on the app."""
+
+    @command(app, "runs", panel=_PANEL)
+    async def runs(
+        s: Session,
+        name: Annotated[
+            str | None,
+            typer.Argument(metavar="[NAME|RUN]", autocompletion=job_names, help="those of a job, or one run"),
+        ] = None,
+        state: Annotated[
+            list[str] | None, typer.Option("--state", help="only those in this state; may be given again")
+        ] = None,
+        limit: Limit = 20,
+        cursor: Annotated[str | None, typer.Option("--cursor", help="go on where --json ended")] = None,
+    ) -> None:
+        """Show runs, newest first: all, those of a job, or one of them with its attempts."""
+        if name and _ID.fullmatch(name):
+            run = await s.out.ask(s.client.runs.get(name))
+            s.out.show(run, *run_page(run, now_ms()))
+            return
+        if name:
+            jobs, slug = s.job(name)
+            # By its id, so that a state can be asked for; and a job that is not there is said not to be.
+            job_id = (await s.out.ask(jobs.get(slug)))["id"]
+        else:
+            job_id = None
+        found = await s.out.ask(
+            s.runs().list(
+                job_id=job_id,
+                states=state or (),
+                limit=limit,
+                cursor=cursor,
+                all_agents=s.all_agents or job_id is not None,
+            )
+        )
+        shown = run_table(found, now_ms()) if found else Text("there are no runs", "dim")
+        s.out.show({"runs": found, "cursor": found.cursor}, shown)
+        if found.cursor:
+            s.out.say(Text("there are more; --limit shows them", "dim"))
+
+    @command(app, "cancel", panel=_PANEL)
+    async def cancel(s: Session, run_id: RunId) -> None:
+        """Cancel a run that has not started, or waits for its next attempt."""
+        run = await s.out.ask(s.client.runs.cancel(run_id))
+        s.out.show(run, Text(f"{run['id']} is {run['state']}", "green"))
+
+    @command(app, "stop", panel=_PANEL)
+    async def stop(s: Session, run_id: RunId) -> None:
+        """Stop a run that is running, wherever that is."""
+        run = await s.out.ask(s.client.runs.stop(run_id))
+        s.out.show(run, Text(f"{run['id']} is {run['state']}", "green"))

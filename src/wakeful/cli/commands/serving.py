@@ -1,0 +1,189 @@
+"""Being the server: `serve`, and `worker`, which is the same without HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sys
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+from rich.text import Text
+
+from wakeful.cli.output import Output
+from wakeful.cli.session import Session, command
+from wakeful.cli.show.tables import page
+from wakeful.client.keyfile import key_file, leave_key, read_key
+from wakeful.errors import InvalidArgument, Unauthenticated, WakefulError
+from wakeful.settings import Settings, read_settings
+
+if TYPE_CHECKING:
+    from wakeful.app import Wakeful
+
+_PANEL: Final = "Server"
+_FILE: Final = Path("wakeful.toml")
+Db = Annotated[
+    str | None, typer.Option("--db", help="sqlite:///wakeful.db, postgresql://…, or the path of a file")
+]
+AppOption = Annotated[
+    str | None,
+    typer.Option("--app", metavar="MODULE:NAME", help="a Wakeful of your own, with its functions"),
+]
+LogLevel = Annotated[str, typer.Option("--log-level", help="debug, info, warning or error")]
+
+
+def register(app: typer.Typer) -> None:
+    """Put these commands on the app."""
+
+    @command(app, "serve", panel=_PANEL, asks=False)
+    async def serve(
+        s: Session,
+        host: Annotated[str | None, typer.Option("--host", help="where to listen (127.0.0.1)")] = None,
+        port: Annotated[
+            int | None, typer.Option("--port", min=0, max=65_535, help="(9253); 0 takes a free one")
+        ] = None,
+        db: Db = None,
+        own: AppOption = None,
+        dev: Annotated[
+            bool, typer.Option("--dev", help="webhooks may reach this machine and private networks")
+        ] = False,
+        new_key: Annotated[
+            bool, typer.Option("--new-key", help="make an admin key and leave it for this machine's CLI")
+        ] = False,
+        log_level: LogLevel = "info",
+    ) -> None:
+        """Keep time, wake agents, and answer HTTP. Settings come from WAKEFUL_… and wakeful.toml too.
+
+        The first start makes an admin key and leaves it where the CLI of this machine finds it.
+        """
+        from wakeful.api.server import serve as run
+
+        keep_log(log_level)
+        settings = settings_with(host=host, port=port, db=db, dev=dev)
+        greeting: list[asyncio.Task[None]] = []
+
+        def started(url: str, scheduler: Wakeful) -> None:
+            greeting.append(asyncio.create_task(_greet(s.out, url, settings, scheduler, new_key)))
+
+        await run(settings, app=own_app(own), started=started)
+        s.out.say(Text("stopped", "dim"))
+
+    @command(app, "worker", panel=_PANEL, asks=False)
+    async def worker(
+        s: Session,
+        db: Db = None,
+        own: AppOption = None,
+        dev: Annotated[
+            bool, typer.Option("--dev", help="webhooks may reach this machine and private networks")
+        ] = False,
+        log_level: LogLevel = "info",
+    ) -> None:
+        """Keep time and wake agents, without HTTP: one more replica on the same database."""
+        from wakeful.app import Wakeful
+
+        keep_log(log_level)
+        settings = settings_with(db=db, dev=dev)
+        scheduler = own_app(own) or Wakeful(settings.db, settings=settings)
+        async with scheduler:
+            s.out.show(
+                {"db": _without_password(settings.db)}, Text(f"working on {_without_password(settings.db)}")
+            )
+            await scheduler.serve_forever()
+        s.out.say(Text("stopped", "dim"))
+
+
+def settings_with(
+    *, host: str | None = None, port: int | None = None, db: str | None = None, dev: bool = False
+) -> Settings:
+    """The settings of the environment and of wakeful.toml, with what the options say."""
+    settings = read_settings(os.environ, _FILE)
+    if db is not None:
+        settings = replace(settings, db=db if "://" in db else f"sqlite:///{db}")
+    return replace(
+        settings,
+        host=settings.host if host is None else host,
+        port=settings.port if port is None else port,
+        allow_private_targets=settings.allow_private_targets or dev,
+    )
+
+
+def own_app(place: str | None) -> Wakeful | None:
+    """The scheduler that `module:name` names, from this directory or what is installed."""
+    if place is None:
+        return None
+    from wakeful.app import Wakeful
+
+    module, colon, name = place.partition(":")
+    sys.path.insert(0, os.getcwd())
+    try:
+        found = getattr(import_module(module), name) if colon else None
+    except (ImportError, AttributeError, ValueError) as error:
+        raise InvalidArgument(f"--app: {error}; write it as module:name, such as myagents:app") from error
+    if not isinstance(found, Wakeful):
+        raise InvalidArgument(
+            f"--app: '{place}' is no Wakeful; write it as module:name, such as myagents:app"
+        )
+    return found
+
+
+def keep_log(level: str) -> None:
+    """Send the logs to stderr."""
+    known = {"debug", "info", "warning", "error"}
+    if level.lower() not in known:
+        raise InvalidArgument(f"--log-level: '{level}' is not one of {', '.join(sorted(known))}")
+    logging.basicConfig(
+        level=level.upper(), stream=sys.stderr, format="%(asctime)s %(levelname)-7s %(name)s %(message)s"
+    )
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)
+    logging.getLogger("asyncio").setLevel(logging.WARNING)
+
+
+async def _greet(out: Output, url: str, settings: Settings, scheduler: Wakeful, new_key: bool) -> None:
+    """Say where it is and what to try next."""
+    try:
+        where, good = await _key(url, scheduler, new_key)
+    except WakefulError as error:
+        where, good = error.message, False
+    place = _without_password(settings.db)
+    out.show(
+        {"url": url, "db": place, "keyFile": str(key_file(url)), "pid": os.getpid()},
+        Text("Wakeful is awake", "bold green"),
+        page({"url": Text(url, "bold"), "db": place, "key": Text(where, "" if good else "yellow")}),
+        Text("next", "dim"),
+        Text("  wakeful add hello --schedule 'every 10s' --message 'good morning'"),
+        Text("  wakeful list"),
+        Text(f"  {url}/docs for the HTTP API; Ctrl-C stops", "dim"),
+    )
+
+
+async def _key(url: str, scheduler: Wakeful, new_key: bool) -> tuple[str, bool]:
+    """Where the key for this machine is, and whether it is good for something."""
+    from wakeful.service.access import LOCAL
+
+    keys = scheduler.services.keys
+    key = await keys.first_key()
+    if key is None and new_key:
+        _, key = await keys.create(LOCAL, None, {"name": "local", "role": "admin"})
+    if key is not None:
+        try:
+            return f"{leave_key(url, key)} (an admin's, new; the CLI finds it)", True
+        except WakefulError as error:  # it is not to be had again, so it must not be lost
+            return f"{key} (keep it, it is not shown again: {error.message})", False
+    there = read_key(url)
+    if there is None:
+        return "none is here for the CLI; set WAKEFUL_KEY, or start once with --new-key", False
+    try:
+        await keys.authenticate(there)
+    except Unauthenticated:
+        return f"{key_file(url)} is of another database; set WAKEFUL_KEY, or start once with --new-key", False
+    return f"{key_file(url)} (the CLI finds it)", True
+
+
+def _without_password(db: str) -> str:
+    scheme, _, rest = db.partition("://")
+    who, at, where = rest.rpartition("@")
+    return f"{scheme}://{who.partition(':')[0]}{at}{where}" if at else db

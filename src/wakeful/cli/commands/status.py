@@ -1,0 +1,27 @@
+"""How the server is: `status`; and `mcp`."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+import typer
+
+from wakeful.cli.session import Session, command
+from wakeful.cli.show.office import status_page
+from wakeful.errors import FailedPrecondition
+
+
+def register(app: typer.Typer) -> None:
+    """Put these commands on the app."""
+
+    @command(app, "status", panel="Server")
+    async def status(s: Session) -> None:
+        """Show how the server is, and how well it keeps its promises."""
+        found = await s.out.ask(s.client.status())
+        s.out.show(found, status_page({"server": s.client.url, **found}))
+
+    @command(app, "mcp", panel="Server")
+    async def mcp(s: Session) -> None:
+        """Speak MCP on stdin and stdout, for an agent that schedules its own work."""
+        if find_spec("wakeful.api.mcp") is None:
+            raise FailedPrecondition("there is no MCP in this version yet; use HTTP, or the other commands")

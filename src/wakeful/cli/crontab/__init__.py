@@ -1,0 +1,6 @@
+"""Crontabs, read as cron reads them, and what becomes of each line."""
+
+from wakeful.cli.crontab.documents import Planned, plan
+from wakeful.cli.crontab.reader import Crontab, Entry, Remark, read_crontab
+
+__all__ = ["Crontab", "Entry", "Planned", "Remark", "plan", "read_crontab"]

@@ -1,0 +1,83 @@
+"""From the lines of a crontab to the documents of jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from dataclasses import dataclass
+from typing import Final
+
+from wakeful.cli.crontab.naming import name_of
+from wakeful.cli.crontab.reader import Crontab, Entry, Remark
+from wakeful.document import Defaults, read_definition
+from wakeful.errors import InvalidArgument
+from wakeful.job import Json
+from wakeful.schedule import explain_schedule
+
+#: The label of jobs that come from a crontab: importing it again may change these, and no others.
+LABEL: Final = "imported-from"
+SOURCE: Final = "crontab"
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A line of the crontab, and the job that it becomes."""
+
+    entry: Entry
+    name: str
+    document: dict[str, Json]
+    explain: str
+
+
+def plan(
+    crontab: Crontab, *, target: Json, tz: str, now_ms: int, paused: bool = False, taken: Container[str] = ()
+) -> tuple[list[Planned], list[Remark]]:
+    """The jobs of a crontab, and the lines that cannot become one, by line.
+
+    Names are made from the commands, unlike each other and those that are `taken`. `tz` is the zone of lines
+    before which no CRON_TZ stands.
+    """
+    planned: list[Planned] = []
+    refused = list(crontab.refused)
+    names: set[str] = set()
+    for entry in crontab.entries:
+        name = name_of(entry.command, _Either(names, taken))
+        document = _document(entry, name, target, tz, paused)
+        try:
+            timing = read_definition(document, now_ms=now_ms, defaults=Defaults()).timing
+        except InvalidArgument as error:
+            why = error.message.replace("\n", "; ")
+            refused.append(Remark(entry.line, entry.text, why))
+            continue
+        assert timing is not None
+        names.add(name)
+        planned.append(Planned(entry, name, document, explain_schedule(timing.schedule)))
+    return planned, sorted(refused, key=lambda remark: remark.line)
+
+
+@dataclass(frozen=True, slots=True)
+class _Either:
+    one: Container[str]
+    other: Container[str]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.one or name in self.other
+
+
+def _document(entry: Entry, name: str, target: Json, tz: str, paused: bool) -> dict[str, Json]:
+    payload: dict[str, Json] = {"command": entry.command}
+    if entry.stdin is not None:
+        payload["stdin"] = entry.stdin
+    if entry.user is not None:
+        payload["user"] = entry.user
+    if entry.env:
+        payload["env"] = dict(entry.env)
+    document: dict[str, Json] = {
+        "name": name,
+        "schedule": entry.schedule,
+        "tz": entry.tz or tz,
+        "target": target,
+        "payload": payload,
+        "description": f"crontab, line {entry.line}: {entry.text}",
+        "labels": {LABEL: SOURCE},
+    }
+    return {**document, "enabled": False} if paused else document

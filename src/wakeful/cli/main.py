@@ -1,0 +1,69 @@
+"""The command line as a whole: its commands, and what becomes of an error."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Annotated, Protocol, runtime_checkable
+
+import typer
+
+from wakeful import __version__
+from wakeful.cli import exits
+from wakeful.cli.commands import register_all
+from wakeful.cli.output import complain
+from wakeful.errors import WakefulError
+
+app = typer.Typer(
+    name="wakeful",
+    help="Cron for agents: it keeps time in a database and wakes the agent.",
+    epilog=exits.HELP,
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+register_all(app)
+
+
+@runtime_checkable
+class _Refused(Protocol):
+    """What Typer raises where the arguments are wrong."""
+
+    exit_code: int
+
+    def format_message(self) -> str: ...
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Do what the arguments say; returns the exit code. An error is one sentence on stderr."""
+    arguments = list(sys.argv[1:] if argv is None else argv) or ["--help"]
+    try:
+        code = app(arguments, prog_name="wakeful", standalone_mode=False)
+    except WakefulError as error:
+        complain(error.message)
+        return exits.exit_code(error)
+    except typer.Abort:
+        return exits.INTERRUPTED
+    except Exception as error:
+        if not isinstance(error, _Refused):
+            raise
+        if message := error.format_message():
+            complain(f"{message} ('wakeful --help', or --help after a command, shows what there is)")
+        return error.exit_code
+    return code if isinstance(code, int) else exits.OK
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        print(f"wakeful {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="show the version")
+    ] = False,
+) -> None:
+    """Cron for agents: it keeps time in a database and wakes the agent."""

@@ -1,0 +1,122 @@
+"""Jobs, as people read them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import cast
+
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from wakeful.cli.show.tables import Cell, compact, page, table
+from wakeful.cli.times import instant, moment, relative
+from wakeful.client.shapes import JobShape
+
+#: What has a line of its own, or is nobody's business on a screen.
+_TOLD = frozenset(
+    "id workspace agentId name enabled disabledReason schedule tz target payload message description labels "
+    "nextAt nextAtMs explain runCount failures version createdAt updatedAt nextTicks secret lane".split()
+)
+
+
+def job_table(jobs: Sequence[JobShape], now_ms: int) -> Table:
+    """Jobs, a line each; whose they are only where they are not all `default`'s."""
+    several = any(job["agentId"] != "default" for job in jobs)
+    columns = ["NAME", *(["AGENT"] if several else []), "WHEN", "NEXT", "TARGET", "RUNS", "STATE"]
+    rows: list[list[Cell]] = [
+        [
+            Text(job["name"], "bold"),
+            *([job["agentId"]] if several else []),
+            job["explain"],
+            next_at(job, now_ms),
+            target(job),
+            str(job["runCount"]),
+            standing(job),
+        ]
+        for job in jobs
+    ]
+    return table(columns, rows)
+
+
+def job_page(job: JobShape, now_ms: int) -> Table:
+    """All there is to say of a job, but what is at its default and says nothing."""
+    rest = cast(Mapping[str, object], job)
+    others = {
+        name: compact(value)
+        for name, value in rest.items()
+        if name not in _TOLD and value not in (None, "", [], {}, False)
+    }
+    failing = f", the last {job['failures']} failed" if job["failures"] else ""
+    return page(
+        {
+            "name": Text(job["name"], "bold"),
+            "agent": f"{job['agentId']} in {job['workspace']}",
+            "state": standing(job),
+            "when": job["explain"],
+            "next": next_at(job, now_ms),
+            "target": target(job),
+            "message": job["message"],
+            "payload": None if job["payload"] is None else compact(job["payload"]),
+            "description": job["description"],
+            "labels": ", ".join(f"{key}={value}" for key, value in sorted(job["labels"].items())),
+            "runs": f"{job['runCount']}{failing}",
+            "changed": _ago(job["updatedAt"], now_ms) + f" (version {job['version']})",
+            "id": Text(job["id"], "dim"),
+            **others,
+        }
+    )
+
+
+def ticks(job: JobShape, now_ms: int) -> list[RenderableType]:
+    """Its next ticks, a line each."""
+    found = job.get("nextTicks") or []
+    if not found:
+        return [Text("it does not fire any more" if job["enabled"] else "it does not fire: it is off", "dim")]
+    lines: list[RenderableType] = [Text("fires next", "bold")]
+    for tick in found:
+        line = Text(f"  {moment(tick['atMs'], job['tz'])}")
+        lines.append(line.append(f"  {relative(tick['atMs'], now_ms)}", "dim"))
+    return lines
+
+
+def secret(job: JobShape) -> list[RenderableType]:
+    """The secret, where there is one: it is shown this once."""
+    text = job.get("secret")
+    if not text:
+        return []
+    return [
+        Text("secret  ", "bold").append(text, "green"),
+        Text("        keep it where the webhook is received; it is not shown again", "dim"),
+    ]
+
+
+def next_at(job: JobShape, now_ms: int) -> Text:
+    """When it fires next: how far away, and on its own clock."""
+    ms = job["nextAtMs"]
+    if ms is None:
+        return Text("—", "dim")
+    return Text(relative(ms, now_ms)).append(f" · {moment(ms, job['tz'], now_ms)}", "dim")
+
+
+def standing(job: JobShape) -> Text:
+    """Whether it is on, and why not."""
+    if not job["enabled"]:
+        reason = (job["disabledReason"] or "paused").replace("_", " ")
+        return Text(reason if reason == "paused" else f"off: {reason}", "yellow")
+    return Text(f"on, failing ({job['failures']})", "red") if job["failures"] else Text("on", "green")
+
+
+def target(job: JobShape) -> str:
+    """Where its runs go, in a few words."""
+    where = job["target"]
+    if where is None:
+        return "agent's own"
+    kind = str(where.get("kind"))
+    what = where.get("url") or where.get("name") or where.get("workflowId") or where.get("subject") or ""
+    return f"{kind} {what}".rstrip()
+
+
+def _ago(text: str | None, now_ms: int) -> str:
+    ms = instant(text)
+    return "" if ms is None else relative(ms, now_ms)

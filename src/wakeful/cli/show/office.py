@@ -1,0 +1,94 @@
+"""Agents, keys, the audit and how the server is, as people read them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from rich.table import Table
+from rich.text import Text
+
+from wakeful.cli.show.tables import Cell, compact, page, table
+from wakeful.cli.times import instant, relative
+from wakeful.client.shapes import AgentShape, AuditShape, KeyShape
+from wakeful.job import Json
+
+
+def agent_table(agents: Sequence[AgentShape], now_ms: int) -> Table:
+    """Agents, a line each."""
+    rows: list[list[Cell]] = [
+        [
+            Text(agent["name"], "bold"),
+            Text("active", "green") if agent["active"] else Text("not active", "yellow"),
+            agent["tz"] or "",
+            "pull" if agent["target"] is None else compact(agent["target"]),
+            agent["channel"] or "",
+            _relative(agent["createdAt"], now_ms),
+        ]
+        for agent in agents
+    ]
+    return table(["AGENT", "STATE", "ZONE", "TARGET", "CHANNEL", "SINCE"], rows)
+
+
+def key_table(keys: Sequence[KeyShape], now_ms: int) -> Table:
+    """Keys, a line each; never what they open."""
+    rows: list[list[Cell]] = [
+        [
+            Text(key["id"], "dim"),
+            key["name"],
+            key["role"] + (f" {key['agent']}" if key["agent"] else ""),
+            key["workspace"] or "all workspaces",
+            _relative(key["createdAt"], now_ms),
+            _relative(key["lastUsedAt"], now_ms) or "never",
+            _key_state(key, now_ms),
+        ]
+        for key in keys
+    ]
+    return table(["KEY", "NAME", "ROLE", "WORKSPACE", "MADE", "USED", "STATE"], rows)
+
+
+def audit_table(entries: Sequence[AuditShape], now_ms: int) -> Table:
+    """Who did what, a line each."""
+    rows: list[list[Cell]] = [
+        [
+            str(entry["seq"]),
+            _relative(entry["at"], now_ms),
+            entry["actor"],
+            Text(entry["action"], "bold"),
+            entry["subject"],
+            "" if entry["details"] in (None, {}) else compact(entry["details"]),
+            entry["address"] or "",
+        ]
+        for entry in entries
+    ]
+    return table(["SEQ", "WHEN", "WHO", "WHAT", "TO WHAT", "DETAILS", "FROM"], rows)
+
+
+def status_page(status: Mapping[str, Json]) -> Table:
+    """How the server is, a field a line; what has fields of its own, one below the other."""
+    return page(dict(_flat(status)))
+
+
+def _flat(fields: Mapping[str, Json], above: str = "") -> list[tuple[str, str]]:
+    found: list[tuple[str, str]] = []
+    for name, value in fields.items():
+        if isinstance(value, dict):
+            found += _flat(value, f"{above}{name} ")
+        elif isinstance(value, float):
+            found.append((above + name, f"{value:g}"))
+        elif value is not None:
+            found.append((above + name, compact(value)))
+    return found
+
+
+def _key_state(key: KeyShape, now_ms: int) -> Text:
+    if key["revokedAt"]:
+        return Text("revoked", "red")
+    expires = instant(key["expiresAt"])
+    if expires is not None and expires <= now_ms:
+        return Text("expired", "yellow")
+    return Text("good" if expires is None else f"expires {relative(expires, now_ms)}", "green")
+
+
+def _relative(text: str | None, now_ms: int) -> str:
+    ms = instant(text)
+    return "" if ms is None else relative(ms, now_ms)

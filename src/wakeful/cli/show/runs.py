@@ -1,0 +1,117 @@
+"""Runs, as people read them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from wakeful.cli.show.tables import Cell, compact, first_line, page, state, table
+from wakeful.cli.times import instant, moment, relative, span
+from wakeful.client.shapes import AttemptShape, RunShape
+
+
+def run_table(runs: Sequence[RunShape], now_ms: int) -> Table:
+    """Runs, a line each, as they were given."""
+    several = any(run["agentId"] != "default" for run in runs)
+    columns = ["RUN", "JOB", *(["AGENT"] if several else []), "STATE", "WHEN", "TOOK", "TRY", "BY", "WHY"]
+    rows: list[list[Cell]] = [
+        [
+            Text(run["id"], "dim"),
+            run["job"] or "—",
+            *([run["agentId"]] if several else []),
+            state(run["state"]),
+            relative(run["scheduledAtMs"], now_ms),
+            took(run),
+            str(run["attempt"]),
+            run["trigger"],
+            why(run),
+        ]
+        for run in runs
+    ]
+    return table(columns, rows)
+
+
+def run_page(run: RunShape, now_ms: int) -> list[RenderableType]:
+    """All there is to say of a run, and of each attempt at it."""
+    scheduled = f"{moment(run['scheduledAtMs'], None)} ({relative(run['scheduledAtMs'], now_ms)})"
+    by = f" by {run['triggeredBy']}" if run["triggeredBy"] else ""
+    fields = page(
+        {
+            "run": Text(run["id"], "bold"),
+            "job": run["job"],
+            "agent": f"{run['agentId']} in {run['workspace']}",
+            "state": state(run["state"]).append(", a dead letter" if run["dead"] else ""),
+            "why": run["reason"],
+            "scheduled": scheduled,
+            "covers": f"{run['covers']} ticks, until {run['untilAt']}" if run["covers"] > 1 else None,
+            "trigger": run["trigger"] + by,
+            "took": took(run),
+            "attempt": str(run["attempt"]),
+            "next try": _relative(run["dueAt"], now_ms) if run["state"] == "retrying" else None,
+            "worker": run["worker"],
+            "lane": run["lane"],
+            "replay of": run["replayOf"],
+            "payload": None if run["payload"] is None else compact(run["payload"]),
+            "output": run["output"],
+            "error": None if run["error"] is None else Text(run["error"], "red"),
+            "usage": None if run["usage"] is None else compact(run["usage"]),
+            "key": Text(run["idempotencyKey"], "dim"),
+        }
+    )
+    attempts = run.get("attempts") or []
+    if not attempts:
+        return [fields]
+    return [fields, "", attempt_table(attempts, now_ms)]
+
+
+def attempt_table(attempts: Sequence[AttemptShape], now_ms: int) -> Table:
+    """Attempts, a line each."""
+    rows: list[list[Cell]] = [
+        [
+            str(each["attempt"]),
+            _relative(each["startedAt"], now_ms),
+            _length(each["startedAt"], each["finishedAt"]),
+            Text(first_line(each["error"]), "red"),
+        ]
+        for each in attempts
+    ]
+    return table(["TRY", "STARTED", "TOOK", "ERROR"], rows)
+
+
+def change(run: RunShape) -> Text:
+    """One line that says where a run stands now, for somebody who follows it."""
+    line = state(run["state"])
+    if run["state"] == "running":
+        line.append(f" (attempt {run['attempt']})", "dim")
+    elif run["state"] == "retrying":
+        line.append(f" after attempt {run['attempt']}: {first_line(run['error'])}", "dim")
+    elif length := took(run):
+        line.append(f" in {length}", "dim")
+    return line
+
+
+def took(run: RunShape) -> str:
+    """How long it took, once it is over."""
+    return _length(run["startedAt"], run["finishedAt"])
+
+
+def why(run: RunShape) -> Text:
+    """Why it ended as it did, where there is something to say."""
+    reason, error = run["reason"], run["error"]
+    if error:
+        return Text(first_line(error), "red")
+    covers = f"{run['covers']} ticks, " if run["covers"] > 1 else ""
+    return Text(f"{covers}{reason or ''}".removesuffix(", "), "dim")
+
+
+def _relative(text: str | None, now_ms: int) -> str:
+    ms = instant(text)
+    return "" if ms is None else relative(ms, now_ms)
+
+
+def _length(start: str | None, end: str | None) -> str:
+    started, finished = instant(start), instant(end)
+    return "" if started is None or finished is None else span(max(0, finished - started))

@@ -1,0 +1,65 @@
+"""Tables and pages of fields, in one style."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from rich.table import Table
+from rich.text import Text
+
+STATES: Final = {
+    "pending": "cyan",
+    "running": "blue",
+    "retrying": "yellow",
+    "succeeded": "green",
+    "failed": "red",
+    "cancelled": "magenta",
+    "skipped": "yellow",
+    "missed": "yellow",
+}
+
+
+Cell = str | Text
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[Cell]]) -> Table:
+    """A table without lines: a header, and what is below it."""
+    made = Table(box=None, padding=(0, 2, 0, 0), header_style="bold dim", pad_edge=False)
+    for index, column in enumerate(columns):
+        made.add_column(column, no_wrap=index == 0, overflow="fold")
+    for row in rows:
+        made.add_row(*row)
+    return made
+
+
+def page(fields: Mapping[str, str | Text | None]) -> Table:
+    """One thing, a field a line; what there is nothing to say of is left out."""
+    made = Table(box=None, padding=(0, 2, 0, 0), show_header=False, pad_edge=False)
+    made.add_column(style="dim", no_wrap=True)
+    made.add_column(overflow="fold")
+    for name, value in fields.items():
+        if value is not None and str(value):
+            made.add_row(name, value)
+    return made
+
+
+def state(word: str) -> Text:
+    """The state of a run, in its colour."""
+    return Text(word, STATES.get(word, ""))
+
+
+def compact(value: object) -> str:
+    """A value as one line of JSON; text as it is."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def first_line(text: str | None, longest: int = 72) -> str:
+    """The beginning of a text.
+
+    >>> first_line("no answer\\nTraceback …"), first_line("a" * 100, 5)
+    ('no answer', 'aaaa…')
+    """
+    line = next(iter((text or "").strip().splitlines()), "")
+    return line if len(line) <= longest else line[: longest - 1] + "…"

@@ -1,0 +1,103 @@
+"""Instants as people read them: how far away, and on which clock."""
+
+from __future__ import annotations
+
+import os
+import re
+import zoneinfo
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Final
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+#: Up to how many seconds a unit is told, how many of them it has, and what it is called.
+_UNITS: Final = (
+    (60, 1, "s", "s"),
+    (3_600, 60, "min", "min"),
+    (2 * 86_400, 3_600, "h", "h"),
+    (60 * 86_400, 86_400, "day", "days"),
+    (730 * 86_400, 30 * 86_400, "month", "months"),
+)
+_UTC: Final = frozenset({"Etc/UTC", "Etc/UCT", "UCT", "Zulu", "Etc/Zulu", "Universal", "Etc/Universal"})
+_WEEK: Final = timedelta(days=6)
+
+
+def relative(ms: int, now_ms: int) -> str:
+    """How far away an instant is, in one unit.
+
+    >>> relative(10_800_000, 0), relative(0, 125_000), relative(400, 0)
+    ('in 3 h', '2 min ago', 'now')
+    """
+    away = ms - now_ms
+    if abs(away) < 1000:
+        return "now"
+    words = span(abs(away))
+    return f"in {words}" if away > 0 else f"{words} ago"
+
+
+def span(ms: int) -> str:
+    """A length of time in one unit, to the nearest.
+
+    >>> span(350), span(1_500), span(119_000), span(172_800_000)
+    ('350 ms', '1.5 s', '2 min', '2 days')
+    """
+    if ms < 1000:
+        return f"{ms} ms"
+    if ms < 10_000 and ms % 1000:
+        return f"{ms / 1000:.1f} s"
+    seconds = (ms + 500) // 1000
+    for end, size, one, many in _UNITS:
+        amount = (seconds + size // 2) // size
+        if amount * size < end:
+            return f"{amount} {one if amount == 1 else many}"
+    return f"{round(seconds / (365.2425 * 86_400))} years"
+
+
+def instant(text: str | None) -> int | None:
+    """The epoch milliseconds of an ISO 8601 time.
+
+    >>> instant("2027-01-15T08:00:00.123Z")
+    1800000000123
+    """
+    return None if text is None else (datetime.fromisoformat(text) - _EPOCH) // timedelta(milliseconds=1)
+
+
+def moment(ms: int, tz: str | None, now_ms: int | None = None) -> str:
+    """What a clock in the zone shows then, and which clock it is; the weekday alone where that is enough.
+
+    >>> moment(1_800_000_000_000, "Europe/Berlin")
+    'Fri 2027-01-15 09:00 Europe/Berlin'
+    >>> moment(1_800_000_000_000, None, now_ms=1_799_950_000_000)
+    'Fri 08:00 UTC'
+    """
+    name = tz or "UTC"
+    at = (_EPOCH + timedelta(milliseconds=ms)).astimezone(zoneinfo.ZoneInfo(name))
+    near = now_ms is not None and abs(timedelta(milliseconds=ms - now_ms)) < _WEEK
+    day = f"{at:%a}" if near else f"{at:%a %Y-%m-%d}"
+    return f"{day} {at:%H:%M:%S} {name}" if at.second else f"{day} {at:%H:%M} {name}"
+
+
+def local_zone(environment: Mapping[str, str] = os.environ, link: Path = Path("/etc/localtime")) -> str:
+    """The IANA name of this machine's zone, or UTC where it does not tell.
+
+    >>> local_zone({"TZ": "Europe/Berlin"})
+    'Europe/Berlin'
+    """
+    named = environment.get("TZ", "").removeprefix(":")
+    try:
+        found = re.search(r"zoneinfo(?:/posix|/right)?/(.+)$", str(link.resolve()))
+    except OSError:
+        found = None
+    for name in (named, found[1] if found else ""):
+        if name and _is_zone(name):
+            return "UTC" if name in _UTC else name
+    return "UTC"
+
+
+def _is_zone(name: str) -> bool:
+    try:
+        zoneinfo.ZoneInfo(name)
+    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
+        return False
+    return True
