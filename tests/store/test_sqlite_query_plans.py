@@ -11,16 +11,21 @@ import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.store.making import DAY, NOW, FalseClock, alone, ended, start
+from tests.store.making import DAY, NOW, FalseClock, alone, asleep, ended, start
 from wakeful.ids import new_id
+from wakeful.store import sqlite_office_statements
 from wakeful.store import sqlite_statements as statements
+from wakeful.store.office import Allowance
 from wakeful.store.rows import JobFilter, RunFilter
 from wakeful.store.sqlite import SqliteStore
 
 JOBS = 100_000
 RUNS = 1_000_000
+TABLES = "jobs|runs|attempts|workspaces|agents|keys|audit|audit_heads|quotas|workflows|answers"
 #: what these may read from end to end: indexes that hold only what is under way
 SMALL = ("runs_running", "runs_waiting")
+#: what reads a whole table because that is what it is asked for
+WHOLE = ("WORKSPACES", "ALL_KEYS")
 STEP = 1_000
 
 
@@ -58,6 +63,18 @@ def _load(db: sqlite3.Connection) -> None:
             NOT new AND i % 100 = 0
         FROM r"""
     )
+    db.execute(
+        f"""
+        WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n LIMIT {JOBS})
+        INSERT INTO audit SELECT 'ws-' || (i % 10), i / 10 + 1, {NOW}, 'key:1', 'job.create', 'a/b', '{{}}',
+            NULL, '', 'hash' FROM n"""
+    )
+    db.execute(
+        f"""
+        WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n LIMIT {JOBS // 10})
+        INSERT INTO keys SELECT 'key-' || i, 'ws-' || (i % 10), '', 'agent', 'agent-1',
+            CAST('hash-' || i AS BLOB), {NOW}, 'key:1', NULL, NULL, NULL FROM n"""
+    )
     for _, sql in indexes:
         db.execute(sql)
     db.execute("COMMIT")
@@ -69,8 +86,9 @@ def _load(db: sqlite3.Connection) -> None:
 def _all_statements() -> dict[str, str]:
     named = {
         name: text
-        for name, text in vars(statements).items()
+        for name, text in (vars(statements) | vars(sqlite_office_statements)).items()
         if not name.startswith("_")
+        and name not in WHOLE
         and isinstance(text, str)
         and re.match(r"\s*(SELECT|INSERT|UPDATE|DELETE|WITH)\b", text)
     }
@@ -96,7 +114,7 @@ def _scans(db: sqlite3.Connection, statement: str) -> list[str]:
     return [
         step
         for step in steps
-        if re.match(r"SCAN (jobs|runs|attempts|[a-z])\b", step)
+        if re.match(rf"SCAN ({TABLES}|[a-z])\b", step)
         and not re.search(
             r"VIRTUAL TABLE|^SCAN j$", step
         )  # a list that was handed in, a few that were claimed
@@ -149,6 +167,15 @@ async def test_no_statement_scans_a_table_and_no_call_costs_more_for_a_big_one(t
         "runs of a job": (lambda: store.runs(RunFilter("ws-1", job_id=born[0].job_id)), 3_000),
         "running": (lambda: store.runs(RunFilter("ws-1", states=("running",))), 60_000),
         "dead letters": (lambda: store.runs(RunFilter("ws-0", dead=True)), 3_000),
+        "a key": (lambda: store.key_by_hash(b"hash-77"), STEP),
+        "a page of the audit": (lambda: store.audit("ws-1", after=5_000, limit=50), 3_000),
+        "the newest of the audit": (lambda: store.audit("ws-1", before=2**62, limit=50), 3_000),
+        "create within limits": (
+            lambda: store.create_jobs(
+                [asleep(workspace="ws-1", agent="agent-1")], allowance=Allowance(live_per_agent=500)
+            ),
+            5_000,
+        ),
         "a run that is not there": (lambda: store.run(new_id(NOW)), STEP),
     }
     costs = {name: (await cost(call), most) for name, (call, most) in budget.items()}

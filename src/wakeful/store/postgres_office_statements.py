@@ -45,8 +45,8 @@ CHANGE_AGENT: Final = """
 HOLD_AGENTS: Final = f"""
     WITH given AS (SELECT * FROM unnest($1::text[], $2::text[]) g (workspace, name)),
     held AS (
-        SELECT a.name FROM given g
-        JOIN agents a ON a.workspace = g.workspace AND a.name = g.name FOR KEY SHARE OF a),
+        SELECT FROM given g CROSS JOIN LATERAL (
+            SELECT FROM agents a WHERE a.workspace = g.workspace AND a.name = g.name FOR KEY SHARE) a),
     made AS (
         INSERT INTO agents ({_AGENT_COLUMNS})
         SELECT workspace, name, NULL, NULL, true, NULL, NULL, '', 1, $3, $3 FROM given
