@@ -30,10 +30,11 @@ from tests.chaos.server import Server
 from tests.chaos.work import LEAD_MS, LEASE_MS, build
 from wakeful.errors import AlreadyExists, NotFound, Unavailable
 from wakeful.job import Job
+from wakeful.service.access import LOCAL
 
 T = TypeVar("T")
 
-WHERE = ("default", "default")
+WHERE = (LOCAL, "default", "default")
 ROOT = Path(__file__).parents[2]
 #: One replica's clock is five minutes fast, one's five minutes slow.
 SKEWS_MS = (300_000, -300_000, 0)
@@ -89,7 +90,7 @@ class World:
         try:
             self._url = self._server.url
             self._app = build(self._url, self.folder / "parent.journal")
-            self._service = self._app._service
+            self._service = self._app.services.jobs
             await self._app.store.open()
             try:
                 await watch(self._url)
