@@ -6,11 +6,6 @@ import base64
 import hashlib
 import hmac
 import json
-import os
-import shlex
-import shutil
-import sys
-from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
@@ -112,17 +107,3 @@ async def make_jobs(client: AsyncClient, agent: DemoAgent) -> None:
         message="what is on today?",
         description="waits for an executor to fetch it",
     )
-
-
-def how_to_call() -> str:
-    """What to type for `wakeful` here: the command if a shell finds it, else the one beside this Python."""
-    if shutil.which("wakeful"):
-        return "wakeful"
-    beside = Path(sys.executable).with_name("wakeful")
-    if beside.exists():
-        return shlex.quote(os.path.relpath(beside) if _near(beside) else str(beside))
-    return f"{shlex.quote(sys.executable)} -m wakeful"
-
-
-def _near(path: Path) -> bool:
-    return path.is_relative_to(Path.cwd())

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final, Literal, cast
+from dataclasses import dataclass
+from typing import Any, Final, cast
 
 import yaml
 
+from wakeful.cli.changes import Change
 from wakeful.client.fields import document as plain
 from wakeful.client.shapes import JobShape
 from wakeful.document import Defaults, read_definition, write_definition
@@ -30,8 +31,6 @@ _FIELDS: Final = (
     *(f.name for table in (TIMING, WORK, POLICY, ABOUT) for f in table),
 )
 
-Kind = Literal["created", "changed", "unchanged", "removed"]
-
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
@@ -48,17 +47,6 @@ class Manifest:
 
     name: str | None
     jobs: tuple[Wanted, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """What becomes of one job, and which of its fields are others afterwards: (old, new)."""
-
-    kind: Kind
-    agent: str
-    name: str
-    document: dict[str, Json] = field(default_factory=dict)
-    fields: dict[str, tuple[Json, Json]] = field(default_factory=dict)
 
 
 def read_manifest(text: str, agent: str, where: str = "the file") -> Manifest:

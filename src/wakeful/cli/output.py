@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final, TypeVar
 
@@ -35,14 +35,25 @@ class Output:
             sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
             sys.stdout.flush()
             return
-        for renderable in renderables:
-            self.console.print(renderable)
+        self._print(renderables)
 
     def say(self, *renderables: RenderableType) -> None:
         """Something beside the answer, for people; nothing where JSON was asked for."""
         if not self.as_json:
+            self._print(renderables)
+
+    def _print(self, renderables: Sequence[RenderableType]) -> None:
+        if self.console.is_terminal:
             for renderable in renderables:
                 self.console.print(renderable)
+            return
+        with self.console.capture() as captured:
+            for renderable in renderables:
+                self.console.print(renderable)
+        # A table fills its last column with blanks, which nobody wants in a file.
+        lines = [line.rstrip() for line in captured.get().split("\n")]
+        sys.stdout.write("\n".join(lines))
+        sys.stdout.flush()
 
     def warn(self, sentence: str) -> None:
         """Something that people should know of, on stderr."""

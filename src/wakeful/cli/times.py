@@ -32,7 +32,7 @@ def relative(ms: int, now_ms: int) -> str:
     away = ms - now_ms
     if abs(away) < 1000:
         return "now"
-    words = span(abs(away))
+    words = span((abs(away) + 500) // 1000 * 1000)
     return f"in {words}" if away > 0 else f"{words} ago"
 
 

@@ -59,7 +59,6 @@ class AsyncClient:
         return self._connection.key is not None
 
     async def __aenter__(self) -> Self:
-        await self._connection.open()
         return self
 
     async def __aexit__(

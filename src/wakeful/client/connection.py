@@ -1,4 +1,7 @@
-"""The way to the server and back: one request, one answer, or the error that it means."""
+"""The way to the server and back: one request, one answer, or the error that it means.
+
+The HTTP library is imported when something is first asked: a command that asks nobody starts without it.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,8 @@ import asyncio
 import json
 import os
 from collections.abc import Mapping
-from typing import Final, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Final, Generic, TypeVar, cast
 from urllib.parse import quote
-
-import aiohttp
 
 from wakeful.errors import (
     AlreadyExists,
@@ -24,9 +25,14 @@ from wakeful.errors import (
 )
 from wakeful.job import Json
 
+if TYPE_CHECKING:
+    import aiohttp
+
 T = TypeVar("T")
 Query = Mapping[str, str | int | bool | None]
 
+#: Seconds to reach the server at most.
+_CONNECTED: Final = 10.0
 _BY_CODE: Final[dict[str, type[WakefulError]]] = {
     kind.code: kind
     for kind in (
@@ -64,16 +70,18 @@ class Connection:
     def __init__(self, url: str, key: str | None, timeout: float = 30.0) -> None:
         self.url = url.rstrip("/")
         self.key = key
-        self._timeout = aiohttp.ClientTimeout(total=timeout, connect=min(timeout, 10.0))
+        self._timeout = timeout
         self._session: aiohttp.ClientSession | None = None
 
     async def open(self) -> None:
         """Be ready to ask; nothing is sent yet."""
+        import aiohttp
+
         if self._session is None:
             headers = {"Accept": "application/json"}
             if self.key:
                 headers["Authorization"] = f"Bearer {self.key}"
-            self._session = aiohttp.ClientSession(headers=headers, timeout=self._timeout)
+            self._session = aiohttp.ClientSession(headers=headers)
 
     async def close(self) -> None:
         """Let go of the server."""
@@ -95,11 +103,11 @@ class Connection:
 
         `patience` is how many seconds more than usual it may take, where the server itself waits.
         """
+        import aiohttp
+
         await self.open()
         assert self._session is not None
-        timeout = self._timeout
-        if patience:
-            timeout = aiohttp.ClientTimeout(total=(timeout.total or 0) + patience, connect=timeout.connect)
+        longest = self._timeout + (patience or 0.0)
         try:
             async with self._session.request(
                 method,
@@ -107,12 +115,12 @@ class Connection:
                 json=body,
                 params={name: _spelled(value) for name, value in (query or {}).items() if value is not None},
                 headers=headers,
-                timeout=timeout,
+                timeout=aiohttp.ClientTimeout(total=longest, connect=min(self._timeout, _CONNECTED)),
                 allow_redirects=False,
             ) as response:
                 return _answer(response, await response.read(), self.url)
         except TimeoutError as error:
-            raise Unavailable(f"{self.url} did not answer in {timeout.total:g} s; try again later") from error
+            raise Unavailable(f"{self.url} did not answer in {longest:g} s; try again later") from error
         except aiohttp.InvalidURL as error:
             raise InvalidArgument(
                 f"'{self.url}' is no address of a server; give one such as http://127.0.0.1:9253"
@@ -171,6 +179,8 @@ def _spelled(value: str | int | bool | None) -> str:
 
 
 def _why(error: Exception) -> str:
+    import aiohttp
+
     if isinstance(error, aiohttp.ClientConnectorError):
         number = error.os_error.errno
         return os.strerror(number).lower() if number and number > 0 else str(error.os_error)

@@ -10,7 +10,7 @@ import typer
 from rich.text import Text
 
 from wakeful.cli.arguments import now_ms, read_text
-from wakeful.cli.manifest import Change, plan, read_manifest
+from wakeful.cli.changes import Change
 from wakeful.cli.session import Session, command
 from wakeful.cli.show.diff import diff
 from wakeful.client.shapes import JobShape
@@ -36,6 +36,8 @@ def register(app: typer.Typer) -> None:
 
         A file is a list of jobs, or {name, agent, jobs}. Nothing is changed if anything in it is wrong.
         """
+        from wakeful.cli.manifest import plan, read_manifest
+
         manifest = read_manifest(await read_text(file), s.agent or "default", file)
         before = await s.out.ask(s.client.jobs.list(all_agents=True))
         changes = plan(manifest, before, now_ms=now_ms(), prune=prune)

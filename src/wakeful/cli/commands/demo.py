@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 from rich.console import Group, RenderableType
@@ -16,8 +16,8 @@ from rich.live import Live
 from rich.text import Text
 
 from wakeful.cli.arguments import now_ms
+from wakeful.cli.calling import how_to_call
 from wakeful.cli.commands.serving import keep_log, settings_with
-from wakeful.cli.demo import AGENT, DemoAgent, how_to_call, make_jobs
 from wakeful.cli.session import Session, command
 from wakeful.cli.show.runs import change, run_table
 from wakeful.cli.times import moment
@@ -26,6 +26,9 @@ from wakeful.client.shapes import RunShape
 from wakeful.errors import Unavailable
 from wakeful.run import RunState
 from wakeful.settings import Settings
+
+if TYPE_CHECKING:
+    from wakeful.cli.demo import DemoAgent
 
 #: Beside the port of a real server, which is left alone.
 _PORT: Final = 9254
@@ -50,6 +53,8 @@ def register(app: typer.Typer) -> None:
         ] = None,
     ) -> None:
         """Start a server and an agent that it wakes every few seconds, and show what happens."""
+        from wakeful.cli.demo import DemoAgent, make_jobs
+
         keep_log("error")
         async with contextlib.AsyncExitStack() as stack:
             place = directory or Path(
@@ -143,8 +148,8 @@ def _introduction(url: str, key: str) -> Iterator[RenderableType]:
     yield Text(f"  export WAKEFUL_URL={url} WAKEFUL_KEY={key}")
     yield Text("and then any of these:", "dim")
     yield Text(f"  {wakeful} list")
-    yield Text(f"  {wakeful} run {AGENT}/hello --wait")
-    yield Text(f"  {wakeful} preview {AGENT}/standup")
+    yield Text(f"  {wakeful} run demo/hello --wait")
+    yield Text(f"  {wakeful} preview demo/standup")
     yield Text(f"  {wakeful} dead-letters")
     yield Text(f"  {wakeful} add once --schedule 'in 20s' --message 'are you there?'")
     yield Text(

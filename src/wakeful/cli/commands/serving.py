@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 from rich.text import Text
 
+from wakeful.cli.calling import how_to_call
 from wakeful.cli.output import Output
 from wakeful.cli.session import Session, command
 from wakeful.cli.show.tables import page
+from wakeful.client.client import DEFAULT_URL
 from wakeful.client.keyfile import key_file, leave_key, read_key
 from wakeful.errors import InvalidArgument, Unauthenticated, WakefulError
 from wakeful.settings import Settings, read_settings
@@ -148,14 +150,16 @@ async def _greet(out: Output, url: str, settings: Settings, scheduler: Wakeful, 
         where, good = await _key(url, scheduler, new_key)
     except WakefulError as error:
         where, good = error.message, False
-    place = _without_password(settings.db)
+    place, wakeful = _without_password(settings.db), how_to_call()
+    if url != DEFAULT_URL:
+        wakeful = f"WAKEFUL_URL={url} {wakeful}"
     out.show(
         {"url": url, "db": place, "keyFile": str(key_file(url)), "pid": os.getpid()},
         Text("Wakeful is awake", "bold green"),
         page({"url": Text(url, "bold"), "db": place, "key": Text(where, "" if good else "yellow")}),
         Text("next", "dim"),
-        Text("  wakeful add hello --schedule 'every 10s' --message 'good morning'"),
-        Text("  wakeful list"),
+        Text(f"  {wakeful} add hello --schedule 'every 10s' --message 'good morning'"),
+        Text(f"  {wakeful} list"),
         Text(f"  {url}/docs for the HTTP API; Ctrl-C stops", "dim"),
     )
 

@@ -9,7 +9,7 @@ from typing import Final
 from rich.console import RenderableType
 from rich.text import Text
 
-from wakeful.cli.manifest import Change, Kind
+from wakeful.cli.changes import Change, Kind
 from wakeful.cli.show.tables import compact
 from wakeful.job import Json
 

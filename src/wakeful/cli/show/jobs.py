@@ -12,11 +12,16 @@ from rich.text import Text
 from wakeful.cli.show.tables import Cell, compact, page, table
 from wakeful.cli.times import instant, moment, relative
 from wakeful.client.shapes import JobShape
+from wakeful.document import Defaults, read_definition, write_definition
 
 #: What has a line of its own, or is nobody's business on a screen.
 _TOLD = frozenset(
     "id workspace agentId name enabled disabledReason schedule tz target payload message description labels "
-    "nextAt nextAtMs explain runCount failures version createdAt updatedAt nextTicks secret lane".split()
+    "nextAt nextAtMs explain runCount failures version createdAt updatedAt nextTicks secret".split()
+)
+#: A job that says nothing but when: what is as it is here goes without saying.
+_DEFAULTS = write_definition(
+    read_definition({"name": "a", "schedule": "every 1h"}, now_ms=0, defaults=Defaults())
 )
 
 
@@ -40,14 +45,14 @@ def job_table(jobs: Sequence[JobShape], now_ms: int) -> Table:
 
 
 def job_page(job: JobShape, now_ms: int) -> Table:
-    """All there is to say of a job, but what is at its default and says nothing."""
+    """All there is to say of a job, but what is at its default."""
     rest = cast(Mapping[str, object], job)
     others = {
         name: compact(value)
         for name, value in rest.items()
-        if name not in _TOLD and value not in (None, "", [], {}, False)
+        if name not in _TOLD and name in _DEFAULTS and value != _DEFAULTS[name]
     }
-    failing = f", the last {job['failures']} failed" if job["failures"] else ""
+    failing = f", {job['failures']} failed in a row" if job["failures"] else ""
     return page(
         {
             "name": Text(job["name"], "bold"),
@@ -60,7 +65,7 @@ def job_page(job: JobShape, now_ms: int) -> Table:
             "payload": None if job["payload"] is None else compact(job["payload"]),
             "description": job["description"],
             "labels": ", ".join(f"{key}={value}" for key, value in sorted(job["labels"].items())),
-            "runs": f"{job['runCount']}{failing}",
+            "runs": f"{job['runCount']} by its schedule{failing}",
             "changed": _ago(job["updatedAt"], now_ms) + f" (version {job['version']})",
             "id": Text(job["id"], "dim"),
             **others,
