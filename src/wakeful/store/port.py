@@ -52,6 +52,7 @@ from wakeful.store.rows import (
     RunView,
     TakenRun,
 )
+from wakeful.store.watching import Watching
 
 #: The worker's name on a run that is parked: launched, and waiting for somebody outside to complete it.
 PARKED = "(callback)"
@@ -87,7 +88,7 @@ class Planned(NamedTuple):
     born: list[RunRow]
 
 
-class Store(Office, Protocol):
+class Store(Office, Watching, Protocol):
     """A database that keeps Wakeful's time.
 
     Where a call takes `entries`, they are appended to the audit in the same transaction, if it changes

@@ -27,6 +27,7 @@ from wakeful.store.port import Planned
 from wakeful.store.postgres_connection import Pool
 from wakeful.store.postgres_office import PostgresOffice
 from wakeful.store.postgres_watch import Watch
+from wakeful.store.postgres_watching import PostgresWatching
 from wakeful.store.rows import (
     AttemptView,
     DueJob,
@@ -44,7 +45,7 @@ from wakeful.store.rows import (
 )
 
 
-class PostgresStore(PostgresOffice):
+class PostgresStore(PostgresOffice, PostgresWatching):
     """A PostgreSQL database that keeps Wakeful's time. Each method is that of `port.Store`.
 
     `url` is `postgresql://user:password@host/database`; `?schema=` names the schema that holds our tables
@@ -54,7 +55,7 @@ class PostgresStore(PostgresOffice):
     def __init__(self, url: str, *, clock: Clock | None = None, pool_size: int = 10) -> None:
         steered = SteeredClock()
         self.clock: Clock = clock or steered
-        self._pool = Pool(url, pool_size)
+        self._pool = Pool(url, pool_size, self.clock)
         self._watch = Watch(self._pool, steered if clock is None else None)
         self._pruned_to = postgres_running.FIRST_ID
 
@@ -94,7 +95,7 @@ class PostgresStore(PostgresOffice):
 
     async def take(self, now_ms: int, worker: str, free: Mapping[str, int]) -> list[TakenRun]:
         """Mark due runs as running under this worker."""
-        return await self._pool.write(lambda db, _: postgres_running.take(db, now_ms, worker, free))
+        return await self._pool.write(lambda db, tell: postgres_running.take(db, tell, now_ms, worker, free))
 
     async def next_due_ms(self, after_ms: int, lanes: Sequence[str]) -> int | None:
         """The earliest `due_at` later than that in these lanes."""
@@ -137,7 +138,7 @@ class PostgresStore(PostgresOffice):
     ) -> list[TakenRun]:
         """Mark due pull runs as running under this executor."""
         return await self._pool.write(
-            lambda db, _: postgres_pull.claim(db, now_ms, worker, workspace, agents, lanes, limit)
+            lambda db, tell: postgres_pull.claim(db, tell, now_ms, worker, workspace, agents, lanes, limit)
         )
 
     async def next_claim_ms(

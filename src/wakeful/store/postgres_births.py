@@ -26,4 +26,5 @@ async def bear(db: Db, tell: Tell, now_ms: int, runs: Sequence[RunRow]) -> Seque
         runs = [run for run in runs if run.id in born]
     if any(run[9] == "pending" for run in runs):
         tell("runs")
+    tell.born(runs)
     return runs

@@ -18,8 +18,10 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import asyncpg
 
+from wakeful.clock import Clock, SystemClock
 from wakeful.errors import FailedPrecondition, InvalidArgument, Unavailable
 from wakeful.store.migrations import Migration, load, pending
+from wakeful.store.watching import Tell as Tell
 
 if TYPE_CHECKING:
     from asyncpg.pool import PoolConnectionProxy
@@ -28,8 +30,6 @@ if TYPE_CHECKING:
     Raw: TypeAlias = asyncpg.Connection[asyncpg.Record]
 
 T = TypeVar("T")
-#: Says a topic to those who listen, if the transaction commits.
-Tell = Callable[[str], None]
 
 CONNECT_S: Final = 10
 ANSWER_S: Final = 30
@@ -54,6 +54,9 @@ BROKEN: Final = (
 
 # About connections and the schema itself; what is said of jobs and runs is in `postgres_statements`.
 _NOTIFY: Final = "SELECT pg_notify($1, topic) FROM unnest($2::text[]) topic"
+_LOG: Final = """
+    INSERT INTO changes (at, kind, count, items)
+    SELECT $1, c.* FROM unnest($2::text[], $3::integer[], $4::text[]) c (kind, count, items)"""
 _HAS_SCHEMA: Final = "SELECT to_regnamespace(quote_ident($1)) IS NOT NULL"
 _HAS_VERSIONS: Final = "SELECT to_regclass(quote_ident($1) || '.schema_version') IS NOT NULL"
 _VERSION: Final = 'SELECT coalesce(max(version), 0) FROM "{schema}".schema_version'
@@ -103,7 +106,8 @@ def address_of(url: str) -> Address:
 class Pool:
     """The connections, and those in this process who listen."""
 
-    def __init__(self, url: str, size: int) -> None:
+    def __init__(self, url: str, size: int, clock: Clock | None = None) -> None:
+        self._clock = clock or SystemClock()
         self.address = address_of(url)
         self._size = size
         self._pool: asyncpg.Pool[asyncpg.Record] | None = None
@@ -169,14 +173,19 @@ class Pool:
     async def write(self, work: Callable[[Db, Tell], Awaitable[T]]) -> T:
         """Do the work in one transaction."""
         for tried in range(1, _TRIES + 1):
-            topics: dict[str, None] = {}
+            tell = Tell()
             try:
                 async with self._acquired() as db:
                     async with db.transaction():
-                        result = await work(db, topics.setdefault)
+                        result = await work(db, tell)
+                        topics = list(tell.topics)
+                        if changes := tell.log():
+                            await db.execute(
+                                _LOG, self._clock.now_ms(), *map(list, zip(*changes, strict=True))
+                            )
                         if topics:
-                            await db.execute(_NOTIFY, self.address.schema, list(topics))
-                    self.tell(list(topics))
+                            await db.execute(_NOTIFY, self.address.schema, topics)
+                    self.tell(topics)
                     return result
             except _LOST_TO_ANOTHER as error:
                 if tried == _TRIES:

@@ -12,6 +12,8 @@ from wakeful.store.postgres_births import bear
 from wakeful.store.rows import Finished, Follower, RunRow
 
 if TYPE_CHECKING:
+    from asyncpg import Record
+
     from wakeful.store.postgres_connection import Db, Tell
 
 Follow = Callable[[Follower], RunRow]
@@ -47,6 +49,7 @@ async def finish(
     written = set(ids.split(","))
     if len(written) < len(finished):
         finished = [outcome for outcome in finished if outcome.run_id in written]
+    tell.ended([outcome.run_id for outcome in finished if outcome.state != "running"])
     if not plain:
         await _stay_alive(db, tell, worker, finished)
     if any_failing or not plain:
@@ -155,7 +158,8 @@ async def _disable(db: Db, tell: Tell, jobs: Mapping[str, tuple[int, str]]) -> N
     at = [at_ms for at_ms, _ in jobs.values()]
     reasons = [reason for _, reason in jobs.values()]
     rows = await db.fetch(sql.DISABLE_JOBS, list(jobs), at, reasons)
-    await withdraw(db, tell, {job_id: jobs[job_id][0] for (job_id,) in rows}, "job_disabled")
+    tell.changed(rows)
+    await withdraw(db, tell, {row[0]: jobs[row[0]][0] for row in rows}, "job_disabled")
 
 
 async def delete_jobs(db: Db, tell: Tell, jobs: Mapping[str, int], reason: str) -> bool:
@@ -163,15 +167,22 @@ async def delete_jobs(db: Db, tell: Tell, jobs: Mapping[str, int], reason: str) 
     if not jobs:
         return False
     rows = await db.fetch(sql.DELETE_JOBS, list(jobs), list(jobs.values()))
-    deleted = {job_id: jobs[job_id] for (job_id,) in rows}
-    if await db.fetch(sql.CANCEL_PENDING, list(deleted), list(deleted.values()), reason):
-        tell("runs")
+    tell.changed(rows)
+    deleted = {row[0]: jobs[row[0]] for row in rows}
+    gone = await db.fetch(sql.CANCEL_PENDING, list(deleted), list(deleted.values()), reason)
+    _cancelled(tell, gone)
     return bool(deleted)
 
 
 async def withdraw(db: Db, tell: Tell, jobs: Mapping[str, int], reason: str) -> None:
     """Cancel the ticks of these jobs that are pending, each job's at its time."""
-    if jobs and await db.fetch(sql.WITHDRAW, list(jobs), list(jobs.values()), reason):
+    if jobs:
+        _cancelled(tell, await db.fetch(sql.WITHDRAW, list(jobs), list(jobs.values()), reason))
+
+
+def _cancelled(tell: Tell, rows: Sequence[Record]) -> None:
+    if rows:
+        tell.ended([row[0] for row in rows])
         tell("runs")
 
 
@@ -179,6 +190,7 @@ async def cancel(db: Db, tell: Tell, now_ms: int, runs: Sequence[tuple[str, str]
     """Cancel these live runs, each for its reason; whoever runs one is told to stop."""
     reasons = dict(runs)
     for run_id, was in await db.fetch(sql.CANCEL, list(reasons), list(reasons.values()), now_ms):
+        tell.ended([run_id])
         tell("runs")
         if was == "running":
             tell(f"stop:{run_id}")

@@ -70,6 +70,7 @@ async def plan(
         await db.execute(sql.ADVANCE, ",".join(job_ids), *steps)
     if halted:
         await db.execute(sql.HALT, *map(list, zip(*halted, strict=True)))
+        tell.changed(jobs[job_id][:4] for job_id, _, _ in halted)
     if pending:
         tell("runs")  # whoever wanted to start one of them meanwhile found its job locked
     return Planned(len(claimed), list(written))

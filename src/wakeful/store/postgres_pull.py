@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 async def claim(
     db: Db,
+    tell: Tell,
     now_ms: int,
     worker: str,
     workspace: str,
@@ -30,7 +31,7 @@ async def claim(
     else:
         of = sorted(set(agents))
         picked = await db.fetch(sql.CLAIMABLE_OF_AGENTS, now_ms, workspace, _lanes(lanes), limit, of)
-    claimed = await start(db, now_ms, worker, picked)
+    claimed = await start(db, tell, now_ms, worker, picked)
     if claimed:
         await beat(db, worker, now_ms, [])
     return claimed

@@ -66,6 +66,7 @@ async def create_jobs(
         raise
     if allowance is not None:
         await charge(db, now_ms, jobs, allowance)
+    tell.changed(new[:4] for new in jobs)
     tell("jobs")
 
 
@@ -111,6 +112,7 @@ async def change_job(
     if changed.withdraw is not None:
         await withdraw(db, tell, {job_id: new.updated_ms}, changed.withdraw)
     await bear(db, tell, now_ms, changed.born)
+    tell.changed([new[:4]])
     tell("jobs")
     return new, True
 

@@ -20,21 +20,22 @@ FIRST_ID: Final = "00000000-0000-0000-0000-000000000000"
 _SMALLEST_PAGE: Final = 1000
 
 
-async def take(db: Db, now_ms: int, worker: str, free: Mapping[str, int]) -> list[TakenRun]:
+async def take(db: Db, tell: Tell, now_ms: int, worker: str, free: Mapping[str, int]) -> list[TakenRun]:
     """Mark due runs as running under this worker. See `Store.take`."""
     lanes = [lane for lane, count in free.items() if count > 0 and not is_pull_lane(lane)]
     return await start(
-        db, now_ms, worker, await db.fetch(sql.PICK, now_ms, lanes, [free[lane] for lane in lanes])
+        db, tell, now_ms, worker, await db.fetch(sql.PICK, now_ms, lanes, [free[lane] for lane in lanes])
     )
 
 
-async def start(db: Db, now_ms: int, worker: str, picked: Sequence[Record]) -> list[TakenRun]:
+async def start(db: Db, tell: Tell, now_ms: int, worker: str, picked: Sequence[Record]) -> list[TakenRun]:
     """Mark these as running under this worker, as far as each still has its turn: (run, job, serial)."""
     if not picked:
         return []
     turns = {job_id for _, job_id, serial in picked if serial and job_id is not None}
     ours = [job_id for (job_id,) in await db.fetch(sql.LOCK_TURNS, list(turns))] if turns else []
     rows = await db.fetch(sql.START, now_ms, [run_id for run_id, _, _ in picked], ours, worker)
+    tell.started([row[0] for row in rows])
     return [TakenRun(*row) for row in rows]
 
 
@@ -78,6 +79,7 @@ async def release(db: Db, tell: Tell, worker: str, now_ms: int, but: Sequence[st
     if held:
         await db.execute(sql.RELEASE, held, now_ms, worker)
         await db.execute(sql.STAY_ALIVE, held)
+        tell.ended(held)
         tell("runs")
     if but is None:
         await db.execute(sql.FORGET_WORKER, worker)

@@ -207,19 +207,20 @@ DISABLE_JOBS: Final = """
             version = j.version + 1
         FROM unnest($1::uuid[], $2::timestamptz[], $3::text[]) d (id, at, reason)
         WHERE j.id = d.id AND CASE WHEN d.id IS NOT NULL THEN j.enabled AND j.deleted_at IS NULL END
-        RETURNING j.id),
+        RETURNING j.id, j.workspace, j.agent, j.name),
     stopped AS (
         UPDATE cursors SET next_at = NULL, wake_at = NULL WHERE job_id = ANY(ARRAY(SELECT id FROM disabled)))
-    SELECT id::text FROM disabled"""
+    SELECT id::text, workspace, agent, name FROM disabled"""
 #: the primary keys of jobs and cursors, once for each
 DELETE_JOBS: Final = """
     WITH deleted AS (
         UPDATE jobs j SET deleted_at = d.at, updated_at = d.at, version = j.version + 1
         FROM unnest($1::uuid[], $2::timestamptz[]) d (id, at)
-        WHERE j.id = d.id AND CASE WHEN d.id IS NOT NULL THEN j.deleted_at IS NULL END RETURNING j.id),
+        WHERE j.id = d.id AND CASE WHEN d.id IS NOT NULL THEN j.deleted_at IS NULL END
+        RETURNING j.id, j.workspace, j.agent, j.name),
     stopped AS (
         UPDATE cursors SET next_at = NULL, wake_at = NULL WHERE job_id = ANY(ARRAY(SELECT id FROM deleted)))
-    SELECT id::text FROM deleted"""
+    SELECT id::text, workspace, agent, name FROM deleted"""
 #: the runs' primary key, then jobs_after, once for each
 FOLLOWERS: Final = """
     SELECT f.id::text, f.workspace, f.agent, f.name, f.policy, f.work, r.id::text, r.finished_at
@@ -350,6 +351,11 @@ JOB_BY_ID: Final = f"{ANY_JOB_BY_ID} AND j.deleted_at IS NULL"
 LOCK_JOB: Final = f"{JOB_BY_ID} FOR UPDATE OF c, j"
 
 
+def jobs_where(condition: str) -> str:
+    """The statement that reads these jobs (`j`, and their cursors `c`) as `JobRow`."""
+    return f"{_JOB} WHERE {condition}"
+
+
 def list_jobs(only: JobFilter) -> tuple[str, list[str | int]]:
     """The statement that lists these jobs, and its parameters. jobs_name: a range of it, in its order."""
     where, given = ["j.deleted_at IS NULL", "j.workspace = $1"], [only.workspace]
@@ -384,6 +390,11 @@ ATTEMPTS: Final = """
     SELECT attempt, worker, started_at, finished_at, error FROM attempts WHERE run_id = $1 ORDER BY attempt"""
 
 _LIVE: Final = frozenset({"pending", "retrying", "running"})
+
+
+def runs_where(condition: str) -> str:
+    """The statement that reads these runs (`r`) as `RunView`."""
+    return f"{_RUN} WHERE {condition}"
 
 
 def list_runs(only: RunFilter) -> tuple[str, list[str | int | list[str]]]:

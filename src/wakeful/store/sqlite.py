@@ -43,9 +43,10 @@ from wakeful.store.rows import (
 )
 from wakeful.store.sqlite_connection import Connection, path_of
 from wakeful.store.sqlite_office import SqliteOffice
+from wakeful.store.sqlite_watching import SqliteWatching
 
 
-class SqliteStore(SqliteOffice):
+class SqliteStore(SqliteOffice, SqliteWatching):
     """A SQLite file that keeps Wakeful's time. Each method is that of `port.Store`.
 
     `path_or_url` is a path, `:memory:`, or `sqlite:///path`. `inline` does the work in the event loop's own
@@ -56,7 +57,7 @@ class SqliteStore(SqliteOffice):
         self, path_or_url: str | os.PathLike[str], *, clock: Clock | None = None, inline: bool = False
     ) -> None:
         self.clock: Clock = clock or SystemClock()
-        self._connection = Connection(path_of(os.fspath(path_or_url)), inline=inline)
+        self._connection = Connection(path_of(os.fspath(path_or_url)), inline=inline, clock=self.clock)
 
     async def open(self) -> None:
         """Connect, and bring the schema up to date."""
@@ -87,7 +88,9 @@ class SqliteStore(SqliteOffice):
 
     async def take(self, now_ms: int, worker: str, free: Mapping[str, int]) -> list[TakenRun]:
         """Mark due runs as running under this worker."""
-        return await self._connection.write(lambda db, _: sqlite_running.take(db, now_ms, worker, free))
+        return await self._connection.write(
+            lambda db, tell: sqlite_running.take(db, tell, now_ms, worker, free)
+        )
 
     async def next_due_ms(self, after_ms: int, lanes: Sequence[str]) -> int | None:
         """The earliest `due_at` later than that in these lanes."""
@@ -130,7 +133,7 @@ class SqliteStore(SqliteOffice):
     ) -> list[TakenRun]:
         """Mark due pull runs as running under this executor."""
         return await self._connection.write(
-            lambda db, _: sqlite_pull.claim(db, now_ms, worker, workspace, agents, lanes, limit)
+            lambda db, tell: sqlite_pull.claim(db, tell, now_ms, worker, workspace, agents, lanes, limit)
         )
 
     async def next_claim_ms(

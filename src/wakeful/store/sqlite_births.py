@@ -43,4 +43,5 @@ def bear(db: sqlite3.Connection, tell: Tell, now_ms: int, runs: Sequence[RunRow]
         runs = [run for run in runs if run.id in there]
     if pending or any(run[9] == "pending" for run in other):
         tell("runs")
+    tell.born(runs)
     return runs

@@ -17,12 +17,12 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
 
+from wakeful.clock import Clock, SystemClock
 from wakeful.errors import Unavailable
 from wakeful.store.migrations import Migration, load, pending
+from wakeful.store.watching import Tell as Tell
 
 T = TypeVar("T")
-#: Says a topic to those who listen, if the transaction commits.
-Tell = Callable[[str], None]
 
 BUSY_MS: Final = 10_000
 _PRAGMAS: Final = (
@@ -50,6 +50,10 @@ _CREATE_VERSION: Final = """
     CREATE TABLE IF NOT EXISTS schema_version (
         version INTEGER NOT NULL PRIMARY KEY, name TEXT NOT NULL, applied_at INTEGER NOT NULL)"""
 _ADD_VERSION: Final = "INSERT INTO schema_version VALUES (?, ?, ?)"
+#: the primary key: its last entry
+_LOG: Final = """
+    INSERT INTO changes (seq, at, kind, count, items)
+    VALUES ((SELECT coalesce(max(seq), 0) FROM changes) + ?3, ?1, ?2, ?3, ?4)"""
 
 
 def path_of(path_or_url: str) -> str:
@@ -67,8 +71,9 @@ def path_of(path_or_url: str) -> str:
 class Connection:
     """The connection, its thread, and those who listen."""
 
-    def __init__(self, path: str, *, inline: bool) -> None:
+    def __init__(self, path: str, *, inline: bool, clock: Clock | None = None) -> None:
         self._path = path
+        self._clock = clock or SystemClock()
         self._inline = inline
         self._thread: ThreadPoolExecutor | None = None
         self._db: sqlite3.Connection | None = None
@@ -106,17 +111,20 @@ class Connection:
 
         def transaction() -> T:
             db = self._connected()
-            topics: dict[str, None] = {}
+            tell = Tell()
             db.execute("BEGIN IMMEDIATE")
             try:
-                result = work(db, topics.setdefault)
+                result = work(db, tell)
+                if changes := tell.log():
+                    now_ms = self._clock.now_ms()
+                    db.executemany(_LOG, [(now_ms, *row) for row in changes])
                 db.execute("COMMIT")
             except BaseException:
                 if db.in_transaction:
                     db.execute("ROLLBACK")
                 raise
-            if topics and self._heard:
-                loop.call_soon_threadsafe(self._announce, list(topics))
+            if tell.topics and self._heard:
+                loop.call_soon_threadsafe(self._announce, list(tell.topics))
             return result
 
         return await self._hop(transaction)

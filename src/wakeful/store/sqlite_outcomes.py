@@ -105,6 +105,7 @@ def _consequences(
     if retrying:
         db.executemany(sql.ADD_ATTEMPT, retrying)
         tell("runs")
+    tell.ended([outcome.run_id for outcome in finished if outcome.state != "running"])
     _count_failures(db, tell, finished)
     for outcome in finished:
         if outcome.job_id is None or not (outcome.delete_job or outcome.disable_job is not None):
@@ -157,6 +158,7 @@ def _chain(
 
 def _disable(db: sqlite3.Connection, tell: Tell, job_id: str, now_ms: int, reason: str) -> None:
     if db.execute(sql.DISABLE_JOB, (reason, now_ms, job_id)).rowcount:
+        tell.changed(db.execute(sql.JOB_NAMES, (job_id,)))
         withdraw(db, tell, job_id, now_ms, "job_disabled")
 
 
@@ -164,15 +166,24 @@ def delete_job(db: sqlite3.Connection, tell: Tell, job_id: str, now_ms: int, rea
     """Delete the job and cancel its pending runs; one that never had a run is gone at once."""
     if not db.execute(sql.MARK_DELETED, (now_ms, job_id)).rowcount:
         return False
-    if db.execute(sql.CANCEL_PENDING, (reason, now_ms, job_id)).rowcount:
-        tell("runs")
+    tell.changed(db.execute(sql.JOB_NAMES, (job_id,)))
+    _cancel_waiting(db, tell, sql.WHICH_PENDING, sql.CANCEL_PENDING, (reason, now_ms, job_id))
     db.execute(sql.DELETE_JOB_WITHOUT_RUNS, (job_id,))
     return True
 
 
 def withdraw(db: sqlite3.Connection, tell: Tell, job_id: str, now_ms: int, reason: str) -> None:
     """Cancel the job's ticks that are pending."""
-    if db.execute(sql.WITHDRAW, (reason, now_ms, job_id)).rowcount:
+    _cancel_waiting(db, tell, sql.WHICH_PLANNED, sql.WITHDRAW, (reason, now_ms, job_id))
+
+
+def _cancel_waiting(
+    db: sqlite3.Connection, tell: Tell, which: str, cancel_them: str, given: tuple[str, int, str]
+) -> None:
+    waiting = [run_id for (run_id,) in db.execute(which, given[2:])]
+    if waiting:
+        db.execute(cancel_them, given)
+        tell.ended(waiting)
         tell("runs")
 
 
@@ -181,6 +192,7 @@ def cancel(db: sqlite3.Connection, tell: Tell, now_ms: int, runs: Sequence[tuple
     for run_id, reason in runs:
         state = db.execute(sql.STATE, (run_id,)).fetchone()
         if db.execute(sql.CANCEL, (reason, now_ms, run_id)).rowcount:
+            tell.ended([run_id])
             tell("runs")
             if state == ("running",):
                 tell(f"stop:{run_id}")

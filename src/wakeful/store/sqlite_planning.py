@@ -36,6 +36,7 @@ def plan(
     ahead: list[tuple[int | None, int | None, int, int]] = []
     halted: list[tuple[int | None, int | None, int, bool, str | None, int]] = []
     cancelled: list[tuple[str, str]] = []
+    ended: list[tuple[str, str, str, str]] = []
     for row in claimed:
         job_id, rowid = row[0], row[11]
         due = DueJob._make((*row[:11], running.get(job_id, _NONE), waiting.get(job_id, _NONE)))
@@ -50,10 +51,12 @@ def plan(
             ahead.append((next_ms, wake_ms, run_count, rowid))
         else:
             halted.append((next_ms, wake_ms, run_count, enabled, reason, rowid))
+            ended.append(row[:4])
     written = bear(db, tell, now_ms, runs)
     cancel(db, tell, now_ms, cancelled)
     db.executemany(sql.ADVANCE, ahead)
     db.executemany(sql.ADVANCE_AND_DISABLE, halted)
+    tell.changed(ended)
     return Planned(len(claimed), list(written))
 
 

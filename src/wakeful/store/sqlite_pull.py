@@ -16,6 +16,7 @@ from wakeful.store.sqlite_statements import BEAT
 
 def claim(
     db: sqlite3.Connection,
+    tell: Tell,
     now_ms: int,
     worker: str,
     workspace: str,
@@ -33,6 +34,7 @@ def claim(
     if due:
         db.execute(BEAT, (worker, now_ms))
         db.executemany(sql.MARK_CLAIMED, [(worker, now_ms, row[8], row[-1]) for row in due])
+        tell.started([row[0] for row in due])
     return [TakenRun(*row[:-2]) for row in due]
 
 

@@ -52,24 +52,25 @@ def create_jobs(
         raise
     if allowance is not None:
         charge(db, now_ms, jobs, allowance)
+    tell.changed(new[:4] for new in jobs)
     tell("jobs")
 
 
 def job(db: sqlite3.Connection, workspace: str, agent: str, name: str) -> JobRow | None:
     """The job of that name."""
     row = db.execute(sql.JOB, (workspace, agent, name)).fetchone()
-    return None if row is None else _job(row)
+    return None if row is None else job_row(row)
 
 
 def job_by_id(db: sqlite3.Connection, job_id: str, deleted: bool = False) -> JobRow | None:
     """The job of that id."""
     row = db.execute(sql.ANY_JOB_BY_ID if deleted else sql.JOB_BY_ID, (job_id,)).fetchone()
-    return None if row is None else _job(row)
+    return None if row is None else job_row(row)
 
 
 def list_jobs(db: sqlite3.Connection, only: JobFilter) -> list[JobRow]:
     """The jobs that the filter lets through, by agent and name."""
-    return [_job(row) for row in db.execute(*sql.list_jobs(only))]
+    return [job_row(row) for row in db.execute(*sql.list_jobs(only))]
 
 
 def change_job(
@@ -99,6 +100,7 @@ def change_job(
         withdraw(db, tell, job_id, new.updated_ms, changed.withdraw)
     if changed.born:
         bear(db, tell, now_ms, changed.born)
+    tell.changed([new[:4]])
     tell("jobs")
     return new, True
 
@@ -109,7 +111,8 @@ def _taken(row: JobRow) -> AlreadyExists:
     )
 
 
-def _job(row: Sequence[object]) -> JobRow:
+def job_row(row: Sequence[object]) -> JobRow:
+    """A job, from its columns."""
     return JobRow._make((*row[:_ENABLED], bool(row[_ENABLED]), *row[_ENABLED + 1 :]))
 
 
@@ -172,12 +175,12 @@ def complete_run(db: sqlite3.Connection, tell: Tell, now_ms: int, finished: Fini
 def run(db: sqlite3.Connection, run_id: str) -> RunView | None:
     """The run of that id."""
     row = db.execute(sql.RUN, (run_id,)).fetchone()
-    return None if row is None else _run(row)
+    return None if row is None else run_view(row)
 
 
 def list_runs(db: sqlite3.Connection, only: RunFilter) -> list[RunView]:
     """The runs that the filter lets through, newest first."""
-    return [_run(row) for row in db.execute(*sql.list_runs(only))]
+    return [run_view(row) for row in db.execute(*sql.list_runs(only))]
 
 
 def attempts(db: sqlite3.Connection, run_id: str) -> list[AttemptView]:
@@ -185,5 +188,6 @@ def attempts(db: sqlite3.Connection, run_id: str) -> list[AttemptView]:
     return [AttemptView(*row) for row in db.execute(sql.ATTEMPTS, (run_id,))]
 
 
-def _run(row: Sequence[object]) -> RunView:
+def run_view(row: Sequence[object]) -> RunView:
+    """A run, from its columns."""
     return RunView._make((*row[:_DEAD], bool(row[_DEAD]), *row[_DEAD + 1 :]))

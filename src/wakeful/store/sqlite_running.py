@@ -13,7 +13,9 @@ from wakeful.store.sqlite_connection import Tell
 from wakeful.store.sqlite_outcomes import Follow, settle
 
 
-def take(db: sqlite3.Connection, now_ms: int, worker: str, free: Mapping[str, int]) -> list[TakenRun]:
+def take(
+    db: sqlite3.Connection, tell: Tell, now_ms: int, worker: str, free: Mapping[str, int]
+) -> list[TakenRun]:
     """Mark due runs as running under this worker. See `Store.take`."""
     due = [
         row
@@ -23,6 +25,7 @@ def take(db: sqlite3.Connection, now_ms: int, worker: str, free: Mapping[str, in
     ]
     due.sort(key=lambda row: row[-2:])  # when it was due, and when it was born
     db.executemany(sql.MARK_TAKEN, [(worker, now_ms, row[8], row[-1]) for row in due])
+    tell.started([row[0] for row in due])
     return [TakenRun(*row[:-2]) for row in due]
 
 
@@ -69,6 +72,7 @@ def release(db: sqlite3.Connection, tell: Tell, worker: str, now_ms: int, but: S
     if held:
         db.executemany(sql.ADD_ATTEMPT, [(*row, now_ms, "released") for row in held])
         db.executemany(sql.RELEASE, [(now_ms, row[0]) for row in held])
+        tell.ended([row[0] for row in held])
         tell("runs")
     if but is None:
         db.execute(sql.FORGET_WORKER, (worker,))

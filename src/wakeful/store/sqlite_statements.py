@@ -163,11 +163,14 @@ ANY_WAITING_OF: Final = """
 
 # --- cancelling -----------------------------------------------------------------------------------------
 
+_PENDING_OF: Final = "WHERE job_id = ? AND state IN ('pending', 'retrying') AND state = 'pending'"
 #: runs_waiting
-CANCEL_PENDING: Final = """
+WHICH_PENDING: Final = f"SELECT id FROM runs INDEXED BY runs_waiting {_PENDING_OF}"
+CANCEL_PENDING: Final = f"""
     UPDATE runs INDEXED BY runs_waiting SET state = 'cancelled', reason = ?, finished_at = ?, due_at = NULL
-    WHERE job_id = ? AND state IN ('pending', 'retrying') AND state = 'pending'"""
+    {_PENDING_OF}"""
 #: runs_waiting
+WHICH_PLANNED: Final = f"{WHICH_PENDING} AND trigger = 'schedule'"
 WITHDRAW: Final = f"{CANCEL_PENDING} AND trigger = 'schedule'"
 #: the primary key
 CANCEL: Final = """
@@ -234,6 +237,8 @@ JOB: Final = f"""
 ANY_JOB_BY_ID: Final = f"SELECT {JOB_COLUMNS} FROM jobs WHERE id = ?"
 JOB_BY_ID: Final = f"{ANY_JOB_BY_ID} AND deleted_at IS NULL"
 #: the primary key
+JOB_NAMES: Final = "SELECT id, workspace, agent, name FROM jobs WHERE id = ?"
+#: the primary key
 MARK_DELETED: Final = """
     UPDATE jobs SET deleted_at = ?1, updated_at = ?1, next_at = NULL, wake_at = NULL, version = version + 1
     WHERE id = ?2 AND deleted_at IS NULL"""
@@ -274,7 +279,7 @@ ATTEMPTS: Final = """
 
 _LIVE: Final = frozenset({"pending", "retrying", "running"})
 #: runs_running and runs_waiting, all of them
-_LIVE_ROWS: Final = """
+LIVE_ROWS: Final = """
     SELECT rowid FROM runs INDEXED BY runs_running WHERE state = 'running' UNION ALL
     SELECT rowid FROM runs INDEXED BY runs_waiting WHERE state IN ('pending', 'retrying')"""
 
@@ -304,7 +309,7 @@ def list_runs(only: RunFilter) -> tuple[str, list[str | int]]:
         source = "INDEXED BY runs_dead"
     elif only.states and _LIVE.issuperset(only.states):
         source = "NOT INDEXED"
-        where.append(f"rowid IN ({_LIVE_ROWS})")
+        where.append(f"rowid IN ({LIVE_ROWS})")
     elif only.agent is not None:
         source = "INDEXED BY runs_of_agent"
     else:
