@@ -28,6 +28,11 @@ def claim_timeout_ms(work: Work, policy: Policy) -> int:
     return own if isinstance(own, int) else policy.claim_timeout_ms
 
 
+def claim_deadline(lane: str, due_ms: int, claim_ms: int = DEFAULT_POLICY.claim_timeout_ms) -> int | None:
+    """Until when a run of this lane waits to be claimed; None where a worker takes it, whenever that is."""
+    return due_ms + claim_ms if is_pull_lane(lane) else None
+
+
 def of_tick(
     job: DueJob | JobRow,
     policy: Policy,
@@ -43,8 +48,8 @@ def of_tick(
     """
     tick, fire, becomes, reason, covers, until = verdict
     over = becomes is Becomes.SKIPPED or becomes is Becomes.MISSED
-    if not over and is_pull_lane(lane):
-        until = fire + claim_ms
+    if not over:
+        until = claim_deadline(lane, fire, claim_ms)
     # By position, since a storm bears a hundred thousand of them: names would take four times as long.
     return RunRow(
         new_id(now_ms),
@@ -103,7 +108,7 @@ def of_trigger(
         state="pending",
         reason=None,
         covers=1,
-        until_ms=now_ms + claim_ms if is_pull_lane(lane) else None,
+        until_ms=claim_deadline(lane, now_ms, claim_ms),
         attempt=1,
         worker=None,
         lane=lane,

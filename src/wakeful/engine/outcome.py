@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from wakeful.launch.port import Failed, Outcome, Parked, Succeeded
 from wakeful.policy import Policy
-from wakeful.store.rows import Finished
+from wakeful.store.rows import Finished, RunView
 
 
 def conclude(
@@ -44,6 +44,18 @@ def conclude(
         error=outcome.error, reason=outcome.reason or ("permanent" if outcome.permanent else None),
         disable_job=disable, disable_after=policy.disable_after,
     )  # fmt: skip
+
+
+def overrun(run: RunView, policy: Policy, now_ms: int) -> Finished | None:
+    """The row to write for a claimed run that has had all the time its job gives an attempt; else None.
+
+    Whoever claimed it keeps it for as long as the heart beats, so the beat is when to ask.
+    """
+    started_ms, limit_ms = run.started_ms, policy.timeout_ms
+    if started_ms is None or limit_ms is None or now_ms - started_ms < limit_ms:
+        return None
+    outcome = Failed(f"timed out after {limit_ms / 1000:g} s", reason="timeout")
+    return conclude(run.id, run.job_id, run.attempt, policy, outcome, started_ms, now_ms)
 
 
 def lost(reason: str) -> Failed:

@@ -1,0 +1,125 @@
+"""Pull targets in a real engine: runs wait for executors, expire without one, and outlive one that dies."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.integration.conftest import SELDOM, NewApp, on_one_store
+from tests.integration.receiver import Receiver
+from tests.integration.waiting import eventually, in_state, over, the_run_of
+from wakeful import InvalidArgument, Launch, Pace, Wakeful
+from wakeful.service.access import LOCAL
+
+#: Who does not beat for so long is dead: nobody in these tests beats for an executor.
+BRIEF = Pace(tick_ms=50, beat_ms=50, lease_ms=1_500)
+
+
+async def claim(app: Wakeful, **given: Any) -> list[str]:
+    runs = await app.services.pull.claim(LOCAL, "default", "executor", wait_ms=10_000, **given)
+    return [str(run["id"]) for run in runs]
+
+
+async def test_a_tick_waits_to_be_claimed_in_its_jobs_lane_for_as_long_as_its_target_says(new_app: NewApp):
+    target = {"kind": "pull", "claimTimeoutMs": 7_200_000}
+    async with new_app() as app:
+        await app.jobs.create("digest", schedule="in 100ms", target=target, lane="team")
+        run = await the_run_of(app, "digest")
+        assert (run.state, run.lane, run.worker) == ("pending", "pull:team", None)
+        assert run.until_ms == run.fire_ms + 7_200_000
+        assert await claim(app, lanes=["team"]) == [run.id]
+        await app.services.runs.complete(LOCAL, "default", run.id, "succeeded", output="read")
+        assert (await over(app, run.id)).output == "read"
+
+
+async def test_a_run_that_nobody_claims_expires_and_its_job_hears_of_it(new_app: NewApp):
+    app = new_app()
+    rung: list[Launch] = []
+
+    @app.function("ring")
+    async def ring(run: Launch) -> None:
+        rung.append(run)
+
+    async with app:
+        await app.jobs.create(
+            "alarm", after={"job": "digest", "on": "failed"}, target={"kind": "function", "name": "ring"}
+        )
+        await app.jobs.create("digest", schedule=SELDOM, claim_timeout="100ms", max_attempts=5)
+        run = await over(app, (await app.jobs.run("digest")).id)
+        assert (run.state, run.reason, run.error) == ("failed", "expired", "nobody claimed it in time")
+        assert (run.dead, run.attempt, run.started_ms, run.worker) == (True, 1, None, None)
+        assert (await app.jobs.get("digest")).failures == 1
+        await eventually(lambda: rung)
+
+
+@pytest.mark.parametrize("on_lost", ["retry", "fail"])
+async def test_a_run_whose_executor_stops_beating_is_tried_again_or_failed(new_app: NewApp, on_lost: Any):
+    async with new_app(pace=BRIEF) as app:
+        await app.jobs.create("digest", schedule=SELDOM, on_lost=on_lost)
+        run = await app.jobs.run("digest")
+        assert await claim(app) == [run.id]
+        if on_lost == "fail":
+            lost = await over(app, run.id)
+            assert (lost.state, lost.reason, lost.worker) == ("failed", "lost", "pull:executor")
+        else:
+            await in_state(app, run.id, "retrying")
+            assert await claim(app) == [run.id]
+            assert (await app.runs.get(run.id)).attempt == 2
+
+
+async def test_a_heartbeat_keeps_a_run_for_longer_than_a_lease(new_app: NewApp):
+    async with new_app(pace=BRIEF) as app:
+        await app.jobs.create("digest", schedule=SELDOM)
+        await app.jobs.create("other", schedule=SELDOM)
+        kept, lost = (await app.jobs.run("digest")).id, (await app.jobs.run("other")).id
+        await app.services.pull.claim(LOCAL, "default", "living", limit=1)
+        await app.services.pull.claim(LOCAL, "default", "dying", limit=1)
+
+        async def rescued() -> bool:
+            await app.services.pull.heartbeat(LOCAL, "default", kept)
+            return (await app.runs.get(lost)).state == "retrying"
+
+        await eventually(rescued)
+        assert (await app.runs.get(kept)).state == "running"
+
+
+async def test_a_job_that_has_its_agents_target_is_launched_there_and_its_document_says_nothing_of_it(
+    new_app: NewApp, receiver: Receiver
+):
+    async with new_app() as app:
+        hook = {"kind": "webhook", "url": receiver.url}
+        await app.services.agents.put(LOCAL, "default", "default", {"target": hook})
+        saved = await app.jobs.upsert("digest", schedule="in 100ms", message="hello", delete_after_run=False)
+        work = saved.job.definition.work
+        assert (work.target, work.own_target, work.pulled) == (hook, None, False)
+        run = await over(app, (await the_run_of(app, "digest")).id)
+        assert (run.state, run.lane) == ("succeeded", "cron")
+        assert receiver.bodies == [b'{"job":"digest","payload":{"message":"hello"}}']
+
+
+async def test_a_run_follows_the_agents_target_from_waiting_to_launched(new_app: NewApp, receiver: Receiver):
+    async with new_app() as app:
+        await app.jobs.create("digest", schedule=SELDOM)
+        waits = await app.jobs.run("digest")
+        assert (waits.state, waits.lane) == ("pending", "pull:cron")
+        hook = {"kind": "webhook", "url": receiver.url}
+        await app.services.agents.put(LOCAL, "default", "default", {"target": hook})
+        launched = await over(app, (await app.jobs.run("digest")).id)
+        assert (launched.state, launched.lane) == ("succeeded", "cron")
+        await app.services.agents.put(LOCAL, "default", "default", {"target": None})
+        assert (await app.jobs.run("digest")).lane == "pull:cron"
+
+
+@on_one_store
+@pytest.mark.parametrize(
+    ("target", "says"),
+    [
+        ({"kind": "pull", "url": "https://example.com"}, "no field 'url'"),
+        ({"kind": "pull", "claimTimeoutMs": "5m"}, "whole number of milliseconds"),
+    ],
+)
+async def test_a_pull_target_that_says_what_it_may_not_is_refused(new_app: NewApp, target: Any, says: str):
+    async with new_app() as app:
+        with pytest.raises(InvalidArgument, match=says):
+            await app.jobs.create("digest", schedule=SELDOM, target=target)
