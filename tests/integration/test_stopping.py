@@ -17,6 +17,7 @@ from tests.integration.conftest import SELDOM, NewApp, on_one_store
 from tests.integration.replica import another_process, entries
 from tests.integration.waiting import eventually, in_state, over, runs_of, soon
 from wakeful import FailedPrecondition, Function, Launch, Pace, Wakeful
+from wakeful.launch.webhook import WebhookLauncher
 from wakeful.planning import Limits
 from wakeful.store.rows import RunView
 
@@ -355,3 +356,17 @@ async def test_a_process_that_stalls_past_its_lease_and_comes_back_changes_nothi
         assert await idle.runs.get(run.id) == done
     assert (done.state, done.attempt) == ("succeeded", 2)
     assert len(entries(journal)) == 1
+
+
+@on_one_store
+async def test_a_process_that_ends_without_its_database_lets_go_of_its_connections(new_app: NewApp):
+    app = new_app()
+    await app.__aenter__()
+    webhooks = app._targets.launcher("webhook")
+    assert isinstance(webhooks, WebhookLauncher)
+    session = webhooks._session
+    assert session is not None
+    await app.store.close()
+    with contextlib.suppress(Exception):
+        await app.stop()
+    assert session.closed

@@ -174,7 +174,8 @@ async def test_time_that_nobody_was_awake_is_one_record_and_no_backlog_of_runs(n
 
 
 SCHEDULES = (
-    "*/5 * * * *", "@hourly", "@daily", "@weekly", "@monthly", "@yearly", "@every 30m", "@every 2h", "@every 1d",
+    "*/5 * * * *", "@hourly", "@daily", "@weekly", "@monthly", "@yearly",
+    "@every 30m", "@every 2h", "@every 1d",
 )  # fmt: skip
 
 

@@ -82,13 +82,15 @@ class Engine:
     async def stop(self, grace_ms: int = 10_000) -> None:
         """No new launches; what runs has a grace period; what is left is due again at once."""
         writing, beating, *others = self._tasks
-        await _end(others)
-        await self._worker.drain(grace_ms)  # which may be longer than a lease: so the heart beats on
-        await _end([beating, writing])
-        await self._writer.step()
-        released = await self._store.release(self.worker_name, self._store.clock.now_ms())
-        await self._targets.close()
-        self._tasks = []
+        try:
+            await _end(others)
+            await self._worker.drain(grace_ms)  # which may be longer than a lease: so the heart beats on
+            await _end([beating, writing])
+            await self._writer.step()
+            released = await self._store.release(self.worker_name, self._store.clock.now_ms())
+        finally:  # also where the database is not to be had any more
+            self._tasks = []
+            await self._targets.close()
         log.info("engine.stopped", worker=self.worker_name, released=released)
 
     def _heard(self, topic: str) -> None:
