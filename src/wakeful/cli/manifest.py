@@ -178,8 +178,8 @@ _Loader.yaml_implicit_resolvers = {
     first: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith((":bool", ":timestamp", ":int"))]
     for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
-_BOOL: Final = re.compile(r"true|True|TRUE|false|False|FALSE")
-_INT: Final = re.compile(r"[-+]?(0|[1-9][0-9]*)")
+_BOOL: Final = re.compile(r"(true|True|TRUE|false|False|FALSE)$")
+_INT: Final = re.compile(r"[-+]?(0|[1-9][0-9]*)$")
 _Loader.add_implicit_resolver("tag:yaml.org,2002:bool", _BOOL, list("tTfF"))
 _Loader.add_implicit_resolver("tag:yaml.org,2002:int", _INT, list("-+0123456789"))
 

@@ -17,6 +17,8 @@ T = TypeVar("T")
 
 #: In a pipe nothing is cut: whoever reads it is no screen.
 _WIDE: Final = 10_000
+#: Columns of a screen that has room for whole tables.
+_ROOM: Final = 120
 #: Seconds after which whoever waits is told so.
 _SOON: Final = 0.7
 
@@ -28,6 +30,11 @@ class Output:
         self.as_json = as_json
         self.console = _console(stderr=False)
         self.aside = _console(stderr=True)
+
+    @property
+    def wide(self) -> bool:
+        """Whether there is room for everything."""
+        return self.console.width >= _ROOM
 
     def show(self, value: object, *renderables: RenderableType) -> None:
         """The answer: as JSON if that was asked for, else as people read it."""

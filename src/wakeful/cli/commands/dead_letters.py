@@ -28,7 +28,11 @@ def register(app: typer.Typer) -> None:
     async def dead_letters(s: Session, limit: Limit = 50) -> None:
         """Show failed runs that nobody has replayed or discarded, newest first."""
         found = await s.out.ask(s.runs().dead_letters(limit=limit, all_agents=s.all_agents))
-        shown = run_table(found, now_ms()) if found else Text("there are no dead letters", "green")
+        shown = (
+            run_table(found, now_ms(), wide=s.out.wide)
+            if found
+            else Text("there are no dead letters", "green")
+        )
         s.out.show({"deadLetters": found, "cursor": found.cursor}, shown)
         if found:
             s.out.say(Text("wakeful replay RUN runs one again, wakeful discard RUN puts it away", "dim"))

@@ -119,7 +119,7 @@ async def _watch(s: Session, client: AsyncClient, agent: DemoAgent, server: asyn
         return
     with Live(console=s.out.console, auto_refresh=False, vertical_overflow="crop") as live:
         while not server.done():
-            live.update(_screen(await _runs(client), agent), refresh=True)
+            live.update(_screen(await _runs(client), agent, s.out.wide), refresh=True)
             await asyncio.wait({server}, timeout=_LOOK)
 
 
@@ -131,8 +131,8 @@ async def _runs(client: AsyncClient) -> list[RunShape]:
         return []
 
 
-def _screen(runs: list[RunShape], agent: DemoAgent) -> RenderableType:
-    return Group(run_table(runs, now_ms()), "", _counts(agent), Text("Ctrl-C ends it", "dim"))
+def _screen(runs: list[RunShape], agent: DemoAgent, wide: bool) -> RenderableType:
+    return Group(run_table(runs, now_ms(), wide=wide), "", _counts(agent), Text("Ctrl-C ends it", "dim"))
 
 
 def _counts(agent: DemoAgent) -> Text:

@@ -27,7 +27,7 @@ def register(app: typer.Typer) -> None:
         """Show the jobs, of all agents unless --agent names one."""
         jobs = await s.out.ask(s.jobs().list(include_disabled=all_, all_agents=s.all_agents))
         hint = "there are no jobs" if all_ else "there are no jobs that are on; --all shows the others too"
-        shown = job_table(jobs, now_ms()) if jobs else Text(hint, "dim")
+        shown = job_table(jobs, now_ms(), wide=s.out.wide) if jobs else Text(hint, "dim")
         s.out.show({"jobs": jobs, "cursor": None}, shown)
 
     @command(app, "show", panel=_PANEL)
@@ -42,4 +42,4 @@ def register(app: typer.Typer) -> None:
         now = now_ms()
         s.out.say(job_page(job, now), "", *ticks(job, now))
         if last:
-            s.out.say("", Text("last runs", "bold"), run_table(last, now))
+            s.out.say("", Text("last runs", "bold"), run_table(last, now, wide=s.out.wide))

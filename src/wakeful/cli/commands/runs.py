@@ -53,7 +53,7 @@ def register(app: typer.Typer) -> None:
                 all_agents=s.all_agents or job_id is not None,
             )
         )
-        shown = run_table(found, now_ms()) if found else Text("there are no runs", "dim")
+        shown = run_table(found, now_ms(), wide=s.out.wide) if found else Text("there are no runs", "dim")
         s.out.show({"runs": found, "cursor": found.cursor}, shown)
         if found.cursor:
             s.out.say(Text("there are more; --limit shows them", "dim"))

@@ -25,23 +25,20 @@ _DEFAULTS = write_definition(
 )
 
 
-def job_table(jobs: Sequence[JobShape], now_ms: int) -> Table:
+def job_table(jobs: Sequence[JobShape], now_ms: int, *, wide: bool = True) -> Table:
     """Jobs, a line each; whose they are only where they are not all `default`'s."""
     several = any(job["agentId"] != "default" for job in jobs)
-    columns = ["NAME", *(["AGENT"] if several else []), "WHEN", "NEXT", "TARGET", "RUNS", "STATE"]
-    rows: list[list[Cell]] = [
-        [
-            Text(job["name"], "bold"),
-            *([job["agentId"]] if several else []),
-            job["explain"],
-            next_at(job, now_ms),
-            target(job),
-            str(job["runCount"]),
-            standing(job),
-        ]
-        for job in jobs
-    ]
-    return table(columns, rows)
+    columns = ["NAME", *(["AGENT"] if several else []), "WHEN", "NEXT"]
+    columns += ["TARGET", "RUNS", "STATE"] if wide else ["STATE"]
+    rows: list[list[Cell]] = []
+    for job in jobs:
+        # The zone stands beside the clock, and where there is no room for one, in the words.
+        when = job["explain"].removesuffix(f" ({job['tz']})") if wide else job["explain"]
+        soon = next_at(job, now_ms, clock=wide)
+        rest: list[Cell] = [target(job), str(job["runCount"])] if wide else []
+        whose: list[Cell] = [job["agentId"]] if several else []
+        rows.append([Text(job["name"], "bold"), *whose, when, soon, *rest, standing(job)])
+    return table(columns, rows, elastic="WHEN")
 
 
 def job_page(job: JobShape, now_ms: int) -> Table:
@@ -96,12 +93,13 @@ def secret(job: JobShape) -> list[RenderableType]:
     ]
 
 
-def next_at(job: JobShape, now_ms: int) -> Text:
+def next_at(job: JobShape, now_ms: int, *, clock: bool = True) -> Text:
     """When it fires next: how far away, and on its own clock."""
     ms = job["nextAtMs"]
     if ms is None:
         return Text("—", "dim")
-    return Text(relative(ms, now_ms)).append(f" · {moment(ms, job['tz'], now_ms)}", "dim")
+    away = Text(relative(ms, now_ms))
+    return away.append(f" · {moment(ms, job['tz'], now_ms)}", "dim") if clock else away
 
 
 def standing(job: JobShape) -> Text:

@@ -26,7 +26,7 @@ def agent_table(agents: Sequence[AgentShape], now_ms: int) -> Table:
         ]
         for agent in agents
     ]
-    return table(["AGENT", "STATE", "ZONE", "TARGET", "CHANNEL", "SINCE"], rows)
+    return table(["AGENT", "STATE", "ZONE", "TARGET", "CHANNEL", "SINCE"], rows, elastic="TARGET")
 
 
 def key_table(keys: Sequence[KeyShape], now_ms: int) -> Table:
@@ -43,7 +43,7 @@ def key_table(keys: Sequence[KeyShape], now_ms: int) -> Table:
         ]
         for key in keys
     ]
-    return table(["KEY", "NAME", "ROLE", "WORKSPACE", "MADE", "USED", "STATE"], rows)
+    return table(["KEY", "NAME", "ROLE", "WORKSPACE", "MADE", "USED", "STATE"], rows, elastic="NAME")
 
 
 def audit_table(entries: Sequence[AuditShape], now_ms: int) -> Table:
@@ -60,7 +60,7 @@ def audit_table(entries: Sequence[AuditShape], now_ms: int) -> Table:
         ]
         for entry in entries
     ]
-    return table(["SEQ", "WHEN", "WHO", "WHAT", "TO WHAT", "DETAILS", "FROM"], rows)
+    return table(["SEQ", "WHEN", "WHO", "WHAT", "TO WHAT", "DETAILS", "FROM"], rows, elastic="DETAILS")
 
 
 def status_page(status: Mapping[str, Json]) -> Table:

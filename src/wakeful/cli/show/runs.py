@@ -13,24 +13,19 @@ from wakeful.cli.times import instant, moment, relative, span
 from wakeful.client.shapes import AttemptShape, RunShape
 
 
-def run_table(runs: Sequence[RunShape], now_ms: int) -> Table:
+def run_table(runs: Sequence[RunShape], now_ms: int, *, wide: bool = True) -> Table:
     """Runs, a line each, as they were given."""
     several = any(run["agentId"] != "default" for run in runs)
-    columns = ["RUN", "JOB", *(["AGENT"] if several else []), "STATE", "WHEN", "TOOK", "TRY", "BY", "WHY"]
-    rows: list[list[Cell]] = [
-        [
-            Text(run["id"], "dim"),
-            run["job"] or "—",
-            *([run["agentId"]] if several else []),
-            state(run["state"]),
-            relative(run["scheduledAtMs"], now_ms),
-            took(run),
-            str(run["attempt"]),
-            run["trigger"],
-            why(run),
-        ]
-        for run in runs
-    ]
+    columns = ["RUN", "JOB", *(["AGENT"] if several else []), "STATE", "WHEN"]
+    columns += ["TOOK", "TRY", "BY", "WHY"] if wide else ["WHY"]
+    rows: list[list[Cell]] = []
+    for run in runs:
+        whose: list[Cell] = [run["agentId"]] if several else []
+        rest: list[Cell] = [took(run), str(run["attempt"]), run["trigger"]] if wide else []
+        when = relative(run["scheduledAtMs"], now_ms)
+        rows.append(
+            [Text(run["id"], "dim"), run["job"] or "—", *whose, state(run["state"]), when, *rest, why(run)]
+        )
     return table(columns, rows)
 
 

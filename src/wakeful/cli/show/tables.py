@@ -24,11 +24,18 @@ STATES: Final = {
 Cell = str | Text
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[Cell]]) -> Table:
-    """A table without lines: a header, and what is below it."""
+def table(columns: Sequence[str], rows: Iterable[Sequence[Cell]], *, elastic: str = "") -> Table:
+    """A table without lines: a header, and what is below it.
+
+    Where there is no room, the `elastic` column is cut (without one, the last), and the others stay whole.
+    """
     made = Table(box=None, padding=(0, 2, 0, 0), header_style="bold dim", pad_edge=False)
+    rows = list(rows)
+    gives = columns.index(elastic) if elastic else len(columns) - 1
     for index, column in enumerate(columns):
-        made.add_column(column, no_wrap=index == 0, overflow="fold")
+        widest = max((len(row[index]) for row in rows), default=0)
+        least = None if index == gives else max(widest, len(column))
+        made.add_column(column, no_wrap=True, overflow="ellipsis", min_width=least)
     for row in rows:
         made.add_row(*row)
     return made
