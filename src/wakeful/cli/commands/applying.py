@@ -43,7 +43,7 @@ def register(app: typer.Typer) -> None:
         changes = plan(manifest, before, now_ms=now_ms(), prune=prune)
         saved: dict[tuple[str, str], JobShape] = {}
         if not dry_run:
-            versions = {(job["agentId"], job["name"]): job["version"] for job in before}
+            versions = {(job["agentId"], job["name"]): job["revision"] for job in before}
             saved = await _carry_out(s, changes)
             changes = [_as_it_was(change, saved, versions) for change in changes]
         secrets = {key: job["secret"] for key, job in saved.items() if job.get("secret")}
@@ -103,7 +103,7 @@ def _as_it_was(
     key = change.agent, change.name
     if change.kind not in ("changed", "unchanged") or key not in saved:
         return change
-    moved = saved[key]["version"] != versions.get(key)
+    moved = saved[key]["revision"] != versions.get(key)
     if moved == (change.kind == "changed"):
         return change
     return Change("changed" if moved else "unchanged", change.agent, change.name, change.document)

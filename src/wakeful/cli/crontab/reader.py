@@ -140,7 +140,8 @@ class _Reading:
             return "a random time (~) is not taken; choose one, and give the job a jitter"
         user: str | None = None
         if self._user_field:
-            user, _, rest = (part.strip() for part in rest.partition(" ")) if " " in rest else (rest, "", "")
+            user, *following = rest.split(None, 1)
+            rest = following[0] if following else ""
             if not rest:
                 return "a line of a system crontab has a user before the command; this one has only one word"
         elif rest.split()[0] == "root" and len(rest.split()) > 1:

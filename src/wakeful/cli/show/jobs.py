@@ -17,7 +17,7 @@ from wakeful.document import Defaults, read_definition, write_definition
 #: What has a line of its own, or is nobody's business on a screen.
 _TOLD = frozenset(
     "id workspace agentId name enabled disabledReason schedule tz target payload message description labels "
-    "nextAt nextAtMs explain runCount failures version createdAt updatedAt nextTicks secret".split()
+    "nextAt nextAtMs explain runCount failures revision createdAt updatedAt nextTicks secret".split()
 )
 #: A job that says nothing but when: what is as it is here goes without saying.
 _DEFAULTS = write_definition(
@@ -63,7 +63,7 @@ def job_page(job: JobShape, now_ms: int) -> Table:
             "description": job["description"],
             "labels": ", ".join(f"{key}={value}" for key, value in sorted(job["labels"].items())),
             "runs": f"{job['runCount']} by its schedule{failing}",
-            "changed": _ago(job["updatedAt"], now_ms) + f" (version {job['version']})",
+            "changed": _ago(job["updatedAt"], now_ms) + f" (revision {job['revision']})",
             "id": Text(job["id"], "dim"),
             **others,
         }
