@@ -35,7 +35,7 @@ class JobShape(TypedDict):
     explain: str
     runCount: int
     failures: int
-    version: int
+    revision: int
     createdAt: str
     updatedAt: str
     nextTicks: NotRequired[list[TickShape]]

@@ -47,7 +47,7 @@ def job_shape(job: Job, now_ms: int | None = None, ticks: int = 0) -> Shape:
         "explain": _explained(job),
         "runCount": job.run_count,
         "failures": job.failures,
-        "version": job.version,
+        "revision": job.version,
         "createdAt": instant(job.created_ms),
         "updatedAt": instant(job.updated_ms),
     }

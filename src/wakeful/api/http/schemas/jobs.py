@@ -126,10 +126,11 @@ _JOB: Final[dict[str, Schema]] = {
     "explain": {"type": "string", "description": "The schedule in words."},
     "runCount": WHOLE,
     "failures": {"type": "integer", "minimum": 0, "description": "Runs in a row that failed."},
+    "revision": {"type": "integer", "minimum": 1, "description": "Goes up with every edit; the ETag is this."},
     "createdAt": INSTANT,
     "updatedAt": INSTANT,
 }
-_WORKFLOW_ONLY: Final = ("workflowId", "userId")
+_WORKFLOW_ONLY: Final = ("workflowId", "version", "userId")
 _TICKS: Final[Schema] = list_of(
     shape({"at": {"type": "string", "format": "date-time"}, "atMs": WHOLE}, says="A tick, in the job's zone.")
 )
