@@ -45,7 +45,8 @@ async def test_a_run_that_nobody_claims_expires_and_its_job_hears_of_it(new_app:
         await app.jobs.create(
             "alarm", after={"job": "digest", "on": "failed"}, target={"kind": "function", "name": "ring"}
         )
-        await app.jobs.create("digest", schedule=SELDOM, claim_timeout="100ms", max_attempts=5)
+        document = {"name": "digest", "schedule": SELDOM, "claimTimeout": "100ms", "maxAttempts": 5}
+        await app.services.jobs.create(LOCAL, "default", "default", document)
         run = await over(app, (await app.jobs.run("digest")).id)
         assert (run.state, run.reason, run.error) == ("failed", "expired", "nobody claimed it in time")
         assert (run.dead, run.attempt, run.started_ms, run.worker) == (True, 1, None, None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
@@ -13,13 +14,14 @@ from tests.integration.test_webhooks import verifies
 from tests.integration.waiting import eventually, over
 from tests.unit.launch.launches import launch
 from wakeful import InvalidArgument, Launch, Wakeful
-from wakeful.launch.port import Failed, Launcher
+from wakeful.job import Json
+from wakeful.launch.port import Failed
 from wakeful.launch.workflow import WorkflowLauncher
 from wakeful.service.access import LOCAL
 from wakeful.store.office import WorkflowRow
 
 DAG = {"nodes": [{"id": "fetch"}, {"id": "Zoë"}], "edges": []}
-INVOICES = {"workflowId": "invoices", "version": 3, "userId": "ada"}
+INVOICES: dict[str, Json] = {"workflowId": "invoices", "version": 3, "userId": "ada"}
 QUICKLY = {"base": "20ms", "max": "20ms"}
 
 
@@ -155,24 +157,22 @@ async def test_a_webhook_behind_a_workflow_has_as_long_as_any_webhook(receiver: 
     async with launching() as webhooks:
         webhooks.default_timeout_ms = 50
         receiver.answer = _never
-        reach: dict[str, Launcher] = {"webhook": webhooks}
-        launcher = WorkflowLauncher(_Deployed(), reach.get)
-        target = {"kind": "workflow", **INVOICES, "to": {"kind": "webhook", "url": receiver.url}}
+        launcher = WorkflowLauncher(_Deployed(), lambda kind: webhooks)
+        to: dict[str, Json] = {"kind": "webhook", "url": receiver.url}
+        target: dict[str, Json] = {"kind": "workflow", **INVOICES, "to": to}
         outcome = await launcher.start(launch(target))
     assert outcome == Failed("timed out after 0.05 s", reason="timeout")
 
 
 async def test_a_target_that_another_process_may_know_is_tried_again():
-    launcher = WorkflowLauncher(_Deployed(), {}.get)
-    target = {"kind": "workflow", **INVOICES, "to": {"kind": "chat"}}
+    launcher = WorkflowLauncher(_Deployed(), lambda kind: None)
+    target: dict[str, Json] = {"kind": "workflow", **INVOICES, "to": {"kind": "chat"}}
     outcome = await launcher.start(launch(target))
     assert isinstance(outcome, Failed)
     assert (outcome.permanent, outcome.reason) == (False, "not_registered")
 
 
 async def _never(request: object) -> Any:
-    import asyncio
-
     await asyncio.get_running_loop().create_future()
 
 

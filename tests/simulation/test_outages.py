@@ -159,3 +159,51 @@ async def test_a_clock_that_is_set_back_by_an_hour_repeats_nothing(world: World)
     assert len(world.recorded(job)) == 10
     await world.sleep(10 * 60)
     assert len(world.recorded(job, "succeeded")) == 20
+
+
+# --- nobody can reach the database, and all are alive -------------------------------------------------
+
+
+@pytest.mark.parametrize("silence", [31, 45, 300])
+@simulated()
+async def test_who_could_not_beat_does_not_rob_those_who_could_not_either(world: World, silence: int):
+    job = await world.create("job", MINUTELY, Rules(on_lost="fail"), body=takes(10))
+    replicas = [await world.start() for _ in range(3)]
+    await world.sleep(63)
+    (begun,) = world.launches(job)
+    for replica in replicas:
+        # The one that holds the run is the last to be heard again.
+        replica.store.silence(silence + (8 if replica.worker == begun.worker else 0))
+    await world.sleep(silence + 60)
+    assert (world.recorded(job)[0].state, world.recorded(job)[0].attempt) == ("succeeded", 1)
+
+
+@simulated()
+async def test_a_worker_that_died_while_nobody_could_beat_is_found_dead_a_lease_later(world: World):
+    job = await world.create("job", MINUTELY, Rules(overlap="queue"), body=takes(10))
+    first, second = await world.start(), await world.start()
+    await world.sleep(63)
+    (begun,) = world.launches(job)
+    dying, living = (first, second) if begun.worker == first.worker else (second, first)
+    for replica in (dying, living):
+        replica.store.silence(50)
+    await world.sleep(20)
+    dying.crash()
+    await world.sleep(30 + 25)
+    assert world.recorded(job)[0].state == "running", "for a lease it may still say that it lives"
+    await world.sleep(15 + 12)
+    assert (world.recorded(job)[0].state, world.recorded(job)[0].attempt) == ("succeeded", 2)
+
+
+@simulated()
+async def test_a_worker_that_was_dead_before_nobody_could_beat_is_found_dead_at_once(world: World):
+    job = await world.create("job", MINUTELY, Rules(overlap="queue"), body=takes(10))
+    first, second = await world.start(), await world.start()
+    await world.sleep(63)
+    (begun,) = world.launches(job)
+    dying, living = (first, second) if begun.worker == first.worker else (second, first)
+    dying.crash()
+    await world.sleep(29)
+    living.store.silence(60)
+    await world.sleep(60 + 35 + 12)
+    assert (world.recorded(job)[0].state, world.recorded(job)[0].attempt) == ("succeeded", 2)

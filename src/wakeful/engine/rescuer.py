@@ -4,8 +4,8 @@ The heartbeat is the lease on everything a worker holds. One that has not beaten
 its runs are tried again elsewhere, or failed where a second start would do harm (`on_lost: fail`). What
 nobody claimed in time has failed too.
 
-Who could not beat for a lease was not dead, as far as it knows: the database was not to be had, for the
-others as little as for us. So it gives them a lease of time to say that they live.
+Who could not beat for about a lease was not dead, as far as it knows: the database was not to be had, for
+the others as little as for us. So it gives them a lease of time to say that they live.
 """
 
 from __future__ import annotations
@@ -87,7 +87,8 @@ class Rescuer(Loop):
             if self._worker.stop(run_id, "lost", holding[run_id]):
                 log.warning("run.lost", run=run_id)
         before_ms = self._beaten_ms
-        if before_ms is not None and now_ms - before_ms > self._lease_ms:
+        # The others may have beaten a little before we last did, and come to it a little later again.
+        if before_ms is not None and now_ms - before_ms > self._lease_ms - 2 * self._beat_ms:
             log.warning("rescuer.patient", silent_for_ms=now_ms - before_ms)
             if now_ms >= self._patient_until_ms:
                 self._known_ms = before_ms

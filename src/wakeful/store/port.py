@@ -230,8 +230,8 @@ class Store(Office, Watching, Protocol):
 
         At most `limit`, the longest overdue first. `judge` is asked of each with the worker `UNCLAIMED`; what
         it says is written as by `finish`, chains and counters too, and the run has neither worker nor
-        start. A serial run does not expire while another of its job is running or retrying: it waits anew
-        from when it is found so, and has at least `TURN_MS`, or all its time, when its turn comes. Returns
+        start. A serial run does not expire while another of its job is running or retrying: while one is
+        running it waits anew, and has at least `TURN_MS`, or all its time, when its turn comes. Returns
         the ids that were written.
         """
         ...
@@ -289,8 +289,19 @@ class Store(Office, Watching, Protocol):
         """
         ...
 
-    async def delete_job(self, job_id: str, now_ms: int, reason: str, entries: Sequence[Entry] = ()) -> bool:
-        """Delete the job and cancel its pending runs. Running and retrying ones go on. False: not there."""
+    async def delete_job(
+        self,
+        job_id: str,
+        now_ms: int,
+        reason: str,
+        entries: Sequence[Entry] = (),
+        born: Callable[[JobRow], Sequence[RunRow]] = lambda job: (),
+    ) -> bool:
+        """Delete the job and cancel its pending runs. Running and retrying ones go on. False: not there.
+
+        `born` says what becomes of the ticks that were due and that no planner had come to: they are written
+        as in `plan`.
+        """
         ...
 
     # --- runs -------------------------------------------------------------------------------------

@@ -56,7 +56,7 @@ async def expire(
 ) -> list[str]:
     """End what nobody claimed in time. See `Store.expire`."""
     await db.execute(sql.WAIT_ANEW, now_ms, now_ms + TURN_MS, limit)
-    expired = [LostRun(*row, UNCLAIMED) for row in await db.fetch(sql.EXPIRED, now_ms, limit)]
+    expired = [LostRun(*row) for row in await db.fetch(sql.EXPIRED, now_ms, limit)]
     if not expired:
         return []
     await db.execute(sql.MARK_UNCLAIMED, [run.id for run in expired])

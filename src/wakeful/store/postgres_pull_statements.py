@@ -39,12 +39,13 @@ NEXT_CLAIMABLE: Final = """
 _BUSY: Final = """
     l.serial AND EXISTS (SELECT FROM live o
         WHERE o.job_id = l.job_id AND o.run_id <> l.run_id AND o.state IN ('running', 'retrying'))"""
-#: live_unclaimed: a range of it, in its order; the primary keys of runs and live for what is found
-WAIT_ANEW: Final = f"""
+#: live_unclaimed: a range of it; the primary keys of runs and live for what is found
+WAIT_ANEW: Final = """
     WITH held_up AS (
         SELECT r.id FROM live l JOIN runs r ON r.id = l.run_id
-        WHERE l.until_at <= $2 AND l.due_at <= $1 AND r.state = l.state AND {_BUSY}
-        ORDER BY l.until_at LIMIT $3 FOR UPDATE OF r SKIP LOCKED),
+        WHERE l.until_at <= $2 AND l.due_at <= $1 AND r.state = l.state AND l.serial AND EXISTS (
+            SELECT FROM live o WHERE o.job_id = l.job_id AND o.state = 'running')
+        LIMIT $3 FOR UPDATE OF r SKIP LOCKED),
     anew AS (
         UPDATE runs r SET until_at = $1::timestamptz + (r.until_at - r.due_at), due_at = $1
         WHERE r.id = ANY(ARRAY(SELECT id FROM held_up)) RETURNING r.id)
@@ -52,7 +53,7 @@ WAIT_ANEW: Final = f"""
     WHERE run_id = ANY(ARRAY(SELECT id FROM anew))"""
 #: live_unclaimed: a range of it, in its order; the primary keys of runs and jobs for what is found
 EXPIRED: Final = f"""
-    SELECT r.id::text, r.job_id::text, r.attempt, coalesce(j.policy, '{{}}'), r.started_at
+    SELECT r.id::text, r.job_id::text, r.attempt, coalesce(j.policy, '{{}}'), r.started_at, '{UNCLAIMED}'
     FROM live l JOIN runs r ON r.id = l.run_id LEFT JOIN jobs j ON j.id = r.job_id
     WHERE l.until_at <= $1 AND l.due_at IS NOT NULL AND r.state = l.state AND NOT ({_BUSY})
     ORDER BY l.until_at, l.run_id LIMIT $2 FOR UPDATE OF r SKIP LOCKED"""

@@ -62,7 +62,7 @@ def expire(
     """End what nobody claimed in time. See `Store.expire`."""
     held_up = db.execute(sql.HELD_UP, (now_ms + TURN_MS, now_ms, limit)).fetchall()
     db.executemany(sql.WAIT_ANEW, [(now_ms, rowid) for (rowid,) in held_up])
-    expired = [LostRun(*row, UNCLAIMED) for row in db.execute(sql.EXPIRED, (now_ms, limit))]
+    expired = [LostRun(*row) for row in db.execute(sql.EXPIRED, (now_ms, limit))]
     if not expired:
         return []
     db.executemany(sql.MARK_UNCLAIMED, [(UNCLAIMED, run.id) for run in expired])

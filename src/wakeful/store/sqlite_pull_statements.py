@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from wakeful.store.port import UNCLAIMED
 from wakeful.store.sqlite_statements import DUE_RUN, HAS_THE_TURN
 
 _WAITS: Final = "r.state IN ('pending', 'retrying')"
@@ -46,15 +47,16 @@ _BUSY: Final = """
         OR EXISTS (SELECT 1 FROM runs o INDEXED BY runs_waiting
             WHERE o.job_id = r.job_id AND o.state IN ('pending', 'retrying') AND o.state = 'retrying'
             AND o.id <> r.id))"""
-#: runs_unclaimed: a range of it, in its order
+#: runs_running, all of it: it holds what is under way and nothing else; runs_waiting, once for each
 HELD_UP: Final = f"""
-    SELECT r.rowid FROM runs r INDEXED BY runs_unclaimed
-    WHERE r.until_at <= ?1 AND r.due_at <= ?2 AND {_WAITS} AND {_BUSY} ORDER BY r.until_at LIMIT ?3"""
+    SELECT r.rowid FROM runs o INDEXED BY runs_running
+    CROSS JOIN runs r INDEXED BY runs_waiting ON r.job_id = o.job_id AND {_WAITS}
+    WHERE o.state = 'running' AND r.serial AND r.until_at <= ?1 AND r.due_at <= ?2 LIMIT ?3"""
 #: by rowid
 WAIT_ANEW: Final = "UPDATE runs SET until_at = ?1 + (until_at - due_at), due_at = ?1 WHERE rowid = ?2"
 #: runs_unclaimed: a range of it, in its order
 EXPIRED: Final = f"""
-    SELECT r.id, r.job_id, r.attempt, coalesce(j.policy, '{{}}'), r.started_at
+    SELECT r.id, r.job_id, r.attempt, coalesce(j.policy, '{{}}'), r.started_at, '{UNCLAIMED}'
     FROM runs r INDEXED BY runs_unclaimed LEFT JOIN jobs j ON j.id = r.job_id
     WHERE r.until_at <= ?1 AND {_WAITS} AND NOT ({_BUSY}) ORDER BY r.until_at, r.rowid LIMIT ?2"""
 #: the primary key

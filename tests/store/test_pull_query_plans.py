@@ -1,0 +1,122 @@
+"""With 100,000 runs waiting to be claimed, neither a claim nor the search for what has expired visits many.
+
+Judged by what the databases count, never by a stopwatch, as in the tests of the other statements' plans.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.store.making import NOW, FalseClock, alone
+from wakeful.store import postgres_pull_statements as statements
+from wakeful.store.port import PULL, TURN_MS
+from wakeful.store.rows import Finished, LostRun
+from wakeful.store.sqlite import SqliteStore
+
+RUNS = 100_000
+HOUR = 3_600_000
+STEP = 1_000
+#: An executor's own agent, of which a few runs wait among the many of the others.
+MINE = "agent-mine"
+_LITE = f"""
+    WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n LIMIT {RUNS})
+    INSERT INTO runs (id, job_id, workspace, agent, scheduled_at, fire_at, trigger, state, covers, until_at,
+        attempt, lane, serial, due_at, idempotency_key, created_at)
+    SELECT printf('r%07d', i), printf('j%05d', i % 10000), 'ws-' || (i % 3),
+        iif(i % 10000 = 0, '{MINE}', 'agent-' || (i % 500)), {NOW} + i, {NOW}, 'user', 'pending', 1,
+        {NOW} + {HOUR} + i, 1, 'pull:cron', i % 2, {NOW}, 'key', {NOW} FROM n"""
+_GREAT = f"""
+    INSERT INTO runs (id, job_id, workspace, agent, scheduled_at, fire_at, trigger, state, covers, until_at,
+        attempt, lane, serial, due_at, idempotency_key, created_at)
+    SELECT ('01910000-0000-7000-8000-' || lpad(to_hex(i), 12, '0'))::uuid,
+        ('01900000-0000-7000-8000-' || lpad(to_hex(i % 10000), 12, '0'))::uuid, 'ws-' || (i % 3),
+        CASE WHEN i % 10000 = 0 THEN '{MINE}' ELSE 'agent-' || (i % 500) END, t.now + i * interval '1 ms',
+        t.now, 'user', 'pending', 1, t.now + interval '1 hour' + i * interval '1 ms', 1, 'pull:cron',
+        i % 2 = 1, t.now, 'key', t.now
+    FROM generate_series(0, {RUNS - 1}) i, (SELECT to_timestamp({NOW // 1000}) AS now) t;
+    INSERT INTO live (run_id, job_id, state, lane, serial, tick, scheduled_at, due_at, until_at, workspace,
+        agent)
+    SELECT id, job_id, state, lane, serial, false, scheduled_at, due_at, until_at, workspace, agent FROM runs;
+    ANALYZE"""
+
+
+def _fail(lost: LostRun) -> Finished:
+    return Finished(lost.id, lost.job_id, lost.attempt, "failed", NOW, NOW)
+
+
+async def test_sqlite_takes_no_more_steps_than_a_few_rows_need(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "big.db", clock=FalseClock(), inline=True)
+    await store.open()
+    db = store._connection._connected()
+    db.execute("PRAGMA synchronous = OFF")
+    db.execute(_LITE)
+    db.execute("ANALYZE")
+    steps = 0
+
+    def count() -> int:
+        nonlocal steps
+        steps += STEP
+        return 0
+
+    db.set_progress_handler(count, STEP)
+    taken: dict[str, int] = {}
+    worker = PULL + "w"
+    for name, call in (
+        ("claim", lambda: store.claim(NOW, worker, "ws-0", None, None, 20)),
+        ("claim of an agent", lambda: store.claim(NOW, worker, "ws-0", [MINE], ["pull:cron"], 20)),
+        ("next claim", lambda: store.next_claim_ms(NOW, "ws-0", [MINE], None)),
+        ("nothing expired", lambda: store.expire(NOW + HOUR - TURN_MS - 1, 100, _fail, alone)),
+        ("some expired", lambda: store.expire(NOW + HOUR + 200, 20, _fail, alone)),
+    ):
+        steps = 0
+        await call()
+        taken[name] = steps
+    db.set_progress_handler(None, 0)
+    await store.close()
+    assert {name: count for name, count in taken.items() if count > 200_000} == {}
+    assert taken["nothing expired"] <= 5_000
+
+
+def _nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield plan
+    for inner in plan.get("Plans", ()):
+        yield from _nodes(inner)
+
+
+async def test_postgres_visits_no_more_than_a_few_rows() -> None:
+    server = pytest.importorskip("tests.store.postgres_server")
+    from wakeful.store.postgres import PostgresStore
+
+    store = PostgresStore(server.fresh_database(), clock=FalseClock())
+    await store.open()
+    cases: dict[str, list[object]] = {
+        "CLAIMABLE": [NOW, "ws-0", None, 20],
+        "CLAIMABLE_OF_AGENTS": [NOW, "ws-0", ["pull:cron"], 20, [MINE, "agent-7"]],
+        "NEXT_CLAIMABLE": [NOW, "ws-0", None, None],
+        "WAIT_ANEW": [NOW + HOUR, NOW + HOUR + 500, 100],
+        "EXPIRED": [NOW + HOUR + 200, 100],
+        "MARK_UNCLAIMED": [["01910000-0000-7000-8000-000000000007"]],
+        "NEVER_STARTED": [["01910000-0000-7000-8000-000000000007"]],
+    }
+    beyond = {}
+    async with store._pool._acquired() as db:
+        await db.execute(_GREAT, timeout=120)
+        for name, given in cases.items():
+            statement = getattr(statements, name)
+            answer = await db.fetchval(f"EXPLAIN (ANALYZE, TIMING OFF, FORMAT JSON) {statement}", *given)
+            visited = 0
+            for node in _nodes(json.loads(answer)[0]["Plan"]):
+                passed_over = sum(count for key, count in node.items() if key.startswith("Rows Removed"))
+                kept = node["Actual Rows"] if node["Node Type"].endswith("Scan") else 0
+                visited += round((kept + passed_over) * node["Actual Loops"])
+            if visited > 5_000:
+                beyond[name] = visited
+    await store.close()
+    assert beyond == {}
+    named = {name for name, text in vars(statements).items() if name.isupper() and " WHERE " in str(text)}
+    assert {name for name in named if not name.startswith("_")} - {"HAS_THE_TURN"} == set(cases)
