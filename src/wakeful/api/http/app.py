@@ -67,7 +67,16 @@ def _tell(app: FastAPI) -> None:
             document = made()
             components = document.setdefault("components", {})
             components["schemas"] = dict(sorted(SCHEMAS.items()))
+            for path in document["paths"].values():
+                for operation in path.values():
+                    _forget_own_errors(operation["responses"])
             app.openapi_schema = document
         return app.openapi_schema
 
     app.openapi = openapi  # type: ignore[method-assign]
+
+
+def _forget_own_errors(responses: dict[str, Any]) -> None:
+    """Parameters that cannot be read are 400 here, and problems: not what FastAPI says by itself."""
+    if "HTTPValidationError" in str(responses.get("422")):
+        del responses["422"]

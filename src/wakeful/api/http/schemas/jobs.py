@@ -30,7 +30,7 @@ from wakeful.policy import Catchup, OnLost, Overlap
 
 _MANY: Final = 1_000_000_000
 _MS: Final = whole(0, 2**53 - 1)
-_SOME_TEXT: Final = {"type": "string", "minLength": 1, "pattern": r"\S"}
+_SOME_TEXT: Final = {"type": "string", "minLength": 1}
 _DURATION: Final[Schema] = {"type": "string", "examples": ["30s", "1h30m"]}
 _TIME: Final[Schema] = {
     "description": "Milliseconds since 1970, or ISO 8601; without a zone of its own, in the job's.",

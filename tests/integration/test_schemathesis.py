@@ -1,0 +1,137 @@
+"""The OpenAPI document is true: whatever is sent, valid or not, the answer is one that the document tells of.
+
+Requests are made up from the document by schemathesis, some as it says and some against it; half of them for
+things that are there, and half for whatever name comes up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple, cast
+
+import pytest
+import requests
+import schemathesis
+from hypothesis import HealthCheck, Phase, settings
+from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_headers_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+from tests.integration.conftest import SELDOM
+from wakeful import Wakeful
+from wakeful.api.http.app import create_app
+from wakeful.api.server import serve
+from wakeful.service.services import Services
+from wakeful.settings import Settings
+
+_JOBS = "/api/workspaces/default/agents/default/jobs"
+#: The first of all checks is that nothing here is ever our own mistake.
+_CHECKS = [
+    not_a_server_error,
+    status_code_conformance,
+    content_type_conformance,
+    response_schema_conformance,
+    response_headers_conformance,
+]
+
+#: The document is the same whatever is behind the app.
+schema = schemathesis.openapi.from_dict(create_app(cast(Services, None)).openapi())
+schema.config.phases.coverage.enabled = False
+api = schema.exclude(path_regex="/events$|^/metrics$")  # a stream has no end, and metrics are no JSON
+
+quickly = settings(
+    max_examples=5,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    phases=[Phase.explicit, Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)
+
+
+class Server(NamedTuple):
+    url: str
+    headers: dict[str, str]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server in a thread of its own, since schemathesis waits for each answer."""
+    place: Path = tmp_path_factory.mktemp("schemathesis")
+    begun = threading.Event()
+    found: dict[str, object] = {}
+
+    async def run() -> None:
+        def started(url: str, app: Wakeful) -> None:
+            found.update(url=url, app=app, loop=asyncio.get_running_loop(), task=asyncio.current_task())
+            begun.set()
+
+        try:
+            await serve(
+                Settings(
+                    db=f"sqlite:///{place}/wakeful.db", port=0, secret_key="k", allow_private_targets=True
+                ),
+                started=started,
+            )
+        except asyncio.CancelledError:
+            pass
+        finally:
+            begun.set()
+
+    thread = threading.Thread(target=lambda: asyncio.run(run()), name="server")
+    thread.start()
+    assert begun.wait(30)
+    loop = cast(asyncio.AbstractEventLoop, found["loop"])
+    app = cast(Wakeful, found["app"])
+    key = asyncio.run_coroutine_threadsafe(app.services.keys.first_key(), loop).result(10)
+    yield Server(str(found["url"]), {"Authorization": f"Bearer {key}"})
+    loop.call_soon_threadsafe(cast("asyncio.Task[None]", found["task"]).cancel)
+    thread.join(30)
+    assert not thread.is_alive()
+
+
+@api.parametrize()
+@quickly
+def test_whatever_is_asked_for_the_answer_is_one_that_the_document_tells_of(
+    case: schemathesis.Case, server: Server
+):
+    _ask(case, server)
+
+
+@api.include(path_regex=r"\{").parametrize()
+@quickly
+def test_so_it_is_where_things_are_there(case: schemathesis.Case, server: Server):
+    with requests.Session() as session:
+        session.headers.update(server.headers)
+        target = {"kind": "webhook", "url": "http://127.0.0.1:9/"}
+        job = {"schedule": SELDOM, "target": target, "enabled": True}
+        session.put(f"{server.url}{_JOBS}/digest", json=job).raise_for_status()
+        pulled = {"schedule": SELDOM, "target": {"kind": "pull"}}
+        session.put(f"{server.url}{_JOBS}/by-hand", json=pulled).raise_for_status()
+        run = session.post(f"{server.url}{_JOBS}/by-hand/run").json()
+        key = session.post(f"{server.url}/api/workspaces/default/keys", json={"name": "k", "role": "member"})
+    known = {
+        "workspace": "default",
+        "agent": "default",
+        "name": "digest",
+        "run_id": run["id"],
+        "key_id": key.json()["id"],
+        "workflow_id": "invoices",
+        "version": 1,
+    }
+    for name in case.path_parameters:
+        case.path_parameters[name] = known[name]
+    _ask(case, server)
+
+
+def _ask(case: schemathesis.Case, server: Server) -> None:
+    if isinstance(case.body, dict) and isinstance(case.body.get("waitMs"), int):
+        case.body["waitMs"] = min(case.body["waitMs"], 10)
+    case.call_and_validate(base_url=server.url, headers=server.headers, checks=_CHECKS)
