@@ -329,4 +329,5 @@ async def test_runs_and_jobs_are_found_by_their_ids(store: Store) -> None:
     await store.delete_job(gone.id, NOW, "gone")
     assert await store.runs_by_ids([run.id, new_id(NOW), "nonsense"]) == [run]
     assert await store.jobs_by_ids([digest.id, gone.id, new_id(NOW), "nonsense"]) == [digest]
-    assert await store.runs_by_ids([]) == await store.jobs_by_ids([]) == []
+    assert await store.runs_by_ids([]) == []
+    assert await store.jobs_by_ids([]) == []

@@ -13,7 +13,7 @@ import signal
 import socket
 import ssl
 from collections.abc import Callable, Iterator
-from typing import Final, Self
+from typing import Final, Self, cast
 
 import uvicorn
 from fastapi import FastAPI
@@ -23,6 +23,7 @@ from wakeful.api.http.health import Ready
 from wakeful.app.embedded import Wakeful
 from wakeful.errors import InvalidArgument, Unavailable
 from wakeful.logs import get_logger
+from wakeful.service.services import Services
 from wakeful.settings import PREFIX, Settings
 
 #: Seconds that answers under way are given when the server stops.
@@ -30,7 +31,6 @@ GRACE: Final = 5.0
 #: Seconds that a connection is kept for the next request: longer than proxies keep theirs.
 _KEEP_ALIVE: Final = 75
 _BACKLOG: Final = 2_048
-_DATABASE_ANSWERS: Final = 2.0
 
 log = get_logger("wakeful.server")
 
@@ -68,6 +68,7 @@ class Listening:
 
     def __init__(self, app: FastAPI, settings: Settings) -> None:
         self._config = _config(app, settings)
+        self._services = cast(Services, app.state.services)
         self._socket = _bound(settings.host, settings.port)
         self._address = self._socket.getsockname()
         self._server = _Server(self._config)
@@ -102,6 +103,7 @@ class Listening:
         if self._server.should_exit:
             self._server.force_exit = True
         self._server.should_exit = True
+        self._services.feed.hang_up()  # else who listens for events would keep us
 
     async def ended(self) -> None:
         """Wait until it has."""
@@ -126,21 +128,8 @@ class _Server(uvicorn.Server):
 
 
 def readiness(app: Wakeful) -> Ready:
-    """What /readyz asks: whether the database answers and the engine's loops are alive."""
-
-    async def look() -> str | None:
-        if not app.alive:
-            return "the engine is not running"
-        try:
-            async with asyncio.timeout(_DATABASE_ANSWERS):
-                await app.store.workspace("default")
-        except TimeoutError:
-            return "the database does not answer in time"
-        except Unavailable as error:
-            return f"the database does not answer: {error.message}"
-        return None
-
-    return look
+    """What /readyz asks: whether the database answers and the engine's loops go round."""
+    return app.services.status.ready
 
 
 @contextlib.contextmanager

@@ -173,7 +173,7 @@ class Wakeful:
             await self._targets.close()
             await self.store.close()
             raise
-        self._engine = engine
+        self._engine = self.services.status.engine = engine
         return self
 
     @property
@@ -196,6 +196,8 @@ class Wakeful:
         """
         if self._engine is not None:
             engine, self._engine = self._engine, None
+            self.services.status.engine = None
+            self.services.feed.hang_up()
             self._ending.set()
             try:
                 await engine.stop(round((self._grace if grace is None else grace) * 1000))

@@ -63,6 +63,9 @@ class Engine:
         )
         self._pruner = Pruner(store, clock, retention_days=pace.retention_days)
         self._worker.on_free = self._dispatcher.wake
+        self._loops: list[Loop] = [
+            self._writer, self._rescuer, self._planner, self._dispatcher, self._pruner,
+        ]  # fmt: skip
         self._tasks: list[asyncio.Task[None]] = []
 
     @property
@@ -70,13 +73,16 @@ class Engine:
         """Whether it has started, and every loop of it goes on."""
         return bool(self._tasks) and not any(task.done() for task in self._tasks)
 
+    def stalled(self) -> list[str]:
+        """The loops that have not gone round lately: they hang, or fail each time."""
+        return [loop.name for loop in self._loops if loop.stalled]
+
     async def start(self) -> None:
         """Say that we live, then begin."""
         await self._targets.open()
         self._store.listen(self._heard)
         await self._rescuer.beat()
-        loops: list[Loop] = [self._writer, self._rescuer, self._planner, self._dispatcher, self._pruner]
-        self._tasks = [asyncio.create_task(loop.run(), name=f"wakeful-{loop.name}") for loop in loops]
+        self._tasks = [asyncio.create_task(loop.run(), name=f"wakeful-{loop.name}") for loop in self._loops]
         log.info("engine.started", worker=self.worker_name)
 
     async def stop(self, grace_ms: int = 10_000) -> None:

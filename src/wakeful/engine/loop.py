@@ -15,6 +15,8 @@ from wakeful.logs import get_logger
 from wakeful.policy import Backoff
 
 _AFTER_ERRORS: Final = Backoff(base_ms=100, max_ms=10_000)
+#: A loop that has not gone round for so much longer than its longest sleep is stuck, or fails each time.
+_LATELY_S: Final = 30.0
 
 log = get_logger("wakeful.engine")
 
@@ -29,6 +31,15 @@ class Loop:
         self._longest_ms = longest_ms
         self._woken = False
         self._sleeper: asyncio.Future[None] | None = None
+        #: when it last went round without an error, or began, by the event loop's clock; None: never
+        self.last_step: float | None = None
+
+    @property
+    def stalled(self) -> bool:
+        """Whether it ought to have gone round since it last did."""
+        if self.last_step is None:
+            return True
+        return asyncio.get_running_loop().time() - self.last_step > self._longest_ms / 1000 + _LATELY_S
 
     async def step(self) -> int | None:
         """Do what is due. Returns when the next thing is, in epoch ms; None: nothing that is known of."""
@@ -43,11 +54,14 @@ class Loop:
     async def run(self) -> None:
         """Step and sleep until cancelled."""
         errors = 0
+        time = asyncio.get_running_loop().time
+        self.last_step = time()
         while True:
             self._woken = False
             try:
                 until_ms = await self.step()
                 errors = 0
+                self.last_step = time()
             except Exception as error:
                 errors += 1
                 wait_ms = min(_AFTER_ERRORS.delay_ms(errors, self.name), self._longest_ms)

@@ -11,25 +11,32 @@ from wakeful.policy import DAY_MS
 from wakeful.store.port import Store
 
 _EVERY_MS: Final = 3_600_000
+#: How often the log of changes is looked after, and for how long it is kept.
+_LOG_EVERY_MS: Final = 60_000
+LOG_KEPT_MS: Final = 3_600_000
 _BATCH: Final = 5_000
 
 log = get_logger("wakeful.pruner")
 
 
 class Pruner(Loop):
-    """Deletes finished runs older than the retention, a batch at a time."""
+    """Deletes finished runs older than the retention, and old changes from the log, a batch at a time."""
 
     name = "pruner"
 
     def __init__(self, store: Store, clock: Clock, *, retention_days: int) -> None:
-        super().__init__(clock, _EVERY_MS)
+        super().__init__(clock, _LOG_EVERY_MS)
         self._store = store
         self._retention_ms = retention_days * DAY_MS
+        self._runs_due_ms = 0
 
     async def step(self) -> int | None:
         """One batch. Returns at once while there is more."""
         now_ms = self.clock.now_ms()
-        pruned = await self._store.prune(now_ms - self._retention_ms, _BATCH)
-        if pruned:
-            log.info("runs.pruned", count=pruned)
-        return now_ms + (100 if pruned >= _BATCH else _EVERY_MS)
+        if now_ms >= self._runs_due_ms:
+            pruned = await self._store.prune(now_ms - self._retention_ms, _BATCH)
+            if pruned:
+                log.info("runs.pruned", count=pruned)
+            self._runs_due_ms = now_ms + (100 if pruned >= _BATCH else _EVERY_MS)
+        more = await self._store.prune_changes(now_ms - LOG_KEPT_MS, _BATCH) >= _BATCH
+        return min(self._runs_due_ms, now_ms + (100 if more else _LOG_EVERY_MS))

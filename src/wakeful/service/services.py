@@ -9,12 +9,14 @@ from wakeful.engine.targets import Targets
 from wakeful.launch.secrets import Keyring
 from wakeful.service.agents import AgentService, WorkspaceService
 from wakeful.service.directory import Directory
+from wakeful.service.feed import Feed
 from wakeful.service.heirs import Heirs
 from wakeful.service.jobs import JobService
 from wakeful.service.keys import KeyService, Tokens
 from wakeful.service.ledger import AuditService, QuotaService, WorkflowService
 from wakeful.service.pull import PullService
 from wakeful.service.runs import RunService
+from wakeful.service.status import Status
 from wakeful.service.tokens import JwtTokens
 from wakeful.service.waking import WakeService
 from wakeful.settings import Settings
@@ -55,6 +57,8 @@ class Services:
         self.audit = AuditService(store, directory)
         self.quotas = QuotaService(store, directory)
         self.workflows = WorkflowService(store, directory)
+        self.feed = Feed(store, directory)
+        self.status = Status(store, directory)
 
 
 def allowance(settings: Settings) -> Allowance:

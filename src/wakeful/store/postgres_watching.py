@@ -74,6 +74,7 @@ ALIVE: Final = "SELECT name FROM workers WHERE beat_at >= $1 ORDER BY name"
 class PostgresWatching:
     """What `PostgresStore` does for whoever watches. See `watching.Watching`."""
 
+    kind = "postgresql"
     _pool: Pool
 
     async def changes(self, after: int, limit: int = 20) -> list[ChangeRow]:
@@ -114,7 +115,7 @@ class PostgresWatching:
         async def read(db: Db) -> Census:
             jobs = await db.fetchrow(COUNT_JOBS, workspace)
             active, all_jobs = (0, 0) if jobs is None else jobs
-            live: dict[str, int] = {state: count for state, count in await db.fetch(COUNT_LIVE, workspace)}
+            live: dict[str, int] = {row[0]: row[1] for row in await db.fetch(COUNT_LIVE, workspace)}
             next_ms = await db.fetchval(NEXT_TICK, workspace)
             return Census(active, all_jobs - active, live, next_ms)
 
@@ -129,7 +130,7 @@ class PostgresWatching:
         """What waits."""
 
         async def read(db: Db) -> Backlog:
-            due: dict[str, int] = {lane: count for lane, count in await db.fetch(COUNT_DUE, now_ms)}
+            due: dict[str, int] = {row[0]: row[1] for row in await db.fetch(COUNT_DUE, now_ms)}
             return Backlog(await db.fetchval(COUNT_DEAD), due)
 
         return await self._pool.read(read)

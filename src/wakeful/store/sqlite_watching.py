@@ -59,6 +59,7 @@ ALIVE: Final = "SELECT name FROM workers WHERE beat_at >= ? ORDER BY name"
 class SqliteWatching:
     """What `SqliteStore` does for whoever watches. See `watching.Watching`."""
 
+    kind = "sqlite"
     _connection: Connection
 
     async def changes(self, after: int, limit: int = 20) -> list[ChangeRow]:

@@ -131,6 +131,9 @@ class Backlog(NamedTuple):
 class Watching(Protocol):
     """The part of a store that only looks on."""
 
+    #: which database it is: `sqlite` or `postgresql`
+    kind: str
+
     async def changes(self, after: int, limit: int = 20) -> list[ChangeRow]:
         """The rows of the log that hold a number above `after`, in order, at most `limit` of them.
 

@@ -1,0 +1,88 @@
+"""What happens, as it happens: Server-Sent Events, which resume where a broken connection left off."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Annotated, Final
+
+from fastapi import APIRouter, Header, Query, Request
+from starlette.responses import Response, StreamingResponse
+
+from wakeful.api.http.answers import told
+from wakeful.api.http.asking import SECURED, Asker, Here, asker
+from wakeful.document.values import compact
+from wakeful.errors import InvalidArgument, WakefulError
+from wakeful.service.feed import TYPES, Event, Subscription, event_shape
+
+#: Seconds of silence after which a comment says that the connection lives.
+HEARTBEAT_S: Final = 15.0
+_HEADERS: Final = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+#: What a client waits before it connects anew, in ms.
+_FIRST: Final = b"retry: 1000\n\n: here\n\n"
+_ALIVE: Final = b": alive\n\n"
+
+router = APIRouter(prefix="/api/workspaces/{workspace}", tags=["events"], dependencies=SECURED)
+
+_ANSWERS = told({200: None})
+_ANSWERS[200]["content"] = {"text/event-stream": {"schema": {"type": "string"}}}
+
+
+@router.get("/events", summary="What happens, as it happens", responses=_ANSWERS)
+async def events(
+    request: Request,
+    workspace: str,
+    here: Here,
+    who: Asker,
+    agent: str | None = None,
+    job: Annotated[str | None, Query(description="The name of a job, or its id.")] = None,
+    types: Annotated[str | None, Query(description=f"Some of {', '.join(TYPES)}, with commas.")] = None,
+    after: Annotated[int | None, Query(ge=0, description="Go on after the event of this number.")] = None,
+    last_event_id: Annotated[str | None, Header()] = None,
+) -> Response:
+    """Each event has a number (`id`), a type (`event`) and what it tells (`data`, JSON).
+
+    `Last-Event-ID`, which browsers send by themselves, or `after` goes on where you stopped: nothing is
+    missed and nothing comes twice. An event `reset` says that what you asked for is not kept any more: read
+    the lists anew. A comment comes every 15 s when nothing else does.
+    """
+    listener = await here.feed.subscribe(
+        who,
+        workspace,
+        agent=agent,
+        job=job,
+        types=[kind.strip() for kind in types.split(",")] if types else (),
+        after=_number(last_event_id) if last_event_id else after,
+    )
+    return StreamingResponse(_stream(request, listener), media_type="text/event-stream", headers=_HEADERS)
+
+
+def _number(text: str) -> int:
+    if not text.isdecimal() or not text.isascii() or len(text) > 18:
+        raise InvalidArgument("Last-Event-ID: send the id of the last event that you have seen")
+    return int(text)
+
+
+async def _stream(request: Request, listener: Subscription) -> AsyncIterator[bytes]:
+    """The events, until the client goes, its key is not good any more, or the server stops."""
+    loop = asyncio.get_running_loop()
+    checked = loop.time()
+    try:
+        yield _FIRST
+        while True:
+            try:
+                found = await listener.next(HEARTBEAT_S)
+                if loop.time() - checked >= HEARTBEAT_S:
+                    await asker(request)
+                    checked = loop.time()
+            except WakefulError:
+                return  # where it was the database, the client comes again and goes on where it stopped
+            if found is None:
+                return
+            yield b"".join(map(_told, found)) or _ALIVE
+    finally:
+        listener.close()
+
+
+def _told(event: Event) -> bytes:
+    return f"id: {event.seq}\nevent: {event.type}\ndata: {compact(event_shape(event))}\n\n".encode()
