@@ -33,6 +33,7 @@ Reason = Literal[
     "too_old",  # older than the catch-up window
     "newer_tick_runs",  # the job catches up with the latest only
     "paused",  # it was due, and nobody had come to it, when the job was paused
+    "deleted",  # likewise, when the job was deleted
     "edited",  # likewise, when the job was given other ticks
 ]
 

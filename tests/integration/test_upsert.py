@@ -29,7 +29,7 @@ from wakeful.schedule import Every
 from wakeful.service.access import LOCAL
 from wakeful.service.jobs import JobService
 from wakeful.store.connect import store_at
-from wakeful.store.rows import JobRow, RunView
+from wakeful.store.rows import JobRow, RunFilter, RunView
 
 #: A replica that plans but takes nothing: what it plans stays planned.
 IDLE = Pace(tick_ms=100, beat_ms=200, lanes={})
@@ -388,3 +388,38 @@ async def test_time_while_paused_is_neither_missed_nor_made_up_for(new_app: NewA
     between = range(paused.updated_ms + 100, resumed.updated_ms)
     assert [run for run in runs if run.scheduled_ms in between] == []
     assert {run.state for run in runs} <= {"succeeded", "running", "skipped"}
+
+
+async def test_jobs_that_would_come_after_one_another_for_ever_are_refused(new_app: NewApp):
+    app = new_app()
+    app.function("work")(lambda: None)
+    async with app:
+        target = Function("work")
+        await app.jobs.create("first", schedule=SELDOM, target=target)
+        await app.jobs.create("second", after="first", target=target)
+        await app.jobs.create("third", after={"job": "second", "on": "failed"}, target=target)
+        for change in (
+            app.jobs.update("first", after="third"),
+            app.jobs.upsert("first", after="third", target=target),
+            app.jobs.update("first", after={"job": "second"}),
+        ):
+            with pytest.raises(InvalidArgument, match=r"'first', which comes after '(third|second)'"):
+                await change
+        assert (await app.jobs.get("first")).definition.after is None
+        await app.jobs.update("third", after="first")
+
+
+async def test_a_tick_that_was_due_when_its_job_was_deleted_is_on_record_as_missed(database: str):
+    store = store_at(database)
+    await store.open()
+    try:
+        jobs = JobService(store, Targets([FunctionLauncher()]), Keyring([]), Defaults())
+        where = (LOCAL, "default", "default")
+        target = {"kind": "function", "name": "work"}
+        job = (await jobs.create(*where, {"name": "job", "schedule": "every 1s", "target": target})).job
+        await eventually(lambda: store.clock.now_ms() > (job.next_ms or 0))
+        await jobs.delete(*where, "job")
+        (record,) = await store.runs(RunFilter("default"))
+    finally:
+        await store.close()
+    assert (record.state, record.reason, record.scheduled_ms) == ("missed", "deleted", job.next_ms)

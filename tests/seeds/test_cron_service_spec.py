@@ -23,7 +23,7 @@ JOBS = "/agents/default/jobs"
 DAG = {"nodes": [{"id": "fetch"}, {"id": "send", "after": ["fetch"]}], "name": "invoices"}
 
 
-async def upsert_schedule(somebody: Somebody, schedule_id: str = "invoices-daily", **fields: object) -> Reply:
+async def upsert_schedule(somebody: Somebody, **fields: object) -> Reply:
     document = {
         "workflowId": "invoices",
         "version": 3,
@@ -31,14 +31,14 @@ async def upsert_schedule(somebody: Somebody, schedule_id: str = "invoices-daily
         "schedule": {"kind": "cron", "expr": "0 9 * * 1-5", "tz": "America/New_York"},
         **fields,
     }
-    return await somebody("PUT", f"{JOBS}/{schedule_id}", document)
+    return await somebody("PUT", f"{JOBS}/invoices-daily", document)
 
 
 async def runs(
     somebody: Somebody, schedule_id: str = "invoices-daily", state: str = ""
 ) -> list[dict[str, Any]]:
-    query = {"state": state} if state else {}
-    reply = await somebody("GET", f"{JOBS}/{schedule_id}/runs", **query)
+    path = f"{JOBS}/{schedule_id}/runs"
+    reply = await (somebody("GET", path, state=state) if state else somebody("GET", path))
     assert reply.status == 200, reply.body
     return list(reply.body["runs"])
 

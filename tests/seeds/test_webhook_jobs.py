@@ -24,14 +24,13 @@ EVERY_SECOND = "* * * * * *"
 AT_ONCE = {"baseMs": 1, "maxMs": 1}
 
 
-async def create_job(agent: Somebody, **fields: object) -> Reply:
+async def create_job(agent: Somebody, /, **fields: object) -> Reply:
     return await agent("POST", JOBS, {"name": "daily-digest", **fields})
 
 
 async def runs(somebody: Somebody, *states: str) -> list[dict[str, Any]]:
-    reply = await somebody("GET", f"{JOBS}/daily-digest/runs", state=",".join(states)) if states else (
-        await somebody("GET", f"{JOBS}/daily-digest/runs")
-    )  # fmt: skip
+    path = f"{JOBS}/daily-digest/runs"
+    reply = await (somebody("GET", path, state=",".join(states)) if states else somebody("GET", path))
     assert reply.status == 200, reply.body
     return list(reply.body["runs"])
 

@@ -38,7 +38,7 @@ def edited(old: Job, definition: Definition, now_ms: int, enabled: bool | None =
     return job
 
 
-def cut_off(row: JobRow, now_ms: int, reason: Literal["paused", "edited"]) -> tuple[RunRow, ...]:
+def cut_off(row: JobRow, now_ms: int, reason: Literal["paused", "edited", "deleted"]) -> tuple[RunRow, ...]:
     """The record of the ticks that were due, and that no planner had come to, when a job stops having them.
 
     While nobody is awake to plan, somebody may still pause or edit a job: what it missed until then is not

@@ -18,6 +18,7 @@ from wakeful.launch.secrets import ROTATION_MS, Keyring, new_secret, shown
 from wakeful.logs import get_logger
 from wakeful.service.access import LOCAL, Action, Principal, narrowed
 from wakeful.service.arrivals import Arrivals
+from wakeful.service.chains import check_chain
 from wakeful.service.directory import Directory, Home
 from wakeful.service.editing import cut_off, edited, paused, resumed
 from wakeful.service.making import Maker, Saved, needs_secret
@@ -67,6 +68,7 @@ class JobService:
         await self._directory.enter(who, "job.write", workspace, agent)
         home = await self._directory.home(workspace, check_slug(agent, "agent"))
         saved = self._maker.make(home, document, self._clock.now_ms())
+        await check_chain(self._store, workspace, agent, saved.row.name, saved.row.after_job)
         entry = who.entry(workspace, "job.create", f"{agent}/{saved.row.name}", _told(document))
         await self._arrivals.add(saved.row, entry)
         return saved
@@ -117,6 +119,7 @@ class JobService:
         _switch(document)
         now_ms = self._clock.now_ms()
         home = await self._directory.home(workspace, agent)
+        await check_chain(self._store, workspace, agent, row.name, document.get("after"))
 
         def converged(old: Job) -> Definition:
             _still_at(old, version)
@@ -139,6 +142,7 @@ class JobService:
         row = await self._row(who, "job.write", workspace, agent, name)
         now_ms = self._clock.now_ms()
         home = await self._directory.home(workspace, agent)
+        await check_chain(self._store, workspace, agent, name, patch.get("after"))
 
         def patched(old: Job) -> Definition:
             _still_at(old, version)
@@ -206,8 +210,11 @@ class JobService:
         row = await self._row(who, "job.write", workspace, agent, name)
         if version is not None:
             _still_at(job_of(row), version)
+        now_ms = self._clock.now_ms()
         entry = who.entry(workspace, "job.delete", f"{agent}/{name}")
-        if not await self._store.delete_job(row.id, self._clock.now_ms(), "deleted", [entry]):
+        if not await self._store.delete_job(
+            row.id, now_ms, "deleted", [entry], lambda now: cut_off(now, now_ms, "deleted")
+        ):
             raise _not_found(name)
 
     async def rotate_secret(self, who: Principal, workspace: str, agent: str, name: str) -> Saved:

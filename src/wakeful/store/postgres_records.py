@@ -117,11 +117,19 @@ async def change_job(
     return new, True
 
 
-async def delete_job(db: Db, tell: Tell, job_id: str, now_ms: int, reason: str) -> bool:
+async def delete_job(
+    db: Db,
+    tell: Tell,
+    job_id: str,
+    now_ms: int,
+    reason: str,
+    born: Callable[[JobRow], Sequence[RunRow]],
+) -> bool:
     """Delete the job and cancel its pending runs; one that never had a run is gone at once."""
-    if not is_id(job_id):
+    row = await db.fetchrow(sql.LOCK_JOB, job_id) if is_id(job_id) else None
+    if row is None:
         return False
-    await db.execute(sql.LOCK_CURSORS, [job_id])
+    await bear(db, tell, now_ms, born(JobRow(*row)))
     if not await delete_jobs(db, tell, {job_id: now_ms}, reason):
         return False
     await db.execute(sql.DELETE_JOBS_WITHOUT_RUNS, [job_id])

@@ -206,10 +206,17 @@ class SqliteStore(SqliteOffice, SqliteWatching):
         )
         return row
 
-    async def delete_job(self, job_id: str, now_ms: int, reason: str, entries: Sequence[Entry] = ()) -> bool:
+    async def delete_job(
+        self,
+        job_id: str,
+        now_ms: int,
+        reason: str,
+        entries: Sequence[Entry] = (),
+        born: Callable[[JobRow], Sequence[RunRow]] = lambda job: (),
+    ) -> bool:
         """Delete the job and cancel its pending runs."""
         return await self._audited(
-            entries, lambda db, tell: sqlite_outcomes.delete_job(db, tell, job_id, now_ms, reason)
+            entries, lambda db, tell: sqlite_records.delete_job(db, tell, job_id, now_ms, reason, born)
         )
 
     # --- runs -------------------------------------------------------------------------------------

@@ -113,7 +113,7 @@ def _consequences(
         if db.execute(sql.HAS_MOVED_ON, (outcome.run_id,)).fetchone() is not None:
             continue
         if outcome.delete_job:
-            delete_job(db, tell, outcome.job_id, outcome.finished_ms, "job_deleted")
+            drop_job(db, tell, outcome.job_id, outcome.finished_ms, "job_deleted")
         elif outcome.disable_job is not None:
             _disable(db, tell, outcome.job_id, outcome.finished_ms, outcome.disable_job)
     _chain(db, tell, now_ms, finished, follow)
@@ -162,7 +162,7 @@ def _disable(db: sqlite3.Connection, tell: Tell, job_id: str, now_ms: int, reaso
         withdraw(db, tell, job_id, now_ms, "job_disabled")
 
 
-def delete_job(db: sqlite3.Connection, tell: Tell, job_id: str, now_ms: int, reason: str) -> bool:
+def drop_job(db: sqlite3.Connection, tell: Tell, job_id: str, now_ms: int, reason: str) -> bool:
     """Delete the job and cancel its pending runs; one that never had a run is gone at once."""
     if not db.execute(sql.MARK_DELETED, (now_ms, job_id)).rowcount:
         return False

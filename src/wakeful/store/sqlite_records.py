@@ -24,7 +24,7 @@ from wakeful.store.rows import (
 from wakeful.store.sqlite_births import bear
 from wakeful.store.sqlite_connection import Tell
 from wakeful.store.sqlite_directory import make_agents
-from wakeful.store.sqlite_outcomes import Follow, cancel, settle, withdraw
+from wakeful.store.sqlite_outcomes import Follow, cancel, drop_job, settle, withdraw
 from wakeful.store.sqlite_quotas import charge
 
 _ENABLED = JobRow._fields.index("enabled")
@@ -103,6 +103,24 @@ def change_job(
     tell.changed([new[:4]])
     tell("jobs")
     return new, True
+
+
+def delete_job(
+    db: sqlite3.Connection,
+    tell: Tell,
+    job_id: str,
+    now_ms: int,
+    reason: str,
+    born: Callable[[JobRow], Sequence[RunRow]],
+) -> bool:
+    """Delete the job, with a record of the ticks that were due and not yet planned."""
+    row = job_by_id(db, job_id)
+    if row is None:
+        return False
+    due = born(row)
+    if due:
+        bear(db, tell, now_ms, due)
+    return drop_job(db, tell, job_id, now_ms, reason)
 
 
 def _taken(row: JobRow) -> AlreadyExists:
