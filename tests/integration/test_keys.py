@@ -154,7 +154,7 @@ WRONG: dict[str, Callable[[], str]] = {
     "for ever": lambda: jwt.encode({"sub": "ada", "role": "member", "workspace": "acme"}, SECRET, "HS256"),
     "cut off": lambda: jwt.encode(claims(), SECRET, "HS256")[:-2],
     "empty": lambda: f"{_NOBODY}.{_NOBODY}.",
-    "not signed": lambda: jwt.encode(claims(), None, "none"),
+    "not signed": lambda: jwt.encode(claims(), "", "none"),
     "no token": lambda: "a.b.c",
 }
 
