@@ -5,10 +5,10 @@ BIN    := .venv/bin
 STAMP  := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help run test chaos lint format bench clean
+.PHONY: help run test chaos lint format bench docs docs-serve clean
 
 help:  ## show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 run: $(STAMP)  ## start a server and an agent that it wakes, to look at; for a while: make run ARGS='--seconds 20'
 	@$(BIN)/wakeful demo $(ARGS)
@@ -41,9 +41,16 @@ bench: $(STAMP)  ## run every benchmark, one after another so that none disturbs
 		echo "== $$file"; $(BIN)/python -m benchmarks.$$(basename $$file .py); \
 	done
 
+docs: $(STAMP)  ## build the documentation into site/, and refuse a link that leads nowhere
+	@echo "== mkdocs build --strict"
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+
+docs-serve: $(STAMP)  ## show the documentation at http://127.0.0.1:8000 while it is written
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve
+
 clean:  ## remove .venv and everything that was generated
 	@echo "== clean"
-	@rm -rf .venv build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	@rm -rf .venv build dist site .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 	@find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(STAMP): pyproject.toml constraints.txt
