@@ -9,8 +9,7 @@ from rich.text import Text
 
 from wakeful.cli.arguments import json_argument, now_ms
 from wakeful.cli.session import Session, command
-from wakeful.cli.show.office import agent_table, status_page
-from wakeful.job import Json
+from wakeful.cli.show.office import agent_page, agent_table
 
 AgentName = Annotated[str, typer.Argument(metavar="AGENT", help="the agent's name")]
 
@@ -30,7 +29,7 @@ def register(app: typer.Typer) -> None:
     async def show(s: Session, name: AgentName) -> None:
         """Show an agent."""
         agent = await s.out.ask(s.client.agents.get(name))
-        s.out.show(agent, status_page(dict[str, Json](agent)))  # type: ignore[arg-type]
+        s.out.show(agent, agent_page(agent))
 
     @command(group, "put")
     async def put(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from importlib.util import find_spec
 
 import typer
@@ -17,8 +18,8 @@ def register(app: typer.Typer) -> None:
     @command(app, "status", panel="Server")
     async def status(s: Session) -> None:
         """Show how the server is, and how well it keeps its promises."""
-        found = await s.out.ask(s.client.status())
-        s.out.show(found, status_page({"server": s.client.url, **found}))
+        status, slo = await s.out.ask(asyncio.gather(s.client.status(), s.client.slo()))
+        s.out.show({**status, "slo": slo}, status_page(s.client.url, status, slo))
 
     @command(app, "mcp", panel="Server")
     async def mcp(s: Session) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import cast
 
 from rich.table import Table
 from rich.text import Text
 
 from wakeful.cli.show.tables import Cell, compact, page, table
-from wakeful.cli.times import instant, relative
+from wakeful.cli.times import instant, moment, relative, span
 from wakeful.client.shapes import AgentShape, AuditShape, KeyShape
 from wakeful.job import Json
 
@@ -63,9 +64,47 @@ def audit_table(entries: Sequence[AuditShape], now_ms: int) -> Table:
     return table(["SEQ", "WHEN", "WHO", "WHAT", "TO WHAT", "DETAILS", "FROM"], rows, elastic="DETAILS")
 
 
-def status_page(status: Mapping[str, Json]) -> Table:
-    """How the server is, a field a line; what has fields of its own, one below the other."""
-    return page(dict(_flat(status)))
+def status_page(url: str, status: Mapping[str, Json], slo: Mapping[str, Json]) -> Table:
+    """How the server is, and how well it goes."""
+    next_ms, now_ms = status.get("nextAtMs"), status.get("nowMs")
+    soon = None
+    if isinstance(next_ms, int) and isinstance(now_ms, int):
+        soon = f"{relative(next_ms, now_ms)} · {moment(next_ms, None, now_ms)}"
+    return page(
+        {
+            "server": Text(url, "bold"),
+            "version": f"{status.get('version')}, on {status.get('database')}",
+            "engine": Text("running", "green") if status.get("engine") else Text("not running", "red"),
+            "replicas": str(status.get("replicas")),
+            "executors": str(status.get("executors")),
+            "jobs": _counts(status.get("jobs")),
+            "runs": _counts(status.get("runs")),
+            "next": soon,
+            "dead letters": _objective(slo.get("deadLetterRatio"), lambda ratio: f"{ratio:.2%}"),
+            "starts late by": _objective(slo.get("dispatchLatencyMs"), lambda ms: span(round(ms))),
+        }
+    )
+
+
+def agent_page(agent: AgentShape) -> Table:
+    """All there is to say of an agent."""
+    return page(dict(_flat(cast(Mapping[str, Json], agent))))
+
+
+def _counts(counts: Json) -> str | None:
+    if not isinstance(counts, dict):
+        return None
+    return ", ".join(f"{number} {name}" for name, number in counts.items())
+
+
+def _objective(found: Json, spell: Callable[[float], str]) -> Text | None:
+    """A promise: what it is at, and what it is to be below."""
+    if not isinstance(found, dict) or not isinstance(target := found.get("target"), int | float):
+        return None
+    value, below = found.get("value"), f" (to be below {spell(target)})"
+    if not isinstance(value, int | float):
+        return Text(f"nothing ran{below}", "dim")
+    return Text(spell(value), "green" if found.get("ok") else "red").append(below, "dim")
 
 
 def _flat(fields: Mapping[str, Json], above: str = "") -> list[tuple[str, str]]:
