@@ -126,7 +126,7 @@ _JOB: Final[dict[str, Schema]] = {
     "explain": {"type": "string", "description": "The schedule in words."},
     "runCount": WHOLE,
     "failures": {"type": "integer", "minimum": 0, "description": "Runs in a row that failed."},
-    "revision": {"type": "integer", "minimum": 1, "description": "Goes up with every edit; the ETag is this."},
+    "revision": {**WHOLE, "description": "Goes up with every edit; the ETag is this."},
     "createdAt": INSTANT,
     "updatedAt": INSTANT,
 }
