@@ -9,7 +9,7 @@ from __future__ import annotations
 import tomllib
 import types
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final, Literal, get_args, get_origin, get_type_hints
 
@@ -40,6 +40,8 @@ class Settings:
     lane_subagent: int = 50
     lane_team: int = 100
     lane_cron: int = 30
+    #: any other lane, by its name: `WAKEFUL_LANE_NIGHT_SHIFT=5` is the lane `night-shift`
+    lanes: Mapping[str, int] = field(default_factory=dict)
     retention_days: int = 30
     #: encrypts webhook secrets at rest
     secret_key: str | None = None
@@ -56,6 +58,8 @@ class Settings:
     jwks_url: str | None = None
     jwt_audience: str | None = None
     jwt_issuer: str | None = None
+    #: the bearer that whoever scrapes /metrics must show; none: nobody needs one
+    metrics_key: str | None = None
     #: files (PEM) with which the server ends TLS itself; with a CA, clients must show a certificate of it
     tls_cert: str | None = None
     tls_key: str | None = None
@@ -89,14 +93,16 @@ def read_settings(environment: Mapping[str, str], file: Path | None = None) -> S
     Traceback (most recent call last):
     wakeful.errors.InvalidArgument: WAKEFUL_PORT: 'http' is not a whole number
     """
-    known = get_type_hints(Settings)
-    values: dict[str, Any] = {}
+    known = {key: kind for key, kind in get_type_hints(Settings).items() if key != "lanes"}
+    values: dict[str, Any] = {"lanes": {}}
     if file is not None and file.is_file():
         values |= _from_file(file, known)
     for name, text in environment.items():
         key = name.removeprefix(PREFIX).lower()
         if name.startswith(PREFIX) and key in known:
             values[key] = _value(name, key, text, known[key])
+        elif name.startswith(PREFIX + "LANE_"):
+            values["lanes"][_lane(key)] = _value(name, "lane_main", text, int)
     return Settings(**values)
 
 
@@ -105,10 +111,17 @@ def _from_file(file: Path, known: Mapping[str, Any]) -> dict[str, Any]:
         content = tomllib.loads(file.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InvalidArgument(f"{file}: this is no TOML: {error}") from error
-    unknown = sorted(content.keys() - known.keys())
+    lanes = {key for key in content.keys() - known.keys() if key.startswith("lane_")}
+    unknown = sorted(content.keys() - known.keys() - lanes)
     if unknown:
         raise InvalidArgument(f"{file}: no such setting: {', '.join(unknown)}; there are {', '.join(known)}")
-    return {key: _value(f"{file}: {key}", key, value, known[key]) for key, value in content.items()}
+    own = {_lane(key): _value(f"{file}: {key}", "lane_main", content.pop(key), int) for key in lanes}
+    said = {key: _value(f"{file}: {key}", key, value, known[key]) for key, value in content.items()}
+    return {**said, "lanes": own}
+
+
+def _lane(key: str) -> str:
+    return key.removeprefix("lane_").replace("_", "-")
 
 
 def _value(name: str, key: str, value: object, kind: Any) -> Any:
@@ -141,4 +154,4 @@ def _value(name: str, key: str, value: object, kind: Any) -> Any:
 
 def setting_names() -> list[str]:
     """Every name that the environment may set."""
-    return [PREFIX + field.name.upper() for field in fields(Settings)]
+    return [PREFIX + each.name.upper() for each in fields(Settings) if each.name != "lanes"]

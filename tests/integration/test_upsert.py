@@ -423,3 +423,16 @@ async def test_a_tick_that_was_due_when_its_job_was_deleted_is_on_record_as_miss
     finally:
         await store.close()
     assert (record.state, record.reason, record.scheduled_ms) == ("missed", "deleted", job.next_ms)
+
+
+async def test_a_lane_that_nobody_has_is_refused_unless_somebody_outside_executes_it(new_app: NewApp):
+    app = new_app(pace=Pace(lanes={"cron": 1, "night-shift": 2}))
+    app.function("work")(lambda: None)
+    async with app:
+        work = Function("work")
+        await app.jobs.create("night", schedule=SELDOM, target=work, lane="night-shift")
+        with pytest.raises(InvalidArgument, match="only cron, night-shift"):
+            await app.jobs.create("day", schedule=SELDOM, target=work, lane="day-shift")
+        with pytest.raises(InvalidArgument, match="WAKEFUL_LANE_DAY_SHIFT"):
+            await app.jobs.update("night", lane="day-shift")
+        await app.jobs.create("outside", schedule=SELDOM, target={"kind": "pull"}, lane="day-shift")

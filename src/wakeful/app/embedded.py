@@ -80,7 +80,8 @@ class Wakeful:
         if allow_private_targets is None:
             allow_private_targets = settings.allow_private_targets
         guard = Guard(allow_private=allow_private_targets)
-        self._targets = Targets([self._functions, WebhookLauncher(secrets, guard, clock=self.store.clock)])
+        webhooks = WebhookLauncher(secrets, guard, clock=self.store.clock)
+        self._targets = Targets([self._functions, webhooks])
         self._targets.add(WorkflowLauncher(self.store, self._targets.launcher))
         self._pace = pace or _pace(settings)
         self._grace = grace
@@ -90,8 +91,15 @@ class Wakeful:
         self._ending = asyncio.Event()
         #: every use case, for whoever puts a face of their own on it
         self.services = Services(
-            self.store, self._targets, keyring, self._defaults, settings, secret_changed=secrets.forget
+            self.store,
+            self._targets,
+            keyring,
+            self._defaults,
+            settings,
+            secret_changed=secrets.forget,
+            lanes=self._pace.lanes,
         )
+        webhooks.on_answer = self.services.meters.answered
         self._where = (workspace, agent)
         #: create, change and trigger jobs
         self.jobs = Jobs(self.services.jobs, workspace, agent)
@@ -167,7 +175,7 @@ class Wakeful:
             for document in self._declared.values():
                 await self._bring_up_to_date(document)
             self._ending = asyncio.Event()
-            engine = Engine(self.store, self._targets, self._pace)
+            engine = Engine(self.store, self._targets, self._pace, self.services.meters)
             await engine.start()
         except BaseException:
             await self._targets.close()
@@ -245,6 +253,7 @@ def _pace(settings: Settings) -> Pace:
             "subagent": settings.lane_subagent,
             "team": settings.lane_team,
             "cron": settings.lane_cron,
+            **settings.lanes,
         },
         limits=Limits(settings.lookahead_ms, settings.max_catchup_per_tick, LEAD_MS),
         retention_days=settings.retention_days,

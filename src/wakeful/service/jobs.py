@@ -3,7 +3,7 @@ changes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, Literal
 
@@ -21,7 +21,7 @@ from wakeful.service.arrivals import Arrivals
 from wakeful.service.chains import check_chain
 from wakeful.service.directory import Directory, Home
 from wakeful.service.editing import cut_off, edited, paused, resumed
-from wakeful.service.making import Maker, Saved, needs_secret
+from wakeful.service.making import Maker, Saved, check_lane, needs_secret
 from wakeful.store.office import Allowance, Entry
 from wakeful.store.port import Store
 from wakeful.store.records import changed_row, job_of, view_of
@@ -45,13 +45,15 @@ class JobService:
         *,
         directory: Directory | None = None,
         allowance: Allowance | None = None,
+        lanes: Iterable[str] | None = None,
     ) -> None:
         self._store = store
         self._targets = targets
         self._keyring = keyring
         self._defaults = defaults
         self._directory = directory or Directory(store, defaults)
-        self._maker = Maker(targets, keyring)
+        self._lanes = frozenset(lanes or ()) or None  # a process without lanes speaks for others
+        self._maker = Maker(targets, keyring, self._lanes)
         self._allowance = allowance
         self._arrivals = Arrivals(store, allowance)
         #: told the id of a job whose secret is another now: who remembers secrets forgets this one
@@ -340,6 +342,7 @@ class JobService:
                 return None
             changed = True
             self._targets.check(definition.work.target)
+            check_lane(definition.work, self._lanes)
             now_ms = self._clock.now_ms()
             job = edited(old, definition, now_ms, enabled)
             changed_to = changed_row(row, job)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import marshal
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
@@ -12,7 +12,7 @@ from wakeful.document.values import json_text
 from wakeful.engine.targets import Targets
 from wakeful.errors import InvalidArgument
 from wakeful.ids import new_id
-from wakeful.job import Definition, Job, anchor_of, check_slug, inherit
+from wakeful.job import Definition, Job, Work, anchor_of, check_slug, inherit
 from wakeful.launch.secrets import Keyring, new_secret, shown
 from wakeful.planning import begin
 from wakeful.schedule import At
@@ -51,8 +51,9 @@ class _Alike(NamedTuple):
 class Maker:
     """Makes rows of new jobs. What documents have in common, all but name and payload, is read once."""
 
-    def __init__(self, targets: Targets, keyring: Keyring) -> None:
+    def __init__(self, targets: Targets, keyring: Keyring, lanes: Collection[str] | None) -> None:
         self._targets = targets
+        self._lanes = lanes
         self._keyring = keyring
         self._known: dict[tuple[tuple[object, ...], bytes], _Alike] = {}
 
@@ -105,6 +106,7 @@ class Maker:
         definition = read_definition(document, now_ms=now_ms, defaults=home.defaults)
         self._targets.check(definition.work.target)
         definition = replace(definition, work=inherit(definition.work, home.target))
+        check_lane(definition.work, self._lanes)
         wanted = document.get("enabled", True)
         if not isinstance(wanted, bool):
             raise InvalidArgument("enabled: write true or false")
@@ -142,6 +144,15 @@ def _timeless(definition: Definition) -> bool:
     """Whether the same document says the same at any time: it neither counts from now nor ends."""
     timing = definition.timing
     return timing is None or (not isinstance(timing.schedule, At) and timing.end_ms is None)
+
+
+def check_lane(work: Work, lanes: Collection[str] | None) -> None:
+    """Refuse a lane that nobody here has: its runs would wait for ever. Executors outside have their own."""
+    if lanes is not None and work.lane not in lanes and not work.pulled:
+        raise InvalidArgument(
+            f"lane: there is no lane '{work.lane}', only {', '.join(sorted(lanes))}; "
+            f"WAKEFUL_LANE_{work.lane.upper().replace('-', '_')}=10 would make it"
+        )
 
 
 def needs_secret(definition: Definition) -> bool:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from wakeful.document import Defaults
+from wakeful.engine.meters import Meters
 from wakeful.engine.targets import Targets
 from wakeful.launch.secrets import Keyring
 from wakeful.service.agents import AgentService, WorkspaceService
@@ -35,6 +36,7 @@ class Services:
         defaults: Defaults,
         settings: Settings,
         secret_changed: Callable[[str], None] = lambda job_id: None,
+        lanes: Iterable[str] | None = None,
     ) -> None:
         self.store = store
         self.keyring = keyring
@@ -47,6 +49,7 @@ class Services:
             secret_changed,
             directory=directory,
             allowance=allowance(settings),
+            lanes=lanes,
         )
         self.runs = RunService(store, directory)
         self.pull = PullService(store, directory, self.runs, targets)
@@ -58,6 +61,8 @@ class Services:
         self.quotas = QuotaService(store, directory)
         self.workflows = WorkflowService(store, directory)
         self.feed = Feed(store, directory)
+        self.meters = Meters()
+        self.metrics_key = settings.metrics_key
         self.status = Status(store, directory)
 
 

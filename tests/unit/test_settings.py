@@ -1,0 +1,61 @@
+"""Settings: environment over file over defaults; what is wrong stops the start."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from wakeful.errors import InvalidArgument
+from wakeful.settings import Settings, read_settings, setting_names
+
+
+def test_without_anything_every_setting_has_its_default():
+    assert read_settings({}) == Settings()
+
+
+def test_the_environment_goes_before_the_file(tmp_path: Path):
+    file = tmp_path / "wakeful.toml"
+    file.write_text('tick_ms = 200\nport = 1\ntz_allowlist = ["UTC", "Europe/Berlin"]\n')
+    settings = read_settings({"WAKEFUL_PORT": "2"}, file)
+    assert (settings.tick_ms, settings.port) == (200, 2)
+    assert settings.tz_allowlist == ("UTC", "Europe/Berlin")
+
+
+def test_a_lane_is_made_by_naming_it(tmp_path: Path):
+    file = tmp_path / "wakeful.toml"
+    file.write_text("lane_reports = 3\nlane_cron = 5\n")
+    settings = read_settings({"WAKEFUL_LANE_NIGHT_SHIFT": "7"}, file)
+    assert settings.lane_cron == 5
+    assert settings.lanes == {"reports": 3, "night-shift": 7}
+
+
+@pytest.mark.parametrize(
+    ("environment", "says"),
+    [
+        ({"WAKEFUL_PORT": "http"}, "WAKEFUL_PORT: 'http' is not a whole number"),
+        ({"WAKEFUL_PORT": "70000"}, "WAKEFUL_PORT"),
+        ({"WAKEFUL_TICK_MS": "0"}, "WAKEFUL_TICK_MS: 0 is too small"),
+        ({"WAKEFUL_MAX_CATCHUP_PER_TICK": "0"}, "WAKEFUL_MAX_CATCHUP_PER_TICK"),
+        ({"WAKEFUL_DEFAULT_OVERLAP_POLICY": "maybe"}, "is not one of allow, skip"),
+        ({"WAKEFUL_ALLOW_PRIVATE_TARGETS": "perhaps"}, "is not true or false"),
+        ({"WAKEFUL_LANE_NIGHT": "0"}, "WAKEFUL_LANE_NIGHT"),
+    ],
+)
+def test_a_bad_value_is_named(environment: dict[str, str], says: str):
+    with pytest.raises(InvalidArgument, match=says):
+        read_settings(environment)
+
+
+def test_a_file_with_a_setting_that_is_none_is_refused(tmp_path: Path):
+    file = tmp_path / "wakeful.toml"
+    file.write_text("tickms = 5\n")
+    with pytest.raises(InvalidArgument, match="no such setting: tickms"):
+        read_settings({}, file)
+    file.write_text("tick_ms = = 5\n")
+    with pytest.raises(InvalidArgument, match="no TOML"):
+        read_settings({}, file)
+
+
+def test_every_setting_has_a_name_in_the_environment():
+    assert {"WAKEFUL_DB", "WAKEFUL_LANE_MAIN", "WAKEFUL_JWKS_URL"} <= set(setting_names())
