@@ -11,6 +11,7 @@ from typing import Final
 from wakeful.engine.births import of_chain
 from wakeful.engine.dispatcher import Dispatcher
 from wakeful.engine.loop import Loop
+from wakeful.engine.meters import Meters
 from wakeful.engine.planner import BATCH, Planner
 from wakeful.engine.pruner import Pruner
 from wakeful.engine.rescuer import BEAT_MS, LEASE_MS, Rescuer
@@ -45,8 +46,11 @@ class Pace:
 class Engine:
     """One replica's engine. Any number of them share a database, and none of them leads."""
 
-    def __init__(self, store: Store, targets: Targets, pace: Pace | None = None) -> None:
+    def __init__(
+        self, store: Store, targets: Targets, pace: Pace | None = None, meters: Meters | None = None
+    ) -> None:
         pace = pace or Pace()
+        meters = meters or Meters()
         clock = store.clock
         self._store = store
         self._targets = targets
@@ -63,6 +67,9 @@ class Engine:
         )
         self._pruner = Pruner(store, clock, retention_days=pace.retention_days)
         self._worker.on_free = self._dispatcher.wake
+        self._planner.on_planned = meters.planned
+        self._worker.on_ended = meters.ended
+        meters.lanes = self._worker.lanes
         self._loops: list[Loop] = [
             self._writer, self._rescuer, self._planner, self._dispatcher, self._pruner,
         ]  # fmt: skip

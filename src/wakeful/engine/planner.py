@@ -7,6 +7,7 @@ busy is left alone until its tick is really due.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Final
 
@@ -23,7 +24,7 @@ from wakeful.logs import get_logger
 from wakeful.planning import Becomes, Facts, Limits, Standing, Verdict, decide
 from wakeful.policy import Policy
 from wakeful.schedule import Every
-from wakeful.store.port import Store
+from wakeful.store.port import Planned, Store
 from wakeful.store.rows import DueJob, JobPlan, RunRow
 from wakeful.ticks import Ticks
 
@@ -56,6 +57,8 @@ class Planner(Loop):
         self._targets = targets
         self._limits = limits
         self._batch = batch
+        #: called with what each pass did
+        self.on_planned: Callable[[Planned], None] = lambda planned: None
 
     async def step(self) -> int | None:
         """One pass. Returns when the next job is to be planned."""
@@ -69,6 +72,7 @@ class Planner(Loop):
                 this.release([held for held in this.started if held.launch.id not in born])
                 this.started = [held for held in this.started if held.launch.id in born]
         self._worker.hold(this.started)
+        self.on_planned(planned)
         if planned.claimed > this.left and planned.claimed >= self._batch:
             return now_ms
         wake_ms = await self._store.next_wake_ms()

@@ -9,8 +9,8 @@ a storm of quick functions needs no task each.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections import Counter, deque
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from contextvars import copy_context
 from typing import Final
@@ -46,6 +46,7 @@ class Worker:
         self._writer = writer
         self._lease_s = lease_ms / 1000
         writer.on_written = self._let_go
+        self._lanes = dict(lanes)
         self._free = dict(lanes)
         self._placing = asyncio.Lock()
         self._held: dict[str, Held] = {}
@@ -58,6 +59,8 @@ class Worker:
         self.unsure = False
         #: called when a slot may be free again, and when a run that others wait for may have ended
         self.on_free: Callable[[], None] = lambda: None
+        #: called with each batch of outcomes that was written, and how late its first attempts began, in ms
+        self.on_ended: Callable[[Sequence[Finished], list[int]], None] = lambda batch, late: None
 
     # --- what it holds ---------------------------------------------------------------------------
 
@@ -65,6 +68,11 @@ class Worker:
     def holding(self) -> dict[str, Held]:
         """What it holds just now, by the ids of the runs."""
         return dict(self._held)
+
+    def lanes(self) -> dict[str, tuple[int, int]]:
+        """By lane, how many places are taken, and how many there are."""
+        taken = Counter(held.lane for held in self._held.values() if not held.ended)
+        return {lane: (taken[lane], size) for lane, size in self._lanes.items()}
 
     @asynccontextmanager
     async def places(self) -> AsyncIterator[dict[str, int]]:
@@ -252,11 +260,15 @@ class Worker:
 
     # --- the end ---------------------------------------------------------------------------------
 
-    def _let_go(self, finished: Iterable[Finished]) -> None:
+    def _let_go(self, finished: Sequence[Finished]) -> None:
+        late = []
         for each in finished:
             held = self._held.get(each.run_id)
             if held is not None and held.launch.attempt == each.attempt:  # and not the next, already taken
                 del self._held[each.run_id]
+                if each.attempt == 1:
+                    late.append(each.started_ms - held.launch.fire_ms)
+        self.on_ended(finished, late)
         self.on_free()
 
     async def drain(self, grace_ms: int) -> None:

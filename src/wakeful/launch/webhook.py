@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import re
 import ssl
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from hashlib import sha256
 from importlib.metadata import version
@@ -91,6 +91,8 @@ class WebhookLauncher:
         self._resolver = resolver or GuardedResolver(self._guard)
         self._agent = f"wakeful/{version('wakeful')}"
         self._session: ClientSession | None = None
+        #: called with the status of each answer; None: there was none
+        self.on_answer: Callable[[int | None], None] = lambda status: None
 
     async def open(self) -> None:
         """Make the client: no proxies or passwords from the environment, no cookies, no redirects."""
@@ -164,6 +166,7 @@ class WebhookLauncher:
             if "headers" in run.target:
                 headers.update(_own_headers(run.target["headers"]))
             async with self._session.post(url, data=body, headers=headers, allow_redirects=False) as response:
+                self.on_answer(response.status)
                 text = await read_text(response)
                 if 200 <= response.status < 300:
                     return Succeeded(text or None)
@@ -171,6 +174,7 @@ class WebhookLauncher:
         except InvalidArgument as error:
             return Failed(kept(error.message), permanent=True, reason="invalid_target")
         except (ClientError, OSError) as error:
+            self.on_answer(None)
             return _broken(error)
         except ValueError as error:  # aiohttp's word for what it will not send
             return Failed(kept(f"target: {error}"), permanent=True, reason="invalid_target")

@@ -8,13 +8,14 @@ from __future__ import annotations
 import re
 import time
 import uuid
-from typing import Final
+from typing import Final, cast
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from wakeful.api.http.problems import MAX_BODY, TooLarge, internal_problem, problem
 from wakeful.logs import get_logger
+from wakeful.service.services import Services
 
 _REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 #: asked so often that nobody wants to read of it
@@ -96,6 +97,7 @@ def _template(scope: Scope) -> str:
 
 def _tell(scope: Scope, status: int, began: float, request_id: str) -> None:
     path = _template(scope)
+    cast(Services, scope["app"].state.services).meters.requested(scope["method"], path, status)
     tell = log.debug if path in _QUIET else log.info
     tell(
         "http.request",

@@ -1,0 +1,34 @@
+"""The metrics, for Prometheus to scrape: `wakeful.engine.meters` says which there are.
+
+Nobody needs a key, unless the operator has set one for this alone (`WAKEFUL_METRICS_KEY`).
+"""
+
+from __future__ import annotations
+
+import hmac
+
+from fastapi import APIRouter, Request
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from starlette.responses import Response
+
+from wakeful.api.http.answers import told
+from wakeful.api.http.asking import Here
+from wakeful.errors import Unauthenticated
+
+router = APIRouter(tags=["health"])
+
+_ANSWERS = told({200: None}, 401, always=False)
+_ANSWERS[200]["content"] = {"text/plain": {"schema": {"type": "string"}}}
+
+
+@router.get("/metrics", summary="What is counted and measured", responses=_ANSWERS)
+async def metrics(request: Request, here: Here) -> Response:
+    """In the format of Prometheus."""
+    if here.metrics_key is not None:
+        scheme, _, token = request.headers.get("authorization", "").partition(" ")
+        if scheme.lower() != "bearer" or not hmac.compare_digest(
+            token.strip().encode(), here.metrics_key.encode()
+        ):
+            raise Unauthenticated("send the header 'Authorization: Bearer …' with the key for metrics")
+    await here.meters.ask(here.store)
+    return Response(generate_latest(here.meters.registry), media_type=CONTENT_TYPE_LATEST)
