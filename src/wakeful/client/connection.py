@@ -59,9 +59,11 @@ class Page(list[T], Generic[T]):
     """A page of a list, and the cursor to the next one; None where there is none."""
 
     def __init__(self, answer: Json, name: str) -> None:
-        content = cast(dict[str, Json], answer)
-        super().__init__(cast(list[T], content[name]))
-        self.cursor = cast(str | None, content.get("cursor"))
+        found = answer.get(name) if isinstance(answer, dict) else None
+        if not isinstance(answer, dict) or not isinstance(found, list):
+            raise Unavailable(f"the server answered, but not as Wakeful does: there are no {name} in it")
+        super().__init__(cast(list[T], found))
+        self.cursor = cast(str | None, answer.get("cursor"))
 
 
 class Connection:

@@ -20,7 +20,7 @@ def there(
 ) -> JobShape:
     """The job of this document, as a server shows it."""
     definition = read_definition(document, now_ms=NOW, defaults=Defaults(tz))
-    job = {**write_definition(definition), "agentId": agent, "enabled": enabled, "version": 7, "id": "j"}
+    job = {**write_definition(definition), "agentId": agent, "enabled": enabled, "revision": 7, "id": "j"}
     return cast(JobShape, job)
 
 
