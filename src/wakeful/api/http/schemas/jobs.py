@@ -179,8 +179,15 @@ _DOCUMENT: Final[dict[str, Schema]] = {
     "description": text(10_000),
     "labels": {"type": "object", "maxProperties": 64, "additionalProperties": text(255)},
 }
+#: What a job is shown with beside: a document that was read may come back as it is, and these say nothing.
+_SHOWN: Final = (
+    "id", "workspace", "disabledReason", "nextAt", "nextAtMs", "explain", "runCount", "failures", "revision",
+    "createdAt", "updatedAt", "nextTicks",
+)  # fmt: skip
 _OPTIONAL: Final[dict[str, Schema]] = {
-    name: schema if name in ("name", "payload") else or_null(schema) for name, schema in _DOCUMENT.items()
+    **{name: or_null(schema) for name, schema in _DOCUMENT.items()},
+    "name": SLUG,
+    **{name: {"description": "Read, and not written.", "readOnly": True} for name in _SHOWN},
 }
 
 SCHEMAS: Final[dict[str, Schema]] = {
