@@ -10,6 +10,7 @@ import pytest
 from tests.integration.asking import HOME, JOBS, Somebody
 from tests.integration.conftest import SELDOM, on_one_store
 from wakeful.api.http.paging import write_cursor
+from wakeful.store.rows import JobChange
 
 _WEBHOOK = {"kind": "webhook", "url": "http://127.0.0.1:9/hook"}
 _NOTHING = {"kind": "function", "name": "nothing"}
@@ -137,7 +138,8 @@ async def test_all_jobs_are_found_page_by_page_once_each(ask: Somebody):
         for number in range(5):
             path = f"{HOME}/agents/{agent}/jobs"
             await ask("POST", path, {"name": f"job-{number}", "schedule": SELDOM})
-    found, cursor, pages = [], None, count(1)
+    found: list[tuple[str, str]] = []
+    cursor, pages = None, count(1)
     while cursor is not None or not found:
         page = await ask("GET", "/jobs", limit=3, **({"cursor": cursor} if cursor else {}))
         assert len(page.body["jobs"]) <= 3
@@ -191,8 +193,9 @@ async def test_a_job_that_cannot_be_read_hides_none_that_come_after_it(ask: Some
     store = ask.app.store
     row = await store.job("default", "default", "job-1")
     assert row is not None
-    await store.change_job(row.id, lambda job: _broken(job))
-    found, cursor = [], None
+    await store.change_job(row.id, lambda job: JobChange(job._replace(work='{"nonsense":1}')))
+    found: list[str] = []
+    cursor = None
     while cursor is not None or not found:
         page = (await ask("GET", "/jobs", limit=2, **({"cursor": cursor} if cursor else {}))).body
         found += [job["name"] for job in page["jobs"]]
@@ -220,9 +223,3 @@ async def test_the_past_is_filled_in(ask: Somebody, start: str | int):
     assert (reply.status, reply.body) == (200, {"count": 3})
     for body in ({}, {"start": start}, {"start": "then", "end": start}, {"start": True, "end": start}):
         assert (await ask("POST", f"{JOBS}/a/backfill", body)).status == 422
-
-
-def _broken(job):
-    from wakeful.store.rows import JobChange
-
-    return JobChange(job._replace(work='{"nonsense":1}'))

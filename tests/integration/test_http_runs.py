@@ -48,7 +48,7 @@ async def test_runs_are_filtered_by_agent_job_state_and_trigger(ask: Somebody):
     done = (await ask("POST", f"{JOBS}/done/run")).body
     await _over(ask, done["id"])
 
-    async def found(**query: str) -> list[str]:
+    async def found(**query: Any) -> list[str]:
         return [run["job"] for run in (await ask("GET", "/runs", **query)).body["runs"]]
 
     assert await found() == ["done", "waiting"]
@@ -211,6 +211,6 @@ async def _over(ask: Somebody, run_id: str) -> dict[str, Any]:
         run: dict[str, Any] = (await ask("GET", f"/runs/{run_id}")).body
         return run if run["finishedAt"] else None
 
-    run = await eventually(look)
+    run: dict[str, Any] | None = await eventually(look)
     assert run is not None
     return run

@@ -141,13 +141,14 @@ async def test_tls_that_cannot_be_is_said_before_anything_starts(tmp_path: Path)
     cert, key = Authority(tmp_path).issue("server")
     other = Authority(tmp_path, "other").issue("another")
     plain = Settings(db=f"sqlite:///{tmp_path}/a.db", port=0)
-    for change, says in (
+    changes: list[tuple[dict[str, Any], str]] = [
         ({"tls_cert": str(cert)}, "TLS_KEY"),
         ({"tls_key": str(key)}, "TLS_CERT"),
         ({"tls_client_ca": str(cert)}, "TLS_CLIENT_CA"),
         ({"tls_cert": str(cert), "tls_key": str(tmp_path / "none")}, "no file"),
         ({"tls_cert": str(cert), "tls_key": str(other[1])}, "no certificate and its key"),
-    ):
+    ]
+    for change, says in changes:
         with pytest.raises(InvalidArgument, match=says):
             await serve(replace(plain, **change))
     assert not (tmp_path / "a.db").exists()
