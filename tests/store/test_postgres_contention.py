@@ -100,9 +100,9 @@ async def test_while_one_starts_a_run_no_other_starts_an_older_one_that_came_lat
     await store.create_jobs([digest])
     first, older = asked(digest, NOW), asked(digest, NOW - SECOND)
     await store.add_runs([first])
-    async with _in_the_middle(store, lambda db, _: postgres_running.take(db, NOW, "w1", {"cron": 9})) as (
-        taken,
-    ):
+    async with _in_the_middle(
+        store, lambda db, tell: postgres_running.take(db, tell, NOW, "w1", {"cron": 9})
+    ) as (taken,):
         assert [run.id for run in taken] == [first.id]
         await other.add_runs([older])
         assert await other.take(NOW, "w2", {"cron": 9}) == []
@@ -148,9 +148,9 @@ async def test_while_a_run_starts_its_job_is_not_planned(store: PostgresStore, o
     digest = job()
     await store.create_jobs([digest])
     await store.add_runs([asked(digest)])
-    async with _in_the_middle(store, lambda db, _: postgres_running.take(db, NOW, "w1", {"cron": 9})) as (
-        taken,
-    ):
+    async with _in_the_middle(
+        store, lambda db, tell: postgres_running.take(db, tell, NOW, "w1", {"cron": 9})
+    ) as (taken,):
         assert len(taken) == 1
         assert (await other.plan(NOW, 9, fire)).claimed == 0
     seen: list[DueJob] = []
