@@ -1,0 +1,142 @@
+"""What the documentation says is so: its examples run, its tables are complete, its links lead somewhere."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.integration.command_line import Machine, serving
+from tests.integration.doc_pages import DOCS, ROOT, Block, anchors, blocks, links, pages
+from tests.integration.test_examples import free_port, wait_for
+
+_LONG = 90.0
+_WITH_EXAMPLES = [page for page in pages() if any(blocks(page))]
+
+
+@pytest.mark.parametrize("page", _WITH_EXAMPLES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_the_examples_of_a_page_run_from_top_to_bottom(page: Path, tmp_path: Path):
+    home = tmp_path / "home"
+    home.mkdir()
+    with serving(home) as machine, ExitStack() as stack:
+        place = Place(tmp_path / "page", machine)
+        said = ""
+        for block in blocks(page):
+            where = f"{page.name}, line {block.line}"
+            if block.mark == "file":
+                assert block.file is not None
+                (place.directory / block.file).write_text(place.own(block.text))
+            elif block.mark == "start":
+                stack.enter_context(place.started(block))
+            elif block.mark == "output":
+                assert_like(place.own(block.text), said, where)
+            else:
+                code, said = place.run(block)
+                assert (code == 0) == (block.mark == "run"), f"{where}: it ended with {code}\n{said}"
+
+
+class Place:
+    """Where a page's examples run: a directory of its own, and a server."""
+
+    def __init__(self, directory: Path, machine: Machine) -> None:
+        directory.mkdir()
+        shutil.copytree(ROOT / "examples", directory / "examples")
+        self.directory, self._machine, self._count = directory, machine, 0
+        self._port = free_port()
+        keys = machine.home / "config/wakeful/keys"
+        self._environment = {
+            **machine.environment,
+            "WAKEFUL_KEY": next(keys.iterdir()).read_text().strip(),
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        }
+        for file in (directory / "examples").iterdir():
+            if file.is_file():
+                file.write_text(self.own(file.read_text()))
+
+    def own(self, text: str) -> str:
+        """The text with the ports of this test: 8080 receives, 9253 is the server."""
+        text = text.replace("http://127.0.0.1:9253", str(self._machine.url))
+        return text.replace("8080", str(self._port))
+
+    def run(self, block: Block) -> tuple[int, str]:
+        """Run an example to its end; its exit code, and what it printed."""
+        done = subprocess.run(
+            self._command(block),
+            cwd=self.directory,
+            env=self._environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=_LONG,
+            check=False,
+        )
+        return done.returncode, done.stdout
+
+    @contextmanager
+    def started(self, block: Block) -> Iterator[None]:
+        """An example that stays; where it listens on the port that receives, until it does."""
+        said = (self.directory / f"{self._count}.out").open("w")
+        program = subprocess.Popen(
+            self._command(block),
+            cwd=self.directory,
+            env=self._environment,
+            stdout=said,
+            stderr=said,
+            start_new_session=True,
+        )
+        try:
+            if "8080" in block.text or "receiver" in block.text:
+                wait_for(self._port)
+            yield
+        finally:
+            os.killpg(program.pid, signal.SIGTERM)
+            program.wait(_LONG)
+            said.close()
+
+    def _command(self, block: Block) -> list[str]:
+        self._count += 1
+        file = self.directory / f"{self._count}.{block.language}"
+        file.write_text(self.own(block.text))
+        if block.language == "python":
+            return [sys.executable, str(file)]
+        if block.language == "javascript":
+            if shutil.which("node") is None:
+                pytest.skip("node is not here")
+            return ["node", str(file)]
+        assert block.language == "bash", f"line {block.line}: who runs {block.language}?"
+        return ["bash", "-euo", "pipefail", str(file)]
+
+
+def assert_like(expected: str, said: str, where: str) -> None:
+    """What was printed is what the page shows, where `…` stands for anything and blanks do not count."""
+    parts = (re.escape(" ".join(part.split())) for part in expected.split("…"))
+    pattern = r"\s*.*?\s*".join(parts)
+    assert re.fullmatch(pattern, " ".join(said.split()), re.DOTALL), f"{where} shows\n{expected}\nbut:\n{said}"
+
+
+@pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_link_leads_somewhere(page: Path):
+    for link in links(page):
+        if "://" in link or link.startswith("mailto:"):
+            continue
+        path, _, anchor = link.partition("#")
+        place = (page.parent / path).resolve() if path else page
+        assert place.exists(), f"{page.name} points to {link}, which is not there"
+        if page.is_relative_to(DOCS):
+            assert place.is_relative_to(DOCS), f"{page.name} points out of the documentation, to {link}"
+        if anchor and place.suffix == ".md":
+            assert anchor in anchors(place), f"{page.name} points to {link}; there are {anchors(place)}"
+
+
+def test_every_page_is_in_the_navigation():
+    nav = (ROOT / "mkdocs.yml").read_text().partition("\nnav:")[2]
+    there = {path for path in re.findall(r"[\w/-]+\.md", nav)}
+    assert there == {str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md")}
