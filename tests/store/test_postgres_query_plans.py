@@ -18,6 +18,7 @@ from tests.store import postgres_server
 from tests.store.making import NOW, FalseClock, job, tick
 from wakeful.store import postgres_office_statements as office
 from wakeful.store import postgres_statements as sql
+from wakeful.store import postgres_watching as watching
 from wakeful.store.chain import link
 from wakeful.store.office import CREATE_JOB, LIVE_JOBS, Entry
 from wakeful.store.postgres import PostgresStore
@@ -71,6 +72,11 @@ _LOAD_OFFICE = f"""
         FROM generate_series(0, {JOBS - 1}) i;
     INSERT INTO answers SELECT 'ws-1', 'key-' || i, '', 200, '{{}}', {_NOW} + i * interval '1 second'
         FROM generate_series(0, {JOBS - 1}) i"""
+_FILL_LOG = f"""
+    INSERT INTO changes (seq, at, kind, count, items)
+    SELECT CASE WHEN i <= {RUNS} THEN i END, {_NOW}, 'run.started', 1, i
+    FROM generate_series(1, {RUNS + BATCH}) i;
+    UPDATE changes_head SET last = {RUNS}"""
 _FILL_LIVE = """
     INSERT INTO live SELECT id, job_id, state, worker, lane, serial, true, scheduled_at, due_at FROM runs
     WHERE state IN ('pending', 'retrying', 'running')"""
@@ -88,6 +94,7 @@ async def store(request: pytest.FixtureRequest) -> AsyncIterator[PostgresStore]:
         await db.execute(_LOAD, timeout=120)
         await db.execute(_LOAD_OFFICE, timeout=120)
         await db.execute(_FILL_LIVE)
+        await db.execute(_FILL_LOG, timeout=120)
         if request.param == "of now":
             await db.execute("VACUUM ANALYZE")
         else:  # nothing was under way just now: of a table with many pages PostgreSQL knows that it is empty
@@ -241,13 +248,39 @@ async def _office_cases() -> AsyncIterator[tuple[str, str, list[object]]]:
         yield name, getattr(office, name), values
 
 
+async def _watching_cases(db: Db) -> AsyncIterator[tuple[str, str, list[object]]]:
+    """The same of looking on."""
+    runs = ",".join(row[0] for row in await db.fetch(f"SELECT id::text FROM runs LIMIT {BATCH}"))
+    jobs = ",".join(row[0] for row in await db.fetch(f"SELECT id::text FROM jobs LIMIT {BATCH}"))
+    given: dict[str, list[object]] = {
+        "ANY_NEW": [],
+        "LOCK_HEAD": [],
+        "NUMBER": [RUNS, BATCH],
+        "CHANGES": [RUNS // 2, 20],
+        "LAST_CHANGE": [],
+        "PRUNE_CHANGES": [NOW + 1, BATCH],
+        "RUNS_BY_IDS": [runs],
+        "JOBS_BY_IDS": [jobs],
+        "COUNT_JOBS": ["ws-5"],
+        "COUNT_LIVE": ["ws-5"],
+        "NEXT_TICK": ["ws-5"],
+        "RECENT_RUNS": ["ws-5", FIRST_ID, BATCH],
+        "COUNT_DEAD": [],
+        "COUNT_DUE": [NOW],
+        "ALIVE": [NOW],
+    }
+    for name, values in given.items():
+        yield f"watching.{name}", getattr(watching, name), values
+
+
 def _all_statements() -> set[str]:
+    looking = {f"watching.{name}": text for name, text in vars(watching).items() if name.isupper()}
     return {
         name
-        for name, text in (vars(sql) | vars(office)).items()
-        if name.isupper()
+        for name, text in (vars(sql) | vars(office) | looking).items()
+        if name.split(".")[-1].isupper()
         and not name.startswith("_")
-        and re.match(r"\s*(SELECT|INSERT|UPDATE|DELETE|WITH)\b", text)
+        and re.match(r"\s*(SELECT|INSERT|UPDATE|DELETE|WITH)\b", str(text))
     }
 
 
@@ -256,11 +289,11 @@ async def test_no_statement_visits_more_than_it_must(store: PostgresStore) -> No
     async with store._pool._acquired() as db:
         transaction = db.transaction()
         await transaction.start()
-        for cases in (_office_cases(), _cases(db)):
+        for cases in (_office_cases(), _watching_cases(db), _cases(db)):
             async for name, statement, given in cases:
                 tried.add(name)
                 visited, scanned = await _visited(db, statement, *given)
-                whole = {"keys"} if name == "ALL_KEYS" else {"workers", "live"}
+                whole = {"keys"} if name == "ALL_KEYS" else {"workers", "live", "changes_head"}
                 if visited > MOST_VISITED or set(scanned) - whole:
                     beyond[name] = visited, scanned
         await transaction.rollback()

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tests.store.making import DAY, NOW, FalseClock, alone, asleep, ended, start
 from wakeful.ids import new_id
-from wakeful.store import sqlite_office_statements
+from wakeful.store import sqlite_office_statements, sqlite_watching
 from wakeful.store import sqlite_statements as statements
 from wakeful.store.office import Allowance
 from wakeful.store.rows import JobFilter, RunFilter
@@ -22,8 +22,8 @@ from wakeful.store.sqlite import SqliteStore
 JOBS = 100_000
 RUNS = 1_000_000
 TABLES = "jobs|runs|attempts|workspaces|agents|keys|audit|audit_heads|quotas|workflows|answers"
-#: what these may read from end to end: indexes that hold only what is under way
-SMALL = ("runs_running", "runs_waiting")
+#: what these may read from end to end: indexes that hold only what is under way, or somebody must see to
+SMALL = ("runs_running", "runs_waiting", "runs_due", "runs_dead")
 #: what reads a whole table because that is what it is asked for
 WHOLE = ("WORKSPACES", "ALL_KEYS")
 STEP = 1_000
@@ -84,9 +84,10 @@ def _load(db: sqlite3.Connection) -> None:
 
 
 def _all_statements() -> dict[str, str]:
+    looking = {f"watching.{name}": text for name, text in vars(sqlite_watching).items() if name.isupper()}
     named = {
         name: text
-        for name, text in (vars(statements) | vars(sqlite_office_statements)).items()
+        for name, text in (vars(statements) | vars(sqlite_office_statements) | looking).items()
         if not name.startswith("_")
         and name not in WHOLE
         and isinstance(text, str)
@@ -176,6 +177,10 @@ async def test_no_statement_scans_a_table_and_no_call_costs_more_for_a_big_one(t
             ),
             5_000,
         ),
+        "changes": (lambda: store.changes(0, 20), STEP),
+        "runs by ids": (lambda: store.runs_by_ids([run.id for run in born]), 10_000),
+        "recent runs": (lambda: store.recent_runs("ws-1", 0, 100), 3_000),
+        "workers": (lambda: store.workers(0), STEP),
         "a run that is not there": (lambda: store.run(new_id(NOW)), STEP),
     }
     costs = {name: (await cost(call), most) for name, (call, most) in budget.items()}
