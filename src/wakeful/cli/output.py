@@ -13,6 +13,8 @@ from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.text import Text
 
+from wakeful.cli.show.tables import harmless
+
 T = TypeVar("T")
 
 #: In a pipe nothing is cut: whoever reads it is no screen.
@@ -92,7 +94,7 @@ class Output:
 
 def complain(sentence: str) -> None:
     """What went wrong, in red, on stderr."""
-    text = Text("wakeful: ", "bold red").append(sentence, "red")
+    text = Text("wakeful: ", "bold red").append(harmless(sentence).plain, "red")
     _console(stderr=True).print(text, soft_wrap=True)
 
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 import builtins
 from collections.abc import Mapping
 from datetime import datetime
-from typing import cast
+from typing import Final, cast
 
 from wakeful.client.connection import Connection, Page, path
 from wakeful.client.fields import document
 from wakeful.client.shapes import AgentShape, AuditShape, KeyShape
 from wakeful.job import Json
+
+#: Seconds that following a chain may take beyond what an answer takes.
+_LONG_CHAIN: Final = 600.0
 
 
 class _Part:
@@ -84,7 +87,8 @@ class Audit(_Part):
 
     async def verify(self) -> dict[str, Json]:
         """Read the whole chain: how many entries there are, and the first flaw in it, if there is one."""
-        return await self._ask("GET", "audit", "verify")
+        where = path(self._workspace, "audit", "verify")
+        return cast(dict[str, Json], await self._connection.ask("GET", where, patience=_LONG_CHAIN))
 
 
 class Quotas(_Part):

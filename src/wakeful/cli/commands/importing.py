@@ -14,7 +14,7 @@ from wakeful.cli.arguments import json_argument, now_ms, read_text
 from wakeful.cli.crontab import Planned, Remark, plan, read_crontab
 from wakeful.cli.crontab.documents import LABEL, SOURCE
 from wakeful.cli.session import Session, command
-from wakeful.cli.show.tables import Cell, first_line, table
+from wakeful.cli.show.tables import Cell, first_line, harmless, table
 from wakeful.cli.times import local_zone
 from wakeful.errors import InvalidArgument, NotFound
 from wakeful.job import Json
@@ -111,7 +111,7 @@ def _tell(
     for remarks, colour, what in ((notes, "yellow", "note"), (refused, "red", "not taken")):
         for each in remarks:
             head = Text(f"line {each.line}, {what}: ", colour).append(each.why)
-            s.out.say(head, Text(f"    {first_line(each.text, 100)}", "dim"))
+            s.out.say(head, Text(f"    {harmless(first_line(each.text, 100))}", "dim"))
     done = "would be made or changed" if dry_run else "made or changed"
     s.out.say(Text(f"{len(planned)} jobs {done}, {len(refused)} lines not taken", "bold"))
 

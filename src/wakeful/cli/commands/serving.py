@@ -66,12 +66,13 @@ def register(app: typer.Typer) -> None:
 
         keep_log(log_level)
         settings = settings_with(host=host, port=port, db=db, dev=dev)
+        place = database(settings, own)
         greeting: list[asyncio.Task[None]] = []
 
         def started(url: str, scheduler: Wakeful) -> None:
-            greeting.append(asyncio.create_task(_greet(s.out, url, settings, scheduler, new_key)))
+            greeting.append(asyncio.create_task(_greet(s.out, url, place, scheduler, new_key)))
 
-        await run(settings, app=own_app(own), started=started)
+        await run(settings, app=own_app(own, db), started=started)
         s.out.say(Text("stopped", "dim"))
 
     @command(app, "worker", panel=_PANEL, asks=False)
@@ -89,11 +90,10 @@ def register(app: typer.Typer) -> None:
 
         keep_log(log_level)
         settings = settings_with(db=db, dev=dev)
-        scheduler = own_app(own) or Wakeful(settings.db, settings=settings)
+        scheduler = own_app(own, db) or Wakeful(settings.db, settings=settings)
         async with scheduler:
-            s.out.show(
-                {"db": _without_password(settings.db)}, Text(f"working on {_without_password(settings.db)}")
-            )
+            place = database(settings, own)
+            s.out.show({"db": place}, Text(f"working on {place}"))
             await scheduler.serve_forever()
         s.out.say(Text("stopped", "dim"))
 
@@ -113,10 +113,12 @@ def settings_with(
     )
 
 
-def own_app(place: str | None) -> Wakeful | None:
+def own_app(place: str | None, db: str | None) -> Wakeful | None:
     """The scheduler that `module:name` names, from this directory or what is installed."""
     if place is None:
         return None
+    if db is not None:
+        raise InvalidArgument("--db: with --app, the database is the one that the app was made with")
     from wakeful.app import Wakeful
 
     module, colon, name = place.partition(":")
@@ -144,13 +146,13 @@ def keep_log(level: str) -> None:
     logging.getLogger("asyncio").setLevel(logging.WARNING)
 
 
-async def _greet(out: Output, url: str, settings: Settings, scheduler: Wakeful, new_key: bool) -> None:
+async def _greet(out: Output, url: str, place: str, scheduler: Wakeful, new_key: bool) -> None:
     """Say where it is and what to try next."""
     try:
         where, good = await _key(url, scheduler, new_key)
     except WakefulError as error:
         where, good = error.message, False
-    place, wakeful = _without_password(settings.db), how_to_call()
+    wakeful = how_to_call()
     if url != DEFAULT_URL:
         wakeful = f"WAKEFUL_URL={url} {wakeful}"
     out.show(
@@ -187,7 +189,10 @@ async def _key(url: str, scheduler: Wakeful, new_key: bool) -> tuple[str, bool]:
     return f"{key_file(url)} (the CLI finds it)", True
 
 
-def _without_password(db: str) -> str:
-    scheme, _, rest = db.partition("://")
+def database(settings: Settings, own: str | None) -> str:
+    """Which database it is, for people to read: without a password."""
+    if own is not None:
+        return f"that of {own}"
+    scheme, _, rest = settings.db.partition("://")
     who, at, where = rest.rpartition("@")
-    return f"{scheme}://{who.partition(':')[0]}{at}{where}" if at else db
+    return f"{scheme}://{who.partition(':')[0]}{at}{where}" if at else settings.db

@@ -10,7 +10,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from wakeful.cli.changes import Change, Kind
-from wakeful.cli.show.tables import compact
+from wakeful.cli.show.tables import compact, harmless
 from wakeful.job import Json
 
 _MARKS: Final[dict[Kind, tuple[str, str]]] = {
@@ -37,5 +37,5 @@ def diff(changes: Sequence[Change], *, dry_run: bool) -> Iterator[RenderableType
 
 def _shown(value: Json) -> str:
 
-    text = compact(value)
+    text = harmless(compact(value)).plain
     return text if len(text) <= 120 else text[:119] + "…"

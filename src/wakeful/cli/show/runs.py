@@ -8,7 +8,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from wakeful.cli.show.tables import Cell, compact, first_line, page, state, table
+from wakeful.cli.show.tables import Cell, compact, first_line, harmless, page, state, table
 from wakeful.cli.times import instant, moment, relative, span
 from wakeful.client.shapes import AttemptShape, RunShape
 
@@ -82,7 +82,7 @@ def change(run: RunShape) -> Text:
     if run["state"] == "running":
         line.append(f" (attempt {run['attempt']})", "dim")
     elif run["state"] == "retrying":
-        line.append(f" after attempt {run['attempt']}: {first_line(run['error'])}", "dim")
+        line.append(f" after attempt {run['attempt']}: {harmless(first_line(run['error']))}", "dim")
     elif length := took(run):
         line.append(f" in {length}", "dim")
     return line

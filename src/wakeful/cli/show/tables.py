@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
@@ -21,6 +22,9 @@ STATES: Final = {
 }
 
 
+#: All that moves a cursor or changes a colour: control characters, but the tab and the newline.
+_COMMANDS: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
 Cell = str | Text
 
 
@@ -35,9 +39,13 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[Cell]], *, elastic: st
     for index, column in enumerate(columns):
         widest = max((len(row[index]) for row in rows), default=0)
         least = None if index == gives else max(widest, len(column))
-        made.add_column(column, no_wrap=True, overflow="ellipsis", min_width=least)
+        # Only a column that may wrap gives way; its cells, which may not, are then cut.
+        made.add_column(column, no_wrap=index != gives, min_width=least)
     for row in rows:
-        made.add_row(*row)
+        cells = [harmless(cell) for cell in row]
+        cells[gives] = cells[gives].copy()
+        cells[gives].no_wrap, cells[gives].overflow = True, "ellipsis"
+        made.add_row(*cells)
     return made
 
 
@@ -48,8 +56,20 @@ def page(fields: Mapping[str, str | Text | None]) -> Table:
     made.add_column(overflow="fold")
     for name, value in fields.items():
         if value is not None and str(value):
-            made.add_row(name, value)
+            made.add_row(name, harmless(value))
     return made
+
+
+def harmless(cell: Cell) -> Text:
+    """What somebody else wrote, as it is: no markup is read in it, and nothing in it commands the terminal.
+
+    >>> harmless("[red]\x1b[2J").plain
+    '[red]\\\\x1b[2J'
+    """
+    text = Text(cell) if isinstance(cell, str) else cell
+    if _COMMANDS.search(text.plain):
+        return Text(_COMMANDS.sub(lambda found: f"\\x{ord(found[0]):02x}", text.plain), text.style)
+    return text
 
 
 def state(word: str) -> Text:
