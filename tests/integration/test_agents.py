@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import sqlite3
 from collections.abc import AsyncIterator
 
 import pytest
@@ -254,3 +256,47 @@ async def test_what_is_done_is_written_down_and_what_is_refused_is_not(app: Wake
     assert '"schedule":"0 9 * * *"' in new[-1].details
     verified = await services.audit.verify(ADMIN, "default")
     assert (verified.entries, verified.flaw) == (len(entries), None)
+
+
+FORGERIES = {
+    "changed": ("UPDATE audit SET actor = 'nobody' WHERE seq = 2", "2"),
+    "removed": ("DELETE FROM audit WHERE seq = 2", "2"),
+    "removed at the end": ("DELETE FROM audit WHERE seq = 4", "4"),
+    "removed at the beginning": ("DELETE FROM audit WHERE seq = 1", "1"),
+    "put in another place": (
+        "UPDATE audit SET seq = CASE seq WHEN 2 THEN 30 ELSE 2 END WHERE seq IN (2, 3); "
+        "UPDATE audit SET seq = 3 WHERE seq = 30",
+        "2",
+    ),
+}
+
+
+@pytest.mark.parametrize("forgery", FORGERIES)
+async def test_whoever_lays_hands_on_the_audit_is_found_out(database: str, new_app: NewApp, forgery: str):
+    statements, where = FORGERIES[forgery]
+    async with new_app() as app:
+        for number in range(4):
+            document = {"name": f"job-{number}", "schedule": SELDOM}
+            await app.services.jobs.create(ADMIN, "default", "ada", document)
+        assert (await app.services.audit.verify(ADMIN, "default")).flaw is None
+        for statement in statements.split("; "):
+            await lay_hands_on(database, statement)
+        flaw = (await app.services.audit.verify(ADMIN, "default")).flaw
+    assert flaw is not None
+    assert where in flaw
+
+
+async def lay_hands_on(database: str, statement: str) -> None:
+    """Write into a database behind everybody's back."""
+    if database.startswith("sqlite"):
+        with contextlib.closing(sqlite3.connect(database.removeprefix("sqlite:///"))) as file, file:
+            file.execute(statement)
+    else:
+        import asyncpg
+
+        connection = await asyncpg.connect(database)
+        try:
+            await connection.execute("SET search_path TO wakeful")
+            await connection.execute(statement)
+        finally:
+            await connection.close()

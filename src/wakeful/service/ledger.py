@@ -48,14 +48,19 @@ class AuditService:
     ) -> Verified:
         """Follow the chain from its beginning: a changed, removed or reordered entry breaks it."""
         await self._directory.enter(who, "audit.read", workspace)
+        newest, newest_hash = await self._store.audit_head(workspace)
         count, before = 0, ""
         while True:
             rows = await self._store.audit(workspace, after=count, limit=_PAGE)
             found = flaw(rows, count, before)
+            for row in rows:
+                if found is None and row.seq == newest and row.hash != newest_hash:
+                    found = f"entry {newest} is not the one that was written last"
             if found is not None:
                 return Verified(count + len(rows), found)
             if not rows:
-                return Verified(count, None)
+                gone = f"entries {count + 1} to {newest} are gone" if count < newest else None
+                return Verified(count, gone)
             count, before = rows[-1].seq, rows[-1].hash
             progress(count)
 

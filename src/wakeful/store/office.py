@@ -229,6 +229,10 @@ class Office(Protocol):
         """Entries with a `seq` above `after`, oldest first; with `before`, those below it, newest first."""
         ...
 
+    async def audit_head(self, workspace: str) -> tuple[int, str]:
+        """The number and the hash of the newest entry, noted apart from the entries; (0, ''): there is none."""
+        ...
+
     # --- quotas -----------------------------------------------------------------------------------
 
     async def quotas(self, workspace: str, now_ms: int) -> list[QuotaRow]:

@@ -46,3 +46,9 @@ async def page(db: Db, workspace: str, after: int, before: int | None, limit: in
     else:
         rows = await db.fetch(sql.ENTRIES_BACK, workspace, after, before, limit)
     return [AuditRow(*row) for row in rows]
+
+
+async def head(db: Db, workspace: str) -> tuple[int, str]:
+    """The number and the hash of the newest entry."""
+    row = await db.fetchrow(sql.HEAD, workspace)
+    return (row[0], row[1]) if row else (0, "")

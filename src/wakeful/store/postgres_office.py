@@ -128,6 +128,10 @@ class PostgresOffice:
         """Entries after that one, oldest first; or before that one, newest first."""
         return await self._pool.read(lambda db: postgres_audit.page(db, workspace, after, before, limit))
 
+    async def audit_head(self, workspace: str) -> tuple[int, str]:
+        """The number and the hash of the newest entry."""
+        return await self._pool.read(lambda db: postgres_audit.head(db, workspace))
+
     # --- quotas -----------------------------------------------------------------------------------
 
     async def quotas(self, workspace: str, now_ms: int) -> list[QuotaRow]:

@@ -83,6 +83,8 @@ TOUCH_KEYS: Final = """
 LOCK_HEADS: Final = """
     SELECT workspace, seq, hash FROM audit_heads WHERE workspace = ANY($1::text[])
     ORDER BY workspace FOR UPDATE"""
+#: the primary key
+HEAD: Final = "SELECT seq, hash FROM audit_heads WHERE workspace = $1"
 #: the primary key turns away those that there are
 ADD_HEADS: Final = """
     INSERT INTO audit_heads (workspace, seq, hash) SELECT workspace, 0, '' FROM unnest($1::text[]) workspace

@@ -38,3 +38,10 @@ def page(
     else:
         rows = db.execute(sql.ENTRIES_BACK, (workspace, after, before, limit))
     return [AuditRow(*row) for row in rows]
+
+
+def head(db: sqlite3.Connection, workspace: str) -> tuple[int, str]:
+    """The number and the hash of the newest entry."""
+    for _, seq, hash in db.execute(sql.HEADS, (json.dumps([workspace]),)):
+        return seq, hash
+    return 0, ""

@@ -123,6 +123,10 @@ class SqliteOffice:
         """Entries after that one, oldest first; or before that one, newest first."""
         return await self._connection.read(lambda db: sqlite_audit.page(db, workspace, after, before, limit))
 
+    async def audit_head(self, workspace: str) -> tuple[int, str]:
+        """The number and the hash of the newest entry."""
+        return await self._connection.read(lambda db: sqlite_audit.head(db, workspace))
+
     # --- quotas -----------------------------------------------------------------------------------
 
     async def quotas(self, workspace: str, now_ms: int) -> list[QuotaRow]:
