@@ -186,6 +186,26 @@ async def test_a_claimed_run_that_fails_is_tried_again(app: Wakeful):
     assert (dead.state, dead.dead, dead.error) == ("failed", True, "not today")
 
 
+async def test_a_claimed_run_has_no_more_time_than_its_job_gives_it(app: Wakeful):
+    services = app.services
+    job = {"name": "job", "schedule": SELDOM, "timeoutMs": 1_000, "maxAttempts": 1}
+    await services.jobs.create(ADMIN, "default", "ada", job)
+    await services.jobs.trigger(ADMIN, "default", "ada", "job")
+    (claimed,) = await services.pull.claim(ADMIN, "default", "w", wait_ms=10_000)
+    run_id = str(claimed["id"])
+
+    async def too_late() -> bool:
+        try:
+            await services.pull.heartbeat(ADMIN, "default", run_id)
+        except FailedPrecondition as error:
+            return "timed out" in error.message
+        return False
+
+    await eventually(too_late)
+    run = await services.runs.get(ADMIN, "default", run_id)
+    assert (run.state, run.reason) == ("failed", "timeout")
+
+
 async def test_a_claimed_workflow_carries_its_dag(app: Wakeful):
     services = app.services
     job = {"name": "job", "schedule": SELDOM, "workflowId": "invoices", "version": 3, "userId": "ada"}

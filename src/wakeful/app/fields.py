@@ -58,6 +58,8 @@ class JobOptions(TypedDict, total=False):
     backoff: Mapping[str, object] | None
     #: how long one attempt may take (10 min; a webhook 30 s)
     timeout: Duration | None
+    #: how long a run waits for an executor to claim it (1 h)
+    claim_timeout: Duration | None
     #: what becomes of a run whose worker died: tried again, or failed where it must not start twice
     on_lost: OnLost | None
     #: disable the job when so many of its runs in a row have failed

@@ -12,7 +12,7 @@ from typing import Final
 
 from wakeful.document import payload_from_text, policy_from_text, work_from_text
 from wakeful.engine.births import of_chain
-from wakeful.engine.outcome import conclude
+from wakeful.engine.outcome import conclude, overrun
 from wakeful.engine.targets import Targets
 from wakeful.errors import FailedPrecondition, InvalidArgument, NotFound
 from wakeful.job import Json
@@ -88,6 +88,9 @@ class PullService:
             left = until - loop.time()
             if shapes or left <= 0:
                 return shapes
+            due_ms = await self._store.next_claim_ms(now_ms, workspace, agents, where)
+            if due_ms is not None:  # nobody says so when the time of a retry has come
+                left = min(left, max(0.0, (due_ms - self._store.clock.now_ms()) / 1000))
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(min(left, _LOOK_S)):
                     await news.wait()
@@ -103,7 +106,13 @@ class PullService:
             raise FailedPrecondition(
                 f"run '{run_id}' is {run.state} and nobody's to keep alive; stop working on it"
             )
-        await self._store.beat(run.worker or "", self._store.clock.now_ms(), [])
+        now_ms, worker = self._store.clock.now_ms(), run.worker or ""
+        job = await self._store.job_by_id(run.job_id, deleted=True) if run.job_id else None
+        over = overrun(run, policy_from_text(job.policy), now_ms) if job else None
+        if over is not None:
+            await self._store.finish(worker, [over], of_chain)
+            raise FailedPrecondition(f"run '{run_id}' has {over.error}; stop working on it")
+        await self._store.beat(worker, now_ms, [])
         return run
 
     async def _shape(self, who: Principal, worker: str, run: TakenRun) -> Shape | None:

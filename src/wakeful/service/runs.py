@@ -8,7 +8,7 @@ from typing import Final
 from wakeful.clock import Clock
 from wakeful.document import Defaults, policy_from_text
 from wakeful.document.values import compact
-from wakeful.engine.births import of_chain
+from wakeful.engine.births import claim_deadline, of_chain
 from wakeful.engine.outcome import conclude
 from wakeful.errors import FailedPrecondition, InvalidArgument, NotFound
 from wakeful.ids import new_id
@@ -84,7 +84,7 @@ class RunService:
                 state="pending",
                 reason=None,
                 covers=1,
-                until_ms=None,
+                until_ms=claim_deadline(old.lane, now_ms),
                 attempt=old.attempt + 1,
                 worker=None,
                 lane=old.lane,
