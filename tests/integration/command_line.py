@@ -6,14 +6,18 @@ rest calls the same entry point here (`wakeful`). The server is always a process
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import pty
 import signal
+import struct
 import subprocess
 import sys
+import termios
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from io import StringIO
@@ -82,6 +86,25 @@ class Machine:
         )
         assert "Traceback" not in done.stderr, done.stderr
         return Said(done.returncode, done.stdout, done.stderr)
+
+    def on_a_terminal(self, *arguments: str) -> Said:
+        """Run a command to its end on a terminal of 100 columns; all that it says is in `out`."""
+        ours, theirs = pty.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 100, 0, 0))
+        process = subprocess.Popen(
+            [sys.executable, "-m", "wakeful", *arguments],
+            env={**self.environment, "TERM": "xterm-256color"},
+            cwd=self.home,
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+        )
+        os.close(theirs)
+        said = b""
+        with open(ours, "rb", buffering=0) as screen, suppress(OSError):  # which is how its end is told
+            while chunk := screen.read(65_536):
+                said += chunk
+        return Said(process.wait(_LONG), said.decode(), "")
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         """Run a command that stays, in a process of its own."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -112,3 +113,15 @@ def test_a_crontab_can_go_to_a_webhook_and_wait(here: Machine, tmp_path: Path):
         {"command": "sync", "user": "root"},
     )
     assert job["target"]["url"] == "https://example.com/hook"
+
+
+def test_on_a_terminal_there_are_colours_and_a_bar_for_many(here: Machine, tmp_path: Path):
+    file = tmp_path / "many.json"
+    file.write_text(json.dumps([{"name": f"job-{n}", "schedule": "@daily"} for n in range(40)]))
+
+    said = here.on_a_terminal("apply", str(file), "--agent", "many")
+
+    assert said.code == 0
+    assert "applying" in said.out
+    assert "\x1b[32m+ many/job-39" in said.out
+    assert len(names(here, "many")) == 40

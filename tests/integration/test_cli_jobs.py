@@ -96,8 +96,8 @@ def test_every_refusal_has_its_exit_code_and_one_sentence(here: Machine):
         (2, here.process("nonsense")),
         (3, here.process("show", "nope")),
         (4, here.wakeful("list", WAKEFUL_KEY="wk_" + "x" * 43)),
-        (5, here.process("add", "taken", "-s", "@daily")),
-        (7, here.process("list", WAKEFUL_URL="http://127.0.0.1:1")),
+        (5, here.wakeful("add", "taken", "-s", "@daily")),
+        (7, here.wakeful("list", WAKEFUL_URL="http://127.0.0.1:1")),
     ):
         assert said.code == code, said
         assert said.out == ""

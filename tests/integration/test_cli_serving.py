@@ -50,13 +50,23 @@ def test_a_port_that_is_taken_is_said_and_nothing_starts(tmp_path: Path):
 
 
 def test_the_demo_wakes_an_agent_that_verifies_what_it_is_told(tmp_path: Path):
-    said = Machine(tmp_path).process("demo", "--port", "0", "--seconds", "5", "--json")
+    said = Machine(tmp_path).process("demo", "--port", "0", "--runs", "2", "--json")
 
     assert said.code == 0, said
     assert said.json["verified"] == said.json["woken"] > 0
     assert said.json["refused"] == 0
     assert "succeeded" in {run["state"] for run in said.json["runs"]}
     assert list(tmp_path.glob("**/*.db")) == []
+
+
+def test_the_demo_is_a_table_that_lives_on_a_terminal(tmp_path: Path):
+    said = Machine(tmp_path).on_a_terminal("demo", "--port", "0", "--runs", "1")
+
+    assert said.code == 0
+    assert "export WAKEFUL_URL=http://127.0.0.1:" in said.out
+    assert "Ctrl-C ends it" in said.out
+    assert "hello" in said.out
+    assert "\x1b[32msucceeded" in said.out
 
 
 def test_a_preview_needs_no_server_and_marks_where_the_clocks_change(tmp_path: Path):

@@ -45,6 +45,7 @@ def register(app: typer.Typer) -> None:
         seconds: Annotated[
             float | None, typer.Option("--seconds", min=0, help="end after so many (Ctrl-C)")
         ] = None,
+        enough: Annotated[int | None, typer.Option("--runs", min=1, help="end when so many are over")] = None,
         port: Annotated[
             int | None, typer.Option("--port", min=0, max=65_535, help="(9254, or a free one)")
         ] = None,
@@ -71,7 +72,7 @@ def register(app: typer.Typer) -> None:
             s.out.say(*_introduction(url, key))
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
-                    await _watch(s, client, agent, server)
+                    await _watch(s, client, agent, server, enough)
             runs = [] if server.done() else await client.runs.list(limit=_SHOWN, all_agents=True)
             answer = {"url": url, "woken": agent.woken, "verified": agent.verified, "refused": agent.refused}
             s.out.show({**answer, "runs": runs}, "", _counts(agent))
@@ -106,20 +107,25 @@ async def _server(settings: Settings, port: int | None) -> AsyncIterator[tuple[s
             await task
 
 
-async def _watch(s: Session, client: AsyncClient, agent: DemoAgent, server: asyncio.Task[None]) -> None:
-    """Show the runs as they happen, until the server ends."""
-    if not s.out.console.is_terminal or s.out.as_json:
-        seen: set[str] = set()
-        while not server.done():
-            for run in await _runs(client):
-                if RunState(run["state"]).terminal and run["id"] not in seen:
-                    seen.add(run["id"])
-                    s.out.say(Text(f"{moment(now_ms(), None, now_ms())}  {run['job']}  ").append(change(run)))
-            await asyncio.wait({server}, timeout=_LOOK)
-        return
-    with Live(console=s.out.console, auto_refresh=False, vertical_overflow="crop") as live:
-        while not server.done():
-            live.update(_screen(await _runs(client), agent, s.out.wide), refresh=True)
+async def _watch(
+    s: Session, client: AsyncClient, agent: DemoAgent, server: asyncio.Task[None], enough: int | None
+) -> None:
+    """Show the runs as they happen, until the server ends, or enough of them are over."""
+    seen: set[str] = set()
+    lives = s.out.console.is_terminal and not s.out.as_json
+    with contextlib.ExitStack() as stack:
+        live = stack.enter_context(Live(console=s.out.console, auto_refresh=False)) if lives else None
+        while not server.done() and (enough is None or len(seen) < enough):
+            runs = await _runs(client)
+            over = [run for run in runs if RunState(run["state"]).terminal and run["id"] not in seen]
+            seen.update(run["id"] for run in over)
+            if live:
+                live.update(_screen(runs, agent, s.out.wide), refresh=True)
+            else:
+                now = now_ms()
+                s.out.say(
+                    *(Text(f"{moment(now, None, now)}  {run['job']}  ").append(change(run)) for run in over)
+                )
             await asyncio.wait({server}, timeout=_LOOK)
 
 
@@ -136,7 +142,7 @@ def _screen(runs: list[RunShape], agent: DemoAgent, wide: bool) -> RenderableTyp
 
 
 def _counts(agent: DemoAgent) -> Text:
-    line = Text(f"the agent was woken {agent.woken} times; ")
+    line = Text(f"the agent was woken {agent.woken} time{'' if agent.woken == 1 else 's'}; ")
     line.append(f"{agent.verified} signatures verified", "green")
     return line.append(f", {agent.refused} refused", "red" if agent.refused else "dim")
 

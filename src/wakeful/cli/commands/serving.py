@@ -93,8 +93,11 @@ def register(app: typer.Typer) -> None:
         scheduler = own_app(own, db) or Wakeful(settings.db, settings=settings)
         async with scheduler:
             place = database(settings, own)
+            # Whoever reads that it works may tell it to stop at once: so first it listens for that.
+            working = asyncio.create_task(scheduler.serve_forever())
+            await asyncio.sleep(0)
             s.out.show({"db": place}, Text(f"working on {place}"))
-            await scheduler.serve_forever()
+            await working
         s.out.say(Text("stopped", "dim"))
 
 

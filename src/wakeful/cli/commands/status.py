@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from importlib import import_module
 from importlib.util import find_spec
 
 import typer
@@ -10,6 +11,8 @@ import typer
 from wakeful.cli.session import Session, command
 from wakeful.cli.show.office import status_page
 from wakeful.errors import FailedPrecondition
+
+_MCP = "wakeful.api.mcp"
 
 
 def register(app: typer.Typer) -> None:
@@ -24,5 +27,7 @@ def register(app: typer.Typer) -> None:
     @command(app, "mcp", panel="Server")
     async def mcp(s: Session) -> None:
         """Speak MCP on stdin and stdout, for an agent that schedules its own work."""
-        if find_spec("wakeful.api.mcp") is None:
+        speak = getattr(import_module(_MCP), "stdio", None) if find_spec(_MCP) else None
+        if speak is None:
             raise FailedPrecondition("there is no MCP in this version yet; use HTTP, or the other commands")
+        await speak(s.client, s.agent or "default")
