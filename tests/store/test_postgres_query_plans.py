@@ -225,6 +225,7 @@ async def _office_cases() -> AsyncIterator[tuple[str, str, list[object]]]:
         "ALL_KEYS": [],
         "REVOKE_KEY": ["key-7", NOW],
         "TOUCH_KEYS": [[f"key-{number}" for number in range(BATCH)], [NOW] * BATCH],
+        "HEAD": ["ws-7"],
         "LOCK_HEADS": [many],
         "ADD_HEADS": [many],
         "APPEND": [entries, many, [101] * 500, ["hash"] * 500],
