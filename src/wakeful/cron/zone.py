@@ -26,6 +26,7 @@ from wakeful.errors import InvalidSchedule, Unavailable
 FAR_PAST: Final = -(10**12)
 FAR_FUTURE: Final = 10**12
 _EPOCH_DAY: Final = date(1970, 1, 1).toordinal()
+_LONGEST: Final = 64  # and twice as long as any there is: a longer one is no name of a file
 _KEY: Final = re.compile(r"[A-Za-z0-9_+-]+(/[A-Za-z0-9_+-]+)*")
 _RULE: Final = re.compile(
     r"(?:<[^>]+>|[A-Za-z]+)(?P<std>[-+]?[\d:]+)"
@@ -88,7 +89,7 @@ class Zone:
 @lru_cache(maxsize=1024)
 def zone(name: str) -> Zone:
     """The zone of that IANA name, or InvalidSchedule. Read once, shared by all."""
-    if not _KEY.fullmatch(name):
+    if len(name) > _LONGEST or not _KEY.fullmatch(name):
         raise InvalidSchedule(f"unknown time zone '{name[:64]}'; {_EXPECTED}")
     try:
         return Zone(name)

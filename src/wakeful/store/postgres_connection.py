@@ -207,6 +207,8 @@ class Pool:
         """Raise what lies with the server as Unavailable; what lies with us stays what it is."""
         try:
             yield
+        except asyncpg.CharacterNotInRepertoireError as error:
+            raise InvalidArgument("a text has a zero character in it; take it out") from error
         except asyncpg.DataError:
             raise
         except BROKEN as error:
