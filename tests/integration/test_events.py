@@ -10,7 +10,7 @@ import pytest
 from tests.integration.asking import JOBS, Somebody, served
 from tests.integration.conftest import SELDOM, NewApp, on_one_store
 from tests.integration.listening import Heard, listening
-from tests.integration.waiting import PATIENCE, over
+from tests.integration.waiting import PATIENCE, eventually, over
 from wakeful import Function
 from wakeful.service.access import LOCAL
 
@@ -223,3 +223,17 @@ async def test_a_key_that_is_revoked_ends_its_stream(
             await app.services.keys.revoke(LOCAL, "default", key.id)
             async with asyncio.timeout(PATIENCE):
                 assert await stream.hear() is None
+
+
+@on_one_store
+async def test_a_listener_whom_everybody_has_forgotten_is_not_read_for(new_app: NewApp) -> None:
+    app = new_app()
+    async with app:
+        listener = await app.services.feed.subscribe(LOCAL, "default")
+        assert app.services.feed._reader is not None
+        del listener
+        await eventually(lambda: app.services.feed._reader is None)
+        again = await app.services.feed.subscribe(LOCAL, "default", after=0)
+        await app.jobs.create("digest", schedule=SELDOM, target={"kind": "pull"})
+        assert [event.job for event in await again.next(PATIENCE) or ()] == ["digest"]
+        again.close()

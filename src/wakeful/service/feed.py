@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import Final, NamedTuple
+from weakref import WeakSet
 
 from wakeful.errors import InvalidArgument, Unavailable
 from wakeful.logs import get_logger
@@ -147,7 +148,8 @@ class Feed:
     def __init__(self, store: Store, directory: Directory) -> None:
         self._store = store
         self._directory = directory
-        self._listeners: set[Subscription] = set()
+        # Weak: one whom everybody has forgotten, who could not even be closed, is not read for.
+        self._listeners: WeakSet[Subscription] = WeakSet()
         self._starting = asyncio.Lock()
         self._reader: asyncio.Task[None] | None = None
         #: the newest events, by their numbers without a gap; None for one whose run is gone
@@ -241,7 +243,7 @@ class Feed:
                 self._reader = asyncio.create_task(self._read(), name="wakeful-feed")
 
     async def _read(self) -> None:
-        while True:
+        while self._listeners:
             self._awake.clear()
             try:
                 rows = await self._store.changes(self._last, _ROWS)
@@ -265,6 +267,8 @@ class Feed:
                     async with asyncio.timeout(LOOK_S):
                         await self._awake.wait()
             await asyncio.sleep(_PAUSE_S)
+        self._reader = None
+        self._at_hand.clear()
 
     def _tell(self) -> None:
         self.news.set()

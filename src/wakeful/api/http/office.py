@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path
+from fastapi import APIRouter, Path, Query
 from starlette.responses import Response
 
 from wakeful.api.http.answers import BODY, JsonAnswer, nothing, place, takes, told
@@ -16,6 +16,7 @@ from wakeful.service.shapes import audit_shape, key_shape, quota_shape, workflow
 router = APIRouter(prefix="/api/workspaces/{workspace}", dependencies=SECURED)
 
 Version = Annotated[int, Path(ge=0, le=2**31 - 1, description="A whole number.")]
+Hours = Annotated[int, Query(ge=1, le=720, description="Of so many hours up to now.")]
 
 
 # --- keys ------------------------------------------------------------------------------------------
@@ -151,6 +152,6 @@ async def get_status(workspace: str, here: Here, who: Asker) -> Response:
 
 
 @router.get("/slo", tags=["status"], summary="How well it goes", responses=told({200: "Slo"}))
-async def get_slo(workspace: str, here: Here, who: Asker) -> Response:
+async def get_slo(workspace: str, here: Here, who: Asker, hours: Hours = 24) -> Response:
     """The ratio of dead letters, and the median time from due to started."""
-    return JsonAnswer(await here.status.slo(who, workspace))
+    return JsonAnswer(await here.status.slo(who, workspace, hours))
