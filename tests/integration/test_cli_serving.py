@@ -106,3 +106,25 @@ def test_colours_are_for_terminals_and_not_for_those_who_want_none(tmp_path: Pat
     plain = Machine(tmp_path).wakeful("preview", "@daily", FORCE_COLOR="1", NO_COLOR="1", TERM="xterm").out
     assert "\x1b[3" not in plain
     assert os.linesep in plain
+
+
+def test_a_screen_that_knows_few_signs_is_no_reason_to_fail(tmp_path: Path):
+    file = tmp_path / "crontab"
+    file.write_text("0 9 * * * grüße\n", encoding="utf-8")
+
+    said = Machine(tmp_path, "http://127.0.0.1:1").process(
+        "import", "crontab", str(file), "--dry-run", PYTHONIOENCODING="ascii"
+    )
+
+    assert said.code == 0
+    assert "gr??e" in said.out
+
+
+def test_a_crontab_can_be_looked_at_without_a_server(tmp_path: Path):
+    said = Machine(tmp_path, "http://127.0.0.1:1").wakeful(
+        "import", "crontab", "--dry-run", "--json", stdin="0 9 * * * backup\n"
+    )
+
+    assert said.code == 0
+    assert [job["name"] for job in said.json["jobs"]] == ["backup"]
+    assert "without a server" in said.err

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from io import TextIOWrapper
 from typing import Annotated, Protocol, runtime_checkable
 
 import typer
@@ -38,6 +39,9 @@ class _Refused(Protocol):
 def main(argv: Sequence[str] | None = None) -> int:
     """Do what the arguments say; returns the exit code. An error is one sentence on stderr."""
     arguments = list(sys.argv[1:] if argv is None else argv) or ["--help"]
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):  # a screen that knows no '…' shows another sign for it
+            stream.reconfigure(errors="replace")
     try:
         code = app(arguments, prog_name="wakeful", standalone_mode=False)
     except WakefulError as error:

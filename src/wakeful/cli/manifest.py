@@ -145,13 +145,15 @@ def _wanted(
         whose = str(job.pop("agentId", None) or job.pop("agent_id", None) or agent)
         if not isinstance(job.get("name"), str):
             raise InvalidArgument(f"{where}: job {index} has no name; give it one such as 'daily-report'")
+        check_slug(whose, f"{where}: agent")
         slug = str(job["name"])
         if (whose, slug) in seen:
             raise InvalidArgument(f"{where}: job '{slug}' of the agent '{whose}' is there twice")
         seen.add((whose, slug))
         if name is not None:
-            labels = job.get("labels")
-            job["labels"] = {**(labels if isinstance(labels, dict) else {}), LABEL: str(name)}
+            labels = job.get("labels") or {}
+            if isinstance(labels, dict):  # what else they are, the reader of documents refuses
+                job["labels"] = {**labels, LABEL: str(name)}
         yield Wanted(whose, slug, job)
 
 

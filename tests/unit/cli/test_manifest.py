@@ -77,6 +77,7 @@ def test_a_cron_expression_needs_no_quotes_where_yaml_lets_it():
         ("- name: a\n  name: b", "'name' is there twice"),
         ("[{name: a, schedule: '@daily'}, {name: a, schedule: '@hourly'}]", "twice"),
         ("{name: Not A Slug, jobs: []}", "slug"),
+        ("{agent: Not A Slug, jobs: [{name: a, schedule: '@daily'}]}", "agent: 'Not A Slug' is not a slug"),
     ],
 )
 def test_what_is_no_such_file_is_refused_with_a_sentence(text: str, says: str):
@@ -95,6 +96,11 @@ def test_all_that_is_wrong_in_a_file_is_said_at_once_and_of_which_job():
     assert "job 'a': schedule" in error.value.message
     assert "job 'c': jitter" in error.value.message
     assert "job 'b'" not in error.value.message
+
+
+def test_labels_that_are_none_are_refused_though_the_file_adds_its_own():
+    with pytest.raises(InvalidArgument, match="labels"):
+        changes("{name: reports, jobs: [{name: a, schedule: '@daily', labels: nonsense}]}")
 
 
 def test_what_is_not_there_is_created_and_what_is_the_same_is_left_alone():

@@ -16,7 +16,7 @@ from wakeful.errors import InvalidArgument
 
 _PANEL = "Dead letters"
 RunIds = Annotated[
-    list[str] | None, typer.Argument(metavar="[RUN]...", help="ids, as `wakeful dead-letters` shows them")
+    list[str] | None, typer.Argument(metavar="RUN", help="ids, as `wakeful dead-letters` shows them")
 ]
 All = Annotated[bool, typer.Option("--all", help="all there are")]
 

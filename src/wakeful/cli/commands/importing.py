@@ -16,7 +16,7 @@ from wakeful.cli.crontab.documents import LABEL, SOURCE
 from wakeful.cli.session import Session, command
 from wakeful.cli.show.tables import Cell, first_line, harmless, table
 from wakeful.cli.times import local_zone
-from wakeful.errors import InvalidArgument, NotFound
+from wakeful.errors import InvalidArgument, NotFound, Unauthenticated, Unavailable
 from wakeful.job import Json
 
 
@@ -28,7 +28,7 @@ def register(app: typer.Typer) -> None:
     @command(group, "crontab")
     async def crontab(
         s: Session,
-        file: Annotated[str, typer.Argument(metavar="[FILE|-]", help="the crontab; - is stdin")] = "-",
+        file: Annotated[str, typer.Argument(metavar="FILE|-", help="the crontab; - is stdin")] = "-",
         user_field: Annotated[
             bool | None,
             typer.Option(
@@ -57,7 +57,7 @@ def register(app: typer.Typer) -> None:
         system = file.startswith(("/etc/crontab", "/etc/cron.d/")) if user_field is None else user_field
         where: Json = {"kind": "webhook", "url": url} if url else await json_argument("--target", target)
         read = read_crontab(await read_text(file), user_field=system)
-        taken = set() if dry_run else await _taken(s)
+        taken = await _taken(s, dry_run)
         planned, refused = plan(
             read,
             target=where or {"kind": "pull"},
@@ -90,11 +90,16 @@ def register(app: typer.Typer) -> None:
         return exits.NOT_DONE if refused else exits.OK
 
 
-async def _taken(s: Session) -> set[str]:
+async def _taken(s: Session, dry_run: bool) -> set[str]:
     """The names that others have: all but those of jobs that came from a crontab."""
     try:
         jobs = await s.out.ask(s.jobs().list())
     except NotFound:  # an agent that nobody has heard of is made with its first job
+        return set()
+    except (Unavailable, Unauthenticated) as error:
+        if not dry_run:
+            raise
+        s.out.warn(f"without a server, names may turn out otherwise: {error.message}")
         return set()
     return {job["name"] for job in jobs if job["labels"].get(LABEL) != SOURCE}
 

@@ -25,7 +25,7 @@ def register(app: typer.Typer) -> None:
         s: Session,
         name: Annotated[
             str | None,
-            typer.Argument(metavar="[NAME|RUN]", autocompletion=job_names, help="those of a job, or one run"),
+            typer.Argument(metavar="NAME|RUN", autocompletion=job_names, help="those of a job, or one run"),
         ] = None,
         state: Annotated[
             list[str] | None, typer.Option("--state", help="only those in this state; may be given again")
