@@ -67,9 +67,13 @@ class FailedPrecondition(WakefulError):
 
 
 class ResourceExhausted(WakefulError):
-    """A quota or a limit is used up."""
+    """A quota or a limit is used up; where it is one of a day, it is counted anew at midnight (UTC)."""
 
     code = "resource-exhausted"
+
+    def __init__(self, message: str, *, daily: bool = False) -> None:
+        super().__init__(message)
+        self.daily = daily
 
 
 class Unavailable(WakefulError):

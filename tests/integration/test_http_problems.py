@@ -186,6 +186,14 @@ async def test_a_quota_that_is_used_up_is_429(ask: Somebody):
     assert (await ask("POST", JOBS, {"name": "a", "schedule": SELDOM})).status == 201
     reply = await ask("POST", JOBS, {"name": "b", "schedule": SELDOM})
     assert (reply.status, reply.code) == (429, "resource-exhausted")
+    assert "retry-after" not in reply.headers
+
+
+async def test_a_quota_of_the_day_says_when_the_next_begins(ask: Somebody):
+    await ask("PUT", "/quotas", {"bucket": "scheduler.createJob", "limit": 0})
+    reply = await ask("POST", JOBS, {"name": "a", "schedule": SELDOM})
+    assert (reply.status, reply.code) == (429, "resource-exhausted")
+    assert 0 < int(reply.headers["retry-after"]) <= 24 * 3600
 
 
 async def test_another_workspace_is_not_found_whether_it_is_there_or_not(ask: Somebody):

@@ -74,7 +74,8 @@ def check_created(charged: Iterable[Charged], added: Mapping[Owner, int], allowa
             raise ResourceExhausted(
                 f"{_whose(owner.workspace, owner.agent)} may create {_jobs(limit)} a day ({CREATE_JOB}): "
                 f"it has created {owner.created - new} today, and {new} more would be too many; "
-                f"wait until midnight UTC, or ask the operator to raise the limit"
+                f"wait until midnight UTC, or ask the operator to raise the limit",
+                daily=True,
             )
 
 

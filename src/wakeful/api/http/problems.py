@@ -17,8 +17,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from wakeful.document.values import compact
-from wakeful.errors import FailedPrecondition, InvalidArgument, WakefulError
+from wakeful.errors import FailedPrecondition, InvalidArgument, ResourceExhausted, WakefulError
 from wakeful.job import Json
+from wakeful.policy import DAY_MS
 
 PROBLEM_JSON: Final = "application/problem+json"
 #: The largest body that is read, in bytes.
@@ -117,24 +118,20 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(HTTPException, _answered)
 
 
-def refused(error: WakefulError, path: str) -> Response:
-    """The answer to a request that was refused."""
-    headers: dict[str, str] = {}
-    if error.code == "unauthenticated":
-        headers["WWW-Authenticate"] = 'Bearer realm="wakeful"'
-    retry_after = 1 if isinstance(error, Busy) or error.code == "unavailable" else None
-    retry_after = getattr(error, "retry_after_s", retry_after)
-    if retry_after is not None:
-        headers["Retry-After"] = str(retry_after)
-    status = status_of(error)
-    if status == 500:
-        return internal_problem(path)
-    return problem(status, error.message, error.code, path=path, headers=headers)
-
-
 async def _refused(request: Request, error: Exception) -> Response:
     assert isinstance(error, WakefulError)
-    return refused(error, request.url.path)
+    path, status = request.url.path, status_of(error)
+    if status == 500:
+        return internal_problem(path)
+    headers: dict[str, str] = {}
+    if status == 401:
+        headers["WWW-Authenticate"] = 'Bearer realm="wakeful"'
+    if status == 503 or isinstance(error, Busy):
+        headers["Retry-After"] = "1"
+    if isinstance(error, ResourceExhausted) and error.daily:
+        now_ms = request.app.state.services.store.clock.now_ms()
+        headers["Retry-After"] = str((DAY_MS - now_ms % DAY_MS) // 1000 + 1)
+    return problem(status, error.message, error.code, path=path, headers=headers)
 
 
 async def _unreadable(request: Request, error: Exception) -> Response:
