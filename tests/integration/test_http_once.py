@@ -88,6 +88,27 @@ async def test_a_secret_that_is_kept_with_an_answer_lies_sealed(ask: Somebody):
 
 
 @on_one_store
+async def test_what_is_done_is_answered_though_the_answer_cannot_be_kept(
+    ask: Somebody, monkeypatch: pytest.MonkeyPatch
+):
+    async def lost(*_: object, **__: object) -> None:
+        raise Unavailable("the database went away at the end")
+
+    monkeypatch.setattr(ask.app.store, "settle_answer", lost)
+    assert (await ask("POST", JOBS, _JOB, headers=_KEY)).status == 201
+    assert (await ask("GET", f"{JOBS}/a")).status == 200
+
+
+@on_one_store
+async def test_an_answer_without_a_body_is_kept_too(ask: Somebody):
+    await ask("POST", JOBS, _JOB)
+    for replayed in (False, True):
+        reply = await ask("POST", f"{JOBS}/a/run", {"mode": "due"}, headers=_KEY)
+        assert (reply.status, reply.body) == (204, "")
+        assert ("idempotency-replayed" in reply.headers) is replayed
+
+
+@on_one_store
 async def test_what_may_have_been_done_is_not_done_again(ask: Somebody, monkeypatch: pytest.MonkeyPatch):
     await ask("POST", JOBS, _JOB)
 

@@ -26,6 +26,11 @@ def services_of(request: Request) -> Services:
     return cast(Services, request.app.state.services)
 
 
+async def _services(request: Request) -> Services:
+    # What is not async, the framework does in a thread: far too much for looking something up.
+    return services_of(request)
+
+
 async def asker(request: Request) -> Principal:
     """Whoever asks, by the bearer that they show; Unauthenticated where they show none that holds."""
     scheme, _, token = request.headers.get("authorization", "").partition(" ")
@@ -53,17 +58,27 @@ async def perhaps_document(request: Request) -> dict[str, object]:
 async def json_body(request: Request) -> object:
     """The body as JSON, whatever its content type says: Malformed where it is none."""
     raw = await request.body()
+    if not raw:
+        raise Malformed("there is no body; send JSON")
     try:
         text = raw.decode()
+    except UnicodeError:
+        raise Malformed("the body is not UTF-8; JSON is sent as UTF-8") from None
+    return read_json(text, "the body")
+
+
+def read_json(text: str, what: str) -> object:
+    """JSON that somebody sent, and that everything can keep: Malformed, about `what`, where it is none."""
+    try:
         value: object = json.loads(text, parse_constant=_refuse_constant)
         if "\\ud" in text or "\\uD" in text:  # half of a pair is JSON, but no Unicode: nothing could keep it
             json.dumps(value, ensure_ascii=False).encode()
     except RecursionError:
-        raise Malformed("the body is nested too deeply; flatten it") from None
+        raise Malformed(f"{what} is nested too deeply; flatten it") from None
     except UnicodeError:
-        raise Malformed("the body is not UTF-8; JSON is sent as UTF-8") from None
+        raise Malformed(f"{what} is not UTF-8; JSON is sent as UTF-8") from None
     except ValueError as error:
-        raise Malformed(f"the body is no JSON: {error}" if raw else "there is no body; send JSON") from None
+        raise Malformed(f"{what} is no JSON: {error}") from None
     return value
 
 
@@ -79,7 +94,7 @@ def _refuse_constant(name: str) -> object:
 
 
 #: The service layer.
-Here = Annotated[Services, Depends(services_of)]
+Here = Annotated[Services, Depends(_services)]
 #: Who asks.
 Asker = Annotated[Principal, Depends(asker)]
 #: The body, a JSON object.

@@ -25,6 +25,7 @@ from wakeful.api.http.problems import Busy, Malformed
 from wakeful.document.values import compact
 from wakeful.errors import InvalidArgument, Unavailable, WakefulError
 from wakeful.launch.secrets import Keyring
+from wakeful.logs import get_logger
 from wakeful.service.access import Principal, permit
 from wakeful.store.office import Answer
 
@@ -46,6 +47,8 @@ _REPLAYED: Final = "Idempotency-Replayed"
 _HEADERS: Final = ("location", "etag")
 _KEY: Final = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]{0,253}[\x21-\x7e])?")
 _SEALED: Final = "sealed:"
+
+log = get_logger("wakeful.http")
 
 
 async def once(
@@ -74,7 +77,11 @@ async def once(
     except WakefulError:
         await store.settle_answer(workspace, key, None)
         raise
-    await store.settle_answer(workspace, key, response.status_code, _written(response, services.keyring))
+    kept = _written(response, services.keyring)
+    try:
+        await store.settle_answer(workspace, key, response.status_code, kept)
+    except Unavailable as error:  # it is done all the same, and whoever asked may know
+        log.warning("answer.lost", path=request.url.path, error=error.message)
     return response
 
 
@@ -112,8 +119,9 @@ def _hash(*parts: str | bytes) -> str:
 
 def _written(response: Response, keyring: Keyring) -> str:
     headers = {name: response.headers[name] for name in _HEADERS if name in response.headers}
-    text = compact({"headers": dict(headers), "body": bytes(response.body).decode()})
-    if '"secret\\":' not in text:
+    body = bytes(response.body).decode()
+    text = compact({"headers": dict(headers), "body": body})
+    if not body or "secret" not in json.loads(body):
         return text
     # A webhook's secret is shown once; in the database it lies only sealed, here as elsewhere.
     return _SEALED + b64encode(keyring.seal(text.encode())).decode()
