@@ -207,3 +207,13 @@ async def test_a_token_signed_by_a_key_of_the_set_says_who_it_is():
                 await tokens.principal(wrong)
     finally:
         await runner.cleanup()
+
+
+async def test_whoever_may_everywhere_is_shown_the_keys_for_everywhere_too(services: Services):
+    key = await services.keys.first_key()
+    assert key is not None
+    operator = await services.keys.authenticate(key)
+    row, text = await services.keys.create(operator, "default", {"role": "admin"})
+    admin = await services.keys.authenticate(text)
+    assert {each.name for each in await services.keys.list(operator, "default")} == {"first", "key"}
+    assert [each.id for each in await services.keys.list(admin, "default")] == [row.id]
