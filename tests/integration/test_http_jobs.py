@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from itertools import count
+from typing import Any
 
 import pytest
 
@@ -111,8 +112,17 @@ async def test_a_refusal_for_another_reason_is_told_from_a_stale_version(ask: So
     assert job.headers["etag"] == '"2"'
 
 
-async def test_of_many_changes_for_one_version_one_is_made(ask: Somebody):
+async def test_of_many_changes_for_one_version_one_is_made(ask: Somebody, monkeypatch: pytest.MonkeyPatch):
     await ask("POST", JOBS, {"name": "a", "schedule": SELDOM})
+    get, all_have_read, reads = ask.app.services.jobs.get, asyncio.Barrier(8), count(1)
+
+    async def read_together(*given: Any) -> Any:
+        job = await get(*given)
+        if next(reads) <= all_have_read.parties:
+            await all_have_read.wait()
+        return job
+
+    monkeypatch.setattr(ask.app.services.jobs, "get", read_together)
     replies = await asyncio.gather(
         *(
             ask("PATCH", f"{JOBS}/a", {"description": f"by {number}"}, headers={"If-Match": '"1"'})

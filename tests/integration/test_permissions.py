@@ -168,3 +168,17 @@ async def _things(operator: Somebody) -> dict[str, str]:
     run = await services.wakes.wake(LOCAL, "default", "writer")
     key, _ = await services.keys.create(LOCAL, "default", {"name": "spare", "role": "member"})
     return {"run": run.id, "key": key.id}
+
+
+async def test_an_agent_sees_nothing_of_another_wherever_it_looks(people: dict[str, Somebody]):
+    things = await _things(people["operator"])
+    run = await people["own"]("GET", f"/runs/{things['run']}")
+    assert run.body["agentId"] == "writer"
+    for path in ("/jobs", "/runs", "/dead-letters", "/agents", "/quotas"):
+        mine, theirs = await people["own"]("GET", path), await people["foreign"]("GET", path)
+        assert (mine.status, theirs.status) == (200, 200)
+        assert "writer" not in str(theirs.body), path
+        assert "painter" not in str(mine.body), path
+    assert (await people["foreign"]("POST", "/runs/claim", {"worker": "w", "limit": 9})).body == {"runs": []}
+    claimed = await people["own"]("POST", "/runs/claim", {"worker": "w", "limit": 9})
+    assert [each["id"] for each in claimed.body["runs"]] == [things["run"]]
