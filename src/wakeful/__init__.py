@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from wakeful.document import Defaults
     from wakeful.engine.engine import Pace
     from wakeful.launch.port import Launch
+    from wakeful.launch.precheck import Skip
     from wakeful.target import Function, Webhook
 
 __version__ = "0.1.0"
@@ -42,6 +43,7 @@ __all__ = [
     "Permanent",
     "PermissionDenied",
     "ResourceExhausted",
+    "Skip",
     "Unauthenticated",
     "Unavailable",
     "Wakeful",
@@ -56,6 +58,7 @@ if not TYPE_CHECKING:
         "Function": "wakeful.target",
         "Launch": "wakeful.launch.port",
         "Pace": "wakeful.engine.engine",
+        "Skip": "wakeful.launch.precheck",
         "Wakeful": "wakeful.app",
         "Webhook": "wakeful.target",
     }

@@ -77,7 +77,10 @@ class Work:
     channel: str | None = None
     to: str | None = None
     wake_heartbeat: bool = False
+    #: who says before each launch whether there is anything to do
     precheck: Mapping[str, Json] | None = None
+    #: how much its runs may use on one day (UTC)
+    budget: Mapping[str, Json] | None = None
     #: whether the target is not the job's own but its agent's: nobody wrote it into the document
     inherited: bool = False
 

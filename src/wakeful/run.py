@@ -8,7 +8,7 @@ from typing import Final, Literal
 
 from wakeful.errors import FailedPrecondition
 
-Trigger = Literal["schedule", "user", "agent", "replay", "backfill", "chain", "heartbeat"]
+Trigger = Literal["schedule", "user", "agent", "replay", "backfill", "chain", "heartbeat", "alert"]
 
 
 class RunState(StrEnum):
@@ -41,10 +41,13 @@ class RunState(StrEnum):
 
 
 #: What may follow what. A run is born pending, running, skipped or missed. A pending one fails when nobody
-#: claims it in time; one that waited only to be superseded is cancelled.
+#: claims it in time; one that waited only to be superseded is cancelled. A running one is skipped when it
+#: turns out, before its target is launched, that there is nothing to do (`precheck`) or no budget left.
 MOVES: Final[dict[RunState, frozenset[RunState]]] = {
     RunState.PENDING: frozenset({RunState.RUNNING, RunState.CANCELLED, RunState.FAILED}),
-    RunState.RUNNING: frozenset({RunState.SUCCEEDED, RunState.FAILED, RunState.CANCELLED, RunState.RETRYING}),
+    RunState.RUNNING: frozenset(
+        {RunState.SUCCEEDED, RunState.FAILED, RunState.CANCELLED, RunState.RETRYING, RunState.SKIPPED}
+    ),
     RunState.RETRYING: frozenset({RunState.RUNNING, RunState.CANCELLED, RunState.FAILED}),
     RunState.SUCCEEDED: frozenset(),
     RunState.FAILED: frozenset(),

@@ -211,8 +211,12 @@ def test_timings_are_read(fields, timing):
         ({"message": " hello "}, Work(message=" hello ")),
         ({"stateless": True, "wakeHeartbeat": True}, Work(stateless=True, wake_heartbeat=True)),
         ({"lane": "subagent"}, Work(lane="subagent")),
-        ({"precheck": {"kind": "command", "argv": ["true"]}},
-         Work(precheck={"kind": "command", "argv": ["true"]})),
+        ({"precheck": {"kind": "function", "name": "any", "timeout": "5s"}},
+         Work(precheck={"kind": "function", "name": "any", "timeoutMs": 5000})),
+        ({"precheck": {"kind": "webhook", "url": "https://a.example", "timeout_ms": 5e3}},
+         Work(precheck={"kind": "webhook", "url": "https://a.example", "timeoutMs": 5000})),
+        ({"budget": {"tokens_per_day": 2e5, "costPerDay": 0.5}},
+         Work(budget={"tokensPerDay": 200000, "costPerDay": 0.5})),
         ({"target": {"kind": "pull"}}, Work({"kind": "pull"})),
         ({"target": {"kind": "function", "name": "standup"}}, Work({"kind": "function", "name": "standup"})),
         ({"target": {**WEBHOOK, "completion": "callback"}}, Work({**WEBHOOK, "completion": "callback"})),
@@ -484,6 +488,25 @@ def test_a_policy_out_of_its_limits_is_refused(fields, said):
         ({"message": "x" * 65537}, "message: it has 65537 characters; at most 65536"),
         ({"lane": "Fast Lane"}, "lane: 'Fast Lane' is not a slug"),
         ({"precheck": "true"}, "precheck: 'true' is not an object with something in it"),
+        ({"precheck": {"kind": "command"}}, "precheck: a command cannot be asked yet; ask a function"),
+        ({"precheck": {"kind": "oracle"}}, "precheck: the kind 'oracle' is not known; it is "),
+        ({"precheck": {"name": "any"}}, "precheck: it has no kind; it is 'function' or 'webhook'"),
+        ({"precheck": {"kind": "function"}}, "precheck: a precheck of the kind 'function' needs a n"),
+        ({"precheck": {"kind": "webhook", "url": ""}}, "precheck: a precheck of the kind 'webhook' needs"),
+        (
+            {"precheck": {"kind": "function", "name": "a", "url": "b"}},
+            "precheck: a precheck of the kind 'function' has no field 'url'; it has kind, name, timeoutMs",
+        ),
+        (
+            {"precheck": {"kind": "function", "name": "a", "timeout": "5s", "timeoutMs": 5}},
+            "precheck: timeout and timeoutMs are the same; give one of them",
+        ),
+        ({"precheck": {"kind": "function", "name": "a", "timeoutMs": 0}}, "precheck: timeoutMs: 0 is out"),
+        ({"budget": {}}, "budget: {} is not an object with something in it; write {"),
+        ({"budget": {"tokens": 5}}, "budget: a budget has no field 'tokens'; it has tokensPerDay"),
+        ({"budget": {"tokensPerDay": 0}}, "budget: tokensPerDay: 0 is out of range"),
+        ({"budget": {"costPerDay": -1}}, "budget: costPerDay: -1 is out of range; give a number above 0"),
+        ({"budget": {"costPerDay": "5"}}, "budget: costPerDay: '5' is not a number"),
         ({"description": 5}, "description: 5 is not text"),
         (
             {"labels": ["a"]},
@@ -832,7 +855,7 @@ def test_a_written_document_has_every_field():
         name schedule tz target payload message stateless deliver channel to deleteAfterRun
         wakeHeartbeat lane overlapPolicy maxQueued catchupPolicy catchupWindowMs misfireGraceMs jitterMs
         maxAttempts backoff timeoutMs startAt endAt maxRuns onLost disableAfter claimTimeoutMs dstGap
-        dstOverlap exclude precheck after description labels
+        dstOverlap exclude precheck budget after description labels
     """
     assert set(document) == set(fields.split())
     assert document["schedule"] == {"kind": "cron", "expr": "0 7 * * *", "tz": "Europe/Berlin"}
@@ -903,7 +926,9 @@ TARGETS = st.one_of(
 )
 WORKS = st.builds(
     Work, TARGETS, JSON, st.none() | LINE, SLUGS, st.booleans(), st.booleans(), st.none() | LINE,
-    st.none() | LINE, st.booleans(), st.none() | OBJECTS,
+    st.none() | LINE, st.booleans(),
+    st.none() | st.builds(lambda name: {"kind": "function", "name": name}, LINE),
+    st.none() | st.builds(lambda tokens: {"tokensPerDay": tokens}, st.integers(1, 2**53)),
 )  # fmt: skip
 DEFINITIONS = st.builds(
     Definition,

@@ -19,6 +19,7 @@ LEGAL = {
     ("running", "failed"),
     ("running", "cancelled"),
     ("running", "retrying"),
+    ("running", "skipped"),  # there was nothing to do, or no budget to do it with
     ("retrying", "running"),
     ("retrying", "cancelled"),
     ("retrying", "failed"),
@@ -65,13 +66,14 @@ def test_a_run_is_born_pending_running_skipped_or_missed():
     assert set(BIRTHS) == {"pending", "running", "skipped", "missed"}
 
 
-def test_a_skipped_or_missed_tick_is_born_so_and_nothing_becomes_one():
+def test_a_missed_tick_is_born_so_and_only_a_run_that_was_about_to_be_launched_becomes_a_skipped_one():
     for state in RunState:
-        assert not MOVES[state] & {RunState.SKIPPED, RunState.MISSED}
+        assert RunState.MISSED not in MOVES[state]
+        assert (RunState.SKIPPED in MOVES[state]) == (state is RunState.RUNNING)
 
 
 def test_a_run_never_goes_back_except_from_one_attempt_to_the_next():
-    order = ["pending", "retrying", "running", "succeeded", "failed", "cancelled"]
+    order = ["pending", "retrying", "running", "succeeded", "failed", "cancelled", "skipped"]
     back = {(one, other) for one, other in LEGAL if order.index(other) <= order.index(one)}
     assert back == {("running", "retrying")}
 

@@ -88,7 +88,10 @@ class JobOptions(TypedDict, total=False):
     channel: str | None
     to: str | None
     wake_heartbeat: bool | None
+    #: who says before each launch whether there is anything to do: `{"kind": "function", "name": …}`
     precheck: Mapping[str, object] | None
+    #: how much its runs may use on one day (UTC): `{"tokens_per_day": 200_000, "cost_per_day": 5}`
+    budget: Mapping[str, object] | None
 
 
 class JobFields(JobOptions, total=False):

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from wakeful.calendars import parse_exclude
 from wakeful.cron import DstGap, DstOverlap
+from wakeful.document.guards import budget, precheck
 from wakeful.document.values import (
     Reader,
     after,
@@ -16,7 +17,6 @@ from wakeful.document.values import (
     description,
     exclude,
     flag,
-    json_object,
     labels,
     milliseconds,
     slug,
@@ -72,7 +72,8 @@ WORK: Final = (
     Field("to", "to", text(1024)),
     Field("wakeHeartbeat", "wake_heartbeat", flag),
     Field("lane", "lane", slug("lane")),
-    Field("precheck", "precheck", json_object(MAX_MESSAGE), _object),
+    Field("precheck", "precheck", precheck, _object),
+    Field("budget", "budget", budget, _object),
 )
 #: and what is kept beside it, that no document says: whose target it is
 STORED_WORK: Final = (*WORK, Field("inherited", "inherited", None))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from wakeful.launch.port import Failed, Outcome, Parked, Succeeded
+from wakeful.launch.port import Failed, Outcome, Parked, Skipped, Succeeded
 from wakeful.policy import Policy
 from wakeful.store.rows import Finished, RunView
 
@@ -20,12 +20,19 @@ def conclude(
 
     A success deletes a job that is to be deleted after its run. A failure is tried again by the backoff,
     or when the target asked for it if that is later, until the attempts are used up or trying again will
-    not help; then the run has failed, and a job that was to be deleted is disabled and stays.
+    not help; then the run has failed, and a job that was to be deleted is disabled and stays. A run that was
+    skipped before its launch is no failure: it deletes such a job only if that has no tick to come, so that
+    one may ask again and again until there is something to do, and then do it once.
     """
     if isinstance(outcome, Succeeded):
         return Finished(
             run_id, job_id, attempt, "succeeded", started_ms, now_ms,
             output=outcome.output, usage=outcome.usage, delete_job=policy.delete_after_run,
+        )  # fmt: skip
+    if isinstance(outcome, Skipped):
+        return Finished(
+            run_id, job_id, attempt, "skipped", started_ms, now_ms,
+            output=outcome.output, reason=outcome.reason, delete_job=policy.delete_after_run,
         )  # fmt: skip
     if isinstance(outcome, Parked):
         wait_ms = outcome.timeout_ms or policy.timeout_ms or 600_000
@@ -34,7 +41,7 @@ def conclude(
         wait_ms = max(policy.backoff.delay_ms(attempt, run_id), outcome.retry_after_ms or 0)
         return Finished(
             run_id, job_id, attempt, "retrying", started_ms, now_ms,
-            due_ms=now_ms + wait_ms, error=outcome.error, reason=outcome.reason,
+            due_ms=now_ms + wait_ms, error=outcome.error, reason=outcome.reason, usage=outcome.usage,
         )  # fmt: skip
     disable = (
         (outcome.reason or "failed") if outcome.pause_job else "failed" if policy.delete_after_run else None
@@ -42,7 +49,7 @@ def conclude(
     return Finished(
         run_id, job_id, attempt, "failed", started_ms, now_ms,
         error=outcome.error, reason=outcome.reason or ("permanent" if outcome.permanent else None),
-        disable_job=disable, disable_after=policy.disable_after,
+        usage=outcome.usage, disable_job=disable, disable_after=policy.disable_after,
     )  # fmt: skip
 
 

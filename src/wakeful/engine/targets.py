@@ -10,6 +10,7 @@ from wakeful.engine.held import Held
 from wakeful.errors import InvalidArgument
 from wakeful.job import Json, Work
 from wakeful.launch.port import Failed, Launch, Launcher, Outcome
+from wakeful.launch.precheck import Prechecked, asks
 from wakeful.launch.pull import check_pull
 from wakeful.logs import get_logger
 from wakeful.policy import DEFAULT_POLICY, Policy
@@ -55,16 +56,39 @@ class Targets:
                 f"target: no launcher for '{kind}' here; there are {', '.join(sorted(self._launchers))}"
             )
 
+    def check_precheck(self, work: Work) -> None:
+        """Refuse a precheck that nobody here could ever ask, and that of a job which executors outside run."""
+        precheck = work.precheck
+        if precheck is None:
+            return
+        if work.pulled:
+            raise InvalidArgument(
+                "precheck: runs of this job wait for an executor, and it decides whether there is anything "
+                "to do; give the job a target, or leave the precheck out"
+            )
+        launcher = self.launcher(precheck.get("kind"))
+        if launcher is None:
+            raise InvalidArgument(f"precheck: no launcher for '{precheck.get('kind')}' here to ask with")
+        asked = {key: value for key, value in precheck.items() if key != "timeoutMs"}
+        try:
+            launcher.check(asked)
+        except InvalidArgument as error:
+            raise InvalidArgument(f"precheck: {error.message.removeprefix('target: ')}") from error
+
     def held(self, run: RunRow | TakenRun, policy: Policy, work: Work, payload: str | None) -> Held:
         """A run that was marked as ours, ready to be launched."""
         target = work.target or {}
-        launcher = self._launchers.get(str(target.get("kind"))) or _unknown(str(target.get("kind")))
+        kind = str(target.get("kind"))
+        launcher: Launcher = self._launchers.get(kind) or _unknown(kind)
         launch = Launch(
             run.id, run.job_name, run.job_id, run.workspace, run.agent,
             payload if payload is not None or work.message is None else _message(work.message),
             run.scheduled_ms, run.fire_ms, run.attempt, run.trigger, run.idempotency_key, target,
             policy.timeout_ms, work.stateless,
         )  # fmt: skip
+        precheck = work.precheck
+        if precheck is not None and asks(run.trigger, run.reason):
+            launcher = Prechecked(launcher, self.launcher(precheck.get("kind")), precheck)
         return Held(launch, policy, run.lane, launcher)
 
     def taken(self, run: TakenRun) -> Held:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import zlib
 from datetime import UTC
 from email.utils import parsedate_to_datetime
@@ -14,6 +15,9 @@ from wakeful.launch.port import MAX_OUTPUT, Failed, kept
 
 #: The longest wait that a receiver may ask for with `Retry-After`.
 MAX_RETRY_AFTER_MS: Final = 24 * 3_600_000
+
+#: The most that is kept of what a run says it used, in bytes.
+MAX_USAGE: Final = 4_096
 
 _SHOWN: Final = 200
 #: zlib's word for "gzip or zlib, find out by the header".
@@ -43,6 +47,28 @@ async def read_text(response: ClientResponse) -> str:
         except zlib.error:
             return ""
     return kept(body.decode("utf-8", "replace"))
+
+
+def usage_in(header: str | None, text: str) -> str | None:
+    """What a run used, as its answer says: in the header, or else as `usage` in a JSON body; compact JSON.
+
+    >>> usage_in(None, '{"ok": true, "usage": {"tokens": 1200}}')
+    '{"tokens":1200}'
+    >>> usage_in('{"cost": 0.5}', "done"), usage_in("much", "done")
+    ('{"cost":0.5}', None)
+    """
+    if header is None and '"usage"' not in text:
+        return None
+    try:
+        said = json.loads(text if header is None else header)
+        if header is None:
+            said = said.get("usage") if isinstance(said, dict) else None
+        if not isinstance(said, dict) or not said:
+            return None
+        usage = json.dumps(said, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    except (ValueError, RecursionError):
+        return None
+    return usage if len(usage) <= MAX_USAGE else None
 
 
 def failure(response: ClientResponse, text: str, now_ms: int) -> Failed:

@@ -16,7 +16,8 @@ from typing import Any, Final, NamedTuple
 
 from wakeful.errors import AlreadyExists, InvalidArgument, Permanent
 from wakeful.job import Json
-from wakeful.launch.port import DEFAULT_TIMEOUT_MS, Failed, Launch, Outcome, Parked, Succeeded, kept
+from wakeful.launch.port import DEFAULT_TIMEOUT_MS, Failed, Launch, Outcome, Parked, Skipped, Succeeded, kept
+from wakeful.launch.precheck import Answer, answer_of
 from wakeful.launch.threads import Threads
 from wakeful.logs import get_logger
 
@@ -117,6 +118,27 @@ class FunctionLauncher:
             return _failed(run, name, error)
         return _DONE if value is None else _outcome(value)
 
+    async def ask(self, run: Launch, precheck: Mapping[str, Json]) -> Answer:
+        """Call the function of a precheck: what it returns says whether there is anything to do."""
+        name = precheck.get("name")
+        found = self._functions.get(name) if isinstance(name, str) else None
+        if found is None:
+            return self._not_registered(name)
+        function, awaited, takes_run = found
+        try:
+            if not awaited:
+                return answer_of(await self._in_thread(function, takes_run, run))
+            return answer_of(await (function(run) if takes_run else function()))
+        except Permanent as error:
+            return Failed(kept(error.message), permanent=True)
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            return _failed(run, name, error)
+        except (Exception, SystemExit) as error:
+            return _failed(run, name, error)
+
     async def _in_thread(self, function: Function, takes_run: bool, run: Launch) -> object:
         if self._threads is None:
             self._threads = Threads(self._places)
@@ -145,7 +167,7 @@ class FunctionLauncher:
 def _outcome(value: object) -> Outcome:
     if isinstance(value, str):
         return Succeeded(kept(value))
-    if isinstance(value, Succeeded | Failed | Parked):
+    if isinstance(value, Succeeded | Failed | Parked | Skipped):
         return value
     try:
         return Succeeded(kept(json.dumps(value, ensure_ascii=False, separators=(",", ":"))))

@@ -178,6 +178,17 @@ class Failed(NamedTuple):
     pause_job: bool = False
     #: one word for machines: `gone`, `address_refused`, `not_registered` …
     reason: str | None = None
+    #: compact JSON of what it used all the same
+    usage: str | None = None
+
+
+class Skipped(NamedTuple):
+    """There was nothing to do, or no leave to do it: the target was not launched, and nothing is wrong."""
+
+    #: why, in a sentence for people, through `kept`
+    output: str | None = None
+    #: one word for machines: `precheck`, `budget`
+    reason: str = "precheck"
 
 
 class Parked(NamedTuple):
@@ -187,7 +198,7 @@ class Parked(NamedTuple):
     timeout_ms: int
 
 
-Outcome = Succeeded | Failed | Parked
+Outcome = Succeeded | Failed | Parked | Skipped
 
 
 class Launcher(Protocol):

@@ -17,7 +17,7 @@ from functools import lru_cache
 from hashlib import sha256
 from importlib.metadata import version
 from json import dumps
-from typing import Final
+from typing import Final, NamedTuple
 
 from aiohttp import (
     ClientConnectorCertificateError,
@@ -37,9 +37,10 @@ from yarl import URL
 from wakeful.clock import Clock, SystemClock
 from wakeful.errors import InvalidArgument, WakefulError
 from wakeful.job import Json
-from wakeful.launch.answer import failure, read_text
+from wakeful.launch.answer import failure, read_text, usage_in
 from wakeful.launch.guard import AddressRefused, Guard, GuardedResolver
 from wakeful.launch.port import DEFAULT_TIMEOUT_MS, Failed, Launch, Outcome, Parked, Succeeded, instant, kept
+from wakeful.launch.precheck import Answer, answer_in
 from wakeful.launch.secrets import SecretSource
 from wakeful.launch.signing import hex_signature, standard_signature
 
@@ -47,6 +48,9 @@ from wakeful.launch.signing import hex_signature, standard_signature
 #: are fuses, and how much is sent to one receiver at a time is for lanes to say.
 DEFAULT_PER_HOST: Final = 100
 DEFAULT_CONNECTIONS: Final = 1000
+
+#: Says in an answer what the run used, as compact JSON: `{"tokens": 1200, "cost": 0.02}`.
+USAGE_HEADER: Final = "x-wakeful-usage"
 
 _FIELDS: Final = frozenset({"kind", "url", "headers", "completion"})
 _MAX_HEADERS: Final = 32
@@ -63,6 +67,14 @@ _RESERVED: Final = re.compile(
 #: Shorter than what servers keep an idle connection for (5 s is common), lest we post into one just closed.
 _KEEP_ALIVE_S: Final = 4.0
 _DNS_TTL_S: Final = 30
+
+
+class _Accepted(NamedTuple):
+    """An answer of 2xx."""
+
+    status: int
+    text: str
+    usage: str | None
 
 
 class WebhookLauncher:
@@ -156,7 +168,28 @@ class WebhookLauncher:
             return Parked(run.timeout_ms or DEFAULT_TIMEOUT_MS)
         return outcome
 
+    async def ask(self, run: Launch, precheck: Mapping[str, Json]) -> Answer:
+        """Post the run to the url of a precheck: the answer says whether there is anything to do.
+
+        It is signed as the run is, and has an id of its own: who does each thing once does not take the run
+        for done because it was asked about it.
+        """
+        asked = run.sent_to(precheck, run.payload_text)
+        asked.idempotency_key = f"{run.idempotency_key}-precheck"
+        try:
+            secrets = await self._secrets.secrets_of(run)
+        except WakefulError as error:
+            return Failed(kept(error.message))
+        answer = await self._exchange(asked, secrets, {"x-wakeful-precheck": "1"})
+        return answer if isinstance(answer, Failed) else answer_in(answer.status, answer.text)
+
     async def _post(self, run: Launch, secrets: tuple[bytes, ...]) -> Outcome:
+        answer = await self._exchange(run, secrets)
+        return answer if isinstance(answer, Failed) else Succeeded(answer.text or None, answer.usage)
+
+    async def _exchange(
+        self, run: Launch, secrets: tuple[bytes, ...], more: Mapping[str, str] | None = None
+    ) -> _Accepted | Failed:
         assert self._session is not None, "open() comes first"
         try:
             url = _url(run.target.get("url"))
@@ -165,12 +198,16 @@ class WebhookLauncher:
             headers = self._headers(run, secrets, body)
             if "headers" in run.target:
                 headers.update(_own_headers(run.target["headers"]))
+            if more is not None:
+                headers.update(more)
             async with self._session.post(url, data=body, headers=headers, allow_redirects=False) as response:
                 self.on_answer(response.status)
                 text = await read_text(response)
+                usage = usage_in(response.headers.get(USAGE_HEADER), text)
                 if 200 <= response.status < 300:
-                    return Succeeded(text or None)
-                return failure(response, text, self._clock.now_ms())
+                    return _Accepted(response.status, text, usage)
+                failed = failure(response, text, self._clock.now_ms())
+                return failed._replace(usage=usage) if usage else failed
         except InvalidArgument as error:
             return Failed(kept(error.message), permanent=True, reason="invalid_target")
         except (ClientError, OSError) as error:

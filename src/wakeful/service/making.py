@@ -106,6 +106,7 @@ class Maker:
         definition = read_definition(document, now_ms=now_ms, defaults=home.defaults)
         self._targets.check(definition.work.target)
         definition = replace(definition, work=inherit(definition.work, home.target))
+        self._targets.check_precheck(definition.work)
         check_lane(definition.work, self._lanes)
         wanted = document.get("enabled", True)
         if not isinstance(wanted, bool):
@@ -132,6 +133,7 @@ class Maker:
         """The same, created at another time."""
         definition, row, _ = known
         self._targets.check(definition.work.target)
+        self._targets.check_precheck(definition.work)
         anchor_ms = anchor_of(definition, now_ms)
         next_ms, wake_ms = begin("", definition, anchor_ms, now_ms) if row.enabled else (None, None)
         row = row._replace(
@@ -156,7 +158,8 @@ def check_lane(work: Work, lanes: Collection[str] | None) -> None:
 
 
 def needs_secret(definition: Definition) -> bool:
-    """Whether its runs are signed: they go to a webhook, or a workflow hands them to one."""
+    """Whether its runs are signed: they go to a webhook, if by way of a workflow, or one is asked first."""
     target = definition.work.target
     inner = target.get("to") if target else None
-    return any(isinstance(each, Mapping) and each.get("kind") == "webhook" for each in (target, inner))
+    asked = definition.work.precheck
+    return any(isinstance(each, Mapping) and each.get("kind") == "webhook" for each in (target, inner, asked))

@@ -166,6 +166,8 @@ class Store(Office, Watching, Protocol):
         `job_disabled`); the enabled jobs that fire after this one, in this way (`finished` is succeeded or
         failed, never cancelled), get the run that `follow` makes. A retrying run, a follower's, and one that
         waited for its turn are announced (`runs`).
+        A run that was skipped before its launch (state `skipped`) is no failure and no success: it counts for
+        nothing, nothing follows it, and it deletes its job only if that has no tick to come.
         A job that somebody has edited since the run was written, and that has a tick to come, is neither
         deleted nor disabled by that run: who gives a job another time in the middle of its run wants it to
         live. (`disable_after` counts all the same.)

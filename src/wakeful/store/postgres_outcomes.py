@@ -136,6 +136,8 @@ async def _halt(db: Db, tell: Tell, finished: Sequence[Finished], ticking: set[s
     for outcome in finished:
         if outcome.job_id is None or outcome.run_id in moved_on:
             continue
+        if outcome.state == "skipped" and outcome.job_id in ticking:
+            continue
         if outcome.delete_job:
             deleted.setdefault(outcome.job_id, outcome.finished_ms)
         elif outcome.disable_job is not None:

@@ -134,6 +134,8 @@ class TakenRun(NamedTuple):
     work: str
     #: the run's own payload, else its job's
     payload: str | None
+    #: why the attempt before did not work; `due`: somebody asked for it by hand, if it was due
+    reason: str | None = None
 
 
 class Finished(NamedTuple):
@@ -142,7 +144,8 @@ class Finished(NamedTuple):
     run_id: str
     job_id: str | None
     attempt: int
-    #: succeeded, failed, cancelled, retrying; or running, for one that is parked until somebody completes it
+    #: succeeded, failed, cancelled, skipped (before its launch), retrying; or running, for one that is parked
+    #: until somebody completes it
     state: str
     started_ms: int
     finished_ms: int
@@ -153,7 +156,8 @@ class Finished(NamedTuple):
     reason: str | None = None
     #: compact JSON of what the run used (tokens, cost)
     usage: str | None = None
-    #: what becomes of the job: deleted, or disabled for this reason
+    #: what becomes of the job: deleted (by a skipped run, only if it has no tick to come), or disabled for
+    #: this reason
     delete_job: bool = False
     disable_job: str | None = None
     #: disable the job when so many of its runs in a row have failed

@@ -112,6 +112,11 @@ def _consequences(
             continue
         if db.execute(sql.HAS_MOVED_ON, (outcome.run_id,)).fetchone() is not None:
             continue
+        if (
+            outcome.state == "skipped"
+            and db.execute(sql.HAS_A_TICK, (outcome.job_id,)).fetchone() is not None
+        ):
+            continue
         if outcome.delete_job:
             drop_job(db, tell, outcome.job_id, outcome.finished_ms, "job_deleted")
         elif outcome.disable_job is not None:

@@ -68,7 +68,8 @@ WHICH_EXIST: Final = "SELECT id FROM runs WHERE id IN (SELECT value FROM json_ea
 DUE_RUN: Final = """
     r.id, r.job_id, r.workspace, r.agent, r.job_name, r.scheduled_at, r.fire_at, r.trigger,
         r.attempt + (r.state = 'retrying'), r.lane, r.idempotency_key,
-        coalesce(j.policy, '{}'), coalesce(j.work, '{}'), coalesce(r.payload, j.payload), r.due_at, r.rowid"""
+        coalesce(j.policy, '{}'), coalesce(j.work, '{}'), coalesce(r.payload, j.payload), r.reason,
+        r.due_at, r.rowid"""
 #: runs_running and runs_waiting, a look each. Whether a serial run is the one of its job that may start: none
 #: is running, none like it is older, and none that started before is waiting to be tried again
 HAS_THE_TURN: Final = """
@@ -139,6 +140,8 @@ DISABLE_JOB: Final = """
 HAS_MOVED_ON: Final = """
     SELECT 1 FROM runs r CROSS JOIN jobs j ON j.id = r.job_id
     WHERE r.id = ? AND j.next_at IS NOT NULL AND j.updated_at > r.created_at"""
+#: the primary key
+HAS_A_TICK: Final = "SELECT 1 FROM jobs WHERE id = ? AND next_at IS NOT NULL"
 #: jobs_after; mostly it is empty, and then nobody need ask who follows
 ANY_FOLLOWER: Final = """
     SELECT 1 FROM jobs INDEXED BY jobs_after

@@ -68,6 +68,11 @@ _BACKOFF: Final[Schema] = shape({"baseMs": WHOLE, "maxMs": WHOLE})
 _BACKOFF_GIVEN: Final[Schema] = document(
     {"baseMs": whole(1, _MANY), "maxMs": whole(1, _MANY), "base": _DURATION, "max": _DURATION}
 )
+_BUDGET: Final[Schema] = {
+    **document({"tokensPerDay": whole(1, 2**53), "costPerDay": {"type": "number", "exclusiveMinimum": 0}}),
+    "minProperties": 1,
+    "description": "How much its runs may use on one day (UTC).",
+}
 _AFTER: Final[Schema] = shape({"job": SLUG, "on": one_of(*get_args(ChainOn))})
 
 #: The policies and the rest, which are taken as they are shown.
@@ -108,6 +113,7 @@ _JOB: Final[dict[str, Schema]] = {
     "channel": or_null(TEXT),
     "to": or_null(TEXT),
     "precheck": or_null(OBJECT),
+    "budget": or_null(OBJECT),
     **{name: or_null(schema) if name in _OPEN else schema for name, schema in _PLAIN.items()},
     "backoff": _BACKOFF,
     "timeoutMs": or_null(WHOLE),
@@ -163,7 +169,13 @@ _DOCUMENT: Final[dict[str, Schema]] = {
     "message": {**_SOME_TEXT, "maxLength": 65536, "description": 'Short for the payload {"message": …}.'},
     "channel": {**_SOME_TEXT, "maxLength": 255},
     "to": {**_SOME_TEXT, "maxLength": 1024},
-    "precheck": {**OBJECT, "minProperties": 1},
+    "precheck": {
+        **OBJECT,
+        "minProperties": 1,
+        "description": "Who says before each launch whether there is anything to do.",
+        "examples": [{"kind": "webhook", "url": "https://example.com/anything-new"}],
+    },
+    "budget": _BUDGET,
     **_PLAIN,
     "timeoutMs": _MS,
     "claimTimeoutMs": _MS,

@@ -1,0 +1,148 @@
+"""What keeps a job from costing more than it is worth, as people write it: prechecks, budgets and alerts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Final
+
+from wakeful.document.values import (
+    Reader,
+    camel_keys,
+    duration,
+    flag,
+    json_value,
+    milliseconds,
+    one_of,
+    refuse,
+    shown,
+    text,
+    whole,
+    whole_number,
+)
+from wakeful.duration import DAY
+from wakeful.errors import InvalidArgument
+from wakeful.job import Json
+
+#: How long whoever is asked whether there is anything to do may think about it.
+DEFAULT_PRECHECK_MS: Final = 10_000
+_LONGEST_PRECHECK_MS: Final = 600_000
+_LARGEST: Final = 65_536
+_PRECHECKS: Final = {
+    "function": ("name", "timeoutMs"),
+    "webhook": ("url", "headers", "timeoutMs"),
+}
+_CAPS: Final = ("tokensPerDay", "costPerDay")
+_MOST_TOKENS: Final = 2**53
+_MOST_COST: Final = 1e12
+#: What alerts are at, where their document leaves it open.
+ALERT_DEFAULTS: Final[dict[str, Json]] = {
+    "failures": 3,
+    "deadLetter": True,
+    "missed": True,
+    "budget": True,
+    "cooldownMs": 3_600_000,
+}
+
+
+def precheck(value: object) -> dict[str, Json]:
+    """Who says before each launch whether there is anything to do.
+
+    >>> precheck({"kind": "function", "name": "anything-new", "timeout": "5s"})
+    {'kind': 'function', 'name': 'anything-new', 'timeoutMs': 5000}
+    """
+    given = _object(value, '{"kind": "function", "name": "anything-new"}')
+    kind = given.get("kind")
+    if kind == "command":
+        refuse("a command cannot be asked yet; ask a function, or a webhook")
+    if not isinstance(kind, str) or kind not in _PRECHECKS:
+        what = "it has no kind" if kind is None else f"the kind {shown(kind)} is not known"
+        refuse(f"{what}; it is {one_of(_PRECHECKS)}")
+    _durations(given, "timeout")
+    _only(given, f"a precheck of the kind '{kind}'", ("kind", *_PRECHECKS[kind]))
+    if "timeoutMs" in given:
+        given["timeoutMs"] = _read("timeoutMs", milliseconds(1, _LONGEST_PRECHECK_MS), given["timeoutMs"])
+    needed, example = (
+        ("name", "'anything-new'") if kind == "function" else ("url", "'https://example.com/any'")
+    )
+    if not isinstance(given.get(needed), str) or not given[needed]:
+        refuse(f"a precheck of the kind '{kind}' needs a {needed}, such as {example}")
+    return _json(given)
+
+
+def budget(value: object) -> dict[str, Json]:
+    """How much may be used on one day (UTC).
+
+    >>> budget({"tokens_per_day": 200_000})
+    {'tokensPerDay': 200000}
+    """
+    given = _object(value, '{"tokensPerDay": 200000, "costPerDay": 5}')
+    _only(given, "a budget", _CAPS)
+    if "tokensPerDay" in given:
+        given["tokensPerDay"] = _read("tokensPerDay", whole(1, _MOST_TOKENS), given["tokensPerDay"])
+    if "costPerDay" in given:
+        cost = given["costPerDay"]
+        if isinstance(cost, bool) or not isinstance(cost, int | float) or not math.isfinite(cost):
+            refuse(f"costPerDay: {shown(cost)} is not a number; give one such as 5 or 0.5")
+        if not 0 < cost <= _MOST_COST:
+            refuse(f"costPerDay: {shown(cost)} is out of range; give a number above 0")
+        number = whole_number(cost)
+        given["costPerDay"] = cost if number is None else number
+    return _json(given)
+
+
+def alerts(value: object) -> dict[str, Json]:
+    """Who is told when something goes wrong, and of what; whole, with what is left open at its default.
+
+    >>> alerts({"url": "https://example.com/alerts", "failures": 5})["failures"]
+    5
+    """
+    given = _object(value, '{"url": "https://example.com/alerts"}')
+    _durations(given, "cooldown")
+    _only(given, "alerts", ("url", "secret", "channel", "to", *ALERT_DEFAULTS))
+    if not isinstance(given.get("url"), str):
+        refuse("there is no url; give that of a webhook, for alerts are sent by webhook alone today")
+    for name in ("channel", "to", "secret"):
+        if name in given:
+            given[name] = _read(name, text(1_024), given[name])
+    for name in ("deadLetter", "missed", "budget"):
+        if name in given:
+            given[name] = _read(name, flag, given[name])
+    if "failures" in given:
+        given["failures"] = _read("failures", whole(1, 1_000_000), given["failures"])
+    if "cooldownMs" in given:
+        given["cooldownMs"] = _read("cooldownMs", milliseconds(0, 30 * DAY), given["cooldownMs"])
+    return {**ALERT_DEFAULTS, **_json(given)}
+
+
+def _object(value: object, example: str) -> dict[str, object]:
+    if not isinstance(value, Mapping) or not value:
+        refuse(f"{shown(value)} is not an object with something in it; write {example}")
+    return camel_keys(value)
+
+
+def _only(given: Mapping[str, object], what: str, names: tuple[str, ...]) -> None:
+    unknown = sorted(given.keys() - set(names))
+    if unknown:
+        refuse(f"{what} has no field '{unknown[0][:64]}'; it has {', '.join(names)}")
+
+
+def _durations(given: dict[str, object], name: str) -> None:
+    """`timeout` is `timeoutMs` as people write it."""
+    if name in given:
+        if f"{name}Ms" in given:
+            refuse(f"{name} and {name}Ms are the same; give one of them")
+        given[f"{name}Ms"] = _read(name, duration, given.pop(name))
+
+
+def _read(name: str, read: Reader, value: object) -> object:
+    try:
+        return read(value)
+    except InvalidArgument as error:
+        refuse(f"{name}: {error.message}")
+
+
+def _json(given: Mapping[str, object]) -> dict[str, Json]:
+    copied = json_value(given, _LARGEST)
+    assert isinstance(copied, dict)
+    return copied

@@ -1,0 +1,161 @@
+"""Prechecks: what each answer means, and that the target is launched only where there is something to do."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+import pytest
+
+from tests.unit.launch.launches import launch
+from wakeful import Permanent, Skip
+from wakeful.engine.outcome import conclude
+from wakeful.engine.targets import Targets
+from wakeful.errors import InvalidArgument
+from wakeful.job import Json, Work
+from wakeful.launch.answer import usage_in
+from wakeful.launch.function import FunctionLauncher
+from wakeful.launch.port import Failed, Launch, Outcome, Skipped, Succeeded
+from wakeful.launch.precheck import Prechecked, answer_in, answer_of, asks
+from wakeful.policy import Policy
+
+TARGET: dict[str, Json] = {"kind": "function", "name": "work"}
+PRECHECK: dict[str, Json] = {"kind": "function", "name": "anything-new"}
+
+
+class Agent:
+    """A launcher with a function that counts its launches, and one that is asked first."""
+
+    def __init__(self, asked: object) -> None:
+        self.launches = 0
+        self.launcher = FunctionLauncher()
+        self.launcher.register("work", self._work)
+        self.launcher.register("anything-new", asked)  # type: ignore[arg-type]
+
+    async def _work(self) -> str:
+        self.launches += 1
+        return "done"
+
+    async def start(self, precheck: Mapping[str, Json] = PRECHECK) -> Outcome:
+        return await Prechecked(self.launcher, self.launcher, precheck).start(launch(TARGET))
+
+
+async def returning(value: object) -> tuple[Outcome, int]:
+    """The outcome where the function that is asked returns this, and how often the target was launched."""
+    agent = Agent(lambda: value)
+    return await agent.start(), agent.launches
+
+
+@pytest.mark.parametrize("value", [True, None])
+async def test_where_there_is_something_to_do_the_target_is_launched(value):
+    assert await returning(value) == (Succeeded("done"), 1)
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [(False, None), ("", None), (Skip(), None), ("all read", "all read"), (Skip("all read"), "all read")],
+)
+async def test_where_there_is_nothing_to_do_the_target_is_left_alone(value, why):
+    assert await returning(value) == (Skipped(why, "precheck"), 0)
+
+
+@pytest.mark.parametrize("value", [0, 1, [], {"run": False}])
+async def test_an_answer_that_cannot_be_understood_is_a_failure(value):
+    outcome, launches = await returning(value)
+    assert isinstance(outcome, Failed)
+    assert (outcome.reason, outcome.permanent, launches) == ("precheck_failed", False, 0)
+    assert outcome.error.startswith(f"precheck: it returned {type(value).__name__}; return True or False")
+
+
+async def test_whoever_raises_when_asked_has_failed_for_good_only_where_it_says_so():
+    def raising(error: Exception):
+        async def asked(run: Launch) -> bool:
+            raise error
+
+        return asked
+
+    failed = await Agent(raising(OSError("no mailbox"))).start()
+    assert failed == Failed("precheck: OSError: no mailbox", reason="precheck_failed")
+    failed = await Agent(raising(Permanent("no such mailbox"))).start()
+    assert failed == Failed("precheck: no such mailbox", permanent=True, reason="precheck_failed")
+
+
+async def test_whoever_does_not_answer_in_time_has_failed():
+    async def asked() -> bool:
+        await asyncio.Event().wait()
+        return True
+
+    agent = Agent(asked)
+    outcome = await agent.start({**PRECHECK, "timeoutMs": 10})
+    assert outcome == Failed("precheck: no answer within 0.01 s", reason="precheck_failed")
+    assert agent.launches == 0
+
+
+async def test_a_function_that_nobody_registered_is_looked_for_again_later():
+    outcome = await Agent(lambda: True).start({"kind": "function", "name": "elsewhere"})
+    assert isinstance(outcome, Failed)
+    assert (outcome.reason, outcome.permanent) == ("precheck_failed", False)
+
+
+@pytest.mark.parametrize(
+    ("status", "text", "answer"),
+    [
+        (200, "", None),
+        (202, " \n", None),
+        (204, "", Skipped()),
+        (200, '{"run": true}', None),
+        (200, '{"run": false}', Skipped()),
+        (200, '{"run": false, "reason": "all read"}', Skipped("all read")),
+        (200, '{"run": false, "reason": 5}', Skipped()),
+    ],
+)
+def test_what_a_webhook_means_by_its_answer(status, text, answer):
+    assert answer_in(status, text) == answer
+
+
+@pytest.mark.parametrize("text", ["ok", "{", "true", '{"run": "no"}', '{"ok": true}'])
+def test_an_answer_that_says_neither_yes_nor_no_is_a_failure(text):
+    assert isinstance(answer_in(200, text), Failed)
+
+
+def test_every_attempt_asks_until_the_target_was_launched_and_one_by_hand_only_if_it_was_to_be_due():
+    assert asks("schedule", None)
+    assert asks("chain", None)
+    assert asks("schedule", "precheck_failed")
+    assert not asks("schedule", "network")
+    assert not asks("user", None)
+    assert not asks("agent", None)
+    assert asks("user", "due")
+    assert asks("agent", "precheck_failed")
+
+
+def test_a_skipped_run_is_no_failure_and_may_be_the_last_of_its_job():
+    finished = conclude(
+        "r", "j", 1, Policy(delete_after_run=True, disable_after=1), Skipped("all read"), 5, 9
+    )
+    assert (finished.state, finished.reason, finished.output) == ("skipped", "precheck", "all read")
+    assert (finished.error, finished.disable_job, finished.disable_after) == (None, None, None)
+    assert finished.delete_job
+
+
+def test_a_precheck_that_nobody_could_ask_is_refused():
+    targets = Targets([FunctionLauncher()])
+    targets.check_precheck(Work(TARGET))
+    targets.check_precheck(Work(TARGET, precheck={**PRECHECK, "timeoutMs": 5}))
+    with pytest.raises(InvalidArgument, match="precheck: no launcher for 'webhook' here"):
+        targets.check_precheck(Work(TARGET, precheck={"kind": "webhook", "url": "https://a.example"}))
+    for pulled in (Work(precheck=PRECHECK), Work({"kind": "pull"}, precheck=PRECHECK)):
+        with pytest.raises(InvalidArgument, match="precheck: runs of this job wait for an executor"):
+            targets.check_precheck(pulled)
+
+
+def test_usage_is_read_from_the_header_before_the_body_and_nonsense_is_none():
+    assert usage_in('{"tokens": 5}', '{"usage": {"tokens": 6}}') == '{"tokens":5}'
+    assert usage_in(None, '{"usage": {"tokens": 6}, "text": "hello"}') == '{"tokens":6}'
+    for header, text in [(None, ""), (None, '{"usage": 5}'), (None, '["usage"]'), ("[]", ""), ("{}", "")]:
+        assert usage_in(header, text) is None
+    assert usage_in(None, '{"usage": {"tokens": NaN}}') is None
+
+
+def test_what_a_function_is_asked_may_be_answered_in_words():
+    assert answer_of("x" * 20_000) == Skipped("x" * 16_384)
