@@ -6,6 +6,7 @@ Put your own work into `work`. Start as many executors as you like: no run is gi
 runs of one that dies are given to another after 30 seconds.
 """
 
+import contextlib
 import json
 import os
 import socket
@@ -71,7 +72,5 @@ def main():
 
 
 if __name__ == "__main__":
-    try:
+    with contextlib.suppress(KeyboardInterrupt):
         main()
-    except KeyboardInterrupt:
-        pass

@@ -119,7 +119,46 @@ def assert_like(expected: str, said: str, where: str) -> None:
     """What was printed is what the page shows, where `…` stands for anything and blanks do not count."""
     parts = (re.escape(" ".join(part.split())) for part in expected.split("…"))
     pattern = r"\s*.*?\s*".join(parts)
-    assert re.fullmatch(pattern, " ".join(said.split()), re.DOTALL), f"{where} shows\n{expected}\nbut:\n{said}"
+    assert re.fullmatch(pattern, " ".join(said.split()), re.DOTALL), (
+        f"{where} shows\n{expected}\nbut:\n{said}"
+    )
+
+
+@pytest.mark.parametrize("receiver", ["standard.py", "receiver.mjs"])
+def test_the_receivers_of_the_page_on_webhooks_verify_a_signature(receiver: str, tmp_path: Path):
+    if receiver.endswith("mjs") and shutil.which("node") is None:
+        pytest.skip("node is not here")
+    (text,) = (each.text for each in blocks(DOCS / "how-to/webhook.md") if each.file == receiver)
+    (tmp_path / receiver).write_text(text)
+    program, port = ("node" if receiver.endswith("mjs") else sys.executable), free_port()
+    with serving(tmp_path) as machine:
+        job = machine.wakeful(
+            *("add", "hook", "--schedule", "0 0 29 2 *", "--url", f"http://127.0.0.1:{port}"),
+            *("--max-attempts", "1", "--payload", '{"to": "me"}', "--json"),
+        ).json
+        listening = subprocess.Popen([program, str(tmp_path / receiver), job["secret"], str(port)])
+        try:
+            wait_for(port)
+            genuine = machine.wakeful("run", "hook", "--wait", "--json").json
+            machine.wakeful("delete", "hook")
+            machine.wakeful(
+                "add",
+                "hook",
+                "--schedule",
+                "@yearly",
+                "--url",
+                f"http://127.0.0.1:{port}",
+                "--max-attempts",
+                "1",
+                "--payload",
+                '{"to": "me"}',
+            )
+            forged = machine.wakeful("run", "hook", "--wait", "--json").json
+        finally:
+            listening.terminate()
+            listening.wait()
+    assert (genuine["state"], genuine["output"]) == ("succeeded", "hello me")
+    assert forged["error"].startswith("HTTP 401")
 
 
 @pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(ROOT)))
@@ -138,5 +177,5 @@ def test_every_link_leads_somewhere(page: Path):
 
 def test_every_page_is_in_the_navigation():
     nav = (ROOT / "mkdocs.yml").read_text().partition("\nnav:")[2]
-    there = {path for path in re.findall(r"[\w/-]+\.md", nav)}
+    there = set(re.findall(r"[\w/-]+\.md", nav))
     assert there == {str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md")}

@@ -1,0 +1,234 @@
+"""The tables of the reference name all that there is, and nothing that there is not."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import MISSING, fields
+from typing import Any
+
+import pytest
+from fastapi import FastAPI
+from typer.main import get_command
+
+import wakeful
+from tests.integration.asking import Somebody
+from tests.integration.conftest import NewApp, on_one_store
+from tests.integration.doc_pages import DOCS, code, rows
+from wakeful import client, errors
+from wakeful.api.http.app import create_app
+from wakeful.api.http.problems import STATUS
+from wakeful.app import Jobs, Runs, Wakeful
+from wakeful.cli import exits
+from wakeful.cli.main import app as command_line
+from wakeful.document import Defaults, read_definition, write_definition
+from wakeful.document.target import TARGET_FIELDS
+from wakeful.run import RunState
+from wakeful.service.feed import RESET, TYPES
+from wakeful.settings import PREFIX, Settings
+
+_COMMON = {"--workspace", "--agent", "--server", "--json"}
+_ELSEWHERE = {"/docs", "/docs/oauth2-redirect", "/openapi.json"}
+
+
+# --- HTTP -----------------------------------------------------------------------------------------
+
+
+@on_one_store
+async def test_every_path_and_no_other_is_in_the_table(new_app: NewApp):
+    there = set(_paths(create_app(new_app().services)))
+
+    told = {_whole(code(cells[0])) for cells in rows("reference/http.md") if " /" in code(cells[0])}
+
+    assert told == there
+
+
+@on_one_store
+async def test_every_path_has_an_example(new_app: NewApp):
+    examples = (DOCS / "reference/http.md").read_text()
+    for call in _paths(create_app(new_app().services)):
+        method, path = call.split(" ")
+        short = path.removeprefix("/api/workspaces/{workspace}") if "{workspace}/" in path else path
+        wanted = re.sub(r"\\\{\w+\\\}", r'[^/\\s"\']+', re.escape(short))
+        pattern = rf"""(?:api {method} ["']?|WAKEFUL_URL(?:/api/workspaces/default)?){wanted}["'?\s]"""
+        assert re.search(pattern, examples), f"there is no example of {call}"
+
+
+async def test_every_error_is_in_the_table():
+    told = {code(cells[0]): int(cells[1]) for cells in rows("reference/http.md", "Errors")}
+
+    assert told == {**STATUS, "internal": 500}
+
+
+def _paths(app: FastAPI) -> Iterator[str]:
+    for path, verbs in app.openapi()["paths"].items():
+        for verb in verbs:
+            yield f"{verb.upper()} {path}"
+
+
+def _whole(call: str) -> str:
+    method, path = call.split(" ")
+    alone = path.startswith("/api/") or path in ("/healthz", "/readyz", "/metrics")
+    return call if alone else f"{method} /api/workspaces/{{workspace}}{path}"
+
+
+# --- the command line -----------------------------------------------------------------------------
+
+
+def test_every_command_has_a_section_with_all_its_options():
+    text = (DOCS / "reference/cli.md").read_text()
+    told = dict(re.findall(r"^### wakeful (.+?)\n(.*?)(?=^##)", text, re.MULTILINE | re.DOTALL))
+    there = dict(_commands(get_command(command_line)))
+
+    assert told.keys() == there.keys()
+    for name, options in there.items():
+        rows_of = re.findall(r"^\| (.+?) \|", told[name], re.MULTILINE)
+        named = {word for cell in rows_of for word in re.findall(r"`(--[\w-]+)`", cell)}
+        assert named == options - _COMMON, f"wakeful {name}"
+
+
+def test_every_exit_code_is_in_the_table():
+    told = {int(code(cells[0])) for cells in rows("reference/cli.md", "Exit codes")}
+    kinds = [kind for _, kind in inspect.getmembers(errors, inspect.isclass)]
+    codes = {exits.exit_code(kind("…")) for kind in kinds if issubclass(kind, errors.WakefulError)}
+
+    assert told == {exits.OK, exits.INTERRUPTED, *codes}
+
+
+def _commands(command: Any, name: str = "") -> Iterator[tuple[str, set[str]]]:
+    if hasattr(command, "commands"):
+        for each, inner in command.commands.items():
+            yield from _commands(inner, f"{name} {each}".strip())
+        return
+    words = {word for each in command.params for word in (*each.opts, *each.secondary_opts)}
+    yield name, {word for word in words if word.startswith("--") and word != "--help"}
+
+
+# --- settings, jobs, runs -------------------------------------------------------------------------
+
+
+def test_every_setting_is_in_the_table_with_its_default():
+    told = {code(cells[0]): code(cells[1]) for cells in rows("reference/settings.md", "Settings")}
+    of_clients = {
+        code(cells[0]) for cells in rows("reference/settings.md", "Of the client and the command line")
+    }
+    there = {}
+    for field in fields(Settings):
+        if field.name != "lanes":
+            default = "" if field.default in (None, ()) else str(field.default)
+            there[PREFIX + field.name.upper()] = default.lower() if default in ("True", "False") else default
+        else:
+            assert field.default is MISSING
+            there[f"{PREFIX}LANE_…"] = ""
+
+    assert {name: value for name, value in told.items() if name not in of_clients} == there
+
+
+def test_every_field_of_a_job_is_in_the_tables_with_its_default():
+    document = {"name": "a", "schedule": "@daily", "workflowId": "w", "version": 1}
+    written = write_definition(read_definition(document, now_ms=0, defaults=Defaults()))
+    told: dict[str, str] = {}
+    for section in ("What and when", "Where and what with", "How", "Kept for later"):
+        for cells in rows("reference/job.md", section):
+            told |= dict.fromkeys(re.findall(r"`(\w+)`", cells[0]), cells[1])
+
+    assert told.keys() == {*written, *TARGET_FIELDS, "enabled", "agentId"}
+    shown = {name: code(cell) for name, cell in told.items() if cell.startswith("`")}
+    assert shown.keys() >= written.keys() - {"name", "schedule", "tz", "workflowId", "version", "userId"}
+    assert {name: json.loads(text) for name, text in shown.items() if name not in ("enabled", "target")} == {
+        name: written[name] for name in shown if name not in ("enabled", "target")
+    }
+
+
+@on_one_store
+async def test_all_that_a_job_and_a_run_are_shown_with_is_in_the_tables(ask: Somebody):
+    job = (await ask("PUT", "/agents/default/jobs/a", {"schedule": "@daily"})).body
+    run = (await ask("POST", "/agents/default/jobs/a/run")).body
+    run = (await ask("GET", f"/runs/{run['id']}")).body
+    document = write_definition(read_definition(_plain(job), now_ms=0, defaults=Defaults(), stored=True))
+
+    beside = _names("reference/job.md", "What a job is shown with beside")
+    assert beside == (job.keys() - document.keys()) | {"secret"}
+    assert _names("reference/job.md", "What a run is shown with") == set(run)
+
+
+def test_every_state_of_a_run_is_explained():
+    assert _names("concepts/words.md", "The life of a run") == {state.value for state in RunState}
+
+
+def _names(page: str, section: str) -> set[str]:
+    return {name for cells in rows(page, section) for name in re.findall(r"`(\w+)`", cells[0])}
+
+
+def _plain(job: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in job.items() if key != "secret"}
+
+
+# --- events, metrics, Python ----------------------------------------------------------------------
+
+
+def test_every_event_is_in_the_table():
+    told = {code(cells[0]) for cells in rows("reference/events.md") if "." in cells[0] or RESET in cells[0]}
+
+    assert told == {*TYPES, RESET}
+
+
+@on_one_store
+async def test_every_metric_is_in_the_table_with_its_kind(new_app: NewApp):
+    async with new_app() as app:
+        await app.services.meters.ask(app.store)
+        there = {
+            f"{metric.name}_total" if metric.type == "counter" else metric.name: metric.type
+            for metric in app.services.meters.collect()
+        }
+
+    assert {code(cells[0]): cells[1] for cells in rows("reference/metrics.md")} == there
+
+
+def test_what_the_rules_for_alerts_ask_for_is_measured():
+    told = {code(cells[0]) for cells in rows("reference/metrics.md")}
+    asked = set(re.findall(r"wakeful_\w+", (DOCS / "operations/watch.md").read_text()))
+
+    assert {name.removesuffix("_bucket") for name in asked} <= told
+
+
+def test_every_name_of_the_package_is_in_the_table():
+    told = {
+        name
+        for cells in rows("reference/python.md", "What `wakeful` has")
+        for name in re.findall(r"`(\w+)`", cells[0])
+    }
+
+    assert told == set(wakeful.__all__)
+
+
+@pytest.mark.parametrize(
+    ("head", "embedded", "over_http"),
+    [("jobs", Jobs, client.Jobs), ("runs", Runs, client.Runs)],
+    ids=["jobs", "runs"],
+)
+def test_every_method_is_in_the_table_and_said_to_be_where_it_is(head: str, embedded: type, over_http: type):
+    tables = rows("reference/python.md", "Jobs and runs")
+    names = set(_public(embedded)) | set(_public(over_http))
+    told: dict[str, tuple[bool, bool]] = {}
+    for cells in tables:
+        for name in re.findall(r"`(\w+)\(", cells[0]):
+            if name in names:
+                told.setdefault(name, (cells[1] == "yes", cells[2] == "yes"))
+
+    there = {name: (hasattr(embedded, name), hasattr(over_http, name)) for name in names}
+    assert {name: told.get(name) for name in names} == there, head
+
+
+def test_all_of_wakeful_and_of_the_client_is_told():
+    text = (DOCS / "reference/python.md").read_text()
+    for name in _public(Wakeful):
+        assert f"app.{name}" in text
+    for name in _public(client.AsyncClient):
+        assert name in ("close", "url", "has_key") or f"client.{name}" in text
+
+
+def _public(kind: type) -> list[str]:
+    return [name for name in vars(kind) if not name.startswith("_")]
