@@ -52,7 +52,8 @@ async def test_a_key_is_made_used_seen_without_its_secret_and_revoked(ask: Someb
     assert made.headers["location"] == f"{HOME}/keys/{made.body['id']}"
     assert made.headers["cache-control"] == "no-store"
     assert (await ask.with_key(made.body["key"])("GET", "/jobs")).status == 200
-    (shown,) = (await ask("GET", "/keys")).body["keys"]
+    keys = (await ask("GET", "/keys")).body["keys"]
+    (shown,) = [key for key in keys if key["name"] == "ci"]
     assert "key" not in shown
     assert (shown["name"], shown["role"], shown["revokedAt"]) == ("ci", "member", None)
     assert (await ask("DELETE", f"/keys/{made.body['id']}")).status == 204
