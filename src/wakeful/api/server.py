@@ -20,6 +20,9 @@ from fastapi import FastAPI
 
 from wakeful.api.http.app import create_app
 from wakeful.api.http.health import Ready
+from wakeful.api.http.problems import MAX_BODY
+from wakeful.api.rpc.protocol import Protocol
+from wakeful.api.rpc.socket import Connections
 from wakeful.app.embedded import Wakeful
 from wakeful.errors import InvalidArgument, Unavailable
 from wakeful.logs import get_logger
@@ -69,6 +72,7 @@ class Listening:
     def __init__(self, app: FastAPI, settings: Settings) -> None:
         self._config = _config(app, settings)
         self._services = cast(Services, app.state.services)
+        self._connections = cast(Connections, app.state.connections)
         self._socket = _bound(settings.host, settings.port)
         self._address = self._socket.getsockname()
         self._server = _Server(self._config)
@@ -104,6 +108,7 @@ class Listening:
             self._server.force_exit = True
         self._server.should_exit = True
         self._services.feed.hang_up()  # else who listens for events would keep us
+        self._connections.hang_up()
 
     async def ended(self) -> None:
         """Wait until it has."""
@@ -169,6 +174,9 @@ def _config(app: FastAPI, settings: Settings) -> uvicorn.Config:
         timeout_keep_alive=_KEEP_ALIVE,
         timeout_graceful_shutdown=round(GRACE),
         backlog=_BACKLOG,
+        ws=Protocol,
+        ws_max_size=MAX_BODY,
+        ws_per_message_deflate=False,  # a few bytes could unfold to more than there is room for
     )
     try:
         config.load()

@@ -13,6 +13,7 @@ from wakeful.api.http import agents, dead_letters, health, job_actions, jobs, of
 from wakeful.api.http.health import Ready
 from wakeful.api.http.middleware import Passage
 from wakeful.api.http.schemas import SCHEMAS
+from wakeful.api.rpc import socket
 from wakeful.service.services import Services
 
 _ABOUT: Final = """Cron for agents: it keeps time in a database and wakes the agent.
@@ -38,12 +39,14 @@ def create_app(services: Services, *, ready: Ready | None = None) -> FastAPI:
     )
     app.state.services = services
     app.state.ready = ready or _always
+    app.state.connections = socket.Connections()
     problems.install(app)
     # `/runs/claim` stands before `/runs/{run_id}`, which would take it for a run.
     for part in (health, agents, jobs, job_actions, work, runs, dead_letters, office):
         app.include_router(part.router)
     for name in ("events", "metrics"):
         _include(app, f"wakeful.api.http.{name}")
+    app.include_router(socket.router)
     app.add_middleware(Passage)
     _tell(app)
     return app

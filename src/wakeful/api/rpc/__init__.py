@@ -1,0 +1,1 @@
+"""RPC over a WebSocket, at `/ws`: ask and be answered, and hear what happens, over one connection."""

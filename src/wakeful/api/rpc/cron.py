@@ -1,0 +1,158 @@
+"""The methods `cron.…`: each reads its parameters, asks a use case, and shows what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from wakeful.api.http.paging import MAX_PAGE
+from wakeful.api.rpc.params import Params
+from wakeful.errors import InvalidArgument, NotFound
+from wakeful.job import Job
+from wakeful.service.access import Principal
+from wakeful.service.making import Saved
+from wakeful.service.services import Services
+from wakeful.service.shapes import Shape, job_shape, run_shape, saved_shape
+from wakeful.store.rows import JobFilter, RunFilter
+
+#: How far a list can be leafed through by number; HTTP has cursors, which go on for ever.
+FARTHEST: Final = 10_000
+
+Method = Callable[[Services, Principal, Params], Awaitable[Shape]]
+
+
+async def list_jobs(here: Services, who: Principal, params: Params) -> Shape:
+    """Jobs by agent and name: those of one agent, or of all."""
+    params.only("includeDisabled", "limit", "offset")
+    limit, offset = _page(params, 100)
+    disabled = params.flag("includeDisabled", False)
+    only = JobFilter(params.workspace, params.agent, disabled, limit=offset + limit + 1)
+    found = await here.jobs.list(who, only)
+    shown = [await _shown(here, who, job) for job in found[offset : offset + limit]]
+    return {"jobs": [*shown], "limit": limit, "offset": offset, "more": len(found) > offset + limit}
+
+
+async def create_job(here: Services, who: Principal, params: Params) -> Shape:
+    """Add a job, which is what the parameters say; a webhook's `secret` is shown here and never again."""
+    document = {name: value for name, value in params.given.items() if name not in ("agentId", "workspace")}
+    saved = await here.jobs.create(who, params.workspace, params.home, document)
+    return {"job": await _saved(here, who, saved)}
+
+
+async def update_job(here: Services, who: Principal, params: Params) -> Shape:
+    """Change the fields that `patch` names, and no others."""
+    params.only("jobId", "patch")
+    patch = params.object("patch")
+    job = await _job(here, who, params)
+    saved = await here.jobs.update(who, job.workspace, job.agent, job.name, patch)
+    return {"job": await _saved(here, who, saved)}
+
+
+async def delete_job(here: Services, who: Principal, params: Params) -> Shape:
+    """Delete a job and withdraw what has not started; its runs can still be seen."""
+    params.only("jobId")
+    job = await _job(here, who, params)
+    await here.jobs.delete(who, job.workspace, job.agent, job.name)
+    return {"deleted": True, "jobId": job.id}
+
+
+async def toggle_job(here: Services, who: Principal, params: Params) -> Shape:
+    """Resume a job (`enabled`), or pause it."""
+    params.only("jobId", "enabled")
+    change = here.jobs.resume if params.flag("enabled") else here.jobs.pause
+    job = await _job(here, who, params)
+    return {"job": await _shown(here, who, await change(who, job.workspace, job.agent, job.name))}
+
+
+async def run_job(here: Services, who: Principal, params: Params) -> Shape:
+    """Run a job now: `force` whatever its schedule says, `due` only if a tick is due."""
+    params.only("jobId", "mode", "payload")
+    mode = params.given.get("mode", "force")
+    if mode != "force" and mode != "due":
+        raise InvalidArgument("mode: write 'force' to run it whatever its schedule says, or 'due'")
+    job = await _job(here, who, params)
+    run = await here.jobs.trigger(
+        who, job.workspace, job.agent, job.name, mode=mode, payload=params.given.get("payload")
+    )
+    return {"ran": run is not None, "run": run_shape(run) if run else None}
+
+
+async def list_runs(here: Services, who: Principal, params: Params) -> Shape:
+    """The runs of a job, newest first; those of a deleted one by its id."""
+    params.only("jobId", "limit", "offset")
+    limit, offset = _page(params, 20)
+    only = RunFilter(params.workspace, params.agent, limit=offset + limit + 1)
+    try:
+        job = await _job(here, who, params)
+    except NotFound:
+        runs = await here.runs.list(who, only._replace(job_id=params.job()))
+        if not runs:
+            raise
+    else:
+        runs = await here.runs.list(who, only._replace(agent=job.agent, job_id=job.id))
+    shown = [run_shape(run) for run in runs[offset : offset + limit]]
+    return {"runs": [*shown], "limit": limit, "offset": offset, "more": len(runs) > offset + limit}
+
+
+async def status(here: Services, who: Principal, params: Params) -> Shape:
+    """How the scheduler is: whether it is running, how many jobs are active, and what comes next."""
+    params.only()
+    stands = await here.status.status(who, params.workspace)
+    jobs = stands["jobs"]
+    assert isinstance(jobs, dict)
+    return {"running": stands["engine"], "activeJobs": jobs["active"], **stands}
+
+
+METHODS: Final[dict[str, Method]] = {
+    "cron.list": list_jobs,
+    "cron.create": create_job,
+    "cron.update": update_job,
+    "cron.delete": delete_job,
+    "cron.toggle": toggle_job,
+    "cron.run": run_job,
+    "cron.runs": list_runs,
+    "cron.status": status,
+}
+
+
+# --- inside ----------------------------------------------------------------------------------------
+
+
+def _page(params: Params, usual: int) -> tuple[int, int]:
+    return params.number("limit", usual, 1, MAX_PAGE), params.number("offset", 0, 0, FARTHEST)
+
+
+async def _job(here: Services, who: Principal, params: Params) -> Job:
+    """The job of this id; else the one of this name."""
+    wanted = params.job()
+    try:
+        job = await here.jobs.by_id(who, params.workspace, wanted)
+    except NotFound:
+        return await here.jobs.get(who, params.workspace, params.home, wanted)
+    if params.agent not in (None, job.agent):
+        raise NotFound(f"no job '{wanted}' of the agent '{params.agent}'; list the jobs to see what there is")
+    return job
+
+
+async def _saved(here: Services, who: Principal, saved: Saved) -> Shape:
+    return {**saved_shape(saved, here.store.clock.now_ms()), **await _last(here, who, saved.job)}
+
+
+async def _shown(here: Services, who: Principal, job: Job) -> Shape:
+    return {**job_shape(job), **await _last(here, who, job)}
+
+
+async def _last(here: Services, who: Principal, job: Job) -> Shape:
+    """What the RPC says of a job beside what every face does: when it runs, and how it went last time.
+
+    The job itself knows whether it failed; only for what it failed with is a run looked up.
+    """
+    error = None
+    if job.failures:
+        only = RunFilter(job.workspace, job.agent, job.id, ("failed",), limit=1)
+        error = next((run.error for run in await here.runs.list(who, only)), None)
+    return {
+        "nextRunAtMs": job.next_ms,
+        "lastStatus": "error" if job.failures else "ok" if job.run_count else None,
+        "lastError": error,
+    }
