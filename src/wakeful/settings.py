@@ -48,6 +48,8 @@ class Settings:
     allow_private_targets: bool = False
     #: the only zones that jobs may name, separated by commas; none: all
     tz_allowlist: tuple[str, ...] = ()
+    #: the kinds of targets that jobs made with an agent's key may have beside the agent's own; `*`: all
+    agent_targets: tuple[str, ...] = ("pull", "webhook", "workflow")
     #: how many jobs may be created a day (UTC), and how many there may be; 0: any number
     quota_create_per_workspace: int = 0
     quota_create_per_agent: int = 0

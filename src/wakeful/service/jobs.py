@@ -14,6 +14,7 @@ from wakeful.engine.births import claim_timeout_ms, lane_of, of_trigger
 from wakeful.engine.targets import Targets
 from wakeful.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound
 from wakeful.job import Definition, Job, Json, check_slug, inherit
+from wakeful.launch.precheck import DUE
 from wakeful.launch.secrets import ROTATION_MS, Keyring, new_secret, shown
 from wakeful.logs import get_logger
 from wakeful.service.access import LOCAL, Action, Principal, narrowed
@@ -22,6 +23,7 @@ from wakeful.service.chains import check_chain
 from wakeful.service.directory import Directory, Home
 from wakeful.service.editing import cut_off, edited, paused, resumed
 from wakeful.service.making import Maker, Saved, check_lane, needs_secret
+from wakeful.service.reach import Reach
 from wakeful.store.office import Allowance, Entry
 from wakeful.store.port import Store
 from wakeful.store.records import changed_row, job_of, view_of
@@ -46,6 +48,7 @@ class JobService:
         directory: Directory | None = None,
         allowance: Allowance | None = None,
         lanes: Iterable[str] | None = None,
+        reach: Reach | None = None,
     ) -> None:
         self._store = store
         self._targets = targets
@@ -54,6 +57,7 @@ class JobService:
         self._directory = directory or Directory(store, defaults)
         self._lanes = frozenset(lanes or ()) or None  # a process without lanes speaks for others
         self._maker = Maker(targets, keyring, self._lanes)
+        self._reach = reach or Reach()
         self._allowance = allowance
         self._arrivals = Arrivals(store, allowance)
         #: told the id of a job whose secret is another now: who remembers secrets forgets this one
@@ -69,7 +73,7 @@ class JobService:
         """Add a job; AlreadyExists if the name is taken."""
         await self._directory.enter(who, "job.write", workspace, agent)
         home = await self._directory.home(workspace, check_slug(agent, "agent"))
-        saved = self._maker.make(home, document, self._clock.now_ms())
+        saved = self._made(who, home, document, self._clock.now_ms())
         await check_chain(self._store, workspace, agent, saved.row.name, saved.row.after_job)
         entry = who.entry(workspace, "job.create", f"{agent}/{saved.row.name}", _told(document))
         await self._arrivals.add(saved.row, entry)
@@ -82,7 +86,7 @@ class JobService:
         await self._directory.enter(who, "job.write", workspace, agent)
         home = await self._directory.home(workspace, check_slug(agent, "agent"))
         now_ms = self._clock.now_ms()
-        saved = [self._maker.make(home, document, now_ms) for document in documents]
+        saved = [self._made(who, home, document, now_ms) for document in documents]
         if saved:
             told: dict[str, Json] = {
                 "count": len(saved),
@@ -128,7 +132,7 @@ class JobService:
             return read_definition(document, now_ms=now_ms, defaults=home.defaults, old=old.definition)
 
         entry = who.entry(workspace, "job.update", f"{agent}/{name}", _told(document))
-        return await self._edit(row.id, home, converged, entry)
+        return await self._edit(who, row.id, home, converged, entry)
 
     async def update(
         self,
@@ -151,7 +155,7 @@ class JobService:
             return patch_definition(old.definition, patch, now_ms=now_ms, defaults=home.defaults)
 
         entry = who.entry(workspace, "job.update", f"{agent}/{name}", _told(patch))
-        return await self._edit(row.id, home, patched, entry, _switch(patch))
+        return await self._edit(who, row.id, home, patched, entry, _switch(patch))
 
     async def get(self, who: Principal, workspace: str, agent: str, name: str) -> Job:
         """The job of that name, or NotFound."""
@@ -245,10 +249,16 @@ class JobService:
         mode: Literal["force", "due"] = "force",
         payload: object = None,
     ) -> RunView | None:
-        """Run it now: `force` whatever its schedule says, `due` only if a tick is due (None: it is not)."""
+        """Run it now: `force` whatever its schedule says, `due` only if a tick is due (None: it is not).
+
+        A forced run asks no precheck.
+        """
         own = self._payload(payload)
         row = await self._row(who, "run", workspace, agent, name)
         job, now_ms = job_of(row), self._clock.now_ms()
+        if own is not None:
+            home = await self._directory.home(workspace, agent)
+            self._reach.check_payload(who, job.definition.work, home)
         if mode == "due" and (job.next_ms is None or job.next_ms > now_ms):
             return None
         run = of_trigger(
@@ -263,6 +273,8 @@ class JobService:
             payload=own,
             claim_ms=claim_timeout_ms(job.definition.work, job.definition.policy),
         )
+        if mode == "due" and job.definition.work.precheck is not None:
+            run = run._replace(reason=DUE)
         entry = who.entry(workspace, "job.run", f"{agent}/{name}", compact({"run": run.id, "mode": mode}))
         await self._store.add_runs([run], [entry])
         return view_of(run, now_ms)
@@ -318,8 +330,15 @@ class JobService:
         except InvalidArgument as error:
             raise InvalidArgument(f"payload: {error.message}") from error
 
+    def _made(self, who: Principal, home: Home, document: Mapping[str, object], now_ms: int) -> Saved:
+        saved = self._maker.make(home, document, now_ms)
+        if who.role == "agent":
+            self._reach.check(who, saved.job.definition.work, home)
+        return saved
+
     async def _edit(
         self,
+        who: Principal,
         job_id: str,
         home: Home,
         edit: Callable[[Job], Definition],
@@ -341,7 +360,9 @@ class JobService:
             if same and enabled in (None, old.enabled):
                 return None
             changed = True
+            self._reach.check(who, definition.work, home, old.definition.work)
             self._targets.check(definition.work.target)
+            self._targets.check_precheck(definition.work)
             check_lane(definition.work, self._lanes)
             now_ms = self._clock.now_ms()
             job = edited(old, definition, now_ms, enabled)

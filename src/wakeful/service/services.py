@@ -16,6 +16,7 @@ from wakeful.service.jobs import JobService
 from wakeful.service.keys import KeyService, Tokens
 from wakeful.service.ledger import AuditService, QuotaService, WorkflowService
 from wakeful.service.pull import PullService
+from wakeful.service.reach import Reach
 from wakeful.service.runs import RunService
 from wakeful.service.status import Status
 from wakeful.service.tokens import JwtTokens
@@ -50,6 +51,7 @@ class Services:
             directory=directory,
             allowance=allowance(settings),
             lanes=lanes,
+            reach=Reach(settings.agent_targets),
         )
         self.runs = RunService(store, directory)
         self.pull = PullService(store, directory, self.runs, targets)

@@ -1,0 +1,80 @@
+"""What a job may reach that an agent's key makes: never more than the agent was given.
+
+An agent writes jobs while it reads whatever people send it, so that what it writes may not be its own idea.
+Its jobs go where its agent's go (the agent's own target, or `pull`), and to the kinds of targets that the
+operator allows (`WAKEFUL_AGENT_TARGETS`). Jobs that somebody else made for it with another target it may
+pause, move and delete; what they carry is not its to change. Everybody else is not limited here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
+
+from wakeful.document import payload_to_text, work_to_text
+from wakeful.document.target import KINDS
+from wakeful.errors import InvalidArgument, PermissionDenied
+from wakeful.job import Json, Work
+from wakeful.service.access import Principal
+from wakeful.service.directory import Home
+from wakeful.settings import PREFIX
+
+#: Allows every kind.
+ALL: Final = "*"
+
+
+class Reach:
+    """The kinds of targets that the jobs of agents' keys may have."""
+
+    def __init__(self, kinds: Iterable[str] = (ALL,)) -> None:
+        self._kinds = frozenset(kinds)
+        unknown = sorted(self._kinds - {ALL, *KINDS})
+        if unknown:
+            raise InvalidArgument(
+                f"{PREFIX}AGENT_TARGETS: there is no kind of target '{unknown[0][:64]}'; "
+                f"there are {', '.join(KINDS)}, and {ALL} for all"
+            )
+
+    def check(self, who: Principal, work: Work, home: Home, old: Work | None = None) -> None:
+        """Refuse work that reaches further than an agent may; `old` may stay as it was."""
+        kind = self._beyond(who, work, home)
+        if kind is not None and (old is None or _texts(work) != _texts(old)):
+            raise PermissionDenied(
+                f"target: a key of the role 'agent' may not say what is sent to a {kind}; leave the target "
+                "out and the job goes where this agent's jobs go, or ask the operator to allow it by "
+                f"{PREFIX}AGENT_TARGETS"
+            )
+
+    def check_payload(self, who: Principal, work: Work, home: Home) -> None:
+        """The same for a payload that is given to a single run."""
+        if self._beyond(who, work, home) is not None:
+            raise PermissionDenied(
+                "a key of the role 'agent' may run this job with its own payload alone; leave the payload out"
+            )
+
+    def _beyond(self, who: Principal, work: Work, home: Home) -> str | None:
+        """The kind of target that is beyond them, if there is one."""
+        if who.role != "agent" or ALL in self._kinds:
+            return None
+        for target in _reached(work):
+            kind = str(target.get("kind"))
+            if target != home.target and kind != "pull" and kind not in self._kinds:
+                return kind
+        return None
+
+
+def _reached(work: Work) -> Iterator[Mapping[str, Json]]:
+    """Whatever is launched for a job: its own target, what a workflow is handed to, and a precheck."""
+    target = work.own_target
+    if target is not None:
+        yield target
+        to = target.get("to")
+        if target.get("kind") == "workflow" and isinstance(to, Mapping):
+            yield to
+    if work.precheck is not None and work.precheck.get("kind") in KINDS:
+        yield work.precheck
+
+
+def _texts(work: Work) -> tuple[str, str | None]:
+    # Texts are compared, not values: to Python 1 and true are equal, to a receiver they are not.
+    return work_to_text(work), payload_to_text(work.payload)
