@@ -225,10 +225,10 @@ def _at(at_ms: int, what: str, reading: _Reading) -> At:
             f"{what} is out of range: a time lies in the years 1970 to 9998, in milliseconds"
         )
     if at_ms <= reading.now_ms:
-        looks_like = ""
+        instead = "write a later time, or 'in 20m'"
         if at_ms < _END_OF_1970_MS and what.startswith("atMs"):
-            looks_like = f"; it looks like seconds: in milliseconds that is {at_ms * 1000}"
-        raise InvalidSchedule(f"{what} is in the past; {_now(reading)}{looks_like}")
+            instead = f"it looks like seconds: in milliseconds that is {at_ms * 1000}"
+        raise InvalidSchedule(f"{what} is in the past; {_now(reading)}; {instead}")
     return At(at_ms, reading.kept_tz)
 
 

@@ -197,10 +197,10 @@ def test_an_unknown_zone_is_refused(name):
 # --- what is refused --------------------------------------------------------------------------------------
 
 
-def test_the_past_is_refused_with_the_current_time():
-    assert (
-        refusal("2026-11-14T12:00:04Z")
-        == "'2026-11-14T12:00:04Z' is in the past; it is now 2026-11-14 12:00:05 UTC"
+def test_the_past_is_refused_with_the_current_time_and_what_to_write_instead():
+    assert refusal("2026-11-14T12:00:04Z") == (
+        "'2026-11-14T12:00:04Z' is in the past; it is now 2026-11-14 12:00:05 UTC; "
+        "write a later time, or 'in 20m'"
     )
 
 
