@@ -22,6 +22,7 @@ from wakeful.errors import (
 
 if TYPE_CHECKING:
     from wakeful.app import Wakeful
+    from wakeful.client import AsyncClient, Client
     from wakeful.document import Defaults
     from wakeful.engine.engine import Pace
     from wakeful.launch.port import Launch
@@ -32,6 +33,8 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AlreadyExists",
+    "AsyncClient",
+    "Client",
     "Defaults",
     "FailedPrecondition",
     "Function",
@@ -54,6 +57,8 @@ __all__ = [
 
 if not TYPE_CHECKING:
     _HOME = {
+        "AsyncClient": "wakeful.client",
+        "Client": "wakeful.client",
         "Defaults": "wakeful.document",
         "Function": "wakeful.target",
         "Launch": "wakeful.launch.port",

@@ -36,7 +36,7 @@ class Stream:
             if text.startswith((":", "retry:")):
                 continue
             if not text:
-                if fields:
+                if "data" in fields:
                     return Heard(int(fields["id"]), fields["event"], json.loads(fields["data"]))
                 continue
             name, _, value = text.partition(": ")

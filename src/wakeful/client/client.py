@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import os
+from collections.abc import AsyncGenerator, Iterable
 from types import TracebackType
-from typing import Final, Self, cast
+from typing import Final, Literal, Self, cast
 
 from wakeful.client.connection import Connection, path
+from wakeful.client.events import events
 from wakeful.client.jobs import Jobs
 from wakeful.client.keyfile import read_key
 from wakeful.client.office import Agents, Audit, Keys, Quotas, Workflows
 from wakeful.client.runs import Runs
+from wakeful.client.shapes import EventShape
 from wakeful.job import Json
+
+#: What can be listened for.
+EventType = Literal["run.started", "run.finished", "job.changed"]
 
 DEFAULT_URL: Final = "http://127.0.0.1:9253"
 
@@ -80,6 +86,32 @@ class AsyncClient:
     async def slo(self) -> dict[str, Json]:
         """How well it keeps its promises: dead letters, and how late things fire."""
         return cast(dict[str, Json], await self._connection.ask("GET", path(self.workspace, "slo")))
+
+    def events(
+        self,
+        *,
+        agent: str | None = None,
+        job: str | None = None,
+        types: Iterable[EventType] = (),
+        after: int | None = None,
+        patience: float = 60.0,
+    ) -> AsyncGenerator[EventShape, None]:
+        """What happens, as it happens: from now on, or all that happened after the event of that number.
+
+        ```python
+        async for event in client.events(types=["run.finished"]):
+            print(event["job"], event["run"]["state"])
+        ```
+
+        - `agent`, `job` (its name or id), `types`: only those
+        - `after`: the `seq` of the last event that you have seen
+        - `patience`: how many seconds a server that was there may be gone
+
+        A connection that breaks is made anew, and goes on where it stopped: nothing is missed and nothing
+        comes twice. An event of the type `reset` says that what you asked for is not kept any more.
+        """
+        query = {"agent": agent, "job": job, "types": ",".join(types) or None}
+        return events(self._connection, path(self.workspace, "events"), query, after, patience)
 
     async def ready(self) -> bool:
         """Whether the server is up and its database answers; Unavailable where there is no server."""

@@ -8,7 +8,8 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final, Generic, TypeVar, cast
 from urllib.parse import quote
 
@@ -33,6 +34,8 @@ Query = Mapping[str, str | int | bool | None]
 
 #: Seconds to reach the server at most.
 _CONNECTED: Final = 10.0
+#: Seconds without a byte after which a stream is broken: the server says something every 15.
+_SILENCE: Final = 45.0
 _BY_CODE: Final[dict[str, type[WakefulError]]] = {
     kind.code: kind
     for kind in (
@@ -115,23 +118,50 @@ class Connection:
                 method,
                 self.url + path,
                 json=body,
-                params={name: _spelled(value) for name, value in (query or {}).items() if value is not None},
+                params=_told(query or {}),
                 headers=headers,
                 timeout=aiohttp.ClientTimeout(total=longest, connect=min(self._timeout, _CONNECTED)),
                 allow_redirects=False,
             ) as response:
                 return _answer(response, await response.read(), self.url)
-        except TimeoutError as error:
-            raise Unavailable(f"{self.url} did not answer in {longest:g} s; try again later") from error
-        except aiohttp.InvalidURL as error:
-            raise InvalidArgument(
-                f"'{self.url}' is no address of a server; give one such as http://127.0.0.1:9253"
-            ) from error
         except (aiohttp.ClientError, OSError) as error:
-            raise Unavailable(
-                f"there is no answer from {self.url}: {_why(error)}; start one with `wakeful serve`, or say "
-                "where it is by WAKEFUL_URL"
-            ) from error
+            raise self._failure(error, longest) from error
+
+    @asynccontextmanager
+    async def stream(self, path: str, *, query: Query) -> AsyncIterator[AsyncIterator[bytes]]:
+        """What the server sends for as long as it does; Unavailable when it is not there any more."""
+        import aiohttp
+
+        await self.open()
+        assert self._session is not None
+        try:
+            async with self._session.get(
+                self.url + path,
+                params=_told(query),
+                headers={"Accept": "text/event-stream"},
+                timeout=aiohttp.ClientTimeout(total=None, connect=_CONNECTED, sock_read=_SILENCE),
+                allow_redirects=False,
+            ) as response:
+                if response.status != 200:
+                    _answer(response, await response.read(), self.url)
+                yield response.content.iter_any()
+        except (aiohttp.ClientError, OSError) as error:
+            raise self._failure(error, _SILENCE) from error
+
+    def _failure(self, error: Exception, longest: float) -> WakefulError:
+        """What it means that there was no answer."""
+        import aiohttp
+
+        if isinstance(error, TimeoutError):
+            return Unavailable(f"{self.url} did not answer in {longest:g} s; try again later")
+        if isinstance(error, aiohttp.InvalidURL):
+            return InvalidArgument(
+                f"'{self.url}' is no address of a server; give one such as http://127.0.0.1:9253"
+            )
+        return Unavailable(
+            f"there is no answer from {self.url}: {_why(error)}; start one with `wakeful serve`, or say "
+            "where it is by WAKEFUL_URL"
+        )
 
 
 def path(*parts: str) -> str:
@@ -174,6 +204,10 @@ def _answer(response: aiohttp.ClientResponse, content: bytes, url: str) -> Json:
             f"{url} wants a key; give it one by WAKEFUL_KEY, or run this where `wakeful serve` left its own"
         )
     raise error
+
+
+def _told(query: Query) -> dict[str, str]:
+    return {name: _spelled(value) for name, value in query.items() if value is not None}
 
 
 def _spelled(value: str | int | bool | None) -> str:

@@ -87,6 +87,22 @@ class RunShape(TypedDict):
     attempts: NotRequired[list[AttemptShape]]
 
 
+class EventShape(TypedDict):
+    """Something that happened."""
+
+    seq: int
+    #: `run.started`, `run.finished`, `job.changed`; `reset`: what came before is not kept any more
+    type: str
+    at: str
+    workspace: str
+    agentId: str | None
+    jobId: str | None
+    job: str | None
+    run: RunShape | None
+    #: of a job that changed: whether it is gone
+    deleted: bool
+
+
 class AgentShape(TypedDict):
     """An agent."""
 

@@ -46,15 +46,20 @@ async def events(
     missed and nothing comes twice. An event `reset` says that what you asked for is not kept any more: read
     the lists anew. A comment comes every 15 s when nothing else does.
     """
+    number = _number(last_event_id) if last_event_id else after
     listener = await here.feed.subscribe(
         who,
         workspace,
         agent=agent,
         job=job,
         types=[kind.strip() for kind in types.split(",")] if types else (),
-        after=_number(last_event_id) if last_event_id else after,
+        after=number,
     )
-    return StreamingResponse(_stream(request, listener), media_type="text/event-stream", headers=_HEADERS)
+    # Whoever comes without a number is told one, lest what happens before their first event be missed.
+    first = _FIRST if number is not None else f"id: {listener.seen}\n".encode() + _FIRST
+    return StreamingResponse(
+        _stream(request, listener, first), media_type="text/event-stream", headers=_HEADERS
+    )
 
 
 def _number(text: str) -> int:
@@ -63,12 +68,12 @@ def _number(text: str) -> int:
     return int(text)
 
 
-async def _stream(request: Request, listener: Subscription) -> AsyncIterator[bytes]:
+async def _stream(request: Request, listener: Subscription, first: bytes) -> AsyncIterator[bytes]:
     """The events, until the client goes, its key is not good any more, or the server stops."""
     loop = asyncio.get_running_loop()
     checked = loop.time()
     try:
-        yield _FIRST
+        yield first
         while True:
             try:
                 found = await listener.next(HEARTBEAT_S)
