@@ -56,6 +56,10 @@ class Jobs:
         """`upsert` for a document that is JSON already."""
         return await self._job("PUT", str(job.get("name")), body=dict(job))
 
+    async def send_patch(self, name: str, patch: Mapping[str, Json]) -> JobShape:
+        """`update` for a patch that is JSON already."""
+        return await self._job("PATCH", name, body=dict(patch))
+
     async def update(
         self, name: str, /, *, if_version: int | None = None, **fields: Unpack[JobPatch]
     ) -> JobShape:
