@@ -20,6 +20,8 @@ from tests.integration.doc_pages import DOCS, code, rows
 from wakeful import client, errors
 from wakeful.api.http.app import create_app
 from wakeful.api.http.problems import STATUS
+from wakeful.api.rpc.connection import _OWN
+from wakeful.api.rpc.cron import METHODS
 from wakeful.app import Jobs, Runs, Wakeful
 from wakeful.cli import exits
 from wakeful.cli.main import app as command_line
@@ -117,13 +119,19 @@ def test_every_setting_is_in_the_table_with_its_default():
     there = {}
     for field in fields(Settings):
         if field.name != "lanes":
-            default = "" if field.default in (None, ()) else str(field.default)
-            there[PREFIX + field.name.upper()] = default.lower() if default in ("True", "False") else default
+            default = "" if field.default in (None, ()) else _spelled(field.default)
+            there[PREFIX + field.name.upper()] = default
         else:
             assert field.default is MISSING
             there[f"{PREFIX}LANE_…"] = ""
 
     assert {name: value for name, value in told.items() if name not in of_clients} == there
+
+
+def _spelled(value: object) -> str:
+    if isinstance(value, tuple):
+        return ",".join(value)
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def test_every_field_of_a_job_is_in_the_tables_with_its_default():
@@ -173,6 +181,12 @@ def test_every_event_is_in_the_table():
     told = {code(cells[0]) for cells in rows("reference/events.md") if "." in cells[0] or RESET in cells[0]}
 
     assert told == {*TYPES, RESET}
+
+
+def test_every_method_of_the_rpc_is_in_the_table():
+    told = {code(cells[0]) for cells in rows("reference/rpc.md")}
+
+    assert told == {*METHODS, *_OWN}
 
 
 @on_one_store
