@@ -68,6 +68,9 @@ class WorkspaceRow(NamedTuple):
     description: str
     created_ms: int
     updated_ms: int
+    #: compact JSON of how much its runs may use a day, and of who is told when something goes wrong
+    budget: str | None = None
+    alerts: str | None = None
 
 
 class AgentRow(NamedTuple):
@@ -86,6 +89,9 @@ class AgentRow(NamedTuple):
     version: int
     created_ms: int
     updated_ms: int
+    #: compact JSON of how much its runs may use a day, and of who is told when something goes wrong
+    budget: str | None = None
+    alerts: str | None = None
 
 
 class KeyRow(NamedTuple):

@@ -25,6 +25,7 @@ from wakeful.store.changes import always, written
 from wakeful.store.office import Allowance, Entry
 from wakeful.store.port import Planned
 from wakeful.store.postgres_connection import Pool
+from wakeful.store.postgres_guarding import PostgresGuarding
 from wakeful.store.postgres_office import PostgresOffice
 from wakeful.store.postgres_watch import Watch
 from wakeful.store.postgres_watching import PostgresWatching
@@ -45,7 +46,7 @@ from wakeful.store.rows import (
 )
 
 
-class PostgresStore(PostgresOffice, PostgresWatching):
+class PostgresStore(PostgresOffice, PostgresWatching, PostgresGuarding):
     """A PostgreSQL database that keeps Wakeful's time. Each method is that of `port.Store`.
 
     `url` is `postgresql://user:password@host/database`; `?schema=` names the schema that holds our tables

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from asyncpg import UniqueViolationError
 
 from wakeful.store import postgres_statements as sql
+from wakeful.store.postgres_spending import note_missed
 from wakeful.store.rows import RunRow
 
 if TYPE_CHECKING:
@@ -27,4 +28,7 @@ async def bear(db: Db, tell: Tell, now_ms: int, runs: Sequence[RunRow]) -> Seque
     if any(run[9] == "pending" for run in runs):
         tell("runs")
     tell.born(runs)
+    missed = [run[0] for run in runs if run[9] == "missed"]
+    if missed:
+        await note_missed(db, tell, now_ms, missed)
     return runs

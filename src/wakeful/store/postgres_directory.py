@@ -59,7 +59,7 @@ async def put_agent(
         new = new._replace(workspace=workspace, name=name, version=old.version + 1 if old else 1)
         if old is not None:
             new = new._replace(created_ms=old.created_ms)
-            await db.execute(sql.CHANGE_AGENT, *new[:9], new.updated_ms)
+            await db.execute(sql.CHANGE_AGENT, *new[:9], *new[10:])
             return new, True
         if await db.fetchval(sql.ADD_AGENT, *new):
             return new, True

@@ -11,19 +11,21 @@ from typing import Final
 
 # --- workspaces and agents ------------------------------------------------------------------------------
 
-_WORKSPACE: Final = "SELECT name, tz, description, created_at, updated_at FROM workspaces"
+_WORKSPACE_COLUMNS: Final = "name, tz, description, created_at, updated_at, budget, alerts"
+_WORKSPACE: Final = f"SELECT {_WORKSPACE_COLUMNS} FROM workspaces"
 #: the primary key
 WORKSPACE: Final = f"{_WORKSPACE} WHERE name = $1"
 #: the primary key, all of it in its order
 WORKSPACES: Final = f"{_WORKSPACE} ORDER BY name"
 #: the primary key
-PUT_WORKSPACE: Final = """
-    INSERT INTO workspaces (name, tz, description, created_at, updated_at) VALUES ($1, $2, $3, $4, $5)
+PUT_WORKSPACE: Final = f"""
+    INSERT INTO workspaces ({_WORKSPACE_COLUMNS}) VALUES ($1, $2, $3, $4, $5, $6, $7)
     ON CONFLICT (name) DO UPDATE SET tz = EXCLUDED.tz, description = EXCLUDED.description,
-        updated_at = EXCLUDED.updated_at"""
+        updated_at = EXCLUDED.updated_at, budget = EXCLUDED.budget, alerts = EXCLUDED.alerts"""
 
 _AGENT_COLUMNS: Final = (
-    "workspace, name, target, tz, active, channel, send_to, description, version, created_at, updated_at"
+    "workspace, name, target, tz, active, channel, send_to, description, version, created_at, updated_at, "
+    "budget, alerts"
 )
 #: the primary key
 AGENT: Final = f"SELECT {_AGENT_COLUMNS} FROM agents WHERE workspace = $1 AND name = $2"
@@ -33,12 +35,12 @@ LOCK_AGENT: Final = f"{AGENT} FOR NO KEY UPDATE"
 AGENTS: Final = f"SELECT {_AGENT_COLUMNS} FROM agents WHERE workspace = $1 ORDER BY name"
 #: the primary key turns away one that somebody else has added meanwhile
 ADD_AGENT: Final = f"""
-    INSERT INTO agents ({_AGENT_COLUMNS}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
+    INSERT INTO agents ({_AGENT_COLUMNS}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)
     ON CONFLICT DO NOTHING RETURNING true"""
 #: the primary key
 CHANGE_AGENT: Final = """
     UPDATE agents SET target = $3, tz = $4, active = $5, channel = $6, send_to = $7, description = $8,
-        version = $9, updated_at = $10
+        version = $9, updated_at = $10, budget = $11, alerts = $12
     WHERE workspace = $1 AND name = $2"""
 #: the primary key, twice for each. Says how many of them are there, and ours until the end; one that somebody
 #: adds or deletes at this very moment is not among them
@@ -49,7 +51,7 @@ HOLD_AGENTS: Final = f"""
             SELECT FROM agents a WHERE a.workspace = g.workspace AND a.name = g.name FOR KEY SHARE) a),
     made AS (
         INSERT INTO agents ({_AGENT_COLUMNS})
-        SELECT workspace, name, NULL, NULL, true, NULL, NULL, '', 1, $3, $3 FROM given
+        SELECT workspace, name, NULL, NULL, true, NULL, NULL, '', 1, $3, $3, NULL, NULL FROM given
         ON CONFLICT DO NOTHING RETURNING name)
     SELECT (SELECT count(*) FROM held) + (SELECT count(*) FROM made)"""
 #: jobs_name

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from wakeful.store import postgres_statements as sql
 from wakeful.store.postgres_births import bear
+from wakeful.store.postgres_spending import note_failed, spend
 from wakeful.store.rows import Finished, Follower, RunRow
 
 if TYPE_CHECKING:
@@ -35,9 +36,10 @@ async def finish(
     if not plain:
         ticking = await _lock_halting(db, finished)
     in_order = sorted(finished, key=itemgetter(0))  # whoever locks several runs, does it in this order
-    if plain and all(
+    silent = plain and all(
         f.output is None and f.error is None and f.reason is None and f.usage is None for f in finished
-    ):
+    )
+    if silent:
         run_ids, _, attempts, _, started_ms, finished_ms, *_ = zip(*in_order, strict=True)
         columns = map(sql.numbers, (attempts, started_ms, finished_ms))
         row = await db.fetchrow(sql.SUCCEED, worker, ",".join(run_ids), *columns)
@@ -54,6 +56,11 @@ async def finish(
         await _stay_alive(db, tell, worker, finished)
     if any_failing or not plain:
         await _count_failures(db, tell, finished, any_failing)
+    failed = [] if plain else [outcome.run_id for outcome in finished if outcome.state == "failed"]
+    if failed:
+        await note_failed(db, tell, now_ms, failed)
+    if not silent and any(outcome.usage is not None for outcome in finished):
+        await spend(db, tell, now_ms, finished)
     if not plain:
         await _halt(db, tell, finished, ticking)
     if any_follower:

@@ -42,11 +42,12 @@ from wakeful.store.rows import (
     TakenRun,
 )
 from wakeful.store.sqlite_connection import Connection, path_of
+from wakeful.store.sqlite_guarding import SqliteGuarding
 from wakeful.store.sqlite_office import SqliteOffice
 from wakeful.store.sqlite_watching import SqliteWatching
 
 
-class SqliteStore(SqliteOffice, SqliteWatching):
+class SqliteStore(SqliteOffice, SqliteWatching, SqliteGuarding):
     """A SQLite file that keeps Wakeful's time. Each method is that of `port.Store`.
 
     `path_or_url` is a path, `:memory:`, or `sqlite:///path`. `inline` does the work in the event loop's own

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from wakeful.store import sqlite_statements as sql
 from wakeful.store.rows import RunRow
 from wakeful.store.sqlite_connection import Tell
+from wakeful.store.sqlite_spending import note_missed
 
 
 def bear(db: sqlite3.Connection, tell: Tell, now_ms: int, runs: Sequence[RunRow]) -> Sequence[RunRow]:
@@ -44,4 +45,8 @@ def bear(db: sqlite3.Connection, tell: Tell, now_ms: int, runs: Sequence[RunRow]
     if pending or any(run[9] == "pending" for run in other):
         tell("runs")
     tell.born(runs)
+    if other:
+        missed = [run[0] for run in runs if run[9] == "missed"]
+        if missed:
+            note_missed(db, tell, now_ms, missed)
     return runs

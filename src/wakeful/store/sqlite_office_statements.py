@@ -16,19 +16,21 @@ def _marks(row: type[tuple[object, ...]]) -> str:
 
 # --- workspaces and agents ------------------------------------------------------------------------------
 
-_WORKSPACE: Final = "SELECT name, tz, description, created_at, updated_at FROM workspaces"
+_WORKSPACE_COLUMNS: Final = "name, tz, description, created_at, updated_at, budget, alerts"
+_WORKSPACE: Final = f"SELECT {_WORKSPACE_COLUMNS} FROM workspaces"
 #: the primary key
 WORKSPACE: Final = f"{_WORKSPACE} WHERE name = ?"
 #: the primary key, all of it in its order
 WORKSPACES: Final = f"{_WORKSPACE} ORDER BY name"
 #: the primary key
 PUT_WORKSPACE: Final = f"""
-    INSERT INTO workspaces (name, tz, description, created_at, updated_at) VALUES ({_marks(WorkspaceRow)})
+    INSERT INTO workspaces ({_WORKSPACE_COLUMNS}) VALUES ({_marks(WorkspaceRow)})
     ON CONFLICT (name) DO UPDATE SET tz = excluded.tz, description = excluded.description,
-        updated_at = excluded.updated_at"""
+        updated_at = excluded.updated_at, budget = excluded.budget, alerts = excluded.alerts"""
 
 _AGENT_COLUMNS: Final = (
-    "workspace, name, target, tz, active, channel, send_to, description, version, created_at, updated_at"
+    "workspace, name, target, tz, active, channel, send_to, description, version, created_at, updated_at, "
+    "budget, alerts"
 )
 #: the primary key
 AGENT: Final = f"SELECT {_AGENT_COLUMNS} FROM agents WHERE workspace = ? AND name = ?"
@@ -38,7 +40,8 @@ AGENTS: Final = f"SELECT {_AGENT_COLUMNS} FROM agents WHERE workspace = ? ORDER 
 PUT_AGENT: Final = f"INSERT OR REPLACE INTO agents ({_AGENT_COLUMNS}) VALUES ({_marks(AgentRow)})"
 #: the primary key turns away those that there are
 MAKE_AGENT: Final = f"""
-    INSERT INTO agents ({_AGENT_COLUMNS}) VALUES (?1, ?2, NULL, NULL, 1, NULL, NULL, '', 1, ?3, ?3)
+    INSERT INTO agents ({_AGENT_COLUMNS})
+    VALUES (?1, ?2, NULL, NULL, 1, NULL, NULL, '', 1, ?3, ?3, NULL, NULL)
     ON CONFLICT DO NOTHING"""
 #: jobs_name
 COUNT_JOBS: Final = """

@@ -15,6 +15,7 @@ from wakeful.store.port import PARKED
 from wakeful.store.rows import Finished, Follower, RunRow
 from wakeful.store.sqlite_births import bear
 from wakeful.store.sqlite_connection import Tell
+from wakeful.store.sqlite_spending import note_failed, spend
 
 Follow = Callable[[Follower], RunRow]
 
@@ -107,6 +108,11 @@ def _consequences(
         tell("runs")
     tell.ended([outcome.run_id for outcome in finished if outcome.state != "running"])
     _count_failures(db, tell, finished)
+    failed = [outcome.run_id for outcome in finished if outcome.state == "failed"]
+    if failed:
+        note_failed(db, tell, now_ms, failed)
+    if any(outcome.usage is not None for outcome in finished):
+        spend(db, tell, now_ms, finished)
     for outcome in finished:
         if outcome.job_id is None or not (outcome.delete_job or outcome.disable_job is not None):
             continue
