@@ -1,0 +1,364 @@
+"""Times as people say them: "tomorrow at 9", "every weekday at 7:30am", "in an hour".
+
+`read_spoken` returns a schedule document in a form that `parse_schedule` reads, or None for what it does not
+know: then it is the strict reader's to judge. What it does know and cannot mean one thing ("every morning")
+is refused, with what to say instead. Days are those of the zone's calendar; a weekday is the next one.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
+from typing import Final, NamedTuple
+
+from wakeful.cron import zone
+from wakeful.duration import parse_duration
+from wakeful.errors import InvalidArgument, InvalidSchedule
+
+#: A schedule as JSON has it.
+Document = dict[str, str | int]
+
+_LONGEST: Final = 200
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_WEEKDAYS: Final = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
+_SHORT_DAYS: Final = {"tues": 1, "wednes": 2, "thur": 3, "thurs": 3} | {
+    day[:3]: number for number, day in enumerate(_WEEKDAYS)
+}
+_MONTHS: Final = (
+    *("january", "february", "march", "april", "may", "june"),
+    *("july", "august", "september", "october", "november", "december"),
+)
+_NUMBERS: Final = {
+    word: str(number)
+    for number, words in enumerate(
+        (
+            *("a an one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"),
+            *("eleven", "twelve", "thirteen", "fourteen", "fifteen"),
+        ),
+        start=1,
+    )
+    for word in words.split()
+} | {"twenty": "20", "thirty": "30", "forty": "40", "forty-five": "45", "sixty": "60", "ninety": "90"}
+_NTH: Final = {"first": "1", "second": "2", "third": "3", "fourth": "4", "fifth": "5"}
+
+_ONE_TIME: Final = (
+    r"(?:[0-9]{1,2}(?:[:.][0-9]{2})? ?(?:am|pm|o'clock)?|noon|midday|midnight)"
+    r"(?: in the morning| in the afternoon| in the evening| at night)?"
+)
+_TIMES: Final = rf"(?P<at>at )?(?P<times>{_ONE_TIME}(?: and (?:at )?{_ONE_TIME})*)"
+_AT_END: Final = re.compile(rf"(?:(?P<rest>.*?\S) )??{_TIMES}")
+_AT_START: Final = re.compile(rf"{_TIMES} (?:on )?(?P<rest>.+)")
+_TIME: Final = re.compile(
+    r"(?:(?P<hour>[0-9]{1,2})(?:[:.](?P<minute>[0-9]{2}))? ?(?P<half>am|pm|o'clock)?|(?P<name>[a-z]+))"
+    r"(?: in the (?P<part>morning|afternoon|evening)| at (?P<night>night))?"
+)
+_ZONE: Final = re.compile(r"(.+?) (?:in )?\(?(utc|gmt|[a-z]+(?:/[a-z0-9_+-]+)+)\)?", re.IGNORECASE)
+_PART: Final = re.compile(r"(.*?) ?(?:in the )?\b(morning|afternoon|evening|night)s?")
+_DATE: Final = re.compile(
+    r"(?:on )?(?:the )?(?:(?P<day>[0-9]{1,2})(?:st|nd|rd|th)? (?:of )?(?P<month>[a-z]+)"
+    r"|(?P<month2>[a-z]+) (?P<day2>[0-9]{1,2})(?:st|nd|rd|th)?)(?: (?:and )?(?P<year>[0-9]{4}))?"
+)
+_MONTHLY: Final = (
+    re.compile(r"(?:every month|each month|monthly) on (?:the )?(?P<which>.+)"),
+    re.compile(r"(?:on )?(?:the )?(?P<which>.+) of (?:every|each|the) month"),
+)
+_VAGUE: Final = re.compile(
+    r"daily|weekly|monthly|yearly|tomorrow|today|tonight|weekdays?|weekends?|"
+    r"(?:every|each|this|tomorrow|in the) (?:morning|afternoon|evening|night|weekday|weekend|workday)s?|"
+    r"mornings|afternoons|evenings|nights|later|soon|(?:the )?day after tomorrow|next (?:week|month)"
+)
+
+
+class _Clock(NamedTuple):
+    """A time of day, and whether it was said so that it cannot be taken for the other half of the day."""
+
+    hour: int
+    minute: int
+    sure: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Said:
+    text: str
+    tz: str
+    now: datetime
+    now_ms: int
+
+
+def read_spoken(text: str, *, now_ms: int, tz: str) -> Document | None:
+    """The schedule that is meant, on the clocks of `tz`; None where these are not words that it knows.
+
+    >>> nine = dict(now_ms=1_800_000_000_000, tz="Europe/Berlin")  # a Friday, 09:00
+    >>> read_spoken("tomorrow at 9", **nine)
+    {'kind': 'at', 'at': '2027-01-16T09:00', 'tz': 'Europe/Berlin'}
+    >>> read_spoken("every weekday at 7:30am", **nine)
+    {'kind': 'cron', 'expr': '30 7 * * 1-5', 'tz': 'Europe/Berlin'}
+    >>> read_spoken("in an hour", **nine)
+    {'kind': 'at', 'atMs': 1800003600000}
+    >>> read_spoken("every morning", **nine)
+    Traceback (most recent call last):
+    wakeful.errors.InvalidSchedule: 'every morning' has no time of day; write one, such as 'every day at 9:00'
+    """
+    if len(text) > _LONGEST:
+        return None
+    words = _normal(text)
+    named = _ZONE.fullmatch(words)
+    if named is not None and (found := _zone_name(named[2])) is not None:
+        words, tz = named[1], found
+    now = (_EPOCH + timedelta(milliseconds=now_ms)).astimezone(zone(tz).tzinfo).replace(tzinfo=None)
+    said = _Said(text.strip(), tz, now, now_ms)
+    if (lasting := _lasting(words, said)) is not None:
+        return lasting
+    for pattern in (_AT_END, _AT_START):
+        match = pattern.fullmatch(words)
+        if match is not None:
+            bare = match["at"] is None and (match["rest"] or "") == ""
+            found_one = _timed(match["rest"] or "", match["times"], bare, said)
+            if found_one is not None:
+                return found_one
+    if _VAGUE.fullmatch(words) or _days(re.sub(r"^(?:every|next|this|on) ", "", words))[0]:
+        raise InvalidSchedule(f"'{said.text}' has no time of day; write one, such as {_example(words)}")
+    return None
+
+
+def _normal(text: str) -> str:
+    words = text.lower().replace("a.m.", "am").replace("p.m.", "pm")
+    words = " ".join(words.replace(",", " and ").replace("@", " at ").split()).strip(" .!")
+    words = re.sub(r"\band (and|at|on)\b", r"\1", words)
+    words = re.sub(r"\b(at|by|around) (at )?(?=[0-9nm])", "at ", words)
+    for opening in ("please ", "once ", "remind me ", "run ", "on on "):
+        words = words.removeprefix(opening)
+    return words.replace("each ", "every ")
+
+
+def _zone_name(word: str) -> str | None:
+    if word in ("utc", "gmt"):
+        return "UTC"
+    name = "/".join("_".join(part.capitalize() for part in each.split("_")) for each in word.split("/"))
+    try:
+        return zone(name).name
+    except InvalidSchedule:
+        return None
+
+
+# How long from now, and how far apart
+
+
+def _lasting(words: str, said: _Said) -> Document | None:
+    if words in ("hourly", "every hour on the hour"):
+        return {"kind": "cron", "expr": "0 * * * *", "tz": said.tz}
+    after = words.removeprefix("in ") if words.startswith("in ") else None
+    if words.endswith(" from now"):
+        after = words.removesuffix(" from now")
+    if after is not None:
+        ms = _length(after)
+        return None if ms is None else {"kind": "at", "atMs": said.now_ms + ms}
+    if words.startswith("every "):
+        ms = _length(words.removeprefix("every "))
+        return None if ms is None else {"kind": "every", "everyMs": ms}
+    return None
+
+
+def _length(words: str) -> int | None:
+    """The milliseconds of "20 minutes", "an hour and a half", "half an hour"; None for what is no length."""
+    words = re.sub(r"^(?:about|exactly) ", "", words)
+    words = re.sub(r"^(?:a )?half (?:an |a )?(hour)$", "30 minutes", words)
+    words = re.sub(r"^(?:an|one|1) hour and a half$", "90 minutes", words)
+    words = re.sub(r"^(?:a |an )?quarter (?:of an )?hour$", "15 minutes", words)
+    words = re.sub(r"\ba couple of\b", "2", words)
+    words = " ".join(_NUMBERS.get(word, word) for word in words.split())
+    if words in ("minute", "hour", "day", "week", "second"):
+        words = f"1 {words}"
+    try:
+        return parse_duration(words)
+    except InvalidArgument:
+        return None
+
+
+# A time of day, and the days that it is on
+
+
+def _timed(rest: str, times: str, bare: bool, said: _Said) -> Document | None:
+    """What a time of day on some days means; `bare` is a time alone, without an "at"."""
+    part = None
+    if (match := _PART.fullmatch(rest)) is not None:
+        rest, part = match[1], match[2]
+        rest = {"every": "every day", "this": "today", "in the": "", "": "every day"}.get(rest, rest)
+    if rest == "tonight":
+        rest, part = "today", "night"
+    clocks = [_clock(one, part) for one in re.split(r" and (?:at )?", times)]
+    if None in clocks:
+        return None
+    known = [clock for clock in clocks if clock is not None]
+    days = _recurring(rest)
+    if days is not None:
+        return {"kind": "cron", "expr": f"{_minutes_and_hours(known, said)} {days}", "tz": said.tz}
+    if len(known) > 1:
+        return None
+    (clock,) = known
+    if bare and not clock.sure:  # a number alone may be anything
+        return None
+    at = _moment(rest, clock, part, said)
+    return None if at is None else {"kind": "at", "at": at.isoformat(timespec="minutes"), "tz": said.tz}
+
+
+def _clock(words: str, part: str | None) -> _Clock | None:
+    match = _TIME.fullmatch(words)
+    if match is None:
+        return None
+    if match["name"]:
+        hour_named = {"noon": 12, "midday": 12, "midnight": 0}.get(match["name"])
+        return None if hour_named is None else _Clock(hour_named, 0, True)
+    hour, minute, half = int(match["hour"]), int(match["minute"] or 0), match["half"]
+    part = match["part"] or match["night"] or part
+    if half in ("am", "pm"):
+        if not 1 <= hour <= 12:
+            return None
+        hour = hour % 12 + (12 if half == "pm" else 0)
+    elif (part in ("afternoon", "evening") and hour < 12) or (part == "night" and 6 <= hour < 12):
+        hour += 12
+    if hour > 23 or minute > 59:
+        return None
+    return _Clock(hour, minute, half is not None or match["minute"] is not None or part is not None)
+
+
+def _minutes_and_hours(clocks: list[_Clock], said: _Said) -> str:
+    minutes = {clock.minute for clock in clocks}
+    if len(minutes) > 1:
+        raise InvalidSchedule(
+            f"'{said.text}' is at different minutes of different hours; make one job for each time"
+        )
+    return f"{minutes.pop()} {','.join(map(str, sorted({clock.hour for clock in clocks})))}"
+
+
+def _recurring(rest: str) -> str | None:
+    """The day fields of a cron expression; None where these are no days that come again and again."""
+    if rest in ("every day", "daily", "everyday", "every single day"):
+        return "* * *"
+    words = re.sub(r"^(?:on|weekly on|every week on) ", "", rest)
+    if words in ("every weekday", "weekdays", "every workday", "workdays", "every business day"):
+        return "* * 1-5"
+    if words in ("every weekend", "weekends", "every weekend day"):
+        return "* * 0,6"
+    for pattern in _MONTHLY:
+        if (match := pattern.fullmatch(rest)) is not None:
+            return _of_month(match["which"])
+    weekly = rest.startswith(("weekly on ", "every week on "))
+    numbers, plural = _days(words.removeprefix("every "))
+    if numbers and (plural or weekly or words.startswith("every ") or len(numbers) > 1):
+        ordered = sorted({(number + 1) % 7 for number in numbers}, key=lambda day: day or 7)
+        if len(ordered) > 2 and ordered == list(range(ordered[0], ordered[-1] + 1)):
+            return f"* * {ordered[0]}-{ordered[-1]}"
+        return f"* * {','.join(map(str, ordered))}"
+    return None
+
+
+def _of_month(which: str) -> str | None:
+    """The day fields for "1st", "last day", "first monday", "last friday" of a month."""
+    words = which.removeprefix("the ").split()
+    if words in (["last", "day"], ["last"]):
+        return "L * *"
+    if words == ["last", "weekday"] or words == ["last", "workday"]:
+        return "LW * *"
+    if len(words) == 2 and (weekday := _weekday(words[1])) is not None:
+        day = (weekday + 1) % 7
+        if words[0] == "last":
+            return f"* * {day}L"
+        nth = _NTH.get(words[0]) or _ordinal(words[0])
+        return f"* * {day}#{nth}" if nth and int(nth) <= 5 else None
+    if len(words) == 2 and words[1] == "day":
+        words = words[:1]
+    if len(words) == 1 and (day_text := _NTH.get(words[0]) or _ordinal(words[0])):
+        return f"{int(day_text)} * *" if 1 <= int(day_text) <= 31 else None
+    return None
+
+
+def _ordinal(word: str) -> str | None:
+    match = re.fullmatch(r"([0-9]{1,2})(?:st|nd|rd|th)?", word)
+    return match[1] if match else None
+
+
+def _days(words: str) -> tuple[list[int], bool]:
+    """The weekdays that are named, 0 being Monday, and whether in the plural; none where it says more."""
+    span = re.fullmatch(r"([a-z]+) ?(?:to|through|thru|till|until|-|–) ?([a-z]+)", words)
+    if span is not None:
+        first, last = _weekday(span[1]), _weekday(span[2])
+        if first is None or last is None:
+            return [], False
+        return [(first + ahead) % 7 for ahead in range((last - first) % 7 + 1)], True
+    found = [_weekday(word) for word in re.split(r" and (?:every |on )?| & |/", words)]
+    if None in found:
+        return [], False
+    return [day for day in found if day is not None], words.endswith("s") and words.rstrip("s") in _WEEKDAYS
+
+
+def _weekday(word: str) -> int | None:
+    singular = word.rstrip(".").removesuffix("s")
+    for name in (word.rstrip("."), singular):
+        if name in _WEEKDAYS:
+            return _WEEKDAYS.index(name)
+        if name in _SHORT_DAYS:
+            return _SHORT_DAYS[name]
+    return None
+
+
+# One day
+
+
+def _moment(rest: str, clock: _Clock, part: str | None, said: _Said) -> datetime | None:
+    today, of_day = said.now.date(), time(clock.hour, clock.minute)
+    if rest == "":
+        at = datetime.combine(today, of_day)
+        return at if at > said.now else at + timedelta(days=1)
+    if rest == "today":
+        # Tonight at 2 is a night that most people call by tomorrow's date: better asked than guessed.
+        return None if part == "night" and clock.hour < 6 else datetime.combine(today, of_day)
+    if rest == "tomorrow":
+        return datetime.combine(today + timedelta(days=1), of_day)
+    if rest in ("day after tomorrow", "the day after tomorrow"):
+        return datetime.combine(today + timedelta(days=2), of_day)
+    match = re.fullmatch(r"(?:(next|this|on|this coming|coming) )?([a-z]+)", rest)
+    if match is not None and (weekday := _weekday(match[2])) is not None:
+        ahead = (weekday - today.weekday()) % 7
+        at = datetime.combine(today + timedelta(days=ahead), of_day)
+        return at + timedelta(days=7) if ahead == 0 and (match[1] == "next" or at <= said.now) else at
+    return _dated(rest, of_day, said)
+
+
+def _dated(rest: str, of_day: time, said: _Said) -> datetime | None:
+    """A day of the calendar; without a year, the next one of that name."""
+    try:
+        return datetime.combine(date.fromisoformat(rest.removeprefix("on ")), of_day)
+    except ValueError:
+        match = _DATE.fullmatch(rest)
+    if match is None:
+        return None
+    word = match["month"] or match["month2"]
+    months = [number for number, name in enumerate(_MONTHS, 1) if len(word) >= 3 and name.startswith(word)]
+    if len(months) != 1:
+        return None
+    day = int(match["day"] or match["day2"])
+    years = [int(match["year"])] if match["year"] else range(said.now.year, said.now.year + 9)
+    for year in years:
+        try:
+            at = datetime(year, months[0], day, of_day.hour, of_day.minute)
+        except ValueError:  # 29 February, until there is one
+            continue
+        if match["year"] or at > said.now:
+            return at
+    return None
+
+
+def _example(words: str) -> str:
+    if words.startswith(("tomorrow", "today", "this", "tonight", "later", "soon", "next", "the day", "day")):
+        return "'tomorrow at 9:00'"
+    if "weekday" in words or "workday" in words:
+        return "'every weekday at 9:00'"
+    if _days(words.removeprefix("every "))[0]:
+        return f"'{words} at 9:00'"
+    if words in ("weekly", "monthly", "yearly"):
+        return {"weekly": "'every monday at 9:00'", "monthly": "'every month on the 1st at 9:00'"}.get(
+            words, "'0 9 1 1 *'"
+        )
+    return "'every evening at 19:00'" if "evening" in words else "'every day at 9:00'"
