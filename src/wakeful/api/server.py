@@ -165,7 +165,7 @@ def _config(app: FastAPI, settings: Settings) -> uvicorn.Config:
         ssl_keyfile=key,
         ssl_ca_certs=ca,
         ssl_cert_reqs=ssl.CERT_NONE if ca is None else ssl.CERT_REQUIRED,
-        lifespan="off",
+        lifespan="on",
         log_config=None,
         access_log=False,
         server_header=False,

@@ -41,7 +41,10 @@ class Status:
         self.engine: Engine | None = None
 
     async def status(self, who: Principal, workspace: str) -> Shape:
-        """How many jobs and runs there are, what comes next, and who is at work."""
+        """How many jobs and runs there are, what comes next, who is at work, and who is asking.
+
+        `tz` is the zone of schedules that name none, for the one agent of the key (`agentId`), or `default`.
+        """
         await self._directory.enter(who, "read", workspace)
         now_ms = self._store.clock.now_ms()
         census = await self._store.census(workspace)
@@ -50,6 +53,9 @@ class Status:
             "workspace": workspace,
             "now": instant(now_ms),
             "nowMs": now_ms,
+            "tz": await self.zone(who, workspace, who.agent or "default"),
+            "role": who.role,
+            "agentId": who.agent,
             "version": self._version,
             "database": self._store.kind,
             "engine": self.engine is not None and self.engine.alive,
@@ -60,6 +66,11 @@ class Status:
             "nextAt": instant(census.next_ms),
             "nextAtMs": census.next_ms,
         }
+
+    async def zone(self, who: Principal, workspace: str, agent: str) -> str:
+        """The zone of schedules that name none: the agent's, else the workspace's, else the one set here."""
+        await self._directory.enter(who, "read", workspace, agent)
+        return (await self._directory.home(workspace, agent)).defaults.tz
 
     async def slo(self, who: Principal, workspace: str, hours: int = _HOURS) -> Shape:
         """How well it went: of the runs of the last hours, the newest `MEASURED` at most.

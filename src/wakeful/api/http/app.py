@@ -47,6 +47,8 @@ def create_app(services: Services, *, ready: Ready | None = None) -> FastAPI:
     for name in ("events", "metrics"):
         _include(app, f"wakeful.api.http.{name}")
     app.include_router(socket.router)
+    if find_spec("mcp") is not None:  # wakeful[mcp]
+        import_module("wakeful.api.mcp.http").mount(app)
     app.add_middleware(Passage)
     _tell(app)
     return app

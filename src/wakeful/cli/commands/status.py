@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from importlib import import_module
 from importlib.util import find_spec
 
 import typer
 
+from wakeful.cli.commands.serving import keep_log
 from wakeful.cli.session import Session, command
 from wakeful.cli.show.office import status_page
 from wakeful.errors import FailedPrecondition
-
-_MCP = "wakeful.api.mcp"
 
 
 def register(app: typer.Typer) -> None:
@@ -26,8 +24,13 @@ def register(app: typer.Typer) -> None:
 
     @command(app, "mcp", panel="Server")
     async def mcp(s: Session) -> None:
-        """Speak MCP on stdin and stdout, for an agent that schedules its own work."""
-        speak = getattr(import_module(_MCP), "stdio", None) if find_spec(_MCP) else None
-        if speak is None:
-            raise FailedPrecondition("there is no MCP in this version yet; use HTTP, or the other commands")
-        await speak(s.client, s.agent or "default")
+        """Speak MCP on stdin and stdout, for an agent that schedules its own work.
+
+        An agent's key says whose jobs they are; with another, --agent does. Logs go to stderr.
+        """
+        if find_spec("mcp") is None:
+            raise FailedPrecondition("this takes the library of MCP: pip install 'wakeful[mcp]'")
+        from wakeful.api.mcp.stdio import speak
+
+        keep_log("warning")
+        await speak(s.client, s.agent)

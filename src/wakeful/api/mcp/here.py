@@ -1,0 +1,88 @@
+"""The scheduler of this process, as the tool asks it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal, cast
+
+from wakeful.api.mcp.port import Shape, Standing
+from wakeful.errors import InvalidArgument
+from wakeful.job import Json
+from wakeful.service.access import Principal
+from wakeful.service.services import Services
+from wakeful.service.shapes import job_shape, run_shape, saved_shape
+from wakeful.store.rows import JobFilter, RunFilter
+
+
+class Here:
+    """The service layer, for one who asks. `agent` is whose jobs they are where a call names no agent."""
+
+    def __init__(
+        self, services: Services, who: Principal, workspace: str | None = None, agent: str | None = None
+    ) -> None:
+        self._services = services
+        self._who = who
+        self._workspace = workspace or who.workspace or "default"
+        self._agent = agent or who.agent or "default"
+
+    @property
+    def _now_ms(self) -> int:
+        return self._services.store.clock.now_ms()
+
+    async def standing(self, agent: str | None) -> Standing:
+        """The time, the zone and the agent."""
+        name = agent or self._agent
+        return Standing(
+            self._now_ms, await self._services.status.zone(self._who, self._workspace, name), name
+        )
+
+    async def create(self, agent: str, document: Mapping[str, Json]) -> Shape:
+        """Add a job."""
+        saved = await self._services.jobs.create(self._who, self._workspace, agent, document)
+        return saved_shape(saved, self._now_ms)
+
+    async def update(self, agent: str, name: str, patch: Mapping[str, Json]) -> Shape:
+        """Change the fields that are named."""
+        saved = await self._services.jobs.update(self._who, self._workspace, agent, name, patch)
+        return saved_shape(saved, self._now_ms)
+
+    async def get(self, agent: str, name: str) -> Shape:
+        """The job with its next ticks."""
+        job = await self._services.jobs.get(self._who, self._workspace, agent, name)
+        return job_shape(job, self._now_ms, ticks=5)
+
+    async def place_of(self, job_id: str) -> tuple[str, str]:
+        """The agent and the name of the job of that id."""
+        job = await self._services.jobs.by_id(self._who, self._workspace, job_id)
+        return job.agent, job.name
+
+    async def jobs(
+        self, agent: str, include_disabled: bool, after: str | None, limit: int
+    ) -> Sequence[Shape]:
+        """Its jobs, by name."""
+        only = JobFilter(
+            self._workspace, agent, include_disabled, None if after is None else (agent, after), limit
+        )
+        return [job_shape(job) for job in await self._services.jobs.list(self._who, only)]
+
+    async def delete(self, agent: str, name: str) -> None:
+        """Delete a job."""
+        await self._services.jobs.delete(self._who, self._workspace, agent, name)
+
+    async def run(self, agent: str, name: str, mode: str, payload: Json) -> Shape | None:
+        """Run it now."""
+        if mode not in ("force", "due"):
+            raise InvalidArgument(f"mode: '{mode[:64]}' is not 'force' or 'due'")
+        run = await self._services.jobs.trigger(
+            self._who, self._workspace, agent, name, mode=cast(Literal["force", "due"], mode), payload=payload
+        )
+        return None if run is None else run_shape(run)
+
+    async def runs(self, agent: str, job_id: str | None, limit: int) -> Sequence[Shape]:
+        """Its runs, newest first."""
+        only = RunFilter(self._workspace, agent, job_id, limit=limit)
+        return [run_shape(run) for run in await self._services.runs.list(self._who, only)]
+
+    async def status(self) -> Shape:
+        """How the server is."""
+        return await self._services.status.status(self._who, self._workspace)
