@@ -14,9 +14,10 @@ from fastapi import FastAPI
 from typer.main import get_command
 
 import wakeful
-from tests.integration.asking import Somebody
+from tests.integration.asking import HOME, Somebody
 from tests.integration.conftest import NewApp, on_one_store
 from tests.integration.doc_pages import DOCS, code, rows
+from tests.integration.test_permissions import TABLE
 from wakeful import client, errors
 from wakeful.api.http.app import create_app
 from wakeful.api.http.problems import STATUS
@@ -32,7 +33,20 @@ from wakeful.service.feed import RESET, TYPES
 from wakeful.settings import PREFIX, Settings
 
 _COMMON = {"--workspace", "--agent", "--server", "--json"}
-_ELSEWHERE = {"/docs", "/docs/oauth2-redirect", "/openapi.json"}
+#: How the paths that everybody asks are told, and who may, as the tables say it.
+_PARTS = {
+    "/agents/writer": "/agents/{agent}",
+    "/jobs/digest": "/jobs/{name}",
+    "/runs/{run}": "/runs/{run_id}",
+    "/keys/{key}": "/keys/{key_id}",
+    "/invoices/1": "/{workflow_id}/{version}",
+}
+_WHO: dict[tuple[bool, ...], str] = {
+    (True, True, True, True): "all",
+    (True, True, False, True): "admin, agent",
+    (True, True, False, False): "admin",
+    (False, True, False, False): "a key for all workspaces",
+}
 
 
 # --- HTTP -----------------------------------------------------------------------------------------
@@ -56,6 +70,19 @@ async def test_every_path_has_an_example(new_app: NewApp):
         wanted = re.sub(r"\\\{\w+\\\}", r'[^/\\s"\']+', re.escape(short))
         pattern = rf"""(?:api {method} ["']?|WAKEFUL_URL(?:/api/workspaces/default)?){wanted}["'?\s]"""
         assert re.search(pattern, examples), f"there is no example of {call}"
+
+
+def test_who_may_do_what_is_what_everybody_is_answered():
+    told = {_whole(code(cells[0])): cells[1] for cells in rows("reference/http.md") if " /" in code(cells[0])}
+    checked = 0
+    for row in TABLE:
+        path = row.path.replace(HOME, "/api/workspaces/{workspace}", 1).partition("?")[0]
+        for name, part in _PARTS.items():
+            path = path.replace(name, part)
+        who = _WHO[tuple(answer == "ok" for answer in row.answers[:4])]
+        assert told[f"{row.method} {path}"] == who, f"{row.method} {path}"
+        checked += 1
+    assert checked > 40
 
 
 async def test_every_error_is_in_the_table():
