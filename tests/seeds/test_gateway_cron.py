@@ -1,0 +1,459 @@
+"""Scheduling and cron of a gateway for agents: turns that come once, at an interval, or by an expression.
+
+In the order of its page: the schedules, creating a job, its fields, managing jobs over a WebSocket and from
+the command line, the life of a job, retries, its examples, and its table of common issues.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator
+from datetime import datetime
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from tests.integration.asking import Somebody, served
+from tests.integration.calling import Caller, Refused, calling
+from tests.integration.command_line import Machine, Said
+from tests.integration.conftest import SELDOM, NewApp
+from tests.integration.receiver import Receiver
+from tests.integration.waiting import PATIENCE, eventually
+
+AGENT = "3f2a1b4c-0000-0000-0000-000000000000"
+STANDUP: dict[str, Any] = {
+    "name": "daily-standup-summary",
+    "schedule": {"kind": "cron", "expr": "0 9 * * 1-5", "tz": "Asia/Ho_Chi_Minh"},
+    "message": "Summarize yesterday's GitHub activity and post a standup update.",
+    "deliver": True,
+    "channel": "telegram",
+    "to": "123456789",
+    "agentId": AGENT,
+}
+HEALTH: dict[str, Any] = {
+    "name": "check-server-health",
+    "schedule": {"kind": "every", "everyMs": 300_000},
+    "message": "Check if the API server is responding and alert me if it's down.",
+}
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+@pytest.fixture
+async def gateway(operator: Somebody, receiver: Receiver) -> AsyncIterator[Caller]:
+    """The WebSocket of a gateway, whose agents are woken by webhook."""
+    target = {"kind": "webhook", "url": receiver.url}
+    for agent in ("default", AGENT):
+        reply = await operator("PUT", f"/agents/{agent}", {"target": target})
+        assert reply.status in (200, 201), reply.body
+    async with calling(operator) as call:
+        yield call
+
+
+async def create(gateway: Caller, **fields: object) -> dict[str, Any]:
+    return dict((await gateway("cron.create", **fields))["job"])
+
+
+async def jobs(gateway: Caller) -> dict[str, dict[str, Any]]:
+    found = (await gateway("cron.list", includeDisabled=True))["jobs"]
+    return {job["name"]: job for job in found}
+
+
+async def ended(gateway: Caller, job: dict[str, Any]) -> dict[str, Any]:
+    """The first run of a job, once it is over."""
+
+    async def look() -> list[dict[str, Any]]:
+        runs = (await gateway("cron.runs", jobId=job["id"]))["runs"]
+        return [run for run in runs if run["state"] in ("succeeded", "failed")]
+
+    return (await eventually(look))[-1]
+
+
+# --- the three kinds of schedules ------------------------------------------------------------------------
+
+
+async def test_at_runs_once_at_a_timestamp_and_the_job_is_deleted(gateway: Caller, receiver: Receiver):
+    at_ms = now_ms() + 1_000
+    job = await create(
+        gateway, name="reminder", schedule={"kind": "at", "atMs": at_ms}, message="It is time."
+    )
+    assert job["nextRunAtMs"] == at_ms
+    assert job["deleteAfterRun"] is True, "set by itself"
+    run = await ended(gateway, job)
+    assert (run["state"], run["scheduledAtMs"]) == ("succeeded", at_ms)
+    assert json.loads(receiver.bodies[0]) == {"job": "reminder", "payload": {"message": "It is time."}}
+    assert await jobs(gateway) == {}
+    assert len(receiver.bodies) == 1
+
+
+@pytest.mark.parametrize("every_ms", [60_000, 300_000, 3_600_000, 86_400_000])
+async def test_every_repeats_at_an_interval(gateway: Caller, every_ms: int):
+    job = await create(gateway, name="tick", schedule={"kind": "every", "everyMs": every_ms}, message="x")
+    assert job["schedule"]["everyMs"] == every_ms
+    first, *_ = ticks = [tick["atMs"] for tick in job["nextTicks"]]
+    created = datetime.fromisoformat(job["createdAt"]).timestamp() * 1000
+    assert first - created == pytest.approx(every_ms, abs=2)
+    assert {later - earlier for earlier, later in pairwise(ticks)} == {every_ms}
+
+
+@pytest.mark.parametrize(
+    ("expr", "meaning"),
+    [
+        ("0 9 * * 1-5", "At 09:00, Monday through Friday (Asia/Ho_Chi_Minh)"),
+        ("30 8 * * *", "At 08:30, every day (Asia/Ho_Chi_Minh)"),
+        ("0 */4 * * *", "Every 4 hours, on the hour (Asia/Ho_Chi_Minh)"),
+        ("0 0 1 * *", "At 00:00, on the 1st (Asia/Ho_Chi_Minh)"),
+        ("*/15 * * * *", "Every 15 minutes (Asia/Ho_Chi_Minh)"),
+    ],
+)
+async def test_cron_is_an_expression_in_a_time_zone(gateway: Caller, expr: str, meaning: str):
+    schedule = {"kind": "cron", "expr": expr, "tz": "Asia/Ho_Chi_Minh"}
+    job = await create(gateway, name="tick", schedule=schedule, message="x")
+    assert (job["schedule"], job["explain"]) == (schedule, meaning)
+    assert all(tick["at"].endswith("+07:00") for tick in job["nextTicks"])
+
+
+async def test_jobs_survive_a_restart(new_app: NewApp):
+    async with new_app() as app, served(app) as operator, calling(operator) as gateway:
+        before = await create(gateway, **HEALTH)
+        key = operator.key
+    async with new_app() as app, served(app) as operator, calling(operator.with_key(key)) as gateway:
+        after = (await jobs(gateway))["check-server-health"]
+    assert after.items() <= before.items()
+
+
+# --- creating a job, and its fields ----------------------------------------------------------------------
+
+
+async def test_the_example_of_creating_a_job(gateway: Caller):
+    reply = await gateway.say({"method": "cron.create", "params": STANDUP})
+    job = reply["result"]["job"]
+    shown = {name: job[name] for name in STANDUP}
+    assert shown == STANDUP
+    at = datetime.fromisoformat(job["nextAt"]).astimezone(ZoneInfo("Asia/Ho_Chi_Minh"))
+    assert (at.hour, at.minute, at.weekday() < 5) == (9, 0, True)
+
+
+async def test_an_agent_adds_its_own_follow_up(operator: Somebody, gateway: Caller):
+    agent = await operator.new("agent", agent=AGENT)
+    async with calling(agent) as own:
+        job = await create(own, **HEALTH)
+        assert job["agentId"] == AGENT, "its own, without saying so"
+        assert list(await jobs(own)) == ["check-server-health"]
+    assert (await jobs(gateway))["check-server-health"]["agentId"] == AGENT
+
+
+async def test_what_is_left_out_has_its_default(gateway: Caller):
+    job = await create(gateway, name="plain", schedule={"kind": "cron", "expr": SELDOM}, message="x")
+    assert (job["agentId"], job["enabled"], job["stateless"], job["wakeHeartbeat"]) == (
+        "default", True, False, False
+    )  # fmt: skip
+    assert (job["deleteAfterRun"], job["tz"]) == (False, "UTC")
+
+
+@pytest.mark.parametrize(
+    "schedule",
+    [
+        {"kind": "at", "at": "2050-07-01T09:00", "tz": "America/New_York"},
+        {"kind": "every", "everyMs": 3_600_000, "tz": "America/New_York"},
+        {"kind": "cron", "expr": "0 9 * * *", "tz": "America/New_York"},
+    ],
+)
+async def test_a_time_zone_applies_to_every_kind_of_schedule(gateway: Caller, schedule: dict[str, Any]):
+    job = await create(gateway, name="zoned", schedule=schedule, message="x")
+    offset = datetime.fromisoformat(job["nextTicks"][0]["at"]).utcoffset()
+    at = datetime.fromisoformat(job["nextAt"]).astimezone(ZoneInfo("America/New_York"))
+    assert offset == at.utcoffset()
+    if schedule["kind"] != "every":
+        assert at.hour == 9
+
+
+async def test_a_job_can_be_created_paused(gateway: Caller):
+    job = await create(gateway, **HEALTH, enabled=False)
+    assert (job["enabled"], job["nextRunAtMs"]) == (False, None)
+
+
+async def test_any_job_can_be_deleted_after_its_run(gateway: Caller):
+    job = await create(
+        gateway, name="once", schedule={"kind": "every", "everyMs": 1_000}, deleteAfterRun=True
+    )
+    assert (await ended(gateway, job))["state"] == "succeeded"
+    assert await jobs(gateway) == {}
+
+
+# --- managing jobs ---------------------------------------------------------------------------------------
+
+
+async def test_the_examples_of_managing_jobs(gateway: Caller):
+    job = await create(gateway, **STANDUP)
+
+    async def ask(method: str, params: dict[str, Any]) -> Any:
+        return (await gateway.say({"method": method, "params": {"jobId": job["id"], **params}}))["result"]
+
+    paused = (await ask("cron.toggle", {"enabled": False}))["job"]
+    assert (paused["enabled"], paused["nextRunAtMs"]) == (False, None)
+    patch = {"schedule": {"kind": "cron", "expr": "0 10 * * *"}}
+    updated = (await ask("cron.update", {"patch": patch}))["job"]
+    assert updated["schedule"] == {"kind": "cron", "expr": "0 10 * * *", "tz": "Asia/Ho_Chi_Minh"}
+    assert (updated["message"], updated["enabled"]) == (STANDUP["message"], False), "all else is as it was"
+    run = (await ask("cron.run", {"mode": "force"}))["run"]
+    assert (run["trigger"], run["jobId"]) == ("user", job["id"])
+    await ended(gateway, job)
+    (shown,) = (await ask("cron.runs", {"limit": 20, "offset": 0}))["runs"]
+    assert (shown["id"], shown["state"]) == (run["id"], "succeeded")
+    assert (await ask("cron.runs", {"limit": 20, "offset": 1}))["runs"] == []
+
+
+async def test_the_methods_that_there_are(gateway: Caller):
+    active = await create(gateway, **HEALTH)
+    paused = await create(gateway, **STANDUP, enabled=False)
+    assert [job["id"] for job in (await gateway("cron.list"))["jobs"]] == [active["id"]]
+    assert {job["id"] for job in (await gateway("cron.list", includeDisabled=True))["jobs"]} == {
+        active["id"], paused["id"]
+    }  # fmt: skip
+    status = await gateway("cron.status")
+    assert (status["running"], status["activeJobs"]) == (True, 1)
+    assert (await gateway("cron.run", jobId=active["id"], mode="due"))["ran"] is False, "it is not due"
+    await gateway("cron.delete", jobId=active["id"])
+    assert list(await jobs(gateway)) == ["daily-standup-summary"]
+
+
+async def test_the_command_line_lists_toggles_and_deletes(
+    operator: Somebody, gateway: Caller, tmp_path: Path
+):
+    await create(gateway, **HEALTH)
+    await create(gateway, **{**STANDUP, "agentId": "default"}, enabled=False)
+    machine = Machine(tmp_path, operator.url)
+
+    async def wakeful(*arguments: str) -> Said:
+        said = await asyncio.to_thread(machine.wakeful, *arguments, WAKEFUL_KEY=operator.key or "")
+        assert said.code == 0, said
+        return said
+
+    assert "check-server-health" in (listed := await wakeful("list")).out
+    assert "daily-standup-summary" not in listed.out, "only those that are active"
+    assert "daily-standup-summary" in (await wakeful("list", "--all")).out
+    (shown,) = (await wakeful("list", "--json")).json["jobs"]
+    assert shown["name"] == "check-server-health"
+    await wakeful("toggle", "check-server-health", "false")
+    assert (await jobs(gateway))["check-server-health"]["enabled"] is False
+    await wakeful("toggle", "check-server-health", "true")
+    assert (await jobs(gateway))["check-server-health"]["enabled"] is True
+    await wakeful("delete", "check-server-health")
+    assert list(await jobs(gateway)) == ["daily-standup-summary"]
+
+
+# --- the life of a job -----------------------------------------------------------------------------------
+
+
+async def test_active_has_a_next_run_and_paused_has_none(gateway: Caller):
+    job = await create(gateway, **HEALTH)
+    assert job["nextRunAtMs"] is not None
+    paused = (await gateway("cron.toggle", jobId=job["id"], enabled=False))["job"]
+    assert paused["nextRunAtMs"] is None
+    resumed = (await gateway("cron.toggle", jobId=job["id"], enabled=True))["job"]
+    assert resumed["nextRunAtMs"] > now_ms()
+
+
+async def test_a_job_whose_run_failed_says_so_stays_enabled_and_runs_at_its_next_tick(
+    gateway: Caller, receiver: Receiver
+):
+    receiver.answers(500)
+    job = await create(gateway, **{**HEALTH, "schedule": {"kind": "every", "everyMs": 1_000}}, maxAttempts=1)
+    assert (job["lastStatus"], job["lastError"]) == (None, None)
+    assert (await ended(gateway, job))["state"] == "failed"
+    failed = (await jobs(gateway))["check-server-health"]
+    assert (failed["enabled"], failed["lastStatus"]) == (True, "error")
+    assert "500" in failed["lastError"]
+    receiver.answers(200)
+
+    async def well() -> bool:
+        return bool((await jobs(gateway))["check-server-health"]["lastStatus"] == "ok")
+
+    await eventually(well)
+
+
+async def test_an_at_job_that_failed_stays_disabled_with_its_dead_letter(
+    gateway: Caller, operator: Somebody, receiver: Receiver
+):
+    receiver.answers(500)
+    schedule = {"kind": "at", "atMs": now_ms() + 500}
+    job = await create(gateway, name="reminder", schedule=schedule, message="x", maxAttempts=1)
+    run = await ended(gateway, job)
+    assert run["state"] == "failed"
+    left = (await jobs(gateway))["reminder"]
+    assert (left["enabled"], left["nextRunAtMs"], left["lastStatus"]) == (False, None, "error")
+    (letter,) = (await operator("GET", "/dead-letters")).body["deadLetters"]
+    assert letter["id"] == run["id"]
+
+
+async def test_a_job_that_is_running_is_not_run_twice(gateway: Caller, receiver: Receiver):
+    done = asyncio.Event()
+
+    async def slow(request: Any) -> Any:
+        await done.wait()
+        return await Receiver.ok(request)
+
+    receiver.answer = slow
+    job = await create(gateway, **{**HEALTH, "schedule": {"kind": "every", "everyMs": 1_000}})
+
+    async def skipped() -> bool:
+        runs = (await gateway("cron.runs", jobId=job["id"]))["runs"]
+        return any(run["state"] == "skipped" for run in runs)
+
+    await eventually(skipped)
+    assert len(receiver.requests) == 1, "the next tick came while it ran, and says so"
+    done.set()
+    assert (await ended(gateway, job))["state"] == "succeeded"
+
+
+# --- retries ---------------------------------------------------------------------------------------------
+
+
+async def test_a_failed_run_is_retried_with_exponential_backoff_and_jitter(
+    gateway: Caller, operator: Somebody, receiver: Receiver
+):
+    receiver.answers(500)
+    backoff = {"baseMs": 100, "maxMs": 300}
+    job = await create(gateway, name="flaky", schedule=SELDOM, message="x", maxAttempts=4, backoff=backoff)
+    await gateway("cron.run", jobId=job["id"], mode="force")
+    run = await ended(gateway, job)
+    assert (run["state"], run["attempt"]) == ("failed", 4), "the first try and three retries"
+    attempts = (await operator("GET", f"/runs/{run['id']}")).body["attempts"]
+    delays = (0.1, 0.2, 0.3)  # min(base × 2^attempt, max), ± 25 %
+    for (earlier, later), delay in zip(pairwise(attempts), delays, strict=True):
+        ended_at, started_at = (
+            datetime.fromisoformat(at).timestamp() for at in (earlier["finishedAt"], later["startedAt"])
+        )
+        assert 0.75 * delay - 0.002 <= started_at - ended_at < PATIENCE
+    assert len(receiver.requests) == 4
+
+
+async def test_the_defaults_of_retries(gateway: Caller):
+    job = await create(gateway, **HEALTH)
+    assert job["backoff"] == {"baseMs": 2_000, "maxMs": 30_000}
+    assert job["maxAttempts"] == 5
+
+
+# --- examples --------------------------------------------------------------------------------------------
+
+EXAMPLES: list[dict[str, Any]] = [
+    {
+        "name": "morning-briefing",
+        "schedule": {"kind": "cron", "expr": "0 7 * * *", "tz": "Asia/Ho_Chi_Minh"},
+        "message": "Give me a brief summary of today's tech news headlines.",
+        "deliver": True,
+        "channel": "telegram",
+        "to": "123456789",
+    },
+    {
+        "name": "api-health-check",
+        "schedule": {"kind": "every", "everyMs": 300_000},
+        "message": "Check https://api.example.com/health and alert me on Telegram if it returns a non-200 "
+        "status.",
+        "deliver": False,
+    },
+    {
+        "name": "meeting-reminder",
+        "schedule": {"kind": "at", "atMs": 2_541_564_200_000},
+        "message": "Remind me that the quarterly review meeting starts in 15 minutes.",
+        "deliver": True,
+        "channel": "telegram",
+        "to": "123456789",
+    },
+]
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=[example["name"] for example in EXAMPLES])
+async def test_the_examples_are_taken_as_they_are_and_wake_the_agent(
+    gateway: Caller, receiver: Receiver, example: dict[str, Any]
+):
+    job = await create(gateway, **example)
+    assert {name: job[name] for name in example} == example
+    assert job["nextRunAtMs"] > now_ms()
+    await gateway("cron.run", jobId=job["id"], mode="force")
+    assert (await ended(gateway, job))["state"] == "succeeded"
+    told = json.loads(receiver.bodies[0])
+    assert told == {"job": example["name"], "payload": {"message": example["message"]}}
+
+
+# --- common issues ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        pytest.param(
+            {"schedule": {"kind": "at", "atMs": 1_741_564_200_000}},
+            "atMs 1741564200000 is in the past; it is now ",
+            id="a job that would never run",
+        ),
+        pytest.param(
+            {"schedule": {"kind": "cron", "expr": "0 9 * *"}},
+            "'0 9 * *' has 4 fields; an expression has 5 (minute hour day-of-month month day-of-week)",
+            id="invalid cron expression",
+        ),
+        pytest.param(
+            {"schedule": {"kind": "cron", "expr": "0 9 * * *", "tz": "Hanoi"}},
+            "unknown time zone 'Hanoi'; give an IANA name such as 'Europe/Berlin' or 'UTC'",
+            id="invalid timezone",
+        ),
+        pytest.param(
+            {"message": ""},
+            "message: it is empty; give it some text",
+            id="the agent gets no message",
+        ),
+        pytest.param(
+            {"name": "Daily Report"},
+            "'Daily Report' is not a slug; use lowercase letters, digits and inner hyphens",
+            id="name validation error",
+        ),
+    ],
+)
+async def test_a_common_issue_is_refused_with_a_sentence_that_says_what_to_do(
+    gateway: Caller, fields: dict[str, Any], sentence: str
+):
+    with pytest.raises(Refused) as refused:
+        await create(gateway, **{**HEALTH, **fields})
+    assert refused.value.code == "invalid-argument"
+    assert sentence in refused.value.message
+    assert await jobs(gateway) == {}
+
+
+async def test_a_name_that_is_taken_is_refused_and_another_agent_may_have_it(gateway: Caller):
+    await create(gateway, **HEALTH)
+    with pytest.raises(Refused) as refused:
+        await create(gateway, **HEALTH)
+    assert refused.value.code == "already-exists"
+    assert "'check-server-health'" in refused.value.message
+    assert (await create(gateway, **HEALTH, agentId=AGENT))["agentId"] == AGENT
+
+
+async def test_an_empty_run_log_is_filled_by_a_run_by_hand(gateway: Caller):
+    job = await create(gateway, **HEALTH)
+    assert (await gateway("cron.runs", jobId=job["id"]))["runs"] == []
+    await gateway("cron.run", jobId=job["id"], mode="force")
+    assert len((await gateway("cron.runs", jobId=job["id"]))["runs"]) == 1
+
+
+async def test_two_schedulers_on_one_database_do_not_run_a_tick_twice(new_app: NewApp, receiver: Receiver):
+    async with new_app() as one, new_app(), served(one) as operator, calling(operator) as gateway:
+        target = {"kind": "webhook", "url": receiver.url}
+        schedule = {"kind": "every", "everyMs": 1_000}
+        job = await create(gateway, name="tick", schedule=schedule, target=target, maxRuns=3)
+
+        async def all_over() -> bool:
+            runs = (await gateway("cron.runs", jobId=job["id"]))["runs"]
+            return [run["state"] for run in runs] == ["succeeded"] * 3
+
+        await eventually(all_over)
+        runs = (await gateway("cron.runs", jobId=job["id"]))["runs"]
+        assert len({run["scheduledAtMs"] for run in runs}) == 3
+        assert len(receiver.requests) == 3
