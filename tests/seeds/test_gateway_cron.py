@@ -73,7 +73,7 @@ async def ended(gateway: Caller, job: dict[str, Any]) -> dict[str, Any]:
         runs = (await gateway("cron.runs", jobId=job["id"]))["runs"]
         return [run for run in runs if run["state"] in ("succeeded", "failed")]
 
-    return (await eventually(look))[-1]
+    return dict((await eventually(look))[-1])
 
 
 # --- the three kinds of schedules ------------------------------------------------------------------------
