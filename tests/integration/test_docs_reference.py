@@ -21,6 +21,7 @@ from tests.integration.test_permissions import TABLE
 from wakeful import client, errors
 from wakeful.api.http.app import create_app
 from wakeful.api.http.problems import STATUS
+from wakeful.api.mcp.forgiving import ACTIONS
 from wakeful.api.rpc.connection import _OWN
 from wakeful.api.rpc.cron import METHODS
 from wakeful.app import Jobs, Runs, Wakeful
@@ -214,6 +215,10 @@ def test_every_method_of_the_rpc_is_in_the_table():
     told = {code(cells[0]) for cells in rows("reference/rpc.md")}
 
     assert told == {*METHODS, *_OWN}
+
+
+def test_every_action_of_the_agents_tool_is_in_the_table():
+    assert {code(cells[0]) for cells in rows("how-to/mcp.md")} == set(ACTIONS)
 
 
 @on_one_store
