@@ -274,7 +274,7 @@ def _schedule(said: object, now_ms: int, tz: str) -> object:
         return said
     given = {name: value for name, value in _renamed(said).items() if value is not None}
     kind, own = given.pop("kind", None), given.pop("tz", None)
-    if isinstance(kind, str) and not given:  # {"kind": "every 15m"}
+    if isinstance(kind, str) and " " in kind.strip() and not given:  # {"kind": "every 15m"}
         made = _spoken(kind, now_ms, tz)
     else:
         if isinstance(kind, str) and kind.strip().lower() == "cron" and "schedule" in given:

@@ -1,0 +1,66 @@
+"""What the jobs of an agent's key may reach."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from wakeful import InvalidArgument, PermissionDenied
+from wakeful.document import Defaults
+from wakeful.job import Work
+from wakeful.service.access import LOCAL, Principal
+from wakeful.service.directory import Home
+from wakeful.service.reach import Reach
+from wakeful.settings import Settings
+
+AGENT = Principal("key:1", "agent", "default", "writer")
+HOME = Home("default", "writer", Defaults())
+PULL: dict[str, Any] = {"kind": "pull"}
+HOOK: dict[str, Any] = {"kind": "webhook", "url": "https://a.example"}
+COMMAND: dict[str, Any] = {"kind": "command", "argv": ["true"]}
+FUNCTION: dict[str, Any] = {"kind": "function", "name": "pay"}
+
+
+def workflow(to: dict[str, Any]) -> dict[str, Any]:
+    return {"kind": "workflow", "workflowId": "w", "version": 1, "to": to}
+
+
+def test_by_default_agents_pull_and_call_webhooks_and_no_code_of_the_operator():
+    reach = Reach(Settings().agent_targets)
+    for target in (None, PULL, HOOK, workflow(HOOK)):
+        reach.check(AGENT, Work(target), HOME)
+    for target in (FUNCTION, COMMAND, workflow(FUNCTION)):
+        with pytest.raises(PermissionDenied, match="WAKEFUL_AGENT_TARGETS"):
+            reach.check(AGENT, Work(target), HOME)
+        reach.check(LOCAL, Work(target), HOME)
+
+
+def test_a_precheck_is_reached_too():
+    with pytest.raises(PermissionDenied, match="function"):
+        Reach(("pull",)).check(AGENT, Work(PULL, precheck=FUNCTION), HOME)
+
+
+def test_what_the_agent_has_itself_its_jobs_may_have():
+    home = Home("default", "writer", Defaults(), target=FUNCTION)
+    Reach(()).check(AGENT, Work(FUNCTION), home)
+    Reach(()).check(AGENT, Work(FUNCTION, inherited=True), home)
+    with pytest.raises(PermissionDenied):
+        Reach(()).check(AGENT, Work({**FUNCTION, "name": "pay-more"}), home)
+
+
+def test_what_somebody_else_made_stays_as_it_is():
+    reach, theirs = Reach(()), Work(FUNCTION, payload={"amount": 1})
+    reach.check(AGENT, theirs, HOME, theirs)
+    for changed in (Work(FUNCTION, payload={"amount": True}), Work(FUNCTION, message="all of it")):
+        with pytest.raises(PermissionDenied):
+            reach.check(AGENT, changed, HOME, theirs)
+    reach.check(AGENT, Work(PULL, payload={"amount": 2}), HOME, theirs)
+    with pytest.raises(PermissionDenied, match="leave the payload out"):
+        reach.check_payload(AGENT, theirs, HOME)
+
+
+def test_an_operator_may_allow_all_and_is_told_of_a_kind_that_there_is_not():
+    Reach(("*",)).check(AGENT, Work({"kind": "command"}), HOME)
+    with pytest.raises(InvalidArgument, match="WAKEFUL_AGENT_TARGETS: there is no kind of target 'webhok'"):
+        Reach(("webhok",))
