@@ -45,7 +45,7 @@ class Passage:
         async def answer(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
-                status = message["status"]
+                status = int(message["status"])
                 MutableHeaders(scope=message)["x-request-id"] = request_id
             await send(message)
 

@@ -145,8 +145,6 @@ def document(fields: Mapping[str, object], *, now_ms: int, tz: str) -> dict[str,
     said = _object(made.get("schedule"))
     if said is None and when:
         said = when
-    elif said is None and isinstance(fields.get("kind"), str):
-        said = fields["kind"]
     if said is not None:
         made["schedule"] = _schedule(said, now_ms, str(zone).strip())
     own = _object(made.get("payload"))

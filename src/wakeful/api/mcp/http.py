@@ -31,6 +31,7 @@ class Mcp:
 
     def __init__(self) -> None:
         self._manager: StreamableHTTPSessionManager | None = None
+        self.route: Route | None = None
 
     @asynccontextmanager
     async def running(self, app: FastAPI) -> AsyncIterator[None]:
@@ -47,6 +48,7 @@ class Mcp:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Find out who asks, and answer."""
+        scope["route"] = self.route  # by which the log and the metrics call it
         request = Request(scope, receive)
         who = await asker(request)
         if self._manager is None:
@@ -61,7 +63,8 @@ class Mcp:
 def mount(app: FastAPI) -> None:
     """Put `/mcp` on an app."""
     path = Mcp()
-    app.router.routes.append(Route("/mcp", path, methods=["POST"], include_in_schema=False))
+    path.route = Route("/mcp", path, methods=["POST"], include_in_schema=False)
+    app.router.routes.append(path.route)
     app.router.lifespan_context = path.running
 
 

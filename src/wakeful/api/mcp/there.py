@@ -54,8 +54,7 @@ class There:
 
     async def update(self, agent: str, name: str, patch: Mapping[str, Json]) -> Shape:
         """Change the fields that are named."""
-        await self._jobs(agent).send_patch(name, patch)
-        return await self.get(agent, str(patch.get("name") or name))
+        return cast(Shape, await self._jobs(agent).send_patch(name, patch))
 
     async def get(self, agent: str, name: str) -> Shape:
         """The job with its next ticks."""

@@ -187,8 +187,8 @@ async def _status(scheduler: Scheduler, standing: Standing) -> Answer:
     jobs, runs = cast(Shape, status["jobs"]), cast(Shape, status["runs"])
     next_ms = status.get("nextAtMs")
     lines = [
-        f"The workspace '{status['workspace']}' has {jobs['active']} active jobs, {jobs['paused']} paused, "
-        f"{runs['running']} running, {runs['pending']} pending and {runs['retrying']} retrying runs.",
+        f"The workspace '{status['workspace']}': {jobs['active']} jobs active, {jobs['paused']} paused; "
+        f"{runs['running']} runs running, {runs['pending']} pending, {runs['retrying']} retrying.",
         f"You schedule for the agent '{standing.agent}'; times without a zone are in {standing.tz}.",
     ]
     if isinstance(next_ms, int):

@@ -146,6 +146,7 @@ def keep_log(level: str) -> None:
         level=level.upper(), stream=sys.stderr, format="%(asctime)s %(levelname)-7s %(name)s %(message)s"
     )
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
+    logging.getLogger("mcp").setLevel(logging.WARNING)
     logging.getLogger("asyncio").setLevel(logging.WARNING)
 
 
