@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import os
+import signal
+import sys
 import threading
 from collections.abc import AsyncIterator, Callable
 from typing import TypeVar
@@ -12,7 +15,7 @@ import pytest
 
 import wakeful.client
 from tests.integration.asking import served
-from tests.integration.conftest import SELDOM, NewApp
+from tests.integration.conftest import SELDOM, NewApp, on_one_store
 from tests.integration.waiting import PATIENCE
 from wakeful import AsyncClient, Client, FailedPrecondition, Function, NotFound, Permanent, Unavailable
 from wakeful.client import sync
@@ -179,3 +182,46 @@ def test_it_has_every_name_that_the_async_one_has(blocking: type, inner: type):
     assert names <= set(dir(blocking))
     for name in names:
         assert inspect.getdoc(getattr(blocking, name)), f"{name} says what it does"
+
+
+FORGETFUL = """
+from wakeful import Client
+
+client = Client()
+client.jobs.create("digest", schedule="@daily")
+events = client.events(after=0)
+print(next(events)["job"])
+"""
+LISTENING = """
+from wakeful import Client
+
+with Client() as client:
+    for event in client.events(after=0):
+        print(event["job"], flush=True)
+"""
+
+
+@on_one_store
+async def test_a_program_that_forgets_to_close_it_or_is_interrupted_ends(new_app: NewApp):
+    async with new_app() as app, served(app) as operator:
+        environment = {**os.environ, "WAKEFUL_URL": operator.url, "WAKEFUL_KEY": operator.key or ""}
+
+        async def started(program: str) -> asyncio.subprocess.Process:
+            return await asyncio.create_subprocess_exec(
+                *(sys.executable, "-c", program),
+                env=environment,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+            )
+
+        async with asyncio.timeout(2 * PATIENCE):
+            forgetful = await started(FORGETFUL)
+            assert await forgetful.communicate() == (b"digest\n", b"")
+            assert forgetful.returncode == 0
+
+            listening = await started(LISTENING)
+            assert listening.stdout is not None
+            assert await listening.stdout.readline() == b"digest\n"
+            listening.send_signal(signal.SIGINT)
+            _, said = await listening.communicate()
+            assert said.endswith(b"KeyboardInterrupt\n")

@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import functools
 import threading
+import weakref
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
 from typing import Concatenate, Final, Generic, ParamSpec, Protocol, Self, TypeVar, overload
 
@@ -26,18 +27,17 @@ _ENDED: Final = 5.0
 
 
 class Portal:
-    """An event loop on a thread, from the first call to `close`."""
+    """An event loop on a thread, from the first call to `close`; at the latest, to the end of the program.
 
-    def __init__(self) -> None:
+    `farewell` is what is done on the loop at the end.
+    """
+
+    def __init__(self, farewell: Callable[[], Coroutine[object, object, None]]) -> None:
+        self._farewell = farewell
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread: threading.Thread | None = None
+        self._end: Callable[[], object] = _nothing
         self._closed = False
         self._starting = threading.Lock()
-
-    @property
-    def closed(self) -> bool:
-        """Whether it has been closed."""
-        return self._closed
 
     def call(self, coroutine: Coroutine[object, object, R], timeout: float | None = None) -> R:
         """What it returns, once it has; TimeoutError, and it is cancelled, where that takes too long.
@@ -70,29 +70,33 @@ class Portal:
                 self.call(items.aclose())
 
     def close(self) -> None:
-        """End the loop and its thread."""
+        """End the loop and its thread; said again, nothing happens."""
         with self._starting:
             self._closed = True
-            loop, self._loop = self._loop, None
-            if loop is None or self._thread is None:
-                return
-            loop.call_soon_threadsafe(loop.stop)
-            self._thread.join(_ENDED)
+        self._end()
 
     def _started(self) -> asyncio.AbstractEventLoop:
         with self._starting:
+            if self._loop is not None and self._loop.is_closed():  # the program is about to end
+                self._closed = True
             if self._closed:
                 raise FailedPrecondition("this client is closed; make another")
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
-                self._thread = threading.Thread(
-                    target=_live, args=[self._loop], name="wakeful-client", daemon=True
+                thread = threading.Thread(
+                    target=_live, args=[self._loop, self._farewell], name="wakeful-client", daemon=True
                 )
-                self._thread.start()
+                thread.start()
+                # Whoever forgets to close it has its thread ended with it, or with the program.
+                self._end = weakref.finalize(self, _end, self._loop, thread)
             return self._loop
 
 
-def _live(loop: asyncio.AbstractEventLoop) -> None:
+def _nothing() -> None:
+    pass
+
+
+def _live(loop: asyncio.AbstractEventLoop, farewell: Callable[[], Coroutine[object, object, None]]) -> None:
     asyncio.set_event_loop(loop)
     try:
         loop.run_forever()
@@ -101,8 +105,15 @@ def _live(loop: asyncio.AbstractEventLoop) -> None:
             task.cancel()
         loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
         loop.run_until_complete(loop.shutdown_asyncgens())
+        loop.run_until_complete(farewell())
     finally:
         loop.close()
+
+
+def _end(loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> None:
+    loop.call_soon_threadsafe(loop.stop)
+    if thread is not threading.current_thread():
+        thread.join(_ENDED)
 
 
 async def _next(items: AsyncGenerator[T, None]) -> T:

@@ -161,7 +161,7 @@ class Client(_Part[AsyncClient]):
         timeout: float = 30.0,
     ) -> None:
         inner = AsyncClient(url, key, workspace=workspace, agent=agent, timeout=timeout)
-        portal = Portal()
+        portal = Portal(inner.close)
         super().__init__(portal, inner)
         #: create, change and trigger jobs
         self.jobs = Jobs(portal, inner.jobs)
@@ -201,9 +201,7 @@ class Client(_Part[AsyncClient]):
 
     def close(self) -> None:
         """Let go of the server; said again, nothing happens."""
-        if not self.portal.closed:
-            self.portal.call(self.inner.close())
-            self.portal.close()
+        self.portal.close()
 
     def events(
         self,
