@@ -273,6 +273,19 @@ async def test_an_operator_names_the_agent(operator: Somebody):
         assert (await agent("remove", jobId=added["job"]["id"]))["removed"]["name"] == "hello"
     async with over_http(operator, "?agent=painter") as agent:
         assert (await agent("add", schedule=SELDOM, message="hello"))["job"]["agentId"] == "painter"
+    await operator.app.services.workspaces.put(LOCAL, "acme", {"tz": "Asia/Tokyo"})
+    async with over_http(operator, "?workspace=acme") as agent:
+        job = (await agent("add", schedule=SELDOM, message="hello"))["job"]
+        assert (job["workspace"], job["tz"]) == ("acme", "Asia/Tokyo")
+    async with over_http(await operator.new("admin"), "?workspace=acme") as agent:
+        assert (await agent.refused(action="list")).startswith("not-found: no workspace 'acme'")
+
+
+async def test_a_time_without_a_zone_is_on_the_clocks_that_the_job_goes_by(writer: Agent):
+    await writer("add", name="a", schedule="0 9 * * *", tz="Asia/Tokyo", message="x")
+    changed = await writer("update", jobId="a", schedule="every friday at 18:00", name="b")
+    assert changed["job"]["schedule"] == {"kind": "cron", "expr": "0 18 * * 5", "tz": "Asia/Tokyo"}
+    assert "Changed 'b'" in changed["text"]
 
 
 async def test_a_member_reads_and_is_told_what_it_may_not(operator: Somebody):

@@ -136,7 +136,8 @@ async def _update(scheduler: Scheduler, asked: Asked, standing: Standing) -> Ans
     patch = document(asked.fields, now_ms=standing.now_ms, tz=tz)
     if not patch:
         raise InvalidArgument("there is nothing to change; give the fields that are to be others")
-    return _about(f"Changed '{name}'", await scheduler.update(agent, name, cast(Shape, patch)), standing)
+    job = await scheduler.update(agent, name, cast(Shape, patch))
+    return _about(f"Changed '{job['name']}'", job, standing)
 
 
 async def _remove(scheduler: Scheduler, asked: Asked, standing: Standing) -> Answer:
