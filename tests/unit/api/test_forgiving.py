@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from wakeful import InvalidArgument, InvalidSchedule
 from wakeful.api.mcp.forgiving import ACTIONS, check_message, document, name_from, understand
@@ -96,6 +99,12 @@ def test_the_agent_is_named_beside_the_job_or_in_it(field: str):
     assert understand({"action": "list", field: "writer"}).agent == "writer"
     asked = understand({"action": "add", "job": {field: "writer", "message": "x"}})
     assert (asked.agent, dict(asked.fields)) == ("writer", {"message": "x"})
+
+
+@pytest.mark.parametrize("job", ["", " ", "a\x00b", "x" * 1000, 7, [], {"name": "\n"}])
+def test_what_can_be_no_name_is_refused_before_anybody_looks_for_it(job: object):
+    with pytest.raises(InvalidArgument, match="jobId: give a name or an id"):
+        understand({"action": "remove", "job": job})
 
 
 # --- the fields --------------------------------------------------------------------------------------
@@ -320,3 +329,24 @@ def test_a_limit_is_a_number(limit: object):
     with pytest.raises(InvalidArgument, match="limit: write a whole number"):
         understand({"action": "list", "limit": limit})
     assert understand({"action": "list", "limit": "7"}).limit == 7
+
+
+_NAMES = st.sampled_from(
+    "action job patch jobId id name schedule when at atMs at_ms every everyMs every_minutes cron expr kind "
+    "type tz message payload limit context enabled agentId cursor mode maxRuns in_days".split()
+)
+_SAID = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20) | st.sampled_from(
+    ["every 15m", "tomorrow at 9", "0 9 * * *", "2027-03-01T09:00", "12", "true", '{"kind": "at"}', "{", "x"]
+)  # fmt: skip
+_JSON = st.recursive(
+    _SAID,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_NAMES, inner, max_size=4),
+    max_leaves=8,
+)
+
+
+@given(st.sampled_from([*ACTIONS]), st.dictionaries(_NAMES | st.text(max_size=8), _JSON, max_size=6))
+def test_whatever_is_sent_is_understood_or_refused_in_words(action: str, arguments: dict[str, object]):
+    with suppress(InvalidArgument):
+        asked = understand({**arguments, "action": action})
+        document(asked.fields, now_ms=NOW_MS, tz="Europe/Berlin")

@@ -70,6 +70,7 @@ _FLAGS: Final = frozenset(
 _FLAG_WORDS: Final = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 _NUMBER: Final = re.compile(r"[0-9]{1,16}")
 _DECIMAL: Final = re.compile(r"[0-9]{1,16}(?:\.[0-9]{1,6})?")
+_LONGEST_WORD: Final = 255
 _END_OF_1970_MS: Final = 31_536_000_000
 
 
@@ -123,13 +124,13 @@ def understand(arguments: Mapping[str, object], meta: Mapping[str, object] | Non
         fields = _filled(fields, [given.get("context"), meta])
     return Asked(
         action,
-        job=next((str(each).strip() for each in named if each is not None), None),
-        agent=None if agent is None else str(agent).strip(),
+        job=_word("jobId", next((each for each in named if each is not None), None)),
+        agent=_word("agentId", agent),
         fields=fields,
         limit=_limit(given.get("limit")),
         mode=str(given.get("mode") or "force").strip().lower(),
         include_disabled=_plain("includeDisabled", given.get("includeDisabled", True)) is not False,
-        cursor=None if given.get("cursor") is None else str(given["cursor"]).strip(),
+        cursor=_word("cursor", given.get("cursor")),
     )
 
 
@@ -222,6 +223,16 @@ def _filled(fields: dict[str, object], contexts: list[object]) -> dict[str, obje
             }
             fields = {**where, **fields}
     return fields
+
+
+def _word(name: str, value: object) -> str | None:
+    """Something that is looked up by what it is called."""
+    if value is None:
+        return None
+    word = value.strip() if isinstance(value, str) else ""
+    if not word or len(word) > _LONGEST_WORD or not word.isprintable():
+        raise InvalidArgument(f"{name}: give a name or an id, as list shows them")
+    return word
 
 
 def _limit(value: object) -> int | None:
