@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
 from tests.integration.asking import JOBS, Somebody, served
 from tests.integration.calling import Caller, Refused, calling, connected
 from tests.integration.conftest import SELDOM, NewApp, on_one_store
-from tests.integration.waiting import eventually, over
+from tests.integration.waiting import PATIENCE, eventually, over
 from wakeful.service.access import LOCAL
 
 NOTHING = {"kind": "function", "name": "nothing"}
@@ -400,6 +401,31 @@ async def test_a_server_that_stops_says_so(new_app: NewApp):
         await idle.__aexit__(None, None, None)
         await hearing.__aexit__(None, None, None)
         assert app.services.feed._reader is None
+
+
+@on_one_store
+async def test_a_client_that_does_not_answer_pings_is_gone(new_app: NewApp, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("wakeful.api.server._PING", 0.5)
+    async with (
+        new_app() as app,
+        served(app) as operator,
+        calling(operator) as call,  # which answers them
+        asyncio.timeout(PATIENCE),
+    ):
+        address = urlsplit(operator.url)
+        reader, writer = await asyncio.open_connection(address.hostname, address.port)
+        writer.write(
+            f"GET /ws HTTP/1.1\r\nHost: {address.netloc}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+            f"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {'x' * 22}==\r\n"
+            f"Authorization: Bearer {operator.key}\r\n\r\n".encode()
+        )
+        assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 101 ")
+        frames = await reader.read()  # to its end
+        writer.close()
+        assert frames[0] == 0x89, "a ping"
+        assert frames[6] == 0x88, "and a close frame, since it was not answered"
+        assert int.from_bytes(frames[8:10]) == 1011
+        assert await names(call) == []
 
 
 @on_one_store

@@ -34,6 +34,8 @@ GRACE: Final = 5.0
 #: Seconds that a connection is kept for the next request: longer than proxies keep theirs.
 _KEEP_ALIVE: Final = 75
 _BACKLOG: Final = 2_048
+#: Seconds between two pings of a WebSocket, and until one must be answered.
+_PING: Final = 20.0
 
 log = get_logger("wakeful.server")
 
@@ -176,6 +178,8 @@ def _config(app: FastAPI, settings: Settings) -> uvicorn.Config:
         backlog=_BACKLOG,
         ws=Protocol,
         ws_max_size=MAX_BODY,
+        ws_ping_interval=_PING,
+        ws_ping_timeout=_PING,
         ws_per_message_deflate=False,  # a few bytes could unfold to more than there is room for
     )
     try:
