@@ -180,7 +180,8 @@ def test_every_field_of_a_job_is_in_the_tables_with_its_default():
 
 @on_one_store
 async def test_all_that_a_job_and_a_run_are_shown_with_is_in_the_tables(ask: Somebody):
-    job = (await ask("PUT", "/agents/default/jobs/a", {"schedule": "@daily"})).body
+    await ask("PUT", "/agents/default/jobs/a", {"schedule": "@daily"})
+    job = (await ask("GET", "/agents/default/jobs/a")).body
     run = (await ask("POST", "/agents/default/jobs/a/run")).body
     run = (await ask("GET", f"/runs/{run['id']}")).body
     document = write_definition(read_definition(_plain(job), now_ms=0, defaults=Defaults(), stored=True))
@@ -218,7 +219,9 @@ def test_every_method_of_the_rpc_is_in_the_table():
 
 
 def test_every_action_of_the_agents_tool_is_in_the_table():
-    assert {code(cells[0]) for cells in rows("how-to/mcp.md")} == set(ACTIONS)
+    told = {code(cells[0]) for cells in rows("how-to/mcp.md")}
+
+    assert {word for word in told if word.isalpha()} == set(ACTIONS)
 
 
 @on_one_store
