@@ -265,6 +265,12 @@ async def test_an_agent_may_remove_the_job_that_it_is_running_in(operator: Someb
     assert (await writer("runs"))["runs"][0]["output"] == "it is there"
 
 
+@pytest.mark.parametrize("action", ["list", "runs", "status"])
+async def test_an_agent_that_has_only_a_key_yet_is_there(operator: Somebody, action: str):
+    async with over_http(await operator.new("agent", agent="newcomer")) as newcomer:
+        assert "It is now" in (await newcomer(action))["text"]
+
+
 async def test_an_operator_names_the_agent(operator: Somebody):
     async with over_http(operator) as agent:
         assert (await agent("add", schedule=SELDOM, message="hello"))["job"]["agentId"] == "default"

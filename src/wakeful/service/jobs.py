@@ -173,7 +173,7 @@ class JobService:
         """Jobs, by agent and name. One that cannot be read is named in the log and left out."""
         await self._directory.enter(who, "read", only.workspace, only.agent)
         rows = await self._store.jobs(only._replace(agent=narrowed(who, only.agent)))
-        if not rows and only.agent is not None and who is not LOCAL:
+        if not rows and only.agent not in (None, who.agent) and who is not LOCAL:
             await self._directory.agent(only.workspace, only.agent)
         jobs = []
         for row in rows:

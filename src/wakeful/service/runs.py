@@ -53,7 +53,7 @@ class RunService:
         """Runs, newest first."""
         await self._directory.enter(who, "read", only.workspace, only.agent)
         runs = await self._store.runs(only._replace(agent=narrowed(who, only.agent)))
-        if not runs and only.agent is not None and who is not LOCAL:
+        if not runs and only.agent not in (None, who.agent) and who is not LOCAL:
             await self._directory.agent(only.workspace, only.agent)
         return runs
 
