@@ -28,7 +28,7 @@ Reason = Literal[
     "queue_full",  # as many wait as may
     "replaced",  # a newer tick of the same pass runs in its place
     "superseded",  # a newer tick of the same pass waits in its place
-    "held",  # `Facts.hold` says why
+    "budget",  # what it may use today is used up (`Facts.hold`)
     "downtime",  # nobody was awake, and the job does not catch up
     "too_old",  # older than the catch-up window
     "newer_tick_runs",  # the job catches up with the latest only
@@ -36,6 +36,10 @@ Reason = Literal[
     "deleted",  # likewise, when the job was deleted
     "edited",  # likewise, when the job was given other ticks
 ]
+
+
+#: Why no tick of a job may run just now.
+Hold = Literal["budget"]
 
 
 class Standing(NamedTuple):
@@ -55,8 +59,8 @@ class Facts(NamedTuple):
 
     running: tuple[str, ...] = ()
     waiting: tuple[str, ...] = ()
-    #: why no tick may run just now (a budget that is spent, an agent that is not active), or None
-    hold: str | None = None
+    #: why no tick may run just now, or None
+    hold: Hold | None = None
 
 
 IDLE: Final = Facts()
@@ -313,7 +317,7 @@ class _Pass:
     def _judge(self, later: bool) -> tuple[Becomes, Reason | None]:
         overlap = self.job.policy.overlap
         if self.facts.hold is not None:
-            return Becomes.SKIPPED, "held"
+            return Becomes.SKIPPED, self.facts.hold
         if later:
             return Becomes.PLANNED, None
         if overlap == "allow" or not self._engaged:

@@ -62,6 +62,10 @@ class Settings:
     jwt_issuer: str | None = None
     #: the bearer that whoever scrapes /metrics must show; none: nobody needs one
     metrics_key: str | None = None
+    #: a url that is asked for every so often while the process does its work, so that a watchdog outside
+    #: notices when it does not
+    ping_url: str | None = None
+    ping_ms: int = 60_000
     #: files (PEM) with which the server ends TLS itself; with a CA, clients must show a certificate of it
     tls_cert: str | None = None
     tls_key: str | None = None
@@ -81,6 +85,7 @@ _LEAST: Final = {
     "lane_team": 1,
     "lane_cron": 1,
     "retention_days": 1,
+    "ping_ms": 100,
 }
 #: what it may be at most
 _MOST: Final = {"port": 65_535}

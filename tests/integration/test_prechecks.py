@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from aiohttp import web
 
@@ -9,7 +11,6 @@ from tests.integration.conftest import SELDOM, NewApp, on_one_store
 from tests.integration.receiver import Receiver
 from tests.integration.waiting import eventually, gone, over, runs_of, soon, the_run_of
 from wakeful import Function, InvalidArgument, Skip, Wakeful, Webhook
-from wakeful.app.fields import JobFields
 
 ASK = {"kind": "function", "name": "anything-new"}
 
@@ -34,7 +35,7 @@ class Inbox:
         self.read += 1
 
 
-JOB: JobFields = {"target": Function("read"), "precheck": ASK}
+JOB: Any = {"target": Function("read"), "precheck": ASK}
 
 
 async def test_a_tick_with_nothing_to_do_is_skipped_and_says_why(new_app: NewApp):

@@ -508,19 +508,19 @@ def test_replace_cancels_nothing_before_its_tick_is_due():
 
 
 @pytest.mark.parametrize("overlap", ["allow", "skip", "queue", "queue_one", "replace"])
-@pytest.mark.parametrize("facts", [Facts(hold="budget spent"), BUSY._replace(hold="agent not active")])
+@pytest.mark.parametrize("facts", [Facts(hold="budget"), BUSY._replace(hold="budget")])
 def test_a_tick_that_may_not_run_just_now_is_skipped_and_counts_for_nothing(overlap, facts):
     held = plan(minute(1), facts, overlap=overlap)
-    assert told(held) == ["1 skipped: held"]
+    assert told(held) == ["1 skipped: budget"]
     assert (held.next_ms, held.run_count, held.replaced, held.superseded) == (minute(2), 0, (), ())
 
 
 def test_what_is_caught_up_is_held_too():
-    facts = Facts(hold="budget spent")
+    facts = Facts(hold="budget")
     assert told(plan(minute(3.5), facts, catchup="fire_immediately")) == [
-        "1 skipped: held",
-        "2 skipped: held",
-        "3 skipped: held",
+        "1 skipped: budget",
+        "2 skipped: budget",
+        "3 skipped: budget",
     ]
 
 
@@ -601,7 +601,7 @@ def test_a_job_that_has_had_all_its_runs_gets_no_other(catchup, run_count, now):
 
 
 @pytest.mark.parametrize("now", [0, T0, minute(1), T0 + 400 * DAY])
-@pytest.mark.parametrize("facts", [IDLE, BUSY_WITH_ONE_WAITING, Facts(hold="budget spent")])
+@pytest.mark.parametrize("facts", [IDLE, BUSY_WITH_ONE_WAITING, Facts(hold="budget")])
 def test_a_paused_job_gets_an_empty_plan(now, facts):
     assert plan(now, facts, cursor=None, run_count=7) == Plan((), None, None, 7)
 

@@ -23,7 +23,7 @@ from wakeful import planning
 from wakeful.calendars import NOTHING, parse_exclude
 from wakeful.duration import DAY, HOUR, MINUTE, SECOND
 from wakeful.job import Definition, Timing
-from wakeful.planning import IDLE, Becomes, Facts, Limits, Plan, Standing, Verdict, begin, decide
+from wakeful.planning import IDLE, Becomes, Facts, Hold, Limits, Plan, Standing, Verdict, begin, decide
 from wakeful.policy import Policy
 from wakeful.schedule import At, CronSchedule, Every
 from wakeful.ticks import Ticks
@@ -197,12 +197,13 @@ policies = st.builds(
 all_limits = st.sampled_from(
     [Limits(*limits) for limits in product([0, 1, 1_000, 60_000], [1, 2, 3, 10, 100], [0, 250, 5_000])]
 )
+HOLDS: list[Hold | None] = [None, None, None, None, None, "budget"]
 some_facts = st.sampled_from(
     [
         Facts(running, waiting, hold)
         for running in [(), (), ("r1",), ("r1", "r2")]
         for waiting in [(), (), ("w1",), ("w1", "w2", "w3")]
-        for hold in [None, None, None, None, None, "budget spent"]
+        for hold in HOLDS
     ]
 )
 
@@ -411,7 +412,7 @@ def test_nothing_fires_early_and_overlap_is_never_judged_early(story):
             if verdict.becomes is Becomes.PLANNED:
                 assert story.policy.catchup == "spread"
                 assert one.now < verdict.fire_ms <= one.now + one.limits.lookahead_ms
-            elif verdict.fire_ms > one.now and verdict.reason != "held":
+            elif verdict.fire_ms > one.now and verdict.reason != "budget":
                 assert verdict.becomes is Becomes.STARTED
                 assert verdict.fire_ms <= one.now + one.limits.lead_ms
 

@@ -16,6 +16,7 @@ from wakeful.app.jobs import Jobs
 from wakeful.app.runs import Runs
 from wakeful.document import Defaults, read_definition
 from wakeful.engine.engine import LEAD_MS, Engine, Pace
+from wakeful.engine.pinger import Pinger
 from wakeful.engine.targets import Targets
 from wakeful.errors import AlreadyExists, FailedPrecondition, InvalidArgument, InvalidSchedule
 from wakeful.launch.function import FunctionLauncher
@@ -85,6 +86,7 @@ class Wakeful:
         self._targets.add(WorkflowLauncher(self.store, self._targets.launcher))
         self._pace = pace or _pace(settings)
         self._grace = grace
+        self._ping = settings.ping_url, settings.ping_ms
         self._defaults = defaults or _defaults(settings)
         self._declared: dict[str, dict[str, object]] = {}
         self._engine: Engine | None = None
@@ -175,7 +177,7 @@ class Wakeful:
             for document in self._declared.values():
                 await self._bring_up_to_date(document)
             self._ending = asyncio.Event()
-            engine = Engine(self.store, self._targets, self._pace, self.services.meters)
+            engine = Engine(self.store, self._targets, self._pace, self.services.meters, self._pingers())
             await engine.start()
         except BaseException:
             await self._targets.close()
@@ -228,6 +230,14 @@ class Wakeful:
                     loop.add_signal_handler(number, self._ending.set)
                     stack.callback(loop.remove_signal_handler, number)
             await self._ending.wait()
+
+    def _pingers(self) -> list[Pinger]:
+        url, every_ms = self._ping
+        if url is None:
+            return []
+        pinger = Pinger(self.store.clock, url, every_ms, self.services.status.ready)
+        pinger.on_ping = self.services.meters.pinged
+        return [pinger]
 
     async def _bring_up_to_date(self, document: Mapping[str, object]) -> None:
         name = document["name"]

@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from wakeful.engine.alerter import Alerter
 from wakeful.engine.births import of_chain
 from wakeful.engine.dispatcher import Dispatcher
+from wakeful.engine.holds import Holds
 from wakeful.engine.loop import Loop
 from wakeful.engine.meters import Meters
 from wakeful.engine.planner import BATCH, Planner
@@ -44,10 +47,18 @@ class Pace:
 
 
 class Engine:
-    """One replica's engine. Any number of them share a database, and none of them leads."""
+    """One replica's engine. Any number of them share a database, and none of them leads.
+
+    `more` are loops of others that live as long as it does.
+    """
 
     def __init__(
-        self, store: Store, targets: Targets, pace: Pace | None = None, meters: Meters | None = None
+        self,
+        store: Store,
+        targets: Targets,
+        pace: Pace | None = None,
+        meters: Meters | None = None,
+        more: Sequence[Loop] = (),
     ) -> None:
         pace = pace or Pace()
         meters = meters or Meters()
@@ -58,20 +69,32 @@ class Engine:
         name, tick_ms = self.worker_name, pace.tick_ms
         self._writer = Writer(name, store, clock, tick_ms, of_chain)
         self._worker = Worker(clock, self._writer, pace.lanes, lease_ms=pace.lease_ms)
+        self._holds = Holds(store, tick_ms)
         self._planner = Planner(
-            name, store, clock, self._worker, targets, pace.limits, longest_ms=tick_ms, batch=pace.batch
+            name,
+            store,
+            clock,
+            self._worker,
+            targets,
+            pace.limits,
+            longest_ms=tick_ms,
+            batch=pace.batch,
+            holds=self._holds,
         )
-        self._dispatcher = Dispatcher(name, store, clock, self._worker, targets, longest_ms=tick_ms)
+        self._dispatcher = Dispatcher(
+            name, store, clock, self._worker, targets, longest_ms=tick_ms, holds=self._holds
+        )
         self._rescuer = Rescuer(
             name, store, clock, self._worker, of_chain, beat_ms=pace.beat_ms, lease_ms=pace.lease_ms
         )
         self._pruner = Pruner(store, clock, retention_days=pace.retention_days)
+        self._alerter = Alerter(store, clock)
         self._worker.on_free = self._dispatcher.wake
         self._planner.on_planned = meters.planned
         self._worker.on_ended = meters.ended
         meters.lanes = self._worker.lanes
         self._loops: list[Loop] = [
-            self._writer, self._rescuer, self._planner, self._dispatcher, self._pruner,
+            self._writer, self._rescuer, self._planner, self._dispatcher, self._pruner, self._alerter, *more,
         ]  # fmt: skip
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -111,6 +134,10 @@ class Engine:
             self._planner.wake()
         elif topic == "runs":
             self._dispatcher.wake()
+        elif topic == "incidents":
+            self._alerter.wake()
+        elif topic == "holds":
+            self._holds.heard()
         elif topic.startswith("stop:"):
             self._worker.stop(topic.removeprefix("stop:"), "stopped")
 

@@ -17,6 +17,7 @@
 | `wakeful_dead_letters` | dead letters of all workspaces |
 | `wakeful_webhook_responses_total{class}` | answers to webhooks: `2xx` … `5xx`, `none`: there was none |
 | `wakeful_http_requests_total{method,route,status}` | requests that were answered |
+| `wakeful_pings_total{result}` | pings to the watchdog: `answered`, `failed` |
 
 Counting must cost a storm nothing: it is done a batch at a time, in plain numbers, and only whoever scrapes
 makes metrics of them. The two of the whole database are asked for when somebody scrapes, and kept a while.
@@ -97,6 +98,7 @@ class Meters:
         self.duration = Spread(_DURATION)
         self.webhooks: Counter[str] = Counter()
         self.requests: Counter[tuple[str, str, str]] = Counter()
+        self.pings: Counter[str] = Counter()
         #: says how full the lanes are; an engine that starts puts its own here
         self.lanes: Callable[[], Lanes] = dict
         self._database = ""
@@ -114,7 +116,8 @@ class Meters:
             if state == "running" or state == "pending":
                 emitted += 1
             elif state == "skipped":
-                self.runs_skipped += run.covers
+                if run[10] != "budget":
+                    self.runs_skipped += run.covers
             elif state == "missed":
                 self.runs_missed += run.covers
         self.runs_emitted += emitted
@@ -132,6 +135,10 @@ class Meters:
     def requested(self, method: str, route: str, status: int) -> None:
         """A request was answered."""
         self.requests[method, route, str(status)] += 1
+
+    def pinged(self, answered: bool) -> None:
+        """The watchdog was told that all is well, and has heard it or not."""
+        self.pings["answered" if answered else "failed"] += 1
 
     async def ask(self, store: Store) -> None:
         """Ask the database what only it knows, unless that was a moment ago."""
@@ -194,6 +201,10 @@ class Meters:
                 "wakeful_http_requests", "Requests answered.", labels=["method", "route", "status"]
             ),
             self.requests.items(),
+        )
+        yield _labelled(
+            CounterMetricFamily("wakeful_pings", "Pings to the watchdog.", labels=["result"]),
+            [((result,), count) for result, count in self.pings.items()],
         )
 
 

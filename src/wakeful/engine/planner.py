@@ -15,13 +15,14 @@ from wakeful.clock import Clock
 from wakeful.document import policy_from_text, timing_from_text, work_from_text
 from wakeful.engine.births import claim_timeout_ms, lane_of, of_tick
 from wakeful.engine.held import Held
+from wakeful.engine.holds import Holds
 from wakeful.engine.loop import Loop
 from wakeful.engine.targets import Targets
 from wakeful.engine.worker import Worker
 from wakeful.errors import Unavailable
 from wakeful.job import Work
 from wakeful.logs import get_logger
-from wakeful.planning import Becomes, Facts, Limits, Standing, Verdict, decide
+from wakeful.planning import Becomes, Facts, Limits, Plan, Standing, Verdict, decide
 from wakeful.policy import Policy
 from wakeful.schedule import Every
 from wakeful.store.port import Planned, Store
@@ -49,8 +50,10 @@ class Planner(Loop):
         *,
         longest_ms: int,
         batch: int = BATCH,
+        holds: Holds | None = None,
     ) -> None:
         super().__init__(clock, longest_ms)
+        self._holds = Holds(store, longest_ms) if holds is None else holds
         self._worker_name = worker_name
         self._store = store
         self._worker = worker
@@ -62,9 +65,10 @@ class Planner(Loop):
 
     async def step(self) -> int | None:
         """One pass. Returns when the next job is to be planned."""
+        await self._holds.refresh(self.clock.now_ms())
         async with self._worker.places() as free:
             now_ms = self.clock.now_ms()
-            this = _Pass(self._worker_name, self._targets, self._limits, now_ms, free)
+            this = _Pass(self._worker_name, self._targets, self._limits, self._holds, now_ms, free)
             planned = await self._store.plan(now_ms + self._limits.lead_ms, self._batch, this.decide)
             # Some ticks may have had their run already: those are not ours to launch.
             if len(planned.born) < this.runs:
@@ -85,11 +89,18 @@ class _Pass:
     """One planning pass: what `decide` is to the store, with the places that runs may take in our worker."""
 
     def __init__(
-        self, worker: str, targets: Targets, limits: Limits, now_ms: int, free: dict[str, int]
+        self,
+        worker: str,
+        targets: Targets,
+        limits: Limits,
+        holds: Holds,
+        now_ms: int,
+        free: dict[str, int],
     ) -> None:
         self._worker = worker
         self._targets = targets
         self._limits = limits
+        self._holds = holds
         self._now_ms = now_ms
         self.free = free
         #: the runs that were decided, and of these the ones that start here
@@ -120,7 +131,10 @@ class _Pass:
         policy = policy_from_text(job.policy)
         ticks = _unanchored_ticks(job.timing) or timing_from_text(job.timing).ticks(job.anchor_ms)
         standing = Standing(job.id, ticks, policy, job.next_ms, job.run_count)
-        plan = decide(standing, Facts(job.running, job.waiting), self._now_ms, self._limits)
+        facts = Facts(job.running, job.waiting)
+        if self._holds and self._holds.of(job):
+            facts = facts._replace(hold="budget")
+        plan = decide(standing, facts, self._now_ms, self._limits)
         if not plan.verdicts and plan.next_ms == job.next_ms:
             if plan.wake_ms is not None:
                 self._defer(plan.wake_ms)
@@ -129,9 +143,9 @@ class _Pass:
         lane = lane_of(work)
         runs = tuple([self._born(job, policy, work, lane, verdict) for verdict in plan.verdicts])
         self.runs += len(runs)
-        # A job that goes when its run succeeds waits for that, with nothing left to plan.
+        # A job that goes when its run succeeds waits for that, with nothing left to plan, if it has one.
         over = plan.finished is not None and not (
-            policy.delete_after_run and plan.finished == "no_more_ticks"
+            policy.delete_after_run and plan.finished == "no_more_ticks" and not _skipped(facts, plan)
         )
         plan_for_job = JobPlan(
             job.id,
@@ -164,6 +178,11 @@ class _Pass:
     def _defer(self, until_ms: int) -> None:
         self.left += 1
         self.deferred_ms = until_ms if self.deferred_ms is None else min(self.deferred_ms, until_ms)
+
+
+def _skipped(facts: Facts, plan: Plan) -> bool:
+    """Whether nothing is under way or to come that could succeed: the last of its ticks was not to run."""
+    return facts.hold is not None and not facts.running and plan.verdicts[-1].becomes is Becomes.SKIPPED
 
 
 @lru_cache(maxsize=16384)

@@ -14,6 +14,8 @@ _EVERY_MS: Final = 3_600_000
 #: How often the log of changes is looked after, and for how long it is kept.
 _LOG_EVERY_MS: Final = 60_000
 LOG_KEPT_MS: Final = 3_600_000
+#: What runs used is known for at least as long, and when somebody was told: longer than any cool-down.
+_GUARDS_KEPT_MS: Final = 31 * DAY_MS
 _BATCH: Final = 5_000
 
 log = get_logger("wakeful.pruner")
@@ -34,6 +36,7 @@ class Pruner(Loop):
         """One batch. Returns at once while there is more."""
         now_ms = self.clock.now_ms()
         if now_ms >= self._runs_due_ms:
+            await self._store.prune_guards(now_ms - max(self._retention_ms, _GUARDS_KEPT_MS))
             pruned = await self._store.prune(now_ms - self._retention_ms, _BATCH)
             if pruned:
                 log.info("runs.pruned", count=pruned)

@@ -9,7 +9,7 @@ from wakeful.document import payload_to_text, policy_from_text, work_from_text
 from wakeful.engine.held import Held
 from wakeful.errors import InvalidArgument
 from wakeful.job import Json, Work
-from wakeful.launch.port import Failed, Launch, Launcher, Outcome
+from wakeful.launch.port import Failed, Launch, Launcher, Outcome, Skipped
 from wakeful.launch.precheck import Prechecked, asks
 from wakeful.launch.pull import check_pull
 from wakeful.logs import get_logger
@@ -57,7 +57,7 @@ class Targets:
             )
 
     def check_precheck(self, work: Work) -> None:
-        """Refuse a precheck that nobody here could ever ask, and that of a job which executors outside run."""
+        """Refuse a precheck that nobody here could ever ask, and that of a job that executors run."""
         precheck = work.precheck
         if precheck is None:
             return
@@ -104,15 +104,19 @@ class Targets:
             held.launcher = _StandIn("", Failed(f"{error}", permanent=True, reason="unreadable"))
             return held
 
+    def hold(self, held: Held) -> None:
+        """Do not launch this run: what it may use today is used up."""
+        held.launcher = _StandIn("", Skipped("the budget of the day is used up", reason="budget"))
+
 
 class _StandIn:
-    """Stands in for a launcher that is not to be had here, and says why."""
+    """Stands in for a launcher that is not to be had here, or not to be used, and says why."""
 
     default_timeout_ms = 1_000
 
-    def __init__(self, kind: str, failed: Failed) -> None:
+    def __init__(self, kind: str, outcome: Outcome) -> None:
         self.kind = kind
-        self._failed = failed
+        self._outcome = outcome
 
     async def open(self) -> None:
         """Nothing to get ready."""
@@ -124,8 +128,8 @@ class _StandIn:
         """Nothing is known of it."""
 
     async def start(self, run: Launch) -> Outcome:
-        """Fail."""
-        return self._failed
+        """Say what becomes of it."""
+        return self._outcome
 
 
 def _unknown(kind: str) -> _StandIn:

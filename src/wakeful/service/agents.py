@@ -12,26 +12,34 @@ from wakeful.engine.targets import Targets
 from wakeful.errors import InvalidArgument, NotFound
 from wakeful.job import Definition, check_slug
 from wakeful.service.access import Principal, narrowed, permit
+from wakeful.service.budgets import Budgets, read_budget
 from wakeful.service.directory import Directory
 from wakeful.service.heirs import Heirs
+from wakeful.service.senders import NOBODY, Senders
+from wakeful.store.guarding import Owner
 from wakeful.store.office import AgentRow, WorkspaceRow
 from wakeful.store.port import Store
 
-#: What somebody may say of an agent; the first five mean what they mean in a job.
-FIELDS: Final = ("target", "tz", "channel", "to", "description", "active")
+#: What somebody may say of an agent; the first six mean what they mean in a job.
+FIELDS: Final = ("target", "tz", "channel", "to", "description", "budget", "active", "alerts")
+_WORKSPACE_FIELDS: Final = ("tz", "description", "budget", "alerts")
 #: What an agent is shown with beside: it may come back with a document that was read, and says nothing.
-_SHOWN: Final = frozenset({"name", "workspace", "version", "createdAt", "updatedAt"})
+_SHOWN: Final = frozenset({"name", "workspace", "version", "createdAt", "updatedAt", "spent"})
 _STAND_IN: Final = {"name": "agent", "schedule": "@daily"}
 
 
 class AgentService:
     """Shows, makes, changes and deletes agents."""
 
-    def __init__(self, store: Store, directory: Directory, targets: Targets, heirs: Heirs) -> None:
+    def __init__(
+        self, store: Store, directory: Directory, targets: Targets, heirs: Heirs, senders: Senders
+    ) -> None:
         self._store = store
         self._directory = directory
         self._targets = targets
         self._heirs = heirs
+        self._senders = senders
+        self._budgets = Budgets(store)
 
     async def get(self, who: Principal, workspace: str, name: str) -> AgentRow:
         """The agent, or NotFound."""
@@ -60,6 +68,7 @@ class AgentService:
         active = document.get("active", True)
         if not isinstance(active, bool):
             raise InvalidArgument("active: write true or false")
+        alerts = self._senders.read(document.get("alerts"))
         tz = said.timing.schedule.tz if said.timing and document.get("tz") is not None else None
         now_ms = self._store.clock.now_ms()
         before: list[AgentRow | None] = []
@@ -78,6 +87,8 @@ class AgentService:
                 version=old.version if old else 1,
                 created_ms=old.created_ms if old else now_ms,
                 updated_ms=old.updated_ms if old else now_ms,
+                budget=compact(dict(said.work.budget)) if said.work.budget else None,
+                alerts=alerts.text,
             )
             return None if row == old else row._replace(updated_ms=now_ms)
 
@@ -88,11 +99,15 @@ class AgentService:
         assert row is not None
         self._directory.forget(workspace, name)
         await self._heirs.follow(workspace, name)
+        await self._senders.follow(workspace, name, alerts)
+        if row.budget != (before[0].budget if before[0] else None):
+            await self._budgets.weigh(Owner(workspace, name))
         return row, before[0] is None
 
     async def delete(self, who: Principal, workspace: str, name: str) -> None:
         """Delete an agent that has no jobs; its runs can still be seen."""
         await self._directory.enter(who, "agent.write", workspace, name)
+        await self._senders.follow(workspace, name, NOBODY)
         if not await self._store.delete_agent(workspace, name, [who.entry(workspace, "agent.delete", name)]):
             raise NotFound(f"no agent '{name[:64]}'; list the agents to see who there is")
         self._directory.forget(workspace, name)
@@ -103,16 +118,18 @@ def _read(document: Mapping[str, object]) -> Definition:
     unknown = sorted(str(key)[:64] for key in document if key not in FIELDS and key not in _SHOWN)
     if unknown:
         raise InvalidArgument(f"an agent has no {', '.join(unknown)}; it has {', '.join(FIELDS)}")
-    shared = {key: document[key] for key in FIELDS if key in document and key != "active"}
+    shared = {key: document[key] for key in FIELDS if key in document and key not in ("active", "alerts")}
     return read_definition({**shared, **_STAND_IN}, now_ms=0, defaults=Defaults())
 
 
 class WorkspaceService:
     """Shows and makes workspaces. Making one takes a key for all of them."""
 
-    def __init__(self, store: Store, directory: Directory) -> None:
+    def __init__(self, store: Store, directory: Directory, senders: Senders) -> None:
         self._store = store
         self._directory = directory
+        self._senders = senders
+        self._budgets = Budgets(store)
 
     async def list(self, who: Principal) -> list[WorkspaceRow]:
         """Those that they belong to."""
@@ -129,13 +146,16 @@ class WorkspaceService:
     async def put(
         self, who: Principal, name: str, document: Mapping[str, object]
     ) -> tuple[WorkspaceRow, bool]:
-        """Make the workspace what the document says (`tz`, `description`); whether it is new."""
+        """Make the workspace what the document says; whether it is new."""
         permit(who, "operate", name)
         check_slug(name, "workspace")
-        unknown = sorted(str(key)[:64] for key in document if key not in ("tz", "description"))
+        unknown = sorted(str(key)[:64] for key in document if key not in _WORKSPACE_FIELDS)
         unknown = [key for key in unknown if key not in _SHOWN]
         if unknown:
-            raise InvalidArgument(f"a workspace has no {', '.join(unknown)}; it has tz and description")
+            raise InvalidArgument(
+                f"a workspace has no {', '.join(unknown)}; it has {', '.join(_WORKSPACE_FIELDS)}"
+            )
+        budget, alerts = read_budget(document.get("budget")), self._senders.read(document.get("alerts"))
         tz, description = document.get("tz"), document.get("description") or ""
         if not isinstance(description, str) or len(description) > 1_000:
             raise InvalidArgument("description: write text of at most 1000 characters")
@@ -145,7 +165,11 @@ class WorkspaceService:
             tz = zone(tz).name
         now_ms = self._store.clock.now_ms()
         old = await self._store.workspace(name)
-        row = WorkspaceRow(name, tz, description, old.created_ms if old else now_ms, now_ms)
+        created_ms = old.created_ms if old else now_ms
+        row = WorkspaceRow(name, tz, description, created_ms, now_ms, budget, alerts.text)
         await self._store.put_workspace(row, [who.entry(name, "workspace.put", name)])
         self._directory.forget(name)
+        await self._senders.follow(name, None, alerts)
+        if budget != (old.budget if old else None):
+            await self._budgets.weigh(Owner(name))
         return row, old is None

@@ -19,11 +19,13 @@ from wakeful.launch.secrets import ROTATION_MS, Keyring, new_secret, shown
 from wakeful.logs import get_logger
 from wakeful.service.access import LOCAL, Action, Principal, narrowed
 from wakeful.service.arrivals import Arrivals
+from wakeful.service.budgets import Budgets
 from wakeful.service.chains import check_chain
 from wakeful.service.directory import Directory, Home
 from wakeful.service.editing import cut_off, edited, paused, resumed
 from wakeful.service.making import Maker, Saved, check_lane, needs_secret
 from wakeful.service.reach import Reach
+from wakeful.store.guarding import Owner
 from wakeful.store.office import Allowance, Entry
 from wakeful.store.port import Store
 from wakeful.store.records import changed_row, job_of, view_of
@@ -48,6 +50,7 @@ class JobService:
         directory: Directory | None = None,
         allowance: Allowance | None = None,
         lanes: Iterable[str] | None = None,
+        budgets: Budgets | None = None,
         reach: Reach | None = None,
     ) -> None:
         self._store = store
@@ -60,6 +63,7 @@ class JobService:
         self._reach = reach or Reach()
         self._allowance = allowance
         self._arrivals = Arrivals(store, allowance)
+        self._budgets = budgets or Budgets(store)
         #: told the id of a job whose secret is another now: who remembers secrets forgets this one
         self._secret_changed = secret_changed
 
@@ -251,7 +255,7 @@ class JobService:
     ) -> RunView | None:
         """Run it now: `force` whatever its schedule says, `due` only if a tick is due (None: it is not).
 
-        A forced run asks no precheck.
+        A forced run asks no precheck. ResourceExhausted: what it may use today is used up.
         """
         own = self._payload(payload)
         row = await self._row(who, "run", workspace, agent, name)
@@ -261,6 +265,7 @@ class JobService:
             self._reach.check_payload(who, job.definition.work, home)
         if mode == "due" and (job.next_ms is None or job.next_ms > now_ms):
             return None
+        await self._budgets.check(Owner(workspace, agent, job.id), name)
         run = of_trigger(
             job_id=job.id,
             workspace=workspace,
@@ -296,6 +301,7 @@ class JobService:
             raise FailedPrecondition(f"job '{name}' has no schedule of its own to fill in")
         if not start_ms <= end_ms <= now_ms:
             raise InvalidArgument("a backfill is over a past range: start <= end <= now")
+        await self._budgets.check(Owner(workspace, agent, job.id), name)
         wanted = ticks.count(start_ms - 1, end_ms)
         if wanted > MAX_BACKFILL:
             raise InvalidArgument(
@@ -346,6 +352,7 @@ class JobService:
         enabled: bool | None = None,
     ) -> Saved:
         made: list[bytes] = []
+        rebudgeted: list[bool] = []
         changed = False
 
         def apply(row: JobRow) -> JobChange | None:
@@ -360,6 +367,7 @@ class JobService:
             if same and enabled in (None, old.enabled):
                 return None
             changed = True
+            rebudgeted.append(definition.work.budget != old.definition.work.budget)
             self._reach.check(who, definition.work, home, old.definition.work)
             self._targets.check(definition.work.target)
             self._targets.check_precheck(definition.work)
@@ -381,6 +389,8 @@ class JobService:
             raise NotFound("the job was deleted meanwhile")
         if made:
             self._secret_changed(row.id)
+        if rebudgeted and rebudgeted[-1]:
+            await self._budgets.weigh(Owner(row.workspace, row.agent, row.id))
         return Saved(row, shown(made[0]) if made else None, changed=changed)
 
     async def _change(

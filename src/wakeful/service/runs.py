@@ -15,7 +15,9 @@ from wakeful.ids import new_id
 from wakeful.launch.port import Failed, Succeeded, kept
 from wakeful.policy import DEFAULT_POLICY
 from wakeful.service.access import LOCAL, Action, Principal, narrowed
+from wakeful.service.budgets import Budgets
 from wakeful.service.directory import Directory
+from wakeful.store.guarding import Owner
 from wakeful.store.port import PARKED, PULL, Store
 from wakeful.store.rows import AttemptView, RunFilter, RunRow, RunView
 
@@ -29,6 +31,7 @@ class RunService:
     def __init__(self, store: Store, directory: Directory | None = None) -> None:
         self._store = store
         self._directory = directory or Directory(store, Defaults())
+        self._budgets = Budgets(store)
 
     @property
     def _clock(self) -> Clock:
@@ -67,7 +70,8 @@ class RunService:
 
     async def replay(self, who: Principal, workspace: str, run_id: str) -> RunView:
         """Run a dead letter again, as a new run with the same key, one attempt further on."""
-        await self._one(who, "dead-letter", workspace, run_id)
+        dead = await self._one(who, "dead-letter", workspace, run_id)
+        await self._budgets.check(Owner(workspace, dead.agent, dead.job_id or ""), dead.job_name)
         now_ms = self._clock.now_ms()
 
         def again(old: RunView) -> RunRow:

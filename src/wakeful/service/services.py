@@ -9,6 +9,7 @@ from wakeful.engine.meters import Meters
 from wakeful.engine.targets import Targets
 from wakeful.launch.secrets import Keyring
 from wakeful.service.agents import AgentService, WorkspaceService
+from wakeful.service.budgets import Budgets
 from wakeful.service.directory import Directory
 from wakeful.service.feed import Feed
 from wakeful.service.heirs import Heirs
@@ -18,6 +19,7 @@ from wakeful.service.ledger import AuditService, QuotaService, WorkflowService
 from wakeful.service.pull import PullService
 from wakeful.service.reach import Reach
 from wakeful.service.runs import RunService
+from wakeful.service.senders import Senders
 from wakeful.service.status import Status
 from wakeful.service.tokens import JwtTokens
 from wakeful.service.waking import WakeService
@@ -56,8 +58,11 @@ class Services:
         self.runs = RunService(store, directory)
         self.pull = PullService(store, directory, self.runs, targets)
         self.wakes = WakeService(store, directory, keyring, defaults)
-        self.agents = AgentService(store, directory, targets, Heirs(store, directory, targets, keyring))
-        self.workspaces = WorkspaceService(store, directory)
+        senders = Senders(store, targets, keyring, secret_changed)
+        heirs = Heirs(store, directory, targets, keyring)
+        self.agents = AgentService(store, directory, targets, heirs, senders)
+        self.workspaces = WorkspaceService(store, directory, senders)
+        self.budgets = Budgets(store)
         self.keys = KeyService(store, directory, tokens(settings))
         self.audit = AuditService(store, directory)
         self.quotas = QuotaService(store, directory)

@@ -131,6 +131,8 @@ def workspace_shape(row: WorkspaceRow) -> Shape:
         "name": row.name,
         "tz": row.tz,
         "description": row.description,
+        "budget": payload_from_text(row.budget),
+        "alerts": payload_from_text(row.alerts),
         "createdAt": instant(row.created_ms),
         "updatedAt": instant(row.updated_ms),
     }
@@ -147,6 +149,8 @@ def agent_shape(row: AgentRow) -> Shape:
         "channel": row.channel,
         "to": row.to,
         "description": row.description,
+        "budget": payload_from_text(row.budget),
+        "alerts": payload_from_text(row.alerts),
         "version": row.version,
         "createdAt": instant(row.created_ms),
         "updatedAt": instant(row.updated_ms),

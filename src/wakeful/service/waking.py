@@ -13,8 +13,10 @@ from wakeful.job import Definition, Job, Work, inherit
 from wakeful.launch.secrets import Keyring, new_secret
 from wakeful.policy import DEFAULT_POLICY
 from wakeful.service.access import Principal
+from wakeful.service.budgets import Budgets
 from wakeful.service.directory import Directory, Home
 from wakeful.service.making import needs_secret
+from wakeful.store.guarding import Owner
 from wakeful.store.port import Store
 from wakeful.store.records import row_of, view_of
 from wakeful.store.rows import JobRow, RunView
@@ -32,6 +34,7 @@ class WakeService:
         self._directory = directory
         self._keyring = keyring
         self._defaults = defaults
+        self._budgets = Budgets(store)
 
     async def wake(self, who: Principal, workspace: str, agent: str, payload: object = None) -> RunView:
         """A run of the agent, now, with this payload: pending, until its target or an executor takes it."""
@@ -42,6 +45,7 @@ class WakeService:
             own = payload_to_text(json_value(payload, self._defaults.max_payload_bytes))
         except InvalidArgument as error:
             raise InvalidArgument(f"payload: {error.message}") from error
+        await self._budgets.check(Owner(workspace, agent))
         work = inherit(Work(), home.target)
         job = None if work.pulled else await self._job(home, work)
         now_ms = self._store.clock.now_ms()

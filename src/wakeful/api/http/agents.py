@@ -22,8 +22,9 @@ async def list_workspaces(here: Here, who: Asker) -> Response:
     "/{workspace}", tags=["workspaces"], summary="Read a workspace", responses=told({200: "Workspace"})
 )
 async def get_workspace(workspace: str, here: Here, who: Asker) -> Response:
-    """A tenant: its zone and what it is for."""
-    return JsonAnswer(workspace_shape(await here.workspaces.get(who, workspace)))
+    """A tenant: its zone, what it is for, and what it has used today."""
+    shape = workspace_shape(await here.workspaces.get(who, workspace))
+    return JsonAnswer({**shape, "spent": {**await here.budgets.spent(workspace)}})
 
 
 @router.put(
@@ -49,8 +50,9 @@ async def list_agents(workspace: str, here: Here, who: Asker) -> Response:
     "/{workspace}/agents/{agent}", tags=["agents"], summary="Read an agent", responses=told({200: "Agent"})
 )
 async def get_agent(workspace: str, agent: str, here: Here, who: Asker) -> Response:
-    """Who is woken, and where."""
-    return JsonAnswer(agent_shape(await here.agents.get(who, workspace, agent)))
+    """Who is woken, and where, and what it has used today."""
+    shape = agent_shape(await here.agents.get(who, workspace, agent))
+    return JsonAnswer({**shape, "spent": {**await here.budgets.spent(workspace, agent)}})
 
 
 @router.put(

@@ -108,7 +108,9 @@ async def get_job(
     headers = {"ETag": etag(job.version)}
     if if_none_match is not None and matches(if_none_match, job.version, weak=True):
         return Response(status_code=304, headers=headers)
-    return JsonAnswer(job_shape(job, here.store.clock.now_ms(), TICKS), headers=headers)
+    shape = job_shape(job, here.store.clock.now_ms(), TICKS)
+    shape["spent"] = {**await here.budgets.spent(workspace, agent, job.id)}
+    return JsonAnswer(shape, headers=headers)
 
 
 @router.put(

@@ -7,10 +7,12 @@ from typing import Final, get_args
 from wakeful.api.http.schemas.parts import (
     ANY,
     BOOLEAN,
+    BUDGET,
     ID,
     INSTANT,
     OBJECT,
     SLUG,
+    SPENT,
     TEXT,
     WHOLE,
     Schema,
@@ -68,11 +70,6 @@ _BACKOFF: Final[Schema] = shape({"baseMs": WHOLE, "maxMs": WHOLE})
 _BACKOFF_GIVEN: Final[Schema] = document(
     {"baseMs": whole(1, _MANY), "maxMs": whole(1, _MANY), "base": _DURATION, "max": _DURATION}
 )
-_BUDGET: Final[Schema] = {
-    **document({"tokensPerDay": whole(1, 2**53), "costPerDay": {"type": "number", "exclusiveMinimum": 0}}),
-    "minProperties": 1,
-    "description": "How much its runs may use on one day (UTC).",
-}
 _AFTER: Final[Schema] = shape({"job": SLUG, "on": one_of(*get_args(ChainOn))})
 
 #: The policies and the rest, which are taken as they are shown.
@@ -175,7 +172,7 @@ _DOCUMENT: Final[dict[str, Schema]] = {
         "description": "Who says before each launch whether there is anything to do.",
         "examples": [{"kind": "webhook", "url": "https://example.com/anything-new"}],
     },
-    "budget": _BUDGET,
+    "budget": BUDGET,
     **_PLAIN,
     "timeoutMs": _MS,
     "claimTimeoutMs": _MS,
@@ -194,7 +191,7 @@ _DOCUMENT: Final[dict[str, Schema]] = {
 #: What a job is shown with beside: a document that was read may come back as it is, and these say nothing.
 _SHOWN: Final = (
     "id", "workspace", "disabledReason", "nextAt", "nextAtMs", "explain", "runCount", "failures", "revision",
-    "createdAt", "updatedAt", "nextTicks",
+    "createdAt", "updatedAt", "nextTicks", "spent",
 )  # fmt: skip
 _OPTIONAL: Final[dict[str, Schema]] = {
     **{name: or_null(schema) for name, schema in _DOCUMENT.items()},
@@ -205,7 +202,10 @@ _OPTIONAL: Final[dict[str, Schema]] = {
 SCHEMAS: Final[dict[str, Schema]] = {
     "Job": shape(_JOB, *_WORKFLOW_ONLY, says="A job."),
     "JobWithTicks": shape(
-        {**_JOB, "nextTicks": _TICKS}, *_WORKFLOW_ONLY, says="A job with its next 5 ticks."
+        {**_JOB, "nextTicks": _TICKS, "spent": SPENT},
+        *_WORKFLOW_ONLY,
+        "spent",
+        says="A job with its next 5 ticks.",
     ),
     "SavedJob": shape(
         {**_JOB, "nextTicks": _TICKS, "secret": _SECRET},

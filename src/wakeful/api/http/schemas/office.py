@@ -6,10 +6,12 @@ from typing import Final
 
 from wakeful.api.http.schemas.parts import (
     BOOLEAN,
+    BUDGET,
     ID,
     INSTANT,
     OBJECT,
     SLUG,
+    SPENT,
     TEXT,
     WHOLE,
     Schema,
@@ -46,6 +48,32 @@ _SHOWN: Final[dict[str, Schema]] = {
     "version": WHOLE,
     "createdAt": TEXT,
     "updatedAt": TEXT,
+    "spent": OBJECT,
+}
+_ALERTS: Final[Schema] = {
+    **document(
+        {
+            "url": {
+                "type": "string",
+                "maxLength": 2048,
+                "description": "A webhook; they are sent there alone.",
+            },
+            "secret": {
+                "type": "string",
+                "description": "Signs them: `whsec_` and base64; never shown again.",
+            },
+            "channel": text(1_024, 1),
+            "to": text(1_024, 1),
+            "failures": whole(1, 1_000_000),
+            "deadLetter": BOOLEAN,
+            "missed": BOOLEAN,
+            "budget": BOOLEAN,
+            "cooldownMs": whole(0, 30 * 86_400_000),
+            "cooldown": {"type": "string", "examples": ["1h"]},
+        },
+        "url",
+    ),
+    "description": "Who is told when something goes wrong, and of what.",
 }
 
 SCHEMAS: Final[dict[str, Schema]] = {
@@ -72,10 +100,28 @@ SCHEMAS: Final[dict[str, Schema]] = {
     ),
     "Health": shape({"status": TEXT}),
     "Workspace": shape(
-        {"name": SLUG, "tz": _TZ, "description": TEXT, "createdAt": INSTANT, "updatedAt": INSTANT}
+        {
+            "name": SLUG,
+            "tz": _TZ,
+            "description": TEXT,
+            "budget": or_null(OBJECT),
+            "alerts": or_null(OBJECT),
+            "createdAt": INSTANT,
+            "updatedAt": INSTANT,
+            "spent": SPENT,
+        },
+        "spent",
     ),
     "Workspaces": shape({"workspaces": list_of(ref("Workspace"))}),
-    "WorkspaceDocument": document({"tz": _TZ, "description": or_null(text(1_000)), **_SHOWN}),
+    "WorkspaceDocument": document(
+        {
+            "tz": _TZ,
+            "description": or_null(text(1_000)),
+            "budget": or_null(BUDGET),
+            "alerts": or_null(_ALERTS),
+            **_SHOWN,
+        }
+    ),
     "Agent": shape(
         {
             "name": SLUG,
@@ -86,10 +132,14 @@ SCHEMAS: Final[dict[str, Schema]] = {
             "channel": or_null(TEXT),
             "to": or_null(TEXT),
             "description": TEXT,
+            "budget": or_null(OBJECT),
+            "alerts": or_null(OBJECT),
             "version": WHOLE,
             "createdAt": INSTANT,
             "updatedAt": INSTANT,
-        }
+            "spent": SPENT,
+        },
+        "spent",
     ),
     "Agents": shape({"agents": list_of(ref("Agent"))}),
     "AgentDocument": document(
@@ -100,6 +150,8 @@ SCHEMAS: Final[dict[str, Schema]] = {
             "channel": or_null(text(255)),
             "to": or_null(text(1_024)),
             "description": or_null(text(10_000)),
+            "budget": or_null(BUDGET),
+            "alerts": or_null(_ALERTS),
             **_SHOWN,
         }
     ),

@@ -54,6 +54,27 @@ def or_null(schema: Schema) -> Schema:
     return {**schema, "type": [kind, "null"]}
 
 
+#: How much may be used on one day, as it is given.
+BUDGET: Final[Schema] = {
+    "type": "object",
+    "description": "How much its runs may use on one day (UTC).",
+    "properties": {
+        "tokensPerDay": {"type": "integer", "minimum": 1, "maximum": 2**53},
+        "costPerDay": {"type": "number", "exclusiveMinimum": 0, "maximum": 1e12},
+    },
+    "minProperties": 1,
+    "additionalProperties": False,
+}
+#: What was used on the day so far.
+SPENT: Final[Schema] = {
+    "type": "object",
+    "description": "What its runs have used today (UTC).",
+    "properties": {"tokens": WHOLE, "cost": {"type": "number", "minimum": 0}},
+    "required": ["tokens", "cost"],
+    "additionalProperties": False,
+}
+
+
 def list_of(schema: Schema, most: int | None = None) -> Schema:
     """A list of these."""
     return {"type": "array", "items": schema, **({} if most is None else {"maxItems": most})}

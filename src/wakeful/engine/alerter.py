@@ -1,0 +1,48 @@
+"""The alerter: tells somebody when something goes wrong. `alerting.judge` says whom, and of what.
+
+An alert is a run of a job that posts it, so it is sent as any webhook is: signed, and tried again until it
+arrives. An incident is taken away, and the run for it written, in one transaction: whichever replica does, no
+other does too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from wakeful.clock import Clock
+from wakeful.engine.alerting import judge
+from wakeful.engine.loop import Loop
+from wakeful.logs import get_logger
+from wakeful.store.guarding import Alert, Incident
+from wakeful.store.port import Store
+
+#: The replica that writes an incident hears of it; the others look as often, lest that one has died since.
+_LOOK_MS: Final = 10_000
+_BATCH: Final = 200
+
+log = get_logger("wakeful.alerter")
+
+
+class Alerter(Loop):
+    """Turns incidents into alerts."""
+
+    name = "alerter"
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        super().__init__(clock, _LOOK_MS)
+        self._store = store
+
+    async def step(self) -> int | None:
+        """One batch. Returns at once while there may be more."""
+        now_ms = self.clock.now_ms()
+        taken = await self._store.raise_alerts(now_ms, _BATCH, self._judge)
+        return now_ms if taken >= _BATCH else None
+
+    def _judge(self, incident: Incident) -> Sequence[Alert]:
+        """What becomes of one; one that cannot be judged is set aside, and holds up no other."""
+        try:
+            return judge(incident, self.clock.now_ms())
+        except Exception:
+            log.exception("incident.set_aside", kind=incident.kind, workspace=incident.workspace)
+            return ()

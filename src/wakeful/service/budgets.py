@@ -1,0 +1,62 @@
+"""Budgets: what may be used on one day (UTC), what was, and what is refused when that is all."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from wakeful.document.guards import budget
+from wakeful.document.values import compact
+from wakeful.errors import InvalidArgument, ResourceExhausted
+from wakeful.store.guarding import HoldRow, Owner
+from wakeful.store.port import Store
+from wakeful.store.quotas import day_of
+
+_WORDS: Final = {"tokensPerDay": "{most:.0f} tokens", "costPerDay": "a cost of {most:g}"}
+
+
+class Budgets:
+    """Says what was used, and refuses what would use more."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def check(self, owner: Owner, job: str | None = None) -> None:
+        """ResourceExhausted where a cap of the job, its agent or its workspace has been reached today."""
+        levels = {owner, Owner(owner.workspace, owner.agent), Owner(owner.workspace)}
+        for hold in await self._store.holds(self._today()):
+            if hold.owner in levels:
+                raise ResourceExhausted(_reached(hold, job))
+
+    async def weigh(self, owner: Owner) -> None:
+        """A budget is another now: hold what is over it, and no longer what is not."""
+        await self._store.weigh(self._store.clock.now_ms(), [owner])
+
+    async def spent(self, workspace: str, agent: str = "", job_id: str = "") -> dict[str, int | float]:
+        """What was used today. Whether they may know is asked by whoever shows what it is of."""
+        tokens, cost = await self._store.spent(Owner(workspace, agent, job_id), self._today())
+        return {"tokens": tokens, "cost": cost}
+
+    def _today(self) -> int:
+        return day_of(self._store.clock.now_ms())
+
+
+def read_budget(value: object) -> str | None:
+    """The budget of a document, as it is kept; null is none."""
+    if value is None:
+        return None
+    try:
+        return compact(budget(value))
+    except InvalidArgument as error:
+        raise InvalidArgument(f"budget: {error.message}") from error
+
+
+def _reached(hold: HoldRow, job: str | None) -> str:
+    if hold.job:
+        who = f"job '{job or hold.job}'"
+    else:
+        who = f"agent '{hold.agent}'" if hold.agent else f"workspace '{hold.workspace}'"
+    much = _WORDS.get(hold.cap, "{most:g}").format(most=hold.most)
+    return (
+        f"{who} may use {much} a day ({hold.cap}), and has; "
+        "wait until midnight UTC, or give it a larger budget"
+    )
