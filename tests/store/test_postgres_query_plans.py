@@ -16,6 +16,7 @@ import pytest
 
 from tests.store import postgres_server
 from tests.store.making import NOW, FalseClock, job, tick
+from wakeful.store import postgres_guard_statements as guards
 from wakeful.store import postgres_office_statements as office
 from wakeful.store import postgres_statements as sql
 from wakeful.store import postgres_watching as watching
@@ -35,6 +36,8 @@ BATCH = 1_000
 #: every run of a batch is visited a few times; all that is live, twice. Any table that is read from end to
 #: end, and any batch that is compared with another row by row, is far beyond it
 MOST_VISITED = 10 * BATCH + 2 * LIVE
+#: hold what somebody is to be told of, or was of late, and what is used up today
+SMALL = ("incidents", "alerted", "holds")
 
 _NOW = f"to_timestamp({NOW // 1000})"
 _LOAD = f"""
@@ -211,12 +214,12 @@ async def _office_cases() -> AsyncIterator[tuple[str, str, list[object]]]:
     given: dict[str, list[object]] = {
         "WORKSPACE": ["ws-7"],
         "WORKSPACES": [],
-        "PUT_WORKSPACE": ["ws-7", None, "", NOW, NOW],
+        "PUT_WORKSPACE": ["ws-7", None, "", NOW, NOW, None, None],
         "AGENT": ["ws-5", "agent-5"],
         "LOCK_AGENT": ["ws-5", "agent-5"],
         "AGENTS": ["ws-5"],
-        "ADD_AGENT": ["ws-5", "agent-5", None, None, True, None, None, "", 1, NOW, NOW],
-        "CHANGE_AGENT": ["ws-5", "agent-5", None, None, True, None, None, "", 1, NOW],
+        "ADD_AGENT": ["ws-5", "agent-5", None, None, True, None, None, "", 1, NOW, NOW, None, None],
+        "CHANGE_AGENT": ["ws-5", "agent-5", None, None, True, None, None, "", 1, NOW, None, None],
         "HOLD_AGENTS": [of, agents, NOW],
         "COUNT_JOBS": ["ws-5", "agent-5"],
         "ADD_KEY": ["new", None, "", "admin", None, b"new", NOW, "", None, None, None],
@@ -274,8 +277,36 @@ async def _watching_cases(db: Db) -> AsyncIterator[tuple[str, str, list[object]]
         yield f"watching.{name}", getattr(watching, name), values
 
 
+async def _guard_cases(db: Db) -> AsyncIterator[tuple[str, str, list[object]]]:
+    """The same of guardrails."""
+    runs = [row[0] for row in await db.fetch(f"SELECT id::text FROM runs LIMIT {BATCH}")]
+    jobs = [row[0] for row in await db.fetch(f"SELECT id::text FROM jobs LIMIT {BATCH}")]
+    of, agents, days = ["ws-1"] * len(jobs), ["agent-1"] * len(jobs), [1] * len(jobs)
+    given: dict[str, list[object]] = {
+        "WHOSE": [runs],
+        "ADD_SPENDING": [of, agents, jobs, days, days, [0.5] * len(jobs)],
+        "SPENT": ["ws-1", "agent-1", jobs[0], 1],
+        "HOLDS": [1],
+        "WEIGHED": [of, agents, jobs, 1],
+        "HOLD": [1, "ws-1", "agent-1", "", "tokensPerDay", 5.0],
+        "LET_GO": [1, "ws-1", "agent-1", "", "tokensPerDay"],
+        "FAILED": [NOW, runs],
+        "MISSED": [NOW, runs],
+        "REACHED": [NOW, "ws-1", "agent-1", "", "{}"],
+        "INCIDENTS": [200],
+        "DROP_INCIDENTS": [[1, 2, 3]],
+        "NOTE_ALERT": ["ws-1", jobs[0], "failures", NOW, NOW],
+        "PRUNE_SPENDING": [0],
+        "PRUNE_HOLDS": [0],
+        "PRUNE_ALERTED": [NOW],
+    }
+    for name, values in given.items():
+        yield f"guards.{name}", getattr(guards, name), values
+
+
 def _all_statements() -> set[str]:
     looking = {f"watching.{name}": text for name, text in vars(watching).items() if name.isupper()}
+    looking |= {f"guards.{name}": text for name, text in vars(guards).items() if name[0] != "_"}
     return {
         name
         for name, text in (vars(sql) | vars(office) | looking).items()
@@ -290,11 +321,11 @@ async def test_no_statement_visits_more_than_it_must(store: PostgresStore) -> No
     async with store._pool._acquired() as db:
         transaction = db.transaction()
         await transaction.start()
-        for cases in (_office_cases(), _watching_cases(db), _cases(db)):
+        for cases in (_office_cases(), _watching_cases(db), _guard_cases(db), _cases(db)):
             async for name, statement, given in cases:
                 tried.add(name)
                 visited, scanned = await _visited(db, statement, *given)
-                whole = {"keys"} if name == "ALL_KEYS" else {"workers", "live", "changes_head"}
+                whole = {"keys"} if name == "ALL_KEYS" else {"workers", "live", "changes_head", *SMALL}
                 if visited > MOST_VISITED or set(scanned) - whole:
                     beyond[name] = visited, scanned
         await transaction.rollback()

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tests.store.making import DAY, NOW, FalseClock, alone, asleep, ended, start
 from wakeful.ids import new_id
-from wakeful.store import sqlite_office_statements, sqlite_watching
+from wakeful.store import sqlite_guard_statements, sqlite_office_statements, sqlite_watching
 from wakeful.store import sqlite_statements as statements
 from wakeful.store.office import Allowance
 from wakeful.store.rows import JobFilter, RunFilter
@@ -24,8 +24,8 @@ RUNS = 1_000_000
 TABLES = "jobs|runs|attempts|workspaces|agents|keys|audit|audit_heads|quotas|workflows|answers"
 #: what these may read from end to end: indexes that hold only what is under way, or somebody must see to
 SMALL = ("runs_running", "runs_waiting", "runs_due", "runs_dead")
-#: what reads a whole table because that is what it is asked for
-WHOLE = ("WORKSPACES", "ALL_KEYS")
+#: what reads a whole table because that is what it is asked for, or one row that was handed in
+WHOLE = ("WORKSPACES", "ALL_KEYS", "guards.INCIDENTS", "guards.REACHED", "guards.PRUNE_ALERTED")
 STEP = 1_000
 
 
@@ -85,6 +85,9 @@ def _load(db: sqlite3.Connection) -> None:
 
 def _all_statements() -> dict[str, str]:
     looking = {f"watching.{name}": text for name, text in vars(sqlite_watching).items() if name.isupper()}
+    looking |= {
+        f"guards.{name}": text for name, text in vars(sqlite_guard_statements).items() if name[0] != "_"
+    }
     named = {
         name: text
         for name, text in (vars(statements) | vars(sqlite_office_statements) | looking).items()

@@ -45,14 +45,14 @@ HOLD: Final = """
 LET_GO: Final = """
     DELETE FROM holds WHERE day = $1 AND workspace = $2 AND agent = $3 AND job = $4 AND cap = $5"""
 
-#: the primary keys of agents and workspaces
+#: agents_alerts and workspaces_alerts, which are mostly empty
 _TOLD: Final = """
     (EXISTS (SELECT FROM agents a
         WHERE a.workspace = o.workspace AND a.name = o.agent AND a.alerts IS NOT NULL)
     OR EXISTS (SELECT FROM workspaces w WHERE w.name = o.workspace AND w.alerts IS NOT NULL))"""
 _OURS: Final = f"coalesce(o.job_name, '') NOT IN ('{AGENT_ALERTS}', '{WORKSPACE_ALERTS}')"
 _NEW: Final = "INSERT INTO incidents (at, kind, workspace, agent, job_id, run_id, count, details)"
-#: the primary key of runs, once for each, and those of jobs, agents and workspaces
+#: the primary key of runs, once for each, and that of jobs; then `_TOLD`
 FAILED: Final = f"""
     WITH noted AS (
         {_NEW}
@@ -60,7 +60,7 @@ FAILED: Final = f"""
             coalesce((SELECT failures FROM jobs WHERE id = o.job_id), 1), '{{}}'
         FROM runs o WHERE o.id = ANY($2::uuid[]) AND {_OURS} AND {_TOLD} RETURNING 1)
     SELECT EXISTS (SELECT FROM noted)"""
-#: the primary key of runs, once for each, and those of agents and workspaces
+#: the primary key of runs, once for each; then `_TOLD`
 MISSED: Final = f"""
     WITH noted AS (
         {_NEW}
@@ -68,7 +68,7 @@ MISSED: Final = f"""
         FROM runs o WHERE o.id = ANY($2::uuid[])
             AND o.reason IN ('downtime', 'too_old') AND {_OURS} AND {_TOLD} RETURNING 1)
     SELECT EXISTS (SELECT FROM noted)"""
-#: the primary keys of agents and workspaces
+#: `_TOLD`
 REACHED: Final = f"""
     WITH noted AS (
         {_NEW}

@@ -40,25 +40,25 @@ HOLD: Final = "INSERT INTO holds (day, workspace, agent, job, cap, most) VALUES 
 #: the primary key
 LET_GO: Final = "DELETE FROM holds WHERE day = ? AND workspace = ? AND agent = ? AND job = ? AND cap = ?"
 
-#: the primary keys of agents and workspaces
+#: agents_alerts and workspaces_alerts, which are mostly empty
 _TOLD: Final = """
     (EXISTS (SELECT 1 FROM agents a
         WHERE a.workspace = o.workspace AND a.name = o.agent AND a.alerts IS NOT NULL)
     OR EXISTS (SELECT 1 FROM workspaces w WHERE w.name = o.workspace AND w.alerts IS NOT NULL))"""
 _OURS: Final = f"coalesce(o.job_name, '') NOT IN ('{AGENT_ALERTS}', '{WORKSPACE_ALERTS}')"
-#: the primary key of runs, once for each, and those of jobs, agents and workspaces
+#: the primary key of runs, once for each, and that of jobs; then `_TOLD`
 FAILED: Final = f"""
     INSERT INTO incidents (at, kind, workspace, agent, job_id, run_id, count, details)
     SELECT ?1, 'failed', o.workspace, o.agent, o.job_id, o.id,
         coalesce((SELECT failures FROM jobs WHERE id = o.job_id), 1), '{{}}'
     FROM runs o WHERE o.id IN (SELECT value FROM json_each(?2)) AND {_OURS} AND {_TOLD}"""
-#: the primary key of runs, once for each, and those of agents and workspaces
+#: the primary key of runs, once for each; then `_TOLD`
 MISSED: Final = f"""
     INSERT INTO incidents (at, kind, workspace, agent, job_id, run_id, count, details)
     SELECT ?1, 'missed', o.workspace, o.agent, o.job_id, o.id, o.covers, '{{}}'
     FROM runs o WHERE o.id IN (SELECT value FROM json_each(?2))
         AND o.reason IN ('downtime', 'too_old') AND {_OURS} AND {_TOLD}"""
-#: the primary keys of agents and workspaces
+#: `_TOLD`
 REACHED: Final = f"""
     INSERT INTO incidents (at, kind, workspace, agent, job_id, run_id, count, details)
     SELECT ?1, 'budget', o.workspace, o.agent, nullif(?4, ''), NULL, 1, ?5

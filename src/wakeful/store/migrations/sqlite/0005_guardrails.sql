@@ -5,6 +5,10 @@ ALTER TABLE workspaces ADD COLUMN alerts TEXT;
 ALTER TABLE agents ADD COLUMN budget TEXT;
 ALTER TABLE agents ADD COLUMN alerts TEXT;
 
+-- Mostly empty: whether anybody is to be told costs nothing where nobody is.
+CREATE INDEX workspaces_alerts ON workspaces (name) WHERE alerts IS NOT NULL;
+CREATE INDEX agents_alerts ON agents (workspace, name) WHERE alerts IS NOT NULL;
+
 -- What runs used, by day (UTC, counted from 1970): of a job, of all an agent's (the job is ''), and of the
 -- whole workspace (the agent is '' too).
 CREATE TABLE spending (
