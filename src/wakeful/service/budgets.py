@@ -7,6 +7,7 @@ from typing import Final
 from wakeful.document.guards import budget
 from wakeful.document.values import compact
 from wakeful.errors import InvalidArgument, ResourceExhausted
+from wakeful.job import Json
 from wakeful.store.guarding import HoldRow, Owner
 from wakeful.store.port import Store
 from wakeful.store.quotas import day_of
@@ -31,7 +32,7 @@ class Budgets:
         """A budget is another now: hold what is over it, and no longer what is not."""
         await self._store.weigh(self._store.clock.now_ms(), [owner])
 
-    async def spent(self, workspace: str, agent: str = "", job_id: str = "") -> dict[str, int | float]:
+    async def spent(self, workspace: str, agent: str = "", job_id: str = "") -> dict[str, Json]:
         """What was used today. Whether they may know is asked by whoever shows what it is of."""
         tokens, cost = await self._store.spent(Owner(workspace, agent, job_id), self._today())
         return {"tokens": tokens, "cost": cost}

@@ -24,7 +24,7 @@ async def list_workspaces(here: Here, who: Asker) -> Response:
 async def get_workspace(workspace: str, here: Here, who: Asker) -> Response:
     """A tenant: its zone, what it is for, and what it has used today."""
     shape = workspace_shape(await here.workspaces.get(who, workspace))
-    return JsonAnswer({**shape, "spent": {**await here.budgets.spent(workspace)}})
+    return JsonAnswer({**shape, "spent": await here.budgets.spent(workspace)})
 
 
 @router.put(
@@ -37,7 +37,8 @@ async def get_workspace(workspace: str, here: Here, who: Asker) -> Response:
 async def put_workspace(workspace: str, here: Here, who: Asker, document: Document) -> Response:
     """It takes a key for all workspaces, such as the one of the first start."""
     row, created = await here.workspaces.put(who, workspace, document)
-    return _put(workspace_shape(row), created, place(workspace))
+    shape: Shape = {**workspace_shape(row), "spent": await here.budgets.spent(workspace)}
+    return _put(shape, created, place(workspace))
 
 
 @router.get("/{workspace}/agents", tags=["agents"], summary="List agents", responses=told({200: "Agents"}))
@@ -52,7 +53,7 @@ async def list_agents(workspace: str, here: Here, who: Asker) -> Response:
 async def get_agent(workspace: str, agent: str, here: Here, who: Asker) -> Response:
     """Who is woken, and where, and what it has used today."""
     shape = agent_shape(await here.agents.get(who, workspace, agent))
-    return JsonAnswer({**shape, "spent": {**await here.budgets.spent(workspace, agent)}})
+    return JsonAnswer({**shape, "spent": await here.budgets.spent(workspace, agent)})
 
 
 @router.put(
@@ -67,7 +68,8 @@ async def get_agent(workspace: str, agent: str, here: Here, who: Asker) -> Respo
 async def put_agent(workspace: str, agent: str, here: Here, who: Asker, document: Document) -> Response:
     """Make it what the document says; what that leaves out is at its default."""
     row, created = await here.agents.put(who, workspace, agent, document)
-    return _put(agent_shape(row), created, place(workspace, "agents", agent))
+    shape: Shape = {**agent_shape(row), "spent": await here.budgets.spent(workspace, agent)}
+    return _put(shape, created, place(workspace, "agents", agent))
 
 
 @router.delete(

@@ -109,7 +109,7 @@ async def get_job(
     if if_none_match is not None and matches(if_none_match, job.version, weak=True):
         return Response(status_code=304, headers=headers)
     shape = job_shape(job, here.store.clock.now_ms(), TICKS)
-    shape["spent"] = {**await here.budgets.spent(workspace, agent, job.id)}
+    shape["spent"] = await here.budgets.spent(workspace, agent, job.id)
     return JsonAnswer(shape, headers=headers)
 
 
