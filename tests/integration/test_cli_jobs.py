@@ -127,7 +127,7 @@ def test_a_key_is_made_used_and_revoked(here: Machine):
 
     assert here.wakeful("keys", "revoke", key["id"]).code == 0
     assert here.wakeful("list", WAKEFUL_KEY=key["key"]).code == 4
-    assert [each["id"] for each in here.wakeful("keys", "list", "--json").json["keys"]] == [key["id"]]
+    assert key["id"] in [each["id"] for each in here.wakeful("keys", "list", "--json").json["keys"]]
 
 
 def test_what_was_done_is_in_the_audit_and_the_chain_holds(here: Machine):

@@ -29,7 +29,7 @@ from wakeful.store.guarding import Owner
 from wakeful.store.office import Allowance, Entry
 from wakeful.store.port import Store
 from wakeful.store.records import changed_row, job_of, view_of
-from wakeful.store.rows import JobChange, JobFilter, JobRow, RunView
+from wakeful.store.rows import JobChange, JobFilter, JobRow, RunRow, RunView
 
 MAX_BACKFILL: Final = 10_000
 
@@ -223,7 +223,7 @@ class JobService:
         now_ms = self._clock.now_ms()
         entry = who.entry(workspace, "job.delete", f"{agent}/{name}")
         if not await self._store.delete_job(
-            row.id, now_ms, "deleted", [entry], lambda now: cut_off(now, now_ms, "deleted")
+            row.id, now_ms, "deleted", [entry], lambda now: _overdue(now, now_ms)
         ):
             raise _not_found(name)
 
@@ -428,6 +428,14 @@ def _told(document: Mapping[str, object]) -> str:
     elif isinstance(schedule, Mapping):
         told["schedule"] = {str(key)[:64]: str(value)[:200] for key, value in list(schedule.items())[:8]}
     return compact(told)
+
+
+def _overdue(row: JobRow, now_ms: int) -> tuple[RunRow, ...]:
+    """What a job leaves behind that is deleted; one that cannot be read leaves nothing, and goes all the same."""
+    try:
+        return cut_off(row, now_ms, "deleted")
+    except InvalidArgument:
+        return ()
 
 
 def _asleep(home: Home) -> FailedPrecondition:
