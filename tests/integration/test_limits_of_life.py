@@ -187,7 +187,8 @@ async def test_a_one_time_job_that_gives_itself_another_time_lives_on(new_app: N
     async def remind(run: Launch) -> None:
         calls.append(run)
         if len(calls) < 3:
-            await app.jobs.upsert("job", schedule="in 50ms", target=Function("remind"))
+            # Long enough for this run to be over by then: its own tick would overlap it otherwise.
+            await app.jobs.upsert("job", schedule="in 1s", target=Function("remind"))
 
     async with app:
         await app.jobs.create("job", schedule="in 50ms", target=Function("remind"))

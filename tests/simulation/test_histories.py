@@ -16,7 +16,7 @@ from tests.simulation.checker import instant
 from tests.simulation.history import History
 from tests.simulation.virtual_loop import run_virtually
 
-_FIRST, _, _LAST = os.environ.get("WAKEFUL_SEEDS", "0-399").partition("-")
+_FIRST, _, _LAST = os.environ.get("WAKEFUL_SEEDS", "0-199").partition("-")
 SEEDS = range(int(_FIRST), int(_LAST or _FIRST) + 1)
 
 

@@ -17,20 +17,21 @@ from wakeful.logs import get_logger
 from wakeful.store.guarding import Alert, Incident
 from wakeful.store.port import Store
 
-#: The replica that writes an incident hears of it; the others look as often, lest that one has died since.
-_LOOK_MS: Final = 10_000
 _BATCH: Final = 200
 
 log = get_logger("wakeful.alerter")
 
 
 class Alerter(Loop):
-    """Turns incidents into alerts."""
+    """Turns incidents into alerts.
+
+    The replica that writes an incident hears of it; the others look every `look_ms`, lest that one has died.
+    """
 
     name = "alerter"
 
-    def __init__(self, store: Store, clock: Clock) -> None:
-        super().__init__(clock, _LOOK_MS)
+    def __init__(self, store: Store, clock: Clock, look_ms: int) -> None:
+        super().__init__(clock, look_ms)
         self._store = store
 
     async def step(self) -> int | None:

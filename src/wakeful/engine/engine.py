@@ -87,8 +87,10 @@ class Engine:
         self._rescuer = Rescuer(
             name, store, clock, self._worker, of_chain, beat_ms=pace.beat_ms, lease_ms=pace.lease_ms
         )
-        self._pruner = Pruner(store, clock, retention_days=pace.retention_days)
-        self._alerter = Alerter(store, clock)
+        self._pruner = Pruner(
+            store, clock, retention_days=pace.retention_days, log_every_ms=12 * pace.beat_ms
+        )
+        self._alerter = Alerter(store, clock, 2 * pace.beat_ms)
         self._worker.on_free = self._dispatcher.wake
         self._planner.on_planned = meters.planned
         self._worker.on_ended = meters.ended

@@ -11,8 +11,7 @@ from wakeful.policy import DAY_MS
 from wakeful.store.port import Store
 
 _EVERY_MS: Final = 3_600_000
-#: How often the log of changes is looked after, and for how long it is kept.
-_LOG_EVERY_MS: Final = 60_000
+#: How long the log of changes is kept.
 LOG_KEPT_MS: Final = 3_600_000
 #: What runs used is known for at least as long, and when somebody was told: longer than any cool-down.
 _GUARDS_KEPT_MS: Final = 31 * DAY_MS
@@ -22,12 +21,16 @@ log = get_logger("wakeful.pruner")
 
 
 class Pruner(Loop):
-    """Deletes finished runs older than the retention, and old changes from the log, a batch at a time."""
+    """Deletes finished runs older than the retention, and old changes from the log, a batch at a time.
+
+    The log is looked after every `log_every_ms`.
+    """
 
     name = "pruner"
 
-    def __init__(self, store: Store, clock: Clock, *, retention_days: int) -> None:
-        super().__init__(clock, _LOG_EVERY_MS)
+    def __init__(self, store: Store, clock: Clock, *, retention_days: int, log_every_ms: int) -> None:
+        super().__init__(clock, log_every_ms)
+        self._log_every_ms = log_every_ms
         self._store = store
         self._retention_ms = retention_days * DAY_MS
         self._runs_due_ms = 0
@@ -42,4 +45,4 @@ class Pruner(Loop):
                 log.info("runs.pruned", count=pruned)
             self._runs_due_ms = now_ms + (100 if pruned >= _BATCH else _EVERY_MS)
         more = await self._store.prune_changes(now_ms - LOG_KEPT_MS, _BATCH) >= _BATCH
-        return min(self._runs_due_ms, now_ms + (100 if more else _LOG_EVERY_MS))
+        return min(self._runs_due_ms, now_ms + (100 if more else self._log_every_ms))

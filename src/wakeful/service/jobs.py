@@ -431,7 +431,7 @@ def _told(document: Mapping[str, object]) -> str:
 
 
 def _overdue(row: JobRow, now_ms: int) -> tuple[RunRow, ...]:
-    """What a job leaves behind that is deleted; one that cannot be read leaves nothing, and goes all the same."""
+    """What a job leaves behind that is deleted; nothing, where it cannot be read: it goes all the same."""
     try:
         return cut_off(row, now_ms, "deleted")
     except InvalidArgument:
