@@ -236,7 +236,7 @@ class Office(Protocol):
         ...
 
     async def audit_head(self, workspace: str) -> tuple[int, str]:
-        """The number and the hash of the newest entry, noted apart from the entries; (0, ''): there is none."""
+        """The number and the hash of the newest entry, noted apart from the entries; (0, ''): none."""
         ...
 
     # --- quotas -----------------------------------------------------------------------------------
