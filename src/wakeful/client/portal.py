@@ -104,6 +104,8 @@ def _live(loop: asyncio.AbstractEventLoop, farewell: Callable[[], Coroutine[obje
         for task in left:
             task.cancel()
         loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+        # A stream and whoever reads it are closed at once, and either may find the other at it already.
+        loop.set_exception_handler(lambda loop, context: None)
         loop.run_until_complete(loop.shutdown_asyncgens())
         loop.run_until_complete(farewell())
     finally:
