@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Literal, Unpack, overload
+from typing import Final, Literal, Unpack, overload
 
 from wakeful.app.fields import JobFields, JobPatch, JsonLike
 from wakeful.job import Job
@@ -13,6 +13,8 @@ from wakeful.service.jobs import JobService
 from wakeful.service.making import Saved
 from wakeful.store.rows import JobFilter, RunView
 from wakeful.target import Target
+
+_JSON: Final = frozenset({str, int, float, bool, dict, list, type(None)})
 
 
 class Jobs:
@@ -106,6 +108,8 @@ def _document(name: str, fields: Mapping[str, object]) -> dict[str, object]:
 
 def _plain_fields(fields: Mapping[str, object]) -> dict[str, object]:
     """The fields as JSON has them, where Python has objects of its own for them."""
+    if _JSON.issuperset(map(type, fields.values())):  # as mostly they are
+        return dict(fields)
     return {
         key: value.to_json()
         if isinstance(value, Target)

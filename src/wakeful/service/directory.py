@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from wakeful.document import Defaults, payload_from_text
@@ -27,11 +27,12 @@ class Home:
     #: the target of its agent
     target: Mapping[str, Json] | None = None
     active: bool = True
+    #: equal where the same document means the same
+    key: str = field(init=False)
 
-    @property
-    def key(self) -> tuple[object, ...]:
-        """Equal where the same document means the same."""
-        return self.workspace, self.agent, self.defaults.tz, str(self.target), self.active
+    def __post_init__(self) -> None:
+        parts = self.workspace, self.agent, self.defaults.tz, self.target, self.active
+        object.__setattr__(self, "key", repr(parts))
 
 
 class Directory:

@@ -55,7 +55,7 @@ class Maker:
         self._targets = targets
         self._lanes = lanes
         self._keyring = keyring
-        self._known: dict[tuple[tuple[object, ...], bytes], _Alike] = {}
+        self._known: dict[tuple[str, bytes], _Alike] = {}
 
     def make(self, home: Home, document: Mapping[str, object], now_ms: int) -> Saved:
         """The row of a new job that is what the document says."""
@@ -82,7 +82,7 @@ class Maker:
 
     def _alike(
         self,
-        common: tuple[tuple[object, ...], bytes],
+        common: tuple[str, bytes],
         home: Home,
         document: Mapping[str, object],
         now_ms: int,
