@@ -5,16 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Final, Literal
+from typing import Literal
 
 from wakeful.clock import Clock
-from wakeful.document import Defaults, patch_definition, payload_to_text, read_definition
-from wakeful.document.values import compact, json_value
-from wakeful.engine.births import claim_timeout_ms, lane_of, of_trigger
+from wakeful.document import Defaults, patch_definition, read_definition
+from wakeful.document.values import compact
 from wakeful.engine.targets import Targets
 from wakeful.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound
 from wakeful.job import Definition, Job, Json, check_slug, inherit
-from wakeful.launch.precheck import DUE
 from wakeful.launch.secrets import ROTATION_MS, Keyring, new_secret, shown
 from wakeful.logs import get_logger
 from wakeful.service.access import LOCAL, Action, Principal, narrowed
@@ -25,13 +23,12 @@ from wakeful.service.directory import Directory, Home
 from wakeful.service.editing import cut_off, edited, paused, resumed
 from wakeful.service.making import Maker, Saved, check_lane, needs_secret
 from wakeful.service.reach import Reach
+from wakeful.service.triggered import by_hand, of_the_past, payload_of
 from wakeful.store.guarding import Owner
 from wakeful.store.office import Allowance, Entry
 from wakeful.store.port import Store
 from wakeful.store.records import changed_row, job_of, view_of
 from wakeful.store.rows import JobChange, JobFilter, JobRow, RunRow, RunView
-
-MAX_BACKFILL: Final = 10_000
 
 log = get_logger("wakeful.service")
 
@@ -257,7 +254,7 @@ class JobService:
 
         A forced run asks no precheck. ResourceExhausted: what it may use today is used up.
         """
-        own = self._payload(payload)
+        own = payload_of(payload, self._defaults.max_payload_bytes)
         row = await self._row(who, "run", workspace, agent, name)
         job, now_ms = job_of(row), self._clock.now_ms()
         if own is not None:
@@ -266,20 +263,7 @@ class JobService:
         if mode == "due" and (job.next_ms is None or job.next_ms > now_ms):
             return None
         await self._budgets.check(Owner(workspace, agent, job.id), name)
-        run = of_trigger(
-            job_id=job.id,
-            workspace=workspace,
-            agent=agent,
-            job_name=name,
-            lane=lane_of(job.definition.work),
-            trigger="agent" if who.role == "agent" else "user",
-            now_ms=now_ms,
-            triggered_by=who.actor,
-            payload=own,
-            claim_ms=claim_timeout_ms(job.definition.work, job.definition.policy),
-        )
-        if mode == "due" and job.definition.work.precheck is not None:
-            run = run._replace(reason=DUE)
+        run = by_hand(who, job, now_ms, mode=mode, payload=own)
         entry = who.entry(workspace, "job.run", f"{agent}/{name}", compact({"run": run.id, "mode": mode}))
         await self._store.add_runs([run], [entry])
         return view_of(run, now_ms)
@@ -295,46 +279,13 @@ class JobService:
     ) -> int:
         """Run its ticks of a past range, oldest first, whether or not they ran before. Returns how many."""
         job = job_of(await self._row(who, "run", workspace, agent, name))
-        now_ms = self._clock.now_ms()
-        ticks = job.ticks
-        if ticks is None:
-            raise FailedPrecondition(f"job '{name}' has no schedule of its own to fill in")
-        if not start_ms <= end_ms <= now_ms:
-            raise InvalidArgument("a backfill is over a past range: start <= end <= now")
+        runs = of_the_past(who, job, start_ms, end_ms, self._clock.now_ms())
         await self._budgets.check(Owner(workspace, agent, job.id), name)
-        wanted = ticks.count(start_ms - 1, end_ms)
-        if wanted > MAX_BACKFILL:
-            raise InvalidArgument(
-                f"that range has {wanted} ticks; at most {MAX_BACKFILL} are filled in at once"
-            )
-        runs = [
-            of_trigger(
-                job_id=job.id,
-                workspace=workspace,
-                agent=agent,
-                job_name=name,
-                lane=lane_of(job.definition.work),
-                trigger="backfill",
-                now_ms=now_ms,
-                scheduled_ms=tick,
-                triggered_by=who.actor,
-                serial=job.definition.policy.overlap != "allow",
-                claim_ms=claim_timeout_ms(job.definition.work, job.definition.policy),
-            )
-            for tick in ticks.upcoming(start_ms - 1, wanted)
-        ]
         told = compact({"count": len(runs), "startMs": start_ms, "endMs": end_ms})
         await self._store.add_runs(runs, [who.entry(workspace, "job.backfill", f"{agent}/{name}", told)])
         return len(runs)
 
     # --- inside ----------------------------------------------------------------------------------
-
-    def _payload(self, value: object) -> str | None:
-        """A payload that a run is given, judged as a job's own is."""
-        try:
-            return payload_to_text(json_value(value, self._defaults.max_payload_bytes))
-        except InvalidArgument as error:
-            raise InvalidArgument(f"payload: {error.message}") from error
 
     def _made(self, who: Principal, home: Home, document: Mapping[str, object], now_ms: int) -> Saved:
         saved = self._maker.make(home, document, now_ms)

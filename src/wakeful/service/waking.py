@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from wakeful.document import Defaults, payload_to_text
-from wakeful.document.values import json_value
+from wakeful.document import Defaults
 from wakeful.engine.births import claim_timeout_ms, lane_of, of_trigger
-from wakeful.errors import AlreadyExists, InvalidArgument
+from wakeful.errors import AlreadyExists
 from wakeful.ids import new_id
 from wakeful.job import Definition, Job, Work, inherit
 from wakeful.launch.secrets import Keyring, new_secret
@@ -16,6 +15,7 @@ from wakeful.service.access import Principal
 from wakeful.service.budgets import Budgets
 from wakeful.service.directory import Directory, Home
 from wakeful.service.making import needs_secret
+from wakeful.service.triggered import payload_of
 from wakeful.store.guarding import Owner
 from wakeful.store.port import Store
 from wakeful.store.records import row_of, view_of
@@ -41,10 +41,7 @@ class WakeService:
         await self._directory.enter(who, "wake", workspace, agent)
         await self._directory.agent(workspace, agent)
         home = await self._directory.home(workspace, agent)
-        try:
-            own = payload_to_text(json_value(payload, self._defaults.max_payload_bytes))
-        except InvalidArgument as error:
-            raise InvalidArgument(f"payload: {error.message}") from error
+        own = payload_of(payload, self._defaults.max_payload_bytes)
         await self._budgets.check(Owner(workspace, agent))
         work = inherit(Work(), home.target)
         job = None if work.pulled else await self._job(home, work)

@@ -1,0 +1,76 @@
+"""The runs that people ask for, beside the ticks: pure, so that whoever asks only has to write them."""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+from wakeful.document import payload_to_text
+from wakeful.document.values import json_value
+from wakeful.engine.births import claim_timeout_ms, lane_of, of_trigger
+from wakeful.errors import FailedPrecondition, InvalidArgument
+from wakeful.job import Job
+from wakeful.launch.precheck import DUE
+from wakeful.run import Trigger
+from wakeful.service.access import Principal
+from wakeful.store.rows import RunRow
+
+MAX_BACKFILL: Final = 10_000
+
+
+def payload_of(value: object, longest: int) -> str | None:
+    """A payload that a run is given, judged as a job's own is."""
+    try:
+        return payload_to_text(json_value(value, longest))
+    except InvalidArgument as error:
+        raise InvalidArgument(f"payload: {error.message}") from error
+
+
+def by_hand(
+    who: Principal, job: Job, now_ms: int, *, mode: Literal["force", "due"], payload: str | None
+) -> RunRow:
+    """A run of the job, now, with this payload or its own."""
+    trigger: Trigger = "agent" if who.role == "agent" else "user"
+    run = _run(who, job, trigger, now_ms)._replace(payload=payload)
+    return run._replace(reason=DUE) if mode == "due" and job.definition.work.precheck is not None else run
+
+
+def of_the_past(who: Principal, job: Job, start_ms: int, end_ms: int, now_ms: int) -> list[RunRow]:
+    """A run for each of its ticks from the one instant to the other, both in the past, oldest first."""
+    ticks = job.ticks
+    if ticks is None:
+        raise FailedPrecondition(f"job '{job.name}' has no schedule of its own to fill in")
+    if not start_ms <= end_ms <= now_ms:
+        raise InvalidArgument("a backfill is over a past range: start <= end <= now")
+    wanted = ticks.count(start_ms - 1, end_ms)
+    if wanted > MAX_BACKFILL:
+        raise InvalidArgument(f"that range has {wanted} ticks; at most {MAX_BACKFILL} are filled in at once")
+    serial = job.definition.policy.overlap != "allow"
+    return [
+        _run(who, job, "backfill", now_ms, tick, serial=serial)
+        for tick in ticks.upcoming(start_ms - 1, wanted)
+    ]
+
+
+def _run(
+    who: Principal,
+    job: Job,
+    trigger: Trigger,
+    now_ms: int,
+    scheduled_ms: int | None = None,
+    *,
+    serial: bool = False,
+) -> RunRow:
+    work = job.definition.work
+    return of_trigger(
+        job_id=job.id,
+        workspace=job.workspace,
+        agent=job.agent,
+        job_name=job.name,
+        lane=lane_of(work),
+        trigger=trigger,
+        now_ms=now_ms,
+        scheduled_ms=scheduled_ms,
+        triggered_by=who.actor,
+        serial=serial,
+        claim_ms=claim_timeout_ms(work, job.definition.policy),
+    )
