@@ -3,31 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from typing import Final
 
-from wakeful.document.values import (
-    Reader,
-    camel_keys,
-    duration,
-    flag,
-    json_value,
-    milliseconds,
-    one_of,
-    refuse,
-    shown,
-    text,
-    whole,
-    whole_number,
-)
+from wakeful.document.objects import an_object, copied, durations, only, read_as
+from wakeful.document.values import flag, milliseconds, one_of, refuse, shown, text, whole, whole_number
 from wakeful.duration import DAY
-from wakeful.errors import InvalidArgument
 from wakeful.job import Json
 
 #: How long whoever is asked whether there is anything to do may think about it.
 DEFAULT_PRECHECK_MS: Final = 10_000
 _LONGEST_PRECHECK_MS: Final = 600_000
-_LARGEST: Final = 65_536
 _PRECHECKS: Final = {
     "function": ("name", "timeoutMs"),
     "webhook": ("url", "headers", "timeoutMs"),
@@ -51,23 +36,23 @@ def precheck(value: object) -> dict[str, Json]:
     >>> precheck({"kind": "function", "name": "anything-new", "timeout": "5s"})
     {'kind': 'function', 'name': 'anything-new', 'timeoutMs': 5000}
     """
-    given = _object(value, '{"kind": "function", "name": "anything-new"}')
+    given = an_object(value, '{"kind": "function", "name": "anything-new"}')
     kind = given.get("kind")
     if kind == "command":
         refuse("a command cannot be asked yet; ask a function, or a webhook")
     if not isinstance(kind, str) or kind not in _PRECHECKS:
         what = "it has no kind" if kind is None else f"the kind {shown(kind)} is not known"
         refuse(f"{what}; it is {one_of(_PRECHECKS)}")
-    _durations(given, "timeout")
-    _only(given, f"a precheck of the kind '{kind}'", ("kind", *_PRECHECKS[kind]))
+    durations(given, "timeout")
+    only(given, f"a precheck of the kind '{kind}'", ("kind", *_PRECHECKS[kind]))
     if "timeoutMs" in given:
-        given["timeoutMs"] = _read("timeoutMs", milliseconds(1, _LONGEST_PRECHECK_MS), given["timeoutMs"])
+        given["timeoutMs"] = read_as("timeoutMs", milliseconds(1, _LONGEST_PRECHECK_MS), given["timeoutMs"])
     needed, example = (
         ("name", "'anything-new'") if kind == "function" else ("url", "'https://example.com/any'")
     )
     if not isinstance(given.get(needed), str) or not given[needed]:
         refuse(f"a precheck of the kind '{kind}' needs a {needed}, such as {example}")
-    return _json(given)
+    return copied(given)
 
 
 def budget(value: object) -> dict[str, Json]:
@@ -76,10 +61,10 @@ def budget(value: object) -> dict[str, Json]:
     >>> budget({"tokens_per_day": 200_000})
     {'tokensPerDay': 200000}
     """
-    given = _object(value, '{"tokensPerDay": 200000, "costPerDay": 5}')
-    _only(given, "a budget", _CAPS)
+    given = an_object(value, '{"tokensPerDay": 200000, "costPerDay": 5}')
+    only(given, "a budget", _CAPS)
     if "tokensPerDay" in given:
-        given["tokensPerDay"] = _read("tokensPerDay", whole(1, _MOST_TOKENS), given["tokensPerDay"])
+        given["tokensPerDay"] = read_as("tokensPerDay", whole(1, _MOST_TOKENS), given["tokensPerDay"])
     if "costPerDay" in given:
         cost = given["costPerDay"]
         if isinstance(cost, bool) or not isinstance(cost, int | float) or not math.isfinite(cost):
@@ -88,7 +73,7 @@ def budget(value: object) -> dict[str, Json]:
             refuse(f"costPerDay: {shown(cost)} is out of range; give a number above 0")
         number = whole_number(cost)
         given["costPerDay"] = cost if number is None else number
-    return _json(given)
+    return copied(given)
 
 
 def alerts(value: object) -> dict[str, Json]:
@@ -97,52 +82,19 @@ def alerts(value: object) -> dict[str, Json]:
     >>> alerts({"url": "https://example.com/alerts", "failures": 5})["failures"]
     5
     """
-    given = _object(value, '{"url": "https://example.com/alerts"}')
-    _durations(given, "cooldown")
-    _only(given, "alerts", ("url", "secret", "channel", "to", *ALERT_DEFAULTS))
+    given = an_object(value, '{"url": "https://example.com/alerts"}')
+    durations(given, "cooldown")
+    only(given, "alerts", ("url", "secret", "channel", "to", *ALERT_DEFAULTS))
     if not isinstance(given.get("url"), str):
         refuse("there is no url; give that of a webhook, for alerts are sent by webhook alone today")
     for name in ("channel", "to", "secret"):
         if name in given:
-            given[name] = _read(name, text(1_024), given[name])
+            given[name] = read_as(name, text(1_024), given[name])
     for name in ("deadLetter", "missed", "budget"):
         if name in given:
-            given[name] = _read(name, flag, given[name])
+            given[name] = read_as(name, flag, given[name])
     if "failures" in given:
-        given["failures"] = _read("failures", whole(1, 1_000_000), given["failures"])
+        given["failures"] = read_as("failures", whole(1, 1_000_000), given["failures"])
     if "cooldownMs" in given:
-        given["cooldownMs"] = _read("cooldownMs", milliseconds(0, 30 * DAY), given["cooldownMs"])
-    return {**ALERT_DEFAULTS, **_json(given)}
-
-
-def _object(value: object, example: str) -> dict[str, object]:
-    if not isinstance(value, Mapping) or not value:
-        refuse(f"{shown(value)} is not an object with something in it; write {example}")
-    return camel_keys(value)
-
-
-def _only(given: Mapping[str, object], what: str, names: tuple[str, ...]) -> None:
-    unknown = sorted(given.keys() - set(names))
-    if unknown:
-        refuse(f"{what} has no field '{unknown[0][:64]}'; it has {', '.join(names)}")
-
-
-def _durations(given: dict[str, object], name: str) -> None:
-    """`timeout` is `timeoutMs` as people write it."""
-    if name in given:
-        if f"{name}Ms" in given:
-            refuse(f"{name} and {name}Ms are the same; give one of them")
-        given[f"{name}Ms"] = _read(name, duration, given.pop(name))
-
-
-def _read(name: str, read: Reader, value: object) -> object:
-    try:
-        return read(value)
-    except InvalidArgument as error:
-        refuse(f"{name}: {error.message}")
-
-
-def _json(given: Mapping[str, object]) -> dict[str, Json]:
-    copied = json_value(given, _LARGEST)
-    assert isinstance(copied, dict)
-    return copied
+        given["cooldownMs"] = read_as("cooldownMs", milliseconds(0, 30 * DAY), given["cooldownMs"])
+    return {**ALERT_DEFAULTS, **copied(given)}
