@@ -171,6 +171,26 @@ async def test_budgets_and_what_was_used_are_shown(ask: Somebody):
     assert "budget: a budget has no field 'perHour'" in refused.body["detail"]
 
 
+@on_one_store
+async def test_an_agents_key_may_lower_the_budget_of_its_job_and_not_raise_it(ask: Somebody):
+    writer = await ask.new("agent", agent="writer")
+    document = {"schedule": SELDOM, "budget": {"tokensPerDay": 100}}
+    job = "/agents/writer/jobs/a"
+    assert (await writer("PUT", job, document)).status == 201
+    looser: list[object] = [None, {"tokensPerDay": 101}, {"costPerDay": 1}]
+    for budget in looser:
+        refused = await writer("PATCH", job, {"budget": budget})
+        assert (refused.status, refused.code) == (403, "permission-denied")
+        assert 'leave it at {"tokensPerDay":100} or below' in refused.body["detail"]
+    assert (await writer("PUT", job, {"schedule": SELDOM})).code == "permission-denied"
+    assert (await writer("PUT", job, document)).status == 200
+    tighter = {"tokensPerDay": 50, "costPerDay": 0.5}
+    assert (await writer("PATCH", job, {"budget": tighter})).body["budget"] == tighter
+    assert (await writer("PATCH", job, {"schedule": "@daily"})).body["budget"] == tighter
+    assert (await ask("PATCH", job, {"budget": None})).body["budget"] is None
+    assert (await writer("PATCH", job, {"budget": tighter})).status == 200
+
+
 async def _claim(ask: Somebody):
     await ask("POST", "/agents/writer/jobs/a/run", {})
     return await ask("POST", "/runs/claim", {"worker": "w", "waitMs": 5000})

@@ -165,6 +165,15 @@ async def test_an_agent_schedules_looks_changes_runs_and_removes(operator: Someb
     assert (await writer("list"))["jobs"] == []
 
 
+async def test_a_budget_may_be_lowered_and_not_taken_off(writer: Agent):
+    await writer("add", name="think", message="Think.", schedule="@daily", budget={"tokensPerDay": 100})
+    lower = await writer("update", name="think", patch={"budget": '{"tokensPerDay": 50}'})
+    assert lower["job"]["budget"] == {"tokensPerDay": 50}
+    for budget in ({"tokensPerDay": 100}, {"costPerDay": 1}):
+        sentence = await writer.refused(action="update", name="think", patch={"budget": budget})
+        assert sentence.startswith("permission-denied: budget: a key of the role 'agent' may lower")
+
+
 async def test_flat_arguments_in_snake_case_do_as_well(writer: Agent):
     added = await writer("add", message="\tLook again.\n\t\tTwice.", every_minutes="15", max_attempts="2")
     assert added["job"]["name"] == "look-again-twice"

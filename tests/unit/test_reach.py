@@ -60,6 +60,15 @@ def test_what_somebody_else_made_stays_as_it_is():
         reach.check_payload(AGENT, theirs, HOME)
 
 
+def test_a_precheck_that_an_agent_could_not_have_put_there_it_may_not_take_away():
+    reach, guarded = Reach(("pull", "webhook")), Work(HOOK, precheck=FUNCTION)
+    for changed in (Work(HOOK), Work(HOOK, precheck=HOOK)):
+        with pytest.raises(PermissionDenied, match="precheck: a key of the role 'agent' may not change or"):
+            reach.check(AGENT, changed, HOME, guarded)
+        reach.check(LOCAL, changed, HOME, guarded)
+    reach.check(AGENT, Work(HOOK), HOME, Work(HOOK, precheck=HOOK))
+
+
 def test_an_operator_may_allow_all_and_is_told_of_a_kind_that_there_is_not():
     Reach(("*",)).check(AGENT, Work({"kind": "command"}), HOME)
     with pytest.raises(InvalidArgument, match="WAKEFUL_AGENT_TARGETS: there is no kind of target 'webhok'"):

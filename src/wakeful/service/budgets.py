@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from wakeful.document.guards import budget
 from wakeful.document.values import compact
-from wakeful.errors import InvalidArgument, ResourceExhausted
+from wakeful.errors import InvalidArgument, PermissionDenied, ResourceExhausted
 from wakeful.job import Json
+from wakeful.service.access import Principal
 from wakeful.store.guarding import HoldRow, Owner
 from wakeful.store.port import Store
 from wakeful.store.quotas import day_of
@@ -49,6 +51,30 @@ def read_budget(value: object) -> str | None:
         return compact(budget(value))
     except InvalidArgument as error:
         raise InvalidArgument(f"budget: {error.message}") from error
+
+
+def check_tighter(who: Principal, new: Mapping[str, Json] | None, old: Mapping[str, Json] | None) -> None:
+    """Refuse an agent's key a job's budget that is looser than the one before; everybody else may.
+
+    A job's budget is somebody's guard against that very agent. A cap that is not there is no cap, so one more
+    is always tighter.
+
+    >>> agent = Principal("key:1", "agent", "acme", "writer")
+    >>> check_tighter(agent, {"tokensPerDay": 50, "costPerDay": 1}, {"tokensPerDay": 100})
+    >>> check_tighter(agent, {"tokensPerDay": 101}, {"tokensPerDay": 100})
+    Traceback (most recent call last):
+    wakeful.errors.PermissionDenied: budget: a key of the role 'agent' may lower a job's budget...
+    """
+    if who.role == "agent" and old is not None and any(_above(cap, new, old) for cap in old):
+        raise PermissionDenied(
+            "budget: a key of the role 'agent' may lower a job's budget, not raise or remove it; "
+            f"leave it at {compact(dict(old))} or below, or ask an admin"
+        )
+
+
+def _above(cap: str, new: Mapping[str, Json] | None, old: Mapping[str, Json]) -> bool:
+    given, most = (new or {}).get(cap), old[cap]
+    return not isinstance(given, int | float) or not isinstance(most, int | float) or given > most
 
 
 def _reached(hold: HoldRow, job: str | None) -> str:

@@ -17,7 +17,7 @@ from wakeful.launch.secrets import ROTATION_MS, Keyring, new_secret, shown
 from wakeful.logs import get_logger
 from wakeful.service.access import LOCAL, Action, Principal, narrowed
 from wakeful.service.arrivals import Arrivals
-from wakeful.service.budgets import Budgets
+from wakeful.service.budgets import Budgets, check_tighter
 from wakeful.service.chains import check_chain
 from wakeful.service.directory import Directory, Home
 from wakeful.service.editing import cut_off, edited, paused, resumed
@@ -319,6 +319,7 @@ class JobService:
                 return None
             changed = True
             rebudgeted.append(definition.work.budget != old.definition.work.budget)
+            check_tighter(who, definition.work.budget, old.definition.work.budget)
             self._reach.check(who, definition.work, home, old.definition.work)
             self._targets.check(definition.work.target)
             self._targets.check_precheck(definition.work)

@@ -3,7 +3,8 @@
 An agent writes jobs while it reads whatever people send it, so that what it writes may not be its own idea.
 Its jobs go where its agent's go (the agent's own target, or `pull`), and to the kinds of targets that the
 operator allows (`WAKEFUL_AGENT_TARGETS`). Jobs that somebody else made for it with another target it may
-pause, move and delete; what they carry is not its to change. Everybody else is not limited here.
+pause, move and delete; what they carry is not its to change, nor is a precheck that it could not have put
+there itself. Everybody else is not limited here.
 """
 
 from __future__ import annotations
@@ -44,6 +45,12 @@ class Reach:
                 "out and the job goes where this agent's jobs go, or ask the operator to allow it by "
                 f"{PREFIX}AGENT_TARGETS"
             )
+        asked = None if old is None else old.precheck
+        if asked is not None and work.precheck != asked and self._out_of_reach(who, asked, home):
+            raise PermissionDenied(
+                f"precheck: a key of the role 'agent' may not change or remove this one, which asks a "
+                f"{asked.get('kind')}; leave it as it is, or ask an admin"
+            )
 
     def check_payload(self, who: Principal, work: Work, home: Home) -> None:
         """The same for a payload that is given to a single run."""
@@ -54,13 +61,15 @@ class Reach:
 
     def _beyond(self, who: Principal, work: Work, home: Home) -> str | None:
         """The kind of target that is beyond them, if there is one."""
-        if who.role != "agent" or ALL in self._kinds:
-            return None
         for target in _reached(work):
-            kind = str(target.get("kind"))
-            if target != home.target and kind != "pull" and kind not in self._kinds:
-                return kind
+            if self._out_of_reach(who, target, home):
+                return str(target.get("kind"))
         return None
+
+    def _out_of_reach(self, who: Principal, target: Mapping[str, Json], home: Home) -> bool:
+        if who.role != "agent" or ALL in self._kinds or target == home.target:
+            return False
+        return target.get("kind") not in ("pull", *self._kinds)
 
 
 def _reached(work: Work) -> Iterator[Mapping[str, Json]]:

@@ -257,7 +257,7 @@ def _plain(name: str, value: object) -> object:
         return _text(value)
     if name in ("name", "tz", "channel", "to"):
         return bare
-    if name in ("target", "backoff", "labels", "precheck"):
+    if name in ("target", "backoff", "labels", "precheck", "budget"):
         return _object(value)
     return value
 
