@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from tests.integration.conftest import SELDOM, NewApp, on_one_store
+from tests.integration.conftest import QUICK, SELDOM, NewApp, on_one_store
 from tests.integration.receiver import Receiver
 from tests.integration.waiting import eventually, in_state, over, the_run_of
-from wakeful import InvalidArgument, Launch, Pace, Wakeful
+from wakeful import Function, InvalidArgument, Launch, Pace, Wakeful
 from wakeful.service.access import LOCAL
 
 #: Who does not beat for so long is dead: nobody in these tests beats for an executor.
@@ -106,10 +108,31 @@ async def test_a_run_follows_the_agents_target_from_waiting_to_launched(new_app:
         assert (waits.state, waits.lane) == ("pending", "pull:cron")
         hook = {"kind": "webhook", "url": receiver.url}
         await app.services.agents.put(LOCAL, "default", "default", {"target": hook})
-        launched = await over(app, (await app.jobs.run("digest")).id)
-        assert (launched.state, launched.lane) == ("succeeded", "cron")
+        for run in (waits, await app.jobs.run("digest")):
+            launched = await over(app, run.id)
+            assert (launched.state, launched.lane) == ("succeeded", "cron")
         await app.services.agents.put(LOCAL, "default", "default", {"target": None})
         assert (await app.jobs.run("digest")).lane == "pull:cron"
+
+
+async def test_a_run_that_waits_for_a_place_is_claimed_when_its_job_gives_up_its_target(new_app: NewApp):
+    app, go_on = new_app(pace=replace(QUICK, lanes={"cron": 1})), asyncio.Event()
+
+    @app.function("think")
+    async def think() -> None:
+        await go_on.wait()
+
+    async with app:
+        await app.jobs.create("digest", schedule=SELDOM, target=Function("think"))
+        first = await app.jobs.run("digest")
+        await in_state(app, first.id, "running")
+        second = await app.jobs.run("digest")
+        await app.jobs.update("digest", target={"kind": "pull", "claimTimeoutMs": 7_200_000})
+        go_on.set()
+        assert (await over(app, first.id)).state == "succeeded"
+        assert await claim(app) == [second.id]
+        await app.services.runs.complete(LOCAL, "default", second.id, "succeeded")
+        assert (await over(app, second.id)).attempt == 1
 
 
 @on_one_store

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 
@@ -29,7 +30,18 @@ from tests.store.making import (
     ticks_of,
 )
 from wakeful.store.port import PULL, TURN_MS, UNCLAIMED, Store, pull_lane
-from wakeful.store.rows import AttemptView, DueJob, Finished, JobPlan, JobRow, LostRun, RunRow, TakenRun
+from wakeful.store.rows import (
+    AttemptView,
+    DueJob,
+    Finished,
+    JobChange,
+    JobPlan,
+    JobRow,
+    LostRun,
+    Move,
+    RunRow,
+    TakenRun,
+)
 
 HOUR = 60 * MINUTE
 LANE = pull_lane("cron")
@@ -66,6 +78,62 @@ def _nobody(lost: LostRun) -> Finished:
 
 def _retry(lost: LostRun) -> Finished:
     return Finished(lost.id, lost.job_id, lost.attempt, "retrying", lost.started_ms or 0, NOW, NOW + 2 * HOUR)
+
+
+# --- from one lane to another ---------------------------------------------------------------------------
+
+
+def _to(lane: str, claim_ms: int | None) -> Callable[[JobRow], JobChange]:
+    return lambda row: JobChange(row._replace(updated_ms=NOW), move=Move(lane, claim_ms))
+
+
+async def test_runs_that_wait_go_with_their_job_to_where_they_are_claimed(
+    store: Store, clock: FalseClock, ears: Ears
+) -> None:
+    digest, other = await _job(store), await _job(store, "other")
+    due, later, running = asked(digest, NOW - MINUTE), asked(digest, NOW + HOUR), held(asked(digest))
+    theirs = asked(other)
+    await store.add_runs([due, later, running, theirs])
+    await ears.hear("runs")
+    assert await store.change_job(digest.id, _to(LANE, 2 * HOUR)) is not None
+    await ears.hear("runs")
+    assert [run.id for run in await store.take(NOW, "w1", {"cron": 10})] == [theirs.id]
+    moved = [await look(store, run) for run in (due, later)]
+    assert [(run.state, run.lane, run.until_ms) for run in moved] == [
+        ("pending", LANE, NOW + 2 * HOUR),
+        ("pending", LANE, NOW + 3 * HOUR),
+    ]
+    assert (await look(store, running)).lane == "cron"
+    await store.finish("w1", [ended(running, "failed")], alone)
+    assert await store.next_claim_ms(NOW, "default", None, None) == NOW + HOUR
+    assert [run.id for run in await _claim(store)] == [due.id]
+
+
+async def test_a_run_between_two_attempts_goes_along_and_waits_anew_each_time(store: Store) -> None:
+    digest = await _job(store)
+    run = held(asked(digest))
+    await store.add_runs([run])
+    await store.finish("w1", [ended(run, "retrying", due_ms=NOW)], alone)
+    await store.change_job(digest.id, _to(LANE, HOUR))
+    (claimed,) = await _claim(store, now=NOW + MINUTE)
+    assert claimed.attempt == 2
+    await store.finish(
+        ME, [ended(claimed, "retrying", due_ms=NOW + 2 * MINUTE, started_ms=NOW + MINUTE)], alone
+    )
+    assert (await look(store, run)).until_ms == NOW + 2 * MINUTE + HOUR
+
+
+async def test_runs_that_waited_to_be_claimed_are_a_workers_when_their_job_is(store: Store) -> None:
+    digest = await _job(store)
+    run = _pulled(digest)
+    await store.add_runs([run])
+    await store.change_job(digest.id, _to("cron", None))
+    assert await _claim(store) == []
+    assert await store.expire(NOW + 2 * HOUR, 10, _nobody, alone) == []
+    assert [(taken.id, taken.lane) for taken in await store.take(NOW, "w1", {"cron": 1})] == [
+        (run.id, "cron")
+    ]
+    assert (await look(store, run)).until_ms is None
 
 
 # --- claiming -------------------------------------------------------------------------------------------

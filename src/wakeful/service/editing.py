@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Literal
 
-from wakeful.engine.births import lane_of, of_tick
+from wakeful.engine.births import claim_timeout_ms, lane_of, of_tick
 from wakeful.errors import FailedPrecondition
 from wakeful.job import Definition, Job, anchor_of
 from wakeful.planning import begin, fire_ms, overdue, standing
 from wakeful.store.records import job_of
-from wakeful.store.rows import JobRow, RunRow
+from wakeful.store.rows import JobRow, Move, RunRow
 
 
 def edited(old: Job, definition: Definition, now_ms: int, enabled: bool | None = None) -> Job:
@@ -51,6 +51,18 @@ def cut_off(row: JobRow, now_ms: int, reason: Literal["paused", "edited", "delet
         return ()
     definition = job.definition
     return (of_tick(row, definition.policy, lane_of(definition.work), verdict, now_ms, None),)
+
+
+def moved(old: Job, new: Job) -> Move | None:
+    """Where its runs wait from now on that wait already; None: where they do.
+
+    What a run is launched with is read when it is: so one goes with its job to another lane, to be claimed by
+    an executor, or back to a worker.
+    """
+    work, lane = new.definition.work, lane_of(new.definition.work)
+    if lane == lane_of(old.definition.work):
+        return None
+    return Move(lane, claim_timeout_ms(work, new.definition.policy) if work.pulled else None)
 
 
 def paused(job: Job, now_ms: int) -> Job:

@@ -11,7 +11,7 @@ from wakeful.job import Job, inherit
 from wakeful.launch.secrets import Keyring, new_secret
 from wakeful.logs import get_logger
 from wakeful.service.directory import Directory, Home
-from wakeful.service.editing import cut_off, paused, resumed
+from wakeful.service.editing import cut_off, moved, paused, resumed
 from wakeful.service.making import INACTIVE, needs_secret
 from wakeful.store.port import Store
 from wakeful.store.records import changed_row, job_of
@@ -64,9 +64,10 @@ class Heirs:
         if row.secret is None and needs_secret(job.definition):
             changed = changed._replace(secret=self._keyring.seal(new_secret()))
         changed = changed._replace(updated_ms=now_ms)
+        change = JobChange(changed, move=moved(old, job))
         if stopped:
-            return JobChange(changed, withdraw=INACTIVE, born=cut_off(row, now_ms, "paused"))
-        return JobChange(changed)
+            return change._replace(withdraw=INACTIVE, born=cut_off(row, now_ms, "paused"))
+        return change
 
 
 def heir(job: Job, home: Home) -> Job:

@@ -20,7 +20,7 @@ from wakeful.service.arrivals import Arrivals
 from wakeful.service.budgets import Budgets, check_tighter
 from wakeful.service.chains import check_chain
 from wakeful.service.directory import Directory, Home
-from wakeful.service.editing import cut_off, edited, paused, resumed
+from wakeful.service.editing import cut_off, edited, moved, paused, resumed
 from wakeful.service.making import Maker, Saved, check_lane, needs_secret
 from wakeful.service.reach import Reach
 from wakeful.service.triggered import by_hand, of_the_past, payload_of
@@ -330,11 +330,12 @@ class JobService:
             if row.secret is None and needs_secret(definition):
                 made.append(new_secret())
                 changed_to = changed_to._replace(secret=self._keyring.seal(made[0]))
+            change = JobChange(changed_to, move=moved(old, job))
             if definition.timing != old.definition.timing:
-                return JobChange(changed_to, withdraw="edited", born=cut_off(row, now_ms, "edited"))
+                return change._replace(withdraw="edited", born=cut_off(row, now_ms, "edited"))
             if old.enabled and not job.enabled:
-                return JobChange(changed_to, withdraw="paused", born=cut_off(row, now_ms, "paused"))
-            return JobChange(changed_to)
+                return change._replace(withdraw="paused", born=cut_off(row, now_ms, "paused"))
+            return change
 
         row = await self._store.change_job(job_id, apply, [entry])
         if row is None:

@@ -288,7 +288,8 @@ class Store(Office, Watching, Guarding, Protocol):
 
         None from `change` leaves it alone. An exception of `change` leaves everything as it was. A new name
         that is taken: AlreadyExists. `id`, `workspace` and `created_ms` stay. Withdrawn runs end at the
-        job's new `updated_ms`. Runs are born as in `plan`: a tick that has one already keeps it.
+        job's new `updated_ms`. Runs are born as in `plan`: a tick that has one already keeps it. With a
+        `move`, its runs that wait go to that lane and are announced (`runs`); a running one stays as it is.
         Returns the job as it is afterwards, or None where there is none.
         """
         ...

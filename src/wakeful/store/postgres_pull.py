@@ -1,4 +1,5 @@
-"""Runs that executors outside claim, in PostgreSQL: claiming, and what becomes of those nobody claims."""
+"""Runs that executors outside claim, in PostgreSQL: claiming, what becomes of those nobody
+claims, and how a run becomes one of them or stops being one."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from wakeful.store import postgres_pull_statements as sql
 from wakeful.store.port import TURN_MS, UNCLAIMED
 from wakeful.store.postgres_outcomes import Follow, finish
 from wakeful.store.postgres_running import beat, start
-from wakeful.store.rows import Finished, LostRun, TakenRun
+from wakeful.store.rows import Finished, LostRun, Move, TakenRun
 
 if TYPE_CHECKING:
     from wakeful.store.postgres_connection import Db, Tell
@@ -63,6 +64,12 @@ async def expire(
     ended = await finish(db, tell, now_ms, UNCLAIMED, [judge(run) for run in expired], follow)
     await db.execute(sql.NEVER_STARTED, list(ended))
     return [run.id for run in expired if run.id in ended]
+
+
+async def move(db: Db, tell: Tell, now_ms: int, job_id: str, to: Move) -> None:
+    """Let the job's runs that wait do so in another lane. See `Store.change_job`."""
+    if await db.fetch(sql.MOVE, job_id, to.lane, now_ms, to.claim_ms):
+        tell("runs")
 
 
 def _lanes(lanes: Sequence[str] | None) -> list[str] | None:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from wakeful.store.port import UNCLAIMED
+from wakeful.store.port import PULL, UNCLAIMED
 from wakeful.store.postgres_statements import HAS_THE_TURN
 
 _CLAIMABLE: Final = f"""
-    l.workspace = $2 AND l.due_at <= $1 AND r.state = l.state
+    l.workspace = $2 AND l.due_at <= $1 AND r.state = l.state AND r.lane = l.lane
     AND ($3::text[] IS NULL OR l.lane = ANY($3::text[])) AND (NOT l.serial OR {HAS_THE_TURN})"""
 #: live_claimable: a range of it, in its order; the runs' primary key for what is found
 CLAIMABLE: Final = f"""
@@ -43,7 +43,8 @@ _BUSY: Final = """
 WAIT_ANEW: Final = """
     WITH held_up AS (
         SELECT r.id FROM live l JOIN runs r ON r.id = l.run_id
-        WHERE l.until_at <= $2 AND l.due_at <= $1 AND r.state = l.state AND l.serial AND EXISTS (
+        WHERE l.until_at <= $2 AND l.due_at <= $1 AND r.state = l.state AND r.lane = l.lane AND l.serial
+            AND EXISTS (
             SELECT FROM live o WHERE o.job_id = l.job_id AND o.state = 'running')
         LIMIT $3 FOR UPDATE OF r SKIP LOCKED),
     anew AS (
@@ -55,8 +56,23 @@ WAIT_ANEW: Final = """
 EXPIRED: Final = f"""
     SELECT r.id::text, r.job_id::text, r.attempt, coalesce(j.policy, '{{}}'), r.started_at, '{UNCLAIMED}'
     FROM live l JOIN runs r ON r.id = l.run_id LEFT JOIN jobs j ON j.id = r.job_id
-    WHERE l.until_at <= $1 AND l.due_at IS NOT NULL AND r.state = l.state AND NOT ({_BUSY})
+    WHERE l.until_at <= $1 AND l.due_at IS NOT NULL AND r.state = l.state AND r.lane = l.lane
+        AND NOT ({_BUSY})
     ORDER BY l.until_at, l.run_id LIMIT $2 FOR UPDATE OF r SKIP LOCKED"""
+#: live_of_job; the primary keys of runs and live for what is found
+MOVE: Final = f"""
+    WITH picked AS (
+        SELECT r.id FROM live l JOIN runs r ON r.id = l.run_id
+        WHERE l.job_id = $1 AND l.due_at IS NOT NULL AND l.lane <> $2 AND r.state = l.state
+        ORDER BY r.id FOR UPDATE OF r),
+    moved AS (
+        UPDATE runs r SET lane = $2,
+            until_at = greatest(r.due_at, $3::timestamptz) + $4::bigint * interval '1 ms'
+        WHERE r.id = ANY(ARRAY(SELECT id FROM picked)) RETURNING r.*)
+    UPDATE live l SET lane = m.lane, until_at = m.until_at,
+        workspace = CASE WHEN starts_with(m.lane, '{PULL}') THEN m.workspace END,
+        agent = CASE WHEN starts_with(m.lane, '{PULL}') THEN m.agent END
+    FROM moved m WHERE l.run_id = m.id RETURNING true"""
 #: the primary key
 MARK_UNCLAIMED: Final = f"""
     UPDATE runs SET state = 'running', worker = '{UNCLAIMED}', due_at = NULL WHERE id = ANY($1::uuid[])"""

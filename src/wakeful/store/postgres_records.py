@@ -18,6 +18,7 @@ from wakeful.store.port import PARKED
 from wakeful.store.postgres_births import bear
 from wakeful.store.postgres_directory import hold_agents
 from wakeful.store.postgres_outcomes import Follow, cancel, delete_jobs, finish, withdraw
+from wakeful.store.postgres_pull import move
 from wakeful.store.postgres_quotas import charge
 from wakeful.store.quotas import owners
 from wakeful.store.rows import (
@@ -111,6 +112,8 @@ async def change_job(
         await hold_agents(db, now_ms, owners([new]))
     if changed.withdraw is not None:
         await withdraw(db, tell, {job_id: new.updated_ms}, changed.withdraw)
+    if changed.move is not None:
+        await move(db, tell, now_ms, job_id, changed.move)
     await bear(db, tell, now_ms, changed.born)
     tell.changed([new[:4]])
     tell("jobs")

@@ -98,7 +98,7 @@ PICK: Final = f"""
     SELECT p.id::text, p.job_id::text, p.serial FROM unnest($2::text[], $3::integer[]) f (lane, free)
     CROSS JOIN LATERAL (
         SELECT r.id, l.job_id, l.serial FROM live l JOIN runs r ON r.id = l.run_id
-        WHERE l.lane = f.lane AND l.due_at <= $1 AND r.state = l.state
+        WHERE l.lane = f.lane AND l.due_at <= $1 AND r.state = l.state AND r.lane = l.lane
             AND (NOT l.serial OR {HAS_THE_TURN})
         ORDER BY l.due_at, l.run_id LIMIT f.free FOR UPDATE OF r SKIP LOCKED) p"""
 #: the cursors' primary key. Whoever starts a serial run holds its job's cursor, as whoever plans the job

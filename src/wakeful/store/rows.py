@@ -231,6 +231,14 @@ class AttemptView(NamedTuple):
     error: str | None
 
 
+class Move(NamedTuple):
+    """Another lane, for the runs of a job that wait."""
+
+    lane: str
+    #: how long each waits there to be claimed, from now or from when it is due; None: a worker takes it
+    claim_ms: int | None
+
+
 class JobChange(NamedTuple):
     """What becomes of a job that somebody edits."""
 
@@ -239,6 +247,8 @@ class JobChange(NamedTuple):
     withdraw: str | None = None
     #: what became of the ticks that were due before the change, and that no planner had come to yet
     born: tuple[RunRow, ...] = ()
+    #: where its runs wait from now on that wait already, pending or between two attempts
+    move: Move | None = None
 
 
 class RunFilter(NamedTuple):

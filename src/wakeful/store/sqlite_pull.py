@@ -1,4 +1,5 @@
-"""Runs that executors outside claim, in SQLite: claiming, and what becomes of those nobody claims."""
+"""Runs that executors outside claim, in SQLite: claiming, what becomes of those nobody
+claims, and how a run becomes one of them or stops being one."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 from wakeful.store import sqlite_pull_statements as sql
 from wakeful.store.port import TURN_MS, UNCLAIMED
-from wakeful.store.rows import Finished, LostRun, TakenRun
+from wakeful.store.rows import Finished, LostRun, Move, TakenRun
 from wakeful.store.sqlite_connection import Tell
 from wakeful.store.sqlite_outcomes import Follow, settle
 from wakeful.store.sqlite_statements import BEAT
@@ -69,6 +70,12 @@ def expire(
     ended = settle(db, tell, now_ms, UNCLAIMED, [judge(run) for run in expired], follow)
     db.executemany(sql.NEVER_STARTED, [(run_id,) for run_id in ended])
     return [run.id for run in expired if run.id in ended]
+
+
+def move(db: sqlite3.Connection, tell: Tell, now_ms: int, job_id: str, to: Move) -> None:
+    """Let the job's runs that wait do so in another lane. See `Store.change_job`."""
+    if db.execute(sql.MOVE, (job_id, to.lane, now_ms, to.claim_ms)).rowcount:
+        tell("runs")
 
 
 def _lanes(lanes: Sequence[str] | None) -> str | None:

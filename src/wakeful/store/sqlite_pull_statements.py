@@ -59,6 +59,10 @@ EXPIRED: Final = f"""
     SELECT r.id, r.job_id, r.attempt, coalesce(j.policy, '{{}}'), r.started_at, '{UNCLAIMED}'
     FROM runs r INDEXED BY runs_unclaimed LEFT JOIN jobs j ON j.id = r.job_id
     WHERE r.until_at <= ?1 AND {_WAITS} AND NOT ({_BUSY}) ORDER BY r.until_at, r.rowid LIMIT ?2"""
+#: runs_waiting
+MOVE: Final = """
+    UPDATE runs INDEXED BY runs_waiting SET lane = ?2, until_at = max(due_at, ?3) + ?4
+    WHERE job_id = ?1 AND state IN ('pending', 'retrying') AND lane <> ?2"""
 #: the primary key
 MARK_UNCLAIMED: Final = "UPDATE runs SET state = 'running', worker = ?, due_at = NULL WHERE id = ?"
 #: the primary key

@@ -25,6 +25,7 @@ from wakeful.store.sqlite_births import bear
 from wakeful.store.sqlite_connection import Tell
 from wakeful.store.sqlite_directory import make_agents
 from wakeful.store.sqlite_outcomes import Follow, cancel, drop_job, settle, withdraw
+from wakeful.store.sqlite_pull import move
 from wakeful.store.sqlite_quotas import charge
 
 _ENABLED = JobRow._fields.index("enabled")
@@ -98,6 +99,8 @@ def change_job(
         make_agents(db, now_ms, owners([new]))
     if changed.withdraw is not None:
         withdraw(db, tell, job_id, new.updated_ms, changed.withdraw)
+    if changed.move is not None:
+        move(db, tell, now_ms, job_id, changed.move)
     if changed.born:
         bear(db, tell, now_ms, changed.born)
     tell.changed([new[:4]])
