@@ -236,6 +236,16 @@ def instant(ms: int) -> datetime:
     return datetime.fromtimestamp(seconds, UTC).replace(microsecond=rest * 1000)
 
 
+def iso(ms: int) -> str:
+    """Epoch milliseconds in ISO 8601, with milliseconds only where there are any.
+
+    >>> iso(1_741_392_000_000), iso(1_741_392_000_250)
+    ('2025-03-08T00:00:00Z', '2025-03-08T00:00:00.250Z')
+    """
+    text = instant(ms).isoformat(timespec="milliseconds" if ms % 1000 else "seconds")
+    return text.replace("+00:00", "Z")
+
+
 def kept(text: str, limit: int = MAX_OUTPUT) -> str:
     """As much of a text as is kept, in a form that every database can store.
 

@@ -39,7 +39,7 @@ from wakeful.errors import InvalidArgument, WakefulError
 from wakeful.job import Json
 from wakeful.launch.answer import failure, read_text, usage_in
 from wakeful.launch.guard import AddressRefused, Guard, GuardedResolver
-from wakeful.launch.port import DEFAULT_TIMEOUT_MS, Failed, Launch, Outcome, Parked, Succeeded, instant, kept
+from wakeful.launch.port import DEFAULT_TIMEOUT_MS, Failed, Launch, Outcome, Parked, Succeeded, iso, kept
 from wakeful.launch.precheck import Answer, answer_in
 from wakeful.launch.secrets import SecretSource
 from wakeful.launch.signing import hex_signature, standard_signature
@@ -67,6 +67,8 @@ _RESERVED: Final = re.compile(
 #: Shorter than what servers keep an idle connection for (5 s is common), lest we post into one just closed.
 _KEEP_ALIVE_S: Final = 4.0
 _DNS_TTL_S: Final = 30
+#: A storm has but a few instants, so they are remembered.
+_iso: Final = lru_cache(maxsize=1024)(iso)
 
 
 class _Accepted(NamedTuple):
@@ -248,13 +250,6 @@ def traceparent(run: Launch) -> str:
     digits = key if _DIGEST.fullmatch(key) else sha256(key.encode()).hexdigest()
     span = (int(digits[32:48], 16) + run.attempt) % (2**64 - 1) + 1  # never all zeros: that is no span
     return f"00-{digits[:32]}-{span:016x}-01"
-
-
-@lru_cache(maxsize=1024)
-def _iso(ms: int) -> str:
-    """An instant in ISO 8601. A storm has but a few of them, so they are remembered."""
-    text = instant(ms).isoformat(timespec="milliseconds" if ms % 1000 else "seconds")
-    return text.replace("+00:00", "Z")
 
 
 def _url(value: Json) -> URL:

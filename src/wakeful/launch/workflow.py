@@ -18,7 +18,7 @@ from typing import Protocol
 from wakeful.document import payload_to_text
 from wakeful.errors import InvalidArgument, NotFound, WakefulError
 from wakeful.job import Json
-from wakeful.launch.port import DEFAULT_TIMEOUT_MS, Failed, Launch, Launcher, Outcome, instant, kept
+from wakeful.launch.port import DEFAULT_TIMEOUT_MS, Failed, Launch, Launcher, Outcome, iso, kept
 from wakeful.launch.pull import check_pull
 from wakeful.store.office import WorkflowRow
 
@@ -117,7 +117,7 @@ def meta_of(run: Launch) -> dict[str, Json]:
     meta: dict[str, Json] = {
         "source": run.trigger,
         "user_id": run.target.get("userId"),
-        "scheduled_for": _iso(run.scheduled_ms),
+        "scheduled_for": iso(run.scheduled_ms),
         "idempotency_key": run.idempotency_key,
         "run_id": run.id,
         "attempt": run.attempt,
@@ -142,8 +142,3 @@ def _named(target: Mapping[str, Json]) -> tuple[str, int]:
 def _to(target: Mapping[str, Json]) -> Mapping[str, Json]:
     to = target.get("to")
     return to if isinstance(to, dict) else {"kind": "pull"}
-
-
-def _iso(ms: int) -> str:
-    text = instant(ms).isoformat(timespec="milliseconds" if ms % 1000 else "seconds")
-    return text.replace("+00:00", "Z")
