@@ -133,6 +133,19 @@ async def test_of_many_changes_for_one_version_one_is_made(ask: Somebody, monkey
     assert (await ask("GET", f"{JOBS}/a")).headers["etag"] == '"2"'
 
 
+async def test_a_job_that_was_changed_after_somebody_looked_is_not_deleted(ask: Somebody):
+    """Whoever deletes a version deletes that one, however close an edit comes to it."""
+    for number in range(10):
+        job = f"{JOBS}/job-{number}"
+        await ask("PUT", job, {"schedule": SELDOM})
+        changed, deleted = await asyncio.gather(
+            ask("PATCH", job, {"description": "mine"}),
+            ask("DELETE", job, headers={"If-Match": '"1"'}),
+        )
+        assert (changed.status, deleted.status) in {(200, 412), (404, 204)}
+        assert (await ask("GET", job)).status == changed.status
+
+
 @on_one_store
 async def test_a_job_that_is_known_is_not_sent_again(ask: Somebody):
     await ask("POST", JOBS, {"name": "a", "schedule": SELDOM})

@@ -24,10 +24,10 @@ from tests.store.making import (
     tick,
     ticks_of,
 )
-from wakeful.errors import AlreadyExists
+from wakeful.errors import AlreadyExists, FailedPrecondition
 from wakeful.ids import new_id
 from wakeful.store.port import Store
-from wakeful.store.rows import JobChange, JobFilter, JobRow
+from wakeful.store.rows import JobChange, JobFilter, JobRow, RunRow
 
 
 async def test_a_job_keeps_every_column(store: Store) -> None:
@@ -283,6 +283,31 @@ async def test_deleting_a_job_cancels_what_has_not_started(store: Store) -> None
     assert [run.state for run in runs] == ["cancelled", "retrying", "running", "failed", "cancelled"]
     for run in (runs[0], runs[4]):
         assert (run.reason, run.finished_ms, run.due_ms) == ("no longer wanted", NOW + 5, None)
+
+
+async def test_who_deletes_may_look_at_the_job_first_and_leave_it_be(database: Database) -> None:
+    """Of an edit and a deletion of what was there before it, at the same time, one is made."""
+    one, other = await database.connect(), await database.connect()
+    jobs = [asleep(f"job-{number}") for number in range(20)]
+    await one.create_jobs(jobs)
+
+    def only_the_first(row: JobRow) -> tuple[RunRow, ...]:
+        if row.version != 1:
+            raise FailedPrecondition("it has changed")
+        return ()
+
+    for row in jobs:
+        edited, deleted = await asyncio.gather(
+            one.change_job(row.id, lambda now: JobChange(now._replace(description="mine"))),
+            other.delete_job(row.id, NOW, "gone", born=only_the_first),
+            return_exceptions=True,
+        )
+        found = await one.job_by_id(row.id)
+        if isinstance(deleted, FailedPrecondition):
+            assert isinstance(edited, JobRow)
+            assert found == edited
+        else:
+            assert (deleted, edited, found) == (True, None, None)
 
 
 async def test_a_deleted_job_is_nowhere_and_never_due(store: Store) -> None:

@@ -213,15 +213,19 @@ class JobService:
     async def delete(
         self, who: Principal, workspace: str, agent: str, name: str, *, version: int | None = None
     ) -> None:
-        """Delete it. What runs goes on; what has not started is withdrawn; its runs can still be seen."""
+        """Delete it; with `version`, only if it is still at that one.
+
+        What runs goes on; what has not started is withdrawn; its runs can still be seen.
+        """
         row = await self._row(who, "job.write", workspace, agent, name)
-        if version is not None:
-            _still_at(job_of(row), version)
         now_ms = self._clock.now_ms()
+
+        def leave(row: JobRow) -> tuple[RunRow, ...]:
+            _still_at(row, version)
+            return _overdue(row, now_ms)
+
         entry = who.entry(workspace, "job.delete", f"{agent}/{name}")
-        if not await self._store.delete_job(
-            row.id, now_ms, "deleted", [entry], lambda now: _overdue(now, now_ms)
-        ):
+        if not await self._store.delete_job(row.id, now_ms, "deleted", [entry], leave):
             raise _not_found(name)
 
     async def rotate_secret(self, who: Principal, workspace: str, agent: str, name: str) -> Saved:
@@ -395,7 +399,7 @@ def _asleep(home: Home) -> FailedPrecondition:
     return FailedPrecondition(f"the agent '{home.agent}' is not active; make it so, and its jobs go on")
 
 
-def _still_at(job: Job, version: int | None) -> None:
+def _still_at(job: Job | JobRow, version: int | None) -> None:
     if version is not None and job.version != version:
         raise FailedPrecondition(
             f"job '{job.name}' has changed: it is at version {job.version}, not {version}; read it again"

@@ -304,8 +304,9 @@ class Store(Office, Watching, Guarding, Protocol):
     ) -> bool:
         """Delete the job and cancel its pending runs. Running and retrying ones go on. False: not there.
 
-        `born` says what becomes of the ticks that were due and that no planner had come to: they are written
-        as in `plan`.
+        `born` sees the job, which nobody else changes any more, and says what becomes of the ticks that were
+        due and that no planner had come to: they are written as in `plan`. An exception of it leaves
+        everything as it was: who deletes only what they have seen says so there.
         """
         ...
 
