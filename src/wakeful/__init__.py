@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from wakeful.engine.engine import Pace
     from wakeful.launch.port import Launch
     from wakeful.launch.precheck import Skip
-    from wakeful.target import Function, Webhook
+    from wakeful.target import Command, Function, Webhook
 
 __version__ = "0.1.0"
 
@@ -35,6 +35,7 @@ __all__ = [
     "AlreadyExists",
     "AsyncClient",
     "Client",
+    "Command",
     "Defaults",
     "FailedPrecondition",
     "Function",
@@ -59,6 +60,7 @@ if not TYPE_CHECKING:
     _HOME = {
         "AsyncClient": "wakeful.client",
         "Client": "wakeful.client",
+        "Command": "wakeful.target",
         "Defaults": "wakeful.document",
         "Function": "wakeful.target",
         "Launch": "wakeful.launch.port",

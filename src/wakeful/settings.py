@@ -50,6 +50,8 @@ class Settings:
     tz_allowlist: tuple[str, ...] = ()
     #: the kinds of targets that jobs made with an agent's key may have beside the agent's own; `*`: all
     agent_targets: tuple[str, ...] = ("pull", "webhook", "workflow")
+    #: the programs that jobs may run, separated by commas: `/usr/bin/rsync`, `rsync`, `/opt/jobs/*`, `*`
+    commands: tuple[str, ...] = ()
     #: how many jobs may be created a day (UTC), and how many there may be; 0: any number
     quota_create_per_workspace: int = 0
     quota_create_per_agent: int = 0

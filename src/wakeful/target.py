@@ -43,4 +43,33 @@ class Function:
         return {"kind": "function", "name": self.name}
 
 
-Target = Webhook | Function
+@dataclass(frozen=True, slots=True, init=False)
+class Command:
+    """A program that is run where the scheduler is, without a shell; the operator must allow it.
+
+    >>> Command("/usr/local/bin/report", "--daily").to_json()
+    {'kind': 'command', 'argv': ['/usr/local/bin/report', '--daily']}
+    """
+
+    argv: tuple[str, ...]
+    #: what it finds in its environment beside what is there
+    env: Mapping[str, str] | None
+    #: the directory that it begins in, as a whole path
+    cwd: str | None
+
+    def __init__(self, *argv: str, env: Mapping[str, str] | None = None, cwd: str | None = None) -> None:
+        object.__setattr__(self, "argv", argv)
+        object.__setattr__(self, "env", env)
+        object.__setattr__(self, "cwd", cwd)
+
+    def to_json(self) -> dict[str, Json]:
+        """The target as a job document has it."""
+        target: dict[str, Json] = {"kind": "command", "argv": list(self.argv)}
+        if self.env:
+            target["env"] = dict(self.env)
+        if self.cwd:
+            target["cwd"] = self.cwd
+        return target
+
+
+Target = Webhook | Function | Command

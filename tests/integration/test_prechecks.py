@@ -177,9 +177,12 @@ async def test_a_precheck_is_judged_when_the_job_is_written(new_app: NewApp):
                 target=Function("read"),
                 precheck={"kind": "webhook", "url": "http://127.0.0.1/any"},
             )
-        with pytest.raises(InvalidArgument, match="precheck: a command cannot be asked yet"):
+        with pytest.raises(InvalidArgument, match="precheck: no commands are allowed here"):
             await app.jobs.create(
-                "a", schedule="@daily", target=Function("read"), precheck={"kind": "command"}
+                "a",
+                schedule="@daily",
+                target=Function("read"),
+                precheck={"kind": "command", "argv": ["true"], "timeout": "1s"},
             )
         with pytest.raises(InvalidArgument, match="precheck: runs of this job wait for an executor"):
             await app.jobs.create("a", schedule="@daily", precheck=ASK)

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import os
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Self, TypeVar, Unpack
@@ -19,6 +19,8 @@ from wakeful.engine.engine import LEAD_MS, Engine, Pace
 from wakeful.engine.pinger import Pinger
 from wakeful.engine.targets import Targets
 from wakeful.errors import AlreadyExists, FailedPrecondition, InvalidArgument, InvalidSchedule
+from wakeful.launch.allowed import Allowed
+from wakeful.launch.command import CommandLauncher
 from wakeful.launch.function import FunctionLauncher
 from wakeful.launch.guard import Guard
 from wakeful.launch.keyfile import keyring_for
@@ -50,6 +52,7 @@ class Wakeful:
     - `secret_key`: encrypts webhook secrets in the database. Without one, an SQLite database has a key file
       beside it, made when it is first needed; a PostgreSQL refuses jobs with webhooks
     - `allow_private_targets`: webhooks may reach private and loopback addresses
+    - `commands`: the programs that jobs may run: `/usr/bin/rsync`, `rsync`, `/opt/jobs/*`, or `*` for all
     - `defaults`: what holds where a job says nothing
     - `pace`: how many runs at once, and how the engine goes about its work
     - `grace`: how many seconds what still runs is given when it stops
@@ -66,6 +69,7 @@ class Wakeful:
         agent: str = "default",
         secret_key: str | None = None,
         allow_private_targets: bool | None = None,
+        commands: Sequence[str] | None = None,
         defaults: Defaults | None = None,
         pace: Pace | None = None,
         grace: float = 10.0,
@@ -82,7 +86,8 @@ class Wakeful:
             allow_private_targets = settings.allow_private_targets
         guard = Guard(allow_private=allow_private_targets)
         webhooks = WebhookLauncher(secrets, guard, clock=self.store.clock)
-        self._targets = Targets([self._functions, webhooks])
+        programs = CommandLauncher(Allowed(settings.commands if commands is None else commands))
+        self._targets = Targets([self._functions, webhooks, programs])
         self._targets.add(WorkflowLauncher(self.store, self._targets.launcher))
         self._pace = pace or _pace(settings)
         self._grace = grace

@@ -88,7 +88,8 @@ class JobOptions(TypedDict, total=False):
     channel: str | None
     to: str | None
     wake_heartbeat: bool | None
-    #: who says before each launch whether there is anything to do: `{"kind": "function", "name": …}`
+    #: who says before each launch whether there is anything to do: `{"kind": "function", "name": …}`,
+    #: `{"kind": "webhook", "url": …}` or `{"kind": "command", "argv": […]}`
     precheck: Mapping[str, object] | None
     #: how much its runs may use on one day (UTC): `{"tokens_per_day": 200_000, "cost_per_day": 5}`
     budget: Mapping[str, object] | None
@@ -101,7 +102,7 @@ class JobFields(JobOptions, total=False):
     schedule: ScheduleLike | None
     #: an IANA zone such as `"Europe/Berlin"`, where the schedule does not name one
     tz: str | None
-    #: where its runs go: a `Webhook`, a `Function`, or a mapping with a `kind`
+    #: where its runs go: a `Webhook`, a `Function`, a `Command`, or a mapping with a `kind`
     target: Target | Mapping[str, object] | None
     #: short for a webhook target
     webhook_url: str | None

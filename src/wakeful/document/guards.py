@@ -13,9 +13,16 @@ from wakeful.job import Json
 #: How long whoever is asked whether there is anything to do may think about it.
 DEFAULT_PRECHECK_MS: Final = 10_000
 _LONGEST_PRECHECK_MS: Final = 600_000
+#: By kind, what else is in a precheck: first what it cannot be without.
 _PRECHECKS: Final = {
     "function": ("name", "timeoutMs"),
     "webhook": ("url", "headers", "timeoutMs"),
+    "command": ("argv", "env", "cwd", "timeoutMs"),
+}
+_NEEDED: Final = {
+    "function": "a name, such as 'anything-new'",
+    "webhook": "a url, such as 'https://example.com/any'",
+    "command": 'an argv, such as ["/usr/local/bin/any-mail"]',
 }
 _CAPS: Final = ("tokensPerDay", "costPerDay")
 _MOST_TOKENS: Final = 2**53
@@ -38,8 +45,6 @@ def precheck(value: object) -> dict[str, Json]:
     """
     given = an_object(value, '{"kind": "function", "name": "anything-new"}')
     kind = given.get("kind")
-    if kind == "command":
-        refuse("a command cannot be asked yet; ask a function, or a webhook")
     if not isinstance(kind, str) or kind not in _PRECHECKS:
         what = "it has no kind" if kind is None else f"the kind {shown(kind)} is not known"
         refuse(f"{what}; it is {one_of(_PRECHECKS)}")
@@ -47,11 +52,10 @@ def precheck(value: object) -> dict[str, Json]:
     only(given, f"a precheck of the kind '{kind}'", ("kind", *_PRECHECKS[kind]))
     if "timeoutMs" in given:
         given["timeoutMs"] = read_as("timeoutMs", milliseconds(1, _LONGEST_PRECHECK_MS), given["timeoutMs"])
-    needed, example = (
-        ("name", "'anything-new'") if kind == "function" else ("url", "'https://example.com/any'")
-    )
-    if not isinstance(given.get(needed), str) or not given[needed]:
-        refuse(f"a precheck of the kind '{kind}' needs a {needed}, such as {example}")
+    needed = given.get(_PRECHECKS[kind][0])
+    # What is wrong with an argv, its launcher says best.
+    if not needed or (kind != "command" and not isinstance(needed, str)):
+        refuse(f"a precheck of the kind '{kind}' needs {_NEEDED[kind]}")
     return copied(given)
 
 

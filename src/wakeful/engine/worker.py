@@ -284,7 +284,8 @@ class Worker:
             ends_here = held.task is not None and held.policy.on_lost == "fail"
             self.stop(held.launch.id, _CUT_SHORT if ends_here else "released")
         if self._slots:
-            await asyncio.wait(self._slots, timeout=1)
+            # As long as a program has that is asked to end: it is not handed on while it is still at it.
+            await asyncio.wait(self._slots, timeout=3)
         for held in [held for held in self._held.values() if held.task is not None and not held.ended]:
             if held.verdict is _CUT_SHORT:  # it will not be stopped; that it was is true all the same
                 self._end(held, _CUT_SHORT)

@@ -116,8 +116,10 @@ def target(job: JobShape) -> str:
     if where is None:
         return "agent's own"
     kind = str(where.get("kind"))
-    what = where.get("url") or where.get("name") or where.get("workflowId") or where.get("subject") or ""
-    return f"{kind} {what}".rstrip()
+    argv = where.get("argv")
+    program = argv[0] if isinstance(argv, list) and argv else None
+    what = where.get("url") or where.get("name") or where.get("workflowId") or where.get("subject") or program
+    return f"{kind} {what or ''}".rstrip()
 
 
 def _ago(text: str | None, now_ms: int) -> str:
