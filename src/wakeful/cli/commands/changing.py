@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from typing import Annotated
 
 import typer
@@ -16,6 +17,8 @@ from wakeful.job import Json
 
 _PANEL = "Jobs"
 _POLICIES = "How"
+#: Words that mean something to a shell alone.
+_SHELL = {"|", "||", "&", "&&", ";", "<", ">", ">>", "2>", "2>&1"}
 _YES = {"true", "on", "yes", "1"}
 _NO = {"false", "off", "no", "0"}
 
@@ -35,6 +38,10 @@ def register(app: typer.Typer) -> None:
         url: Annotated[str | None, typer.Option("--url", help="call this webhook")] = None,
         function: Annotated[
             str | None, typer.Option("--function", help="run the Python function of this name")
+        ] = None,
+        program: Annotated[
+            str | None,
+            typer.Option("--command", help="run this on the server, which must allow it; no shell reads it"),
         ] = None,
         target: Annotated[
             str | None, typer.Option("--target", metavar="JSON", help='as in \'{"kind": "pull"}\'')
@@ -87,7 +94,7 @@ def register(app: typer.Typer) -> None:
             "schedule": schedule,
             "tz": tz,
             "webhookUrl": url,
-            "target": _target(function, await json_argument("--target", target)),
+            "target": _target(function, program, await json_argument("--target", target)),
             "message": message,
             "payload": await json_argument("--payload", payload),
             "description": description,
@@ -140,12 +147,35 @@ def register(app: typer.Typer) -> None:
         s.out.show(job, *secret(job))
 
 
-def _target(function: str | None, target: Json) -> Json:
-    if function is None:
-        return target
-    if target is not None:
-        raise InvalidArgument("--function and --target are two targets; give one of them")
-    return {"kind": "function", "name": function}
+def _target(function: str | None, program: str | None, target: Json) -> Json:
+    given = {"--function": function, "--command": program, "--target": target}
+    named = [option for option, value in given.items() if value is not None]
+    if len(named) > 1:
+        raise InvalidArgument(f"{' and '.join(named)} are {len(named)} targets; give one of them")
+    if function is not None:
+        return {"kind": "function", "name": function}
+    return target if program is None else {"kind": "command", "argv": [*_split(program)]}
+
+
+def _split(program: str) -> list[str]:
+    """A command as a shell would split it; what only a shell does is not done in silence.
+
+    >>> _split("rsync -a '/my files' /b")
+    ['rsync', '-a', '/my files', '/b']
+    """
+    try:
+        words = shlex.split(program)
+    except ValueError as error:
+        raise InvalidArgument(f"--command: {error}; close what is open, or write it as --target") from error
+    if not words:
+        raise InvalidArgument("--command: it is empty; write as in --command 'rsync -a /a /b'")
+    shell = sorted(_SHELL.intersection(words))
+    if shell:
+        raise InvalidArgument(
+            f"--command: no shell reads it, so {shell[0]} would be one more word; have one run it, as in "
+            "--command \"/bin/sh -c 'a | b'\", or write it as --target"
+        )
+    return words
 
 
 def _pair(option: str, text: str) -> tuple[str, str]:

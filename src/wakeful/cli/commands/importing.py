@@ -39,6 +39,13 @@ def register(app: typer.Typer) -> None:
         target: Annotated[
             str | None, typer.Option("--target", metavar="JSON", help="the target of the jobs (pull)")
         ] = None,
+        as_commands: Annotated[
+            bool,
+            typer.Option(
+                "--as-commands",
+                help="the server runs the lines, by /bin/sh; WAKEFUL_COMMANDS must allow that",
+            ),
+        ] = False,
         tz: Annotated[
             str | None, typer.Option("--tz", help="the zone of the crontab (this machine's)")
         ] = None,
@@ -48,24 +55,28 @@ def register(app: typer.Typer) -> None:
         """Make jobs of the lines of a crontab, and say of each that cannot be one why not.
 
         What a job carries is {"command": …}, with "stdin", "env" and "user" where the line has them.
+        With --as-commands it carries nothing: it is the line itself that is run, on the server.
         Importing a crontab again changes the jobs that came from it, and no others.
         """
         if file == "-" and sys.stdin.isatty():
             raise InvalidArgument("which crontab? name a file, or: crontab -l | wakeful import crontab -")
-        if url and target:
-            raise InvalidArgument("--url and --target are two targets; give one of them")
+        if bool(url) + bool(target) + as_commands > 1:
+            raise InvalidArgument(
+                "--url, --target and --as-commands say each where the jobs go; give one of them"
+            )
         system = file.startswith(("/etc/crontab", "/etc/cron.d/")) if user_field is None else user_field
         where: Json = {"kind": "webhook", "url": url} if url else await json_argument("--target", target)
         read = read_crontab(await read_text(file), user_field=system)
         taken = await _taken(s, dry_run)
         planned, refused = plan(
             read,
-            target=where or {"kind": "pull"},
+            target=None if as_commands else where or {"kind": "pull"},
             tz=tz or local_zone(),
             now_ms=now_ms(),
             paused=paused,
             taken=taken,
         )
+        notes = [*read.notes, *(_users(planned) if as_commands else [])]
         if not dry_run:
             with s.out.counting("importing", len(planned)) as step:
                 for each in planned:
@@ -83,10 +94,10 @@ def register(app: typer.Typer) -> None:
                 for each in planned
             ],
             "refused": [_remark(each) for each in refused],
-            "notes": [_remark(each) for each in read.notes],
+            "notes": [_remark(each) for each in notes],
         }
         s.out.show(answer)
-        _tell(s, planned, refused, read.notes, dry_run)
+        _tell(s, planned, refused, notes, dry_run)
         return exits.NOT_DONE if refused else exits.OK
 
 
@@ -102,6 +113,15 @@ async def _taken(s: Session, dry_run: bool) -> set[str]:
         s.out.warn(f"without a server, names may turn out otherwise: {error.message}")
         return set()
     return {job["name"] for job in jobs if job["labels"].get(LABEL) != SOURCE}
+
+
+def _users(planned: Sequence[Planned]) -> list[Remark]:
+    """What is to be said of lines that cron ran as somebody."""
+    return [
+        Remark(each.entry.line, each.entry.text, f"it runs as the server's user, not as '{each.entry.user}'")
+        for each in planned
+        if each.entry.user is not None
+    ]
 
 
 def _tell(

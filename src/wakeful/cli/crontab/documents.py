@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Container
 from dataclasses import dataclass
 from typing import Final
@@ -16,6 +17,8 @@ from wakeful.schedule import explain_schedule
 #: The label of jobs that come from a crontab: importing it again may change these, and no others.
 LABEL: Final = "imported-from"
 SOURCE: Final = "crontab"
+#: What cron runs a line with, where the crontab does not say.
+SHELL: Final = "/bin/sh"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +32,19 @@ class Planned:
 
 
 def plan(
-    crontab: Crontab, *, target: Json, tz: str, now_ms: int, paused: bool = False, taken: Container[str] = ()
+    crontab: Crontab,
+    *,
+    target: Json,
+    tz: str,
+    now_ms: int,
+    paused: bool = False,
+    taken: Container[str] = (),
 ) -> tuple[list[Planned], list[Remark]]:
     """The jobs of a crontab, and the lines that cannot become one, by line.
 
-    Names are made from the commands, unlike each other and those that are `taken`. `tz` is the zone of lines
-    before which no CRON_TZ stands.
+    A job carries its line to the target; with none, the line is what is run. Names are made from the
+    commands, unlike each other and those that are `taken`. `tz` is the zone of lines before which no CRON_TZ
+    stands.
     """
     planned: list[Planned] = []
     refused = list(crontab.refused)
@@ -64,6 +74,32 @@ class _Either:
 
 
 def _document(entry: Entry, name: str, target: Json, tz: str, paused: bool) -> dict[str, Json]:
+    document: dict[str, Json] = {
+        "name": name,
+        "schedule": entry.schedule,
+        "tz": entry.tz or tz,
+        "target": _command(entry) if target is None else target,
+        "payload": None if target is None else _carried(entry),
+        "description": f"crontab, line {entry.line}: {entry.text}",
+        "labels": {LABEL: SOURCE},
+    }
+    return {**document, "enabled": False} if paused else document
+
+
+def _command(entry: Entry) -> Json:
+    """The line as cron runs it: by a shell, with what was assigned before it."""
+    env = dict(entry.env)
+    shell = env.pop("SHELL", "") or SHELL
+    line = entry.command
+    if entry.stdin is not None:
+        # The newline ends a comment that the line may end with.
+        line = f"printf %s {shlex.quote(entry.stdin)} | {{ {line}\n}}"
+    target: dict[str, Json] = {"kind": "command", "argv": [shell, "-c", line]}
+    return {**target, "env": {**env}} if env else target
+
+
+def _carried(entry: Entry) -> Json:
+    """What whoever runs the line needs to know."""
     payload: dict[str, Json] = {"command": entry.command}
     if entry.stdin is not None:
         payload["stdin"] = entry.stdin
@@ -71,13 +107,4 @@ def _document(entry: Entry, name: str, target: Json, tz: str, paused: bool) -> d
         payload["user"] = entry.user
     if entry.env:
         payload["env"] = dict(entry.env)
-    document: dict[str, Json] = {
-        "name": name,
-        "schedule": entry.schedule,
-        "tz": entry.tz or tz,
-        "target": target,
-        "payload": payload,
-        "description": f"crontab, line {entry.line}: {entry.text}",
-        "labels": {LABEL: SOURCE},
-    }
-    return {**document, "enabled": False} if paused else document
+    return payload
