@@ -6,6 +6,7 @@ A bad value stops the start with a sentence that names it. Names are the same ev
 
 from __future__ import annotations
 
+import re
 import tomllib
 import types
 from collections.abc import Mapping
@@ -16,6 +17,9 @@ from typing import Any, Final, Literal, get_args, get_origin, get_type_hints
 from wakeful.errors import InvalidArgument
 
 PREFIX: Final = "WAKEFUL_"
+#: settings that are made by naming them: they have no fixed names
+_NAMED: Final = ("lanes", "channels")
+_SLUG: Final = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
 _YES: Final = frozenset({"1", "true", "yes", "on"})
 _NO: Final = frozenset({"0", "false", "no", "off", ""})
 
@@ -42,6 +46,9 @@ class Settings:
     lane_cron: int = 30
     #: any other lane, by its name: `WAKEFUL_LANE_NIGHT_SHIFT=5` is the lane `night-shift`
     lanes: Mapping[str, int] = field(default_factory=dict)
+    #: Apprise URLs, by the name of the channel: `WAKEFUL_CHANNEL_TEAM_OPS=slack://…` is `team-ops`. They are
+    #: credentials, so they are not shown
+    channels: Mapping[str, str] = field(default_factory=dict, repr=False)
     retention_days: int = 30
     #: encrypts webhook secrets at rest
     secret_key: str | None = None
@@ -102,8 +109,8 @@ def read_settings(environment: Mapping[str, str], file: Path | None = None) -> S
     Traceback (most recent call last):
     wakeful.errors.InvalidArgument: WAKEFUL_PORT: 'http' is not a whole number
     """
-    known = {key: kind for key, kind in get_type_hints(Settings).items() if key != "lanes"}
-    values: dict[str, Any] = {"lanes": {}}
+    known = {key: kind for key, kind in get_type_hints(Settings).items() if key not in _NAMED}
+    values: dict[str, Any] = {"lanes": {}, "channels": {}}
     if file is not None and file.is_file():
         values |= _from_file(file, known)
     for name, text in environment.items():
@@ -112,6 +119,8 @@ def read_settings(environment: Mapping[str, str], file: Path | None = None) -> S
             values[key] = _value(name, key, text, known[key])
         elif name.startswith(PREFIX + "LANE_"):
             values["lanes"][_lane(key)] = _value(name, "lane_main", text, int)
+        elif name.startswith(PREFIX + "CHANNEL_"):
+            values["channels"][_channel(name, key)] = _channel_url(name, text)
     return Settings(**values)
 
 
@@ -121,16 +130,36 @@ def _from_file(file: Path, known: Mapping[str, Any]) -> dict[str, Any]:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InvalidArgument(f"{file}: this is no TOML: {error}") from error
     lanes = {key for key in content.keys() - known.keys() if key.startswith("lane_")}
-    unknown = sorted(content.keys() - known.keys() - lanes)
+    channels = {key for key in content if key.startswith("channel_")}
+    unknown = sorted(content.keys() - known.keys() - lanes - channels)
     if unknown:
         raise InvalidArgument(f"{file}: no such setting: {', '.join(unknown)}; there are {', '.join(known)}")
     own = {_lane(key): _value(f"{file}: {key}", "lane_main", content.pop(key), int) for key in lanes}
+    urls = {
+        _channel(f"{file}: {key}", key): _channel_url(f"{file}: {key}", content.pop(key)) for key in channels
+    }
     said = {key: _value(f"{file}: {key}", key, value, known[key]) for key, value in content.items()}
-    return {**said, "lanes": own}
+    return {**said, "lanes": own, "channels": urls}
 
 
 def _lane(key: str) -> str:
     return key.removeprefix("lane_").replace("_", "-")
+
+
+def _channel(name: str, key: str) -> str:
+    channel = key.removeprefix("channel_").replace("_", "-")
+    if not _SLUG.fullmatch(channel) or len(channel) > 64:
+        raise InvalidArgument(
+            f"{name}: '{channel}' is no name for a channel; it is made of a-z, 0-9 and _, as in TEAM_OPS"
+        )
+    return channel
+
+
+def _channel_url(name: str, url: object) -> str:
+    """The URL of a channel. It is not shown, whatever is wrong with it."""
+    if not isinstance(url, str) or not url.strip():
+        raise InvalidArgument(f"{name}: give the URL that Apprise has for the service, such as tgram://…")
+    return url.strip()
 
 
 def _value(name: str, key: str, value: object, kind: Any) -> Any:
@@ -163,4 +192,4 @@ def _value(name: str, key: str, value: object, kind: Any) -> Any:
 
 def setting_names() -> list[str]:
     """Every name that the environment may set."""
-    return [PREFIX + each.name.upper() for each in fields(Settings) if each.name != "lanes"]
+    return [PREFIX + each.name.upper() for each in fields(Settings) if each.name not in _NAMED]

@@ -1,0 +1,204 @@
+"""Channels: the ways to people, each a name that the operator gives to the Apprise URL of a service.
+
+    WAKEFUL_CHANNEL_TEAM_OPS=slack://T1JJ3T3L2/A1BRTD4JD/TIiajkdnl/#ops
+    WAKEFUL_CHANNEL_TELEGRAM=tgram://123456789:abcdefg/{to}
+
+Where a URL has `{to}`, the recipient goes there, encoded so that it changes nothing else. A URL is a
+credential: it is in no log, no error and no repr, and nothing that Apprise says of it gets out.
+
+Apprise is loaded when there is a channel, and not before: it is large, and an extra (`wakeful[deliver]`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Final, NamedTuple
+from urllib.parse import quote
+
+from wakeful.deliver.hush import hushed
+from wakeful.errors import InvalidArgument
+from wakeful.logs import get_logger
+from wakeful.settings import PREFIX
+
+if TYPE_CHECKING:
+    from apprise import AppriseAsset, NotifyBase
+
+#: What a message may be, as services show it by colour or by picture.
+KINDS: Final = ("info", "success", "warning", "failure")
+#: Where the recipient goes in a URL.
+TO: Final = "{to}"
+#: What is to be done where Apprise is not to be had.
+NOT_INSTALLED: Final = "channels take Apprise, which is not installed here: pip install 'wakeful[deliver]'"
+#: Seconds that a service may take to be reached, and to say something, unless its URL says (`cto`, `rto`).
+_PATIENCE: Final = 10.0
+#: Recipients of the kinds there are: a URL that takes one of them is understood.
+_SAMPLES: Final = ("someone", "someone@example.com", "+15551234567", "123456789", "0123456789abcdef")
+_STATUS: Final = re.compile(r"\berror=([1-5]\d\d)\b")
+_UNREACHED: Final = re.compile(r"\b(connection error|socket error|timed? ?out|could not connect)\b", re.I)
+
+log = get_logger("wakeful.deliver")
+
+
+class Message(NamedTuple):
+    """What somebody is told. A service without titles shows the title as the first line."""
+
+    title: str
+    body: str
+    #: of `KINDS`
+    kind: str = "info"
+
+
+class Channels:
+    """The channels of this process, by name.
+
+    InvalidArgument, naming the setting, where Apprise does not understand one of the URLs.
+    """
+
+    def __init__(self, urls: Mapping[str, str]) -> None:
+        self._urls = dict(urls)
+        if not self._urls:
+            return
+        if not installed():
+            log.warning("channels.unavailable", channels=self.names, reason=NOT_INSTALLED)
+            return
+        for name, url in self._urls.items():
+            samples = _SAMPLES if TO in url else (None,)
+            if not any(_service(url, sample)[0] for sample in samples):
+                raise InvalidArgument(
+                    f"{setting(name)}: Apprise does not understand this URL (which is not shown, for it is "
+                    "a credential); see https://appriseit.com for how those of the service are written"
+                )
+
+    @property
+    def names(self) -> list[str]:
+        """What they are called; that is no secret."""
+        return sorted(self._urls)
+
+    def check(self, name: str, to: str | None) -> None:
+        """Refuse a channel that there is not, and a recipient that it does not take."""
+        if not installed():
+            raise InvalidArgument(f"channel: {NOT_INSTALLED}")
+        url = self._urls.get(name)
+        if url is None:
+            there = f"there are {', '.join(self.names)}" if self._urls else "none is set"
+            raise InvalidArgument(
+                f"channel: there is no '{name[:64]}'; {there} (the operator sets them: {setting('…')})"
+            )
+        if TO not in url:
+            if to is not None:
+                raise InvalidArgument(
+                    f"to: the channel '{name}' has its recipient already; leave `to` out, or have the "
+                    f"operator write {TO} into its URL"
+                )
+            return
+        if to is None:
+            raise InvalidArgument(f"to: the channel '{name}' needs a recipient; say who is told")
+        # Dots are not encoded, and a path that is all dots is one that leads elsewhere.
+        service, warned = (None, []) if not to.isprintable() or not to.strip(". ") else _service(url, to)
+        pieces = [piece for piece in re.split(r"[\s,;]+", to) if piece]
+        if service is None or any(piece in said for piece in pieces for said in warned):
+            raise InvalidArgument(f"to: the channel '{name}' does not take '{to[:64]}' as a recipient")
+
+    def send(self, name: str, to: str | None, message: Message) -> str | None:
+        """Send a message, and wait until it is taken: None, or why it was not, in words that hold no secret.
+
+        It blocks: call it in a thread. How long is bounded by the time that sockets are given.
+        """
+        if not installed():
+            return NOT_INSTALLED
+        url = self._urls.get(name)
+        if url is None:
+            return f"it is not set in this process ({setting(name)})"
+        try:
+            with hushed() as heard:
+                return None if _sent(url, to, message) else _why(heard)
+        except Exception as error:
+            # Its text may hold the URL, and so may what it was raised from.
+            return f"it cannot be used: {type(error).__name__}"
+
+
+def installed() -> bool:
+    """Whether Apprise is to be had, without loading it."""
+    return find_spec("apprise") is not None
+
+
+def setting(name: str) -> str:
+    """The setting of a channel.
+
+    >>> setting("team-ops")
+    'WAKEFUL_CHANNEL_TEAM_OPS'
+    """
+    return f"{PREFIX}CHANNEL_{name.upper().replace('-', '_')}"
+
+
+def addressed(url: str, to: str | None) -> str:
+    """The URL with its recipient in it, which can be nothing but that.
+
+    >>> addressed("mailto://me:secret@example.com?to={to}", "ada@example.org&cc=eve@example.org")
+    'mailto://me:secret@example.com?to=ada%40example.org%26cc%3Deve%40example.org'
+    """
+    return url.replace(TO, quote(to or "", safe=""))
+
+
+def _service(url: str, to: str | None) -> tuple[NotifyBase | None, list[str]]:
+    """The service that Apprise sees in a URL, and what it warned of."""
+    from apprise import Apprise
+
+    with hushed() as heard:
+        try:
+            service = Apprise.instantiate(addressed(url, to), asset=_asset())
+        except Exception:
+            service = None
+    if service is not None:
+        if not re.search(r"[?&]cto=", url):
+            service.socket_connect_timeout = max(service.socket_connect_timeout, _PATIENCE)
+        if not re.search(r"[?&]rto=", url):
+            service.socket_read_timeout = max(service.socket_read_timeout, _PATIENCE)
+    return service, heard
+
+
+def _sent(url: str, to: str | None, message: Message) -> bool:
+    from apprise import Apprise
+
+    service, _ = _service(url, to)
+    if service is None:
+        return False
+    with Apprise(service, asset=_asset()).notify(
+        message.body, message.title, notify_type=message.kind, body_format="text"
+    ) as result:
+        return bool(result)
+
+
+def _asset() -> AppriseAsset:
+    """How Apprise is to go about it: in this thread alone, without pictures, and leaving nothing on disk."""
+    from apprise import AppriseAsset
+
+    return AppriseAsset(
+        app_id="Wakeful",
+        app_desc="Wakeful",
+        app_url="",
+        image_url_mask="",
+        image_url_logo="",
+        image_path_mask="",
+        async_mode=False,
+        service_timeout=0,
+        storage_mode="memory",
+        allow_templates=False,
+    )
+
+
+def _why(heard: Sequence[str]) -> str:
+    """Why a service did not take a message, of what Apprise says: only what cannot hold a secret.
+
+    >>> _why(["Failed to send JSON notification: Page not found., error=404."])
+    'the service answered HTTP 404'
+    """
+    for said in heard:
+        status = _STATUS.search(said)
+        if status:
+            return f"the service answered HTTP {status[1]}"
+    if any(_UNREACHED.search(said) for said in heard):
+        return "the service could not be reached, or broke off"
+    return "the service did not take it; try its URL by hand with Apprise's own command line, which says why"
