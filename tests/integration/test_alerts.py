@@ -167,13 +167,15 @@ async def test_alerts_are_judged_when_they_are_written_and_their_secret_is_never
     new_app: NewApp, receiver: Receiver
 ):
     async with new_app() as app:
-        kept = await put_agent(app, {"url": receiver.url, "secret": shown(SECRET), "channel": "ops"})
+        kept = await put_agent(app, {"url": receiver.url, "secret": shown(SECRET)})
         assert kept == {
-            "url": receiver.url, "channel": "ops", "failures": 3, "deadLetter": True, "missed": True,
+            "url": receiver.url, "failures": 3, "deadLetter": True, "missed": True,
             "budget": True, "cooldownMs": 3_600_000,
         }  # fmt: skip
         for alerts, said in [
-            ({"channel": "ops"}, "alerts: there is no url; .* sent by webhook alone today"),
+            ({"failures": 1}, "alerts: there is neither a url nor a channel"),
+            ({"url": 5}, "alerts: url: 5 is not text"),
+            ({"url": receiver.url, "to": "@ada"}, "alerts: to: it says nothing without a channel"),
             ({"url": "ftp://a"}, "alerts: 'ftp://a' is no http or https address"),
             ({"url": receiver.url, "secret": "short"}, "alerts: a webhook secret is 'whsec_'"),
             ({"url": receiver.url, "failures": 0}, "alerts: failures: 0 is out of range"),

@@ -279,7 +279,7 @@ async def test_of_the_job_that_tells_nobody_is_told(store: Store) -> None:
 def telling(sender: JobRow, cooldown_ms: int = 0) -> Callable[[Incident], list[Alert]]:
     def judge(incident: Incident) -> list[Alert]:
         run = asked(sender, trigger="alert", triggered_by=incident.run_id)
-        return [Alert(incident.workspace, incident.job_id or "", "failures", cooldown_ms, run)]
+        return [Alert(incident.workspace, incident.job_id or "", "failures", cooldown_ms, (run,))]
 
     return judge
 

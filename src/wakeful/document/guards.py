@@ -85,15 +85,20 @@ def alerts(value: object) -> dict[str, Json]:
 
     >>> alerts({"url": "https://example.com/alerts", "failures": 5})["failures"]
     5
+    >>> alerts({"channel": "telegram", "to": "@ada"})["to"]
+    '@ada'
     """
-    given = an_object(value, '{"url": "https://example.com/alerts"}')
+    given = an_object(value, '{"url": "https://example.com/alerts"}, or {"channel": "team-ops"}')
     durations(given, "cooldown")
     only(given, "alerts", ("url", "secret", "channel", "to", *ALERT_DEFAULTS))
-    if not isinstance(given.get("url"), str):
-        refuse("there is no url; give that of a webhook, for alerts are sent by webhook alone today")
-    for name in ("channel", "to", "secret"):
+    if "url" not in given and "channel" not in given:
+        refuse("there is neither a url nor a channel; give that of a webhook, a channel's name, or both")
+    for name, needs in (("secret", "url"), ("to", "channel")):
+        if name in given and needs not in given:
+            refuse(f"{name}: it says nothing without a {needs}; give one, or leave it out")
+    for name, longest in (("url", 2_048), ("channel", 1_024), ("to", 1_024), ("secret", 1_024)):
         if name in given:
-            given[name] = read_as(name, text(1_024), given[name])
+            given[name] = read_as(name, text(longest), given[name])
     for name in ("deadLetter", "missed", "budget"):
         if name in given:
             given[name] = read_as(name, flag, given[name])

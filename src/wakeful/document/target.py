@@ -83,6 +83,8 @@ def read_target(value: object) -> Target | None:
     kind = target.get("kind")
     if not isinstance(kind, str) or kind not in KINDS:
         what = "it has no kind" if kind is None else f"the kind {shown(kind)} is not known"
+        if kind == "channel":
+            what = "a channel is where alerts go, and no target of a job"
         refuse(f"{what}; it is {one_of(KINDS)}")
     if kind == "webhook":
         check_url(target.get("url"))

@@ -1,8 +1,8 @@
 """The alerter: tells somebody when something goes wrong. `alerting.judge` says whom, and of what.
 
-An alert is a run of a job that posts it, so it is sent as any webhook is: signed, and tried again until it
-arrives. An incident is taken away, and the run for it written, in one transaction: whichever replica does, no
-other does too.
+An alert is a run of a job that posts it, and another of one that sends it to a channel where there is one: so
+either is recorded, and tried again by itself until it arrives. An incident is taken away, and the runs for it
+written, in one transaction: whichever replica does, no other does too.
 """
 
 from __future__ import annotations

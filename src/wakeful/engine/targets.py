@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
 from wakeful.document import payload_to_text, policy_from_text, work_from_text
+from wakeful.document.target import KINDS
 from wakeful.engine.held import Held
 from wakeful.errors import InvalidArgument
 from wakeful.job import Json, Work
@@ -52,9 +53,8 @@ class Targets:
         elif kind == "pull":
             check_pull(target or {})
         else:
-            raise InvalidArgument(
-                f"target: no launcher for '{kind}' here; there are {', '.join(sorted(self._launchers))}"
-            )
+            there = sorted(self._launchers.keys() & set(KINDS))
+            raise InvalidArgument(f"target: no launcher for '{kind}' here; there are {', '.join(there)}")
 
     def check_precheck(self, work: Work) -> None:
         """Refuse a precheck that nobody here could ever ask, and that of a job that executors run."""

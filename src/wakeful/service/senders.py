@@ -1,7 +1,8 @@
-"""The jobs that send alerts: one for each agent, and for each workspace, that wants to be told of trouble.
+"""The jobs that send alerts, of each agent, and of each workspace, that wants to be told of trouble.
 
 They are jobs like any other, without ticks: their runs can be seen, are tried again, and can be replayed, and
-their secret can be rotated. They come and go with the `alerts` of the agent or the workspace.
+the secret of a webhook can be rotated. They come and go with the `alerts` of the agent or the workspace. What
+goes to a webhook and to a channel has a job for each, so that neither waits for the other, or repeats it.
 """
 
 from __future__ import annotations
@@ -18,10 +19,18 @@ from wakeful.ids import new_id
 from wakeful.job import Definition, Job, Json, Work
 from wakeful.launch.secrets import Keyring, new_secret, read_secret
 from wakeful.policy import Backoff, Policy
-from wakeful.store.guarding import AGENT_ALERTS, WORKSPACE_AGENT, WORKSPACE_ALERTS
+from wakeful.store.guarding import (
+    AGENT_ALERTS,
+    AGENT_CHANNEL,
+    WORKSPACE_AGENT,
+    WORKSPACE_ALERTS,
+    WORKSPACE_CHANNEL,
+)
 from wakeful.store.port import Store
 from wakeful.store.records import changed_row, job_of, row_of
 from wakeful.store.rows import JobChange, JobRow
+
+Target = Mapping[str, Json]
 
 #: What marks a job as ours.
 LABELS: Final = {"system": "alert"}
@@ -31,10 +40,11 @@ _PATIENT: Final = Policy(overlap="allow", max_attempts=10, backoff=Backoff(2_000
 
 @dataclass(frozen=True, slots=True)
 class Alerts:
-    """Who is to be told; `text` is what is kept of it, without the secret."""
+    """Who is to be told, by a webhook and through a channel; `text` is what is kept, without the secret."""
 
     text: str | None = None
-    url: str | None = None
+    webhook: Target | None = None
+    channel: Target | None = None
     secret: bytes | None = None
 
 
@@ -60,28 +70,40 @@ class Senders:
             said = read_alerts(value)
             given = said.pop("secret", None)
             secret = read_secret(given) if isinstance(given, str) else None
-            url = str(said["url"])
-            self._targets.check(_target(url))
+            webhook, channel = _webhook(said), _channel(said)
+            for target in (webhook, channel):
+                if target is not None:
+                    self._targets.check(target)
         except InvalidArgument as error:
             raise InvalidArgument(f"alerts: {error.message.removeprefix('target: ')}") from error
-        return Alerts(compact(said), url, secret)
+        return Alerts(compact(said), webhook, channel, secret)
 
     async def follow(self, workspace: str, agent: str | None, alerts: Alerts) -> None:
-        """Have the job that these alerts need, and none where nobody is told; no agent: the workspace's.
+        """Have the jobs that these alerts need, and none where nobody is told; no agent: the workspace's.
 
         A secret that is not given stays what it was; a new job has one that nobody knows until it is rotated.
         """
-        name = WORKSPACE_ALERTS if agent is None else AGENT_ALERTS
         home = agent or WORKSPACE_AGENT
+        webhook, channel = (
+            (WORKSPACE_ALERTS, WORKSPACE_CHANNEL) if agent is None else (AGENT_ALERTS, AGENT_CHANNEL)
+        )
+        await self._follow(workspace, home, webhook, alerts.webhook, alerts.secret)
+        await self._follow(workspace, home, channel, alerts.channel, None)
+
+    async def _follow(
+        self, workspace: str, home: str, name: str, target: Target | None, secret: bytes | None
+    ) -> None:
+        """Have the job of that name send alerts there; no target: have none."""
         row = await self._store.job(workspace, home, name)
         now_ms = self._store.clock.now_ms()
-        if alerts.url is None:
+        if target is None:
             if row is not None and _ours(row):
                 await self._store.delete_job(row.id, now_ms, "deleted")
             return
+        definition = _definition(name, target)
         if row is None:
             try:
-                await self._store.create_jobs([self._row(workspace, home, name, alerts, now_ms)])
+                await self._store.create_jobs([self._row(workspace, home, definition, secret, now_ms)])
                 return
             except AlreadyExists:  # somebody says the same at this moment
                 row = await self._store.job(workspace, home, name)
@@ -89,25 +111,24 @@ class Senders:
                     return
         if not _ours(row):
             raise InvalidArgument(f"alerts: agent '{home}' has a job '{name}' already; delete or rename it")
-        definition = _definition(name, alerts.url)
 
         def changed(old: JobRow) -> JobChange | None:
             new = changed_row(old, replace(job_of(old), definition=definition))
-            if alerts.secret is not None and (
-                old.secret is None or self._keyring.open(old.secret) != alerts.secret
-            ):
-                new = new._replace(secret=self._keyring.seal(alerts.secret))
+            if secret is not None and (old.secret is None or self._keyring.open(old.secret) != secret):
+                new = new._replace(secret=self._keyring.seal(secret))
             return None if new == old else JobChange(new._replace(updated_ms=now_ms))
 
         await self._store.change_job(row.id, changed)
         self._secret_changed(row.id)
 
-    def _row(self, workspace: str, agent: str, name: str, alerts: Alerts, now_ms: int) -> JobRow:
+    def _row(
+        self, workspace: str, agent: str, definition: Definition, secret: bytes | None, now_ms: int
+    ) -> JobRow:
         job = Job(
             id=new_id(now_ms),
             workspace=workspace,
             agent=agent,
-            definition=_definition(name, alerts.url or ""),
+            definition=definition,
             enabled=True,
             anchor_ms=now_ms,
             next_ms=None,
@@ -115,24 +136,33 @@ class Senders:
             created_ms=now_ms,
             updated_ms=now_ms,
         )
-        return row_of(job, self._keyring.seal(alerts.secret or new_secret()))
+        target = definition.work.target
+        signed = target is not None and target["kind"] == "webhook"
+        return row_of(job, self._keyring.seal(secret or new_secret()) if signed else None)
 
 
-def _definition(name: str, url: str) -> Definition:
+def _definition(name: str, target: Target) -> Definition:
     return Definition(
         name,
         None,
         _PATIENT,
-        Work(target=_target(url)),
+        Work(target=target),
         description="Sends the alerts of its agent."
-        if name == AGENT_ALERTS
+        if name in (AGENT_ALERTS, AGENT_CHANNEL)
         else "Sends the workspace's alerts.",
         labels=LABELS,
     )
 
 
-def _target(url: str) -> Mapping[str, Json]:
-    return {"kind": "webhook", "url": url}
+def _webhook(alerts: Target) -> Target | None:
+    return {"kind": "webhook", "url": alerts["url"]} if "url" in alerts else None
+
+
+def _channel(alerts: Target) -> Target | None:
+    if "channel" not in alerts:
+        return None
+    to: dict[str, Json] = {"to": alerts["to"]} if "to" in alerts else {}
+    return {"kind": "channel", "channel": alerts["channel"], **to}
 
 
 def _ours(row: JobRow) -> bool:

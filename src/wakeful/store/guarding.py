@@ -18,10 +18,13 @@ from typing import Final, Literal, NamedTuple, Protocol
 
 from wakeful.store.rows import RunRow
 
-#: The jobs by which alerts are sent: an agent's own, and of the workspace's one agent, `default`. Of their
-#: own runs nobody is told.
+#: The jobs by which alerts are sent: an agent's own, and of the workspace's one agent, `default`; each to a
+#: webhook, and to a channel, so that either is tried again for itself. Of their own runs nobody is told.
 AGENT_ALERTS: Final = "wakeful-alerts"
 WORKSPACE_ALERTS: Final = "wakeful-workspace-alerts"
+AGENT_CHANNEL: Final = "wakeful-channel-alerts"
+WORKSPACE_CHANNEL: Final = "wakeful-workspace-channel-alerts"
+SENDERS: Final = (AGENT_ALERTS, WORKSPACE_ALERTS, AGENT_CHANNEL, WORKSPACE_CHANNEL)
 #: The agent whose job sends the alerts of a whole workspace.
 WORKSPACE_AGENT: Final = "default"
 
@@ -61,6 +64,15 @@ class HoldRow(NamedTuple):
         return Owner(self.workspace, self.agent, self.job)
 
 
+class Sender(NamedTuple):
+    """A job by which alerts are sent."""
+
+    id: str
+    agent: str
+    name: str
+    work: str
+
+
 class Incident(NamedTuple):
     """Something that somebody may want to be told of, with all that it takes to tell it."""
 
@@ -80,11 +92,26 @@ class Incident(NamedTuple):
     error: str | None
     #: compact JSON of the alerts that hold: the agent's, else the workspace's; None: they are gone since
     alerts: str | None
-    #: the job by which they are sent; None: it is gone since
+    #: the job by which they are sent to a webhook; None: there is none, or it is gone since
     sender_id: str | None
     sender_agent: str | None
     sender_name: str | None
     sender_work: str | None
+    #: likewise, to a channel
+    channel_id: str | None
+    channel_agent: str | None
+    channel_name: str | None
+    channel_work: str | None
+
+    @property
+    def webhook(self) -> Sender | None:
+        """What sends to a webhook."""
+        return _sender(self.sender_id, self.sender_agent, self.sender_name, self.sender_work)
+
+    @property
+    def channel(self) -> Sender | None:
+        """What sends to a channel."""
+        return _sender(self.channel_id, self.channel_agent, self.channel_name, self.channel_work)
 
 
 class Alert(NamedTuple):
@@ -95,8 +122,8 @@ class Alert(NamedTuple):
     subject: str
     kind: str
     cooldown_ms: int
-    #: the run that tells it
-    run: RunRow
+    #: the runs that tell it, one for each way that it goes
+    runs: tuple[RunRow, ...]
 
 
 class Guarding(Protocol):
@@ -120,10 +147,17 @@ class Guarding(Protocol):
         """Take away up to `limit` incidents, the oldest first, and write the runs of the alerts due to them.
 
         An alert of the same kind about the same subject is not written again before its cool-down is over,
-        whichever replica wrote the last. Returns how many incidents there were.
+        whichever replica wrote the last, and is counted once however many ways it goes. Returns how many
+        incidents there were.
         """
         ...
 
     async def prune_guards(self, before_ms: int) -> None:
         """Forget what was used, held and told before then."""
         ...
+
+
+def _sender(id: str | None, agent: str | None, name: str | None, work: str | None) -> Sender | None:
+    if id is None or agent is None or name is None or work is None:
+        return None
+    return Sender(id, agent, name, work)

@@ -8,7 +8,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from wakeful.store.guarding import AGENT_ALERTS, WORKSPACE_AGENT, WORKSPACE_ALERTS
+from wakeful.store.guarding import (
+    AGENT_ALERTS,
+    AGENT_CHANNEL,
+    SENDERS,
+    WORKSPACE_AGENT,
+    WORKSPACE_ALERTS,
+    WORKSPACE_CHANNEL,
+)
 
 #: the runs' primary key, once for each
 WHOSE: Final = """
@@ -50,7 +57,7 @@ _TOLD: Final = """
     (EXISTS (SELECT FROM agents a
         WHERE a.workspace = o.workspace AND a.name = o.agent AND a.alerts IS NOT NULL)
     OR EXISTS (SELECT FROM workspaces w WHERE w.name = o.workspace AND w.alerts IS NOT NULL))"""
-_OURS: Final = f"coalesce(o.job_name, '') NOT IN ('{AGENT_ALERTS}', '{WORKSPACE_ALERTS}')"
+_OURS: Final = f"coalesce(o.job_name, '') NOT IN {SENDERS}"
 _NEW: Final = "INSERT INTO incidents (at, kind, workspace, agent, job_id, run_id, count, details)"
 #: the primary key of runs, once for each, and that of jobs; then `_TOLD`
 FAILED: Final = f"""
@@ -75,16 +82,21 @@ REACHED: Final = f"""
         SELECT $1, 'budget', o.workspace, o.agent, nullif($4, '')::uuid, NULL, 1, $5
         FROM (SELECT $2::text AS workspace, $3::text AS agent) o WHERE {_TOLD} RETURNING 1)
     SELECT EXISTS (SELECT FROM noted)"""
-#: the primary key, in its order; for each, those of runs, jobs, agents and workspaces, and jobs_name
+#: the primary key, in its order; for each, those of runs, jobs, agents and workspaces, and twice
+#: jobs_name
 INCIDENTS: Final = f"""
     SELECT i.id, i.at, i.kind, i.workspace, i.agent, i.job_id::text, i.run_id::text, i.count, i.details,
         (SELECT name FROM jobs WHERE id = i.job_id), (SELECT error FROM runs WHERE id = i.run_id),
-        coalesce(a.alerts, w.alerts), s.id::text, s.agent, s.name, s.work
+        coalesce(a.alerts, w.alerts), s.id::text, s.agent, s.name, s.work,
+        c.id::text, c.agent, c.name, c.work
     FROM incidents i LEFT JOIN agents a ON a.workspace = i.workspace AND a.name = i.agent
     LEFT JOIN workspaces w ON w.name = i.workspace
     LEFT JOIN jobs s ON s.workspace = i.workspace AND s.deleted_at IS NULL
         AND s.agent = CASE WHEN a.alerts IS NULL THEN '{WORKSPACE_AGENT}' ELSE i.agent END
         AND s.name = CASE WHEN a.alerts IS NULL THEN '{WORKSPACE_ALERTS}' ELSE '{AGENT_ALERTS}' END
+    LEFT JOIN jobs c ON c.workspace = i.workspace AND c.deleted_at IS NULL
+        AND c.agent = CASE WHEN a.alerts IS NULL THEN '{WORKSPACE_AGENT}' ELSE i.agent END
+        AND c.name = CASE WHEN a.alerts IS NULL THEN '{WORKSPACE_CHANNEL}' ELSE '{AGENT_CHANNEL}' END
     ORDER BY i.id LIMIT $1 FOR UPDATE OF i SKIP LOCKED"""
 #: the primary key, once for each
 DROP_INCIDENTS: Final = "DELETE FROM incidents WHERE id = ANY($1::bigint[])"

@@ -31,9 +31,10 @@ async def raise_alerts(
         for alert in judge(incident):
             wanted.setdefault((alert.workspace, alert.subject, alert.kind), alert)
     runs = [
-        alert.run
+        run
         for key, alert in sorted(wanted.items())  # whoever notes several, does it in this order
         if await db.fetchval(sql.NOTE_ALERT, *key, now_ms, now_ms - alert.cooldown_ms)
+        for run in alert.runs
     ]
     await db.execute(sql.DROP_INCIDENTS, [incident.id for incident in incidents])
     await bear(db, tell, now_ms, runs)

@@ -26,13 +26,14 @@ def raise_alerts(
     if not incidents:
         return 0
     runs = [
-        alert.run
+        run
         for incident in incidents
         for alert in judge(incident)
         if db.execute(
             sql.NOTE_ALERT,
             (alert.workspace, alert.subject, alert.kind, now_ms, now_ms - alert.cooldown_ms),
         ).rowcount
+        for run in alert.runs
     ]
     db.execute(sql.DROP_INCIDENTS, (json.dumps([incident.id for incident in incidents]),))
     if runs:
