@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import re
+from html import unescape
 from typing import Any, cast
 
 import pytest
@@ -71,4 +75,24 @@ def test_the_schema_of_a_job_has_every_field_that_is_shown():
 async def test_the_document_and_its_pages_are_served_to_anybody(ask: Somebody):
     nobody = ask.with_key(None)
     assert (await nobody("GET", "/openapi.json")).body["info"]["title"] == "Wakeful"
-    assert "swagger" in (await nobody("GET", "/docs")).body
+    assert "Wakeful HTTP API" in (await nobody("GET", "/docs")).body
+
+
+@on_one_store
+async def test_the_page_shows_every_path_and_schema_and_needs_nothing_from_elsewhere(ask: Somebody):
+    reply = await ask("GET", "/docs")
+    whole = unescape(re.sub("<[^>]*>", "", reply.body))
+    for path, verbs in DOCUMENT["paths"].items():
+        for verb, operation in verbs.items():
+            assert f"{verb.upper()}{path}" in whole
+            assert operation["summary"] in whole
+    anchors = set(re.findall(r'id="([^"]+)"', reply.body))
+    linked = set(re.findall(r'href="#([^"]+)"', reply.body))
+    assert linked <= anchors
+    assert {f"schema-{name.lower()}" for name in DOCUMENT["components"]["schemas"]} <= anchors
+    assert not re.search(r"<script|<link|<img|src=|@import|url\(|style=", reply.body)
+    assert re.findall(r'href="([^#][^"]*)"', reply.body) == ["openapi.json"]
+    (style,) = re.findall(r"<style>(.*)</style>", reply.body, re.DOTALL)
+    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    policy = reply.headers["content-security-policy"]
+    assert policy.startswith(f"default-src 'none'; style-src 'sha256-{digest}'")

@@ -9,7 +9,19 @@ from typing import Any, Final, cast
 from fastapi import APIRouter, FastAPI
 
 from wakeful import __version__
-from wakeful.api.http import agents, dead_letters, health, job_actions, jobs, office, problems, runs, work
+from wakeful.api.http import (
+    agents,
+    dead_letters,
+    health,
+    job_actions,
+    jobs,
+    messages,
+    office,
+    problems,
+    runs,
+    work,
+)
+from wakeful.api.http.docs import router as docs_router
 from wakeful.api.http.health import Ready
 from wakeful.api.http.middleware import Passage
 from wakeful.api.http.schemas import SCHEMAS
@@ -34,6 +46,7 @@ def create_app(services: Services, *, ready: Ready | None = None) -> FastAPI:
         version=__version__,
         description=_ABOUT,
         openapi_tags=[{"name": name} for name in _TAGS],
+        docs_url=None,  # FastAPI's page loads its scripts from elsewhere
         redoc_url=None,
         redirect_slashes=False,
     )
@@ -47,6 +60,7 @@ def create_app(services: Services, *, ready: Ready | None = None) -> FastAPI:
     for name in ("events", "metrics"):
         _include(app, f"wakeful.api.http.{name}")
     app.include_router(socket.router)
+    app.include_router(docs_router)
     if find_spec("mcp") is not None:  # wakeful[mcp]
         import_module("wakeful.api.mcp.http").mount(app)
     app.add_middleware(Passage)
