@@ -9,18 +9,7 @@ from typing import Any, Final, cast
 from fastapi import APIRouter, FastAPI
 
 from wakeful import __version__
-from wakeful.api.http import (
-    agents,
-    dead_letters,
-    health,
-    job_actions,
-    jobs,
-    messages,
-    office,
-    problems,
-    runs,
-    work,
-)
+from wakeful.api.http import agents, dead_letters, health, job_actions, jobs, office, problems, runs, work
 from wakeful.api.http.docs import router as docs_router
 from wakeful.api.http.health import Ready
 from wakeful.api.http.middleware import Passage
