@@ -64,6 +64,9 @@ class Settings:
     quota_create_per_agent: int = 0
     quota_jobs_per_workspace: int = 0
     quota_jobs_per_agent: int = 0
+    #: how many connections a process keeps open, of RPC and streams of events, in all and of one key; 0: any
+    max_connections: int = 1_000
+    max_connections_per_key: int = 250
     #: tokens (JWT) are accepted that are signed with this secret, or by a key of the set at this address
     jwt_secret: str | None = None
     jwks_url: str | None = None

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import ssl
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -11,9 +13,12 @@ import pytest
 
 from tests.integration.asking import Somebody, served
 from tests.integration.calling import Caller, Refused, calling, connected
+from tests.integration.certificates import Authority
 from tests.integration.conftest import SELDOM, NewApp, on_one_store
+from tests.integration.listening import listening
 from tests.integration.waiting import PATIENCE, eventually, over
 from wakeful.service.access import LOCAL
+from wakeful.settings import Settings
 
 NOTHING = {"kind": "function", "name": "nothing"}
 METHODS = (
@@ -435,3 +440,83 @@ async def test_a_client_that_goes_leaves_nothing_behind(ask: Somebody):
         await call("events.subscribe")
         assert ask.app.services.feed._listeners
     await eventually(lambda: not ask.app.services.feed._listeners)
+
+
+# --- how many --------------------------------------------------------------------------------------------
+
+
+async def test_what_is_asked_is_counted_by_method_and_outcome(ask: Somebody):
+    metric = ask.app.services.meters.registry.get_sample_value
+    async with calling(ask) as call:
+        await names(call)
+        for method in ("cron.delete", "cron.made-up"):
+            with pytest.raises(Refused):
+                await call(method, jobId="nobody")
+        assert metric("wakeful_rpc_connections") == 1
+    for method, outcome in (("cron.list", "ok"), ("cron.delete", "not-found"), ("-", "not-found")):
+        labels = {"method": method, "outcome": outcome}
+        assert metric("wakeful_rpc_calls_total", labels) == 1, labels
+    await eventually(lambda: metric("wakeful_rpc_connections") == 0)
+
+
+@on_one_store
+async def test_a_key_has_no_more_connections_than_it_may_have(new_app: NewApp):
+    app = new_app(settings=Settings(max_connections=3, max_connections_per_key=2))
+    metric = app.services.meters.registry.get_sample_value
+    async with app, served(app) as operator:
+        member = await operator.new("member")
+        async with calling(operator) as one, calling(operator):
+            async with calling(operator) as third:
+                code, reason = await third.closed()
+                assert (code, "this key has 2 connections open" in str(reason)) == (4429, True)
+            async with connected(operator.url) as by_message:
+                with pytest.raises(Refused) as refused:
+                    await by_message("auth", token=operator.key)
+                assert refused.value.code == "resource-exhausted"
+                assert (await by_message.closed())[0] == 4429
+            await eventually(lambda: metric("wakeful_rpc_connections") == 2)
+            async with calling(member) as another:
+                assert await names(another) == []
+                async with calling(member) as fourth:
+                    code, reason = await fourth.closed()
+                    assert (code, "this server has 3 connections open" in str(reason)) == (4429, True)
+                refused_stream = await member("GET", "/events")
+                assert (refused_stream.status, refused_stream.code) == (429, "resource-exhausted")
+                assert refused_stream.headers["retry-after"] == "1"
+            assert await names(one) == []
+        await eventually(lambda: metric("wakeful_rpc_connections") == 0)
+        async with calling(operator) as again:
+            assert await names(again) == []
+        assert metric("wakeful_rpc_dropped_total", {"reason": "limit"}) == 3
+
+
+@on_one_store
+async def test_streams_of_events_are_connections_too(new_app: NewApp):
+    app = new_app(settings=Settings(max_connections_per_key=1))
+    metric = app.services.meters.registry.get_sample_value
+    async with app, served(app) as operator:
+        async with listening(operator):
+            assert metric("wakeful_event_streams") == 1
+            async with calling(operator) as call:
+                assert (await call.closed())[0] == 4429
+        await eventually(lambda: metric("wakeful_event_streams") == 0)
+        assert (await operator("GET", "/events", types="made-up")).status == 422
+        async with calling(operator) as call:
+            assert await names(call) == []
+
+
+@on_one_store
+async def test_it_is_spoken_over_tls_too(new_app: NewApp, tmp_path: Path):
+    authority = Authority(tmp_path)
+    cert, key = authority.issue("server")
+    app = new_app()
+    async with app, served(app, Settings(port=0, tls_cert=str(cert), tls_key=str(key))) as operator:
+        assert operator.url.startswith("https://")
+        async with calling(operator, ssl=ssl.create_default_context(cafile=authority.file)) as call:
+            assert (await call("cron.status"))["running"] is True
+            after = (await call("events.subscribe"))["after"]
+            await create(call, target={"kind": "pull"})
+            assert (await call.hear())["seq"] == after + 1
+        with pytest.raises(ssl.SSLCertVerificationError):
+            async with calling(operator):
+                raise AssertionError("a certificate that nobody vouches for is good enough")

@@ -173,6 +173,8 @@ async def test_a_slow_client_is_dropped_and_nobody_waits_for_it(
         assert [each["seq"] for each in heard] == wanted
         await eventually(lambda: len(app.services.feed._listeners) == 1)
         assert (await doing("cron.status"))["running"] is True
+        metrics = app.services.meters.registry
+        assert metrics.get_sample_value("wakeful_rpc_dropped_total", {"reason": "slow"}) == 1
 
         taken: list[int] = []
         with contextlib.suppress(ConnectionClosed):

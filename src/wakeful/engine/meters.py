@@ -17,6 +17,10 @@
 | `wakeful_dead_letters` | dead letters of all workspaces |
 | `wakeful_webhook_responses_total{class}` | answers to webhooks: `2xx` … `5xx`, `none`: there was none |
 | `wakeful_http_requests_total{method,route,status}` | requests that were answered |
+| `wakeful_rpc_connections` | connections over a WebSocket that are open |
+| `wakeful_rpc_calls_total{method,outcome}` | requests over a WebSocket: `ok`, or the code of the error |
+| `wakeful_rpc_dropped_total{reason}` | connections that were ended: `slow`, `limit` |
+| `wakeful_event_streams` | streams of events that are open |
 | `wakeful_pings_total{result}` | pings to the watchdog: `answered`, `failed` |
 
 Counting must cost a storm nothing: it is done a batch at a time, in plain numbers, and only whoever scrapes
@@ -98,9 +102,13 @@ class Meters:
         self.duration = Spread(_DURATION)
         self.webhooks: Counter[str] = Counter()
         self.requests: Counter[tuple[str, str, str]] = Counter()
+        self.calls: Counter[tuple[str, str]] = Counter()
+        self.drops: Counter[str] = Counter()
         self.pings: Counter[str] = Counter()
         #: says how full the lanes are; an engine that starts puts its own here
         self.lanes: Callable[[], Lanes] = dict
+        #: says how many connections are open, by kind; who counts them puts that here
+        self.connections: Callable[[], Mapping[str, int]] = dict
         self._database = ""
         self._backlog: Backlog | None = None
         self._asked = -_HOLDS_S
@@ -135,6 +143,14 @@ class Meters:
     def requested(self, method: str, route: str, status: int) -> None:
         """A request was answered."""
         self.requests[method, route, str(status)] += 1
+
+    def called(self, method: str, outcome: str) -> None:
+        """A request over a WebSocket was answered."""
+        self.calls[method, outcome] += 1
+
+    def dropped(self, reason: str) -> None:
+        """A connection over a WebSocket was ended because its client took nothing, or there are too many."""
+        self.drops[reason] += 1
 
     def pinged(self, answered: bool) -> None:
         """The watchdog was told that all is well, and has heard it or not."""
@@ -202,6 +218,17 @@ class Meters:
             ),
             self.requests.items(),
         )
+        connections = self.connections()
+        yield GaugeMetricFamily("wakeful_rpc_connections", "Open WebSockets.", connections.get("rpc", 0))
+        yield _labelled(
+            CounterMetricFamily("wakeful_rpc_calls", "Requests by RPC.", labels=["method", "outcome"]),
+            self.calls.items(),
+        )
+        yield _labelled(
+            CounterMetricFamily("wakeful_rpc_dropped", "WebSockets that were ended.", labels=["reason"]),
+            [((reason,), count) for reason, count in self.drops.items()],
+        )
+        yield GaugeMetricFamily("wakeful_event_streams", "Open streams.", connections.get("events", 0))
         yield _labelled(
             CounterMetricFamily("wakeful_pings", "Pings to the watchdog.", labels=["result"]),
             [((result,), count) for result, count in self.pings.items()],

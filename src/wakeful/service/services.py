@@ -16,6 +16,7 @@ from wakeful.service.heirs import Heirs
 from wakeful.service.jobs import JobService
 from wakeful.service.keys import KeyService, Tokens
 from wakeful.service.ledger import AuditService, QuotaService, WorkflowService
+from wakeful.service.places import Places
 from wakeful.service.pull import PullService
 from wakeful.service.reach import Reach
 from wakeful.service.runs import RunService
@@ -68,7 +69,9 @@ class Services:
         self.quotas = QuotaService(store, directory)
         self.workflows = WorkflowService(store, directory)
         self.feed = Feed(store, directory)
+        self.places = Places(settings.max_connections, settings.max_connections_per_key)
         self.meters = Meters()
+        self.meters.connections = self.places.open
         self.metrics_key = settings.metrics_key
         self.status = Status(store, directory)
 

@@ -22,7 +22,7 @@ _WHY: Final[dict[int, str]] = {
     412: "`If-Match` or `If-None-Match` does not hold.",
     413: "The body is larger than 256 KB.",
     422: "The body can be read, and is wrong; or the `Idempotency-Key` was used for something else.",
-    429: "A quota is used up.",
+    429: "A quota is used up, or there are as many connections as there may be.",
     503: "The database cannot be reached; trying again may help.",
 }
 #: What can go wrong with any request to the API.

@@ -14,6 +14,7 @@ from wakeful.api.http.asking import SECURED, Asker, Here, asker
 from wakeful.document.values import compact
 from wakeful.errors import InvalidArgument, WakefulError
 from wakeful.service.feed import TYPES, Event, Subscription, event_shape
+from wakeful.service.places import Place
 
 #: Seconds of silence after which a comment says that the connection lives.
 HEARTBEAT_S: Final = 15.0
@@ -24,7 +25,7 @@ _ALIVE: Final = b": alive\n\n"
 
 router = APIRouter(prefix="/api/workspaces/{workspace}", tags=["events"], dependencies=SECURED)
 
-_ANSWERS = told({200: None})
+_ANSWERS = told({200: None}, 429)
 _ANSWERS[200]["content"] = {"text/event-stream": {"schema": {"type": "string"}}}
 
 
@@ -47,18 +48,23 @@ async def events(
     the lists anew. A comment comes every 15 s when nothing else does.
     """
     number = _number(last_event_id) if last_event_id else after
-    listener = await here.feed.subscribe(
-        who,
-        workspace,
-        agent=agent,
-        job=job,
-        types=[kind.strip() for kind in types.split(",")] if types else (),
-        after=number,
-    )
+    place = here.places.take("events", who.actor)
+    try:
+        listener = await here.feed.subscribe(
+            who,
+            workspace,
+            agent=agent,
+            job=job,
+            types=[kind.strip() for kind in types.split(",")] if types else (),
+            after=number,
+        )
+    except BaseException:
+        place.leave()
+        raise
     # Whoever comes without a number is told one, lest what happens before their first event be missed.
     first = _FIRST if number is not None else f"id: {listener.seen}\n".encode() + _FIRST
     return StreamingResponse(
-        _stream(request, listener, first), media_type="text/event-stream", headers=_HEADERS
+        _stream(request, listener, place, first), media_type="text/event-stream", headers=_HEADERS
     )
 
 
@@ -68,7 +74,9 @@ def _number(text: str) -> int:
     return int(text)
 
 
-async def _stream(request: Request, listener: Subscription, first: bytes) -> AsyncIterator[bytes]:
+async def _stream(
+    request: Request, listener: Subscription, place: Place, first: bytes
+) -> AsyncIterator[bytes]:
     """The events, until the client goes, its key is not good any more, or the server stops."""
     loop = asyncio.get_running_loop()
     checked = loop.time()
@@ -87,6 +95,7 @@ async def _stream(request: Request, listener: Subscription, first: bytes) -> Asy
             yield b"".join(map(_told, found)) or _ALIVE
     finally:
         listener.close()
+        place.leave()
 
 
 def _told(event: Event) -> bytes:

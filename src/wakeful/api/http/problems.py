@@ -20,6 +20,7 @@ from wakeful.document.values import compact
 from wakeful.errors import FailedPrecondition, InvalidArgument, ResourceExhausted, WakefulError
 from wakeful.job import Json
 from wakeful.policy import DAY_MS
+from wakeful.service.places import TooMany
 
 PROBLEM_JSON: Final = "application/problem+json"
 #: The largest body that is read, in bytes.
@@ -126,7 +127,7 @@ async def _refused(request: Request, error: Exception) -> Response:
     headers: dict[str, str] = {}
     if status == 401:
         headers["WWW-Authenticate"] = 'Bearer realm="wakeful"'
-    if status == 503 or isinstance(error, Busy):
+    if status == 503 or isinstance(error, Busy | TooMany):
         headers["Retry-After"] = "1"
     if isinstance(error, ResourceExhausted) and error.daily:
         now_ms = request.app.state.services.store.clock.now_ms()

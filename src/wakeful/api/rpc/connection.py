@@ -21,6 +21,7 @@ from wakeful.errors import NotFound, Unauthenticated, WakefulError
 from wakeful.logs import get_logger
 from wakeful.service.access import Principal
 from wakeful.service.feed import Subscription
+from wakeful.service.places import Place, TooMany
 from wakeful.service.services import Services
 from wakeful.service.shapes import Shape
 
@@ -34,12 +35,13 @@ CHECKED_S: Final = 15.0
 PROTOCOL: Final = "wakeful"
 _CARRIER: Final = "bearer."
 
-#: Why a connection is closed. 4401 is ours; the others are those of RFC 6455 and its registry.
+#: Why a connection is closed. 4401 and 4429 are ours; the others are those of RFC 6455 and its registry.
 NOT_KNOWN: Final = 4401
 BINARY: Final = 1003
 BROKEN: Final = 1011
 STOPPING: Final = 1012
 TOO_SLOW: Final = 1013
+FULL: Final = 4429
 
 #: What can be asked beside `cron.…`.
 _OWN: Final = ("auth", "events.subscribe", "events.unsubscribe")
@@ -68,21 +70,29 @@ class Connection:
         self._sending = asyncio.Lock()
         self._waiting: asyncio.Future[str] | None = None
         self._stopping = False
+        self._slow = False
         self._listener: Subscription | None = None
         self._telling: asyncio.Task[None] | None = None
+        self._place: Place | None = None
 
     async def live(self) -> None:
         """Serve the client until either side has had enough."""
         offered = self._socket.scope.get("subprotocols") or []
         await self._socket.accept(subprotocol=PROTOCOL if PROTOCOL in offered else None)
         try:
+            self._place = self._here.places.take("rpc")
             await self._greet(offered)
             while True:
                 await self._serve(await self._next())
         except (Closed, WebSocketDisconnect) as end:
             code, reason = (end.code, end.reason) if isinstance(end, Closed) else (None, "")
+        except TooMany as error:
+            code, reason = FULL, _short(error.message)
+            self._here.meters.dropped("limit")
         finally:
             await self._hear_no_more()
+            if self._place is not None:
+                self._place.leave()
         if code is not None and self._socket.application_state is WebSocketState.CONNECTED:
             log.info("rpc.closed", code=code, reason=reason)
             with contextlib.suppress(WebSocketDisconnect, RuntimeError):  # they have gone meanwhile
@@ -106,9 +116,10 @@ class Connection:
             self._token = carried[0]
         if self._token is not None:
             try:
-                await self._who()
+                who = await self._who()
             except Unauthenticated as error:
                 raise Closed(NOT_KNOWN, _short(error.message)) from error
+            self._belong(who)
             return
         try:
             async with asyncio.timeout(GREETING_S):
@@ -125,11 +136,16 @@ class Connection:
             raise Unauthenticated("say who you are first: the method 'auth' with a token")
         return await self._here.keys.authenticate(self._token, self._address)
 
+    def _belong(self, who: Principal) -> None:
+        if self._place is not None:
+            self._place.belong(who.actor)
+
     async def _auth(self, request: Request) -> Shape:
         token = request.params.get("token")
         if not isinstance(token, str) or not token:
             raise Unauthenticated("token: give an API key (wk_…) or a JWT")
         who = await self._here.keys.authenticate(token, self._address)
+        self._belong(who)
         if self._listener is not None:  # what it hears was somebody else's to hear
             await self._hear_no_more()
         self._token = token
@@ -166,6 +182,7 @@ class Connection:
         request = Request(None, "-", {})
         actor, code = "-", "ok"
         listen = False
+        full: TooMany | None = None
         try:
             try:
                 request = read_request(text)
@@ -182,12 +199,16 @@ class Connection:
             told = answer(request.id, said)
         except WakefulError as error:
             code, told = error.code, refusal(request.id, error)
+            full = error if isinstance(error, TooMany) else None
         except Exception as error:
             log.exception("rpc.error", method=_known(request.method))
             code, told = "internal", refusal(request.id, error)
         ms = round((time.perf_counter() - began) * 1000, 1)
         log.info("rpc.request", method=_known(request.method), code=code, ms=ms, actor=actor)
+        self._here.meters.called(_known(request.method), code)
         await self._say(told)
+        if full is not None:
+            raise full
         if code == Unauthenticated.code:
             raise Closed(NOT_KNOWN, "the key is not good; come again with one that is")
         if listen and self._listener is not None:  # not before they know that they do
@@ -266,6 +287,9 @@ class Connection:
             async with self._sending, asyncio.timeout(TAKEN_S):
                 await self._socket.send_text(text)
         except TimeoutError:
+            if not self._slow:
+                self._slow = True
+                self._here.meters.dropped("slow")
             raise Closed(
                 TOO_SLOW, f"nothing was taken for {TAKEN_S:g} s; come again and go on after the last event"
             ) from None

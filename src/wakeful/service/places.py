@@ -1,0 +1,90 @@
+"""How many connections may stay open at once, in all and of one key: those of RPC and of streams of events.
+
+A request is over soon; what stays open is memory and a place that nobody else has. Counted is what this
+process serves.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Final
+from weakref import WeakSet
+
+from wakeful.errors import ResourceExhausted
+from wakeful.settings import PREFIX
+
+#: Any number.
+UNLIMITED: Final = 0
+
+
+class TooMany(ResourceExhausted):
+    """There are as many connections as there may be."""
+
+
+class Place:
+    """One connection. Leave it."""
+
+    def __init__(self, places: Places, kind: str) -> None:
+        self._places = places
+        self.kind = kind
+        #: whose it is, once that is known
+        self.actor: str | None = None
+
+    def belong(self, actor: str) -> None:
+        """It is theirs from now on; TooMany where they have as many as one may have."""
+        if actor != self.actor:
+            self._places.check(actor)
+            self.actor = actor
+
+    def leave(self) -> None:
+        """The connection is over."""
+        self._places.forget(self)
+
+
+class Places:
+    """All that there are."""
+
+    def __init__(self, most: int = UNLIMITED, most_of_one: int = UNLIMITED) -> None:
+        self._most = most
+        self._most_of_one = most_of_one
+        # Weak: a stream whose client went before it began is never closed, only forgotten.
+        self._taken: WeakSet[Place] = WeakSet()
+
+    def take(self, kind: str, actor: str | None = None) -> Place:
+        """A place for a connection, or TooMany.
+
+        >>> places = Places(most=2, most_of_one=1)
+        >>> ada, bob = places.take("rpc", "key:ada"), places.take("rpc", "key:bob")
+        >>> bob.leave()
+        >>> places.take("events", "key:ada")
+        Traceback (most recent call last):
+        wakeful.service.places.TooMany: this key has 1 connections open, which is all that one may have...
+        """
+        if self._most and len(self._taken) >= self._most:
+            raise TooMany(
+                f"this server has {self._most} connections open, which is all that it takes "
+                f"({PREFIX}MAX_CONNECTIONS); try another replica, or later"
+            )
+        place = Place(self, kind)
+        if actor is not None:
+            place.belong(actor)
+        self._taken.add(place)
+        return place
+
+    def check(self, actor: str) -> None:
+        """TooMany where they have as many as one may have."""
+        if not self._most_of_one:
+            return
+        if sum(place.actor == actor for place in self._taken) >= self._most_of_one:
+            raise TooMany(
+                f"this key has {self._most_of_one} connections open, which is all that one may have "
+                f"({PREFIX}MAX_CONNECTIONS_PER_KEY); close one first"
+            )
+
+    def forget(self, place: Place) -> None:
+        """It is over."""
+        self._taken.discard(place)
+
+    def open(self) -> Counter[str]:
+        """How many there are, by kind."""
+        return Counter(place.kind for place in self._taken)
