@@ -26,7 +26,18 @@ from tests.store.making import (
     tick,
     ticks_of,
 )
-from wakeful.store.guarding import AGENT_ALERTS, WORKSPACE_ALERTS, Alert, HoldRow, Incident, Owner, Spent
+from wakeful.store.guarding import (
+    AGENT_ALERTS,
+    AGENT_CHANNEL,
+    SENDERS,
+    WORKSPACE_ALERTS,
+    WORKSPACE_CHANNEL,
+    Alert,
+    HoldRow,
+    Incident,
+    Owner,
+    Spent,
+)
 from wakeful.store.office import AgentRow, WorkspaceRow
 from wakeful.store.port import Store
 from wakeful.store.rows import JobChange, JobRow, RunView
@@ -265,9 +276,21 @@ async def test_the_alerts_of_an_agent_go_before_those_of_its_workspace(store: St
     assert (incident.alerts, incident.sender_id, incident.sender_name) == (own, sender.id, AGENT_ALERTS)
 
 
-async def test_of_the_job_that_tells_nobody_is_told(store: Store) -> None:
+@pytest.mark.parametrize("own", [None, SAYS])
+async def test_whoever_is_told_in_two_ways_has_a_job_for_each(store: Store, own: str | None) -> None:
+    await given_alerts(store, agent=own, workspace=SAYS)
+    jobs = {name: await given_job(store, name) for name in SENDERS}
+    _, run = await given_held(store)
+    await store.finish("w1", [ended(run, "failed")], alone)
+    (incident,) = await incidents(store)
+    names = (WORKSPACE_ALERTS, WORKSPACE_CHANNEL) if own is None else (AGENT_ALERTS, AGENT_CHANNEL)
+    for sender, name in zip((incident.webhook, incident.channel), names, strict=True):
+        assert sender == (jobs[name].id, "default", name, jobs[name].work)
+
+
+async def test_of_the_jobs_that_tell_nobody_is_told(store: Store) -> None:
     await given_alerts(store, workspace=SAYS)
-    for name in (AGENT_ALERTS, WORKSPACE_ALERTS):
+    for name in SENDERS:
         _, run = await given_held(store, name=name)
         await store.finish("w1", [ended(run, "failed")], alone)
     assert await incidents(store) == []
@@ -300,6 +323,21 @@ async def test_an_alert_is_a_run_and_is_not_written_again_before_its_cool_down_i
         runs = await _runs(store, sender)
         assert len(runs) == sent
         assert {(run.state, run.trigger) for run in runs} == {("pending", "alert")}
+
+
+async def test_an_alert_that_goes_two_ways_is_counted_once(store: Store) -> None:
+    await given_alerts(store, workspace=SAYS)
+    senders = [await given_job(store, name) for name in (WORKSPACE_ALERTS, WORKSPACE_CHANNEL)]
+
+    def judge(incident: Incident) -> list[Alert]:
+        runs = tuple(asked(sender, trigger="alert") for sender in senders)
+        return [Alert(incident.workspace, incident.job_id or "", "failures", MINUTE, runs)]
+
+    job = await given_job(store, "digest")
+    for at, sent in ((NOW, 1), (NOW + MINUTE - 1, 1), (NOW + MINUTE, 2)):
+        await failing(store, job)
+        await store.raise_alerts(at, 100, judge)
+        assert [len(await _runs(store, sender)) for sender in senders] == [sent, sent]
 
 
 async def test_two_failures_that_are_judged_together_are_told_once(store: Store) -> None:

@@ -30,6 +30,27 @@ def test_a_lane_is_made_by_naming_it(tmp_path: Path):
     assert settings.lanes == {"reports": 3, "night-shift": 7}
 
 
+def test_a_channel_is_made_by_naming_it(tmp_path: Path):
+    file = tmp_path / "wakeful.toml"
+    file.write_text('channel_mail = "mailto://a:b@example.com"\nchannel_team_ops = "json://file"\n')
+    settings = read_settings({"WAKEFUL_CHANNEL_TEAM_OPS": " json://environment "}, file)
+    assert settings.channels == {"mail": "mailto://a:b@example.com", "team-ops": "json://environment"}
+
+
+def test_the_url_of_a_channel_is_not_shown(tmp_path: Path):
+    file = tmp_path / "wakeful.toml"
+    assert "s3cret" not in repr(read_settings({"WAKEFUL_CHANNEL_OPS": "json://s3cret"}))
+    for text in (
+        'channel__ops = "json://s3cret"',
+        'channel_ops = ["json://s3cret"]',
+        "channel_ops = {s3cret=1}",
+    ):
+        file.write_text(text)
+        with pytest.raises(InvalidArgument, match=r"wakeful\.toml: channel_") as error:
+            read_settings({}, file)
+        assert "s3cret" not in str(error.value)
+
+
 @pytest.mark.parametrize(
     ("environment", "says"),
     [
@@ -40,6 +61,8 @@ def test_a_lane_is_made_by_naming_it(tmp_path: Path):
         ({"WAKEFUL_DEFAULT_OVERLAP_POLICY": "maybe"}, "is not one of allow, skip"),
         ({"WAKEFUL_ALLOW_PRIVATE_TARGETS": "perhaps"}, "is not true or false"),
         ({"WAKEFUL_LANE_NIGHT": "0"}, "WAKEFUL_LANE_NIGHT"),
+        ({"WAKEFUL_CHANNEL_OPS": ""}, "WAKEFUL_CHANNEL_OPS: give the URL that Apprise has"),
+        ({"WAKEFUL_CHANNEL_": "json://a"}, "WAKEFUL_CHANNEL_: '' is no name for a channel"),
     ],
 )
 def test_a_bad_value_is_named(environment: dict[str, str], says: str):

@@ -65,7 +65,7 @@ class Channels:
             return
         for name, url in self._urls.items():
             samples = _SAMPLES if TO in url else (None,)
-            if not any(_service(url, sample)[0] for sample in samples):
+            if not any(service_of(url, sample)[0] for sample in samples):
                 raise InvalidArgument(
                     f"{setting(name)}: Apprise does not understand this URL (which is not shown, for it is "
                     "a credential); see https://appriseit.com for how those of the service are written"
@@ -96,7 +96,7 @@ class Channels:
         if to is None:
             raise InvalidArgument(f"to: the channel '{name}' needs a recipient; say who is told")
         # Dots are not encoded, and a path that is all dots is one that leads elsewhere.
-        service, warned = (None, []) if not to.isprintable() or not to.strip(". ") else _service(url, to)
+        service, warned = (None, []) if not to.isprintable() or not to.strip(". ") else service_of(url, to)
         pieces = [piece for piece in re.split(r"[\s,;]+", to) if piece]
         if service is None or any(piece in said for piece in pieces for said in warned):
             raise InvalidArgument(f"to: the channel '{name}' does not take '{to[:64]}' as a recipient")
@@ -142,8 +142,8 @@ def addressed(url: str, to: str | None) -> str:
     return url.replace(TO, quote(to or "", safe=""))
 
 
-def _service(url: str, to: str | None) -> tuple[NotifyBase | None, list[str]]:
-    """The service that Apprise sees in a URL, and what it warned of."""
+def service_of(url: str, to: str | None) -> tuple[NotifyBase | None, list[str]]:
+    """The service that Apprise sees in a URL, and what it warned of. Neither is for showing."""
     from apprise import Apprise
 
     with hushed() as heard:
@@ -162,7 +162,7 @@ def _service(url: str, to: str | None) -> tuple[NotifyBase | None, list[str]]:
 def _sent(url: str, to: str | None, message: Message) -> bool:
     from apprise import Apprise
 
-    service, _ = _service(url, to)
+    service, _ = service_of(url, to)
     if service is None:
         return False
     with Apprise(service, asset=_asset()).notify(

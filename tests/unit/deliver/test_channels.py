@@ -1,0 +1,157 @@
+"""Channels: what a recipient can do to a URL (nothing), and what anybody gets to see of it (nothing)."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+from urllib.parse import parse_qs, unquote, urlsplit
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from wakeful.deliver.channels import Channels, Message, addressed, service_of
+from wakeful.deliver.hush import hushed
+from wakeful.errors import InvalidArgument
+from wakeful.settings import Settings
+
+SECRET = "Sw0rdf1sh"
+MAIL = f"mailto://wakeful:{SECRET}@example.com?to={{to}}"
+TELEGRAM = f"tgram://123456789:{SECRET}/{{to}}"
+FIXED = f"json://ada:{SECRET}@127.0.0.1:1/{SECRET}"
+NASTY = [
+    "a/b",
+    "a?b=c",
+    "a#b",
+    "50%",
+    "%2F",
+    "a@b",
+    "a&cc=b",
+    "a\nb",
+    "a\r\nb: c",
+    "a b",
+    "grün",
+    "{to}",
+    ":",
+    "'\"",
+]
+
+
+@pytest.mark.parametrize("to", NASTY)
+@pytest.mark.parametrize("url", ["tgram://token/{to}/tail?x=1#end", "mailto://u:p@h?x=1&to={to}&y=2#end"])
+def test_a_recipient_changes_nothing_but_the_recipient(url: str, to: str):
+    given, plain = urlsplit(addressed(url, to)), urlsplit(addressed(url, "plain"))
+    assert (given.scheme, given.netloc, given.fragment) == (plain.scheme, plain.netloc, plain.fragment)
+    assert [unquote(part) for part in given.path.split("/")] == [
+        to if part == "plain" else part for part in plain.path.split("/")
+    ]
+    wanted = {name: [to] if values == ["plain"] else values for name, values in parse_qs(plain.query).items()}
+    assert parse_qs(given.query) == wanted
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"]), min_size=1))
+def test_no_recipient_brings_a_character_that_means_something_in_a_url(to: str):
+    assert not set(addressed("{to}", to)) & set("/?#&=@:;,+ \r\n\t\\\"'<>")
+
+
+@pytest.mark.parametrize("to", [".", "..", "...", "a\nb", "\x00", "\x7f", "\u2028", "\ud800", ". ."])
+def test_a_recipient_that_could_lead_elsewhere_is_refused(to: str):
+    channels = Channels({"hooks": "json://127.0.0.1/hooks/{to}/tail"})
+    with pytest.raises(InvalidArgument, match="to: the channel 'hooks' does not take"):
+        channels.check("hooks", to)
+
+
+def test_a_recipient_that_the_service_would_drop_is_refused():
+    channels = Channels({"mail": MAIL, "ntfy": "ntfy://example.com/{to}"})
+    channels.check("mail", "ada@example.org")
+    channels.check("ntfy", "alerts")
+    for name, to in [("mail", "ada"), ("ntfy", "a/b"), ("ntfy", "../up")]:
+        with pytest.raises(InvalidArgument, match=f"to: the channel '{name}' does not take '{to}'"):
+            channels.check(name, to)
+
+
+def test_a_channel_is_asked_for_by_its_name_and_with_the_recipient_that_it_needs():
+    channels = Channels({"telegram": TELEGRAM, "ops": FIXED})
+    channels.check("telegram", "@ada")
+    channels.check("ops", None)
+    for name, to, said in [
+        ("pager", None, "channel: there is no 'pager'; there are ops, telegram"),
+        ("telegram", None, "to: the channel 'telegram' needs a recipient"),
+        ("ops", "@ada", "to: the channel 'ops' has its recipient already"),
+    ]:
+        with pytest.raises(InvalidArgument, match=said):
+            channels.check(name, to)
+    with pytest.raises(InvalidArgument, match="channel: there is no 'ops'; none is set"):
+        Channels({}).check("ops", None)
+
+
+@pytest.mark.parametrize(
+    "url", [SECRET, f"nothing://{SECRET}", f"tgram://{SECRET}/{{to}}", f"slack://{SECRET}"]
+)
+def test_a_url_that_apprise_does_not_understand_stops_the_start_and_is_not_shown(
+    url: str, caplog: pytest.LogCaptureFixture
+):
+    caplog.set_level(1)
+    with pytest.raises(InvalidArgument, match="WAKEFUL_CHANNEL_TEAM_OPS: Apprise does not under") as error:
+        Channels({"team-ops": url})
+    assert error.value.__cause__ is None
+    assert SECRET not in str(error.value) + caplog.text
+
+
+@pytest.mark.parametrize(
+    "url", [MAIL, TELEGRAM, "slack://xoxb-1234-1234-4ddbc191d40ee098cbaae6f3523ada2d/#{to}"]
+)
+def test_a_url_with_a_recipient_to_come_is_understood(url: str):
+    assert Channels({"team": url}).names == ["team"]
+
+
+def test_nothing_shows_a_url(caplog: pytest.LogCaptureFixture):
+    caplog.set_level(1)
+    channels = Channels({"ops": FIXED, "mail": MAIL})
+    why = channels.send("ops", None, Message("Title", "Body", "failure"))
+    with pytest.raises(InvalidArgument) as error:
+        channels.check("mail", "nobody")
+    shown = f"{Settings(channels={'ops': FIXED})!r} {channels!r} {why} {error.value!r} {caplog.text}"
+    assert SECRET not in shown
+    assert why == "the service could not be reached, or broke off"
+
+
+def test_what_others_log_while_nothing_is_sent_is_none_of_our_business(caplog: pytest.LogCaptureFixture):
+    caplog.set_level(logging.DEBUG)
+    with hushed() as heard:
+        logging.getLogger("apprise").warning("of %s", SECRET)
+        logging.getLogger("urllib3.connectionpool").debug("POST /%s", SECRET)
+        logging.getLogger("wakeful.other").warning("this goes on")
+    logging.getLogger("apprise").warning("hello again")
+    assert heard == [f"of {SECRET}"]
+    assert [record.message for record in caplog.records] == ["this goes on", "hello again"]
+
+
+def test_sockets_are_given_a_while_unless_the_url_says_how_long():
+    for url, timeouts in [
+        ("json://127.0.0.1", (10.0, 10.0)),
+        ("json://127.0.0.1?cto=2&rto=3", (2.0, 3.0)),
+    ]:
+        service, _ = service_of(url, None)
+        assert service is not None
+        assert service.request_timeout == timeouts
+
+
+def test_without_apprise_a_channel_is_refused_and_the_start_goes_on(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, "apprise", None)
+    channels = Channels({"ops": FIXED})
+    with pytest.raises(InvalidArgument, match=r"channel: .* pip install 'wakeful\[deliver\]'"):
+        channels.check("ops", None)
+    assert "wakeful[deliver]" in (channels.send("ops", None, Message("Title", "Body")) or "")
+
+
+def test_apprise_is_loaded_by_those_who_have_a_channel_and_by_nobody_else():
+    program = (
+        "import sys; from wakeful import Wakeful; from wakeful.settings import Settings\n"
+        "def loaded(**channels):\n"
+        "    Wakeful('sqlite:///x.db', settings=Settings(channels=channels))\n"
+        "    return 'apprise' in sys.modules\n"
+        "assert (loaded(), loaded(ops='json://127.0.0.1')) == (False, True)"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
