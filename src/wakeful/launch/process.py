@@ -12,7 +12,7 @@ import os
 import signal
 from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from tempfile import TemporaryFile
 from typing import IO, Final, NamedTuple, cast
@@ -26,7 +26,6 @@ GRACE_S: Final = 2.0
 LINGER_S: Final = 1.0
 #: Seconds after which nobody waits any more for one that not even SIGKILL ends.
 _REAP_S: Final = 5.0
-_LOOK_S: Final = 0.02
 #: A character more than is kept: what is cut off in the middle of one is cut off again, at its edge.
 _HEAD: Final = MAX_OUTPUT + 4
 _TAIL: Final = 4096
@@ -120,14 +119,15 @@ class _Life:
 
     def __init__(self, order: Order) -> None:
         self._order = order
-        self._stopped: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._at_once = False
+        loop = asyncio.get_running_loop()
+        self._stopped: asyncio.Future[None] = loop.create_future()
+        self._at_once: asyncio.Future[None] = loop.create_future()
 
     def stop(self, at_once: bool = False) -> None:
         """See to it that it ends: in good time, or at once."""
-        self._at_once = self._at_once or at_once
-        if not self._stopped.done():
-            self._stopped.set_result(None)
+        _done(self._stopped)
+        if at_once:
+            _done(self._at_once)
 
     async def live(self) -> Ended:
         transport, child = await self._begin()
@@ -135,10 +135,12 @@ class _Life:
         try:
             await _first(child.exited, self._stopped)
             if not self._stopped.done():
-                await _first(child.silent, self._stopped, within=LINGER_S)
+                await _first(child.gone, self._stopped, within=LINGER_S)
             if self._stopped.done():
-                await self._end(group)
-            elif not child.silent.done():
+                _kill(group, signal.SIGTERM)
+                await _first(child.gone, self._at_once, within=GRACE_S)
+                _kill(group, signal.SIGKILL)  # also where it is gone: it may have left somebody behind
+            elif not child.gone.done():
                 _kill(group, signal.SIGKILL)  # what it left behind still holds its pipes
             await _first(child.exited, within=_REAP_S)
             if not child.exited.done():
@@ -168,16 +170,6 @@ class _Life:
                 start_new_session=True,
             )
 
-    async def _end(self, group: int) -> None:
-        """Ask the group to end, give it a while, then make it."""
-        loop = asyncio.get_running_loop()
-        until = loop.time() + GRACE_S
-        alive = _kill(group, signal.SIGTERM)
-        while alive and not self._at_once and loop.time() < until:
-            await asyncio.sleep(_LOOK_S)
-            alive = _kill(group, 0)
-        _kill(group, signal.SIGKILL)
-
 
 class _Child(asyncio.SubprocessProtocol):
     """Hears what a program says, and when it ends."""
@@ -187,8 +179,8 @@ class _Child(asyncio.SubprocessProtocol):
         self.out, self.err = Said(), Said()
         #: with its exit code
         self.exited: asyncio.Future[int] = loop.create_future()
-        #: when nobody can say anything more
-        self.silent: asyncio.Future[None] = loop.create_future()
+        #: when it has ended, and nobody holds its pipes any more
+        self.gone: asyncio.Future[None] = loop.create_future()
         self._open = {1, 2}
         self._transport: asyncio.SubprocessTransport | None = None
 
@@ -200,14 +192,18 @@ class _Child(asyncio.SubprocessProtocol):
 
     def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
         self._open.discard(fd)
-        if not self._open and not self.silent.done():
-            self.silent.set_result(None)
+        self._look()
 
     def process_exited(self) -> None:
         assert self._transport is not None
         code = self._transport.get_returncode()
         if not self.exited.done():
             self.exited.set_result(-signal.SIGKILL if code is None else code)
+        self._look()
+
+    def _look(self) -> None:
+        if not self._open and self.exited.done():
+            _done(self.gone)
 
 
 @contextmanager
@@ -228,15 +224,15 @@ def _nameless() -> IO[bytes]:
     return TemporaryFile()
 
 
-def _kill(group: int, number: int) -> bool:
-    """Send a signal to a group, or none (0); whether there is anybody in it."""
-    try:
+def _kill(group: int, number: int) -> None:
+    """Send a signal to a group: to those of it that are there, and ours to end."""
+    with suppress(ProcessLookupError, PermissionError):
         os.killpg(group, number)
-    except ProcessLookupError:
-        return False
-    except PermissionError:  # somebody who has become another user
-        return True
-    return True
+
+
+def _done(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
 
 
 async def _first(*futures: asyncio.Future[None] | asyncio.Future[int], within: float | None = None) -> None:

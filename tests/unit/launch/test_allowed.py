@@ -1,0 +1,142 @@
+"""Which programs may be run: what the operator names, by no other way to it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from wakeful import InvalidArgument
+from wakeful.launch.allowed import Allowed, NotAllowed, NotThere
+
+
+@pytest.fixture
+def jobs(tmp_path: Path) -> Path:
+    """A directory of programs that are allowed by `jobs/*`, beside one that is not."""
+    directory = tmp_path / "jobs"
+    (directory / "deeper").mkdir(parents=True)
+    for program in (directory / "report", directory / "deeper" / "report", tmp_path / "shell"):
+        program.write_text("#!/bin/sh\n")
+        program.chmod(0o755)
+    return directory
+
+
+def refused(allowed: Allowed, name: str) -> str:
+    with pytest.raises(NotAllowed) as error:
+        allowed.check(name)
+    with pytest.raises(NotAllowed):
+        allowed.find(name)
+    return error.value.message
+
+
+def test_where_nothing_is_allowed_it_is_said_who_allows_it():
+    said = refused(Allowed(), "/bin/true")
+    assert said == "no commands are allowed here; the operator allows them by WAKEFUL_COMMANDS"
+
+
+def test_a_path_allows_itself_and_no_other_way_to_it():
+    allowed = Allowed(["/usr/bin/env"])
+    assert allowed.find("/usr/bin/env") == "/usr/bin/env"
+    for other in ("env", "/usr/bin/../bin/env", "/usr/bin//env", "/usr/bin/env2", "/bin/env", "usr/bin/env"):
+        refused(allowed, other)
+
+
+def test_a_name_allows_the_program_on_the_path_by_that_name_alone(
+    jobs: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("PATH", f"{jobs.parent}/nothing{os.pathsep}{jobs}")
+    allowed = Allowed(["report"])
+    assert allowed.find("report") == f"{jobs}/report"
+    refused(allowed, f"{jobs}/report")
+    refused(allowed, "shell")
+
+
+def test_a_name_that_is_not_on_the_path_is_allowed_and_not_there(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("PATH", "/nowhere")
+    allowed = Allowed(["report"])
+    allowed.check("report")  # another replica may have it, or this one tomorrow
+    with pytest.raises(NotThere, match="no program 'report' on the PATH"):
+        allowed.find("report")
+
+
+def test_a_relative_path_is_refused_whatever_is_allowed():
+    for name in ("bin/report", "./report", "../report", "jobs/../report"):
+        assert "write it from / on" in refused(Allowed(["*"]), name)
+
+
+def test_a_star_alone_allows_all():
+    allowed = Allowed(["*"])
+    assert allowed.find("/bin/sh") == "/bin/sh"
+    assert allowed.find("sh").endswith("/sh")
+
+
+def test_a_pattern_allows_what_is_in_its_directory(jobs: Path):
+    allowed = Allowed([f"{jobs}/*"])
+    assert allowed.find(f"{jobs}/report") == f"{jobs}/report"
+    allowed.check(f"{jobs}/not-there-yet")
+    for other in (f"{jobs}/deeper/report", f"{jobs}", f"{jobs}-2/report", "report"):
+        refused(allowed, other)
+
+
+def test_dots_do_not_lead_out_of_a_pattern(jobs: Path):
+    allowed = Allowed([f"{jobs}/*"])
+    refused(allowed, f"{jobs}/../shell")
+    refused(allowed, f"{jobs}/deeper/../../shell")
+    refused(allowed, f"{jobs}/deeper/../deeper/report")
+
+
+def test_links_do_not_lead_out_of_a_pattern(jobs: Path):
+    (jobs / "out").symlink_to(jobs.parent / "shell")
+    (jobs / "out-by-dots").symlink_to("../shell")
+    (jobs / "twice").symlink_to("out")
+    (jobs / "elsewhere").symlink_to(jobs.parent)
+    allowed = Allowed([f"{jobs}/*"])
+    for name in ("out", "out-by-dots", "twice", "elsewhere/shell"):
+        refused(allowed, f"{jobs}/{name}")
+
+
+def test_a_link_within_a_pattern_is_the_program_that_it_leads_to(jobs: Path):
+    (jobs / "report-today").symlink_to("report")
+    assert Allowed([f"{jobs}/*"]).find(f"{jobs}/report-today") == f"{jobs}/report"
+    refused(Allowed([f"{jobs}/report-*"]), f"{jobs}/report-today")
+
+
+def test_a_directory_that_is_a_link_itself_is_the_one_it_leads_to(jobs: Path):
+    (jobs.parent / "current").symlink_to(jobs)
+    allowed = Allowed([f"{jobs.parent}/current/*"])
+    assert allowed.find(f"{jobs.parent}/current/report") == f"{jobs}/report"
+    refused(allowed, f"{jobs.parent}/shell")
+
+
+def test_a_star_stands_for_a_part_of_a_name_too_and_nothing_else_does(jobs: Path):
+    allowed = Allowed([f"{jobs}/re*t", f"{jobs}/[a-z]?"])
+    allowed.check(f"{jobs}/report")
+    allowed.check(f"{jobs}/[a-z]?")
+    for other in ("reports", "my-report", "ab", "x?"):
+        refused(allowed, f"{jobs}/{other}")
+
+
+@pytest.mark.parametrize(
+    ("entry", "why"),
+    [
+        ("bin/report", "write a whole path"),
+        ("./report", "write a whole path"),
+        ("~/report", "write a whole path"),
+        ("rs*", "write a whole path"),
+        ("..", "write a whole path"),
+        ("/opt/jobs/", "it is a directory; write /opt/jobs/*"),
+        ("/", "it is a directory"),
+        ("/opt/*/report", "in the last part alone"),
+        ("/opt/**", "in the last part alone"),
+        ("/opt/../bin/*", "without //, . and .."),
+        ("/opt//report", "without //, . and .."),
+        ("//opt/report", "without //, . and .."),
+        ("/usr/bin/rsync -a", "name the program alone"),
+        ("/usr/bin/a\x00b", "name the program alone"),
+    ],
+)
+def test_an_entry_that_cannot_be_meant_stops_the_start(entry: str, why: str):
+    with pytest.raises(InvalidArgument, match=r"^WAKEFUL_COMMANDS: ") as error:
+        Allowed(["rsync", entry])
+    assert why in error.value.message
