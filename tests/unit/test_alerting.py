@@ -19,7 +19,8 @@ NONE = (None, None, None, None)
 def incident(kind: str, *, senders: tuple[Any, ...] = (WEBHOOK, CHANNEL), **given: Any) -> Incident:
     fields: dict[str, Any] = {
         "id": 1, "at_ms": AT, "kind": kind, "workspace": "acme", "agent": "ops", "job_id": "j1",
-        "run_id": "r1", "times": 3, "details": "{}", "job_name": "digest", "error": None, "alerts": "{}", **given,
+        "run_id": "r1", "times": 3, "details": "{}", "job_name": "digest", "error": None, "alerts": "{}",
+        **given,
     }  # fmt: skip
     return Incident(*fields.values(), *senders[0], *senders[1])
 
