@@ -70,6 +70,8 @@ TABLE = [
     Row("GET", f"{_JOB}/runs", None, _all()),
     Row("GET", f"{_OWN}/runs", None, _all()),
     Row("POST", f"{_OWN}/runs", None, _admins()),
+    Row("POST", f"{_OWN}/messages", {"message": "hello"}, _all()),
+    Row("GET", f"{_OWN}/sessions", None, _all()),
     Row("GET", f"{HOME}/runs", None, _all(_OK)),
     Row("GET", f"{HOME}/runs?agent=writer", None, _all()),
     Row("GET", f"{HOME}/runs/{{run}}", None, _all()),

@@ -5,14 +5,12 @@ Judged by what the databases count, never by a stopwatch, as in the tests of the
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.store.making import NOW, FalseClock, alone
+from tests.store.plans import visited
 from wakeful.store import postgres_pull_statements as statements
 from wakeful.store.port import PULL, TURN_MS
 from wakeful.store.rows import Finished, LostRun
@@ -82,12 +80,6 @@ async def test_sqlite_takes_no_more_steps_than_a_few_rows_need(tmp_path: Path) -
     assert taken["nothing expired"] <= 5_000
 
 
-def _nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    yield plan
-    for inner in plan.get("Plans", ()):
-        yield from _nodes(inner)
-
-
 async def test_postgres_visits_no_more_than_a_few_rows() -> None:
     server = pytest.importorskip("tests.store.postgres_server")
     from wakeful.store.postgres import PostgresStore
@@ -108,15 +100,9 @@ async def test_postgres_visits_no_more_than_a_few_rows() -> None:
     async with store._pool._acquired() as db:
         await db.execute(_GREAT, timeout=120)
         for name, given in cases.items():
-            statement = getattr(statements, name)
-            answer = await db.fetchval(f"EXPLAIN (ANALYZE, TIMING OFF, FORMAT JSON) {statement}", *given)
-            visited = 0
-            for node in _nodes(json.loads(answer)[0]["Plan"]):
-                passed_over = sum(count for key, count in node.items() if key.startswith("Rows Removed"))
-                kept = node["Actual Rows"] if node["Node Type"].endswith("Scan") else 0
-                visited += round((kept + passed_over) * node["Actual Loops"])
-            if visited > 5_000:
-                beyond[name] = visited
+            rows, _ = await visited(db, getattr(statements, name), *given)
+            if rows > 5_000:
+                beyond[name] = rows
     await store.close()
     assert beyond == {}
     named = {name for name, text in vars(statements).items() if name.isupper() and " WHERE " in str(text)}

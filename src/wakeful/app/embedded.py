@@ -11,9 +11,12 @@ from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Self, TypeVar, Unpack
 
+from wakeful.agents.turner import Turner
 from wakeful.app.fields import JobOptions
 from wakeful.app.jobs import Jobs
 from wakeful.app.runs import Runs
+from wakeful.deliver.channels import Channels
+from wakeful.deliver.launcher import ChannelLauncher
 from wakeful.document import Defaults, read_definition
 from wakeful.engine.engine import LEAD_MS, Engine, Pace
 from wakeful.engine.pinger import Pinger
@@ -87,7 +90,8 @@ class Wakeful:
         guard = Guard(allow_private=allow_private_targets)
         webhooks = WebhookLauncher(secrets, guard, clock=self.store.clock)
         programs = CommandLauncher(Allowed(settings.commands if commands is None else commands))
-        self._targets = Targets([self._functions, webhooks, programs])
+        channels = ChannelLauncher(Channels(settings.channels))
+        self._targets = Targets([self._functions, webhooks, programs, channels])
         self._targets.add(WorkflowLauncher(self.store, self._targets.launcher))
         self._pace = pace or _pace(settings)
         self._grace = grace
@@ -182,7 +186,10 @@ class Wakeful:
             for document in self._declared.values():
                 await self._bring_up_to_date(document)
             self._ending = asyncio.Event()
-            engine = Engine(self.store, self._targets, self._pace, self.services.meters, self._pingers())
+            turner = Turner(self.store, self.store.clock, self._pace.tick_ms)
+            engine = Engine(
+                self.store, self._targets, self._pace, self.services.meters, [turner, *self._pingers()]
+            )
             await engine.start()
         except BaseException:
             await self._targets.close()

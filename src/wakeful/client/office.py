@@ -9,7 +9,7 @@ from typing import Final, cast
 
 from wakeful.client.connection import Connection, Page, path
 from wakeful.client.fields import document
-from wakeful.client.shapes import AgentShape, AuditShape, KeyShape
+from wakeful.client.shapes import AgentShape, AuditShape, KeyShape, ReceiptShape, SessionShape
 from wakeful.job import Json
 
 #: Seconds that following a chain may take beyond what an answer takes.
@@ -50,6 +50,16 @@ class Agents(_Part):
     async def delete(self, name: str) -> None:
         """Delete an agent that has no jobs."""
         await self._ask("DELETE", "agents", name)
+
+    async def say(self, name: str, message: str, *, session: str | None = None) -> ReceiptShape:
+        """Say something to an agent, in the session `main` unless another is named."""
+        said: dict[str, Json] = {"message": message, **({} if session is None else {"session": session})}
+        return cast(ReceiptShape, await self._ask("POST", "agents", name, "messages", body=said))
+
+    async def sessions(self, name: str, *, limit: int = 50, cursor: str | None = None) -> Page[SessionShape]:
+        """The conversations of an agent, by name; `cursor` is that of the page before."""
+        query = {"cursor": cursor, "limit": limit}
+        return Page(await self._ask("GET", "agents", name, "sessions", query=query), "sessions")
 
 
 class Keys(_Part):

@@ -119,6 +119,33 @@ class AgentShape(TypedDict):
     updatedAt: str
 
 
+class ReceiptShape(TypedDict):
+    """What became of something that was said to an agent."""
+
+    #: the message's own; None: it was an order
+    id: str | None
+    session: str
+    #: `waiting`, `started`, `dropped`; `stopped`: it was an order
+    state: str
+    runId: str | None
+    dueAt: str | None
+    waiting: int
+    stopped: list[str]
+    dropped: int
+
+
+class SessionShape(TypedDict):
+    """A conversation of an agent."""
+
+    name: str
+    messages: int
+    turns: list[str]
+    context: float | None
+    dueAt: str | None
+    createdAt: str
+    updatedAt: str
+
+
 class KeyShape(TypedDict):
     """An API key, without the key but when it is made."""
 

@@ -101,6 +101,8 @@ class Agents(_Part[office.Agents]):
     get = blocking(office.Agents.get)
     put = blocking(office.Agents.put)
     delete = blocking(office.Agents.delete)
+    say = blocking(office.Agents.say)
+    sessions = blocking(office.Agents.sessions)
 
 
 class Keys(_Part[office.Keys]):

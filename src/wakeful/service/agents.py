@@ -7,6 +7,7 @@ from typing import Final
 
 from wakeful.cron import zone
 from wakeful.document import Defaults, payload_to_text, read_definition
+from wakeful.document.sessions import queue as read_queue
 from wakeful.document.values import compact
 from wakeful.engine.targets import Targets
 from wakeful.errors import InvalidArgument, NotFound
@@ -21,10 +22,12 @@ from wakeful.store.office import AgentRow, WorkspaceRow
 from wakeful.store.port import Store
 
 #: What somebody may say of an agent; the first six mean what they mean in a job.
-FIELDS: Final = ("target", "tz", "channel", "to", "description", "budget", "active", "alerts")
+FIELDS: Final = ("target", "tz", "channel", "to", "description", "budget", "active", "alerts", "queue")
 _WORKSPACE_FIELDS: Final = ("tz", "description", "budget", "alerts")
 #: What an agent is shown with beside: it may come back with a document that was read, and says nothing.
 _SHOWN: Final = frozenset({"name", "workspace", "version", "createdAt", "updatedAt", "spent"})
+#: What no job has.
+_OWN: Final = frozenset({"active", "alerts", "queue"})
 _STAND_IN: Final = {"name": "agent", "schedule": "@daily"}
 
 
@@ -69,6 +72,7 @@ class AgentService:
         if not isinstance(active, bool):
             raise InvalidArgument("active: write true or false")
         alerts = self._senders.read(document.get("alerts"))
+        queue = _queue(document.get("queue"))
         tz = said.timing.schedule.tz if said.timing and document.get("tz") is not None else None
         now_ms = self._store.clock.now_ms()
         before: list[AgentRow | None] = []
@@ -89,6 +93,7 @@ class AgentService:
                 updated_ms=old.updated_ms if old else now_ms,
                 budget=compact(dict(said.work.budget)) if said.work.budget else None,
                 alerts=alerts.text,
+                queue=queue,
             )
             return None if row == old else row._replace(updated_ms=now_ms)
 
@@ -118,8 +123,15 @@ def _read(document: Mapping[str, object]) -> Definition:
     unknown = sorted(str(key)[:64] for key in document if key not in FIELDS and key not in _SHOWN)
     if unknown:
         raise InvalidArgument(f"an agent has no {', '.join(unknown)}; it has {', '.join(FIELDS)}")
-    shared = {key: document[key] for key in FIELDS if key in document and key not in ("active", "alerts")}
+    shared = {key: document[key] for key in FIELDS if key in document and key not in _OWN}
     return read_definition({**shared, **_STAND_IN}, now_ms=0, defaults=Defaults())
+
+
+def _queue(value: object) -> str | None:
+    try:
+        return None if value is None else compact(read_queue(value))
+    except InvalidArgument as error:
+        raise InvalidArgument(f"queue: {error.message}") from error
 
 
 class WorkspaceService:

@@ -10,12 +10,14 @@ from wakeful.engine.targets import Targets
 from wakeful.launch.secrets import Keyring
 from wakeful.service.agents import AgentService, WorkspaceService
 from wakeful.service.budgets import Budgets
+from wakeful.service.by_hand import ByHand
 from wakeful.service.directory import Directory
 from wakeful.service.feed import Feed
 from wakeful.service.heirs import Heirs
 from wakeful.service.jobs import JobService
 from wakeful.service.keys import KeyService, Tokens
 from wakeful.service.ledger import AuditService, QuotaService, WorkflowService
+from wakeful.service.messages import MessageService
 from wakeful.service.places import Places
 from wakeful.service.pull import PullService
 from wakeful.service.reach import Reach
@@ -58,7 +60,9 @@ class Services:
         )
         self.runs = RunService(store, directory)
         self.pull = PullService(store, directory, self.runs, targets)
-        self.wakes = WakeService(store, directory, keyring, defaults)
+        by_hand = ByHand(store, keyring)
+        self.wakes = WakeService(store, directory, by_hand, defaults)
+        self.messages = MessageService(store, directory, by_hand, defaults)
         senders = Senders(store, targets, keyring, secret_changed)
         heirs = Heirs(store, directory, targets, keyring)
         self.agents = AgentService(store, directory, targets, heirs, senders)

@@ -10,8 +10,10 @@ from wakeful.document import payload_from_text, write_definition
 from wakeful.job import Job, Json
 from wakeful.schedule import explain_schedule
 from wakeful.service.making import Saved
+from wakeful.service.messages import Receipt
 from wakeful.store.office import AgentRow, AuditRow, KeyRow, QuotaRow, WorkflowRow, WorkspaceRow
 from wakeful.store.rows import AttemptView, RunView
+from wakeful.store.talking import SessionView
 
 Shape = dict[str, Json]
 
@@ -151,9 +153,37 @@ def agent_shape(row: AgentRow) -> Shape:
         "description": row.description,
         "budget": payload_from_text(row.budget),
         "alerts": payload_from_text(row.alerts),
+        "queue": payload_from_text(row.queue),
         "version": row.version,
         "createdAt": instant(row.created_ms),
         "updatedAt": instant(row.updated_ms),
+    }
+
+
+def receipt_shape(receipt: Receipt) -> Shape:
+    """What became of something that was said to an agent."""
+    return {
+        "id": receipt.id,
+        "session": receipt.session,
+        "state": receipt.state,
+        "runId": receipt.run_id,
+        "dueAt": instant(receipt.due_ms),
+        "waiting": receipt.waiting,
+        "stopped": list(receipt.stopped),
+        "dropped": receipt.dropped,
+    }
+
+
+def session_shape(session: SessionView) -> Shape:
+    """A conversation."""
+    return {
+        "name": session.name,
+        "messages": session.messages,
+        "turns": list(session.turns),
+        "context": session.context,
+        "dueAt": instant(session.due_ms),
+        "createdAt": instant(session.created_ms),
+        "updatedAt": instant(session.updated_ms),
     }
 
 

@@ -92,6 +92,8 @@ class AgentRow(NamedTuple):
     #: compact JSON of how much its runs may use a day, and of who is told when something goes wrong
     budget: str | None = None
     alerts: str | None = None
+    #: compact JSON of how messages wait in its sessions
+    queue: str | None = None
 
 
 class KeyRow(NamedTuple):

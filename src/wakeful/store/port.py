@@ -53,6 +53,7 @@ from wakeful.store.rows import (
     RunView,
     TakenRun,
 )
+from wakeful.store.talking import Talking
 from wakeful.store.watching import Watching
 
 #: The worker's name on a run that is parked: launched, and waiting for somebody outside to complete it.
@@ -89,7 +90,7 @@ class Planned(NamedTuple):
     born: list[RunRow]
 
 
-class Store(Office, Watching, Guarding, Protocol):
+class Store(Office, Watching, Guarding, Talking, Protocol):
     """A database that keeps Wakeful's time.
 
     Where a call takes `entries`, they are appended to the audit in the same transaction, if it changes
@@ -111,9 +112,9 @@ class Store(Office, Watching, Guarding, Protocol):
         """Call `heard` in the event loop whenever something changed, whichever process changed it.
 
         Topics: `jobs` (a job's wake may be earlier than thought), `runs` (a run may be taken), `holds` (a
-        budget is spent, or not any more), `incidents` (somebody may have to be told), and `stop:<run id>`
-        (whoever runs it should stop). A process on the same SQLite file is not heard;
-        the engine's longest sleep bounds how late its changes are seen.
+        budget is spent, or not any more), `incidents` (somebody may have to be told), `sessions` (a turn may
+        begin), and `stop:<run id>` (whoever runs it should stop). A process on the same SQLite file is not
+        heard; the engine's longest sleep bounds how late its changes are seen.
         """
         ...
 

@@ -3,7 +3,7 @@
 `port.py` says what each method promises. Here each is one transaction on a pooled connection; what it does is
 in the module named after it (`postgres_planning`, `postgres_running`, `postgres_outcomes`,
 `postgres_records`), in statements that stand together in `postgres_statements`. What it keeps besides time is
-in `postgres_office`.
+in `postgres_office`, and of conversations in `postgres_talking`.
 
 There is no leader: processes find work with `FOR UPDATE SKIP LOCKED` and share it out. The database's clock
 rules (`postgres_watch`), and what one process changes, the others hear.
@@ -26,7 +26,7 @@ from wakeful.store.office import Allowance, Entry
 from wakeful.store.port import Planned
 from wakeful.store.postgres_connection import Pool
 from wakeful.store.postgres_guarding import PostgresGuarding
-from wakeful.store.postgres_office import PostgresOffice
+from wakeful.store.postgres_talking import PostgresTalking
 from wakeful.store.postgres_watch import Watch
 from wakeful.store.postgres_watching import PostgresWatching
 from wakeful.store.rows import (
@@ -46,7 +46,7 @@ from wakeful.store.rows import (
 )
 
 
-class PostgresStore(PostgresOffice, PostgresWatching, PostgresGuarding):
+class PostgresStore(PostgresTalking, PostgresWatching, PostgresGuarding):
     """A PostgreSQL database that keeps Wakeful's time. Each method is that of `port.Store`.
 
     `url` is `postgresql://user:password@host/database`; `?schema=` names the schema that holds our tables

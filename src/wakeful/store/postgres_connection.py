@@ -54,9 +54,12 @@ BROKEN: Final = (
 
 # About connections and the schema itself; what is said of jobs and runs is in `postgres_statements`.
 _NOTIFY: Final = "SELECT pg_notify($1, topic) FROM unnest($2::text[]) topic"
+#: and whether anybody waits in a session, perhaps for a run that has ended: sessions_due, mostly empty
 _LOG: Final = """
-    INSERT INTO changes (at, kind, count, items)
-    SELECT $1, c.* FROM unnest($2::text[], $3::integer[], $4::text[]) c (kind, count, items)"""
+    WITH noted AS (
+        INSERT INTO changes (at, kind, count, items)
+        SELECT $1, c.* FROM unnest($2::text[], $3::integer[], $4::text[]) c (kind, count, items))
+    SELECT EXISTS (SELECT FROM sessions WHERE due_at IS NOT NULL)"""
 _HAS_SCHEMA: Final = "SELECT to_regnamespace(quote_ident($1)) IS NOT NULL"
 _HAS_VERSIONS: Final = "SELECT to_regclass(quote_ident($1) || '.schema_version') IS NOT NULL"
 _VERSION: Final = 'SELECT coalesce(max(version), 0) FROM "{schema}".schema_version'
@@ -178,11 +181,12 @@ class Pool:
                 async with self._acquired() as db:
                     async with db.transaction():
                         result = await work(db, tell)
-                        topics = list(tell.topics)
                         if changes := tell.log():
-                            await db.execute(
-                                _LOG, self._clock.now_ms(), *map(list, zip(*changes, strict=True))
-                            )
+                            columns = map(list, zip(*changes, strict=True))
+                            waits = await db.fetchval(_LOG, self._clock.now_ms(), *columns)
+                            if waits and tell.any_ended:
+                                tell("sessions")
+                        topics = list(tell.topics)
                         if topics:
                             await db.execute(_NOTIFY, self.address.schema, topics)
                     self.tell(topics)

@@ -79,6 +79,8 @@ async def delete_agent(db: Db, workspace: str, name: str) -> bool:
     jobs = await db.fetchval(sql.COUNT_JOBS, workspace, name)
     if jobs:
         raise FailedPrecondition(f"agent '{name}' has {jobs} job{'s' * (jobs > 1)}: delete them first")
+    for statement in sql.DELETE_TALK:
+        await db.execute(statement, workspace, name)
     return deleted is not None
 
 

@@ -3,7 +3,7 @@
 `port.py` says what each method promises. Here each is one hop to the thread that owns the connection, and
 one transaction there; what it does is in the module named after it (`sqlite_planning`, `sqlite_running`,
 `sqlite_outcomes`, `sqlite_records`), in statements that stand together in `sqlite_statements`. What it keeps
-besides time is in `sqlite_office`.
+besides time is in `sqlite_office`, and of conversations in `sqlite_talking`.
 
 SQLite lets one writer in at a time, so whoever plans, takes or rescues has the database to itself: no row
 is ever locked. Several processes on one file are as safe, if slower; but one hears nothing of another's
@@ -43,11 +43,11 @@ from wakeful.store.rows import (
 )
 from wakeful.store.sqlite_connection import Connection, path_of
 from wakeful.store.sqlite_guarding import SqliteGuarding
-from wakeful.store.sqlite_office import SqliteOffice
+from wakeful.store.sqlite_talking import SqliteTalking
 from wakeful.store.sqlite_watching import SqliteWatching
 
 
-class SqliteStore(SqliteOffice, SqliteWatching, SqliteGuarding):
+class SqliteStore(SqliteTalking, SqliteWatching, SqliteGuarding):
     """A SQLite file that keeps Wakeful's time. Each method is that of `port.Store`.
 
     `path_or_url` is a path, `:memory:`, or `sqlite:///path`. `inline` does the work in the event loop's own

@@ -54,6 +54,8 @@ _ADD_VERSION: Final = "INSERT INTO schema_version VALUES (?, ?, ?)"
 _LOG: Final = """
     INSERT INTO changes (seq, at, kind, count, items)
     VALUES ((SELECT coalesce(max(seq), 0) FROM changes) + ?3, ?1, ?2, ?3, ?4)"""
+#: sessions_due, which is mostly empty: whether a turn may wait for a run that has ended
+_ANYBODY_WAITS: Final = "SELECT 1 FROM sessions INDEXED BY sessions_due WHERE due_at IS NOT NULL LIMIT 1"
 
 
 def path_of(path_or_url: str) -> str:
@@ -118,6 +120,8 @@ class Connection:
                 if changes := tell.log():
                     now_ms = self._clock.now_ms()
                     db.executemany(_LOG, [(now_ms, *row) for row in changes])
+                    if tell.any_ended and db.execute(_ANYBODY_WAITS).fetchone() is not None:
+                        tell("sessions")
                 db.execute("COMMIT")
             except BaseException:
                 if db.in_transaction:

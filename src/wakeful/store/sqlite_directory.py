@@ -68,6 +68,8 @@ def delete_agent(db: sqlite3.Connection, workspace: str, name: str) -> bool:
     jobs = db.execute(sql.COUNT_JOBS, (workspace, name)).fetchone()[0]
     if jobs:
         raise FailedPrecondition(f"agent '{name}' has {jobs} job{'s' * (jobs > 1)}: delete them first")
+    for statement in sql.DELETE_TALK:
+        db.execute(statement, (workspace, name))
     return db.execute(sql.DELETE_AGENT, (workspace, name)).rowcount > 0
 
 

@@ -30,7 +30,7 @@ PUT_WORKSPACE: Final = f"""
 
 _AGENT_COLUMNS: Final = (
     "workspace, name, target, tz, active, channel, send_to, description, version, created_at, updated_at, "
-    "budget, alerts"
+    "budget, alerts, queue"
 )
 #: the primary key
 AGENT: Final = f"SELECT {_AGENT_COLUMNS} FROM agents WHERE workspace = ? AND name = ?"
@@ -41,13 +41,19 @@ PUT_AGENT: Final = f"INSERT OR REPLACE INTO agents ({_AGENT_COLUMNS}) VALUES ({_
 #: the primary key turns away those that there are
 MAKE_AGENT: Final = f"""
     INSERT INTO agents ({_AGENT_COLUMNS})
-    VALUES (?1, ?2, NULL, NULL, 1, NULL, NULL, '', 1, ?3, ?3, NULL, NULL)
+    VALUES (?1, ?2, NULL, NULL, 1, NULL, NULL, '', 1, ?3, ?3, NULL, NULL, NULL)
     ON CONFLICT DO NOTHING"""
 #: jobs_name
 COUNT_JOBS: Final = """
     SELECT count(*) FROM jobs INDEXED BY jobs_name WHERE workspace = ? AND agent = ? AND deleted_at IS NULL"""
 #: the primary key
 DELETE_AGENT: Final = "DELETE FROM agents WHERE workspace = ? AND name = ?"
+#: the primary key, messages_of_session and turns_live: a range of each
+DELETE_TALK: Final = (
+    "DELETE FROM sessions WHERE workspace = ? AND agent = ?",
+    "DELETE FROM messages WHERE workspace = ? AND agent = ?",
+    "DELETE FROM turns WHERE live AND workspace = ? AND agent = ?",
+)
 
 # --- keys -----------------------------------------------------------------------------------------------
 

@@ -88,6 +88,11 @@ class Tell:
         if noted:
             self._changes.setdefault(kind, {}).update(noted)
 
+    @property
+    def any_ended(self) -> bool:
+        """Whether any attempt or run is over."""
+        return "run.finished" in self._changes
+
     def log(self) -> list[tuple[str, int, str]]:
         """The rows for the log: kind, how many, and what, a line each."""
         rows: list[tuple[str, int, str]] = []

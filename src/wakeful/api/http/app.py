@@ -9,7 +9,18 @@ from typing import Any, Final, cast
 from fastapi import APIRouter, FastAPI
 
 from wakeful import __version__
-from wakeful.api.http import agents, dead_letters, health, job_actions, jobs, office, problems, runs, work
+from wakeful.api.http import (
+    agents,
+    dead_letters,
+    health,
+    job_actions,
+    jobs,
+    messages,
+    office,
+    problems,
+    runs,
+    work,
+)
 from wakeful.api.http.docs import router as docs_router
 from wakeful.api.http.health import Ready
 from wakeful.api.http.middleware import Passage
@@ -23,7 +34,7 @@ Everything under `/api` takes `Authorization: Bearer wk_…`. Errors are `applic
 `code` and a sentence that says what to do. Lists come in pages: send the `cursor` of one for the next.
 """
 _TAGS: Final = (
-    "jobs", "runs", "work", "dead letters", "agents", "workspaces", "workflows",
+    "jobs", "runs", "work", "dead letters", "agents", "sessions", "workspaces", "workflows",
     "keys", "quotas", "audit", "status", "events", "health",
 )  # fmt: skip
 
@@ -44,7 +55,7 @@ def create_app(services: Services, *, ready: Ready | None = None) -> FastAPI:
     app.state.connections = socket.Connections()
     problems.install(app)
     # `/runs/claim` stands before `/runs/{run_id}`, which would take it for a run.
-    for part in (health, agents, jobs, job_actions, work, runs, dead_letters, office):
+    for part in (health, agents, messages, jobs, job_actions, work, runs, dead_letters, office):
         app.include_router(part.router)
     for name in ("events", "metrics"):
         _include(app, f"wakeful.api.http.{name}")

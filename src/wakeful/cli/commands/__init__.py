@@ -19,6 +19,7 @@ from wakeful.cli.commands import (
     runs,
     serving,
     status,
+    talking,
 )
 
 
@@ -31,6 +32,7 @@ def register_all(app: typer.Typer) -> None:
         changing,
         running,
         runs,
+        talking,
         previewing,
         applying,
         importing,

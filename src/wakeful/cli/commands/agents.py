@@ -40,6 +40,9 @@ def register(app: typer.Typer) -> None:
         target: Annotated[str | None, typer.Option("--target", metavar="JSON")] = None,
         description: Annotated[str | None, typer.Option("--description")] = None,
         active: Annotated[bool | None, typer.Option("--active/--inactive")] = None,
+        queue: Annotated[
+            str | None, typer.Option("--queue", metavar="JSON", help="how messages wait in its sessions")
+        ] = None,
     ) -> None:
         """Add an agent, or make it what these options say."""
         given = await json_argument("--target", target)
@@ -48,6 +51,7 @@ def register(app: typer.Typer) -> None:
             "target": {"kind": "webhook", "url": url} if url else given,
             "description": description,
             "active": active,
+            "queue": await json_argument("--queue", queue),
         }
         agent = await s.out.ask(
             s.client.agents.put(name, {key: value for key, value in fields.items() if value is not None})

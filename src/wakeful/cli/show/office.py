@@ -10,7 +10,7 @@ from rich.text import Text
 
 from wakeful.cli.show.tables import Cell, compact, page, table
 from wakeful.cli.times import instant, moment, relative, span
-from wakeful.client.shapes import AgentShape, AuditShape, KeyShape
+from wakeful.client.shapes import AgentShape, AuditShape, KeyShape, SessionShape
 from wakeful.job import Json
 
 
@@ -28,6 +28,21 @@ def agent_table(agents: Sequence[AgentShape], now_ms: int) -> Table:
         for agent in agents
     ]
     return table(["AGENT", "STATE", "ZONE", "TARGET", "CHANNEL", "SINCE"], rows, elastic="TARGET")
+
+
+def session_table(sessions: Sequence[SessionShape], now_ms: int) -> Table:
+    """Conversations, a line each."""
+    rows: list[list[Cell]] = [
+        [
+            Text(session["name"], "bold"),
+            str(session["messages"]),
+            ", ".join(session["turns"]),
+            "" if session["context"] is None else f"{session['context']:.0%}",
+            _relative(session["updatedAt"], now_ms),
+        ]
+        for session in sessions
+    ]
+    return table(["SESSION", "WAITING", "UNDER WAY", "CONTEXT", "LAST SPOKEN"], rows, elastic="UNDER WAY")
 
 
 def key_table(keys: Sequence[KeyShape], now_ms: int) -> Table:

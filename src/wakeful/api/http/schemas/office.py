@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, get_args
 
 from wakeful.api.http.schemas.parts import (
     BOOLEAN,
@@ -25,6 +25,7 @@ from wakeful.api.http.schemas.parts import (
     text,
     whole,
 )
+from wakeful.document.sessions import MAIN, SESSION_NAME, Drop, Mode
 from wakeful.service.access import ROLES
 from wakeful.store.office import BUCKETS
 
@@ -56,14 +57,17 @@ _ALERTS: Final[Schema] = {
             "url": {
                 "type": "string",
                 "maxLength": 2048,
-                "description": "A webhook; they are sent there alone.",
+                "description": "A webhook that they are sent to.",
             },
             "secret": {
                 "type": "string",
                 "description": "Signs them: `whsec_` and base64; never shown again.",
             },
-            "channel": text(1_024, 1),
-            "to": text(1_024, 1),
+            "channel": {
+                **text(1_024, 1),
+                "description": "A channel of the operator's that they are sent to, by its name.",
+            },
+            "to": {**text(1_024, 1), "description": "The recipient, where the channel takes one."},
             "failures": whole(1, 1_000_000),
             "deadLetter": BOOLEAN,
             "missed": BOOLEAN,
@@ -71,9 +75,24 @@ _ALERTS: Final[Schema] = {
             "cooldownMs": whole(0, 30 * 86_400_000),
             "cooldown": {"type": "string", "examples": ["1h"]},
         },
-        "url",
     ),
-    "description": "Who is told when something goes wrong, and of what.",
+    "anyOf": [{"required": ["url"]}, {"required": ["channel"]}],
+    "dependentRequired": {"secret": ["url"], "to": ["channel"]},
+    "description": "Who is told when something goes wrong, and of what: by a webhook, a channel, or both.",
+}
+
+_QUEUE: Final[Schema] = {
+    **document(
+        {
+            "mode": one_of(*get_args(Mode)),
+            "cap": {**whole(1, 1_000), "description": "How many turns may wait in a session."},
+            "drop": {**one_of(*get_args(Drop)), "description": "What goes when there are more."},
+            "debounceMs": {**whole(0, 60_000), "description": "Messages within it are one turn."},
+            "debounce": {"type": "string", "examples": ["800ms"]},
+            "turns": {**whole(1, 100), "description": "How many turns of one session go at once."},
+        }
+    ),
+    "description": "How messages wait in its sessions.",
 }
 
 SCHEMAS: Final[dict[str, Schema]] = {
@@ -134,6 +153,7 @@ SCHEMAS: Final[dict[str, Schema]] = {
             "description": TEXT,
             "budget": or_null(OBJECT),
             "alerts": or_null(OBJECT),
+            "queue": or_null(OBJECT),
             "version": WHOLE,
             "createdAt": INSTANT,
             "updatedAt": INSTANT,
@@ -152,9 +172,49 @@ SCHEMAS: Final[dict[str, Schema]] = {
             "description": or_null(text(10_000)),
             "budget": or_null(BUDGET),
             "alerts": or_null(_ALERTS),
+            "queue": or_null(_QUEUE),
             **_SHOWN,
         }
     ),
+    "Message": document(
+        {
+            "message": {**text(65_536, 1), "description": "What is said; `/stop` and `/stopall` are orders."},
+            "session": {
+                "type": ["string", "null"],
+                "pattern": f"^{SESSION_NAME}$",
+                "description": f"Which conversation: `{MAIN}`, if it is left out.",
+            },
+        },
+        "message",
+    ),
+    "Receipt": shape(
+        {
+            "id": or_null(ID),
+            "session": TEXT,
+            "state": one_of("waiting", "started", "dropped", "stopped"),
+            "runId": or_null(ID),
+            "dueAt": or_null(INSTANT),
+            "waiting": {**WHOLE, "description": "How many turns wait in the session."},
+            "stopped": {**list_of(ID), "description": "The turns that it ended."},
+            "dropped": {**WHOLE, "description": "How many messages nobody will read because of it."},
+        },
+        says="What became of something that was said to an agent.",
+    ),
+    "Session": shape(
+        {
+            "name": TEXT,
+            "messages": {**WHOLE, "description": "How many wait."},
+            "turns": {**list_of(ID), "description": "The runs of the turns that are under way."},
+            "context": {
+                "type": ["number", "null"],
+                "description": "How full its context window is, of 1, where its runs say so.",
+            },
+            "dueAt": or_null(INSTANT),
+            "createdAt": INSTANT,
+            "updatedAt": INSTANT,
+        }
+    ),
+    "Sessions": page_of("sessions", "Session"),
     "Key": shape(_KEY),
     "Keys": shape({"keys": list_of(ref("Key"))}),
     "NewKey": shape(

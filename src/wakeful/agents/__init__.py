@@ -1,0 +1,1 @@
+"""Agents: their conversations. What is said to one waits in a session, and becomes a turn."""

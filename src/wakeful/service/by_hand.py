@@ -1,0 +1,55 @@
+"""The job through which an agent with a target of its own is woken without a job of anybody's."""
+
+from __future__ import annotations
+
+from wakeful.errors import AlreadyExists
+from wakeful.ids import new_id
+from wakeful.job import Definition, Job, Work, inherit
+from wakeful.launch.secrets import Keyring, new_secret
+from wakeful.service.directory import Home
+from wakeful.service.making import needs_secret
+from wakeful.store.port import Store
+from wakeful.store.records import row_of
+from wakeful.store.rows import JobRow
+from wakeful.store.talking import BY_HAND
+
+
+class ByHand:
+    """Has such a job when one is needed. It goes where its agent does, also when that changes."""
+
+    def __init__(self, store: Store, keyring: Keyring) -> None:
+        self._store = store
+        self._keyring = keyring
+
+    async def job(self, home: Home) -> JobRow | None:
+        """The agent's; None where its runs wait to be claimed, which takes no job."""
+        work = inherit(Work(), home.target)
+        if work.pulled:
+            return None
+        row = await self._store.job(home.workspace, home.agent, BY_HAND)
+        if row is not None:
+            return row
+        now_ms = self._store.clock.now_ms()
+        definition = Definition(
+            BY_HAND, None, work=work, description="Made when the agent was woken by hand."
+        )
+        row = row_of(
+            Job(
+                id=new_id(now_ms),
+                workspace=home.workspace,
+                agent=home.agent,
+                definition=definition,
+                enabled=True,
+                anchor_ms=now_ms,
+                next_ms=None,
+                wake_ms=None,
+                created_ms=now_ms,
+                updated_ms=now_ms,
+            ),
+            self._keyring.seal(new_secret()) if needs_secret(definition) else None,
+        )
+        try:
+            await self._store.create_jobs([row])
+        except AlreadyExists:
+            return await self.job(home)
+        return row

@@ -1,0 +1,29 @@
+"""What PostgreSQL counts of a statement: how many rows it visits, whatever the clock says."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from wakeful.store.postgres_connection import Db
+
+
+async def visited(db: Db, statement: str, *given: object) -> tuple[int, list[str]]:
+    """How many rows the statement visits, and the tables that it reads from end to end. It is carried out."""
+    answer = await db.fetchval(f"EXPLAIN (ANALYZE, TIMING OFF, FORMAT JSON) {statement}", *given)
+    rows, scanned = 0, []
+    for node in _nodes(json.loads(answer)[0]["Plan"]):
+        passed_over = sum(count for key, count in node.items() if key.startswith("Rows Removed"))
+        kept = node["Actual Rows"] if node["Node Type"].endswith("Scan") else 0
+        rows += round((kept + passed_over) * node["Actual Loops"])
+        if node["Node Type"] == "Seq Scan" and node["Actual Loops"]:
+            scanned.append(node["Relation Name"])
+    return rows, scanned
+
+
+def _nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield plan
+    for inner in plan.get("Plans", ()):
+        yield from _nodes(inner)

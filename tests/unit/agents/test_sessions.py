@@ -1,0 +1,357 @@
+"""How messages become turns: the rules alone, on conversations that are made up here."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from itertools import count
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from wakeful.agents.sessions import MAX_SAID, Queue, batches, begin, fullness, hear
+from wakeful.document.sessions import queue as read_queue
+from wakeful.document.sessions import session_name
+from wakeful.errors import InvalidArgument
+from wakeful.store.rows import RunRow
+from wakeful.store.talking import Message, SessionKey, Settled, Talk, Turn
+
+NOW = 1_800_000_000_000
+KEY = SessionKey("default", "ops", "main")
+HOOK = '{"target":{"kind":"webhook","url":"https://a.example"},"inherited":true}'
+
+
+@dataclass
+class Conversation:
+    """A conversation in memory: does what the rules say, as a store does."""
+
+    queue: dict[str, object] = field(default_factory=dict)
+    work: str | None = None
+    now_ms: int = NOW
+    waiting: list[Message] = field(default_factory=list)
+    #: the turns by their runs: their state and what they used
+    turns: dict[str, tuple[str, str | None]] = field(default_factory=dict)
+    known_over: set[str] = field(default_factory=set)
+    begun: list[RunRow] = field(default_factory=list)
+    dropped: list[str] = field(default_factory=list)
+    due_ms: int | None = None
+    places: int = 1
+    context: float | None = None
+    _ids: count[int] = field(default_factory=count)
+
+    @property
+    def live(self) -> list[str]:
+        return [run for run, (state, _) in self.turns.items() if state in ("pending", "running")]
+
+    @property
+    def said(self) -> list[str]:
+        """What each turn so far was told."""
+        return [json.loads(run.payload or "")["message"] for run in self.begun]
+
+    def say(self, body: str, after_ms: int = 0) -> Settled:
+        self.wait(after_ms)
+        message = Message(f"m{next(self._ids):06}", body, "key:1", "user", self.now_ms)
+        settled = hear(self._talk(), message, self.now_ms)
+        if settled.arrived is None and not settled.begun and not body.startswith("/"):
+            self.dropped.append(message.id)
+        self._write(settled)
+        return settled
+
+    def wait(self, ms: int) -> None:
+        """Let time pass; the turner does its work on the way, as soon as it may."""
+        until = self.now_ms + ms
+        while self.due_ms is not None and self.due_ms <= until and len(self.live) < self.places:
+            self.now_ms = max(self.now_ms, self.due_ms)
+            before = self.due_ms, self.places
+            self._write(begin(self._talk(), self.now_ms))
+            if (self.due_ms, self.places) == before:
+                break
+        self.now_ms = until
+
+    def end(self, usage: str | None = None, state: str = "succeeded") -> None:
+        """The oldest turn is over."""
+        self.turns[self.live[0]] = state, usage
+        self.wait(0)
+
+    def _talk(self) -> Talk:
+        turns = [Turn(run, *is_at) for run, is_at in self.turns.items() if run not in self.known_over]
+        queue = json.dumps(self.queue) if self.queue else None
+        return Talk(KEY, list(self.waiting), turns, self.context, queue, "j1", self.work, None)
+
+    def _write(self, settled: Settled) -> None:
+        gone = {*settled.dropped, *settled.taken}
+        assert gone <= {message.id for message in self.waiting}
+        if settled.arrived is not None:
+            self.waiting.append(settled.arrived)
+        self.waiting = [message for message in self.waiting if message.id not in gone]
+        self.dropped += settled.dropped
+        for run, _ in settled.stopped:
+            assert run in self.live
+            self.turns[run] = "cancelled", None
+        self.known_over |= set(settled.over)
+        for run_row in settled.begun:
+            self.begun.append(run_row)
+            self.turns[run_row.id] = "pending", None
+        self.due_ms, self.places, self.context = settled.due_ms, settled.places, settled.context
+        assert (settled.due_ms is None) == (not self.waiting)
+
+
+def test_a_message_becomes_a_turn_when_nothing_was_added_for_the_debounce():
+    talk = Conversation()
+    talk.say("good morning")
+    talk.wait(799)
+    assert talk.said == []
+    talk.wait(1)
+    assert talk.said == ["good morning"]
+
+
+def test_five_messages_within_the_debounce_are_one_turn():
+    talk = Conversation()
+    for word in ("one", "two", "three", "four", "five"):
+        talk.say(word, after_ms=200)
+    talk.wait(10_000)
+    assert talk.said == ["one\ntwo\nthree\nfour\nfive"]
+
+
+def test_what_somebody_keeps_adding_to_begins_in_the_end():
+    talk = Conversation()
+    for _ in range(100):
+        talk.say("and another thing", after_ms=500)
+    assert 0 < len(talk.begun) < 10
+
+
+def test_one_turn_at_a_time_and_the_others_in_order():
+    talk = Conversation()
+    for word in ("one", "two", "three"):
+        talk.say(word, after_ms=1_000)
+    talk.wait(1_000)
+    assert talk.said == ["one"]
+    talk.end()
+    assert talk.said == ["one", "two"]
+    talk.end(state="failed")
+    assert talk.said == ["one", "two", "three"], "a turn that fails does not hold up the next"
+
+
+@pytest.mark.parametrize("mode", ["queue", "followup"])
+def test_when_too_many_turns_wait_the_oldest_is_dropped(mode: str):
+    talk = Conversation(queue={"mode": mode, "cap": 2})
+    for word in ("at work", "one", "two", "three"):
+        talk.say(word, after_ms=1_000)
+    assert [message.body for message in talk.waiting] == ["two", "three"]
+    assert len(talk.dropped) == 1
+
+
+def test_or_the_newest_is():
+    talk = Conversation(queue={"cap": 2, "drop": "new"})
+    for word in ("at work", "one", "two"):
+        talk.say(word, after_ms=1_000)
+    refused = talk.say("three", after_ms=1_000)
+    assert (refused.arrived, refused.begun) == (None, [])
+    assert [message.body for message in talk.waiting] == ["one", "two"]
+
+
+def test_what_is_added_to_a_turn_that_waits_needs_no_room():
+    talk = Conversation(queue={"cap": 1, "drop": "new"})
+    talk.say("at work")
+    talk.say("one", after_ms=1_000)
+    talk.say("and two", after_ms=100)
+    talk.wait(1_000)
+    talk.end()
+    assert talk.said == ["at work", "one\nand two"]
+    assert talk.dropped == []
+
+
+def test_an_interruption_stops_what_is_under_way_and_drops_what_waits():
+    talk = Conversation(queue={"mode": "interrupt"})
+    talk.say("write a novel")
+    talk.wait(1_000)
+    (novel,) = talk.live
+    settled = talk.say("no, a poem")
+    assert list(settled.stopped) == [(novel, "interrupted")]
+    talk.say("a short one", after_ms=100)
+    talk.wait(1_000)
+    assert talk.said == ["write a novel", "no, a poem\na short one"]
+
+
+def test_stop_ends_the_oldest_turn_at_once_and_the_others_go_on():
+    talk = Conversation(queue={"turns": 2})
+    for word in ("one", "two", "three"):
+        talk.say(word, after_ms=1_000)
+    talk.wait(1_000)
+    first, second = talk.live
+    settled = talk.say("/stop")
+    assert list(settled.stopped) == [(first, "stopped")]
+    assert talk.live[0] == second
+    assert talk.said == ["one", "two", "three"], "its place goes to the next, without a debounce"
+
+
+def test_stopall_ends_all_of_them_and_empties_the_queue():
+    talk = Conversation(queue={"turns": 2})
+    for word in ("one", "two", "three"):
+        talk.say(word, after_ms=1_000)
+    talk.wait(700)
+    settled = talk.say("/StopAll ")
+    assert len(settled.stopped) == 2
+    assert (talk.live, talk.waiting, talk.due_ms) == ([], [], None)
+
+
+def test_an_order_is_never_part_of_a_turn():
+    talk = Conversation()
+    talk.say("one")
+    talk.say("/stop", after_ms=10)
+    talk.say("two", after_ms=10)
+    talk.wait(1_000)
+    assert talk.said == ["one\ntwo"]
+
+
+def test_a_context_window_that_is_nearly_full_has_one_turn_at_a_time():
+    talk = Conversation(queue={"turns": 3, "debounceMs": 0})
+    talk.say("one")
+    talk.say("two")
+    assert len(talk.live) == 2
+    talk.end(usage='{"tokens":900,"contextTokens":61,"contextWindow":100}')
+    talk.say("three")
+    talk.say("four")
+    assert (len(talk.live), talk.context) == (1, 0.61)
+    talk.end(usage='{"contextTokens":20,"contextWindow":100}')
+    talk.say("five")
+    assert len(talk.live) == 3, "somebody has made room in it"
+
+
+@pytest.mark.parametrize("full", [0.0, 0.59, 0.6])
+def test_up_to_there_it_is_as_the_queue_says(full: float):
+    talk = Conversation(queue={"turns": 2, "debounceMs": 0}, context=full)
+    talk.say("one")
+    talk.say("two")
+    assert len(talk.live) == 2
+
+
+def test_without_a_debounce_a_message_is_a_turn_at_once():
+    talk = Conversation(queue={"debounceMs": 0})
+    settled = talk.say("now")
+    assert (settled.arrived, len(settled.begun), talk.waiting) == (None, 1, [])
+
+
+def test_a_turn_goes_where_the_agents_runs_go():
+    hooked, pulled = Conversation(work=HOOK), Conversation()
+    for talk in (hooked, pulled):
+        talk.say("hello")
+        talk.wait(1_000)
+    (run,) = hooked.begun
+    assert (run.job_id, run.job_name, run.lane) == ("j1", "woken-by-hand", "main")
+    assert (run.state, run.trigger, run.triggered_by) == ("pending", "user", "key:1")
+    assert json.loads(run.payload or "") == {"session": "main", "message": "hello", "messages": ["m000000"]}
+    (run,) = pulled.begun
+    assert (run.job_id, run.job_name, run.lane) == (None, None, "pull:main")
+    assert run.until_ms is not None
+
+
+def test_no_turn_is_longer_than_a_payload_may_be():
+    long = "ü" * (MAX_SAID // 4)
+    said = [Message(str(n), long, "key:1", "user", NOW) for n in range(3)]
+    assert [len(batch) for batch in batches(said, Queue())] == [1, 1, 1]
+    assert [len(batch) for batch in batches([m._replace(body="ü") for m in said], Queue())] == [3]
+
+
+@pytest.mark.parametrize(
+    "usage",
+    [
+        None,
+        "{}",
+        '{"contextTokens":1}',
+        '{"contextTokens":1,"contextWindow":0}',
+        '{"contextTokens":true,"contextWindow":2}',
+        '{"contextTokens":"many","contextWindow":2}',
+        '{"contextTokens":1,"contextWindow":-5}',
+        f'{{"contextTokens":{10**400},"contextWindow":5}}',
+        '["contextTokens"]',
+    ],
+)
+def test_what_does_not_say_how_full_it_is_says_nothing(usage: str | None):
+    assert fullness(usage) is None
+
+
+@pytest.mark.parametrize(("used", "full"), [(0, 0.0), (50, 0.5), (100, 1.0), (300, 1.0)])
+def test_fullness_is_between_nothing_and_all(used: int, full: float):
+    assert fullness(json.dumps({"contextTokens": used, "contextWindow": 100})) == full
+
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("say"), st.integers(0, 2_000)),
+        st.tuples(st.just("end"), st.integers(0, 3_000)),
+        st.tuples(st.just("order"), st.integers(0, 1)),
+    ),
+    max_size=40,
+)
+QUEUES = st.fixed_dictionaries(
+    {},
+    optional={
+        "mode": st.sampled_from(["queue", "followup", "interrupt"]),
+        "cap": st.integers(1, 4),
+        "drop": st.sampled_from(["old", "new"]),
+        "debounceMs": st.sampled_from([0, 1, 800]),
+        "turns": st.integers(1, 3),
+    },
+)
+
+
+@given(queue=QUEUES, steps=STEPS)
+def test_whatever_happens_each_message_is_read_once_or_dropped(
+    queue: dict[str, object], steps: list[tuple[str, int]]
+):
+    talk = Conversation(queue=queue)
+    said: list[str] = []
+    for what, number in steps:
+        if what == "say":
+            said.append(f"m{len(said):06}")
+            talk._ids = count(len(said) - 1)
+            talk.say("word", after_ms=number)
+        elif what == "order":
+            talk.say(("/stop", "/stopall")[number])
+        elif talk.live:
+            talk.end()
+            talk.wait(number)
+        assert len(talk.live) <= int(str(queue.get("turns", 1)))
+        assert len(batches(talk.waiting, Queue(debounce_ms=int(str(queue.get("debounceMs", 800)))))) <= int(
+            str(queue.get("cap", 10))
+        )
+    while talk.live or talk.waiting:
+        talk.wait(20_000)
+        if talk.live:
+            talk.end()
+    read = [each for run in talk.begun for each in json.loads(run.payload or "")["messages"]]
+    assert sorted(read + talk.dropped) == said
+    assert read == sorted(read), "in the order they were said"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "sentence"),
+    [
+        ({}, "is not an object with something in it"),
+        ("interrupt", "is not an object with something in it"),
+        ({"mode": "stack"}, "mode: 'stack' is not known; write 'queue', 'followup' or 'interrupt'"),
+        ({"cap": 0}, "cap: 0 is out of range"),
+        ({"drop": "all"}, "drop: 'all' is not known"),
+        ({"debounceMs": -1}, "debounceMs: "),
+        ({"debounce": "soon"}, "debounce: "),
+        ({"debounce": "1s", "debounceMs": 5}, "are the same; give one of them"),
+        ({"size": 5}, "a queue has no field 'size'; it has mode, cap, drop, debounceMs, turns"),
+    ],
+)
+def test_a_queue_that_makes_no_sense_is_refused(wrong: object, sentence: str):
+    with pytest.raises(InvalidArgument) as refused:
+        read_queue(wrong)
+    assert sentence in refused.value.message
+
+
+def test_a_session_may_be_called_as_chats_are():
+    for name in ("main", "telegram:123456789", "user@example.com", "a", "x" * 128):
+        assert session_name(name) == name
+
+
+@pytest.mark.parametrize("name", ["", " ", "a b", "../x", "x" * 129, "naïve", "a/b", 5, "a\n", ["main"]])
+def test_and_nothing_else(name: object):
+    with pytest.raises(InvalidArgument, match="cannot be the name of a session"):
+        session_name(name)
