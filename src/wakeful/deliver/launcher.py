@@ -30,7 +30,7 @@ class ChannelLauncher:
     """Takes messages to channels."""
 
     kind = "channel"
-    default_timeout_ms = 60_000
+    default_timeout_ms = 30_000
 
     def __init__(self, channels: Channels) -> None:
         self._channels = channels
