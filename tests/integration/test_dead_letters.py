@@ -6,7 +6,9 @@ import pytest
 
 from tests.integration.conftest import SELDOM, NewApp
 from tests.integration.waiting import over
-from wakeful import FailedPrecondition, Function, Launch, NotFound, Permanent, Wakeful
+from wakeful import FailedPrecondition, Function, Launch, NotFound, Permanent, ResourceExhausted, Wakeful
+from wakeful.launch.port import Failed
+from wakeful.service.access import LOCAL
 from wakeful.store.rows import RunView
 
 
@@ -151,3 +153,34 @@ async def test_a_dead_letter_of_another_workspace_is_not_there(new_app: NewApp):
             with pytest.raises(NotFound):
                 await asking
         assert (await app.runs.get(dead.id)).dead
+
+
+async def test_a_replay_goes_where_its_job_goes_now(new_app: NewApp):
+    app = new_app()
+    Work(app)
+    async with app:
+        dead = await a_dead_letter(app)
+        await app.jobs.update("job", target={"kind": "pull", "claimTimeoutMs": 7_200_000})
+        replayed = await app.runs.replay(dead.id)
+        assert (replayed.state, replayed.lane) == ("pending", "pull:cron")
+        assert replayed.until_ms == replayed.fire_ms + 7_200_000
+
+
+async def test_many_are_replayed_and_those_without_a_budget_are_left(new_app: NewApp):
+    app = new_app()
+
+    @app.function("spend")
+    async def spend() -> Failed:
+        return Failed("no", permanent=True, usage='{"tokens":60}')
+
+    async with app:
+        runs, letters = app.services.runs, []
+        for name, most in (("rich", 1_000), ("poor", 50)):
+            await app.jobs.create(
+                name, schedule=SELDOM, target=Function("spend"), budget={"tokens_per_day": most}
+            )
+            letters.append((await over(app, (await app.jobs.run(name)).id)).id)
+        assert await runs.replay_many(LOCAL, "default", [letters[1], letters[0]]) == [letters[0]]
+        with pytest.raises(ResourceExhausted, match="job 'poor' may use 50 tokens a day"):
+            await runs.replay_many(LOCAL, "default", [letters[1]])
+        assert letters[1] in await runs.discard_many(LOCAL, "default")

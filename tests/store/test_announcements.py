@@ -27,7 +27,7 @@ from tests.store.making import (
     tick,
 )
 from wakeful.store.port import Store
-from wakeful.store.rows import DueJob, JobChange, JobPlan, RunFilter, RunRow, RunView
+from wakeful.store.rows import DueJob, JobChange, JobPlan, RunFilter
 
 
 async def _quiet(store: Store, ears: Ears) -> None:
@@ -143,18 +143,6 @@ async def test_what_a_worker_gave_back_and_what_was_rescued_is_announced(store: 
     assert (await look(store, run)).state == "retrying"
 
 
-async def test_a_replay_is_announced(store: Store, ears: Ears) -> None:
-    _, run = await given_held(store)
-    await store.finish("w1", [ended(run, "failed")], alone)
-    await _quiet(store, ears)
-
-    def again(dead: RunView) -> RunRow:
-        return jobless(trigger="replay", replay_of=dead.id)
-
-    await store.replay_run(run.id, again)
-    await ears.hear("runs")
-
-
 async def test_what_concerns_nobody_is_not_announced(store: Store, ears: Ears) -> None:
     row, run = await given_held(store)
     await store.create_jobs([job("other")])
@@ -165,7 +153,7 @@ async def test_what_concerns_nobody_is_not_announced(store: Store, ears: Ears) -
     await store.beat("w1", NOW, [])
     await store.rescue(NOW, NOW - MINUTE, 5, lambda lost: ended(run), alone)
     await store.prune(NOW, 5)
-    await store.discard_run(run.id)
+    await store.discard_runs("default", [run.id])
     await store.job_by_id(row.id)
     await store.runs(RunFilter("default"))
     assert await _heard(store, ears) == set()

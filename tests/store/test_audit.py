@@ -25,7 +25,7 @@ from wakeful.errors import AlreadyExists, FailedPrecondition, ResourceExhausted
 from wakeful.store.chain import flaw
 from wakeful.store.office import AgentRow, Allowance, AuditRow, Entry, KeyRow, WorkflowRow, WorkspaceRow
 from wakeful.store.port import PARKED, Store
-from wakeful.store.rows import JobChange, JobRow, RunView
+from wakeful.store.rows import JobChange, JobRow
 
 
 def entry(action: str = "job.create", workspace: str = "default", **fields: object) -> Entry:
@@ -146,8 +146,6 @@ async def test_what_changes_nothing_is_not_written_down(store: Store) -> None:
     assert await store.change_job(row.id, lambda old: None, said) == row
     assert await store.change_job(job().id, lambda old: JobChange(old), said) is None
     assert await store.delete_job(job().id, NOW, "gone", said) is False
-    assert await store.replay_run(job().id, lambda dead: asked(row), said) is None
-    assert await store.discard_run(run.id, said) is False
     assert await store.cancel_run(job().id, NOW, "no", running=True, entries=said) is None
     assert await store.complete_run(ended(run), alone, said) is False
     assert await store.put_agent("default", "default", lambda old: None, said) is not None
@@ -179,8 +177,6 @@ async def test_what_is_refused_is_not_written_down(store: Store) -> None:
     with pytest.raises(AlreadyExists):
         await store.add_runs([asked(row, id=run.id)], said)
     with pytest.raises(FailedPrecondition):
-        await store.replay_run(run.id, lambda dead: asked(row), said)
-    with pytest.raises(FailedPrecondition):
         await store.cancel_run(run.id, NOW, "no", running=False, entries=said)
     with pytest.raises(FailedPrecondition):
         await store.delete_agent("default", "default", said)
@@ -198,24 +194,13 @@ async def test_what_is_done_to_runs_is_written_down_with_it(store: Store) -> Non
     await store.add_runs(runs, [entry("run.add")])
     await store.cancel_run(runs[0].id, NOW, "no", running=False, entries=[entry("run.cancel")])
     await store.complete_run(ended(runs[2], "failed"), alone, [entry("run.complete")])
-    dead = await look(store, runs[2].id)
-    assert dead.dead
-
-    def again(of: RunView) -> object:
-        return asked(row, replay_of=of.id)
-
-    new = await store.replay_run(dead.id, again, [entry("run.replay")])  # type: ignore[arg-type]
-    assert new is not None
+    assert (await look(store, runs[2].id)).dead
+    replayed = await store.replay_runs(
+        "default", [runs[2].id], lambda dead: asked(row), lambda dead: entry("run.replay")
+    )
+    assert len(replayed) == 1
     await store.cancel_run(runs[1].id, NOW, "no", running=True, entries=[entry("run.stop")])
     assert await actions(store) == ["run.add", "run.cancel", "run.complete", "run.replay", "run.stop"]
-
-
-async def test_a_dead_letter_that_is_discarded_is_written_down(store: Store) -> None:
-    _, run = await given_held(store)
-    await store.finish("w1", [ended(run, "failed")], alone)
-    assert await store.discard_run(run.id, [entry("run.discard")]) is True
-    assert await store.discard_run(run.id, [entry("run.discard")]) is False
-    assert await actions(store) == ["run.discard"]
 
 
 async def test_what_is_done_in_the_office_is_written_down_with_it(store: Store) -> None:

@@ -137,8 +137,8 @@ async def test_what_is_no_uuid_is_nobodys_id(store: PostgresStore, nobody: str) 
     assert await store.run(nobody) is None
     assert await store.attempts(nobody) == []
     assert await store.cancel_run(nobody, NOW, "stop", running=True) is None
-    assert await store.replay_run(nobody, lambda run: jobless()) is None
-    assert not await store.discard_run(nobody)
+    assert await store.replay_runs("default", [nobody], lambda letter: jobless()) == []
+    assert await store.discard_runs("default", [nobody]) == []
     assert not await store.complete_run(ended(jobless(id=nobody)), alone)
     assert await store.runs(RunFilter("default", job_id=nobody)) == []
     assert await store.runs(RunFilter("default", before=nobody)) == []

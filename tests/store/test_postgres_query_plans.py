@@ -17,6 +17,7 @@ from tests.store import postgres_server
 from tests.store.making import NOW, FalseClock, job, tick
 from tests.store.plans import visited
 from wakeful.store import postgres_guard_statements as guards
+from wakeful.store import postgres_letter_statements as letters
 from wakeful.store import postgres_office_statements as office
 from wakeful.store import postgres_statements as sql
 from wakeful.store import postgres_watching as watching
@@ -164,7 +165,10 @@ async def _cases(db: Db) -> AsyncIterator[tuple[str, str, list[object]]]:
     yield "JOB", sql.JOB, ["ws-5", "agent-5", "job-5"]
     for name in ("JOB_BY_ID", "ANY_JOB_BY_ID", "LOCK_JOB"):
         yield name, getattr(sql, name), [jobs[5]]
-    for name in ("RUN", "LOCK_RUN", "BURY", "ATTEMPTS"):
+    yield "letters.OLDEST_LETTERS", letters.OLDEST_LETTERS, ["ws-0", BATCH]
+    yield "letters.LETTERS", letters.LETTERS, ["ws-1", mine]
+    yield "letters.BURY", letters.BURY, [mine]
+    for name in ("RUN", "LOCK_RUN", "ATTEMPTS"):
         yield name, getattr(sql, name), [newest[0][0]]
     for jobs_only in (
         JobFilter("ws-1"),
@@ -288,6 +292,7 @@ async def _guard_cases(db: Db) -> AsyncIterator[tuple[str, str, list[object]]]:
 def _all_statements() -> set[str]:
     looking = {f"watching.{name}": text for name, text in vars(watching).items() if name.isupper()}
     looking |= {f"guards.{name}": text for name, text in vars(guards).items() if name[0] != "_"}
+    looking |= {f"letters.{name}": text for name, text in vars(letters).items() if name[0] != "_"}
     return {
         name
         for name, text in (vars(sql) | vars(office) | looking).items()

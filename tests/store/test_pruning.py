@@ -53,7 +53,7 @@ async def test_a_dead_letter_stays_until_it_is_replayed_or_discarded(store: Stor
     await store.finish("w1", [ended(run, "failed")], alone)
     assert await store.prune(NOW + 90 * DAY, 100) == 0
     assert (await look(store, run)).dead
-    await store.discard_run(run.id)
+    await store.discard_runs("default", [run.id])
     assert await store.prune(NOW + 90 * DAY, 100) == 1
     assert await store.run(run.id) is None
 

@@ -13,7 +13,12 @@ from pathlib import Path
 
 from tests.store.making import DAY, NOW, FalseClock, alone, asleep, ended, start
 from wakeful.ids import new_id
-from wakeful.store import sqlite_guard_statements, sqlite_office_statements, sqlite_watching
+from wakeful.store import (
+    sqlite_guard_statements,
+    sqlite_letter_statements,
+    sqlite_office_statements,
+    sqlite_watching,
+)
 from wakeful.store import sqlite_statements as statements
 from wakeful.store.office import Allowance
 from wakeful.store.rows import JobFilter, RunFilter
@@ -87,6 +92,9 @@ def _all_statements() -> dict[str, str]:
     looking = {f"watching.{name}": text for name, text in vars(sqlite_watching).items() if name.isupper()}
     looking |= {
         f"guards.{name}": text for name, text in vars(sqlite_guard_statements).items() if name[0] != "_"
+    }
+    looking |= {
+        f"letters.{name}": text for name, text in vars(sqlite_letter_statements).items() if name[0] != "_"
     }
     named = {
         name: text
@@ -171,6 +179,7 @@ async def test_no_statement_scans_a_table_and_no_call_costs_more_for_a_big_one(t
         "runs of a job": (lambda: store.runs(RunFilter("ws-1", job_id=born[0].job_id)), 3_000),
         "running": (lambda: store.runs(RunFilter("ws-1", states=("running",))), 60_000),
         "dead letters": (lambda: store.runs(RunFilter("ws-0", dead=True)), 3_000),
+        "discarding the oldest": (lambda: store.discard_runs("ws-0", 100), 30_000),
         "a key": (lambda: store.key_by_hash(b"hash-77"), STEP),
         "a page of the audit": (lambda: store.audit("ws-1", after=5_000, limit=50), 3_000),
         "the newest of the audit": (lambda: store.audit("ws-1", before=2**62, limit=50), 3_000),

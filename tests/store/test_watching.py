@@ -69,7 +69,7 @@ async def test_what_waits_is_counted_by_lane(store: Store) -> None:
         ]
     )
     assert await store.backlog(NOW) == Backlog(1, {"cron": 1, "main": 1})
-    await store.discard_run(run.id)
+    await store.discard_runs("default", [run.id])
     assert (await store.backlog(NOW)).dead_letters == 0
 
 

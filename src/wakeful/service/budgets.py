@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from wakeful.document.guards import budget
@@ -25,10 +25,20 @@ class Budgets:
 
     async def check(self, owner: Owner, job: str | None = None) -> None:
         """ResourceExhausted where a cap of the job, its agent or its workspace has been reached today."""
-        levels = {owner, Owner(owner.workspace, owner.agent), Owner(owner.workspace)}
-        for hold in await self._store.holds(self._today()):
-            if hold.owner in levels:
-                raise ResourceExhausted(_reached(hold, job))
+        reached = (await self.reached())(owner, job)
+        if reached is not None:
+            raise ResourceExhausted(reached)
+
+    async def reached(self) -> Callable[[Owner, str | None], str | None]:
+        """Says of whoever, in a sentence, which cap has been reached today; None: none has."""
+        holds = {hold.owner: hold for hold in reversed(await self._store.holds(self._today()))}
+
+        def said(owner: Owner, job: str | None) -> str | None:
+            levels = (owner, Owner(owner.workspace, owner.agent), Owner(owner.workspace))
+            hold = next((holds[level] for level in levels if level in holds), None)
+            return None if hold is None else _reached(hold, job)
+
+        return said
 
     async def weigh(self, owner: Owner) -> None:
         """A budget is another now: hold what is over it, and no longer what is not."""

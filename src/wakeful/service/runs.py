@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+import builtins
+from collections.abc import Sequence
 from typing import Final
 
 from wakeful.clock import Clock
 from wakeful.document import Defaults, policy_from_text
 from wakeful.document.values import compact
-from wakeful.engine.births import claim_deadline, of_chain
+from wakeful.engine.births import of_chain
 from wakeful.engine.outcome import conclude
-from wakeful.errors import FailedPrecondition, InvalidArgument, NotFound
-from wakeful.ids import new_id
+from wakeful.errors import FailedPrecondition, InvalidArgument, NotFound, ResourceExhausted, WakefulError
 from wakeful.launch.port import Failed, Succeeded, kept
 from wakeful.policy import DEFAULT_POLICY
 from wakeful.service.access import LOCAL, Action, Principal, narrowed
 from wakeful.service.budgets import Budgets
 from wakeful.service.directory import Directory
+from wakeful.service.triggered import replayed
 from wakeful.store.guarding import Owner
 from wakeful.store.port import PARKED, PULL, Store
-from wakeful.store.rows import AttemptView, RunFilter, RunRow, RunView
+from wakeful.store.records import view_of
+from wakeful.store.rows import AttemptView, DeadLetter, RunFilter, RunRow, RunView
 
 #: Dead letters that are replayed or discarded in one go.
 MANY: Final = 1_000
@@ -73,68 +75,56 @@ class RunService:
         dead = await self._one(who, "dead-letter", workspace, run_id)
         await self._budgets.check(Owner(workspace, dead.agent, dead.job_id or ""), dead.job_name)
         now_ms = self._clock.now_ms()
-
-        def again(old: RunView) -> RunRow:
-            return RunRow(
-                id=new_id(now_ms),
-                job_id=old.job_id,
-                workspace=old.workspace,
-                agent=old.agent,
-                job_name=old.job_name,
-                scheduled_ms=old.scheduled_ms,
-                fire_ms=now_ms,
-                trigger="replay",
-                triggered_by=who.actor,
-                state="pending",
-                reason=None,
-                covers=1,
-                until_ms=claim_deadline(old.lane, now_ms),
-                attempt=old.attempt + 1,
-                worker=None,
-                lane=old.lane,
-                serial=False,
-                due_ms=now_ms,
-                started_ms=None,
-                finished_ms=None,
-                idempotency_key=old.idempotency_key,
-                replay_of=old.id,
-                payload=old.payload,
-            )
-
-        run = await self._store.replay_run(run_id, again, [who.entry(workspace, "run.replay", run_id)])
-        if run is None:
-            raise _no_run(run_id)
-        return run
+        born = await self._store.replay_runs(
+            workspace,
+            [run_id],
+            lambda letter: replayed(who, letter, now_ms),
+            lambda dead: who.entry(workspace, "run.replay", dead),
+        )
+        if not born:
+            raise await self._no_letter(run_id)
+        return view_of(born[0], now_ms)
 
     async def discard(self, who: Principal, workspace: str, run_id: str) -> None:
         """Put a dead letter away for good."""
         await self._one(who, "dead-letter", workspace, run_id)
-        if not await self._store.discard_run(run_id, [who.entry(workspace, "run.discard", run_id)]):
-            raise FailedPrecondition(f"run '{run_id}' is no dead letter; only failed runs can be discarded")
+        if not await self._discarded(who, workspace, [run_id]):
+            raise await self._no_letter(run_id)
 
     async def replay_many(
         self, who: Principal, workspace: str, run_ids: Sequence[str] | None = None
     ) -> Sequence[str]:
         """Replay these dead letters, or without ids the oldest thousand; those that are none are passed over.
 
-        Returns the ids of the dead letters that were replayed.
+        So are those that may use nothing more today; ResourceExhausted where that is all there are. Returns
+        the ids of the dead letters that were replayed.
         """
+        await self._directory.enter(who, "dead-letter", workspace)
+        which, now_ms = _which(run_ids), self._clock.now_ms()
+        reached = await self._budgets.reached()
+        held: list[str] = []
 
-        async def one(run_id: str) -> object:
-            return await self.replay(who, workspace, run_id)
+        def again(letter: DeadLetter) -> RunRow | None:
+            old = letter.run
+            cap = reached(Owner(workspace, old.agent, old.job_id or ""), old.job_name)
+            if cap is not None:
+                held.append(cap)
+                return None
+            return replayed(who, letter, now_ms)
 
-        return await self._each(who, workspace, run_ids, one)
+        born = await self._store.replay_runs(
+            workspace, which, again, lambda dead: who.entry(workspace, "run.replay", dead)
+        )
+        if held and not born:
+            raise ResourceExhausted(held[0])
+        return [str(run.replay_of) for run in born]
 
     async def discard_many(
         self, who: Principal, workspace: str, run_ids: Sequence[str] | None = None
     ) -> Sequence[str]:
         """Discard these dead letters, likewise."""
-
-        async def one(run_id: str) -> object:
-            await self.discard(who, workspace, run_id)
-            return None
-
-        return await self._each(who, workspace, run_ids, one)
+        await self._directory.enter(who, "dead-letter", workspace)
+        return await self._discarded(who, workspace, _which(run_ids))
 
     async def complete(
         self,
@@ -205,27 +195,26 @@ class RunService:
             raise _no_run(run_id)
         return run
 
-    async def _each(
-        self,
-        who: Principal,
-        workspace: str,
-        run_ids: Sequence[str] | None,
-        one: Callable[[str], Awaitable[object]],
-    ) -> Sequence[str]:
-        await self._directory.enter(who, "dead-letter", workspace)
-        if run_ids is None:
-            dead = await self._store.runs(RunFilter(workspace, dead=True, limit=MANY))
-            run_ids = [run.id for run in reversed(dead)]
-        elif len(run_ids) > MANY:
-            raise InvalidArgument(f"ids: at most {MANY} at once, not {len(run_ids)}")
-        done = []
-        for run_id in run_ids:
-            try:
-                await one(run_id)
-            except (FailedPrecondition, NotFound):
-                continue
-            done.append(run_id)
-        return done
+    async def _discarded(
+        self, who: Principal, workspace: str, which: Sequence[str] | int
+    ) -> builtins.list[str]:
+        return await self._store.discard_runs(
+            workspace, which, lambda dead: who.entry(workspace, "run.discard", dead)
+        )
+
+    async def _no_letter(self, run_id: str) -> WakefulError:
+        """Why it was neither replayed nor discarded."""
+        run = await self._store.run(run_id)
+        if run is None:
+            return _no_run(run_id)
+        before = ", and was replayed or discarded before" if run.state == "failed" else ""
+        return FailedPrecondition(f"run '{run_id}' is no dead letter: it is {run.state}{before}")
+
+
+def _which(run_ids: Sequence[str] | None) -> Sequence[str] | int:
+    if run_ids is not None and len(run_ids) > MANY:
+        raise InvalidArgument(f"ids: at most {MANY} at once, not {len(run_ids)}")
+    return MANY if run_ids is None else run_ids
 
 
 def _no_run(run_id: str) -> NotFound:

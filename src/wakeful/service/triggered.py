@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Final, Literal
 
-from wakeful.document import payload_to_text
+from wakeful.document import payload_to_text, policy_from_text, work_from_text
 from wakeful.document.values import json_value
-from wakeful.engine.births import claim_timeout_ms, lane_of, of_trigger
+from wakeful.engine.births import claim_deadline, claim_timeout_ms, lane_of, of_trigger
 from wakeful.errors import FailedPrecondition, InvalidArgument
+from wakeful.ids import new_id
 from wakeful.job import Job
 from wakeful.launch.precheck import DUE
+from wakeful.policy import DEFAULT_POLICY
 from wakeful.run import Trigger
 from wakeful.service.access import Principal
-from wakeful.store.rows import RunRow
+from wakeful.store.rows import DeadLetter, RunRow
 
 MAX_BACKFILL: Final = 10_000
 
@@ -49,6 +52,41 @@ def of_the_past(who: Principal, job: Job, start_ms: int, end_ms: int, now_ms: in
         _run(who, job, "backfill", now_ms, tick, serial=serial)
         for tick in ticks.upcoming(start_ms - 1, wanted)
     ]
+
+
+def replayed(who: Principal, letter: DeadLetter, now_ms: int) -> RunRow:
+    """A dead letter once more: with the same key, one attempt further on, and wherever its job goes now."""
+    old = letter.run
+    lane, claim_ms = old.lane, DEFAULT_POLICY.claim_timeout_ms
+    if old.job_id is not None:
+        with contextlib.suppress(InvalidArgument):  # of one that cannot be read, whoever takes it says so
+            work, policy = work_from_text(letter.work), policy_from_text(letter.policy)
+            lane, claim_ms = lane_of(work), claim_timeout_ms(work, policy)
+    return RunRow(
+        id=new_id(now_ms),
+        job_id=old.job_id,
+        workspace=old.workspace,
+        agent=old.agent,
+        job_name=old.job_name,
+        scheduled_ms=old.scheduled_ms,
+        fire_ms=now_ms,
+        trigger="replay",
+        triggered_by=who.actor,
+        state="pending",
+        reason=None,
+        covers=1,
+        until_ms=claim_deadline(lane, now_ms, claim_ms),
+        attempt=old.attempt + 1,
+        worker=None,
+        lane=lane,
+        serial=False,
+        due_ms=now_ms,
+        started_ms=None,
+        finished_ms=None,
+        idempotency_key=old.idempotency_key,
+        replay_of=old.id,
+        payload=old.payload,
+    )
 
 
 def _run(

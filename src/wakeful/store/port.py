@@ -40,6 +40,7 @@ from wakeful.store.guarding import Guarding
 from wakeful.store.office import Allowance, Entry, Office
 from wakeful.store.rows import (
     AttemptView,
+    DeadLetter,
     DueJob,
     Finished,
     Follower,
@@ -79,6 +80,12 @@ def pull_lane(lane: str) -> str:
 def is_pull_lane(lane: str) -> bool:
     """Whether runs of this lane wait to be claimed. No job can say so itself: a lane is a slug."""
     return lane.startswith(PULL)
+
+
+#: What becomes of a dead letter: the run that is made of it, or None where it stays one.
+Replay = Callable[[DeadLetter], RunRow | None]
+#: The entry for the audit that tells of a run, by its id.
+Told = Callable[[str], Entry]
 
 
 class Planned(NamedTuple):
@@ -317,17 +324,22 @@ class Store(Office, Watching, Guarding, Talking, Protocol):
         """Add runs that are no ticks, all or none, and announce them. AlreadyExists: an id is taken."""
         ...
 
-    async def replay_run(
-        self, run_id: str, make: Callable[[RunView], RunRow], entries: Sequence[Entry] = ()
-    ) -> RunView | None:
-        """Make a new run of a dead letter, which is none from then on; return the new one. None: no such run.
+    async def replay_runs(
+        self, workspace: str, which: Sequence[str] | int, make: Replay, entry: Told | None = None
+    ) -> list[RunRow]:
+        """Make new runs of dead letters, which are none from then on, all or none; return the new ones.
 
-        FailedPrecondition: it is no dead letter. Announced (`runs`).
+        `which` are the ids of some, or how many of the oldest of the workspace. What is no dead letter of it
+        is passed over, and one of which `make` returns None stays as it is. The new runs are in the order of
+        the ids, or of age; `replay_of` says of what each was made. Announced (`runs`). With an `entry`, each
+        dead letter that was replayed has its own.
         """
         ...
 
-    async def discard_run(self, run_id: str, entries: Sequence[Entry] = ()) -> bool:
-        """A dead letter that nobody wants any more stops being one. False: it is none."""
+    async def discard_runs(
+        self, workspace: str, which: Sequence[str] | int, entry: Told | None = None
+    ) -> list[str]:
+        """Dead letters that nobody wants any more stop being any; return their ids. As `replay_runs`."""
         ...
 
     async def cancel_run(

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from wakeful.clock import Clock, SteeredClock
 from wakeful.store import (
+    postgres_letters,
     postgres_outcomes,
     postgres_planning,
     postgres_pull,
@@ -23,7 +24,7 @@ from wakeful.store import (
 )
 from wakeful.store.changes import always, written
 from wakeful.store.office import Allowance, Entry
-from wakeful.store.port import Planned
+from wakeful.store.port import Planned, Replay, Told
 from wakeful.store.postgres_connection import Pool
 from wakeful.store.postgres_guarding import PostgresGuarding
 from wakeful.store.postgres_talking import PostgresTalking
@@ -237,18 +238,24 @@ class PostgresStore(PostgresTalking, PostgresWatching, PostgresGuarding):
             entries, lambda db, tell: postgres_records.add_runs(db, tell, now_ms, runs), always
         )
 
-    async def replay_run(
-        self, run_id: str, make: Callable[[RunView], RunRow], entries: Sequence[Entry] = ()
-    ) -> RunView | None:
-        """Make a new run of a dead letter."""
+    async def replay_runs(
+        self, workspace: str, which: Sequence[str] | int, make: Replay, entry: Told | None = None
+    ) -> list[RunRow]:
+        """Make new runs of dead letters."""
         now_ms = self.clock.now_ms()
         return await self._audited(
-            entries, lambda db, tell: postgres_records.replay_run(db, tell, now_ms, run_id, make)
+            lambda born: [entry(str(run.replay_of)) for run in born] if entry else [],
+            lambda db, tell: postgres_letters.replay(db, tell, now_ms, workspace, which, make),
         )
 
-    async def discard_run(self, run_id: str, entries: Sequence[Entry] = ()) -> bool:
-        """A dead letter that nobody wants stops being one."""
-        return await self._audited(entries, lambda db, _: postgres_records.discard_run(db, run_id))
+    async def discard_runs(
+        self, workspace: str, which: Sequence[str] | int, entry: Told | None = None
+    ) -> list[str]:
+        """Dead letters that nobody wants stop being any."""
+        return await self._audited(
+            lambda gone: [entry(run_id) for run_id in gone] if entry else [],
+            lambda db, _: postgres_letters.discard(db, workspace, which),
+        )
 
     async def cancel_run(
         self, run_id: str, now_ms: int, reason: str, *, running: bool, entries: Sequence[Entry] = ()

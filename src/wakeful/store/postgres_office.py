@@ -39,16 +39,20 @@ class PostgresOffice:
 
     async def _audited(
         self,
-        entries: Sequence[Entry],
+        entries: Sequence[Entry] | Callable[[T], Sequence[Entry]],
         work: Callable[[Db, Tell], Awaitable[T]],
         changed: Callable[[T], bool] = bool,
     ) -> T:
-        """Do the work, and if its result says that it changed something, write the entries down with it."""
+        """Do the work, and if its result says that it changed something, write the entries down with it.
+
+        Which they are may depend on the result.
+        """
 
         async def both(db: Db, tell: Tell) -> T:
             result = await work(db, tell)
             if entries and changed(result):
-                await postgres_audit.append(db, self.clock, entries)
+                told = entries(result) if callable(entries) else entries
+                await postgres_audit.append(db, self.clock, told)
             return result
 
         return await self._pool.write(both)

@@ -157,29 +157,6 @@ async def add_runs(db: Db, tell: Tell, now_ms: int, runs: Sequence[RunRow]) -> N
     tell("runs")
 
 
-async def replay_run(
-    db: Db, tell: Tell, now_ms: int, run_id: str, make: Callable[[RunView], RunRow]
-) -> RunView | None:
-    """Make a new run of a dead letter."""
-    dead = await _locked(db, run_id)
-    if dead is None:
-        return None
-    if not dead.dead:
-        raise FailedPrecondition(
-            f"run '{run_id}' is no dead letter: it is {dead.state}"
-            + (", and was replayed or discarded before" if dead.state == "failed" else "")
-        )
-    new = make(dead)
-    await add_runs(db, tell, now_ms, [new])
-    await db.execute(sql.BURY, run_id)
-    return await run(db, new.id)
-
-
-async def discard_run(db: Db, run_id: str) -> bool:
-    """A dead letter stops being one."""
-    return is_id(run_id) and await db.fetchval(sql.BURY, run_id) is not None
-
-
 async def cancel_run(
     db: Db, tell: Tell, run_id: str, now_ms: int, reason: str, running: bool
 ) -> RunView | None:

@@ -373,18 +373,16 @@ def list_jobs(only: JobFilter) -> tuple[str, list[str | int]]:
 
 # --- runs -----------------------------------------------------------------------------------------------
 
-_RUN: Final = """
-    SELECT r.id::text, r.job_id::text, r.workspace, r.agent, r.job_name, r.scheduled_at, r.fire_at, r.trigger,
+RUN_COLUMNS: Final = """
+        r.id::text, r.job_id::text, r.workspace, r.agent, r.job_name, r.scheduled_at, r.fire_at, r.trigger,
         r.triggered_by, r.state, r.reason, r.covers, r.until_at, r.attempt, r.worker, r.lane, r.due_at,
         r.started_at, r.finished_at, r.idempotency_key, r.replay_of::text, r.payload, r.output, r.error,
-        r.usage, r.dead, r.created_at
-    FROM runs r"""
+        r.usage, r.dead, r.created_at"""
+_RUN: Final = f"SELECT {RUN_COLUMNS} FROM runs r"
 #: the primary key
 RUN: Final = f"{_RUN} WHERE r.id = $1"
 #: the primary key
 LOCK_RUN: Final = f"{RUN} FOR UPDATE"
-#: the primary key
-BURY: Final = "UPDATE runs SET dead = false WHERE id = $1 AND dead RETURNING true"
 #: the attempts' primary key, in its order
 ATTEMPTS: Final = """
     SELECT attempt, worker, started_at, finished_at, error FROM attempts WHERE run_id = $1 ORDER BY attempt"""

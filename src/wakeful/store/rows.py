@@ -221,6 +221,14 @@ class RunView(NamedTuple):
     created_ms: int
 
 
+class DeadLetter(NamedTuple):
+    """A failed run that nobody has replayed or discarded, and what its job says of launching it now."""
+
+    run: RunView
+    policy: str
+    work: str
+
+
 class AttemptView(NamedTuple):
     """One try at a run that was not its last, or the last one of a run that is over."""
 

@@ -36,16 +36,20 @@ class SqliteOffice:
 
     async def _audited(
         self,
-        entries: Sequence[Entry],
+        entries: Sequence[Entry] | Callable[[T], Sequence[Entry]],
         work: Callable[[sqlite3.Connection, Tell], T],
         changed: Callable[[T], bool] = bool,
     ) -> T:
-        """Do the work, and if its result says that it changed something, write the entries down with it."""
+        """Do the work, and if its result says that it changed something, write the entries down with it.
+
+        Which they are may depend on the result.
+        """
 
         def both(db: sqlite3.Connection, tell: Tell) -> T:
             result = work(db, tell)
             if entries and changed(result):
-                sqlite_audit.append(db, self.clock, entries)
+                told = entries(result) if callable(entries) else entries
+                sqlite_audit.append(db, self.clock, told)
             return result
 
         return await self._connection.write(both)

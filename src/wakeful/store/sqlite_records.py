@@ -151,29 +151,6 @@ def add_runs(db: sqlite3.Connection, tell: Tell, now_ms: int, runs: Sequence[Run
     tell("runs")
 
 
-def replay_run(
-    db: sqlite3.Connection, tell: Tell, now_ms: int, run_id: str, make: Callable[[RunView], RunRow]
-) -> RunView | None:
-    """Make a new run of a dead letter."""
-    dead = run(db, run_id)
-    if dead is None:
-        return None
-    if not dead.dead:
-        raise FailedPrecondition(
-            f"run '{run_id}' is no dead letter: it is {dead.state}"
-            + (", and was replayed or discarded before" if dead.state == "failed" else "")
-        )
-    new = make(dead)
-    add_runs(db, tell, now_ms, [new])
-    db.execute(sql.BURY, (run_id,))
-    return run(db, new.id)
-
-
-def discard_run(db: sqlite3.Connection, run_id: str) -> bool:
-    """A dead letter stops being one."""
-    return db.execute(sql.BURY, (run_id,)).rowcount > 0
-
-
 def cancel_run(
     db: sqlite3.Connection, tell: Tell, run_id: str, now_ms: int, reason: str, running: bool
 ) -> RunView | None:

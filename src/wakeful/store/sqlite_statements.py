@@ -274,8 +274,6 @@ RUN_COLUMNS: Final = (
 )
 #: the primary key
 RUN: Final = f"SELECT {RUN_COLUMNS} FROM runs WHERE id = ?"
-#: the primary key
-BURY: Final = "UPDATE runs SET dead = 0 WHERE id = ? AND dead"
 #: the attempts' primary key, in its order
 ATTEMPTS: Final = """
     SELECT attempt, worker, started_at, finished_at, error FROM attempts WHERE run_id = ? ORDER BY attempt"""

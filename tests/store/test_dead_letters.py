@@ -1,0 +1,198 @@
+"""Dead letters: replayed or discarded, one or a thousand, each once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from tests.store.databases import Database
+from tests.store.listening import Ears
+from tests.store.making import (
+    NOW,
+    SECOND,
+    alone,
+    asked,
+    ended,
+    given_held,
+    given_job,
+    held,
+    jobless,
+    look,
+    over,
+)
+from wakeful.errors import AlreadyExists
+from wakeful.store.office import Entry
+from wakeful.store.port import Store
+from wakeful.store.rows import DeadLetter, JobRow, RunFilter, RunRow, RunView
+
+
+async def _dead_letter(store: Store) -> RunView:
+    _, run = await given_held(store)
+    await store.finish("w1", [ended(run, "failed", error="refused")], alone)
+    return await look(store, run)
+
+
+async def _dead_letters(store: Store, of: JobRow, many: int, **fields: object) -> list[str]:
+    """So many dead letters of a job, oldest first."""
+    runs = [held(asked(of, NOW + n, serial=False, **fields)) for n in range(many)]
+    await store.add_runs(runs)
+    await store.finish("w1", [ended(run, "failed") for run in runs], alone)
+    return sorted(run.id for run in runs)
+
+
+def _again(letter: DeadLetter) -> RunRow:
+    dead = letter.run
+    return jobless(
+        job_id=dead.job_id,
+        job_name=dead.job_name,
+        scheduled_ms=dead.scheduled_ms,
+        trigger="replay",
+        attempt=dead.attempt + 1,
+        idempotency_key=dead.idempotency_key,
+    )
+
+
+def _told(run_id: str) -> Entry:
+    return Entry("default", "key:1", "told", run_id, "{}", None)
+
+
+async def _audited(store: Store) -> list[str]:
+    return [row.subject for row in await store.audit("default")]
+
+
+async def _dead(store: Store) -> Sequence[str]:
+    return [run.id for run in reversed(await store.runs(RunFilter("default", dead=True, limit=5_000)))]
+
+
+# --- one ------------------------------------------------------------------------------------------------
+
+
+async def test_a_dead_letter_is_replayed_as_a_new_run(store: Store, ears: Ears) -> None:
+    dead = await _dead_letter(store)
+    made: list[DeadLetter] = []
+
+    def make(letter: DeadLetter) -> RunRow:
+        made.append(letter)
+        return _again(letter)
+
+    (born,) = await store.replay_runs("default", [dead.id], make)
+    await ears.hear("runs")
+    row = await store.job_by_id(str(dead.job_id))
+    assert row is not None
+    assert made == [DeadLetter(dead, row.policy, row.work)]
+    replay = await look(store, born)
+    assert (replay.state, replay.replay_of, replay.attempt) == ("pending", dead.id, 2)
+    assert await look(store, dead) == dead._replace(dead=False)
+    (taken,) = await store.take(NOW, "w1", {"cron": 5})
+    assert (taken.id, taken.attempt, taken.idempotency_key) == (replay.id, 2, dead.idempotency_key)
+
+
+async def test_a_dead_letter_is_replayed_once(store: Store) -> None:
+    dead = await _dead_letter(store)
+    assert len(await store.replay_runs("default", [dead.id, dead.id], _again)) == 1
+    assert await store.replay_runs("default", [dead.id], _again) == []
+    assert len(await store.runs(RunFilter("default", trigger="replay"))) == 1
+
+
+async def test_a_replay_that_cannot_be_made_leaves_the_dead_letter(store: Store) -> None:
+    dead = await _dead_letter(store)
+
+    def fail(letter: DeadLetter) -> RunRow:
+        raise ValueError("its job is gone")
+
+    with pytest.raises(ValueError, match="its job is gone"):
+        await store.replay_runs("default", [dead.id], fail)
+    with pytest.raises(AlreadyExists):
+        await store.replay_runs("default", [dead.id], lambda letter: jobless(id=dead.id), _told)
+    assert await store.replay_runs("default", [dead.id], lambda letter: None, _told) == []
+    assert await look(store, dead) == dead
+    assert await _audited(store) == []
+
+
+async def test_a_dead_letter_of_a_deleted_job_or_of_none_is_replayed_too(store: Store) -> None:
+    dead = await _dead_letter(store)
+    await store.delete_job(str(dead.job_id), NOW + SECOND, "gone")
+    free = held(jobless())
+    await store.add_runs([free])
+    await store.finish("w1", [ended(free, "failed")], alone)
+    letters: list[DeadLetter] = []
+    await store.replay_runs("default", [free.id, dead.id], lambda letter: letters.append(letter))
+    assert [(letter.run.id, letter.work == "{}") for letter in letters] == [
+        (free.id, True),
+        (dead.id, False),
+    ]
+
+
+@pytest.mark.parametrize(
+    "state", ["pending", "running", "retrying", "succeeded", "failed", "cancelled", "skipped", "missed"]
+)
+async def test_only_a_dead_letter_is_replayed_or_discarded(store: Store, state: str) -> None:
+    digest = await given_job(store)
+    run = asked(digest)
+    born = {"pending": run, "running": held(run), "retrying": run._replace(state="retrying")}
+    await store.add_runs([born.get(state, over(run, state))])
+    for which in ([run.id], [jobless().id], [], 5):
+        assert await store.replay_runs("default", which, _again, _told) == []
+        assert await store.discard_runs("default", which, _told) == []
+    assert await _audited(store) == []
+
+
+async def test_a_discarded_dead_letter_is_none_any_more(store: Store) -> None:
+    dead = await _dead_letter(store)
+    assert await store.discard_runs("default", [dead.id], _told) == [dead.id]
+    assert await store.discard_runs("default", [dead.id], _told) == []
+    assert await look(store, dead) == dead._replace(dead=False)
+    assert await _dead(store) == []
+    assert await store.replay_runs("default", [dead.id], _again) == []
+    assert await _audited(store) == [dead.id]
+
+
+# --- many -----------------------------------------------------------------------------------------------
+
+
+async def test_many_are_replayed_in_the_order_of_their_ids_and_each_is_written_down(store: Store) -> None:
+    digest = await given_job(store)
+    ids = await _dead_letters(store, digest, 30)
+    wanted = [*reversed(ids[:20]), "nobody", jobless().id, ids[0]]
+    born = await store.replay_runs("default", wanted, _again, _told)
+    assert [run.replay_of for run in born] == wanted[:20]
+    assert await _audited(store) == wanted[:20]
+    assert await _dead(store) == ids[20:]
+    assert {(await look(store, run)).state for run in born} == {"pending"}
+
+
+async def test_without_ids_the_oldest_come_first_and_those_that_stay_are_no_hindrance(store: Store) -> None:
+    digest = await given_job(store)
+    ids = await _dead_letters(store, digest, 10)
+    stays = set(ids[:2])
+
+    def make(letter: DeadLetter) -> RunRow | None:
+        return None if letter.run.id in stays else _again(letter)
+
+    born = await store.replay_runs("default", 5, make, _told)
+    assert [run.replay_of for run in born] == ids[2:5]
+    assert await store.discard_runs("default", 3, _told) == [*ids[:2], ids[5]]
+    assert await _dead(store) == ids[6:]
+    assert await _audited(store) == [*ids[2:5], *ids[:2], ids[5]]
+
+
+async def test_those_of_another_workspace_are_not_there(store: Store) -> None:
+    digest = await given_job(store)
+    theirs = await _dead_letters(store, digest, 3, workspace="acme")
+    for which in (theirs, 10):
+        assert await store.replay_runs("default", which, _again) == []
+        assert await store.discard_runs("default", which) == []
+    assert await store.discard_runs("acme", 10) == theirs
+
+
+async def test_of_several_who_replay_the_same_each_gets_its_own(database: Database) -> None:
+    stores = [await database.connect() for _ in range(3)]
+    digest = await given_job(stores[0])
+    ids = await _dead_letters(stores[0], digest, 60)
+    born = await asyncio.gather(
+        *(store.replay_runs("default", order, _again) for store in stores for order in (ids, ids[::-1], 60))
+    )
+    assert sorted(str(run.replay_of) for runs in born for run in runs) == ids
+    assert await _dead(stores[0]) == []
