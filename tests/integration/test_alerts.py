@@ -12,7 +12,7 @@ import pytest
 from tests.integration.conftest import SELDOM, NewApp, on_one_store
 from tests.integration.receiver import Receiver
 from tests.integration.waiting import eventually, over, runs_of
-from wakeful import Function, InvalidArgument, NotFound, Permanent, Wakeful
+from wakeful import FailedPrecondition, Function, InvalidArgument, NotFound, Permanent, Wakeful
 from wakeful.launch.port import Succeeded
 from wakeful.launch.secrets import shown
 from wakeful.service.access import LOCAL
@@ -192,6 +192,11 @@ async def test_alerts_are_judged_when_they_are_written_and_their_secret_is_never
 async def test_an_agent_with_alerts_can_be_deleted(new_app: NewApp, receiver: Receiver):
     async with new_app() as app:
         await app.services.agents.put(LOCAL, "default", "writer", {"alerts": {"url": receiver.url}})
+        await app.services.jobs.create(LOCAL, "default", "writer", {"name": "digest", "schedule": SELDOM})
+        with pytest.raises(FailedPrecondition, match="delete them first"):
+            await app.services.agents.delete(LOCAL, "default", "writer")
+        await app.services.jobs.get(LOCAL, "default", "writer", "wakeful-alerts")  # it is still told of
+        await app.services.jobs.delete(LOCAL, "default", "writer", "digest")
         await app.services.agents.delete(LOCAL, "default", "writer")
         with pytest.raises(NotFound):
             await app.services.agents.get(LOCAL, "default", "writer")

@@ -112,7 +112,8 @@ class AgentService:
     async def delete(self, who: Principal, workspace: str, name: str) -> None:
         """Delete an agent that has no jobs; its runs can still be seen."""
         await self._directory.enter(who, "agent.write", workspace, name)
-        await self._senders.follow(workspace, name, NOBODY)
+        if await self._senders.alone(workspace, name):  # else the agent stays, and so do its alerts
+            await self._senders.follow(workspace, name, NOBODY)
         if not await self._store.delete_agent(workspace, name, [who.entry(workspace, "agent.delete", name)]):
             raise NotFound(f"no agent '{name[:64]}'; list the agents to see who there is")
         self._directory.forget(workspace, name)
