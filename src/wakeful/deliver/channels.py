@@ -65,7 +65,7 @@ class Channels:
             return
         for name, url in self._urls.items():
             samples = _SAMPLES if TO in url else (None,)
-            if not any(service_of(url, sample)[0] for sample in samples):
+            if all(service_of(url, sample)[0] is None for sample in samples):
                 raise InvalidArgument(
                     f"{setting(name)}: Apprise does not understand this URL (which is not shown, for it is "
                     "a credential); see https://appriseit.com for how those of the service are written"
@@ -112,8 +112,11 @@ class Channels:
         if url is None:
             return f"it is not set in this process ({setting(name)})"
         try:
+            self.check(name, to)  # the operator may have changed the URL since the alerts were written
             with hushed() as heard:
                 return None if _sent(url, to, message) else _why(heard)
+        except InvalidArgument as error:
+            return error.message
         except Exception as error:
             # Its text may hold the URL, and so may what it was raised from.
             return f"it cannot be used: {type(error).__name__}"

@@ -117,6 +117,16 @@ def test_nothing_shows_a_url(caplog: pytest.LogCaptureFixture):
     assert why == "the service could not be reached, or broke off"
 
 
+def test_nothing_is_sent_to_somebody_else_where_the_url_has_changed_since():
+    channels = Channels({"ops": "json://127.0.0.1:1", "mail": MAIL})
+    for name, to, said in [
+        ("ops", "ada", "to: the channel 'ops' has its recipient already"),
+        ("mail", None, "to: the channel 'mail' needs a recipient"),
+        ("mail", "@ada", "to: the channel 'mail' does not take '@ada'"),
+    ]:
+        assert (channels.send(name, to, Message("Title", "Body")) or "").startswith(said)
+
+
 def test_what_others_log_while_nothing_is_sent_is_none_of_our_business(caplog: pytest.LogCaptureFixture):
     caplog.set_level(logging.DEBUG)
     with hushed() as heard:
