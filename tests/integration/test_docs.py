@@ -26,6 +26,7 @@ _WITH_EXAMPLES = [page for page in pages() if any(blocks(page))]
 def test_the_examples_of_a_page_run_from_top_to_bottom(page: Path, tmp_path: Path):
     home = tmp_path / "home"
     home.mkdir()
+    (home / "wakeful.toml").write_text('commands = ["*"]\n')
     with serving(home) as machine, ExitStack() as stack:
         place = Place(tmp_path / "page", machine)
         said = ""
