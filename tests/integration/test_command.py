@@ -103,9 +103,22 @@ async def test_an_engine_that_stops_leaves_no_program_behind_and_hands_the_run_o
         run = await in_state(app, (await app.jobs.run("a")).id, "running")
         pids = await processes(file)
         await app.stop(grace=0.05)
-        assert not any(map(alive, pids))
+        assert not alive(pids[0])
+        await eventually(lambda: not any(map(alive, pids)))
         async with new_app(commands=ALL, pace=replace(app._pace, lanes={})) as other:
             assert (await other.runs.get(run.id)).state in ("pending", "retrying")
+
+
+@on_one_store
+async def test_an_engine_that_stops_lets_a_program_clean_up(new_app: NewApp, tmp_path: Path):
+    file = tmp_path / "pids"
+    script = OBEDIENT.replace("echo cleaned up", "sleep 1.3; echo cleaned up")
+    async with new_app(commands=ALL) as app:
+        await app.jobs.create("a", schedule=SELDOM, target=sh(script, file))
+        await in_state(app, (await app.jobs.run("a")).id, "running")
+        await processes(file)
+        await app.stop(grace=0.05)
+    assert (tmp_path / "pids.said").exists()
 
 
 async def test_what_is_allowed_no_longer_fails_for_good(new_app: NewApp):

@@ -265,7 +265,7 @@ async def test_one_that_is_cancelled_has_time_to_clean_up(launcher: CommandLaunc
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        assert not any(map(alive, pids))
+        await eventually(lambda: not any(map(alive, pids)))
     assert (tmp_path / "pids.said").read_text() == "cleaned up\n"
 
 

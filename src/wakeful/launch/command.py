@@ -53,14 +53,9 @@ class CommandLauncher:
 
     def check(self, target: Mapping[str, Json]) -> None:
         """Refuse a target that is written wrong, and a program that the operator does not allow."""
-        if os.name != "posix":
-            raise InvalidArgument(
-                "target: commands are not run on Windows; run the server on Linux or macOS, or have an "
-                "executor that pulls"
-            )
-        name = read_command(target).argv[0]
+        asked = _asked(target)
         try:
-            self._allowed.check(name)
+            self._allowed.check(asked.argv[0])
         except NotAllowed as error:
             raise NotAllowed(f"target: {error.message}") from error
 
@@ -93,8 +88,7 @@ class CommandLauncher:
         self, run: Launch, target: Mapping[str, Json], more: Mapping[str, str] | None = None
     ) -> Ended | Failed:
         try:
-            self.check(target)
-            asked = read_command(target)
+            asked = _asked(target)
             program = self._allowed.find(asked.argv[0])
         except NotAllowed as error:
             return Failed(kept(error.message), permanent=True, reason="not_allowed")
@@ -107,6 +101,15 @@ class CommandLauncher:
             return await self._processes.run(Order(asked.argv, program, env, asked.cwd, run.payload_text))
         except OSError as error:
             return _unbegun(asked, error)
+
+
+def _asked(target: Mapping[str, Json]) -> Asked:
+    if os.name != "posix":
+        raise InvalidArgument(
+            "target: commands are not run on Windows; run the server on Linux or macOS, or have an executor "
+            "that pulls"
+        )
+    return read_command(target)
 
 
 def _own_environment() -> dict[str, str]:
