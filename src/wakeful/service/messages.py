@@ -9,7 +9,7 @@ from typing import Final, Literal
 from wakeful.agents.sessions import hear, order_in, payload_of
 from wakeful.document import Defaults
 from wakeful.document.sessions import session_name
-from wakeful.document.values import compact, json_text
+from wakeful.document.values import compact, json_text, storable
 from wakeful.errors import FailedPrecondition, InvalidArgument
 from wakeful.ids import new_id
 from wakeful.service.access import Principal
@@ -104,6 +104,7 @@ def _body(value: object) -> str:
 def _check_size(session: str, message: Message, longest: int) -> None:
     """Refuse what would not fit into a payload, or cannot be stored."""
     try:
+        storable(message.body, longest)
         json_text(payload_of(session, [message]), longest)
     except InvalidArgument as error:
         raise InvalidArgument(f"message: {error.message}") from error
