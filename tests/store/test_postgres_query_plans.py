@@ -18,6 +18,7 @@ from tests.store.making import NOW, FalseClock, job, tick
 from tests.store.plans import visited
 from wakeful.store import postgres_guard_statements as guards
 from wakeful.store import postgres_letter_statements as letters
+from wakeful.store import postgres_list_statements as lists
 from wakeful.store import postgres_office_statements as office
 from wakeful.store import postgres_statements as sql
 from wakeful.store import postgres_watching as watching
@@ -175,7 +176,7 @@ async def _cases(db: Db) -> AsyncIterator[tuple[str, str, list[object]]]:
         JobFilter("ws-1", "agent-1", False),
         JobFilter("x", after=("a", "b")),
     ):
-        yield str(jobs_only), *sql.list_jobs(jobs_only)  # type: ignore[misc]
+        yield str(jobs_only), *lists.list_jobs(jobs_only)  # type: ignore[misc]
     for only in (
         RunFilter("ws-1"),
         RunFilter("ws-1", agent="agent-1"),
@@ -187,7 +188,7 @@ async def _cases(db: Db) -> AsyncIterator[tuple[str, str, list[object]]]:
         RunFilter("ws-1", dead=True),
         RunFilter("ws-1", before=newest[-1][0], trigger="schedule"),
     ):
-        yield str(only), *sql.list_runs(only)  # type: ignore[misc]
+        yield str(only), *lists.list_runs(only)  # type: ignore[misc]
 
 
 async def _office_cases() -> AsyncIterator[tuple[str, str, list[object]]]:

@@ -16,6 +16,7 @@ from wakeful.ids import new_id
 from wakeful.store import (
     sqlite_guard_statements,
     sqlite_letter_statements,
+    sqlite_list_statements,
     sqlite_office_statements,
     sqlite_watching,
 )
@@ -109,12 +110,12 @@ def _all_statements() -> dict[str, str]:
             for dead in (False, True):
                 for agent, job_id in ((None, None), ("a", None), (None, "j"), ("a", "j")):
                     runs = RunFilter("w", agent, job_id, states, None, dead, before)
-                    named[str(runs)] = statements.list_runs(runs)[0]
+                    named[str(runs)] = sqlite_list_statements.list_runs(runs)[0]
     for agent in (None, "a"):
         for after in (None, ("a", "b")):
             for disabled in (True, False):
                 jobs = JobFilter("w", agent, disabled, after)
-                named[str(jobs)] = statements.list_jobs(jobs)[0]
+                named[str(jobs)] = sqlite_list_statements.list_jobs(jobs)[0]
     return named
 
 

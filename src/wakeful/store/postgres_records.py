@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from asyncpg import UniqueViolationError
 
 from wakeful.errors import AlreadyExists, FailedPrecondition
+from wakeful.store import postgres_list_statements as lists
 from wakeful.store import postgres_statements as sql
 from wakeful.store.office import Allowance
 from wakeful.store.port import PARKED
@@ -86,7 +87,7 @@ async def job_by_id(db: Db, job_id: str, deleted: bool = False) -> JobRow | None
 
 async def list_jobs(db: Db, only: JobFilter) -> list[JobRow]:
     """The jobs that the filter lets through, by agent and name."""
-    query, given = sql.list_jobs(only)
+    query, given = lists.list_jobs(only)
     return [JobRow(*row) for row in await db.fetch(query, *given)]
 
 
@@ -192,7 +193,7 @@ async def list_runs(db: Db, only: RunFilter) -> list[RunView]:
     """The runs that the filter lets through, newest first."""
     if not all(is_id(given) for given in (only.job_id, only.before) if given is not None):
         return []
-    query, given = sql.list_runs(only)
+    query, given = lists.list_runs(only)
     return [RunView(*row) for row in await db.fetch(query, *given)]
 
 

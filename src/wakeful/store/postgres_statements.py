@@ -14,7 +14,6 @@ from collections.abc import Iterable
 from typing import Final
 
 from wakeful.store.port import PARKED, PULL
-from wakeful.store.rows import JobFilter, RunFilter
 
 
 def numbers(values: Iterable[int | None]) -> str:
@@ -356,21 +355,6 @@ def jobs_where(condition: str) -> str:
     return f"{_JOB} WHERE {condition}"
 
 
-def list_jobs(only: JobFilter) -> tuple[str, list[str | int]]:
-    """The statement that lists these jobs, and its parameters. jobs_name: a range of it, in its order."""
-    where, given = ["j.deleted_at IS NULL", "j.workspace = $1"], [only.workspace]
-    if only.agent is not None:
-        given.append(only.agent)
-        where.append(f"j.agent = ${len(given)}")
-    if not only.include_disabled:
-        where.append("j.enabled")
-    if only.after is not None:
-        given.extend(only.after)
-        where.append(f"(j.agent, j.name) > (${len(given) - 1}, ${len(given)})")
-    query = f"{_JOB} WHERE {' AND '.join(where)} ORDER BY j.agent, j.name LIMIT ${len(given) + 1}"
-    return query, [*given, only.limit]
-
-
 # --- runs -----------------------------------------------------------------------------------------------
 
 RUN_COLUMNS: Final = """
@@ -387,35 +371,7 @@ LOCK_RUN: Final = f"{RUN} FOR UPDATE"
 ATTEMPTS: Final = """
     SELECT attempt, worker, started_at, finished_at, error FROM attempts WHERE run_id = $1 ORDER BY attempt"""
 
-_LIVE: Final = frozenset({"pending", "retrying", "running"})
 
-
-def runs_where(condition: str) -> str:
-    """The statement that reads these runs (`r`) as `RunView`."""
-    return f"{_RUN} WHERE {condition}"
-
-
-def list_runs(only: RunFilter) -> tuple[str, list[str | int | list[str]]]:
-    """The statement that lists these runs, and its parameters.
-
-    Newest first from the narrowest index there is: runs_of_job, runs_dead, or runs_of_workspace, which
-    knows the agent too. Live runs are few among all that were, and are picked from their own table.
-    """
-    where = ["r.workspace = $1"]
-    given: list[str | int | list[str]] = [only.workspace]
-    for condition, value in (
-        ("r.agent = ", only.agent),
-        ("r.job_id = ", only.job_id),
-        ("r.trigger = ", only.trigger),
-        ("r.id < ", only.before),
-        ("r.state = ANY", list(only.states) or None),
-    ):
-        if value is not None:
-            given.append(value)
-            where.append(f"{condition}(${len(given)})")
-    if only.dead:
-        where.append("r.dead")
-    alive = only.states and _LIVE.issuperset(only.states) and only.job_id is None
-    source = f"{_RUN} JOIN live l ON l.run_id = r.id" if alive else _RUN
-    query = f"{source} WHERE {' AND '.join(where)} ORDER BY r.id DESC LIMIT ${len(given) + 1}"
-    return query, [*given, only.limit]
+def runs_where(condition: str, joined: str = "") -> str:
+    """The statement that reads these runs (`r`, and what is `joined` to them) as `RunView`."""
+    return f"{_RUN} {joined} WHERE {condition}"

@@ -7,6 +7,7 @@ import sqlite3
 from collections.abc import Callable, Sequence
 
 from wakeful.errors import AlreadyExists, FailedPrecondition
+from wakeful.store import sqlite_list_statements as lists
 from wakeful.store import sqlite_statements as sql
 from wakeful.store.office import Allowance
 from wakeful.store.port import PARKED
@@ -71,7 +72,7 @@ def job_by_id(db: sqlite3.Connection, job_id: str, deleted: bool = False) -> Job
 
 def list_jobs(db: sqlite3.Connection, only: JobFilter) -> list[JobRow]:
     """The jobs that the filter lets through, by agent and name."""
-    return [job_row(row) for row in db.execute(*sql.list_jobs(only))]
+    return [job_row(row) for row in db.execute(*lists.list_jobs(only))]
 
 
 def change_job(
@@ -178,7 +179,7 @@ def run(db: sqlite3.Connection, run_id: str) -> RunView | None:
 
 def list_runs(db: sqlite3.Connection, only: RunFilter) -> list[RunView]:
     """The runs that the filter lets through, newest first."""
-    return [run_view(row) for row in db.execute(*sql.list_runs(only))]
+    return [run_view(row) for row in db.execute(*lists.list_runs(only))]
 
 
 def attempts(db: sqlite3.Connection, run_id: str) -> list[AttemptView]:

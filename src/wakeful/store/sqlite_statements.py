@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from wakeful.store.rows import JobFilter, JobRow, RunFilter, RunRow
+from wakeful.store.rows import JobRow, RunRow
 
 
-def _marks(count: int) -> str:
+def marks(count: int) -> str:
+    """So many places for values, separated by commas."""
     return ", ".join("?" * count)
 
 
@@ -52,13 +53,13 @@ RUN_BIRTH: Final = (
 BEAR_RUNNING: Final = f"""
     INSERT INTO runs (id, job_id, workspace, agent, job_name, scheduled_at, fire_at, trigger, state, covers,
         attempt, worker, lane, serial, started_at, idempotency_key, created_at)
-    VALUES ({_marks(8)}, 'running', {_marks(8)}) ON CONFLICT DO NOTHING"""
+    VALUES ({marks(8)}, 'running', {marks(8)}) ON CONFLICT DO NOTHING"""
 BEAR_PENDING: Final = f"""
     INSERT INTO runs (id, job_id, workspace, agent, job_name, scheduled_at, fire_at, trigger, state, covers,
         attempt, lane, serial, due_at, idempotency_key, created_at)
-    VALUES ({_marks(8)}, 'pending', {_marks(7)}) ON CONFLICT DO NOTHING"""
+    VALUES ({marks(8)}, 'pending', {marks(7)}) ON CONFLICT DO NOTHING"""
 BEAR: Final = f"""
-    INSERT INTO runs ({RUN_BIRTH}) VALUES ({_marks(len(RunRow._fields) + 1)}) ON CONFLICT DO NOTHING"""
+    INSERT INTO runs ({RUN_BIRTH}) VALUES ({marks(len(RunRow._fields) + 1)}) ON CONFLICT DO NOTHING"""
 #: the primary key, once for each
 WHICH_EXIST: Final = "SELECT id FROM runs WHERE id IN (SELECT value FROM json_each(?))"
 
@@ -123,7 +124,7 @@ WHICH_ARE_HELD: Final = """
     SELECT r.id, r.attempt FROM json_each(?1) h CROSS JOIN runs r ON r.id = h.value
     WHERE r.state = 'running' AND r.worker = ?2"""
 #: the attempts' primary key
-ADD_ATTEMPT: Final = f"INSERT INTO attempts VALUES ({_marks(6)})"
+ADD_ATTEMPT: Final = f"INSERT INTO attempts VALUES ({marks(6)})"
 #: jobs_failing; mostly it is empty, and then no success need look at its job
 ANY_FAILING: Final = "SELECT 1 FROM jobs INDEXED BY jobs_failing WHERE failures > 0 AND id > '' LIMIT 1"
 #: jobs_failing
@@ -225,7 +226,7 @@ JOB_COLUMNS: Final = (
     "failures, version, created_at, updated_at"
 )
 _FIXED: Final = ("id", "workspace", "created_at")
-CREATE_JOB: Final = f"INSERT INTO jobs ({JOB_COLUMNS}) VALUES ({_marks(len(JobRow._fields))})"
+CREATE_JOB: Final = f"INSERT INTO jobs ({JOB_COLUMNS}) VALUES ({marks(len(JobRow._fields))})"
 #: the primary key; the parameters are a whole `JobRow`, of which `_FIXED` stay as they are
 CHANGE_JOB: Final = (
     "UPDATE jobs SET "
@@ -246,25 +247,6 @@ MARK_DELETED: Final = """
     UPDATE jobs SET deleted_at = ?1, updated_at = ?1, next_at = NULL, wake_at = NULL, version = version + 1
     WHERE id = ?2 AND deleted_at IS NULL"""
 
-
-def list_jobs(only: JobFilter) -> tuple[str, list[str | int]]:
-    """The statement that lists these jobs, and its parameters. jobs_name: a range of it, in its order."""
-    where, given = ["deleted_at IS NULL", "workspace = ?"], [only.workspace]
-    if only.agent is not None:
-        where.append("agent = ?")
-        given.append(only.agent)
-    if not only.include_disabled:
-        where.append("enabled")
-    if only.after is not None:
-        where.append("(agent, name) > (?, ?)")
-        given.extend(only.after)
-    return (
-        f"SELECT {JOB_COLUMNS} FROM jobs INDEXED BY jobs_name WHERE {' AND '.join(where)} "
-        f"ORDER BY agent, name LIMIT ?",
-        [*given, only.limit],
-    )
-
-
 # --- runs -----------------------------------------------------------------------------------------------
 
 RUN_COLUMNS: Final = (
@@ -277,45 +259,7 @@ RUN: Final = f"SELECT {RUN_COLUMNS} FROM runs WHERE id = ?"
 #: the attempts' primary key, in its order
 ATTEMPTS: Final = """
     SELECT attempt, worker, started_at, finished_at, error FROM attempts WHERE run_id = ? ORDER BY attempt"""
-
-_LIVE: Final = frozenset({"pending", "retrying", "running"})
 #: runs_running and runs_waiting, all of them
 LIVE_ROWS: Final = """
     SELECT rowid FROM runs INDEXED BY runs_running WHERE state = 'running' UNION ALL
     SELECT rowid FROM runs INDEXED BY runs_waiting WHERE state IN ('pending', 'retrying')"""
-
-
-def list_runs(only: RunFilter) -> tuple[str, list[str | int]]:
-    """The statement that lists these runs, and its parameters.
-
-    Newest first from the index of the narrowest owner that is named: runs_of_job, runs_dead, runs_of_agent
-    or runs_of_workspace. Live runs are few among all that were, and are picked from their own indexes.
-    """
-    where, given = ["workspace = ?"], [only.workspace]
-    for column, value in (("agent", only.agent), ("job_id", only.job_id), ("trigger", only.trigger)):
-        if value is not None:
-            where.append(f"{column} = ?")
-            given.append(value)
-    if only.states:
-        where.append(f"state IN ({_marks(len(only.states))})")
-        given.extend(only.states)
-    if only.dead:
-        where.append("dead")
-    if only.before is not None:
-        where.append("id < ?")
-        given.append(only.before)
-    if only.job_id is not None:
-        source = "INDEXED BY runs_of_job"
-    elif only.dead:
-        source = "INDEXED BY runs_dead"
-    elif only.states and _LIVE.issuperset(only.states):
-        source = "NOT INDEXED"
-        where.append(f"rowid IN ({LIVE_ROWS})")
-    elif only.agent is not None:
-        source = "INDEXED BY runs_of_agent"
-    else:
-        source = "INDEXED BY runs_of_workspace"
-    return (
-        f"SELECT {RUN_COLUMNS} FROM runs {source} WHERE {' AND '.join(where)} ORDER BY id DESC LIMIT ?",
-        [*given, only.limit],
-    )
