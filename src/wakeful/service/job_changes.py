@@ -1,0 +1,262 @@
+"""What can be done with a job that is there. A change is judged whole, in the transaction that writes it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+
+from wakeful.clock import Clock
+from wakeful.document import patch_definition
+from wakeful.document.values import compact
+from wakeful.engine.targets import Targets
+from wakeful.errors import FailedPrecondition, InvalidArgument, NotFound
+from wakeful.job import Definition, Job, Json, inherit
+from wakeful.launch.secrets import ROTATION_MS, Keyring, new_secret, shown
+from wakeful.service.access import Action, Principal
+from wakeful.service.budgets import Budgets, check_tighter
+from wakeful.service.chains import check_chain
+from wakeful.service.directory import Directory, Home
+from wakeful.service.editing import cut_off, edited, moved, paused, resumed
+from wakeful.service.making import Saved, check_lane, needs_secret
+from wakeful.service.reach import Reach
+from wakeful.store.guarding import Owner
+from wakeful.store.office import Entry
+from wakeful.store.port import Store
+from wakeful.store.records import changed_row, job_of
+from wakeful.store.rows import JobChange, JobRow, RunRow
+
+
+class JobChanges:
+    """Changes jobs."""
+
+    def __init__(
+        self,
+        store: Store,
+        targets: Targets,
+        keyring: Keyring,
+        directory: Directory,
+        lanes: Iterable[str] | None,
+        budgets: Budgets,
+        reach: Reach,
+        secret_changed: Callable[[str], None],
+    ) -> None:
+        self._store = store
+        self._targets = targets
+        self._keyring = keyring
+        self._directory = directory
+        self._lanes = frozenset(lanes or ()) or None  # a process without lanes speaks for others
+        self._budgets = budgets
+        self._reach = reach
+        #: told the id of a job whose secret is another now: who remembers secrets forgets this one
+        self._secret_changed = secret_changed
+
+    @property
+    def _clock(self) -> Clock:
+        return self._store.clock
+
+    async def update(
+        self,
+        who: Principal,
+        workspace: str,
+        agent: str,
+        name: str,
+        patch: Mapping[str, object],
+        *,
+        version: int | None = None,
+    ) -> Saved:
+        """Change the fields that a patch names; with `version`, only if the job is still at that one."""
+        row = await self._row(who, "job.write", workspace, agent, name)
+        now_ms = self._clock.now_ms()
+        home = await self._directory.home(workspace, agent)
+        await check_chain(self._store, workspace, agent, name, patch.get("after"))
+
+        def patched(old: Job) -> Definition:
+            still_at(old, version)
+            return patch_definition(old.definition, patch, now_ms=now_ms, defaults=home.defaults)
+
+        entry = who.entry(workspace, "job.update", f"{agent}/{name}", told(patch))
+        return await self._edit(who, row.id, home, patched, entry, switch(patch))
+
+    async def pause(self, who: Principal, workspace: str, agent: str, name: str) -> Job:
+        """Stop its ticks. Its planned runs are withdrawn; time that passes now is never missed."""
+
+        def pause(row: JobRow) -> JobChange | None:
+            if not row.enabled:
+                return None
+            now_ms = self._clock.now_ms()
+            changed = changed_row(row, paused(job_of(row), now_ms))
+            return JobChange(changed, withdraw="paused", born=cut_off(row, now_ms, "paused"))
+
+        return job_of(await self._change(who, "job.pause", workspace, agent, name, pause))
+
+    async def resume(self, who: Principal, workspace: str, agent: str, name: str) -> Job:
+        """Start its ticks again, from now."""
+
+        home = await self._directory.home(workspace, agent)
+
+        def resume(row: JobRow) -> JobChange | None:
+            if row.enabled:
+                return None
+            if not home.active:
+                raise _asleep(home)
+            return JobChange(changed_row(row, resumed(job_of(row), self._clock.now_ms())))
+
+        return job_of(await self._change(who, "job.resume", workspace, agent, name, resume))
+
+    async def delete(
+        self, who: Principal, workspace: str, agent: str, name: str, *, version: int | None = None
+    ) -> None:
+        """Delete it; with `version`, only if it is still at that one.
+
+        What runs goes on; what has not started is withdrawn; its runs can still be seen.
+        """
+        row = await self._row(who, "job.write", workspace, agent, name)
+        now_ms = self._clock.now_ms()
+
+        def leave(row: JobRow) -> tuple[RunRow, ...]:
+            still_at(row, version)
+            return _overdue(row, now_ms)
+
+        entry = who.entry(workspace, "job.delete", f"{agent}/{name}")
+        if not await self._store.delete_job(row.id, now_ms, "deleted", [entry], leave):
+            raise no_job(name)
+
+    async def rotate_secret(self, who: Principal, workspace: str, agent: str, name: str) -> Saved:
+        """Give it a new webhook secret. For a day, deliveries are signed with both."""
+        secret = new_secret()
+
+        def rotated(row: JobRow) -> JobChange | None:
+            if row.secret is None:
+                raise FailedPrecondition(f"job '{name}' has no webhook, so it has no secret to rotate")
+            now_ms = self._clock.now_ms()
+            until_ms = now_ms + ROTATION_MS
+            now = row._replace(old_secret=row.secret, old_secret_until_ms=until_ms, updated_ms=now_ms)
+            return JobChange(now._replace(secret=self._keyring.seal(secret)))
+
+        row = await self._change(who, "job.rotate-secret", workspace, agent, name, rotated)
+        self._secret_changed(row.id)
+        return Saved(row, shown(secret))
+
+    # --- inside ----------------------------------------------------------------------------------
+
+    async def _edit(
+        self,
+        who: Principal,
+        job_id: str,
+        home: Home,
+        edit: Callable[[Job], Definition],
+        entry: Entry,
+        enabled: bool | None = None,
+    ) -> Saved:
+        made: list[bytes] = []
+        rebudgeted: list[bool] = []
+        changed = False
+
+        def apply(row: JobRow) -> JobChange | None:
+            nonlocal changed
+            old = job_of(row)
+            definition = edit(old)
+            definition = replace(definition, work=inherit(definition.work, home.target))
+            if enabled and not home.active:
+                raise _asleep(home)
+            # Texts are compared, not values: to Python 1 and true are equal, to a receiver they are not.
+            same = changed_row(row, replace(old, definition=definition)) == row
+            if same and enabled in (None, old.enabled):
+                return None
+            changed = True
+            rebudgeted.append(definition.work.budget != old.definition.work.budget)
+            check_tighter(who, definition.work.budget, old.definition.work.budget)
+            self._reach.check(who, definition.work, home, old.definition.work)
+            self._targets.check(definition.work.target)
+            self._targets.check_precheck(definition.work)
+            check_lane(definition.work, self._lanes)
+            now_ms = self._clock.now_ms()
+            job = edited(old, definition, now_ms, enabled)
+            changed_to = changed_row(row, job)
+            if row.secret is None and needs_secret(definition):
+                made.append(new_secret())
+                changed_to = changed_to._replace(secret=self._keyring.seal(made[0]))
+            change = JobChange(changed_to, move=moved(old, job))
+            if definition.timing != old.definition.timing:
+                return change._replace(withdraw="edited", born=cut_off(row, now_ms, "edited"))
+            if old.enabled and not job.enabled:
+                return change._replace(withdraw="paused", born=cut_off(row, now_ms, "paused"))
+            return change
+
+        row = await self._store.change_job(job_id, apply, [entry])
+        if row is None:
+            raise NotFound("the job was deleted meanwhile")
+        if made:
+            self._secret_changed(row.id)
+        if rebudgeted and rebudgeted[-1]:
+            await self._budgets.weigh(Owner(row.workspace, row.agent, row.id))
+        return Saved(row, shown(made[0]) if made else None, changed=changed)
+
+    async def _change(
+        self,
+        who: Principal,
+        action: str,
+        workspace: str,
+        agent: str,
+        name: str,
+        change: Callable[[JobRow], JobChange | None],
+    ) -> JobRow:
+        row = await self._row(who, "job.write", workspace, agent, name)
+        after = await self._store.change_job(
+            row.id, change, [who.entry(workspace, action, f"{agent}/{name}")]
+        )
+        if after is None:
+            raise no_job(name)
+        return after
+
+    async def _row(self, who: Principal, action: Action, workspace: str, agent: str, name: str) -> JobRow:
+        await self._directory.enter(who, action, workspace, agent)
+        row = await self._store.job(workspace, agent, name)
+        if row is None:
+            raise no_job(name)
+        return row
+
+
+def told(document: Mapping[str, object]) -> str:
+    """What the audit says of a document: its schedule, and the names of the rest."""
+    schedule = document.get("schedule", document.get("cron"))
+    fields: list[Json] = [*sorted(str(key)[:64] for key in document)[:64]]
+    about: dict[str, Json] = {"fields": fields}
+    if isinstance(schedule, str):
+        about["schedule"] = schedule[:200]
+    elif isinstance(schedule, Mapping):
+        about["schedule"] = {str(key)[:64]: str(value)[:200] for key, value in list(schedule.items())[:8]}
+    return compact(about)
+
+
+def _overdue(row: JobRow, now_ms: int) -> tuple[RunRow, ...]:
+    """What a job leaves behind that is deleted; nothing, where it cannot be read: it goes all the same."""
+    try:
+        return cut_off(row, now_ms, "deleted")
+    except InvalidArgument:
+        return ()
+
+
+def _asleep(home: Home) -> FailedPrecondition:
+    return FailedPrecondition(f"the agent '{home.agent}' is not active; make it so, and its jobs go on")
+
+
+def still_at(job: Job | JobRow, version: int | None) -> None:
+    """Refuse what was made up for another version of the job."""
+    if version is not None and job.version != version:
+        raise FailedPrecondition(
+            f"job '{job.name}' has changed: it is at version {job.version}, not {version}; read it again"
+        )
+
+
+def switch(document: Mapping[str, object]) -> bool | None:
+    """Whether a document says that the job is to be enabled; None: it says nothing of it."""
+    enabled = document.get("enabled")
+    if enabled is None or isinstance(enabled, bool):
+        return enabled
+    raise InvalidArgument("enabled: write true or false")
+
+
+def no_job(name: str) -> NotFound:
+    """There is none of that name, or id."""
+    return NotFound(f"no job '{name}'; list the jobs to see what there is")
