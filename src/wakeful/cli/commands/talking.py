@@ -23,7 +23,7 @@ _WORDS: Final = {
     "waiting": ("it waits; its turn begins soon", "green"),
     "started": ("its turn has begun", "green"),
     "dropped": ("it was dropped: too much waits in this session", "yellow"),
-    "stopped": ("done", "green"),
+    "stopped": ("nothing goes on that it should end", "yellow"),
 }
 
 AgentName = Annotated[str, typer.Argument(metavar="AGENT", help="the agent's name")]
@@ -47,6 +47,8 @@ def register(app: typer.Typer) -> None:
         """Say something to an agent."""
         receipt = await s.out.ask(s.client.agents.say(name, message, session=session))
         words, colour = _WORDS[receipt["state"]]
+        if receipt["stopped"] or (receipt["state"] == "stopped" and receipt["dropped"]):
+            words, colour = "stopped", "green"
         if not wait or receipt["state"] in ("dropped", "stopped"):
             s.out.show(receipt, Text(words, colour), *_aside(receipt))
             return exits.NOT_DONE if receipt["state"] == "dropped" else exits.OK
