@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
+from wakeful.document.values import shown
 from wakeful.errors import InvalidArgument
 from wakeful.job import Json
 from wakeful.settings import PREFIX
@@ -86,7 +87,7 @@ def _cwd(value: Json) -> str | None:
 
 def _text(where: str, value: Json) -> str:
     if not isinstance(value, str):
-        raise InvalidArgument(f"target: {where}: {str(value)[:64]} is not text; put it in quotes")
+        raise InvalidArgument(f"target: {where}: {shown(value)} is not text; put it in quotes")
     if "\x00" in value or not _encodes(value):
         raise InvalidArgument(
             f"target: {where}: no program can be given U+0000, or half of a pair; take it out"

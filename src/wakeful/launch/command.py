@@ -30,7 +30,16 @@ from wakeful.settings import PREFIX
 
 #: What is not mended by trying again. Too many processes, or too little memory, may be.
 _LASTING: Final = frozenset(
-    {errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.ENOEXEC, errno.E2BIG, errno.ELOOP}
+    {
+        errno.ENOENT,
+        errno.ENOTDIR,
+        errno.EACCES,
+        errno.EPERM,
+        errno.ENOEXEC,
+        errno.E2BIG,
+        errno.ELOOP,
+        errno.ENAMETOOLONG,
+    }
 )
 
 

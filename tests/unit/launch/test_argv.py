@@ -37,6 +37,8 @@ def test_a_target_of_python_is_the_one_of_json():
         (command(argv={"0": "true"}), "a command needs an argv"),
         (command(argv=["", "a"]), "argv begins with the program, and it is empty"),
         (command(argv=["sleep", 5]), "argv: 5 is not text; put it in quotes"),
+        (command(argv=["sleep", 10**5000]), "argv: a number too long to print is not text"),
+        (command(argv=["sleep", None]), "argv: null is not text"),
         (command(argv=["a\x00b"]), "argv: no program can be given U+0000"),
         (command(argv=["a\ud800"]), "argv: no program can be given U+0000, or half of a pair"),
         (command(argv=["true"] * (MAX_ARGUMENTS + 1)), "argv has 257 texts; at most 256"),
