@@ -39,6 +39,8 @@ def test_by_default_agents_pull_and_call_webhooks_and_no_code_of_the_operator():
 def test_a_precheck_is_reached_too():
     with pytest.raises(PermissionDenied, match="function"):
         Reach(("pull",)).check(AGENT, Work(PULL, precheck=FUNCTION), HOME)
+    with pytest.raises(PermissionDenied, match="command"):
+        Reach(("pull", "function")).check(AGENT, Work(FUNCTION, precheck=COMMAND), HOME)
 
 
 def test_what_the_agent_has_itself_its_jobs_may_have():

@@ -22,6 +22,13 @@ def test_the_environment_goes_before_the_file(tmp_path: Path):
     assert settings.tz_allowlist == ("UTC", "Europe/Berlin")
 
 
+def test_commands_are_named_one_after_another(tmp_path: Path):
+    file = tmp_path / "wakeful.toml"
+    file.write_text('commands = ["rsync", "/opt/jobs/*"]\n')
+    assert read_settings({}, file).commands == ("rsync", "/opt/jobs/*")
+    assert read_settings({"WAKEFUL_COMMANDS": "*, /bin/sh ,"}, file).commands == ("*", "/bin/sh")
+
+
 def test_a_lane_is_made_by_naming_it(tmp_path: Path):
     file = tmp_path / "wakeful.toml"
     file.write_text("lane_reports = 3\nlane_cron = 5\n")

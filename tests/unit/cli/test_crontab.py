@@ -215,3 +215,22 @@ def test_a_name_is_what_a_person_would_call_it(command: str, name: str):
 
 def test_a_long_name_keeps_its_number():
     assert name_of("a" * 90, {"a" * 64}) == "a" * 62 + "-2"
+
+
+def test_without_a_target_the_line_itself_is_what_is_run():
+    crontab = read_crontab("SHELL=/bin/bash\nPATH=/usr/bin\n@daily a | b\nSHELL=\n@daily c # d%it's%me")
+
+    planned, _ = plan(crontab, target=None, tz="UTC", now_ms=NOW)
+
+    first, second = (each.document for each in planned)
+    assert first["target"] == {
+        "kind": "command",
+        "argv": ["/bin/bash", "-c", "a | b"],
+        "env": {"PATH": "/usr/bin"},
+    }
+    assert second["target"] == {
+        "kind": "command",
+        "argv": ["/bin/sh", "-c", "printf %s 'it'\"'\"'s\nme\n' | { c # d\n}"],
+        "env": {"PATH": "/usr/bin"},
+    }
+    assert (first["payload"], second["payload"]) == (None, None)
