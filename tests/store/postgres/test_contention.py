@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, TypeVar
 import asyncpg
 import pytest
 
-from tests.store import postgres_server
 from tests.store.listening import Ears
 from tests.store.making import (
     DAY,
@@ -26,6 +25,7 @@ from tests.store.making import (
     job,
     start,
 )
+from tests.store.postgres.saying import say
 from wakeful.errors import Unavailable
 from wakeful.store import postgres_planning, postgres_running
 from wakeful.store.port import Store
@@ -39,36 +39,6 @@ if TYPE_CHECKING:
     from wakeful.store.postgres_connection import Db, Tell
 
 T = TypeVar("T")
-
-
-@pytest.fixture
-def url() -> str:
-    return postgres_server.fresh_database()
-
-
-@pytest.fixture
-async def store(url: str) -> AsyncIterator[PostgresStore]:
-    store = PostgresStore(url, clock=FalseClock())
-    await store.open()
-    yield store
-    await store.close()
-
-
-@pytest.fixture
-async def other(url: str) -> AsyncIterator[PostgresStore]:
-    """Another process on the same database."""
-    store = PostgresStore(url, clock=FalseClock())
-    await store.open()
-    yield store
-    await store.close()
-
-
-async def _say(url: str, statement: str, *given: object) -> object:
-    connection = await asyncpg.connect(url)
-    try:
-        return await connection.fetchval(statement, *given)
-    finally:
-        await connection.close()
 
 
 @asynccontextmanager
@@ -163,7 +133,7 @@ async def test_no_two_runs_of_a_serial_job_ever_run_at_once(url: str) -> None:
     stores = [PostgresStore(url, clock=FalseClock()) for _ in range(4)]
     for store in stores:
         await store.open()
-    await _say(url, "CREATE UNIQUE INDEX one_at_a_time ON live (job_id) WHERE state = 'running'")
+    await say(url, "CREATE UNIQUE INDEX one_at_a_time ON live (job_id) WHERE state = 'running'")
     jobs = [job(f"job-{n}") for n in range(3)]
     await stores[0].create_jobs(jobs)
     started: dict[str, list[int]] = {row.id: [] for row in jobs}

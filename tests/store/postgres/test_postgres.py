@@ -6,7 +6,6 @@ import asyncio
 import random
 import time
 from collections.abc import AsyncIterator, Iterator
-from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import urlsplit
 
 import asyncpg
@@ -31,6 +30,7 @@ from tests.store.making import (
     start,
     tick,
 )
+from tests.store.postgres.saying import say, throw_out
 from wakeful.errors import FailedPrecondition, InvalidArgument, Unavailable
 from wakeful.store.migrations import Migration, load
 from wakeful.store.postgres import PostgresStore
@@ -49,51 +49,6 @@ from wakeful.store.rows import (
     TakenRun,
 )
 
-if TYPE_CHECKING:
-    pass
-
-T = TypeVar("T")
-
-
-@pytest.fixture
-def url() -> str:
-    return postgres_server.fresh_database()
-
-
-@pytest.fixture
-async def store(url: str) -> AsyncIterator[PostgresStore]:
-    store = PostgresStore(url, clock=FalseClock())
-    await store.open()
-    yield store
-    await store.close()
-
-
-@pytest.fixture
-async def other(url: str) -> AsyncIterator[PostgresStore]:
-    """Another process on the same database."""
-    store = PostgresStore(url, clock=FalseClock())
-    await store.open()
-    yield store
-    await store.close()
-
-
-async def _say(url: str, statement: str, *given: object) -> object:
-    connection = await asyncpg.connect(url)
-    try:
-        return await connection.fetchval(statement, *given)
-    finally:
-        await connection.close()
-
-
-async def _throw_out(url: str) -> None:
-    """Break every connection to the database but the one that says so."""
-    await _say(
-        url,
-        "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity "
-        "WHERE datname = current_database() AND pid <> pg_backend_pid()",
-    )
-
-
 # --- what it keeps --------------------------------------------------------------------------------------
 
 
@@ -101,9 +56,9 @@ async def test_the_columns_are_what_a_person_would_expect(store: PostgresStore, 
     digest = job(payload='{"b":1,"a":[2,  3]}')
     await store.create_jobs([digest])
     (born,) = (await store.plan(NOW, 10, fire)).born
-    assert await _say(url, "SELECT scheduled_at::text FROM runs") == "2027-01-15 08:00:00+00"
-    assert str(await _say(url, "SELECT id FROM runs")) == born.id
-    assert await _say(url, "SELECT payload FROM jobs") == digest.payload
+    assert await say(url, "SELECT scheduled_at::text FROM runs") == "2027-01-15 08:00:00+00"
+    assert str(await say(url, "SELECT id FROM runs")) == born.id
+    assert await say(url, "SELECT payload FROM jobs") == digest.payload
 
 
 @pytest.mark.parametrize("text", ["NUL \x00 within", "half \ud83d of a pair", "\x00"])
@@ -124,7 +79,7 @@ async def test_a_job_that_somebody_deletes_by_hand_does_not_stop_the_others(
     store: PostgresStore, url: str
 ) -> None:
     await store.create_jobs([job("gone"), job("stays")])
-    await _say(url, "DELETE FROM jobs WHERE name = 'gone'")
+    await say(url, "DELETE FROM jobs WHERE name = 'gone'")
     assert [run.job_name for run in (await store.plan(NOW, 10, fire)).born] == ["stays"]
     assert await store.next_wake_ms() == NOW + DAY
 
@@ -225,17 +180,17 @@ async def test_a_step_is_taken_once_and_one_that_fails_leaves_the_database_as_it
 async def guest(url: str) -> AsyncIterator[str]:
     """A user of the database who may create nothing in it."""
     name = f"guest_{urlsplit(url).path[1:]}"  # roles belong to the server, which tests share
-    await _say(url, f"CREATE ROLE {name} LOGIN")
+    await say(url, f"CREATE ROLE {name} LOGIN")
     yield name
-    await _say(url, f"DROP OWNED BY {name}")
-    await _say(url, f"DROP ROLE {name}")
+    await say(url, f"DROP OWNED BY {name}")
+    await say(url, f"DROP ROLE {name}")
 
 
 async def test_who_may_create_nothing_may_still_use_what_is_there(
     store: PostgresStore, url: str, guest: str
 ) -> None:
-    await _say(url, f"GRANT USAGE ON SCHEMA wakeful TO {guest}")
-    await _say(url, f"GRANT ALL ON ALL TABLES IN SCHEMA wakeful TO {guest}")
+    await say(url, f"GRANT USAGE ON SCHEMA wakeful TO {guest}")
+    await say(url, f"GRANT ALL ON ALL TABLES IN SCHEMA wakeful TO {guest}")
     theirs = PostgresStore(url.replace("postgres:@", f"{guest}:@"), clock=FalseClock())
     await theirs.open()
     await theirs.create_jobs([job()])
@@ -308,8 +263,8 @@ async def test_whatever_happens_the_table_of_live_runs_is_in_step(
                 await store.rescue(NOW + DAY, NOW + 1, 3, end, follow)
             case 8:
                 await store.change_job(dice.choice(jobs).id, lambda row: JobChange(row, withdraw="edited"))
-        assert await _say(url, DIFFERING) == 0
-    assert await _say(url, "SELECT count(*) FROM runs") != 0
+        assert await say(url, DIFFERING) == 0
+    assert await say(url, "SELECT count(*) FROM runs") != 0
 
 
 # --- a database that goes away --------------------------------------------------------------------------
@@ -325,7 +280,7 @@ async def test_a_broken_connection_is_said_to_be_one_and_the_next_call_connects_
     ears.topics.clear()
 
     async def hold(db: object, tell: object) -> None:
-        await _throw_out(url)
+        await throw_out(url)
         await db.fetch("SELECT 1")  # type: ignore[attr-defined]
 
     with pytest.raises(Unavailable, match="cannot use the database"):
@@ -339,7 +294,7 @@ async def test_what_is_announced_is_heard_again_after_the_connection_broke(
 ) -> None:
     ears = Ears()
     store.listen(ears)
-    await _throw_out(url)
+    await throw_out(url)
     await ears.hear("jobs", "runs")
     await other.create_jobs([job()])
     await ears.hear("jobs")
