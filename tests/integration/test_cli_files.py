@@ -69,6 +69,42 @@ def test_nothing_is_changed_if_anything_in_a_file_is_wrong(here: Machine):
     assert here.wakeful("show", "careful/fine").code == 3
 
 
+@pytest.mark.parametrize("options", [(), ("--dry-run",)])
+def test_nothing_is_changed_if_the_server_would_refuse_anything_of_a_file(
+    here: Machine, options: tuple[str, ...]
+):
+    hook = {"kind": "webhook", "url": "http://127.0.0.1:9/x"}
+    jobs = [{"name": f"job-{n}", "schedule": "@daily", "target": hook} for n in range(10)]
+    jobs += [{**jobs[0], "name": name, "lane": lane} for name, lane in (("a", "east"), ("b", "west"))]
+
+    said = here.wakeful("apply", "-", "--agent", "watched", *options, stdin=json.dumps(jobs))
+
+    assert (said.code, said.out) == (2, "")
+    assert "job 'a': lane: there is no lane 'east'" in said.err
+    assert "job 'b': lane: there is no lane 'west'" in said.err
+    assert here.wakeful("list", "--agent", "watched").code == 3
+
+
+def test_what_stops_on_the_way_says_what_was_done_and_what_was_not(tmp_path: Path):
+    (tmp_path / "wakeful.toml").write_text("quota_jobs_per_agent = 10\n")
+    hook = {"kind": "webhook", "url": "http://127.0.0.1:9/x"}
+    jobs = [{"name": f"job-{n:02}", "schedule": "@daily", "target": hook} for n in range(20)]
+    with serving(tmp_path) as here:
+        said = here.wakeful("apply", "-", "--json", stdin=json.dumps(jobs))
+        done = [change["name"] for change in said.json["changes"]]
+        refused = [each["name"] for each in said.json["refused"]]
+        left = [each["name"] for each in said.json["notTried"]]
+        assert said.code == 6
+        assert (len(done), len(refused), left) == (10, 6, ["job-16", "job-17", "job-18", "job-19"])
+        assert sorted(done + refused + left) == [job["name"] for job in jobs]
+        assert {each["code"] for each in said.json["refused"]} == {"resource-exhausted"}
+        assert all(change["secret"].startswith("whsec_") for change in said.json["changes"])
+        assert names(here, "default") == sorted(done)
+        assert f"job '{refused[0]}' was not applied: " in said.err
+        assert "not tried: job-16, job-17, job-18, job-19" in said.err
+        assert "10 were applied; apply the same file again" in said.err
+
+
 def test_a_crontab_becomes_jobs_and_says_what_does_not(here: Machine):
     crontab = (
         "SHELL=/bin/bash\nMAILTO=me\nCRON_TZ=America/New_York\n"

@@ -101,6 +101,31 @@ async def test_a_change_made_up_for_another_version_is_refused(ask: Somebody):
     assert (await ask("DELETE", f"{JOBS}/a", headers={"If-Match": "*"})).status == 404
 
 
+async def test_a_dry_run_refuses_what_would_be_refused_and_changes_nothing(ask: Somebody):
+    hook = {"kind": "webhook", "url": "http://127.0.0.1:9/"}
+    job, document = f"{JOBS}/a", {"schedule": SELDOM, "description": "first"}
+    assert (await ask("PUT", job, document, dry_run="true")).status == 204
+    assert (await ask("GET", job)).status == 404
+    await ask("PUT", job, document)
+    member = await ask.new("member")
+    before = (await ask("GET", job)).body
+    audited = (await ask("GET", "/audit")).body
+    for changed in ({"description": "second"}, {"target": hook}, {"schedule": "@daily"}):
+        assert (await ask("PUT", job, {**document, **changed}, dry_run="true")).status == 204
+    for given, headers, status in (
+        ({"schedule": "nope"}, {}, 422),
+        ({**document, "target": hook, "lane": "nowhere"}, {}, 422),
+        ({**document, "target": {"kind": "chat"}}, {}, 422),
+        (document, {"If-Match": '"7"'}, 412),
+        (document, {"If-None-Match": "*"}, 412),
+    ):
+        refused = await ask("PUT", job, given, headers=headers, dry_run="true")
+        assert refused.status == status, given
+    assert (await member("PUT", job, document, dry_run="true")).status == 403
+    assert (await ask("GET", job)).body == before
+    assert (await ask("GET", "/audit")).body == audited
+
+
 @on_one_store
 async def test_a_refusal_for_another_reason_is_told_from_a_stale_version(ask: Somebody):
     await ask("POST", JOBS, {"name": "a", "schedule": "in 1h", "enabled": False})

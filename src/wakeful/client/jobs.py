@@ -56,6 +56,11 @@ class Jobs:
         """`upsert` for a document that is JSON already."""
         return await self._job("PUT", str(job.get("name")), body=dict(job))
 
+    async def check(self, job: Mapping[str, Json]) -> None:
+        """Raise what `send` would, and change nothing; how many jobs there may be is not asked."""
+        where = self._path(str(job.get("name")))
+        await self._connection.ask("PUT", where, body=dict(job), query={"dry_run": True})
+
     async def send_patch(self, name: str, patch: Mapping[str, Json]) -> JobShape:
         """`update` for a patch that is JSON already."""
         return await self._job("PATCH", name, body=dict(patch))

@@ -30,6 +30,7 @@ class Jobs(_Part[jobs.Jobs]):
     upsert = blocking(jobs.Jobs.upsert)
     send_new = blocking(jobs.Jobs.send_new)
     send = blocking(jobs.Jobs.send)
+    check = blocking(jobs.Jobs.check)
     send_patch = blocking(jobs.Jobs.send_patch)
     update = blocking(jobs.Jobs.update)
     get = blocking(jobs.Jobs.get)

@@ -147,6 +147,8 @@ class JobChanges:
         edit: Callable[[Job], Definition],
         entry: Entry,
         enabled: bool | None = None,
+        *,
+        rehearse: bool = False,
     ) -> Saved:
         made: list[bytes] = []
         rebudgeted: list[bool] = []
@@ -183,10 +185,17 @@ class JobChanges:
                 return change._replace(withdraw="paused", born=cut_off(row, now_ms, "paused"))
             return change
 
-        row = await self._store.change_job(job_id, apply, [entry])
+        if rehearse:
+            row = await self._store.job_by_id(job_id)
+            change = None if row is None else apply(row)
+            row = row if change is None else change.job
+        else:
+            row = await self._store.change_job(job_id, apply, [entry])
         if row is None:
             raise NotFound("the job was deleted meanwhile")
         if made:
+        if rehearse:
+            return Saved(row, changed=changed)
             self._secret_changed(row.id)
         if rebudgeted and rebudgeted[-1]:
             await self._budgets.weigh(Owner(row.workspace, row.agent, row.id))

@@ -64,13 +64,23 @@ class JobService(JobChanges):
         self._arrivals = Arrivals(store, allowance)
 
     async def create(
-        self, who: Principal, workspace: str, agent: str, document: Mapping[str, object]
+        self,
+        who: Principal,
+        workspace: str,
+        agent: str,
+        document: Mapping[str, object],
+        *,
+        rehearse: bool = False,
     ) -> Saved:
-        """Add a job; AlreadyExists if the name is taken."""
+        """Add a job; AlreadyExists if the name is taken. With `rehearse`, as `upsert` has it."""
         await self._directory.enter(who, "job.write", workspace, agent)
         home = await self._directory.home(workspace, check_slug(agent, "agent"))
         saved = self._made(who, home, document, self._clock.now_ms())
         await check_chain(self._store, workspace, agent, saved.row.name, saved.row.after_job)
+        if rehearse:
+            if await self._store.job(workspace, agent, saved.row.name) is not None:
+                raise AlreadyExists(f"agent '{agent}' already has a job '{saved.row.name}'")
+            return saved
         entry = who.entry(workspace, "job.create", f"{agent}/{saved.row.name}", told(document))
         await self._arrivals.add(saved.row, entry)
         return saved
@@ -101,10 +111,13 @@ class JobService(JobChanges):
         document: Mapping[str, object],
         *,
         version: int | None = None,
+        rehearse: bool = False,
     ) -> Saved:
         """Make the job what the document says; with `version`, only if it is still at that one.
 
-        The same document again changes nothing: not the pause, the secret, the anchor or the next tick.
+        The same document again changes nothing: not the pause, the secret, the anchor or the next tick. With
+        `rehearse`, nothing is changed at all, but what would be refused is; all but what depends on how many
+        jobs there are by then.
         """
         await self._directory.enter(who, "job.write", workspace, agent)
         name = document.get("name")
@@ -113,7 +126,7 @@ class JobService(JobChanges):
             raise no_job(str(name))
         if row is None:
             try:
-                return await self.create(who, workspace, agent, document)
+                return await self.create(who, workspace, agent, document, rehearse=rehearse)
             except AlreadyExists:  # somebody was quicker: then it is theirs that we change
                 row = await self._store.job(workspace, agent, str(name))
                 if row is None:
@@ -128,7 +141,7 @@ class JobService(JobChanges):
             return read_definition(document, now_ms=now_ms, defaults=home.defaults, old=old.definition)
 
         entry = who.entry(workspace, "job.update", f"{agent}/{name}", told(document))
-        return await self._edit(who, row.id, home, converged, entry)
+        return await self._edit(who, row.id, home, converged, entry, rehearse=rehearse)
 
     async def get(self, who: Principal, workspace: str, agent: str, name: str) -> Job:
         """The job of that name, or NotFound."""

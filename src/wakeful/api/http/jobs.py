@@ -116,7 +116,9 @@ async def get_job(
 @router.put(
     "/agents/{agent}/jobs/{name}",
     summary="Create a job, or make it what the document says",
-    responses=told({200: "SavedJob", 201: "SavedJob"}, *BODY, 409, 412, 429, headers=("Location", "ETag")),
+    responses=told(
+        {200: "SavedJob", 201: "SavedJob", 204: None}, *BODY, 409, 412, 429, headers=("Location", "ETag")
+    ),
     openapi_extra=takes("NamedJobDocument", {k: v for k, v in _EXAMPLE.items() if k != "name"}),  # type: ignore[misc]
 )
 async def put_job(
@@ -128,8 +130,14 @@ async def put_job(
     document: Document,
     if_match: IfMatch = None,
     if_none_match: OnlyNew = None,
+    dry_run: Annotated[
+        bool, Query(description="Change nothing: refuse what would be refused, or answer 204.")
+    ] = False,
 ) -> Response:
-    """The same document again changes nothing, not even a pause. `If-None-Match: *` only creates."""
+    """The same document again changes nothing, not even a pause. `If-None-Match: *` only creates.
+
+    With `dry_run`, all is judged but how many jobs there may be, and nothing is done.
+    """
     _check_agent(document, agent)
     if document.get("name", name) != name:
         raise InvalidArgument(
@@ -137,16 +145,16 @@ async def put_job(
         )
     document = {**document, "name": name}
     if if_none_match is not None:
-        return await _create_only(here, who, workspace, agent, document, if_none_match)
+        return await _create_only(here, who, workspace, agent, document, if_none_match, dry_run)
     version = None
     if if_match is not None:
         version = await _version(here, who, workspace, agent, name, if_match, missing=Stale)
     try:
-        saved = await here.jobs.upsert(who, workspace, agent, document, version=version)
+        saved = await here.jobs.upsert(who, workspace, agent, document, version=version, rehearse=dry_run)
     except (FailedPrecondition, NotFound):
         await _recheck(here, who, workspace, agent, name, if_match)
         raise
-    return _saved(here, saved, created=saved.created)
+    return nothing() if dry_run else _saved(here, saved, created=saved.created)
 
 
 @router.patch(
@@ -227,12 +235,19 @@ def _saved(here: Services, saved: Saved, *, created: bool = False) -> Response:
 
 
 async def _create_only(
-    here: Services, who: Principal, workspace: str, agent: str, document: dict[str, object], header: str
+    here: Services,
+    who: Principal,
+    workspace: str,
+    agent: str,
+    document: dict[str, object],
+    header: str,
+    dry_run: bool,
 ) -> Response:
     if not matches(header, 0):
         raise InvalidArgument("If-None-Match: a PUT takes '*' alone, to only create")
     try:
-        return _saved(here, await here.jobs.create(who, workspace, agent, document), created=True)
+        saved = await here.jobs.create(who, workspace, agent, document, rehearse=dry_run)
+        return nothing() if dry_run else _saved(here, saved, created=True)
     except AlreadyExists as error:
         raise Stale(error.message) from error
 
