@@ -10,7 +10,7 @@ from aiohttp import web
 from tests.integration.conftest import SELDOM, NewApp, on_one_store
 from tests.integration.receiver import Receiver
 from tests.integration.waiting import eventually, gone, over, runs_of, soon, the_run_of
-from wakeful import Function, InvalidArgument, Skip, Wakeful, Webhook
+from wakeful import Function, InvalidArgument, Launch, Skip, Wakeful, Webhook
 
 ASK = {"kind": "function", "name": "anything-new"}
 
@@ -106,6 +106,27 @@ async def test_a_precheck_that_fails_is_tried_again_and_then_a_dead_letter(new_a
     )  # fmt: skip
     assert [each.id for each in dead] == [run.id]
     assert (inbox.asked, inbox.read) == (2, 0)
+
+
+async def test_what_was_launched_is_not_called_off_when_it_is_tried_again(new_app: NewApp):
+    app = new_app()
+    inbox = Inbox(app)
+    inbox.mail = True
+    tries: list[int] = []
+
+    @app.function("stumble")
+    async def stumble(run: Launch) -> None:
+        tries.append(run.attempt)
+        inbox.mail = Skip("it is half done: nobody is to say so")
+        if run.attempt < 3:
+            raise RuntimeError("not yet")
+
+    async with app:
+        await app.jobs.create(
+            "inbox", schedule="in 100ms", target=Function("stumble"), precheck=ASK, backoff={"baseMs": 1}
+        )
+        await gone(app, "inbox")
+    assert (tries, inbox.asked) == ([1, 2, 3], 1)
 
 
 async def test_a_run_that_somebody_forces_asks_nobody(new_app: NewApp):

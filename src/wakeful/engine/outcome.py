@@ -39,9 +39,11 @@ def conclude(
         return Finished(run_id, job_id, attempt, "running", started_ms, now_ms, due_ms=now_ms + wait_ms)
     if not outcome.permanent and attempt < policy.max_attempts:
         wait_ms = max(policy.backoff.delay_ms(attempt, run_id), outcome.retry_after_ms or 0)
+        # There is a reason in any case: by it the next attempt knows that the target has been launched.
         return Finished(
             run_id, job_id, attempt, "retrying", started_ms, now_ms,
-            due_ms=now_ms + wait_ms, error=outcome.error, reason=outcome.reason, usage=outcome.usage,
+            due_ms=now_ms + wait_ms, error=outcome.error, reason=outcome.reason or "failed",
+            usage=outcome.usage,
         )  # fmt: skip
     disable = (
         (outcome.reason or "failed") if outcome.pause_job else "failed" if policy.delete_after_run else None
