@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.integration.asking import Somebody
 from tests.integration.conftest import SELDOM, NewApp, on_one_store
 from tests.integration.receiver import Receiver
 from tests.integration.waiting import eventually, over, runs_of
@@ -204,3 +205,26 @@ async def test_an_agent_with_alerts_can_be_deleted(new_app: NewApp, receiver: Re
 
 async def _dead(app: Wakeful, name: str):
     return [run for run in await app.runs.dead_letters() if run.job_name == name]
+
+
+async def test_an_agents_key_may_look_at_the_jobs_that_watch_it_and_no_more(
+    ask: Somebody, receiver: Receiver
+):
+    await ask("PUT", "/agents/ada", {"alerts": {"url": receiver.url}, "queue": {"debounceMs": 0}})
+    ada = await ask.new("agent", agent="ada")
+    job = "/agents/ada/jobs/wakeful-alerts"
+    assert (await ada("GET", job)).status == 200
+    tried = [
+        await ada("DELETE", job),
+        await ada("PATCH", job, {"maxAttempts": 1}),
+        await ada("PUT", job, {"schedule": SELDOM}),
+        *[await ada("POST", f"{job}/{verb}") for verb in ("pause", "resume", "run", "rotate-secret")],
+        await ada("POST", "/agents/ada/jobs", {"name": "woken-by-hand", "schedule": SELDOM}),
+        await ada("PUT", "/agents/ada/jobs/wakeful-channel-alerts", {"schedule": SELDOM}),
+    ]
+    await ada("POST", "/agents/ada/jobs", {"name": "mine", "schedule": SELDOM})
+    tried.append(await ada("PATCH", "/agents/ada/jobs/mine", {"name": "wakeful-channel-alerts"}))
+    run = (await ask("POST", f"{job}/run")).body["id"]
+    tried += [await ada("POST", f"/runs/{run}/{verb}") for verb in ("cancel", "stop")]
+    assert [(reply.status, reply.code) for reply in tried] == [(403, "permission-denied")] * len(tried)
+    assert "one that Wakeful made for itself" in tried[0].body["detail"]

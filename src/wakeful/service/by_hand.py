@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from wakeful.errors import AlreadyExists
-from wakeful.ids import new_id
-from wakeful.job import Definition, Job, Work, inherit
+from wakeful.job import Definition, Work, inherit
 from wakeful.launch.secrets import Keyring, new_secret
 from wakeful.service.directory import Home
-from wakeful.service.making import needs_secret
+from wakeful.service.making import needs_secret, without_ticks
 from wakeful.store.port import Store
 from wakeful.store.records import row_of
 from wakeful.store.rows import JobRow
@@ -33,21 +32,8 @@ class ByHand:
         definition = Definition(
             BY_HAND, None, work=work, description="Made when the agent was woken by hand."
         )
-        row = row_of(
-            Job(
-                id=new_id(now_ms),
-                workspace=home.workspace,
-                agent=home.agent,
-                definition=definition,
-                enabled=True,
-                anchor_ms=now_ms,
-                next_ms=None,
-                wake_ms=None,
-                created_ms=now_ms,
-                updated_ms=now_ms,
-            ),
-            self._keyring.seal(new_secret()) if needs_secret(definition) else None,
-        )
+        job = without_ticks(home.workspace, home.agent, definition, now_ms)
+        row = row_of(job, self._keyring.seal(new_secret()) if needs_secret(definition) else None)
         try:
             await self._store.create_jobs([row])
         except AlreadyExists:

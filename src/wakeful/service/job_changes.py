@@ -18,7 +18,7 @@ from wakeful.service.chains import check_chain
 from wakeful.service.directory import Directory, Home
 from wakeful.service.editing import cut_off, edited, moved, paused, resumed
 from wakeful.service.making import Saved, check_lane, needs_secret
-from wakeful.service.reach import Reach
+from wakeful.service.reach import Reach, check_whose
 from wakeful.store.guarding import Owner
 from wakeful.store.office import Entry
 from wakeful.store.port import Store
@@ -167,6 +167,7 @@ class JobChanges:
                 return None
             changed = True
             rebudgeted.append(definition.work.budget != old.definition.work.budget)
+            check_whose(who, definition.name)
             check_tighter(who, definition.work.budget, old.definition.work.budget)
             self._reach.check(who, definition.work, home, old.definition.work)
             self._targets.check(definition.work.target)
@@ -193,9 +194,9 @@ class JobChanges:
             row = await self._store.change_job(job_id, apply, [entry])
         if row is None:
             raise NotFound("the job was deleted meanwhile")
-        if made:
         if rehearse:
             return Saved(row, changed=changed)
+        if made:
             self._secret_changed(row.id)
         if rebudgeted and rebudgeted[-1]:
             await self._budgets.weigh(Owner(row.workspace, row.agent, row.id))
@@ -220,6 +221,8 @@ class JobChanges:
 
     async def _row(self, who: Principal, action: Action, workspace: str, agent: str, name: str) -> JobRow:
         await self._directory.enter(who, action, workspace, agent)
+        if action != "read":
+            check_whose(who, name)
         row = await self._store.job(workspace, agent, name)
         if row is None:
             raise no_job(name)

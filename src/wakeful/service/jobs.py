@@ -20,7 +20,7 @@ from wakeful.service.chains import check_chain
 from wakeful.service.directory import Directory, Home
 from wakeful.service.job_changes import JobChanges, no_job, still_at, switch, told
 from wakeful.service.making import Maker, Saved
-from wakeful.service.reach import Reach
+from wakeful.service.reach import Reach, check_whose
 from wakeful.service.triggered import by_hand, of_the_past, payload_of
 from wakeful.store.guarding import Owner
 from wakeful.store.office import Allowance
@@ -121,6 +121,7 @@ class JobService(JobChanges):
         """
         await self._directory.enter(who, "job.write", workspace, agent)
         name = document.get("name")
+        check_whose(who, str(name))
         row = await self._store.job(workspace, agent, name) if isinstance(name, str) else None
         if row is None and version is not None:
             raise no_job(str(name))
@@ -219,5 +220,6 @@ class JobService(JobChanges):
     def _made(self, who: Principal, home: Home, document: Mapping[str, object], now_ms: int) -> Saved:
         saved = self._maker.make(home, document, now_ms)
         if who.role == "agent":
+            check_whose(who, saved.row.name)
             self._reach.check(who, saved.job.definition.work, home)
         return saved

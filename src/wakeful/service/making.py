@@ -142,6 +142,22 @@ class Maker:
         return known._replace(row=row)
 
 
+def without_ticks(workspace: str, agent: str, definition: Definition, now_ms: int) -> Job:
+    """A new job that runs only when somebody says so."""
+    return Job(
+        id=new_id(now_ms),
+        workspace=workspace,
+        agent=agent,
+        definition=definition,
+        enabled=True,
+        anchor_ms=now_ms,
+        next_ms=None,
+        wake_ms=None,
+        created_ms=now_ms,
+        updated_ms=now_ms,
+    )
+
+
 def _timeless(definition: Definition) -> bool:
     """Whether the same document says the same at any time: it neither counts from now nor ends."""
     timing = definition.timing

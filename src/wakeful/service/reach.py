@@ -9,7 +9,7 @@ there itself. Everybody else is not limited here.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from typing import Final
 
 from wakeful.document import payload_to_text, work_to_text
@@ -19,9 +19,25 @@ from wakeful.job import Json, Work
 from wakeful.service.access import Principal
 from wakeful.service.directory import Home
 from wakeful.settings import PREFIX
+from wakeful.store.guarding import SENDERS
+from wakeful.store.talking import BY_HAND
 
+#: The jobs that Wakeful makes for itself.
+OWN_JOBS: Final = frozenset({*SENDERS, BY_HAND})
 #: Allows every kind.
 ALL: Final = "*"
+
+
+def check_whose(who: Principal, name: str | None, own: Container[str] = OWN_JOBS) -> None:
+    """Refuse to let an agent's key touch the jobs that Wakeful makes for itself: they are the operator's.
+
+    An agent that could delete the job by which people are told of its failures would not be watched.
+    """
+    if who.role == "agent" and name is not None and name in own:
+        raise PermissionDenied(
+            f"job '{name}' is one that Wakeful made for itself; a key of the role 'agent' may look at it, "
+            "and no more"
+        )
 
 
 class Reach:

@@ -17,8 +17,9 @@ from wakeful.policy import DEFAULT_POLICY
 from wakeful.service.access import LOCAL, Action, Principal, narrowed
 from wakeful.service.budgets import Budgets
 from wakeful.service.directory import Directory
+from wakeful.service.reach import check_whose
 from wakeful.service.triggered import replayed
-from wakeful.store.guarding import Owner
+from wakeful.store.guarding import SENDERS, Owner
 from wakeful.store.port import PARKED, PULL, Store
 from wakeful.store.records import view_of
 from wakeful.store.rows import AttemptView, DeadLetter, RunFilter, RunRow, RunView
@@ -181,6 +182,8 @@ class RunService:
         if run is None or run.workspace != workspace or who.agent not in (None, run.agent):
             raise _no_run(run_id)
         await self._directory.enter(who, action, workspace, run.agent)
+        if action != "read":
+            check_whose(who, run.job_name, SENDERS)
         return run
 
     async def _end(

@@ -15,10 +15,10 @@ from wakeful.document.guards import alerts as read_alerts
 from wakeful.document.values import compact
 from wakeful.engine.targets import Targets
 from wakeful.errors import AlreadyExists, InvalidArgument
-from wakeful.ids import new_id
-from wakeful.job import Definition, Job, Json, Work
+from wakeful.job import Definition, Json, Work
 from wakeful.launch.secrets import Keyring, new_secret, read_secret
 from wakeful.policy import Backoff, Policy
+from wakeful.service.making import needs_secret, without_ticks
 from wakeful.store.guarding import (
     AGENT_ALERTS,
     AGENT_CHANNEL,
@@ -130,20 +130,8 @@ class Senders:
     def _row(
         self, workspace: str, agent: str, definition: Definition, secret: bytes | None, now_ms: int
     ) -> JobRow:
-        job = Job(
-            id=new_id(now_ms),
-            workspace=workspace,
-            agent=agent,
-            definition=definition,
-            enabled=True,
-            anchor_ms=now_ms,
-            next_ms=None,
-            wake_ms=None,
-            created_ms=now_ms,
-            updated_ms=now_ms,
-        )
-        target = definition.work.target
-        signed = target is not None and target["kind"] == "webhook"
+        job = without_ticks(workspace, agent, definition, now_ms)
+        signed = needs_secret(definition)
         return row_of(job, self._keyring.seal(secret or new_secret()) if signed else None)
 
 
