@@ -34,7 +34,7 @@ def main() -> int:
         shutil.rmtree(folder)
     say(f"{world.tally}; {found.rescues} runs rescued, {found.released} given back")
     states = ", ".join(f"{count} {state}" for state, count in sorted(found.states.items()))
-    say(f"{found.ticks} ticks ({found.cut_off} of them cut off with their job), {found.launches} launches")
+    say(f"{found.ticks} ticks, {found.launches} launches")
     say(f"{found.runs} runs: {states}")
     say(f"{len(found.lost)} lost, {len(found.doubled)} doubled, {len(found.others)} other complaints")
     return 1 if found.complaints else 0

@@ -43,8 +43,6 @@ class Findings:
     """What there was, and what is wrong with it."""
 
     ticks: int = 0
-    #: ticks that were due when their job was deleted, and that no planner had come to
-    cut_off: int = 0
     runs: int = 0
     launches: int = 0
     #: runs that were taken from a worker thought dead
@@ -122,7 +120,6 @@ class _Ticks:
         last_ms = latest_ms + jitter_ms + lead_ms
         self.may = stretch.schedule.ticks(stretch.anchor_ms, stretch.after_ms, last_ms)
         self.must = self.may[: bisect_right(self.may, until_ms - jitter_ms)]
-        self.cut_off = stretch.with_its_job
 
     def __contains__(self, tick: int) -> bool:
         index = bisect_left(self.may, tick)
@@ -162,16 +159,13 @@ def _ticks(found: Findings, life: Life, runs: list[Run], lead_ms: int) -> None:
             recorded[tick] = run
     for stretch in stretches:
         found.ticks += len(stretch.must)
-        last = max((tick for tick in stretch.may if tick in recorded), default=0)
         for tick in stretch.must:
-            if tick not in recorded and tick > last and stretch.cut_off:
-                found.cut_off += 1
-            elif tick not in recorded:
+            if tick not in recorded:
                 found.lost.append(f"{life.name}: the tick {instant(tick)} has no record")
 
 
 def _wrongly_missed(rules: Rules, run: Run) -> Iterator[str]:
-    if run.reason in ("paused", "edited"):
+    if run.reason in ("paused", "edited", "deleted"):
         return  # nobody had come to it before the change
     reasons = {"none": ("downtime",), "latest": ("newer_tick_runs", "too_old")}
     if run.reason not in reasons.get(rules.catchup, ("too_old",)):

@@ -81,8 +81,6 @@ class Stretch:
     #: when it ended, at the earliest and at the latest; None while it lasts
     until_ms: int | None = None
     until_at_latest_ms: int | None = None
-    #: whether it ended because the job was deleted: what nobody had come to by then is cut off
-    with_its_job: bool = False
 
     def end(self, at_ms: int, at_latest_ms: int | None = None) -> None:
         """It ended then."""

@@ -236,7 +236,6 @@ class World:
         deleted_ms = await insist(lambda: ask(self._url, _DELETED, life.job_id))
         if life.lasts is not None:  # a job that never ran is gone without a trace
             life.lasts.end(deleted_ms or before_ms, deleted_ms or after_ms)
-            life.stretches[-1].with_its_job = True
         life.deleted = True
         document = _document(life.name, life.schedule, life.rules)
         try:
