@@ -217,3 +217,13 @@ async def test_python_in_the_same_process_may_speak_without_a_server(new_app: Ne
         receipt = await app.services.messages.say(LOCAL, "default", "default", {"message": "well?"})
         assert receipt.state == "started"
         await eventually(lambda: heard == ["well?"])
+
+
+def test_an_agent_is_made_with_all_that_it_has_by_the_command_line(here: Machine):
+    made = here.wakeful(
+        "agents", "put", "ada", "--budget", '{"tokensPerDay": 5}',
+        "--alerts", '{"url": "https://a.example/alerts"}', "--json",
+    ).json  # fmt: skip
+    assert (made["budget"], made["alerts"]["url"]) == ({"tokensPerDay": 5}, "https://a.example/alerts")
+    refused = here.wakeful("agents", "put", "ada", "--alerts", '{"channel": "nowhere"}')
+    assert (refused.code, "alerts: channel: there is no 'nowhere'" in refused.err) == (2, True)

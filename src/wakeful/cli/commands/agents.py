@@ -40,6 +40,14 @@ def register(app: typer.Typer) -> None:
         target: Annotated[str | None, typer.Option("--target", metavar="JSON")] = None,
         description: Annotated[str | None, typer.Option("--description")] = None,
         active: Annotated[bool | None, typer.Option("--active/--inactive")] = None,
+        budget: Annotated[
+            str | None,
+            typer.Option("--budget", metavar="JSON", help="as in '{\"tokensPerDay\": 200000}'"),
+        ] = None,
+        alerts: Annotated[
+            str | None,
+            typer.Option("--alerts", metavar="JSON", help="who is told when something goes wrong"),
+        ] = None,
         queue: Annotated[
             str | None, typer.Option("--queue", metavar="JSON", help="how messages wait in its sessions")
         ] = None,
@@ -51,6 +59,8 @@ def register(app: typer.Typer) -> None:
             "target": {"kind": "webhook", "url": url} if url else given,
             "description": description,
             "active": active,
+            "budget": await json_argument("--budget", budget),
+            "alerts": await json_argument("--alerts", alerts),
             "queue": await json_argument("--queue", queue),
         }
         agent = await s.out.ask(
