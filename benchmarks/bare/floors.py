@@ -8,9 +8,9 @@ import sqlite3
 import time
 
 from wakeful.ids import new_id
-from wakeful.store import sqlite_statements as lite
 from wakeful.store.connect import store_at
 from wakeful.store.rows import JobRow
+from wakeful.store.sqlite import statements as lite
 
 WORKER = "floor"
 HOUR_MS = 3_600_000

@@ -7,8 +7,8 @@ import time
 from typing import Any
 
 from wakeful.ids import new_id
-from wakeful.store import postgres_statements as sql
-from wakeful.store.postgres_connection import Pool
+from wakeful.store.postgres import statements as sql
+from wakeful.store.postgres.connection import Pool
 from wakeful.store.rows import RunRow
 
 WORKER = "floor"

@@ -23,7 +23,9 @@ from tests.simulation.world import World, takes
 from wakeful import planning
 from wakeful.engine import dispatcher, outcome, planner, rescuer, worker
 from wakeful.engine.engine import Pace
-from wakeful.store import sqlite_outcomes, sqlite_planning, sqlite_statements
+from wakeful.store.sqlite import outcomes as sqlite_outcomes
+from wakeful.store.sqlite import planning as sqlite_planning
+from wakeful.store.sqlite import statements as sqlite_statements
 
 SEEDS = range(100, 140)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from wakeful.store.postgres_connection import Db
+    from wakeful.store.postgres.connection import Db
 
 
 async def visited(db: Db, statement: str, *given: object) -> tuple[int, list[str]]:

@@ -304,7 +304,7 @@ async def test_a_transaction_that_commits_late_is_not_passed_over(database: Post
     late, quick = held(jobless()), held(jobless())
 
     async def write_and_wait(db, tell):
-        from wakeful.store.postgres_births import bear
+        from wakeful.store.postgres.births import bear
 
         await bear(db, tell, NOW, [late])
         await db.execute(

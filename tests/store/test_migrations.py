@@ -14,7 +14,7 @@ from tests.store.making import DAY, NOW, alone, ended, given_held, job, look, lo
 from wakeful.errors import FailedPrecondition
 from wakeful.store.migrations import Migration, load, pending
 from wakeful.store.sqlite import SqliteStore
-from wakeful.store.sqlite_connection import migrate
+from wakeful.store.sqlite.connection import migrate
 
 NEXT = len(load("sqlite")) + 1
 NEXT_STEP = Migration(
@@ -99,7 +99,7 @@ async def test_those_that_an_old_database_knows_have_their_workspaces_and_agents
     if module == "postgres":
         await database.execute("DROP SCHEMA IF EXISTS wakeful CASCADE")  # a copy of one that is up to date
     with monkeypatch.context() as before:
-        before.setattr(f"wakeful.store.{module}_connection.load", lambda name: load(name)[:1])
+        before.setattr(f"wakeful.store.{module}.connection.load", lambda name: load(name)[:1])
         await database.connect()
     for number in range(len(_OLD_JOBS)):
         await database.execute(_old_job(number, database))

@@ -11,8 +11,8 @@ import pytest
 
 from tests.store.making import NOW, FalseClock, alone
 from tests.store.plans import visited
-from wakeful.store import postgres_pull_statements as statements
 from wakeful.store.port import PULL, TURN_MS
+from wakeful.store.postgres import pull_statements as statements
 from wakeful.store.rows import Finished, LostRun
 from wakeful.store.sqlite import SqliteStore
 

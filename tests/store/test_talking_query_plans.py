@@ -13,8 +13,9 @@ import pytest
 from tests.store.making import DAY, NOW, FalseClock
 from tests.store.plans import visited
 from wakeful.agents.sessions import begin, hear
-from wakeful.store import postgres_talking, sqlite_talking
+from wakeful.store.postgres import talking as postgres_talking
 from wakeful.store.sqlite import SqliteStore
+from wakeful.store.sqlite import talking as sqlite_talking
 from wakeful.store.talking import Message, SessionKey
 
 SESSIONS = 20_000

@@ -1,1 +1,1 @@
-"""Where time is kept. `port.py` says what a database must do; `sqlite.py` and `postgres.py` do it."""
+"""Where time is kept. `port.py` says what a database must do; `sqlite/` and `postgres/` do it."""

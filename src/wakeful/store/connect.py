@@ -30,6 +30,6 @@ def sqlite_path(url: str) -> str | None:
     """
     if not url.startswith("sqlite://"):
         return None
-    from wakeful.store.sqlite_connection import path_of
+    from wakeful.store.sqlite.connection import path_of
 
     return path_of(url)

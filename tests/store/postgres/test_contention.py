@@ -27,16 +27,17 @@ from tests.store.making import (
 )
 from tests.store.postgres.saying import say
 from wakeful.errors import Unavailable
-from wakeful.store import postgres_planning, postgres_running
 from wakeful.store.port import Store
 from wakeful.store.postgres import PostgresStore
+from wakeful.store.postgres import planning as postgres_planning
+from wakeful.store.postgres import running as postgres_running
 from wakeful.store.rows import (
     DueJob,
     RunFilter,
 )
 
 if TYPE_CHECKING:
-    from wakeful.store.postgres_connection import Db, Tell
+    from wakeful.store.postgres.connection import Db, Tell
 
 T = TypeVar("T")
 

@@ -34,7 +34,7 @@ from tests.store.postgres.saying import say, throw_out
 from wakeful.errors import FailedPrecondition, InvalidArgument, Unavailable
 from wakeful.store.migrations import Migration, load
 from wakeful.store.postgres import PostgresStore
-from wakeful.store.postgres_connection import address_of, migrate
+from wakeful.store.postgres.connection import address_of, migrate
 from wakeful.store.rows import (
     DueJob,
     Finished,

@@ -1,7 +1,7 @@
 -- Jobs, runs, attempts and workers. Instants are epoch milliseconds, ids are uuid v7 as text.
 --
 -- Every index costs each run a write or two, so there is one only where a statement needs it
--- (`sqlite_statements.py` says which), and those that serve live runs hold nothing else.
+-- (`sqlite/statements.py` says which), and those that serve live runs hold nothing else.
 
 CREATE TABLE jobs (
     id               TEXT    NOT NULL PRIMARY KEY,

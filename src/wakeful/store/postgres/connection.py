@@ -1,0 +1,286 @@
+"""The pool of connections to PostgreSQL; and how a piece of work becomes a transaction.
+
+Every call of the store is one transaction: committed whole, or rolled back if anything is raised. What the
+work has to announce goes out with the commit: to this process at once, to the others as a notification.
+
+Nothing hangs. A database that cannot be reached, or does not answer in time, raises Unavailable; the next
+call connects anew. A transaction that lost to another (a deadlock) is done again from the start.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, TypeVar
+from urllib.parse import parse_qsl, urlencode, urlsplit
+
+import asyncpg
+
+from wakeful.clock import Clock, SystemClock
+from wakeful.errors import FailedPrecondition, InvalidArgument, Unavailable
+from wakeful.store.migrations import Migration, load, pending
+from wakeful.store.watching import Tell as Tell
+
+if TYPE_CHECKING:
+    from asyncpg.pool import PoolConnectionProxy
+
+    Db: TypeAlias = PoolConnectionProxy[asyncpg.Record]
+    Raw: TypeAlias = asyncpg.Connection[asyncpg.Record]
+
+T = TypeVar("T")
+
+CONNECT_S: Final = 10
+ANSWER_S: Final = 30
+_TRIES: Final = 5
+_EPOCH_MS: Final = 946_684_800_000  # PostgreSQL counts from the year 2000
+
+#: What may be tried again from the start: nothing of it was done.
+_LOST_TO_ANOTHER: Final = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
+#: What lies with the server or the way to it.
+BROKEN: Final = (
+    OSError,  # and with it TimeoutError
+    asyncpg.PostgresConnectionError,
+    asyncpg.OperatorInterventionError,  # shut down, started, cancelled
+    asyncpg.InsufficientResourcesError,
+    asyncpg.InvalidAuthorizationSpecificationError,
+    asyncpg.InvalidCatalogNameError,
+    asyncpg.LockNotAvailableError,
+    asyncpg.IdleInTransactionSessionTimeoutError,
+    asyncpg.ReadOnlySQLTransactionError,  # what was the primary is one no more
+    asyncpg.InterfaceError,
+)
+
+# About connections and the schema itself; what is said of jobs and runs is in `statements`.
+_NOTIFY: Final = "SELECT pg_notify($1, topic) FROM unnest($2::text[]) topic"
+#: and whether anybody waits in a session, perhaps for a run that has ended: sessions_due, mostly empty
+_LOG: Final = """
+    WITH noted AS (
+        INSERT INTO changes (at, kind, count, items)
+        SELECT $1, c.* FROM unnest($2::text[], $3::integer[], $4::text[]) c (kind, count, items))
+    SELECT EXISTS (SELECT FROM sessions WHERE due_at IS NOT NULL)"""
+_HAS_SCHEMA: Final = "SELECT to_regnamespace(quote_ident($1)) IS NOT NULL"
+_HAS_VERSIONS: Final = "SELECT to_regclass(quote_ident($1) || '.schema_version') IS NOT NULL"
+_VERSION: Final = 'SELECT coalesce(max(version), 0) FROM "{schema}".schema_version'
+_LOCK_SCHEMA: Final = "SELECT pg_advisory_xact_lock(hashtextextended('wakeful.' || $1, 0))"
+_CREATE_SCHEMA: Final = 'CREATE SCHEMA "{schema}"'
+_CREATE_VERSION: Final = """
+    SET LOCAL search_path = "{schema}";
+    CREATE TABLE IF NOT EXISTS schema_version (
+        version integer NOT NULL PRIMARY KEY, name text NOT NULL,
+        applied_at timestamptz NOT NULL DEFAULT clock_timestamp())"""
+_ADD_VERSION: Final = "INSERT INTO schema_version (version, name) VALUES ($1, $2)"
+
+
+class Address(NamedTuple):
+    """Where the database is, and the schema in it that is ours."""
+
+    dsn: str
+    schema: str
+
+    @property
+    def shown(self) -> str:
+        """The address as it may stand in a message: without its password."""
+        parts = urlsplit(self.dsn)
+        host = parts.hostname or dict(parse_qsl(parts.query)).get("host", "localhost")
+        return f"{host}{parts.path}"
+
+
+def address_of(url: str) -> Address:
+    """What a `postgresql://…` address names; `?schema=` is ours, the rest is the driver's.
+
+    >>> address_of("postgresql://localhost/main?schema=night&sslmode=require")
+    Address(dsn='postgresql://localhost/main?sslmode=require', schema='night')
+    >>> address_of("postgresql://localhost/main").schema
+    'wakeful'
+    """
+    parts = urlsplit(url)
+    given = parse_qsl(parts.query, keep_blank_values=True)
+    schema = dict(given).get("schema", "wakeful")
+    if re.fullmatch(r"[a-z_][a-z0-9_]{0,47}", schema) is None:
+        raise InvalidArgument(
+            f"'{schema}' cannot be the schema: give a name of lower-case letters, digits and _, at most 48"
+        )
+    others = urlencode([(key, value) for key, value in given if key != "schema"], safe="/")
+    return Address(parts._replace(query=others).geturl(), schema)
+
+
+class Pool:
+    """The connections, and those in this process who listen."""
+
+    def __init__(self, url: str, size: int, clock: Clock | None = None) -> None:
+        self._clock = clock or SystemClock()
+        self.address = address_of(url)
+        self._size = size
+        self._pool: asyncpg.Pool[asyncpg.Record] | None = None
+        self._ours: set[int] = set()
+        self._heard: list[Callable[[str], None]] = []
+
+    async def open(self) -> None:
+        """Connect, and bring the schema up to date."""
+        async with self.translated():
+            connection = await self.connect()
+            try:
+                await migrate(connection, self.address.schema, load("postgres"))
+            except asyncpg.InsufficientPrivilegeError as error:
+                raise FailedPrecondition(
+                    f"the schema '{self.address.schema}' of {self.address.shown} must be brought up to date, "
+                    f"and this user may not ({error}): grant it CREATE on the database, or ask its owner"
+                ) from error
+            finally:
+                await connection.close()
+            self._pool = await asyncpg.create_pool(
+                self.address.dsn,
+                min_size=0,
+                max_size=self._size,
+                init=self._prepare,
+                reset=_reset,
+                timeout=CONNECT_S,
+                command_timeout=ANSWER_S,
+            )
+
+    async def close(self) -> None:
+        """Disconnect."""
+        if self._pool is not None:
+            pool, self._pool = self._pool, None
+            try:
+                async with asyncio.timeout(CONNECT_S):
+                    await pool.close()
+            except BROKEN:
+                pool.terminate()
+
+    async def connect(self) -> Raw:
+        """A connection outside the pool."""
+        return await asyncpg.connect(self.address.dsn, timeout=CONNECT_S, command_timeout=ANSWER_S)
+
+    def listen(self, heard: Callable[[str], None]) -> None:
+        """From now on, tell `heard` too."""
+        self._heard.append(heard)
+
+    def tell(self, topics: Sequence[str]) -> None:
+        """Tell those in this process who listen."""
+        for topic in topics:
+            for heard in self._heard:
+                heard(topic)
+
+    def is_ours(self, pid: int) -> bool:
+        """Whether the server's process of that number serves this pool."""
+        return pid in self._ours
+
+    async def read(self, work: Callable[[Db], Awaitable[T]]) -> T:
+        """Do what one statement does."""
+        async with self._acquired() as db:
+            return await work(db)
+
+    async def write(self, work: Callable[[Db, Tell], Awaitable[T]]) -> T:
+        """Do the work in one transaction."""
+        for tried in range(1, _TRIES + 1):
+            tell = Tell()
+            try:
+                async with self._acquired() as db:
+                    async with db.transaction():
+                        result = await work(db, tell)
+                        if changes := tell.log():
+                            columns = map(list, zip(*changes, strict=True))
+                            waits = await db.fetchval(_LOG, self._clock.now_ms(), *columns)
+                            if waits and tell.any_ended:
+                                tell("sessions")
+                        topics = list(tell.topics)
+                        if topics:
+                            await db.execute(_NOTIFY, self.address.schema, topics)
+                    self.tell(topics)
+                    return result
+            except _LOST_TO_ANOTHER as error:
+                if tried == _TRIES:
+                    raise Unavailable(
+                        f"the database {self.address.shown} is contended: {tried} tries, and each lost "
+                        f"to another transaction ({error}); try again later"
+                    ) from error
+        raise AssertionError("not reached")
+
+    @asynccontextmanager
+    async def _acquired(self) -> AsyncIterator[Db]:
+        if self._pool is None:
+            raise Unavailable("the store is not open")
+        async with self.translated(), self._pool.acquire(timeout=CONNECT_S) as db:
+            yield db
+
+    @asynccontextmanager
+    async def translated(self) -> AsyncIterator[None]:
+        """Raise what lies with the server as Unavailable; what lies with us stays what it is."""
+        try:
+            yield
+        except asyncpg.CharacterNotInRepertoireError as error:
+            raise InvalidArgument("a text has a zero character in it; take it out") from error
+        except asyncpg.DataError:
+            raise
+        except BROKEN as error:
+            if self._pool is not None:
+                await self._pool.expire_connections()  # the others are likely to be as dead
+            what = str(error) or type(error).__name__
+            raise Unavailable(f"cannot use the database {self.address.shown}: {what}") from error
+
+    async def _prepare(self, connection: Raw) -> None:
+        """Make a new connection ready: its settings, and instants as whole milliseconds."""
+        await connection.execute(settings(self.address.schema))
+        await connection.set_type_codec(
+            "timestamptz", schema="pg_catalog", encoder=_encode_ms, decoder=_decode_ms, format="tuple"
+        )
+        pid = connection.get_server_pid()
+        self._ours.add(pid)
+        connection.add_termination_listener(lambda _: self._ours.discard(pid))
+
+
+def settings(schema: str) -> str:
+    """What each connection is told first.
+
+    Every statement here goes from a handful of keys through an index, in its order. A planner that goes by
+    the statistics of a queue (empty a minute ago, full now) would at times rather read a whole table, sort
+    all that is due, or compare each row of a batch with each of another; so it plans anew each time, for
+    what there is, and is left only the one way. Where even that leaves a choice of where to begin, it is
+    taken away: by a LATERAL with OFFSET 0, by a list of keys rather than a join, or by a condition in a CASE
+    that names the batch too, and so is not one on the table alone, of which few rows seem to fulfil it.
+    """
+    return f"""
+        SET search_path = "{schema}";
+        SET plan_cache_mode = force_custom_plan;
+        SET max_parallel_workers_per_gather = 0;
+        SET enable_seqscan = off;
+        SET enable_bitmapscan = off;
+        SET enable_material = off;
+        SET enable_hashjoin = off;
+        SET enable_mergejoin = off;
+        SET jit = off;
+        SET idle_in_transaction_session_timeout = '15s';
+        SET lock_timeout = '10s'"""
+
+
+def _encode_ms(ms: int) -> tuple[int]:
+    return ((ms - _EPOCH_MS) * 1000,)
+
+
+def _decode_ms(microseconds: tuple[int]) -> int:
+    return microseconds[0] // 1000 + _EPOCH_MS
+
+
+async def _reset(connection: Raw) -> None:
+    """Nothing to tidy up after our own work: it saves a round trip. A transaction left open is a mistake."""
+    if connection.is_in_transaction():
+        raise asyncpg.InterfaceError("a transaction was left open")
+
+
+async def migrate(connection: Raw, schema: str, steps: Sequence[Migration]) -> None:
+    """Take the steps that the schema has still to take, all or none, while nobody else can do the same."""
+    version = _VERSION.format(schema=schema)
+    known = await connection.fetchval(_HAS_VERSIONS, schema)
+    if known and not pending(steps, await connection.fetchval(version)):
+        return  # without a lock, and without the right to create anything
+    async with connection.transaction():
+        await connection.execute(_LOCK_SCHEMA, schema)
+        if not await connection.fetchval(_HAS_SCHEMA, schema):
+            await connection.execute(_CREATE_SCHEMA.format(schema=schema))
+        await connection.execute(_CREATE_VERSION.format(schema=schema))
+        for step in pending(steps, await connection.fetchval(version)):  # another may have been faster
+            await connection.execute(step.sql)
+            await connection.execute(_ADD_VERSION, step.number, step.name)

@@ -1,0 +1,53 @@
+"""The statements that list jobs and runs in PostgreSQL, put together by what narrows the list.
+
+The rules are those of `statements`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from wakeful.store.postgres.statements import jobs_where, runs_where
+from wakeful.store.rows import JobFilter, RunFilter
+
+_LIVE: Final = frozenset({"pending", "retrying", "running"})
+
+
+def list_jobs(only: JobFilter) -> tuple[str, list[str | int]]:
+    """The statement that lists these jobs, and its parameters. jobs_name: a range of it, in its order."""
+    where, given = ["j.deleted_at IS NULL", "j.workspace = $1"], [only.workspace]
+    if only.agent is not None:
+        given.append(only.agent)
+        where.append(f"j.agent = ${len(given)}")
+    if not only.include_disabled:
+        where.append("j.enabled")
+    if only.after is not None:
+        given.extend(only.after)
+        where.append(f"(j.agent, j.name) > (${len(given) - 1}, ${len(given)})")
+    query = f"{' AND '.join(where)} ORDER BY j.agent, j.name LIMIT ${len(given) + 1}"
+    return jobs_where(query), [*given, only.limit]
+
+
+def list_runs(only: RunFilter) -> tuple[str, list[str | int | list[str]]]:
+    """The statement that lists these runs, and its parameters.
+
+    Newest first from the narrowest index there is: runs_of_job, runs_dead, or runs_of_workspace, which
+    knows the agent too. Live runs are few among all that were, and are picked from their own table.
+    """
+    where = ["r.workspace = $1"]
+    given: list[str | int | list[str]] = [only.workspace]
+    for condition, value in (
+        ("r.agent = ", only.agent),
+        ("r.job_id = ", only.job_id),
+        ("r.trigger = ", only.trigger),
+        ("r.id < ", only.before),
+        ("r.state = ANY", list(only.states) or None),
+    ):
+        if value is not None:
+            given.append(value)
+            where.append(f"{condition}(${len(given)})")
+    if only.dead:
+        where.append("r.dead")
+    alive = only.states and _LIVE.issuperset(only.states) and only.job_id is None
+    query = f"{' AND '.join(where)} ORDER BY r.id DESC LIMIT ${len(given) + 1}"
+    return runs_where(query, "JOIN live l ON l.run_id = r.id" if alive else ""), [*given, only.limit]

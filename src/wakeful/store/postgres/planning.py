@@ -1,0 +1,82 @@
+"""Planning in PostgreSQL: claim, ask, bear, cancel, advance.
+
+The claim locks the cursors of due jobs and passes over those that are locked: any number of planners share
+the work out between them, and none waits for another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from wakeful.store.port import Planned
+from wakeful.store.postgres import statements as sql
+from wakeful.store.postgres.births import bear
+from wakeful.store.postgres.outcomes import cancel
+from wakeful.store.rows import DueJob, JobPlan, RunRow
+
+if TYPE_CHECKING:
+    from wakeful.store.postgres.connection import Db, Tell
+
+_NONE: tuple[str, ...] = ()
+
+
+async def plan(
+    db: Db,
+    tell: Tell,
+    now_ms: int,
+    until_ms: int,
+    limit: int,
+    decide: Callable[[DueJob], JobPlan | None],
+) -> Planned:
+    """One planning pass. See `Store.plan`."""
+    claimed = await db.fetch(sql.CLAIM, until_ms, limit)
+    if not claimed:
+        return Planned(0, [])
+    facts = await db.fetch(sql.FACTS, ",".join([row[0] for row in claimed]))
+    jobs = {row[0]: row for row in facts}
+    if len(jobs) < len(claimed):  # somebody has deleted rows by hand: that must not stop the others
+        await db.execute(sql.DELETE_CURSORS, [row[0] for row in claimed if row[0] not in jobs])
+        claimed = [row for row in claimed if row[0] in jobs]
+    running: dict[str, tuple[str, ...]] = {}
+    waiting: dict[str, tuple[str, ...]] = {}
+    pending = [row for row in facts if row[10] == "pending"]
+    for row in facts:
+        if row[10] is not None and row[10] != "pending":
+            running[row[0]] = (*running.get(row[0], _NONE), row[9])
+    for job_id, *_, run_id, _, is_tick in pending:
+        if is_tick:
+            waiting[job_id] = (*waiting.get(job_id, _NONE), run_id)
+    runs: list[RunRow] = []
+    ahead: list[JobPlan] = []
+    halted: list[tuple[str, bool, str | None]] = []
+    cancelled: list[tuple[str, str]] = []
+    for job_id, next_ms, run_count in claimed:
+        live = running.get(job_id, _NONE), waiting.get(job_id, _NONE)
+        planned = decide(DueJob._make((*jobs[job_id][:9], next_ms, run_count, *live)))
+        if planned is None:
+            continue
+        runs += planned.runs
+        ahead.append(planned)
+        cancelled += planned.cancelled
+        if not planned.enabled or planned.disabled_reason is not None:
+            halted.append((job_id, planned.enabled, planned.disabled_reason))
+    written = await bear(db, tell, now_ms, runs)
+    if cancelled:
+        await cancel(db, tell, now_ms, cancelled)
+    if ahead:
+        job_ids, next_ms, wake_ms, run_count, *_ = zip(*ahead, strict=True)
+        steps = map(sql.numbers, (next_ms, wake_ms, run_count))
+        await db.execute(sql.ADVANCE, ",".join(job_ids), *steps)
+    if halted:
+        await db.execute(sql.HALT, *map(list, zip(*halted, strict=True)))
+        tell.changed(jobs[job_id][:4] for job_id, _, _ in halted)
+    if pending:
+        tell("runs")  # whoever wanted to start one of them meanwhile found its job locked
+    return Planned(len(claimed), list(written))
+
+
+async def next_wake_ms(db: Db) -> int | None:
+    """The earliest `wake_at` of all jobs."""
+    wake: int | None = await db.fetchval(sql.NEXT_WAKE)
+    return wake

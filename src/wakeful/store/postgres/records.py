@@ -1,0 +1,203 @@
+"""Jobs and runs in PostgreSQL, as people see and change them.
+
+What is no uuid is nobody's id: it is not found, rather than refused.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from asyncpg import UniqueViolationError
+
+from wakeful.errors import AlreadyExists, FailedPrecondition
+from wakeful.store.office import Allowance
+from wakeful.store.port import PARKED
+from wakeful.store.postgres import list_statements as lists
+from wakeful.store.postgres import statements as sql
+from wakeful.store.postgres.births import bear
+from wakeful.store.postgres.directory import hold_agents
+from wakeful.store.postgres.outcomes import Follow, cancel, delete_jobs, finish, withdraw
+from wakeful.store.postgres.pull import move
+from wakeful.store.postgres.quotas import charge
+from wakeful.store.quotas import owners
+from wakeful.store.rows import (
+    AttemptView,
+    Finished,
+    JobChange,
+    JobFilter,
+    JobRow,
+    RunFilter,
+    RunRow,
+    RunView,
+)
+
+if TYPE_CHECKING:
+    from wakeful.store.postgres.connection import Db, Tell
+
+_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+
+def is_id(text: str | None) -> bool:
+    """Whether this can be an id.
+
+    >>> is_id("0190a0b0-0000-7000-8000-000000000000"), is_id("digest"), is_id(None)
+    (True, False, False)
+    """
+    return text is not None and _ID.fullmatch(text) is not None
+
+
+# --- jobs -----------------------------------------------------------------------------------------------
+
+
+async def create_jobs(
+    db: Db, tell: Tell, now_ms: int, jobs: Sequence[JobRow], allowance: Allowance | None
+) -> None:
+    """Add jobs, all or none."""
+    await hold_agents(db, now_ms, owners(jobs))
+    try:
+        async with db.transaction():  # a savepoint, so that one can still ask which it was
+            await db.execute(sql.CREATE_JOBS, jobs)
+    except UniqueViolationError as error:
+        seen = set()
+        for new in jobs:
+            if new[1:4] in seen or await job(db, *new[1:4]) is not None:
+                raise _taken(new) from error
+            seen.add(new[1:4])
+        raise
+    if allowance is not None:
+        await charge(db, now_ms, jobs, allowance)
+    tell.changed(new[:4] for new in jobs)
+    tell("jobs")
+
+
+async def job(db: Db, workspace: str, agent: str, name: str) -> JobRow | None:
+    """The job of that name."""
+    row = await db.fetchrow(sql.JOB, workspace, agent, name)
+    return None if row is None else JobRow(*row)
+
+
+async def job_by_id(db: Db, job_id: str, deleted: bool = False) -> JobRow | None:
+    """The job of that id."""
+    query = sql.ANY_JOB_BY_ID if deleted else sql.JOB_BY_ID
+    row = await db.fetchrow(query, job_id) if is_id(job_id) else None
+    return None if row is None else JobRow(*row)
+
+
+async def list_jobs(db: Db, only: JobFilter) -> list[JobRow]:
+    """The jobs that the filter lets through, by agent and name."""
+    query, given = lists.list_jobs(only)
+    return [JobRow(*row) for row in await db.fetch(query, *given)]
+
+
+async def change_job(
+    db: Db, tell: Tell, now_ms: int, job_id: str, change: Callable[[JobRow], JobChange | None]
+) -> tuple[JobRow | None, bool]:
+    """Write what `change` makes of the job. Returns it as it is now, and whether anything was written."""
+    row = await db.fetchrow(sql.LOCK_JOB, job_id) if is_id(job_id) else None
+    if row is None:
+        return None, False
+    old = JobRow(*row)
+    changed = change(old)
+    if changed is None:
+        return old, False
+    new = changed.job._replace(
+        id=old.id, workspace=old.workspace, created_ms=old.created_ms, version=old.version + 1
+    )
+    try:
+        await db.execute(sql.CHANGE_JOB, [new])
+    except UniqueViolationError as error:
+        raise _taken(new) from error
+    if new.agent != old.agent:
+        await hold_agents(db, now_ms, owners([new]))
+    if changed.withdraw is not None:
+        await withdraw(db, tell, {job_id: new.updated_ms}, changed.withdraw)
+    if changed.move is not None:
+        await move(db, tell, now_ms, job_id, changed.move)
+    await bear(db, tell, now_ms, changed.born)
+    tell.changed([new[:4]])
+    tell("jobs")
+    return new, True
+
+
+async def delete_job(
+    db: Db,
+    tell: Tell,
+    job_id: str,
+    now_ms: int,
+    reason: str,
+    born: Callable[[JobRow], Sequence[RunRow]],
+) -> bool:
+    """Delete the job and cancel its pending runs; one that never had a run is gone at once."""
+    row = await db.fetchrow(sql.LOCK_JOB, job_id) if is_id(job_id) else None
+    if row is None:
+        return False
+    await bear(db, tell, now_ms, born(JobRow(*row)))
+    if not await delete_jobs(db, tell, {job_id: now_ms}, reason):
+        return False
+    await db.execute(sql.DELETE_JOBS_WITHOUT_RUNS, [job_id])
+    return True
+
+
+def _taken(row: JobRow) -> AlreadyExists:
+    return AlreadyExists(
+        f"agent '{row.agent}' already has a job '{row.name}'; update that one, or choose another name"
+    )
+
+
+# --- runs -----------------------------------------------------------------------------------------------
+
+
+async def add_runs(db: Db, tell: Tell, now_ms: int, runs: Sequence[RunRow]) -> None:
+    """Add runs that are no ticks, all or none."""
+    born = {run.id for run in await bear(db, tell, now_ms, runs)}
+    for run in runs:
+        if run.id not in born:
+            raise AlreadyExists(f"there is a run '{run.id}' already")
+    tell("runs")
+
+
+async def cancel_run(
+    db: Db, tell: Tell, run_id: str, now_ms: int, reason: str, running: bool
+) -> RunView | None:
+    """Cancel a run that has not started or, with `running`, stop one that has."""
+    found = await _locked(db, run_id)
+    if found is None:
+        return None
+    if found.state not in (("pending", "retrying", "running") if running else ("pending", "retrying")):
+        advice = "stop it instead" if found.state == "running" else "it is over, and stays as it is"
+        raise FailedPrecondition(f"run '{run_id}' is {found.state}: {advice}")
+    await cancel(db, tell, now_ms, [(run_id, reason)])
+    return await run(db, run_id)
+
+
+async def complete_run(db: Db, tell: Tell, now_ms: int, finished: Finished, follow: Follow) -> bool:
+    """Write the outcome of a parked run."""
+    return is_id(finished.run_id) and bool(await finish(db, tell, now_ms, PARKED, [finished], follow))
+
+
+async def run(db: Db, run_id: str) -> RunView | None:
+    """The run of that id."""
+    row = await db.fetchrow(sql.RUN, run_id) if is_id(run_id) else None
+    return None if row is None else RunView(*row)
+
+
+async def _locked(db: Db, run_id: str) -> RunView | None:
+    """The run of that id, which nobody else changes before we are done."""
+    row = await db.fetchrow(sql.LOCK_RUN, run_id) if is_id(run_id) else None
+    return None if row is None else RunView(*row)
+
+
+async def list_runs(db: Db, only: RunFilter) -> list[RunView]:
+    """The runs that the filter lets through, newest first."""
+    if not all(is_id(given) for given in (only.job_id, only.before) if given is not None):
+        return []
+    query, given = lists.list_runs(only)
+    return [RunView(*row) for row in await db.fetch(query, *given)]
+
+
+async def attempts(db: Db, run_id: str) -> list[AttemptView]:
+    """The attempts before the last, in order."""
+    rows = await db.fetch(sql.ATTEMPTS, run_id) if is_id(run_id) else []
+    return [AttemptView(*row) for row in rows]

@@ -1,0 +1,67 @@
+"""The statements that list jobs and runs in SQLite, put together by what narrows the list.
+
+The rules are those of `statements`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from wakeful.store.rows import JobFilter, RunFilter
+from wakeful.store.sqlite.statements import JOB_COLUMNS, LIVE_ROWS, RUN_COLUMNS, marks
+
+_LIVE: Final = frozenset({"pending", "retrying", "running"})
+
+
+def list_jobs(only: JobFilter) -> tuple[str, list[str | int]]:
+    """The statement that lists these jobs, and its parameters. jobs_name: a range of it, in its order."""
+    where, given = ["deleted_at IS NULL", "workspace = ?"], [only.workspace]
+    if only.agent is not None:
+        where.append("agent = ?")
+        given.append(only.agent)
+    if not only.include_disabled:
+        where.append("enabled")
+    if only.after is not None:
+        where.append("(agent, name) > (?, ?)")
+        given.extend(only.after)
+    return (
+        f"SELECT {JOB_COLUMNS} FROM jobs INDEXED BY jobs_name WHERE {' AND '.join(where)} "
+        f"ORDER BY agent, name LIMIT ?",
+        [*given, only.limit],
+    )
+
+
+def list_runs(only: RunFilter) -> tuple[str, list[str | int]]:
+    """The statement that lists these runs, and its parameters.
+
+    Newest first from the index of the narrowest owner that is named: runs_of_job, runs_dead, runs_of_agent
+    or runs_of_workspace. Live runs are few among all that were, and are picked from their own indexes.
+    """
+    where, given = ["workspace = ?"], [only.workspace]
+    for column, value in (("agent", only.agent), ("job_id", only.job_id), ("trigger", only.trigger)):
+        if value is not None:
+            where.append(f"{column} = ?")
+            given.append(value)
+    if only.states:
+        where.append(f"state IN ({marks(len(only.states))})")
+        given.extend(only.states)
+    if only.dead:
+        where.append("dead")
+    if only.before is not None:
+        where.append("id < ?")
+        given.append(only.before)
+    if only.job_id is not None:
+        source = "INDEXED BY runs_of_job"
+    elif only.dead:
+        source = "INDEXED BY runs_dead"
+    elif only.states and _LIVE.issuperset(only.states):
+        source = "NOT INDEXED"
+        where.append(f"rowid IN ({LIVE_ROWS})")
+    elif only.agent is not None:
+        source = "INDEXED BY runs_of_agent"
+    else:
+        source = "INDEXED BY runs_of_workspace"
+    return (
+        f"SELECT {RUN_COLUMNS} FROM runs {source} WHERE {' AND '.join(where)} ORDER BY id DESC LIMIT ?",
+        [*given, only.limit],
+    )

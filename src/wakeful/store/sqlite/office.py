@@ -1,0 +1,168 @@
+"""The second half of the SQLite store: who may, what they did, how much they may, what they asked before.
+
+`store/office.py` says what each method promises; what it does is in the module named after it (`directory`,
+`audit`, `quotas`, `papers`), in statements that stand in `office_statements`.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from wakeful.clock import Clock
+from wakeful.store.changes import always, written
+from wakeful.store.office import (
+    AgentRow,
+    Answer,
+    AuditRow,
+    Entry,
+    KeyRow,
+    QuotaRow,
+    WorkflowRow,
+    WorkspaceRow,
+)
+from wakeful.store.sqlite import audit, directory, papers, quotas
+from wakeful.store.sqlite.connection import Connection, Tell
+
+T = TypeVar("T")
+
+
+class SqliteOffice:
+    """What a SQLite file keeps besides time. Each method is that of `office.Office`."""
+
+    clock: Clock
+    _connection: Connection
+
+    async def _audited(
+        self,
+        entries: Sequence[Entry] | Callable[[T], Sequence[Entry]],
+        work: Callable[[sqlite3.Connection, Tell], T],
+        changed: Callable[[T], bool] = bool,
+    ) -> T:
+        """Do the work, and if its result says that it changed something, write the entries down with it.
+
+        Which they are may depend on the result.
+        """
+
+        def both(db: sqlite3.Connection, tell: Tell) -> T:
+            result = work(db, tell)
+            if entries and changed(result):
+                told = entries(result) if callable(entries) else entries
+                audit.append(db, self.clock, told)
+            return result
+
+        return await self._connection.write(both)
+
+    # --- workspaces and agents --------------------------------------------------------------------
+
+    async def workspace(self, name: str) -> WorkspaceRow | None:
+        """The workspace of that name."""
+        return await self._connection.read(lambda db: directory.workspace(db, name))
+
+    async def workspaces(self) -> list[WorkspaceRow]:
+        """All of them, by name."""
+        return await self._connection.read(directory.workspaces)
+
+    async def put_workspace(self, row: WorkspaceRow, entries: Sequence[Entry] = ()) -> None:
+        """Add it, or replace it."""
+        await self._audited(entries, lambda db, _: directory.put_workspace(db, row), always)
+
+    async def agent(self, workspace: str, name: str) -> AgentRow | None:
+        """The agent of that name."""
+        return await self._connection.read(lambda db: directory.agent(db, workspace, name))
+
+    async def agents(self, workspace: str) -> list[AgentRow]:
+        """All of a workspace, by name."""
+        return await self._connection.read(lambda db: directory.agents(db, workspace))
+
+    async def put_agent(
+        self,
+        workspace: str,
+        name: str,
+        change: Callable[[AgentRow | None], AgentRow | None],
+        entries: Sequence[Entry] = (),
+    ) -> AgentRow | None:
+        """Write what `change` makes of the agent."""
+        row, _ = await self._audited(
+            entries, lambda db, _: directory.put_agent(db, workspace, name, change), written
+        )
+        return row
+
+    async def delete_agent(self, workspace: str, name: str, entries: Sequence[Entry] = ()) -> bool:
+        """Delete the agent, unless it has jobs."""
+        return await self._audited(entries, lambda db, _: directory.delete_agent(db, workspace, name))
+
+    # --- keys -------------------------------------------------------------------------------------
+
+    async def add_key(self, row: KeyRow, entries: Sequence[Entry] = ()) -> None:
+        """Keep a key."""
+        await self._audited(entries, lambda db, _: directory.add_key(db, row), always)
+
+    async def key_by_hash(self, hash: bytes) -> KeyRow | None:
+        """The key with that hash."""
+        return await self._connection.read(lambda db: directory.key_by_hash(db, hash))
+
+    async def keys(self, workspace: str | None) -> list[KeyRow]:
+        """The keys of a workspace, or all of them."""
+        return await self._connection.read(lambda db: directory.keys(db, workspace))
+
+    async def revoke_key(self, key_id: str, now_ms: int, entries: Sequence[Entry] = ()) -> bool:
+        """End a key."""
+        return await self._audited(entries, lambda db, _: directory.revoke_key(db, key_id, now_ms))
+
+    async def touch_keys(self, used: Sequence[tuple[str, int]]) -> None:
+        """Note when keys were last used."""
+        await self._connection.write(lambda db, _: directory.touch_keys(db, used))
+
+    # --- audit ------------------------------------------------------------------------------------
+
+    async def append(self, entries: Sequence[Entry]) -> None:
+        """Write these entries down."""
+        await self._connection.write(lambda db, _: audit.append(db, self.clock, entries))
+
+    async def audit(
+        self, workspace: str, *, after: int = 0, before: int | None = None, limit: int = 100
+    ) -> list[AuditRow]:
+        """Entries after that one, oldest first; or before that one, newest first."""
+        return await self._connection.read(lambda db: audit.page(db, workspace, after, before, limit))
+
+    async def audit_head(self, workspace: str) -> tuple[int, str]:
+        """The number and the hash of the newest entry."""
+        return await self._connection.read(lambda db: audit.head(db, workspace))
+
+    # --- quotas -----------------------------------------------------------------------------------
+
+    async def quotas(self, workspace: str, now_ms: int) -> list[QuotaRow]:
+        """What is set and what is used."""
+        return await self._connection.read(lambda db: quotas.quotas(db, workspace, now_ms))
+
+    async def set_quota(
+        self, workspace: str, agent: str, bucket: str, limit: int | None, entries: Sequence[Entry] = ()
+    ) -> None:
+        """Set a limit, or none."""
+        await self._audited(
+            entries, lambda db, _: quotas.set_quota(db, workspace, agent, bucket, limit), always
+        )
+
+    # --- workflows and answers --------------------------------------------------------------------
+
+    async def put_workflow(self, row: WorkflowRow, entries: Sequence[Entry] = ()) -> bool:
+        """Keep a version."""
+        return await self._audited(entries, lambda db, _: papers.put_workflow(db, row))
+
+    async def workflow(self, workspace: str, workflow_id: str, version: int) -> WorkflowRow | None:
+        """That version."""
+        return await self._connection.read(lambda db: papers.workflow(db, workspace, workflow_id, version))
+
+    async def answer(self, workspace: str, key: str) -> Answer | None:
+        """What was answered to the request with that key."""
+        return await self._connection.read(lambda db: papers.answer(db, workspace, key))
+
+    async def keep_answer(self, answer: Answer, forget_before_ms: int) -> Answer | None:
+        """Keep an answer, unless there is one."""
+        return await self._connection.write(lambda db, _: papers.keep_answer(db, answer, forget_before_ms))
+
+    async def settle_answer(self, workspace: str, key: str, status: int | None, body: str = "") -> None:
+        """Say what was answered where a place was kept, or let go of the place."""
+        await self._connection.write(lambda db, _: papers.settle_answer(db, workspace, key, status, body))

@@ -1,0 +1,209 @@
+"""How attempts end in SQLite: the outcome behind its fence, and all that follows from it, in one go.
+
+`finish` trusts that nearly always the caller still holds all it reports: it writes first and counts, and
+only when the count is short starts again and looks which it does hold.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable, Iterable, Sequence
+
+from wakeful.store.port import PARKED
+from wakeful.store.rows import Finished, Follower, RunRow
+from wakeful.store.sqlite import statements as sql
+from wakeful.store.sqlite.births import bear
+from wakeful.store.sqlite.connection import Tell
+from wakeful.store.sqlite.spending import note_failed, spend
+
+Follow = Callable[[Follower], RunRow]
+
+
+def finish(
+    db: sqlite3.Connection,
+    tell: Tell,
+    now_ms: int,
+    worker: str,
+    finished: Sequence[Finished],
+    follow: Follow,
+) -> set[str]:
+    """Write these outcomes, as far as the worker still holds their runs. See `Store.finish`."""
+    if _write(db, worker, finished) < len(finished):
+        db.execute("ROLLBACK")
+        db.execute("BEGIN IMMEDIATE")
+        return settle(db, tell, now_ms, worker, finished, follow)
+    _consequences(db, tell, now_ms, worker, finished, follow)
+    return {outcome.run_id for outcome in finished}
+
+
+def settle(
+    db: sqlite3.Connection,
+    tell: Tell,
+    now_ms: int,
+    worker: str,
+    finished: Sequence[Finished],
+    follow: Follow,
+) -> set[str]:
+    """As `finish`, but looking first: for a transaction that has written something else already."""
+    held = _held(db, worker, finished)
+    _write(db, worker, held)
+    _consequences(db, tell, now_ms, worker, held, follow)
+    return {outcome.run_id for outcome in held}
+
+
+def _held(db: sqlite3.Connection, worker: str, finished: Iterable[Finished]) -> list[Finished]:
+    """The outcomes of runs that the worker holds in that attempt; the first one, where there are two."""
+    first: dict[str, Finished] = {}
+    for outcome in finished:
+        first.setdefault(outcome.run_id, outcome)
+    held = set(db.execute(sql.WHICH_ARE_HELD, (json.dumps(list(first)), worker)))
+    return [outcome for outcome in first.values() if (outcome.run_id, outcome.attempt) in held]
+
+
+def _write(db: sqlite3.Connection, worker: str, finished: Iterable[Finished]) -> int:
+    """Write the outcomes whose fence holds; returns how many."""
+    silent, spoken, other = [], [], []
+    for outcome in finished:
+        run_id, _, attempt, state, started, ended, due, output, error, reason, usage, *_ = outcome
+        if state == "succeeded" and error is None and reason is None and usage is None:
+            if output is None:
+                silent.append((started, ended, run_id, attempt, worker))
+            else:
+                spoken.append((started, ended, output, run_id, attempt, worker))
+            continue
+        over = state not in ("retrying", "running")
+        name = worker if over else PARKED if state == "running" else None
+        other.append(
+            (due if state == "retrying" else None, state, started, ended if over else None,
+             None if over else due, name, output, error, reason, usage, 1 if state == "failed" else 0, run_id,
+             attempt, worker)
+        )  # fmt: skip
+    written = 0
+    for statement, rows in (
+        (sql.SUCCEED, silent),
+        (sql.SUCCEED_WITH_OUTPUT, spoken),
+        (sql.FINISH, other),
+    ):
+        if rows:
+            written += db.executemany(statement, rows).rowcount
+    return written
+
+
+def _consequences(
+    db: sqlite3.Connection,
+    tell: Tell,
+    now_ms: int,
+    worker: str,
+    finished: Sequence[Finished],
+    follow: Follow,
+) -> None:
+    retrying = [
+        (f.run_id, f.attempt, worker, f.started_ms, f.finished_ms, f.error)
+        for f in finished
+        if f.state == "retrying"
+    ]
+    if retrying:
+        db.executemany(sql.ADD_ATTEMPT, retrying)
+        tell("runs")
+    tell.ended([outcome.run_id for outcome in finished if outcome.state != "running"])
+    _count_failures(db, tell, finished)
+    failed = [outcome.run_id for outcome in finished if outcome.state == "failed"]
+    if failed:
+        note_failed(db, tell, now_ms, failed)
+    if any(outcome.usage is not None for outcome in finished):
+        spend(db, tell, now_ms, finished)
+    for outcome in finished:
+        if outcome.job_id is None or not (outcome.delete_job or outcome.disable_job is not None):
+            continue
+        if db.execute(sql.HAS_MOVED_ON, (outcome.run_id,)).fetchone() is not None:
+            continue
+        if (
+            outcome.state == "skipped"
+            and db.execute(sql.HAS_A_TICK, (outcome.job_id,)).fetchone() is not None
+        ):
+            continue
+        if outcome.delete_job:
+            drop_job(db, tell, outcome.job_id, outcome.finished_ms, "job_deleted")
+        elif outcome.disable_job is not None:
+            _disable(db, tell, outcome.job_id, outcome.finished_ms, outcome.disable_job)
+    _chain(db, tell, now_ms, finished, follow)
+    if db.execute(sql.ANY_WAITING).fetchone() is not None:
+        jobs = json.dumps([outcome.job_id for outcome in finished if outcome.job_id is not None])
+        if db.execute(sql.ANY_WAITING_OF, (jobs,)).fetchone() is not None:
+            tell("runs")
+
+
+def _count_failures(db: sqlite3.Connection, tell: Tell, finished: Sequence[Finished]) -> None:
+    """A failure adds one, a success begins anew; the order matters only for jobs that have both here."""
+    failed = {f.job_id for f in finished if f.state == "failed" and f.job_id is not None}
+    if db.execute(sql.ANY_FAILING).fetchone() is not None:
+        fine = {f.job_id for f in finished if f.state == "succeeded" and f.job_id not in failed}
+        db.executemany(sql.FORGET_FAILURES, [(job_id,) for job_id in fine])
+    if not failed:
+        return
+    for outcome in finished:
+        if outcome.job_id not in failed:
+            continue
+        if outcome.state == "succeeded":
+            db.execute(sql.FORGET_FAILURES, (outcome.job_id,))
+        elif outcome.state == "failed":
+            db.execute(sql.ADD_FAILURE, (outcome.job_id,))
+            if outcome.disable_after is not None:
+                row = db.execute(sql.FAILURES, (outcome.job_id,)).fetchone()
+                if row is not None and row[0] >= outcome.disable_after:
+                    _disable(db, tell, outcome.job_id, outcome.finished_ms, "failed")
+
+
+def _chain(
+    db: sqlite3.Connection, tell: Tell, now_ms: int, finished: Sequence[Finished], follow: Follow
+) -> None:
+    """Give the jobs that fire after these their runs."""
+    if db.execute(sql.ANY_FOLLOWER).fetchone() is None:
+        return
+    over = json.dumps([f.run_id for f in finished if f.state in ("succeeded", "failed")])
+    followers = [Follower(*row) for row in db.execute(sql.FOLLOWERS, (over,))]
+    if followers:
+        bear(db, tell, now_ms, [follow(follower) for follower in followers])
+
+
+def _disable(db: sqlite3.Connection, tell: Tell, job_id: str, now_ms: int, reason: str) -> None:
+    if db.execute(sql.DISABLE_JOB, (reason, now_ms, job_id)).rowcount:
+        tell.changed(db.execute(sql.JOB_NAMES, (job_id,)))
+        withdraw(db, tell, job_id, now_ms, "job_disabled")
+
+
+def drop_job(db: sqlite3.Connection, tell: Tell, job_id: str, now_ms: int, reason: str) -> bool:
+    """Delete the job and cancel its pending runs; one that never had a run is gone at once."""
+    if not db.execute(sql.MARK_DELETED, (now_ms, job_id)).rowcount:
+        return False
+    tell.changed(db.execute(sql.JOB_NAMES, (job_id,)))
+    _cancel_waiting(db, tell, sql.WHICH_PENDING, sql.CANCEL_PENDING, (reason, now_ms, job_id))
+    db.execute(sql.DELETE_JOB_WITHOUT_RUNS, (job_id,))
+    return True
+
+
+def withdraw(db: sqlite3.Connection, tell: Tell, job_id: str, now_ms: int, reason: str) -> None:
+    """Cancel the job's ticks that are pending."""
+    _cancel_waiting(db, tell, sql.WHICH_PLANNED, sql.WITHDRAW, (reason, now_ms, job_id))
+
+
+def _cancel_waiting(
+    db: sqlite3.Connection, tell: Tell, which: str, cancel_them: str, given: tuple[str, int, str]
+) -> None:
+    waiting = [run_id for (run_id,) in db.execute(which, given[2:])]
+    if waiting:
+        db.execute(cancel_them, given)
+        tell.ended(waiting)
+        tell("runs")
+
+
+def cancel(db: sqlite3.Connection, tell: Tell, now_ms: int, runs: Sequence[tuple[str, str]]) -> None:
+    """Cancel these live runs, each for its reason; whoever runs one is told to stop."""
+    for run_id, reason in runs:
+        state = db.execute(sql.STATE, (run_id,)).fetchone()
+        if db.execute(sql.CANCEL, (reason, now_ms, run_id)).rowcount:
+            tell.ended([run_id])
+            tell("runs")
+            if state == ("running",):
+                tell(f"stop:{run_id}")

@@ -1,0 +1,66 @@
+"""Planning in SQLite: claim, ask, bear, cancel, advance. The writer's lock keeps other planners out."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+
+from wakeful.store.port import Planned
+from wakeful.store.rows import DueJob, JobPlan, RunRow
+from wakeful.store.sqlite import statements as sql
+from wakeful.store.sqlite.births import bear
+from wakeful.store.sqlite.connection import Tell
+from wakeful.store.sqlite.outcomes import cancel
+
+_NONE: tuple[str, ...] = ()
+
+
+def plan(
+    db: sqlite3.Connection,
+    tell: Tell,
+    now_ms: int,
+    until_ms: int,
+    limit: int,
+    decide: Callable[[DueJob], JobPlan | None],
+) -> Planned:
+    """One planning pass. See `Store.plan`."""
+    claimed = db.execute(sql.CLAIM, (until_ms, limit)).fetchall()
+    if not claimed:
+        return Planned(0, [])
+    running: dict[str, tuple[str, ...]] = {}
+    waiting: dict[str, tuple[str, ...]] = {}
+    for job_id, run_id, state in db.execute(sql.LIVE_RUNS, (until_ms, limit)):
+        live = waiting if state == "pending" else running
+        live[job_id] = (*live.get(job_id, _NONE), run_id)
+    runs: list[RunRow] = []
+    ahead: list[tuple[int | None, int | None, int, int]] = []
+    halted: list[tuple[int | None, int | None, int, bool, str | None, int]] = []
+    cancelled: list[tuple[str, str]] = []
+    ended: list[tuple[str, str, str, str]] = []
+    for row in claimed:
+        job_id, rowid = row[0], row[11]
+        due = DueJob._make((*row[:11], running.get(job_id, _NONE), waiting.get(job_id, _NONE)))
+        planned = decide(due)
+        if planned is None:
+            continue
+        _, next_ms, wake_ms, run_count, enabled, reason, born, superseded = planned
+        runs += born
+        if superseded:
+            cancelled += superseded
+        if enabled and reason is None:
+            ahead.append((next_ms, wake_ms, run_count, rowid))
+        else:
+            halted.append((next_ms, wake_ms, run_count, enabled, reason, rowid))
+            ended.append(row[:4])
+    written = bear(db, tell, now_ms, runs)
+    cancel(db, tell, now_ms, cancelled)
+    db.executemany(sql.ADVANCE, ahead)
+    db.executemany(sql.ADVANCE_AND_DISABLE, halted)
+    tell.changed(ended)
+    return Planned(len(claimed), list(written))
+
+
+def next_wake_ms(db: sqlite3.Connection) -> int | None:
+    """The earliest `wake_at` of all jobs."""
+    wake: int | None = db.execute(sql.NEXT_WAKE).fetchone()[0]
+    return wake

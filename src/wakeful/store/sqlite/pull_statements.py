@@ -1,0 +1,69 @@
+"""What the SQLite store says of runs that are claimed by executors, each with the index that serves it.
+
+The rules are those of `statements`. While such a run waits, `until_at` is when it has waited long
+enough; while it is held, it is as much later than `started_at` as the run may wait the next time.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from wakeful.store.port import UNCLAIMED
+from wakeful.store.sqlite.statements import DUE_RUN, HAS_THE_TURN
+
+_WAITS: Final = "r.state IN ('pending', 'retrying')"
+_PULLED: Final = f"{_WAITS} AND r.lane >= 'pull:' AND r.lane < 'pull;'"
+_OF_LANES: Final = "(?3 IS NULL OR r.lane IN (SELECT value FROM json_each(?3)))"
+#: runs_claimable: a range of it, in its order
+CLAIMABLE: Final = f"""
+    SELECT {DUE_RUN} FROM runs r INDEXED BY runs_claimable LEFT JOIN jobs j ON j.id = r.job_id
+    WHERE r.workspace = ?1 AND r.due_at <= ?2 AND {_PULLED} AND {_OF_LANES}
+        AND (NOT r.serial OR ({HAS_THE_TURN}))
+    ORDER BY r.due_at, r.rowid LIMIT ?4"""
+#: runs_claimable_of_agent: a range of it, in its order
+CLAIMABLE_OF_AGENT: Final = f"""
+    SELECT {DUE_RUN} FROM runs r INDEXED BY runs_claimable_of_agent LEFT JOIN jobs j ON j.id = r.job_id
+    WHERE r.workspace = ?1 AND r.agent = ?5 AND r.due_at <= ?2 AND {_PULLED} AND {_OF_LANES}
+        AND (NOT r.serial OR ({HAS_THE_TURN}))
+    ORDER BY r.due_at, r.rowid LIMIT ?4"""
+#: by rowid
+MARK_CLAIMED: Final = """
+    UPDATE runs SET state = 'running', worker = ?1, started_at = ?2, attempt = ?3,
+        until_at = ?2 + (until_at - due_at), due_at = NULL
+    WHERE rowid = ?4"""
+#: runs_claimable: the first entry after that instant that will do
+NEXT_CLAIMABLE: Final = f"""
+    SELECT r.due_at FROM runs r INDEXED BY runs_claimable
+    WHERE r.workspace = ?1 AND r.due_at > ?2 AND {_PULLED} AND {_OF_LANES}
+        AND (?4 IS NULL OR r.agent IN (SELECT value FROM json_each(?4)))
+    ORDER BY r.due_at LIMIT 1"""
+
+# runs_running and runs_waiting, once for each. Whether somebody is at another run of its job, or will be
+# again: then it is not for want of an executor that nobody claims this one.
+_BUSY: Final = """
+    r.serial AND (
+        EXISTS (SELECT 1 FROM runs o INDEXED BY runs_running
+            WHERE o.job_id = r.job_id AND o.state = 'running')
+        OR EXISTS (SELECT 1 FROM runs o INDEXED BY runs_waiting
+            WHERE o.job_id = r.job_id AND o.state IN ('pending', 'retrying') AND o.state = 'retrying'
+            AND o.id <> r.id))"""
+#: runs_running, all of it: it holds what is under way and nothing else; runs_waiting, once for each
+HELD_UP: Final = f"""
+    SELECT r.rowid FROM runs o INDEXED BY runs_running
+    CROSS JOIN runs r INDEXED BY runs_waiting ON r.job_id = o.job_id AND {_WAITS}
+    WHERE o.state = 'running' AND r.serial AND r.until_at <= ?1 AND r.due_at <= ?2 LIMIT ?3"""
+#: by rowid
+WAIT_ANEW: Final = "UPDATE runs SET until_at = ?1 + (until_at - due_at), due_at = ?1 WHERE rowid = ?2"
+#: runs_unclaimed: a range of it, in its order
+EXPIRED: Final = f"""
+    SELECT r.id, r.job_id, r.attempt, coalesce(j.policy, '{{}}'), r.started_at, '{UNCLAIMED}'
+    FROM runs r INDEXED BY runs_unclaimed LEFT JOIN jobs j ON j.id = r.job_id
+    WHERE r.until_at <= ?1 AND {_WAITS} AND NOT ({_BUSY}) ORDER BY r.until_at, r.rowid LIMIT ?2"""
+#: runs_waiting
+MOVE: Final = """
+    UPDATE runs INDEXED BY runs_waiting SET lane = ?2, until_at = max(due_at, ?3) + ?4
+    WHERE job_id = ?1 AND state IN ('pending', 'retrying') AND lane <> ?2"""
+#: the primary key
+MARK_UNCLAIMED: Final = "UPDATE runs SET state = 'running', worker = ?, due_at = NULL WHERE id = ?"
+#: the primary key
+NEVER_STARTED: Final = "UPDATE runs SET worker = NULL, started_at = NULL WHERE id = ?"

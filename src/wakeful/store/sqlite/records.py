@@ -1,0 +1,192 @@
+"""Jobs and runs in SQLite, as people see and change them."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable, Sequence
+
+from wakeful.errors import AlreadyExists, FailedPrecondition
+from wakeful.store.office import Allowance
+from wakeful.store.port import PARKED
+from wakeful.store.quotas import owners
+from wakeful.store.rows import (
+    AttemptView,
+    Finished,
+    JobChange,
+    JobFilter,
+    JobRow,
+    RunFilter,
+    RunRow,
+    RunView,
+)
+from wakeful.store.sqlite import list_statements as lists
+from wakeful.store.sqlite import statements as sql
+from wakeful.store.sqlite.births import bear
+from wakeful.store.sqlite.connection import Tell
+from wakeful.store.sqlite.directory import make_agents
+from wakeful.store.sqlite.outcomes import Follow, cancel, drop_job, settle, withdraw
+from wakeful.store.sqlite.pull import move
+from wakeful.store.sqlite.quotas import charge
+
+_ENABLED = JobRow._fields.index("enabled")
+_DEAD = RunView._fields.index("dead")
+
+
+# --- jobs -----------------------------------------------------------------------------------------------
+
+
+def create_jobs(
+    db: sqlite3.Connection, tell: Tell, now_ms: int, jobs: Sequence[JobRow], allowance: Allowance | None
+) -> None:
+    """Add jobs, all or none."""
+    make_agents(db, now_ms, owners(jobs))
+    try:
+        db.executemany(sql.CREATE_JOB, jobs)
+    except sqlite3.IntegrityError as error:
+        db.execute("ROLLBACK")
+        db.execute("BEGIN IMMEDIATE")
+        seen = set()
+        for new in jobs:
+            if new[1:4] in seen or job(db, *new[1:4]) is not None:
+                raise _taken(new) from error
+            seen.add(new[1:4])
+        raise
+    if allowance is not None:
+        charge(db, now_ms, jobs, allowance)
+    tell.changed(new[:4] for new in jobs)
+    tell("jobs")
+
+
+def job(db: sqlite3.Connection, workspace: str, agent: str, name: str) -> JobRow | None:
+    """The job of that name."""
+    row = db.execute(sql.JOB, (workspace, agent, name)).fetchone()
+    return None if row is None else job_row(row)
+
+
+def job_by_id(db: sqlite3.Connection, job_id: str, deleted: bool = False) -> JobRow | None:
+    """The job of that id."""
+    row = db.execute(sql.ANY_JOB_BY_ID if deleted else sql.JOB_BY_ID, (job_id,)).fetchone()
+    return None if row is None else job_row(row)
+
+
+def list_jobs(db: sqlite3.Connection, only: JobFilter) -> list[JobRow]:
+    """The jobs that the filter lets through, by agent and name."""
+    return [job_row(row) for row in db.execute(*lists.list_jobs(only))]
+
+
+def change_job(
+    db: sqlite3.Connection,
+    tell: Tell,
+    now_ms: int,
+    job_id: str,
+    change: Callable[[JobRow], JobChange | None],
+) -> tuple[JobRow | None, bool]:
+    """Write what `change` makes of the job. Returns it as it is now, and whether anything was written."""
+    old = job_by_id(db, job_id)
+    if old is None:
+        return None, False
+    changed = change(old)
+    if changed is None:
+        return old, False
+    new = changed.job._replace(
+        id=old.id, workspace=old.workspace, created_ms=old.created_ms, version=old.version + 1
+    )
+    try:
+        db.execute(sql.CHANGE_JOB, new)
+    except sqlite3.IntegrityError as error:
+        raise _taken(new) from error
+    if new.agent != old.agent:
+        make_agents(db, now_ms, owners([new]))
+    if changed.withdraw is not None:
+        withdraw(db, tell, job_id, new.updated_ms, changed.withdraw)
+    if changed.move is not None:
+        move(db, tell, now_ms, job_id, changed.move)
+    if changed.born:
+        bear(db, tell, now_ms, changed.born)
+    tell.changed([new[:4]])
+    tell("jobs")
+    return new, True
+
+
+def delete_job(
+    db: sqlite3.Connection,
+    tell: Tell,
+    job_id: str,
+    now_ms: int,
+    reason: str,
+    born: Callable[[JobRow], Sequence[RunRow]],
+) -> bool:
+    """Delete the job, with a record of the ticks that were due and not yet planned."""
+    row = job_by_id(db, job_id)
+    if row is None:
+        return False
+    due = born(row)
+    if due:
+        bear(db, tell, now_ms, due)
+    return drop_job(db, tell, job_id, now_ms, reason)
+
+
+def _taken(row: JobRow) -> AlreadyExists:
+    return AlreadyExists(
+        f"agent '{row.agent}' already has a job '{row.name}'; update that one, or choose another name"
+    )
+
+
+def job_row(row: Sequence[object]) -> JobRow:
+    """A job, from its columns."""
+    return JobRow._make((*row[:_ENABLED], bool(row[_ENABLED]), *row[_ENABLED + 1 :]))
+
+
+# --- runs -----------------------------------------------------------------------------------------------
+
+
+def add_runs(db: sqlite3.Connection, tell: Tell, now_ms: int, runs: Sequence[RunRow]) -> None:
+    """Add runs that are no ticks, all or none."""
+    ids = json.dumps([run.id for run in runs])
+    taken = db.execute(sql.WHICH_EXIST, (ids,)).fetchone()
+    if taken is not None:
+        raise AlreadyExists(f"there is a run '{taken[0]}' already")
+    if len(bear(db, tell, now_ms, runs)) < len(runs):
+        raise AlreadyExists("a tick among these runs has its run already")
+    tell("runs")
+
+
+def cancel_run(
+    db: sqlite3.Connection, tell: Tell, run_id: str, now_ms: int, reason: str, running: bool
+) -> RunView | None:
+    """Cancel a run that has not started or, with `running`, stop one that has."""
+    found = run(db, run_id)
+    if found is None:
+        return None
+    if found.state not in (("pending", "retrying", "running") if running else ("pending", "retrying")):
+        advice = "stop it instead" if found.state == "running" else "it is over, and stays as it is"
+        raise FailedPrecondition(f"run '{run_id}' is {found.state}: {advice}")
+    cancel(db, tell, now_ms, [(run_id, reason)])
+    return run(db, run_id)
+
+
+def complete_run(db: sqlite3.Connection, tell: Tell, now_ms: int, finished: Finished, follow: Follow) -> bool:
+    """Write the outcome of a parked run."""
+    return bool(settle(db, tell, now_ms, PARKED, [finished], follow))
+
+
+def run(db: sqlite3.Connection, run_id: str) -> RunView | None:
+    """The run of that id."""
+    row = db.execute(sql.RUN, (run_id,)).fetchone()
+    return None if row is None else run_view(row)
+
+
+def list_runs(db: sqlite3.Connection, only: RunFilter) -> list[RunView]:
+    """The runs that the filter lets through, newest first."""
+    return [run_view(row) for row in db.execute(*lists.list_runs(only))]
+
+
+def attempts(db: sqlite3.Connection, run_id: str) -> list[AttemptView]:
+    """The attempts before the last, in order."""
+    return [AttemptView(*row) for row in db.execute(sql.ATTEMPTS, (run_id,))]
+
+
+def run_view(row: Sequence[object]) -> RunView:
+    """A run, from its columns."""
+    return RunView._make((*row[:_DEAD], bool(row[_DEAD]), *row[_DEAD + 1 :]))

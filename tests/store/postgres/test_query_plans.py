@@ -1,0 +1,319 @@
+"""With 10,000 jobs and 100,000 runs in the database, no statement of the store looks at more than it must.
+
+It is judged by what PostgreSQL counts, never by a stopwatch: the rows that a statement visits are a small
+multiple of those it is about, whatever the planner knows: when its statistics are of yesterday, when the
+tables were empty, and when they are of now.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.store import postgres_server
+from tests.store.making import NOW, FalseClock, job, tick
+from tests.store.plans import visited
+from wakeful.store.chain import link
+from wakeful.store.office import CREATE_JOB, LIVE_JOBS, Entry
+from wakeful.store.postgres import PostgresStore, watching
+from wakeful.store.postgres import guard_statements as guards
+from wakeful.store.postgres import letter_statements as letters
+from wakeful.store.postgres import list_statements as lists
+from wakeful.store.postgres import office_statements as office
+from wakeful.store.postgres import statements as sql
+from wakeful.store.postgres.running import FIRST_ID
+from wakeful.store.rows import JobFilter, RunFilter
+
+if TYPE_CHECKING:
+    from wakeful.store.postgres.connection import Db
+
+JOBS = 10_000
+RUNS = 100_000
+LIVE = 4_000
+BATCH = 1_000
+#: every run of a batch is visited a few times; all that is live, twice. Any table that is read from end to
+#: end, and any batch that is compared with another row by row, is far beyond it
+MOST_VISITED = 10 * BATCH + 2 * LIVE
+#: hold what somebody is to be told of, or was of late, and what is used up today
+SMALL = ("incidents", "alerted", "holds")
+
+_NOW = f"to_timestamp({NOW // 1000})"
+_LOAD = f"""
+    INSERT INTO jobs SELECT ('01900000-0000-7000-8000-' || lpad(to_hex(i), 12, '0'))::uuid, 'ws-' || (i % 10),
+        'agent-' || (i % 500), 'job-' || i, '{{}}', '{{}}', '{{}}', NULL,
+        CASE WHEN i % 100 = 7 THEN 'job-' || (i - 500) END, CASE WHEN i % 100 = 7 THEN 'succeeded' END,
+        '', '{{}}', NULL, NULL, NULL, true, NULL, {_NOW}, CASE WHEN i % 10 = 8 THEN 1 ELSE 0 END, 1,
+        {_NOW}, {_NOW}, NULL
+    FROM generate_series(0, {JOBS - 1}) i;
+    INSERT INTO cursors SELECT id, {_NOW}, {_NOW} + CASE WHEN substr(id::text, 36) IN ('0', '1')
+        THEN interval '0' ELSE interval '1 day' END, 10 FROM jobs;
+    INSERT INTO runs SELECT ('01910000-0000-7000-8000-' || lpad(to_hex(i), 12, '0'))::uuid,
+        ('01900000-0000-7000-8000-' || lpad(to_hex(i % {JOBS}), 12, '0'))::uuid,
+        'ws-' || (i % 10), 'agent-' || (i % 500), 'job-' || (i % {JOBS}),
+        {_NOW} - i * interval '1 second', {_NOW}, 'schedule', NULL,
+        CASE WHEN i < {RUNS - LIVE} THEN CASE i % 50 WHEN 0 THEN 'failed' ELSE 'succeeded' END
+            WHEN i % 4 = 0 THEN 'pending' WHEN i % 4 = 1 THEN 'retrying' ELSE 'running' END,
+        NULL, 1, NULL, 1, CASE WHEN i < {RUNS - LIVE} OR i % 4 > 1 THEN 'w' || (i % 8) END, 'cron', true,
+        CASE WHEN i >= {RUNS - LIVE} AND i % 4 < 2 THEN {_NOW} END, {_NOW},
+        CASE WHEN i < {RUNS - LIVE} THEN {_NOW} END, 'key', NULL, NULL, {_NOW}, NULL, NULL, NULL,
+        i < {RUNS - LIVE} AND i % 50 = 0
+    FROM generate_series(0, {RUNS - 1}) i"""
+_LOAD_OFFICE = f"""
+    INSERT INTO workspaces SELECT 'ws-' || i, NULL, '', {_NOW}, {_NOW} FROM generate_series(0, 999) i;
+    INSERT INTO audit_heads SELECT 'ws-' || i, 100, 'hash' FROM generate_series(0, 999) i;
+    INSERT INTO audit SELECT 'ws-' || (i % 1000), i / 1000 + 1, {_NOW}, 'key:1', 'job.create', 'a/b', '{{}}',
+        NULL, '', 'hash' FROM generate_series(0, {RUNS - 1}) i;
+    INSERT INTO agents SELECT DISTINCT workspace, agent, NULL, NULL, true, NULL, NULL, '', 1, {_NOW}, {_NOW}
+        FROM jobs;
+    INSERT INTO keys SELECT 'key-' || i, 'ws-' || (i % 10), '', 'agent', NULL,
+        convert_to('hash-' || i, 'UTF8'), {_NOW}, 'key:1' FROM generate_series(0, {JOBS - 1}) i;
+    INSERT INTO quotas SELECT 'ws-' || i % 1000, 'agent-' || i, '{CREATE_JOB}', 5, 3, 7
+        FROM generate_series(0, {JOBS - 1}) i;
+    INSERT INTO workflows SELECT 'ws-' || i % 10, 'flow', i, '{{}}', {_NOW}
+        FROM generate_series(0, {JOBS - 1}) i;
+    INSERT INTO answers SELECT 'ws-1', 'key-' || i, '', 200, '{{}}', {_NOW} + i * interval '1 second'
+        FROM generate_series(0, {JOBS - 1}) i"""
+_FILL_LOG = f"""
+    INSERT INTO changes (seq, at, kind, count, items)
+    SELECT CASE WHEN i <= {RUNS} THEN i END, {_NOW}, 'run.started', 1, i
+    FROM generate_series(1, {RUNS + BATCH}) i;
+    UPDATE changes_head SET last = {RUNS}"""
+_FILL_LIVE = """
+    INSERT INTO live SELECT id, job_id, state, worker, lane, serial, true, scheduled_at, due_at FROM runs
+    WHERE state IN ('pending', 'retrying', 'running')"""
+
+
+@pytest.fixture(params=["of yesterday", "of now"])
+async def store(request: pytest.FixtureRequest) -> AsyncIterator[PostgresStore]:
+    """The big database, with statistics from when it was empty, or with those of now."""
+    store = PostgresStore(postgres_server.fresh_database(), clock=FalseClock())
+    await store.open()
+    async with store._pool._acquired() as db:
+        for table in ("jobs", "cursors", "runs", "live"):
+            await db.execute(f"ALTER TABLE {table} SET (autovacuum_enabled = off)")
+        await db.execute("VACUUM ANALYZE")
+        await db.execute(_LOAD, timeout=120)
+        await db.execute(_LOAD_OFFICE, timeout=120)
+        await db.execute(_FILL_LIVE)
+        await db.execute(_FILL_LOG, timeout=120)
+        if request.param == "of now":
+            await db.execute("VACUUM ANALYZE")
+        else:  # nothing was under way just now: of a table with many pages PostgreSQL knows that it is empty
+            await db.execute("DELETE FROM live")
+            await db.execute("VACUUM ANALYZE live")
+            await db.execute(_FILL_LIVE)
+    yield store
+    await store.close()
+
+
+async def _cases(db: Db) -> AsyncIterator[tuple[str, str, list[object]]]:
+    """Every statement with something to do, in an order in which each still has it."""
+    claimed = await db.fetch(sql.CLAIM, NOW, BATCH)
+    jobs = [row[0] for row in claimed]
+    text = ",".join(jobs)
+    newest = await db.fetch(f"SELECT id::text, state, worker FROM runs ORDER BY runs.id DESC LIMIT {LIVE}")
+    pending = [row[0] for row in newest if row[1] == "pending"]
+    mine, theirs = ([row[0] for row in newest if row[2] == worker] for worker in ("w2", "w6"))
+    numbers = [sql.numbers([1] * BATCH), sql.numbers([NOW] * BATCH), sql.numbers([NOW] * BATCH)]
+    outcomes = [(run, None, 1, "failed", NOW, NOW, None, "o", "e", None, None) for run in mine]
+    at, reasons = [NOW] * BATCH, ["because"] * BATCH
+    births = [tuple(tick(job(id=job_id), NOW + 5)) for job_id in jobs]
+
+    yield "CLAIM", sql.CLAIM, [NOW, BATCH]
+    yield "FACTS", sql.FACTS, [text]
+    yield "ADVANCE", sql.ADVANCE, [text, numbers[1], numbers[2], numbers[0]]
+    yield "HALT", sql.HALT, [jobs, [True] * BATCH, [None] * BATCH]
+    yield "NEXT_WAKE", sql.NEXT_WAKE, []
+    yield "BEAR", sql.BEAR, [births, NOW]
+    yield "BEAR_THE_NEW", sql.BEAR_THE_NEW, [births, NOW]
+    yield "PICK", sql.PICK, [NOW, ["cron", "main"], [20, 30]]
+    yield "LOCK_TURNS", sql.LOCK_TURNS, [jobs]
+    yield "START", sql.START, [NOW, pending[:20], jobs, "w1"]
+    yield "NEXT_DUE", sql.NEXT_DUE, [NOW - 1, ["cron", "main"]]
+    yield "BEAT", sql.BEAT, ["w2", NOW, ",".join(mine)]
+    yield "LOCK_CURSORS", sql.LOCK_CURSORS, [jobs]
+    yield "SUCCEED", sql.SUCCEED, ["w3", ",".join(row[0] for row in newest[:BATCH]), *numbers]
+    yield "FINISH", sql.FINISH, ["w2", outcomes]
+    yield "STAY_ALIVE", sql.STAY_ALIVE, [mine]
+    yield "ADD_ATTEMPTS", sql.ADD_ATTEMPTS, [outcomes, "w2"]
+    yield "WHICH_FAIL", sql.WHICH_FAIL, [text]
+    yield "LOCK_FAILURES", sql.LOCK_FAILURES, [jobs]
+    yield "SET_FAILURES", sql.SET_FAILURES, [jobs, [1] * BATCH]
+    yield "WHICH_WERE_EDITED", sql.WHICH_WERE_EDITED, [mine]
+    yield "FOLLOWERS", sql.FOLLOWERS, [",".join(row[0] for row in newest[:BATCH])]
+    yield "ANY_WAITING_OF", sql.ANY_WAITING_OF, [text]
+    yield "CANCEL", sql.CANCEL, [[row[0] for row in newest[:BATCH]], reasons, NOW]
+    yield "WITHDRAW", sql.WITHDRAW, [jobs, at, "because"]
+    yield "CANCEL_PENDING", sql.CANCEL_PENDING, [jobs, at, "because"]
+    yield "DISABLE_JOBS", sql.DISABLE_JOBS, [jobs, at, reasons]
+    yield "DELETE_JOBS", sql.DELETE_JOBS, [jobs, at]
+    yield "LOST", sql.LOST, [NOW + 1, NOW, 100]
+    yield "FORGET_THE_DEAD", sql.FORGET_THE_DEAD, [NOW]
+    yield "FORGET_WORKER", sql.FORGET_WORKER, ["w9"]
+    yield "HELD_BY", sql.HELD_BY, ["w3"]
+    yield "RELEASE", sql.RELEASE, [theirs, NOW, "w6"]
+    yield "OLDEST", sql.OLDEST, [NOW + 1, FIRST_ID, BATCH]
+    old = [row[0] for row in await db.fetch(sql.OLDEST, NOW + 1, FIRST_ID, BATCH)]
+    yield "DELETE_CURSORS", sql.DELETE_CURSORS, [jobs]
+    yield "DELETE_RUNS", sql.DELETE_RUNS, [old]
+    yield "DELETE_JOBS_WITHOUT_RUNS", sql.DELETE_JOBS_WITHOUT_RUNS, [jobs]
+    yield "CREATE_JOBS", sql.CREATE_JOBS, [[job(f"new-{n}") for n in range(BATCH)]]
+    yield "CHANGE_JOB", sql.CHANGE_JOB, [[job(id=jobs[0])]]
+    yield "JOB", sql.JOB, ["ws-5", "agent-5", "job-5"]
+    for name in ("JOB_BY_ID", "ANY_JOB_BY_ID", "LOCK_JOB"):
+        yield name, getattr(sql, name), [jobs[5]]
+    yield "letters.OLDEST_LETTERS", letters.OLDEST_LETTERS, ["ws-0", BATCH]
+    yield "letters.LETTERS", letters.LETTERS, ["ws-1", mine]
+    yield "letters.BURY", letters.BURY, [mine]
+    for name in ("RUN", "LOCK_RUN", "ATTEMPTS"):
+        yield name, getattr(sql, name), [newest[0][0]]
+    for jobs_only in (
+        JobFilter("ws-1"),
+        JobFilter("ws-1", "agent-1", False),
+        JobFilter("x", after=("a", "b")),
+    ):
+        yield str(jobs_only), *lists.list_jobs(jobs_only)  # type: ignore[misc]
+    for only in (
+        RunFilter("ws-1"),
+        RunFilter("ws-1", agent="agent-1"),
+        RunFilter("ws-1", agent="nobody"),
+        RunFilter("nobody"),
+        RunFilter("ws-1", job_id=jobs[7]),
+        RunFilter("ws-1", job_id=jobs[7], states=("running",)),
+        RunFilter("ws-1", states=("pending", "running")),
+        RunFilter("ws-1", dead=True),
+        RunFilter("ws-1", before=newest[-1][0], trigger="schedule"),
+    ):
+        yield str(only), *lists.list_runs(only)  # type: ignore[misc]
+
+
+async def _office_cases() -> AsyncIterator[tuple[str, str, list[object]]]:
+    """The same of what is kept besides time."""
+    agents = [f"agent-{number}" for number in range(500)]
+    of = [f"ws-{number % 10}" for number in range(500)]
+    many = [f"ws-{number}" for number in range(500)]
+    entries = [link(Entry(name, "a", "b", "c", "{}", None), 101, NOW, "") for name in many]
+    given: dict[str, list[object]] = {
+        "WORKSPACE": ["ws-7"],
+        "WORKSPACES": [],
+        "PUT_WORKSPACE": ["ws-7", None, "", NOW, NOW, None, None],
+        "AGENT": ["ws-5", "agent-5"],
+        "LOCK_AGENT": ["ws-5", "agent-5"],
+        "AGENTS": ["ws-5"],
+        "ADD_AGENT": ["ws-5", "agent-5", None, None, True, None, None, "", 1, NOW, NOW, None, None, None],
+        "CHANGE_AGENT": ["ws-5", "agent-5", None, None, True, None, None, "", 1, NOW, None, None, None],
+        "HOLD_AGENTS": [of, agents, NOW],
+        "COUNT_JOBS": ["ws-5", "agent-5"],
+        "ADD_KEY": ["new", None, "", "admin", None, b"new", NOW, "", None, None, None],
+        "KEY_BY_HASH": [b"hash-77"],
+        "KEYS": ["ws-7"],
+        "ALL_KEYS": [],
+        "REVOKE_KEY": ["key-7", NOW],
+        "TOUCH_KEYS": [[f"key-{number}" for number in range(BATCH)], [NOW] * BATCH],
+        "HEAD": ["ws-7"],
+        "LOCK_HEADS": [many],
+        "ADD_HEADS": [many],
+        "APPEND": [entries, many, [101] * 500, ["hash"] * 500],
+        "ENTRIES": ["ws-7", 50, 20],
+        "ENTRIES_BACK": ["ws-7", 0, 90, 20],
+        "CHARGE": [of, agents, [1] * 500, CREATE_JOB, LIVE_JOBS, 8],
+        "LIVE_OF_AGENTS": [of[:10], agents[:10], [100] * 10],
+        "LIVE_OF_WORKSPACES": [of[:10], [""] * 10, [100] * 10],
+        "QUOTAS": ["ws-5", LIVE_JOBS],
+        "SET_QUOTA": ["ws-5", "", LIVE_JOBS, 7],
+        "PUT_WORKFLOW": ["ws-5", "flow", 5, "{}", NOW],
+        "WORKFLOW": ["ws-5", "flow", 5],
+        "ANSWER": ["ws-1", "key-5"],
+        "FORGET_ANSWERS": [NOW + 500_000],
+        "KEEP_ANSWER": ["ws-1", "key-7000", "", 200, "{}", NOW, NOW],
+        "SETTLE_ANSWER": ["ws-1", "key-7000", 200, "{}"],
+        "DROP_ANSWER": ["ws-1", "key-7000"],
+        "DELETE_AGENT": ["ws-5", "agent-5"],
+    }
+    for name, values in given.items():
+        yield name, getattr(office, name), values
+
+
+async def _watching_cases(db: Db) -> AsyncIterator[tuple[str, str, list[object]]]:
+    """The same of looking on."""
+    runs = ",".join(row[0] for row in await db.fetch(f"SELECT id::text FROM runs LIMIT {BATCH}"))
+    jobs = ",".join(row[0] for row in await db.fetch(f"SELECT id::text FROM jobs LIMIT {BATCH}"))
+    given: dict[str, list[object]] = {
+        "ANY_NEW": [],
+        "LOCK_HEAD": [],
+        "NUMBER": [RUNS, BATCH],
+        "CHANGES": [RUNS // 2, 20],
+        "LAST_CHANGE": [],
+        "PRUNE_CHANGES": [NOW + 1, BATCH],
+        "RUNS_BY_IDS": [runs],
+        "JOBS_BY_IDS": [jobs],
+        "COUNT_JOBS": ["ws-5"],
+        "COUNT_LIVE": ["ws-5"],
+        "NEXT_TICK": ["ws-5"],
+        "RECENT_RUNS": ["ws-5", FIRST_ID, BATCH],
+        "COUNT_DEAD": [],
+        "COUNT_DUE": [NOW],
+        "ALIVE": [NOW],
+    }
+    for name, values in given.items():
+        yield f"watching.{name}", getattr(watching, name), values
+
+
+async def _guard_cases(db: Db) -> AsyncIterator[tuple[str, str, list[object]]]:
+    """The same of guardrails."""
+    runs = [row[0] for row in await db.fetch(f"SELECT id::text FROM runs LIMIT {BATCH}")]
+    jobs = [row[0] for row in await db.fetch(f"SELECT id::text FROM jobs LIMIT {BATCH}")]
+    of, agents, days = ["ws-1"] * len(jobs), ["agent-1"] * len(jobs), [1] * len(jobs)
+    given: dict[str, list[object]] = {
+        "WHOSE": [runs],
+        "ADD_SPENDING": [of, agents, jobs, days, days, [0.5] * len(jobs)],
+        "SPENT": ["ws-1", "agent-1", jobs[0], 1],
+        "HOLDS": [1],
+        "WEIGHED": [of, agents, jobs, 1],
+        "HOLD": [1, "ws-1", "agent-1", "", "tokensPerDay", 5.0],
+        "LET_GO": [1, "ws-1", "agent-1", "", "tokensPerDay"],
+        "FAILED": [NOW, runs],
+        "MISSED": [NOW, runs],
+        "REACHED": [NOW, "ws-1", "agent-1", "", "{}"],
+        "INCIDENTS": [200],
+        "DROP_INCIDENTS": [[1, 2, 3]],
+        "NOTE_ALERT": ["ws-1", jobs[0], "failures", NOW, NOW],
+        "PRUNE_SPENDING": [0],
+        "PRUNE_HOLDS": [0],
+        "PRUNE_ALERTED": [NOW],
+    }
+    for name, values in given.items():
+        yield f"guards.{name}", getattr(guards, name), values
+
+
+def _all_statements() -> set[str]:
+    looking = {f"watching.{name}": text for name, text in vars(watching).items() if name.isupper()}
+    looking |= {f"guards.{name}": text for name, text in vars(guards).items() if name[0] != "_"}
+    looking |= {f"letters.{name}": text for name, text in vars(letters).items() if name[0] != "_"}
+    return {
+        name
+        for name, text in (vars(sql) | vars(office) | looking).items()
+        if name.split(".")[-1].isupper()
+        and not name.startswith("_")
+        and re.match(r"\s*(SELECT|INSERT|UPDATE|DELETE|WITH)\b", str(text))
+    }
+
+
+async def test_no_statement_visits_more_than_it_must(store: PostgresStore) -> None:
+    tried, beyond = set(), {}
+    async with store._pool._acquired() as db:
+        transaction = db.transaction()
+        await transaction.start()
+        for cases in (_office_cases(), _watching_cases(db), _guard_cases(db), _cases(db)):
+            async for name, statement, given in cases:
+                tried.add(name)
+                rows, scanned = await visited(db, statement, *given)
+                whole = {"keys"} if name == "ALL_KEYS" else {"workers", "live", "changes_head", *SMALL}
+                if rows > MOST_VISITED or set(scanned) - whole:
+                    beyond[name] = rows, scanned
+        await transaction.rollback()
+    assert beyond == {}
+    assert _all_statements() <= tried

@@ -1,0 +1,198 @@
+"""With 100,000 jobs and 1,000,000 runs in the file, no statement of the store looks at more than it must.
+
+One test, so that the big database is made once, by one process. It is judged by what SQLite says and
+counts, never by a stopwatch: the plan of every statement, and the number of its machine's steps in a call.
+"""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.store.making import DAY, NOW, FalseClock, alone, asleep, ended, start
+from wakeful.ids import new_id
+from wakeful.store.office import Allowance
+from wakeful.store.rows import JobFilter, RunFilter
+from wakeful.store.sqlite import SqliteStore, statements
+from wakeful.store.sqlite import guard_statements as sqlite_guard_statements
+from wakeful.store.sqlite import letter_statements as sqlite_letter_statements
+from wakeful.store.sqlite import list_statements as sqlite_list_statements
+from wakeful.store.sqlite import office_statements as sqlite_office_statements
+from wakeful.store.sqlite import watching as sqlite_watching
+
+JOBS = 100_000
+RUNS = 1_000_000
+TABLES = "jobs|runs|attempts|workspaces|agents|keys|audit|audit_heads|quotas|workflows|answers"
+#: what these may read from end to end: indexes that hold only what is under way, or somebody must see to
+SMALL = ("runs_running", "runs_waiting", "runs_due", "runs_dead")
+#: what reads a whole table because that is what it is asked for, or one row that was handed in
+WHOLE = ("WORKSPACES", "ALL_KEYS", "guards.INCIDENTS", "guards.REACHED", "guards.PRUNE_ALERTED")
+STEP = 1_000
+
+
+def _load(db: sqlite3.Connection) -> None:
+    """Fill the tables, quickly: the indexes are made afterwards, in one go each."""
+    indexes = db.execute(
+        "SELECT name, sql FROM sqlite_master WHERE type = 'index' AND sql IS NOT NULL"
+    ).fetchall()
+    db.execute("PRAGMA synchronous = OFF")
+    db.execute("BEGIN")
+    for name, _ in indexes:
+        db.execute(f"DROP INDEX {name}")
+    # 60 jobs in a thousand are due; each has ten runs, of which the newest of some are live.
+    db.execute(
+        f"""
+        WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n LIMIT {JOBS})
+        INSERT INTO jobs SELECT printf('j%06d', i), 'ws-' || (i % 10),
+            'agent-' || (i % 500), 'job-' || i, '{{}}', '{{}}', '{{}}', NULL,
+            iif(i % 1000 = 7, 'job-' || (i - 500), NULL), iif(i % 1000 = 7, 'succeeded', NULL),
+            '', '{{}}', NULL, NULL, NULL, 1, NULL, 0, {NOW}, {NOW} + iif(i % 1000 < 60, -1, {DAY}),
+            10, i % 1000 = 8, 1, 0, 0, NULL FROM n"""
+    )
+    db.execute(
+        f"""
+        WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n LIMIT {RUNS}),
+            r AS (SELECT i, i % {JOBS} AS j, i >= {RUNS - 2_000} AS new, i % 4 AS k FROM n)
+        INSERT INTO runs SELECT printf('r%07d', i),
+            printf('j%06d', j), 'ws-' || (j % 10), 'agent-' || (j % 500), 'job-' || j,
+            {NOW} - {RUNS} + i, {NOW} - {RUNS} + i, 'schedule', NULL,
+            iif(new, iif(k = 0, 'pending', iif(k = 1, 'retrying', 'running')),
+                iif(i % 100 = 0, 'failed', 'succeeded')),
+            NULL, 1, NULL, 1, iif(new AND k > 1, iif(k = 2, 'w' || (i % 8), '(callback)'), NULL), 'cron', 1,
+            iif(new AND k <> 2, {NOW} - {RUNS} + i, NULL), {NOW} - {RUNS} + i,
+            iif(new, NULL, {NOW} - {RUNS} + i), 'key', NULL, NULL, {NOW}, NULL, NULL, NULL,
+            NOT new AND i % 100 = 0
+        FROM r"""
+    )
+    db.execute(
+        f"""
+        WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n LIMIT {JOBS})
+        INSERT INTO audit SELECT 'ws-' || (i % 10), i / 10 + 1, {NOW}, 'key:1', 'job.create', 'a/b', '{{}}',
+            NULL, '', 'hash' FROM n"""
+    )
+    db.execute(
+        f"""
+        WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n LIMIT {JOBS // 10})
+        INSERT INTO keys SELECT 'key-' || i, 'ws-' || (i % 10), '', 'agent', 'agent-1',
+            CAST('hash-' || i AS BLOB), {NOW}, 'key:1', NULL, NULL, NULL FROM n"""
+    )
+    for _, sql in indexes:
+        db.execute(sql)
+    db.execute("COMMIT")
+    # With statistics too, in case somebody's tool gathers them: they must not change a plan for the worse.
+    db.execute("PRAGMA analysis_limit = 1000")
+    db.execute("ANALYZE")
+
+
+def _all_statements() -> dict[str, str]:
+    looking = {f"watching.{name}": text for name, text in vars(sqlite_watching).items() if name.isupper()}
+    looking |= {
+        f"guards.{name}": text for name, text in vars(sqlite_guard_statements).items() if name[0] != "_"
+    }
+    looking |= {
+        f"letters.{name}": text for name, text in vars(sqlite_letter_statements).items() if name[0] != "_"
+    }
+    named = {
+        name: text
+        for name, text in (vars(statements) | vars(sqlite_office_statements) | looking).items()
+        if not name.startswith("_")
+        and name not in WHOLE
+        and isinstance(text, str)
+        and re.match(r"\s*(SELECT|INSERT|UPDATE|DELETE|WITH)\b", text)
+    }
+    for before in (None, "x"):
+        for states in ((), ("running",), ("failed",)):
+            for dead in (False, True):
+                for agent, job_id in ((None, None), ("a", None), (None, "j"), ("a", "j")):
+                    runs = RunFilter("w", agent, job_id, states, None, dead, before)
+                    named[str(runs)] = sqlite_list_statements.list_runs(runs)[0]
+    for agent in (None, "a"):
+        for after in (None, ("a", "b")):
+            for disabled in (True, False):
+                jobs = JobFilter("w", agent, disabled, after)
+                named[str(jobs)] = sqlite_list_statements.list_jobs(jobs)[0]
+    return named
+
+
+def _scans(db: sqlite3.Connection, statement: str) -> list[str]:
+    """The steps of the plan that read a table, or an index of it that is not small, from end to end."""
+    numbered = [int(number) for number in re.findall(r"\?(\d+)", statement)]
+    given = [None] * (max(numbered) if numbered else statement.count("?"))
+    steps = [step[3] for step in db.execute(f"EXPLAIN QUERY PLAN {statement}", given)]
+    return [
+        step
+        for step in steps
+        if re.match(rf"SCAN ({TABLES}|[a-z])\b", step)
+        and not re.search(
+            r"VIRTUAL TABLE|^SCAN j$", step
+        )  # a list that was handed in, a few that were claimed
+        and not any(f"INDEX {index}" in step for index in SMALL)
+    ]
+
+
+async def test_no_statement_scans_a_table_and_no_call_costs_more_for_a_big_one(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "big.db", clock=FalseClock(), inline=True)
+    await store.open()
+    db = store._connection._connected()
+    _load(db)
+
+    named = _all_statements()
+    assert len(named) > 80
+    scans = {name: found for name, text in named.items() if (found := _scans(db, text))}
+    assert scans == {}
+    assert _scans(db, "SELECT * FROM runs WHERE reason = ?") == ["SCAN runs"]
+    assert _scans(db, "SELECT count(*) FROM jobs r") != []
+
+    steps = 0
+
+    def count() -> None:
+        nonlocal steps
+        steps += STEP
+
+    async def cost(call: Callable[[], object]) -> int:
+        nonlocal steps
+        steps = 0
+        await call()  # type: ignore[misc]
+        return steps
+
+    db.set_progress_handler(count, STEP)
+    born = (await store.plan(NOW, 100, start("w1"))).born
+    assert (len(born), steps < 50_000) == (100, True), steps
+    budget = {
+        "plan": (lambda: store.plan(NOW, 100, start("w1")), 50_000),
+        "finish": (lambda: store.finish("w1", [ended(run) for run in born], alone), 30_000),
+        "take": (lambda: store.take(NOW, "w1", {"cron": 30}), 10_000),
+        "next_wake": (store.next_wake_ms, STEP),
+        "next_due": (lambda: store.next_due_ms(NOW, ["cron", "main"]), STEP),
+        "beat": (lambda: store.beat("w1", NOW, [run.id for run in born]), 4_000),
+        "release": (lambda: store.release("w7", NOW), 10_000),
+        "rescue": (lambda: store.rescue(NOW, 0, 10, lambda lost: ended(born[0]), alone), 60_000),
+        "prune": (lambda: store.prune(NOW, 100), 20_000),
+        "job": (lambda: store.job("ws-1", "agent-1", "job-1"), STEP),
+        "jobs": (lambda: store.jobs(JobFilter("ws-1", limit=50)), 3_000),
+        "runs": (lambda: store.runs(RunFilter("ws-1")), 3_000),
+        "runs of an agent": (lambda: store.runs(RunFilter("ws-1", "agent-1")), 3_000),
+        "runs of a job": (lambda: store.runs(RunFilter("ws-1", job_id=born[0].job_id)), 3_000),
+        "running": (lambda: store.runs(RunFilter("ws-1", states=("running",))), 60_000),
+        "dead letters": (lambda: store.runs(RunFilter("ws-0", dead=True)), 3_000),
+        "discarding the oldest": (lambda: store.discard_runs("ws-0", 100), 30_000),
+        "a key": (lambda: store.key_by_hash(b"hash-77"), STEP),
+        "a page of the audit": (lambda: store.audit("ws-1", after=5_000, limit=50), 3_000),
+        "the newest of the audit": (lambda: store.audit("ws-1", before=2**62, limit=50), 3_000),
+        "create within limits": (
+            lambda: store.create_jobs(
+                [asleep(workspace="ws-1", agent="agent-1")], allowance=Allowance(live_per_agent=500)
+            ),
+            5_000,
+        ),
+        "changes": (lambda: store.changes(0, 20), STEP),
+        "runs by ids": (lambda: store.runs_by_ids([run.id for run in born]), 10_000),
+        "recent runs": (lambda: store.recent_runs("ws-1", 0, 100), 3_000),
+        "workers": (lambda: store.workers(0), STEP),
+        "a run that is not there": (lambda: store.run(new_id(NOW)), STEP),
+    }
+    costs = {name: (await cost(call), most) for name, (call, most) in budget.items()}
+    assert {name: spent for name, (spent, most) in costs.items() if spent > most} == {}
+    await store.close()

@@ -1,0 +1,291 @@
+"""What is SQLite's own: one file, one thread, other processes beside it, and nothing lost when one dies."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import AsyncIterator
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+from tests.store.listening import Ears
+from tests.store.making import (
+    NOW,
+    FalseClock,
+    alone,
+    asked,
+    ended,
+    fire,
+    held,
+    job,
+    jobless,
+    look,
+    start,
+    ticks_of,
+)
+from wakeful.errors import Unavailable
+from wakeful.store.rows import DueJob, JobFilter, JobPlan
+from wakeful.store.sqlite import SqliteStore
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "wakeful.db"
+
+
+@pytest.fixture
+async def store(path: Path) -> AsyncIterator[SqliteStore]:
+    store = SqliteStore(path)
+    await store.open()
+    yield store
+    await store.close()
+
+
+def _pragma(path: Path, name: str) -> object:
+    db = sqlite3.connect(path)
+    try:
+        return db.execute(f"PRAGMA {name}").fetchone()[0]
+    finally:
+        db.close()
+
+
+async def test_a_commit_is_on_the_disk_when_it_returns(store: SqliteStore, path: Path) -> None:
+    assert _pragma(path, "journal_mode") == "wal"
+    assert await store._connection.read(lambda db: db.execute("PRAGMA synchronous").fetchone()[0]) == 2
+
+
+@pytest.mark.parametrize("address", ["sqlite:///{}", "{}"])
+async def test_it_is_opened_by_url_or_by_path(path: Path, address: str) -> None:
+    store = SqliteStore(address.format(path))
+    await store.open()
+    await store.close()
+    assert _pragma(path, "user_version") == 0
+
+
+@pytest.mark.parametrize("inline", [True, False])
+async def test_it_may_live_in_memory(inline: bool) -> None:
+    store = SqliteStore(":memory:", clock=FalseClock(), inline=inline)
+    await store.open()
+    await store.create_jobs([job()])
+    (born,) = (await store.plan(NOW, 10, start("w1"))).born
+    assert await store.finish("w1", [ended(born)], alone) == {born.id}
+    await store.close()
+
+
+async def test_inline_it_never_leaves_the_thread_of_the_loop(path: Path) -> None:
+    threads = []
+    for inline in (True, False):
+        store = SqliteStore(path, inline=inline)
+        await store.open()
+        await store.create_jobs([job(f"inline-{inline}".lower())])
+
+        def decide(due: DueJob) -> None:
+            threads.append(threading.current_thread() is threading.main_thread())
+
+        await store.plan(NOW, 1, decide)
+        await store.close()
+    assert threads == [True, False]
+
+
+async def test_inline_it_announces_in_the_loop_as_well(path: Path) -> None:
+    store = SqliteStore(path, inline=True)
+    await store.open()
+    ears = Ears()
+    store.listen(ears)
+    await store.add_runs([jobless()])
+    await ears.hear("runs")
+    await store.close()
+
+
+async def test_a_file_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "nowhere" / "wakeful.db")
+    with pytest.raises(Unavailable, match=r"nowhere/wakeful\.db"):
+        await store.open()
+    await store.close()
+
+
+async def test_a_file_that_is_no_database_is_named(path: Path) -> None:
+    await asyncio.to_thread(path.write_text, "dear diary " * 1000)
+    store = SqliteStore(path)
+    with pytest.raises(Unavailable, match=r"wakeful\.db: file is not a database"):
+        await store.open()
+
+
+async def test_a_store_that_is_closed_says_so(path: Path) -> None:
+    store = SqliteStore(path)
+    with pytest.raises(Unavailable, match="not open"):
+        await store.next_wake_ms()
+    await store.open()
+    await store.close()
+    await store.close()
+    with pytest.raises(Unavailable, match="not open"):
+        await store.next_wake_ms()
+
+
+async def test_it_can_be_opened_again(path: Path) -> None:
+    store = SqliteStore(path)
+    for name in ("one", "two"):
+        await store.open()
+        await store.create_jobs([job(name)])
+        await store.close()
+    await store.open()
+    assert len(await store.jobs(JobFilter("default"))) == 2
+    await store.close()
+
+
+async def test_a_writer_waits_for_another_process(store: SqliteStore, path: Path) -> None:
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    adding = asyncio.create_task(store.create_jobs([job()]))
+    reading = await store_of(path)
+    assert await reading.jobs(JobFilter("default")) == []
+    await reading.close()
+    assert not adding.done()
+    other.execute("COMMIT")
+    await adding
+    other.close()
+
+
+async def store_of(path: Path) -> SqliteStore:
+    store = SqliteStore(path)
+    await store.open()
+    return store
+
+
+async def test_a_writer_does_not_wait_for_ever(store: SqliteStore, path: Path) -> None:
+    await store._connection.read(lambda db: db.execute("PRAGMA busy_timeout = 1").fetchall())
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(Unavailable, match="another process"):
+        await store.create_jobs([job()])
+    other.close()
+    await store.create_jobs([job()])
+
+
+async def test_what_a_cancelled_caller_began_is_finished_and_announced(
+    store: SqliteStore,
+) -> None:
+    await store.create_jobs([job()])
+    ears = Ears()
+    store.listen(ears)
+    inside, go_on = threading.Event(), threading.Event()
+
+    def decide(due: DueJob) -> JobPlan:
+        inside.set()
+        go_on.wait(5)
+        return fire(due)
+
+    planning = asyncio.create_task(store.plan(NOW, 10, decide))
+    await asyncio.to_thread(inside.wait, 5)
+    planning.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await planning
+    go_on.set()
+    await ears.hear("runs")
+    assert len(await store.take(NOW, "w1", {"cron": 5})) == 1
+
+
+async def test_a_big_batch_of_ids_is_no_trouble(store: SqliteStore) -> None:
+    runs = [held(jobless()) for _ in range(33_000)]  # SQLite takes 32,766 parameters
+    await store.add_runs(runs)
+    assert await store.beat("w1", NOW, [run.id for run in runs]) == set()
+    outcomes = [ended(run) for run in runs]
+    outcomes[7] = outcomes[7]._replace(attempt=9)
+    assert len(await store.finish("w1", outcomes, alone)) == 32_999
+
+
+async def test_a_batch_that_starts_again_counts_everything_once(
+    store: SqliteStore,
+) -> None:
+    await store.create_jobs([job("one"), job("two")])
+    one, two = (await store.plan(NOW, 10, start("w1"))).born
+    stranger = ended(asked(job()))
+    outcomes = [ended(one, "failed"), stranger, ended(two, "retrying", due_ms=NOW)]
+    assert await store.finish("w1", outcomes, alone) == {one.id, two.id}
+    found = await store.job_by_id(one.job_id or "")
+    assert found is not None
+    assert found.failures == 1
+    assert len(await store.attempts(two.id)) == 1
+
+
+PLANNER = """
+    import asyncio, sys
+    from tests.store.making import NOW, fire
+    from wakeful.store.sqlite import SqliteStore
+
+    async def main():
+        store = SqliteStore(sys.argv[1])
+        await store.open()
+        print("ready", flush=True)
+        sys.stdin.readline()
+        while (await store.next_wake_ms() or NOW + 1) <= NOW:
+            for run in (await store.plan(NOW, 7, fire)).born:
+                print(run.job_id, flush=True)
+        await store.close()
+
+    asyncio.run(main())
+"""
+STORM = """
+    import asyncio, sys
+    from tests.store.making import NOW, start, ended, alone
+    from wakeful.store.sqlite import SqliteStore
+
+    async def main():
+        store = SqliteStore(sys.argv[1])
+        await store.open()
+        while (born := (await store.plan(NOW, 5, start("mortal"))).born):
+            for run in born:
+                print(run.id, flush=True)
+            await store.finish("mortal", [ended(run) for run in born[:2]], alone)
+
+    asyncio.run(main())
+"""
+
+
+def _process(script: str, path: Path) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", dedent(script), str(path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=Path(__file__).parents[3],
+    )
+
+
+async def test_processes_on_one_file_share_out_the_due_jobs_without_doubling_one(
+    store: SqliteStore, path: Path
+) -> None:
+    jobs = [job(f"job-{n}") for n in range(150)]
+    await store.create_jobs(jobs)
+    planners = [_process(PLANNER, path) for _ in range(3)]
+    for planner in planners:
+        assert planner.stdout is not None
+        assert await asyncio.to_thread(planner.stdout.readline) == "ready\n"
+    talks = [asyncio.to_thread(planner.communicate, "go\n", 30) for planner in planners]
+    answers = await asyncio.gather(*talks)
+    assert Counter("".join(out for out, _ in answers).split()) == Counter(row.id for row in jobs)
+    for row in jobs:
+        assert len(await ticks_of(store, row)) == 1
+
+
+async def test_a_process_that_is_killed_leaves_nothing_half_done(store: SqliteStore, path: Path) -> None:
+    jobs = [job(f"job-{n}") for n in range(400)]
+    await store.create_jobs(jobs)
+    storm = _process(STORM, path)
+    assert storm.stdout is not None
+    told = [(await asyncio.to_thread(storm.stdout.readline)).strip() for _ in range(30)]
+    storm.send_signal(signal.SIGKILL)
+    await asyncio.to_thread(storm.communicate)
+    for run_id in told:  # what a process has been told of is there
+        assert (await look(store, run_id)).state in ("running", "succeeded")
+    for row in jobs:  # and every job has its run and its next tick, or neither
+        runs, seen = await ticks_of(store, row), await store.job_by_id(row.id)
+        assert seen is not None
+        assert (len(runs), seen.run_count, seen.next_ms == NOW) in ((0, 0, True), (1, 1, False))
