@@ -58,10 +58,10 @@ async def test_a_turn_follows_its_agent_to_another_target(new_app: NewApp):
         heard.append((run.job, run.payload))
 
     async with app, served(app) as ask:
-        await ask("PUT", "/agents/default", {"queue": {"debounceMs": 1_500}})
+        await ask("PUT", "/agents/default", {"queue": {"debounceMs": 4_000}})
         await ask("POST", SAY, {"message": "hello"})
         target = {"kind": "function", "name": "think"}
-        await ask("PUT", "/agents/default", {"target": target, "queue": {"debounceMs": 1_500}})
+        await ask("PUT", "/agents/default", {"target": target, "queue": {"debounceMs": 4_000}})
         await ask("POST", SAY, {"message": "and welcome"})
         await eventually(lambda: heard)
     ((job, payload),) = heard
