@@ -227,3 +227,17 @@ def test_an_agent_is_made_with_all_that_it_has_by_the_command_line(here: Machine
     assert (made["budget"], made["alerts"]["url"]) == ({"tokensPerDay": 5}, "https://a.example/alerts")
     refused = here.wakeful("agents", "put", "ada", "--alerts", '{"channel": "nowhere"}')
     assert (refused.code, "alerts: channel: there is no 'nowhere'" in refused.err) == (2, True)
+
+
+async def test_a_turn_that_is_replayed_and_a_wake_by_hand_are_in_the_lane_of_conversations(ask: Somebody):
+    target = {"kind": "function", "name": "failing"}
+    await ask("PUT", "/agents/default", {"target": target, "queue": {"debounceMs": 0}})
+    turn = (await ask("POST", SAY, {"message": "hello"})).body["runId"]
+
+    async def failed() -> bool:
+        return bool((await ask("GET", f"/runs/{turn}")).body["state"] == "failed")
+
+    await eventually(failed)
+    replayed = (await ask("POST", f"/runs/{turn}/replay")).body
+    woken = (await ask("POST", "/agents/default/runs", {})).body
+    assert (replayed["lane"], woken["lane"]) == ("main", "main")

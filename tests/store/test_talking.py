@@ -18,7 +18,7 @@ from wakeful.store.rows import RunFilter, RunView
 from wakeful.store.talking import BY_HAND, Message, SessionKey, Settled, Talk
 
 KEY = SessionKey("default", "default", "main")
-HOOK = '{"target":{"kind":"webhook","url":"https://a.example"},"inherited":true}'
+HOOK = '{"target":{"kind":"webhook","url":"https://a.example"},"lane":"main","inherited":true}'
 
 
 def message(body: str = "hello", at_ms: int = NOW) -> Message:

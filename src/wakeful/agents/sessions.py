@@ -18,11 +18,10 @@ from typing import Final
 
 from wakeful.document import payload_to_text, policy_from_text, work_from_text
 from wakeful.document.sessions import Drop, Mode
-from wakeful.engine.births import claim_timeout_ms, of_trigger
+from wakeful.engine.births import claim_timeout_ms, lane_of, of_trigger
 from wakeful.job import Json, Work
 from wakeful.policy import DEFAULT_POLICY
 from wakeful.run import RunState, Trigger
-from wakeful.store.port import pull_lane
 from wakeful.store.rows import RunRow
 from wakeful.store.talking import BY_HAND, Message, Settled, Talk, Turn
 
@@ -74,7 +73,12 @@ def order_in(body: str) -> str | None:
 
 
 def hear(talk: Talk, message: Message, now_ms: int) -> Settled:
-    """What becomes of a conversation when somebody says something."""
+    """What becomes of a conversation when somebody says something.
+
+    Whoever was let in first spoke first, whatever their clock says: so nobody is put before another.
+    """
+    now_ms = max([now_ms, *(each.at_ms for each in talk.messages)])
+    message = message._replace(at_ms=now_ms)
     live, queue = _live(talk), queue_of(talk.queue)
     order = order_in(message.body)
     if order == STOP:
@@ -189,7 +193,7 @@ def _settle(
 
 def _run(talk: Talk, batch: Sequence[Message], now_ms: int) -> RunRow:
     """The run of a turn: where the agent's other runs go, in the lane of conversations."""
-    work = work_from_text(talk.work) if talk.work else Work()
+    work = work_from_text(talk.work) if talk.work else Work(lane=LANE)
     policy = policy_from_text(talk.policy) if talk.policy else DEFAULT_POLICY
     has_job = not work.pulled
     workspace, agent, session = talk.key
@@ -199,7 +203,7 @@ def _run(talk: Talk, batch: Sequence[Message], now_ms: int) -> RunRow:
         workspace=workspace,
         agent=agent,
         job_name=BY_HAND if has_job else None,
-        lane=LANE if has_job else pull_lane(LANE),
+        lane=lane_of(work),
         trigger=trigger,
         now_ms=now_ms,
         triggered_by=batch[-1].sent_by,

@@ -152,7 +152,7 @@ def service_of(url: str, to: str | None) -> tuple[NotifyBase | None, list[str]]:
     with hushed() as heard:
         try:
             service = Apprise.instantiate(addressed(url, to), asset=_asset())
-        except Exception:
+        except Exception:  # what it says may hold the URL: that it is not understood is all we tell
             service = None
     if service is not None:
         if not re.search(r"[?&]cto=", url):

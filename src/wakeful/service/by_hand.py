@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from wakeful.agents.sessions import LANE
 from wakeful.errors import AlreadyExists
 from wakeful.job import Definition, Work, inherit
 from wakeful.launch.secrets import Keyring, new_secret
@@ -20,9 +21,14 @@ class ByHand:
         self._store = store
         self._keyring = keyring
 
+    @staticmethod
+    def work(home: Home) -> Work:
+        """What is launched: at the agent's target, in the lane of conversations."""
+        return inherit(Work(lane=LANE), home.target)
+
     async def job(self, home: Home) -> JobRow | None:
         """The agent's; None where its runs wait to be claimed, which takes no job."""
-        work = inherit(Work(), home.target)
+        work = self.work(home)
         if work.pulled:
             return None
         row = await self._store.job(home.workspace, home.agent, BY_HAND)

@@ -18,7 +18,7 @@ from wakeful.service.by_hand import ByHand
 from wakeful.service.directory import Directory
 from wakeful.store.guarding import Owner
 from wakeful.store.port import Store
-from wakeful.store.talking import Message, SessionKey, SessionView, Settled, Talk
+from wakeful.store.talking import Message, SessionKey, SessionView, Settled
 
 FIELDS: Final = ("message", "session")
 
@@ -76,14 +76,8 @@ class MessageService:
             await self._budgets.check(Owner(workspace, agent))
             await self._by_hand.job(await self._directory.home(workspace, agent))
         entry = who.entry(workspace, "agent.message", agent, compact({"session": session, "order": order}))
-
-        def judge(talk: Talk) -> Settled:
-            # Whoever was let in first spoke first, whatever their clock says: so nobody overtakes a turn.
-            last = max((each.at_ms for each in talk.messages), default=now_ms)
-            return hear(talk, message._replace(at_ms=max(now_ms, last)), max(now_ms, last))
-
         key = SessionKey(workspace, agent, session)
-        settled = await self._store.talk(key, now_ms, judge, [entry])
+        settled = await self._store.talk(key, now_ms, lambda talk: hear(talk, message, now_ms), [entry])
         return _receipt(session, None if order else message.id, settled)
 
     async def sessions(

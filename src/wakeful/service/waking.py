@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from wakeful.document import Defaults
 from wakeful.engine.births import claim_timeout_ms, lane_of, of_trigger
-from wakeful.job import Work, inherit
 from wakeful.policy import DEFAULT_POLICY
 from wakeful.service.access import Principal
 from wakeful.service.budgets import Budgets
@@ -34,7 +33,7 @@ class WakeService:
         home = await self._directory.home(workspace, agent)
         own = payload_of(payload, self._defaults.max_payload_bytes)
         await self._budgets.check(Owner(workspace, agent))
-        work = inherit(Work(), home.target)
+        work = self._by_hand.work(home)
         job = await self._by_hand.job(home)
         now_ms = self._store.clock.now_ms()
         run = of_trigger(

@@ -19,7 +19,7 @@ from wakeful.store.talking import Message, SessionKey, Settled, Talk, Turn
 
 NOW = 1_800_000_000_000
 KEY = SessionKey("default", "ops", "main")
-HOOK = '{"target":{"kind":"webhook","url":"https://a.example"},"inherited":true}'
+HOOK = '{"target":{"kind":"webhook","url":"https://a.example"},"lane":"main","inherited":true}'
 
 
 @dataclass
@@ -355,3 +355,13 @@ def test_a_session_may_be_called_as_chats_are():
 def test_and_nothing_else(name: object):
     with pytest.raises(InvalidArgument, match="cannot be the name of a session"):
         session_name(name)
+
+
+def test_nobody_is_put_before_another_by_a_clock_that_is_behind():
+    talk = Conversation()
+    talk.say("first")
+    talk.now_ms -= 5_000
+    talk.say("second")
+    talk.now_ms += 5_000
+    talk.wait(1_000)
+    assert talk.said == ["first\nsecond"]
