@@ -192,9 +192,13 @@ client.jobs.create("digest", schedule="@daily")
 events = client.events(after=0)
 print(next(events)["job"])
 """
+# Whoever runs these tests in the background may have told all that they start to take no notice of SIGINT.
 LISTENING = """
+import signal
+
 from wakeful import Client
 
+signal.signal(signal.SIGINT, signal.default_int_handler)
 with Client() as client:
     for event in client.events(after=0):
         print(event["job"], flush=True)
