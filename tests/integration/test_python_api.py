@@ -274,13 +274,14 @@ async def test_what_is_not_there_is_not_found(new_app: NewApp):
 
 
 async def test_agents_have_their_own_jobs_and_runs_and_another_workspace_sees_nothing(new_app: NewApp):
-    app = new_app()
+    app, stranger = new_app(), new_app(workspace="other")
 
     @app.function()
+    @stranger.function()  # replicas of one database: whichever takes a run needs its function
     async def whose(run: Launch) -> str:
         return run.agent
 
-    async with app, new_app(workspace="other") as stranger:
+    async with app, stranger:
         for agent in ("ada", "bob"):
             await app.jobs.of(agent).create("digest", schedule=SELDOM, target=Function("whose"))
         run = await app.jobs.of("ada").run("digest")
