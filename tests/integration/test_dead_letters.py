@@ -144,9 +144,10 @@ async def test_a_permanent_failure_is_a_dead_letter_too(new_app: NewApp):
 
 
 async def test_a_dead_letter_of_another_workspace_is_not_there(new_app: NewApp):
-    app = new_app()
+    app, stranger = new_app(), new_app(workspace="other")
     Work(app)
-    async with app, new_app(workspace="other") as stranger:
+    Work(stranger)
+    async with app, stranger:
         dead = await a_dead_letter(app)
         assert await stranger.runs.dead_letters() == []
         for asking in (stranger.runs.replay(dead.id), stranger.runs.discard(dead.id)):
