@@ -106,6 +106,10 @@ class Work:
         return self.payload
 
 
+#: What nothing is said of.
+NO_WORK: Final = Work()
+
+
 @dataclass(frozen=True, slots=True)
 class Definition:
     """What somebody wrote: a job without its history."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.store.making import (
+    DAY,
     MINUTE,
     NOW,
     SECOND,
@@ -23,6 +24,7 @@ from tests.store.making import (
 )
 from wakeful.store.port import Store
 from wakeful.store.rows import Follower, JobRow, RunRow
+from wakeful.store.talking import HEARTBEAT, HEARTBEAT_LABELS
 
 
 async def _follower(store: Store, name: str, on: str, **fields: object) -> JobRow:
@@ -128,3 +130,54 @@ async def test_a_completed_run_and_a_rescued_one_are_followed_too(store: Store) 
     await store.rescue(NOW + MINUTE, NOW + 1, 10, lambda run: ended(lost, "failed"), following)
     assert (await look(store, lost)).state == "failed"
     assert [run.triggered_by for run in await ticks_of(store, then)] == [parked.id, lost.id]
+
+
+# --- heartbeats --------------------------------------------------------------------------------------
+
+
+async def _heartbeat(store: Store, **fields: object) -> JobRow:
+    row = job(HEARTBEAT, **{"next_ms": NOW + DAY, "wake_ms": NOW + DAY, "labels": HEARTBEAT_LABELS, **fields})
+    await store.create_jobs([row])
+    return row
+
+
+async def test_a_success_that_says_so_wakes_the_heartbeat_of_its_agent_and_no_other(store: Store) -> None:
+    _, run = await given_held(store)
+    theirs = await _heartbeat(store, agent="other")
+    ours = await _heartbeat(store)
+    await store.finish("w1", [ended(run, wake_heartbeat=True)], following)
+    (made,) = await ticks_of(store, ours)
+    assert (made.triggered_by, made.state) == (run.id, "pending")
+    assert await ticks_of(store, theirs) == []
+
+
+async def test_it_is_told_apart_from_a_chain(store: Store) -> None:
+    _, run = await given_held(store)
+    beat = await _heartbeat(store)
+    asked_for: list[Follower] = []
+
+    def follow(follower: Follower) -> RunRow:
+        asked_for.append(follower)
+        return following(follower)
+
+    await store.finish("w1", [ended(run, wake_heartbeat=True)], follow)
+    assert [(each.job_id, each.trigger) for each in asked_for] == [(beat.id, "heartbeat")]
+
+
+async def test_several_that_end_together_wake_it_once(store: Store) -> None:
+    runs = [(await given_held(store, name=name))[1] for name in ("a", "b", "c")]
+    beat = await _heartbeat(store)
+    await store.finish("w1", [ended(run, wake_heartbeat=True) for run in runs[:2]], following)
+    assert len(await ticks_of(store, beat)) == 1
+    await store.finish("w1", [ended(runs[2], wake_heartbeat=True)], following)
+    assert len(await ticks_of(store, beat)) == 1, "for it has been woken, and has not begun"
+
+
+@pytest.mark.parametrize("fields", [{"enabled": False}, {"labels": "{}"}])
+async def test_a_paused_one_and_somebodys_own_job_of_that_name_are_not_woken(
+    store: Store, fields: dict[str, object]
+) -> None:
+    _, run = await given_held(store)
+    beat = await _heartbeat(store, **fields)
+    await store.finish("w1", [ended(run, wake_heartbeat=True)], following)
+    assert await ticks_of(store, beat) == []

@@ -123,7 +123,7 @@ def of_trigger(
 
 
 def of_chain(follower: Follower) -> RunRow:
-    """The run of a job that fires after another's.
+    """The run of a job that fires after another's, or of the heartbeat that another wakes.
 
     One that cannot be read gets its run too, and whoever takes it says so: the run before is written all the
     same.
@@ -139,7 +139,7 @@ def of_chain(follower: Follower) -> RunRow:
         agent=follower.agent,
         job_name=follower.name,
         lane=lane,
-        trigger="chain",
+        trigger="heartbeat" if follower.trigger == "heartbeat" else "chain",
         now_ms=follower.after_finished_ms,
         triggered_by=follower.after_run_id,
         serial=policy.overlap != "allow",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 
+from wakeful.job import NO_WORK, Work
 from wakeful.launch.port import Failed, Launch, Launcher
 from wakeful.policy import Policy
 
@@ -14,11 +15,15 @@ class Held:
 
     __slots__ = (
         "deadline", "ended", "lane", "launch", "launcher", "policy", "started_ms", "task", "verdict",
+        "work",
     )  # fmt: skip
 
-    def __init__(self, launch: Launch, policy: Policy, lane: str, launcher: Launcher) -> None:
+    def __init__(
+        self, launch: Launch, policy: Policy, lane: str, launcher: Launcher, work: Work = NO_WORK
+    ) -> None:
         self.launch = launch
         self.policy = policy
+        self.work = work
         self.lane = lane
         self.launcher = launcher
         self.started_ms = launch.fire_ms

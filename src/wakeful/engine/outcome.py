@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from wakeful.job import NO_WORK, Work
 from wakeful.launch.port import Failed, Outcome, Parked, Skipped, Succeeded
 from wakeful.policy import Policy
 from wakeful.store.rows import Finished, RunView
@@ -15,19 +16,22 @@ def conclude(
     outcome: Outcome,
     started_ms: int,
     now_ms: int,
+    work: Work = NO_WORK,
 ) -> Finished:
     """The row to write for an attempt that ended so.
 
-    A success deletes a job that is to be deleted after its run. A failure is tried again by the backoff,
-    or when the target asked for it if that is later, until the attempts are used up or trying again will
-    not help; then the run has failed, and a job that was to be deleted is disabled and stays. A run that was
-    skipped before its launch is no failure: it deletes such a job only if that has no tick to come, so that
-    one may ask again and again until there is something to do, and then do it once.
+    A success is delivered and wakes the heartbeat, where the job's `work` says so, and deletes a job that is
+    to be deleted after its run. A failure is tried again by the backoff, or when the target asked for it if
+    that is later, until the attempts are used up or trying again will not help; then the run has failed, and
+    a job that was to be deleted is disabled and stays. A run that was skipped before its launch is no
+    failure: it deletes such a job only if that has no tick to come, so that one may ask again and again until
+    there is something to do, and then do it once.
     """
     if isinstance(outcome, Succeeded):
         return Finished(
             run_id, job_id, attempt, "succeeded", started_ms, now_ms,
             output=outcome.output, usage=outcome.usage, delete_job=policy.delete_after_run,
+            deliver=(work.channel, work.to) if work.deliver else None, wake_heartbeat=work.wake_heartbeat,
         )  # fmt: skip
     if isinstance(outcome, Skipped):
         return Finished(

@@ -89,7 +89,7 @@ class Targets:
         precheck = work.precheck
         if precheck is not None and asks(run.trigger, run.reason):
             launcher = Prechecked(launcher, self.launcher(precheck.get("kind")), precheck)
-        return Held(launch, policy, run.lane, launcher)
+        return Held(launch, policy, run.lane, launcher, work)
 
     def taken(self, run: TakenRun) -> Held:
         """The same, for a run that was taken from among those that were due.

@@ -207,7 +207,7 @@ class Worker:
             outcome = held.verdict
         now_ms = self._clock.now_ms()
         finished = conclude(
-            launch.id, launch.job_id, launch.attempt, held.policy, outcome, held.started_ms, now_ms
+            launch.id, launch.job_id, launch.attempt, held.policy, outcome, held.started_ms, now_ms, held.work
         )
         self._writer.add(finished)
         if finished.state == "retrying":

@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from typing import Final
 
 from wakeful.clock import Clock
-from wakeful.document import Defaults, policy_from_text
+from wakeful.document import Defaults, policy_from_text, work_from_text
 from wakeful.document.values import compact
 from wakeful.engine.births import of_chain
 from wakeful.engine.outcome import conclude
 from wakeful.errors import FailedPrecondition, InvalidArgument, NotFound, ResourceExhausted, WakefulError
+from wakeful.job import NO_WORK
 from wakeful.launch.port import Failed, Succeeded, kept
 from wakeful.policy import DEFAULT_POLICY
 from wakeful.service.access import LOCAL, Action, Principal, narrowed
@@ -148,13 +149,14 @@ class RunService:
         run, now_ms = await self._one(who, "work", workspace, run_id), self._clock.now_ms()
         row = await self._store.job_by_id(run.job_id, deleted=True) if run.job_id else None
         policy = policy_from_text(row.policy) if row else DEFAULT_POLICY
+        work = work_from_text(row.work) if row else NO_WORK
         outcome = (
             Succeeded(kept(output) if output is not None else None, usage)
             if status == "succeeded"
             else Failed(kept(error or "failed"))
         )
         finished = conclude(
-            run_id, run.job_id, run.attempt, policy, outcome, run.started_ms or now_ms, now_ms
+            run_id, run.job_id, run.attempt, policy, outcome, run.started_ms or now_ms, now_ms, work
         )._replace(usage=usage)
         if attempt not in (None, run.attempt):
             raise FailedPrecondition(

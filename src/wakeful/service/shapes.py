@@ -8,6 +8,7 @@ from zoneinfo import ZoneInfo
 
 from wakeful.document import payload_from_text, write_definition
 from wakeful.job import Job, Json
+from wakeful.run import delivered
 from wakeful.schedule import explain_schedule
 from wakeful.service.making import Saved
 from wakeful.service.messages import Receipt
@@ -111,6 +112,8 @@ def run_shape(run: RunView, attempts: Sequence[AttemptView] | None = None) -> Sh
         "error": run.error,
         "usage": payload_from_text(run.usage),
         "dead": run.dead,
+        "delivery": delivered(run.delivery),
+        "deliveryError": run.delivery_error,
         "createdAt": instant(run.created_ms),
     }
     if attempts is not None:

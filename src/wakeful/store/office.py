@@ -94,6 +94,8 @@ class AgentRow(NamedTuple):
     alerts: str | None = None
     #: compact JSON of how messages wait in its sessions
     queue: str | None = None
+    #: compact JSON of how it looks around by itself
+    heartbeat: str | None = None
 
 
 class KeyRow(NamedTuple):

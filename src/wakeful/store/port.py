@@ -36,6 +36,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from wakeful.clock import Clock
+from wakeful.store.delivering import Delivering
 from wakeful.store.guarding import Guarding
 from wakeful.store.office import Allowance, Entry, Office
 from wakeful.store.rows import (
@@ -97,7 +98,7 @@ class Planned(NamedTuple):
     born: list[RunRow]
 
 
-class Store(Office, Watching, Guarding, Talking, Protocol):
+class Store(Office, Watching, Guarding, Talking, Delivering, Protocol):
     """A database that keeps Wakeful's time.
 
     Where a call takes `entries`, they are appended to the audit in the same transaction, if it changes
@@ -120,8 +121,8 @@ class Store(Office, Watching, Guarding, Talking, Protocol):
 
         Topics: `jobs` (a job's wake may be earlier than thought), `runs` (a run may be taken), `holds` (a
         budget is spent, or not any more), `incidents` (somebody may have to be told), `sessions` (a turn may
-        begin), and `stop:<run id>` (whoever runs it should stop). A process on the same SQLite file is not
-        heard; the engine's longest sleep bounds how late its changes are seen.
+        begin), `deliveries` (one may be due), and `stop:<run id>` (whoever runs it should stop). A process on
+        the same SQLite file is not heard; the engine's longest sleep bounds how late its changes are seen.
         """
         ...
 

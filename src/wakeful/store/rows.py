@@ -162,10 +162,14 @@ class Finished(NamedTuple):
     disable_job: str | None = None
     #: disable the job when so many of its runs in a row have failed
     disable_after: int | None = None
+    #: have its output delivered: to this channel and recipient, or where these are None, its agent's
+    deliver: tuple[str | None, str | None] | None = None
+    #: fire the heartbeat of its agent
+    wake_heartbeat: bool = False
 
 
 class Follower(NamedTuple):
-    """A job that fires after another, and the run it fires after."""
+    """A job that fires after another, or the heartbeat of its agent, and the run it fires after."""
 
     job_id: str
     workspace: str
@@ -175,6 +179,8 @@ class Follower(NamedTuple):
     work: str
     after_run_id: str
     after_finished_ms: int
+    #: `chain`, or `heartbeat`
+    trigger: str = "chain"
 
 
 class LostRun(NamedTuple):
@@ -219,6 +225,9 @@ class RunView(NamedTuple):
     #: failed, and nobody has replayed or discarded it
     dead: bool
     created_ms: int
+    #: how its delivery stands (`deliveries`), and why it did not arrive; None: there is none
+    delivery: str | None = None
+    delivery_error: str | None = None
 
 
 class DeadLetter(NamedTuple):

@@ -21,6 +21,9 @@ from wakeful.store.rows import RunRow
 #: The job that an agent with a target of its own is woken through: it has no ticks, and what every launch
 #: needs, such as a secret to sign with.
 BY_HAND: Final = "woken-by-hand"
+#: The job by which an agent looks around by itself, and how it is marked as Wakeful's own.
+HEARTBEAT: Final = "heartbeat"
+HEARTBEAT_LABELS: Final = '{"system":"heartbeat"}'
 
 
 class SessionKey(NamedTuple):

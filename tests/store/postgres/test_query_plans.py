@@ -18,7 +18,7 @@ from tests.store.making import NOW, FalseClock, job, tick
 from tests.store.plans import visited
 from wakeful.store.chain import link
 from wakeful.store.office import CREATE_JOB, LIVE_JOBS, Entry
-from wakeful.store.postgres import PostgresStore, watching
+from wakeful.store.postgres import PostgresStore, delivering, watching
 from wakeful.store.postgres import guard_statements as guards
 from wakeful.store.postgres import letter_statements as letters
 from wakeful.store.postgres import list_statements as lists
@@ -81,6 +81,9 @@ _FILL_LOG = f"""
     SELECT CASE WHEN i <= {RUNS} THEN i END, {_NOW}, 'run.started', 1, i
     FROM generate_series(1, {RUNS + BATCH}) i;
     UPDATE changes_head SET last = {RUNS}"""
+_LOAD_DELIVERIES = f"""
+    INSERT INTO deliveries SELECT id, 'delivered', 'ops', NULL, 1, 'w1', NULL, {_NOW}, NULL FROM runs
+    WHERE state = 'succeeded'"""
 _FILL_LIVE = """
     INSERT INTO live SELECT id, job_id, state, worker, lane, serial, true, scheduled_at, due_at FROM runs
     WHERE state IN ('pending', 'retrying', 'running')"""
@@ -97,6 +100,7 @@ async def store(request: pytest.FixtureRequest) -> AsyncIterator[PostgresStore]:
         await db.execute("VACUUM ANALYZE")
         await db.execute(_LOAD, timeout=120)
         await db.execute(_LOAD_OFFICE, timeout=120)
+        await db.execute(_LOAD_DELIVERIES, timeout=120)
         await db.execute(_FILL_LIVE)
         await db.execute(_FILL_LOG, timeout=120)
         if request.param == "of now":
@@ -144,6 +148,7 @@ async def _cases(db: Db) -> AsyncIterator[tuple[str, str, list[object]]]:
     yield "SET_FAILURES", sql.SET_FAILURES, [jobs, [1] * BATCH]
     yield "WHICH_WERE_EDITED", sql.WHICH_WERE_EDITED, [mine]
     yield "FOLLOWERS", sql.FOLLOWERS, [",".join(row[0] for row in newest[:BATCH])]
+    yield "HEARTBEATS", sql.HEARTBEATS, [[row[0] for row in newest[:BATCH]]]
     yield "ANY_WAITING_OF", sql.ANY_WAITING_OF, [text]
     yield "CANCEL", sql.CANCEL, [[row[0] for row in newest[:BATCH]], reasons, NOW]
     yield "WITHDRAW", sql.WITHDRAW, [jobs, at, "because"]
@@ -203,8 +208,8 @@ async def _office_cases() -> AsyncIterator[tuple[str, str, list[object]]]:
         "AGENT": ["ws-5", "agent-5"],
         "LOCK_AGENT": ["ws-5", "agent-5"],
         "AGENTS": ["ws-5"],
-        "ADD_AGENT": ["ws-5", "agent-5", None, None, True, None, None, "", 1, NOW, NOW, None, None, None],
-        "CHANGE_AGENT": ["ws-5", "agent-5", None, None, True, None, None, "", 1, NOW, None, None, None],
+        "ADD_AGENT": ["ws-5", "agent-5", None, None, True, None, None, "", 1, NOW, NOW, *[None] * 4],
+        "CHANGE_AGENT": ["ws-5", "agent-5", None, None, True, None, None, "", 1, NOW, *[None] * 4],
         "HOLD_AGENTS": [of, agents, NOW],
         "COUNT_JOBS": ["ws-5", "agent-5"],
         "ADD_KEY": ["new", None, "", "admin", None, b"new", NOW, "", None, None, None],
@@ -289,8 +294,23 @@ async def _guard_cases(db: Db) -> AsyncIterator[tuple[str, str, list[object]]]:
         yield f"guards.{name}", getattr(guards, name), values
 
 
+async def _delivery_cases(db: Db) -> AsyncIterator[tuple[str, str, list[object]]]:
+    """The same of deliveries, of which nearly all have arrived."""
+    new = [row[0] for row in await db.fetch(f"SELECT id::text FROM runs ORDER BY id DESC LIMIT {BATCH}")]
+    given: dict[str, list[object]] = {
+        "ADD": [new, ["ops"] * BATCH, [None] * BATCH, NOW],
+        "GIVE_UP": [NOW],
+        "NEXT": [],
+        "TAKE": [NOW, "w1", NOW + 60_000, BATCH],
+        "CARRY": [NOW, "w1", new, [1] * BATCH, ["delivered"] * BATCH, [None] * BATCH, [None] * BATCH],
+    }
+    for name, values in given.items():
+        yield f"delivering.{name}", getattr(delivering, name), values
+
+
 def _all_statements() -> set[str]:
-    looking = {f"watching.{name}": text for name, text in vars(watching).items() if name.isupper()}
+    looking = {f"delivering.{name}": text for name, text in vars(delivering).items() if name.isupper()}
+    looking |= {f"watching.{name}": text for name, text in vars(watching).items() if name.isupper()}
     looking |= {f"guards.{name}": text for name, text in vars(guards).items() if name[0] != "_"}
     looking |= {f"letters.{name}": text for name, text in vars(letters).items() if name[0] != "_"}
     return {
@@ -307,7 +327,9 @@ async def test_no_statement_visits_more_than_it_must(store: PostgresStore) -> No
     async with store._pool._acquired() as db:
         transaction = db.transaction()
         await transaction.start()
-        for cases in (_office_cases(), _watching_cases(db), _guard_cases(db), _cases(db)):
+        for cases in (
+            _office_cases(), _watching_cases(db), _guard_cases(db), _delivery_cases(db), _cases(db),
+        ):  # fmt: skip
             async for name, statement, given in cases:
                 tried.add(name)
                 rows, scanned = await visited(db, statement, *given)

@@ -16,6 +16,7 @@ from wakeful.ids import new_id
 from wakeful.store.office import Allowance
 from wakeful.store.rows import JobFilter, RunFilter
 from wakeful.store.sqlite import SqliteStore, statements
+from wakeful.store.sqlite import delivering as sqlite_delivering
 from wakeful.store.sqlite import guard_statements as sqlite_guard_statements
 from wakeful.store.sqlite import letter_statements as sqlite_letter_statements
 from wakeful.store.sqlite import list_statements as sqlite_list_statements
@@ -24,7 +25,7 @@ from wakeful.store.sqlite import watching as sqlite_watching
 
 JOBS = 100_000
 RUNS = 1_000_000
-TABLES = "jobs|runs|attempts|workspaces|agents|keys|audit|audit_heads|quotas|workflows|answers"
+TABLES = "jobs|runs|attempts|workspaces|agents|keys|audit|audit_heads|quotas|workflows|answers|deliveries"
 #: what these may read from end to end: indexes that hold only what is under way, or somebody must see to
 SMALL = ("runs_running", "runs_waiting", "runs_due", "runs_dead")
 #: what reads a whole table because that is what it is asked for, or one row that was handed in
@@ -68,6 +69,11 @@ def _load(db: sqlite3.Connection) -> None:
     )
     db.execute(
         f"""
+        INSERT INTO deliveries SELECT id, 'delivered', 'ops', NULL, 1, 'w1', NULL, {NOW}, NULL FROM runs
+        WHERE job_id < 'j01' AND state = 'succeeded'"""
+    )
+    db.execute(
+        f"""
         WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n LIMIT {JOBS})
         INSERT INTO audit SELECT 'ws-' || (i % 10), i / 10 + 1, {NOW}, 'key:1', 'job.create', 'a/b', '{{}}',
             NULL, '', 'hash' FROM n"""
@@ -88,6 +94,9 @@ def _load(db: sqlite3.Connection) -> None:
 
 def _all_statements() -> dict[str, str]:
     looking = {f"watching.{name}": text for name, text in vars(sqlite_watching).items() if name.isupper()}
+    looking |= {
+        f"delivering.{name}": text for name, text in vars(sqlite_delivering).items() if name.isupper()
+    }
     looking |= {
         f"guards.{name}": text for name, text in vars(sqlite_guard_statements).items() if name[0] != "_"
     }
@@ -191,6 +200,8 @@ async def test_no_statement_scans_a_table_and_no_call_costs_more_for_a_big_one(t
         "runs by ids": (lambda: store.runs_by_ids([run.id for run in born]), 10_000),
         "recent runs": (lambda: store.recent_runs("ws-1", 0, 100), 3_000),
         "workers": (lambda: store.workers(0), STEP),
+        "take deliveries": (lambda: store.take_deliveries(NOW, "w1", NOW + DAY, 10), STEP),
+        "the next delivery": (store.next_delivery_ms, STEP),
         "a run that is not there": (lambda: store.run(new_id(NOW)), STEP),
     }
     costs = {name: (await cost(call), most) for name, (call, most) in budget.items()}

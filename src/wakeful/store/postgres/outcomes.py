@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from wakeful.store.postgres import statements as sql
 from wakeful.store.postgres.births import bear
+from wakeful.store.postgres.delivering import add_deliveries
 from wakeful.store.postgres.spending import note_failed, spend
 from wakeful.store.rows import Finished, Follower, RunRow
 
@@ -63,8 +64,10 @@ async def finish(
         await spend(db, tell, now_ms, finished)
     if not plain:
         await _halt(db, tell, finished, ticking)
-    if any_follower:
-        await _chain(db, tell, now_ms, finished, follow)
+    waking = [outcome.run_id for outcome in finished if outcome.wake_heartbeat]
+    if any_follower or waking:
+        await _chain(db, tell, now_ms, finished, follow, waking)
+    await add_deliveries(db, tell, now_ms, finished)
     if any_waiting and await db.fetchval(sql.ANY_WAITING_OF, _jobs_of(finished)):
         tell("runs")
     return written
@@ -153,10 +156,14 @@ async def _halt(db: Db, tell: Tell, finished: Sequence[Finished], ticking: set[s
     await delete_jobs(db, tell, deleted, "job_deleted")
 
 
-async def _chain(db: Db, tell: Tell, now_ms: int, finished: Sequence[Finished], follow: Follow) -> None:
-    """Give the jobs that fire after these their runs."""
+async def _chain(
+    db: Db, tell: Tell, now_ms: int, finished: Sequence[Finished], follow: Follow, waking: Sequence[str]
+) -> None:
+    """Give the jobs that fire after these their runs, and so the heartbeats that some of them wake."""
     over = ",".join([f.run_id for f in finished if f.state in ("succeeded", "failed")])
     followers = [Follower(*row) for row in await db.fetch(sql.FOLLOWERS, over)]
+    if waking:
+        followers += [Follower(*row) for row in await db.fetch(sql.HEARTBEATS, waking)]
     await bear(db, tell, now_ms, [follow(follower) for follower in followers])
 
 

@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from wakeful.store.port import PARKED, PULL
+from wakeful.store.talking import HEARTBEAT, HEARTBEAT_LABELS
 
 
 def numbers(values: Iterable[int | None]) -> str:
@@ -229,6 +230,16 @@ FOLLOWERS: Final = """
         WHERE f.workspace = r.workspace AND f.agent = r.agent AND f.after_job = r.job_name
             AND f.deleted_at IS NULL AND f.enabled AND f.after_on IN (r.state, 'finished') OFFSET 0) f
     WHERE r.job_id IS NOT NULL ORDER BY e.place, f.name"""
+#: the runs' primary key, jobs_name and live_of_job, once for each; one for each heartbeat that does not wait
+HEARTBEATS: Final = f"""
+    SELECT DISTINCT ON (h.id) h.id::text, h.workspace, h.agent, h.name, h.policy, h.work, r.id::text,
+        r.finished_at, 'heartbeat'
+    FROM unnest($1::uuid[]) e (id) JOIN runs r ON r.id = e.id
+    JOIN jobs h ON h.workspace = r.workspace AND h.agent = r.agent AND h.name = '{HEARTBEAT}'
+        AND h.deleted_at IS NULL
+    WHERE h.enabled AND h.labels = '{HEARTBEAT_LABELS}' AND NOT EXISTS (
+        SELECT FROM live l WHERE l.job_id = h.id AND l.state = 'pending' AND NOT l.tick)
+    ORDER BY h.id, r.id"""
 #: live_of_job
 ANY_WAITING_OF: Final = """
     SELECT EXISTS (
@@ -303,10 +314,11 @@ OLDEST: Final = """
     SELECT r.id::text, r.job_id::text, r.created_at, r.finished_at,
         coalesce(r.finished_at < $1, false) AND NOT r.dead AS prunable
     FROM runs r WHERE r.id > $2 ORDER BY r.id LIMIT $3"""
-#: the primary keys of runs and attempts
+#: the primary keys of runs, attempts and deliveries
 DELETE_RUNS: Final = """
     WITH gone AS (DELETE FROM runs WHERE id = ANY($1::uuid[]) RETURNING id),
-    tried AS (DELETE FROM attempts WHERE run_id = ANY($1::uuid[]))
+    tried AS (DELETE FROM attempts WHERE run_id = ANY($1::uuid[])),
+    sent AS (DELETE FROM deliveries WHERE run_id = ANY($1::uuid[]))
     SELECT count(*) FROM gone"""
 #: the primary keys of jobs and cursors, and runs_of_job once for each
 DELETE_JOBS_WITHOUT_RUNS: Final = """
@@ -362,7 +374,11 @@ RUN_COLUMNS: Final = """
         r.triggered_by, r.state, r.reason, r.covers, r.until_at, r.attempt, r.worker, r.lane, r.due_at,
         r.started_at, r.finished_at, r.idempotency_key, r.replay_of::text, r.payload, r.output, r.error,
         r.usage, r.dead, r.created_at"""
-_RUN: Final = f"SELECT {RUN_COLUMNS} FROM runs r"
+#: the primary key of deliveries, once for each
+_DELIVERY: Final = """
+        (SELECT d.state FROM deliveries d WHERE d.run_id = r.id),
+        (SELECT d.error FROM deliveries d WHERE d.run_id = r.id)"""
+_RUN: Final = f"SELECT {RUN_COLUMNS}, {_DELIVERY} FROM runs r"
 #: the primary key
 RUN: Final = f"{_RUN} WHERE r.id = $1"
 #: the primary key

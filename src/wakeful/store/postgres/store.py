@@ -18,6 +18,7 @@ from wakeful.store.office import Allowance, Entry
 from wakeful.store.port import Planned, Replay, Told
 from wakeful.store.postgres import letters, outcomes, planning, pull, records, running
 from wakeful.store.postgres.connection import Pool
+from wakeful.store.postgres.delivering import PostgresDelivering
 from wakeful.store.postgres.guarding import PostgresGuarding
 from wakeful.store.postgres.talking import PostgresTalking
 from wakeful.store.postgres.watch import Watch
@@ -39,7 +40,7 @@ from wakeful.store.rows import (
 )
 
 
-class PostgresStore(PostgresTalking, PostgresWatching, PostgresGuarding):
+class PostgresStore(PostgresTalking, PostgresWatching, PostgresGuarding, PostgresDelivering):
     """A PostgreSQL database that keeps Wakeful's time. Each method is that of `port.Store`.
 
     `url` is `postgresql://user:password@host/database`; `?schema=` names the schema that holds our tables

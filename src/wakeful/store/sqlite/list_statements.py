@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from wakeful.store.rows import JobFilter, RunFilter
-from wakeful.store.sqlite.statements import JOB_COLUMNS, LIVE_ROWS, RUN_COLUMNS, marks
+from wakeful.store.sqlite.statements import JOB_COLUMNS, LIVE_ROWS, RUN_VIEW, marks
 
 _LIVE: Final = frozenset({"pending", "retrying", "running"})
 
@@ -62,6 +62,6 @@ def list_runs(only: RunFilter) -> tuple[str, list[str | int]]:
     else:
         source = "INDEXED BY runs_of_workspace"
     return (
-        f"SELECT {RUN_COLUMNS} FROM runs {source} WHERE {' AND '.join(where)} ORDER BY id DESC LIMIT ?",
+        f"SELECT {RUN_VIEW} FROM runs {source} WHERE {' AND '.join(where)} ORDER BY id DESC LIMIT ?",
         [*given, only.limit],
     )

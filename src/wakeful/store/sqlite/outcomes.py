@@ -15,6 +15,7 @@ from wakeful.store.rows import Finished, Follower, RunRow
 from wakeful.store.sqlite import statements as sql
 from wakeful.store.sqlite.births import bear
 from wakeful.store.sqlite.connection import Tell
+from wakeful.store.sqlite.delivering import add_deliveries
 from wakeful.store.sqlite.spending import note_failed, spend
 
 Follow = Callable[[Follower], RunRow]
@@ -128,6 +129,7 @@ def _consequences(
         elif outcome.disable_job is not None:
             _disable(db, tell, outcome.job_id, outcome.finished_ms, outcome.disable_job)
     _chain(db, tell, now_ms, finished, follow)
+    add_deliveries(db, tell, now_ms, finished)
     if db.execute(sql.ANY_WAITING).fetchone() is not None:
         jobs = json.dumps([outcome.job_id for outcome in finished if outcome.job_id is not None])
         if db.execute(sql.ANY_WAITING_OF, (jobs,)).fetchone() is not None:
@@ -158,11 +160,14 @@ def _count_failures(db: sqlite3.Connection, tell: Tell, finished: Sequence[Finis
 def _chain(
     db: sqlite3.Connection, tell: Tell, now_ms: int, finished: Sequence[Finished], follow: Follow
 ) -> None:
-    """Give the jobs that fire after these their runs."""
-    if db.execute(sql.ANY_FOLLOWER).fetchone() is None:
-        return
-    over = json.dumps([f.run_id for f in finished if f.state in ("succeeded", "failed")])
-    followers = [Follower(*row) for row in db.execute(sql.FOLLOWERS, (over,))]
+    """Give the jobs that fire after these their runs, and so the heartbeats that these wake."""
+    followers = []
+    if db.execute(sql.ANY_FOLLOWER).fetchone() is not None:
+        over = json.dumps([f.run_id for f in finished if f.state in ("succeeded", "failed")])
+        followers = [Follower(*row) for row in db.execute(sql.FOLLOWERS, (over,))]
+    waking = [f.run_id for f in finished if f.wake_heartbeat]
+    if waking:
+        followers += [Follower(*row) for row in db.execute(sql.HEARTBEATS, (json.dumps(waking),))]
     if followers:
         bear(db, tell, now_ms, [follow(follower) for follower in followers])
 

@@ -189,4 +189,4 @@ def attempts(db: sqlite3.Connection, run_id: str) -> list[AttemptView]:
 
 def run_view(row: Sequence[object]) -> RunView:
     """A run, from its columns."""
-    return RunView._make((*row[:_DEAD], bool(row[_DEAD]), *row[_DEAD + 1 :]))
+    return RunView(*row[:_DEAD], bool(row[_DEAD]), *row[_DEAD + 1 :])

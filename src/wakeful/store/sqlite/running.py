@@ -84,6 +84,7 @@ def prune(db: sqlite3.Connection, before_ms: int, limit: int) -> int:
     old = db.execute(sql.PRUNABLE, (before_ms, limit)).fetchall()
     db.executemany(sql.DELETE_RUN, [(rowid,) for rowid, _, _ in old])
     db.executemany(sql.DELETE_ATTEMPTS, [(run_id,) for _, run_id, _ in old])
+    db.executemany(sql.DELETE_DELIVERY, [(run_id,) for _, run_id, _ in old])
     jobs = {job_id for _, _, job_id in old if job_id is not None}
     db.executemany(sql.DELETE_JOB_WITHOUT_RUNS, [(job_id,) for job_id in jobs])
     return len(old)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from wakeful.store.rows import JobRow, RunRow
+from wakeful.store.talking import HEARTBEAT, HEARTBEAT_LABELS
 
 
 def marks(count: int) -> str:
@@ -156,6 +157,18 @@ FOLLOWERS: Final = """
         AND f.deleted_at IS NULL
     WHERE f.enabled AND r.job_id IS NOT NULL AND f.after_on IN (r.state, 'finished')
     ORDER BY e.key, f.name"""
+#: the runs' primary key, jobs_name and runs_waiting, once for each; one for each heartbeat that does not wait
+HEARTBEATS: Final = f"""
+    SELECT h.id, h.workspace, h.agent, h.name, h.policy, h.work, min(r.id), r.finished_at, 'heartbeat'
+    FROM json_each(?) e CROSS JOIN runs r ON r.id = e.value
+    CROSS JOIN jobs h INDEXED BY jobs_name
+        ON h.workspace = r.workspace AND h.agent = r.agent AND h.name = '{HEARTBEAT}'
+        AND h.deleted_at IS NULL
+    WHERE h.enabled AND h.labels = '{HEARTBEAT_LABELS}' AND NOT EXISTS (
+        SELECT 1 FROM runs w INDEXED BY runs_waiting
+        WHERE w.job_id = h.id AND w.state IN ('pending', 'retrying') AND w.state = 'pending'
+        AND w.trigger <> 'schedule')
+    GROUP BY h.id"""
 #: runs_waiting; mostly it is empty, and then nobody waited for a turn
 ANY_WAITING: Final = """
     SELECT 1 FROM runs INDEXED BY runs_waiting
@@ -213,6 +226,8 @@ PRUNABLE: Final = """
 DELETE_RUN: Final = "DELETE FROM runs WHERE rowid = ?"
 #: the attempts' primary key
 DELETE_ATTEMPTS: Final = "DELETE FROM attempts WHERE run_id = ?"
+#: the deliveries' primary key
+DELETE_DELIVERY: Final = "DELETE FROM deliveries WHERE run_id = ?"
 #: the jobs' primary key and runs_of_job
 DELETE_JOB_WITHOUT_RUNS: Final = """
     DELETE FROM jobs WHERE id = ?1 AND deleted_at IS NOT NULL
@@ -254,8 +269,12 @@ RUN_COLUMNS: Final = (
     "covers, until_at, attempt, worker, lane, due_at, started_at, finished_at, idempotency_key, replay_of, "
     "payload, output, error, usage, dead, created_at"
 )
+#: the same and how its delivery stands, as `RunView`: the primary key of deliveries, once for each
+RUN_VIEW: Final = f"""{RUN_COLUMNS},
+    (SELECT d.state FROM deliveries d WHERE d.run_id = runs.id),
+    (SELECT d.error FROM deliveries d WHERE d.run_id = runs.id)"""
 #: the primary key
-RUN: Final = f"SELECT {RUN_COLUMNS} FROM runs WHERE id = ?"
+RUN: Final = f"SELECT {RUN_VIEW} FROM runs WHERE id = ?"
 #: the attempts' primary key, in its order
 ATTEMPTS: Final = """
     SELECT attempt, worker, started_at, finished_at, error FROM attempts WHERE run_id = ? ORDER BY attempt"""

@@ -36,12 +36,13 @@ from wakeful.store.rows import (
 )
 from wakeful.store.sqlite import letters, outcomes, planning, pull, records, running
 from wakeful.store.sqlite.connection import Connection, path_of
+from wakeful.store.sqlite.delivering import SqliteDelivering
 from wakeful.store.sqlite.guarding import SqliteGuarding
 from wakeful.store.sqlite.talking import SqliteTalking
 from wakeful.store.sqlite.watching import SqliteWatching
 
 
-class SqliteStore(SqliteTalking, SqliteWatching, SqliteGuarding):
+class SqliteStore(SqliteTalking, SqliteWatching, SqliteGuarding, SqliteDelivering):
     """A SQLite file that keeps Wakeful's time. Each method is that of `port.Store`.
 
     `path_or_url` is a path, `:memory:`, or `sqlite:///path`. `inline` does the work in the event loop's own

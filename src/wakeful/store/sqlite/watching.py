@@ -15,7 +15,7 @@ from wakeful.ids import first_id
 from wakeful.store.rows import JobRow, RunView
 from wakeful.store.sqlite.connection import Connection
 from wakeful.store.sqlite.records import job_row, run_view
-from wakeful.store.sqlite.statements import JOB_COLUMNS, LIVE_ROWS, RUN_COLUMNS
+from wakeful.store.sqlite.statements import JOB_COLUMNS, LIVE_ROWS, RUN_VIEW
 from wakeful.store.watching import Backlog, Census, ChangeRow, RecentRun
 
 #: the primary key, in its order
@@ -28,7 +28,7 @@ PRUNE_CHANGES: Final = """
         SELECT seq FROM (SELECT seq, at FROM changes ORDER BY seq LIMIT ?2) WHERE at < ?1)
     AND seq < (SELECT max(seq) FROM changes)"""
 #: the primary key, once for each
-RUNS_BY_IDS: Final = f"SELECT {RUN_COLUMNS} FROM runs WHERE id IN (SELECT value FROM json_each(?))"
+RUNS_BY_IDS: Final = f"SELECT {RUN_VIEW} FROM runs WHERE id IN (SELECT value FROM json_each(?))"
 JOBS_BY_IDS: Final = f"""
     SELECT {JOB_COLUMNS} FROM jobs WHERE id IN (SELECT value FROM json_each(?)) AND deleted_at IS NULL"""
 #: jobs_name: the workspace's part of it
