@@ -189,4 +189,5 @@ def attempts(db: sqlite3.Connection, run_id: str) -> list[AttemptView]:
 
 def run_view(row: Sequence[object]) -> RunView:
     """A run, from its columns."""
-    return RunView(*row[:_DEAD], bool(row[_DEAD]), *row[_DEAD + 1 :])
+    given = (*row[:_DEAD], bool(row[_DEAD]), *row[_DEAD + 1 :])
+    return RunView(*given)  # type: ignore[arg-type]
