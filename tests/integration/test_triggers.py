@@ -279,9 +279,10 @@ async def test_a_chain_goes_on_from_job_to_job(new_app: NewApp):
     app = new_app()
     calls = noting(app)
     async with app:
-        await app.jobs.create("extract", schedule="in 100ms", target=Function("note"))
+        await app.jobs.create("extract", schedule=SELDOM, target=Function("note"))
         await app.jobs.create("transform", after="extract", target=Function("note"), payload={"step": 2})
         await app.jobs.create("load", after="transform", target=Function("note"), payload={"step": 3})
+        await app.jobs.run("extract")
         await over(app, (await the_run_of(app, "load")).id)
     assert [(call.job, call.payload) for call in calls] == [
         ("extract", None), ("transform", {"step": 2}), ("load", {"step": 3}),

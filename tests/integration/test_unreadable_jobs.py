@@ -49,7 +49,7 @@ async def test_a_job_that_cannot_be_planned_is_disabled_and_named_and_its_siblin
     app = new_app()
     calls = working(app)
     async with app:
-        start = soon() + 500
+        start = soon() + 1_500
         for name in ("bad", "good"):
             await app.jobs.create(name, schedule="every 1h", start_at=start, target=Function("work"))
         await damage(database, column)
