@@ -16,6 +16,7 @@ from wakeful.app.fields import JobOptions
 from wakeful.app.jobs import Jobs
 from wakeful.app.runs import Runs
 from wakeful.deliver.channels import Channels
+from wakeful.deliver.deliverer import Deliverer
 from wakeful.deliver.launcher import ChannelLauncher
 from wakeful.document import Defaults, read_definition
 from wakeful.engine.engine import LEAD_MS, Engine, Pace
@@ -90,8 +91,8 @@ class Wakeful:
         guard = Guard(allow_private=allow_private_targets)
         webhooks = WebhookLauncher(secrets, guard, clock=self.store.clock)
         programs = CommandLauncher(Allowed(settings.commands if commands is None else commands))
-        channels = ChannelLauncher(Channels(settings.channels))
-        self._targets = Targets([self._functions, webhooks, programs, channels])
+        self._channels = Channels(settings.channels)
+        self._targets = Targets([self._functions, webhooks, programs, ChannelLauncher(self._channels)])
         self._targets.add(WorkflowLauncher(self.store, self._targets.launcher))
         self._pace = pace or _pace(settings)
         self._grace = grace
@@ -186,9 +187,12 @@ class Wakeful:
             for document in self._declared.values():
                 await self._bring_up_to_date(document)
             self._ending = asyncio.Event()
-            turner = Turner(self.store, self.store.clock, self._pace.tick_ms)
+            meters, clock = self.services.meters, self.store.clock
+            turner = Turner(self.store, clock, self._pace.tick_ms)
+            deliverer = Deliverer(self.store, clock, self._channels)
+            deliverer.on_carried = meters.carried
             engine = Engine(
-                self.store, self._targets, self._pace, self.services.meters, [turner, *self._pingers()]
+                self.store, self._targets, self._pace, meters, [turner, deliverer, *self._pingers()]
             )
             await engine.start()
         except BaseException:

@@ -48,6 +48,8 @@ class Message(NamedTuple):
     body: str
     #: of `KINDS`
     kind: str = "info"
+    #: what mail is about, where there is no title
+    subject: str = ""
 
 
 class Channels:
@@ -168,8 +170,9 @@ def _sent(url: str, to: str | None, message: Message) -> bool:
     service, _ = service_of(url, to)
     if service is None:
         return False
+    title = message.title or (message.subject if url.lower().startswith("mailto") else "")
     with Apprise(service, asset=_asset()).notify(
-        message.body, message.title, notify_type=message.kind, body_format="text"
+        message.body, title, notify_type=message.kind, body_format="text"
     ) as result:
         return bool(result)
 

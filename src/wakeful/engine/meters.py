@@ -21,6 +21,7 @@
 | `wakeful_rpc_calls_total{method,outcome}` | requests over a WebSocket: `ok`, or the code of the error |
 | `wakeful_rpc_dropped_total{reason}` | connections that were ended: `slow`, `limit` |
 | `wakeful_event_streams` | streams of events that are open |
+| `wakeful_deliveries_total{result}` | attempts to deliver: `delivered`, `suppressed`, `failed`, `retrying` |
 | `wakeful_pings_total{result}` | pings to the watchdog: `answered`, `failed` |
 
 Counting must cost a storm nothing: it is done a batch at a time, in plain numbers, and only whoever scrapes
@@ -105,6 +106,7 @@ class Meters:
         self.calls: Counter[tuple[str, str]] = Counter()
         self.drops: Counter[str] = Counter()
         self.pings: Counter[str] = Counter()
+        self.deliveries: Counter[str] = Counter()
         #: says how full the lanes are; an engine that starts puts its own here
         self.lanes: Callable[[], Lanes] = dict
         #: says how many connections are open, by kind; who counts them puts that here
@@ -151,6 +153,10 @@ class Meters:
     def dropped(self, reason: str) -> None:
         """A connection over a WebSocket was ended because its client took nothing, or there are too many."""
         self.drops[reason] += 1
+
+    def carried(self, became: str) -> None:
+        """An attempt to deliver what a run said is over; one that is `pending` is tried again."""
+        self.deliveries["retrying" if became == "pending" else became] += 1
 
     def pinged(self, answered: bool) -> None:
         """The watchdog was told that all is well, and has heard it or not."""
@@ -232,6 +238,10 @@ class Meters:
         yield _labelled(
             CounterMetricFamily("wakeful_pings", "Pings to the watchdog.", labels=["result"]),
             [((result,), count) for result, count in self.pings.items()],
+        )
+        yield _labelled(
+            CounterMetricFamily("wakeful_deliveries", "Attempts to deliver.", labels=["result"]),
+            [((result,), count) for result, count in self.deliveries.items()],
         )
 
 
