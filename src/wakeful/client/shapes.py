@@ -83,6 +83,8 @@ class RunShape(TypedDict):
     error: str | None
     usage: Json
     dead: bool
+    delivery: str
+    deliveryError: str | None
     createdAt: str
     attempts: NotRequired[list[AttemptShape]]
 

@@ -38,6 +38,10 @@ def register(app: typer.Typer) -> None:
         tz: Annotated[str | None, typer.Option("--tz", help="the zone of its jobs that name none")] = None,
         url: Annotated[str | None, typer.Option("--url", help="its jobs call this webhook")] = None,
         target: Annotated[str | None, typer.Option("--target", metavar="JSON")] = None,
+        channel: Annotated[
+            str | None, typer.Option("--channel", help="where what its runs say is delivered")
+        ] = None,
+        to: Annotated[str | None, typer.Option("--to", help="to whom")] = None,
         description: Annotated[str | None, typer.Option("--description")] = None,
         active: Annotated[bool | None, typer.Option("--active/--inactive")] = None,
         budget: Annotated[
@@ -57,6 +61,8 @@ def register(app: typer.Typer) -> None:
         fields = {
             "tz": tz,
             "target": {"kind": "webhook", "url": url} if url else given,
+            "channel": channel,
+            "to": to,
             "description": description,
             "active": active,
             "budget": await json_argument("--budget", budget),

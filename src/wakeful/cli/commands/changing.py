@@ -50,6 +50,13 @@ def register(app: typer.Typer) -> None:
         payload: Payload = None,
         description: Annotated[str | None, typer.Option("--description")] = None,
         label: Annotated[list[str] | None, typer.Option("--label", metavar="KEY=VALUE")] = None,
+        deliver: Annotated[
+            bool | None, typer.Option("--deliver", help="carry what its runs say to a channel")
+        ] = None,
+        channel: Annotated[
+            str | None, typer.Option("--channel", help="to this one, and not to its agent's")
+        ] = None,
+        to: Annotated[str | None, typer.Option("--to", help="to whom, where the channel leaves that")] = None,
         overlap: Annotated[
             str | None,
             typer.Option(
@@ -99,6 +106,9 @@ def register(app: typer.Typer) -> None:
             "payload": await json_argument("--payload", payload),
             "description": description,
             "labels": dict(_pair("--label", each) for each in label) if label else None,
+            "deliver": deliver or (True if channel or to else None),
+            "channel": channel,
+            "to": to,
             "overlapPolicy": overlap,
             "catchupPolicy": catchup,
             "timeout": longest,

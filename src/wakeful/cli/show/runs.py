@@ -52,6 +52,7 @@ def run_page(run: RunShape, now_ms: int) -> list[RenderableType]:
             "payload": None if run["payload"] is None else compact(run["payload"]),
             "output": run["output"],
             "error": None if run["error"] is None else Text(run["error"], "red"),
+            "delivery": _delivery(run),
             "usage": None if run["usage"] is None else compact(run["usage"]),
             "key": Text(run["idempotencyKey"], "dim"),
         }
@@ -60,6 +61,14 @@ def run_page(run: RunShape, now_ms: int) -> list[RenderableType]:
     if not attempts:
         return [fields]
     return [fields, "", attempt_table(attempts, now_ms)]
+
+
+def _delivery(run: RunShape) -> str | None:
+    """What became of carrying its output to a channel, where somebody asked for that."""
+    if run["delivery"] == "not_requested":
+        return None
+    why = run["deliveryError"]
+    return run["delivery"] if why is None else f"{run['delivery']}: {why}"
 
 
 def attempt_table(attempts: Sequence[AttemptShape], now_ms: int) -> Table:

@@ -24,7 +24,7 @@ from wakeful.api.http.schemas.parts import (
     text,
     whole,
 )
-from wakeful.run import RunState, Trigger
+from wakeful.run import Delivered, RunState, Trigger
 
 _RUN: Final[dict[str, Schema]] = {
     "id": ID,
@@ -54,6 +54,11 @@ _RUN: Final[dict[str, Schema]] = {
     "error": or_null(TEXT),
     "usage": ANY,
     "dead": {**BOOLEAN, "description": "Failed, and nobody has replayed or discarded it."},
+    "delivery": {
+        **one_of(*get_args(Delivered)),
+        "description": "What became of carrying its output to a channel; never part of its state.",
+    },
+    "deliveryError": or_null(TEXT),
     "createdAt": INSTANT,
 }
 _ATTEMPT: Final[Schema] = shape(
