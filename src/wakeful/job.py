@@ -81,6 +81,9 @@ class Work:
     precheck: Mapping[str, Json] | None = None
     #: how much its runs may use on one day (UTC)
     budget: Mapping[str, Json] | None = None
+    #: at which hours of the day its runs start, and on the clocks of which zone; None: at any
+    active_hours: str | None = None
+    hours_tz: str | None = None
     #: whether the target is not the job's own but its agent's: nobody wrote it into the document
     inherited: bool = False
 

@@ -29,6 +29,7 @@ Reason = Literal[
     "replaced",  # a newer tick of the same pass runs in its place
     "superseded",  # a newer tick of the same pass waits in its place
     "budget",  # what it may use today is used up (`Facts.hold`)
+    "outside_hours",  # the job runs at other hours of the day (`Facts.hold`)
     "downtime",  # nobody was awake, and the job does not catch up
     "too_old",  # older than the catch-up window
     "newer_tick_runs",  # the job catches up with the latest only
@@ -39,7 +40,7 @@ Reason = Literal[
 
 
 #: Why no tick of a job may run just now.
-Hold = Literal["budget"]
+Hold = Literal["budget", "outside_hours"]
 
 
 class Standing(NamedTuple):

@@ -43,7 +43,8 @@ class RunState(StrEnum):
 
 #: What may follow what. A run is born pending, running, skipped or missed. A pending one fails when nobody
 #: claims it in time; one that waited only to be superseded is cancelled. A running one is skipped when it
-#: turns out, before its target is launched, that there is nothing to do (`precheck`) or no budget left.
+#: turns out, before its target is launched, that there is nothing to do (`precheck`), no budget left, or that
+#: its job runs at other hours.
 MOVES: Final[dict[RunState, frozenset[RunState]]] = {
     RunState.PENDING: frozenset({RunState.RUNNING, RunState.CANCELLED, RunState.FAILED}),
     RunState.RUNNING: frozenset(

@@ -240,6 +240,23 @@ def test_work_is_read_from_its_many_spellings(fields, work):
     assert read(**fields).work == work
 
 
+def test_active_hours_are_those_of_the_jobs_own_zone():
+    berlin = Defaults(tz="Europe/Berlin")
+    for given, zone_of_hours in [
+        ({"schedule": "0 9 * * *", "tz": "Asia/Tokyo"}, "Asia/Tokyo"),
+        ({"schedule": "0 9 * * *"}, "Europe/Berlin"),
+        ({"schedule": "every 5m"}, "Europe/Berlin"),
+        ({"schedule": "every 5m", "tz": "UTC"}, "UTC"),
+        ({"after": "extract"}, "Europe/Berlin"),
+    ]:
+        work = read({"name": "load", **given, "activeHours": "8-22"}, defaults=berlin).work
+        assert (work.active_hours, work.hours_tz) == ("08:00-22:00", zone_of_hours)
+    job = read({"name": "load", "schedule": "0 9 * * *", "activeHours": "8-22"}, defaults=berlin)
+    moved = patched(job, tz="Asia/Tokyo").work
+    assert (moved.active_hours, moved.hours_tz) == ("08:00-22:00", "Asia/Tokyo")
+    assert patched(job, activeHours=None).work == replace(job.work, active_hours=None, hours_tz=None)
+
+
 def test_a_description_loses_the_tabs_that_indent_it():
     assert read(description="\tCheck\n\t\tthe \tserver\n").description == "Check\nthe \tserver\n"
 
@@ -489,6 +506,8 @@ def test_a_policy_out_of_its_limits_is_refused(fields, said):
         ({"message": "\ud800"}, "message: it has a character that cannot be stored"),
         ({"message": "x" * 65537}, "message: it has 65537 characters; at most 65536"),
         ({"lane": "Fast Lane"}, "lane: 'Fast Lane' is not a slug"),
+        ({"activeHours": 8}, "activeHours: 8 is not text; write from when to when, such as '08:00-22:00'"),
+        ({"activeHours": "always"}, "activeHours: 'always' is no range of hours; write from when to when"),
         ({"precheck": "true"}, "precheck: 'true' is not an object with something in it"),
         ({"precheck": {"kind": "command"}}, "precheck: a precheck of the kind 'command' needs an argv"),
         ({"precheck": {"kind": "oracle"}}, "precheck: the kind 'oracle' is not known; it is "),
@@ -857,7 +876,7 @@ def test_a_written_document_has_every_field():
         name schedule tz target payload message stateless deliver channel to deleteAfterRun
         wakeHeartbeat lane overlapPolicy maxQueued catchupPolicy catchupWindowMs misfireGraceMs jitterMs
         maxAttempts backoff timeoutMs startAt endAt maxRuns onLost disableAfter claimTimeoutMs dstGap
-        dstOverlap exclude precheck budget after description labels
+        dstOverlap exclude activeHours precheck budget after description labels
     """
     assert set(document) == set(fields.split())
     assert document["schedule"] == {"kind": "cron", "expr": "0 7 * * *", "tz": "Europe/Berlin"}
@@ -932,7 +951,7 @@ WORKS = st.builds(
     st.none() | st.builds(lambda name: {"kind": "function", "name": name}, LINE),
     st.none() | st.builds(lambda tokens: {"tokensPerDay": tokens}, st.integers(1, 2**53)),
 )  # fmt: skip
-DEFINITIONS = st.builds(
+PLAIN_DEFINITIONS = st.builds(
     Definition,
     st.just("job"),
     TIMINGS,
@@ -944,6 +963,16 @@ DEFINITIONS = st.builds(
     ),
     LINE | st.just(""),
     st.dictionaries(LINE.filter(lambda name: len(name) < 64), LINE, max_size=3),
+)
+
+
+def with_hours(job: Definition, hours: str | None) -> Definition:
+    tz = (job.timing.schedule.tz or "UTC") if job.timing and hours else None
+    return replace(job, work=replace(job.work, active_hours=hours, hours_tz=tz))
+
+
+DEFINITIONS = st.builds(
+    with_hours, PLAIN_DEFINITIONS, st.sampled_from([None, None, "08:00-22:00", "22:00-06:00"])
 )
 
 

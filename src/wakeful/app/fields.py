@@ -88,6 +88,8 @@ class JobOptions(TypedDict, total=False):
     channel: str | None
     to: str | None
     wake_heartbeat: bool | None
+    #: its runs start within these hours of its zone, and at no others: `"08:00-22:00"`
+    active_hours: str | None
     #: who says before each launch whether there is anything to do: `{"kind": "function", "name": …}`,
     #: `{"kind": "webhook", "url": …}` or `{"kind": "command", "argv": […]}`
     precheck: Mapping[str, object] | None

@@ -179,6 +179,8 @@ def _definition(reading: Reading) -> Definition:
     if "after" in about and about["after"].job == name:
         problems.add("after", "a job cannot come after itself; name another one")
     work = reading.fields(WORK)
+    if "active_hours" in work:
+        work["hours_tz"] = (timing.schedule.tz or "UTC") if timing else reading.defaults.tz
     targets = {field: given[field] for field in TARGET_FIELDS if field in given}
     work["target"] = fold_target(targets, reading.old_target, problems)
     if "payload" in given:

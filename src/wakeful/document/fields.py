@@ -17,6 +17,7 @@ from wakeful.document.values import (
     description,
     exclude,
     flag,
+    hours,
     labels,
     milliseconds,
     slug,
@@ -72,11 +73,12 @@ WORK: Final = (
     Field("to", "to", text(1024)),
     Field("wakeHeartbeat", "wake_heartbeat", flag),
     Field("lane", "lane", slug("lane")),
+    Field("activeHours", "active_hours", hours),
     Field("precheck", "precheck", precheck, _object),
     Field("budget", "budget", budget, _object),
 )
-#: and what is kept beside it, that no document says: whose target it is
-STORED_WORK: Final = (*WORK, Field("inherited", "inherited", None))
+#: and what is kept beside it, that no document says so: whose target it is, and which zone its hours are of
+STORED_WORK: Final = (*WORK, Field("inherited", "inherited", None), Field("hoursTz", "hours_tz", None))
 POLICY: Final = (
     Field("overlapPolicy", "overlap", choice(Overlap)),
     Field("maxQueued", "max_queued", whole(1, 10_000)),

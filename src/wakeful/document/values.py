@@ -16,6 +16,7 @@ from typing import Any, Final, NoReturn, TypeVar, cast, get_args
 from wakeful.calendars import Calendar, parse_exclude
 from wakeful.duration import LONGEST, parse_duration, spell_duration
 from wakeful.errors import InvalidArgument
+from wakeful.hours import parse_hours
 from wakeful.job import Chain, ChainOn, Json, check_slug
 from wakeful.policy import Backoff
 
@@ -156,6 +157,17 @@ def duration(value: object) -> int:
             f"{shown(value)} is not a duration; write '30s' or '5m', or add Ms to the name for milliseconds"
         )
     return parse_duration(value)
+
+
+def hours(value: object) -> str:
+    """Hours of the day.
+
+    >>> hours("8:00-22:00")
+    '08:00-22:00'
+    """
+    if not isinstance(value, str):
+        refuse(f"{shown(value)} is not text; write from when to when, such as '08:00-22:00'")
+    return parse_hours(value)
 
 
 def text(longest: int) -> Reader:

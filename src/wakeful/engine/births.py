@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 
 from wakeful.document import policy_from_text, work_from_text
+from wakeful.engine.opening import OUTSIDE_HOURS, closed
 from wakeful.errors import InvalidArgument
 from wakeful.ids import new_id
 from wakeful.job import Work
@@ -126,22 +127,29 @@ def of_chain(follower: Follower) -> RunRow:
     """The run of a job that fires after another's, or of the heartbeat that another wakes.
 
     One that cannot be read gets its run too, and whoever takes it says so: the run before is written all the
-    same.
+    same. One that executors would claim, outside the hours of its job, is skipped from the start: nobody may
+    be awake who would find out.
     """
     work, policy, lane = Work(), DEFAULT_POLICY, Work().lane
     with contextlib.suppress(InvalidArgument):
         policy = policy_from_text(follower.policy)
         work = work_from_text(follower.work)
         lane = lane_of(work)
-    return of_trigger(
+    trigger: Trigger = "heartbeat" if follower.trigger == "heartbeat" else "chain"
+    run = of_trigger(
         job_id=follower.job_id,
         workspace=follower.workspace,
         agent=follower.agent,
         job_name=follower.name,
         lane=lane,
-        trigger="heartbeat" if follower.trigger == "heartbeat" else "chain",
+        trigger=trigger,
         now_ms=follower.after_finished_ms,
         triggered_by=follower.after_run_id,
         serial=policy.overlap != "allow",
         claim_ms=claim_timeout_ms(work, policy),
+    )
+    if not is_pull_lane(lane) or closed(work, trigger, run.attempt, run.fire_ms) is None:
+        return run
+    return run._replace(
+        state="skipped", reason=OUTSIDE_HOURS, attempt=0, until_ms=None, due_ms=None, finished_ms=run.fire_ms
     )

@@ -17,6 +17,7 @@ from wakeful.engine.births import claim_timeout_ms, lane_of, of_tick
 from wakeful.engine.held import Held
 from wakeful.engine.holds import Holds
 from wakeful.engine.loop import Loop
+from wakeful.engine.opening import OUTSIDE_HOURS, open_at
 from wakeful.engine.targets import Targets
 from wakeful.engine.worker import Worker
 from wakeful.errors import Unavailable
@@ -132,14 +133,16 @@ class _Pass:
         ticks = _unanchored_ticks(job.timing) or timing_from_text(job.timing).ticks(job.anchor_ms)
         standing = Standing(job.id, ticks, policy, job.next_ms, job.run_count)
         facts = Facts(job.running, job.waiting)
+        work = work_from_text(job.work)
         if self._holds and self._holds.of(job):
             facts = facts._replace(hold="budget")
+        elif work.active_hours is not None and not open_at(work, self._starts_ms(job)):
+            facts = facts._replace(hold=OUTSIDE_HOURS)
         plan = decide(standing, facts, self._now_ms, self._limits)
         if not plan.verdicts and plan.next_ms == job.next_ms:
             if plan.wake_ms is not None:
                 self._defer(plan.wake_ms)
             return None
-        work = work_from_text(job.work)
         lane = lane_of(work)
         runs = tuple([self._born(job, policy, work, lane, verdict) for verdict in plan.verdicts])
         self.runs += len(runs)
@@ -161,6 +164,10 @@ class _Pass:
             superseded = [(run, "superseded") for run in plan.superseded]
             return plan_for_job._replace(cancelled=(*replaced, *superseded))
         return plan_for_job
+
+    def _starts_ms(self, job: DueJob) -> int:
+        """When a run would start that is planned now: on its tick, if that is still to come."""
+        return max(self._now_ms, min(job.next_ms, self._now_ms + self._limits.lead_ms))
 
     def _born(self, job: DueJob, policy: Policy, work: Work, lane: str, verdict: Verdict) -> RunRow:
         if verdict.becomes is Becomes.STARTED and self.free.get(lane, 0) > 0:

@@ -17,6 +17,7 @@ from typing import Final
 
 from wakeful.clock import Clock
 from wakeful.engine.held import Held
+from wakeful.engine.opening import OUTSIDE_HOURS, closed
 from wakeful.engine.outcome import conclude
 from wakeful.engine.writer import Writer
 from wakeful.errors import Unavailable
@@ -163,19 +164,22 @@ class Worker:
             held = self._ready.popleft()
             if not held.cut_short():
                 held.task = me
+                launch = held.launch
                 held.started_ms = self._clock.now_ms()
                 self._watch_over(held, self._timeout_ms(held) / 1000)
                 if self._ready and not self._growing:
                     self._growing = True
                     loop.call_soon(self._grow)  # has its turn only if this run waits for something
                 try:
-                    outcome: Outcome = await held.launcher.start(held.launch)
+                    outcome: Outcome = closed(
+                        held.work, launch.trigger, launch.attempt, held.started_ms
+                    ) or await held.launcher.start(launch)
                 except asyncio.CancelledError:
                     if me.cancelling() > held.cut_short():
                         raise  # it is the process that ends
                     outcome = Failed("stopped" if held.cut_short() else "what it waited for was cancelled")
                 except Exception as error:
-                    log.exception("launcher.error", run=held.launch.id, kind=held.launcher.kind)
+                    log.exception("launcher.error", run=launch.id, kind=held.launcher.kind)
                     outcome = Failed(f"{type(error).__name__}: {error}")
                 held.task = None
                 if held.cut_short():
@@ -218,6 +222,8 @@ class Worker:
             log.warning(
                 "run.failed", run=launch.id, job=launch.job, attempt=launch.attempt, error=finished.error
             )
+        elif finished.reason == OUTSIDE_HOURS:
+            log.info("run.skipped", reason=OUTSIDE_HOURS, run=launch.id, job=launch.job)
 
     # --- timeouts --------------------------------------------------------------------------------
 

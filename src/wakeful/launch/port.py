@@ -187,7 +187,7 @@ class Skipped(NamedTuple):
 
     #: why, in a sentence for people, through `kept`
     output: str | None = None
-    #: one word for machines: `precheck`, `budget`
+    #: one word for machines: `precheck`, `budget`, `outside_hours`
     reason: str = "precheck"
 
 

@@ -12,11 +12,12 @@ from typing import Final
 
 from wakeful.document import payload_from_text, policy_from_text, work_from_text
 from wakeful.engine.births import of_chain
+from wakeful.engine.opening import closed
 from wakeful.engine.outcome import conclude, overrun
 from wakeful.engine.targets import Targets
 from wakeful.errors import FailedPrecondition, InvalidArgument, NotFound
 from wakeful.job import Json
-from wakeful.launch.port import Failed
+from wakeful.launch.port import Failed, Outcome
 from wakeful.launch.workflow import dag_and_meta
 from wakeful.logs import get_logger
 from wakeful.service.access import Principal, narrowed
@@ -121,12 +122,16 @@ class PullService:
         if view is None:
             return None
         held = self._targets.taken(run)
+        shut = closed(held.work, run.trigger, run.attempt, self._store.clock.now_ms())
+        if shut is not None:
+            await self._end(worker, run, shut)
+            return None
         payload: Json = payload_from_text(held.launch.payload_text)
         if held.launch.target.get("kind") == "workflow":
             try:
                 payload = payload_from_text(await dag_and_meta(self._store, held.launch))
             except (NotFound, InvalidArgument) as error:
-                await self._fail(worker, run, error.message)
+                await self._end(worker, run, Failed(error.message, reason="workflow_missing"))
                 return None
         target = work_from_text(run.work).target
         return {
@@ -136,9 +141,8 @@ class PullService:
             "timeoutMs": held.policy.timeout_ms,
         }
 
-    async def _fail(self, worker: str, run: TakenRun, error: str) -> None:
+    async def _end(self, worker: str, run: TakenRun, outcome: Outcome) -> None:
         now_ms = self._store.clock.now_ms()
-        outcome = Failed(error, reason="workflow_missing")
         policy = policy_from_text(run.policy)
         finished = conclude(run.id, run.job_id, run.attempt, policy, outcome, now_ms, now_ms)
         await self._store.finish(worker, [finished], of_chain)

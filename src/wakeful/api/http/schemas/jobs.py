@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final, get_args
 
 from wakeful.api.http.schemas.parts import (
+    ACTIVE_HOURS,
     ANY,
     BOOLEAN,
     BUDGET,
@@ -109,6 +110,7 @@ _JOB: Final[dict[str, Schema]] = {
     "message": or_null(TEXT),
     "channel": or_null(TEXT),
     "to": or_null(TEXT),
+    "activeHours": or_null(TEXT),
     "precheck": or_null(OBJECT),
     "budget": or_null(OBJECT),
     **{name: or_null(schema) if name in _OPEN else schema for name, schema in _PLAIN.items()},
@@ -166,6 +168,7 @@ _DOCUMENT: Final[dict[str, Schema]] = {
     "message": {**_SOME_TEXT, "maxLength": 65536, "description": 'Short for the payload {"message": …}.'},
     "channel": {**_SOME_TEXT, "maxLength": 255},
     "to": {**_SOME_TEXT, "maxLength": 1024},
+    "activeHours": ACTIVE_HOURS,
     "precheck": {
         **OBJECT,
         "minProperties": 1,

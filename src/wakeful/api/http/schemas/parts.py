@@ -65,6 +65,12 @@ BUDGET: Final[Schema] = {
     "minProperties": 1,
     "additionalProperties": False,
 }
+#: At which hours of the day runs start.
+ACTIVE_HOURS: Final[Schema] = {
+    "type": "string",
+    "description": "Its runs start within these hours of its zone, and at no others.",
+    "examples": ["08:00-22:00"],
+}
 #: What was used on the day so far.
 SPENT: Final[Schema] = {
     "type": "object",
