@@ -71,19 +71,3 @@ def tick_key(job_id: str, scheduled_ms: int) -> str:
     seconds, ms = divmod(scheduled_ms, 1000)
     epoch = f"{seconds}.{ms:03d}" if ms else str(seconds)
     return hashlib.sha256(f"{job_id}:{epoch}".encode()).hexdigest()
-
-
-_DELIVERED: Final[dict[str, Delivered]] = {
-    "delivered": "delivered", "suppressed": "suppressed", "failed": "failed",
-}  # fmt: skip
-
-
-def delivered(state: str | None) -> Delivered:
-    """How the delivery of a run's output went, of how it stands in the database (None: it is not there).
-
-    What is on its way is unknown: so is what somebody may have sent and did not live to say so.
-
-    >>> delivered(None), delivered("sending"), delivered("failed")
-    ('not_requested', 'unknown', 'failed')
-    """
-    return "not_requested" if state is None else _DELIVERED.get(state, "unknown")

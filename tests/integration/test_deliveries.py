@@ -49,7 +49,7 @@ async def say(app: Wakeful, **fields: Any) -> RunView:
 
     async def known() -> RunView | None:
         found = await app.runs.get(run.id)
-        return found if found.delivery not in (None, "pending", "sending") else None
+        return found if found.delivery != "unknown" else None
 
     await over(app, run.id)
     found = await eventually(known)
@@ -181,7 +181,10 @@ async def test_a_failure_is_not_delivered_and_neither_is_what_nobody_asked_for(
         )
         runs = [await over(app, (await app.jobs.run(name)).id) for name in ("quiet", "failing")]
         assert (await say(app, channel="team")).delivery == "delivered"
-    assert [(run.state, run.delivery) for run in runs] == [("succeeded", None), ("failed", None)]
+    assert [(run.state, run.delivery) for run in runs] == [
+        ("succeeded", "not_requested"),
+        ("failed", "not_requested"),
+    ]
     assert len(messages(service)) == 1
 
 
@@ -207,7 +210,7 @@ async def test_it_waits_in_the_database_for_somebody_who_sends_it(new_app: NewAp
     await ended_elsewhere.services.pull.claim(LOCAL, "default", "me")
     done = await ended_elsewhere.runs.complete(run.id, "succeeded", output="good morning")
     await ended_elsewhere.store.close()
-    assert (done.state, done.delivery) == ("succeeded", "pending")
+    assert (done.state, done.delivery) == ("succeeded", "unknown")
     async with new_app(settings=to_channels(team=posts(service))) as app:
 
         async def arrived() -> bool:

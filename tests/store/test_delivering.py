@@ -27,7 +27,7 @@ async def _take(store: Store, worker: str = "w1", at: int = NOW, limit: int = 10
     return (await store.take_deliveries(at, worker, at + 5 * MINUTE, limit))[0]
 
 
-async def _stands(store: Store, run: RunView) -> tuple[str, str | None, str | None]:
+async def _stands(store: Store, run: RunView) -> tuple[str, str, str | None]:
     found = await look(store, run)
     return found.state, found.delivery, found.delivery_error
 
@@ -36,19 +36,19 @@ async def test_a_delivery_is_written_with_the_outcome_and_announced(store: Store
     heard: list[str] = []
     store.listen(heard.append)
     run = await _said(store)
-    assert await _stands(store, run) == ("succeeded", "pending", None)
+    assert await _stands(store, run) == ("succeeded", "unknown", None)
     assert await store.next_delivery_ms() == NOW
     assert await _take(store) == [
         Delivery(run.id, "default", "default", "digest", "telegram", "42", "good morning", 1)
     ]
-    assert await _stands(store, run) == ("succeeded", "sending", None)
+    assert await _stands(store, run) == ("succeeded", "unknown", None)
     await asyncio.sleep(0)
     assert "deliveries" in heard
 
 
 async def test_what_is_not_to_be_delivered_has_no_delivery(store: Store) -> None:
     run = await _said(store, deliver=None)
-    assert await _stands(store, run) == ("succeeded", None, None)
+    assert await _stands(store, run) == ("succeeded", "not_requested", None)
     assert await _take(store) == []
     assert await store.next_delivery_ms() is None
 
@@ -118,7 +118,7 @@ async def test_one_that_is_to_be_tried_again_waits_until_then(store: Store) -> N
     assert await _take(store, at=NOW + MINUTE - 1) == []
     (taken,) = await _take(store, "w2", at=NOW + MINUTE)
     assert taken.attempt == 2
-    assert await _stands(store, run) == ("succeeded", "sending", "the service answered HTTP 503")
+    assert await _stands(store, run) == ("succeeded", "unknown", "the service answered HTTP 503")
 
 
 async def test_who_does_not_say_how_it_went_leaves_it_unknown_and_nobody_sends_it_again(store: Store) -> None:

@@ -116,6 +116,7 @@ class AgentShape(TypedDict):
     channel: str | None
     to: str | None
     description: str
+    heartbeat: dict[str, Json] | None
     version: int
     createdAt: str
     updatedAt: str

@@ -15,19 +15,25 @@ from wakeful.job import Definition, check_slug
 from wakeful.service.access import Principal, narrowed, permit
 from wakeful.service.budgets import Budgets, read_budget
 from wakeful.service.directory import Directory
+from wakeful.service.heartbeats import NONE, Heartbeats
 from wakeful.service.heirs import Heirs
 from wakeful.service.senders import NOBODY, Senders
 from wakeful.store.guarding import Owner
 from wakeful.store.office import AgentRow, WorkspaceRow
 from wakeful.store.port import Store
+from wakeful.store.rows import JobFilter
 
 #: What somebody may say of an agent; the first six mean what they mean in a job.
-FIELDS: Final = ("target", "tz", "channel", "to", "description", "budget", "active", "alerts", "queue")
+FIELDS: Final = (
+    "target", "tz", "channel", "to", "description", "budget", "active", "alerts", "queue", "heartbeat",
+)  # fmt: skip
 _WORKSPACE_FIELDS: Final = ("tz", "description", "budget", "alerts")
 #: What an agent is shown with beside: it may come back with a document that was read, and says nothing.
 _SHOWN: Final = frozenset({"name", "workspace", "version", "createdAt", "updatedAt", "spent"})
 #: What no job has.
-_OWN: Final = frozenset({"active", "alerts", "queue"})
+_OWN: Final = frozenset({"active", "alerts", "queue", "heartbeat"})
+#: Two that send its alerts, and its heartbeat.
+_MADE_FOR_IT: Final = 3
 _STAND_IN: Final = {"name": "agent", "schedule": "@daily"}
 
 
@@ -35,13 +41,20 @@ class AgentService:
     """Shows, makes, changes and deletes agents."""
 
     def __init__(
-        self, store: Store, directory: Directory, targets: Targets, heirs: Heirs, senders: Senders
+        self,
+        store: Store,
+        directory: Directory,
+        targets: Targets,
+        heirs: Heirs,
+        senders: Senders,
+        heartbeats: Heartbeats,
     ) -> None:
         self._store = store
         self._directory = directory
         self._targets = targets
         self._heirs = heirs
         self._senders = senders
+        self._heartbeats = heartbeats
         self._budgets = Budgets(store)
 
     async def get(self, who: Principal, workspace: str, name: str) -> AgentRow:
@@ -61,7 +74,8 @@ class AgentService:
         """Make the agent what the document says; whether it is new.
 
         Its jobs that have no target of their own follow it to another one; those of an agent that is not
-        active do not fire, and go on from then when it is.
+        active do not fire, and go on from then when it is. The jobs that send its alerts, and its heartbeat,
+        become what the document says of them.
         """
         await self._directory.enter(who, "agent.write", workspace, name)
         check_slug(name, "agent")
@@ -74,6 +88,8 @@ class AgentService:
         alerts = self._senders.read(document.get("alerts"))
         queue = _queue(document.get("queue"))
         tz = said.timing.schedule.tz if said.timing and document.get("tz") is not None else None
+        beat = self._heartbeats.read(document.get("heartbeat"), tz, said.work.channel)
+        await self._heartbeats.check(who, workspace, name, beat)
         now_ms = self._store.clock.now_ms()
         before: list[AgentRow | None] = []
 
@@ -94,6 +110,7 @@ class AgentService:
                 budget=compact(dict(said.work.budget)) if said.work.budget else None,
                 alerts=alerts.text,
                 queue=queue,
+                heartbeat=beat.text,
             )
             return None if row == old else row._replace(updated_ms=now_ms)
 
@@ -105,18 +122,25 @@ class AgentService:
         self._directory.forget(workspace, name)
         await self._heirs.follow(workspace, name)
         await self._senders.follow(workspace, name, alerts)
+        await self._heartbeats.follow(who, workspace, name, beat)
         if row.budget != (before[0].budget if before[0] else None):
             await self._budgets.weigh(Owner(workspace, name))
         return row, before[0] is None
 
     async def delete(self, who: Principal, workspace: str, name: str) -> None:
-        """Delete an agent that has no jobs; its runs can still be seen."""
+        """Delete an agent that has no jobs but those made for it; its runs can still be seen."""
         await self._directory.enter(who, "agent.write", workspace, name)
-        if await self._senders.alone(workspace, name):  # else the agent stays, and so do its alerts
+        if await self._alone(workspace, name):  # else the agent stays, and so do they
             await self._senders.follow(workspace, name, NOBODY)
+            await self._heartbeats.follow(who, workspace, name, NONE)
         if not await self._store.delete_agent(workspace, name, [who.entry(workspace, "agent.delete", name)]):
             raise NotFound(f"no agent '{name[:64]}'; list the agents to see who there is")
         self._directory.forget(workspace, name)
+
+    async def _alone(self, workspace: str, name: str) -> bool:
+        """Whether an agent has no jobs but those that were made for it."""
+        jobs = await self._store.jobs(JobFilter(workspace, name, limit=_MADE_FOR_IT + 1))
+        return all(self._senders.owns(row) or self._heartbeats.owns(row) for row in jobs)
 
 
 def _read(document: Mapping[str, object]) -> Definition:

@@ -20,10 +20,10 @@ from wakeful.service.access import Principal
 from wakeful.service.directory import Home
 from wakeful.settings import PREFIX
 from wakeful.store.guarding import SENDERS
-from wakeful.store.talking import BY_HAND
+from wakeful.store.talking import BY_HAND, HEARTBEAT
 
 #: The jobs that Wakeful makes for itself.
-OWN_JOBS: Final = frozenset({*SENDERS, BY_HAND})
+OWN_JOBS: Final = frozenset({*SENDERS, BY_HAND, HEARTBEAT})
 #: Allows every kind.
 ALL: Final = "*"
 

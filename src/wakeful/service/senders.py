@@ -28,7 +28,7 @@ from wakeful.store.guarding import (
 )
 from wakeful.store.port import Store
 from wakeful.store.records import changed_row, job_of, row_of
-from wakeful.store.rows import JobChange, JobFilter, JobRow
+from wakeful.store.rows import JobChange, JobRow
 
 Target = Mapping[str, Json]
 
@@ -90,11 +90,10 @@ class Senders:
         await self._follow(workspace, home, webhook, alerts.webhook, alerts.secret)
         await self._follow(workspace, home, channel, alerts.channel, None)
 
-    async def alone(self, workspace: str, agent: str) -> bool:
-        """Whether an agent has no jobs but those that send its own alerts."""
-        own = (AGENT_ALERTS, AGENT_CHANNEL)
-        jobs = await self._store.jobs(JobFilter(workspace, agent, limit=len(own) + 1))
-        return all(row.name in own and _ours(row) for row in jobs)
+    @staticmethod
+    def owns(row: JobRow) -> bool:
+        """Whether a job sends the alerts of its agent, and is not somebody's own."""
+        return row.name in (AGENT_ALERTS, AGENT_CHANNEL) and _ours(row)
 
     async def _follow(
         self, workspace: str, home: str, name: str, target: Target | None, secret: bytes | None

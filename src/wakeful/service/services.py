@@ -13,6 +13,7 @@ from wakeful.service.budgets import Budgets
 from wakeful.service.by_hand import ByHand
 from wakeful.service.directory import Directory
 from wakeful.service.feed import Feed
+from wakeful.service.heartbeats import Heartbeats
 from wakeful.service.heirs import Heirs
 from wakeful.service.jobs import JobService
 from wakeful.service.keys import KeyService, Tokens
@@ -65,7 +66,11 @@ class Services:
         self.messages = MessageService(store, directory, by_hand, defaults)
         senders = Senders(store, targets, keyring, secret_changed)
         heirs = Heirs(store, directory, targets, keyring)
-        self.agents = AgentService(store, directory, targets, heirs, senders)
+        uncharged = JobService(
+            store, targets, keyring, defaults, secret_changed, directory=directory, lanes=lanes
+        )
+        heartbeats = Heartbeats(store, uncharged)
+        self.agents = AgentService(store, directory, targets, heirs, senders, heartbeats)
         self.workspaces = WorkspaceService(store, directory, senders)
         self.budgets = Budgets(store)
         self.keys = KeyService(store, directory, tokens(settings))

@@ -8,7 +8,6 @@ from zoneinfo import ZoneInfo
 
 from wakeful.document import payload_from_text, write_definition
 from wakeful.job import Job, Json
-from wakeful.run import delivered
 from wakeful.schedule import explain_schedule
 from wakeful.service.making import Saved
 from wakeful.service.messages import Receipt
@@ -112,7 +111,7 @@ def run_shape(run: RunView, attempts: Sequence[AttemptView] | None = None) -> Sh
         "error": run.error,
         "usage": payload_from_text(run.usage),
         "dead": run.dead,
-        "delivery": delivered(run.delivery),
+        "delivery": run.delivery,
         "deliveryError": run.delivery_error,
         "createdAt": instant(run.created_ms),
     }
@@ -157,6 +156,7 @@ def agent_shape(row: AgentRow) -> Shape:
         "budget": payload_from_text(row.budget),
         "alerts": payload_from_text(row.alerts),
         "queue": payload_from_text(row.queue),
+        "heartbeat": payload_from_text(row.heartbeat),
         "version": row.version,
         "createdAt": instant(row.created_ms),
         "updatedAt": instant(row.updated_ms),

@@ -3,6 +3,7 @@
 - `deliveries`: one row for each run that succeeded and whose output somebody is to have (`Finished.deliver`),
   written in the transaction of that outcome (announced: `deliveries`). Where the job names no channel, it is
   the agent's, as it is then.
+- To whoever looks at the run, its delivery is *unknown* until it is over, and *not_requested* without a row.
 - A row is *pending* until a worker takes it, and *sending* until that one says how it went. One that does not
   say so in time may or may not have sent it: nobody sends it again, and what became of it is *unknown*.
 """

@@ -225,8 +225,8 @@ class RunView(NamedTuple):
     #: failed, and nobody has replayed or discarded it
     dead: bool
     created_ms: int
-    #: how its delivery stands (`deliveries`), and why it did not arrive; None: there is none
-    delivery: str | None = None
+    #: what became of delivering its output (`run.Delivered`; `unknown` while it is on its way), and why
+    delivery: str = "not_requested"
     delivery_error: str | None = None
 
 

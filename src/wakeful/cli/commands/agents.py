@@ -55,6 +55,10 @@ def register(app: typer.Typer) -> None:
         queue: Annotated[
             str | None, typer.Option("--queue", metavar="JSON", help="how messages wait in its sessions")
         ] = None,
+        heartbeat: Annotated[
+            str | None,
+            typer.Option("--heartbeat", metavar="JSON", help="how it looks around by itself, or true"),
+        ] = None,
     ) -> None:
         """Add an agent, or make it what these options say."""
         given = await json_argument("--target", target)
@@ -68,6 +72,7 @@ def register(app: typer.Typer) -> None:
             "budget": await json_argument("--budget", budget),
             "alerts": await json_argument("--alerts", alerts),
             "queue": await json_argument("--queue", queue),
+            "heartbeat": await json_argument("--heartbeat", heartbeat),
         }
         agent = await s.out.ask(
             s.client.agents.put(name, {key: value for key, value in fields.items() if value is not None})
@@ -76,6 +81,6 @@ def register(app: typer.Typer) -> None:
 
     @command(group, "delete")
     async def delete(s: Session, name: AgentName) -> None:
-        """Delete an agent that has no jobs."""
+        """Delete an agent that has no jobs; those that were made for it go with it."""
         await s.out.ask(s.client.agents.delete(name))
         s.out.show({"deleted": name}, Text(f"{name} is deleted", "green"))

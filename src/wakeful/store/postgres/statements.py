@@ -376,7 +376,8 @@ RUN_COLUMNS: Final = """
         r.usage, r.dead, r.created_at"""
 #: the primary key of deliveries, once for each
 _DELIVERY: Final = """
-        (SELECT d.state FROM deliveries d WHERE d.run_id = r.id),
+        coalesce((SELECT CASE WHEN d.due_at IS NULL THEN d.state ELSE 'unknown' END
+            FROM deliveries d WHERE d.run_id = r.id), 'not_requested'),
         (SELECT d.error FROM deliveries d WHERE d.run_id = r.id)"""
 _RUN: Final = f"SELECT {RUN_COLUMNS}, {_DELIVERY} FROM runs r"
 #: the primary key

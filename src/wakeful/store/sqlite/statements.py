@@ -271,7 +271,8 @@ RUN_COLUMNS: Final = (
 )
 #: the same and how its delivery stands, as `RunView`: the primary key of deliveries, once for each
 RUN_VIEW: Final = f"""{RUN_COLUMNS},
-    (SELECT d.state FROM deliveries d WHERE d.run_id = runs.id),
+    coalesce((SELECT iif(d.due_at IS NULL, d.state, 'unknown') FROM deliveries d WHERE d.run_id = runs.id),
+        'not_requested'),
     (SELECT d.error FROM deliveries d WHERE d.run_id = runs.id)"""
 #: the primary key
 RUN: Final = f"SELECT {RUN_VIEW} FROM runs WHERE id = ?"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final, get_args
 
 from wakeful.api.http.schemas.parts import (
+    ACTIVE_HOURS,
     BOOLEAN,
     BUDGET,
     ID,
@@ -95,6 +96,27 @@ _QUEUE: Final[Schema] = {
     "description": "How messages wait in its sessions.",
 }
 
+_HEARTBEAT: Final[Schema] = {
+    "anyOf": [
+        {"type": ["boolean", "null"]},
+        document(
+            {
+                "everyMs": {**whole(1_000, 2**53 - 1), "description": "How often: every 30 minutes."},
+                "every": {"type": "string", "examples": ["30m"]},
+                "activeHours": ACTIVE_HOURS,
+                "tz": {"type": "string", "description": "The zone of those hours: the agent's."},
+                "message": {**text(65_536, 1), "description": "What the agent is told."},
+                "deliver": {**BOOLEAN, "description": "Whether what it says is carried to a channel."},
+                "channel": {**text(255, 1), "description": "Which channel: the agent's."},
+                "to": {**text(1_024, 1), "description": "The recipient, where the channel takes one."},
+                "stateless": BOOLEAN,
+            }
+        ),
+    ],
+    "description": "How often it looks around by itself: true, null for never, or an object.",
+    "examples": [{"every": "30m", "activeHours": "08:00-22:00"}],
+}
+
 SCHEMAS: Final[dict[str, Schema]] = {
     "Problem": shape(
         {
@@ -154,6 +176,7 @@ SCHEMAS: Final[dict[str, Schema]] = {
             "budget": or_null(OBJECT),
             "alerts": or_null(OBJECT),
             "queue": or_null(OBJECT),
+            "heartbeat": or_null(OBJECT),
             "version": WHOLE,
             "createdAt": INSTANT,
             "updatedAt": INSTANT,
@@ -173,6 +196,7 @@ SCHEMAS: Final[dict[str, Schema]] = {
             "budget": or_null(BUDGET),
             "alerts": or_null(_ALERTS),
             "queue": or_null(_QUEUE),
+            "heartbeat": _HEARTBEAT,
             **_SHOWN,
         }
     ),
