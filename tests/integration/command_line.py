@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+from tests.integration import warm
 from wakeful.cli import main
 
 _LONG = 60.0
@@ -106,11 +107,12 @@ class Machine:
                 said += chunk
         return Said(process.wait(_LONG), said.decode(), "")
 
-    def start(self, *arguments: str) -> subprocess.Popen[str]:
-        """Run a command that stays, in a process of its own."""
+    def start(self, *arguments: str, cold: bool = False) -> subprocess.Popen[str]:
+        """Run a command that stays, in a process of its own; a warm one, unless it is to be cold."""
+        python = [sys.executable, "-m", "wakeful", *arguments]
         with (self.home / "log").open("w") as log:
             return subprocess.Popen(
-                [sys.executable, "-m", "wakeful", *arguments],
+                python if cold else warm.command("wakeful", *arguments),
                 env=self.environment,
                 cwd=self.home,
                 stdout=subprocess.PIPE,

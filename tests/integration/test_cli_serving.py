@@ -16,7 +16,7 @@ def test_the_first_start_leaves_a_key_and_the_next_one_finds_it(tmp_path: Path):
         assert key.stat().st_mode & 0o777 == 0o600
         port = str(machine.url).rpartition(":")[2]
 
-    process = Machine(tmp_path).start("serve", "--port", port, "--db", str(tmp_path / "a.db"))
+    process = Machine(tmp_path).start("serve", "--port", port, "--db", str(tmp_path / "a.db"), cold=True)
     assert process.stdout is not None
     try:
         greeting = "".join(process.stdout.readline() for _ in range(7))
@@ -30,7 +30,7 @@ def test_the_first_start_leaves_a_key_and_the_next_one_finds_it(tmp_path: Path):
 
 
 def test_a_worker_keeps_time_without_http(tmp_path: Path):
-    process = Machine(tmp_path).start("worker", "--db", str(tmp_path / "a.db"), "--json")
+    process = Machine(tmp_path).start("worker", "--db", str(tmp_path / "a.db"), "--json", cold=True)
     assert first_json(process)["db"].endswith("a.db")
     process.send_signal(signal.SIGTERM)
     assert process.stdout is not None

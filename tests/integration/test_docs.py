@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.integration import warm
 from tests.integration.command_line import Machine, serving
 from tests.integration.doc_pages import DOCS, ROOT, Block, anchors, blocks, links, pages
 from tests.integration.test_examples import free_port, wait_for
@@ -28,7 +29,7 @@ def test_the_examples_of_a_page_run_from_top_to_bottom(page: Path, tmp_path: Pat
     home.mkdir()
     (home / "wakeful.toml").write_text('commands = ["*"]\n')
     with serving(home) as machine, ExitStack() as stack:
-        place = Place(tmp_path / "page", machine)
+        place = Place(tmp_path / "page", machine, cold=page.name == "README.md")
         said = ""
         for block in blocks(page):
             where = f"{page.name}, line {block.line}"
@@ -45,18 +46,23 @@ def test_the_examples_of_a_page_run_from_top_to_bottom(page: Path, tmp_path: Pat
 
 
 class Place:
-    """Where a page's examples run: a directory of its own, and a server."""
+    """Where a page's examples run: a directory of its own, and a server.
 
-    def __init__(self, directory: Path, machine: Machine) -> None:
+    What they start is warm, lest most of the time be spent on imports; where it is to be cold, it is what
+    somebody has who has installed the package.
+    """
+
+    def __init__(self, directory: Path, machine: Machine, *, cold: bool) -> None:
         directory.mkdir()
         shutil.copytree(ROOT / "examples", directory / "examples")
         self.directory, self._machine, self._count = directory, machine, 0
         self._port = free_port()
         keys = machine.home / "config/wakeful/keys"
+        before = [*([] if cold else [warm.programs()]), Path(sys.executable).parent]
         self._environment = {
             **machine.environment,
             "WAKEFUL_KEY": next(keys.iterdir()).read_text().strip(),
-            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+            "PATH": os.pathsep.join(map(str, [*before, os.environ["PATH"]])),
         }
         for file in (directory / "examples").iterdir():
             if file.is_file():
@@ -107,7 +113,7 @@ class Place:
         file = self.directory / f"{self._count}.{block.language}"
         file.write_text(self.own(block.text))
         if block.language == "python":
-            return [sys.executable, str(file)]
+            return ["python", str(file)]
         if block.language == "javascript":
             if shutil.which("node") is None:
                 pytest.skip("node is not here")
