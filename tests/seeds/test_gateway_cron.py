@@ -22,8 +22,9 @@ from tests.integration.asking import Somebody, served
 from tests.integration.calling import Caller, Refused, calling
 from tests.integration.command_line import Machine, Said
 from tests.integration.conftest import SELDOM, NewApp
-from tests.integration.receiver import Receiver
+from tests.integration.receiver import Receiver, serving
 from tests.integration.waiting import PATIENCE, eventually
+from wakeful.settings import Settings
 
 AGENT = "3f2a1b4c-0000-0000-0000-000000000000"
 STANDUP: dict[str, Any] = {
@@ -382,6 +383,35 @@ async def test_the_examples_are_taken_as_they_are_and_wake_the_agent(
     assert (await ended(gateway, job))["state"] == "succeeded"
     told = json.loads(receiver.bodies[0])
     assert told == {"job": example["name"], "payload": {"message": example["message"]}}
+
+
+@pytest.mark.parametrize("answer", ["Nothing much today.", "NO_REPLY"])
+async def test_what_the_agent_answers_is_delivered_to_the_chat_that_the_job_names(
+    new_app: NewApp, receiver: Receiver, answer: str
+):
+    briefing, silent, _ = EXAMPLES
+    receiver.answers(200, answer)
+    async with serving(Receiver()) as chats:
+        channels = {"telegram": f"ntfy://127.0.0.1:{chats.port}/{{to}}"}
+        async with (
+            new_app(settings=Settings(channels=channels)) as app,
+            served(app) as operator,
+            calling(operator) as gateway,
+        ):
+            target = {"kind": "webhook", "url": receiver.url}
+            made = [await create(gateway, **example, target=target) for example in (briefing, silent)]
+            for job in made:
+                await gateway("cron.run", jobId=job["id"], mode="force")
+
+            async def known() -> list[str]:
+                runs = [(await gateway("cron.runs", jobId=job["id"]))["runs"][0] for job in made]
+                known = all(run["state"] == "succeeded" and run["delivery"] != "unknown" for run in runs)
+                return [run["delivery"] for run in runs] if known else []
+
+            became = "suppressed" if answer == "NO_REPLY" else "delivered"
+            assert await eventually(known) == [became, "not_requested"]
+        told = [(message["topic"], message["message"]) for message in map(json.loads, chats.bodies)]
+    assert told == ([] if answer == "NO_REPLY" else [("123456789", answer)])
 
 
 # --- common issues ---------------------------------------------------------------------------------------
