@@ -242,14 +242,14 @@ def test_work_is_read_from_its_many_spellings(fields, work):
 
 def test_active_hours_are_those_of_the_jobs_own_zone():
     berlin = Defaults(tz="Europe/Berlin")
-    for given, zone_of_hours in [
+    for fields, zone_of_hours in [
         ({"schedule": "0 9 * * *", "tz": "Asia/Tokyo"}, "Asia/Tokyo"),
         ({"schedule": "0 9 * * *"}, "Europe/Berlin"),
         ({"schedule": "every 5m"}, "Europe/Berlin"),
         ({"schedule": "every 5m", "tz": "UTC"}, "UTC"),
         ({"after": "extract"}, "Europe/Berlin"),
     ]:
-        work = read({"name": "load", **given, "activeHours": "8-22"}, defaults=berlin).work
+        work = read({"name": "load", **fields, "activeHours": "8-22"}, defaults=berlin).work
         assert (work.active_hours, work.hours_tz) == ("08:00-22:00", zone_of_hours)
     job = read({"name": "load", "schedule": "0 9 * * *", "activeHours": "8-22"}, defaults=berlin)
     moved = patched(job, tz="Asia/Tokyo").work
