@@ -189,6 +189,19 @@ async def test_any_job_can_be_deleted_after_its_run(gateway: Caller):
     assert await jobs(gateway) == {}
 
 
+async def test_a_job_can_wake_the_heartbeat_after_its_run(
+    operator: Somebody, gateway: Caller, receiver: Receiver
+):
+    agent = {"target": {"kind": "webhook", "url": receiver.url}, "heartbeat": True}
+    assert (await operator("PUT", "/agents/default", agent)).status == 200
+    job = await create(gateway, **HEALTH, wakeHeartbeat=True)
+    await gateway("cron.run", jobId=job["id"], mode="force")
+    beat = await ended(gateway, (await jobs(gateway))["heartbeat"])
+    run = await ended(gateway, job)
+    assert (beat["trigger"], beat["triggeredBy"], beat["state"]) == ("heartbeat", run["id"], "succeeded")
+    assert [json.loads(body)["job"] for body in receiver.bodies] == ["check-server-health", "heartbeat"]
+
+
 # --- managing jobs ---------------------------------------------------------------------------------------
 
 
