@@ -21,7 +21,7 @@ import threading
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 #: What programs import.
 _WARM = (
@@ -51,23 +51,49 @@ def nurse(place: Path) -> None:
     listener.listen(64)
     os.write(1, b"open\n")
     while True:
-        ready, _, _ = select.select([listener.fileno(), ended, 0], [], [])
+        stand_ins = {asking.fileno(): child for child, asking in children.items()}
+        ready, _, _ = select.select([listener.fileno(), ended, 0, *stand_ins], [], [])
+        for gone in stand_ins.keys() & ready:
+            os.kill(stand_ins[gone], signal.SIGKILL)  # as somebody did with the one in its stead
         if ended in ready:
             os.read(ended, 512)
-            _tell_ends(children)
+        _tell_ends(children)
         if listener.fileno() in ready:
             asking, _ = listener.accept()
-            child = os.fork()
+            asked, streams = _heard(asking)
+            child = os.fork() if asked else None
             if child == 0:
                 os.close(ended)
                 os.close(telling)
-                for other in (listener, *children.values()):
+                for other in (listener, asking, *children.values()):
                     other.close()
-                _become(asking)
-            children[child] = asking
+                _become(json.loads(asked), streams)
+            for stream in streams:
+                os.close(stream)
+            if child is None:
+                asking.close()
+            else:
+                children[child] = asking
+                _tell(asking, child)
         if 0 in ready:
             shutil.rmtree(place.parent, ignore_errors=True)
             os.killpg(0, signal.SIGKILL)  # with whatever tests have left behind
+
+
+def _heard(asking: socket.socket) -> tuple[bytes, list[int]]:
+    """What is asked for, and the streams to do it with; nothing, where whoever asked is gone."""
+    asked, streams, _, _ = socket.recv_fds(asking, _MUCH, 3)
+    while not asked.endswith(b"\n"):
+        more = asking.recv(_MUCH)
+        if not more:
+            return b"", streams
+        asked += more
+    return asked, streams
+
+
+def _tell(asking: socket.socket, number: int) -> None:
+    with suppress(OSError):  # it may be gone
+        asking.sendall(b"%d\n" % number)
 
 
 def _tell_ends(children: dict[int, socket.socket]) -> None:
@@ -75,30 +101,20 @@ def _tell_ends(children: dict[int, socket.socket]) -> None:
         child, status = os.waitpid(-1, os.WNOHANG)
         if child == 0:
             return
-        with children.pop(child) as asking, suppress(OSError):  # it need not have waited for the end
-            asking.sendall(b"%d\n" % os.waitstatus_to_exitcode(status))
+        with children.pop(child) as asking:
+            _tell(asking, os.waitstatus_to_exitcode(status))
 
 
-def _become(asking: socket.socket) -> NoReturn:
+def _become(wanted: dict[str, Any], streams: list[int]) -> NoReturn:
     """Be the program that is asked for, as if it had just been started."""
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    asking.sendall(b"%d\n" % os.getpid())
-    asked, streams, _, _ = socket.recv_fds(asking, _MUCH, 3)
-    while not asked.endswith(b"\n"):
-        more = asking.recv(_MUCH)
-        if not more:
-            sys.exit("whoever asked is gone")
-        asked += more
-    asking.close()
-
     for number, stream in enumerate(streams):
         os.dup2(stream, number)
         os.close(stream)
     sys.stdin, sys.stdout = os.fdopen(0, closefd=False), os.fdopen(1, "w", closefd=False)
     sys.stderr = os.fdopen(2, "w", buffering=1, errors="backslashreplace", closefd=False)
-    wanted = json.loads(asked)
     os.chdir(wanted["directory"])
     os.environ.clear()
     os.environ.update(wanted["environment"])

@@ -19,17 +19,18 @@ def stand_in(place: str, *arguments: str) -> int:
     """Have a program run at the nursery; its exit code, unless a signal ends it, which ends this one too."""
     with socket.socket(socket.AF_UNIX) as nursery:
         nursery.connect(place)
-        answers = nursery.makefile("rb")
-        child = int(answers.readline())
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, lambda number, _: _pass_on(number, child))
         wanted = {"directory": os.getcwd(), "environment": dict(os.environ), "arguments": arguments}
         asked = json.dumps(wanted).encode() + b"\n"
         sent = socket.send_fds(nursery, [asked], [0, 1, 2])
         nursery.sendall(asked[sent:])
+        answers = nursery.makefile("rb")
+        child = int(answers.readline())
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, lambda number, _: _pass_on(number, child))
         code = int(answers.readline())
     if code < 0:
-        signal.signal(-code, signal.SIG_DFL)
+        with suppress(OSError):  # some cannot be handled anyway
+            signal.signal(-code, signal.SIG_DFL)
         os.kill(os.getpid(), -code)
     return code
 
