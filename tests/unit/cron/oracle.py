@@ -23,6 +23,7 @@ SECOND = timedelta(seconds=1)
 
 MONTH_NAMES = "JAN FEB MAR APR MAY JUN JUL AUG SEP OCT NOV DEC".split()
 DAY_NAMES = "SUN MON TUE WED THU FRI SAT".split()
+ANY_YEAR = frozenset(range(1, 10_000))
 NAMES = {
     **{name: month for month, name in enumerate(MONTH_NAMES, start=1)},
     **{name: day for day, name in enumerate(DAY_NAMES)},
@@ -177,7 +178,7 @@ def read(text: str) -> Expression:
         day_of_month=day_of_month,
         months=frozenset(numbers(month, 1, 12)),
         day_of_week=day_of_week,
-        years=frozenset(numbers(year[0], 1970, 2199)) if year else frozenset(range(1, 10000)),
+        years=frozenset(numbers(year[0], 1970, 2199)) if year else ANY_YEAR,
         follows_real_time=minute.startswith("*") or hour.startswith("*"),
         has_seconds=has_seconds,
     )
