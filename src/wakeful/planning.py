@@ -15,7 +15,7 @@ Instants are epoch milliseconds.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple, get_args
 
 from wakeful.job import Definition, Job
 from wakeful.policy import Policy, spread_evenly
@@ -41,6 +41,7 @@ Reason = Literal[
 
 #: Why no tick of a job may run just now.
 Hold = Literal["budget", "outside_hours"]
+HOLDS: Final[tuple[Hold, ...]] = get_args(Hold)
 
 
 class Standing(NamedTuple):

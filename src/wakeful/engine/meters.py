@@ -47,6 +47,7 @@ from prometheus_client.core import (
 )
 
 from wakeful.errors import Unavailable
+from wakeful.planning import HOLDS
 from wakeful.store.port import Planned, Store
 from wakeful.store.rows import Finished
 from wakeful.store.watching import Backlog
@@ -126,7 +127,7 @@ class Meters:
             if state == "running" or state == "pending":
                 emitted += 1
             elif state == "skipped":
-                if run[10] != "budget":
+                if run[10] not in HOLDS:
                     self.runs_skipped += run.covers
             elif state == "missed":
                 self.runs_missed += run.covers
