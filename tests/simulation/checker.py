@@ -8,7 +8,7 @@ one record, and no record may be without its tick.
 from __future__ import annotations
 
 import hashlib
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from datetime import UTC, datetime
 
@@ -111,15 +111,18 @@ def _rightly_missed(life: Life, run: Run, stretch: Stretch, ticks: list[int], jo
         return [f"{_named(life, run)} is missed for '{run.reason}', though it catches up: {policies}"]
     if journal.jumped or run.reason not in allowed:
         return []
+    # There may be years of ticks, in order: those that somebody was awake for are found, not looked for.
+    seen: set[int] = set()
+    for awake in journal.awake:
+        first = bisect_left(ticks, awake.from_ms - stretch.jitter_ms)
+        after = len(ticks)
+        if awake.until_ms is not None:
+            after = bisect_right(ticks, awake.until_ms - stretch.jitter_ms - journal.tick_ms)
+        seen.update(ticks[first:after])
     return [
         f"{life.name}: the tick {instant(tick)} was missed, though somebody was awake"
-        for tick in ticks
-        if any(
-            awake.from_ms <= tick + stretch.jitter_ms
-            and (awake.until_ms is None or awake.until_ms >= tick + stretch.jitter_ms + journal.tick_ms)
-            for awake in journal.awake
-        )
-    ][:3]
+        for tick in sorted(seen)[:3]
+    ]
 
 
 # --- a run goes its way, and never back ----------------------------------------------------------------
