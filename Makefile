@@ -8,6 +8,8 @@ WORKERS = $$(($$(nproc 2>/dev/null || echo 2) * 2))
 # Databases of tests need not outlive them: in memory, where there is room for them.
 SCRATCH = $$([ "$$(df -Pk /dev/shm 2>/dev/null | awk 'END {print $$4}')" -gt 4000000 ] 2>/dev/null \
 	&& echo /dev/shm || echo "$${TMPDIR:-/tmp}")
+# What is compiled is kept, whatever is set: a run starts hundreds of processes, and each would compile anew.
+KEEPING = PYTHONDONTWRITEBYTECODE=
 
 .DEFAULT_GOAL := help
 .PHONY: help run test chaos lint format bench docs docs-serve clean
@@ -20,7 +22,7 @@ run: $(STAMP)  ## start a server and an agent that it wakes, to look at; for a w
 
 test: $(STAMP)  ## run every test; some of them: make test ARGS='tests/unit -k dst'
 	@echo "== pytest"
-	@TMPDIR=$(SCRATCH) $(BIN)/pytest -q -n $(WORKERS) --dist worksteal $(ARGS)
+	@$(KEEPING) TMPDIR=$(SCRATCH) $(BIN)/pytest -q -n $(WORKERS) --dist worksteal $(ARGS)
 
 chaos: $(STAMP)  ## ten minutes of kills and crashes on PostgreSQL; another time: CHAOS_SECONDS=60
 	@echo "== chaos"
