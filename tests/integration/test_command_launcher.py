@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.programs import OBEDIENT, STUBBORN, alive, processes, sh, under_way
-from tests.integration.waiting import eventually
+from tests.integration.waiting import PATIENCE, eventually
 from tests.unit.launch.launches import launch
 from wakeful.job import Json
 from wakeful.launch import process
@@ -326,12 +326,15 @@ async def test_one_that_is_cancelled_before_it_has_begun_leaves_nothing_behind(
             assert not alive(int(said))
 
 
-async def test_a_launcher_that_closes_ends_what_is_left_at_once(tmp_path: Path):
+async def test_a_launcher_that_closes_ends_what_is_left_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(process, "GRACE_S", 4 * PATIENCE)
     launcher = CommandLauncher(Allowed(["*"]))
     file = tmp_path / "pids"
     async with under_way(launcher, sh(STUBBORN, file), file) as (task, pids):
         task.cancel()
-        async with asyncio.timeout(1.5):  # and not when its grace is over
+        async with asyncio.timeout(PATIENCE):  # and not when its grace is over
             await launcher.close()
         await eventually(lambda: not any(map(alive, pids)))
         with pytest.raises(asyncio.CancelledError):

@@ -174,7 +174,8 @@ async def given_jobs_without_function(somebody: Somebody, *names: str) -> None:
 
 
 @on_one_store
-async def test_a_server_that_stops_ends_its_streams(new_app: NewApp) -> None:
+async def test_a_server_that_stops_ends_its_streams(new_app: NewApp, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("wakeful.api.server.GRACE", 4 * PATIENCE)
     app = new_app()
     loop = asyncio.get_running_loop()
     async with app:
@@ -184,7 +185,7 @@ async def test_a_server_that_stops_ends_its_streams(new_app: NewApp) -> None:
             began = loop.time()
             app.services.feed.hang_up()
             assert await events.hear() is None
-            assert loop.time() - began < 4
+            assert loop.time() - began < PATIENCE
             await stream.__aexit__(None, None, None)
         assert app.services.feed._reader is None
 

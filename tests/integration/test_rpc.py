@@ -392,7 +392,8 @@ async def test_another_workspace_is_asked_for_by_name_and_is_that_of_its_key(ask
 
 
 @on_one_store
-async def test_a_server_that_stops_says_so(new_app: NewApp):
+async def test_a_server_that_stops_says_so(new_app: NewApp, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("wakeful.api.server.GRACE", 4 * PATIENCE)
     loop = asyncio.get_running_loop()
     async with new_app() as app:
         async with served(app) as operator:
@@ -400,7 +401,7 @@ async def test_a_server_that_stops_says_so(new_app: NewApp):
             one, other = await idle.__aenter__(), await hearing.__aenter__()
             await other("events.subscribe")
             began = loop.time()
-        assert loop.time() - began < 4, "nobody keeps it"
+        assert loop.time() - began < PATIENCE, "nobody keeps it"
         for call in (one, other):
             code, reason = await call.closed()
             assert (code, "come again" in str(reason)) == (1012, True)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
+#: Seconds. It takes a moment; on a machine that is busy with other things, a longer one.
+PATIENCE = 15.0
+
 
 class Ears:
     """Remembers every topic that it is told, and lets a test wait for one."""
@@ -18,7 +21,7 @@ class Ears:
 
     async def hear(self, *topics: str) -> set[str]:
         """Wait until all of these have been told; returns all that has been, and forgets it."""
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE):
             while not set(topics) <= set(self.topics):
                 self._told.clear()
                 await self._told.wait()
