@@ -49,8 +49,10 @@ MESSAGES: Final = f"""
     ORDER BY m.at, m.id"""
 #: turns_live: a range of it for each; the primary key of runs, once for each of those
 TURNS: Final = f"""
-    SELECT t.workspace, t.agent, t.session, t.run_id::text, r.state, r.usage FROM {_GIVEN}
-    JOIN turns t ON t.live AND t.workspace = k.workspace AND t.agent = k.agent AND t.session = k.name
+    SELECT k.workspace, k.agent, k.name, t.run_id::text, r.state, r.usage FROM {_GIVEN}
+    CROSS JOIN LATERAL (
+        SELECT run_id FROM turns
+        WHERE live AND workspace = k.workspace AND agent = k.agent AND session = k.name OFFSET 0) t
     LEFT JOIN runs r ON r.id = t.run_id ORDER BY t.run_id"""
 #: the primary keys
 ADD_MESSAGE: Final = """
