@@ -14,19 +14,24 @@ import socket
 import sys
 from contextlib import suppress
 
+_PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
 
 def stand_in(place: str, *arguments: str) -> int:
     """Have a program run at the nursery; its exit code, unless a signal ends it, which ends this one too."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, _PASSED_ON)  # until it is known whom they are for
     with socket.socket(socket.AF_UNIX) as nursery:
         nursery.connect(place)
         wanted = {"directory": os.getcwd(), "environment": dict(os.environ), "arguments": arguments}
         asked = json.dumps(wanted).encode() + b"\n"
         sent = socket.send_fds(nursery, [asked], [0, 1, 2])
-        nursery.sendall(asked[sent:])
+        if sent < len(asked):  # else it may be over by now
+            nursery.sendall(asked[sent:])
         answers = nursery.makefile("rb")
         child = int(answers.readline())
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        for number in _PASSED_ON:
             signal.signal(number, lambda number, _: _pass_on(number, child))
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _PASSED_ON)
         code = int(answers.readline())
     if code < 0:
         with suppress(OSError):  # some cannot be handled anyway
