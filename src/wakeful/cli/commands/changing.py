@@ -54,7 +54,7 @@ def register(app: typer.Typer) -> None:
             bool | None, typer.Option("--deliver", help="carry what its runs say to a channel")
         ] = None,
         channel: Annotated[
-            str | None, typer.Option("--channel", help="to this one, and not to its agent's")
+            str | None, typer.Option("--channel", help="with --deliver: to this one, not its agent's")
         ] = None,
         to: Annotated[str | None, typer.Option("--to", help="to whom, where the channel leaves that")] = None,
         overlap: Annotated[
@@ -106,7 +106,7 @@ def register(app: typer.Typer) -> None:
             "payload": await json_argument("--payload", payload),
             "description": description,
             "labels": dict(_pair("--label", each) for each in label) if label else None,
-            "deliver": deliver or (True if channel or to else None),
+            "deliver": deliver,
             "channel": channel,
             "to": to,
             "overlapPolicy": overlap,
