@@ -1,8 +1,8 @@
 """The deliverer: takes what runs said to the channels where people read it. The run itself is over by then.
 
-A delivery that does not arrive is tried again for some minutes, by its time in the database; one that could
-never arrive, because there is no such channel or recipient, is not. What a process was sending when it died
-may have arrived: nobody sends it again.
+A delivery that does not arrive is tried again for some two minutes, by its time in the database; one that
+could never arrive, because there is no such channel or recipient, is not. What a process was sending when it
+died may have arrived: nobody sends it again.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from wakeful.store.port import Store
 
 #: How many are on their way at a time: Apprise blocks, and each takes a thread.
 PLACES: Final = 8
-#: How often one is tried: some three minutes in all.
+#: How often one is tried: over some two minutes.
 ATTEMPTS: Final = 6
 #: How long somebody who sends has to say how it went: far longer than any service may take.
 _LEASE_MS: Final = 300_000

@@ -11,10 +11,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, NamedTuple, Protocol
+from typing import Final, Literal, NamedTuple, Protocol
 
 #: What becomes of an attempt at a delivery; `pending`: it is tried again.
 Became = Literal["delivered", "suppressed", "failed", "pending"]
+#: What is said of one that is given up.
+UNSAID: Final = "whoever sent it did not say how it went; it may have arrived"
 
 
 class Delivery(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from wakeful.store.delivering import Carried, Delivery
+from wakeful.store.delivering import UNSAID, Carried, Delivery
 from wakeful.store.rows import Finished
 
 if TYPE_CHECKING:
@@ -22,10 +22,10 @@ ADD: Final = """
     LEFT JOIN agents a ON a.workspace = r.workspace AND a.name = r.agent
     ON CONFLICT (run_id) DO NOTHING"""
 #: deliveries_due: its beginning
-GIVE_UP: Final = """
+GIVE_UP: Final = f"""
     WITH gone AS (
         UPDATE deliveries SET state = 'unknown', due_at = NULL, at = $1,
-            error = 'whoever sent it did not say how it went; it may have arrived'
+            error = '{UNSAID}'
         WHERE due_at <= $1 AND state = 'sending' RETURNING run_id)
     SELECT count(*) FROM gone"""
 #: deliveries_due, in its order; the primary keys of deliveries and runs, once for each

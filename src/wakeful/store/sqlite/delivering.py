@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Sequence
 from typing import Final
 
-from wakeful.store.delivering import Carried, Delivery
+from wakeful.store.delivering import UNSAID, Carried, Delivery
 from wakeful.store.rows import Finished
 from wakeful.store.sqlite.connection import Connection, Tell
 
@@ -19,9 +19,9 @@ ADD: Final = """
     WHERE r.id = ?1
     ON CONFLICT (run_id) DO NOTHING"""
 #: deliveries_due: its beginning
-GIVE_UP: Final = """
+GIVE_UP: Final = f"""
     UPDATE deliveries INDEXED BY deliveries_due SET state = 'unknown', due_at = NULL, at = ?1,
-        error = 'whoever sent it did not say how it went; it may have arrived'
+        error = '{UNSAID}'
     WHERE due_at <= ?1 AND state = 'sending'"""
 #: deliveries_due, in its order; the primary key of runs, once for each
 DUE: Final = """
