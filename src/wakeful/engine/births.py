@@ -135,20 +135,19 @@ def of_chain(follower: Follower) -> RunRow:
         policy = policy_from_text(follower.policy)
         work = work_from_text(follower.work)
         lane = lane_of(work)
-    trigger: Trigger = "heartbeat" if follower.trigger == "heartbeat" else "chain"
     run = of_trigger(
         job_id=follower.job_id,
         workspace=follower.workspace,
         agent=follower.agent,
         job_name=follower.name,
         lane=lane,
-        trigger=trigger,
+        trigger=follower.trigger,
         now_ms=follower.after_finished_ms,
         triggered_by=follower.after_run_id,
         serial=policy.overlap != "allow",
         claim_ms=claim_timeout_ms(work, policy),
     )
-    if not is_pull_lane(lane) or closed(work, trigger, run.attempt, run.fire_ms) is None:
+    if not is_pull_lane(lane) or closed(work, run.trigger, run.attempt, run.fire_ms) is None:
         return run
     return run._replace(
         state="skipped", reason=OUTSIDE_HOURS, attempt=0, until_ms=None, due_ms=None, finished_ms=run.fire_ms

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from wakeful.run import Trigger
+
 
 class JobRow(NamedTuple):
     """A job, all of it."""
@@ -180,7 +182,7 @@ class Follower(NamedTuple):
     after_run_id: str
     after_finished_ms: int
     #: `chain`, or `heartbeat`
-    trigger: str = "chain"
+    trigger: Trigger = "chain"
 
 
 class LostRun(NamedTuple):
