@@ -1,0 +1,1 @@
+-- Columns and tables for executor leases, counted attempts, recorded responses and pauses.
