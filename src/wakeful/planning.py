@@ -269,10 +269,7 @@ class _Pass:
         if last < oldest:
             return self._miss(first, last, "too_old")
         if policy.catchup == "latest":
-            if first < last:
-                self._miss(first, ticks.prev(last) or first, "newer_tick_runs")
-            self.cursor = last
-            return self._emit(last, self.now)
+            return self._catch_up_latest(first, last)
         if first < oldest:
             self._miss(first, ticks.prev(oldest) or first, "too_old")
         self.caught_up = True
@@ -285,6 +282,16 @@ class _Pass:
             after = int(number * apart)
             self._emit(self.cursor, self.now + after, later=after > 0)
             number += 1
+
+    def _catch_up_latest(self, first: int, last: int) -> None:
+        """Run the newest missed tick and record the others; ticks on time follow the overlap policy."""
+        if first < last:
+            reason: Reason = "newer_tick_runs" if self.facts.hold is None else "downtime"
+            self._miss(first, self.job.ticks.prev(last) or first, reason)
+        self.cursor = last
+        self.caught_up = True
+        self._emit(last, self.now)
+        self.caught_up = False
 
     def _fire(self) -> None:
         """Give the ticks that are due, and not too late, their verdicts."""
@@ -324,7 +331,7 @@ class _Pass:
             return Becomes.PLANNED, None
         if overlap == "allow" or not self._engaged:
             return Becomes.STARTED, None
-        if self.caught_up:  # asked for one and all: they queue up, whatever the policy for live ticks
+        if self.caught_up:  # a run that is caught up waits, whatever the policy for ticks that are on time
             return Becomes.QUEUED, None
         if overlap == "skip":
             return Becomes.SKIPPED, "overlap"
@@ -334,18 +341,19 @@ class _Pass:
             return Becomes.QUEUED, None
         if overlap == "queue_one":
             self.superseded = self.facts.waiting
-            self._withdraw(Becomes.QUEUED, "superseded")
+            self._withdraw((Becomes.QUEUED,), "superseded")
             self.waiting = 0
             return Becomes.QUEUED, None
         # What waits is older too: it must not start after the newer one has.
         self.replaced = (*self.facts.running, *self.facts.waiting)
-        self._withdraw(Becomes.STARTED, "replaced")
+        self._withdraw((Becomes.STARTED, Becomes.QUEUED), "replaced")
+        self.waiting = 0
         return Becomes.STARTED, None
 
-    def _withdraw(self, becomes: Becomes, reason: Reason) -> None:
-        """An earlier tick of this very pass gives way: it never ran, so it is skipped."""
+    def _withdraw(self, becomes: tuple[Becomes, ...], reason: Reason) -> None:
+        """Skip the earlier ticks of this pass that a newer one replaces: they have not started."""
         for index, verdict in enumerate(self.verdicts):
-            if verdict.becomes is becomes:
+            if verdict.becomes in becomes:
                 self.verdicts[index] = verdict._replace(becomes=Becomes.SKIPPED, reason=reason)
                 self.run_count -= 1
 

@@ -45,6 +45,28 @@ async def test_the_latest_of_an_hour_runs_once_and_the_others_are_accounted_for(
     assert len(world.recorded(job, "succeeded")) == 20 + 2 + 10
 
 
+@pytest.mark.parametrize("overlap", ["skip", "queue", "queue_one", "replace"])
+@simulated()
+async def test_the_latest_tick_waits_for_a_run_that_was_in_flight_at_the_crash(world: World, overlap: str):
+    rules = Rules(catchup="latest", overlap=overlap)
+    job = await world.create("job", Plain(cron="*/10 * * * *"), rules, body=takes(60))
+    replica = await world.start()
+    await world.sleep(20 * 60 + 30)
+    replica.crash()
+    await world.sleep(HOUR + 120)
+    await world.start()
+    await world.sleep(5 * 60)
+    (missed,) = world.recorded(job, "missed")
+    assert (missed.reason, missed.covers) == ("newer_tick_runs", 5)
+    ran = world.recorded(job, "succeeded")
+    assert len(ran) == 3, "one before the crash, the one in flight, and the newest missed tick"
+    assert ran[2].scheduled_ms - ran[1].scheduled_ms == 60 * MINUTE
+    assert ran[1].finished_ms is not None
+    assert ran[2].started_ms is not None
+    assert ran[2].started_ms >= ran[1].finished_ms, "it waits its turn"
+    assert world.recorded(job, "skipped") == []
+
+
 @pytest.mark.parametrize("overlap", ["allow", "skip", "queue", "queue_one", "replace"])
 @simulated(pace=CAPPED)
 async def test_every_tick_of_an_hour_runs_oldest_first_in_passes_that_lose_none(world: World, overlap: str):

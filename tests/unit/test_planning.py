@@ -229,13 +229,36 @@ def test_latest_has_nothing_to_miss_where_one_tick_was_missed():
     assert told(plan(minute(2.5), catchup="latest", overlap="allow")) == ["1 started", "2 started"]
 
 
-def test_latest_is_judged_by_the_overlap_policy():
-    back = plan(minute(60.5), BUSY, catchup="latest")
-    assert told(back) == [
-        "1-58 (58) missed: newer_tick_runs",
-        "59 skipped: overlap",
-        "60 skipped: overlap",
-    ]
+@pytest.mark.parametrize("overlap", ["skip", "queue", "queue_one", "replace"])
+@pytest.mark.parametrize("facts", [BUSY, BUSY_WITH_ONE_WAITING, Facts(waiting=("w1",))])
+def test_the_latest_tick_waits_for_the_run_under_way_whatever_the_overlap_policy(overlap, facts):
+    hourly = Ticks(Every(HOUR), T0)
+    asked = partial(plan, ticks=hourly, cursor=T0 + HOUR, catchup="latest", max_queued=0)
+    back = asked(T0 + 5 * HOUR + 30 * MINUTE, facts, overlap=overlap)
+    assert told(back) == ["60-240 (4) missed: newer_tick_runs", "300 queued"]
+    assert (back.replaced, back.superseded, back.run_count) == ((), (), 1)
+
+
+@pytest.mark.parametrize(
+    ("overlap", "expected"),
+    [
+        ("allow", ["59 started", "60 started"]),
+        ("skip", ["59 queued", "60 skipped: overlap"]),
+        ("queue", ["59 queued", "60 queued"]),
+        ("queue_one", ["59 skipped: superseded", "60 queued"]),
+        ("replace", ["59 skipped: replaced", "60 started"]),
+    ],
+)
+def test_a_tick_on_time_after_the_latest_follows_the_overlap_policy(overlap, expected):
+    back = plan(minute(60.5), BUSY, catchup="latest", overlap=overlap)
+    assert told(back) == ["1-58 (58) missed: newer_tick_runs", *expected]
+    assert back.replaced == (("r1",) if overlap == "replace" else ())
+    assert back.run_count == sum("skipped" not in each for each in expected)
+
+
+def test_latest_claims_no_newer_run_where_the_newest_tick_is_held_back():
+    back = plan(minute(60.5), Facts(hold="budget"), catchup="latest")
+    assert told(back) == ["1-58 (58) missed: downtime", "59 skipped: budget", "60 skipped: budget"]
 
 
 def test_fire_immediately_runs_each_of_them_oldest_first():
