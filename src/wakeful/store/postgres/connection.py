@@ -282,5 +282,5 @@ async def migrate(connection: Raw, schema: str, steps: Sequence[Migration]) -> N
             await connection.execute(_CREATE_SCHEMA.format(schema=schema))
         await connection.execute(_CREATE_VERSION.format(schema=schema))
         for step in pending(steps, await connection.fetchval(version)):  # another may have been faster
-            await connection.execute(step.sql)
+            await connection.execute(f"SELECT 1; {step.sql}")  # asyncpg fails on a file without a statement
             await connection.execute(_ADD_VERSION, step.number, step.name)
