@@ -47,7 +47,10 @@ def _load(db: sqlite3.Connection) -> None:
     db.execute(
         f"""
         WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n LIMIT {JOBS})
-        INSERT INTO jobs SELECT printf('j%05d', i), 'ws-' || (i % 10),
+        INSERT INTO jobs (id, workspace, agent, name, timing, policy, work, payload, after_job, after_on,
+            description, labels, secret, old_secret, old_secret_until, enabled, disabled_reason, anchor_at,
+            next_at, wake_at, run_count, failures, version, created_at, updated_at, deleted_at)
+        SELECT printf('j%05d', i), 'ws-' || (i % 10),
             'agent-' || (i % {AGENTS}), 'job-' || i, '{{}}', '{{}}', '{{}}', NULL,
             iif(i % 1000 = 7, 'job-' || (i - 500), NULL), iif(i % 1000 = 7, 'succeeded', NULL),
             '', '{{}}', NULL, NULL, NULL, 1, NULL, 0, {NOW}, {NOW} + iif(i % 1000 < 60, -1, {DAY}),
@@ -57,7 +60,10 @@ def _load(db: sqlite3.Connection) -> None:
         f"""
         WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n LIMIT {RUNS}),
             r AS (SELECT i, i % {JOBS} AS j, i >= {RUNS - 2_000} AS new, i % 4 AS k FROM n)
-        INSERT INTO runs SELECT printf('r%07d', i),
+        INSERT INTO runs (id, job_id, workspace, agent, job_name, scheduled_at, fire_at, trigger,
+            triggered_by, state, reason, covers, until_at, attempt, worker, lane, serial, due_at, started_at,
+            finished_at, idempotency_key, replay_of, payload, created_at, output, error, usage, dead)
+        SELECT printf('r%07d', i),
             printf('j%05d', j), 'ws-' || (j % 10), 'agent-' || (j % {AGENTS}), 'job-' || j,
             {NOW} - {RUNS} + i, {NOW} - {RUNS} + i, 'schedule', NULL,
             iif(new, iif(k = 0, 'pending', iif(k = 1, 'retrying', 'running')),
