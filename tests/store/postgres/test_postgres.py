@@ -256,7 +256,7 @@ async def test_whatever_happens_the_table_of_live_runs_is_in_step(
                 await store.finish("w1", [end(run) for run in live if dice.random() < 0.7], follow)
             case 5 if live:
                 run = dice.choice(live)
-                await store.cancel_run(run.id, NOW, "enough", running=True)
+                await store.cancel_run(run.id, NOW, "enough", running=run.state == "running")
             case 6:
                 await store.release("w2", NOW, but=[run.id for run in live[:2]])
             case 7:
@@ -287,6 +287,16 @@ async def test_a_broken_connection_is_said_to_be_one_and_the_next_call_connects_
         await store._pool.write(hold)
     assert await store.job_by_id(digest.id) == digest
     assert await ears.hear("jobs", "runs") == {"jobs", "runs"}  # something may have been missed
+
+
+async def test_a_driver_that_lost_track_of_its_connection_is_a_database_that_cannot_be_used(
+    store: PostgresStore,
+) -> None:
+    async def confused(db: object) -> None:
+        raise asyncpg.InternalClientError("got result for unknown protocol state 3")
+
+    with pytest.raises(Unavailable, match="unknown protocol state"):
+        await store._pool.read(confused)
 
 
 async def test_what_is_announced_is_heard_again_after_the_connection_broke(

@@ -50,6 +50,7 @@ BROKEN: Final = (
     asyncpg.IdleInTransactionSessionTimeoutError,
     asyncpg.ReadOnlySQLTransactionError,  # what was the primary is one no more
     asyncpg.InterfaceError,
+    asyncpg.InternalClientError,  # the driver lost track of a connection that was cut
 )
 
 # About connections and the schema itself; what is said of jobs and runs is in `statements`.
