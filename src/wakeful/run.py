@@ -71,3 +71,22 @@ def tick_key(job_id: str, scheduled_ms: int) -> str:
     seconds, ms = divmod(scheduled_ms, 1000)
     epoch = f"{seconds}.{ms:03d}" if ms else str(seconds)
     return hashlib.sha256(f"{job_id}:{epoch}".encode()).hexdigest()
+
+
+def check_cancellable(run_id: str, state: str, *, running: bool) -> None:
+    """Refuse to cancel a run that does not wait or, with `running`, to stop one that does not run.
+
+    >>> check_cancellable("r1", "retrying", running=False)
+    >>> check_cancellable("r1", "retrying", running=True)
+    Traceback (most recent call last):
+    wakeful.errors.FailedPrecondition: run 'r1' is retrying: cancel it instead
+    """
+    waits = state in (RunState.PENDING, RunState.RETRYING)
+    if state == RunState.RUNNING if running else waits:
+        return
+    advice = (
+        "cancel it instead" if waits else
+        "stop it instead" if state == RunState.RUNNING else
+        "it is over and does not change"
+    )  # fmt: skip
+    raise FailedPrecondition(f"run '{run_id}' is {state}: {advice}")

@@ -11,6 +11,7 @@ import pytest
 from tests.integration.asking import HOME, JOBS, Somebody
 from tests.integration.conftest import SELDOM, on_one_store
 from tests.integration.waiting import eventually
+from tests.store.making import jobless, over
 
 _FAILING = {"kind": "function", "name": "failing"}
 _NOTHING = {"kind": "function", "name": "nothing"}
@@ -84,6 +85,8 @@ async def test_a_run_that_waits_is_cancelled_and_one_that_is_over_is_not(ask: So
 async def test_a_run_that_runs_is_stopped_and_not_cancelled(ask: Somebody):
     await _job(ask, "a", _PULL)
     run_id = (await ask("POST", f"{JOBS}/a/run")).body["id"]
+    early = await ask("POST", f"/runs/{run_id}/stop")
+    assert (early.status, early.code) == (409, "failed-precondition")
     await ask("POST", "/runs/claim", {"worker": "laptop"})
     assert (await ask("POST", f"/runs/{run_id}/cancel")).code == "failed-precondition"
     stopped = await ask("POST", f"/runs/{run_id}/stop")
@@ -105,6 +108,17 @@ async def test_an_executor_claims_a_run_is_at_it_and_completes_it(ask: Somebody)
     assert (done.body["output"], done.body["usage"]) == ('{"sent":3}', {"tokens": 512})
     for verb, body in (("heartbeat", None), ("complete", outcome)):
         assert (await ask("POST", f"/runs/{run_id}/{verb}", body)).status == 409
+
+
+@on_one_store
+@pytest.mark.parametrize("state", ["skipped", "missed", "pending", "cancelled"])
+@pytest.mark.parametrize("status", ["succeeded", "failed"])
+async def test_a_run_that_does_not_run_cannot_be_completed(ask: Somebody, state: str, status: str):
+    run = over(jobless(attempt=0), state) if state != "pending" else jobless()
+    await ask.app.store.add_runs([run])
+    reply = await ask("POST", f"/runs/{run.id}/complete", {"status": status, "attempt": run.attempt})
+    assert (reply.status, reply.code) == (409, "failed-precondition")
+    assert state in reply.body["detail"]
 
 
 async def test_a_claim_waits_for_the_first_run(ask: Somebody):

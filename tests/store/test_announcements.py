@@ -126,7 +126,7 @@ async def test_a_run_that_was_waiting_is_cancelled_without_telling_anybody_to_st
     run = jobless()
     await store.add_runs([run])
     await _quiet(store, ears)
-    await store.cancel_run(run.id, NOW, "not wanted", running=True)
+    await store.cancel_run(run.id, NOW, "not wanted", running=False)
     assert f"stop:{run.id}" not in await _heard(store, ears)
 
 

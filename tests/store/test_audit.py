@@ -190,7 +190,7 @@ async def test_what_is_refused_is_not_written_down(store: Store) -> None:
 
 async def test_what_is_done_to_runs_is_written_down_with_it(store: Store) -> None:
     row = await given_job(store, "digest", lambda due: held(tick(due)), lambda due: tick(due, NOW + 1))
-    runs = [asked(row), asked(row), held(asked(row), PARKED)._replace(due_ms=NOW + 5)]
+    runs = [asked(row), held(asked(row)), held(asked(row), PARKED)._replace(due_ms=NOW + 5)]
     await store.add_runs(runs, [entry("run.add")])
     await store.cancel_run(runs[0].id, NOW, "no", running=False, entries=[entry("run.cancel")])
     await store.complete_run(ended(runs[2], "failed"), alone, [entry("run.complete")])

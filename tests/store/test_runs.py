@@ -190,6 +190,15 @@ async def test_a_parked_run_can_be_stopped_and_not_completed_then(store: Store) 
     assert await store.rescue(NOW + SECOND, NOW, 5, lambda lost: ended(run, "failed"), alone) == []
 
 
+@pytest.mark.parametrize("state", ["pending", "retrying"])
+async def test_only_a_running_run_can_be_stopped(store: Store, state: str) -> None:
+    run = asked(await given_job(store), state=state)
+    await store.add_runs([run])
+    with pytest.raises(FailedPrecondition, match=f"{state}: cancel it"):
+        await store.cancel_run(run.id, NOW, "not wanted", running=True)
+    assert (await look(store, run)).state == state
+
+
 @pytest.mark.parametrize("state", ["succeeded", "failed", "cancelled", "skipped", "missed"])
 async def test_a_run_that_is_over_cannot_be_cancelled(store: Store, state: str) -> None:
     digest = await given_job(store)

@@ -147,6 +147,8 @@ class RunService:
         if status not in ("succeeded", "failed"):
             raise InvalidArgument(f"status: '{status[:64]}' is not 'succeeded' or 'failed'")
         run, now_ms = await self._one(who, "work", workspace, run_id), self._clock.now_ms()
+        if run.state != "running":
+            raise _not_completable(run)
         row = await self._store.job_by_id(run.job_id, deleted=True) if run.job_id else None
         policy = policy_from_text(row.policy) if row else DEFAULT_POLICY
         work = work_from_text(row.work) if row else NO_WORK
@@ -173,7 +175,7 @@ class RunService:
         else:
             done = False
         if not done:
-            raise FailedPrecondition(f"run '{run_id}' is {run.state} and does not wait to be completed")
+            raise _not_completable(await self.get(who, workspace, run_id))
         return await self.get(who, workspace, run_id)
 
     # --- inside ----------------------------------------------------------------------------------
@@ -224,3 +226,7 @@ def _which(run_ids: Sequence[str] | None) -> Sequence[str] | int:
 
 def _no_run(run_id: str) -> NotFound:
     return NotFound(f"no run '{run_id[:64]}'; list the runs to see what there is")
+
+
+def _not_completable(run: RunView) -> FailedPrecondition:
+    return FailedPrecondition(f"run '{run.id}' is {run.state} and does not wait to be completed")

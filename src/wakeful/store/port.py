@@ -346,7 +346,7 @@ class Store(Office, Watching, Guarding, Talking, Delivering, Protocol):
     async def cancel_run(
         self, run_id: str, now_ms: int, reason: str, *, running: bool, entries: Sequence[Entry] = ()
     ) -> RunView | None:
-        """Cancel a run that is pending or retrying or, with `running`, one that is running.
+        """Cancel a run that is pending or retrying or, with `running`, stop one that is running.
 
         A running one is announced as `stop:<id>`, parked or not; its worker's word counts no more. Every
         one is announced as `runs`, for another may have its turn. None: no such run. FailedPrecondition:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from asyncpg import UniqueViolationError
 
-from wakeful.errors import AlreadyExists, FailedPrecondition
+from wakeful.errors import AlreadyExists
+from wakeful.run import check_cancellable
 from wakeful.store.office import Allowance
 from wakeful.store.port import PARKED
 from wakeful.store.postgres import list_statements as lists
@@ -161,13 +162,11 @@ async def add_runs(db: Db, tell: Tell, now_ms: int, runs: Sequence[RunRow]) -> N
 async def cancel_run(
     db: Db, tell: Tell, run_id: str, now_ms: int, reason: str, running: bool
 ) -> RunView | None:
-    """Cancel a run that has not started or, with `running`, stop one that has."""
+    """Cancel a run that waits or, with `running`, stop one that runs."""
     found = await _locked(db, run_id)
     if found is None:
         return None
-    if found.state not in (("pending", "retrying", "running") if running else ("pending", "retrying")):
-        advice = "stop it instead" if found.state == "running" else "it is over, and stays as it is"
-        raise FailedPrecondition(f"run '{run_id}' is {found.state}: {advice}")
+    check_cancellable(run_id, found.state, running=running)
     await cancel(db, tell, now_ms, [(run_id, reason)])
     return await run(db, run_id)
 

@@ -6,7 +6,8 @@ import json
 import sqlite3
 from collections.abc import Callable, Sequence
 
-from wakeful.errors import AlreadyExists, FailedPrecondition
+from wakeful.errors import AlreadyExists
+from wakeful.run import check_cancellable
 from wakeful.store.office import Allowance
 from wakeful.store.port import PARKED
 from wakeful.store.quotas import owners
@@ -155,13 +156,11 @@ def add_runs(db: sqlite3.Connection, tell: Tell, now_ms: int, runs: Sequence[Run
 def cancel_run(
     db: sqlite3.Connection, tell: Tell, run_id: str, now_ms: int, reason: str, running: bool
 ) -> RunView | None:
-    """Cancel a run that has not started or, with `running`, stop one that has."""
+    """Cancel a run that waits or, with `running`, stop one that runs."""
     found = run(db, run_id)
     if found is None:
         return None
-    if found.state not in (("pending", "retrying", "running") if running else ("pending", "retrying")):
-        advice = "stop it instead" if found.state == "running" else "it is over, and stays as it is"
-        raise FailedPrecondition(f"run '{run_id}' is {found.state}: {advice}")
+    check_cancellable(run_id, found.state, running=running)
     cancel(db, tell, now_ms, [(run_id, reason)])
     return run(db, run_id)
 
