@@ -146,6 +146,8 @@ class Job:
     version: int = 1
     #: why it is not enabled, where nobody paused it: "max_runs", "failed", "gone" …
     disabled_reason: str | None = None
+    #: who created it: `role:actor`, as in `admin:key:1f`; '' where that was not recorded
+    created_by: str = ""
 
     @property
     def name(self) -> str:

@@ -109,7 +109,7 @@ async def test_those_that_an_old_database_knows_have_their_workspaces_and_agents
         ("default", 4 * DAY),
     ]
     assert [row[1:] for row in await store.agents("acme")] == [
-        (name, None, None, True, None, None, "", 1, day * DAY, day * DAY, *[None] * 4)
+        (name, None, None, True, None, None, "", 1, day * DAY, day * DAY, *[None] * 8)
         for name, day in (("clerk", 3), ("scribe", 1))
     ]
     assert [row.name for row in await store.agents("default")] == ["default"]

@@ -37,6 +37,8 @@ class JobShape(TypedDict):
     failures: int
     revision: int
     createdAt: str
+    #: the role and the name of the key or person, as in `admin:key:1f`; None: not recorded
+    createdBy: str | None
     updatedAt: str
     nextTicks: NotRequired[list[TickShape]]
     #: only when it is made, and never again

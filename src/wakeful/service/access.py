@@ -61,6 +61,11 @@ class Principal:
     #: where they ask from
     address: str | None = None
 
+    @property
+    def creator(self) -> str:
+        """How what they create is marked: their role, and who they are."""
+        return f"{self.role}:{self.actor}"
+
     def entry(self, workspace: str, action: str, subject: str, details: str = "{}") -> Entry:
         """What they do, for the audit."""
         return Entry(workspace, self.actor, action, subject, details, self.address)

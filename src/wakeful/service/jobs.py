@@ -218,7 +218,7 @@ class JobService(JobChanges):
     # --- inside ----------------------------------------------------------------------------------
 
     def _made(self, who: Principal, home: Home, document: Mapping[str, object], now_ms: int) -> Saved:
-        saved = self._maker.make(home, document, now_ms)
+        saved = self._maker.make(home, document, now_ms, who.creator)
         if who.role == "agent":
             check_whose(who, saved.row.name)
             self._reach.check(who, saved.job.definition.work, home)

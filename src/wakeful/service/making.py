@@ -22,6 +22,8 @@ from wakeful.store.rows import JobRow
 
 #: Why a job is not enabled whose agent is not active.
 INACTIVE: Final = "agent_inactive"
+#: The creator of the jobs that Wakeful makes for itself.
+WAKEFUL: Final = "admin:wakeful"
 _KNOWN: Final = 4_096  # documents that are remembered, so that one like them need not be read again
 
 
@@ -57,7 +59,7 @@ class Maker:
         self._keyring = keyring
         self._known: dict[tuple[str, bytes], _Alike] = {}
 
-    def make(self, home: Home, document: Mapping[str, object], now_ms: int) -> Saved:
+    def make(self, home: Home, document: Mapping[str, object], now_ms: int, created_by: str = "") -> Saved:
         """The row of a new job that is what the document says."""
         rest = dict(document)
         name, payload = rest.pop("name", None), rest.pop("payload", None)
@@ -68,10 +70,12 @@ class Maker:
         except (ValueError, InvalidArgument):
             # Python's own values, or a mistake: either is read whole.
             alike = self._first(home, document, now_ms)
-            row = alike.row._replace(id=new_id(now_ms))
+            row = alike.row._replace(id=new_id(now_ms), created_by=created_by)
         else:
             alike = self._alike(common, home, document, now_ms)
-            row = alike.row._replace(id=new_id(now_ms), name=own_name, payload=own_payload)
+            row = alike.row._replace(
+                id=new_id(now_ms), name=own_name, payload=own_payload, created_by=created_by
+            )
         if alike.definition.policy.jitter_ms and row.enabled:  # which is each job's own
             place = begin(row.id, alike.definition, row.anchor_ms, now_ms)
             row = row._replace(next_ms=place.next_ms, wake_ms=place.wake_ms)
@@ -155,6 +159,7 @@ def without_ticks(workspace: str, agent: str, definition: Definition, now_ms: in
         wake_ms=None,
         created_ms=now_ms,
         updated_ms=now_ms,
+        created_by=WAKEFUL,
     )
 
 

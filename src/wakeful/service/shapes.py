@@ -51,6 +51,7 @@ def job_shape(job: Job, now_ms: int | None = None, ticks: int = 0) -> Shape:
         "failures": job.failures,
         "revision": job.version,
         "createdAt": instant(job.created_ms),
+        "createdBy": job.created_by or None,
         "updatedAt": instant(job.updated_ms),
     }
     if ticks and now_ms is not None:

@@ -96,6 +96,12 @@ class AgentRow(NamedTuple):
     queue: str | None = None
     #: compact JSON of how it looks around by itself
     heartbeat: str | None = None
+    #: encrypted secret that signs the webhooks its jobs inherit, and the one before it while it still signs
+    secret: bytes | None = None
+    old_secret: bytes | None = None
+    old_secret_until_ms: int | None = None
+    #: compact JSON of where its keys may have output delivered, beside its own channel and recipient
+    deliver_to: str | None = None
 
 
 class KeyRow(NamedTuple):

@@ -296,10 +296,10 @@ class Store(Office, Watching, Guarding, Talking, Delivering, Protocol):
         """Lock the job, write what `change` makes of it with `version` one higher, and announce it.
 
         None from `change` leaves it alone. An exception of `change` leaves everything as it was. A new name
-        that is taken: AlreadyExists. `id`, `workspace` and `created_ms` stay. Withdrawn runs end at the
-        job's new `updated_ms`. Runs are born as in `plan`: a tick that has one already keeps it. With a
-        `move`, its runs that wait go to that lane and are announced (`runs`); a running one stays as it is.
-        Returns the job as it is afterwards, or None where there is none.
+        that is taken: AlreadyExists. `id`, `workspace`, `created_ms` and `created_by` stay. Withdrawn runs
+        end at the job's new `updated_ms`. Runs are born as in `plan`: a tick that has one already keeps it.
+        With a `move`, its runs that wait go to that lane and are announced (`runs`); a running one stays as
+        it is. Returns the job as it is afterwards, or None where there is none.
         """
         ...
 

@@ -48,6 +48,7 @@ def row_of(job: Job, secret: bytes | None = None) -> JobRow:
         version=job.version,
         created_ms=job.created_ms,
         updated_ms=job.updated_ms,
+        created_by=job.created_by,
     )
 
 
@@ -85,6 +86,7 @@ def job_of(row: JobRow) -> Job:
         failures=row.failures,
         version=row.version,
         disabled_reason=row.disabled_reason,
+        created_by=row.created_by,
     )
 
 

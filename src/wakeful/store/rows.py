@@ -44,6 +44,8 @@ class JobRow(NamedTuple):
     version: int
     created_ms: int
     updated_ms: int
+    #: who created it: `role:actor`, as in `admin:key:1f`; '' where that was not recorded
+    created_by: str = ""
 
 
 class DueJob(NamedTuple):

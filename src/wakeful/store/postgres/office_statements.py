@@ -25,7 +25,7 @@ PUT_WORKSPACE: Final = f"""
 
 _AGENT_COLUMNS: Final = (
     "workspace, name, target, tz, active, channel, send_to, description, version, created_at, updated_at, "
-    "budget, alerts, queue, heartbeat"
+    "budget, alerts, queue, heartbeat, secret, old_secret, old_secret_until_at, deliver_to"
 )
 #: the primary key
 AGENT: Final = f"SELECT {_AGENT_COLUMNS} FROM agents WHERE workspace = $1 AND name = $2"
@@ -36,12 +36,13 @@ AGENTS: Final = f"SELECT {_AGENT_COLUMNS} FROM agents WHERE workspace = $1 ORDER
 #: the primary key turns away one that somebody else has added meanwhile
 ADD_AGENT: Final = f"""
     INSERT INTO agents ({_AGENT_COLUMNS}) VALUES
-        ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)
+        ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19)
     ON CONFLICT DO NOTHING RETURNING true"""
 #: the primary key
 CHANGE_AGENT: Final = """
     UPDATE agents SET target = $3, tz = $4, active = $5, channel = $6, send_to = $7, description = $8,
-        version = $9, updated_at = $10, budget = $11, alerts = $12, queue = $13, heartbeat = $14
+        version = $9, updated_at = $10, budget = $11, alerts = $12, queue = $13, heartbeat = $14,
+        secret = $15, old_secret = $16, old_secret_until_at = $17, deliver_to = $18
     WHERE workspace = $1 AND name = $2"""
 #: the primary key, twice for each. Says how many of them are there, and ours until the end; one that somebody
 #: adds or deletes at this very moment is not among them
@@ -52,7 +53,8 @@ HOLD_AGENTS: Final = f"""
             SELECT FROM agents a WHERE a.workspace = g.workspace AND a.name = g.name FOR KEY SHARE) a),
     made AS (
         INSERT INTO agents ({_AGENT_COLUMNS})
-        SELECT workspace, name, NULL, NULL, true, NULL, NULL, '', 1, $3, $3, NULL, NULL, NULL, NULL
+        SELECT workspace, name, NULL, NULL, true, NULL, NULL, '', 1, $3, $3, NULL, NULL, NULL, NULL,
+            NULL, NULL, NULL, NULL
         FROM given
         ON CONFLICT DO NOTHING RETURNING name)
     SELECT (SELECT count(*) FROM held) + (SELECT count(*) FROM made)"""

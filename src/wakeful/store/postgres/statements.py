@@ -333,26 +333,26 @@ _JOB: Final = """
     SELECT j.id::text, j.workspace, j.agent, j.name, j.timing, j.policy, j.work, j.payload, j.after_job,
         j.after_on, j.description, j.labels, j.secret, j.old_secret, j.old_secret_until_at, j.enabled,
         j.disabled_reason, j.anchor_at, c.next_at, c.wake_at, c.run_count, j.failures, j.version,
-        j.created_at, j.updated_at
+        j.created_at, j.updated_at, j.created_by
     FROM cursors c JOIN jobs j ON j.id = c.job_id"""
 _OF_JOB: Final = (
     "agent", "name", "timing", "policy", "work", "payload", "after_job", "after_on", "description", "labels",
     "secret", "old_secret", "old_secret_until_at", "enabled", "disabled_reason", "anchor_at", "failures",
     "version", "updated_at",
 )  # fmt: skip
-_CREATED: Final = f"id, workspace, created_at, {', '.join(_OF_JOB)}"
+_CREATED: Final = f"id, workspace, created_at, created_by, {', '.join(_OF_JOB)}"
 #: jobs_name turns away a name that is taken
 CREATE_JOBS: Final = f"""
-    WITH made AS (INSERT INTO jobs ({_CREATED}) SELECT {_CREATED} FROM unnest($1::new_job[]))
+    WITH made AS (INSERT INTO jobs ({_CREATED}) SELECT {_CREATED} FROM unnest($1::job_record[]))
     INSERT INTO cursors (job_id, next_at, wake_at, run_count)
-    SELECT id, next_at, wake_at, run_count FROM unnest($1::new_job[])"""
+    SELECT id, next_at, wake_at, run_count FROM unnest($1::job_record[])"""
 #: the primary keys of jobs and cursors
 CHANGE_JOB: Final = f"""
     WITH changed AS (
         UPDATE jobs j SET {", ".join(f"{column} = n.{column}" for column in _OF_JOB)}
-        FROM unnest($1::new_job[]) n WHERE j.id = n.id)
+        FROM unnest($1::job_record[]) n WHERE j.id = n.id)
     UPDATE cursors c SET next_at = n.next_at, wake_at = n.wake_at, run_count = n.run_count
-    FROM unnest($1::new_job[]) n WHERE c.job_id = n.id"""
+    FROM unnest($1::job_record[]) n WHERE c.job_id = n.id"""
 #: jobs_name and the cursors' primary key
 JOB: Final = f"{_JOB} WHERE j.workspace = $1 AND j.agent = $2 AND j.name = $3 AND j.deleted_at IS NULL"
 #: the primary keys of jobs and cursors

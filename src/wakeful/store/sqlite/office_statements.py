@@ -30,7 +30,7 @@ PUT_WORKSPACE: Final = f"""
 
 _AGENT_COLUMNS: Final = (
     "workspace, name, target, tz, active, channel, send_to, description, version, created_at, updated_at, "
-    "budget, alerts, queue, heartbeat"
+    "budget, alerts, queue, heartbeat, secret, old_secret, old_secret_until, deliver_to"
 )
 #: the primary key
 AGENT: Final = f"SELECT {_AGENT_COLUMNS} FROM agents WHERE workspace = ? AND name = ?"
@@ -41,7 +41,8 @@ PUT_AGENT: Final = f"INSERT OR REPLACE INTO agents ({_AGENT_COLUMNS}) VALUES ({_
 #: the primary key turns away those that there are
 MAKE_AGENT: Final = f"""
     INSERT INTO agents ({_AGENT_COLUMNS})
-    VALUES (?1, ?2, NULL, NULL, 1, NULL, NULL, '', 1, ?3, ?3, NULL, NULL, NULL, NULL)
+    VALUES (?1, ?2, NULL, NULL, 1, NULL, NULL, '', 1, ?3, ?3, NULL, NULL, NULL, NULL, NULL, NULL,
+        NULL, NULL)
     ON CONFLICT DO NOTHING"""
 #: jobs_name
 COUNT_JOBS: Final = """

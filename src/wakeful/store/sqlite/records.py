@@ -91,7 +91,11 @@ def change_job(
     if changed is None:
         return old, False
     new = changed.job._replace(
-        id=old.id, workspace=old.workspace, created_ms=old.created_ms, version=old.version + 1
+        id=old.id,
+        workspace=old.workspace,
+        created_ms=old.created_ms,
+        created_by=old.created_by,
+        version=old.version + 1,
     )
     try:
         db.execute(sql.CHANGE_JOB, new)

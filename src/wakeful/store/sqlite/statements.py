@@ -238,7 +238,7 @@ DELETE_JOB_WITHOUT_RUNS: Final = """
 JOB_COLUMNS: Final = (
     "id, workspace, agent, name, timing, policy, work, payload, after_job, after_on, description, labels, "
     "secret, old_secret, old_secret_until, enabled, disabled_reason, anchor_at, next_at, wake_at, run_count, "
-    "failures, version, created_at, updated_at"
+    "failures, version, created_at, updated_at, created_by"
 )
 _FIXED: Final = ("id", "workspace", "created_at")
 CREATE_JOB: Final = f"INSERT INTO jobs ({JOB_COLUMNS}) VALUES ({marks(len(JobRow._fields))})"

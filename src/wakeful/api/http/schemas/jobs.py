@@ -133,6 +133,7 @@ _JOB: Final[dict[str, Schema]] = {
     "failures": {"type": "integer", "minimum": 0, "description": "Runs in a row that failed."},
     "revision": {**WHOLE, "description": "Goes up with every edit; the ETag is this."},
     "createdAt": INSTANT,
+    "createdBy": or_null(TEXT),
     "updatedAt": INSTANT,
 }
 _WORKFLOW_ONLY: Final = ("workflowId", "version", "userId")
@@ -194,7 +195,7 @@ _DOCUMENT: Final[dict[str, Schema]] = {
 #: What a job is shown with beside: a document that was read may come back as it is, and these say nothing.
 _SHOWN: Final = (
     "id", "workspace", "disabledReason", "nextAt", "nextAtMs", "explain", "runCount", "failures", "revision",
-    "createdAt", "updatedAt", "nextTicks", "spent",
+    "createdAt", "createdBy", "updatedAt", "nextTicks", "spent",
 )  # fmt: skip
 _OPTIONAL: Final[dict[str, Schema]] = {
     **{name: or_null(schema) for name, schema in _DOCUMENT.items()},

@@ -3,3 +3,20 @@
 -- When the executor that claimed this run last sent a heartbeat for it. NULL: a worker of a replica holds the
 -- run, and its row in `workers` says when it was last heard of. Not indexed: a heartbeat stays within its page.
 ALTER TABLE runs ADD COLUMN beat_at timestamptz;
+
+-- The secret that signs the webhooks which jobs inherit from their agent, and where else than to the agent's
+-- own channel its keys may have output delivered.
+ALTER TABLE agents
+    ADD COLUMN secret bytea, ADD COLUMN old_secret bytea, ADD COLUMN old_secret_until_at timestamptz,
+    ADD COLUMN deliver_to text;
+-- Who created a job, as role:actor; '' for jobs that are older than this column.
+ALTER TABLE jobs ADD COLUMN created_by text NOT NULL DEFAULT '';
+-- A row of jobs with its cursor, in the order of JobRow. The type new_job stays for replicas of the version
+-- before this one.
+CREATE TYPE job_record AS (
+    id uuid, workspace text, agent text, name text, timing text, policy text, work text, payload text,
+    after_job text, after_on text, description text, labels text, secret bytea, old_secret bytea,
+    old_secret_until_at timestamptz, enabled boolean, disabled_reason text, anchor_at timestamptz,
+    next_at timestamptz, wake_at timestamptz, run_count bigint, failures integer, version integer,
+    created_at timestamptz, updated_at timestamptz, created_by text
+);

@@ -3,3 +3,12 @@
 -- When the executor that claimed this run last sent a heartbeat for it. NULL: a worker of a replica holds the
 -- run, and its row in `workers` says when it was last heard of.
 ALTER TABLE runs ADD COLUMN beat_at INTEGER;
+
+-- The secret that signs the webhooks which jobs inherit from their agent, and where else than to the agent's
+-- own channel its keys may have output delivered.
+ALTER TABLE agents ADD COLUMN secret BLOB;
+ALTER TABLE agents ADD COLUMN old_secret BLOB;
+ALTER TABLE agents ADD COLUMN old_secret_until INTEGER;
+ALTER TABLE agents ADD COLUMN deliver_to TEXT;
+-- Who created a job, as role:actor; '' for jobs that are older than this column.
+ALTER TABLE jobs ADD COLUMN created_by TEXT NOT NULL DEFAULT '';
