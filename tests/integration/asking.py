@@ -17,6 +17,7 @@ from wakeful.settings import Settings
 
 HOME = "/api/workspaces/default"
 JOBS = f"{HOME}/agents/default/jobs"
+_OUTSIDE = ("/api", "/healthz", "/readyz", "/metrics", "/openapi", "/docs")
 
 
 class Reply(NamedTuple):
@@ -55,7 +56,7 @@ class Somebody:
         **query: str | int,
     ) -> Reply:
         """Ask; a path is that of the default workspace unless it is whole."""
-        whole = path if path.startswith(("/api", "/healthz", "/readyz", "/openapi", "/docs")) else HOME + path
+        whole = path if path.startswith(_OUTSIDE) else HOME + path
         own = {} if self.key is None else {"Authorization": f"Bearer {self.key}"}
         async with self.session.request(
             method,

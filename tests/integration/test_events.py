@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.integration.asking import JOBS, Somebody, served
+from tests.integration.asking import HOME, JOBS, Somebody, served
 from tests.integration.conftest import SELDOM, NewApp, on_one_store
 from tests.integration.listening import Heard, listening
 from tests.integration.waiting import PATIENCE, eventually, over
@@ -238,3 +238,33 @@ async def test_a_listener_whom_everybody_has_forgotten_is_not_read_for(new_app: 
         await app.jobs.create("digest", schedule=SELDOM, target={"kind": "pull"})
         assert [event.job for event in await again.next(PATIENCE) or ()] == ["digest"]
         again.close()
+
+
+@on_one_store
+async def test_a_stream_has_no_block_without_data_but_the_first_number(
+    new_app: NewApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Clients such as httpx-sse report a block without data as an event, and code that parses it fails."""
+    monkeypatch.setattr("wakeful.api.http.events.HEARTBEAT_S", 0.01)
+    app = new_app()
+    async with app, served(app) as operator:
+        for query, first in (("?after=0", []), ("", ["id"])):
+            blocks: list[list[str]] = [[]]
+            async with (
+                asyncio.timeout(PATIENCE),
+                operator.session.get(
+                    f"{operator.url}{HOME}/events{query}", headers={"Authorization": f"Bearer {operator.key}"}
+                ) as response,
+            ):
+                comments = 0
+                while comments < 3 or not any("data" in block for block in blocks):
+                    line = (await response.content.readline()).decode().rstrip("\n")
+                    comments += line.startswith(":")
+                    if comments == 2:
+                        await operator("PUT", f"{JOBS}/digest", {"schedule": SELDOM, "description": query})
+                    if not line:
+                        blocks.append([])
+                    elif not line.startswith((":", "retry:")):
+                        blocks[-1].append(line.partition(":")[0])
+            without = [block for block in blocks[:-1] if "data" not in block]
+            assert without == ([first] if first else [])

@@ -76,7 +76,7 @@ async def test_what_is_not_there_and_what_cannot_be_read(
 
 async def test_a_method_that_a_path_does_not_take_is_told_which_it_takes(ask: Somebody):
     reply = await ask("DELETE", "/jobs")
-    assert reply.headers["allow"] == "GET"
+    assert reply.headers["allow"] == "GET, HEAD"
 
 
 @pytest.mark.parametrize(

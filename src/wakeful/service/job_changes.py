@@ -77,7 +77,9 @@ class JobChanges:
         entry = who.entry(workspace, "job.update", f"{agent}/{name}", told(patch))
         return await self._edit(who, row.id, home, patched, entry, switch(patch))
 
-    async def pause(self, who: Principal, workspace: str, agent: str, name: str) -> Job:
+    async def pause(
+        self, who: Principal, workspace: str, agent: str, name: str, *, version: int | None = None
+    ) -> Job:
         """Stop its ticks. Its planned runs are withdrawn; time that passes now is never missed."""
 
         def pause(row: JobRow) -> JobChange | None:
@@ -87,9 +89,11 @@ class JobChanges:
             changed = changed_row(row, paused(job_of(row), now_ms))
             return JobChange(changed, withdraw="paused", born=cut_off(row, now_ms, "paused"))
 
-        return job_of(await self._change(who, "job.pause", workspace, agent, name, pause))
+        return job_of(await self._change(who, "job.pause", workspace, agent, name, pause, version))
 
-    async def resume(self, who: Principal, workspace: str, agent: str, name: str) -> Job:
+    async def resume(
+        self, who: Principal, workspace: str, agent: str, name: str, *, version: int | None = None
+    ) -> Job:
         """Start its ticks again, from now."""
 
         home = await self._directory.home(workspace, agent)
@@ -101,7 +105,7 @@ class JobChanges:
                 raise _asleep(home)
             return JobChange(changed_row(row, resumed(job_of(row), self._clock.now_ms())))
 
-        return job_of(await self._change(who, "job.resume", workspace, agent, name, resume))
+        return job_of(await self._change(who, "job.resume", workspace, agent, name, resume, version))
 
     async def delete(
         self, who: Principal, workspace: str, agent: str, name: str, *, version: int | None = None
@@ -121,7 +125,9 @@ class JobChanges:
         if not await self._store.delete_job(row.id, now_ms, "deleted", [entry], leave):
             raise no_job(name)
 
-    async def rotate_secret(self, who: Principal, workspace: str, agent: str, name: str) -> Saved:
+    async def rotate_secret(
+        self, who: Principal, workspace: str, agent: str, name: str, *, version: int | None = None
+    ) -> Saved:
         """Give it a new webhook secret. For a day, deliveries are signed with both."""
         secret = new_secret()
 
@@ -133,7 +139,7 @@ class JobChanges:
             now = row._replace(old_secret=row.secret, old_secret_until_ms=until_ms, updated_ms=now_ms)
             return JobChange(now._replace(secret=self._keyring.seal(secret)))
 
-        row = await self._change(who, "job.rotate-secret", workspace, agent, name, rotated)
+        row = await self._change(who, "job.rotate-secret", workspace, agent, name, rotated, version)
         self._secret_changed(row.id)
         return Saved(row, shown(secret))
 
@@ -210,11 +216,16 @@ class JobChanges:
         agent: str,
         name: str,
         change: Callable[[JobRow], JobChange | None],
+        version: int | None = None,
     ) -> JobRow:
         row = await self._row(who, "job.write", workspace, agent, name)
-        after = await self._store.change_job(
-            row.id, change, [who.entry(workspace, action, f"{agent}/{name}")]
-        )
+
+        def checked(row: JobRow) -> JobChange | None:
+            still_at(row, version)
+            return change(row)
+
+        entry = who.entry(workspace, action, f"{agent}/{name}")
+        after = await self._store.change_job(row.id, checked, [entry])
         if after is None:
             raise no_job(name)
         return after

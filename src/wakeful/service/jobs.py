@@ -179,6 +179,7 @@ class JobService(JobChanges):
         *,
         mode: Literal["force", "due"] = "force",
         payload: object = None,
+        version: int | None = None,
     ) -> RunView | None:
         """Run it now: `force` whatever its schedule says, `due` only if a tick is due (None: it is not).
 
@@ -186,6 +187,7 @@ class JobService(JobChanges):
         """
         own = payload_of(payload, self._defaults.max_payload_bytes)
         row = await self._row(who, "run", workspace, agent, name)
+        still_at(row, version)
         job, now_ms = job_of(row), self._clock.now_ms()
         if own is not None:
             home = await self._directory.home(workspace, agent)
@@ -206,9 +208,13 @@ class JobService(JobChanges):
         name: str,
         start_ms: int,
         end_ms: int,
+        *,
+        version: int | None = None,
     ) -> int:
         """Run its ticks of a past range, oldest first, whether or not they ran before. Returns how many."""
-        job = job_of(await self._row(who, "run", workspace, agent, name))
+        row = await self._row(who, "run", workspace, agent, name)
+        still_at(row, version)
+        job = job_of(row)
         runs = of_the_past(who, job, start_ms, end_ms, self._clock.now_ms())
         await self._budgets.check(Owner(workspace, agent, job.id), name)
         about = compact({"count": len(runs), "startMs": start_ms, "endMs": end_ms})

@@ -6,7 +6,7 @@ from fastapi import APIRouter
 from starlette.responses import Response
 
 from wakeful.api.http.answers import BODY, JsonAnswer, nothing, place, takes, told
-from wakeful.api.http.asking import SECURED, Asker, Document, Here
+from wakeful.api.http.asking import SECURED, Asker, Here, ServiceDocument
 from wakeful.service.shapes import Shape, agent_shape, workspace_shape
 
 router = APIRouter(prefix="/api/workspaces", dependencies=SECURED)
@@ -34,7 +34,7 @@ async def get_workspace(workspace: str, here: Here, who: Asker) -> Response:
     responses=told({200: "Workspace", 201: "Workspace"}, *BODY, headers=("Location",)),
     openapi_extra=takes("WorkspaceDocument", {"tz": "Europe/Berlin", "description": "ACME"}),
 )
-async def put_workspace(workspace: str, here: Here, who: Asker, document: Document) -> Response:
+async def put_workspace(workspace: str, here: Here, who: Asker, document: ServiceDocument) -> Response:
     """It takes a key for all workspaces, such as the one of the first start."""
     row, created = await here.workspaces.put(who, workspace, document)
     shape: Shape = {**workspace_shape(row), "spent": await here.budgets.spent(workspace)}
@@ -65,7 +65,9 @@ async def get_agent(workspace: str, agent: str, here: Here, who: Asker) -> Respo
         "AgentDocument", {"target": {"kind": "pull"}, "tz": "Europe/Berlin", "description": "writes"}
     ),
 )
-async def put_agent(workspace: str, agent: str, here: Here, who: Asker, document: Document) -> Response:
+async def put_agent(
+    workspace: str, agent: str, here: Here, who: Asker, document: ServiceDocument
+) -> Response:
     """Make it what the document says; what that leaves out is at its default."""
     row, created = await here.agents.put(who, workspace, agent, document)
     shape: Shape = {**agent_shape(row), "spent": await here.budgets.spent(workspace, agent)}

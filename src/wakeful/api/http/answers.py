@@ -21,12 +21,13 @@ _WHY: Final[dict[int, str]] = {
     409: "Right in itself, but not in the state things are in, or the name is taken.",
     412: "`If-Match` or `If-None-Match` does not hold.",
     413: "The body is larger than 256 KB.",
-    422: "The body can be read, and is wrong; or the `Idempotency-Key` was used for something else.",
+    422: "A query parameter or a field is unknown, or the body can be read and is wrong; or the "
+    "`Idempotency-Key` was used for something else.",
     429: "A quota is used up, or there are as many connections as there may be.",
     503: "The database cannot be reached; trying again may help.",
 }
 #: What can go wrong with any request to the API.
-_ALWAYS: Final = (400, 401, 403, 404, 503)
+_ALWAYS: Final = (400, 401, 403, 404, 422, 503)
 _HEADERS: Final[dict[str, str]] = {
     "ETag": "The version of the job, in quotes.",
     "Location": "Where it is.",
@@ -92,4 +93,4 @@ def takes(schema: str, example: Json, *, required: bool = True) -> dict[str, Any
 
 
 #: The errors of a path that takes a body.
-BODY: Final = (413, 422)
+BODY: Final = (413,)

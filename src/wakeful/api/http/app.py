@@ -7,6 +7,7 @@ from importlib.util import find_spec
 from typing import Any, Final, cast
 
 from fastapi import APIRouter, FastAPI
+from fastapi.routing import APIRoute
 
 from wakeful import __version__
 from wakeful.api.http import (
@@ -25,7 +26,9 @@ from wakeful.api.http.docs import router as docs_router
 from wakeful.api.http.health import Ready
 from wakeful.api.http.middleware import Passage
 from wakeful.api.http.schemas import SCHEMAS
+from wakeful.api.http.schemas.enums import named
 from wakeful.api.rpc import socket
+from wakeful.document.values import camel
 from wakeful.service.services import Services
 
 _ABOUT: Final = """Cron for agents: it keeps time in a database and wakes the agent.
@@ -49,6 +52,7 @@ def create_app(services: Services, *, ready: Ready | None = None) -> FastAPI:
         docs_url=None,  # FastAPI's page loads its scripts from elsewhere
         redoc_url=None,
         redirect_slashes=False,
+        generate_unique_id_function=_operation_id,
     )
     app.state.services = services
     app.state.ready = ready or _always
@@ -66,6 +70,11 @@ def create_app(services: Services, *, ready: Ready | None = None) -> FastAPI:
     app.add_middleware(Passage)
     _tell(app)
     return app
+
+
+def _operation_id(route: APIRoute) -> str:
+    """A short id that generated clients use as the name of a method: `create_job` is `createJob`."""
+    return camel(route.name)
 
 
 def _include(app: FastAPI, module: str) -> None:
@@ -89,6 +98,8 @@ def _tell(app: FastAPI) -> None:
             for path in document["paths"].values():
                 for operation in path.values():
                     _forget_own_errors(operation["responses"])
+                    if "parameters" in operation:
+                        operation["parameters"] = named(operation["parameters"])
             app.openapi_schema = document
         return app.openapi_schema
 

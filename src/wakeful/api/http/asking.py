@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from typing import Annotated, Final, cast
 
 from fastapi import Depends, Request
 from fastapi.security import HTTPBearer
 
+from wakeful.api.http.declared import check_fields, check_query, refuse_unknown, takes_body
 from wakeful.api.http.problems import Malformed
 from wakeful.errors import InvalidArgument, Unauthenticated
 from wakeful.service.access import Principal
@@ -42,11 +42,29 @@ async def asker(request: Request) -> Principal:
     return who
 
 
-async def document(request: Request) -> dict[str, object]:
-    """The body, which is a JSON object."""
+async def declared(request: Request, who: Annotated[Principal, Depends(asker)]) -> None:
+    """Refuse parameters, and a body, that the route does not declare. The caller is authenticated first."""
+    check_query(request)
+    if request.method != "GET" and not takes_body(request) and await request.body():
+        value = await json_body(request)
+        if isinstance(value, dict):
+            refuse_unknown(value, (), "field")
+        elif value is not None:
+            raise InvalidArgument("this path takes no body; leave it out")
+
+
+async def service_document(request: Request) -> dict[str, object]:
+    """The body, a JSON object, for a use case that refuses unknown fields itself."""
     value = await json_body(request)
     if not isinstance(value, dict):
         raise InvalidArgument("the body is a JSON object; send one such as {}")
+    return value
+
+
+async def document(request: Request) -> dict[str, object]:
+    """The body, a JSON object with no other fields than those that the route declares."""
+    value = await service_document(request)
+    check_fields(request, value)
     return value
 
 
@@ -82,13 +100,6 @@ def read_json(text: str, what: str) -> object:
     return value
 
 
-def only(given: Mapping[str, object], *names: str) -> None:
-    """Refuse a body that says something that nobody reads: it is a mistake, more often than not."""
-    unknown = [name for name in given if name not in names]
-    if unknown:
-        raise InvalidArgument(f"{unknown[0][:64]}: there is no such field; there are {', '.join(names)}")
-
-
 def _refuse_constant(name: str) -> object:
     raise ValueError(f"{name} is no number in JSON")
 
@@ -99,7 +110,9 @@ Here = Annotated[Services, Depends(_services)]
 Asker = Annotated[Principal, Depends(asker)]
 #: The body, a JSON object.
 Document = Annotated[dict[str, object], Depends(document)]
+#: The body, a JSON object that a use case judges whole.
+ServiceDocument = Annotated[dict[str, object], Depends(service_document)]
 #: The body, a JSON object or nothing.
 PerhapsDocument = Annotated[dict[str, object], Depends(perhaps_document)]
-#: Marks in the OpenAPI document what needs a bearer.
-SECURED: Final = [Depends(_BEARER)]
+#: What every route under /api needs: a bearer, and a request that says nothing the route does not declare.
+SECURED: Final = [Depends(_BEARER), Depends(declared)]

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from wakeful.api.http.answers import BODY, JsonAnswer, takes, told
-from wakeful.api.http.asking import SECURED, Asker, Document, Here, only
+from wakeful.api.http.asking import SECURED, Asker, Document, Here
 from wakeful.api.http.once import IdempotencyKey, once
 from wakeful.api.http.paging import Cursor, Limit
 from wakeful.api.http.runs import listed_runs
@@ -71,7 +71,6 @@ async def discard_dead_letters(workspace: str, here: Here, who: Asker, given: Do
 
 def _ids(given: dict[str, object]) -> list[str] | None:
     """Which ones; None for all of them, which nobody gets by leaving something out."""
-    only(given, "ids", "all")
     ids, everything = given.get("ids"), given.get("all")
     if everything is True and ids is None:
         return None

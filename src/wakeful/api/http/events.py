@@ -19,9 +19,10 @@ from wakeful.service.places import Place
 #: Seconds of silence after which a comment says that the connection lives.
 HEARTBEAT_S: Final = 15.0
 _HEADERS: Final = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-#: What a client waits before it connects anew, in ms.
-_FIRST: Final = b"retry: 1000\n\n: here\n\n"
-_ALIVE: Final = b": alive\n\n"
+#: How long a client waits before it connects again, in ms. No blank line follows it, nor a comment: many
+#: clients take one for the end of an event, and fail on an event without data.
+_FIRST: Final = b"retry: 1000\n: here\n"
+_ALIVE: Final = b": alive\n"
 
 router = APIRouter(prefix="/api/workspaces/{workspace}", tags=["events"], dependencies=SECURED)
 
@@ -30,7 +31,7 @@ _ANSWERS[200]["content"] = {"text/event-stream": {"schema": {"type": "string"}}}
 
 
 @router.get("/events", summary="What happens, as it happens", responses=_ANSWERS)
-async def events(
+async def stream_events(
     request: Request,
     workspace: str,
     here: Here,
@@ -61,8 +62,9 @@ async def events(
     except BaseException:
         place.leave()
         raise
-    # Whoever comes without a number is told one, lest what happens before their first event be missed.
-    first = _FIRST if number is not None else f"id: {listener.seen}\n".encode() + _FIRST
+    # A client without a number needs one before its first event: otherwise it would miss what happens
+    # before that event if the connection breaks. This is the only block without data.
+    first = _FIRST if number is not None else _FIRST + f"id: {listener.seen}\n\n".encode()
     return StreamingResponse(
         _stream(request, listener, place, first), media_type="text/event-stream", headers=_HEADERS
     )

@@ -18,7 +18,7 @@ router = APIRouter(tags=["health"])
 
 
 @router.get("/healthz", summary="Whether the process lives", responses=told({200: "Health"}, always=False))
-async def healthz() -> Response:
+async def get_health() -> Response:
     """It answers: so it does."""
     return JsonAnswer({"status": "ok"})
 
@@ -26,7 +26,7 @@ async def healthz() -> Response:
 @router.get(
     "/readyz", summary="Whether it is ready for work", responses=told({200: "Health"}, 503, always=False)
 )
-async def readyz(request: Request) -> Response:
+async def get_readiness(request: Request) -> Response:
     """The database answers, and every loop of the engine is alive."""
     flaw = await cast(Ready, request.app.state.ready)()
     if flaw is not None:

@@ -6,41 +6,65 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from wakeful.api.http.answers import BODY, JsonAnswer, nothing, place, takes, told
-from wakeful.api.http.asking import SECURED, Asker, Document, Here, PerhapsDocument, only
+from wakeful.api.http.asking import SECURED, Asker, Document, Here, PerhapsDocument
 from wakeful.api.http.jobs import TICKS
 from wakeful.api.http.once import IdempotencyKey, once
-from wakeful.api.http.versions import etag
+from wakeful.api.http.versions import IfMatch, etag, guarded
 from wakeful.errors import InvalidArgument
 from wakeful.job import Job
 from wakeful.schedule import LATEST_MS, At, parse_schedule
+from wakeful.service.making import Saved
 from wakeful.service.services import Services
 from wakeful.service.shapes import job_shape, run_shape, saved_shape
+from wakeful.store.rows import RunView
 
 router = APIRouter(
     prefix="/api/workspaces/{workspace}/agents/{agent}/jobs/{name}", tags=["jobs"], dependencies=SECURED
 )
 
 
-@router.post("/pause", summary="Pause a job", responses=told({200: "JobWithTicks"}, 409, headers=("ETag",)))
-async def pause_job(workspace: str, agent: str, name: str, here: Here, who: Asker) -> Response:
+@router.post(
+    "/pause", summary="Pause a job", responses=told({200: "JobWithTicks"}, 409, 412, headers=("ETag",))
+)
+async def pause_job(
+    workspace: str, agent: str, name: str, here: Here, who: Asker, if_match: IfMatch = None
+) -> Response:
     """Stop its ticks and withdraw what is planned; time that passes now is never missed."""
-    return _job(here, await here.jobs.pause(who, workspace, agent, name))
+
+    async def pause(version: int | None) -> Job:
+        return await here.jobs.pause(who, workspace, agent, name, version=version)
+
+    return _job(here, await guarded(here, who, workspace, agent, name, if_match, pause))
 
 
-@router.post("/resume", summary="Resume a job", responses=told({200: "JobWithTicks"}, 409, headers=("ETag",)))
-async def resume_job(workspace: str, agent: str, name: str, here: Here, who: Asker) -> Response:
+@router.post(
+    "/resume", summary="Resume a job", responses=told({200: "JobWithTicks"}, 409, 412, headers=("ETag",))
+)
+async def resume_job(
+    workspace: str, agent: str, name: str, here: Here, who: Asker, if_match: IfMatch = None
+) -> Response:
     """Start its ticks again, from now."""
-    return _job(here, await here.jobs.resume(who, workspace, agent, name))
+
+    async def resume(version: int | None) -> Job:
+        return await here.jobs.resume(who, workspace, agent, name, version=version)
+
+    return _job(here, await guarded(here, who, workspace, agent, name, if_match, resume))
 
 
 @router.post(
     "/rotate-secret",
     summary="Give a job a new webhook secret",
-    responses=told({200: "SavedJob"}, 409, headers=("ETag",)),
+    responses=told({200: "SavedJob"}, 409, 412, headers=("ETag",)),
 )
-async def rotate_secret(workspace: str, agent: str, name: str, here: Here, who: Asker) -> Response:
+async def rotate_secret(
+    workspace: str, agent: str, name: str, here: Here, who: Asker, if_match: IfMatch = None
+) -> Response:
     """For a day, deliveries are signed with both. The new `secret` is shown here and never again."""
-    saved = await here.jobs.rotate_secret(who, workspace, agent, name)
+
+    async def rotate(version: int | None) -> Saved:
+        return await here.jobs.rotate_secret(who, workspace, agent, name, version=version)
+
+    saved = await guarded(here, who, workspace, agent, name, if_match, rotate)
     return JsonAnswer(
         saved_shape(saved, here.store.clock.now_ms()), headers={"ETag": etag(saved.row.version)}
     )
@@ -50,8 +74,8 @@ async def rotate_secret(workspace: str, agent: str, name: str, here: Here, who: 
     "/run",
     summary="Run a job now",
     status_code=201,
-    responses=told({201: "Run", 204: None}, *BODY, 409, headers=("Location", "Idempotency-Replayed")),
-    openapi_extra=takes("Trigger", {"mode": "force", "payload": {"to": "you"}}, required=False),
+    responses=told({201: "Run", 204: None}, *BODY, 409, 412, headers=("Location", "Idempotency-Replayed")),
+    openapi_extra=takes("RunRequest", {"mode": "force", "payload": {"to": "you"}}, required=False),
 )
 async def run_job(
     workspace: str,
@@ -62,22 +86,26 @@ async def run_job(
     who: Asker,
     given: PerhapsDocument,
     idempotency_key: IdempotencyKey = None,
+    if_match: IfMatch = None,
 ) -> Response:
     """`force` runs it whatever its schedule says; `due` only if a tick is due, and 204 says that none is."""
-    only(given, "mode", "payload")
     mode = given.get("mode", "force")
     if mode != "force" and mode != "due":
         raise InvalidArgument("mode: write 'force' to run it whatever its schedule says, or 'due'")
 
-    async def run() -> Response:
-        started = await here.jobs.trigger(
+    async def trigger(version: int | None) -> RunView | None:
+        return await here.jobs.trigger(
             who,
             workspace,
             agent,
             name,
             mode=mode,
             payload=given.get("payload"),
+            version=version,
         )
+
+    async def run() -> Response:
+        started = await guarded(here, who, workspace, agent, name, if_match, trigger)
         if started is None:
             return nothing()
         return JsonAnswer(run_shape(started), 201, {"Location": place(workspace, "runs", started.id)})
@@ -88,7 +116,7 @@ async def run_job(
 @router.post(
     "/backfill",
     summary="Run the ticks of a past range",
-    responses=told({200: "Count"}, *BODY, 409, headers=("Idempotency-Replayed",)),
+    responses=told({200: "Count"}, *BODY, 409, 412, headers=("Idempotency-Replayed",)),
     openapi_extra=takes("Backfill", {"start": "2026-01-01T00:00:00Z", "end": "2026-01-02T00:00:00Z"}),
 )
 async def backfill_job(
@@ -100,17 +128,19 @@ async def backfill_job(
     who: Asker,
     given: Document,
     idempotency_key: IdempotencyKey = None,
+    if_match: IfMatch = None,
 ) -> Response:
     """Oldest first, whether or not they ran before. An instant without a zone is in the job's."""
-    only(given, "start", "end")
 
-    async def backfill() -> Response:
+    async def backfill(version: int | None) -> int:
         job = await here.jobs.get(who, workspace, agent, name)
         start_ms, end_ms = (_instant(given, field, job) for field in ("start", "end"))
-        count = await here.jobs.backfill(who, workspace, agent, name, start_ms, end_ms)
-        return JsonAnswer({"count": count})
+        return await here.jobs.backfill(who, workspace, agent, name, start_ms, end_ms, version=version)
 
-    return await once(request, who, workspace, backfill)
+    async def act() -> Response:
+        return JsonAnswer({"count": await guarded(here, who, workspace, agent, name, if_match, backfill)})
+
+    return await once(request, who, workspace, act)
 
 
 def _job(here: Services, job: Job) -> Response:

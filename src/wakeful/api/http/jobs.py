@@ -8,12 +8,12 @@ from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from wakeful.api.http.answers import BODY, JsonAnswer, nothing, place, takes, told
-from wakeful.api.http.asking import SECURED, Asker, Document, Here
+from wakeful.api.http.asking import SECURED, Asker, Here, ServiceDocument
 from wakeful.api.http.once import IdempotencyKey, once
 from wakeful.api.http.paging import Cursor, Limit, read_cursor, write_cursor
 from wakeful.api.http.problems import Stale
-from wakeful.api.http.versions import IfMatch, IfNoneMatch, OnlyNew, check_match, etag, matches
-from wakeful.errors import AlreadyExists, FailedPrecondition, InvalidArgument, NotFound
+from wakeful.api.http.versions import IfMatch, IfNoneMatch, OnlyNew, etag, guarded, matches
+from wakeful.errors import AlreadyExists, InvalidArgument
 from wakeful.job import Job
 from wakeful.service.access import Principal
 from wakeful.service.making import Saved
@@ -79,7 +79,7 @@ async def create_job(
     request: Request,
     here: Here,
     who: Asker,
-    document: Document,
+    document: ServiceDocument,
     idempotency_key: IdempotencyKey = None,
 ) -> Response:
     """Add a job; a name that is taken is refused. A webhook's `secret` is shown here and never again."""
@@ -121,13 +121,13 @@ async def get_job(
     ),
     openapi_extra=takes("NamedJobDocument", {k: v for k, v in _EXAMPLE.items() if k != "name"}),  # type: ignore[misc]
 )
-async def put_job(
+async def upsert_job(
     workspace: str,
     agent: str,
     name: str,
     here: Here,
     who: Asker,
-    document: Document,
+    document: ServiceDocument,
     if_match: IfMatch = None,
     if_none_match: OnlyNew = None,
     dry_run: Annotated[
@@ -143,17 +143,14 @@ async def put_job(
         raise InvalidArgument(
             f"name: the path says '{name[:64]}' and the document another; PATCH gives a job another name"
         )
-    document = {**document, "name": name}
+    named = {**document, "name": name}
     if if_none_match is not None:
-        return await _create_only(here, who, workspace, agent, document, if_none_match, dry_run)
-    version = None
-    if if_match is not None:
-        version = await _version(here, who, workspace, agent, name, if_match, missing=Stale)
-    try:
-        saved = await here.jobs.upsert(who, workspace, agent, document, version=version, rehearse=dry_run)
-    except (FailedPrecondition, NotFound):
-        await _recheck(here, who, workspace, agent, name, if_match)
-        raise
+        return await _create_only(here, who, workspace, agent, named, if_none_match, dry_run)
+
+    async def upsert(version: int | None) -> Saved:
+        return await here.jobs.upsert(who, workspace, agent, named, version=version, rehearse=dry_run)
+
+    saved = await guarded(here, who, workspace, agent, name, if_match, upsert, missing=Stale)
     return nothing() if dry_run else _saved(here, saved, created=saved.created)
 
 
@@ -163,20 +160,22 @@ async def put_job(
     responses=told({200: "SavedJob"}, *BODY, 409, 412, headers=("ETag",)),
     openapi_extra=takes("JobPatch", {"schedule": "0 8 * * 1-5", "enabled": False}),
 )
-async def patch_job(
-    workspace: str, agent: str, name: str, here: Here, who: Asker, patch: Document, if_match: IfMatch = None
+async def update_job(
+    workspace: str,
+    agent: str,
+    name: str,
+    here: Here,
+    who: Asker,
+    patch: ServiceDocument,
+    if_match: IfMatch = None,
 ) -> Response:
     """Change the fields that are given and no others; null puts one back to its default."""
     _check_agent(patch, agent)
-    version = None
-    if if_match is not None:
-        version = await _version(here, who, workspace, agent, name, if_match)
-    try:
-        saved = await here.jobs.update(who, workspace, agent, name, patch, version=version)
-    except FailedPrecondition:
-        await _recheck(here, who, workspace, agent, name, if_match)
-        raise
-    return _saved(here, saved)
+
+    async def update(version: int | None) -> Saved:
+        return await here.jobs.update(who, workspace, agent, name, patch, version=version)
+
+    return _saved(here, await guarded(here, who, workspace, agent, name, if_match, update))
 
 
 @router.delete(
@@ -189,14 +188,11 @@ async def delete_job(
     workspace: str, agent: str, name: str, here: Here, who: Asker, if_match: IfMatch = None
 ) -> Response:
     """What runs goes on; what has not started is withdrawn; its runs can still be seen."""
-    version = None
-    if if_match is not None:
-        version = await _version(here, who, workspace, agent, name, if_match)
-    try:
+
+    async def delete(version: int | None) -> None:
         await here.jobs.delete(who, workspace, agent, name, version=version)
-    except FailedPrecondition:
-        await _recheck(here, who, workspace, agent, name, if_match)
-        raise
+
+    await guarded(here, who, workspace, agent, name, if_match, delete)
     return nothing()
 
 
@@ -250,34 +246,6 @@ async def _create_only(
         return nothing() if dry_run else _saved(here, saved, created=True)
     except AlreadyExists as error:
         raise Stale(error.message) from error
-
-
-async def _version(
-    here: Services,
-    who: Principal,
-    workspace: str,
-    agent: str,
-    name: str,
-    header: str,
-    missing: type[Exception] | None = None,
-) -> int | None:
-    """The version that the job must still be at when it is changed; None: whichever it is at (`*`)."""
-    try:
-        job = await here.jobs.get(who, workspace, agent, name)
-    except NotFound as error:
-        if missing is None:
-            raise
-        raise missing(error.message) from error
-    check_match(header, job)
-    return None if header.strip() == "*" else job.version
-
-
-async def _recheck(
-    here: Services, who: Principal, workspace: str, agent: str, name: str, header: str | None
-) -> None:
-    """Tell a change that came too late from one that is refused for another reason."""
-    if header is not None:
-        check_match(header, await here.jobs.get(who, workspace, agent, name))
 
 
 def _check_agent(document: dict[str, object], agent: str) -> None:

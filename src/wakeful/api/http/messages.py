@@ -6,7 +6,7 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from wakeful.api.http.answers import BODY, JsonAnswer, takes, told
-from wakeful.api.http.asking import SECURED, Asker, Document, Here
+from wakeful.api.http.asking import SECURED, Asker, Here, ServiceDocument
 from wakeful.api.http.once import IdempotencyKey, once
 from wakeful.api.http.paging import Cursor, Limit, page, read_cursor
 from wakeful.service.shapes import receipt_shape, session_shape
@@ -23,13 +23,13 @@ router = APIRouter(
     responses=told({202: "Receipt"}, *BODY, 409, headers=("Idempotency-Replayed",)),
     openapi_extra=takes("Message", {"message": "what failed last night?", "session": "telegram:123456789"}),
 )
-async def say(
+async def send_message(
     workspace: str,
     agent: str,
     request: Request,
     here: Here,
     who: Asker,
-    document: Document,
+    document: ServiceDocument,
     idempotency_key: IdempotencyKey = None,
 ) -> Response:
     """A message waits in a session until it becomes part of a turn, which is a run of the agent.

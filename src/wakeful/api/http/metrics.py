@@ -22,7 +22,7 @@ _ANSWERS[200]["content"] = {"text/plain": {"schema": {"type": "string"}}}
 
 
 @router.get("/metrics", summary="What is counted and measured", responses=_ANSWERS)
-async def metrics(request: Request, here: Here) -> Response:
+async def get_metrics(request: Request, here: Here) -> Response:
     """In the format of Prometheus."""
     if here.metrics_key is not None:
         scheme, _, token = request.headers.get("authorization", "").partition(" ")

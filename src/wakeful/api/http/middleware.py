@@ -1,10 +1,13 @@
 """What every request goes through: an id, a limit, a line in the log, and an answer whatever happens.
 
+HEAD is answered here as GET without the body, on every path that takes GET.
+
 It is plain ASGI, not a middleware class of the framework's: those copy bodies and break streams.
 """
 
 from __future__ import annotations
 
+import asyncio
 import re
 import time
 import uuid
@@ -36,6 +39,9 @@ class Passage:
             await self._app(scope, receive, send)
             return
         began = time.perf_counter()
+        method = scope["method"]
+        if method == "HEAD":
+            scope, receive, send = _as_get(scope, send)
         headers = Headers(scope=scope)
         given = headers.get("x-request-id", "")
         request_id = given if _REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
@@ -61,7 +67,28 @@ class Passage:
                 raise
             await internal_problem(scope["path"])(scope, receive, answer)
         finally:
-            _tell(scope, status, began, request_id)
+            _tell(scope, method, status, began, request_id)
+
+
+def _as_get(scope: Scope, send: Send) -> tuple[Scope, Receive, Send]:
+    """A HEAD as a GET whose client leaves when it has the headers: so the answer may also be a stream."""
+    answered = asyncio.Event()
+    parts: list[Message] = [{"type": "http.request", "body": b"", "more_body": False}]
+
+    async def hear() -> Message:
+        if parts:
+            return parts.pop()
+        await answered.wait()
+        return {"type": "http.disconnect"}
+
+    async def answer(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            await send(message)
+        elif not answered.is_set():
+            answered.set()
+            await send({"type": "http.response.body", "body": b""})
+
+    return {**scope, "method": "GET"}, hear, answer
 
 
 def _refusal(scope: Scope, headers: Headers) -> tuple[int, str] | None:
@@ -95,13 +122,13 @@ def _template(scope: Scope) -> str:
     return getattr(scope.get("route"), "path", "-")
 
 
-def _tell(scope: Scope, status: int, began: float, request_id: str) -> None:
+def _tell(scope: Scope, method: str, status: int, began: float, request_id: str) -> None:
     path = _template(scope)
-    cast(Services, scope["app"].state.services).meters.requested(scope["method"], path, status)
+    cast(Services, scope["app"].state.services).meters.requested(method, path, status)
     tell = log.debug if path in _QUIET else log.info
     tell(
         "http.request",
-        method=scope["method"],
+        method=method,
         path=path,
         status=status or "gone",
         ms=round((time.perf_counter() - began) * 1000, 1),

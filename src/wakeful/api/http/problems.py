@@ -15,6 +15,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Match
 
 from wakeful.document.values import compact
 from wakeful.errors import FailedPrecondition, InvalidArgument, ResourceExhausted, WakefulError
@@ -51,6 +52,7 @@ _SENTENCES: Final[dict[int, str]] = {
     404: "there is nothing at this path; /docs shows every path that there is",
     405: "this path does not take this method; the header Allow says which it takes",
 }
+_METHODS: Final = ("GET", "POST", "PUT", "PATCH", "DELETE")
 _UNTOLD: Final = "something went wrong here, not with the request; the log has it under this x-request-id"
 
 
@@ -145,7 +147,23 @@ async def _answered(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     said = error.detail if error.detail != HTTPStatus(error.status_code).phrase else None
     detail = said or _SENTENCES.get(error.status_code, error.detail)
-    return problem(error.status_code, detail, path=request.url.path, headers=error.headers)
+    headers = {"Allow": _allowed(request)} if error.status_code == 405 else error.headers
+    return problem(error.status_code, detail, path=request.url.path, headers=headers)
+
+
+def _allowed(request: Request) -> str:
+    """Every method that the path takes. The framework names only those of the first route that matches."""
+    found = [
+        method
+        for method in _METHODS
+        if any(
+            route.matches({**request.scope, "method": method})[0] is Match.FULL
+            for route in request.app.router.routes
+        )
+    ]
+    if "GET" in found:
+        found.insert(found.index("GET") + 1, "HEAD")
+    return ", ".join(found)
 
 
 def _place(loc: Sequence[int | str]) -> str:

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from wakeful.api.http.answers import BODY, JsonAnswer, place, takes, told
-from wakeful.api.http.asking import SECURED, Asker, Here, PerhapsDocument, only
+from wakeful.api.http.asking import SECURED, Asker, Here, PerhapsDocument
 from wakeful.api.http.once import IdempotencyKey, once
 from wakeful.api.http.paging import Cursor, Limit, page, read_cursor
 from wakeful.api.http.problems import Malformed
@@ -95,7 +95,6 @@ async def wake_agent(
     idempotency_key: IdempotencyKey = None,
 ) -> Response:
     """A run without a job, `pending`, at the agent's own target. It takes the role admin."""
-    only(given, "payload")
 
     async def wake() -> Response:
         return _born(await here.wakes.wake(who, workspace, agent, given.get("payload")))
@@ -146,7 +145,7 @@ async def stop_run(workspace: str, run_id: str, here: Here, who: Asker) -> Respo
     "/runs/{run_id}/replay",
     summary="Replay a dead letter",
     status_code=201,
-    responses=told({201: "Run"}, 409, 422, headers=("Location", "Idempotency-Replayed")),
+    responses=told({201: "Run"}, 409, headers=("Location", "Idempotency-Replayed")),
 )
 async def replay_run(
     workspace: str,

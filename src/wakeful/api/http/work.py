@@ -10,7 +10,7 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from wakeful.api.http.answers import BODY, JsonAnswer, takes, told
-from wakeful.api.http.asking import SECURED, Asker, Document, Here, PerhapsDocument, only
+from wakeful.api.http.asking import SECURED, Asker, Document, Here, PerhapsDocument
 from wakeful.document.values import compact, json_value
 from wakeful.errors import InvalidArgument
 from wakeful.service.shapes import run_shape
@@ -33,7 +33,6 @@ async def claim_runs(workspace: str, request: Request, here: Here, who: Asker, g
 
     A claimed run is this worker's until it completes it, or says nothing for longer than the lease.
     """
-    only(given, "worker", "agents", "lanes", "limit", "waitMs")
     claiming = here.pull.claim(
         who,
         workspace,
@@ -56,7 +55,6 @@ async def heartbeat_run(
     workspace: str, run_id: str, here: Here, who: Asker, given: PerhapsDocument
 ) -> Response:
     """409 says that it is somebody else's by now, or over: stop working on it."""
-    only(given)
     return JsonAnswer(run_shape(await here.pull.heartbeat(who, workspace, run_id)))
 
 
@@ -68,7 +66,6 @@ async def heartbeat_run(
 )
 async def complete_run(workspace: str, run_id: str, here: Here, who: Asker, given: Document) -> Response:
     """One that was claimed, or a webhook's with `completion: callback`."""
-    only(given, "status", "output", "error", "usage", "attempt")
     run = await here.runs.complete(
         who,
         workspace,

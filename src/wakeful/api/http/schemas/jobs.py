@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final, get_args
+from typing import Final
 
 from wakeful.api.http.schemas.parts import (
     ACTIVE_HOURS,
@@ -19,17 +19,13 @@ from wakeful.api.http.schemas.parts import (
     Schema,
     document,
     list_of,
-    one_of,
     or_null,
     page_of,
+    ref,
     shape,
     text,
     whole,
 )
-from wakeful.cron import DstGap, DstOverlap
-from wakeful.document.target import KINDS
-from wakeful.job import ChainOn
-from wakeful.policy import Catchup, OnLost, Overlap
 
 _MANY: Final = 1_000_000_000
 _MS: Final = whole(0, 2**53 - 1)
@@ -42,13 +38,13 @@ _TIME: Final[Schema] = {
 _TARGET: Final[Schema] = {
     "type": "object",
     "description": "Where its runs go; what else is in it depends on the kind.",
-    "properties": {"kind": one_of(*KINDS)},
+    "properties": {"kind": ref("TargetKind")},
     "required": ["kind"],
     "examples": [{"kind": "webhook", "url": "https://example.com/hook"}],
 }
 _LABELS: Final[Schema] = {"type": "object", "additionalProperties": text(255)}
 _SCHEDULE: Final[Schema] = shape(
-    {"kind": one_of("at", "every", "cron"), "atMs": WHOLE, "everyMs": WHOLE, "expr": TEXT, "tz": TEXT},
+    {"kind": ref("ScheduleKind"), "atMs": WHOLE, "everyMs": WHOLE, "expr": TEXT, "tz": TEXT},
     "atMs",
     "everyMs",
     "expr",
@@ -62,7 +58,7 @@ _SCHEDULE_GIVEN: Final[Schema] = {
         {"type": "string", "examples": ["0 9 * * 1-5", "every 15m"]},
         {
             "type": "object",
-            "properties": {"kind": one_of("at", "every", "cron")},
+            "properties": {"kind": ref("ScheduleKind")},
             "examples": [{"kind": "cron", "expr": "0 9 * * 1-5", "tz": "Europe/Berlin"}],
         },
     ],
@@ -71,25 +67,25 @@ _BACKOFF: Final[Schema] = shape({"baseMs": WHOLE, "maxMs": WHOLE})
 _BACKOFF_GIVEN: Final[Schema] = document(
     {"baseMs": whole(1, _MANY), "maxMs": whole(1, _MANY), "base": _DURATION, "max": _DURATION}
 )
-_AFTER: Final[Schema] = shape({"job": SLUG, "on": one_of(*get_args(ChainOn))})
+_AFTER: Final[Schema] = shape({"job": SLUG, "on": ref("ChainOn")})
 
 #: The policies and the rest, which are taken as they are shown.
 _PLAIN: Final[dict[str, Schema]] = {
-    "dstGap": one_of(*get_args(DstGap)),
-    "dstOverlap": one_of(*get_args(DstOverlap)),
+    "dstGap": ref("DstGap"),
+    "dstOverlap": ref("DstOverlap"),
     "stateless": BOOLEAN,
     "deliver": BOOLEAN,
     "wakeHeartbeat": BOOLEAN,
     "lane": SLUG,
-    "overlapPolicy": one_of(*get_args(Overlap)),
+    "overlapPolicy": ref("OverlapPolicy"),
     "maxQueued": whole(1, 10_000),
-    "catchupPolicy": one_of(*get_args(Catchup)),
+    "catchupPolicy": ref("CatchupPolicy"),
     "catchupWindowMs": _MS,
     "misfireGraceMs": _MS,
     "jitterMs": _MS,
     "maxAttempts": whole(1, 100),
     "maxRuns": whole(1, _MANY),
-    "onLost": one_of(*get_args(OnLost)),
+    "onLost": ref("OnLost"),
     "disableAfter": whole(1, _MANY),
     "deleteAfterRun": BOOLEAN,
 }
@@ -187,7 +183,7 @@ _DOCUMENT: Final[dict[str, Schema]] = {
     "backoff": _BACKOFF_GIVEN,
     "after": {
         "description": "Fire when a run of this job ends.",
-        "anyOf": [SLUG, document({"job": SLUG, "on": one_of(*get_args(ChainOn))}, "job")],
+        "anyOf": [SLUG, document({"job": SLUG, "on": ref("ChainOn")}, "job")],
     },
     "description": text(10_000),
     "labels": {"type": "object", "maxProperties": 64, "additionalProperties": text(255)},
@@ -221,9 +217,7 @@ SCHEMAS: Final[dict[str, Schema]] = {
     "JobDocument": document(_OPTIONAL, "name", says="What a job is to be; null says nothing."),
     "NamedJobDocument": document(_OPTIONAL, says="What a job is to be; its name is in the path."),
     "JobPatch": document(_OPTIONAL, says="What is to change; null puts a field back to its default."),
-    "Trigger": document(
-        {"mode": one_of("force", "due"), "payload": {"description": "Instead of the job's own."}}
-    ),
+    "RunRequest": document({"mode": ref("RunMode"), "payload": {"description": "Instead of the job's own."}}),
     "Backfill": document({"start": _TIME, "end": _TIME}, "start", "end"),
     "Count": shape({"count": WHOLE}),
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final, get_args
+from typing import Final
 
 from wakeful.api.http.schemas.parts import (
     ACTIVE_HOURS,
@@ -18,7 +18,6 @@ from wakeful.api.http.schemas.parts import (
     Schema,
     document,
     list_of,
-    one_of,
     or_null,
     page_of,
     ref,
@@ -26,16 +25,14 @@ from wakeful.api.http.schemas.parts import (
     text,
     whole,
 )
-from wakeful.document.sessions import MAIN, SESSION_NAME, Drop, Mode
-from wakeful.service.access import ROLES
-from wakeful.store.office import BUCKETS
+from wakeful.document.sessions import MAIN, SESSION_NAME
 
 _TZ: Final[Schema] = {"type": ["string", "null"], "description": "An IANA zone."}
 _KEY: Final[dict[str, Schema]] = {
     "id": ID,
     "workspace": or_null(SLUG),
     "name": TEXT,
-    "role": one_of(*ROLES),
+    "role": ref("Role"),
     "agent": or_null(SLUG),
     "createdAt": INSTANT,
     "createdBy": TEXT,
@@ -85,9 +82,9 @@ _ALERTS: Final[Schema] = {
 _QUEUE: Final[Schema] = {
     **document(
         {
-            "mode": one_of(*get_args(Mode)),
+            "mode": ref("QueueMode"),
             "cap": {**whole(1, 1_000), "description": "How many turns may wait in a session."},
-            "drop": {**one_of(*get_args(Drop)), "description": "What goes when there are more."},
+            "drop": {**ref("QueueDrop"), "description": "What goes when there are more."},
             "debounceMs": {**whole(0, 60_000), "description": "Messages within it are one turn."},
             "debounce": {"type": "string", "examples": ["800ms"]},
             "turns": {**whole(1, 100), "description": "How many turns of one session go at once."},
@@ -124,17 +121,7 @@ SCHEMAS: Final[dict[str, Schema]] = {
             "title": TEXT,
             "status": whole(400, 599),
             "detail": {"type": "string", "description": "What is wrong, and what to do."},
-            "code": one_of(
-                "invalid-argument",
-                "unauthenticated",
-                "permission-denied",
-                "not-found",
-                "already-exists",
-                "failed-precondition",
-                "resource-exhausted",
-                "unavailable",
-                "internal",
-            ),
+            "code": ref("ErrorCode"),
             "instance": TEXT,
         },
         says="What went wrong (RFC 9457).",
@@ -215,7 +202,7 @@ SCHEMAS: Final[dict[str, Schema]] = {
         {
             "id": or_null(ID),
             "session": TEXT,
-            "state": one_of("waiting", "started", "dropped", "stopped"),
+            "state": ref("MessageState"),
             "runId": or_null(ID),
             "dueAt": or_null(INSTANT),
             "waiting": {**WHOLE, "description": "How many turns wait in the session."},
@@ -247,7 +234,7 @@ SCHEMAS: Final[dict[str, Schema]] = {
     "KeyDocument": document(
         {
             "name": text(200),
-            "role": one_of(*ROLES),
+            "role": ref("Role"),
             "agent": {**or_null(SLUG), "description": "The one agent of a key of the role `agent`."},
             "expiresAt": {"description": "An instant to come.", "anyOf": [INSTANT, WHOLE, {"type": "null"}]},
             "workspace": or_null(SLUG),
@@ -257,7 +244,7 @@ SCHEMAS: Final[dict[str, Schema]] = {
     "Quota": shape({"agent": or_null(SLUG), "bucket": TEXT, "limit": or_null(WHOLE), "used": WHOLE}),
     "Quotas": shape({"quotas": list_of(ref("Quota"))}),
     "QuotaDocument": document(
-        {"agent": or_null(SLUG), "bucket": one_of(*BUCKETS), "limit": or_null(whole(0, 2**31 - 1))},
+        {"agent": or_null(SLUG), "bucket": ref("QuotaBucket"), "limit": or_null(whole(0, 2**31 - 1))},
         "bucket",
         "limit",
     ),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final, get_args
+from typing import Final
 
 from wakeful.api.http.schemas.parts import (
     ANY,
@@ -16,7 +16,6 @@ from wakeful.api.http.schemas.parts import (
     Schema,
     document,
     list_of,
-    one_of,
     or_null,
     page_of,
     ref,
@@ -24,7 +23,6 @@ from wakeful.api.http.schemas.parts import (
     text,
     whole,
 )
-from wakeful.run import Delivered, RunState, Trigger
 
 _RUN: Final[dict[str, Schema]] = {
     "id": ID,
@@ -35,9 +33,9 @@ _RUN: Final[dict[str, Schema]] = {
     "scheduledAt": INSTANT,
     "scheduledAtMs": WHOLE,
     "fireAt": INSTANT,
-    "trigger": one_of(*get_args(Trigger)),
+    "trigger": ref("Trigger"),
     "triggeredBy": or_null(TEXT),
-    "state": one_of(*(state.value for state in RunState)),
+    "state": ref("RunState"),
     "reason": or_null(TEXT),
     "covers": {**WHOLE, "description": "How many ticks it speaks for, up to `untilAt`."},
     "untilAt": or_null(INSTANT),
@@ -55,7 +53,7 @@ _RUN: Final[dict[str, Schema]] = {
     "usage": ANY,
     "dead": {**BOOLEAN, "description": "Failed, and nobody has replayed or discarded it."},
     "delivery": {
-        **one_of(*get_args(Delivered)),
+        **ref("DeliveryState"),
         "description": "What became of carrying its output to a channel; never part of its state.",
     },
     "deliveryError": or_null(TEXT),
@@ -94,7 +92,7 @@ SCHEMAS: Final[dict[str, Schema]] = {
     ),
     "Completion": document(
         {
-            "status": one_of("succeeded", "failed"),
+            "status": ref("RunResult"),
             "output": {"description": "Text, or JSON that is kept as text; what is long is cut."},
             "error": {"description": "Why it failed."},
             "usage": {**or_null(OBJECT), "description": "What it used, such as tokens and cost."},

@@ -1,0 +1,64 @@
+"""Enums: one named schema for each policy, state and kind, so that a generated client has one type each."""
+
+from __future__ import annotations
+
+from typing import Any, Final, get_args
+
+from wakeful.api.http.schemas.parts import Schema, one_of, ref
+from wakeful.cron import DstGap, DstOverlap
+from wakeful.document.sessions import Drop, Mode
+from wakeful.document.target import KINDS
+from wakeful.job import ChainOn
+from wakeful.policy import Catchup, OnLost, Overlap
+from wakeful.run import Delivered, RunState, Trigger
+from wakeful.service.access import ROLES
+from wakeful.store.office import BUCKETS
+
+SCHEMAS: Final[dict[str, Schema]] = {
+    "OverlapPolicy": one_of(*get_args(Overlap)),
+    "CatchupPolicy": one_of(*get_args(Catchup)),
+    "OnLost": one_of(*get_args(OnLost)),
+    "DstGap": one_of(*get_args(DstGap)),
+    "DstOverlap": one_of(*get_args(DstOverlap)),
+    "ChainOn": one_of(*get_args(ChainOn)),
+    "ScheduleKind": one_of("at", "every", "cron"),
+    "TargetKind": one_of(*KINDS),
+    "RunMode": one_of("force", "due"),
+    "RunState": one_of(*(state.value for state in RunState)),
+    "RunResult": one_of("succeeded", "failed"),
+    "Trigger": one_of(*get_args(Trigger)),
+    "DeliveryState": one_of(*get_args(Delivered)),
+    "QueueMode": one_of(*get_args(Mode)),
+    "QueueDrop": one_of(*get_args(Drop)),
+    "MessageState": one_of("waiting", "started", "dropped", "stopped"),
+    "Role": one_of(*ROLES),
+    "QuotaBucket": one_of(*BUCKETS),
+    "ErrorCode": one_of(
+        "invalid-argument",
+        "unauthenticated",
+        "permission-denied",
+        "not-found",
+        "already-exists",
+        "failed-precondition",
+        "resource-exhausted",
+        "unavailable",
+        "internal",
+    ),
+}
+_BY_WORDS: Final = {tuple(schema["enum"]): name for name, schema in SCHEMAS.items()}
+
+
+def named(schema: Any) -> Any:
+    """The same schema, with each enum that has a name replaced by a reference to it.
+
+    FastAPI writes the enum of a query parameter out in full.
+
+    >>> named({"anyOf": [{"type": "string", "enum": ["retry", "fail"]}, {"type": "null"}]})
+    {'anyOf': [{'$ref': '#/components/schemas/OnLost'}, {'type': 'null'}]}
+    """
+    if isinstance(schema, list):
+        return [named(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    name = _BY_WORDS.get(tuple(schema.get("enum", ())))
+    return ref(name) if name else {key: named(value) for key, value in schema.items()}
