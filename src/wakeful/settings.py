@@ -59,6 +59,8 @@ class Settings:
     agent_targets: tuple[str, ...] = ("pull", "webhook", "workflow")
     #: the programs that jobs may run, separated by commas: `/usr/bin/rsync`, `rsync`, `/opt/jobs/*`, `*`
     commands: tuple[str, ...] = ()
+    #: the environment names that jobs may set for their commands, separated by commas: `JOB_*`, `REPORT_TO`
+    command_env: tuple[str, ...] = ("JOB_*",)
     #: how many jobs may be created a day (UTC), and how many there may be; 0: any number
     quota_create_per_workspace: int = 0
     quota_create_per_agent: int = 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -32,11 +33,11 @@ async def ran(app: Wakeful, name: str) -> RunView:
 
 async def test_a_job_runs_a_program_which_reads_the_payload_and_says_the_output(new_app: NewApp):
     async with new_app(commands=["sh"]) as app:
-        script = 'cat; echo " $WAKEFUL_JOB $WAKEFUL_TRIGGER $TO"'
+        script = 'cat; echo " $WAKEFUL_JOB $WAKEFUL_TRIGGER $JOB_TO"'
         await app.jobs.create(
             "greet",
             schedule=SELDOM,
-            target=Command("sh", "-c", script, env={"TO": "me"}),
+            target=Command("sh", "-c", script, env={"JOB_TO": "me"}),
             payload={"to": "Zoë"},
         )
         run = await ran(app, "greet")
@@ -207,6 +208,33 @@ async def test_the_setting_says_which_and_a_bad_one_stops_the_start(new_app: New
         new_app(settings=Settings(commands=("bin/sh",)))
 
 
+async def test_names_that_the_operator_no_longer_allows_fail_for_good_at_the_launch(new_app: NewApp):
+    sentence = "env: a job cannot set 'BASH_ENV'; the operator allows JOB_*, and more by WAKEFUL_COMMAND_ENV"
+    target = sh("echo ran", env={"BASH_ENV": "/tmp/code"})
+    async with new_app(commands=ALL, command_env=["BASH_*"]) as app:
+        await app.jobs.create("a", schedule=SELDOM, target=target)
+        await app.jobs.create("b", schedule=SELDOM, target=Command("true"))
+        assert (await ran(app, "a")).output == "ran\n"
+    async with new_app(commands=ALL) as app:
+        run = await ran(app, "a")
+        assert (run.state, run.attempt, run.reason, run.error) == ("failed", 1, "not_allowed", sentence)
+        for fields in ({"target": target}, {"target": Command("true"), "precheck": target}):
+            with pytest.raises(InvalidArgument, match=re.escape(sentence)):
+                await app.jobs.create("c", schedule=SELDOM, **fields)
+            with pytest.raises(InvalidArgument, match=re.escape(sentence)):
+                await app.jobs.update("b", **fields)
+
+
+@on_one_store
+async def test_the_setting_says_which_names_jobs_may_set(new_app: NewApp):
+    settings = Settings(commands=ALL, command_env=("TO",))
+    async with new_app(settings=settings) as app:
+        await app.jobs.create("a", schedule=SELDOM, target=sh("echo $TO", env={"TO": "me"}))
+        assert (await ran(app, "a")).output == "me\n"
+    with pytest.raises(InvalidArgument, match="WAKEFUL_COMMAND_ENV: 'A=B' is not the name"):
+        new_app(settings=Settings(command_env=("A=B",)))
+
+
 # --- prechecks ---------------------------------------------------------------------------------------
 
 
@@ -320,8 +348,7 @@ def test_the_lines_of_a_crontab_are_run_as_cron_runs_them(here: Machine):
     job = here.wakeful("show", f"cron/{names[0]}", "--json").json
     assert job["target"] == {
         "kind": "command",
-        "argv": ["/bin/sh", "-c", "echo $GREETING | tr a-z A-Z"],
-        "env": {"GREETING": "hello"},
+        "argv": ["/bin/sh", "-c", "export GREETING=hello\necho $GREETING | tr a-z A-Z"],
     }
     assert job["payload"] is None
 

@@ -18,6 +18,7 @@ from wakeful.job import Json
 from wakeful.launch import process
 from wakeful.launch.allowed import Allowed
 from wakeful.launch.command import CommandLauncher
+from wakeful.launch.command_environment import AllowedNames
 from wakeful.launch.port import MAX_OUTPUT, Failed, Outcome, Skipped, Succeeded
 from wakeful.launch.precheck import Answer
 
@@ -81,14 +82,14 @@ async def test_it_finds_in_its_environment_which_run_it_is(launcher: CommandLaun
 async def test_the_secrets_of_the_server_are_not_its_to_see(
     launcher: CommandLauncher, monkeypatch: pytest.MonkeyPatch
 ):
-    for name in ("WAKEFUL_SECRET_KEY", "WAKEFUL_DB", "WAKEFUL_KEY", "WAKEFUL_CHANNEL_OPS"):
+    for name in ("WAKEFUL_SECRET_KEY", "WAKEFUL_DB", "WAKEFUL_KEY", "WAKEFUL_CHANNEL_OPS", "PGPASSWORD"):
         monkeypatch.setenv(name, "do-not-tell")
-    monkeypatch.setenv("OWN", "the server's")
-    outcome = await run(launcher, "env", env={"TO": "me", "OWN": "the job's"})
+    monkeypatch.setenv("JOB_OWN", "the server's")
+    outcome = await run(launcher, "env", env={"JOB_TO": "me", "JOB_OWN": "the job's"})
     assert isinstance(outcome, Succeeded)
     lines = (outcome.output or "").splitlines()
     assert "do-not-tell" not in (outcome.output or "")
-    assert {"TO=me", "OWN=the job's"} <= set(lines)
+    assert {"JOB_TO=me", "JOB_OWN=the job's"} <= set(lines)
 
 
 async def test_it_begins_in_the_directory_that_the_job_names(launcher: CommandLauncher, tmp_path: Path):
@@ -110,7 +111,8 @@ async def test_the_path_of_the_job_does_not_choose_the_program(
         "env": {"PATH": f"{tmp_path}/evil"},
         "cwd": f"{tmp_path}/evil",
     }
-    assert await CommandLauncher(Allowed(["greet"])).start(launch(target)) == Succeeded("good\n")
+    launcher = CommandLauncher(Allowed(["greet"]), AllowedNames(["PATH"]))
+    assert await launcher.start(launch(target)) == Succeeded("good\n")
 
 
 async def test_a_program_that_does_not_read_is_no_error(launcher: CommandLauncher):

@@ -25,6 +25,7 @@ from wakeful.engine.targets import Targets
 from wakeful.errors import AlreadyExists, FailedPrecondition, InvalidArgument, InvalidSchedule
 from wakeful.launch.allowed import Allowed
 from wakeful.launch.command import CommandLauncher
+from wakeful.launch.command_environment import AllowedNames
 from wakeful.launch.function import FunctionLauncher
 from wakeful.launch.guard import Guard
 from wakeful.launch.keyfile import keyring_for
@@ -57,6 +58,7 @@ class Wakeful:
       beside it, made when it is first needed; a PostgreSQL refuses jobs with webhooks
     - `allow_private_targets`: webhooks may reach private and loopback addresses
     - `commands`: the programs that jobs may run: `/usr/bin/rsync`, `rsync`, `/opt/jobs/*`, or `*` for all
+    - `command_env`: the environment names that jobs may set for them: `REPORT_TO`, `JOB_*` (the default)
     - `defaults`: what holds where a job says nothing
     - `pace`: how many runs at once, and how the engine goes about its work
     - `grace`: how many seconds what still runs is given when it stops
@@ -74,6 +76,7 @@ class Wakeful:
         secret_key: str | None = None,
         allow_private_targets: bool | None = None,
         commands: Sequence[str] | None = None,
+        command_env: Sequence[str] | None = None,
         defaults: Defaults | None = None,
         pace: Pace | None = None,
         grace: float = 10.0,
@@ -90,7 +93,10 @@ class Wakeful:
             allow_private_targets = settings.allow_private_targets
         guard = Guard(allow_private=allow_private_targets)
         webhooks = WebhookLauncher(secrets, guard, clock=self.store.clock)
-        programs = CommandLauncher(Allowed(settings.commands if commands is None else commands))
+        programs = CommandLauncher(
+            Allowed(settings.commands if commands is None else commands),
+            AllowedNames(settings.command_env if command_env is None else command_env),
+        )
         self._channels = Channels(settings.channels)
         self._targets = Targets([self._functions, webhooks, programs, ChannelLauncher(self._channels)])
         self._targets.add(WorkflowLauncher(self.store, self._targets.launcher))

@@ -9,7 +9,6 @@ from typing import Final, NamedTuple
 from wakeful.document.values import shown
 from wakeful.errors import InvalidArgument
 from wakeful.job import Json
-from wakeful.settings import PREFIX
 
 #: How many texts there may be in argv, how many names in env, and how many bytes in both.
 MAX_ARGUMENTS: Final = 256
@@ -19,8 +18,6 @@ MAX_BYTES: Final = 65_536
 _FIELDS: Final = frozenset({"kind", "argv", "env", "cwd"})
 _EXAMPLE: Final = '["/usr/local/bin/report", "--daily"]'
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-#: What the loader of programs obeys: by it any program would be made to run any code.
-_LOADER: Final = ("LD_", "DYLD_")
 
 
 class Asked(NamedTuple):
@@ -68,11 +65,6 @@ def _env(value: Json) -> dict[str, str]:
             raise InvalidArgument(
                 f"target: '{name[:64]}' is no name for env; it has letters, digits and _, and begins with no "
                 "digit"
-            )
-        if name.startswith((PREFIX, *_LOADER)):
-            raise InvalidArgument(
-                f"target: a job cannot set '{name[:64]}'; names that begin with {PREFIX}, "
-                f"{' or '.join(_LOADER)} are not for jobs to set"
             )
     return {name: _text(f"env, {name[:64]}", each) for name, each in value.items()}
 

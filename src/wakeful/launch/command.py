@@ -1,8 +1,9 @@
 """Command targets: a program that is run on this machine, without a shell.
 
-    {"kind": "command", "argv": ["/usr/local/bin/report", "--daily"], "env": {"TO": "me"}, "cwd": "/srv"}
+    {"kind": "command", "argv": ["/usr/local/bin/report", "--daily"], "env": {"JOB_TO": "me"}, "cwd": "/srv"}
 
-Only what the operator allows is run (`allowed.py`): asked when a job is saved, and again at each launch. The
+Only programs that the operator allows are run (`allowed.py`), and a job sets only the environment names that
+the operator allows (`command_environment.py`). Both are checked when a job is saved and at each launch. The
 program reads the payload as compact JSON from stdin and finds in its environment which run it is. Exit code 0
 succeeds, and the beginning of stdout is the output; any other fails, and the end of stderr says why.
 
@@ -23,6 +24,7 @@ from wakeful.job import Json
 from wakeful.launch.allowed import Allowed, NotAllowed, NotThere
 from wakeful.launch.answer import usage_in
 from wakeful.launch.argv import Asked, read_command
+from wakeful.launch.command_environment import AllowedNames
 from wakeful.launch.port import DEFAULT_TIMEOUT_MS, Failed, Launch, Outcome, Skipped, Succeeded, iso, kept
 from wakeful.launch.precheck import Answer
 from wakeful.launch.process import Ended, Order, Processes
@@ -49,8 +51,9 @@ class CommandLauncher:
     kind = "command"
     default_timeout_ms = DEFAULT_TIMEOUT_MS
 
-    def __init__(self, allowed: Allowed | None = None) -> None:
+    def __init__(self, allowed: Allowed | None = None, names: AllowedNames | None = None) -> None:
         self._allowed = allowed or Allowed()
+        self._names = names or AllowedNames()
         self._processes = Processes()
 
     async def open(self) -> None:
@@ -61,10 +64,11 @@ class CommandLauncher:
         await self._processes.close()
 
     def check(self, target: Mapping[str, Json]) -> None:
-        """Refuse a target that is written wrong, and a program that the operator does not allow."""
+        """Refuse an invalid target, and a program or an environment name that the operator does not allow."""
         asked = _asked(target)
         try:
             self._allowed.check(asked.argv[0])
+            self._names.check(asked.env)
         except NotAllowed as error:
             raise NotAllowed(f"target: {error.message}") from error
 
@@ -99,6 +103,7 @@ class CommandLauncher:
         try:
             asked = _asked(target)
             program = self._allowed.find(asked.argv[0])
+            self._names.check(asked.env)
         except NotAllowed as error:
             return Failed(kept(error.message), permanent=True, reason="not_allowed")
         except NotThere as error:
@@ -122,8 +127,12 @@ def _asked(target: Mapping[str, Json]) -> Asked:
 
 
 def _own_environment() -> dict[str, str]:
-    """What this process was given, without its secrets: they are in settings."""
-    return {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
+    """The environment of this process without its credentials: settings, and the database password."""
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(PREFIX) and name != "PGPASSWORD"
+    }
 
 
 def _about(run: Launch) -> dict[str, str]:

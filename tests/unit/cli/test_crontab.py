@@ -225,12 +225,10 @@ def test_without_a_target_the_line_itself_is_what_is_run():
     first, second = (each.document for each in planned)
     assert first["target"] == {
         "kind": "command",
-        "argv": ["/bin/bash", "-c", "a | b"],
-        "env": {"PATH": "/usr/bin"},
+        "argv": ["/bin/bash", "-c", "export PATH=/usr/bin\na | b"],
     }
     assert second["target"] == {
         "kind": "command",
-        "argv": ["/bin/sh", "-c", "printf %s 'it'\"'\"'s\nme\n' | { c # d\n}"],
-        "env": {"PATH": "/usr/bin"},
+        "argv": ["/bin/sh", "-c", "export PATH=/usr/bin\nprintf %s 'it'\"'\"'s\nme\n' | { c # d\n}"],
     }
     assert (first["payload"], second["payload"]) == (None, None)

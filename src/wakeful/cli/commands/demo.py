@@ -24,6 +24,7 @@ from wakeful.cli.times import moment
 from wakeful.client import AsyncClient
 from wakeful.client.shapes import RunShape
 from wakeful.errors import Unavailable
+from wakeful.process_protection import protect_process
 from wakeful.run import RunState
 from wakeful.settings import Settings
 
@@ -65,6 +66,7 @@ def register(app: typer.Typer) -> None:
             settings = replace(
                 settings_with(host="127.0.0.1", dev=True), db=f"sqlite:///{place.resolve()}/demo.db"
             )
+            protect_process()
             url, key, server = await stack.enter_async_context(_server(settings, port))
             agent = await stack.enter_async_context(DemoAgent())
             client = await stack.enter_async_context(AsyncClient(url, key))

@@ -21,6 +21,7 @@ from wakeful.cli.show.tables import page
 from wakeful.client.client import DEFAULT_URL
 from wakeful.client.keyfile import key_file, leave_key, read_key
 from wakeful.errors import InvalidArgument, Unauthenticated, WakefulError
+from wakeful.process_protection import protect_process
 from wakeful.settings import Settings, read_settings
 
 if TYPE_CHECKING:
@@ -72,7 +73,9 @@ def register(app: typer.Typer) -> None:
         def started(url: str, scheduler: Wakeful) -> None:
             greeting.append(asyncio.create_task(_greet(s.out, url, place, scheduler, new_key)))
 
-        await run(settings, app=own_app(own, db), started=started)
+        scheduler = own_app(own, db)
+        protect_process()
+        await run(settings, app=scheduler, started=started)
         s.out.say(Text("stopped", "dim"))
 
     @command(app, "worker", panel=_PANEL, asks=False)
@@ -91,6 +94,7 @@ def register(app: typer.Typer) -> None:
         keep_log(log_level)
         settings = settings_with(db=db, dev=dev)
         scheduler = own_app(own, db) or Wakeful(settings.db, settings=settings)
+        protect_process()
         async with scheduler:
             place = database(settings, own)
             # Whoever reads that it works may tell it to stop at once: so first it listens for that.

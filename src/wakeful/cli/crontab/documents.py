@@ -87,15 +87,22 @@ def _document(entry: Entry, name: str, target: Json, tz: str, paused: bool) -> d
 
 
 def _command(entry: Entry) -> Json:
-    """The line as cron runs it: by a shell, with what was assigned before it."""
+    """The line as cron runs it: by a shell, with the variables that were assigned before it.
+
+    The shell sets the variables, so the operator need not allow their names in `WAKEFUL_COMMAND_ENV`.
+    """
     env = dict(entry.env)
     shell = env.pop("SHELL", "") or SHELL
     line = entry.command
     if entry.stdin is not None:
         # The newline ends a comment that the line may end with.
         line = f"printf %s {shlex.quote(entry.stdin)} | {{ {line}\n}}"
-    target: dict[str, Json] = {"kind": "command", "argv": [shell, "-c", line]}
-    return {**target, "env": {**env}} if env else target
+    named = {name: value for name, value in env.items() if name.isascii() and name.isidentifier()}
+    exports = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in named.items())
+    target: dict[str, Json] = {"kind": "command", "argv": [shell, "-c", exports + line]}
+    # No shell can set the other names: the server refuses the job and says which name is wrong.
+    others: dict[str, Json] = {name: value for name, value in env.items() if name not in named}
+    return {**target, "env": others} if others else target
 
 
 def _carried(entry: Entry) -> Json:
