@@ -145,3 +145,38 @@ async def test_a_job_that_one_replica_creates_and_deletes_is_the_other_s_too(new
         # A tick that was recorded a moment ahead, when the job was deleted, may still run.
         assert len(work.calls) <= before + 1
     assert {number for number, _ in work.calls} == {1}
+
+
+@pytest.mark.parametrize("how", ["stop", "replace"])
+async def test_a_run_that_another_process_ends_stops_within_a_tick(new_app: NewApp, how: str):
+    """The holder plans nothing, and its heartbeat comes once an hour."""
+    holder, other = new_app(pace=Pace(tick_ms=100, beat_ms=3_600_000, batch=0)), new_app(pace=IDLE)
+    started, cancelled = asyncio.Event(), asyncio.Event()
+
+    @holder.function()
+    async def work() -> None:
+        started.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            cancelled.set()
+            raise
+
+    async with holder, other:
+        await holder.jobs.create("job", schedule=SELDOM, target=Function("work"))
+        run = await holder.jobs.run("job")
+        async with asyncio.timeout(15):
+            await started.wait()
+        if how == "stop":
+            await other.runs.stop(run.id)
+        else:
+            await other.jobs.update(
+                "job",
+                overlap_policy="replace",
+                schedule="every 1h",
+                start_at=soon(),
+                target=Function("absent"),
+            )
+        async with asyncio.timeout(15):
+            await cancelled.wait()
+        assert (await other.runs.get(run.id)).state == "cancelled"

@@ -12,6 +12,7 @@ from typing import Final
 from wakeful.engine.alerter import Alerter
 from wakeful.engine.births import of_chain
 from wakeful.engine.dispatcher import Dispatcher
+from wakeful.engine.held_run_checker import HeldRunChecker
 from wakeful.engine.holds import Holds
 from wakeful.engine.loop import Loop
 from wakeful.engine.meters import Meters
@@ -98,6 +99,8 @@ class Engine:
         self._loops: list[Loop] = [
             self._writer, self._rescuer, self._planner, self._dispatcher, self._pruner, self._alerter, *more,
         ]  # fmt: skip
+        if not store.notifies_other_processes:
+            self._loops.append(HeldRunChecker(name, store, clock, self._worker, tick_ms))
         self._tasks: list[asyncio.Task[None]] = []
 
     @property

@@ -122,7 +122,8 @@ class Store(Office, Watching, Guarding, Talking, Delivering, Protocol):
         Topics: `jobs` (a job's wake may be earlier than thought), `runs` (a run may be taken), `holds` (a
         budget is spent, or not any more), `incidents` (somebody may have to be told), `sessions` (a turn may
         begin), `deliveries` (one may be due), and `stop:<run id>` (whoever runs it should stop). A process on
-        the same SQLite file is not heard; the engine's longest sleep bounds how late its changes are seen.
+        the same SQLite file is not heard (`notifies_other_processes`); the engine's longest sleep bounds how
+        late its changes are seen.
         """
         ...
 
@@ -189,6 +190,10 @@ class Store(Office, Watching, Guarding, Talking, Delivering, Protocol):
 
     async def beat(self, worker: str, now_ms: int, holding: Sequence[str]) -> set[str]:
         """Say that the worker lives. Returns which of the runs it holds are not its own any more."""
+        ...
+
+    async def lost(self, worker: str, holding: Sequence[str]) -> set[str]:
+        """Which of these runs are not the worker's any more. It changes nothing."""
         ...
 
     async def rescue(

@@ -138,6 +138,8 @@ class Watching(Protocol):
 
     #: which database it is: `sqlite` or `postgresql`
     kind: str
+    #: whether `listen` also reports the changes of other processes on the same database
+    notifies_other_processes: bool
 
     async def changes(self, after: int, limit: int = 20) -> list[ChangeRow]:
         """The rows of the log that hold a number above `after`, in order, at most `limit` of them.

@@ -51,6 +51,11 @@ async def beat(db: Db, worker: str, now_ms: int, holding: Sequence[str]) -> set[
     return set(lost.split(",")) if lost else set()
 
 
+async def lost(db: Db, worker: str, holding: Sequence[str]) -> set[str]:
+    """Which of these runs are not the worker's any more."""
+    return {row[0] for row in await db.fetch(sql.NOT_HELD, worker, list(holding))}
+
+
 async def rescue(
     db: Db,
     tell: Tell,

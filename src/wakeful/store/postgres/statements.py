@@ -136,6 +136,11 @@ BEAT: Final = """
     SELECT string_agg(h.id::text, ',') FROM unnest(string_to_array($3, ',')::uuid[]) h (id)
     WHERE NOT EXISTS (SELECT FROM runs r WHERE r.id = h.id AND r.state = 'running' AND r.worker = $1)"""
 
+#: the primary key of runs
+NOT_HELD: Final = """
+    SELECT h.id::text FROM unnest($2::uuid[]) h (id)
+    WHERE NOT EXISTS (SELECT FROM runs r WHERE r.id = h.id AND r.state = 'running' AND r.worker = $1)"""
+
 # --- outcomes -------------------------------------------------------------------------------------------
 
 #: the cursors' primary key

@@ -109,6 +109,10 @@ class PostgresStore(PostgresTalking, PostgresWatching, PostgresGuarding, Postgre
         """Say that the worker lives. Returns what it has lost."""
         return await self._pool.read(lambda db: running.beat(db, worker, now_ms, holding))
 
+    async def lost(self, worker: str, holding: Sequence[str]) -> set[str]:
+        """Which of these runs are not the worker's any more."""
+        return await self._pool.read(lambda db: running.lost(db, worker, holding))
+
     async def rescue(
         self,
         now_ms: int,

@@ -75,6 +75,7 @@ class PostgresWatching:
     """What `PostgresStore` does for whoever watches. See `watching.Watching`."""
 
     kind = "postgresql"
+    notifies_other_processes = True
     _pool: Pool
 
     async def changes(self, after: int, limit: int = 20) -> list[ChangeRow]:

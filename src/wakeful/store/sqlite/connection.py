@@ -1,11 +1,12 @@
-"""One SQLite file, one connection, one thread that owns it; and how a piece of work becomes a transaction.
+"""One SQLite file: a connection that writes, a connection that reads, and a thread for each.
 
-Every call of the store is one hop to the thread and one transaction there: committed whole, or rolled back
-if anything is raised. What the work has to announce is told to the event loop after the commit and before
-the caller goes on, even if the caller has been cancelled meanwhile.
+Every call of the store is one hop to a thread and one transaction there: committed whole, or rolled back
+if anything is raised. Topics to announce reach the event loop after the commit and before the caller goes
+on, even if the caller was cancelled meanwhile.
 
-Several processes may use the file, each through a connection of its own: a writer waits up to
-`BUSY_MS` for the others, then the call raises Unavailable.
+Several processes may use the file. A write waits up to `BUSY_MS`, counted from the call, for the writers of
+other processes, then raises Unavailable; it is not executed after its caller was cancelled. A read waits for
+no writer: in WAL mode it sees the last commit.
 """
 
 from __future__ import annotations
@@ -24,15 +25,24 @@ from wakeful.store.watching import Tell as Tell
 
 T = TypeVar("T")
 
+_NOT_OPEN: Final = "the store is not open"
+
+#: How long a write waits for writers of other processes.
 BUSY_MS: Final = 10_000
+#: How long to sleep between two tries to get the write lock, at most.
+_POLL_S: Final = 0.025
 _PRAGMAS: Final = (
-    f"PRAGMA busy_timeout = {BUSY_MS}",
     "PRAGMA page_size = 8192",  # rows are wide: measured a few percent faster than 4096. New files only
     "PRAGMA journal_mode = WAL",
     "PRAGMA synchronous = FULL",  # a commit is on the disk when it returns
     "PRAGMA cache_size = -65536",  # 64 MB
     "PRAGMA wal_autocheckpoint = 4000",  # 32 MB: a storm rewrites the same pages, so check in late
     "PRAGMA journal_size_limit = 67108864",
+    "PRAGMA temp_store = MEMORY",
+)
+_READER_PRAGMAS: Final = (
+    "PRAGMA query_only = ON",
+    "PRAGMA cache_size = -16384",  # 16 MB
     "PRAGMA temp_store = MEMORY",
 )
 _UNUSABLE: Final = frozenset(
@@ -71,50 +81,79 @@ def path_of(path_or_url: str) -> str:
 
 
 class Connection:
-    """The connection, its thread, and those who listen."""
+    """The connections, their threads, and the listeners."""
 
-    def __init__(self, path: str, *, inline: bool, clock: Clock | None = None) -> None:
+    def __init__(
+        self, path: str, *, inline: bool, clock: Clock | None = None, busy_ms: int = BUSY_MS
+    ) -> None:
         self._path = path
         self._clock = clock or SystemClock()
         self._inline = inline
+        self._busy_ms = busy_ms
         self._thread: ThreadPoolExecutor | None = None
         self._db: sqlite3.Connection | None = None
+        #: None where reads use the connection that writes: inline, and in memory
+        self._read_thread: ThreadPoolExecutor | None = None
+        self._read_db: sqlite3.Connection | None = None
+        self._closing = False
         self._heard: list[Callable[[str], None]] = []
 
     async def open(self, now_ms: int) -> None:
         """Connect, and bring the schema up to date."""
+        self._closing = False
         if not self._inline:
             self._thread = ThreadPoolExecutor(1, "wakeful-sqlite")
         try:
-            await self._hop(lambda: self._connect(now_ms))
+            await self._hop(self._thread, lambda: self._connect(now_ms))
+            if not self._inline and self._path != ":memory:":
+                self._read_thread = ThreadPoolExecutor(1, "wakeful-sqlite-read")
+                await self._hop(self._read_thread, self._connect_reader)
         except BaseException:
             await self.close()
             raise
 
     async def close(self) -> None:
-        """Disconnect, and end the thread."""
+        """Disconnect, and end the threads. Writes that wait for another process fail."""
+        self._closing = True
+        if self._read_db is not None:
+            await self._hop(self._read_thread, self._disconnect_reader)
         if self._db is not None:
-            await self._hop(self._disconnect)
-        if self._thread is not None:
-            self._thread.shutdown(wait=False)
-            self._thread = None
+            await self._hop(self._thread, self._disconnect)
+        for thread in (self._thread, self._read_thread):
+            if thread is not None:
+                thread.shutdown(wait=False)
+        self._thread = self._read_thread = None
 
     def listen(self, heard: Callable[[str], None]) -> None:
         """From now on, tell `heard` too."""
         self._heard.append(heard)
 
     async def read(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Do what needs one statement and changes nothing."""
-        return await self._hop(lambda: work(self._connected()))
+        """Do what changes nothing, on one snapshot of the database."""
+        if self._read_thread is None:
+            return await self._hop(self._thread, lambda: work(self._connected()))
+
+        def snapshot() -> T:
+            db = self._read_db
+            if db is None:
+                raise Unavailable(_NOT_OPEN)
+            db.execute("BEGIN")
+            try:
+                return work(db)
+            finally:
+                db.execute("ROLLBACK")
+
+        return await self._hop(self._read_thread, snapshot)
 
     async def write(self, work: Callable[[sqlite3.Connection, Tell], T]) -> T:
-        """Do the work in one transaction that nobody else writes beside."""
+        """Do the work in one transaction that no other writer interrupts."""
         loop = asyncio.get_running_loop()
+        lock = _WriteLock(time.monotonic() + self._busy_ms / 1000)
 
         def transaction() -> T:
             db = self._connected()
             tell = Tell()
-            db.execute("BEGIN IMMEDIATE")
+            lock.acquire(db, lambda: self._closing)
             try:
                 result = work(db, tell)
                 if changes := tell.log():
@@ -131,13 +170,17 @@ class Connection:
                 loop.call_soon_threadsafe(self._announce, list(tell.topics))
             return result
 
-        return await self._hop(transaction)
-
-    async def _hop(self, work: Callable[[], T]) -> T:
         try:
-            if self._thread is None:
+            return await self._hop(self._thread, transaction)
+        except asyncio.CancelledError:
+            lock.abandoned = True
+            raise
+
+    async def _hop(self, thread: ThreadPoolExecutor | None, work: Callable[[], T]) -> T:
+        try:
+            if thread is None:
                 return work()
-            return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+            return await asyncio.get_running_loop().run_in_executor(thread, work)
         except sqlite3.DatabaseError as error:
             reason = self._reason(error)
             if reason is None:
@@ -151,26 +194,40 @@ class Connection:
 
     def _connected(self) -> sqlite3.Connection:
         if self._db is None:
-            raise Unavailable("the store is not open")
+            raise Unavailable(_NOT_OPEN)
         return self._db
 
     def _connect(self, now_ms: int) -> None:
-        # One thread uses it at a time; which one it is changes where tests open and close in another.
-        self._db = sqlite3.connect(
-            self._path, isolation_level=None, check_same_thread=False, cached_statements=256
-        )
-        until = time.monotonic() + BUSY_MS / 1000
+        db = self._db = self._connection()
+        until = time.monotonic() + self._busy_ms / 1000
         while True:
             try:
                 for pragma in _PRAGMAS:
-                    self._db.execute(pragma)
+                    db.execute(pragma)
                 break
             except sqlite3.OperationalError as error:
                 # Turning a new file to WAL does not wait for another process that is doing the same.
                 if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > until:
                     raise
                 time.sleep(0.01)
-        migrate(self._db, load("sqlite"), now_ms)
+        migrate(db, load("sqlite"), now_ms)
+        db.execute("PRAGMA busy_timeout = 0")  # `_WriteLock` waits: it knows the caller's deadline
+
+    def _connect_reader(self) -> None:
+        self._read_db = self._connection()
+        for pragma in _READER_PRAGMAS:
+            self._read_db.execute(pragma)
+
+    def _connection(self) -> sqlite3.Connection:
+        # One thread uses it at a time; which one it is changes where tests open and close in another.
+        db = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False, cached_statements=256)
+        db.execute(f"PRAGMA busy_timeout = {self._busy_ms}")
+        return db
+
+    def _disconnect_reader(self) -> None:
+        if self._read_db is not None:
+            self._read_db.close()
+            self._read_db = None
 
     def _disconnect(self) -> None:
         if self._db is not None:
@@ -181,8 +238,44 @@ class Connection:
         """Why the file cannot be used, in a sentence; None where the mistake is in what we said to it."""
         code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
         if code == sqlite3.SQLITE_BUSY:
-            return f"another process has been writing to {self._path} for {BUSY_MS // 1000} s; is it stuck?"
+            return (
+                f"another process has held the write lock of {self._path} for {self._busy_ms / 1000:g} s; "
+                "try again later, and look for the process if it does not end"
+            )
         return f"cannot use the database {self._path}: {error}" if code in _UNUSABLE else None
+
+
+class _WriteLock:
+    """The write lock of the database, for one transaction. The wait ends at a deadline."""
+
+    def __init__(self, deadline: float) -> None:
+        self._deadline = deadline
+        #: whether the caller was cancelled; set by the event loop, read by the thread
+        self.abandoned = False
+
+    def acquire(self, db: sqlite3.Connection, closing: Callable[[], bool]) -> None:
+        """Begin the transaction, or raise what SQLite raises when the lock is taken.
+
+        A transaction past its deadline is tried once, without a wait: it may have waited for those of its
+        own process.
+        """
+        pause = 0.001
+        while True:
+            if self.abandoned:
+                raise Unavailable("the caller did not wait for the write")
+            try:
+                db.execute("BEGIN IMMEDIATE")
+                return
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
+                    raise
+                if closing():
+                    raise Unavailable(_NOT_OPEN) from error
+                left = self._deadline - time.monotonic()
+                if left <= 0:
+                    raise
+            time.sleep(min(pause, left))
+            pause = min(2 * pause, _POLL_S)
 
 
 def migrate(db: sqlite3.Connection, steps: Sequence[Migration], now_ms: int) -> None:

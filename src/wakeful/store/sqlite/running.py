@@ -38,6 +38,11 @@ def next_due_ms(db: sqlite3.Connection, after_ms: int, lanes: Sequence[str]) -> 
 def beat(db: sqlite3.Connection, worker: str, now_ms: int, holding: Sequence[str]) -> set[str]:
     """Note that the worker lives, and say which runs it has lost."""
     db.execute(sql.BEAT, (worker, now_ms))
+    return lost(db, worker, holding)
+
+
+def lost(db: sqlite3.Connection, worker: str, holding: Sequence[str]) -> set[str]:
+    """Which of these runs are not the worker's any more."""
     return {run_id for (run_id,) in db.execute(sql.NOT_HELD, (json.dumps(list(holding)), worker))}
 
 

@@ -1,13 +1,13 @@
 """The store in one SQLite file: for one developer, one process, no other service.
 
-`port.py` says what each method promises. Here each is one hop to the thread that owns the connection, and
-one transaction there; what it does is in the module named after it (`planning`, `running`, `outcomes`,
+`port.py` says what each method promises. Here each is one hop to the thread that reads or writes,
+and one transaction there; what it does is in the module named after it (`planning`, `running`, `outcomes`,
 `records`), in statements that stand together in `statements`. What it keeps besides time is in `office`, and
 of conversations in `talking`.
 
 SQLite lets one writer in at a time, so whoever plans, takes or rescues has the database to itself: no row
-is ever locked. Several processes on one file are as safe, if slower; but one hears nothing of another's
-changes until it looks.
+is ever locked. Several processes on one file are as safe, if slower; but a process gets no notification of
+another's changes (`notifies_other_processes`).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from wakeful.store.rows import (
     TakenRun,
 )
 from wakeful.store.sqlite import letters, outcomes, planning, pull, records, running
-from wakeful.store.sqlite.connection import Connection, path_of
+from wakeful.store.sqlite.connection import BUSY_MS, Connection, path_of
 from wakeful.store.sqlite.delivering import SqliteDelivering
 from wakeful.store.sqlite.guarding import SqliteGuarding
 from wakeful.store.sqlite.talking import SqliteTalking
@@ -47,13 +47,20 @@ class SqliteStore(SqliteTalking, SqliteWatching, SqliteGuarding, SqliteDeliverin
 
     `path_or_url` is a path, `:memory:`, or `sqlite:///path`. `inline` does the work in the event loop's own
     thread: whoever waits for one call at a time, as a simulation does, gets the same order every time.
+    `busy_ms` is how long a write waits for the writers of other processes.
     """
 
     def __init__(
-        self, path_or_url: str | os.PathLike[str], *, clock: Clock | None = None, inline: bool = False
+        self,
+        path_or_url: str | os.PathLike[str],
+        *,
+        clock: Clock | None = None,
+        inline: bool = False,
+        busy_ms: int = BUSY_MS,
     ) -> None:
         self.clock: Clock = clock or SystemClock()
-        self._connection = Connection(path_of(os.fspath(path_or_url)), inline=inline, clock=self.clock)
+        path = path_of(os.fspath(path_or_url))
+        self._connection = Connection(path, inline=inline, clock=self.clock, busy_ms=busy_ms)
 
     async def open(self) -> None:
         """Connect, and bring the schema up to date."""
@@ -102,6 +109,10 @@ class SqliteStore(SqliteTalking, SqliteWatching, SqliteGuarding, SqliteDeliverin
     async def beat(self, worker: str, now_ms: int, holding: Sequence[str]) -> set[str]:
         """Say that the worker lives. Returns what it has lost."""
         return await self._connection.write(lambda db, _: running.beat(db, worker, now_ms, holding))
+
+    async def lost(self, worker: str, holding: Sequence[str]) -> set[str]:
+        """Which of these runs are not the worker's any more."""
+        return await self._connection.read(lambda db: running.lost(db, worker, holding))
 
     async def rescue(
         self,

@@ -60,6 +60,7 @@ class SqliteWatching:
     """What `SqliteStore` does for whoever watches. See `watching.Watching`."""
 
     kind = "sqlite"
+    notifies_other_processes = False
     _connection: Connection
 
     async def changes(self, after: int, limit: int = 20) -> list[ChangeRow]:
