@@ -1,4 +1,4 @@
-"""Workspaces, agents, keys, workflows and answers: kept whole, changed whole, and not lost by one another."""
+"""Workspaces, agents, keys and workflows: kept whole, changed whole, and not lost by one another."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from tests.store.databases import Database
 from tests.store.making import DAY, NOW, asleep, given_held, job
 from wakeful.errors import AlreadyExists, FailedPrecondition
-from wakeful.store.office import AgentRow, Answer, KeyRow, WorkflowRow, WorkspaceRow
+from wakeful.store.office import AgentRow, KeyRow, WorkflowRow, WorkspaceRow
 from wakeful.store.port import Store
 from wakeful.store.rows import JobChange, JobRow
 
@@ -233,58 +233,3 @@ async def test_a_version_of_a_workflow_never_changes(store: Store) -> None:
         assert await store.workflow(*other[:3]) is None
         assert await store.put_workflow(other._replace(dag="{}")) is True
     assert await store.workflow("default", "etl", 1) == row
-
-
-# --- answers --------------------------------------------------------------------------------------------
-
-
-def answer(key: str = "once", created: int = NOW, **fields: object) -> Answer:
-    return Answer("default", key, "who and what", 201, '{"id":1}', created)._replace(**fields)  # type: ignore[arg-type]
-
-
-async def test_an_answer_is_kept_and_the_first_one_counts(store: Store) -> None:
-    assert await store.answer("default", "once") is None
-    assert await store.keep_answer(answer(), NOW - DAY) is None
-    assert await store.keep_answer(answer(body="{}", fingerprint="other"), NOW - DAY) == answer()
-    assert await store.answer("default", "once") == answer()
-    assert await store.keep_answer(answer(workspace="acme"), NOW - DAY) is None
-
-
-async def test_answers_are_forgotten_when_they_are_old(store: Store) -> None:
-    for number in range(3):
-        await store.keep_answer(answer(f"old-{number}", NOW - number), 0)
-    assert await store.keep_answer(answer("new"), NOW) is None
-    assert await store.answer("default", "old-0") == answer("old-0")
-    assert await store.answer("default", "old-1") is None
-    assert await store.answer("default", "old-2") is None
-
-
-async def test_an_old_answer_gives_way_to_a_new_one(store: Store) -> None:
-    await store.keep_answer(answer(created=NOW), 0)
-    later = answer(created=NOW + DAY, body="later")
-    assert await store.keep_answer(later, NOW + 1) is None
-    assert await store.answer("default", "once") == later
-
-
-async def test_of_many_requests_at_once_one_has_the_place(database: Database) -> None:
-    stores = [await database.connect() for _ in range(3)]
-    first = await asyncio.gather(
-        *(store.keep_answer(answer(status=0, fingerprint=str(n)), NOW) for n, store in enumerate(stores * 5))
-    )
-    there = await stores[0].answer("default", "once")
-    assert first.count(None) == 1
-    assert set(first) == {None, there}
-
-
-async def test_a_place_that_was_kept_is_settled_once_or_let_go(store: Store) -> None:
-    await store.keep_answer(answer(status=0, body=""), 0)
-    await store.settle_answer("default", "once", 201, "done")
-    assert await store.answer("default", "once") == answer(body="done")
-    await store.settle_answer("default", "once", 500, "again")
-    await store.settle_answer("default", "once", None)
-    assert await store.answer("default", "once") == answer(body="done")
-    await store.keep_answer(answer("other", status=0), 0)
-    await store.settle_answer("default", "other", None)
-    assert await store.answer("default", "other") is None
-    await store.settle_answer("default", "nobody", 200, "x")
-    assert await store.answer("default", "nobody") is None

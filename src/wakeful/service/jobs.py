@@ -23,9 +23,10 @@ from wakeful.service.making import Maker, Saved
 from wakeful.service.reach import Reach, check_whose
 from wakeful.service.triggered import by_hand, of_the_past, payload_of
 from wakeful.store.guarding import Owner
+from wakeful.store.idempotency import Keyed
 from wakeful.store.office import Allowance
 from wakeful.store.port import Store
-from wakeful.store.records import job_of, view_of
+from wakeful.store.records import job_of
 from wakeful.store.rows import JobFilter, RunView
 
 log = get_logger("wakeful.service")
@@ -71,6 +72,7 @@ class JobService(JobChanges):
         document: Mapping[str, object],
         *,
         rehearse: bool = False,
+        keyed: Keyed[Saved] | None = None,
     ) -> Saved:
         """Add a job; AlreadyExists if the name is taken. With `rehearse`, as `upsert` has it."""
         await self._directory.enter(who, "job.write", workspace, agent)
@@ -82,7 +84,10 @@ class JobService(JobChanges):
                 raise AlreadyExists(f"agent '{agent}' already has a job '{saved.row.name}'")
             return saved
         entry = who.entry(workspace, "job.create", f"{agent}/{saved.row.name}", told(document))
-        await self._arrivals.add(saved.row, entry)
+        if keyed is None:
+            await self._arrivals.add(saved.row, entry)
+        else:  # not batched: waiting for another request with this key would delay the whole batch
+            await self._store.create_jobs([saved.row], [entry], self._allowance, keyed.of(lambda _: saved))
         return saved
 
     async def create_many(
@@ -180,6 +185,7 @@ class JobService(JobChanges):
         mode: Literal["force", "due"] = "force",
         payload: object = None,
         version: int | None = None,
+        keyed: Keyed[RunView | None] | None = None,
     ) -> RunView | None:
         """Run it now: `force` whatever its schedule says, `due` only if a tick is due (None: it is not).
 
@@ -193,12 +199,16 @@ class JobService(JobChanges):
             home = await self._directory.home(workspace, agent)
             self._reach.check_payload(who, job.definition.work, home)
         if mode == "due" and (job.next_ms is None or job.next_ms > now_ms):
+            if keyed is not None:
+                await self._store.add_runs([], (), keyed.of(lambda _: None))
             return None
         await self._budgets.check(Owner(workspace, agent, job.id), name)
         run = by_hand(who, job, now_ms, mode=mode, payload=own)
         entry = who.entry(workspace, "job.run", f"{agent}/{name}", compact({"run": run.id, "mode": mode}))
-        await self._store.add_runs([run], [entry])
-        return view_of(run, now_ms)
+        (view,) = await self._store.add_runs(
+            [run], [entry], keyed.of(lambda runs: runs[0]) if keyed else None
+        )
+        return view
 
     async def backfill(
         self,
@@ -210,6 +220,7 @@ class JobService(JobChanges):
         end_ms: int,
         *,
         version: int | None = None,
+        keyed: Keyed[int] | None = None,
     ) -> int:
         """Run its ticks of a past range, oldest first, whether or not they ran before. Returns how many."""
         row = await self._row(who, "run", workspace, agent, name)
@@ -218,8 +229,8 @@ class JobService(JobChanges):
         runs = of_the_past(who, job, start_ms, end_ms, self._clock.now_ms())
         await self._budgets.check(Owner(workspace, agent, job.id), name)
         about = compact({"count": len(runs), "startMs": start_ms, "endMs": end_ms})
-        await self._store.add_runs(runs, [who.entry(workspace, "job.backfill", f"{agent}/{name}", about)])
-        return len(runs)
+        entry = who.entry(workspace, "job.backfill", f"{agent}/{name}", about)
+        return len(await self._store.add_runs(runs, [entry], keyed.of(len) if keyed else None))
 
     # --- inside ----------------------------------------------------------------------------------
 

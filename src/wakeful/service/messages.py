@@ -17,6 +17,7 @@ from wakeful.service.budgets import Budgets
 from wakeful.service.by_hand import ByHand
 from wakeful.service.directory import Directory
 from wakeful.store.guarding import Owner
+from wakeful.store.idempotency import Keyed
 from wakeful.store.port import Store
 from wakeful.store.talking import Message, SessionKey, SessionView, Settled
 
@@ -55,7 +56,13 @@ class MessageService:
         self._budgets = Budgets(store)
 
     async def say(
-        self, who: Principal, workspace: str, agent: str, document: Mapping[str, object]
+        self,
+        who: Principal,
+        workspace: str,
+        agent: str,
+        document: Mapping[str, object],
+        *,
+        keyed: Keyed[Receipt] | None = None,
     ) -> Receipt:
         """Say something to the agent, in the session that is named, or in `main`."""
         await self._directory.enter(who, "run", workspace, agent)
@@ -77,8 +84,15 @@ class MessageService:
             await self._by_hand.job(await self._directory.home(workspace, agent))
         entry = who.entry(workspace, "agent.message", agent, compact({"session": session, "order": order}))
         key = SessionKey(workspace, agent, session)
-        settled = await self._store.talk(key, now_ms, lambda talk: hear(talk, message, now_ms), [entry])
-        return _receipt(session, None if order else message.id, settled)
+        message_id = None if order else message.id
+        settled = await self._store.talk(
+            key,
+            now_ms,
+            lambda talk: hear(talk, message, now_ms),
+            [entry],
+            keyed.of(lambda settled: _receipt(session, message_id, settled)) if keyed else None,
+        )
+        return _receipt(session, message_id, settled)
 
     async def sessions(
         self, who: Principal, workspace: str, agent: str, after: str | None = None, limit: int = 50

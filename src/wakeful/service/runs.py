@@ -21,12 +21,16 @@ from wakeful.service.directory import Directory
 from wakeful.service.reach import check_whose
 from wakeful.service.triggered import replayed
 from wakeful.store.guarding import SENDERS, Owner
+from wakeful.store.idempotency import Keyed
 from wakeful.store.port import PARKED, PULL, Store
-from wakeful.store.records import view_of
 from wakeful.store.rows import AttemptView, DeadLetter, RunFilter, RunRow, RunView
 
 #: Dead letters that are replayed or discarded in one go.
 MANY: Final = 1_000
+
+
+class _NotDead(Exception):
+    """The run to be replayed is not a dead letter."""
 
 
 class RunService:
@@ -72,20 +76,31 @@ class RunService:
         """Stop a run that is running."""
         return await self._end(who, workspace, run_id, reason, running=True)
 
-    async def replay(self, who: Principal, workspace: str, run_id: str) -> RunView:
+    async def replay(
+        self, who: Principal, workspace: str, run_id: str, *, keyed: Keyed[RunView] | None = None
+    ) -> RunView:
         """Run a dead letter again, as a new run with the same key, one attempt further on."""
         dead = await self._one(who, "dead-letter", workspace, run_id)
         await self._budgets.check(Owner(workspace, dead.agent, dead.job_id or ""), dead.job_name)
         now_ms = self._clock.now_ms()
-        born = await self._store.replay_runs(
-            workspace,
-            [run_id],
-            lambda letter: replayed(who, letter, now_ms),
-            lambda dead: who.entry(workspace, "run.replay", dead),
-        )
-        if not born:
-            raise await self._no_letter(run_id)
-        return view_of(born[0], now_ms)
+
+        def first(born: Sequence[RunView]) -> RunView:
+            if not born:  # raised inside the transaction: with a key, a refusal stores nothing
+                raise _NotDead
+            return born[0]
+
+        try:
+            return first(
+                await self._store.replay_runs(
+                    workspace,
+                    [run_id],
+                    lambda letter: replayed(who, letter, now_ms),
+                    lambda dead: who.entry(workspace, "run.replay", dead),
+                    keyed.of(first) if keyed else None,
+                )
+            )
+        except _NotDead:
+            raise await self._no_letter(run_id) from None
 
     async def discard(self, who: Principal, workspace: str, run_id: str) -> None:
         """Put a dead letter away for good."""
@@ -94,7 +109,12 @@ class RunService:
             raise await self._no_letter(run_id)
 
     async def replay_many(
-        self, who: Principal, workspace: str, run_ids: Sequence[str] | None = None
+        self,
+        who: Principal,
+        workspace: str,
+        run_ids: Sequence[str] | None = None,
+        *,
+        keyed: Keyed[Sequence[str]] | None = None,
     ) -> Sequence[str]:
         """Replay these dead letters, or without ids the oldest thousand; those that are none are passed over.
 
@@ -114,12 +134,20 @@ class RunService:
                 return None
             return replayed(who, letter, now_ms)
 
-        born = await self._store.replay_runs(
-            workspace, which, again, lambda dead: who.entry(workspace, "run.replay", dead)
+        def ids(born: Sequence[RunView]) -> Sequence[str]:
+            if held and not born:
+                raise ResourceExhausted(held[0])
+            return [str(run.replay_of) for run in born]
+
+        return ids(
+            await self._store.replay_runs(
+                workspace,
+                which,
+                again,
+                lambda dead: who.entry(workspace, "run.replay", dead),
+                keyed.of(ids) if keyed else None,
+            )
         )
-        if held and not born:
-            raise ResourceExhausted(held[0])
-        return [str(run.replay_of) for run in born]
 
     async def discard_many(
         self, who: Principal, workspace: str, run_ids: Sequence[str] | None = None

@@ -15,6 +15,7 @@ from wakeful.service.directory import Directory
 from wakeful.service.feed import Feed
 from wakeful.service.heartbeats import Heartbeats
 from wakeful.service.heirs import Heirs
+from wakeful.service.idempotency import IdempotencyService
 from wakeful.service.jobs import JobService
 from wakeful.service.keys import KeyService, Tokens
 from wakeful.service.ledger import AuditService, QuotaService, WorkflowService
@@ -60,6 +61,7 @@ class Services:
             reach=Reach(settings.agent_targets),
         )
         self.runs = RunService(store, directory)
+        self.idempotency = IdempotencyService(store, keyring)
         self.pull = PullService(store, directory, self.runs, targets)
         by_hand = ByHand(store, keyring)
         self.wakes = WakeService(store, directory, by_hand, defaults)

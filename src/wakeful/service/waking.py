@@ -11,8 +11,8 @@ from wakeful.service.by_hand import ByHand
 from wakeful.service.directory import Directory
 from wakeful.service.triggered import payload_of
 from wakeful.store.guarding import Owner
+from wakeful.store.idempotency import Keyed
 from wakeful.store.port import Store
-from wakeful.store.records import view_of
 from wakeful.store.rows import RunView
 
 
@@ -26,7 +26,15 @@ class WakeService:
         self._defaults = defaults
         self._budgets = Budgets(store)
 
-    async def wake(self, who: Principal, workspace: str, agent: str, payload: object = None) -> RunView:
+    async def wake(
+        self,
+        who: Principal,
+        workspace: str,
+        agent: str,
+        payload: object = None,
+        *,
+        keyed: Keyed[RunView] | None = None,
+    ) -> RunView:
         """A run of the agent, now, with this payload: pending, until its target or an executor takes it."""
         await self._directory.enter(who, "wake", workspace, agent)
         await self._directory.agent(workspace, agent)
@@ -48,5 +56,8 @@ class WakeService:
             payload=own,
             claim_ms=claim_timeout_ms(work, DEFAULT_POLICY),
         )
-        await self._store.add_runs([run], [who.entry(workspace, "agent.wake", agent)])
-        return view_of(run, now_ms)
+        entry = who.entry(workspace, "agent.wake", agent)
+        (view,) = await self._store.add_runs(
+            [run], [entry], keyed.of(lambda runs: runs[0]) if keyed else None
+        )
+        return view

@@ -12,13 +12,15 @@ every call is one transaction, set-based, decided by the caller.
 - `quotas`: limits that somebody set, and what is used of them. A bucket counts for an agent (`agent` is its
   slug) or for the whole workspace (`agent` is '').
 - `workflows`: documents by id and version; a version never changes.
-- `answers`: what a request with an `Idempotency-Key` was answered, so that it is answered the same again.
+- `answers`: idempotency keys, each with the response of its operation (`wakeful.store.idempotency`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, Protocol
+
+from wakeful.store.idempotency import StoredResponse
 
 #: Charged once for every job that is created, and counted anew each day (UTC).
 CREATE_JOB: Final = "scheduler.createJob"
@@ -157,18 +159,6 @@ class WorkflowRow(NamedTuple):
     created_ms: int
 
 
-class Answer(NamedTuple):
-    """What a request with an `Idempotency-Key` was answered."""
-
-    workspace: str
-    key: str
-    #: hash of who asked for what: another request with the same key is a mistake
-    fingerprint: str
-    status: int
-    body: str
-    created_ms: int
-
-
 class Office(Protocol):
     """The rest of what a store does."""
 
@@ -271,22 +261,8 @@ class Office(Protocol):
         """That version."""
         ...
 
-    # --- answers ----------------------------------------------------------------------------------
+    # --- idempotency keys -------------------------------------------------------------------------
 
-    async def answer(self, workspace: str, key: str) -> Answer | None:
-        """What was answered to the request with that key."""
-        ...
-
-    async def keep_answer(self, answer: Answer, forget_before_ms: int) -> Answer | None:
-        """Keep an answer, and forget those that are older. Returns the one that was there first, if one was.
-
-        One with the status 0 only keeps the place of a request that is being worked on.
-        """
-        ...
-
-    async def settle_answer(self, workspace: str, key: str, status: int | None, body: str = "") -> None:
-        """Say what a request was answered whose place was kept (status 0); None: let go of its place.
-
-        An answer that is there already stays as it is.
-        """
+    async def stored_response(self, workspace: str, key: str) -> StoredResponse | None:
+        """The response that was stored with that key less than a day ago."""
         ...

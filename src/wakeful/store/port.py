@@ -38,6 +38,7 @@ from typing import NamedTuple, Protocol
 from wakeful.clock import Clock
 from wakeful.store.delivering import Delivering
 from wakeful.store.guarding import Guarding
+from wakeful.store.idempotency import Keyed
 from wakeful.store.office import Allowance, Entry, Office
 from wakeful.store.rows import (
     AttemptView,
@@ -102,7 +103,8 @@ class Store(Office, Watching, Guarding, Talking, Delivering, Protocol):
     """A database that keeps Wakeful's time.
 
     Where a call takes `entries`, they are appended to the audit in the same transaction, if it changes
-    anything.
+    anything. Where it takes `keyed`, its response is stored in the same transaction: if one is there already,
+    the call changes nothing and raises AlreadyPerformed (`wakeful.store.idempotency`).
     """
 
     #: the database's own clock; every instant that is compared with another comes from it
@@ -271,7 +273,11 @@ class Store(Office, Watching, Guarding, Talking, Delivering, Protocol):
     # --- jobs -------------------------------------------------------------------------------------
 
     async def create_jobs(
-        self, jobs: Sequence[JobRow], entries: Sequence[Entry] = (), allowance: Allowance | None = None
+        self,
+        jobs: Sequence[JobRow],
+        entries: Sequence[Entry] = (),
+        allowance: Allowance | None = None,
+        keyed: Keyed[None] | None = None,
     ) -> None:
         """Add jobs, all or none, and announce them. AlreadyExists names the first whose name is taken.
 
@@ -326,13 +332,26 @@ class Store(Office, Watching, Guarding, Talking, Delivering, Protocol):
 
     # --- runs -------------------------------------------------------------------------------------
 
-    async def add_runs(self, runs: Sequence[RunRow], entries: Sequence[Entry] = ()) -> None:
-        """Add runs that are no ticks, all or none, and announce them. AlreadyExists: an id is taken."""
+    async def add_runs(
+        self,
+        runs: Sequence[RunRow],
+        entries: Sequence[Entry] = (),
+        keyed: Keyed[list[RunView]] | None = None,
+    ) -> list[RunView]:
+        """Add runs that are no ticks, all or none, and announce them. AlreadyExists: an id is taken.
+
+        Returns them as they are stored. No runs, with a key, store that there were none.
+        """
         ...
 
     async def replay_runs(
-        self, workspace: str, which: Sequence[str] | int, make: Replay, entry: Told | None = None
-    ) -> list[RunRow]:
+        self,
+        workspace: str,
+        which: Sequence[str] | int,
+        make: Replay,
+        entry: Told | None = None,
+        keyed: Keyed[list[RunView]] | None = None,
+    ) -> list[RunView]:
         """Make new runs of dead letters, which are none from then on, all or none; return the new ones.
 
         `which` are the ids of some, or how many of the oldest of the workspace. What is no dead letter of it

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, Protocol
 
+from wakeful.store.idempotency import Keyed
 from wakeful.store.office import Entry
 from wakeful.store.rows import RunRow
 
@@ -116,7 +117,12 @@ class Talking(Protocol):
     """The part of a store that keeps conversations."""
 
     async def talk(
-        self, key: SessionKey, now_ms: int, judge: Judge, entries: Sequence[Entry] = ()
+        self,
+        key: SessionKey,
+        now_ms: int,
+        judge: Judge,
+        entries: Sequence[Entry] = (),
+        keyed: Keyed[Settled] | None = None,
     ) -> Settled:
         """Lock a conversation, which is made where there is none, and write what `judge` makes of it.
 

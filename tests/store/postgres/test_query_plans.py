@@ -231,11 +231,11 @@ async def _office_cases() -> AsyncIterator[tuple[str, str, list[object]]]:
         "SET_QUOTA": ["ws-5", "", LIVE_JOBS, 7],
         "PUT_WORKFLOW": ["ws-5", "flow", 5, "{}", NOW],
         "WORKFLOW": ["ws-5", "flow", 5],
-        "ANSWER": ["ws-1", "key-5"],
-        "FORGET_ANSWERS": [NOW + 500_000],
-        "KEEP_ANSWER": ["ws-1", "key-7000", "", 200, "{}", NOW, NOW],
-        "SETTLE_ANSWER": ["ws-1", "key-7000", 200, "{}"],
-        "DROP_ANSWER": ["ws-1", "key-7000"],
+        "KEY_ROW": ["ws-1", "key-5"],
+        "RESPONSE": ["ws-1", "key-5", NOW],
+        "EXPIRE_KEYS": [NOW + 500_000],
+        "CLAIM_KEY": ["ws-1", "key-7000", "", 0, "", NOW, NOW, NOW],
+        "STORE_RESPONSE": ["ws-1", "key-7000", 200, "{}"],
         "DELETE_AGENT": ["ws-5", "agent-5"],
     }
     for name, values in given.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
@@ -13,6 +14,7 @@ from wakeful.api.http.once import IdempotencyKey, once
 from wakeful.api.http.paging import Cursor, Limit
 from wakeful.api.http.runs import listed_runs
 from wakeful.errors import InvalidArgument
+from wakeful.store.idempotency import Keyed
 from wakeful.store.rows import RunFilter
 
 router = APIRouter(
@@ -51,10 +53,12 @@ async def replay_dead_letters(
     """These, or with `all` the oldest thousand; what is no dead letter any more is passed over."""
     ids = _ids(given)
 
-    async def replay() -> Response:
-        return JsonAnswer({"replayed": list(await here.runs.replay_many(who, workspace, ids))})
+    async def replay(keyed: Keyed[Sequence[str]] | None) -> Sequence[str]:
+        return await here.runs.replay_many(who, workspace, ids, keyed=keyed)
 
-    return await once(request, who, workspace, replay)
+    return await once(
+        request, who, workspace, replay, lambda replayed: JsonAnswer({"replayed": list(replayed)})
+    )
 
 
 @router.post(

@@ -16,6 +16,7 @@ from wakeful.schedule import LATEST_MS, At, parse_schedule
 from wakeful.service.making import Saved
 from wakeful.service.services import Services
 from wakeful.service.shapes import job_shape, run_shape, saved_shape
+from wakeful.store.idempotency import Keyed
 from wakeful.store.rows import RunView
 
 router = APIRouter(
@@ -93,7 +94,7 @@ async def run_job(
     if mode != "force" and mode != "due":
         raise InvalidArgument("mode: write 'force' to run it whatever its schedule says, or 'due'")
 
-    async def trigger(version: int | None) -> RunView | None:
+    async def trigger(version: int | None, keyed: Keyed[RunView | None] | None) -> RunView | None:
         return await here.jobs.trigger(
             who,
             workspace,
@@ -102,15 +103,20 @@ async def run_job(
             mode=mode,
             payload=given.get("payload"),
             version=version,
+            keyed=keyed,
         )
 
-    async def run() -> Response:
-        started = await guarded(here, who, workspace, agent, name, if_match, trigger)
+    async def run(keyed: Keyed[RunView | None] | None) -> RunView | None:
+        return await guarded(
+            here, who, workspace, agent, name, if_match, lambda version: trigger(version, keyed)
+        )
+
+    def render(started: RunView | None) -> Response:
         if started is None:
             return nothing()
         return JsonAnswer(run_shape(started), 201, {"Location": place(workspace, "runs", started.id)})
 
-    return await once(request, who, workspace, run)
+    return await once(request, who, workspace, run, render)
 
 
 @router.post(
@@ -132,15 +138,19 @@ async def backfill_job(
 ) -> Response:
     """Oldest first, whether or not they ran before. An instant without a zone is in the job's."""
 
-    async def backfill(version: int | None) -> int:
+    async def backfill(version: int | None, keyed: Keyed[int] | None) -> int:
         job = await here.jobs.get(who, workspace, agent, name)
         start_ms, end_ms = (_instant(given, field, job) for field in ("start", "end"))
-        return await here.jobs.backfill(who, workspace, agent, name, start_ms, end_ms, version=version)
+        return await here.jobs.backfill(
+            who, workspace, agent, name, start_ms, end_ms, version=version, keyed=keyed
+        )
 
-    async def act() -> Response:
-        return JsonAnswer({"count": await guarded(here, who, workspace, agent, name, if_match, backfill)})
+    async def act(keyed: Keyed[int] | None) -> int:
+        return await guarded(
+            here, who, workspace, agent, name, if_match, lambda version: backfill(version, keyed)
+        )
 
-    return await once(request, who, workspace, act)
+    return await once(request, who, workspace, act, lambda count: JsonAnswer({"count": count}))
 
 
 def _job(here: Services, job: Job) -> Response:

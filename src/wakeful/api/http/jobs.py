@@ -19,6 +19,7 @@ from wakeful.service.access import Principal
 from wakeful.service.making import Saved
 from wakeful.service.services import Services
 from wakeful.service.shapes import job_shape, saved_shape
+from wakeful.store.idempotency import Keyed
 from wakeful.store.rows import JobFilter
 
 router = APIRouter(prefix="/api/workspaces/{workspace}", tags=["jobs"], dependencies=SECURED)
@@ -85,10 +86,10 @@ async def create_job(
     """Add a job; a name that is taken is refused. A webhook's `secret` is shown here and never again."""
     _check_agent(document, agent)
 
-    async def create() -> Response:
-        return _saved(here, await here.jobs.create(who, workspace, agent, document), created=True)
+    async def create(keyed: Keyed[Saved] | None) -> Saved:
+        return await here.jobs.create(who, workspace, agent, document, keyed=keyed)
 
-    return await once(request, who, workspace, create)
+    return await once(request, who, workspace, create, lambda saved: _saved(here, saved, created=True))
 
 
 @router.get(

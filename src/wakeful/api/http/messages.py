@@ -9,7 +9,9 @@ from wakeful.api.http.answers import BODY, JsonAnswer, takes, told
 from wakeful.api.http.asking import SECURED, Asker, Here, ServiceDocument
 from wakeful.api.http.once import IdempotencyKey, once
 from wakeful.api.http.paging import Cursor, Limit, page, read_cursor
+from wakeful.service.messages import Receipt
 from wakeful.service.shapes import receipt_shape, session_shape
+from wakeful.store.idempotency import Keyed
 
 router = APIRouter(
     prefix="/api/workspaces/{workspace}/agents/{agent}", tags=["sessions"], dependencies=SECURED
@@ -37,10 +39,10 @@ async def send_message(
     `/stop` ends the oldest turn that is under way, `/stopall` all of them and what waits: both at once.
     """
 
-    async def act() -> Response:
-        return JsonAnswer(receipt_shape(await here.messages.say(who, workspace, agent, document)), 202)
+    async def act(keyed: Keyed[Receipt] | None) -> Receipt:
+        return await here.messages.say(who, workspace, agent, document, keyed=keyed)
 
-    return await once(request, who, workspace, act)
+    return await once(request, who, workspace, act, lambda receipt: JsonAnswer(receipt_shape(receipt), 202))
 
 
 @router.get("/sessions", summary="List the sessions of an agent", responses=told({200: "Sessions"}))

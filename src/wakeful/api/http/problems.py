@@ -22,6 +22,7 @@ from wakeful.errors import FailedPrecondition, InvalidArgument, ResourceExhauste
 from wakeful.job import Json
 from wakeful.policy import DAY_MS
 from wakeful.service.places import TooMany
+from wakeful.store.idempotency import InProgress
 
 PROBLEM_JSON: Final = "application/problem+json"
 #: The largest body that is read, in bytes.
@@ -69,10 +70,6 @@ class TooLarge(InvalidArgument):
 
 class Stale(FailedPrecondition):
     """What `If-Match` or `If-None-Match` asks for does not hold: 412."""
-
-
-class Busy(FailedPrecondition):
-    """The same request is being worked on: 409, and worth another try soon."""
 
 
 def status_of(error: WakefulError) -> int:
@@ -129,7 +126,7 @@ async def _refused(request: Request, error: Exception) -> Response:
     headers: dict[str, str] = {}
     if status == 401:
         headers["WWW-Authenticate"] = 'Bearer realm="wakeful"'
-    if status == 503 or isinstance(error, Busy | TooMany):
+    if status == 503 or isinstance(error, InProgress | TooMany):
         headers["Retry-After"] = "1"
     if isinstance(error, ResourceExhausted) and error.daily:
         now_ms = request.app.state.services.store.clock.now_ms()

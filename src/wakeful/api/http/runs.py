@@ -16,6 +16,7 @@ from wakeful.run import RunState, Trigger
 from wakeful.service.access import Principal
 from wakeful.service.services import Services
 from wakeful.service.shapes import run_shape
+from wakeful.store.idempotency import Keyed
 from wakeful.store.rows import RunFilter, RunView
 
 router = APIRouter(prefix="/api/workspaces/{workspace}", tags=["runs"], dependencies=SECURED)
@@ -96,10 +97,10 @@ async def wake_agent(
 ) -> Response:
     """A run without a job, `pending`, at the agent's own target. It takes the role admin."""
 
-    async def wake() -> Response:
-        return _born(await here.wakes.wake(who, workspace, agent, given.get("payload")))
+    async def wake(keyed: Keyed[RunView] | None) -> RunView:
+        return await here.wakes.wake(who, workspace, agent, given.get("payload"), keyed=keyed)
 
-    return await once(request, who, workspace, wake)
+    return await once(request, who, workspace, wake, _born)
 
 
 @router.get(
@@ -157,10 +158,10 @@ async def replay_run(
 ) -> Response:
     """A new run with the same idempotency key, one attempt further on. It takes the role admin."""
 
-    async def replay() -> Response:
-        return _born(await here.runs.replay(who, workspace, run_id))
+    async def replay(keyed: Keyed[RunView] | None) -> RunView:
+        return await here.runs.replay(who, workspace, run_id, keyed=keyed)
 
-    return await once(request, who, workspace, replay)
+    return await once(request, who, workspace, replay, _born)
 
 
 # --- inside ----------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from wakeful.store.port import Replay
 from wakeful.store.postgres import letter_statements as sql
 from wakeful.store.postgres.records import add_runs, is_id
-from wakeful.store.rows import DeadLetter, RunRow, RunView
+from wakeful.store.rows import DeadLetter, RunView
 
 if TYPE_CHECKING:
     from wakeful.store.postgres.connection import Db, Tell
@@ -16,14 +16,15 @@ if TYPE_CHECKING:
 
 async def replay(
     db: Db, tell: Tell, now_ms: int, workspace: str, which: Sequence[str] | int, make: Replay
-) -> list[RunRow]:
+) -> list[RunView]:
     """Make new runs of dead letters. See `Store.replay_runs`."""
     made = [(letter.run.id, make(letter)) for letter in await _letters(db, workspace, which)]
     born = [run._replace(replay_of=dead) for dead, run in made if run is not None]
-    if born:
-        await add_runs(db, tell, now_ms, born)
-        await db.execute(sql.BURY, [run.replay_of for run in born])
-    return born
+    if not born:
+        return []
+    views = await add_runs(db, tell, now_ms, born)
+    await db.execute(sql.BURY, [run.replay_of for run in born])
+    return views
 
 
 async def discard(db: Db, workspace: str, which: Sequence[str] | int) -> list[str]:

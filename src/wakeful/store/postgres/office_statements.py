@@ -1,4 +1,4 @@
-"""What the PostgreSQL store says of workspaces, agents, keys, the audit, quotas, workflows and answers.
+"""What the PostgreSQL store says of accounts, the audit, quotas, workflows and idempotency keys.
 
 As in `statements`: by name, each with the index that serves it. Locks are taken in this order:
 agents, quotas, and after everything else the heads of the audit, where all who do anything in a workspace
@@ -153,7 +153,7 @@ SET_QUOTA: Final = """
     INSERT INTO quotas (workspace, agent, bucket, most) VALUES ($1, $2, $3, $4)
     ON CONFLICT (workspace, agent, bucket) DO UPDATE SET most = EXCLUDED.most"""
 
-# --- workflows and answers ------------------------------------------------------------------------------
+# --- workflows ------------------------------------------------------------------------------------------
 
 #: the primary key turns away a version that is there
 PUT_WORKFLOW: Final = """
@@ -164,25 +164,26 @@ WORKFLOW: Final = """
     SELECT workspace, id, version, dag, created_at FROM workflows
     WHERE workspace = $1 AND id = $2 AND version = $3"""
 
-_ANSWER_COLUMNS: Final = "workspace, key, fingerprint, status, body, created_at"
+# --- idempotency keys -----------------------------------------------------------------------------------
+
+_RESPONSE_COLUMNS: Final = "workspace, key, fingerprint, status, body, created_at"
 #: the primary key
-ANSWER: Final = f"SELECT {_ANSWER_COLUMNS} FROM answers WHERE workspace = $1 AND key = $2"
-#: answers_created: a range of it, in its order; then the primary key. What another
-#: is forgetting, we pass over
-FORGET_ANSWERS: Final = """
+KEY_ROW: Final = f"SELECT {_RESPONSE_COLUMNS} FROM answers WHERE workspace = $1 AND key = $2"
+#: the primary key
+RESPONSE: Final = f"{KEY_ROW} AND status <> 0 AND created_at >= $3"
+#: answers_created: a range of it, in its order; then the primary key. Rows that another transaction is
+#: deleting are skipped
+EXPIRE_KEYS: Final = """
     DELETE FROM answers a USING (
         SELECT workspace, key FROM answers WHERE created_at < $1 ORDER BY created_at LIMIT 1000
         FOR UPDATE SKIP LOCKED) old
     WHERE a.workspace = old.workspace AND a.key = old.key"""
-#: the primary key turns away a second one, unless the first should have been forgotten
-KEEP_ANSWER: Final = f"""
-    INSERT INTO answers AS a ({_ANSWER_COLUMNS}) VALUES ($1, $2, $3, $4, $5, $6)
+#: the primary key; an expired or abandoned row is taken over
+CLAIM_KEY: Final = f"""
+    INSERT INTO answers AS a ({_RESPONSE_COLUMNS}) VALUES ($1, $2, $3, $4, $5, $6)
     ON CONFLICT (workspace, key) DO UPDATE SET fingerprint = EXCLUDED.fingerprint, status = EXCLUDED.status,
         body = EXCLUDED.body, created_at = EXCLUDED.created_at
-    WHERE a.created_at < $7
+    WHERE a.created_at < $7 OR a.status = 0 AND a.created_at < $8
     RETURNING true"""
 #: the primary key
-SETTLE_ANSWER: Final = """
-    UPDATE answers SET status = $3, body = $4 WHERE workspace = $1 AND key = $2 AND status = 0"""
-#: the primary key
-DROP_ANSWER: Final = "DELETE FROM answers WHERE workspace = $1 AND key = $2 AND status = 0"
+STORE_RESPONSE: Final = "UPDATE answers SET status = $3, body = $4 WHERE workspace = $1 AND key = $2"

@@ -23,6 +23,7 @@ from wakeful.store.postgres.outcomes import Follow, cancel, delete_jobs, finish,
 from wakeful.store.postgres.pull import move
 from wakeful.store.postgres.quotas import charge
 from wakeful.store.quotas import owners
+from wakeful.store.records import view_of
 from wakeful.store.rows import (
     AttemptView,
     Finished,
@@ -154,13 +155,14 @@ def _taken(row: JobRow) -> AlreadyExists:
 # --- runs -----------------------------------------------------------------------------------------------
 
 
-async def add_runs(db: Db, tell: Tell, now_ms: int, runs: Sequence[RunRow]) -> None:
-    """Add runs that are no ticks, all or none."""
+async def add_runs(db: Db, tell: Tell, now_ms: int, runs: Sequence[RunRow]) -> list[RunView]:
+    """Add runs that are no ticks, all or none. Returns them as they are stored."""
     born = {run.id for run in await bear(db, tell, now_ms, runs)}
     for run in runs:
         if run.id not in born:
             raise AlreadyExists(f"there is a run '{run.id}' already")
     tell("runs")
+    return [view_of(run, now_ms) for run in runs]
 
 
 async def cancel_run(

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from wakeful.clock import Clock, SteeredClock
 from wakeful.store.changes import always, written
+from wakeful.store.idempotency import Keyed
 from wakeful.store.office import Allowance, Entry
 from wakeful.store.port import Planned, Replay, Told
 from wakeful.store.postgres import letters, outcomes, planning, pull, records, running
@@ -170,7 +171,11 @@ class PostgresStore(PostgresTalking, PostgresWatching, PostgresGuarding, Postgre
     # --- jobs -------------------------------------------------------------------------------------
 
     async def create_jobs(
-        self, jobs: Sequence[JobRow], entries: Sequence[Entry] = (), allowance: Allowance | None = None
+        self,
+        jobs: Sequence[JobRow],
+        entries: Sequence[Entry] = (),
+        allowance: Allowance | None = None,
+        keyed: Keyed[None] | None = None,
     ) -> None:
         """Add jobs, all or none."""
         now_ms = self.clock.now_ms()
@@ -178,6 +183,7 @@ class PostgresStore(PostgresTalking, PostgresWatching, PostgresGuarding, Postgre
             entries,
             lambda db, tell: records.create_jobs(db, tell, now_ms, jobs, allowance),
             always,
+            keyed,
         )
 
     async def job(self, workspace: str, agent: str, name: str) -> JobRow | None:
@@ -222,19 +228,32 @@ class PostgresStore(PostgresTalking, PostgresWatching, PostgresGuarding, Postgre
 
     # --- runs -------------------------------------------------------------------------------------
 
-    async def add_runs(self, runs: Sequence[RunRow], entries: Sequence[Entry] = ()) -> None:
+    async def add_runs(
+        self,
+        runs: Sequence[RunRow],
+        entries: Sequence[Entry] = (),
+        keyed: Keyed[list[RunView]] | None = None,
+    ) -> list[RunView]:
         """Add runs that are no ticks."""
         now_ms = self.clock.now_ms()
-        await self._audited(entries, lambda db, tell: records.add_runs(db, tell, now_ms, runs), always)
+        return await self._audited(
+            entries, lambda db, tell: records.add_runs(db, tell, now_ms, runs), always, keyed
+        )
 
     async def replay_runs(
-        self, workspace: str, which: Sequence[str] | int, make: Replay, entry: Told | None = None
-    ) -> list[RunRow]:
+        self,
+        workspace: str,
+        which: Sequence[str] | int,
+        make: Replay,
+        entry: Told | None = None,
+        keyed: Keyed[list[RunView]] | None = None,
+    ) -> list[RunView]:
         """Make new runs of dead letters."""
         now_ms = self.clock.now_ms()
         return await self._audited(
             lambda born: [entry(str(run.replay_of)) for run in born] if entry else [],
             lambda db, tell: letters.replay(db, tell, now_ms, workspace, which, make),
+            keyed=keyed,
         )
 
     async def discard_runs(

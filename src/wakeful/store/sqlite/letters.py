@@ -7,7 +7,7 @@ import sqlite3
 from collections.abc import Iterable, Sequence
 
 from wakeful.store.port import Replay
-from wakeful.store.rows import DeadLetter, RunRow
+from wakeful.store.rows import DeadLetter, RunView
 from wakeful.store.sqlite import letter_statements as sql
 from wakeful.store.sqlite.connection import Tell
 from wakeful.store.sqlite.records import add_runs, run_view
@@ -15,14 +15,15 @@ from wakeful.store.sqlite.records import add_runs, run_view
 
 def replay(
     db: sqlite3.Connection, tell: Tell, now_ms: int, workspace: str, which: Sequence[str] | int, make: Replay
-) -> list[RunRow]:
+) -> list[RunView]:
     """Make new runs of dead letters. See `Store.replay_runs`."""
     made = [(letter.run.id, make(letter)) for letter in _letters(db, workspace, which)]
     born = [run._replace(replay_of=dead) for dead, run in made if run is not None]
-    if born:
-        add_runs(db, tell, now_ms, born)
-        _bury(db, (str(run.replay_of) for run in born))
-    return born
+    if not born:
+        return []
+    views = add_runs(db, tell, now_ms, born)
+    _bury(db, (str(run.replay_of) for run in born))
+    return views
 
 
 def discard(db: sqlite3.Connection, workspace: str, which: Sequence[str] | int) -> list[str]:

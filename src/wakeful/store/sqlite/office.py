@@ -12,9 +12,9 @@ from typing import TypeVar
 
 from wakeful.clock import Clock
 from wakeful.store.changes import always, written
+from wakeful.store.idempotency import Keyed, StoredResponse
 from wakeful.store.office import (
     AgentRow,
-    Answer,
     AuditRow,
     Entry,
     KeyRow,
@@ -22,7 +22,7 @@ from wakeful.store.office import (
     WorkflowRow,
     WorkspaceRow,
 )
-from wakeful.store.sqlite import audit, directory, papers, quotas
+from wakeful.store.sqlite import audit, directory, idempotency, papers, quotas
 from wakeful.store.sqlite.connection import Connection, Tell
 
 T = TypeVar("T")
@@ -39,14 +39,20 @@ class SqliteOffice:
         entries: Sequence[Entry] | Callable[[T], Sequence[Entry]],
         work: Callable[[sqlite3.Connection, Tell], T],
         changed: Callable[[T], bool] = bool,
+        keyed: Keyed[T] | None = None,
     ) -> T:
         """Do the work, and if its result says that it changed something, write the entries down with it.
 
-        Which they are may depend on the result.
+        Which they are may depend on the result. With `keyed`, the key is claimed before the work, and the
+        response is stored after it.
         """
 
         def both(db: sqlite3.Connection, tell: Tell) -> T:
+            if keyed is not None:
+                idempotency.claim_key(db, keyed, self.clock.now_ms())
             result = work(db, tell)
+            if keyed is not None:
+                idempotency.store_response(db, keyed, result)
             if entries and changed(result):
                 told = entries(result) if callable(entries) else entries
                 audit.append(db, self.clock, told)
@@ -145,7 +151,7 @@ class SqliteOffice:
             entries, lambda db, _: quotas.set_quota(db, workspace, agent, bucket, limit), always
         )
 
-    # --- workflows and answers --------------------------------------------------------------------
+    # --- workflows --------------------------------------------------------------------------------
 
     async def put_workflow(self, row: WorkflowRow, entries: Sequence[Entry] = ()) -> bool:
         """Keep a version."""
@@ -155,14 +161,9 @@ class SqliteOffice:
         """That version."""
         return await self._connection.read(lambda db: papers.workflow(db, workspace, workflow_id, version))
 
-    async def answer(self, workspace: str, key: str) -> Answer | None:
-        """What was answered to the request with that key."""
-        return await self._connection.read(lambda db: papers.answer(db, workspace, key))
+    # --- idempotency keys -------------------------------------------------------------------------
 
-    async def keep_answer(self, answer: Answer, forget_before_ms: int) -> Answer | None:
-        """Keep an answer, unless there is one."""
-        return await self._connection.write(lambda db, _: papers.keep_answer(db, answer, forget_before_ms))
-
-    async def settle_answer(self, workspace: str, key: str, status: int | None, body: str = "") -> None:
-        """Say what was answered where a place was kept, or let go of the place."""
-        await self._connection.write(lambda db, _: papers.settle_answer(db, workspace, key, status, body))
+    async def stored_response(self, workspace: str, key: str) -> StoredResponse | None:
+        """The stored response of that key, unless it has expired."""
+        now_ms = self.clock.now_ms()
+        return await self._connection.read(lambda db: idempotency.response(db, workspace, key, now_ms))

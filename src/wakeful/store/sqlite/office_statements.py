@@ -1,4 +1,4 @@
-"""What the SQLite store says of workspaces, agents, keys, the audit, quotas, workflows and answers.
+"""What the SQLite store says of accounts, the audit, quotas, workflows and idempotency keys.
 
 As in `statements`: by name, each with the index that serves it, nothing newer than SQLite 3.33.
 """
@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from wakeful.store.office import AgentRow, Answer, AuditRow, KeyRow, WorkflowRow, WorkspaceRow
+from wakeful.store.idempotency import StoredResponse
+from wakeful.store.office import AgentRow, AuditRow, KeyRow, WorkflowRow, WorkspaceRow
 
 
 def _marks(row: type[tuple[object, ...]]) -> str:
@@ -123,7 +124,7 @@ SET_QUOTA: Final = """
     INSERT INTO quotas (workspace, agent, bucket, most) VALUES (?, ?, ?, ?)
     ON CONFLICT (workspace, agent, bucket) DO UPDATE SET most = excluded.most"""
 
-# --- workflows and answers ------------------------------------------------------------------------------
+# --- workflows ------------------------------------------------------------------------------------------
 
 #: the primary key turns away a version that is there
 PUT_WORKFLOW: Final = f"""
@@ -134,16 +135,20 @@ WORKFLOW: Final = """
     SELECT workspace, id, version, dag, created_at FROM workflows
     WHERE workspace = ? AND id = ? AND version = ?"""
 
-_ANSWER_COLUMNS: Final = "workspace, key, fingerprint, status, body, created_at"
+# --- idempotency keys -----------------------------------------------------------------------------------
+
+_RESPONSE_COLUMNS: Final = "workspace, key, fingerprint, status, body, created_at"
 #: the primary key
-ANSWER: Final = f"SELECT {_ANSWER_COLUMNS} FROM answers WHERE workspace = ? AND key = ?"
+KEY_ROW: Final = f"SELECT {_RESPONSE_COLUMNS} FROM answers WHERE workspace = ? AND key = ?"
+#: the primary key
+RESPONSE: Final = f"{KEY_ROW} AND status <> 0 AND created_at >= ?"
 #: answers_created: a range of it
-FORGET_ANSWERS: Final = "DELETE FROM answers INDEXED BY answers_created WHERE created_at < ?"
-#: the primary key turns away a second one
-KEEP_ANSWER: Final = f"""
-    INSERT INTO answers ({_ANSWER_COLUMNS}) VALUES ({_marks(Answer)}) ON CONFLICT DO NOTHING"""
+EXPIRE_KEYS: Final = "DELETE FROM answers INDEXED BY answers_created WHERE created_at < ?"
+#: the primary key; an abandoned row is taken over
+CLAIM_KEY: Final = f"""
+    INSERT INTO answers ({_RESPONSE_COLUMNS}) VALUES ({_marks(StoredResponse)})
+    ON CONFLICT (workspace, key) DO UPDATE SET fingerprint = excluded.fingerprint,
+        created_at = excluded.created_at
+    WHERE answers.status = 0 AND answers.created_at < ?"""
 #: the primary key
-SETTLE_ANSWER: Final = """
-    UPDATE answers SET status = ?3, body = ?4 WHERE workspace = ?1 AND key = ?2 AND status = 0"""
-#: the primary key
-DROP_ANSWER: Final = "DELETE FROM answers WHERE workspace = ? AND key = ? AND status = 0"
+STORE_RESPONSE: Final = "UPDATE answers SET status = ?3, body = ?4 WHERE workspace = ?1 AND key = ?2"

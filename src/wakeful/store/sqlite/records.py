@@ -11,6 +11,7 @@ from wakeful.run import check_cancellable
 from wakeful.store.office import Allowance
 from wakeful.store.port import PARKED
 from wakeful.store.quotas import owners
+from wakeful.store.records import view_of
 from wakeful.store.rows import (
     AttemptView,
     Finished,
@@ -146,8 +147,8 @@ def job_row(row: Sequence[object]) -> JobRow:
 # --- runs -----------------------------------------------------------------------------------------------
 
 
-def add_runs(db: sqlite3.Connection, tell: Tell, now_ms: int, runs: Sequence[RunRow]) -> None:
-    """Add runs that are no ticks, all or none."""
+def add_runs(db: sqlite3.Connection, tell: Tell, now_ms: int, runs: Sequence[RunRow]) -> list[RunView]:
+    """Add runs that are no ticks, all or none. Returns them as they are stored."""
     ids = json.dumps([run.id for run in runs])
     taken = db.execute(sql.WHICH_EXIST, (ids,)).fetchone()
     if taken is not None:
@@ -155,6 +156,7 @@ def add_runs(db: sqlite3.Connection, tell: Tell, now_ms: int, runs: Sequence[Run
     if len(bear(db, tell, now_ms, runs)) < len(runs):
         raise AlreadyExists("a tick among these runs has its run already")
     tell("runs")
+    return [view_of(run, now_ms) for run in runs]
 
 
 def cancel_run(

@@ -8,6 +8,7 @@ from typing import Final
 
 from wakeful.ids import first_id
 from wakeful.store.changes import always
+from wakeful.store.idempotency import Keyed
 from wakeful.store.office import Entry
 from wakeful.store.sqlite.births import bear
 from wakeful.store.sqlite.connection import Tell
@@ -135,10 +136,17 @@ class SqliteTalking(SqliteOffice):
     """What a SQLite file keeps of conversations. Each method is that of `talking.Talking`."""
 
     async def talk(
-        self, key: SessionKey, now_ms: int, judge: Judge, entries: Sequence[Entry] = ()
+        self,
+        key: SessionKey,
+        now_ms: int,
+        judge: Judge,
+        entries: Sequence[Entry] = (),
+        keyed: Keyed[Settled] | None = None,
     ) -> Settled:
         """Write what `judge` makes of a conversation, which may be new."""
-        return await self._audited(entries, lambda db, tell: talk(db, tell, key, now_ms, judge), always)
+        return await self._audited(
+            entries, lambda db, tell: talk(db, tell, key, now_ms, judge), always, keyed
+        )
 
     async def take_turns(self, now_ms: int, limit: int, judge: Judge) -> int:
         """The same for those that are due."""

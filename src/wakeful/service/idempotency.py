@@ -1,0 +1,117 @@
+"""Idempotency keys: a request that is sent again is performed once and gets the first response again.
+
+The response is stored in the transaction of the operation (`wakeful.store.idempotency`), so a retry either
+finds it or performs the operation. A key belongs to the caller that sent it, in one workspace, for a day.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from base64 import b64decode, b64encode
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Final, NamedTuple, TypeVar
+
+from wakeful.document.values import compact
+from wakeful.errors import Unavailable, WakefulError
+from wakeful.launch.secrets import Keyring
+from wakeful.service.access import Principal, permit
+from wakeful.store.idempotency import AlreadyPerformed, InProgress, Keyed, StoredResponse, check_fingerprint
+from wakeful.store.port import Store
+
+T = TypeVar("T")
+
+_KEY: Final = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]{0,253}[\x21-\x7e])?")
+_SEALED: Final = "sealed:"
+
+
+class Reply(NamedTuple):
+    """A response to a keyed request."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: str
+    #: whether it is the response of an earlier request
+    replayed: bool = False
+
+
+def is_key(text: str) -> bool:
+    """Whether this can be an idempotency key: 1 to 255 printable ASCII characters.
+
+    >>> is_key("deploy 17"), is_key(""), is_key(" 17")
+    (True, False, False)
+    """
+    return _KEY.fullmatch(text) is not None
+
+
+class IdempotencyService:
+    """Performs keyed requests."""
+
+    def __init__(self, store: Store, keyring: Keyring) -> None:
+        self._store = store
+        self._keyring = keyring
+
+    async def perform(
+        self,
+        who: Principal,
+        workspace: str,
+        key: str,
+        request: Sequence[str | bytes],
+        act: Callable[[Keyed[T]], Awaitable[T]],
+        render: Callable[[T], Reply],
+    ) -> Reply:
+        """Perform `act` and return `render` of its result, or return the reply of an earlier request.
+
+        `request` identifies what is asked for; the same key with another request is refused. `act` hands the
+        key to the store call that makes the change.
+        """
+        permit(who, "read", workspace)  # a key occupies space in the workspace
+        own_key, fingerprint = _hash(who.actor, key), _hash(*request)
+        reply: Reply | None = None
+
+        def rendered(result: T) -> tuple[int, str]:
+            nonlocal reply
+            reply = render(result)
+            return reply.status, self._sealed(reply)
+
+        stored = await self._store.stored_response(workspace, own_key)
+        if stored is None:
+            try:
+                await act(Keyed(workspace, own_key, fingerprint, rendered))
+            except AlreadyPerformed as found:
+                stored = found.response
+            except (Unavailable, InProgress):
+                raise
+            except WakefulError:
+                # A concurrent request with this key may have caused the refusal: then this is its retry.
+                stored = await self._store.stored_response(workspace, own_key)
+                if stored is None:
+                    raise
+            else:
+                assert reply is not None, "the operation did not use its key"
+                return reply
+        check_fingerprint(stored, fingerprint)
+        return self._opened(stored)
+
+    def _sealed(self, reply: Reply) -> str:
+        """The reply as it is stored. One with a webhook secret is encrypted."""
+        text = compact({"headers": dict(reply.headers), "body": reply.body})
+        if not reply.body or "secret" not in json.loads(reply.body):
+            return text
+        return _SEALED + b64encode(self._keyring.seal(text.encode())).decode()
+
+    def _opened(self, stored: StoredResponse) -> Reply:
+        text = stored.body
+        if text.startswith(_SEALED):
+            text = self._keyring.open(b64decode(text.removeprefix(_SEALED))).decode()
+        kept = json.loads(text)
+        return Reply(stored.status, kept["headers"], kept["body"], replayed=True)
+
+
+def _hash(*parts: str | bytes) -> str:
+    digest = hashlib.sha256()
+    for part in parts:
+        raw = part.encode(errors="backslashreplace") if isinstance(part, str) else part
+        digest.update(len(raw).to_bytes(8) + raw)
+    return digest.hexdigest()

@@ -1,0 +1,94 @@
+"""Idempotency keys: a keyed operation stores its response in its own transaction.
+
+The key is inserted first, then the operation runs, then its response is written beside the key; all of it
+commits or none of it. So after any failure a retry with the same key finds the response of the first request,
+or the key is free and the retry performs the operation. An operation that raises stores nothing.
+
+Of two requests with one key, the second waits for the transaction of the first: SQLite has one writer at a
+time, and in PostgreSQL the insert of the key blocks until the first transaction has ended (`InProgress` after
+the lock timeout).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Generic, NamedTuple, TypeVar
+
+from wakeful.errors import FailedPrecondition, InvalidArgument
+
+S = TypeVar("S")
+T = TypeVar("T", contravariant=True)
+
+#: How long a response is kept.
+KEPT_MS: Final = 24 * 3_600_000
+#: Earlier versions inserted the key (status 0) in a transaction of its own. A replica of such a version may
+#: still be at work on a key that is younger than this; an older one was abandoned, and is free.
+ABANDONED_MS: Final = 60_000
+
+
+class StoredResponse(NamedTuple):
+    """The response of a keyed operation. `status` is 0 while the operation is in progress."""
+
+    workspace: str
+    #: identifies the caller and the key that the caller chose
+    key: str
+    #: identifies the request: the same key with another one is an error
+    fingerprint: str
+    status: int
+    body: str
+    created_ms: int
+
+
+class InProgress(FailedPrecondition):
+    """Another request with the same idempotency key is in progress. Retry in a moment."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "another request with this Idempotency-Key is in progress; send it again in a moment"
+        )
+
+
+class AlreadyPerformed(Exception):
+    """The operation was performed before; `response` is what it returned then. Nothing was changed."""
+
+    def __init__(self, response: StoredResponse) -> None:
+        super().__init__(response.key)
+        self.response = response
+
+
+@dataclass(frozen=True, slots=True)
+class Keyed(Generic[T]):
+    """The key of an operation whose result is a `T`, and how that result becomes a response.
+
+    `render` returns the status and the body to store. It is called inside the transaction, so it is quick
+    and pure; an exception of it rolls everything back.
+    """
+
+    workspace: str
+    key: str
+    fingerprint: str
+    render: Callable[[T], tuple[int, str]]
+
+    def of(self, result: Callable[[S], T]) -> Keyed[S]:
+        """The same key for a step whose own result becomes the operation's by `result`."""
+        render = self.render
+        return Keyed(self.workspace, self.key, self.fingerprint, lambda step: render(result(step)))
+
+    def claim(self, now_ms: int) -> StoredResponse:
+        """The row that marks the operation as in progress."""
+        return StoredResponse(self.workspace, self.key, self.fingerprint, 0, "", now_ms)
+
+
+def check_fingerprint(response: StoredResponse, fingerprint: str) -> None:
+    """Refuse a key that was used for another request."""
+    if response.fingerprint != fingerprint:
+        raise InvalidArgument(
+            "Idempotency-Key: this key was used for another request; use a new key for each operation"
+        )
+
+
+def conflict(there: StoredResponse, fingerprint: str) -> Exception:
+    """What to raise where the key is in the table already."""
+    check_fingerprint(there, fingerprint)
+    return InProgress() if there.status == 0 else AlreadyPerformed(there)
