@@ -44,6 +44,13 @@ Hold = Literal["budget", "outside_hours"]
 HOLDS: Final[tuple[Hold, ...]] = get_args(Hold)
 
 
+class Spread(NamedTuple):
+    """The part of a spread's window that is left for the ticks of later passes."""
+
+    from_ms: int
+    until_ms: int
+
+
 class Standing(NamedTuple):
     """Where a job stands: what planning needs of it, and nothing else."""
 
@@ -54,6 +61,10 @@ class Standing(NamedTuple):
     next_ms: int | None
     #: how many of its ticks have become runs
     run_count: int = 0
+    #: how many of its ticks were missed since the last one that became a run
+    missed: int = 0
+    #: where the previous pass left a spread that it did not complete
+    spread: Spread | None = None
 
 
 class Facts(NamedTuple):
@@ -99,6 +110,8 @@ class Verdict(NamedTuple):
     reason: Reason | None = None
     covers: int = 1
     until_ms: int | None = None
+    #: of one that runs: how many ticks were missed since the last one that became a run
+    missed: int = 0
 
 
 class Plan(NamedTuple):
@@ -114,6 +127,10 @@ class Plan(NamedTuple):
     superseded: tuple[str, ...] = ()
     #: why the job has no further ticks, where it has none
     finished: str | None = None
+    #: the ticks missed since the last one that became a run
+    missed: int = 0
+    #: where the next pass continues a spread; None: there is nothing to continue
+    spread: Spread | None = None
 
 
 class Place(NamedTuple):
@@ -188,6 +205,7 @@ def _ordinary(job: Standing, facts: Facts, now_ms: int, limits: Limits) -> Plan 
         tick is None
         or policy.jitter_ms
         or policy.max_runs is not None
+        or job.missed
         or facts != IDLE
         or not now_ms - policy.misfire_grace_ms <= tick <= now_ms + limits.lead_ms
     ):
@@ -203,15 +221,16 @@ class _Pass:
     """One planning pass over one job: ticks are taken from the cursor in order, each with its verdict."""
 
     __slots__ = (
-        "busy", "caught_up", "cursor", "facts", "job", "limits", "now", "replaced", "run_count", "superseded",
-        "verdicts", "waiting",
+        "busy", "caught_up", "cursor", "facts", "job", "limits", "missed", "now", "replaced", "run_count",
+        "spread", "superseded", "verdicts", "waiting",
     )  # fmt: skip
 
     def __init__(self, job: Standing, facts: Facts, now_ms: int, limits: Limits) -> None:
         self.job, self.facts, self.now, self.limits = job, facts, now_ms, limits
         self.cursor = job.next_ms
         self.verdicts: list[Verdict] = []
-        self.run_count = job.run_count
+        self.run_count, self.missed = job.run_count, job.missed
+        self.spread: Spread | None = None
         self.busy, self.waiting = bool(facts.running), len(facts.waiting)
         self.caught_up = False
         self.replaced: tuple[str, ...] = ()
@@ -230,8 +249,9 @@ class _Pass:
             finished = "no_more_ticks"
         next_ms, wake_ms = _place(self.job.job_id, self.job.ticks, self.job.policy, self.cursor)
         return Plan(
-            tuple(self.verdicts), next_ms, wake_ms, self.run_count, self.replaced, self.superseded, finished
-        )
+            tuple(self.verdicts), next_ms, wake_ms, self.run_count, self.replaced, self.superseded, finished,
+            self.missed, self.spread,
+        )  # fmt: skip
 
     @property
     def _full(self) -> bool:
@@ -273,14 +293,31 @@ class _Pass:
         if first < oldest:
             self._miss(first, ticks.prev(oldest) or first, "too_old")
         self.caught_up = True
-        room = self.limits.max_catchup - len(self.verdicts)
-        apart = 0.0
-        if policy.catchup == "spread" and self.cursor is not None:
-            apart = self.limits.lookahead_ms / max(1, min(room, ticks.count(self.cursor - 1, last)))
-        number = 0
+        if policy.catchup == "spread":
+            return self._spread_until(last)
         while self.cursor is not None and self.cursor <= last and not self._full and not self._worn_out:
-            after = int(number * apart)
-            self._emit(self.cursor, self.now + after, later=after > 0)
+            self._emit(self.cursor, self.now)
+
+    def _spread_until(self, last: int) -> None:
+        """Spread the ticks up to `last` over the lookahead: one window for all of them, however many passes.
+
+        A pass that is late keeps the distance between two ticks and moves the end of the window.
+        """
+        job, now = self.job, self.now
+        begin, end = now, now + self.limits.lookahead_ms
+        if job.spread is not None and now <= job.spread.until_ms:
+            begin = max(now, job.spread.from_ms)
+            end = begin + job.spread.until_ms - job.spread.from_ms
+        left = 0 if self.cursor is None else job.ticks.count(self.cursor - 1, last)
+        if job.policy.max_runs is not None:
+            left = min(left, job.policy.max_runs - self.run_count)
+        number = 0
+        while self.cursor is not None and self.cursor <= last and not self._worn_out:
+            fire = begin + (end - begin) * number // max(1, left)
+            if self._full:
+                self.spread = Spread(fire, end)
+                return
+            self._emit(self.cursor, fire, later=fire > now)
             number += 1
 
     def _catch_up_latest(self, first: int, last: int) -> None:
@@ -305,6 +342,7 @@ class _Pass:
 
     def _miss(self, first: int, last: int, reason: Reason) -> None:
         count = self.job.ticks.count(first - 1, last)
+        self.missed += count
         self.verdicts.append(Verdict(first, first, Becomes.MISSED, reason, count, last))
         self.cursor = self.job.ticks.next(last)
 
@@ -315,7 +353,10 @@ class _Pass:
     def _emit(self, tick: int, fire: int, *, later: bool = False) -> None:
         """One tick that may run: started, planned, queued or skipped, as the overlap policy says."""
         becomes, reason = self._judge(later)
-        self.verdicts.append(Verdict(tick, fire, becomes, reason))
+        missed = 0
+        if becomes is not Becomes.SKIPPED:
+            missed, self.missed = self.missed, 0
+        self.verdicts.append(Verdict(tick, fire, becomes, reason, missed=missed))
         if becomes is Becomes.STARTED:
             self.busy = True
         elif becomes is not Becomes.SKIPPED:
@@ -354,7 +395,8 @@ class _Pass:
         """Skip the earlier ticks of this pass that a newer one replaces: they have not started."""
         for index, verdict in enumerate(self.verdicts):
             if verdict.becomes in becomes:
-                self.verdicts[index] = verdict._replace(becomes=Becomes.SKIPPED, reason=reason)
+                self.verdicts[index] = verdict._replace(becomes=Becomes.SKIPPED, reason=reason, missed=0)
+                self.missed += verdict.missed
                 self.run_count -= 1
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 from tests.simulation.journal import Plain, Rules
@@ -91,6 +93,21 @@ async def test_spread_ticks_keep_their_own_time_and_fire_one_after_the_other(wor
     }
     assert apart <= {1016, 1017, 1018}, "59 missed ones over a minute"
     assert world.recorded(job, "missed", "skipped") == []
+
+
+@pytest.mark.parametrize("overlap", ["allow", "queue"])
+@simulated(pace=CAPPED)
+async def test_a_spread_of_many_passes_keeps_the_order_and_fills_one_window(world: World, overlap: str):
+    job = await world.create("job", MINUTELY, Rules(catchup="spread", overlap=overlap), body=takes(0.1))
+    await down_for(world, HOUR)
+    assert world.recorded(job, "missed", "skipped") == []
+    caught_up = world.recorded(job, "succeeded")[20:79]
+    assert [run.scheduled_ms for run in caught_up] == sorted(run.scheduled_ms for run in caught_up)
+    fires = [run.fire_ms for run in caught_up]
+    apart = [after - before for before, after in pairwise(fires)]
+    assert min(apart) >= 1000, "59 missed ticks over a minute, in passes of seven"
+    assert max(apart) <= 1100
+    assert fires[-1] - fires[0] < 60_000
 
 
 @pytest.mark.parametrize("catchup", ["none", "latest", "fire_immediately", "spread"])

@@ -24,7 +24,7 @@ from tests.store.making import (
     ticks_of,
 )
 from wakeful.store.port import Store
-from wakeful.store.rows import DueJob, JobPlan, RunRow
+from wakeful.store.rows import CatchupState, DueJob, JobPlan, RunRow
 
 
 async def test_a_due_job_gets_its_run_and_its_next_tick(store: Store, clock: FalseClock) -> None:
@@ -101,6 +101,38 @@ async def test_decide_is_told_which_runs_of_the_job_are_live_and_which_ticks_wai
         "digest": ({running.id, retrying.id}, {waiting.id, waiting_too.id}),
         "other": (set(), set()),
     }
+
+
+async def test_what_a_pass_leaves_for_the_next_is_there_in_the_next(store: Store) -> None:
+    digest = job()
+    await store.create_jobs([digest])
+    states = [CatchupState(3, NOW + 5, NOW + 60_000), CatchupState(4), CatchupState()]
+    seen: list[tuple[int, int | None, int | None]] = []
+
+    def leave(due: DueJob) -> JobPlan:
+        seen.append((due.missed, due.spread_from_ms, due.spread_until_ms))
+        stays = JobPlan(due.id, NOW, NOW, due.run_count, True, None, ())
+        return stays._replace(catchup=states[len(seen) - 1]) if len(seen) < 4 else stays
+
+    for _ in range(5):
+        await store.plan(NOW, 10, leave)
+    assert seen == [CatchupState(), *states, CatchupState()]
+    assert await look_at_job(store, digest) == digest
+
+
+async def test_a_run_keeps_how_many_ticks_were_missed_before_it(store: Store) -> None:
+    digest, other = job(), job("other")
+    await store.create_jobs([digest, other])
+
+    def count(due: DueJob) -> JobPlan:
+        planned = fire(due)
+        if due.id == other.id:
+            return planned
+        return planned._replace(catchup=CatchupState(), missed=((planned.runs[0].id, 59),))
+
+    planned = await store.plan(NOW, 10, count)
+    missed = {run.job_id: (await look(store, run)).missed for run in planned.born}
+    assert missed == {digest.id: 59, other.id: 0}
 
 
 async def test_jobs_are_claimed_oldest_first_and_no_more_than_the_limit(store: Store) -> None:

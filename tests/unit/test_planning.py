@@ -6,6 +6,7 @@ import hashlib
 from collections import Counter
 from datetime import datetime
 from functools import partial
+from itertools import pairwise
 from time import process_time
 
 import pytest
@@ -328,18 +329,101 @@ def test_spread_keeps_every_tick_and_spreads_when_they_fire():
     assert [_tell(verdict) for verdict in on_time] == ["60 started"]
 
 
-def test_spread_fills_the_lookahead_with_what_one_pass_may_give():
-    now, limits = minute(500.5), Limits(lookahead_ms=10_000, max_catchup=4)
-    back = plan(now, limits=limits, catchup="spread")
-    assert [verdict.scheduled_ms for verdict in back.verdicts] == [minute(n) for n in (1, 2, 3, 4)]
-    assert [verdict.fire_ms - now for verdict in back.verdicts] == [0, 2_500, 5_000, 7_500]
+def in_passes(now: int, limits: Limits, *, late_by: int = 0, **policy) -> list[Verdict]:
+    """What a spread becomes in as many passes as it takes, each a little later than the one before."""
+    job = Standing("j1", MINUTELY, Policy(catchup="spread", **policy), minute(1))
+    verdicts: list[Verdict] = []
+    while True:
+        done = decide(job, Facts(waiting=("w",) if verdicts else ()), now, limits)
+        verdicts += done.verdicts
+        if done.spread is None:
+            return verdicts
+        assert done.wake_ms is not None
+        assert done.wake_ms <= now, "the next pass is due at once"
+        job = job._replace(
+            next_ms=done.next_ms, run_count=done.run_count, missed=done.missed, spread=done.spread
+        )
+        now += late_by
 
 
-def test_a_row_of_what_is_too_old_takes_its_place_in_the_spread():
-    now, limits = minute(500), Limits(lookahead_ms=9_000, max_catchup=4)
+@pytest.mark.parametrize("max_catchup", [1, 4, 7, 100])
+@pytest.mark.parametrize("late_by", [0, 3])
+def test_a_spread_of_several_passes_is_one_spread(max_catchup, late_by):
+    now, limits = minute(500.5), Limits(lookahead_ms=60_000, max_catchup=max_catchup)
+    verdicts = [one for one in in_passes(now, limits, late_by=late_by) if one.scheduled_ms <= minute(499)]
+    assert [verdict.scheduled_ms for verdict in verdicts] == [minute(number) for number in range(1, 500)]
+    fires = [verdict.fire_ms - now for verdict in verdicts]
+    apart = [after - before for before, after in pairwise(fires)]
+    assert (fires[0], min(apart) >= 119, max(apart) <= 122) == (0, True, True), "evenly"
+    assert fires[-1] == pytest.approx(60_000 * 498 / 499, abs=5)
+    assert [verdict.becomes for verdict in verdicts] == ["started"] + ["planned"] * 498
+
+
+def test_a_pass_that_comes_late_continues_the_spread_at_the_same_pace():
+    now, limits = minute(500.5), Limits(lookahead_ms=60_000, max_catchup=100)
+    first = plan(now, limits=limits, catchup="spread")
+    assert first.spread is not None
+    job = Standing("j1", MINUTELY, Policy(catchup="spread"), first.next_ms, spread=first.spread)
+    late = decide(job, IDLE, now + 30_000, limits).verdicts
+    assert late[0].fire_ms == now + 30_000
+    assert late[-1].fire_ms - late[0].fire_ms == pytest.approx(99 * 60_000 / 499, abs=2)
+    stale = decide(job, IDLE, now + 60_001, limits).verdicts
+    assert stale[0].fire_ms == now + 60_001, "the window is over: what is left gets another"
+    assert stale[-1].fire_ms - stale[0].fire_ms == pytest.approx(99 * 60_000 / 400, abs=2)
+
+
+def test_spread_counts_only_the_runs_that_the_job_may_still_have():
+    now = minute(500.5)
+    back = plan(now, catchup="spread", max_runs=4)
+    assert [verdict.fire_ms - now for verdict in back.verdicts] == [0, 15_000, 30_000, 45_000]
+
+
+def test_a_spread_that_is_complete_leaves_nothing_for_the_next_pass():
+    assert plan(minute(60.5), catchup="spread").spread is None
+    job = Standing("j1", MINUTELY, Policy(), minute(1), spread=planning.Spread(T0, T0 + MINUTE))
+    assert decide(job, IDLE, minute(1)).spread is None
+
+
+def test_a_row_of_what_is_too_old_takes_its_place_in_the_pass_and_not_in_the_spread():
+    now, limits = minute(500), Limits(lookahead_ms=100_000, max_catchup=4)
     back = plan(now, limits=limits, catchup="spread", catchup_window_ms=100 * MINUTE)
     assert told(back) == ["1-399 (399) missed: too_old", "400 started", "401 planned", "402 planned"]
-    assert [verdict.fire_ms - now for verdict in back.verdicts[1:]] == [0, 3_000, 6_000]
+    apart = 100_000 // 99  # of the ticks 400 to 498
+    assert [verdict.fire_ms - now for verdict in back.verdicts[1:]] == [0, apart, 2 * apart]
+
+
+# --- how many were missed before a run --------------------------------------------------------------------
+
+
+def missed_before(plan: Plan) -> list[int]:
+    """How many ticks were missed before each that runs."""
+    return [
+        verdict.missed for verdict in plan.verdicts if verdict.becomes in ("started", "queued", "planned")
+    ]
+
+
+def test_a_run_says_how_many_ticks_were_missed_before_it():
+    back = plan(minute(60.5))
+    assert (missed_before(back), back.missed) == ([59], 0)
+    assert missed_before(plan(minute(60.5), catchup="latest", overlap="allow")) == [58, 0]
+    assert missed_before(plan(minute(3.5), catchup="fire_immediately")) == [0, 0, 0]
+
+
+def test_missed_ticks_are_counted_until_a_tick_runs():
+    hourly = Ticks(Every(HOUR), T0)
+    back = plan(T0 + 5 * HOUR + 30 * MINUTE, ticks=hourly, cursor=T0 + HOUR)
+    assert (told(back), back.missed) == (["60-300 (5) missed: downtime"], 5)
+    job = Standing("j1", hourly, Policy(), back.next_ms, missed=back.missed)
+    skipped = decide(job, BUSY, T0 + 6 * HOUR)
+    assert (told(skipped), skipped.missed) == (["360 skipped: overlap"], 5)
+    ran = decide(job, IDLE, T0 + 6 * HOUR)
+    assert (missed_before(ran), ran.missed) == ([5], 0)
+
+
+@pytest.mark.parametrize("overlap", ["queue_one", "replace"])
+def test_a_tick_that_gives_way_hands_on_what_was_missed_before_it(overlap):
+    back = plan(minute(60.5), BUSY, catchup="latest", overlap=overlap)
+    assert [verdict.missed for verdict in back.verdicts] == [0, 0, 58]
 
 
 def test_the_first_of_a_spread_waits_where_the_job_is_busy():

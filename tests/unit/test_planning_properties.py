@@ -167,19 +167,21 @@ class Story(NamedTuple):
         definition = Definition("digest", self.life.timing, self.policy)
         cursor, wake = begin(JOB, definition, self.life.anchor, self.life.created)
         run_count, last = self.run_count, max(now for now, _ in self.looks)
+        missed, spread = 0, None
         looks = [(now, facts, self.limits) for now, facts in self.looks]
         while looks or (wake is not None and wake <= last):
             # Afterwards somebody who is idle looks again, until nothing is due.
             now, facts, limits = (
                 looks.pop(0) if looks else (last, IDLE, self.limits._replace(max_catchup=500))
             )
-            before = Standing(JOB, self.life.ticks(), self.policy, cursor, run_count)
+            before = Standing(JOB, self.life.ticks(), self.policy, cursor, run_count, missed, spread)
             plan = decide(before, facts, now, limits)
             yield Pass(before, facts, now, limits, plan)
             assert plan.verdicts or wake is None or wake > now or plan.next_ms is None, (
                 "the planner would spin"
             )
             cursor, wake, run_count = plan.next_ms, plan.wake_ms, plan.run_count
+            missed, spread = plan.missed, plan.spread
             if cursor is None:
                 break
 
@@ -330,14 +332,16 @@ def test_runs_are_counted_exactly_and_never_exceed_their_number(story):
 @given(stories(), st.integers(1, 400 * DAY))
 def test_a_clock_that_went_back_changes_nothing(story, back):
     for one in story.passes():
-        after = one.before._replace(next_ms=one.plan.next_ms, run_count=one.plan.run_count)
+        after = one.before._replace(
+            next_ms=one.plan.next_ms, run_count=one.plan.run_count, missed=one.plan.missed
+        )
         if after.next_ms is None:
             assert decide(after, one.facts, one.now - back, one.limits).verdicts == ()
             continue
         assert one.plan.wake_ms is not None
         earlier = min(one.now, one.plan.wake_ms - one.limits.lead_ms) - back
         assert decide(after, one.facts, earlier, one.limits) == Plan(
-            (), after.next_ms, one.plan.wake_ms, after.run_count
+            (), after.next_ms, one.plan.wake_ms, after.run_count, missed=after.missed
         )
 
 
@@ -389,6 +393,40 @@ def test_a_tick_is_missed_only_when_it_is_too_late_and_the_policy_says_so(story)
                     assert not story.late(following, one.now), "only the newest of them runs"
 
 
+def window_end(one: Pass) -> int:
+    """Until when a caught-up tick may fire: a spread that goes on keeps its window."""
+    end = one.now + one.limits.lookahead_ms
+    return end if one.before.spread is None else max(end, one.before.spread.until_ms)
+
+
+@stories_are_told
+@given(stories())
+def test_a_spread_keeps_the_order_of_the_ticks_through_all_passes(story):
+    before = None
+    for one in story.passes():
+        continued = one.before.spread is not None and one.now <= one.before.spread.until_ms
+        caught_up = [each for each in one.plan.verdicts if each.becomes is Becomes.PLANNED]
+        fires = [each.fire_ms for each in caught_up]
+        assert fires == sorted(fires)
+        if continued and before is not None and fires:
+            assert fires[0] >= before, "a later pass continues where the one before ended"
+        if one.plan.spread is not None:
+            assert story.policy.catchup == "spread"
+            assert len(one.plan.verdicts) >= one.limits.max_catchup
+            assert one.plan.spread.until_ms >= one.plan.spread.from_ms >= max(fires, default=one.now)
+        before = fires[-1] if fires else before
+
+
+@stories_are_told
+@given(stories())
+def test_every_missed_tick_is_counted_before_exactly_one_run(story):
+    for one in story.passes():
+        newly = sum(each.covers for each in one.plan.verdicts if each.becomes is Becomes.MISSED)
+        counted = sum(each.missed for each in one.plan.verdicts)
+        assert all(not each.missed for each in one.plan.verdicts if each.becomes not in RUNS)
+        assert one.before.missed + newly == counted + one.plan.missed
+
+
 @stories_are_told
 @given(stories())
 def test_jitter_moves_when_a_tick_fires_within_its_bounds_the_same_after_every_restart(story):
@@ -398,9 +436,7 @@ def test_jitter_moves_when_a_tick_fires_within_its_bounds_the_same_after_every_r
             if verdict.becomes is Becomes.MISSED:
                 continue
             if story.late(tick, one.now) and not isinstance(one.before.ticks.schedule, At):
-                assert one.now <= fire <= one.now + one.limits.lookahead_ms, (
-                    "what is caught up fires from now"
-                )
+                assert one.now <= fire <= window_end(one), "what is caught up fires from now"
                 continue
             assert fire == story.fires(tick)
             assert abs(fire - tick) <= story.policy.jitter_ms
@@ -415,7 +451,7 @@ def test_nothing_fires_early_and_overlap_is_never_judged_early(story):
         for verdict in one.plan.verdicts:
             if verdict.becomes is Becomes.PLANNED:
                 assert story.policy.catchup == "spread"
-                assert one.now < verdict.fire_ms <= one.now + one.limits.lookahead_ms
+                assert one.now < verdict.fire_ms <= window_end(one)
             elif verdict.fire_ms > one.now and verdict.reason != "budget":
                 assert verdict.becomes is Becomes.STARTED
                 assert verdict.fire_ms <= one.now + one.limits.lead_ms
@@ -429,19 +465,27 @@ def test_the_cap_loses_nothing_and_changes_nothing(life, policy, cap, later):
     cursor, _ = begin(JOB, Definition("digest", life.timing, policy), life.anchor, life.created)
     whole = decide(Standing(JOB, life.ticks(), policy, cursor), IDLE, now, Limits(max_catchup=10_000))
     parts: list[Verdict] = []
+    missed, spread = 0, None
     while True:
         # What an earlier pass started is running by the next, and what it queued is waiting.
         became = Counter(verdict.becomes for verdict in parts)
         facts = Facts(("r",) * became[Becomes.STARTED], ("w",) * became[Becomes.QUEUED])
-        plan = decide(Standing(JOB, life.ticks(), policy, cursor), facts, now, Limits(max_catchup=cap))
+        before = Standing(JOB, life.ticks(), policy, cursor, missed=missed, spread=spread)
+        plan = decide(before, facts, now, Limits(max_catchup=cap))
         if not plan.verdicts:
             break
         parts += plan.verdicts
-        cursor = plan.next_ms
+        cursor, missed, spread = plan.next_ms, plan.missed, plan.spread
     assert [(one.scheduled_ms, one.covers) for one in parts] == [
         (one.scheduled_ms, one.covers) for one in whole.verdicts
     ]
     assert cursor == whole.next_ms
+    if policy.catchup == "spread":
+        caught_up = [
+            (one, other) for one, other in zip(parts, whole.verdicts, strict=True) if other.becomes in RUNS
+        ]
+        apart = 60_000 / max(1, len(caught_up))
+        assert all(abs(one.fire_ms - other.fire_ms) <= apart + len(parts) for one, other in caught_up)
     if policy.overlap in ("allow", "skip", "queue") and policy.catchup in ("none", "latest"):
         assert tuple(parts) == whole.verdicts
 

@@ -47,7 +47,7 @@ def of_tick(
 
     One that is to be claimed waits for that no longer than `claim_ms`.
     """
-    tick, fire, becomes, reason, covers, until = verdict
+    tick, fire, becomes, reason, covers, until, _ = verdict
     over = becomes is Becomes.SKIPPED or becomes is Becomes.MISSED
     if not over:
         until = claim_deadline(lane, fire, claim_ms)

@@ -23,11 +23,11 @@ from wakeful.engine.worker import Worker
 from wakeful.errors import Unavailable
 from wakeful.job import Work
 from wakeful.logs import get_logger
-from wakeful.planning import Becomes, Facts, Limits, Plan, Standing, Verdict, decide
+from wakeful.planning import Becomes, Facts, Limits, Plan, Spread, Standing, Verdict, decide
 from wakeful.policy import Policy
 from wakeful.schedule import Every
 from wakeful.store.port import Planned, Store
-from wakeful.store.rows import DueJob, JobPlan, RunRow
+from wakeful.store.rows import CatchupState, DueJob, JobPlan, RunRow
 from wakeful.ticks import Ticks
 
 BATCH: Final = 1_000
@@ -131,7 +131,8 @@ class _Pass:
     def _decide(self, job: DueJob) -> JobPlan | None:
         policy = policy_from_text(job.policy)
         ticks = _unanchored_ticks(job.timing) or timing_from_text(job.timing).ticks(job.anchor_ms)
-        standing = Standing(job.id, ticks, policy, job.next_ms, job.run_count)
+        spread = None if job.spread_from_ms is None else _spread(job)
+        standing = Standing(job.id, ticks, policy, job.next_ms, job.run_count, job.missed, spread)
         facts = Facts(job.running, job.waiting)
         work = work_from_text(job.work)
         if self._holds and self._holds.of(job):
@@ -159,6 +160,8 @@ class _Pass:
             plan.finished if over else None,
             runs,
         )
+        if plan.missed or plan.spread or job.missed or spread or len(runs) > 1:
+            plan_for_job = _with_catchup(plan_for_job, job, plan)
         if plan.replaced or plan.superseded:
             replaced = [(run, "replaced") for run in plan.replaced]
             superseded = [(run, "superseded") for run in plan.superseded]
@@ -185,6 +188,22 @@ class _Pass:
     def _defer(self, until_ms: int) -> None:
         self.left += 1
         self.deferred_ms = until_ms if self.deferred_ms is None else min(self.deferred_ms, until_ms)
+
+
+def _spread(job: DueJob) -> Spread | None:
+    if job.spread_from_ms is None or job.spread_until_ms is None:
+        return None
+    return Spread(job.spread_from_ms, job.spread_until_ms)
+
+
+def _with_catchup(planned: JobPlan, job: DueJob, plan: Plan) -> JobPlan:
+    """The plan with what it leaves for the next pass, where that is not what was there."""
+    left = CatchupState(plan.missed, *(plan.spread or (None, None)))
+    missed = [(run.id, verdict.missed) for run, verdict in zip(planned.runs, plan.verdicts, strict=True)]
+    counted = tuple(pair for pair in missed if pair[1])
+    if not counted and left == (job.missed, job.spread_from_ms, job.spread_until_ms):
+        return planned
+    return planned._replace(catchup=left, missed=counted)
 
 
 def _skipped(facts: Facts, plan: Plan) -> bool:

@@ -66,6 +66,10 @@ class DueJob(NamedTuple):
     running: tuple[str, ...]
     #: ids of its ticks that are pending; what somebody asked for gives way to no tick
     waiting: tuple[str, ...]
+    #: what the previous pass left for the next one (`CatchupState`)
+    missed: int = 0
+    spread_from_ms: int | None = None
+    spread_until_ms: int | None = None
 
 
 class RunRow(NamedTuple):
@@ -104,6 +108,14 @@ class RunRow(NamedTuple):
     payload: str | None
 
 
+class CatchupState(NamedTuple):
+    """What a planning pass leaves for the next one: see `planning.Standing.missed` and `planning.Spread`."""
+
+    missed: int = 0
+    spread_from_ms: int | None = None
+    spread_until_ms: int | None = None
+
+
 class JobPlan(NamedTuple):
     """What planning decided for one due job, to be written whole."""
 
@@ -118,6 +130,10 @@ class JobPlan(NamedTuple):
     runs: tuple[RunRow, ...]
     #: live runs to cancel, with the reason: replaced by, or superseded by, a newer one
     cancelled: tuple[tuple[str, str], ...] = ()
+    #: what is left for the next pass; None: as it was
+    catchup: CatchupState | None = None
+    #: the ids of runs before which ticks were missed, with how many
+    missed: tuple[tuple[str, int], ...] = ()
 
 
 class TakenRun(NamedTuple):
@@ -232,6 +248,8 @@ class RunView(NamedTuple):
     #: what became of delivering its output (`run.Delivered`; `unknown` while it is on its way), and why
     delivery: str = "not_requested"
     delivery_error: str | None = None
+    #: of a tick: how many ticks were missed since the one before it that became a run
+    missed: int = 0
 
 
 class DeadLetter(NamedTuple):

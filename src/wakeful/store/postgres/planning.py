@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 from wakeful.store.port import Planned
 from wakeful.store.postgres import statements as sql
 from wakeful.store.postgres.births import bear
+from wakeful.store.postgres.catchup import write_catchup
 from wakeful.store.postgres.outcomes import cancel
-from wakeful.store.rows import DueJob, JobPlan, RunRow
+from wakeful.store.rows import CatchupState, DueJob, JobPlan, RunRow
 
 if TYPE_CHECKING:
     from wakeful.store.postgres.connection import Db, Tell
@@ -44,18 +45,24 @@ async def plan(
     for row in facts:
         if row[10] is not None and row[10] != "pending":
             running[row[0]] = (*running.get(row[0], _NONE), row[9])
-    for job_id, *_, run_id, _, is_tick in pending:
-        if is_tick:
-            waiting[job_id] = (*waiting.get(job_id, _NONE), run_id)
+    for row in pending:
+        if row[11]:
+            waiting[row[0]] = (*waiting.get(row[0], _NONE), row[9])
     runs: list[RunRow] = []
     ahead: list[JobPlan] = []
     halted: list[tuple[str, bool, str | None]] = []
     cancelled: list[tuple[str, str]] = []
+    caught_up: list[tuple[str, CatchupState]] = []
+    missed_before: list[tuple[str, int]] = []
     for job_id, next_ms, run_count in claimed:
         live = running.get(job_id, _NONE), waiting.get(job_id, _NONE)
-        planned = decide(DueJob._make((*jobs[job_id][:9], next_ms, run_count, *live)))
+        row = jobs[job_id]
+        planned = decide(DueJob._make((*row[:9], next_ms, run_count, *live, *row[12:])))
         if planned is None:
             continue
+        if planned.catchup is not None:
+            caught_up.append((job_id, planned.catchup))
+            missed_before += planned.missed
         runs += planned.runs
         ahead.append(planned)
         cancelled += planned.cancelled
@@ -68,6 +75,7 @@ async def plan(
         job_ids, next_ms, wake_ms, run_count, *_ = zip(*ahead, strict=True)
         steps = map(sql.numbers, (next_ms, wake_ms, run_count))
         await db.execute(sql.ADVANCE, ",".join(job_ids), *steps)
+    await write_catchup(db, caught_up, missed_before)
     if halted:
         await db.execute(sql.HALT, *map(list, zip(*halted, strict=True)))
         tell.changed(jobs[job_id][:4] for job_id, _, _ in halted)

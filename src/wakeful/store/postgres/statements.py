@@ -36,7 +36,7 @@ CLAIM: Final = """
 #: what the planner before has written, which had the lock until a moment ago
 FACTS: Final = """
     SELECT j.id::text, j.workspace, j.agent, j.name, j.timing, j.policy, j.work, j.payload, j.anchor_at,
-        l.run_id::text, l.state, l.tick
+        l.run_id::text, l.state, l.tick, j.missed, j.spread_from, j.spread_until
     FROM unnest(string_to_array($1, ',')::uuid[]) claimed (id)
     JOIN jobs j ON j.id = claimed.id LEFT JOIN live l ON l.job_id = claimed.id"""
 #: the cursors' primary key, once for each
@@ -383,7 +383,7 @@ RUN_COLUMNS: Final = """
 _DELIVERY: Final = """
         coalesce((SELECT CASE WHEN d.due_at IS NULL THEN d.state ELSE 'unknown' END
             FROM deliveries d WHERE d.run_id = r.id), 'not_requested'),
-        (SELECT d.error FROM deliveries d WHERE d.run_id = r.id)"""
+        (SELECT d.error FROM deliveries d WHERE d.run_id = r.id), r.missed"""
 _RUN: Final = f"SELECT {RUN_COLUMNS}, {_DELIVERY} FROM runs r"
 #: the primary key
 RUN: Final = f"{_RUN} WHERE r.id = $1"

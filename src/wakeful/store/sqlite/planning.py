@@ -6,9 +6,10 @@ import sqlite3
 from collections.abc import Callable
 
 from wakeful.store.port import Planned
-from wakeful.store.rows import DueJob, JobPlan, RunRow
+from wakeful.store.rows import CatchupState, DueJob, JobPlan, RunRow
 from wakeful.store.sqlite import statements as sql
 from wakeful.store.sqlite.births import bear
+from wakeful.store.sqlite.catchup import write_catchup
 from wakeful.store.sqlite.connection import Tell
 from wakeful.store.sqlite.outcomes import cancel
 
@@ -37,14 +38,19 @@ def plan(
     halted: list[tuple[int | None, int | None, int, bool, str | None, int]] = []
     cancelled: list[tuple[str, str]] = []
     ended: list[tuple[str, str, str, str]] = []
+    caught_up: list[tuple[str, CatchupState]] = []
+    missed_before: list[tuple[str, int]] = []
     for row in claimed:
         job_id, rowid = row[0], row[11]
-        due = DueJob._make((*row[:11], running.get(job_id, _NONE), waiting.get(job_id, _NONE)))
+        due = DueJob._make((*row[:11], running.get(job_id, _NONE), waiting.get(job_id, _NONE), *row[12:]))
         planned = decide(due)
         if planned is None:
             continue
-        _, next_ms, wake_ms, run_count, enabled, reason, born, superseded = planned
+        _, next_ms, wake_ms, run_count, enabled, reason, born, superseded, catchup, missed = planned
         runs += born
+        if catchup is not None:
+            caught_up.append((job_id, catchup))
+            missed_before += missed
         if superseded:
             cancelled += superseded
         if enabled and reason is None:
@@ -56,6 +62,7 @@ def plan(
     cancel(db, tell, now_ms, cancelled)
     db.executemany(sql.ADVANCE, ahead)
     db.executemany(sql.ADVANCE_AND_DISABLE, halted)
+    write_catchup(db, caught_up, missed_before)
     tell.changed(ended)
     return Planned(len(claimed), list(written))
 

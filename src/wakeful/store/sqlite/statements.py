@@ -22,9 +22,10 @@ def marks(count: int) -> str:
 
 # jobs_wake: a range of it, in its order. The two statements see the same jobs, being in one transaction.
 _DUE: Final = "FROM jobs INDEXED BY jobs_wake WHERE wake_at <= ?1 ORDER BY wake_at, rowid LIMIT ?2"
-#: what `DueJob` starts with, and the rowid, by which the job is advanced
+#: what `DueJob` starts with, the rowid, by which the job is advanced, and what `DueJob` ends with
 CLAIM: Final = f"""
-    SELECT id, workspace, agent, name, timing, policy, work, payload, anchor_at, next_at, run_count, rowid
+    SELECT id, workspace, agent, name, timing, policy, work, payload, anchor_at, next_at, run_count, rowid,
+        missed, spread_from, spread_until
     {_DUE}"""
 #: jobs_wake, then runs_running and runs_waiting once for each job
 LIVE_RUNS: Final = f"""
@@ -273,7 +274,7 @@ RUN_COLUMNS: Final = (
 RUN_VIEW: Final = f"""{RUN_COLUMNS},
     coalesce((SELECT iif(d.due_at IS NULL, d.state, 'unknown') FROM deliveries d WHERE d.run_id = runs.id),
         'not_requested'),
-    (SELECT d.error FROM deliveries d WHERE d.run_id = runs.id)"""
+    (SELECT d.error FROM deliveries d WHERE d.run_id = runs.id), missed"""
 #: the primary key
 RUN: Final = f"SELECT {RUN_VIEW} FROM runs WHERE id = ?"
 #: the attempts' primary key, in its order

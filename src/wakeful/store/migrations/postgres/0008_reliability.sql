@@ -20,3 +20,9 @@ CREATE TYPE job_record AS (
     next_at timestamptz, wake_at timestamptz, run_count bigint, failures integer, version integer,
     created_at timestamptz, updated_at timestamptz, created_by text
 );
+-- Catching up. On a job: the ticks missed since the last one that became a run, and where the next planning pass
+-- continues a spread that one pass could not complete. On a run: the ticks that were missed before it.
+ALTER TABLE jobs ADD COLUMN missed integer NOT NULL DEFAULT 0;
+ALTER TABLE jobs ADD COLUMN spread_from timestamptz;
+ALTER TABLE jobs ADD COLUMN spread_until timestamptz;
+ALTER TABLE runs ADD COLUMN missed integer NOT NULL DEFAULT 0;

@@ -1,0 +1,33 @@
+"""What a planning pass leaves for the next one, in PostgreSQL. Most passes leave nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from wakeful.store.rows import CatchupState
+
+if TYPE_CHECKING:
+    from wakeful.store.postgres.connection import Db
+
+#: the jobs' primary key, once for each
+SET_STATE: Final = """
+    UPDATE jobs j SET missed = s.missed, spread_from = s.spread_from, spread_until = s.spread_until
+    FROM unnest($1::uuid[], $2::integer[], $3::timestamptz[], $4::timestamptz[])
+        s (id, missed, spread_from, spread_until)
+    WHERE j.id = s.id"""
+#: the runs' primary key, once for each
+SET_MISSED: Final = """
+    UPDATE runs r SET missed = m.missed FROM unnest($1::uuid[], $2::integer[]) m (id, missed)
+    WHERE r.id = m.id"""
+
+
+async def write_catchup(
+    db: Db, jobs: Sequence[tuple[str, CatchupState]], runs: Sequence[tuple[str, int]]
+) -> None:
+    """Write the states of these jobs, and how many ticks were missed before these runs."""
+    if jobs:
+        states = map(list, zip(*[(job_id, *state) for job_id, state in jobs], strict=True))
+        await db.execute(SET_STATE, *states)
+    if runs:
+        await db.execute(SET_MISSED, *map(list, zip(*runs, strict=True)))

@@ -1,0 +1,24 @@
+"""What a planning pass leaves for the next one, in SQLite. Most passes leave nothing."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from typing import Final
+
+from wakeful.store.rows import CatchupState
+
+#: the jobs' primary key
+SET_STATE: Final = "UPDATE jobs SET missed = ?, spread_from = ?, spread_until = ? WHERE id = ?"
+#: the runs' primary key
+SET_MISSED: Final = "UPDATE runs SET missed = ? WHERE id = ?"
+
+
+def write_catchup(
+    db: sqlite3.Connection, jobs: Sequence[tuple[str, CatchupState]], runs: Sequence[tuple[str, int]]
+) -> None:
+    """Write the states of these jobs, and how many ticks were missed before these runs."""
+    if jobs:
+        db.executemany(SET_STATE, [(*state, job_id) for job_id, state in jobs])
+    if runs:
+        db.executemany(SET_MISSED, [(missed, run_id) for run_id, missed in runs])
