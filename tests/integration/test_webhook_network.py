@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -28,6 +29,7 @@ from tests.integration.receiver import (
     to,
 )
 from wakeful.launch.guard import GuardedResolver
+from wakeful.launch.http_response import MAX_INTERIM
 from wakeful.launch.port import Outcome, Succeeded
 from wakeful.launch.webhook import WebhookLauncher
 
@@ -94,6 +96,41 @@ async def test_a_connection_that_breaks_may_be_tried_again(
         outcome = failed(await launcher.start(to(url)))
     assert (outcome.permanent, outcome.reason) == (False, "network")
     assert said in outcome.error
+
+
+@asynccontextmanager
+async def flooding(interim: bytes, final: bytes, times: int | None) -> AsyncIterator[str]:
+    """A receiver in a thread that sends interim responses, and after so many (None: never) a final one."""
+
+    def serve() -> None:
+        with suppress(OSError), listener.accept()[0] as connection:
+            connection.recv(65_536)
+            if times is None:
+                while True:  # until the other side closes the connection
+                    connection.sendall(interim * 1000)
+            connection.sendall(interim * times + final)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}/"
+        await asyncio.to_thread(thread.join)
+
+
+@pytest.mark.parametrize("status", ["100 Continue", "102 Processing", "103 Early Hints"])
+async def test_a_receiver_that_sends_endless_interim_responses_is_given_up(
+    launcher: WebhookLauncher, status: str
+):
+    async with asyncio.timeout(10), flooding(f"HTTP/1.1 {status}\r\n\r\n".encode(), b"", None) as url:
+        outcome = failed(await launcher.start(to(url)))
+    assert (outcome.permanent, outcome.reason) == (False, "network")
+    assert outcome.error == "the receiver sent more than 16 interim responses (1xx) and no final one"
+
+
+async def test_a_few_interim_responses_before_the_answer_are_no_error(launcher: WebhookLauncher):
+    final = b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\ndone"
+    async with flooding(b"HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\n", final, MAX_INTERIM) as url:
+        assert await launcher.start(to(url)) == Succeeded("done")
 
 
 async def test_a_reset_may_be_tried_again(launcher: WebhookLauncher):

@@ -13,6 +13,7 @@ from aiohttp import ClientError, ClientSession, ClientTimeout
 
 from wakeful.clock import Clock
 from wakeful.engine.loop import Loop
+from wakeful.launch.http_response import LimitedResponse
 from wakeful.logs import get_logger
 
 _TIMEOUT_S: Final = 10.0
@@ -54,7 +55,9 @@ class Pinger(Loop):
             return now_ms + min(self._every_ms, _AGAIN_MS)
         try:
             async with (
-                ClientSession(timeout=ClientTimeout(total=_TIMEOUT_S)) as session,
+                ClientSession(
+                    timeout=ClientTimeout(total=_TIMEOUT_S), response_class=LimitedResponse
+                ) as session,
                 session.get(self._url) as response,
             ):
                 answered = 200 <= response.status < 300

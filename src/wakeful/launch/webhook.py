@@ -39,6 +39,7 @@ from wakeful.errors import InvalidArgument, WakefulError
 from wakeful.job import Json
 from wakeful.launch.answer import failure, read_text, usage_in
 from wakeful.launch.guard import AddressRefused, Guard, GuardedResolver
+from wakeful.launch.http_response import LimitedResponse, TooManyInterimResponses
 from wakeful.launch.port import DEFAULT_TIMEOUT_MS, Failed, Launch, Outcome, Parked, Succeeded, iso, kept
 from wakeful.launch.precheck import Answer, answer_in
 from wakeful.launch.secrets import SecretSource
@@ -125,6 +126,7 @@ class WebhookLauncher:
             timeout=ClientTimeout(total=None),  # the engine's business
             auto_decompress=False,
             trust_env=False,
+            response_class=LimitedResponse,
         )
 
     async def close(self) -> None:
@@ -305,6 +307,8 @@ def _broken(error: Exception) -> Failed:
         said = "the connection was closed before an answer came"
     elif isinstance(error, ClientPayloadError):
         said = "the answer broke off before its end"
+    elif isinstance(error, TooManyInterimResponses):
+        said = str(error)
     elif isinstance(error, ClientConnectorCertificateError):
         said = f"the certificate of {error.host} was not accepted: {error.certificate_error}"
     elif isinstance(error, ClientConnectorDNSError):
