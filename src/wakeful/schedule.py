@@ -26,7 +26,7 @@ LATEST_MS: Final = 253_370_764_799_999
 
 _END_OF_1970_MS: Final = 31_536_000_000
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_LONGEST_TEXT: Final = 1000
+LONGEST_TEXT: Final = 1000
 _ISO_TIME: Final = re.compile(r"[0-9]{4}(-|[0-9]{4}T)")
 _KEYS: Final = {"at": ("atMs", "at"), "every": ("everyMs", "every"), "cron": ("expr",)}
 _OPTIONAL_KEYS: Final = {"kind", "tz", *(key for keys in _KEYS.values() for key in keys)}
@@ -167,8 +167,8 @@ def _reading(own: object, tz: str | None, default_tz: str, now_ms: int) -> _Read
 
 
 def _from_text(text: str, reading: _Reading) -> Schedule:
-    if len(text) > _LONGEST_TEXT:
-        raise InvalidSchedule(f"a schedule has at most {_LONGEST_TEXT} characters; this one has {len(text)}")
+    if len(text) > LONGEST_TEXT:
+        raise InvalidSchedule(f"a schedule has at most {LONGEST_TEXT} characters; this one has {len(text)}")
     normal = " ".join(text.split())
     word, _, rest = normal.lower().partition(" ")
     quoted = f"'{text[:64]}'"
@@ -306,8 +306,8 @@ def _whole(value: object, key: str) -> int:
 def _text(value: object, key: str, expected: str) -> str:
     if not isinstance(value, str):
         raise InvalidSchedule(f"{key} is {expected}; it is text, not {_short(value)}")
-    if len(value) > _LONGEST_TEXT:
-        raise InvalidSchedule(f"{key} has {len(value)} characters; it has at most {_LONGEST_TEXT}")
+    if len(value) > LONGEST_TEXT:
+        raise InvalidSchedule(f"{key} has {len(value)} characters; it has at most {LONGEST_TEXT}")
     return value
 
 

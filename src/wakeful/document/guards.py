@@ -6,7 +6,17 @@ import math
 from typing import Final
 
 from wakeful.document.objects import an_object, copied, durations, only, read_as
-from wakeful.document.values import flag, milliseconds, one_of, refuse, shown, text, whole, whole_number
+from wakeful.document.values import (
+    Reader,
+    flag,
+    milliseconds,
+    one_of,
+    refuse,
+    shown,
+    text,
+    whole,
+    whole_number,
+)
 from wakeful.duration import DAY
 from wakeful.job import Json
 
@@ -25,8 +35,20 @@ _NEEDED: Final = {
     "command": 'an argv, such as ["/usr/local/bin/any-mail"]',
 }
 _CAPS: Final = ("tokensPerDay", "costPerDay")
-_MOST_TOKENS: Final = 2**53
-_MOST_COST: Final = 1e12
+TOKENS_PER_DAY: Final = whole(1, 2**53)
+MOST_COST: Final = 1e12
+#: The fields of alerts.
+ALERT_FIELDS: Final[dict[str, Reader]] = {
+    "url": text(2_048),
+    "secret": text(1_024),
+    "channel": text(1_024),
+    "to": text(1_024),
+    "failures": whole(1, 1_000_000),
+    "deadLetter": flag,
+    "missed": flag,
+    "budget": flag,
+    "cooldownMs": milliseconds(0, 30 * DAY),
+}
 #: What alerts are at, where their document leaves it open.
 ALERT_DEFAULTS: Final[dict[str, Json]] = {
     "failures": 3,
@@ -68,12 +90,12 @@ def budget(value: object) -> dict[str, Json]:
     given = an_object(value, '{"tokensPerDay": 200000, "costPerDay": 5}')
     only(given, "a budget", _CAPS)
     if "tokensPerDay" in given:
-        given["tokensPerDay"] = read_as("tokensPerDay", whole(1, _MOST_TOKENS), given["tokensPerDay"])
+        given["tokensPerDay"] = read_as("tokensPerDay", TOKENS_PER_DAY, given["tokensPerDay"])
     if "costPerDay" in given:
         cost = given["costPerDay"]
         if isinstance(cost, bool) or not isinstance(cost, int | float) or not math.isfinite(cost):
             refuse(f"costPerDay: {shown(cost)} is not a number; give one such as 5 or 0.5")
-        if not 0 < cost <= _MOST_COST:
+        if not 0 < cost <= MOST_COST:
             refuse(f"costPerDay: {shown(cost)} is out of range; give a number above 0")
         number = whole_number(cost)
         given["costPerDay"] = cost if number is None else number
@@ -90,20 +112,13 @@ def alerts(value: object) -> dict[str, Json]:
     """
     given = an_object(value, '{"url": "https://example.com/alerts"}, or {"channel": "team-ops"}')
     durations(given, "cooldown")
-    only(given, "alerts", ("url", "secret", "channel", "to", *ALERT_DEFAULTS))
+    only(given, "alerts", tuple(ALERT_FIELDS))
     if "url" not in given and "channel" not in given:
         refuse("there is neither a url nor a channel; give that of a webhook, a channel's name, or both")
     for name, needs in (("secret", "url"), ("to", "channel")):
         if name in given and needs not in given:
             refuse(f"{name}: it says nothing without a {needs}; give one, or leave it out")
-    for name, longest in (("url", 2_048), ("channel", 1_024), ("to", 1_024), ("secret", 1_024)):
+    for name, read in ALERT_FIELDS.items():
         if name in given:
-            given[name] = read_as(name, text(longest), given[name])
-    for name in ("deadLetter", "missed", "budget"):
-        if name in given:
-            given[name] = read_as(name, flag, given[name])
-    if "failures" in given:
-        given["failures"] = read_as("failures", whole(1, 1_000_000), given["failures"])
-    if "cooldownMs" in given:
-        given["cooldownMs"] = read_as("cooldownMs", milliseconds(0, 30 * DAY), given["cooldownMs"])
+            given[name] = read_as(name, read, given[name])
     return {**ALERT_DEFAULTS, **copied(given)}

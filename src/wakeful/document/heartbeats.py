@@ -8,7 +8,7 @@ from typing import Final
 from wakeful.cron import zone
 from wakeful.document.fields import MAX_MESSAGE
 from wakeful.document.objects import copied, durations, only, read_as
-from wakeful.document.values import camel_keys, flag, hours, milliseconds, refuse, shown, text
+from wakeful.document.values import Reader, camel_keys, flag, hours, milliseconds, refuse, shown, text
 from wakeful.duration import MINUTE
 from wakeful.job import Json
 from wakeful.schedule import SHORTEST_INTERVAL_MS
@@ -29,7 +29,7 @@ def _tz(value: object) -> str:
     return zone(value).name
 
 
-_FIELDS: Final = {
+FIELDS: Final[dict[str, Reader]] = {
     "everyMs": milliseconds(SHORTEST_INTERVAL_MS),
     "activeHours": hours,
     "tz": _tz,
@@ -58,10 +58,10 @@ def heartbeat(value: object) -> dict[str, Json] | None:
         )
     given: dict[str, object] = {} if value is True else camel_keys(value)
     durations(given, "every")
-    only(given, "a heartbeat", tuple(_FIELDS))
+    only(given, "a heartbeat", tuple(FIELDS))
     return copied(
         {"everyMs": DEFAULT_EVERY_MS}
-        | {name: read_as(name, read, given[name]) for name, read in _FIELDS.items() if name in given}
+        | {name: read_as(name, read, given[name]) for name, read in FIELDS.items() if name in given}
     )
 
 

@@ -6,7 +6,7 @@ import re
 from typing import Final, Literal
 
 from wakeful.document.objects import an_object, copied, durations, only, read_as
-from wakeful.document.values import choice, milliseconds, refuse, shown, whole
+from wakeful.document.values import Reader, choice, milliseconds, refuse, shown, whole
 from wakeful.job import Json
 
 #: The session of who names none.
@@ -17,7 +17,7 @@ _LONGEST_DEBOUNCE_MS: Final = 60_000
 #: What a session may be called, as a regular expression.
 SESSION_NAME: Final = "[A-Za-z0-9][A-Za-z0-9._:@+-]{0,127}"
 _NAME: Final = re.compile(SESSION_NAME)
-_FIELDS: Final = {
+FIELDS: Final[dict[str, Reader]] = {
     "mode": choice(Mode),
     "cap": whole(1, 1_000),
     "drop": choice(Drop),
@@ -34,8 +34,8 @@ def queue(value: object) -> dict[str, Json]:
     """
     given = an_object(value, '{"mode": "queue", "cap": 10, "drop": "old", "debounceMs": 800}')
     durations(given, "debounce")
-    only(given, "a queue", tuple(_FIELDS))
-    for name, read in _FIELDS.items():
+    only(given, "a queue", tuple(FIELDS))
+    for name, read in FIELDS.items():
         if name in given:
             given[name] = read_as(name, read, given[name])
     return copied(given)

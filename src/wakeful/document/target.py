@@ -24,12 +24,12 @@ Target = Mapping[str, Json]
 
 KINDS: Final = ("webhook", "function", "command", "chat", "queue", "celery", "workflow", "pull")
 MAX_URL: Final = 2048
-_WORKFLOW: Final[dict[str, Reader]] = {
+WORKFLOW: Final[dict[str, Reader]] = {
     "workflowId": text(255),
     "version": whole(1, 2**31 - 1),
     "userId": text(255),
 }
-TARGET_FIELDS: Final = ("target", "webhookUrl", *_WORKFLOW)
+TARGET_FIELDS: Final = ("target", "webhookUrl", *WORKFLOW)
 _NEEDED: Final = {"workflowId": "such as 'invoices'", "version": "such as 3"}
 _UNSPACED: Final = re.compile(r"[^\x00-\x20\x7f\ud800-\udfff]+")
 
@@ -70,7 +70,7 @@ def workflow_fields(target: Target | None) -> dict[str, Json]:
     {'workflowId': 'invoices', 'version': 3, 'userId': None}
     """
     workflow, _ = _apart(target)
-    return {} if workflow is None else {name: workflow.get(name) for name in _WORKFLOW}
+    return {} if workflow is None else {name: workflow.get(name) for name in WORKFLOW}
 
 
 def read_target(value: object) -> Target | None:
@@ -93,7 +93,7 @@ def read_target(value: object) -> Target | None:
 
 def _read_workflow(target: dict[str, Json]) -> Target:
     workflow = camel_keys(target)
-    for name, read in _WORKFLOW.items():
+    for name, read in WORKFLOW.items():
         if name in workflow:
             try:
                 workflow[name] = read(workflow[name])
@@ -130,7 +130,7 @@ def _with_workflow(
 ) -> dict[str, Json] | None:
     if "workflowId" in given and given["workflowId"].value is None:
         workflow = None
-    for name, read in _WORKFLOW.items():
+    for name, read in WORKFLOW.items():
         value = given[name].value if name in given else None
         if value is not None:
             workflow = {} if workflow is None else workflow

@@ -10,6 +10,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final, NoReturn, TypeVar, cast, get_args
 
@@ -24,12 +25,25 @@ MAX_DESCRIPTION: Final = 10_000
 MAX_LABELS: Final = 32
 MAX_DEPTH: Final = 100
 _EXACT: Final = 2**53  # whole numbers up to this are the same to every reader of JSON
-_LONGEST_LABEL: Final = (63, 255)
+#: of a label's name and of its value
+LONGEST_LABEL: Final = (63, 255)
 _CHAIN: Final = """write "other-job" or {"job": "other-job", "on": "succeeded"}"""
 _UNSTORABLE: Final = re.compile("[\x00\ud800-\udfff]")
 
 T = TypeVar("T")
 Reader = Callable[[object], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Bounded:
+    """A reader with the JSON Schema of what it takes, so that the OpenAPI document has the same bounds."""
+
+    read: Reader
+    schema: Mapping[str, Json]
+
+    def __call__(self, value: object) -> Any:
+        """What the job keeps."""
+        return self.read(value)
 
 
 def refuse(sentence: str) -> NoReturn:
@@ -104,7 +118,7 @@ def choice(literal: object) -> Reader:
     return read
 
 
-def whole(low: int, high: int) -> Reader:
+def whole(low: int, high: int) -> Bounded:
     """A whole number within limits, both included."""
 
     def read(value: object) -> int:
@@ -115,7 +129,7 @@ def whole(low: int, high: int) -> Reader:
             refuse(f"{shown(value)} is out of range; give a whole number from {low} to {high}")
         return number
 
-    return read
+    return Bounded(read, {"type": "integer", "minimum": low, "maximum": high})
 
 
 def whole_number(value: object) -> int | None:
@@ -127,7 +141,7 @@ def whole_number(value: object) -> int | None:
     return None
 
 
-def milliseconds(low: int, high: int = LONGEST) -> Reader:
+def milliseconds(low: int, high: int = LONGEST) -> Bounded:
     """A length of time in milliseconds, within limits."""
 
     def read(value: object) -> int:
@@ -141,7 +155,7 @@ def milliseconds(low: int, high: int = LONGEST) -> Reader:
             refuse(f"{shown(ms)} is out of range; it goes from {low} to {high} ms ({spell_duration(high)})")
         return ms
 
-    return read
+    return Bounded(read, {"type": "integer", "minimum": low, "maximum": high})
 
 
 def duration(value: object) -> int:
@@ -170,7 +184,7 @@ def hours(value: object) -> str:
     return parse_hours(value)
 
 
-def text(longest: int) -> Reader:
+def text(longest: int) -> Bounded:
     """Some text, and not just white space."""
 
     def read(value: object) -> str:
@@ -180,7 +194,7 @@ def text(longest: int) -> Reader:
             refuse("it is empty; give it some text, or leave the field out")
         return storable(value, longest)
 
-    return read
+    return Bounded(read, {"type": "string", "minLength": 1, "maxLength": longest, "pattern": r"\S"})
 
 
 def storable(value: str, longest: int) -> str:
@@ -222,7 +236,7 @@ def labels(value: object) -> dict[str, str]:
             refuse(f"{shown(key)} is {shown(item)}; names and values are text: put them in quotes")
         if not key.strip():
             refuse("a name is empty; name each label")
-        for part, longest in zip((key, item), _LONGEST_LABEL, strict=True):
+        for part, longest in zip((key, item), LONGEST_LABEL, strict=True):
             if len(part) > longest or _UNSTORABLE.search(part):
                 refuse(f"{shown(part)} cannot be kept; a name has at most 63 characters, a value at most 255")
         read[key] = item

@@ -193,7 +193,8 @@ class WorkspaceService:
                 f"a workspace has no {', '.join(unknown)}; it has {', '.join(_WORKSPACE_FIELDS)}"
             )
         budget, alerts = read_budget(document.get("budget")), self._senders.read(document.get("alerts"))
-        tz, description = document.get("tz"), document.get("description") or ""
+        tz, description = document.get("tz"), document.get("description")
+        description = "" if description is None else description
         if not isinstance(description, str) or len(description) > 1_000:
             raise InvalidArgument("description: write text of at most 1000 characters")
         if tz is not None:

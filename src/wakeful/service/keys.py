@@ -31,6 +31,8 @@ _TOUCH_MS: Final = 60_000
 #: For so long a key is taken at its word without a look: whoever is revoked may go on that long elsewhere.
 _REMEMBERED_MS: Final = 1_000
 _MOST: Final = 10_000
+#: The latest instant at which a key can expire.
+LATEST_EXPIRY_MS: Final = 253_000_000_000_000 - 1
 _FIELDS: Final = frozenset({"name", "role", "agent", "expiresAt", "workspace"})
 
 
@@ -123,7 +125,10 @@ class KeyService:
             raise InvalidArgument(
                 f"a key has no {', '.join(unknown)}; it has name, role, agent and expiresAt"
             )
-        name, role, agent = document.get("name") or "key", document.get("role"), document.get("agent")
+        if document.get("workspace") not in (None, workspace):
+            raise InvalidArgument("workspace: it is another than that of the path; leave it out")
+        name, role, agent = document.get("name"), document.get("role"), document.get("agent")
+        name = "key" if name in (None, "") else name
         if not isinstance(name, str) or len(name) > 200:
             raise InvalidArgument("name: write text of at most 200 characters")
         role = _role(role)
@@ -207,6 +212,6 @@ def _expiry(value: object, now_ms: int) -> int | None:
             at = None
         if at is not None and at.tzinfo is not None:
             ms = round(at.timestamp() * 1000)
-    if ms is None or not now_ms < ms < 253_000_000_000_000:
+    if ms is None or not now_ms < ms <= LATEST_EXPIRY_MS:
         raise InvalidArgument("expiresAt: write an instant to come, such as '2030-01-01T00:00:00Z'")
     return ms

@@ -112,7 +112,8 @@ class Maker:
         definition = replace(definition, work=inherit(definition.work, home.target))
         self._targets.check_precheck(definition.work)
         check_lane(definition.work, self._lanes)
-        wanted = document.get("enabled", True)
+        said = document.get("enabled")
+        wanted = True if said is None else said
         if not isinstance(wanted, bool):
             raise InvalidArgument("enabled: write true or false")
         enabled = wanted and home.active

@@ -10,6 +10,7 @@ from wakeful.api.http.asking import SECURED, Asker, Document, Here, PerhapsDocum
 from wakeful.api.http.jobs import TICKS
 from wakeful.api.http.once import IdempotencyKey, once
 from wakeful.api.http.versions import IfMatch, etag, guarded
+from wakeful.document.values import whole_number
 from wakeful.errors import InvalidArgument
 from wakeful.job import Job
 from wakeful.schedule import LATEST_MS, At, parse_schedule
@@ -159,8 +160,9 @@ def _job(here: Services, job: Job) -> Response:
 
 def _instant(given: dict[str, object], field: str, job: Job) -> int:
     value = given.get(field)
-    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= LATEST_MS:
-        return value
+    number = whole_number(value)
+    if number is not None and 0 <= number <= LATEST_MS:
+        return number
     if not isinstance(value, str):
         raise InvalidArgument(
             f"{field}: write an instant such as '2026-01-01T00:00:00Z', or milliseconds since 1970"

@@ -10,6 +10,7 @@ from starlette.responses import Response
 from wakeful.api.http.answers import BODY, JsonAnswer, nothing, place, takes, told
 from wakeful.api.http.asking import SECURED, Asker, Document, Here, ServiceDocument
 from wakeful.api.http.paging import Cursor, Limit, page, read_cursor
+from wakeful.document.values import whole_number
 from wakeful.errors import InvalidArgument
 from wakeful.service.shapes import audit_shape, key_shape, quota_shape, workflow_shape
 
@@ -79,9 +80,10 @@ async def set_quota(workspace: str, here: Here, who: Asker, document: Document) 
         raise InvalidArgument("agent: write the name of an agent, or null for the whole workspace")
     if not isinstance(bucket, str):
         raise InvalidArgument("bucket: write the name of one, such as 'scheduler.liveJobs'")
-    if "limit" not in document or isinstance(limit, bool) or not isinstance(limit, int | None):
+    number = whole_number(limit)
+    if "limit" not in document or (number is None and limit is not None):
         raise InvalidArgument("limit: write a whole number, or null for none")
-    await here.quotas.set(who, workspace, agent or "", bucket, limit)
+    await here.quotas.set(who, workspace, agent or "", bucket, number)
     return await list_quotas(workspace, here, who)
 
 

@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from wakeful.api.http.answers import BODY, JsonAnswer, takes, told
 from wakeful.api.http.asking import SECURED, Asker, Document, Here, PerhapsDocument
-from wakeful.document.values import compact, json_value
+from wakeful.document.values import compact, json_value, whole_number
 from wakeful.errors import InvalidArgument
 from wakeful.service.shapes import run_shape
 
@@ -124,9 +124,10 @@ def _whole(given: dict[str, object], field: str, default: T) -> int | T:
     value = given.get(field)
     if value is None:
         return default
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**31:
-        raise InvalidArgument(f"{field}: write a whole number")
-    return value
+    number = whole_number(value)
+    if number is None or not 0 <= number < 2**31:
+        raise InvalidArgument(f"{field}: write a whole number from 0 to {2**31 - 1}")
+    return number
 
 
 def _spelled(given: dict[str, object], field: str) -> str | None:

@@ -9,12 +9,15 @@ from wakeful.api.http.schemas.parts import (
     ANY,
     BOOLEAN,
     BUDGET,
+    DURATION,
     ID,
     INSTANT,
     OBJECT,
+    READ_ONLY,
     SLUG,
     SPENT,
     TEXT,
+    TIME,
     WHOLE,
     Schema,
     document,
@@ -23,18 +26,24 @@ from wakeful.api.http.schemas.parts import (
     page_of,
     ref,
     shape,
+    taken,
     text,
     whole,
 )
+from wakeful.calendars import MAX_ENTRIES
+from wakeful.document.fields import ABOUT, POLICY, TIMING, WORK
+from wakeful.document.target import MAX_URL, WORKFLOW
+from wakeful.document.values import LONGEST_LABEL, MAX_DESCRIPTION, MAX_LABELS, Bounded, milliseconds
+from wakeful.duration import LONGEST
+from wakeful.schedule import LATEST_MS, LONGEST_TEXT, SHORTEST_INTERVAL_MS
 
-_MANY: Final = 1_000_000_000
-_MS: Final = whole(0, 2**53 - 1)
-_SOME_TEXT: Final = {"type": "string", "minLength": 1}
-_DURATION: Final[Schema] = {"type": "string", "examples": ["30s", "1h30m"]}
-_TIME: Final[Schema] = {
-    "description": "Milliseconds since 1970, or ISO 8601; without a zone of its own, in the job's.",
-    "anyOf": [_MS, TEXT],
+#: What each field of a document takes, by its name.
+_TAKEN: Final[dict[str, Schema]] = {
+    field.name: taken(field.read)
+    for field in (*TIMING, *WORK, *POLICY, *ABOUT)
+    if isinstance(field.read, Bounded)
 }
+_HTTP: Final = "^[hH][tT][tT][pP][sS]?://"
 _TARGET: Final[Schema] = {
     "type": "object",
     "description": "Where its runs go; what else is in it depends on the kind.",
@@ -42,7 +51,12 @@ _TARGET: Final[Schema] = {
     "required": ["kind"],
     "examples": [{"kind": "webhook", "url": "https://example.com/hook"}],
 }
-_LABELS: Final[Schema] = {"type": "object", "additionalProperties": text(255)}
+_LABELS: Final[Schema] = {
+    "type": "object",
+    "maxProperties": MAX_LABELS,
+    "propertyNames": {"minLength": 1, "maxLength": LONGEST_LABEL[0], "pattern": r"\S"},
+    "additionalProperties": text(LONGEST_LABEL[1]),
+}
 _SCHEDULE: Final[Schema] = shape(
     {"kind": ref("ScheduleKind"), "atMs": WHOLE, "everyMs": WHOLE, "expr": TEXT, "tz": TEXT},
     "atMs",
@@ -55,17 +69,26 @@ _SCHEDULE_GIVEN: Final[Schema] = {
     "description": "When it fires: '0 9 * * 1-5', '@daily', 'every 15m', 'in 20m', an ISO 8601 time, or the "
     "same as an object with a kind.",
     "anyOf": [
-        {"type": "string", "examples": ["0 9 * * 1-5", "every 15m"]},
+        {"type": "string", "maxLength": LONGEST_TEXT, "examples": ["0 9 * * 1-5", "every 15m"]},
         {
             "type": "object",
-            "properties": {"kind": ref("ScheduleKind")},
+            "properties": {
+                "kind": ref("ScheduleKind"),
+                "atMs": or_null(whole(0, LATEST_MS)),
+                "at": or_null(text(LONGEST_TEXT)),
+                "everyMs": or_null(whole(SHORTEST_INTERVAL_MS, LONGEST)),
+                "every": or_null(text(LONGEST_TEXT)),
+                "expr": or_null(text(LONGEST_TEXT)),
+                "tz": or_null(TEXT),
+            },
+            "required": ["kind"],
             "examples": [{"kind": "cron", "expr": "0 9 * * 1-5", "tz": "Europe/Berlin"}],
         },
     ],
 }
 _BACKOFF: Final[Schema] = shape({"baseMs": WHOLE, "maxMs": WHOLE})
 _BACKOFF_GIVEN: Final[Schema] = document(
-    {"baseMs": whole(1, _MANY), "maxMs": whole(1, _MANY), "base": _DURATION, "max": _DURATION}
+    {"baseMs": taken(milliseconds(1)), "maxMs": taken(milliseconds(1)), "base": DURATION, "max": DURATION}
 )
 _AFTER: Final[Schema] = shape({"job": SLUG, "on": ref("ChainOn")})
 
@@ -78,15 +101,15 @@ _PLAIN: Final[dict[str, Schema]] = {
     "wakeHeartbeat": BOOLEAN,
     "lane": SLUG,
     "overlapPolicy": ref("OverlapPolicy"),
-    "maxQueued": whole(1, 10_000),
+    "maxQueued": _TAKEN["maxQueued"],
     "catchupPolicy": ref("CatchupPolicy"),
-    "catchupWindowMs": _MS,
-    "misfireGraceMs": _MS,
-    "jitterMs": _MS,
-    "maxAttempts": whole(1, 100),
-    "maxRuns": whole(1, _MANY),
+    "catchupWindowMs": _TAKEN["catchupWindowMs"],
+    "misfireGraceMs": _TAKEN["misfireGraceMs"],
+    "jitterMs": _TAKEN["jitterMs"],
+    "maxAttempts": _TAKEN["maxAttempts"],
+    "maxRuns": _TAKEN["maxRuns"],
     "onLost": ref("OnLost"),
-    "disableAfter": whole(1, _MANY),
+    "disableAfter": _TAKEN["disableAfter"],
     "deleteAfterRun": BOOLEAN,
 }
 #: Of those, what is null where nothing was said.
@@ -149,22 +172,27 @@ _DOCUMENT: Final[dict[str, Schema]] = {
     "schedule": _SCHEDULE_GIVEN,
     "cron": {**_SCHEDULE_GIVEN, "description": "Short for `schedule`."},
     "tz": {"type": "string", "description": "An IANA zone.", "examples": ["Europe/Berlin"]},
-    "startAt": _TIME,
-    "endAt": _TIME,
+    "startAt": TIME,
+    "endAt": TIME,
     "exclude": {
         "description": "Days without ticks.",
-        "anyOf": [TEXT, list_of(TEXT)],
+        "anyOf": [TEXT, list_of(TEXT, MAX_ENTRIES)],
         "examples": [["2027-12-24/2028-01-01", "holidays:DE-BY"]],
     },
     "target": _TARGET,
-    "webhookUrl": {"type": "string", "description": "Short for a webhook `target`.", "maxLength": 2048},
-    "workflowId": {**_SOME_TEXT, "maxLength": 255},
-    "version": whole(1, 2**31 - 1),
-    "userId": {**_SOME_TEXT, "maxLength": 255},
+    "webhookUrl": {
+        "type": "string",
+        "description": "Short for a webhook `target`.",
+        "maxLength": MAX_URL,
+        "pattern": _HTTP,
+    },
+    "workflowId": taken(WORKFLOW["workflowId"]),
+    "version": taken(WORKFLOW["version"]),
+    "userId": taken(WORKFLOW["userId"]),
     "payload": {"description": "Any JSON, up to 64 KB; a webhook sends it verbatim."},
-    "message": {**_SOME_TEXT, "maxLength": 65536, "description": 'Short for the payload {"message": …}.'},
-    "channel": {**_SOME_TEXT, "maxLength": 255},
-    "to": {**_SOME_TEXT, "maxLength": 1024},
+    "message": {**_TAKEN["message"], "description": 'Short for the payload {"message": …}.'},
+    "channel": _TAKEN["channel"],
+    "to": _TAKEN["to"],
     "activeHours": ACTIVE_HOURS,
     "precheck": {
         **OBJECT,
@@ -174,10 +202,10 @@ _DOCUMENT: Final[dict[str, Schema]] = {
     },
     "budget": BUDGET,
     **_PLAIN,
-    "timeoutMs": _MS,
-    "claimTimeoutMs": _MS,
+    "timeoutMs": _TAKEN["timeoutMs"],
+    "claimTimeoutMs": _TAKEN["claimTimeoutMs"],
     **{
-        name: {**_DURATION, "description": "The field with Ms, as a duration."}
+        name: {**DURATION, "description": "The field with Ms, as a duration."}
         for name in ("timeout", "claimTimeout", "catchupWindow", "misfireGrace", "jitter")
     },
     "backoff": _BACKOFF_GIVEN,
@@ -185,8 +213,8 @@ _DOCUMENT: Final[dict[str, Schema]] = {
         "description": "Fire when a run of this job ends.",
         "anyOf": [SLUG, document({"job": SLUG, "on": ref("ChainOn")}, "job")],
     },
-    "description": text(10_000),
-    "labels": {"type": "object", "maxProperties": 64, "additionalProperties": text(255)},
+    "description": text(MAX_DESCRIPTION),
+    "labels": _LABELS,
 }
 #: What a job is shown with beside: a document that was read may come back as it is, and these say nothing.
 _SHOWN: Final = (
@@ -196,7 +224,7 @@ _SHOWN: Final = (
 _OPTIONAL: Final[dict[str, Schema]] = {
     **{name: or_null(schema) for name, schema in _DOCUMENT.items()},
     "name": SLUG,
-    **{name: {"description": "Read, and not written.", "readOnly": True} for name in _SHOWN},
+    **dict.fromkeys(_SHOWN, READ_ONLY),
 }
 
 SCHEMAS: Final[dict[str, Schema]] = {
@@ -218,6 +246,6 @@ SCHEMAS: Final[dict[str, Schema]] = {
     "NamedJobDocument": document(_OPTIONAL, says="What a job is to be; its name is in the path."),
     "JobPatch": document(_OPTIONAL, says="What is to change; null puts a field back to its default."),
     "RunRequest": document({"mode": ref("RunMode"), "payload": {"description": "Instead of the job's own."}}),
-    "Backfill": document({"start": _TIME, "end": _TIME}, "start", "end"),
+    "Backfill": document({"start": TIME, "end": TIME}, "start", "end"),
     "Count": shape({"count": WHOLE}),
 }

@@ -11,6 +11,7 @@ from wakeful.api.http.schemas.parts import (
     ID,
     INSTANT,
     OBJECT,
+    READ_ONLY,
     SLUG,
     SPENT,
     TEXT,
@@ -22,11 +23,19 @@ from wakeful.api.http.schemas.parts import (
     page_of,
     ref,
     shape,
+    taken,
     text,
     whole,
 )
+from wakeful.document import heartbeats as beat
+from wakeful.document import sessions as queue
+from wakeful.document.fields import MAX_MESSAGE, WORK
+from wakeful.document.guards import ALERT_FIELDS
 from wakeful.document.sessions import MAIN, SESSION_NAME
+from wakeful.document.values import MAX_DESCRIPTION
+from wakeful.service.keys import LATEST_EXPIRY_MS
 
+_OF_WORK: Final = {field.name: taken(field.read) for field in WORK if field.name in ("channel", "to")}
 _TZ: Final[Schema] = {"type": ["string", "null"], "description": "An IANA zone."}
 _KEY: Final[dict[str, Schema]] = {
     "id": ID,
@@ -41,36 +50,27 @@ _KEY: Final[dict[str, Schema]] = {
     "revokedAt": or_null(INSTANT),
 }
 #: What is shown of a thing comes back with a document that was read before, and says nothing.
-_SHOWN: Final[dict[str, Schema]] = {
-    "name": TEXT,
-    "workspace": TEXT,
-    "version": WHOLE,
-    "createdAt": TEXT,
-    "updatedAt": TEXT,
-    "spent": OBJECT,
-}
+_SHOWN: Final[dict[str, Schema]] = dict.fromkeys(
+    ("name", "workspace", "version", "createdAt", "updatedAt", "spent"), READ_ONLY
+)
 _ALERTS: Final[Schema] = {
     **document(
         {
-            "url": {
-                "type": "string",
-                "maxLength": 2048,
-                "description": "A webhook that they are sent to.",
-            },
+            "url": {**taken(ALERT_FIELDS["url"]), "description": "A webhook that they are sent to."},
             "secret": {
-                "type": "string",
+                **taken(ALERT_FIELDS["secret"]),
                 "description": "Signs them: `whsec_` and base64; never shown again.",
             },
             "channel": {
-                **text(1_024, 1),
+                **taken(ALERT_FIELDS["channel"]),
                 "description": "A channel of the operator's that they are sent to, by its name.",
             },
-            "to": {**text(1_024, 1), "description": "The recipient, where the channel takes one."},
-            "failures": whole(1, 1_000_000),
+            "to": {**taken(ALERT_FIELDS["to"]), "description": "The recipient, where the channel takes one."},
+            "failures": taken(ALERT_FIELDS["failures"]),
             "deadLetter": BOOLEAN,
             "missed": BOOLEAN,
             "budget": BOOLEAN,
-            "cooldownMs": whole(0, 30 * 86_400_000),
+            "cooldownMs": taken(ALERT_FIELDS["cooldownMs"]),
             "cooldown": {"type": "string", "examples": ["1h"]},
         },
     ),
@@ -83,11 +83,17 @@ _QUEUE: Final[Schema] = {
     **document(
         {
             "mode": ref("QueueMode"),
-            "cap": {**whole(1, 1_000), "description": "How many turns may wait in a session."},
+            "cap": {**taken(queue.FIELDS["cap"]), "description": "How many turns may wait in a session."},
             "drop": {**ref("QueueDrop"), "description": "What goes when there are more."},
-            "debounceMs": {**whole(0, 60_000), "description": "Messages within it are one turn."},
+            "debounceMs": {
+                **taken(queue.FIELDS["debounceMs"]),
+                "description": "Messages within it are one turn.",
+            },
             "debounce": {"type": "string", "examples": ["800ms"]},
-            "turns": {**whole(1, 100), "description": "How many turns of one session go at once."},
+            "turns": {
+                **taken(queue.FIELDS["turns"]),
+                "description": "How many turns of one session go at once.",
+            },
         }
     ),
     "description": "How messages wait in its sessions.",
@@ -98,14 +104,17 @@ _HEARTBEAT: Final[Schema] = {
         {"type": ["boolean", "null"]},
         document(
             {
-                "everyMs": {**whole(1_000, 2**53 - 1), "description": "How often: every 30 minutes."},
+                "everyMs": {**taken(beat.FIELDS["everyMs"]), "description": "How often: every 30 minutes."},
                 "every": {"type": "string", "examples": ["30m"]},
                 "activeHours": ACTIVE_HOURS,
                 "tz": {"type": "string", "description": "The zone of those hours: the agent's."},
-                "message": {**text(65_536, 1), "description": "What the agent is told."},
+                "message": {**taken(beat.FIELDS["message"]), "description": "What the agent is told."},
                 "deliver": {**BOOLEAN, "description": "Whether what it says is carried to a channel."},
-                "channel": {**text(255, 1), "description": "Which channel: the agent's."},
-                "to": {**text(1_024, 1), "description": "The recipient, where the channel takes one."},
+                "channel": {**taken(beat.FIELDS["channel"]), "description": "Which channel: the agent's."},
+                "to": {
+                    **taken(beat.FIELDS["to"]),
+                    "description": "The recipient, where the channel takes one.",
+                },
                 "stateless": BOOLEAN,
             }
         ),
@@ -177,9 +186,9 @@ SCHEMAS: Final[dict[str, Schema]] = {
             "target": {**or_null(OBJECT), "description": "Where its jobs go that name no target."},
             "tz": _TZ,
             "active": BOOLEAN,
-            "channel": or_null(text(255)),
-            "to": or_null(text(1_024)),
-            "description": or_null(text(10_000)),
+            "channel": or_null(_OF_WORK["channel"]),
+            "to": or_null(_OF_WORK["to"]),
+            "description": or_null(text(MAX_DESCRIPTION)),
             "budget": or_null(BUDGET),
             "alerts": or_null(_ALERTS),
             "queue": or_null(_QUEUE),
@@ -189,7 +198,11 @@ SCHEMAS: Final[dict[str, Schema]] = {
     ),
     "Message": document(
         {
-            "message": {**text(65_536, 1), "description": "What is said; `/stop` and `/stopall` are orders."},
+            "message": {
+                **text(MAX_MESSAGE, 1),
+                "pattern": r"\S",
+                "description": "What is said; `/stop` and `/stopall` are orders.",
+            },
             "session": {
                 "type": ["string", "null"],
                 "pattern": f"^{SESSION_NAME}$",
@@ -233,11 +246,14 @@ SCHEMAS: Final[dict[str, Schema]] = {
     ),
     "KeyDocument": document(
         {
-            "name": text(200),
+            "name": or_null(text(200)),
             "role": ref("Role"),
             "agent": {**or_null(SLUG), "description": "The one agent of a key of the role `agent`."},
-            "expiresAt": {"description": "An instant to come.", "anyOf": [INSTANT, WHOLE, {"type": "null"}]},
-            "workspace": or_null(SLUG),
+            "expiresAt": {
+                "description": "An instant to come.",
+                "anyOf": [INSTANT, whole(0, LATEST_EXPIRY_MS), {"type": "null"}],
+            },
+            "workspace": {**or_null(SLUG), "description": "The one in the path."},
         },
         "role",
     ),

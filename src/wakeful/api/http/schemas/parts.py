@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from wakeful.document.guards import MOST_COST, TOKENS_PER_DAY
+from wakeful.document.values import Bounded, Reader
 from wakeful.job import MAX_NAME
+from wakeful.schedule import LATEST_MS, LONGEST_TEXT
 
 #: A JSON schema, which may hold anything that JSON can.
 Schema = dict[str, Any]
@@ -40,6 +43,12 @@ def one_of(*words: str) -> Schema:
     return {"type": "string", "enum": list(words)}
 
 
+def taken(read: Reader | None) -> Schema:
+    """What a reader takes: the bounds in the document are those that it enforces."""
+    assert isinstance(read, Bounded)
+    return dict(read.schema)
+
+
 def or_null(schema: Schema) -> Schema:
     """The same, or null.
 
@@ -54,13 +63,24 @@ def or_null(schema: Schema) -> Schema:
     return {**schema, "type": [kind, "null"]}
 
 
+#: An instant as it is given.
+TIME: Final[Schema] = {
+    "description": "Milliseconds since 1970, or ISO 8601; without a zone of its own, in the job's.",
+    "anyOf": [whole(0, LATEST_MS), text(LONGEST_TEXT, 1)],
+}
+#: A length of time as it is given.
+DURATION: Final[Schema] = {"type": "string", "examples": ["30s", "1h30m"]}
+#: What is shown of a thing and may come back with a document that was read; it says nothing.
+READ_ONLY: Final[Schema] = {"description": "Read, and not written.", "readOnly": True}
+
+
 #: How much may be used on one day, as it is given.
 BUDGET: Final[Schema] = {
     "type": "object",
     "description": "How much its runs may use on one day (UTC).",
     "properties": {
-        "tokensPerDay": {"type": "integer", "minimum": 1, "maximum": 2**53},
-        "costPerDay": {"type": "number", "exclusiveMinimum": 0, "maximum": 1e12},
+        "tokensPerDay": taken(TOKENS_PER_DAY),
+        "costPerDay": {"type": "number", "exclusiveMinimum": 0, "maximum": MOST_COST},
     },
     "minProperties": 1,
     "additionalProperties": False,

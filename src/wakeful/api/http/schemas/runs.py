@@ -23,6 +23,7 @@ from wakeful.api.http.schemas.parts import (
     text,
     whole,
 )
+from wakeful.service.pull import LONGEST_WAIT_MS, MOST
 
 _RUN: Final[dict[str, Schema]] = {
     "id": ID,
@@ -68,7 +69,7 @@ _ATTEMPT: Final[Schema] = shape(
         "error": or_null(TEXT),
     }
 )
-_NAMES: Final = or_null(list_of(text(64), 1_000))
+_NAMES: Final = or_null(list_of(TEXT, 1_000))
 
 SCHEMAS: Final[dict[str, Schema]] = {
     "Run": shape(_RUN, says="A run."),
@@ -85,8 +86,11 @@ SCHEMAS: Final[dict[str, Schema]] = {
             "worker": {**text(200, 1), "description": "Who claims them: a name of its own choice."},
             "agents": {**_NAMES, "description": "Only runs of these agents."},
             "lanes": {**_NAMES, "description": "Only runs of these lanes."},
-            "limit": whole(1, 100),
-            "waitMs": {**whole(0, 60_000), "description": "How long to wait for the first."},
+            "limit": or_null(whole(1, MOST)),
+            "waitMs": {
+                **or_null(whole(0, LONGEST_WAIT_MS)),
+                "description": "How long to wait for the first.",
+            },
         },
         "worker",
     ),
@@ -96,7 +100,10 @@ SCHEMAS: Final[dict[str, Schema]] = {
             "output": {"description": "Text, or JSON that is kept as text; what is long is cut."},
             "error": {"description": "Why it failed."},
             "usage": {**or_null(OBJECT), "description": "What it used, such as tokens and cost."},
-            "attempt": {**or_null(WHOLE), "description": "Only if this is still the attempt that counts."},
+            "attempt": {
+                **or_null(whole(0, 2**31 - 1)),
+                "description": "Only if this is still the attempt that counts.",
+            },
         },
         "status",
     ),
