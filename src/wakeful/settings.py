@@ -66,6 +66,8 @@ class Settings:
     quota_create_per_agent: int = 0
     quota_jobs_per_workspace: int = 0
     quota_jobs_per_agent: int = 0
+    #: how many HTTP connections a process keeps open, of any kind; 0: what the limit of open files leaves
+    max_http_connections: int = 4_000
     #: how many connections a process keeps open, of RPC and streams of events, in all and of one key; 0: any
     max_connections: int = 1_000
     max_connections_per_key: int = 250

@@ -18,9 +18,12 @@ from typing import Final, Self, cast
 import uvicorn
 from fastapi import FastAPI
 
+from wakeful.api.acceptor import Acceptor
 from wakeful.api.http.app import create_app
 from wakeful.api.http.health import Ready
 from wakeful.api.http.problems import MAX_BODY
+from wakeful.api.http_protocol import HttpProtocol
+from wakeful.api.open_files import connection_limit, raise_open_file_limit
 from wakeful.api.rpc.protocol import Protocol
 from wakeful.api.rpc.socket import Connections
 from wakeful.app.embedded import Wakeful
@@ -52,6 +55,7 @@ async def serve(
     the address, and the scheduler, as soon as requests are taken. InvalidArgument and Unavailable say why it
     cannot start, before anything has.
     """
+    raise_open_file_limit()
     app = app or Wakeful(settings.db, settings=settings)
     http = Listening(create_app(app.services, ready=readiness(app)), settings)
     try:
@@ -77,7 +81,7 @@ class Listening:
         self._connections = cast(Connections, app.state.connections)
         self._socket = _bound(settings.host, settings.port)
         self._address = self._socket.getsockname()
-        self._server = _Server(self._config)
+        self._server = _Server(self._config, self._socket, connection_limit(settings))
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -88,7 +92,7 @@ class Listening:
         return f"{'https' if self._config.is_ssl else 'http'}://{host}:{port}"
 
     async def __aenter__(self) -> Self:
-        self._task = asyncio.create_task(self._server.serve([self._socket]), name="wakeful-http")
+        self._task = asyncio.create_task(self._server.serve([]), name="wakeful-http")
         begun = asyncio.create_task(self._server.begun.wait())
         await asyncio.wait({self._task, begun}, return_when=asyncio.FIRST_COMPLETED)
         if not begun.done():
@@ -119,10 +123,13 @@ class Listening:
 
 
 class _Server(uvicorn.Server):
-    """Uvicorn, which leaves the signals of the process to us and says when it has begun."""
+    """Uvicorn, which leaves signals and accepting to us and says when it has begun."""
 
-    def __init__(self, config: uvicorn.Config) -> None:
+    def __init__(self, config: uvicorn.Config, listener: socket.socket, limit: int | None) -> None:
         super().__init__(config)
+        self._listener = listener
+        self._limit = limit
+        self._acceptor: Acceptor | None = None
         self.begun = asyncio.Event()
 
     @contextlib.contextmanager
@@ -131,7 +138,28 @@ class _Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
+        self._acceptor = Acceptor(
+            self._listener,
+            self._protocol,
+            self.server_state,
+            tls=self.config.ssl,
+            limit=self._limit,
+            backlog=self.config.backlog,
+        )
+        self._acceptor.start()
         self.begun.set()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        acceptor = self._acceptor
+        assert acceptor is not None
+        await acceptor.close()
+        try:
+            await super().shutdown(sockets)
+        finally:
+            acceptor.stop_checking()
+
+    def _protocol(self) -> asyncio.Protocol:
+        return HttpProtocol(config=self.config, server_state=self.server_state, app_state=self.lifespan.state)
 
 
 def readiness(app: Wakeful) -> Ready:
@@ -176,6 +204,7 @@ def _config(app: FastAPI, settings: Settings) -> uvicorn.Config:
         timeout_keep_alive=_KEEP_ALIVE,
         timeout_graceful_shutdown=round(GRACE),
         backlog=_BACKLOG,
+        http=HttpProtocol,
         ws=Protocol,
         ws_max_size=MAX_BODY,
         ws_ping_interval=_PING,

@@ -1,0 +1,164 @@
+"""Accepts connections: up to a limit, with a deadline for TLS, and without a flood of errors in the log.
+
+asyncio's own server accepts without a limit, and logs an error a second when files run out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import socket
+import ssl
+from collections.abc import Callable
+from typing import Final
+
+from uvicorn.server import ServerState
+
+from wakeful.api.http_protocol import HttpProtocol
+from wakeful.logs import get_logger
+
+#: Seconds for the TLS handshake, and for the goodbye of TLS.
+_HANDSHAKE_S: Final = 10.0
+_TLS_CLOSE_S: Final = 5.0
+#: Seconds between two checks of all connections.
+_CHECK_S: Final = 1.0
+#: Seconds without accepting after files or memory ran out.
+_REST_S: Final = 1.0
+#: Seconds between two log lines of one kind.
+_LOG_S: Final = 60.0
+#: Connections accepted before the event loop does something else.
+_BATCH: Final = 64
+_EXHAUSTED: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+_FULL: Final = (
+    b"HTTP/1.1 503 Service Unavailable\r\n"
+    b"content-type: text/plain; charset=utf-8\r\ncontent-length: 37\r\nretry-after: 10\r\n"
+    b"connection: close\r\n\r\n"
+    b"too many connections; try again later"
+)
+
+log = get_logger("wakeful.server")
+
+
+class Acceptor:
+    """Accepts connections on one listening socket.
+
+    `limit` is how many may be open at once, with those that shake hands; None: any number. One connection
+    more is answered 503 and closed.
+    """
+
+    def __init__(
+        self,
+        listener: socket.socket,
+        create_protocol: Callable[[], asyncio.Protocol],
+        state: ServerState,
+        *,
+        tls: ssl.SSLContext | None,
+        limit: int | None,
+        backlog: int,
+    ) -> None:
+        self._listener = listener
+        self._create_protocol = create_protocol
+        self._state = state
+        self._tls = tls
+        self._limit = limit
+        self._backlog = backlog
+        self._starting: set[asyncio.Task[None]] = set()
+        self._loop = asyncio.get_running_loop()
+        self._accepting: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._refused = _RateLimitedLog("server.connections_full")
+        self._failed = _RateLimitedLog("server.accept_failed")
+
+    def start(self) -> None:
+        """Listen."""
+        self._listener.setblocking(False)
+        self._listener.listen(self._backlog)
+        self._accepting = self._loop.create_task(self._accept(), name="wakeful-accept")
+        self._check()
+
+    async def close(self) -> None:
+        """Accept no more, and close the listening socket. Connections that are open stay open."""
+        tasks = [*self._starting, *([self._accepting] if self._accepting else [])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._listener.close()
+
+    def stop_checking(self) -> None:
+        """End the deadlines too: all connections are closed."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    # --- accepting -------------------------------------------------------------------------------
+
+    async def _accept(self) -> None:
+        while True:
+            for _ in range(_BATCH):
+                try:
+                    connection, _ = await self._loop.sock_accept(self._listener)
+                except OSError as error:
+                    if error.errno in _EXHAUSTED:
+                        self._failed.warning(self._loop.time(), error=str(error), open=self._open())
+                        await asyncio.sleep(_REST_S)
+                    continue  # or else the client went before it was accepted
+                if self._limit is not None and self._open() >= self._limit:
+                    self._refused.warning(self._loop.time(), limit=self._limit)
+                    self._refuse(connection)
+                    continue
+                task = self._loop.create_task(self._serve(connection))
+                self._starting.add(task)
+                task.add_done_callback(self._starting.discard)
+            await asyncio.sleep(0)
+
+    def _open(self) -> int:
+        return len(self._state.connections) + len(self._starting)
+
+    def _refuse(self, connection: socket.socket) -> None:
+        connection.setblocking(False)
+        with contextlib.suppress(OSError), connection:
+            if self._tls is None:
+                with contextlib.suppress(BlockingIOError):
+                    connection.recv(65_536)  # with unread data, close would drop the response
+                connection.send(_FULL)
+
+    async def _serve(self, connection: socket.socket) -> None:
+        connection.setblocking(False)
+        try:
+            await self._loop.connect_accepted_socket(
+                self._create_protocol,
+                connection,
+                ssl=self._tls,
+                ssl_handshake_timeout=None if self._tls is None else _HANDSHAKE_S,
+                ssl_shutdown_timeout=None if self._tls is None else _TLS_CLOSE_S,
+            )
+        except OSError as error:  # and with it what TLS raises
+            log.debug("server.handshake_failed", error=str(error) or type(error).__name__)
+            connection.close()
+        except BaseException:
+            connection.close()
+            raise
+
+    # --- deadlines -------------------------------------------------------------------------------
+
+    def _check(self) -> None:
+        now = self._loop.time()
+        for protocol in list(self._state.connections):
+            if isinstance(protocol, HttpProtocol):
+                protocol.check(now)
+        self._timer = self._loop.call_later(_CHECK_S, self._check)
+
+
+class _RateLimitedLog:
+    """Logs an event once a minute at most, with how often it happened since."""
+
+    def __init__(self, event: str) -> None:
+        self._event = event
+        self._last: float | None = None
+        self._count = 0
+
+    def warning(self, now: float, **known: object) -> None:
+        self._count += 1
+        if self._last is None or now - self._last >= _LOG_S:
+            log.warning(self._event, count=self._count, **known)
+            self._last, self._count = now, 0

@@ -1,0 +1,106 @@
+"""How HTTP is read from a connection: as uvicorn does it, with a deadline for everything a client owes.
+
+A client owes the headers of its first request from the moment it connects, those of a later request from
+their first byte, the rest of a body, and the reading of the response. `check` closes a connection whose
+client is late; the acceptor calls it once a second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
+
+from wakeful.logs import get_logger
+
+#: Seconds for the headers of a request.
+HEADERS_S: Final = 10.0
+#: Seconds between two parts of a body, and for a whole request.
+BODY_PART_S: Final = 10.0
+REQUEST_S: Final = 60.0
+#: Seconds in which a client reads some of a response that fills the buffers.
+RESPONSE_S: Final = 30.0
+#: Seconds in which a connection that is closed must end.
+CLOSE_S: Final = 5.0
+
+_TIMEOUT: Final = (
+    b"HTTP/1.1 408 Request Timeout\r\n"
+    b"content-type: text/plain; charset=utf-8\r\ncontent-length: 36\r\nconnection: close\r\n\r\n"
+    b"the request was not sent within time"
+)
+
+log = get_logger("wakeful.http")
+
+
+class HttpProtocol(H11Protocol):
+    """One HTTP connection."""
+
+    #: when the request that is being received began; None: none is
+    _began: float | None = None
+    #: when the last bytes came, when writing was paused, and when the connection was closed
+    _received = 0.0
+    _stalled: float | None = None
+    _closed: float | None = None
+    _empty = True
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Start the deadline of the first request."""
+        super().connection_made(transport)
+        self._began = self._received = self.loop.time()
+
+    def data_received(self, data: bytes) -> None:
+        """Read what the client sent."""
+        self._received = self.loop.time()
+        self._empty = False
+        if self._began is None:
+            self._began = self._received
+        super().data_received(data)
+
+    def on_response_complete(self) -> None:
+        """Wait for the next request, which begins with its first byte."""
+        self._began = None
+        super().on_response_complete()
+
+    def pause_writing(self) -> None:
+        """Note when the client stopped reading."""
+        self._stalled = self.loop.time()
+        super().pause_writing()
+
+    def resume_writing(self) -> None:
+        """The client reads again."""
+        self._stalled = None
+        super().resume_writing()
+
+    def check(self, now: float) -> None:
+        """Close the connection if the client is late."""
+        if self.transport.is_closing():
+            if self._closed is None:
+                self._closed = now
+            elif now - self._closed > CLOSE_S:
+                self.transport.abort()
+            return
+        if self._stalled is not None and now - self._stalled > RESPONSE_S:
+            log.debug("http.timeout", reason="response not read", client=self._address)
+            self.transport.abort()
+        elif self._late(now):
+            log.debug("http.timeout", reason="request not complete", client=self._address)
+            cycle: RequestResponseCycle | None = self.cycle
+            answering = cycle is not None and cycle.response_started and not cycle.response_complete
+            if not answering and not self._empty:
+                self.transport.write(_TIMEOUT)
+            self.transport.close()
+
+    def _late(self, now: float) -> bool:
+        if self._began is None:
+            return False
+        if self.conn.their_state is h11.IDLE:
+            return now - self._began > HEADERS_S
+        if self.conn.their_state is h11.SEND_BODY and not self.flow.read_paused:
+            return now - self._received > BODY_PART_S or now - self._began > REQUEST_S
+        return False
+
+    @property
+    def _address(self) -> str:
+        return self.client[0] if self.client else "-"
