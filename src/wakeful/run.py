@@ -8,7 +8,7 @@ from typing import Final, Literal
 
 from wakeful.errors import FailedPrecondition
 
-Delivered = Literal["not_requested", "delivered", "suppressed", "failed", "unknown"]
+Delivered = Literal["not_requested", "pending", "delivered", "suppressed", "failed", "unknown"]
 Trigger = Literal["schedule", "user", "agent", "replay", "backfill", "chain", "heartbeat", "alert"]
 
 

@@ -49,7 +49,7 @@ async def say(app: Wakeful, **fields: Any) -> RunView:
 
     async def known() -> RunView | None:
         found = await app.runs.get(run.id)
-        return found if found.delivery != "unknown" else None
+        return found if found.delivery != "pending" else None
 
     await over(app, run.id)
     found = await eventually(known)
@@ -210,7 +210,7 @@ async def test_it_waits_in_the_database_for_somebody_who_sends_it(new_app: NewAp
     await ended_elsewhere.services.pull.claim(LOCAL, "default", "me")
     done = await ended_elsewhere.runs.complete(run.id, "succeeded", output="good morning")
     await ended_elsewhere.store.close()
-    assert (done.state, done.delivery) == ("succeeded", "unknown")
+    assert (done.state, done.delivery) == ("succeeded", "pending")
     async with new_app(settings=to_channels(team=posts(service))) as app:
 
         async def arrived() -> bool:

@@ -36,12 +36,12 @@ async def test_a_delivery_is_written_with_the_outcome_and_announced(store: Store
     heard: list[str] = []
     store.listen(heard.append)
     run = await _said(store)
-    assert await _stands(store, run) == ("succeeded", "unknown", None)
+    assert await _stands(store, run) == ("succeeded", "pending", None)
     assert await store.next_delivery_ms() == NOW
     assert await _take(store) == [
         Delivery(run.id, "default", "default", "digest", "telegram", "42", "good morning", 1)
     ]
-    assert await _stands(store, run) == ("succeeded", "unknown", None)
+    assert await _stands(store, run) == ("succeeded", "pending", None)
     await asyncio.sleep(0)
     assert "deliveries" in heard
 
@@ -109,6 +109,15 @@ async def test_how_it_went_is_kept_and_the_run_stays_as_it_was(store: Store) -> 
     assert await store.next_delivery_ms() is None
 
 
+async def test_one_that_may_have_arrived_is_unknown_and_not_taken_again(store: Store) -> None:
+    run = await _said(store)
+    await _take(store)
+    assert await store.carried(NOW, "w1", [Carried(run.id, 1, "unknown", error="no answer")]) == {run.id}
+    assert await _stands(store, run) == ("succeeded", "unknown", "no answer")
+    assert await store.next_delivery_ms() is None
+    assert await _take(store, at=NOW + DAY) == []
+
+
 async def test_one_that_is_to_be_tried_again_waits_until_then(store: Store) -> None:
     run = await _said(store)
     await _take(store)
@@ -118,7 +127,7 @@ async def test_one_that_is_to_be_tried_again_waits_until_then(store: Store) -> N
     assert await _take(store, at=NOW + MINUTE - 1) == []
     (taken,) = await _take(store, "w2", at=NOW + MINUTE)
     assert taken.attempt == 2
-    assert await _stands(store, run) == ("succeeded", "unknown", "the service answered HTTP 503")
+    assert await _stands(store, run) == ("succeeded", "pending", "the service answered HTTP 503")
 
 
 async def test_who_does_not_say_how_it_went_leaves_it_unknown_and_nobody_sends_it_again(store: Store) -> None:

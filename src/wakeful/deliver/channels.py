@@ -14,10 +14,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 from urllib.parse import quote
 
 from wakeful.deliver.hush import hushed
+from wakeful.deliver.transport import is_watched, watch
 from wakeful.errors import InvalidArgument
 from wakeful.logs import get_logger
 from wakeful.settings import PREFIX
@@ -36,6 +37,13 @@ _PATIENCE: Final = 10.0
 #: Recipients of the kinds there are: a URL that takes one of them is understood.
 _SAMPLES: Final = ("someone", "someone@example.com", "+15551234567", "123456789", "0123456789abcdef")
 _STATUS: Final = re.compile(r"\berror=([1-5]\d\d)\b")
+#: what Apprise says where nothing was sent, of services that are reached neither by HTTP nor by SMTP
+_NO_CONNECTION: Final = re.compile(
+    r"could not (connect|be established)|failed to (establish|connect)|unable to connect|no \w+ targets", re.I
+)
+_REFUSED: Final = (
+    "the service did not take it; try its URL by hand with Apprise's own command line, which says why"
+)
 _UNREACHED: Final = re.compile(r"\b(connection error|socket error|timed? ?out|could not connect)\b", re.I)
 
 log = get_logger("wakeful.deliver")
@@ -50,6 +58,17 @@ class Message(NamedTuple):
     kind: str = "info"
     #: what mail is about, where there is no title
     subject: str = ""
+
+
+class SendResult(NamedTuple):
+    """What became of a message that was sent."""
+
+    #: `not_sent`: it did not arrive, and can be sent again. `unknown`: it may have arrived, or a part of it
+    outcome: Literal["accepted", "not_sent", "unknown"]
+    error: str = ""
+
+
+ACCEPTED: Final = SendResult("accepted")
 
 
 class Channels:
@@ -103,25 +122,40 @@ class Channels:
         if service is None or any(piece in said for piece in pieces for said in warned):
             raise InvalidArgument(f"to: the channel '{name}' does not take '{to[:64]}' as a recipient")
 
-    def send(self, name: str, to: str | None, message: Message) -> str | None:
-        """Send a message, and wait until it is taken: None, or why it was not, in words that hold no secret.
+    def send(self, name: str, to: str | None, message: Message) -> SendResult:
+        """Send a message, and wait for the service's answer. An error holds no secret.
 
         It blocks: call it in a thread. How long is bounded by the time that sockets are given.
         """
         if not installed():
-            return NOT_INSTALLED
+            return SendResult("not_sent", NOT_INSTALLED)
         url = self._urls.get(name)
         if url is None:
-            return f"it is not set in this process ({setting(name)})"
+            return SendResult("not_sent", f"it is not set in this process ({setting(name)})")
         try:
             self.check(name, to)  # the operator may have changed the URL since the alerts were written
-            with hushed() as heard:
-                return None if _sent(url, to, message) else _why(heard)
+            service, _ = service_of(url, to)
         except InvalidArgument as error:
-            return error.message
-        except Exception as error:
-            # Its text may hold the URL, and so may what it was raised from.
-            return f"it cannot be used: {type(error).__name__}"
+            return SendResult("not_sent", error.message)
+        if service is None:
+            return SendResult("not_sent", _REFUSED)
+        # Wakeful tries again by itself, and only where nothing can arrive twice.
+        service.retry = 0
+        with hushed() as heard, watch(service) as transport:
+            try:
+                if _sent(service, url, message):
+                    return ACCEPTED
+                why = _why(heard)
+            except Exception as error:
+                # Its text may hold the URL, and so may what it was raised from.
+                why = f"it cannot be used: {type(error).__name__}"
+        if transport.accepted:
+            return SendResult("unknown", "only a part of it was accepted, and it is not sent again")
+        if transport.unanswered:
+            return SendResult("unknown", "it was sent and not answered, so it may have arrived")
+        if not is_watched(service) and not any(_NO_CONNECTION.search(said) for said in heard):
+            return SendResult("unknown", f"{why}; it may have arrived")
+        return SendResult("not_sent", why)
 
 
 def installed() -> bool:
@@ -164,12 +198,9 @@ def service_of(url: str, to: str | None) -> tuple[NotifyBase | None, list[str]]:
     return service, heard
 
 
-def _sent(url: str, to: str | None, message: Message) -> bool:
+def _sent(service: NotifyBase, url: str, message: Message) -> bool:
     from apprise import Apprise
 
-    service, _ = service_of(url, to)
-    if service is None:
-        return False
     title = message.title or (message.subject if url.lower().startswith("mailto") else "")
     with Apprise(service, asset=_asset()).notify(
         message.body, title, notify_type=message.kind, body_format="text"
@@ -207,4 +238,4 @@ def _why(heard: Sequence[str]) -> str:
             return f"the service answered HTTP {status[1]}"
     if any(_UNREACHED.search(said) for said in heard):
         return "the service could not be reached, or broke off"
-    return "the service did not take it; try its URL by hand with Apprise's own command line, which says why"
+    return _REFUSED

@@ -1,8 +1,9 @@
 """The deliverer: takes what runs said to the channels where people read it. The run itself is over by then.
 
-A delivery that does not arrive is tried again for some two minutes, by its time in the database; one that
-could never arrive, because there is no such channel or recipient, is not. What a process was sending when it
-died may have arrived: nobody sends it again.
+A delivery that was not sent, or was refused, is tried again for some two minutes, by its time in the database
+(`pending`), then given up (`failed`); one that could never arrive, because there is no such channel or
+recipient, fails at once. One that may have arrived is not sent again (`unknown`): the service did not answer,
+accepted only a part of it, or the process died while it was sending.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from functools import partial
 from typing import Final
 
 from wakeful.clock import Clock
-from wakeful.deliver.channels import Channels, Message
+from wakeful.deliver.channels import Channels, Message, SendResult
 from wakeful.deliver.silence import silence
 from wakeful.engine.loop import Loop
 from wakeful.errors import InvalidArgument, ResourceExhausted
@@ -118,17 +119,26 @@ class Deliverer(Loop):
             return self._refused(delivery, error.message)
         send = partial(self._channels.send, channel, delivery.to, _message(delivery))
         try:
-            failure = await self._threads.run(send, lambda: None)
+            result = await self._threads.run(send, lambda: None)
         except ResourceExhausted:
-            failure = "too many messages wait for services that do not answer"
-        if failure is not None:
-            return self._not_sent(delivery, str(failure))
+            return self._not_sent(delivery, "too many messages wait for services that do not answer")
+        assert isinstance(result, SendResult)
+        if result.outcome == "unknown":
+            return self._unknown(delivery, result.error)
+        if result.outcome == "not_sent":
+            return self._not_sent(delivery, result.error)
         log.info("delivery.delivered", run=run_id, job=delivery.job_name, channel=channel, attempt=attempt)
         return Carried(run_id, attempt, "delivered")
 
     def _refused(self, delivery: Delivery, why: str) -> Carried:
         log.warning("delivery.failed", run=delivery.run_id, job=delivery.job_name, error=why)
         return Carried(delivery.run_id, delivery.attempt, "failed", error=why)
+
+    def _unknown(self, delivery: Delivery, why: str) -> Carried:
+        """It may have arrived: do not send it again."""
+        error = f"channel '{delivery.channel}': {why}"
+        log.warning("delivery.unknown", run=delivery.run_id, job=delivery.job_name, error=error)
+        return Carried(delivery.run_id, delivery.attempt, "unknown", error=error)
 
     def _not_sent(self, delivery: Delivery, why: str) -> Carried:
         """It did not arrive: try again, if there are attempts left."""

@@ -9,11 +9,12 @@ says that it was: so a channel can be tried.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final
 
-from wakeful.deliver.channels import KINDS, Channels, Message
+from wakeful.deliver.channels import KINDS, Channels, Message, SendResult
 from wakeful.errors import InvalidArgument, ResourceExhausted
 from wakeful.job import Json
 from wakeful.launch.port import Failed, Launch, Outcome, Succeeded, kept
@@ -22,6 +23,8 @@ from wakeful.logs import get_logger
 
 #: How many messages are on their way at a time: Apprise blocks, and each takes a thread.
 PLACES: Final = 4
+#: How long a message is waited for, its turn included.
+_LONGEST_S: Final = 300.0
 
 log = get_logger("wakeful.deliver")
 
@@ -30,7 +33,8 @@ class ChannelLauncher:
     """Takes messages to channels."""
 
     kind = "channel"
-    default_timeout_ms = 30_000
+    #: longer than a message is waited for: the launcher itself knows whether one may have arrived
+    default_timeout_ms = 330_000
 
     def __init__(self, channels: Channels) -> None:
         self._channels = channels
@@ -56,8 +60,6 @@ class ChannelLauncher:
             name, to = _named(run.target)
         except InvalidArgument as error:
             return Failed(kept(error.message), permanent=True, reason="invalid_target")
-        if self._threads is None:
-            self._threads = Threads(PLACES)
 
         def abandoned() -> None:
             log.warning(
@@ -68,14 +70,33 @@ class ChannelLauncher:
                 reason="it was stopped or timed out, but a thread cannot be stopped: it may still arrive",
             )
 
-        send = partial(self._channels.send, name, to, message_of(run))
-        try:
-            why = await self._threads.run(send, abandoned)
-        except ResourceExhausted:
-            why = "too many messages wait for services that do not answer"
-        if why is not None:
-            return Failed(kept(f"channel '{name}': {why}"), reason="not_delivered")
+        result = await self._sent(partial(self._channels.send, name, to, message_of(run)), abandoned)
+        if result.outcome == "unknown":
+            # Not sent again. Who wants a second copy replays the run.
+            return Failed(kept(f"channel '{name}': {result.error}"), permanent=True, reason="unknown")
+        if result.outcome == "not_sent":
+            return Failed(kept(f"channel '{name}': {result.error}"), reason="not_delivered")
         return Succeeded(kept(f"sent to the channel '{name}'"))
+
+    async def _sent(self, send: Callable[[], SendResult], abandoned: Callable[[], None]) -> SendResult:
+        if self._threads is None:
+            self._threads = Threads(PLACES)
+        began = False
+
+        def begin() -> SendResult:
+            nonlocal began
+            began = True
+            return send()
+
+        try:
+            async with asyncio.timeout(_LONGEST_S):
+                result = await self._threads.run(begin, abandoned)
+        except (ResourceExhausted, TimeoutError):
+            if began:
+                return SendResult("unknown", f"no answer within {_LONGEST_S:.0f} s; it may have arrived")
+            return SendResult("not_sent", "too many messages wait for services that do not answer")
+        assert isinstance(result, SendResult)
+        return result
 
 
 def message_of(run: Launch) -> Message:

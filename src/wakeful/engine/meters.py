@@ -21,7 +21,7 @@
 | `wakeful_rpc_calls_total{method,outcome}` | requests over a WebSocket: `ok`, or the code of the error |
 | `wakeful_rpc_dropped_total{reason}` | connections that were ended: `slow`, `limit` |
 | `wakeful_event_streams` | streams of events that are open |
-| `wakeful_deliveries_total{result}` | attempts to deliver: `delivered`, `suppressed`, `failed`, `retrying` |
+| `wakeful_deliveries_total{result}` | attempts: `delivered`, `suppressed`, `failed`, `unknown`, `retrying` |
 | `wakeful_pings_total{result}` | pings to the watchdog: `answered`, `failed` |
 
 Counting must cost a storm nothing: it is done a batch at a time, in plain numbers, and only whoever scrapes

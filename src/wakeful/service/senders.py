@@ -36,6 +36,8 @@ Target = Mapping[str, Json]
 LABELS: Final = {"system": "alert"}
 #: An alert is worth some patience: ten attempts are about half an hour.
 _PATIENT: Final = Policy(overlap="allow", max_attempts=10, backoff=Backoff(2_000, 600_000))
+#: A message that was being sent when its worker died may have arrived: it is not sent again.
+_TO_CHANNEL: Final = replace(_PATIENT, on_lost="fail")
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +140,7 @@ def _definition(name: str, target: Target) -> Definition:
     return Definition(
         name,
         None,
-        _PATIENT,
+        _TO_CHANNEL if target["kind"] == "channel" else _PATIENT,
         Work(target=target),
         description="Sends the alerts of its agent."
         if name in (AGENT_ALERTS, AGENT_CHANNEL)

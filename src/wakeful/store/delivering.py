@@ -3,9 +3,9 @@
 - `deliveries`: one row for each run that succeeded and whose output somebody is to have (`Finished.deliver`),
   written in the transaction of that outcome (announced: `deliveries`). Where the job names no channel, it is
   the agent's, as it is then.
-- To whoever looks at the run, its delivery is *unknown* until it is over, and *not_requested* without a row.
-- A row is *pending* until a worker takes it, and *sending* until that one says how it went. One that does not
-  say so in time may or may not have sent it: nobody sends it again, and what became of it is *unknown*.
+- A run shows its delivery as *pending* until it is over, and as *not_requested* without a row.
+- A row is *pending* until a worker takes it, and *sending* until that worker reports the result. Where the
+  worker does not report in time, it may have arrived: it is *unknown*, and not sent again.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, Literal, NamedTuple, Protocol
 
-#: What becomes of an attempt at a delivery; `pending`: it is tried again.
-Became = Literal["delivered", "suppressed", "failed", "pending"]
+#: What becomes of an attempt at a delivery; `pending`: it is tried again; `unknown`: it may have arrived.
+Became = Literal["delivered", "suppressed", "failed", "unknown", "pending"]
 #: What is said of one that is given up.
 UNSAID: Final = "whoever sent it did not say how it went; it may have arrived"
 

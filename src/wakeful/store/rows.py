@@ -245,7 +245,7 @@ class RunView(NamedTuple):
     #: failed, and nobody has replayed or discarded it
     dead: bool
     created_ms: int
-    #: what became of delivering its output (`run.Delivered`; `unknown` while it is on its way), and why
+    #: what became of delivering its output (`run.Delivered`; `pending` until it is over), and why
     delivery: str = "not_requested"
     delivery_error: str | None = None
     #: of a tick: how many ticks were missed since the one before it that became a run

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wakeful.deliver.channels import Channels, Message, addressed, service_of
+from wakeful.deliver.channels import Channels, Message, SendResult, addressed, service_of
 from wakeful.deliver.hush import hushed
 from wakeful.errors import InvalidArgument
 from wakeful.settings import Settings
@@ -114,7 +114,7 @@ def test_nothing_shows_a_url(caplog: pytest.LogCaptureFixture):
         channels.check("mail", "nobody")
     shown = f"{Settings(channels={'ops': FIXED})!r} {channels!r} {why} {error.value!r} {caplog.text}"
     assert SECRET not in shown
-    assert why == "the service could not be reached, or broke off"
+    assert why == SendResult("not_sent", "the service could not be reached, or broke off")
 
 
 def test_nothing_is_sent_to_somebody_else_where_the_url_has_changed_since():
@@ -124,7 +124,9 @@ def test_nothing_is_sent_to_somebody_else_where_the_url_has_changed_since():
         ("mail", None, "to: the channel 'mail' needs a recipient"),
         ("mail", "@ada", "to: the channel 'mail' does not take '@ada'"),
     ]:
-        assert (channels.send(name, to, Message("Title", "Body")) or "").startswith(said)
+        result = channels.send(name, to, Message("Title", "Body"))
+        assert result.outcome == "not_sent"
+        assert result.error.startswith(said)
 
 
 def test_what_others_log_while_nothing_is_sent_is_none_of_our_business(caplog: pytest.LogCaptureFixture):
@@ -153,7 +155,9 @@ def test_without_apprise_a_channel_is_refused_and_the_start_goes_on(monkeypatch:
     channels = Channels({"ops": FIXED})
     with pytest.raises(InvalidArgument, match=r"channel: .* pip install 'wakeful\[deliver\]'"):
         channels.check("ops", None)
-    assert "wakeful[deliver]" in (channels.send("ops", None, Message("Title", "Body")) or "")
+    result = channels.send("ops", None, Message("Title", "Body"))
+    assert result.outcome == "not_sent"
+    assert "wakeful[deliver]" in result.error
 
 
 def test_apprise_is_loaded_by_those_who_have_a_channel_and_by_nobody_else():

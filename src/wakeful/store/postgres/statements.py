@@ -381,7 +381,7 @@ RUN_COLUMNS: Final = """
         r.usage, r.dead, r.created_at"""
 #: the primary key of deliveries, once for each
 _DELIVERY: Final = """
-        coalesce((SELECT CASE WHEN d.due_at IS NULL THEN d.state ELSE 'unknown' END
+        coalesce((SELECT CASE WHEN d.due_at IS NULL THEN d.state ELSE 'pending' END
             FROM deliveries d WHERE d.run_id = r.id), 'not_requested'),
         (SELECT d.error FROM deliveries d WHERE d.run_id = r.id), r.missed"""
 _RUN: Final = f"SELECT {RUN_COLUMNS}, {_DELIVERY} FROM runs r"

@@ -272,7 +272,7 @@ RUN_COLUMNS: Final = (
 )
 #: the same and how its delivery stands, as `RunView`: the primary key of deliveries, once for each
 RUN_VIEW: Final = f"""{RUN_COLUMNS},
-    coalesce((SELECT iif(d.due_at IS NULL, d.state, 'unknown') FROM deliveries d WHERE d.run_id = runs.id),
+    coalesce((SELECT iif(d.due_at IS NULL, d.state, 'pending') FROM deliveries d WHERE d.run_id = runs.id),
         'not_requested'),
     (SELECT d.error FROM deliveries d WHERE d.run_id = runs.id), missed"""
 #: the primary key

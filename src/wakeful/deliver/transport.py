@@ -1,0 +1,149 @@
+"""What happened on the network while Apprise sent a message: whether a message that failed may have arrived.
+
+Apprise says only whether a service accepted a message. A message that was not accepted can be sent again; one
+that was sent and never answered may have arrived, and must not be. So the HTTP and SMTP clients that Apprise
+uses (`requests`, `smtplib`) are watched. They are patched once, when the first message is sent; calls outside
+of `watch` pass through unchanged.
+"""
+
+from __future__ import annotations
+
+import smtplib
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from functools import wraps
+from threading import Lock
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from apprise import NotifyBase
+
+#: The clients that are watched, as plugins import them.
+_CLIENTS: Final = ("requests", "smtplib")
+_OK: Final = 250
+
+
+@dataclass(slots=True)
+class Transport:
+    """What is known of the sending of one message."""
+
+    #: a service accepted the message, one part of it, or it for one recipient
+    accepted: bool = False
+    #: a request was sent whole, and no whole response came back
+    unanswered: bool = False
+    #: of the request that is in progress: whether it was sent whole
+    sent: bool = False
+    #: of the SMTP command that is in progress: how often something was sent
+    writes: int = 0
+
+    @property
+    def may_have_arrived(self) -> bool:
+        """Whether sending the message again could deliver it, or a part of it, twice."""
+        return self.accepted or self.unanswered
+
+
+_current: Final[ContextVar[Transport | None]] = ContextVar("wakeful_transport", default=None)
+_lock: Final = Lock()
+_patched = False
+
+
+@contextmanager
+def watch(service: NotifyBase) -> Iterator[Transport]:
+    """Record what this service sends, in this thread, until the end of the block."""
+    _patch()
+    transport = Transport()
+    mark_delivered = service.mark_delivered
+
+    def marked(*args: Any, **kwargs: Any) -> None:
+        # Apprise calls it for each part of a message, and each recipient, that a service accepted.
+        transport.accepted = True
+        mark_delivered(*args, **kwargs)
+
+    service.mark_delivered = marked  # type: ignore[method-assign]
+    token = _current.set(transport)
+    try:
+        yield transport
+    finally:
+        _current.reset(token)
+
+
+def is_watched(service: NotifyBase) -> bool:
+    """Whether this service sends with a client that is watched."""
+    modules = (sys.modules.get(each.__module__) for each in type(service).__mro__)
+    return any(hasattr(module, client) for module in modules for client in _CLIENTS)
+
+
+def _patch() -> None:
+    global _patched
+    with _lock:
+        if _patched:
+            return
+        from requests import Session
+        from urllib3.connection import HTTPConnection
+
+        Session.send = _session_send(Session.send)  # type: ignore[method-assign]
+        HTTPConnection.request = _connection_request(HTTPConnection.request)  # type: ignore[method-assign]
+        smtplib.SMTP.data = _smtp_data(smtplib.SMTP.data)  # type: ignore[method-assign]
+        smtplib.SMTP.send = _smtp_send(smtplib.SMTP.send)  # type: ignore[method-assign]
+        _patched = True
+
+
+def _session_send(original: Any) -> Any:
+    @wraps(original)
+    def send(self: Any, *args: Any, **kwargs: Any) -> Any:
+        transport = _current.get()
+        if transport is None:
+            return original(self, *args, **kwargs)
+        transport.sent = False
+        try:
+            return original(self, *args, **kwargs)
+        except BaseException:
+            transport.unanswered = transport.unanswered or transport.sent
+            raise
+
+    return send
+
+
+def _connection_request(original: Any) -> Any:
+    @wraps(original)
+    def request(self: Any, *args: Any, **kwargs: Any) -> Any:
+        result = original(self, *args, **kwargs)  # connects, and sends the headers and the body
+        transport = _current.get()
+        if transport is not None:
+            transport.sent = True
+        return result
+
+    return request
+
+
+def _smtp_data(original: Any) -> Any:
+    @wraps(original)
+    def data(self: Any, *args: Any, **kwargs: Any) -> Any:
+        transport = _current.get()
+        if transport is None:
+            return original(self, *args, **kwargs)
+        transport.writes = 0
+        try:
+            code, reply = original(self, *args, **kwargs)
+        except BaseException:
+            # First the command is sent, then the mail. Without its last line the server drops the mail.
+            transport.unanswered = transport.unanswered or transport.writes > 1
+            raise
+        transport.accepted = transport.accepted or code == _OK
+        return code, reply
+
+    return data
+
+
+def _smtp_send(original: Any) -> Any:
+    @wraps(original)
+    def send(self: Any, *args: Any, **kwargs: Any) -> Any:
+        original(self, *args, **kwargs)
+        transport = _current.get()
+        if transport is not None:
+            transport.writes += 1
+
+    return send
