@@ -171,6 +171,18 @@ async def test_budgets_and_what_was_used_are_shown(ask: Somebody):
     assert "budget: a budget has no field 'perHour'" in refused.body["detail"]
 
 
+async def test_a_cost_that_no_sum_can_hold_is_counted_as_the_most_there_is(ask: Somebody):
+    for name in ("a", "b"):
+        document = {"name": name, "schedule": "@daily", "budget": {"costPerDay": 5}}
+        await ask("POST", "/agents/writer/jobs", document)
+        (claimed,) = (await _claim(ask, name)).body["runs"]
+        done = {"status": "succeeded", "attempt": claimed["attempt"], "usage": {"cost": 1e308}}
+        assert (await ask("POST", f"/runs/{claimed['id']}/complete", done)).status == 200
+    for path in ("", "/agents/writer", "/agents/writer/jobs/a"):
+        shown = await ask("GET", path)
+        assert (shown.status, shown.body["spent"]) == (200, {"tokens": 0, "cost": 1e12})
+
+
 @on_one_store
 async def test_an_agents_key_may_lower_the_budget_of_its_job_and_not_raise_it(ask: Somebody):
     writer = await ask.new("agent", agent="writer")
@@ -191,6 +203,6 @@ async def test_an_agents_key_may_lower_the_budget_of_its_job_and_not_raise_it(as
     assert (await writer("PATCH", job, {"budget": tighter})).status == 200
 
 
-async def _claim(ask: Somebody):
-    await ask("POST", "/agents/writer/jobs/a/run", {})
+async def _claim(ask: Somebody, job: str = "a"):
+    await ask("POST", f"/agents/writer/jobs/{job}/run", {})
     return await ask("POST", "/runs/claim", {"worker": "w", "waitMs": 5000})

@@ -26,6 +26,7 @@ from tests.store.making import (
     tick,
     ticks_of,
 )
+from wakeful.document.guards import MOST_COST
 from wakeful.store.guarding import (
     AGENT_ALERTS,
     AGENT_CHANNEL,
@@ -41,7 +42,7 @@ from wakeful.store.guarding import (
 from wakeful.store.office import AgentRow, WorkspaceRow
 from wakeful.store.port import Store
 from wakeful.store.rows import JobChange, JobRow, RunView
-from wakeful.store.spending import usage_of
+from wakeful.store.spending import MOST_TOKENS, usage_of
 
 TODAY = NOW // DAY
 WHOLE = Owner("default")
@@ -110,6 +111,16 @@ async def test_an_outcome_that_was_not_written_has_used_nothing(store: Store) ->
     assert await store.spent(WHOLE, TODAY) == Spent(7, 0.0)
 
 
+async def test_sums_stop_at_the_most_that_is_counted(store: Store) -> None:
+    much = '{"tokens":1e308,"cost":1e308}'
+    for name in ("a", "b"):
+        await spending(store, much, name)
+    held = [await given_held(store, name=f"job-{number}") for number in range(3)]
+    done = [ended(run, usage=much) for _, run in held]
+    assert len(await store.finish("w1", done, alone)) == 3
+    assert await store.spent(WHOLE, TODAY) == Spent(MOST_TOKENS, MOST_COST)
+
+
 async def test_many_who_add_at_once_lose_nothing(database: Database) -> None:
     stores = [await database.connect() for _ in range(4)]
     held = [await given_held(stores[0], name=f"job-{number}") for number in range(12)]
@@ -132,6 +143,8 @@ async def test_many_who_add_at_once_lose_nothing(database: Database) -> None:
         ('{"tokens":"many"}', None),
         ('{"tokens":1e400}', None),
         ('{"cost":true}', None),
+        ('{"tokens":1e308,"cost":1e308}', Spent(MOST_TOKENS, MOST_COST)),
+        ('{"input_tokens":1e308,"output_tokens":1e308}', Spent(MOST_TOKENS, 0.0)),
         ("[]", None),
         ("much", None),
         (None, None),

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 from wakeful.document import work_from_text
+from wakeful.document.guards import MOST_COST
 from wakeful.document.values import compact
 from wakeful.errors import InvalidArgument
 from wakeful.job import Json
@@ -25,7 +26,8 @@ _PARTS: Final = (
     "output_tokens",
     "completion_tokens",
 )
-_MOST: Final = 2**53
+#: What is counted of one run, and of one day, at most: sums stay numbers that JSON and databases can hold.
+MOST_TOKENS: Final = 2**53
 
 
 class Weighed(NamedTuple):
@@ -73,8 +75,17 @@ def usage_of(text: str | None) -> Spent | None:
     tokens = next((_number(said[name]) for name in _WHOLE if name in said), None)
     if tokens is None:
         tokens = sum(_number(said.get(name)) for name in _PARTS)
-    spent = Spent(min(int(tokens), _MOST), _number(said.get("cost")))
+    spent = capped(tokens, _number(said.get("cost")))
     return spent if spent != Spent() else None
+
+
+def capped(tokens: float, cost: float) -> Spent:
+    """So much, or the most that is counted.
+
+    >>> capped(math.inf, 1e308)
+    Spent(tokens=9007199254740992, cost=1000000000000.0)
+    """
+    return Spent(int(min(tokens, MOST_TOKENS)), min(cost, MOST_COST))
 
 
 def additions(finished: Iterable[Finished], owners: Mapping[str, Owner]) -> dict[tuple[Owner, int], Spent]:
@@ -91,7 +102,7 @@ def additions(finished: Iterable[Finished], owners: Mapping[str, Owner]) -> dict
         for level in levels:
             key = level, day_of(outcome.finished_ms)
             before = added.get(key, Spent())
-            added[key] = Spent(before.tokens + used.tokens, before.cost + used.cost)
+            added[key] = capped(before.tokens + used.tokens, before.cost + used.cost)
     return dict(sorted(added.items()))
 
 

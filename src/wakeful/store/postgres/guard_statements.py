@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from wakeful.document.guards import MOST_COST
 from wakeful.store.guarding import (
     AGENT_ALERTS,
     AGENT_CHANNEL,
@@ -16,16 +17,18 @@ from wakeful.store.guarding import (
     WORKSPACE_ALERTS,
     WORKSPACE_CHANNEL,
 )
+from wakeful.store.spending import MOST_TOKENS
 
 #: the runs' primary key, once for each
 WHOSE: Final = """
     SELECT id::text, workspace, agent, coalesce(job_id::text, '') FROM runs WHERE id = ANY($1::uuid[])"""
 #: the primary key, once for each, in the order given
-ADD_SPENDING: Final = """
+ADD_SPENDING: Final = f"""
     INSERT INTO spending AS s (workspace, agent, job, day, tokens, cost)
     SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::integer[], $5::bigint[], $6::float8[])
     ON CONFLICT (workspace, agent, job, day) DO UPDATE
-    SET tokens = s.tokens + EXCLUDED.tokens, cost = s.cost + EXCLUDED.cost"""
+    SET tokens = least(s.tokens + EXCLUDED.tokens, {MOST_TOKENS}),
+        cost = least(s.cost + EXCLUDED.cost, {MOST_COST:.1f})"""
 #: the primary key
 SPENT: Final = """
     SELECT tokens, cost FROM spending WHERE workspace = $1 AND agent = $2 AND job = $3 AND day = $4"""

@@ -14,6 +14,7 @@ from wakeful.store.postgres.births import bear
 from wakeful.store.postgres.connection import Pool
 from wakeful.store.postgres.spending import weigh
 from wakeful.store.quotas import day_of
+from wakeful.store.spending import capped
 
 if TYPE_CHECKING:
     from wakeful.store.postgres.connection import Db, Tell
@@ -49,7 +50,7 @@ async def _prune(db: Db, before_ms: int) -> None:
 
 async def _spent(db: Db, owner: Owner, day: int) -> Spent:
     row = await db.fetchrow(sql.SPENT, *owner, day)
-    return Spent() if row is None else Spent(*row)
+    return Spent() if row is None else capped(*row)
 
 
 async def _holds(db: Db, day: int) -> list[HoldRow]:

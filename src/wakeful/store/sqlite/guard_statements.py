@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from wakeful.document.guards import MOST_COST
 from wakeful.store.guarding import (
     AGENT_ALERTS,
     AGENT_CHANNEL,
@@ -15,16 +16,18 @@ from wakeful.store.guarding import (
     WORKSPACE_ALERTS,
     WORKSPACE_CHANNEL,
 )
+from wakeful.store.spending import MOST_TOKENS
 
 #: the primary key, once for each
 WHOSE: Final = """
     SELECT id, workspace, agent, coalesce(job_id, '') FROM runs
     WHERE id IN (SELECT value FROM json_each(?))"""
 #: the primary key
-ADD_SPENDING: Final = """
+ADD_SPENDING: Final = f"""
     INSERT INTO spending (workspace, agent, job, day, tokens, cost) VALUES (?, ?, ?, ?, ?, ?)
     ON CONFLICT (workspace, agent, job, day) DO UPDATE
-    SET tokens = tokens + excluded.tokens, cost = cost + excluded.cost"""
+    SET tokens = min(tokens + excluded.tokens, {MOST_TOKENS}),
+        cost = min(cost + excluded.cost, {MOST_COST:.1f})"""
 #: the primary key
 SPENT: Final = "SELECT tokens, cost FROM spending WHERE workspace = ? AND agent = ? AND job = ? AND day = ?"
 #: the primary key: a range of it

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 
 from wakeful.store.guarding import Alert, HoldRow, Incident, Owner, Spent
 from wakeful.store.quotas import day_of
+from wakeful.store.spending import capped
 from wakeful.store.sqlite import guard_statements as sql
 from wakeful.store.sqlite.births import bear
 from wakeful.store.sqlite.connection import Connection, Tell
@@ -49,7 +50,7 @@ def _prune(db: sqlite3.Connection, before_ms: int) -> None:
 
 def _spent(db: sqlite3.Connection, owner: Owner, day: int) -> Spent:
     row = db.execute(sql.SPENT, (*owner, day)).fetchone()
-    return Spent() if row is None else Spent(*row)
+    return Spent() if row is None else capped(*row)
 
 
 class SqliteGuarding:
