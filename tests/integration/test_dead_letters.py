@@ -72,10 +72,10 @@ async def test_a_replay_that_fails_is_a_dead_letter_itself(new_app: NewApp):
     async with app:
         dead = await a_dead_letter(app)
         again = await over(app, (await app.runs.replay(dead.id)).id)
-        assert (again.state, again.dead, again.attempt) == ("failed", True, 3)
+        assert (again.state, again.dead, again.attempt, again.failed_attempts) == ("failed", True, 4, 2)
         assert [letter.id for letter in await app.runs.dead_letters()] == [again.id]
         third = await over(app, (await app.runs.replay(again.id)).id)
-    assert (third.attempt, third.replay_of) == (4, again.id)
+    assert (third.attempt, third.replay_of) == (6, again.id)
     assert third.idempotency_key == dead.idempotency_key
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from functools import partial
 from itertools import pairwise
 
 import pytest
@@ -210,11 +211,55 @@ async def test_a_function_that_one_replica_does_not_have_is_tried_where_it_is(ne
     without, having = new_app(), new_app()
     failing(having, times=0)
     async with without:
-        await without.jobs.create(
-            "job", schedule=SELDOM, target=Function("work"), max_attempts=100, backoff={"base": "1s"}
-        )
+        await without.jobs.create("job", schedule=SELDOM, target=Function("work"), max_attempts=1)
         run = await in_state(without, (await without.jobs.run("job")).id, "retrying")
         assert "no function 'work' is registered" in str(run.error)
     async with having:
         run = await over(having, run.id)
-    assert (run.state, run.output) == ("succeeded", "at last")
+    assert (run.state, run.output, run.failed_attempts) == ("succeeded", "at last", 0)
+
+
+async def test_a_graceful_restart_uses_up_no_attempt(new_app: NewApp):
+    started: list[int] = []
+
+    def hanging(app: Wakeful) -> Wakeful:
+        @app.function()
+        async def work(run: Launch) -> None:
+            started.append(run.attempt)
+            if run.attempt < 4:
+                await asyncio.Event().wait()
+            raise RuntimeError("no")
+
+        return app
+
+    app = hanging(new_app())
+    async with app:
+        await app.jobs.create(
+            "job", schedule=SELDOM, target=Function("work"), max_attempts=2, backoff=QUICKLY
+        )
+        run = await app.jobs.run("job")
+        await eventually(lambda: started == [1])
+        await app.stop(grace=0)
+    for started_so_far in ([1, 2], [1, 2, 3]):
+        async with hanging(new_app()) as app:
+            await eventually(partial(started_so_far.__eq__, started))
+            await app.stop(grace=0)
+    async with hanging(new_app()) as app:
+        run = await over(app, run.id)
+        errors = [each.error for each in await app.runs.attempts(run.id)]
+    assert (run.state, run.attempt, run.failed_attempts) == ("failed", 5, 2)
+    assert errors == ["released", "released", "released", "RuntimeError: no", "RuntimeError: no"]
+
+
+async def test_a_replay_has_all_its_attempts_before_it(new_app: NewApp):
+    app = new_app()
+    calls = failing(app, times=3)
+    async with app:
+        await app.jobs.create(
+            "job", schedule=SELDOM, target=Function("work"), max_attempts=2, backoff=QUICKLY
+        )
+        dead = await over(app, (await app.jobs.run("job")).id)
+        assert (dead.state, dead.attempt, dead.failed_attempts) == ("failed", 2, 2)
+        replay = await over(app, (await app.runs.replay(dead.id)).id)
+    assert (replay.state, replay.attempt, replay.failed_attempts) == ("succeeded", 4, 1)
+    assert [call.attempt for call in calls] == [1, 2, 3, 4]

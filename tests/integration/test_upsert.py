@@ -282,8 +282,14 @@ async def test_an_upsert_that_is_refused_leaves_the_job_as_it_was(new_app: NewAp
 
 
 async def test_an_edit_that_cannot_be_switched_on_changes_nothing_else_either(new_app: NewApp):
-    async with new_app() as app:
-        await app.jobs.create("digest", schedule="in 50ms", target=Function("nowhere"), max_attempts=1)
+    app = new_app()
+
+    @app.function()
+    async def fail() -> None:
+        raise RuntimeError("no")
+
+    async with app:
+        await app.jobs.create("digest", schedule="in 50ms", target=Function("fail"), max_attempts=1)
 
         async def is_over() -> bool:
             return not (await app.jobs.get("digest")).enabled

@@ -19,6 +19,7 @@ from tests.integration.conftest import SELDOM, NewApp, on_one_store
 from tests.integration.receiver import Receiver
 from tests.integration.waiting import eventually, in_state, over, the_run_of
 from wakeful import FailedPrecondition, Function, InvalidArgument, Launch, Wakeful, Webhook
+from wakeful.service.shapes import run_shape
 from wakeful.store.rows import RunView
 
 QUICKLY = {"base": "20ms", "max": "20ms"}
@@ -337,3 +338,27 @@ async def test_a_receiver_that_does_not_take_it_on_has_failed_like_any_other(
         first, *_ = await app.runs.attempts(run.id)
     assert first.error == "HTTP 500 Internal Server Error"
     assert json.loads(receiver.bodies[1]) == {"job": "digest", "payload": None}
+
+
+# --- what the receiver answered ----------------------------------------------------------------------
+
+
+async def test_the_status_of_each_answer_is_recorded_also_of_a_success(new_app: NewApp, receiver: Receiver):
+    first_answers(receiver, 503, "close", 429)
+    async with new_app() as app:
+        run = await over(app, (await posted(app, receiver)).id)
+        attempts = await app.runs.attempts(run.id)
+    assert (run.state, run.response_code, run.failed_attempts) == ("succeeded", 200, 3)
+    assert [attempt.response_code for attempt in attempts] == [503, None, 429, 200]
+    shown = run_shape(run, attempts)
+    assert shown["responseCode"] == 200
+    assert shown["failedAttempts"] == 3
+    assert [each["responseCode"] for each in shown["attempts"]] == [503, None, 429, 200]  # type: ignore[union-attr,index,call-overload]
+
+
+async def test_the_status_with_which_a_receiver_took_a_run_on_stays_when_it_is_completed(
+    parked: tuple[Wakeful, RunView],
+):
+    app, run = parked
+    assert (await app.runs.get(run.id)).response_code == 200
+    assert (await app.runs.complete(run.id, "succeeded")).response_code == 200

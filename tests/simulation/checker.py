@@ -305,7 +305,7 @@ def _outcomes(journal: Journal, records: Records) -> list[str]:
             complaints.append(f"{what} is {run.state}, never ran, and was launched")
         if run.state == "failed" and not run.dead and run.id not in replayed:
             complaints.append(f"{what} failed and is no dead letter")
-        most = max(_max_attempts(journal, run), born.get(run.id, 1)) + released[run.id]
+        most = _max_attempts(journal, run) + born.get(run.id, 1) - 1 + released[run.id]
         if run.attempt > most:
             complaints.append(f"{what} had {run.attempt} attempts of {most}")
         key = _key(run, by_id)

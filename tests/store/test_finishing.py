@@ -22,7 +22,7 @@ from tests.store.making import (
     ticks_of,
 )
 from wakeful.store.port import Store
-from wakeful.store.rows import AttemptView, RunView
+from wakeful.store.rows import AttemptView, Finished, LostRun, RunView
 
 
 async def test_what_is_known_of_an_attempt_is_written(store: Store) -> None:
@@ -255,3 +255,55 @@ async def test_the_runs_of_a_job_are_all_there_in_the_end(store: Store) -> None:
     row, run = await given_held(store)
     await store.finish("w1", [ended(run)], alone)
     assert [seen.state for seen in await ticks_of(store, row)] == ["succeeded"]
+
+
+async def test_the_failed_attempts_of_a_run_go_with_it_from_one_attempt_to_the_next(store: Store) -> None:
+    _, run = await given_held(store)
+    await store.finish("w1", [ended(run, "retrying", due_ms=NOW, failed_attempts=1)], alone)
+    assert await store.release("w1", NOW) == 0
+    (again,) = await store.take(NOW, "w2", {"cron": 1})
+    assert (again.attempt, again.failed_attempts) == (2, 1)
+    assert await store.release("w2", NOW) == 1, "which does not count"
+    (again,) = await store.take(NOW, "w3", {"cron": 1})
+    assert (again.attempt, again.failed_attempts) == (3, 1)
+    await store.finish("w3", [ended(again)], alone)
+    assert (await look(store, run)).failed_attempts == 1
+
+
+@pytest.mark.parametrize("output", [None, "42"])
+async def test_what_the_target_answered_is_kept_with_each_attempt_and_of_a_success(
+    store: Store, output: str | None
+) -> None:
+    _, run = await given_held(store)
+    await store.finish("w1", [ended(run, "retrying", due_ms=NOW, error="no", response_code=503)], alone)
+    assert (await look(store, run)).response_code == 503
+    (again,) = await store.take(NOW, "w1", {"cron": 1})
+    await store.finish("w1", [ended(again, output=output, response_code=201)], alone)
+    assert (await look(store, run)).response_code == 201
+    assert [attempt.response_code for attempt in await store.attempts(run.id)] == [503]
+
+
+@pytest.mark.parametrize("output", [None, "42"])
+async def test_a_success_without_an_answer_forgets_the_answer_before_it(
+    store: Store, output: str | None
+) -> None:
+    _, run = await given_held(store)
+    await store.finish("w1", [ended(run, "retrying", due_ms=NOW, response_code=503)], alone)
+    (again,) = await store.take(NOW, "w1", {"cron": 1})
+    await store.finish("w1", [ended(again, output=output)], alone)
+    assert (await look(store, run)).response_code is None
+
+
+async def test_what_is_parked_keeps_its_answer_until_it_is_lost(store: Store) -> None:
+    _, run = await given_held(store)
+    parked = ended(run, "running", due_ms=NOW, response_code=202, failed_attempts=1)
+    await store.finish("w1", [parked], alone)
+    assert (await look(store, run)).response_code == 202
+    judged: list[LostRun] = []
+
+    def judge(lost: LostRun) -> Finished:
+        judged.append(lost)
+        return ended(run, "failed")
+
+    assert await store.rescue(NOW, 0, 10, judge, alone) == [run.id]
+    assert [(lost.failed_attempts, lost.response_code) for lost in judged] == [(1, 202)]

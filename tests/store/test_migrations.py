@@ -119,6 +119,39 @@ async def test_those_that_an_old_database_knows_have_their_workspaces_and_agents
     assert (kept.run_count, kept.created_ms) == (7, DAY)
 
 
+_LIVE = "00000000-0000-7000-8000-00000000000{}"
+
+
+async def test_the_attempts_of_live_runs_that_failed_are_counted_when_the_column_is_new(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lite = isinstance(database, SqliteDatabase)
+    module = "sqlite" if lite else "postgres"
+    if not lite:
+        await database.execute("DROP SCHEMA IF EXISTS wakeful CASCADE")  # a copy of one that is up to date
+    with monkeypatch.context() as before:
+        before.setattr(f"wakeful.store.{module}.connection.load", lambda name: load(name)[:7])
+        await database.connect()
+    at = "0" if lite else "to_timestamp(0)"
+    for number, (state, attempt) in enumerate([("running", 3), ("retrying", 2), ("failed", 3)]):
+        run = f"'{_LIVE.format(number)}'"
+        await database.execute(f"""
+            INSERT INTO runs (id, workspace, agent, scheduled_at, fire_at, trigger, state, covers, attempt,
+                lane, serial, idempotency_key, created_at)
+            VALUES ({run}, 'default', 'default', {at}, {at}, 'user', '{state}', 1, {attempt}, 'cron', false,
+                'key', {at})""")
+        if not lite and state != "failed":
+            await database.execute(f"""
+                INSERT INTO live (run_id, state, lane, serial, tick, scheduled_at)
+                VALUES ({run}, '{state}', 'cron', false, false, {at})""")
+        for error, tried in (("refused", 1), ("released", 2)):
+            await database.execute(f"""
+                INSERT INTO attempts (run_id, attempt, error) VALUES ({run}, {tried}, '{error}')""")
+    store = await database.connect()
+    runs = [await store.run(_LIVE.format(number)) for number in range(3)]
+    assert [(run.attempt, run.failed_attempts) for run in runs if run is not None] == [(3, 1), (2, 1), (3, 0)]
+
+
 @pytest.fixture
 async def old(tmp_path: Path) -> Path:
     """A database of the version before, with data in it."""

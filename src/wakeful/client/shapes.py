@@ -52,6 +52,7 @@ class AttemptShape(TypedDict):
     worker: str | None
     startedAt: str | None
     finishedAt: str | None
+    responseCode: int | None
     error: str | None
 
 
@@ -73,6 +74,8 @@ class RunShape(TypedDict):
     covers: int
     untilAt: str | None
     attempt: int
+    #: how many attempts failed and count towards `maxAttempts`
+    failedAttempts: int
     worker: str | None
     lane: str
     dueAt: str | None
@@ -81,6 +84,8 @@ class RunShape(TypedDict):
     idempotencyKey: str
     replayOf: str | None
     payload: Json
+    #: the HTTP status with which a webhook answered
+    responseCode: int | None
     output: str | None
     error: str | None
     usage: Json

@@ -14,18 +14,26 @@ class Held:
     """One attempt in this worker's hands."""
 
     __slots__ = (
-        "deadline", "ended", "lane", "launch", "launcher", "policy", "started_ms", "task", "verdict",
-        "work",
+        "deadline", "ended", "failed_attempts", "lane", "launch", "launcher", "policy", "started_ms", "task",
+        "verdict", "work",
     )  # fmt: skip
 
     def __init__(
-        self, launch: Launch, policy: Policy, lane: str, launcher: Launcher, work: Work = NO_WORK
+        self,
+        launch: Launch,
+        policy: Policy,
+        lane: str,
+        launcher: Launcher,
+        work: Work = NO_WORK,
+        failed_attempts: int = 0,
     ) -> None:
         self.launch = launch
         self.policy = policy
         self.work = work
         self.lane = lane
         self.launcher = launcher
+        #: how many attempts of the run before this one failed and count
+        self.failed_attempts = failed_attempts
         self.started_ms = launch.fire_ms
         #: when it has had its time, by the event loop's clock, which nobody sets
         self.deadline = math.inf

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from wakeful.job import NO_WORK, Work
 from wakeful.launch.port import Failed, Outcome, Parked, Skipped, Succeeded
-from wakeful.policy import Policy
+from wakeful.policy import Backoff, Policy
 from wakeful.store.rows import Finished, RunView
+
+#: The wait after a failure that does not count. Such a run is tried again without end, so that its wait
+#: does not depend on the job's policy, and grows with the number of the attempt.
+UNCOUNTED: Final = Backoff(base_ms=500, max_ms=60_000)
 
 
 def conclude(
@@ -17,13 +23,16 @@ def conclude(
     started_ms: int,
     now_ms: int,
     work: Work = NO_WORK,
+    *,
+    failed_attempts: int = 0,
 ) -> Finished:
-    """The row to write for an attempt that ended so.
+    """The row to write for an attempt that ended so. `failed_attempts` is how many failed before it.
 
     A success is delivered and wakes the heartbeat, where the job's `work` says so, and deletes a job that is
     to be deleted after its run. A failure is tried again by the backoff, or when the target asked for it if
-    that is later, until the attempts are used up or trying again will not help; then the run has failed, and
-    a job that was to be deleted is disabled and stays. A run that was skipped before its launch is no
+    that is later, until `max_attempts` have failed or trying again will not help; then the run has failed,
+    and a job that was to be deleted is disabled and stays. A failure that does not count is tried again after
+    a wait of its own. A run that was skipped before its launch is no
     failure: it deletes such a job only if that has no tick to come, so that one may ask again and again until
     there is something to do, and then do it once.
     """
@@ -32,22 +41,33 @@ def conclude(
             run_id, job_id, attempt, "succeeded", started_ms, now_ms,
             output=outcome.output, usage=outcome.usage, delete_job=policy.delete_after_run,
             deliver=(work.channel, work.to) if work.deliver else None, wake_heartbeat=work.wake_heartbeat,
+            failed_attempts=failed_attempts, response_code=outcome.response_code,
         )  # fmt: skip
     if isinstance(outcome, Skipped):
         return Finished(
             run_id, job_id, attempt, "skipped", started_ms, now_ms,
             output=outcome.output, reason=outcome.reason, delete_job=policy.delete_after_run,
+            failed_attempts=failed_attempts,
         )  # fmt: skip
     if isinstance(outcome, Parked):
         wait_ms = outcome.timeout_ms or policy.timeout_ms or 600_000
-        return Finished(run_id, job_id, attempt, "running", started_ms, now_ms, due_ms=now_ms + wait_ms)
-    if not outcome.permanent and attempt < policy.max_attempts:
-        wait_ms = max(policy.backoff.delay_ms(attempt, run_id), outcome.retry_after_ms or 0)
+        return Finished(
+            run_id, job_id, attempt, "running", started_ms, now_ms, due_ms=now_ms + wait_ms,
+            failed_attempts=failed_attempts, response_code=outcome.response_code,
+        )  # fmt: skip
+    failed_attempts += outcome.counted
+    if not outcome.permanent and not (outcome.counted and failed_attempts >= policy.max_attempts):
+        backoff_ms = (
+            policy.backoff.delay_ms(failed_attempts, run_id)
+            if outcome.counted
+            else UNCOUNTED.delay_ms(attempt, run_id)
+        )
+        wait_ms = max(backoff_ms, outcome.retry_after_ms or 0)
         # There is a reason in any case: by it the next attempt knows that the target has been launched.
         return Finished(
             run_id, job_id, attempt, "retrying", started_ms, now_ms,
             due_ms=now_ms + wait_ms, error=outcome.error, reason=outcome.reason or "failed",
-            usage=outcome.usage,
+            usage=outcome.usage, failed_attempts=failed_attempts, response_code=outcome.response_code,
         )  # fmt: skip
     disable = (
         (outcome.reason or "failed") if outcome.pause_job else "failed" if policy.delete_after_run else None
@@ -56,6 +76,7 @@ def conclude(
         run_id, job_id, attempt, "failed", started_ms, now_ms,
         error=outcome.error, reason=outcome.reason or ("permanent" if outcome.permanent else None),
         usage=outcome.usage, disable_job=disable, disable_after=policy.disable_after,
+        failed_attempts=failed_attempts, response_code=outcome.response_code,
     )  # fmt: skip
 
 
@@ -68,7 +89,10 @@ def overrun(run: RunView, policy: Policy, now_ms: int) -> Finished | None:
     if started_ms is None or limit_ms is None or now_ms - started_ms < limit_ms:
         return None
     outcome = Failed(f"timed out after {limit_ms / 1000:g} s", reason="timeout")
-    return conclude(run.id, run.job_id, run.attempt, policy, outcome, started_ms, now_ms)
+    return conclude(
+        run.id, run.job_id, run.attempt, policy, outcome, started_ms, now_ms,
+        failed_attempts=run.failed_attempts,
+    )  # fmt: skip
 
 
 def lost(reason: str) -> Failed:

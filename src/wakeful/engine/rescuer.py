@@ -116,7 +116,14 @@ class Rescuer(Loop):
                 f"its worker {run.worker} died", permanent=policy.on_lost == "fail", reason="lost"
             )
         finished = conclude(
-            run.id, run.job_id, run.attempt, policy, verdict, run.started_ms or now_ms, now_ms
+            run.id,
+            run.job_id,
+            run.attempt,
+            policy,
+            verdict._replace(response_code=run.response_code),
+            run.started_ms or now_ms,
+            now_ms,
+            failed_attempts=run.failed_attempts,
         )
         # The dead worker cost time enough: no backoff on top.
         return finished._replace(due_ms=now_ms) if finished.state == "retrying" else finished

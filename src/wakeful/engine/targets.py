@@ -89,7 +89,8 @@ class Targets:
         precheck = work.precheck
         if precheck is not None and asks(run.trigger, run.reason):
             launcher = Prechecked(launcher, self.launcher(precheck.get("kind")), precheck)
-        return Held(launch, policy, run.lane, launcher, work)
+        failed_attempts = run.failed_attempts if isinstance(run, TakenRun) else 0
+        return Held(launch, policy, run.lane, launcher, work, failed_attempts)
 
     def taken(self, run: TakenRun) -> Held:
         """The same, for a run that was taken from among those that were due.
@@ -134,7 +135,9 @@ class _StandIn:
 
 def _unknown(kind: str) -> _StandIn:
     """For a launcher that this process does not have: it is tried again, and another replica may have it."""
-    return _StandIn(kind, Failed(f"no launcher for '{kind}' in this process", reason="not_registered"))
+    return _StandIn(
+        kind, Failed(f"no launcher for '{kind}' in this process", reason="not_registered", counted=False)
+    )
 
 
 @lru_cache(maxsize=1024)

@@ -211,8 +211,9 @@ class Worker:
             outcome = held.verdict
         now_ms = self._clock.now_ms()
         finished = conclude(
-            launch.id, launch.job_id, launch.attempt, held.policy, outcome, held.started_ms, now_ms, held.work
-        )
+            launch.id, launch.job_id, launch.attempt, held.policy, outcome, held.started_ms, now_ms,
+            held.work, failed_attempts=held.failed_attempts,
+        )  # fmt: skip
         self._writer.add(finished)
         if finished.state == "retrying":
             log.info(

@@ -86,10 +86,9 @@ def failure(response: ClientResponse, text: str, now_ms: int) -> Failed:
     elif text:
         said += f": {' '.join(text[: _SHOWN * 2].split())[:_SHOWN]}"
     if status == 410:
-        return Failed(kept(said), permanent=True, pause_job=True, reason="gone")
-    return Failed(
-        kept(said), retry_after_ms=retry_after_ms(response.headers.get("retry-after"), now_ms), reason="http"
-    )
+        return Failed(kept(said), permanent=True, pause_job=True, reason="gone", response_code=status)
+    wait_ms = retry_after_ms(response.headers.get("retry-after"), now_ms)
+    return Failed(kept(said), retry_after_ms=wait_ms, reason="http", response_code=status)
 
 
 def retry_after_ms(value: str | None, now_ms: int) -> int | None:

@@ -161,6 +161,7 @@ class FunctionLauncher:
         return Failed(
             kept(f"no function '{name}' is registered in this process; there are: {there}"),
             reason="not_registered",
+            counted=False,
         )
 
 

@@ -163,6 +163,8 @@ class Succeeded(NamedTuple):
     output: str | None = None
     #: compact JSON of what it used (tokens, cost)
     usage: str | None = None
+    #: the status with which the target answered, where it has one
+    response_code: int | None = None
 
 
 class Failed(NamedTuple):
@@ -180,6 +182,11 @@ class Failed(NamedTuple):
     reason: str | None = None
     #: compact JSON of what it used all the same
     usage: str | None = None
+    #: the status with which the target answered, where it has one
+    response_code: int | None = None
+    #: whether the attempt counts towards `max_attempts`. Not where the cause lies with Wakeful or its
+    #: deployment: a function that is not registered in this process, a database that cannot be reached
+    counted: bool = True
 
 
 class Skipped(NamedTuple):
@@ -196,6 +203,8 @@ class Parked(NamedTuple):
 
     #: how long to wait for that, from now; past it the attempt has failed
     timeout_ms: int
+    #: the status with which the target answered, where it has one
+    response_code: int | None = None
 
 
 Outcome = Succeeded | Failed | Parked | Skipped

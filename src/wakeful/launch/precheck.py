@@ -80,7 +80,9 @@ class Prechecked:
         asker: object = self._asker
         if not isinstance(asker, Asker):
             kind = self._precheck.get("kind")
-            return Failed(f"precheck: no launcher for '{kind}' in this process", reason=PRECHECK_FAILED)
+            return Failed(
+                f"precheck: no launcher for '{kind}' in this process", reason=PRECHECK_FAILED, counted=False
+            )
         try:
             async with asyncio.timeout(self._timeout_ms / 1000) as limit:
                 answer = await asker.ask(run, self._precheck)
@@ -90,7 +92,10 @@ class Prechecked:
             answer = Failed(f"no answer within {self._timeout_ms / 1000:g} s")
         if isinstance(answer, Failed):
             return answer._replace(
-                error=kept(f"precheck: {answer.error}"), pause_job=False, reason=PRECHECK_FAILED
+                error=kept(f"precheck: {answer.error}"),
+                pause_job=False,
+                reason=PRECHECK_FAILED,
+                response_code=None,  # of the precheck, and not of the target
             )
         return await self._launcher.start(run) if answer is None else answer
 

@@ -169,7 +169,7 @@ class WebhookLauncher:
         except TimeoutError:
             return Failed(f"no answer within {self.default_timeout_ms // 1000} s", reason="timeout")
         if isinstance(outcome, Succeeded):
-            return Parked(run.timeout_ms or DEFAULT_TIMEOUT_MS)
+            return Parked(run.timeout_ms or DEFAULT_TIMEOUT_MS, outcome.response_code)
         return outcome
 
     async def ask(self, run: Launch, precheck: Mapping[str, Json]) -> Answer:
@@ -189,7 +189,9 @@ class WebhookLauncher:
 
     async def _post(self, run: Launch, secrets: tuple[bytes, ...]) -> Outcome:
         answer = await self._exchange(run, secrets)
-        return answer if isinstance(answer, Failed) else Succeeded(answer.text or None, answer.usage)
+        if isinstance(answer, Failed):
+            return answer
+        return Succeeded(answer.text or None, answer.usage, answer.status)
 
     async def _exchange(
         self, run: Launch, secrets: tuple[bytes, ...], more: Mapping[str, str] | None = None

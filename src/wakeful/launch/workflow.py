@@ -71,7 +71,7 @@ class WorkflowLauncher:
         launcher = self._reach(str(to.get("kind")))
         if launcher is None or launcher is self:
             error = f"no launcher for '{to.get('kind')}' in this process, to which the workflow goes"
-            return Failed(kept(error), reason="not_registered")
+            return Failed(kept(error), reason="not_registered", counted=False)
         try:
             payload = await dag_and_meta(self._workflows, run)
         except NotFound as error:

@@ -144,7 +144,10 @@ class PullService:
     async def _end(self, worker: str, run: TakenRun, outcome: Outcome) -> None:
         now_ms = self._store.clock.now_ms()
         policy = policy_from_text(run.policy)
-        finished = conclude(run.id, run.job_id, run.attempt, policy, outcome, now_ms, now_ms)
+        finished = conclude(
+            run.id, run.job_id, run.attempt, policy, outcome, now_ms, now_ms,
+            failed_attempts=run.failed_attempts,
+        )  # fmt: skip
         await self._store.finish(worker, [finished], of_chain)
 
 

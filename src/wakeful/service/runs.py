@@ -57,7 +57,9 @@ class RunService:
         if run.started_ms is None or (earlier and earlier[-1].attempt == run.attempt):
             return earlier
         return [
-            *earlier, AttemptView(run.attempt, run.worker, run.started_ms, run.finished_ms, run.error)
+            *earlier, AttemptView(
+                run.attempt, run.worker, run.started_ms, run.finished_ms, run.error, run.response_code
+            )
         ]  # fmt: skip
 
     async def list(self, who: Principal, only: RunFilter) -> list[RunView]:
@@ -185,9 +187,11 @@ class RunService:
             if status == "succeeded"
             else Failed(kept(error or "failed"))
         )
+        answered = run.response_code if run.worker == PARKED else None
         finished = conclude(
-            run_id, run.job_id, run.attempt, policy, outcome, run.started_ms or now_ms, now_ms, work
-        )._replace(usage=usage)
+            run_id, run.job_id, run.attempt, policy, outcome, run.started_ms or now_ms, now_ms, work,
+            failed_attempts=run.failed_attempts,
+        )._replace(usage=usage, response_code=answered)  # fmt: skip
         if attempt not in (None, run.attempt):
             raise FailedPrecondition(
                 f"run '{run_id}' is at attempt {run.attempt}, not {attempt}: it was given on"

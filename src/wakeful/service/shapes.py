@@ -100,6 +100,7 @@ def run_shape(run: RunView, attempts: Sequence[AttemptView] | None = None) -> Sh
         "covers": run.covers,
         "untilAt": instant(run.until_ms),
         "attempt": run.attempt,
+        "failedAttempts": run.failed_attempts,
         "worker": run.worker,
         "lane": run.lane,
         "dueAt": instant(run.due_ms),
@@ -108,6 +109,7 @@ def run_shape(run: RunView, attempts: Sequence[AttemptView] | None = None) -> Sh
         "idempotencyKey": run.idempotency_key,
         "replayOf": run.replay_of,
         "payload": payload_from_text(run.payload),
+        "responseCode": run.response_code,
         "output": run.output,
         "error": run.error,
         "usage": payload_from_text(run.usage),
@@ -123,6 +125,7 @@ def run_shape(run: RunView, attempts: Sequence[AttemptView] | None = None) -> Sh
                 "worker": each.worker,
                 "startedAt": instant(each.started_ms),
                 "finishedAt": instant(each.finished_ms),
+                "responseCode": each.response_code,
                 "error": each.error,
             }
             for each in attempts

@@ -156,6 +156,8 @@ class TakenRun(NamedTuple):
     payload: str | None
     #: why the attempt before did not work; `due`: somebody asked for it by hand, if it was due
     reason: str | None = None
+    #: how many attempts of this run have failed and count towards `max_attempts`
+    failed_attempts: int = 0
 
 
 class Finished(NamedTuple):
@@ -186,6 +188,10 @@ class Finished(NamedTuple):
     deliver: tuple[str | None, str | None] | None = None
     #: fire the heartbeat of its agent
     wake_heartbeat: bool = False
+    #: how many attempts of this run have failed now and count towards `max_attempts`
+    failed_attempts: int = 0
+    #: the status with which the target answered, where it has one
+    response_code: int | None = None
 
 
 class Follower(NamedTuple):
@@ -212,6 +218,9 @@ class LostRun(NamedTuple):
     policy: str
     started_ms: int | None
     worker: str | None
+    failed_attempts: int = 0
+    #: the answer to a callback launch; None for a run that is not parked
+    response_code: int | None = None
 
 
 class RunView(NamedTuple):
@@ -250,6 +259,10 @@ class RunView(NamedTuple):
     delivery_error: str | None = None
     #: of a tick: how many ticks were missed since the one before it that became a run
     missed: int = 0
+    #: how many of its attempts have failed and count towards `max_attempts`; `attempt` counts every launch
+    failed_attempts: int = 0
+    #: the status with which the target of its last attempt answered, where it has one
+    response_code: int | None = None
 
 
 class DeadLetter(NamedTuple):
@@ -268,6 +281,7 @@ class AttemptView(NamedTuple):
     started_ms: int | None
     finished_ms: int | None
     error: str | None
+    response_code: int | None = None
 
 
 class Move(NamedTuple):

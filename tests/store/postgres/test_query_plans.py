@@ -122,7 +122,7 @@ async def _cases(db: Db) -> AsyncIterator[tuple[str, str, list[object]]]:
     pending = [row[0] for row in newest if row[1] == "pending"]
     mine, theirs = ([row[0] for row in newest if row[2] == worker] for worker in ("w2", "w6"))
     numbers = [sql.numbers([1] * BATCH), sql.numbers([NOW] * BATCH), sql.numbers([NOW] * BATCH)]
-    outcomes = [(run, None, 1, "failed", NOW, NOW, None, "o", "e", None, None) for run in mine]
+    outcomes = [(run, None, 1, "failed", NOW, NOW, None, "o", "e", None, None, 1, 500) for run in mine]
     at, reasons = [NOW] * BATCH, ["because"] * BATCH
     births = [tuple(tick(job(id=job_id), NOW + 5)) for job_id in jobs]
 
@@ -139,7 +139,7 @@ async def _cases(db: Db) -> AsyncIterator[tuple[str, str, list[object]]]:
     yield "NEXT_DUE", sql.NEXT_DUE, [NOW - 1, ["cron", "main"]]
     yield "BEAT", sql.BEAT, ["w2", NOW, ",".join(mine)]
     yield "LOCK_CURSORS", sql.LOCK_CURSORS, [jobs]
-    yield "SUCCEED", sql.SUCCEED, ["w3", ",".join(row[0] for row in newest[:BATCH]), *numbers]
+    yield "SUCCEED", sql.SUCCEED, ["w3", ",".join(row[0] for row in newest[:BATCH]), *numbers, numbers[0]]
     yield "FINISH", sql.FINISH, ["w2", outcomes]
     yield "STAY_ALIVE", sql.STAY_ALIVE, [mine]
     yield "ADD_ATTEMPTS", sql.ADD_ATTEMPTS, [outcomes, "w2"]

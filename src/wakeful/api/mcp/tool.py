@@ -33,6 +33,7 @@ _OF_RUN: Final = (
     "scheduledAt",
     "startedAt",
     "finishedAt",
+    "responseCode",
     "output",
 )
 

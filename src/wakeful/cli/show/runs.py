@@ -50,6 +50,7 @@ def run_page(run: RunShape, now_ms: int) -> list[RenderableType]:
             "lane": run["lane"],
             "replay of": run["replayOf"],
             "payload": None if run["payload"] is None else compact(run["payload"]),
+            "answered": None if run["responseCode"] is None else f"HTTP {run['responseCode']}",
             "output": run["output"],
             "error": None if run["error"] is None else Text(run["error"], "red"),
             "delivery": _delivery(run),
@@ -78,11 +79,12 @@ def attempt_table(attempts: Sequence[AttemptShape], now_ms: int) -> Table:
             str(each["attempt"]),
             _relative(each["startedAt"], now_ms),
             _length(each["startedAt"], each["finishedAt"]),
+            str(each["responseCode"] or ""),
             Text(first_line(each["error"]), "red"),
         ]
         for each in attempts
     ]
-    return table(["TRY", "STARTED", "TOOK", "ERROR"], rows)
+    return table(["TRY", "STARTED", "TOOK", "HTTP", "ERROR"], rows)
 
 
 def change(run: RunShape) -> Text:

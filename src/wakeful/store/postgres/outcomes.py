@@ -42,7 +42,8 @@ async def finish(
     )
     if silent:
         run_ids, _, attempts, _, started_ms, finished_ms, *_ = zip(*in_order, strict=True)
-        columns = map(sql.numbers, (attempts, started_ms, finished_ms))
+        response_codes = [outcome.response_code for outcome in in_order]
+        columns = map(sql.numbers, (attempts, started_ms, finished_ms, response_codes))
         row = await db.fetchrow(sql.SUCCEED, worker, ",".join(run_ids), *columns)
     else:
         row = await db.fetchrow(sql.FINISH, worker, list(map(_stored, in_order)))
@@ -89,11 +90,10 @@ async def _lock_halting(db: Db, finished: Iterable[Finished]) -> set[str]:
 
 def _stored(outcome: Finished) -> tuple[object, ...]:
     """What is written of an outcome; of its texts, what PostgreSQL can keep (no NUL, no half characters)."""
+    stored = (*outcome[:_STORED], outcome.failed_attempts, outcome.response_code)
     if outcome.output is None and outcome.error is None:
-        return outcome[:_STORED]
-    return tuple(
-        _UNSTORABLE.sub("\ufffd", value) if isinstance(value, str) else value for value in outcome[:_STORED]
-    )
+        return stored
+    return tuple([_UNSTORABLE.sub("\ufffd", each) if isinstance(each, str) else each for each in stored])
 
 
 def _jobs_of(finished: Iterable[Finished]) -> str:

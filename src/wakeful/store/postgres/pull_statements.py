@@ -54,7 +54,8 @@ WAIT_ANEW: Final = """
     WHERE run_id = ANY(ARRAY(SELECT id FROM anew))"""
 #: live_unclaimed: a range of it, in its order; the primary keys of runs and jobs for what is found
 EXPIRED: Final = f"""
-    SELECT r.id::text, r.job_id::text, r.attempt, coalesce(j.policy, '{{}}'), r.started_at, '{UNCLAIMED}'
+    SELECT r.id::text, r.job_id::text, r.attempt, coalesce(j.policy, '{{}}'), r.started_at, '{UNCLAIMED}',
+        r.failed_attempts
     FROM live l JOIN runs r ON r.id = l.run_id LEFT JOIN jobs j ON j.id = r.job_id
     WHERE l.until_at <= $1 AND l.due_at IS NOT NULL AND r.state = l.state AND r.lane = l.lane
         AND NOT ({_BUSY})

@@ -122,7 +122,7 @@ START: Final = f"""
         WHERE run_id = ANY(ARRAY(SELECT id FROM started)))
     SELECT s.id::text, s.job_id::text, s.workspace, s.agent, s.job_name, s.scheduled_at, s.fire_at, s.trigger,
         s.attempt, s.lane, s.idempotency_key, coalesce(j.policy, '{{}}'), coalesce(j.work, '{{}}'),
-        coalesce(s.payload, j.payload), s.reason
+        coalesce(s.payload, j.payload), s.reason, s.failed_attempts
     FROM started s LEFT JOIN jobs j ON j.id = s.job_id ORDER BY s.was_due_at, s.id"""
 #: live_due: the first entry after that instant, once for each lane
 NEXT_DUE: Final = """
@@ -161,7 +161,8 @@ _FINISH: Final = f"""
             until_at = CASE o.state WHEN 'retrying' THEN o.due_at + (r.until_at - r.started_at)
                 ELSE r.until_at END,
             worker = CASE o.state WHEN 'retrying' THEN NULL WHEN 'running' THEN '{PARKED}' ELSE r.worker END,
-            output = o.output, error = o.error, reason = o.reason, usage = o.usage, dead = o.state = 'failed'
+            output = o.output, error = o.error, reason = o.reason, usage = o.usage, dead = o.state = 'failed',
+            failed_attempts = coalesce(o.failed_attempts, r.failed_attempts), response_code = o.response_code
         FROM {{outcomes}} o
         WHERE r.id = o.run_id
             AND CASE WHEN r.attempt = o.attempt THEN r.worker = $1 AND r.state = 'running' END
@@ -176,15 +177,17 @@ _FINISH: Final = f"""
     FROM done"""
 #: the runs' primary key, once for each, and that of live. Also tells whether anybody need look further:
 #: jobs_failing, jobs_after and live_due are mostly empty
-FINISH: Final = _FINISH.format(outcomes="unnest($2::outcome[])")
+FINISH: Final = _FINISH.format(outcomes="unnest($2::attempt_outcome[])")
 #: the same, for runs that succeeded and had nothing to say
 SUCCEED: Final = _FINISH.format(
     outcomes="""(
         SELECT run_id, attempt, 'succeeded' AS state, to_timestamp(started_ms::float8 / 1000) AS started_at,
             to_timestamp(finished_ms::float8 / 1000) AS finished_at, NULL::timestamptz AS due_at,
-            NULL AS output, NULL AS error, NULL AS reason, NULL AS usage
+            NULL AS output, NULL AS error, NULL AS reason, NULL AS usage, NULL::integer AS failed_attempts,
+            response_code
         FROM unnest(string_to_array($2, ',')::uuid[], $3::text::integer[], $4::text::bigint[],
-            $5::text::bigint[]) u (run_id, attempt, started_ms, finished_ms))"""
+            $5::text::bigint[], $6::text::integer[])
+            u (run_id, attempt, started_ms, finished_ms, response_code))"""
 )
 #: the primary keys of live and runs
 STAY_ALIVE: Final = """
@@ -193,8 +196,9 @@ STAY_ALIVE: Final = """
     FROM runs r WHERE l.run_id = ANY($1::uuid[]) AND r.id = l.run_id"""
 #: the attempts' primary key
 ADD_ATTEMPTS: Final = """
-    INSERT INTO attempts (run_id, attempt, worker, started_at, finished_at, error)
-    SELECT run_id, attempt, $2, started_at, finished_at, error FROM unnest($1::outcome[])"""
+    INSERT INTO attempts (run_id, attempt, worker, started_at, finished_at, error, response_code)
+    SELECT run_id, attempt, $2, started_at, finished_at, error, response_code
+    FROM unnest($1::attempt_outcome[])"""
 #: jobs_failing
 WHICH_FAIL: Final = """
     SELECT id::text FROM jobs WHERE failures > 0 AND id = ANY(string_to_array($1, ',')::uuid[])"""
@@ -289,7 +293,8 @@ WITHDRAW: Final = _cancel_pending("AND l.tick")
 
 #: live, all of it: it holds what is under way or waits, and nothing else; the runs' primary key for what runs
 LOST: Final = """
-    SELECT r.id::text, r.job_id::text, r.attempt, coalesce(j.policy, '{}'), r.started_at, r.worker
+    SELECT r.id::text, r.job_id::text, r.attempt, coalesce(j.policy, '{}'), r.started_at, r.worker,
+        r.failed_attempts, CASE WHEN r.due_at IS NOT NULL THEN r.response_code END
     FROM live l JOIN runs r ON r.id = l.run_id
     LEFT JOIN workers w ON w.name = r.worker LEFT JOIN jobs j ON j.id = r.job_id
     WHERE l.state = 'running' AND CASE WHEN l.state <> r.state THEN false WHEN r.due_at IS NULL
@@ -383,15 +388,17 @@ RUN_COLUMNS: Final = """
 _DELIVERY: Final = """
         coalesce((SELECT CASE WHEN d.due_at IS NULL THEN d.state ELSE 'pending' END
             FROM deliveries d WHERE d.run_id = r.id), 'not_requested'),
-        (SELECT d.error FROM deliveries d WHERE d.run_id = r.id), r.missed"""
-_RUN: Final = f"SELECT {RUN_COLUMNS}, {_DELIVERY} FROM runs r"
+        (SELECT d.error FROM deliveries d WHERE d.run_id = r.id)"""
+_RUN: Final = f"""
+    SELECT {RUN_COLUMNS}, {_DELIVERY}, r.missed, r.failed_attempts, r.response_code FROM runs r"""
 #: the primary key
 RUN: Final = f"{_RUN} WHERE r.id = $1"
 #: the primary key
 LOCK_RUN: Final = f"{RUN} FOR UPDATE"
 #: the attempts' primary key, in its order
 ATTEMPTS: Final = """
-    SELECT attempt, worker, started_at, finished_at, error FROM attempts WHERE run_id = $1 ORDER BY attempt"""
+    SELECT attempt, worker, started_at, finished_at, error, response_code FROM attempts
+    WHERE run_id = $1 ORDER BY attempt"""
 
 
 def runs_where(condition: str, joined: str = "") -> str:

@@ -64,11 +64,14 @@ def _held(db: sqlite3.Connection, worker: str, finished: Iterable[Finished]) -> 
 
 def _write(db: sqlite3.Connection, worker: str, finished: Iterable[Finished]) -> int:
     """Write the outcomes whose fence holds; returns how many."""
-    silent, spoken, other = [], [], []
+    silent, spoken, answered, other = [], [], [], []
     for outcome in finished:
         run_id, _, attempt, state, started, ended, due, output, error, reason, usage, *_ = outcome
+        code = outcome.response_code
         if state == "succeeded" and error is None and reason is None and usage is None:
-            if output is None:
+            if code is not None:
+                answered.append((started, ended, output, code, run_id, attempt, worker))
+            elif output is None:
                 silent.append((started, ended, run_id, attempt, worker))
             else:
                 spoken.append((started, ended, output, run_id, attempt, worker))
@@ -77,13 +80,14 @@ def _write(db: sqlite3.Connection, worker: str, finished: Iterable[Finished]) ->
         name = worker if over else PARKED if state == "running" else None
         other.append(
             (due if state == "retrying" else None, state, started, ended if over else None,
-             None if over else due, name, output, error, reason, usage, 1 if state == "failed" else 0, run_id,
-             attempt, worker)
+             None if over else due, name, output, error, reason, usage, 1 if state == "failed" else 0,
+             outcome.failed_attempts, code, run_id, attempt, worker)
         )  # fmt: skip
     written = 0
     for statement, rows in (
         (sql.SUCCEED, silent),
         (sql.SUCCEED_WITH_OUTPUT, spoken),
+        (sql.SUCCEED_WITH_RESPONSE, answered),
         (sql.FINISH, other),
     ):
         if rows:
@@ -100,7 +104,7 @@ def _consequences(
     follow: Follow,
 ) -> None:
     retrying = [
-        (f.run_id, f.attempt, worker, f.started_ms, f.finished_ms, f.error)
+        (f.run_id, f.attempt, worker, f.started_ms, f.finished_ms, f.error, f.response_code)
         for f in finished
         if f.state == "retrying"
     ]

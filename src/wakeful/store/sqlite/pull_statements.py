@@ -56,7 +56,8 @@ HELD_UP: Final = f"""
 WAIT_ANEW: Final = "UPDATE runs SET until_at = ?1 + (until_at - due_at), due_at = ?1 WHERE rowid = ?2"
 #: runs_unclaimed: a range of it, in its order
 EXPIRED: Final = f"""
-    SELECT r.id, r.job_id, r.attempt, coalesce(j.policy, '{{}}'), r.started_at, '{UNCLAIMED}'
+    SELECT r.id, r.job_id, r.attempt, coalesce(j.policy, '{{}}'), r.started_at, '{UNCLAIMED}',
+        r.failed_attempts
     FROM runs r INDEXED BY runs_unclaimed LEFT JOIN jobs j ON j.id = r.job_id
     WHERE r.until_at <= ?1 AND {_WAITS} AND NOT ({_BUSY}) ORDER BY r.until_at, r.rowid LIMIT ?2"""
 #: runs_waiting

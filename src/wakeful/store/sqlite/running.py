@@ -75,7 +75,7 @@ def release(db: sqlite3.Connection, tell: Tell, worker: str, now_ms: int, but: S
     kept = set(but or ())
     held = [row for row in db.execute(sql.HELD_BY, (worker,)) if row[0] not in kept]
     if held:
-        db.executemany(sql.ADD_ATTEMPT, [(*row, now_ms, "released") for row in held])
+        db.executemany(sql.ADD_ATTEMPT, [(*row, now_ms, "released", None) for row in held])
         db.executemany(sql.RELEASE, [(now_ms, row[0]) for row in held])
         tell.ended([row[0] for row in held])
         tell("runs")

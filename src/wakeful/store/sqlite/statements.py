@@ -72,7 +72,7 @@ DUE_RUN: Final = """
     r.id, r.job_id, r.workspace, r.agent, r.job_name, r.scheduled_at, r.fire_at, r.trigger,
         r.attempt + (r.state = 'retrying'), r.lane, r.idempotency_key,
         coalesce(j.policy, '{}'), coalesce(j.work, '{}'), coalesce(r.payload, j.payload), r.reason,
-        r.due_at, r.rowid"""
+        r.failed_attempts, r.due_at, r.rowid"""
 #: runs_running and runs_waiting, a look each. Whether a serial run is the one of its job that may start: none
 #: is running, none like it is older, and none that started before is waiting to be tried again
 HAS_THE_TURN: Final = """
@@ -112,21 +112,27 @@ NOT_HELD: Final = """
 _FENCE: Final = "WHERE id = ? AND attempt = ? AND worker = ? AND state = 'running'"
 SUCCEED: Final = f"""
     UPDATE runs SET state = 'succeeded', started_at = ?, finished_at = ?, due_at = NULL, output = NULL,
-        error = NULL, reason = NULL, usage = NULL {_FENCE}"""
+        error = NULL, reason = NULL, usage = NULL, response_code = NULL {_FENCE}"""
 SUCCEED_WITH_OUTPUT: Final = f"""
     UPDATE runs SET state = 'succeeded', started_at = ?, finished_at = ?, due_at = NULL, output = ?,
-        error = NULL, reason = NULL, usage = NULL {_FENCE}"""
+        error = NULL, reason = NULL, usage = NULL, response_code = NULL {_FENCE}"""
+SUCCEED_WITH_RESPONSE: Final = f"""
+    UPDATE runs SET state = 'succeeded', started_at = ?, finished_at = ?, due_at = NULL, output = ?,
+        error = NULL, reason = NULL, usage = NULL, response_code = ? {_FENCE}"""
 # One that is to be claimed again may wait for that as long as it could the first time.
 FINISH: Final = f"""
     UPDATE runs SET until_at = coalesce(until_at - started_at + ?, until_at), state = ?, started_at = ?,
-        finished_at = ?, due_at = ?, worker = ?, output = ?, error = ?, reason = ?, usage = ?, dead = ?
+        finished_at = ?, due_at = ?, worker = ?, output = ?, error = ?, reason = ?, usage = ?, dead = ?,
+        failed_attempts = ?, response_code = ?
     {_FENCE}"""
 #: the primary key, once for each
 WHICH_ARE_HELD: Final = """
     SELECT r.id, r.attempt FROM json_each(?1) h CROSS JOIN runs r ON r.id = h.value
     WHERE r.state = 'running' AND r.worker = ?2"""
 #: the attempts' primary key
-ADD_ATTEMPT: Final = f"INSERT INTO attempts VALUES ({marks(6)})"
+ADD_ATTEMPT: Final = f"""
+    INSERT INTO attempts (run_id, attempt, worker, started_at, finished_at, error, response_code)
+    VALUES ({marks(7)})"""
 #: jobs_failing; mostly it is empty, and then no success need look at its job
 ANY_FAILING: Final = "SELECT 1 FROM jobs INDEXED BY jobs_failing WHERE failures > 0 AND id > '' LIMIT 1"
 #: jobs_failing
@@ -200,7 +206,8 @@ STATE: Final = "SELECT state FROM runs WHERE id = ?"
 
 #: runs_running, all of it: it holds what is under way and nothing else. A running run that is due is parked
 LOST: Final = """
-    SELECT r.id, r.job_id, r.attempt, coalesce(j.policy, '{}'), r.started_at, r.worker
+    SELECT r.id, r.job_id, r.attempt, coalesce(j.policy, '{}'), r.started_at, r.worker, r.failed_attempts,
+        CASE WHEN r.due_at IS NOT NULL THEN r.response_code END
     FROM runs r INDEXED BY runs_running
     LEFT JOIN workers w ON w.name = r.worker LEFT JOIN jobs j ON j.id = r.job_id
     WHERE r.state = 'running'
@@ -274,12 +281,13 @@ RUN_COLUMNS: Final = (
 RUN_VIEW: Final = f"""{RUN_COLUMNS},
     coalesce((SELECT iif(d.due_at IS NULL, d.state, 'pending') FROM deliveries d WHERE d.run_id = runs.id),
         'not_requested'),
-    (SELECT d.error FROM deliveries d WHERE d.run_id = runs.id), missed"""
+    (SELECT d.error FROM deliveries d WHERE d.run_id = runs.id), missed, failed_attempts, response_code"""
 #: the primary key
 RUN: Final = f"SELECT {RUN_VIEW} FROM runs WHERE id = ?"
 #: the attempts' primary key, in its order
 ATTEMPTS: Final = """
-    SELECT attempt, worker, started_at, finished_at, error FROM attempts WHERE run_id = ? ORDER BY attempt"""
+    SELECT attempt, worker, started_at, finished_at, error, response_code FROM attempts
+    WHERE run_id = ? ORDER BY attempt"""
 #: runs_running and runs_waiting, all of them
 LIVE_ROWS: Final = """
     SELECT rowid FROM runs INDEXED BY runs_running WHERE state = 'running' UNION ALL

@@ -25,6 +25,7 @@ from wakeful.api.http.schemas.parts import (
 )
 from wakeful.service.pull import LONGEST_WAIT_MS, MOST
 
+_STATUS: Final[Schema] = {**WHOLE, "description": "The HTTP status with which a webhook answered."}
 _RUN: Final[dict[str, Schema]] = {
     "id": ID,
     "jobId": or_null(ID),
@@ -40,7 +41,12 @@ _RUN: Final[dict[str, Schema]] = {
     "reason": or_null(TEXT),
     "covers": {**WHOLE, "description": "How many ticks it speaks for, up to `untilAt`."},
     "untilAt": or_null(INSTANT),
-    "attempt": WHOLE,
+    "attempt": {**WHOLE, "description": "The number of its last launch, from 1."},
+    "failedAttempts": {
+        **WHOLE,
+        "description": "How many attempts failed and count towards `maxAttempts`. Not counted: attempts that "
+        "a shutdown ended, database errors, functions that are not registered.",
+    },
     "worker": or_null(TEXT),
     "lane": TEXT,
     "dueAt": or_null(INSTANT),
@@ -49,6 +55,7 @@ _RUN: Final[dict[str, Schema]] = {
     "idempotencyKey": TEXT,
     "replayOf": or_null(ID),
     "payload": ANY,
+    "responseCode": or_null(_STATUS),
     "output": or_null(TEXT),
     "error": or_null(TEXT),
     "usage": ANY,
@@ -66,6 +73,7 @@ _ATTEMPT: Final[Schema] = shape(
         "worker": or_null(TEXT),
         "startedAt": or_null(INSTANT),
         "finishedAt": or_null(INSTANT),
+        "responseCode": or_null(_STATUS),
         "error": or_null(TEXT),
     }
 )

@@ -26,3 +26,20 @@ ALTER TABLE jobs ADD COLUMN missed integer NOT NULL DEFAULT 0;
 ALTER TABLE jobs ADD COLUMN spread_from timestamptz;
 ALTER TABLE jobs ADD COLUMN spread_until timestamptz;
 ALTER TABLE runs ADD COLUMN missed integer NOT NULL DEFAULT 0;
+
+-- `attempt` numbers launches. `failed_attempts` counts those that failed and count towards `max_attempts`.
+ALTER TABLE runs ADD COLUMN failed_attempts integer NOT NULL DEFAULT 0;
+UPDATE runs r SET failed_attempts = (
+    SELECT count(*) FROM attempts a WHERE a.run_id = r.id AND a.error IS DISTINCT FROM 'released')
+WHERE r.attempt > 0 AND r.id IN (SELECT run_id FROM live);
+
+-- The status with which the target answered, where it has one.
+ALTER TABLE runs ADD COLUMN response_code integer;
+ALTER TABLE attempts ADD COLUMN response_code integer;
+
+-- Takes the place of `outcome`, which replicas of the previous version use.
+CREATE TYPE attempt_outcome AS (
+    run_id uuid, job_id uuid, attempt integer, state text, started_at timestamptz, finished_at timestamptz,
+    due_at timestamptz, output text, error text, reason text, usage text, failed_attempts integer,
+    response_code integer
+);

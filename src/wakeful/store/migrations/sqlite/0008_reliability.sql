@@ -18,3 +18,13 @@ ALTER TABLE jobs ADD COLUMN missed INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE jobs ADD COLUMN spread_from INTEGER;
 ALTER TABLE jobs ADD COLUMN spread_until INTEGER;
 ALTER TABLE runs ADD COLUMN missed INTEGER NOT NULL DEFAULT 0;
+
+-- `attempt` numbers launches. `failed_attempts` counts those that failed and count towards `max_attempts`.
+ALTER TABLE runs ADD COLUMN failed_attempts INTEGER NOT NULL DEFAULT 0;
+UPDATE runs SET failed_attempts = (
+    SELECT count(*) FROM attempts a WHERE a.run_id = runs.id AND a.error IS NOT 'released')
+WHERE state IN ('pending', 'retrying', 'running');
+
+-- The status with which the target answered, where it has one.
+ALTER TABLE runs ADD COLUMN response_code INTEGER;
+ALTER TABLE attempts ADD COLUMN response_code INTEGER;
