@@ -17,6 +17,8 @@ from typing import Any, Final, Literal, get_args, get_origin, get_type_hints
 from wakeful.errors import InvalidArgument
 
 PREFIX: Final = "WAKEFUL_"
+#: how long `--wait-for-db` waits where it does not say
+WAIT_FOR_DB_S: Final = 60
 #: settings that are made by naming them: they have no fixed names
 _NAMED: Final = ("lanes", "channels")
 _SLUG: Final = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
@@ -66,6 +68,9 @@ class Settings:
     quota_create_per_agent: int = 0
     quota_jobs_per_workspace: int = 0
     quota_jobs_per_agent: int = 0
+    #: how many seconds a process waits at the start for a database that is unavailable; none: not at all in
+    #: `serve`, a minute in `worker`
+    wait_for_db: int | None = None
     #: how many HTTP connections a process keeps open, of any kind; 0: what the limit of open files leaves
     max_http_connections: int = 4_000
     #: how many connections a process keeps open, of RPC and streams of events, in all and of one key; 0: any
@@ -92,7 +97,6 @@ class Settings:
 
 #: what a number must at least be; 0 where it is not here
 _LEAST: Final = {
-    "port": 1,
     "tick_ms": 10,
     "lookahead_ms": 1,
     "max_catchup_per_tick": 1,
@@ -172,7 +176,11 @@ def _channel_url(name: str, url: object) -> str:
 def _value(name: str, key: str, value: object, kind: Any) -> Any:
     text = ",".join(map(str, value)) if isinstance(value, list) else str(value).strip()
     if get_origin(kind) is types.UnionType:
-        return text or None
+        if not text:
+            return None
+        if key == "wait_for_db" and text.lower() in _YES | _NO and not text.isdecimal():
+            return WAIT_FOR_DB_S if text.lower() in _YES else 0
+        (kind,) = (each for each in get_args(kind) if each is not types.NoneType)
     if get_origin(kind) is Literal:
         if text not in get_args(kind):
             raise InvalidArgument(f"{name}: '{text}' is not one of {', '.join(get_args(kind))}")

@@ -54,12 +54,15 @@ async def test_it_stops_when_it_is_told_to_and_answers_what_it_was_asked(
             job = {"name": "a", "schedule": SELDOM}
             async with session.post(JOBS, json=job) as response:
                 assert response.status == 201
-            claim = {"worker": "w", "waitMs": 1_500}
+            claim = {"worker": "w", "waitMs": 60_000}
             claiming = asyncio.create_task(_posted(session, f"{HOME}/runs/claim", claim))
             while (await _posted(session, f"{HOME}/runs/claim", {"worker": "other"}))[0] != 200:
                 pass
-            process.send_signal(number)
-            assert await claiming == (200, {"runs": []})
+            async with session.get(f"{HOME}/events") as stream, session.ws_connect("/ws") as rpc:
+                process.send_signal(number)
+                assert await claiming == (200, {"runs": []})
+                await stream.read()  # to its regular end
+                assert (await rpc.receive()).type is aiohttp.WSMsgType.CLOSE
         assert await process.stdout.read() == b"stopped\n"
         assert await process.wait() == 0
     finally:

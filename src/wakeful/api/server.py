@@ -113,7 +113,8 @@ class Listening:
         if self._server.should_exit:
             self._server.force_exit = True
         self._server.should_exit = True
-        self._services.feed.hang_up()  # else who listens for events would keep us
+        self._services.feed.hang_up()  # else event streams and waiting claims would keep us
+        self._services.pull.hang_up()
         self._connections.hang_up()
 
     async def ended(self) -> None:

@@ -38,7 +38,7 @@ from wakeful.schedule import At
 from wakeful.service.access import LOCAL
 from wakeful.service.services import Services
 from wakeful.settings import Settings, read_settings
-from wakeful.store.connect import sqlite_path, store_at
+from wakeful.store.connect import open_within, sqlite_path, store_at
 from wakeful.store.port import Store
 from wakeful.target import Function
 
@@ -62,6 +62,7 @@ class Wakeful:
     - `defaults`: what holds where a job says nothing
     - `pace`: how many runs at once, and how the engine goes about its work
     - `grace`: how many seconds what still runs is given when it stops
+    - `wait_for_db`: how many seconds it waits at the start for a database that is unavailable
 
     What is not given is taken from `settings`, or else from the environment (`WAKEFUL_DB`,
     `WAKEFUL_SECRET_KEY`, `WAKEFUL_DEFAULT_TZ` …), and has its default where that says nothing either.
@@ -80,6 +81,7 @@ class Wakeful:
         defaults: Defaults | None = None,
         pace: Pace | None = None,
         grace: float = 10.0,
+        wait_for_db: float | None = None,
         store: Store | None = None,
         settings: Settings | None = None,
     ) -> None:
@@ -102,6 +104,7 @@ class Wakeful:
         self._targets.add(WorkflowLauncher(self.store, self._targets.launcher))
         self._pace = pace or _pace(settings)
         self._grace = grace
+        self._wait_for_db = (settings.wait_for_db or 0) if wait_for_db is None else wait_for_db
         self._ping = settings.ping_url, settings.ping_ms
         self._defaults = defaults or _defaults(settings)
         self._declared: dict[str, dict[str, object]] = {}
@@ -188,7 +191,7 @@ class Wakeful:
     async def __aenter__(self) -> Self:
         if self._engine is not None:
             raise FailedPrecondition("it has started already; make another Wakeful for another replica")
-        await self.store.open()
+        await open_within(self.store, self._wait_for_db)
         try:
             for document in self._declared.values():
                 await self._bring_up_to_date(document)
@@ -230,6 +233,7 @@ class Wakeful:
             engine, self._engine = self._engine, None
             self.services.status.engine = None
             self.services.feed.hang_up()
+            self.services.pull.hang_up()
             self._ending.set()
             try:
                 await engine.stop(round((self._grace if grace is None else grace) * 1000))

@@ -12,6 +12,7 @@ import typer
 from wakeful import __version__
 from wakeful.cli import exits
 from wakeful.cli.commands import register_all
+from wakeful.cli.commands.serving import with_default_wait
 from wakeful.cli.output import complain
 from wakeful.errors import WakefulError
 
@@ -38,7 +39,7 @@ class _Refused(Protocol):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Do what the arguments say; returns the exit code. An error is one sentence on stderr."""
-    arguments = list(sys.argv[1:] if argv is None else argv) or ["--help"]
+    arguments = with_default_wait(list(sys.argv[1:] if argv is None else argv)) or ["--help"]
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):  # a screen that knows no '…' shows another sign for it
             stream.reconfigure(errors="replace")

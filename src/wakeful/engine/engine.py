@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import socket
 from collections.abc import Sequence
@@ -22,14 +23,19 @@ from wakeful.engine.rescuer import BEAT_MS, LEASE_MS, Rescuer
 from wakeful.engine.targets import Targets
 from wakeful.engine.worker import Worker
 from wakeful.engine.writer import Writer
+from wakeful.errors import Unavailable
 from wakeful.ids import new_id
 from wakeful.logs import get_logger
 from wakeful.planning import Limits
+from wakeful.policy import Backoff
 from wakeful.store.port import Store
 
 LANES: Final = {"main": 30, "subagent": 50, "team": 100, "cron": 30}
 #: long enough to record a run before its instant, short enough that nobody minds
 LEAD_MS: Final = 50
+#: Seconds that the last write at a stop has, if less is left of the grace period.
+_LAST_WRITE_S: Final = 3.0
+_AFTER_ERRORS: Final = Backoff(base_ms=100, max_ms=1_000)
 
 log = get_logger("wakeful.engine")
 
@@ -121,18 +127,42 @@ class Engine:
         log.info("engine.started", worker=self.worker_name)
 
     async def stop(self, grace_ms: int = 10_000) -> None:
-        """No new launches; what runs has a grace period; what is left is due again at once."""
+        """No new launches; what runs has a grace period; what is left is due again at once.
+
+        The last outcomes are tried again until the grace period ends; Unavailable says that they were not
+        written. Their runs are lost with the process: another one takes them after the lease.
+        """
+        until = asyncio.get_running_loop().time() + grace_ms / 1000
         writing, beating, *others = self._tasks
         try:
             await _end(others)
             await self._worker.drain(grace_ms)  # which may be longer than a lease: so the heart beats on
             await _end([beating, writing])
-            await self._writer.step()
-            released = await self._store.release(self.worker_name, self._store.clock.now_ms())
+            released = await self._write_last(until)
         finally:  # also where the database is not to be had any more
             self._tasks = []
             await self._targets.close()
         log.info("engine.stopped", worker=self.worker_name, released=released)
+
+    async def _write_last(self, until: float) -> int:
+        """Write the outcomes that are left and release the held runs. Returns how many were released."""
+        loop = asyncio.get_running_loop()
+        for tried in itertools.count(1):
+            try:
+                async with asyncio.timeout(max(until - loop.time(), _LAST_WRITE_S)):
+                    await self._writer.step()
+                    return await self._store.release(self.worker_name, self._store.clock.now_ms())
+            except (Unavailable, TimeoutError) as error:
+                message = error.message if isinstance(error, Unavailable) else "the database did not answer"
+                unwritten, left = self._writer.unwritten, until - loop.time()
+                if left <= 0:
+                    log.error("engine.outcomes_lost", count=unwritten, error=message)
+                    raise Unavailable(f"stopped without writing {unwritten} outcomes: {message}") from error
+                log.warning(
+                    "engine.stopping", unwritten=unwritten, error=message, seconds_left=round(left, 1)
+                )
+                await asyncio.sleep(min(_AFTER_ERRORS.delay_ms(tried, "stop") / 1000, left))
+        raise AssertionError("not reached")
 
     def _heard(self, topic: str) -> None:
         if topic == "jobs":

@@ -47,6 +47,11 @@ class Writer(Loop):
         if len(self._finished) == 1:
             self.wake()
 
+    @property
+    def unwritten(self) -> int:
+        """How many outcomes wait to be written."""
+        return len(self._finished)
+
     async def step(self) -> None:
         """Write all there is."""
         await asyncio.sleep(0)  # let those that end together be written together

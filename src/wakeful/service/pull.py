@@ -45,12 +45,19 @@ class PullService:
         self._runs = runs
         self._targets = targets
         self._news = asyncio.Event()
+        self._stopping = asyncio.Event()
         store.listen(self._heard)
 
     def _heard(self, topic: str) -> None:
         if topic == "runs":
             self._news.set()
             self._news = asyncio.Event()
+
+    def hang_up(self) -> None:
+        """End the claims that wait, with nothing: the process stops."""
+        self._stopping.set()
+        self._stopping = asyncio.Event()
+        self._heard("runs")
 
     async def claim(
         self,
@@ -81,6 +88,7 @@ class PullService:
         loop = asyncio.get_running_loop()
         until = loop.time() + wait_ms / 1000
         where = None if lanes is None else [pull_lane(lane) for lane in lanes]
+        stopping = self._stopping
         while True:
             news = self._news
             now_ms = self._store.clock.now_ms()
@@ -95,6 +103,8 @@ class PullService:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(min(left, _LOOK_S)):
                     await news.wait()
+            if stopping.is_set():
+                return []
 
     async def heartbeat(self, who: Principal, workspace: str, run_id: str) -> RunView:
         """Say that the executor of this run is at it, and at all else that it holds.

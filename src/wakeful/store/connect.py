@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
-from wakeful.errors import InvalidArgument
+import asyncio
+from typing import Final
+
+from wakeful.errors import InvalidArgument, Unavailable
+from wakeful.logs import get_logger
 from wakeful.store.port import Store
+
+#: Seconds between two tries to open a database: the first, and the longest.
+_FIRST_PAUSE_S: Final = 0.25
+_LONGEST_PAUSE_S: Final = 5.0
+
+log = get_logger("wakeful.store")
 
 
 def store_at(url: str) -> Store:
@@ -20,6 +30,22 @@ def store_at(url: str) -> Store:
             raise InvalidArgument("PostgreSQL needs its driver: pip install 'wakeful[postgres]'") from error
         return PostgresStore(url)
     raise InvalidArgument(f"'{url}' is no database address; give sqlite:///wakeful.db or postgresql://…")
+
+
+async def open_within(store: Store, seconds: float) -> None:
+    """Open the store. While it is unavailable, try again for so many seconds; a log line says what for."""
+    loop = asyncio.get_running_loop()
+    until, pause = loop.time() + seconds, _FIRST_PAUSE_S
+    while True:
+        try:
+            return await store.open()
+        except Unavailable as error:
+            left = until - loop.time()
+            if left <= 0:
+                raise
+            log.warning("database.waiting", error=error.message, seconds_left=round(left))
+            await asyncio.sleep(min(pause, left))
+            pause = min(2 * pause, _LONGEST_PAUSE_S)
 
 
 def sqlite_path(url: str) -> str | None:

@@ -22,7 +22,7 @@ from wakeful.client.client import DEFAULT_URL
 from wakeful.client.keyfile import key_file, leave_key, read_key
 from wakeful.errors import InvalidArgument, Unauthenticated, WakefulError
 from wakeful.process_protection import protect_process
-from wakeful.settings import Settings, read_settings
+from wakeful.settings import WAIT_FOR_DB_S, Settings, read_settings
 
 if TYPE_CHECKING:
     from wakeful.app import Wakeful
@@ -35,6 +35,15 @@ Db = Annotated[
 AppOption = Annotated[
     str | None,
     typer.Option("--app", metavar="MODULE:NAME", help="a Wakeful of your own, with its functions"),
+]
+WaitForDb = Annotated[
+    int | None,
+    typer.Option(
+        "--wait-for-db",
+        metavar="[SECONDS]",
+        min=0,
+        help=f"wait at the start for a database that is unavailable, {WAIT_FOR_DB_S} s unless it says",
+    ),
 ]
 LogLevel = Annotated[str, typer.Option("--log-level", help="debug, info, warning or error")]
 
@@ -57,6 +66,7 @@ def register(app: typer.Typer) -> None:
         new_key: Annotated[
             bool, typer.Option("--new-key", help="make an admin key and leave it for this machine's CLI")
         ] = False,
+        wait_for_db: WaitForDb = None,
         log_level: LogLevel = "info",
     ) -> None:
         """Keep time, wake agents, and answer HTTP. Settings come from WAKEFUL_… and wakeful.toml too.
@@ -66,7 +76,7 @@ def register(app: typer.Typer) -> None:
         from wakeful.api.server import serve as run
 
         keep_log(log_level)
-        settings = settings_with(host=host, port=port, db=db, dev=dev)
+        settings = settings_with(host=host, port=port, db=db, dev=dev, wait_for_db=wait_for_db)
         place = database(settings, own)
         greeting: list[asyncio.Task[None]] = []
 
@@ -86,13 +96,19 @@ def register(app: typer.Typer) -> None:
         dev: Annotated[
             bool, typer.Option("--dev", help="webhooks may reach this machine and private networks")
         ] = False,
+        wait_for_db: WaitForDb = None,
         log_level: LogLevel = "info",
     ) -> None:
-        """Keep time and wake agents, without HTTP: one more replica on the same database."""
+        """Keep time and wake agents, without HTTP: one more replica on the same database.
+
+        It waits a minute at the start for a database that is unavailable; --wait-for-db 0 does not.
+        """
         from wakeful.app import Wakeful
 
         keep_log(log_level)
-        settings = settings_with(db=db, dev=dev)
+        settings = settings_with(db=db, dev=dev, wait_for_db=wait_for_db)
+        if settings.wait_for_db is None:
+            settings = replace(settings, wait_for_db=WAIT_FOR_DB_S)
         scheduler = own_app(own, db) or Wakeful(settings.db, settings=settings)
         protect_process()
         async with scheduler:
@@ -105,8 +121,28 @@ def register(app: typer.Typer) -> None:
         s.out.say(Text("stopped", "dim"))
 
 
+def with_default_wait(arguments: list[str]) -> list[str]:
+    """Give a `--wait-for-db` that says no seconds those it has by default: Typer knows no such options.
+
+    >>> with_default_wait(["serve", "--wait-for-db", "--dev"])
+    ['serve', '--wait-for-db=60', '--dev']
+    """
+    if arguments[:1] not in (["serve"], ["worker"]):
+        return arguments
+    following = [*arguments[1:], ""]
+    return [
+        f"{each}={WAIT_FOR_DB_S}" if each == "--wait-for-db" and not after.isdecimal() else each
+        for each, after in zip(arguments, following, strict=True)
+    ]
+
+
 def settings_with(
-    *, host: str | None = None, port: int | None = None, db: str | None = None, dev: bool = False
+    *,
+    host: str | None = None,
+    port: int | None = None,
+    db: str | None = None,
+    dev: bool = False,
+    wait_for_db: int | None = None,
 ) -> Settings:
     """The settings of the environment and of wakeful.toml, with what the options say."""
     settings = read_settings(os.environ, _FILE)
@@ -117,6 +153,7 @@ def settings_with(
         host=settings.host if host is None else host,
         port=settings.port if port is None else port,
         allow_private_targets=settings.allow_private_targets or dev,
+        wait_for_db=settings.wait_for_db if wait_for_db is None else wait_for_db,
     )
 
 
