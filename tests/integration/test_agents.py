@@ -43,7 +43,7 @@ async def test_a_job_without_a_target_goes_where_its_agent_says(app: Wakeful, re
     hook = {"kind": "webhook", "url": f"{receiver.url}/wake"}
     await agents.put(ADMIN, "default", "ada", {"target": hook})
     saved = await jobs.create(ADMIN, "default", "ada", {"name": "job", "schedule": SELDOM})
-    assert saved.secret is not None
+    assert saved.secret is None, "it is signed with the secret of its agent"
     run = await jobs.trigger(ADMIN, "default", "ada", "job")
     assert run is not None
     await over(app, run.id, "succeeded")
@@ -56,10 +56,10 @@ async def test_jobs_follow_their_agent_to_another_target(app: Wakeful, receiver:
     await jobs.create(ADMIN, "default", "ada", {"name": "job", "schedule": SELDOM})
     own = {"name": "own", "schedule": SELDOM, "target": {"kind": "webhook", "url": f"{receiver.url}/own"}}
     await jobs.create(ADMIN, "default", "ada", own)
-    _, created = await agents.put(
+    saved = await agents.put(
         ADMIN, "default", "ada", {"target": {"kind": "webhook", "url": f"{receiver.url}/new"}}
     )
-    assert not created, "an agent is there with its first job"
+    assert not saved.created, "an agent is there with its first job"
     for name in ("job", "own"):
         run = await jobs.trigger(ADMIN, "default", "ada", name)
         assert run is not None

@@ -31,7 +31,7 @@ def failing(*apps: Wakeful) -> None:
 
 
 async def put_agent(app: Wakeful, alerts: object, **more: object) -> dict[str, Any]:
-    row, _ = await app.services.agents.put(LOCAL, "default", "default", {"alerts": alerts, **more})
+    row = (await app.services.agents.put(LOCAL, "default", "default", {"alerts": alerts, **more})).row
     return json.loads(row.alerts) if row.alerts else {}
 
 

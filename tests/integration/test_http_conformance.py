@@ -29,7 +29,7 @@ _KNOWN = {
 }
 _IDS = {
     "getHealth", "getReadiness", "getMetrics", "listWorkspaces", "getWorkspace", "putWorkspace",
-    "listAgents", "getAgent", "putAgent", "deleteAgent", "sendMessage", "listSessions",
+    "listAgents", "getAgent", "putAgent", "rotateAgentSecret", "deleteAgent", "sendMessage", "listSessions",
     "listAllJobs", "listJobs", "createJob", "getJob", "upsertJob", "updateJob", "deleteJob",
     "pauseJob", "resumeJob", "rotateSecret", "runJob", "backfillJob",
     "claimRuns", "heartbeatRun", "completeRun", "listAllRuns", "listRuns", "wakeAgent", "listJobRuns",

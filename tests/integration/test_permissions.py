@@ -52,6 +52,7 @@ TABLE = [
     Row("GET", f"{HOME}/agents", None, _all(_OK)),
     Row("GET", _OWN, None, _all()),
     Row("PUT", _OWN, {"target": {"kind": "pull"}}, _admins()),
+    Row("POST", f"{_OWN}/rotate-secret", None, _admins()),
     Row("DELETE", _OWN, None, _admins()),
     Row("GET", f"{HOME}/jobs", None, _all(_OK)),
     Row("GET", f"{_OWN}/jobs", None, _all()),

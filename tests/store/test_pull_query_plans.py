@@ -92,7 +92,7 @@ async def test_postgres_visits_no_more_than_a_few_rows() -> None:
         "NEXT_CLAIMABLE": [NOW, "ws-0", None, None],
         "WAIT_ANEW": [NOW + HOUR, NOW + HOUR + 500, 100],
         "EXPIRED": [NOW + HOUR + 200, 100],
-        "MOVE": ["01900000-0000-7000-8000-000000000007", "cron", NOW, None],
+        "MOVE": [["01900000-0000-7000-8000-000000000007"], ["cron"], [None], NOW],
         "MARK_UNCLAIMED": [["01910000-0000-7000-8000-000000000007"]],
         "NEVER_STARTED": [["01910000-0000-7000-8000-000000000007"]],
     }

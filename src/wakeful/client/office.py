@@ -44,8 +44,12 @@ class Agents(_Part):
         return cast(AgentShape, await self._ask("GET", "agents", name))
 
     async def put(self, name: str, fields: Mapping[str, object]) -> AgentShape:
-        """Add it, or make it what these fields say."""
+        """Add it, or make it what these fields say; a `secret` in what is returned is not shown again."""
         return cast(AgentShape, await self._ask("PUT", "agents", name, body=document(fields)))
+
+    async def rotate_secret(self, name: str) -> AgentShape:
+        """Give it a new webhook secret, which is not shown again."""
+        return cast(AgentShape, await self._ask("POST", "agents", name, "rotate-secret"))
 
     async def delete(self, name: str) -> None:
         """Delete an agent that has no jobs."""

@@ -127,6 +127,8 @@ class AgentShape(TypedDict):
     version: int
     createdAt: str
     updatedAt: str
+    #: only when it is made, and never again
+    secret: NotRequired[str]
 
 
 class ReceiptShape(TypedDict):

@@ -101,6 +101,7 @@ class Agents(_Part[office.Agents]):
     list = blocking(office.Agents.list)
     get = blocking(office.Agents.get)
     put = blocking(office.Agents.put)
+    rotate_secret = blocking(office.Agents.rotate_secret)
     delete = blocking(office.Agents.delete)
     say = blocking(office.Agents.say)
     sessions = blocking(office.Agents.sessions)

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Callable, Mapping
+from typing import Final, NamedTuple
 
 from wakeful.cron import zone
-from wakeful.document import Defaults, payload_to_text, read_definition
+from wakeful.document import Defaults, payload_from_text, payload_to_text, read_definition
 from wakeful.document.sessions import queue as read_queue
 from wakeful.document.values import compact
 from wakeful.engine.targets import Targets
-from wakeful.errors import InvalidArgument, NotFound
-from wakeful.job import Definition, check_slug
+from wakeful.errors import FailedPrecondition, InvalidArgument, NotFound
+from wakeful.job import Definition, Json, check_slug
+from wakeful.launch.secrets import ROTATION_MS, Keyring, new_secret, shown
 from wakeful.service.access import Principal, narrowed, permit
 from wakeful.service.budgets import Budgets, read_budget
-from wakeful.service.directory import Directory
+from wakeful.service.directory import Directory, no_agent
 from wakeful.service.heartbeats import NONE, Heartbeats
-from wakeful.service.heirs import Heirs
+from wakeful.service.inheritance import Inheritance, goes_to_webhook
 from wakeful.service.senders import NOBODY, Senders
 from wakeful.store.guarding import Owner
-from wakeful.store.office import AgentRow, WorkspaceRow
+from wakeful.store.office import AgentRow, Entry, Inherited, WorkspaceRow
 from wakeful.store.port import Store
 from wakeful.store.rows import JobFilter
 
@@ -37,6 +38,14 @@ _MADE_FOR_IT: Final = 3
 _STAND_IN: Final = {"name": "agent", "schedule": "@daily"}
 
 
+class SavedAgent(NamedTuple):
+    """An agent as it was saved, and its secret where one was made just now: it is not shown again."""
+
+    row: AgentRow
+    created: bool
+    secret: str | None = None
+
+
 class AgentService:
     """Shows, makes, changes and deletes agents."""
 
@@ -45,14 +54,16 @@ class AgentService:
         store: Store,
         directory: Directory,
         targets: Targets,
-        heirs: Heirs,
+        keyring: Keyring,
         senders: Senders,
         heartbeats: Heartbeats,
+        secret_changed: Callable[[str], None] = lambda job_id: None,
     ) -> None:
         self._store = store
         self._directory = directory
         self._targets = targets
-        self._heirs = heirs
+        self._keyring = keyring
+        self._secret_changed = secret_changed
         self._senders = senders
         self._heartbeats = heartbeats
         self._budgets = Budgets(store)
@@ -70,12 +81,13 @@ class AgentService:
 
     async def put(
         self, who: Principal, workspace: str, name: str, document: Mapping[str, object]
-    ) -> tuple[AgentRow, bool]:
-        """Make the agent what the document says; whether it is new.
+    ) -> SavedAgent:
+        """Make the agent what the document says.
 
-        Its jobs that have no target of their own follow it to another one; those of an agent that is not
-        active do not fire, and go on from then when it is. The jobs that send its alerts, and its heartbeat,
-        become what the document says of them.
+        In the same transaction, its jobs that have no target of their own get its new one, and its jobs are
+        paused when it stops being active, or resumed from now on when it is active again. An agent that is
+        given a webhook gets a secret with it. The jobs that send its alerts, and its heartbeat, become what
+        the document says of them afterwards.
         """
         await self._directory.enter(who, "agent.write", workspace, name)
         check_slug(name, "agent")
@@ -91,10 +103,15 @@ class AgentService:
         beat = self._heartbeats.read(document.get("heartbeat"), tz, said.work.channel)
         await self._heartbeats.check(who, workspace, name, beat)
         now_ms = self._store.clock.now_ms()
+        secret = new_secret() if goes_to_webhook(said.work.target) else None
+        sealed = self._keyring.seal(secret) if secret is not None else None
         before: list[AgentRow | None] = []
 
         def changed(old: AgentRow | None) -> AgentRow | None:
             before[:] = [old]
+            known = Inherited() if old is None else old.inherited
+            if sealed is not None and known.secret is None and known.target != target:
+                known = known._replace(secret=sealed)
             row = AgentRow(
                 workspace=workspace,
                 name=name,
@@ -111,21 +128,55 @@ class AgentService:
                 alerts=alerts.text,
                 queue=queue,
                 heartbeat=beat.text,
+                secret=known.secret,
+                old_secret=known.old_secret,
+                old_secret_until_ms=known.old_secret_until_ms,
             )
             return None if row == old else row._replace(updated_ms=now_ms)
 
         told = compact({"fields": [*sorted(str(key)[:64] for key in document)[:64]]})
-        row = await self._store.put_agent(
-            workspace, name, changed, [who.entry(workspace, "agent.put", name, told)]
-        )
-        assert row is not None
-        self._directory.forget(workspace, name)
-        await self._heirs.follow(workspace, name)
+        row = await self._write(workspace, name, changed, who.entry(workspace, "agent.put", name, told))
         await self._senders.follow(workspace, name, alerts)
         await self._heartbeats.follow(who, workspace, name, beat)
         if row.budget != (before[0].budget if before[0] else None):
             await self._budgets.weigh(Owner(workspace, name))
-        return row, before[0] is None
+        made = secret is not None and row.secret == sealed
+        return SavedAgent(row, before[0] is None, shown(secret) if secret is not None and made else None)
+
+    async def rotate_secret(self, who: Principal, workspace: str, name: str) -> SavedAgent:
+        """Give it a new secret. For a day, the webhooks that its jobs inherit are signed with both."""
+        await self._directory.enter(who, "agent.write", workspace, name)
+        await self._directory.agent(workspace, name)
+        now_ms = self._store.clock.now_ms()
+        secret = new_secret()
+        sealed = self._keyring.seal(secret)
+
+        def rotated(old: AgentRow | None) -> AgentRow | None:
+            if old is None:
+                raise no_agent(name)
+            if old.secret is None and not goes_to_webhook(_target(old.target)):
+                raise FailedPrecondition(
+                    f"agent '{name}' has no webhook as its target, so it has no secret to rotate"
+                )
+            now = old._replace(secret=sealed, updated_ms=now_ms)
+            if old.secret is None:
+                return now
+            return now._replace(old_secret=old.secret, old_secret_until_ms=now_ms + ROTATION_MS)
+
+        row = await self._write(workspace, name, rotated, who.entry(workspace, "agent.rotate-secret", name))
+        return SavedAgent(row, False, shown(secret))
+
+    async def _write(
+        self, workspace: str, name: str, change: Callable[[AgentRow | None], AgentRow | None], entry: Entry
+    ) -> AgentRow:
+        """Write the agent, and with it all that its jobs inherit."""
+        inheritance = Inheritance(self._store.clock.now_ms(), lambda: self._keyring.seal(new_secret()))
+        row = await self._store.put_agent(workspace, name, change, [entry], inheritance)
+        assert row is not None
+        self._directory.forget(workspace, name)
+        for job_id in inheritance.resigned:
+            self._secret_changed(job_id)
+        return row
 
     async def delete(self, who: Principal, workspace: str, name: str) -> None:
         """Delete an agent that has no jobs but those made for it; its runs can still be seen."""
@@ -134,7 +185,7 @@ class AgentService:
             await self._senders.follow(workspace, name, NOBODY)
             await self._heartbeats.follow(who, workspace, name, NONE)
         if not await self._store.delete_agent(workspace, name, [who.entry(workspace, "agent.delete", name)]):
-            raise NotFound(f"no agent '{name[:64]}'; list the agents to see who there is")
+            raise no_agent(name)
         self._directory.forget(workspace, name)
 
     async def _alone(self, workspace: str, name: str) -> bool:
@@ -150,6 +201,11 @@ def _read(document: Mapping[str, object]) -> Definition:
         raise InvalidArgument(f"an agent has no {', '.join(unknown)}; it has {', '.join(FIELDS)}")
     shared = {key: document[key] for key in FIELDS if key in document and key not in _OWN}
     return read_definition({**shared, **_STAND_IN}, now_ms=0, defaults=Defaults())
+
+
+def _target(text: str | None) -> Mapping[str, Json] | None:
+    target = payload_from_text(text)
+    return target if isinstance(target, dict) else None
 
 
 def _queue(value: object) -> str | None:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from wakeful.errors import AlreadyExists, ResourceExhausted
-from wakeful.store.office import Allowance, Entry
+from wakeful.store.office import AgentChanged, Allowance, Entry, Inherited
 from wakeful.store.port import Store
 from wakeful.store.rows import JobRow
 
@@ -21,6 +21,7 @@ _LARGEST_BATCH: Final = 500
 class _Arrival(NamedTuple):
     job: JobRow
     entry: Entry
+    agent: Inherited
     written: asyncio.Future[None]
 
 
@@ -33,11 +34,11 @@ class Arrivals:
         self._waiting: list[_Arrival] = []
         self._writing: asyncio.Task[None] | None = None
 
-    async def add(self, job: JobRow, entry: Entry) -> None:
-        """Write this job; raises what the store says to it, and to no other."""
+    async def add(self, job: JobRow, entry: Entry, agent: Inherited) -> None:
+        """Write this job, made for such an agent; raises what the store says to it, and to no other."""
         loop = asyncio.get_running_loop()
         written: asyncio.Future[None] = loop.create_future()
-        self._waiting.append(_Arrival(job, entry, written))
+        self._waiting.append(_Arrival(job, entry, agent, written))
         if self._writing is None or self._writing.done():
             self._writing = loop.create_task(self._write(), name="wakeful-arrivals")
         await written
@@ -47,7 +48,7 @@ class Arrivals:
             del self._waiting[: len(batch)]
             try:
                 await self._create(batch)
-            except (AlreadyExists, ResourceExhausted) as error:
+            except (AlreadyExists, ResourceExhausted, AgentChanged) as error:
                 await self._one_by_one(batch, error)
             except BaseException as error:
                 _settle(batch, error)
@@ -57,8 +58,12 @@ class Arrivals:
                 _settle(batch)
 
     async def _create(self, batch: Sequence[_Arrival]) -> None:
+        agents: dict[tuple[str, str], Inherited] = {}
+        for job, _, agent, _ in batch:
+            if agents.setdefault((job.workspace, job.agent), agent) != agent:
+                raise AgentChanged(job.agent)  # one of the two was made for an agent as it was before
         await self._store.create_jobs(
-            [each.job for each in batch], [each.entry for each in batch], self._allowance
+            [each.job for each in batch], [each.entry for each in batch], self._allowance, agents=agents
         )
 
     async def _one_by_one(self, batch: Sequence[_Arrival], error: Exception) -> None:
@@ -76,7 +81,7 @@ class Arrivals:
 
 
 def _settle(batch: Sequence[_Arrival], error: BaseException | None = None) -> None:
-    for _, _, written in batch:
+    for *_, written in batch:
         if written.done():  # whoever waited for it has gone
             continue
         if error is None:

@@ -6,8 +6,9 @@ from wakeful.agents.sessions import LANE
 from wakeful.errors import AlreadyExists
 from wakeful.job import Definition, Work, inherit
 from wakeful.launch.secrets import Keyring, new_secret
-from wakeful.service.directory import Home
-from wakeful.service.making import needs_secret, without_ticks
+from wakeful.service.directory import Directory, Home
+from wakeful.service.inheritance import needs_secret, signed_by_agent, with_agents_secret
+from wakeful.service.making import without_ticks
 from wakeful.store.port import Store
 from wakeful.store.records import row_of
 from wakeful.store.rows import JobRow
@@ -17,31 +18,36 @@ from wakeful.store.talking import BY_HAND
 class ByHand:
     """Has such a job when one is needed. It goes where its agent does, also when that changes."""
 
-    def __init__(self, store: Store, keyring: Keyring) -> None:
+    def __init__(self, store: Store, directory: Directory, keyring: Keyring) -> None:
         self._store = store
+        self._directory = directory
         self._keyring = keyring
 
-    @staticmethod
-    def work(home: Home) -> Work:
-        """What is launched: at the agent's target, in the lane of conversations."""
-        return inherit(Work(lane=LANE), home.target)
+    async def job(self, workspace: str, agent: str) -> tuple[Work, JobRow | None]:
+        """What is launched, and the agent's job; None where its runs wait to be claimed, which takes no job.
 
-    async def job(self, home: Home) -> JobRow | None:
-        """The agent's; None where its runs wait to be claimed, which takes no job."""
-        work = self.work(home)
+        What is launched goes to the agent's target, in the lane of conversations.
+        """
+        return await self._directory.with_home(workspace, agent, self._job)
+
+    async def _job(self, home: Home) -> tuple[Work, JobRow | None]:
+        work = inherit(Work(lane=LANE), home.target)
         if work.pulled:
-            return None
+            return work, None
         row = await self._store.job(home.workspace, home.agent, BY_HAND)
         if row is not None:
-            return row
+            return work, row
         now_ms = self._store.clock.now_ms()
         definition = Definition(
             BY_HAND, None, work=work, description="Made when the agent was woken by hand."
         )
-        job = without_ticks(home.workspace, home.agent, definition, now_ms)
-        row = row_of(job, self._keyring.seal(new_secret()) if needs_secret(definition) else None)
+        row = row_of(without_ticks(home.workspace, home.agent, definition, now_ms))
+        if signed_by_agent(work, home.inherited):
+            row = with_agents_secret(row, home.inherited, now_ms)
+        elif needs_secret(definition):
+            row = row._replace(secret=self._keyring.seal(new_secret()))
         try:
-            await self._store.create_jobs([row])
+            await self._store.create_jobs([row], agents={(home.workspace, home.agent): home.inherited})
         except AlreadyExists:
-            return await self.job(home)
-        return row
+            return await self._job(home)
+        return work, row

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Final, TypeVar
 
 from wakeful.document import Defaults, payload_from_text
 from wakeful.errors import NotFound
 from wakeful.job import Json
 from wakeful.service.access import LOCAL, Action, Principal, permit
-from wakeful.store.office import AgentRow, WorkspaceRow
+from wakeful.store.office import AgentChanged, AgentRow, Inherited, WorkspaceRow
 from wakeful.store.port import Store
 
 _REMEMBERED_MS: Final = 1_000
 _MOST: Final = 10_000
+_TRIES: Final = 4
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +30,8 @@ class Home:
     #: the target of its agent
     target: Mapping[str, Json] | None = None
     active: bool = True
+    #: what the store compares with the agent's row when it writes a job that was made for this home
+    inherited: Inherited = field(default_factory=Inherited)
     #: equal where the same document means the same
     key: str = field(init=False)
 
@@ -70,6 +75,15 @@ class Directory:
         self._homes[workspace, agent] = now_ms, home
         return home
 
+    async def with_home(self, workspace: str, agent: str, work: Callable[[Home], Awaitable[T]]) -> T:
+        """Do what depends on the agent; again, if another process has changed the agent meanwhile."""
+        for _ in range(_TRIES):
+            try:
+                return await work(await self.home(workspace, agent))
+            except AgentChanged:
+                self.forget(workspace, agent)
+        return await work(await self.home(workspace, agent))
+
     def _made(self, workspace: str, agent: str, tenant: WorkspaceRow | None, row: AgentRow | None) -> Home:
         tz = (row.tz if row else None) or (tenant.tz if tenant else None)
         defaults = replace(self._defaults, tz=tz) if tz else self._defaults
@@ -80,16 +94,22 @@ class Directory:
             defaults,
             target if isinstance(target, dict) else None,
             row.active if row else True,
+            row.inherited if row else Inherited(),
         )
 
     async def agent(self, workspace: str, agent: str) -> AgentRow:
         """The agent, or NotFound."""
         row = await self._store.agent(workspace, agent)
         if row is None:
-            raise NotFound(f"no agent '{agent[:64]}'; list the agents to see who there is")
+            raise no_agent(agent)
         return row
 
     def forget(self, workspace: str, agent: str | None = None) -> None:
         """Something about it has changed."""
         for key in [key for key in self._homes if key[0] == workspace and agent in (None, key[1])]:
             del self._homes[key]
+
+
+def no_agent(name: str) -> NotFound:
+    """There is none of that name."""
+    return NotFound(f"no agent '{name[:64]}'; list the agents to see who there is")

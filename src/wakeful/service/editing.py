@@ -75,7 +75,7 @@ def paused(job: Job, now_ms: int) -> Job:
 def resumed(job: Job, now_ms: int) -> Job:
     """The job with its ticks from now on; FailedPrecondition where there are none to be had."""
     name = job.definition.name
-    if _worn_out(job):
+    if worn_out(job):
         raise FailedPrecondition(
             f"job '{name}' has had the {job.run_count} runs that it may have; give it a higher maxRuns"
         )
@@ -96,14 +96,15 @@ def resumed(job: Job, now_ms: int) -> Job:
 def _lives_again(old: Job, job: Job, moved: bool, now_ms: int) -> bool:
     """Whether it was over, rather than paused, and is not any more."""
     if old.disabled_reason == "max_runs":
-        return not _worn_out(job)
+        return not worn_out(job)
     # A one-time job that failed is over too; a recurring one was stopped because it failed.
     over = old.disabled_reason == "no_more_ticks" or (
         old.disabled_reason == "failed" and old.ticks is not None and old.ticks.next(now_ms) is None
     )
-    return over and moved and not _worn_out(job)
+    return over and moved and not worn_out(job)
 
 
-def _worn_out(job: Job) -> bool:
+def worn_out(job: Job) -> bool:
+    """Whether it has had as many runs as it may have."""
     max_runs = job.definition.policy.max_runs
     return max_runs is not None and job.run_count >= max_runs

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 
 from wakeful.clock import Clock
 from wakeful.document import patch_definition
@@ -17,10 +18,11 @@ from wakeful.service.budgets import Budgets, check_tighter
 from wakeful.service.chains import check_chain
 from wakeful.service.directory import Directory, Home
 from wakeful.service.editing import cut_off, edited, moved, paused, resumed
-from wakeful.service.making import Saved, check_lane, needs_secret
+from wakeful.service.inheritance import needs_secret, signed_by_agent, with_agents_secret
+from wakeful.service.making import Saved, check_lane
 from wakeful.service.reach import Reach, check_whose
 from wakeful.store.guarding import Owner
-from wakeful.store.office import Entry
+from wakeful.store.office import Entry, Inherited
 from wakeful.store.port import Store
 from wakeful.store.records import changed_row, job_of
 from wakeful.store.rows import JobChange, JobRow, RunRow
@@ -67,15 +69,14 @@ class JobChanges:
         """Change the fields that a patch names; with `version`, only if the job is still at that one."""
         row = await self._row(who, "job.write", workspace, agent, name)
         now_ms = self._clock.now_ms()
-        home = await self._directory.home(workspace, agent)
         await check_chain(self._store, workspace, agent, name, patch.get("after"))
 
-        def patched(old: Job) -> Definition:
+        def patched(old: Job, home: Home) -> Definition:
             still_at(old, version)
             return patch_definition(old.definition, patch, now_ms=now_ms, defaults=home.defaults)
 
         entry = who.entry(workspace, "job.update", f"{agent}/{name}", told(patch))
-        return await self._edit(who, row.id, home, patched, entry, switch(patch))
+        return await self._edit(who, row, patched, entry, switch(patch))
 
     async def pause(
         self, who: Principal, workspace: str, agent: str, name: str, *, version: int | None = None
@@ -96,16 +97,20 @@ class JobChanges:
     ) -> Job:
         """Start its ticks again, from now."""
 
-        home = await self._directory.home(workspace, agent)
-
-        def resume(row: JobRow) -> JobChange | None:
+        def resume(home: Home, row: JobRow) -> JobChange | None:
             if row.enabled:
                 return None
             if not home.active:
                 raise _asleep(home)
             return JobChange(changed_row(row, resumed(job_of(row), self._clock.now_ms())))
 
-        return job_of(await self._change(who, "job.resume", workspace, agent, name, resume, version))
+        async def change(home: Home) -> JobRow:
+            checked = partial(resume, home)
+            return await self._change(
+                who, "job.resume", workspace, agent, name, checked, version, home.inherited
+            )
+
+        return job_of(await self._directory.with_home(workspace, agent, change))
 
     async def delete(
         self, who: Principal, workspace: str, agent: str, name: str, *, version: int | None = None
@@ -131,15 +136,26 @@ class JobChanges:
         """Give it a new webhook secret. For a day, deliveries are signed with both."""
         secret = new_secret()
 
-        def rotated(row: JobRow) -> JobChange | None:
+        def rotated(home: Home, row: JobRow) -> JobChange | None:
             if row.secret is None:
                 raise FailedPrecondition(f"job '{name}' has no webhook, so it has no secret to rotate")
+            if signed_by_agent(job_of(row).definition.work, home.inherited):
+                raise FailedPrecondition(
+                    f"job '{name}' is signed with the secret of its agent '{agent}', whose webhook it "
+                    f"inherits; rotate that one: POST /agents/{agent}/rotate-secret"
+                )
             now_ms = self._clock.now_ms()
             until_ms = now_ms + ROTATION_MS
             now = row._replace(old_secret=row.secret, old_secret_until_ms=until_ms, updated_ms=now_ms)
             return JobChange(now._replace(secret=self._keyring.seal(secret)))
 
-        row = await self._change(who, "job.rotate-secret", workspace, agent, name, rotated, version)
+        async def change(home: Home) -> JobRow:
+            checked = partial(rotated, home)
+            return await self._change(
+                who, "job.rotate-secret", workspace, agent, name, checked, version, home.inherited
+            )
+
+        row = await self._directory.with_home(workspace, agent, change)
         self._secret_changed(row.id)
         return Saved(row, shown(secret))
 
@@ -148,13 +164,27 @@ class JobChanges:
     async def _edit(
         self,
         who: Principal,
-        job_id: str,
-        home: Home,
-        edit: Callable[[Job], Definition],
+        row: JobRow,
+        edit: Callable[[Job, Home], Definition],
         entry: Entry,
         enabled: bool | None = None,
         *,
         rehearse: bool = False,
+    ) -> Saved:
+        async def change(home: Home) -> Saved:
+            return await self._edit_for(home, who, row.id, edit, entry, enabled, rehearse)
+
+        return await self._directory.with_home(row.workspace, row.agent, change)
+
+    async def _edit_for(
+        self,
+        home: Home,
+        who: Principal,
+        job_id: str,
+        edit: Callable[[Job, Home], Definition],
+        entry: Entry,
+        enabled: bool | None,
+        rehearse: bool,
     ) -> Saved:
         made: list[bytes] = []
         rebudgeted: list[bool] = []
@@ -163,7 +193,7 @@ class JobChanges:
         def apply(row: JobRow) -> JobChange | None:
             nonlocal changed
             old = job_of(row)
-            definition = edit(old)
+            definition = edit(old, home)
             definition = replace(definition, work=inherit(definition.work, home.target))
             if enabled and not home.active:
                 raise _asleep(home)
@@ -181,10 +211,15 @@ class JobChanges:
             check_lane(definition.work, self._lanes)
             now_ms = self._clock.now_ms()
             job = edited(old, definition, now_ms, enabled)
+            made[:] = []
             changed_to = changed_row(row, job)
-            if row.secret is None and needs_secret(definition):
-                made.append(new_secret())
-                changed_to = changed_to._replace(secret=self._keyring.seal(made[0]))
+            if signed_by_agent(definition.work, home.inherited):
+                changed_to = with_agents_secret(changed_to, home.inherited, now_ms)
+            elif needs_secret(definition) and row.secret in (None, home.inherited.secret):
+                made[:] = [new_secret()]
+                changed_to = changed_to._replace(
+                    secret=self._keyring.seal(made[0]), old_secret=None, old_secret_until_ms=None
+                )
             change = JobChange(changed_to, move=moved(old, job))
             if definition.timing != old.definition.timing:
                 return change._replace(withdraw="edited", born=cut_off(row, now_ms, "edited"))
@@ -197,13 +232,12 @@ class JobChanges:
             change = None if row is None else apply(row)
             row = row if change is None else change.job
         else:
-            row = await self._store.change_job(job_id, apply, [entry])
+            row = await self._store.change_job(job_id, apply, [entry], home.inherited)
         if row is None:
             raise NotFound("the job was deleted meanwhile")
         if rehearse:
             return Saved(row, changed=changed)
-        if made:
-            self._secret_changed(row.id)
+        self._secret_changed(row.id)
         if rebudgeted and rebudgeted[-1]:
             await self._budgets.weigh(Owner(row.workspace, row.agent, row.id))
         return Saved(row, shown(made[0]) if made else None, changed=changed)
@@ -217,6 +251,7 @@ class JobChanges:
         name: str,
         change: Callable[[JobRow], JobChange | None],
         version: int | None = None,
+        inherited: Inherited | None = None,
     ) -> JobRow:
         row = await self._row(who, "job.write", workspace, agent, name)
 
@@ -225,7 +260,7 @@ class JobChanges:
             return change(row)
 
         entry = who.entry(workspace, action, f"{agent}/{name}")
-        after = await self._store.change_job(row.id, checked, [entry])
+        after = await self._store.change_job(row.id, checked, [entry], inherited)
         if after is None:
             raise no_job(name)
         return after

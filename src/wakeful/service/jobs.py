@@ -76,37 +76,47 @@ class JobService(JobChanges):
     ) -> Saved:
         """Add a job; AlreadyExists if the name is taken. With `rehearse`, as `upsert` has it."""
         await self._directory.enter(who, "job.write", workspace, agent)
-        home = await self._directory.home(workspace, check_slug(agent, "agent"))
-        saved = self._made(who, home, document, self._clock.now_ms())
-        await check_chain(self._store, workspace, agent, saved.row.name, saved.row.after_job)
-        if rehearse:
-            if await self._store.job(workspace, agent, saved.row.name) is not None:
-                raise AlreadyExists(f"agent '{agent}' already has a job '{saved.row.name}'")
+
+        async def create(home: Home) -> Saved:
+            saved = self._made(who, home, document, self._clock.now_ms())
+            await check_chain(self._store, workspace, agent, saved.row.name, saved.row.after_job)
+            if rehearse:
+                if await self._store.job(workspace, agent, saved.row.name) is not None:
+                    raise AlreadyExists(f"agent '{agent}' already has a job '{saved.row.name}'")
+                return saved
+            entry = who.entry(workspace, "job.create", f"{agent}/{saved.row.name}", told(document))
+            if keyed is None:
+                await self._arrivals.add(saved.row, entry, home.inherited)
+            else:  # not batched: waiting for another request with this key would delay the whole batch
+                agents = {(workspace, agent): home.inherited}
+                await self._store.create_jobs(
+                    [saved.row], [entry], self._allowance, keyed.of(lambda _: saved), agents
+                )
             return saved
-        entry = who.entry(workspace, "job.create", f"{agent}/{saved.row.name}", told(document))
-        if keyed is None:
-            await self._arrivals.add(saved.row, entry)
-        else:  # not batched: waiting for another request with this key would delay the whole batch
-            await self._store.create_jobs([saved.row], [entry], self._allowance, keyed.of(lambda _: saved))
-        return saved
+
+        return await self._directory.with_home(workspace, check_slug(agent, "agent"), create)
 
     async def create_many(
         self, who: Principal, workspace: str, agent: str, documents: Sequence[Mapping[str, object]]
     ) -> list[Saved]:
         """Add many jobs in one go: all of them, or none. The audit has one entry for them all."""
         await self._directory.enter(who, "job.write", workspace, agent)
-        home = await self._directory.home(workspace, check_slug(agent, "agent"))
-        now_ms = self._clock.now_ms()
-        saved = [self._made(who, home, document, now_ms) for document in documents]
-        if saved:
-            about: dict[str, Json] = {
-                "count": len(saved),
-                "first": saved[0].row.name,
-                "last": saved[-1].row.name,
-            }
-            entry = who.entry(workspace, "job.create-many", agent, compact(about))
-            await self._store.create_jobs([each.row for each in saved], [entry], self._allowance)
-        return saved
+
+        async def create(home: Home) -> list[Saved]:
+            now_ms = self._clock.now_ms()
+            saved = [self._made(who, home, document, now_ms) for document in documents]
+            if saved:
+                about: dict[str, Json] = {
+                    "count": len(saved),
+                    "first": saved[0].row.name,
+                    "last": saved[-1].row.name,
+                }
+                entry = who.entry(workspace, "job.create-many", agent, compact(about))
+                rows, agents = [each.row for each in saved], {(workspace, agent): home.inherited}
+                await self._store.create_jobs(rows, [entry], self._allowance, agents=agents)
+            return saved
+
+        return await self._directory.with_home(workspace, check_slug(agent, "agent"), create)
 
     async def upsert(
         self,
@@ -139,15 +149,14 @@ class JobService(JobChanges):
                     raise
         switch(document)
         now_ms = self._clock.now_ms()
-        home = await self._directory.home(workspace, agent)
         await check_chain(self._store, workspace, agent, row.name, document.get("after"))
 
-        def converged(old: Job) -> Definition:
+        def converged(old: Job, home: Home) -> Definition:
             still_at(old, version)
             return read_definition(document, now_ms=now_ms, defaults=home.defaults, old=old.definition)
 
         entry = who.entry(workspace, "job.update", f"{agent}/{name}", told(document))
-        return await self._edit(who, row.id, home, converged, entry, rehearse=rehearse)
+        return await self._edit(who, row, converged, entry, rehearse=rehearse)
 
     async def get(self, who: Principal, workspace: str, agent: str, name: str) -> Job:
         """The job of that name, or NotFound."""

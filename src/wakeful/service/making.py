@@ -17,11 +17,10 @@ from wakeful.launch.secrets import Keyring, new_secret, shown
 from wakeful.planning import begin
 from wakeful.schedule import At
 from wakeful.service.directory import Home
+from wakeful.service.inheritance import INACTIVE, needs_secret, signed_by_agent, with_agents_secret
 from wakeful.store.records import job_of, row_of
 from wakeful.store.rows import JobRow
 
-#: Why a job is not enabled whose agent is not active.
-INACTIVE: Final = "agent_inactive"
 #: The creator of the jobs that Wakeful makes for itself.
 WAKEFUL: Final = "admin:wakeful"
 _KNOWN: Final = 4_096  # documents that are remembered, so that one like them need not be read again
@@ -79,6 +78,8 @@ class Maker:
         if alike.definition.policy.jitter_ms and row.enabled:  # which is each job's own
             place = begin(row.id, alike.definition, row.anchor_ms, now_ms)
             row = row._replace(next_ms=place.next_ms, wake_ms=place.wake_ms)
+        if signed_by_agent(alike.definition.work, home.inherited):
+            return Saved(with_agents_secret(row, home.inherited, now_ms), created=True)
         if not alike.secret:
             return Saved(row, created=True)
         secret = new_secret()
@@ -177,11 +178,3 @@ def check_lane(work: Work, lanes: Collection[str] | None) -> None:
             f"lane: there is no lane '{work.lane}', only {', '.join(sorted(lanes))}; "
             f"WAKEFUL_LANE_{work.lane.upper().replace('-', '_')}=10 would make it"
         )
-
-
-def needs_secret(definition: Definition) -> bool:
-    """Whether its runs are signed: they go to a webhook, if by way of a workflow, or one is asked first."""
-    target = definition.work.target
-    inner = target.get("to") if target else None
-    asked = definition.work.precheck
-    return any(isinstance(each, Mapping) and each.get("kind") == "webhook" for each in (target, inner, asked))

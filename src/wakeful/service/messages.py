@@ -81,7 +81,7 @@ class MessageService:
             if not row.active:
                 raise FailedPrecondition(f"agent '{agent}' is not active; make it active to speak to it")
             await self._budgets.check(Owner(workspace, agent))
-            await self._by_hand.job(await self._directory.home(workspace, agent))
+            await self._by_hand.job(workspace, agent)
         entry = who.entry(workspace, "agent.message", agent, compact({"session": session, "order": order}))
         key = SessionKey(workspace, agent, session)
         message_id = None if order else message.id

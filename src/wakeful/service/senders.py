@@ -18,7 +18,8 @@ from wakeful.errors import AlreadyExists, InvalidArgument
 from wakeful.job import Definition, Json, Work
 from wakeful.launch.secrets import Keyring, new_secret, read_secret
 from wakeful.policy import Backoff, Policy
-from wakeful.service.making import needs_secret, without_ticks
+from wakeful.service.inheritance import needs_secret
+from wakeful.service.making import without_ticks
 from wakeful.store.guarding import (
     AGENT_ALERTS,
     AGENT_CHANNEL,

@@ -14,7 +14,6 @@ from wakeful.service.by_hand import ByHand
 from wakeful.service.directory import Directory
 from wakeful.service.feed import Feed
 from wakeful.service.heartbeats import Heartbeats
-from wakeful.service.heirs import Heirs
 from wakeful.service.idempotency import IdempotencyService
 from wakeful.service.jobs import JobService
 from wakeful.service.keys import KeyService, Tokens
@@ -63,16 +62,15 @@ class Services:
         self.runs = RunService(store, directory)
         self.idempotency = IdempotencyService(store, keyring)
         self.pull = PullService(store, directory, self.runs, targets)
-        by_hand = ByHand(store, keyring)
+        by_hand = ByHand(store, directory, keyring)
         self.wakes = WakeService(store, directory, by_hand, defaults)
         self.messages = MessageService(store, directory, by_hand, defaults)
         senders = Senders(store, targets, keyring, secret_changed)
-        heirs = Heirs(store, directory, targets, keyring)
         uncharged = JobService(
             store, targets, keyring, defaults, secret_changed, directory=directory, lanes=lanes
         )
         heartbeats = Heartbeats(store, uncharged)
-        self.agents = AgentService(store, directory, targets, heirs, senders, heartbeats)
+        self.agents = AgentService(store, directory, targets, keyring, senders, heartbeats, secret_changed)
         self.workspaces = WorkspaceService(store, directory, senders)
         self.budgets = Budgets(store)
         self.keys = KeyService(store, directory, tokens(settings))

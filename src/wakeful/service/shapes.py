@@ -9,6 +9,7 @@ from zoneinfo import ZoneInfo
 from wakeful.document import payload_from_text, write_definition
 from wakeful.job import Job, Json
 from wakeful.schedule import explain_schedule
+from wakeful.service.agents import SavedAgent
 from wakeful.service.making import Saved
 from wakeful.service.messages import Receipt
 from wakeful.store.office import AgentRow, AuditRow, KeyRow, QuotaRow, WorkflowRow, WorkspaceRow
@@ -165,6 +166,12 @@ def agent_shape(row: AgentRow) -> Shape:
         "createdAt": instant(row.created_ms),
         "updatedAt": instant(row.updated_ms),
     }
+
+
+def saved_agent_shape(saved: SavedAgent) -> Shape:
+    """An agent that was just saved, with its secret where one was made."""
+    shape = agent_shape(saved.row)
+    return shape if saved.secret is None else {**shape, "secret": saved.secret}
 
 
 def receipt_shape(receipt: Receipt) -> Shape:

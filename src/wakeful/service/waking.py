@@ -38,11 +38,9 @@ class WakeService:
         """A run of the agent, now, with this payload: pending, until its target or an executor takes it."""
         await self._directory.enter(who, "wake", workspace, agent)
         await self._directory.agent(workspace, agent)
-        home = await self._directory.home(workspace, agent)
         own = payload_of(payload, self._defaults.max_payload_bytes)
         await self._budgets.check(Owner(workspace, agent))
-        work = self._by_hand.work(home)
-        job = await self._by_hand.job(home)
+        work, job = await self._by_hand.job(workspace, agent)
         now_ms = self._store.clock.now_ms()
         run = of_trigger(
             job_id=job.id if job else None,

@@ -20,7 +20,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, Protocol
 
+from wakeful.errors import Unavailable
 from wakeful.store.idempotency import StoredResponse
+from wakeful.store.rows import JobChange, JobRow
 
 #: Charged once for every job that is created, and counted anew each day (UTC).
 CREATE_JOB: Final = "scheduler.createJob"
@@ -75,6 +77,28 @@ class WorkspaceRow(NamedTuple):
     alerts: str | None = None
 
 
+class Inherited(NamedTuple):
+    """What jobs have from their agent; as it is here for an agent that does not exist yet."""
+
+    #: compact JSON of the target of jobs that have none of their own
+    target: str | None = None
+    active: bool = True
+    #: encrypted secret that signs the webhooks its jobs inherit, and the one before it while it still signs
+    secret: bytes | None = None
+    old_secret: bytes | None = None
+    old_secret_until_ms: int | None = None
+
+
+class AgentChanged(Unavailable):
+    """A job was made or changed for an agent that is different by now; nothing was written.
+
+    The caller reads the agent again and repeats the operation.
+    """
+
+    def __init__(self, agent: str) -> None:
+        super().__init__(f"agent '{agent}' is being changed at this moment; try again")
+
+
 class AgentRow(NamedTuple):
     """Who is woken."""
 
@@ -104,6 +128,15 @@ class AgentRow(NamedTuple):
     old_secret_until_ms: int | None = None
     #: compact JSON of where its keys may have output delivered, beside its own channel and recipient
     deliver_to: str | None = None
+
+    @property
+    def inherited(self) -> Inherited:
+        """What its jobs have from it."""
+        return Inherited(self.target, self.active, self.secret, self.old_secret, self.old_secret_until_ms)
+
+
+#: What becomes of a job of this agent, as the agent is now; None: nothing.
+Follow = Callable[[AgentRow, JobRow], JobChange | None]
 
 
 class KeyRow(NamedTuple):
@@ -190,10 +223,15 @@ class Office(Protocol):
         name: str,
         change: Callable[[AgentRow | None], AgentRow | None],
         entries: Sequence[Entry] = (),
+        follow: Follow | None = None,
     ) -> AgentRow | None:
         """Lock the agent and write what `change` makes of it; None leaves it alone, without an entry.
 
         `version` goes up by one, or is 1 for a new one; `created_ms` stays. Returns it as it is afterwards.
+        With `follow`, what it makes of the agent's jobs is written in the same transaction, as by
+        `change_job`, but set-based. Jobs that another transaction makes or changes for
+        this agent wait for the end of this one, or this one waits for theirs. An exception of either
+        function leaves everything as it was. `follow` may be called twice for a job.
         """
         ...
 

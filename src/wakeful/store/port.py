@@ -39,7 +39,7 @@ from wakeful.clock import Clock
 from wakeful.store.delivering import Delivering
 from wakeful.store.guarding import Guarding
 from wakeful.store.idempotency import Keyed
-from wakeful.store.office import Allowance, Entry, Office
+from wakeful.store.office import Allowance, Entry, Inherited, Office
 from wakeful.store.rows import (
     AttemptView,
     DeadLetter,
@@ -278,11 +278,14 @@ class Store(Office, Watching, Guarding, Talking, Delivering, Protocol):
         entries: Sequence[Entry] = (),
         allowance: Allowance | None = None,
         keyed: Keyed[None] | None = None,
+        agents: Mapping[tuple[str, str], Inherited] | None = None,
     ) -> None:
         """Add jobs, all or none, and announce them. AlreadyExists names the first whose name is taken.
 
         Their agents are made where they are not there yet. With an `allowance` every job is charged to its
         workspace and its agent; ResourceExhausted says which bucket is empty, and nothing is charged.
+        `agents` is what the jobs of an agent (workspace, name) were made with: AgentChanged if that is not
+        what the agent has, which nobody changes before the end of the transaction.
         """
         ...
 
@@ -303,6 +306,7 @@ class Store(Office, Watching, Guarding, Talking, Delivering, Protocol):
         job_id: str,
         change: Callable[[JobRow], JobChange | None],
         entries: Sequence[Entry] = (),
+        agent: Inherited | None = None,
     ) -> JobRow | None:
         """Lock the job, write what `change` makes of it with `version` one higher, and announce it.
 
@@ -310,7 +314,8 @@ class Store(Office, Watching, Guarding, Talking, Delivering, Protocol):
         that is taken: AlreadyExists. `id`, `workspace`, `created_ms` and `created_by` stay. Withdrawn runs
         end at the job's new `updated_ms`. Runs are born as in `plan`: a tick that has one already keeps it.
         With a `move`, its runs that wait go to that lane and are announced (`runs`); a running one stays as
-        it is. Returns the job as it is afterwards, or None where there is none.
+        it is. Returns the job as it is afterwards, or None where there is none. `agent` is what `change` goes
+        by: AgentChanged, before `change` is called, if the job's agent has something else.
         """
         ...
 

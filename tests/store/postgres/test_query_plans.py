@@ -166,7 +166,10 @@ async def _cases(db: Db) -> AsyncIterator[tuple[str, str, list[object]]]:
     yield "DELETE_RUNS", sql.DELETE_RUNS, [old]
     yield "DELETE_JOBS_WITHOUT_RUNS", sql.DELETE_JOBS_WITHOUT_RUNS, [jobs]
     yield "CREATE_JOBS", sql.CREATE_JOBS, [[job(f"new-{n}") for n in range(BATCH)]]
-    yield "CHANGE_JOB", sql.CHANGE_JOB, [[job(id=jobs[0])]]
+    yield "CHANGE_JOBS", sql.CHANGE_JOBS, [[job(f"changed-{n}", id=each) for n, each in enumerate(jobs)]]
+    yield "JOB_IDS_OF_AGENT", sql.JOB_IDS_OF_AGENT, ["ws-5", "agent-5"]
+    yield "JOBS_BY_ID", sql.JOBS_BY_ID, [jobs]
+    yield "LOCK_JOBS", sql.LOCK_JOBS, [jobs]
     yield "JOB", sql.JOB, ["ws-5", "agent-5", "job-5"]
     for name in ("JOB_BY_ID", "ANY_JOB_BY_ID", "LOCK_JOB"):
         yield name, getattr(sql, name), [jobs[5]]
@@ -208,9 +211,10 @@ async def _office_cases() -> AsyncIterator[tuple[str, str, list[object]]]:
         "AGENT": ["ws-5", "agent-5"],
         "LOCK_AGENT": ["ws-5", "agent-5"],
         "AGENTS": ["ws-5"],
-        "ADD_AGENT": ["ws-5", "agent-5", None, None, True, None, None, "", 1, NOW, NOW, *[None] * 4],
-        "CHANGE_AGENT": ["ws-5", "agent-5", None, None, True, None, None, "", 1, NOW, *[None] * 4],
+        "ADD_AGENT": ["ws-5", "agent-5", None, None, True, None, None, "", 1, NOW, NOW, *[None] * 8],
+        "CHANGE_AGENT": ["ws-5", "agent-5", None, None, True, None, None, "", 1, NOW, *[None] * 8],
         "HOLD_AGENTS": [of, agents, NOW],
+        "HOLD_AGENT_OF_JOB": ["01900000-0000-7000-8000-000000000007"],
         "COUNT_JOBS": ["ws-5", "agent-5"],
         "ADD_KEY": ["new", None, "", "admin", None, b"new", NOW, "", None, None, None],
         "KEY_BY_HASH": [b"hash-77"],

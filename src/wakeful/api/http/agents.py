@@ -7,7 +7,7 @@ from starlette.responses import Response
 
 from wakeful.api.http.answers import BODY, JsonAnswer, nothing, place, takes, told
 from wakeful.api.http.asking import SECURED, Asker, Here, ServiceDocument
-from wakeful.service.shapes import Shape, agent_shape, workspace_shape
+from wakeful.service.shapes import Shape, agent_shape, saved_agent_shape, workspace_shape
 
 router = APIRouter(prefix="/api/workspaces", dependencies=SECURED)
 
@@ -60,7 +60,7 @@ async def get_agent(workspace: str, agent: str, here: Here, who: Asker) -> Respo
     "/{workspace}/agents/{agent}",
     tags=["agents"],
     summary="Create or change an agent",
-    responses=told({200: "Agent", 201: "Agent"}, *BODY, 409, headers=("Location",)),
+    responses=told({200: "SavedAgent", 201: "SavedAgent"}, *BODY, 409, headers=("Location",)),
     openapi_extra=takes(
         "AgentDocument", {"target": {"kind": "pull"}, "tz": "Europe/Berlin", "description": "writes"}
     ),
@@ -68,10 +68,25 @@ async def get_agent(workspace: str, agent: str, here: Here, who: Asker) -> Respo
 async def put_agent(
     workspace: str, agent: str, here: Here, who: Asker, document: ServiceDocument
 ) -> Response:
-    """Make it what the document says; what that leaves out is at its default."""
-    row, created = await here.agents.put(who, workspace, agent, document)
-    shape: Shape = {**agent_shape(row), "spent": await here.budgets.spent(workspace, agent)}
-    return _put(shape, created, place(workspace, "agents", agent))
+    """Make it what the document says; what that leaves out is at its default.
+
+    An agent that is given a webhook gets a `secret`, which is shown here and never again.
+    """
+    saved = await here.agents.put(who, workspace, agent, document)
+    shape = {**saved_agent_shape(saved), "spent": await here.budgets.spent(workspace, agent)}
+    return _put(shape, saved.created, place(workspace, "agents", agent))
+
+
+@router.post(
+    "/{workspace}/agents/{agent}/rotate-secret",
+    tags=["agents"],
+    summary="Give an agent a new webhook secret",
+    responses=told({200: "SavedAgent"}, 409),
+)
+async def rotate_agent_secret(workspace: str, agent: str, here: Here, who: Asker) -> Response:
+    """It signs the webhooks that its jobs inherit, for a day beside the old one. It is not shown again."""
+    saved = await here.agents.rotate_secret(who, workspace, agent)
+    return JsonAnswer({**saved_agent_shape(saved), "spent": await here.budgets.spent(workspace, agent)})
 
 
 @router.delete(

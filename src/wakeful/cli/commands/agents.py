@@ -1,4 +1,4 @@
-"""Agents: `agents` lists them; `agents show | put | delete`."""
+"""Agents: `agents` lists them; `agents show | put | rotate-secret | delete`."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from rich.text import Text
 
 from wakeful.cli.arguments import json_argument, now_ms
 from wakeful.cli.session import Session, command
+from wakeful.cli.show.jobs import secret
 from wakeful.cli.show.office import agent_page, agent_table
 
 AgentName = Annotated[str, typer.Argument(metavar="AGENT", help="the agent's name")]
@@ -16,7 +17,7 @@ AgentName = Annotated[str, typer.Argument(metavar="AGENT", help="the agent's nam
 
 def register(app: typer.Typer) -> None:
     """Put these commands on the app."""
-    group = typer.Typer(help="Who is woken: list, show, put, delete.", no_args_is_help=True)
+    group = typer.Typer(help="Who is woken: list, show, put, rotate-secret, delete.", no_args_is_help=True)
     app.add_typer(group, name="agents", rich_help_panel="Office")
 
     @command(group, "list")
@@ -77,7 +78,13 @@ def register(app: typer.Typer) -> None:
         agent = await s.out.ask(
             s.client.agents.put(name, {key: value for key, value in fields.items() if value is not None})
         )
-        s.out.show(agent, Text(f"{name} is there", "green"))
+        s.out.show(agent, Text(f"{name} is there", "green"), *secret(agent))
+
+    @command(group, "rotate-secret")
+    async def rotate_secret(s: Session, name: AgentName) -> None:
+        """Give the webhook that its jobs inherit a new secret; for a day, both sign."""
+        agent = await s.out.ask(s.client.agents.rotate_secret(name))
+        s.out.show(agent, *secret(agent))
 
     @command(group, "delete")
     async def delete(s: Session, name: AgentName) -> None:

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from wakeful.cli.show.tables import Cell, compact, page, table
 from wakeful.cli.times import instant, moment, relative
-from wakeful.client.shapes import JobShape
+from wakeful.client.shapes import AgentShape, JobShape
 from wakeful.document import Defaults, read_definition, write_definition
 
 #: What has a line of its own, or is nobody's business on a screen.
@@ -82,7 +82,7 @@ def ticks(job: JobShape, now_ms: int) -> list[RenderableType]:
     return lines
 
 
-def secret(job: JobShape) -> list[RenderableType]:
+def secret(job: JobShape | AgentShape) -> list[RenderableType]:
     """The secret, where there is one: it is shown this once."""
     text = job.get("secret")
     if not text:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from asyncpg import UniqueViolationError
 
 from wakeful.errors import AlreadyExists, FailedPrecondition
-from wakeful.store.office import AgentRow, KeyRow, WorkspaceRow
+from wakeful.store.office import AgentChanged, AgentRow, Inherited, KeyRow, WorkspaceRow
 from wakeful.store.postgres import office_statements as sql
 from wakeful.store.quotas import Owner
 
@@ -48,28 +48,47 @@ async def agents(db: Db, workspace: str) -> list[AgentRow]:
 
 async def put_agent(
     db: Db, workspace: str, name: str, change: Callable[[AgentRow | None], AgentRow | None]
-) -> tuple[AgentRow | None, bool]:
-    """Write what `change` makes of the agent. Returns it as it is now, and whether anything was written."""
+) -> tuple[AgentRow | None, AgentRow | None, bool]:
+    """Write what `change` makes of the agent, and lock it.
+
+    Returns it as it was and as it is now, and whether anything was written.
+    """
     while True:
         row = await db.fetchrow(sql.LOCK_AGENT, workspace, name)
         old = None if row is None else AgentRow(*row)
         new = change(old)
         if new is None:
-            return old, False
+            return old, old, False
         new = new._replace(workspace=workspace, name=name, version=old.version + 1 if old else 1)
         if old is not None:
             new = new._replace(created_ms=old.created_ms)
             await db.execute(sql.CHANGE_AGENT, *new[:9], *new[10:])
-            return new, True
+            return old, new, True
         if await db.fetchval(sql.ADD_AGENT, *new):
-            return new, True
+            return None, new, True
 
 
-async def hold_agents(db: Db, now_ms: int, owners: Sequence[Owner]) -> None:
-    """Make those of these agents that are not there yet, and let nobody delete one before we are done."""
+async def hold_agents(
+    db: Db, now_ms: int, owners: Sequence[Owner], expected: Mapping[Owner, Inherited] | None = None
+) -> None:
+    """Make those of these agents that are not there yet, and lock all of them against changes.
+
+    AgentChanged: one does not have what is expected.
+    """
     given = [workspace for workspace, _ in owners], [name for _, name in owners]
-    while await db.fetchval(sql.HOLD_AGENTS, *given, now_ms) < len(owners):
-        pass  # somebody has just added or deleted one: the next look sees what they did
+    while len(held := await db.fetch(sql.HOLD_AGENTS, *given, now_ms)) < len(owners):
+        pass  # another transaction has just added or deleted one: the next statement sees it
+    if expected:
+        for workspace, name, *inherited in held:
+            if expected.get((workspace, name), inherited) != tuple(inherited):
+                raise AgentChanged(name)
+
+
+async def hold_agent_of(db: Db, job_id: str, expected: Inherited) -> None:
+    """Lock the agent of a job against changes. AgentChanged: it does not have what is expected."""
+    row = await db.fetchrow(sql.HOLD_AGENT_OF_JOB, job_id)
+    if row is not None and tuple(row) != expected:
+        raise AgentChanged("of the job")
 
 
 async def delete_agent(db: Db, workspace: str, name: str) -> bool:

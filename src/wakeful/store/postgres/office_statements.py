@@ -29,7 +29,7 @@ _AGENT_COLUMNS: Final = (
 )
 #: the primary key
 AGENT: Final = f"SELECT {_AGENT_COLUMNS} FROM agents WHERE workspace = $1 AND name = $2"
-#: the primary key. Those who make jobs of the agent meanwhile are not in the way
+#: the primary key. Waits for transactions that make or change jobs of the agent, and they for this one
 LOCK_AGENT: Final = f"{AGENT} FOR NO KEY UPDATE"
 #: the primary key: a range of it, in its order
 AGENTS: Final = f"SELECT {_AGENT_COLUMNS} FROM agents WHERE workspace = $1 ORDER BY name"
@@ -44,20 +44,28 @@ CHANGE_AGENT: Final = """
         version = $9, updated_at = $10, budget = $11, alerts = $12, queue = $13, heartbeat = $14,
         secret = $15, old_secret = $16, old_secret_until_at = $17, deliver_to = $18
     WHERE workspace = $1 AND name = $2"""
-#: the primary key, twice for each. Says how many of them are there, and ours until the end; one that somebody
-#: adds or deletes at this very moment is not among them
+#: what `Inherited` has
+_INHERITED: Final = "target, active, secret, old_secret, old_secret_until_at"
+#: the primary key, twice for each. Locks the agents against changes and returns what jobs have from them; one
+#: that another transaction adds or deletes at this very moment is not among them
 HOLD_AGENTS: Final = f"""
     WITH given AS (SELECT * FROM unnest($1::text[], $2::text[]) g (workspace, name)),
     held AS (
-        SELECT FROM given g CROSS JOIN LATERAL (
-            SELECT FROM agents a WHERE a.workspace = g.workspace AND a.name = g.name FOR KEY SHARE) a),
+        SELECT a.* FROM given g CROSS JOIN LATERAL (
+            SELECT a.workspace, a.name, {_INHERITED} FROM agents a
+            WHERE a.workspace = g.workspace AND a.name = g.name FOR SHARE) a),
     made AS (
         INSERT INTO agents ({_AGENT_COLUMNS})
         SELECT workspace, name, NULL, NULL, true, NULL, NULL, '', 1, $3, $3, NULL, NULL, NULL, NULL,
             NULL, NULL, NULL, NULL
         FROM given
-        ON CONFLICT DO NOTHING RETURNING name)
-    SELECT (SELECT count(*) FROM held) + (SELECT count(*) FROM made)"""
+        ON CONFLICT DO NOTHING RETURNING workspace, name, {_INHERITED})
+    SELECT * FROM held UNION ALL SELECT * FROM made"""
+#: the primary keys of jobs and agents
+HOLD_AGENT_OF_JOB: Final = """
+    SELECT a.target, a.active, a.secret, a.old_secret, a.old_secret_until_at
+    FROM jobs j JOIN agents a ON a.workspace = j.workspace AND a.name = j.agent
+    WHERE j.id = $1 FOR SHARE OF a"""
 #: jobs_name
 COUNT_JOBS: Final = "SELECT count(*) FROM jobs WHERE workspace = $1 AND agent = $2 AND deleted_at IS NULL"
 #: the primary key

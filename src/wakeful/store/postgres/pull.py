@@ -3,7 +3,7 @@ claims, and how a run becomes one of them or stops being one."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from wakeful.store.port import TURN_MS, UNCLAIMED
@@ -66,9 +66,10 @@ async def expire(
     return [run.id for run in expired if run.id in ended]
 
 
-async def move(db: Db, tell: Tell, now_ms: int, job_id: str, to: Move) -> None:
-    """Let the job's runs that wait do so in another lane. See `Store.change_job`."""
-    if await db.fetch(sql.MOVE, job_id, to.lane, now_ms, to.claim_ms):
+async def move(db: Db, tell: Tell, now_ms: int, jobs: Mapping[str, Move]) -> None:
+    """Let the runs of these jobs that wait do so in another lane. See `Store.change_job`."""
+    lanes, claims = [to.lane for to in jobs.values()], [to.claim_ms for to in jobs.values()]
+    if jobs and await db.fetch(sql.MOVE, list(jobs), lanes, claims, now_ms):
         tell("runs")
 
 

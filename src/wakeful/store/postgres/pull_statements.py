@@ -60,16 +60,19 @@ EXPIRED: Final = f"""
     WHERE l.until_at <= $1 AND l.due_at IS NOT NULL AND r.state = l.state AND r.lane = l.lane
         AND NOT ({_BUSY})
     ORDER BY l.until_at, l.run_id LIMIT $2 FOR UPDATE OF r SKIP LOCKED"""
-#: live_of_job; the primary keys of runs and live for what is found
+#: live_of_job, once for each job; the primary keys of runs and live for what is found
 MOVE: Final = f"""
     WITH picked AS (
-        SELECT r.id FROM live l JOIN runs r ON r.id = l.run_id
-        WHERE l.job_id = $1 AND l.due_at IS NOT NULL AND l.lane <> $2 AND r.state = l.state
-        ORDER BY r.id FOR UPDATE OF r),
+        SELECT r.id, t.lane, t.claim_ms
+        FROM unnest($1::uuid[], $2::text[], $3::bigint[]) t (job_id, lane, claim_ms)
+        CROSS JOIN LATERAL (
+            SELECT l.run_id, l.state FROM live l
+            WHERE l.job_id = t.job_id AND l.due_at IS NOT NULL AND l.lane <> t.lane OFFSET 0) l
+        JOIN runs r ON r.id = l.run_id AND r.state = l.state ORDER BY r.id FOR UPDATE OF r),
     moved AS (
-        UPDATE runs r SET lane = $2,
-            until_at = greatest(r.due_at, $3::timestamptz) + $4::bigint * interval '1 ms'
-        WHERE r.id = ANY(ARRAY(SELECT id FROM picked)) RETURNING r.*)
+        UPDATE runs r SET lane = p.lane,
+            until_at = greatest(r.due_at, $4::timestamptz) + p.claim_ms * interval '1 ms'
+        FROM picked p WHERE r.id = p.id RETURNING r.*)
     UPDATE live l SET lane = m.lane, until_at = m.until_at,
         workspace = CASE WHEN starts_with(m.lane, '{PULL}') THEN m.workspace END,
         agent = CASE WHEN starts_with(m.lane, '{PULL}') THEN m.agent END

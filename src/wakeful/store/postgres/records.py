@@ -6,21 +6,21 @@ What is no uuid is nobody's id: it is not found, rather than refused.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from asyncpg import UniqueViolationError
 
 from wakeful.errors import AlreadyExists
 from wakeful.run import check_cancellable
-from wakeful.store.office import Allowance
+from wakeful.store.office import Allowance, Inherited
 from wakeful.store.port import PARKED
 from wakeful.store.postgres import list_statements as lists
 from wakeful.store.postgres import statements as sql
 from wakeful.store.postgres.births import bear
-from wakeful.store.postgres.directory import hold_agents
-from wakeful.store.postgres.outcomes import Follow, cancel, delete_jobs, finish, withdraw
-from wakeful.store.postgres.pull import move
+from wakeful.store.postgres.directory import hold_agent_of, hold_agents
+from wakeful.store.postgres.inheritance import write_changes
+from wakeful.store.postgres.outcomes import Follow, cancel, delete_jobs, finish
 from wakeful.store.postgres.quotas import charge
 from wakeful.store.quotas import owners
 from wakeful.store.records import view_of
@@ -54,10 +54,15 @@ def is_id(text: str | None) -> bool:
 
 
 async def create_jobs(
-    db: Db, tell: Tell, now_ms: int, jobs: Sequence[JobRow], allowance: Allowance | None
+    db: Db,
+    tell: Tell,
+    now_ms: int,
+    jobs: Sequence[JobRow],
+    allowance: Allowance | None,
+    agents: Mapping[tuple[str, str], Inherited] | None = None,
 ) -> None:
     """Add jobs, all or none."""
-    await hold_agents(db, now_ms, owners(jobs))
+    await hold_agents(db, now_ms, owners(jobs), agents)
     try:
         async with db.transaction():  # a savepoint, so that one can still ask which it was
             await db.execute(sql.CREATE_JOBS, jobs)
@@ -94,9 +99,16 @@ async def list_jobs(db: Db, only: JobFilter) -> list[JobRow]:
 
 
 async def change_job(
-    db: Db, tell: Tell, now_ms: int, job_id: str, change: Callable[[JobRow], JobChange | None]
+    db: Db,
+    tell: Tell,
+    now_ms: int,
+    job_id: str,
+    change: Callable[[JobRow], JobChange | None],
+    agent: Inherited | None = None,
 ) -> tuple[JobRow | None, bool]:
     """Write what `change` makes of the job. Returns it as it is now, and whether anything was written."""
+    if agent is not None and is_id(job_id):
+        await hold_agent_of(db, job_id, agent)
     row = await db.fetchrow(sql.LOCK_JOB, job_id) if is_id(job_id) else None
     if row is None:
         return None, False
@@ -104,26 +116,12 @@ async def change_job(
     changed = change(old)
     if changed is None:
         return old, False
-    new = changed.job._replace(
-        id=old.id,
-        workspace=old.workspace,
-        created_ms=old.created_ms,
-        created_by=old.created_by,
-        version=old.version + 1,
-    )
     try:
-        await db.execute(sql.CHANGE_JOB, [new])
+        (new,) = await write_changes(db, tell, now_ms, [(old, changed)])
     except UniqueViolationError as error:
-        raise _taken(new) from error
+        raise _taken(changed.job) from error
     if new.agent != old.agent:
         await hold_agents(db, now_ms, owners([new]))
-    if changed.withdraw is not None:
-        await withdraw(db, tell, {job_id: new.updated_ms}, changed.withdraw)
-    if changed.move is not None:
-        await move(db, tell, now_ms, job_id, changed.move)
-    await bear(db, tell, now_ms, changed.born)
-    tell.changed([new[:4]])
-    tell("jobs")
     return new, True
 
 

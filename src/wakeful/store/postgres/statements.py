@@ -357,7 +357,7 @@ CREATE_JOBS: Final = f"""
     INSERT INTO cursors (job_id, next_at, wake_at, run_count)
     SELECT id, next_at, wake_at, run_count FROM unnest($1::job_record[])"""
 #: the primary keys of jobs and cursors
-CHANGE_JOB: Final = f"""
+CHANGE_JOBS: Final = f"""
     WITH changed AS (
         UPDATE jobs j SET {", ".join(f"{column} = n.{column}" for column in _OF_JOB)}
         FROM unnest($1::job_record[]) n WHERE j.id = n.id)
@@ -370,6 +370,13 @@ ANY_JOB_BY_ID: Final = f"{_JOB} WHERE j.id = $1 AND c.job_id = $1"
 JOB_BY_ID: Final = f"{ANY_JOB_BY_ID} AND j.deleted_at IS NULL"
 #: the primary keys of jobs and cursors
 LOCK_JOB: Final = f"{JOB_BY_ID} FOR UPDATE OF c, j"
+#: jobs_name: a range of it
+JOB_IDS_OF_AGENT: Final = """
+    SELECT id::text FROM jobs WHERE workspace = $1 AND agent = $2 AND deleted_at IS NULL ORDER BY id"""
+#: the primary keys of jobs and cursors, once for each
+JOBS_BY_ID: Final = f"{_JOB} WHERE j.id = ANY($1::uuid[]) AND j.deleted_at IS NULL ORDER BY j.id"
+#: the same; their cursors are locked before (`LOCK_CURSORS`)
+LOCK_JOBS: Final = f"{JOBS_BY_ID} FOR UPDATE OF j"
 
 
 def jobs_where(condition: str) -> str:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from wakeful.errors import AlreadyExists, FailedPrecondition
-from wakeful.store.office import AgentRow, KeyRow, WorkspaceRow
+from wakeful.store.office import AgentChanged, AgentRow, Inherited, KeyRow, WorkspaceRow
 from wakeful.store.quotas import Owner
 from wakeful.store.sqlite import office_statements as sql
 
@@ -58,9 +58,23 @@ def put_agent(
     return new, True
 
 
-def make_agents(db: sqlite3.Connection, now_ms: int, owners: Iterable[Owner]) -> None:
-    """Make those of these agents that are not there yet."""
+def make_agents(
+    db: sqlite3.Connection,
+    now_ms: int,
+    owners: Iterable[Owner],
+    expected: Mapping[Owner, Inherited] | None = None,
+) -> None:
+    """Make those of these agents that are not there yet. AgentChanged: one does not have what is expected."""
     db.executemany(sql.MAKE_AGENT, [(*owner, now_ms) for owner in owners])
+    for owner, inherited in (expected or {}).items():
+        check_agent(db, *owner, inherited)
+
+
+def check_agent(db: sqlite3.Connection, workspace: str, name: str, expected: Inherited) -> None:
+    """AgentChanged: the agent does not have what is expected."""
+    row = agent(db, workspace, name)
+    if row is not None and row.inherited != expected:
+        raise AgentChanged(name)
 
 
 def delete_agent(db: sqlite3.Connection, workspace: str, name: str) -> bool:

@@ -17,12 +17,13 @@ from wakeful.store.office import (
     AgentRow,
     AuditRow,
     Entry,
+    Follow,
     KeyRow,
     QuotaRow,
     WorkflowRow,
     WorkspaceRow,
 )
-from wakeful.store.sqlite import audit, directory, idempotency, papers, quotas
+from wakeful.store.sqlite import audit, directory, idempotency, inheritance, papers, quotas
 from wakeful.store.sqlite.connection import Connection, Tell
 
 T = TypeVar("T")
@@ -88,10 +89,14 @@ class SqliteOffice:
         name: str,
         change: Callable[[AgentRow | None], AgentRow | None],
         entries: Sequence[Entry] = (),
+        follow: Follow | None = None,
     ) -> AgentRow | None:
-        """Write what `change` makes of the agent."""
+        """Write what `change` makes of the agent, and what `follow` makes of its jobs."""
+        now_ms = self.clock.now_ms()
         row, _ = await self._audited(
-            entries, lambda db, _: directory.put_agent(db, workspace, name, change), written
+            entries,
+            lambda db, tell: inheritance.put_agent(db, tell, now_ms, workspace, name, change, follow),
+            written,
         )
         return row
 

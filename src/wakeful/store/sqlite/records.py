@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from wakeful.errors import AlreadyExists
 from wakeful.run import check_cancellable
-from wakeful.store.office import Allowance
+from wakeful.store.office import Allowance, Inherited
 from wakeful.store.port import PARKED
 from wakeful.store.quotas import owners
 from wakeful.store.records import view_of
@@ -26,7 +26,7 @@ from wakeful.store.sqlite import list_statements as lists
 from wakeful.store.sqlite import statements as sql
 from wakeful.store.sqlite.births import bear
 from wakeful.store.sqlite.connection import Tell
-from wakeful.store.sqlite.directory import make_agents
+from wakeful.store.sqlite.directory import check_agent, make_agents
 from wakeful.store.sqlite.outcomes import Follow, cancel, drop_job, settle, withdraw
 from wakeful.store.sqlite.pull import move
 from wakeful.store.sqlite.quotas import charge
@@ -39,10 +39,15 @@ _DEAD = RunView._fields.index("dead")
 
 
 def create_jobs(
-    db: sqlite3.Connection, tell: Tell, now_ms: int, jobs: Sequence[JobRow], allowance: Allowance | None
+    db: sqlite3.Connection,
+    tell: Tell,
+    now_ms: int,
+    jobs: Sequence[JobRow],
+    allowance: Allowance | None,
+    agents: Mapping[tuple[str, str], Inherited] | None = None,
 ) -> None:
     """Add jobs, all or none."""
-    make_agents(db, now_ms, owners(jobs))
+    make_agents(db, now_ms, owners(jobs), agents)
     try:
         db.executemany(sql.CREATE_JOB, jobs)
     except sqlite3.IntegrityError as error:
@@ -83,14 +88,22 @@ def change_job(
     now_ms: int,
     job_id: str,
     change: Callable[[JobRow], JobChange | None],
+    agent: Inherited | None = None,
 ) -> tuple[JobRow | None, bool]:
     """Write what `change` makes of the job. Returns it as it is now, and whether anything was written."""
     old = job_by_id(db, job_id)
     if old is None:
         return None, False
+    if agent is not None:
+        check_agent(db, old.workspace, old.agent, agent)
     changed = change(old)
     if changed is None:
         return old, False
+    return write_change(db, tell, now_ms, old, changed), True
+
+
+def write_change(db: sqlite3.Connection, tell: Tell, now_ms: int, old: JobRow, changed: JobChange) -> JobRow:
+    """Write this change of a job. Returns the job as it is now."""
     new = changed.job._replace(
         id=old.id,
         workspace=old.workspace,
@@ -105,14 +118,14 @@ def change_job(
     if new.agent != old.agent:
         make_agents(db, now_ms, owners([new]))
     if changed.withdraw is not None:
-        withdraw(db, tell, job_id, new.updated_ms, changed.withdraw)
+        withdraw(db, tell, new.id, new.updated_ms, changed.withdraw)
     if changed.move is not None:
-        move(db, tell, now_ms, job_id, changed.move)
+        move(db, tell, now_ms, new.id, changed.move)
     if changed.born:
         bear(db, tell, now_ms, changed.born)
     tell.changed([new[:4]])
     tell("jobs")
-    return new, True
+    return new
 
 
 def delete_job(

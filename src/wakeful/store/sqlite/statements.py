@@ -260,6 +260,10 @@ CHANGE_JOB: Final = (
 JOB: Final = f"""
     SELECT {JOB_COLUMNS} FROM jobs INDEXED BY jobs_name
     WHERE workspace = ? AND agent = ? AND name = ? AND deleted_at IS NULL"""
+#: jobs_name: a range of it
+JOBS_OF_AGENT: Final = f"""
+    SELECT {JOB_COLUMNS} FROM jobs INDEXED BY jobs_name
+    WHERE workspace = ? AND agent = ? AND deleted_at IS NULL"""
 #: the primary key
 ANY_JOB_BY_ID: Final = f"SELECT {JOB_COLUMNS} FROM jobs WHERE id = ?"
 JOB_BY_ID: Final = f"{ANY_JOB_BY_ID} AND deleted_at IS NULL"

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from wakeful.clock import Clock, SystemClock
 from wakeful.store.changes import always, written
 from wakeful.store.idempotency import Keyed
-from wakeful.store.office import Allowance, Entry
+from wakeful.store.office import Allowance, Entry, Inherited
 from wakeful.store.port import Planned, Replay, Told
 from wakeful.store.rows import (
     AttemptView,
@@ -178,12 +178,13 @@ class SqliteStore(SqliteTalking, SqliteWatching, SqliteGuarding, SqliteDeliverin
         entries: Sequence[Entry] = (),
         allowance: Allowance | None = None,
         keyed: Keyed[None] | None = None,
+        agents: Mapping[tuple[str, str], Inherited] | None = None,
     ) -> None:
         """Add jobs, all or none."""
         now_ms = self.clock.now_ms()
         await self._audited(
             entries,
-            lambda db, tell: records.create_jobs(db, tell, now_ms, jobs, allowance),
+            lambda db, tell: records.create_jobs(db, tell, now_ms, jobs, allowance, agents),
             always,
             keyed,
         )
@@ -205,12 +206,13 @@ class SqliteStore(SqliteTalking, SqliteWatching, SqliteGuarding, SqliteDeliverin
         job_id: str,
         change: Callable[[JobRow], JobChange | None],
         entries: Sequence[Entry] = (),
+        agent: Inherited | None = None,
     ) -> JobRow | None:
         """Write what `change` makes of the job."""
         now_ms = self.clock.now_ms()
         row, _ = await self._audited(
             entries,
-            lambda db, tell: records.change_job(db, tell, now_ms, job_id, change),
+            lambda db, tell: records.change_job(db, tell, now_ms, job_id, change, agent),
             written,
         )
         return row

@@ -14,6 +14,7 @@ from wakeful.api.http.schemas.parts import (
     INSTANT,
     OBJECT,
     READ_ONLY,
+    SECRET,
     SLUG,
     SPENT,
     TEXT,
@@ -159,12 +160,6 @@ _WORKFLOW_ONLY: Final = ("workflowId", "version", "userId")
 _TICKS: Final[Schema] = list_of(
     shape({"at": {"type": "string", "format": "date-time"}, "atMs": WHOLE}, says="A tick, in the job's zone.")
 )
-_SECRET: Final[Schema] = {
-    "type": "string",
-    "description": "Signs the webhook; shown when it was made and never again.",
-    "examples": ["whsec_a2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2s="],
-}
-
 _DOCUMENT: Final[dict[str, Schema]] = {
     "name": SLUG,
     "agentId": SLUG,
@@ -236,7 +231,7 @@ SCHEMAS: Final[dict[str, Schema]] = {
         says="A job with its next 5 ticks.",
     ),
     "SavedJob": shape(
-        {**_JOB, "nextTicks": _TICKS, "secret": _SECRET},
+        {**_JOB, "nextTicks": _TICKS, "secret": SECRET},
         *_WORKFLOW_ONLY,
         "secret",
         says="A job as it was saved.",

@@ -12,6 +12,7 @@ from wakeful.api.http.schemas.parts import (
     INSTANT,
     OBJECT,
     READ_ONLY,
+    SECRET,
     SLUG,
     SPENT,
     TEXT,
@@ -123,6 +124,25 @@ _HEARTBEAT: Final[Schema] = {
     "examples": [{"every": "30m", "activeHours": "08:00-22:00"}],
 }
 
+_AGENT: Final[dict[str, Schema]] = {
+    "name": SLUG,
+    "workspace": SLUG,
+    "target": or_null(OBJECT),
+    "tz": _TZ,
+    "active": BOOLEAN,
+    "channel": or_null(TEXT),
+    "to": or_null(TEXT),
+    "description": TEXT,
+    "budget": or_null(OBJECT),
+    "alerts": or_null(OBJECT),
+    "queue": or_null(OBJECT),
+    "heartbeat": or_null(OBJECT),
+    "version": WHOLE,
+    "createdAt": INSTANT,
+    "updatedAt": INSTANT,
+    "spent": SPENT,
+}
+
 SCHEMAS: Final[dict[str, Schema]] = {
     "Problem": shape(
         {
@@ -159,27 +179,8 @@ SCHEMAS: Final[dict[str, Schema]] = {
             **_SHOWN,
         }
     ),
-    "Agent": shape(
-        {
-            "name": SLUG,
-            "workspace": SLUG,
-            "target": or_null(OBJECT),
-            "tz": _TZ,
-            "active": BOOLEAN,
-            "channel": or_null(TEXT),
-            "to": or_null(TEXT),
-            "description": TEXT,
-            "budget": or_null(OBJECT),
-            "alerts": or_null(OBJECT),
-            "queue": or_null(OBJECT),
-            "heartbeat": or_null(OBJECT),
-            "version": WHOLE,
-            "createdAt": INSTANT,
-            "updatedAt": INSTANT,
-            "spent": SPENT,
-        },
-        "spent",
-    ),
+    "Agent": shape(_AGENT, "spent"),
+    "SavedAgent": shape({**_AGENT, "secret": SECRET}, "spent", "secret", says="An agent as it was saved."),
     "Agents": shape({"agents": list_of(ref("Agent"))}),
     "AgentDocument": document(
         {

@@ -91,6 +91,12 @@ ACTIVE_HOURS: Final[Schema] = {
     "description": "Its runs start within these hours of its zone, and at no others.",
     "examples": ["08:00-22:00"],
 }
+#: A secret in the response that made it.
+SECRET: Final[Schema] = {
+    "type": "string",
+    "description": "Signs the webhook; shown when it was made and never again.",
+    "examples": ["whsec_a2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2s="],
+}
 #: What was used on the day so far.
 SPENT: Final[Schema] = {
     "type": "object",

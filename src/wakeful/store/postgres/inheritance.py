@@ -1,0 +1,98 @@
+"""Changes of many jobs at once in PostgreSQL, and agents whose jobs change with them.
+
+A handful of statements, and two for every `_PAGE` jobs: reading and writing more rows in one statement would
+keep the event loop for too long. Locks are taken in the order agent, cursors, jobs, runs, each kind by id.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final
+
+from wakeful.store.office import AgentRow, Follow
+from wakeful.store.postgres import directory
+from wakeful.store.postgres import statements as sql
+from wakeful.store.postgres.births import bear
+from wakeful.store.postgres.outcomes import withdraw
+from wakeful.store.postgres.pull import move
+from wakeful.store.rows import JobChange, JobRow
+
+if TYPE_CHECKING:
+    from wakeful.store.postgres.connection import Db, Tell
+
+#: So many jobs are read or written in one statement.
+_PAGE: Final = 500
+#: After so many decisions the event loop has its turn.
+_AT_ONCE: Final = 50
+
+
+async def put_agent(
+    db: Db,
+    tell: Tell,
+    now_ms: int,
+    workspace: str,
+    name: str,
+    change: Callable[[AgentRow | None], AgentRow | None],
+    follow: Follow | None,
+) -> tuple[AgentRow | None, bool]:
+    """Write what `change` makes of the agent and `follow` of its jobs. See `Office.put_agent`."""
+    before, row, written = await directory.put_agent(db, workspace, name, change)
+    if follow is None or row is None or before is None:  # an agent that was not there has no jobs
+        return row, written
+    job_ids = [job_id for (job_id,) in await db.fetch(sql.JOB_IDS_OF_AGENT, workspace, name)]
+    if row.inherited == before.inherited:
+        # Nothing new is inherited: look without locks first, so that planners need not wait.
+        job_ids = [old.id for old, _ in await _decided(db, sql.JOBS_BY_ID, job_ids, row, follow)]
+    if job_ids:
+        await db.execute(sql.LOCK_CURSORS, job_ids)
+        changes = await _decided(db, sql.LOCK_JOBS, job_ids, row, follow)
+        await write_changes(db, tell, now_ms, changes)
+    return row, written
+
+
+async def _decided(
+    db: Db, query: str, job_ids: Sequence[str], agent: AgentRow, follow: Follow
+) -> list[tuple[JobRow, JobChange]]:
+    """What becomes of these jobs, as the query finds them."""
+    changes = []
+    for start in range(0, len(job_ids), _PAGE):
+        for number, row in enumerate(await db.fetch(query, job_ids[start : start + _PAGE]), 1):
+            job = JobRow(*row)
+            change = follow(agent, job)
+            if change is not None:
+                changes.append((job, change))
+            if number % _AT_ONCE == 0:
+                await asyncio.sleep(0)
+    return changes
+
+
+async def write_changes(
+    db: Db, tell: Tell, now_ms: int, changes: Sequence[tuple[JobRow, JobChange]]
+) -> list[JobRow]:
+    """Write these changes of jobs that are locked. Returns the jobs as they are now."""
+    if not changes:
+        return []
+    new = [
+        change.job._replace(
+            id=old.id,
+            workspace=old.workspace,
+            created_ms=old.created_ms,
+            created_by=old.created_by,
+            version=old.version + 1,
+        )
+        for old, change in changes
+    ]
+    for start in range(0, len(new), _PAGE):
+        await db.execute(sql.CHANGE_JOBS, new[start : start + _PAGE])
+    withdrawn: dict[str, dict[str, int]] = {}
+    for row, (_, change) in zip(new, changes, strict=True):
+        if change.withdraw is not None:
+            withdrawn.setdefault(change.withdraw, {})[row.id] = row.updated_ms
+    for reason, jobs in withdrawn.items():
+        await withdraw(db, tell, jobs, reason)
+    await move(db, tell, now_ms, {old.id: change.move for old, change in changes if change.move is not None})
+    await bear(db, tell, now_ms, [run for _, change in changes for run in change.born])
+    tell.changed(row[:4] for row in new)
+    tell("jobs")
+    return new

@@ -1,0 +1,32 @@
+"""Agents in SQLite whose jobs change with them, in one transaction."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+
+from wakeful.store.office import AgentRow, Follow
+from wakeful.store.sqlite import directory
+from wakeful.store.sqlite import statements as sql
+from wakeful.store.sqlite.connection import Tell
+from wakeful.store.sqlite.records import job_row, write_change
+
+
+def put_agent(
+    db: sqlite3.Connection,
+    tell: Tell,
+    now_ms: int,
+    workspace: str,
+    name: str,
+    change: Callable[[AgentRow | None], AgentRow | None],
+    follow: Follow | None,
+) -> tuple[AgentRow | None, bool]:
+    """Write what `change` makes of the agent and `follow` of its jobs. See `Office.put_agent`."""
+    row, written = directory.put_agent(db, workspace, name, change)
+    if follow is not None and row is not None:
+        for each in db.execute(sql.JOBS_OF_AGENT, (workspace, name)).fetchall():
+            job = job_row(each)
+            changed = follow(row, job)
+            if changed is not None:
+                write_change(db, tell, now_ms, job, changed)
+    return row, written
