@@ -10,7 +10,7 @@ import pytest
 
 from tests.integration.asking import HOME, JOBS, Somebody
 from tests.integration.conftest import SELDOM, on_one_store
-from wakeful.api.http.paging import write_cursor
+from wakeful.api.http.paging import read_cursor, write_cursor
 from wakeful.store.rows import JobChange
 
 _WEBHOOK = {"kind": "webhook", "url": "http://127.0.0.1:9/hook"}
@@ -210,6 +210,30 @@ async def test_only_enabled_jobs_are_listed_unless_the_others_are_asked_for(ask:
     assert (await ask("GET", "/jobs", agent="nobody")).code == "not-found"
 
 
+async def test_a_forged_cursor_is_refused_on_every_store(ask: Somebody, monkeypatch: pytest.MonkeyPatch):
+    scopes: list[Any] = []  # of the lists that were asked for: everybody who reads the source knows them
+
+    def noted(cursor: str, scope: Any, *kinds: type) -> Any:
+        scopes.append(scope)
+        return read_cursor(cursor, scope, *kinds)
+
+    for module in ("jobs", "runs", "office", "messages"):
+        monkeypatch.setattr(f"wakeful.api.http.{module}.read_cursor", noted)
+    sessions = "/agents/default/sessions"
+    forged: dict[str, list[list[str | int]]] = {
+        "/jobs": [["default", "a\x00"], ["\x00", "a"]],
+        "/runs": [["\x00"]],
+        "/audit": [[2**63], [-1], [10**400]],
+        sessions: [["\x00"]],
+    }
+    for path, places in forged.items():
+        assert (await ask("GET", path, cursor="another")).status == 422
+        for place in places:
+            cursor = write_cursor(place, scopes[-1])
+            reply = await ask("GET", path, cursor=cursor)
+            assert (reply.status, reply.code) == (422, "invalid-argument"), (path, place)
+
+
 @on_one_store
 async def test_a_cursor_that_was_changed_or_is_another_lists_is_refused(ask: Somebody):
     for number in range(3):
@@ -228,9 +252,9 @@ async def test_a_cursor_that_was_changed_or_is_another_lists_is_refused(ask: Som
         ("/dead-letters", cursor),
     ):
         reply = await ask("GET", path, limit=1, cursor=given)
-        assert (reply.status, reply.code) == (400, "invalid-argument"), given
+        assert (reply.status, reply.code) == (422, "invalid-argument"), given
         assert "cursor: " in reply.body["detail"]
-    assert (await ask("GET", "/jobs", limit=1, cursor=cursor, include_disabled="true")).status == 400
+    assert (await ask("GET", "/jobs", limit=1, cursor=cursor, include_disabled="true")).status == 422
     assert (await ask("GET", "/jobs", limit=1, cursor=cursor)).body["jobs"][0]["name"] == "job-1"
 
 

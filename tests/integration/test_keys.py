@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import base64
+import json
 import time
 from collections.abc import AsyncIterator, Callable
 
 import jwt
 import pytest
 from aiohttp import web
-from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 
 from tests.integration.conftest import NewApp
 from tests.integration.waiting import eventually
@@ -19,6 +20,12 @@ from wakeful.service.services import Services
 from wakeful.service.tokens import JwtTokens
 
 SECRET = "a secret of more than thirty-two bytes, and for some of more than sixty-four"
+
+
+def b64(value: object) -> str:
+    """A part of a token: JSON, or text as it is."""
+    text = value if isinstance(value, str) else json.dumps(value)
+    return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
 
 
 @pytest.fixture
@@ -183,9 +190,16 @@ async def test_a_token_signed_by_a_key_of_the_set_says_who_it_is():
     private = rsa.generate_private_key(public_exponent=65537, key_size=2048)
     other = rsa.generate_private_key(public_exponent=65537, key_size=2048)
     public = jwt.algorithms.RSAAlgorithm.to_jwk(private.public_key(), as_dict=True)
+    curve = ec.generate_private_key(ec.SECP256R1())
+    on_curve = jwt.algorithms.ECAlgorithm.to_jwk(curve.public_key(), as_dict=True)
+    edwards = ed25519.Ed25519PrivateKey.generate()
+    on_edwards = jwt.algorithms.OKPAlgorithm.to_jwk(edwards.public_key(), as_dict=True)
+    shared = {"kty": "oct", "k": b64(SECRET)}
 
     async def key_set(request: web.Request) -> web.Response:
-        return web.json_response({"keys": [{**public, "kid": "one", "use": "sig", "alg": "RS256"}]})
+        one = {**public, "kid": "one", "use": "sig", "alg": "RS256"}
+        others = [{**on_curve, "kid": "curve"}, {**on_edwards, "kid": "edwards"}, {**shared, "kid": "shared"}]
+        return web.json_response({"keys": [one, {**public, "kid": "any"}, *others]})
 
     app = web.Application()
     app.router.add_get("/jwks.json", key_set)
@@ -198,7 +212,27 @@ async def test_a_token_signed_by_a_key_of_the_set_says_who_it_is():
         tokens = JwtTokens(jwks_url=f"http://127.0.0.1:{port}/jwks.json")
         token = jwt.encode(claims(), private, "RS256", {"kid": "one"})
         assert (await tokens.principal(token)).actor == "jwt:ada"
+        for key, algorithm, kid in (
+            (private, "RS512", "any"),
+            (private, "PS256", "any"),
+            (curve, "ES256", "curve"),
+            (edwards, "EdDSA", "edwards"),
+        ):
+            token = jwt.encode(claims(), key, algorithm, {"kid": kid})
+            assert (await tokens.principal(token)).actor == "jwt:ada", algorithm
+        mismatches = [
+            jwt.encode(claims(), key, algorithm, {"kid": kid})
+            for key, algorithm in ((private, "RS256"), (curve, "ES256"), (edwards, "EdDSA"))
+            for kid in ("any", "curve", "edwards", "shared")
+        ]
+        right = {0, 5, 10}
         for wrong in (
+            *(token for place, token in enumerate(mismatches) if place not in right),
+            jwt.encode(claims(), ec.generate_private_key(ec.SECP384R1()), "ES384", {"kid": "curve"}),
+            f"{b64({'alg': 'RS256', 'kid': 7})}.{b64(claims())}.AAAA",
+            f"{b64({'alg': ['RS256']})}.{b64(claims())}.AAAA",
+            f"{b64(['RS256'])}.{b64(claims())}.AAAA",
+            f"{b64({'alg': 'RS256', 'kid': 'one'})}.{b64([1])}.AAAA",
             jwt.encode(claims(), other, "RS256", {"kid": "one"}),
             jwt.encode(claims(), private, "RS256", {"kid": "two"}),
             jwt.encode(claims(), SECRET, "HS256", {"kid": "one"}),

@@ -20,6 +20,7 @@ from wakeful.errors import InvalidArgument
 from wakeful.hours import parse_hours
 from wakeful.job import Chain, ChainOn, Json, check_slug
 from wakeful.policy import Backoff
+from wakeful.stored_text import is_storable
 
 MAX_DESCRIPTION: Final = 10_000
 MAX_LABELS: Final = 32
@@ -28,7 +29,6 @@ _EXACT: Final = 2**53  # whole numbers up to this are the same to every reader o
 #: of a label's name and of its value
 LONGEST_LABEL: Final = (63, 255)
 _CHAIN: Final = """write "other-job" or {"job": "other-job", "on": "succeeded"}"""
-_UNSTORABLE: Final = re.compile("[\x00\ud800-\udfff]")
 
 T = TypeVar("T")
 Reader = Callable[[object], Any]
@@ -201,7 +201,7 @@ def storable(value: str, longest: int) -> str:
     """Text that every database keeps as it is."""
     if len(value) > longest:
         refuse(f"it has {len(value)} characters; at most {longest}")
-    if _UNSTORABLE.search(value):
+    if not is_storable(value):
         refuse("it has a character that cannot be stored (U+0000, or half of a pair); take it out")
     return value
 
@@ -237,7 +237,7 @@ def labels(value: object) -> dict[str, str]:
         if not key.strip():
             refuse("a name is empty; name each label")
         for part, longest in zip((key, item), LONGEST_LABEL, strict=True):
-            if len(part) > longest or _UNSTORABLE.search(part):
+            if len(part) > longest or not is_storable(part):
                 refuse(f"{shown(part)} cannot be kept; a name has at most 63 characters, a value at most 255")
         read[key] = item
     return read

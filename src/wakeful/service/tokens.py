@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final
 
 import jwt
+from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
+from cryptography.hazmat.primitives.asymmetric.ed448 import Ed448PublicKey
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 
 from wakeful.errors import InvalidArgument, Unauthenticated
 from wakeful.job import check_slug
 from wakeful.service.access import ROLES, Principal
 
-_BY_KEY: Final = ["RS256", "RS384", "RS512", "PS256", "ES256", "ES384", "EdDSA"]
+_RSA: Final = ("RS256", "RS384", "RS512", "PS256")
+_ECDSA: Final = {"secp256r1": "ES256", "secp384r1": "ES384"}
+_ALGORITHMS: Final = (*_RSA, *_ECDSA.values(), "EdDSA")
 _SHORTEST_SECRET: Final = 32
 
 
@@ -48,15 +54,21 @@ class JwtTokens:
             raise Unauthenticated("this token has expired; get another") from error
         except jwt.PyJWTError as error:
             raise Unauthenticated(f"this token is not accepted: {error}") from error
+        except (TypeError, ValueError, AttributeError, RecursionError) as error:  # from inside of PyJWT
+            raise Unauthenticated("this token is not accepted: it cannot be read") from error
         return _principal(claims)
 
     async def _claims(self, token: str) -> Mapping[str, object]:
         algorithm = jwt.get_unverified_header(token).get("alg")
         if algorithm == "HS256" and self._secret is not None:
             return self._decoded(token, self._secret, ["HS256"])
-        if algorithm in _BY_KEY and self._key_set is not None:
+        if algorithm in _ALGORITHMS and self._key_set is not None:
             key = await asyncio.to_thread(self._key_set.get_signing_key_from_jwt, token)
-            return self._decoded(token, key.key, _BY_KEY)
+            if algorithm not in _algorithms_of(key.key):
+                raise Unauthenticated(
+                    f"this token is signed with {algorithm}, which its key cannot be used with"
+                )
+            return self._decoded(token, key.key, [str(algorithm)])
         raise Unauthenticated(f"tokens signed with {algorithm} are not accepted here")
 
     def _decoded(self, token: str, key: object, algorithms: list[str]) -> Mapping[str, object]:
@@ -70,6 +82,15 @@ class JwtTokens:
             options={"require": ["exp", "sub"], "verify_aud": self._audience is not None},
         )
         return claims
+
+
+def _algorithms_of(key: object) -> Collection[str]:
+    """The algorithms that a public key can be used with."""
+    if isinstance(key, RSAPublicKey):
+        return _RSA
+    if isinstance(key, EllipticCurvePublicKey):
+        return [_ECDSA[key.curve.name]] if key.curve.name in _ECDSA else []
+    return ["EdDSA"] if isinstance(key, Ed25519PublicKey | Ed448PublicKey) else []
 
 
 def _principal(claims: Mapping[str, object]) -> Principal:

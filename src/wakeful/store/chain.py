@@ -12,13 +12,11 @@ ones were cut off, only somebody notices who has noted the hash of a later one e
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Sequence
 from hashlib import sha256
 
 from wakeful.store.office import AuditRow, Entry
-
-_UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
+from wakeful.stored_text import cleaned
 
 
 def link(entry: Entry, seq: int, at_ms: int, before: str) -> AuditRow:
@@ -31,8 +29,8 @@ def link(entry: Entry, seq: int, at_ms: int, before: str) -> AuditRow:
     >>> first.hash[:8], link(entry, 2, 5, first.hash).before[:8]
     ('b16e4db2', 'b16e4db2')
     """
-    workspace, actor, action, subject, details = map(_kept, entry[:5])
-    address = None if entry.address is None else _kept(entry.address)
+    workspace, actor, action, subject, details = map(cleaned, entry[:5])
+    address = None if entry.address is None else cleaned(entry.address)
     row = AuditRow(workspace, seq, at_ms, actor, action, subject, details, address, before, "")
     return row._replace(hash=_hash(row))
 
@@ -61,10 +59,6 @@ def flaw(rows: Sequence[AuditRow], seq: int, before: str) -> str | None:
             return f"entry {seq} was changed: entry {row.seq} was written after one with another hash"
         seq, before = row.seq, row.hash
     return None
-
-
-def _kept(text: str) -> str:
-    return _UNSTORABLE.sub("\ufffd", text)
 
 
 def _hash(row: AuditRow) -> str:

@@ -7,6 +7,7 @@ from typing import Final
 
 from wakeful.errors import InvalidArgument, Unavailable
 from wakeful.logs import get_logger
+from wakeful.store.address import shown_address
 from wakeful.store.port import Store
 
 #: Seconds between two tries to open a database: the first, and the longest.
@@ -29,7 +30,9 @@ def store_at(url: str) -> Store:
         except ImportError as error:
             raise InvalidArgument("PostgreSQL needs its driver: pip install 'wakeful[postgres]'") from error
         return PostgresStore(url)
-    raise InvalidArgument(f"'{url}' is no database address; give sqlite:///wakeful.db or postgresql://…")
+    raise InvalidArgument(
+        f"'{shown_address(url)}' is no database address; give sqlite:///wakeful.db or postgresql://…"
+    )
 
 
 async def open_within(store: Store, seconds: float) -> None:

@@ -15,11 +15,13 @@ from typing import Annotated, Final, TypeVar
 
 from fastapi import Query
 
-from wakeful.api.http.problems import Malformed
+from wakeful.errors import InvalidArgument
+from wakeful.stored_text import is_storable
 
 T = TypeVar("T")
 
 MAX_PAGE: Final = 500
+_LARGEST: Final = 2**63
 _CHECK: Final = 9  # bytes of checksum: enough that no slip goes unnoticed
 
 Limit = Annotated[int, Query(ge=1, le=MAX_PAGE, description=f"How many at most, up to {MAX_PAGE}.")]
@@ -39,16 +41,21 @@ def write_cursor(place: Sequence[str | int], scope: Sequence[object]) -> str:
 
 
 def read_cursor(cursor: str, scope: Sequence[object], *kinds: type) -> list[str | int]:
-    """The place that a cursor of this very list points to; Malformed where it is no such cursor."""
+    """The place that a cursor of this very list points to; InvalidArgument where it is no such cursor.
+
+    The checksum finds mistakes, not intent: what a cursor holds is as little trusted as any parameter.
+    """
     try:
         raw = urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4))
         check, content = raw[:_CHECK], raw[_CHECK:]
         place: list[str | int] = json.loads(content)
         if check == _check(content, scope) and [type(part) for part in place] == list(kinds):
-            return place
+            good = (is_storable(part) if isinstance(part, str) else 0 <= part < _LARGEST for part in place)
+            if all(good):
+                return place
     except (ValueError, TypeError, RecursionError):
         pass
-    raise Malformed("cursor: it is not one of this list; take it from the page before, or leave it out")
+    raise InvalidArgument("cursor: it is not one of this list; take it from the page before, or leave it out")
 
 
 def page(

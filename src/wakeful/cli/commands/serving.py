@@ -21,8 +21,10 @@ from wakeful.cli.show.tables import page
 from wakeful.client.client import DEFAULT_URL
 from wakeful.client.keyfile import key_file, leave_key, read_key
 from wakeful.errors import InvalidArgument, Unauthenticated, WakefulError
+from wakeful.logs import ConsoleFormatter
 from wakeful.process_protection import protect_process
 from wakeful.settings import WAIT_FOR_DB_S, Settings, read_settings
+from wakeful.store.address import shown_address
 
 if TYPE_CHECKING:
     from wakeful.app import Wakeful
@@ -183,9 +185,9 @@ def keep_log(level: str) -> None:
     known = {"debug", "info", "warning", "error"}
     if level.lower() not in known:
         raise InvalidArgument(f"--log-level: '{level}' is not one of {', '.join(sorted(known))}")
-    logging.basicConfig(
-        level=level.upper(), stream=sys.stderr, format="%(asctime)s %(levelname)-7s %(name)s %(message)s"
-    )
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(ConsoleFormatter("%(asctime)s %(levelname)-7s %(name)s %(message)s"))
+    logging.basicConfig(level=level.upper(), handlers=[handler])
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
     logging.getLogger("mcp").setLevel(logging.WARNING)
     logging.getLogger("asyncio").setLevel(logging.WARNING)
@@ -238,6 +240,4 @@ def database(settings: Settings, own: str | None) -> str:
     """Which database it is, for people to read: without a password."""
     if own is not None:
         return f"that of {own}"
-    scheme, _, rest = settings.db.partition("://")
-    who, at, where = rest.rpartition("@")
-    return f"{scheme}://{who.partition(':')[0]}{at}{where}" if at else settings.db
+    return shown_address(settings.db)

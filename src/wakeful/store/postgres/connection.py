@@ -20,6 +20,7 @@ import asyncpg
 
 from wakeful.clock import Clock, SystemClock
 from wakeful.errors import FailedPrecondition, InvalidArgument, Unavailable
+from wakeful.store.address import split_address
 from wakeful.store.migrations import Migration, load, pending
 from wakeful.store.watching import Tell as Tell
 
@@ -96,7 +97,12 @@ def address_of(url: str) -> Address:
     >>> address_of("postgresql://localhost/main").schema
     'wakeful'
     """
-    parts = urlsplit(url)
+    parts = split_address(url)
+    if parts is None:
+        raise InvalidArgument(
+            "this PostgreSQL address cannot be read; write postgresql://user:password@host:5432/name, and in "
+            "the user and the password %2F for /, %40 for @, %3A for :, %23 for #, %3F for ? and %5B for ["
+        )
     given = parse_qsl(parts.query, keep_blank_values=True)
     schema = dict(given).get("schema", "wakeful")
     if re.fullmatch(r"[a-z_][a-z0-9_]{0,47}", schema) is None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import itemgetter
 from typing import TYPE_CHECKING
@@ -12,6 +11,7 @@ from wakeful.store.postgres.births import bear
 from wakeful.store.postgres.delivering import add_deliveries
 from wakeful.store.postgres.spending import note_failed, spend
 from wakeful.store.rows import Finished, Follower, RunRow
+from wakeful.stored_text import cleaned
 
 if TYPE_CHECKING:
     from asyncpg import Record
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 Follow = Callable[[Follower], RunRow]
 
 _STORED = Finished._fields.index("usage") + 1
-_UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 
 
 async def finish(
@@ -93,7 +92,7 @@ def _stored(outcome: Finished) -> tuple[object, ...]:
     stored = (*outcome[:_STORED], outcome.failed_attempts, outcome.response_code)
     if outcome.output is None and outcome.error is None:
         return stored
-    return tuple([_UNSTORABLE.sub("\ufffd", each) if isinstance(each, str) else each for each in stored])
+    return tuple([cleaned(each) if isinstance(each, str) else each for each in stored])
 
 
 def _jobs_of(finished: Iterable[Finished]) -> str:

@@ -12,7 +12,9 @@ no writer: in WAL mode it sees the last commit.
 from __future__ import annotations
 
 import asyncio
+import os
 import sqlite3
+import stat
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -20,10 +22,13 @@ from typing import Final, TypeVar
 
 from wakeful.clock import Clock, SystemClock
 from wakeful.errors import Unavailable
+from wakeful.logs import get_logger
 from wakeful.store.migrations import Migration, load, pending
 from wakeful.store.watching import Tell as Tell
 
 T = TypeVar("T")
+
+log = get_logger("wakeful.store.sqlite")
 
 _NOT_OPEN: Final = "the store is not open"
 
@@ -78,6 +83,26 @@ def path_of(path_or_url: str) -> str:
     if not mark or scheme != "sqlite":
         return path_or_url
     return rest.removeprefix("/") or ":memory:"
+
+
+def restrict_file(path: str) -> None:
+    """Create the database file so that only its owner can read it; warn of one that others can read.
+
+    SQLite gives its other files (`-wal`, `-shm`) the permissions of this one. A file that is there already
+    keeps its permissions: the operator may want a group to read it.
+    """
+    if path == ":memory:" or os.name != "posix":
+        return
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600))
+    except FileExistsError:
+        mode = stat.S_IMODE(os.stat(path).st_mode)
+        if mode & 0o077:
+            log.warning(
+                "database.readable_by_others", path=path, mode=f"{mode:04o}", fix=f"chmod 600 {path}*"
+            )
+    except OSError:
+        pass  # SQLite gives the reason in its own words
 
 
 class Connection:
@@ -198,6 +223,7 @@ class Connection:
         return self._db
 
     def _connect(self, now_ms: int) -> None:
+        restrict_file(self._path)
         db = self._db = self._connection()
         until = time.monotonic() + self._busy_ms / 1000
         while True:

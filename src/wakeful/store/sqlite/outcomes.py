@@ -17,6 +17,7 @@ from wakeful.store.sqlite.births import bear
 from wakeful.store.sqlite.connection import Tell
 from wakeful.store.sqlite.delivering import add_deliveries
 from wakeful.store.sqlite.spending import note_failed, spend
+from wakeful.stored_text import cleaned
 
 Follow = Callable[[Follower], RunRow]
 
@@ -68,6 +69,8 @@ def _write(db: sqlite3.Connection, worker: str, finished: Iterable[Finished]) ->
     for outcome in finished:
         run_id, _, attempt, state, started, ended, due, output, error, reason, usage, *_ = outcome
         code = outcome.response_code
+        output = None if output is None else cleaned(output)
+        error = None if error is None else cleaned(error)
         if state == "succeeded" and error is None and reason is None and usage is None:
             if code is not None:
                 answered.append((started, ended, output, code, run_id, attempt, worker))

@@ -1,0 +1,64 @@
+"""Log records: one per event, whatever the values are."""
+
+from __future__ import annotations
+
+import io
+import logging
+
+import pytest
+
+from wakeful.logs import ConsoleFormatter, escape, get_logger
+
+
+@pytest.fixture
+def lines() -> io.StringIO:
+    return io.StringIO()
+
+
+@pytest.fixture(autouse=True)
+def handler(lines: io.StringIO) -> object:
+    handler = logging.StreamHandler(lines)
+    handler.setFormatter(ConsoleFormatter("%(levelname)s %(message)s"))
+    logger = logging.getLogger("wakeful.tests")
+    logger.addHandler(handler)
+    yield
+    logger.removeHandler(handler)
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        ("digest", "job=digest"),
+        ("exit 3: no luck", 'job="exit 3: no luck"'),
+        ("", 'job=""'),
+        ("a\nWARNING event=forged", r'job="a\nWARNING event=forged"'),
+        ("a\r\x1b[2J\x07", r"job=a\r\x1b[2J\x07"),
+        ("\x9b31m\u2028\u202e\x00", r"job=\x9b31m\u2028\u202e\x00"),
+        ("a state=succeeded", 'job="a state=succeeded"'),
+        ('a" state=succeeded', r'job="a\" state=succeeded"'),
+        ("grün \U0001f600", 'job="grün \U0001f600"'),
+        ("\ud800", r"job=\ud800"),
+        (["a\nb"], r"job=['a\nb']"),
+        (7, "job=7"),
+        (None, "job=None"),
+    ],
+)
+def test_a_value_is_one_field_of_one_line(lines: io.StringIO, value: object, shown: str):
+    get_logger("wakeful.tests").warning("run.failed", job=value)
+    assert lines.getvalue() == f"WARNING event=run.failed {shown}\n"
+
+
+def test_a_traceback_cannot_start_a_record(lines: io.StringIO):
+    try:
+        raise ValueError("no\nWARNING event=forged\x1b[31m")
+    except ValueError:
+        get_logger("wakeful.tests").exception("run.failed")
+        logging.getLogger("wakeful.tests").exception("of another library\nWARNING event=forged")
+    first, *others = lines.getvalue().splitlines()
+    assert first == "ERROR event=run.failed"
+    assert [line for line in others if not line.startswith("    ")] == ["ERROR of another library"]
+    assert "    WARNING event=forged\\x1b[31m" in others
+
+
+def test_text_that_can_be_printed_is_not_changed():
+    assert escape("a\\n grün") == "a\\n grün"
