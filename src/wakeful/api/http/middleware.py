@@ -14,6 +14,7 @@ import uuid
 from typing import Final, cast
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from wakeful.api.http.problems import MAX_BODY, TooLarge, internal_problem, problem
@@ -61,6 +62,8 @@ class Passage:
                 await problem(*refusal, path=scope["path"])(scope, receive, answer)
             else:
                 await self._app(scope, _limited(receive), answer)
+        except ClientDisconnect:
+            status = 0
         except Exception:
             log.exception("http.error", request_id=request_id, path=_template(scope))
             if status:  # the answer is under way: all that is left is to break it off
@@ -125,7 +128,7 @@ def _template(scope: Scope) -> str:
 def _tell(scope: Scope, method: str, status: int, began: float, request_id: str) -> None:
     path = _template(scope)
     cast(Services, scope["app"].state.services).meters.requested(method, path, status)
-    tell = log.debug if path in _QUIET else log.info
+    tell = log.debug if path in _QUIET or not status else log.info
     tell(
         "http.request",
         method=method,

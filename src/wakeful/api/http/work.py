@@ -7,6 +7,7 @@ from collections.abc import Awaitable
 from typing import Final, TypeVar
 
 from fastapi import APIRouter, Request
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from wakeful.api.http.answers import BODY, JsonAnswer, takes, told
@@ -87,6 +88,8 @@ async def _while_connected(request: Request, doing: Awaitable[T]) -> T:
         await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
         if not task.done():
             task.cancel()
+            await asyncio.wait({task})
+            raise ClientDisconnect
         return await task
     except asyncio.CancelledError:
         task.cancel()
