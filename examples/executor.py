@@ -1,9 +1,9 @@
-"""An executor: it claims runs over HTTP, does them, and says how they ended. Needs nothing but Python.
+"""An executor: it claims runs over HTTP, executes them, and reports how they ended. Needs nothing but Python.
 
     WAKEFUL_KEY=wk_… python examples/executor.py        WAKEFUL_URL says where the server is
 
-Put your own work into `work`. Start as many executors as you like: no run is given to two of them, and the
-runs of one that dies are given to another after 30 seconds.
+Put your own work into `work`. Start as many executors as you like: no run is given to two of them. A run
+whose executor sends no heartbeat for 30 seconds is given to another, as a new attempt.
 """
 
 import contextlib
@@ -32,31 +32,32 @@ def post(path, body):
 
 
 def beat(run, done):
-    """Say every ten seconds that we are at it, until it is done or somebody else's."""
+    """Renew the lease every ten seconds, until the work is done or the run is no longer ours."""
     while not done.wait(10):
         try:
-            post(f"/{run['id']}/heartbeat", {})
-        except urllib.error.HTTPError:
-            return
+            post(f"/{run['id']}/heartbeat", {"attempt": run["attempt"]})
+        except urllib.error.HTTPError as error:
+            if error.code == 409:
+                return
         except OSError:
-            continue  # the server is away for a moment; the lease is 30 seconds long
+            continue  # the server cannot be reached; the lease is 30 seconds long
 
 
 def execute(run):
     done = threading.Event()
     threading.Thread(target=beat, args=(run, done), daemon=True).start()
     try:
-        said = {"status": "succeeded", "output": work(run)}
+        result = {"status": "succeeded", "output": work(run)}
     except Exception as error:
-        said = {"status": "failed", "error": f"{type(error).__name__}: {error}"}
+        result = {"status": "failed", "error": f"{type(error).__name__}: {error}"}
     finally:
         done.set()
-    print(run["job"], said, flush=True)
+    print(run["job"], result, flush=True)
     try:
-        # With its attempt: should we have been given up on meanwhile, the answer of another counts.
-        post(f"/{run['id']}/complete", {**said, "attempt": run["attempt"]})
+        # With its attempt: if the lease was lost meanwhile, the run belongs to another executor.
+        post(f"/{run['id']}/complete", {**result, "attempt": run["attempt"]})
     except urllib.error.HTTPError as error:
-        print("not taken:", error.read().decode(), flush=True)
+        print("refused:", error.read().decode(), flush=True)
 
 
 def main():

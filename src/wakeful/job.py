@@ -95,11 +95,27 @@ class Work:
     @property
     def pulled(self) -> bool:
         """Whether its runs wait for an executor to claim them: they have no target, or nothing behind it."""
+        target = self._final_target
+        return target is None or target.get("kind") == "pull"
+
+    @property
+    def awaits_callback(self) -> bool:
+        """Whether its runs are completed from outside after their launch (`completion: "callback"`).
+
+        >>> Work({"kind": "webhook", "url": "https://a.example", "completion": "callback"}).awaits_callback
+        True
+        """
+        target = self._final_target
+        return target is not None and target.get("completion") == "callback"
+
+    @property
+    def _final_target(self) -> Mapping[str, Json] | None:
+        """Where a run ends up: for a workflow, where it is handed on to."""
         target = self.target
         if target is not None and target.get("kind") == "workflow":
             to = target.get("to")
-            target = to if isinstance(to, dict) else None
-        return target is None or target.get("kind") == "pull"
+            return to if isinstance(to, dict) else None
+        return target
 
     @property
     def body(self) -> Json:

@@ -145,17 +145,17 @@ async def test_an_executor_claims_a_run_keeps_it_alive_and_completes_it(app: Wak
     assert (claimed["id"], claimed["state"], claimed["attempt"]) == (run.id, "running", 1)
     assert claimed["payload"] == {"message": "wake up"}
     assert await services.pull.claim(ADMIN, "default", "w") == []
-    assert (await services.pull.heartbeat(ADA, "default", run.id)).state == "running"
+    assert (await services.pull.heartbeat(ADA, "default", run.id, 1)).state == "running"
     with pytest.raises(NotFound):
-        await services.runs.complete(BOB, "default", run.id, "succeeded")
+        await services.runs.complete(BOB, "default", run.id, "succeeded", attempt=1)
     done = await services.runs.complete(
-        ADA, "default", run.id, "succeeded", output="good morning", usage='{"tokens":7}'
+        ADA, "default", run.id, "succeeded", attempt=1, output="good morning", usage='{"tokens":7}'
     )
     assert (done.state, done.output, done.usage) == ("succeeded", "good morning", '{"tokens":7}')
     with pytest.raises(FailedPrecondition, match="succeeded"):
         await services.runs.complete(ADA, "default", run.id, "failed")
     with pytest.raises(FailedPrecondition, match="stop working"):
-        await services.pull.heartbeat(ADA, "default", run.id)
+        await services.pull.heartbeat(ADA, "default", run.id, 1)
 
 
 async def test_a_claim_waits_for_a_run_and_ends_without_one(app: Wakeful):
@@ -196,7 +196,7 @@ async def test_a_claimed_run_has_no_more_time_than_its_job_gives_it(app: Wakeful
 
     async def too_late() -> bool:
         try:
-            await services.pull.heartbeat(ADMIN, "default", run_id)
+            await services.pull.heartbeat(ADMIN, "default", run_id, 1)
         except FailedPrecondition as error:
             return "timed out" in error.message
         return False
@@ -241,7 +241,7 @@ async def test_an_admin_wakes_an_agent_and_an_executor_sees_to_it(app: Wakeful):
     assert (run.state, run.trigger, run.triggered_by, run.job_id) == ("pending", "user", "key:admin", None)
     (claimed,) = await services.pull.claim(ADA, "default", "w")
     assert (claimed["id"], claimed["payload"]) == (run.id, {"why": "now"})
-    await services.runs.complete(ADA, "default", run.id, "succeeded")
+    await services.runs.complete(ADA, "default", run.id, "succeeded", attempt=1)
 
 
 async def test_an_agent_with_a_target_is_woken_there(app: Wakeful, receiver: Receiver):

@@ -160,7 +160,7 @@ async def test_budgets_and_what_was_used_are_shown(ask: Somebody):
     document = {"name": "a", "schedule": "@daily", "budget": {"costPerDay": 5}}
     await ask("POST", "/agents/writer/jobs", document)
     (claimed,) = (await _claim(ask)).body["runs"]
-    done = {"status": "succeeded", "usage": {"tokens": 40, "cost": 0.5}}
+    done = {"status": "succeeded", "attempt": 1, "usage": {"tokens": 40, "cost": 0.5}}
     assert (await ask("POST", f"/runs/{claimed['id']}/complete", done)).status == 200
     for path in ("", "/agents/writer", "/agents/writer/jobs/a"):
         assert (await ask("GET", path)).body["spent"] == {"tokens": 40, "cost": 0.5}

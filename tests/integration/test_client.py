@@ -135,8 +135,8 @@ async def test_work_is_claimed_and_completed(client: AsyncClient):
 
     (claimed,) = await client.runs.claim("laptop", wait_ms=5_000)
     assert (claimed["id"], claimed["payload"]) == (run["id"], {"message": "work"})
-    assert (await client.runs.heartbeat(run["id"]))["state"] == "running"
-    done = await client.runs.complete(run["id"], "succeeded", output="done", usage={"tokens": 5})
+    assert (await client.runs.heartbeat(claimed))["state"] == "running"
+    done = await client.runs.complete(claimed, "succeeded", output="done", usage={"tokens": 5})
 
     assert (done["state"], done["output"], done["usage"]) == ("succeeded", "done", {"tokens": 5})
 

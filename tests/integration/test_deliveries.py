@@ -195,7 +195,7 @@ async def test_what_an_executor_completes_is_delivered_too(new_app: NewApp, serv
         run = await app.jobs.run("digest")
         (claimed,) = await app.services.pull.claim(LOCAL, "default", "me")
         assert claimed["id"] == run.id
-        await app.runs.complete(run.id, "succeeded", output="nothing much")
+        await app.runs.complete(run.id, "succeeded", attempt=1, output="nothing much")
         await eventually(lambda: messages(service))
     assert messages(service)[0]["message"] == "nothing much"
 
@@ -208,7 +208,7 @@ async def test_it_waits_in_the_database_for_somebody_who_sends_it(new_app: NewAp
     )
     run = await ended_elsewhere.jobs.run("digest")
     await ended_elsewhere.services.pull.claim(LOCAL, "default", "me")
-    done = await ended_elsewhere.runs.complete(run.id, "succeeded", output="good morning")
+    done = await ended_elsewhere.runs.complete(run.id, "succeeded", attempt=1, output="good morning")
     await ended_elsewhere.store.close()
     assert (done.state, done.delivery) == ("succeeded", "pending")
     async with new_app(settings=to_channels(team=posts(service))) as app:

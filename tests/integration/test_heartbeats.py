@@ -218,7 +218,7 @@ async def test_an_agents_key_executes_the_heartbeats_of_an_agent_that_pulls(ask:
     ada = await ask.new("agent", agent="ada")
     (given,) = (await ada("POST", "/runs/claim", {"worker": "laptop", "waitMs": 10_000})).body["runs"]
     assert (given["job"], given["payload"]) == ("heartbeat", {"message": DEFAULT_MESSAGE})
-    outcome = {"status": "succeeded", "output": "HEARTBEAT_OK"}
+    outcome = {"status": "succeeded", "attempt": given["attempt"], "output": "HEARTBEAT_OK"}
     done = await ada("POST", f"/runs/{given['id']}/complete", outcome)
     assert (done.status, done.body["state"]) == (200, "succeeded")
 
@@ -307,7 +307,7 @@ async def test_outside_the_hours_of_a_job_no_executor_is_given_its_runs(ask: Som
     asked = (await ask("POST", "/agents/ada/jobs/mail/run")).body
     (given,) = (await ask("POST", "/runs/claim", {"worker": "laptop", "waitMs": 10_000})).body["runs"]
     assert given["id"] == asked["id"]
-    await ask("POST", f"/runs/{given['id']}/complete", {"status": "succeeded"})
+    await ask("POST", f"/runs/{given['id']}/complete", {"status": "succeeded", "attempt": 1})
 
     async def both() -> list[RunView]:
         found = await beats(ask.app)
@@ -322,7 +322,7 @@ async def test_a_run_that_waited_for_an_executor_until_its_hours_were_over_is_no
     await ask("PUT", "/agents/ada/jobs/mail", {"schedule": SELDOM, "wakeHeartbeat": True})
     await ask("POST", "/agents/ada/jobs/mail/run")
     (mail,) = (await ask("POST", "/runs/claim", {"worker": "laptop", "waitMs": 10_000})).body["runs"]
-    await ask("POST", f"/runs/{mail['id']}/complete", {"status": "succeeded"})
+    await ask("POST", f"/runs/{mail['id']}/complete", {"status": "succeeded", "attempt": 1})
     await ask("PUT", "/agents/ada", {"heartbeat": {"activeHours": LATER, "tz": "UTC"}})
     assert (await ask("POST", "/runs/claim", {"worker": "laptop"})).body["runs"] == []
     (beat,) = await beats(ask.app)

@@ -101,8 +101,8 @@ async def test_an_executor_claims_a_run_is_at_it_and_completes_it(ask: Somebody)
     (run,) = claimed.body["runs"]
     assert (run["id"], run["target"], run["payload"]) == (run_id, _PULL, {"to": "me"})
     assert (await ask("POST", "/runs/claim", {"worker": "laptop"})).body == {"runs": []}
-    assert (await ask("POST", f"/runs/{run_id}/heartbeat")).body["state"] == "running"
-    outcome = {"status": "succeeded", "output": {"sent": 3}, "usage": {"tokens": 512}}
+    assert (await ask("POST", f"/runs/{run_id}/heartbeat", {"attempt": 1})).body["state"] == "running"
+    outcome = {"status": "succeeded", "attempt": 1, "output": {"sent": 3}, "usage": {"tokens": 512}}
     done = await ask("POST", f"/runs/{run_id}/complete", outcome)
     assert (done.status, done.body["state"]) == (200, "succeeded")
     assert (done.body["output"], done.body["usage"]) == ('{"sent":3}', {"tokens": 512})

@@ -269,7 +269,8 @@ async def test_an_agent_may_remove_the_job_that_it_is_running_in(operator: Someb
     assert [each["id"] for each in claimed.body["runs"]] == [run]
     await writer("remove", jobId="poll")
     assert (await operator("GET", f"/runs/{run}")).body["state"] == "running"
-    done = await operator("POST", f"/runs/{run}/complete", {"status": "succeeded", "output": "it is there"})
+    outcome = {"status": "succeeded", "attempt": 1, "output": "it is there"}
+    done = await operator("POST", f"/runs/{run}/complete", outcome)
     assert done.body["state"] == "succeeded"
     assert (await writer("runs"))["runs"][0]["output"] == "it is there"
 

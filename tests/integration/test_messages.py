@@ -31,7 +31,8 @@ async def test_a_turn_waits_to_be_claimed_where_the_agent_has_no_target(ask: Som
     await ask("POST", "/agents/default/messages", {"message": "are you there?"})
     (session,) = (await ask("GET", "/agents/default/sessions")).body["sessions"]
     assert (session["messages"], session["turns"]) == (1, [run["id"]])
-    done = {"status": "succeeded", "output": "hi", "usage": {"contextTokens": 1, "contextWindow": 2}}
+    usage = {"contextTokens": 1, "contextWindow": 2}
+    done = {"status": "succeeded", "attempt": 1, "output": "hi", "usage": usage}
     assert (await ask("POST", f"/runs/{run['id']}/complete", done)).status == 200
     (run,) = (await ask("POST", "/runs/claim", claim)).body["runs"]
     assert run["payload"]["message"] == "are you there?"
@@ -43,9 +44,9 @@ async def test_an_executor_is_told_to_stop_at_its_next_heartbeat(ask: Somebody):
     await ask("PUT", "/agents/default", {"queue": {"debounceMs": 0}})
     begun = (await ask("POST", SAY, {"message": "write a novel"})).body["runId"]
     await ask("POST", "/runs/claim", {"worker": "laptop"})
-    assert (await ask("POST", f"/runs/{begun}/heartbeat", {})).status == 200
+    assert (await ask("POST", f"/runs/{begun}/heartbeat", {"attempt": 1})).status == 200
     assert (await ask("POST", SAY, {"message": "/stop"})).body["stopped"] == [begun]
-    reply = await ask("POST", f"/runs/{begun}/heartbeat", {})
+    reply = await ask("POST", f"/runs/{begun}/heartbeat", {"attempt": 1})
     assert (reply.status, reply.code) == (409, "failed-precondition")
 
 
@@ -110,7 +111,7 @@ async def test_nobody_hears_it_who_is_not_there_not_active_or_has_used_up_its_bu
     await ask("PUT", "/agents/costly", {"budget": {"tokensPerDay": 5}, "queue": {"debounceMs": 0}})
     run = (await ask("POST", "/agents/costly/messages", {"message": "hi"})).body["runId"]
     await ask("POST", "/runs/claim", {"worker": "w", "agents": ["costly"]})
-    done = {"status": "succeeded", "usage": {"tokens": 50}}
+    done = {"status": "succeeded", "attempt": 1, "usage": {"tokens": 50}}
     assert (await ask("POST", f"/runs/{run}/complete", done)).status == 200
     reply = await ask("POST", "/agents/costly/messages", {"message": "more"})
     assert (reply.status, reply.code) == (429, "resource-exhausted")
@@ -165,7 +166,7 @@ def executing(machine: Machine) -> Iterator[None]:
         with Client(machine.url or "", key) as client:
             while not done.is_set():
                 for run in client.runs.claim("parrot", wait_ms=200):
-                    client.runs.complete(run["id"], "succeeded", output=f"you said: {run['payload']}")
+                    client.runs.complete(run, "succeeded", output=f"you said: {run['payload']}")
 
     thread = threading.Thread(target=work)
     thread.start()

@@ -31,7 +31,7 @@ async def test_a_tick_waits_to_be_claimed_in_its_jobs_lane_for_as_long_as_its_ta
         assert (run.state, run.lane, run.worker) == ("pending", "pull:team", None)
         assert run.until_ms == run.fire_ms + 7_200_000
         assert await claim(app, lanes=["team"]) == [run.id]
-        await app.services.runs.complete(LOCAL, "default", run.id, "succeeded", output="read")
+        await app.services.runs.complete(LOCAL, "default", run.id, "succeeded", attempt=1, output="read")
         assert (await over(app, run.id)).output == "read"
 
 
@@ -80,7 +80,7 @@ async def test_a_heartbeat_keeps_a_run_for_longer_than_a_lease(new_app: NewApp):
         await app.services.pull.claim(LOCAL, "default", "dying", limit=1)
 
         async def rescued() -> bool:
-            await app.services.pull.heartbeat(LOCAL, "default", kept)
+            await app.services.pull.heartbeat(LOCAL, "default", kept, 1)
             return (await app.runs.get(lost)).state == "retrying"
 
         await eventually(rescued)
@@ -131,7 +131,7 @@ async def test_a_run_that_waits_for_a_place_is_claimed_when_its_job_gives_up_its
         go_on.set()
         assert (await over(app, first.id)).state == "succeeded"
         assert await claim(app) == [second.id]
-        await app.services.runs.complete(LOCAL, "default", second.id, "succeeded")
+        await app.services.runs.complete(LOCAL, "default", second.id, "succeeded", attempt=1)
         assert (await over(app, second.id)).attempt == 1
 
 

@@ -43,7 +43,9 @@ async def claim(somebody: Somebody, wait_ms: int = 10_000) -> dict[str, Any]:
 
 
 async def complete(somebody: Somebody, run: dict[str, Any], status: str, **more: object) -> Reply:
-    return await somebody("POST", f"/runs/{run['id']}/complete", {"status": status, **more})
+    return await somebody(
+        "POST", f"/runs/{run['id']}/complete", {"status": status, "attempt": run["attempt"], **more}
+    )
 
 
 # --- its states ------------------------------------------------------------------------------------------
@@ -55,7 +57,7 @@ async def test_a_session_goes_from_pending_over_running_to_its_end(admin: Somebo
     claimed = await claim(admin)
     assert (claimed["id"], claimed["state"]) == (woken["id"], "running")
     assert claimed["payload"] == {"topic": "sales"}
-    assert (await admin("POST", f"/runs/{woken['id']}/heartbeat")).status == 200
+    assert (await admin("POST", f"/runs/{woken['id']}/heartbeat", {"attempt": 1})).status == 200
     done = await complete(admin, claimed, "succeeded", output="written", usage={"tokens": 1200})
     assert (done.status, done.body["state"]) == (200, "succeeded")
     assert (done.body["output"], done.body["usage"]) == ("written", {"tokens": 1200})

@@ -230,7 +230,7 @@ async def test_queue_waits_until_the_one_before_is_finished_and_keeps_the_order(
 
     await eventually(two_wait)
     assert (await operator("POST", "/runs/claim", {"worker": "w", "limit": 5})).body["runs"] == []
-    await operator("POST", f"/runs/{first['id']}/complete", {"status": "succeeded"})
+    await operator("POST", f"/runs/{first['id']}/complete", {"status": "succeeded", "attempt": 1})
     second = await claim(operator)
     assert second["scheduledAtMs"] == first["scheduledAtMs"] + 1000, "the oldest of those that wait"
 

@@ -120,6 +120,14 @@ async def test_a_stopped_run_is_announced_to_whoever_runs_it(store: Store, ears:
     await ears.hear(f"stop:{run.id}")
 
 
+async def test_the_worker_of_a_run_that_was_completed_from_outside_is_told_which_attempt_ended(
+    store: Store, ears: Ears
+) -> None:
+    _, run = await given_held(store)
+    await store.complete_run(ended(run, "retrying", due_ms=NOW + MINUTE), alone)
+    await ears.hear(f"stop:{run.id}:1")
+
+
 async def test_a_run_that_was_waiting_is_cancelled_without_telling_anybody_to_stop(
     store: Store, ears: Ears
 ) -> None:

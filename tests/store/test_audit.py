@@ -147,7 +147,7 @@ async def test_what_changes_nothing_is_not_written_down(store: Store) -> None:
     assert await store.change_job(job().id, lambda old: JobChange(old), said) is None
     assert await store.delete_job(job().id, NOW, "gone", said) is False
     assert await store.cancel_run(job().id, NOW, "no", running=True, entries=said) is None
-    assert await store.complete_run(ended(run), alone, said) is False
+    assert await store.complete_run(ended(run, attempt=2), alone, said) is False
     assert await store.put_agent("default", "default", lambda old: None, said) is not None
     assert await store.delete_agent("default", "nobody", said) is False
     assert await store.revoke_key("nobody", NOW, said) is False

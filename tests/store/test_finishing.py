@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
+from tests.store.databases import Database
 from tests.store.making import (
     MINUTE,
     NOW,
@@ -242,13 +245,50 @@ async def test_a_parked_run_that_is_completed_as_retrying_is_tried_again(store: 
     assert again.attempt == 2
 
 
-async def test_only_a_parked_run_can_be_completed_and_only_in_its_attempt(store: Store) -> None:
-    _, run = await given_held(store)
-    assert not await store.complete_run(ended(run), alone)
+async def test_only_a_running_run_can_be_completed_and_only_in_its_attempt(store: Store) -> None:
+    row, run = await given_held(store)
+    waits = asked(row)
+    await store.add_runs([waits])
+    assert not await store.complete_run(ended(waits), alone)
     assert not await store.complete_run(ended(jobless()), alone)
+    assert not await store.complete_run(ended(run, attempt=2), alone)
     await store.finish("w1", [ended(run, "running", due_ms=NOW + MINUTE)], alone)
     assert not await store.complete_run(ended(run, attempt=2), alone)
     assert await store.complete_run(ended(run), alone)
+
+
+@pytest.mark.parametrize("later", ["running", "succeeded", "failed", "retrying"])
+@pytest.mark.parametrize("first", ["succeeded", "failed"])
+async def test_a_run_completed_before_its_worker_reports_stays_as_it_was_completed(
+    store: Store, first: str, later: str
+) -> None:
+    _, run = await given_held(store)
+    assert await store.complete_run(ended(run, first, output="done"), alone)
+    seen = await look(store, run)
+    assert (seen.state, seen.output, seen.worker) == (first, "done", "w1")
+    assert await store.finish("w1", [ended(run, later, due_ms=NOW + MINUTE)], alone) == set()
+    assert await look(store, run) == seen
+    assert await store.beat("w1", NOW, [run.id]) == {run.id}
+
+
+async def test_a_worker_that_reports_first_leaves_nothing_to_complete(store: Store) -> None:
+    _, run = await given_held(store)
+    await store.finish("w1", [ended(run, "retrying", due_ms=NOW + MINUTE)], alone)
+    assert not await store.complete_run(ended(run), alone)
+
+
+async def test_of_a_completion_and_a_park_at_once_the_run_ends_completed(database: Database) -> None:
+    completing, parking = await database.connect(), await database.connect()
+    row = await given_job(completing)
+    runs = [held(asked(row, serial=False)) for _ in range(20)]
+    await completing.add_runs(runs)
+    parked = [parking.finish("w1", [ended(run, "running", due_ms=NOW + MINUTE)], alone) for run in runs]
+    completed = [completing.complete_run(ended(run, output="done"), alone) for run in runs]
+    results = await asyncio.gather(*[each for pair in zip(parked, completed, strict=True) for each in pair])
+    assert list(results[1::2]) == [True] * len(runs)
+    for run in runs:
+        seen = await look(completing, run)
+        assert (seen.state, seen.output, seen.due_ms) == ("succeeded", "done", None)
 
 
 async def test_the_runs_of_a_job_are_all_there_in_the_end(store: Store) -> None:

@@ -5,6 +5,7 @@ Judged by what the databases count, never by a stopwatch, as in the tests of the
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -68,6 +69,8 @@ async def test_sqlite_takes_no_more_steps_than_a_few_rows_need(tmp_path: Path) -
         ("claim", lambda: store.claim(NOW, worker, "ws-0", None, None, 20)),
         ("claim of an agent", lambda: store.claim(NOW, worker, "ws-0", [MINE], ["pull:cron"], 20)),
         ("next claim", lambda: store.next_claim_ms(NOW, "ws-0", [MINE], None)),
+        ("renew", lambda: store.renew(NOW, "ws-1", [("r0000001", 1)] * 20)),
+        ("workflows", lambda: store.workflows("ws-0", [("flow", n) for n in range(20)])),
         ("nothing expired", lambda: store.expire(NOW + HOUR - TURN_MS - 1, 100, _fail, alone)),
         ("some expired", lambda: store.expire(NOW + HOUR + 200, 20, _fail, alone)),
     ):
@@ -86,15 +89,18 @@ async def test_postgres_visits_no_more_than_a_few_rows() -> None:
 
     store = PostgresStore(server.fresh_database(), clock=FalseClock())
     await store.open()
+    run_id = "01910000-0000-7000-8000-000000000007"
     cases: dict[str, list[object]] = {
         "CLAIMABLE": [NOW, "ws-0", None, 20],
         "CLAIMABLE_OF_AGENTS": [NOW, "ws-0", ["pull:cron"], 20, [MINE, "agent-7"]],
         "NEXT_CLAIMABLE": [NOW, "ws-0", None, None],
+        "RENEW": [NOW, [run_id], [1], "ws-1", None, None],
+        "WORKFLOWS": ["ws-0", ["flow"], [7]],
         "WAIT_ANEW": [NOW + HOUR, NOW + HOUR + 500, 100],
         "EXPIRED": [NOW + HOUR + 200, 100],
         "MOVE": [["01900000-0000-7000-8000-000000000007"], ["cron"], [None], NOW],
-        "MARK_UNCLAIMED": [["01910000-0000-7000-8000-000000000007"]],
-        "NEVER_STARTED": [["01910000-0000-7000-8000-000000000007"]],
+        "MARK_UNCLAIMED": [[run_id]],
+        "NEVER_STARTED": [[run_id]],
     }
     beyond = {}
     async with store._pool._acquired() as db:
@@ -105,5 +111,9 @@ async def test_postgres_visits_no_more_than_a_few_rows() -> None:
                 beyond[name] = rows
     await store.close()
     assert beyond == {}
-    named = {name for name, text in vars(statements).items() if name.isupper() and " WHERE " in str(text)}
+    named = {
+        name
+        for name, text in vars(statements).items()
+        if name.isupper() and re.search("SELECT|UPDATE", str(text))
+    }
     assert {name for name in named if not name.startswith("_")} - {"HAS_THE_TURN"} == set(cases)

@@ -95,7 +95,7 @@ async def test_a_conversation_is_handed_over_as_it_stands(store: Store):
 async def test_a_turn_is_over_when_its_run_is_and_says_what_it_used(store: Store):
     await say(store)
     await begin_due(store, NOW + DAY)
-    (run,) = await store.claim(NOW + DAY, "pull:w", "default", None, None, 10)
+    ((run, _),) = await store.claim(NOW + DAY, "pull:w", "default", None, None, 10)
     usage = '{"contextTokens":70,"contextWindow":100}'
     assert await store.finish("pull:w", [ended(await look(store, run.id), usage=usage)], alone) == {run.id}
     (turn,) = (await seen(store)).turns
@@ -114,7 +114,7 @@ async def test_a_conversation_without_a_place_is_passed_over_until_its_turn_is_o
     assert await store.next_turn(later) == (True, None)
     assert await begin_due(store, later) == 1, "the other one: they do not wait for each other"
     assert [told(run) for run in await turns(store)] == ["one", "elsewhere"]
-    (first, _) = await store.claim(later, "pull:w", "default", None, None, 10)
+    ((first, _), _) = await store.claim(later, "pull:w", "default", None, None, 10)
     ears.topics.clear()
     await store.finish("pull:w", [ended(await look(store, first.id))], alone)
     await ears.hear("sessions")
@@ -210,7 +210,7 @@ async def test_what_somebody_says_is_written_down_with_it(store: Store):
 async def test_old_turns_and_conversations_are_forgotten(store: Store, clock: FalseClock):
     await say(store, "old", KEY._replace(name="old"))
     await begin_due(store, NOW + 1_000)
-    (run,) = await store.claim(NOW + 1_000, "pull:w", "default", None, None, 10)
+    ((run, _),) = await store.claim(NOW + 1_000, "pull:w", "default", None, None, 10)
     await say(store, "waits", KEY._replace(name="waits"))
     await say(store, "busy", KEY._replace(name="busy"))
     await begin_due(store, NOW + 1_000)

@@ -78,10 +78,14 @@ class Runs:
         run_id: str,
         status: Literal["succeeded", "failed"],
         *,
+        attempt: int | None = None,
         output: str | None = None,
         error: str | None = None,
     ) -> RunView:
-        """Say how a run ended that was waiting for it (`completion="callback"`)."""
+        """Report how a run ended whose webhook has `completion="callback"`, or that was claimed.
+
+        `attempt` is required for a claimed run. FailedPrecondition: the run is over, or at another attempt.
+        """
         return await self._service.complete(
-            LOCAL, self._workspace, run_id, status, output=output, error=error
+            LOCAL, self._workspace, run_id, status, attempt=attempt, output=output, error=error
         )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, cast
 
 from wakeful.client.connection import Connection, Page, path, pause
 from wakeful.client.fields import document
-from wakeful.client.shapes import RunShape
+from wakeful.client.shapes import HeartbeatsShape, RunShape
 from wakeful.errors import FailedPrecondition
 from wakeful.job import Json
 from wakeful.run import RunState, Trigger
@@ -124,20 +124,39 @@ class Runs:
 
     async def complete(
         self,
-        run_id: str,
+        run: str | RunShape,
         status: Literal["succeeded", "failed"],
         *,
+        attempt: int | None = None,
         output: JsonLike = None,
         error: str | None = None,
         usage: JsonLike = None,
     ) -> RunShape:
-        """Say how a run ended that was waiting for it (`completion="callback"`, or claimed)."""
-        body = document({"status": status, "output": output, "error": error, "usage": usage})
+        """Report how a run ended that was claimed, or whose webhook has `completion="callback"`.
+
+        A claimed run is given as `claim` returned it, or by its id and `attempt`. FailedPrecondition: the run
+        is over, or at another attempt.
+        """
+        run_id, attempt = _attempt_of(run, attempt)
+        body = document(
+            {"status": status, "attempt": attempt, "output": output, "error": error, "usage": usage}
+        )
         return await self._run("POST", run_id, "complete", body=body)
 
-    async def heartbeat(self, run_id: str) -> RunShape:
-        """Say that a claimed run is still being worked on."""
-        return await self._run("POST", run_id, "heartbeat")
+    async def heartbeat(self, run: str | RunShape, *, attempt: int | None = None) -> RunShape:
+        """Renew the lease of a run, given as `claim` returned it or by its id and `attempt`.
+
+        FailedPrecondition: the run is over, or another executor's. Stop working on it.
+        """
+        run_id, attempt = _attempt_of(run, attempt)
+        return await self._run("POST", run_id, "heartbeat", body=document({"attempt": attempt}))
+
+    async def heartbeat_many(self, runs: Iterable[RunShape], *, worker: str | None = None) -> HeartbeatsShape:
+        """Renew the leases of runs as `claim` returned them; stop working on those that are `lost`."""
+        held: Json = [{"id": run["id"], "attempt": run["attempt"]} for run in runs]
+        body: Json = {"runs": held} if worker is None else {"runs": held, "worker": worker}
+        answer = await self._connection.ask("POST", path(self._workspace, "runs", "heartbeat"), body=body)
+        return cast(HeartbeatsShape, answer)
 
     async def claim(
         self,
@@ -148,7 +167,10 @@ class Runs:
         limit: int = 1,
         wait_ms: int = 0,
     ) -> builtins.list[RunShape]:
-        """Take runs that wait for an executor; with `wait_ms`, wait so long for the first one."""
+        """Take runs that wait for an executor; with `wait_ms`, wait so long for the first one.
+
+        Each has a lease of 30 seconds, which a heartbeat renews.
+        """
         body = document({"worker": worker, "limit": limit, "waitMs": wait_ms})
         body |= document({"agents": builtins.list(agents), "lanes": builtins.list(lanes)})
         answer = await self._connection.ask(
@@ -161,3 +183,10 @@ class Runs:
         where = path(self._workspace, "agents", self._agent, "runs")
         body = document({} if payload is None else {"payload": payload})
         return cast(RunShape, await self._connection.ask("POST", where, body=body))
+
+
+def _attempt_of(run: str | RunShape, attempt: int | None) -> tuple[str, int | None]:
+    """The id of a run, and the attempt that is meant: where the run itself is given, its own."""
+    if isinstance(run, str):
+        return run, attempt
+    return run["id"], run["attempt"] if attempt is None else attempt

@@ -96,6 +96,14 @@ class RunShape(TypedDict):
     attempts: NotRequired[list[AttemptShape]]
 
 
+class HeartbeatsShape(TypedDict):
+    """What a heartbeat of several runs did, by their ids."""
+
+    renewed: list[str]
+    #: not the caller's any more: work on them should stop
+    lost: list[str]
+
+
 class EventShape(TypedDict):
     """Something that happened."""
 

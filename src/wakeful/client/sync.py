@@ -73,6 +73,7 @@ class Runs(_Part[runs.Runs]):
     discard_many = blocking(runs.Runs.discard_many)
     complete = blocking(runs.Runs.complete)
     heartbeat = blocking(runs.Runs.heartbeat)
+    heartbeat_many = blocking(runs.Runs.heartbeat_many)
     claim = blocking(runs.Runs.claim)
     wake = blocking(runs.Runs.wake)
 

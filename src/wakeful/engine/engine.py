@@ -174,7 +174,11 @@ class Engine:
         elif topic == "holds":
             self._holds.heard()
         elif topic.startswith("stop:"):
-            self._worker.stop(topic.removeprefix("stop:"), "stopped")
+            run_id, _, attempt = topic.removeprefix("stop:").partition(":")
+            if attempt:
+                self._worker.completed(run_id, int(attempt))
+            else:
+                self._worker.stop(run_id, "stopped")
 
 
 async def _end(tasks: list[asyncio.Task[None]]) -> None:

@@ -85,14 +85,21 @@ def overrun(run: RunView, policy: Policy, now_ms: int) -> Finished | None:
 
     Whoever claimed it keeps it for as long as the heart beats, so the beat is when to ask.
     """
-    started_ms, limit_ms = run.started_ms, policy.timeout_ms
-    if started_ms is None or limit_ms is None or now_ms - started_ms < limit_ms:
+    outcome = timed_out(run.started_ms, policy, now_ms)
+    if outcome is None:
         return None
-    outcome = Failed(f"timed out after {limit_ms / 1000:g} s", reason="timeout")
     return conclude(
-        run.id, run.job_id, run.attempt, policy, outcome, started_ms, now_ms,
+        run.id, run.job_id, run.attempt, policy, outcome, run.started_ms or now_ms, now_ms,
         failed_attempts=run.failed_attempts,
     )  # fmt: skip
+
+
+def timed_out(started_ms: int | None, policy: Policy, now_ms: int) -> Failed | None:
+    """The failure of an attempt that started then and has had all the time of its policy; else None."""
+    limit_ms = policy.timeout_ms
+    if started_ms is None or limit_ms is None or now_ms - started_ms < limit_ms:
+        return None
+    return Failed(f"timed out after {limit_ms / 1000:g} s", reason="timeout")
 
 
 def lost(reason: str) -> Failed:

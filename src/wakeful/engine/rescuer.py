@@ -1,8 +1,9 @@
 """The rescuer: says that this worker lives, and takes over what dead ones held.
 
 The heartbeat is the lease on everything a worker holds. One that has not beaten for `lease_ms` is dead:
-its runs are tried again elsewhere, or failed where a second start would do harm (`on_lost: fail`). What
-nobody claimed in time has failed too.
+its runs are tried again elsewhere, or failed where a second start would do harm (`on_lost: fail`). The same
+holds for each run that an executor claimed and sent no heartbeat for. What nobody claimed in time has failed
+too.
 
 Who could not beat for about a lease was not dead, as far as it knows: the database was not to be had, for
 the others as little as for us. So it gives them a lease of time to say that they live.
@@ -23,7 +24,7 @@ from wakeful.errors import InvalidArgument
 from wakeful.launch.port import Failed
 from wakeful.logs import get_logger
 from wakeful.policy import DEFAULT_POLICY
-from wakeful.store.port import PARKED, UNCLAIMED, Store
+from wakeful.store.port import PARKED, PULL, UNCLAIMED, Store, is_executor
 from wakeful.store.rows import Finished, Follower, LostRun, RunRow
 
 BEAT_MS: Final = 5_000
@@ -112,9 +113,12 @@ class Rescuer(Loop):
         elif run.worker == UNCLAIMED:
             verdict = Failed("nobody claimed it in time", permanent=True, reason="expired")
         else:
-            verdict = Failed(
-                f"its worker {run.worker} died", permanent=policy.on_lost == "fail", reason="lost"
+            error = (
+                f"its executor {run.worker.removeprefix(PULL)} sent no heartbeat in time"
+                if run.worker and is_executor(run.worker)
+                else f"its worker {run.worker} died"
             )
+            verdict = Failed(error, permanent=policy.on_lost == "fail", reason="lost")
         finished = conclude(
             run.id,
             run.job_id,

@@ -134,6 +134,15 @@ class Worker:
             self._watch_over(held, _PATIENCE_S)
         return True
 
+    def completed(self, run_id: str, attempt: int) -> None:
+        """Stop waiting for this attempt: its outcome was reported from outside, and nothing is left to write.
+
+        One whose launch is over stays until its own outcome has been refused by the store.
+        """
+        held = self._held.get(run_id)
+        if held is not None and held.launch.attempt == attempt:
+            self.stop(run_id, "completed", held)
+
     # --- launching -------------------------------------------------------------------------------
 
     def _time_has_come(self, fire_ms: int) -> None:
@@ -215,16 +224,6 @@ class Worker:
             held.work, failed_attempts=held.failed_attempts,
         )  # fmt: skip
         self._writer.add(finished)
-        if finished.state == "retrying":
-            log.info(
-                "run.retrying", run=launch.id, job=launch.job, attempt=launch.attempt, error=finished.error
-            )
-        elif finished.state == "failed":
-            log.warning(
-                "run.failed", run=launch.id, job=launch.job, attempt=launch.attempt, error=finished.error
-            )
-        elif finished.reason == OUTSIDE_HOURS:
-            log.info("run.skipped", reason=OUTSIDE_HOURS, run=launch.id, job=launch.job)
 
     # --- timeouts --------------------------------------------------------------------------------
 
@@ -267,14 +266,18 @@ class Worker:
 
     # --- the end ---------------------------------------------------------------------------------
 
-    def _let_go(self, finished: Sequence[Finished]) -> None:
+    def _let_go(self, finished: Sequence[Finished], written: set[str]) -> None:
         late = []
         for each in finished:
             held = self._held.get(each.run_id)
             if held is not None and held.launch.attempt == each.attempt:  # and not the next, already taken
                 del self._held[each.run_id]
-                if each.attempt == 1:
-                    late.append(each.started_ms - held.launch.fire_ms)
+                if each.run_id in written:
+                    _log_outcome(each, held.launch.job)
+                    if each.attempt == 1:
+                        late.append(each.started_ms - held.launch.fire_ms)
+        if len(written) < len(finished):
+            finished = [each for each in finished if each.run_id in written]
         self.on_ended(finished, late)
         self.on_free()
 
@@ -296,3 +299,14 @@ class Worker:
         for held in [held for held in self._held.values() if held.task is not None and not held.ended]:
             if held.verdict is _CUT_SHORT:  # it will not be stopped; that it was is true all the same
                 self._end(held, _CUT_SHORT)
+
+
+def _log_outcome(finished: Finished, job: str | None) -> None:
+    """Log what a person may want to know of an outcome that was written."""
+    run, attempt, error = finished.run_id, finished.attempt, finished.error
+    if finished.state == "retrying":
+        log.info("run.retrying", run=run, job=job, attempt=attempt, error=error)
+    elif finished.state == "failed":
+        log.warning("run.failed", run=run, job=job, attempt=attempt, error=error)
+    elif finished.reason == OUTSIDE_HOURS:
+        log.info("run.skipped", reason=OUTSIDE_HOURS, run=run, job=job)

@@ -38,8 +38,8 @@ class Writer(Loop):
         self._follow = follow
         self._finished: list[Finished] = []
         self._most = _LARGEST_BATCH
-        #: called with each batch that has been written
-        self.on_written: Callable[[Sequence[Finished]], None] = lambda batch: None
+        #: called with each batch that has been sent, and the ids of the runs that were written
+        self.on_written: Callable[[Sequence[Finished], set[str]], None] = lambda batch, written: None
 
     def add(self, finished: Finished) -> None:
         """Have this written."""
@@ -69,8 +69,10 @@ class Writer(Loop):
             if len(written) < len(batch):
                 for each in batch:
                     if each.run_id not in written:
-                        log.warning("run.fenced", run=each.run_id, attempt=each.attempt, would_be=each.state)
-            self.on_written(batch)
+                        # Not a fault: the run was stopped, or completed from outside. One that was lost has
+                        # been reported as such.
+                        log.info("run.fenced", run=each.run_id, attempt=each.attempt, would_be=each.state)
+            self.on_written(batch, written)
 
     def _sort_out(self, batch: Sequence[Finished], error: Exception) -> None:
         """Look for the outcome that cannot be written: it holds up no other. Raises what cannot be helped."""

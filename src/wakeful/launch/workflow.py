@@ -52,7 +52,7 @@ class WorkflowLauncher:
 
     def check(self, target: Mapping[str, Json]) -> None:
         """Refuse a workflow that is not named, and a `to` that could never be reached."""
-        _named(target)
+        workflow_version(target)
         to = _to(target)
         kind = to.get("kind")
         if kind == "pull":
@@ -98,7 +98,7 @@ async def dag_and_meta(workflows: WorkflowReader, run: Launch) -> str:
 
     NotFound: that version of the workflow is not there. InvalidArgument: the target names none.
     """
-    workflow_id, version = _named(run.target)
+    workflow_id, version = workflow_version(run.target)
     row = await workflows.workflow(run.workspace, workflow_id, version)
     if row is None:
         raise NotFound(
@@ -113,7 +113,7 @@ def meta_of(run: Launch) -> dict[str, Json]:
 
     `source` is `schedule` or whatever else triggered the run; `payload` is there if the run has one.
     """
-    workflow_id, version = _named(run.target)
+    workflow_id, version = workflow_version(run.target)
     meta: dict[str, Json] = {
         "source": run.trigger,
         "user_id": run.target.get("userId"),
@@ -129,8 +129,8 @@ def meta_of(run: Launch) -> dict[str, Json]:
     return meta
 
 
-def _named(target: Mapping[str, Json]) -> tuple[str, int]:
-    """The workflow's id and version."""
+def workflow_version(target: Mapping[str, Json]) -> tuple[str, int]:
+    """The workflow's id and version that a target names; InvalidArgument where it names none."""
     workflow_id, version = target.get("workflowId"), target.get("version")
     if not isinstance(workflow_id, str) or not workflow_id:
         raise InvalidArgument("target: a workflow target needs a workflowId, such as 'invoices'")

@@ -1,6 +1,7 @@
-"""Runs for executors outside: they claim them, say that they are at it, and complete them (`RunService`).
+"""Runs for executors outside: they claim them, send heartbeats, and complete them (`RunService`).
 
-An executor is a worker like any other: its heartbeat is the lease on all that it holds.
+Each claimed run has a lease of its own. Run and attempt are the fence: a heartbeat renews the leases of the
+attempts that it names and of no others. The name of an executor is a label.
 """
 
 from __future__ import annotations
@@ -8,32 +9,44 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
-from wakeful.document import payload_from_text, policy_from_text, work_from_text
+from wakeful.document import policy_from_text
 from wakeful.engine.births import of_chain
-from wakeful.engine.opening import closed
-from wakeful.engine.outcome import conclude, overrun
+from wakeful.engine.outcome import overrun, timed_out
 from wakeful.engine.targets import Targets
-from wakeful.errors import FailedPrecondition, InvalidArgument, NotFound
-from wakeful.job import Json
-from wakeful.launch.port import Failed, Outcome
-from wakeful.launch.workflow import dag_and_meta
-from wakeful.logs import get_logger
+from wakeful.errors import FailedPrecondition, InvalidArgument
+from wakeful.policy import DEFAULT_POLICY, Policy
 from wakeful.service.access import Principal, narrowed
+from wakeful.service.claims import Claims
 from wakeful.service.directory import Directory
-from wakeful.service.runs import RunService
-from wakeful.service.shapes import Shape, run_shape
-from wakeful.store.port import PULL, Store, pull_lane
-from wakeful.store.rows import RunView, TakenRun
+from wakeful.service.runs import ATTEMPT_MISSING, RunService
+from wakeful.service.shapes import Shape
+from wakeful.store.port import PULL, Store, is_executor, pull_lane
+from wakeful.store.rows import Finished, RunView
 
 #: The most that one claim gives, and the longest that it waits for something to give.
 MOST: Final = 100
 LONGEST_WAIT_MS: Final = 60_000
+#: The most runs that one heartbeat may name.
+MANY: Final = 1_000
 #: How often somebody who waits looks again: a replica on the same SQLite file is not heard.
 _LOOK_S: Final = 1.0
 
-log = get_logger("wakeful.service")
+
+class Heartbeats(NamedTuple):
+    """What became of the leases that a heartbeat names, by the ids of the runs."""
+
+    renewed: list[str]
+    #: not claimed in that attempt any more, or out of time: work on them should stop
+    lost: list[str]
+
+
+class _Renewed(NamedTuple):
+    """The runs whose leases were renewed, and those that were out of time, with their errors."""
+
+    kept: set[str]
+    timed_out: dict[str, str]
 
 
 class PullService:
@@ -43,7 +56,7 @@ class PullService:
         self._store = store
         self._directory = directory
         self._runs = runs
-        self._targets = targets
+        self._claims = Claims(store, targets)
         self._news = asyncio.Event()
         self._stopping = asyncio.Event()
         store.listen(self._heard)
@@ -93,7 +106,7 @@ class PullService:
             news = self._news
             now_ms = self._store.clock.now_ms()
             taken = await self._store.claim(now_ms, name, workspace, agents, where, limit)
-            shapes = [shape for run in taken if (shape := await self._shape(who, name, run)) is not None]
+            shapes = await self._claims.shapes(workspace, name, taken) if taken else []
             left = until - loop.time()
             if shapes or left <= 0:
                 return shapes
@@ -106,59 +119,78 @@ class PullService:
             if stopping.is_set():
                 return []
 
-    async def heartbeat(self, who: Principal, workspace: str, run_id: str) -> RunView:
-        """Say that the executor of this run is at it, and at all else that it holds.
+    async def heartbeat(
+        self, who: Principal, workspace: str, run_id: str, attempt: int | None, worker: str | None = None
+    ) -> RunView:
+        """Renew the lease of a claimed run.
 
-        FailedPrecondition: it is not its run any more: it was stopped, completed or given to another.
+        FailedPrecondition: the run is not claimed in this attempt any more, or has had all its time.
         """
-        await self._directory.enter(who, "work", workspace)
         run = await self._runs.get(who, workspace, run_id)
-        if run.state != "running" or not (run.worker or "").startswith(PULL):
+        if run.state != "running" or not is_executor(run.worker):
+            raise _not_claimed(run)
+        if attempt is None:
+            raise InvalidArgument(ATTEMPT_MISSING)
+        renewed = await self._renew(who, workspace, [(run_id, attempt)], worker)
+        if run_id in renewed.kept:
+            return run
+        if run_id in renewed.timed_out:
+            error = renewed.timed_out[run_id]
+            raise FailedPrecondition(f"run '{run_id}' has {error}; stop working on it")
+        run = await self._runs.get(who, workspace, run_id)
+        if run.state == "running" and run.attempt != attempt:
             raise FailedPrecondition(
-                f"run '{run_id}' is {run.state} and nobody's to keep alive; stop working on it"
+                f"run '{run_id}' is at attempt {run.attempt}, not {attempt}; stop working on it"
             )
-        now_ms, worker = self._store.clock.now_ms(), run.worker or ""
-        job = await self._store.job_by_id(run.job_id, deleted=True) if run.job_id else None
-        over = overrun(run, policy_from_text(job.policy), now_ms) if job else None
-        if over is not None:
-            await self._store.finish(worker, [over], of_chain)
-            raise FailedPrecondition(f"run '{run_id}' has {over.error}; stop working on it")
-        await self._store.beat(worker, now_ms, [])
-        return run
+        raise _not_claimed(run)
 
-    async def _shape(self, who: Principal, worker: str, run: TakenRun) -> Shape | None:
-        """A claimed run with all that it takes to execute it; None where that is not to be had."""
-        view = await self._store.run(run.id)
-        if view is None:
-            return None
-        held = self._targets.taken(run)
-        shut = closed(held.work, run.trigger, run.attempt, self._store.clock.now_ms())
-        if shut is not None:
-            await self._end(worker, run, shut)
-            return None
-        payload: Json = payload_from_text(held.launch.payload_text)
-        if held.launch.target.get("kind") == "workflow":
-            try:
-                payload = payload_from_text(await dag_and_meta(self._store, held.launch))
-            except (NotFound, InvalidArgument) as error:
-                await self._end(worker, run, Failed(error.message, reason="workflow_missing"))
-                return None
-        target = work_from_text(run.work).target
-        return {
-            **run_shape(view),
-            "target": dict(target) if target else {"kind": "pull"},
-            "payload": payload,
-            "timeoutMs": held.policy.timeout_ms,
-        }
+    async def heartbeats(
+        self, who: Principal, workspace: str, held: Sequence[tuple[str, int]], worker: str | None = None
+    ) -> Heartbeats:
+        """Renew the leases of many claimed runs, each named by its id and attempt.
 
-    async def _end(self, worker: str, run: TakenRun, outcome: Outcome) -> None:
+        Runs that the caller may not see are lost like those that it no longer holds.
+        """
+        if len(held) > MANY:
+            raise InvalidArgument(f"runs: at most {MANY} at once, not {len(held)}")
+        ids = [run_id for run_id, _ in held]
+        if len(set(ids)) < len(ids):
+            raise InvalidArgument("runs: name each run once, with the attempt that you hold")
+        kept = (await self._renew(who, workspace, held, worker)).kept
+        return Heartbeats([each for each in ids if each in kept], [each for each in ids if each not in kept])
+
+    async def _renew(
+        self, who: Principal, workspace: str, held: Sequence[tuple[str, int]], worker: str | None
+    ) -> _Renewed:
+        """Renew the leases of these runs, and fail those whose attempt has had all its time."""
+        await self._directory.enter(who, "work", workspace)
+        name = None if worker is None else executor(worker)
         now_ms = self._store.clock.now_ms()
-        policy = policy_from_text(run.policy)
-        finished = conclude(
-            run.id, run.job_id, run.attempt, policy, outcome, now_ms, now_ms,
-            failed_attempts=run.failed_attempts,
-        )  # fmt: skip
-        await self._store.finish(worker, [finished], of_chain)
+        renewed = await self._store.renew(now_ms, workspace, held, narrowed(who, None), name)
+        policies = {run.id: _policy(run.policy) for run in renewed}
+        late = [run.id for run in renewed if timed_out(run.started_ms, policies[run.id], now_ms)]
+        errors: dict[str, str] = {}
+        ended: dict[str, list[Finished]] = {}
+        for run in await self._store.runs_by_ids(late) if late else ():
+            outcome = overrun(run, policies[run.id], now_ms)
+            if outcome is not None:
+                ended.setdefault(run.worker or "", []).append(outcome)
+                errors[run.id] = outcome.error or ""
+        for holder, outcomes in ended.items():
+            await self._store.finish(holder, outcomes, of_chain)
+        return _Renewed(policies.keys() - set(late), errors)
+
+
+def _not_claimed(run: RunView) -> FailedPrecondition:
+    return FailedPrecondition(f"run '{run.id}' is {run.state} and not claimed by you; stop working on it")
+
+
+def _policy(text: str) -> Policy:
+    """The policy of a job; one that cannot be read sets no limit."""
+    try:
+        return policy_from_text(text)
+    except InvalidArgument:
+        return DEFAULT_POLICY
 
 
 def executor(worker: str) -> str:

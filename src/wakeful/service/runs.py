@@ -12,7 +12,7 @@ from wakeful.document.values import compact
 from wakeful.engine.births import of_chain
 from wakeful.engine.outcome import conclude
 from wakeful.errors import FailedPrecondition, InvalidArgument, NotFound, ResourceExhausted, WakefulError
-from wakeful.job import NO_WORK
+from wakeful.job import NO_WORK, Work
 from wakeful.launch.port import Failed, Succeeded, kept
 from wakeful.policy import DEFAULT_POLICY
 from wakeful.service.access import LOCAL, Action, Principal, narrowed
@@ -22,9 +22,11 @@ from wakeful.service.reach import check_whose
 from wakeful.service.triggered import replayed
 from wakeful.store.guarding import SENDERS, Owner
 from wakeful.store.idempotency import Keyed
-from wakeful.store.port import PARKED, PULL, Store
+from wakeful.store.port import PARKED, Store, is_executor
 from wakeful.store.rows import AttemptView, DeadLetter, RunFilter, RunRow, RunView
 
+#: Said to an executor that does not name the attempt that it holds.
+ATTEMPT_MISSING: Final = "attempt: it is missing; write the attempt of the claimed run"
 #: Dead letters that are replayed or discarded in one go.
 MANY: Final = 1_000
 
@@ -170,18 +172,19 @@ class RunService:
         error: str | None = None,
         usage: str | None = None,
     ) -> RunView:
-        """Say how a run ended that somebody outside executes: a claimed one, or one with a callback.
+        """Report how a run ended that is executed outside: a claimed one, or one with a callback.
 
-        With `attempt`, only if that is still the one: who was given up on meanwhile says nothing any more.
+        A run with a callback can be completed from the moment its attempt is running, before the answer of
+        its target is known. The first report of an attempt counts. `attempt` is required for a claimed run:
+        an executor that lost its lease must not complete the attempt of another.
         """
         if status not in ("succeeded", "failed"):
             raise InvalidArgument(f"status: '{status[:64]}' is not 'succeeded' or 'failed'")
         run, now_ms = await self._one(who, "work", workspace, run_id), self._clock.now_ms()
-        if run.state != "running":
-            raise _not_completable(run)
         row = await self._store.job_by_id(run.job_id, deleted=True) if run.job_id else None
         policy = policy_from_text(row.policy) if row else DEFAULT_POLICY
         work = work_from_text(row.work) if row else NO_WORK
+        _check_completable(run, work, attempt)
         outcome = (
             Succeeded(kept(output) if output is not None else None, usage)
             if status == "succeeded"
@@ -192,22 +195,9 @@ class RunService:
             run_id, run.job_id, run.attempt, policy, outcome, run.started_ms or now_ms, now_ms, work,
             failed_attempts=run.failed_attempts,
         )._replace(usage=usage, response_code=answered)  # fmt: skip
-        if attempt not in (None, run.attempt):
-            raise FailedPrecondition(
-                f"run '{run_id}' is at attempt {run.attempt}, not {attempt}: it was given on"
-            )
         entry = who.entry(workspace, "run.complete", run_id, compact({"status": status}))
-        worker = run.worker or ""
-        if worker == PARKED:
-            done = await self._store.complete_run(finished, of_chain, [entry])
-        elif worker.startswith(PULL) and run.state == "running":
-            done = run_id in await self._store.finish(worker, [finished], of_chain)
-            if done:
-                await self._store.append([entry])
-        else:
-            done = False
-        if not done:
-            raise _not_completable(await self.get(who, workspace, run_id))
+        if not await self._store.complete_run(finished, of_chain, [entry]):
+            raise _not_completable(await self.get(who, workspace, run_id), run.attempt)
         return await self.get(who, workspace, run_id)
 
     # --- inside ----------------------------------------------------------------------------------
@@ -260,5 +250,23 @@ def _no_run(run_id: str) -> NotFound:
     return NotFound(f"no run '{run_id[:64]}'; list the runs to see what there is")
 
 
-def _not_completable(run: RunView) -> FailedPrecondition:
+def _check_completable(run: RunView, work: Work, attempt: int | None) -> None:
+    """Refuse a report from outside of an attempt that is over, that a worker ends itself, or is not named."""
+    claimed = is_executor(run.worker)
+    if run.state != "running":
+        raise _not_completable(run, attempt)
+    if not claimed and run.worker != PARKED and not work.awaits_callback:
+        raise FailedPrecondition(
+            f"run '{run.id}' is ended by the worker that runs it; only a claimed run, and one whose target "
+            "has completion 'callback', is completed from outside"
+        )
+    if claimed and attempt is None:
+        raise InvalidArgument(ATTEMPT_MISSING)
+    if attempt not in (None, run.attempt):
+        raise _not_completable(run, attempt)
+
+
+def _not_completable(run: RunView, attempt: int | None) -> FailedPrecondition:
+    if run.state == "running":
+        return FailedPrecondition(f"run '{run.id}' is at attempt {run.attempt}, not {attempt}")
     return FailedPrecondition(f"run '{run.id}' is {run.state} and does not wait to be completed")

@@ -15,7 +15,7 @@ from wakeful.policy import DAY_MS
 from wakeful.service.access import Principal
 from wakeful.service.directory import Directory
 from wakeful.service.shapes import Shape, instant
-from wakeful.store.port import PULL, Store
+from wakeful.store.port import Store, is_executor
 from wakeful.store.watching import RecentRun
 
 #: Of the runs that have succeeded or failed, fewer than this became dead letters.
@@ -59,8 +59,8 @@ class Status:
             "version": self._version,
             "database": self._store.kind,
             "engine": self.engine is not None and self.engine.alive,
-            "replicas": sum(not name.startswith(PULL) for name in workers),
-            "executors": sum(name.startswith(PULL) for name in workers),
+            "replicas": sum(not is_executor(name) for name in workers),
+            "executors": census.executors,
             "jobs": {"active": census.active_jobs, "paused": census.paused_jobs},
             "runs": {state: census.live.get(state, 0) for state in ("running", "pending", "retrying")},
             "nextAt": instant(census.next_ms),

@@ -13,7 +13,8 @@ kept as whatever the database has for instants and named `x_at` there.
   UNIQUE (job_id, scheduled_at) over the ticks alone: it forbids the same.) `created_at` is the store's
   clock when the run was written.
 - `attempts`: one row for each attempt that did not end its run (the last one is on the run itself).
-- `workers`: who is alive: name, `beat_at`, `started_at`.
+- `workers`: who is alive: name, `beat_at`, `started_at`. Executors are not workers: each run that an executor
+  has claimed has a lease of its own, `beat_at` of the run, which is NULL for a run that a worker holds.
 
 Everything is set-based: a call costs a fixed handful of statements, however many rows it holds. Every
 call is one transaction: it happens whole or not at all. Whatever is decided is decided by the pure
@@ -39,9 +40,10 @@ from wakeful.clock import Clock
 from wakeful.store.delivering import Delivering
 from wakeful.store.guarding import Guarding
 from wakeful.store.idempotency import Keyed
-from wakeful.store.office import Allowance, Entry, Inherited, Office
+from wakeful.store.office import Allowance, Entry, Inherited, Office, WorkflowRow
 from wakeful.store.rows import (
     AttemptView,
+    ClaimedRun,
     DeadLetter,
     DueJob,
     Finished,
@@ -51,6 +53,7 @@ from wakeful.store.rows import (
     JobPlan,
     JobRow,
     LostRun,
+    RenewedRun,
     RunFilter,
     RunRow,
     RunView,
@@ -82,6 +85,17 @@ def pull_lane(lane: str) -> str:
 def is_pull_lane(lane: str) -> bool:
     """Whether runs of this lane wait to be claimed. No job can say so itself: a lane is a slug."""
     return lane.startswith(PULL)
+
+
+def is_executor(worker: str | None) -> bool:
+    """Whether this name, as a run has it, is that of an executor outside."""
+    return worker is not None and worker.startswith(PULL)
+
+
+def tell_worker(announce: Callable[[str], None], worker: str, finished: Finished) -> None:
+    """Tell the worker that holds a run, if one does, that this attempt was completed without it."""
+    if worker != PARKED and not is_executor(worker):
+        announce(f"stop:{finished.run_id}:{finished.attempt}")
 
 
 #: What becomes of a dead letter: the run that is made of it, or None where it stays one.
@@ -123,7 +137,8 @@ class Store(Office, Watching, Guarding, Talking, Delivering, Protocol):
 
         Topics: `jobs` (a job's wake may be earlier than thought), `runs` (a run may be taken), `holds` (a
         budget is spent, or not any more), `incidents` (somebody may have to be told), `sessions` (a turn may
-        begin), `deliveries` (one may be due), and `stop:<run id>` (whoever runs it should stop). A process on
+        begin), `deliveries` (one may be due), `stop:<run id>` (whoever runs it should stop), and
+        `stop:<run id>:<attempt>` (the outcome of that attempt was reported from outside). A process on
         the same SQLite file is not heard (`notifies_other_processes`); the engine's longest sleep bounds how
         late its changes are seen.
         """
@@ -208,6 +223,7 @@ class Store(Office, Watching, Guarding, Talking, Delivering, Protocol):
     ) -> list[str]:
         """Take running runs from workers that have not beaten since, and parked ones past their deadline.
 
+        So with a claimed run whose lease was not renewed since, whatever else its executor holds.
         A worker that never beat counts as having beaten when its run started. At most `limit` runs, longest
         started first. `judge` says what becomes of each; it is written as by `finish`, chains and counters
         too. Workers found dead, and left with no run, are forgotten. Two rescuers never judge one run.
@@ -223,14 +239,33 @@ class Store(Office, Watching, Guarding, Talking, Delivering, Protocol):
         agents: Sequence[str] | None,
         lanes: Sequence[str] | None,
         limit: int,
-    ) -> list[TakenRun]:
+    ) -> list[ClaimedRun]:
         """Mark pull runs of this workspace as running under an executor, longest due first.
 
         As `take`, for runs of a pull lane: due, serial ones in their turn, never the same to two. `agents`
         and `lanes` (pull lanes, as the runs have them) narrow it; None does not. `worker` begins with
-        `PULL`. Whoever gets anything has beaten with it: from then on its runs are its own as any worker's
-        are, by `beat`, `finish` and `release`, until `rescue`.
+        `PULL` and is only a label: two executors may have the same. The lease of each run begins at `now_ms`;
+        `renew` renews it, and `rescue` takes the run when it is over.
         """
+        ...
+
+    async def renew(
+        self,
+        now_ms: int,
+        workspace: str,
+        held: Sequence[tuple[str, int]],
+        agent: str | None = None,
+        worker: str | None = None,
+    ) -> list[RenewedRun]:
+        """Renew the leases of these claimed runs, each named by its id and attempt.
+
+        Returns those that are still claimed and running in that attempt, in any order. With `agent` only runs
+        of that agent count, with `worker` only those that this executor claimed. The others are not changed.
+        """
+        ...
+
+    async def workflows(self, workspace: str, wanted: Sequence[tuple[str, int]]) -> list[WorkflowRow]:
+        """Those of these workflow versions (id, version) that exist, in any order."""
         ...
 
     async def next_claim_ms(
@@ -386,9 +421,12 @@ class Store(Office, Watching, Guarding, Talking, Delivering, Protocol):
     async def complete_run(
         self, finished: Finished, follow: Callable[[Follower], RunRow], entries: Sequence[Entry] = ()
     ) -> bool:
-        """Write the outcome of a parked run that somebody completed, as `finish` does, fenced by its attempt.
+        """Write the outcome of a running run that was reported from outside, as `finish` does.
 
-        False: it is not parked (any more).
+        For a claimed run and for one with a callback, whether it is parked yet or not: the caller decides
+        which runs those are. Fenced by run and attempt, so the first report counts: whatever the worker
+        writes of this attempt later is dropped. Where a worker holds the run, `stop:<id>:<attempt>` is
+        announced. False: the run is not running in that attempt (any more).
         """
         ...
 

@@ -304,6 +304,21 @@ class JobChange(NamedTuple):
     move: Move | None = None
 
 
+class ClaimedRun(NamedTuple):
+    """A run that an executor holds from now on: what its launch needs, and how it is shown."""
+
+    taken: TakenRun
+    view: RunView
+
+
+class RenewedRun(NamedTuple):
+    """A claimed run whose lease a heartbeat renewed, and what decides whether it took too long."""
+
+    id: str
+    started_ms: int | None
+    policy: str
+
+
 class RunFilter(NamedTuple):
     """Which runs to list; what is None does not narrow."""
 

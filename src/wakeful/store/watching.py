@@ -113,6 +113,8 @@ class Census(NamedTuple):
     live: dict[str, int]
     #: the next tick of all its jobs
     next_ms: int | None
+    #: how many executors hold its runs
+    executors: int = 0
 
 
 class RecentRun(NamedTuple):

@@ -1,4 +1,4 @@
-"""Work over HTTP, for executors: claim runs, say that one is at it, and how it ended."""
+"""Work over HTTP, for executors: claim runs, renew their leases, complete them."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from starlette.responses import Response
 
 from wakeful.api.http.answers import BODY, JsonAnswer, takes, told
 from wakeful.api.http.asking import SECURED, Asker, Document, Here, PerhapsDocument
+from wakeful.api.http.declared import refuse_unknown
 from wakeful.document.values import compact, json_value, whole_number
 from wakeful.errors import InvalidArgument
+from wakeful.service.runs import ATTEMPT_MISSING
 from wakeful.service.shapes import run_shape
 
 router = APIRouter(prefix="/api/workspaces/{workspace}/runs", tags=["work"], dependencies=SECURED)
@@ -32,7 +34,8 @@ _MAX_USAGE: Final = 65_536
 async def claim_runs(workspace: str, request: Request, here: Here, who: Asker, given: Document) -> Response:
     """Take runs of `pull` jobs, each with its target and payload; with `waitMs`, wait for the first.
 
-    A claimed run is this worker's until it completes it, or says nothing for longer than the lease.
+    Each claimed run has a lease of 30 s, which a heartbeat renews. A run whose lease ends is tried again as a
+    new attempt. A claim is never replayed: `Idempotency-Key` has no effect here.
     """
     claiming = here.pull.claim(
         who,
@@ -47,26 +50,48 @@ async def claim_runs(workspace: str, request: Request, here: Here, who: Asker, g
 
 
 @router.post(
+    "/heartbeat",
+    summary="Renew the leases of claimed runs",
+    responses=told({200: "Heartbeats"}, *BODY),
+    openapi_extra=takes(
+        "HeartbeatMany",
+        {"worker": "laptop-1", "runs": [{"id": "0190a0b0-0000-7000-8000-000000000000", "attempt": 1}]},
+    ),
+)
+async def heartbeat_runs(workspace: str, here: Here, who: Asker, given: Document) -> Response:
+    """Each run is named with the attempt that was claimed. Stop working on those that are `lost`."""
+    renewed, lost = await here.pull.heartbeats(who, workspace, _held(given), _worker(given))
+    return JsonAnswer({"renewed": list(renewed), "lost": list(lost)})
+
+
+@router.post(
     "/{run_id}/heartbeat",
-    summary="Say that a claimed run is still worked on",
+    summary="Renew the lease of a claimed run",
     responses=told({200: "Run"}, *BODY, 409),
-    openapi_extra=takes("Nothing", {}, required=False),
+    openapi_extra=takes("Heartbeat", {"attempt": 1}),
 )
 async def heartbeat_run(
     workspace: str, run_id: str, here: Here, who: Asker, given: PerhapsDocument
 ) -> Response:
-    """409 says that it is somebody else's by now, or over: stop working on it."""
-    return JsonAnswer(run_shape(await here.pull.heartbeat(who, workspace, run_id)))
+    """`attempt` is that of the claimed run. 409: it is over, or another executor's; stop working on it."""
+    attempt = _whole(given, "attempt", None)
+    run = await here.pull.heartbeat(who, workspace, run_id, attempt, _worker(given))
+    return JsonAnswer(run_shape(run))
 
 
 @router.post(
     "/{run_id}/complete",
-    summary="Say how a run ended",
+    summary="Report how a run ended",
     responses=told({200: "Run"}, *BODY, 409),
-    openapi_extra=takes("Completion", {"status": "succeeded", "output": "sent", "usage": {"tokens": 512}}),
+    openapi_extra=takes(
+        "Completion", {"attempt": 1, "status": "succeeded", "output": "sent", "usage": {"tokens": 512}}
+    ),
 )
 async def complete_run(workspace: str, run_id: str, here: Here, who: Asker, given: Document) -> Response:
-    """One that was claimed, or a webhook's with `completion: callback`."""
+    """A claimed run, with the `attempt` of the claim; or one whose webhook has `completion: callback`.
+
+    The first report of an attempt counts. 409: the run is over, or at another attempt.
+    """
     run = await here.runs.complete(
         who,
         workspace,
@@ -131,6 +156,30 @@ def _whole(given: dict[str, object], field: str, default: T) -> int | T:
     if number is None or not 0 <= number < 2**31:
         raise InvalidArgument(f"{field}: write a whole number from 0 to {2**31 - 1}")
     return number
+
+
+def _worker(given: dict[str, object]) -> str | None:
+    return None if given.get("worker") is None else _text(given, "worker")
+
+
+def _held(given: dict[str, object]) -> list[tuple[str, int]]:
+    """The runs of a heartbeat, each with its attempt."""
+    runs = given.get("runs")
+    if not isinstance(runs, list):
+        raise InvalidArgument('runs: write a list, such as [{"id": "0190…", "attempt": 1}]')
+    held: list[tuple[str, int]] = []
+    for place, run in enumerate(runs):
+        if not isinstance(run, dict):
+            raise InvalidArgument(f'runs[{place}]: write an object, such as {{"id": "0190…", "attempt": 1}}')
+        try:
+            refuse_unknown(run, ("id", "attempt"), "field")
+            attempt = _whole(run, "attempt", None)
+            if attempt is None:
+                raise InvalidArgument(ATTEMPT_MISSING)
+            held.append((_text(run, "id"), attempt))
+        except InvalidArgument as error:
+            raise InvalidArgument(f"runs[{place}].{error.message}") from error
+    return held
 
 
 def _spelled(given: dict[str, object], field: str) -> str | None:

@@ -27,6 +27,19 @@ CLAIMABLE_OF_AGENTS: Final = f"""
         WHERE l.agent = a.agent AND {_CLAIMABLE}
         ORDER BY l.due_at, l.run_id LIMIT $4 FOR UPDATE OF r SKIP LOCKED) p
     ORDER BY p.due_at, p.id LIMIT $4"""
+#: the runs' primary key, once for each, and that of jobs. No index has `beat_at`
+RENEW: Final = f"""
+    UPDATE runs r SET beat_at = $1 FROM unnest($2::uuid[], $3::integer[]) h (id, attempt)
+    WHERE r.id = h.id AND CASE WHEN r.attempt = h.attempt THEN
+        r.state = 'running' AND starts_with(r.worker, '{PULL}') AND r.workspace = $4
+        AND ($5::text IS NULL OR r.agent = $5) AND ($6::text IS NULL OR r.worker = $6) END
+    RETURNING r.id::text, r.started_at,
+        coalesce((SELECT j.policy FROM jobs j WHERE j.id = r.job_id), '{{}}')"""
+#: the primary key of workflows, once for each
+WORKFLOWS: Final = """
+    SELECT w.workspace, w.id, w.version, w.dag, w.created_at
+    FROM unnest($2::text[], $3::integer[]) k (id, version)
+    JOIN workflows w ON w.workspace = $1 AND w.id = k.id AND w.version = k.version"""
 #: live_claimable: the first entry after that instant that will do
 NEXT_CLAIMABLE: Final = """
     SELECT due_at FROM live

@@ -14,7 +14,7 @@ from asyncpg import UniqueViolationError
 from wakeful.errors import AlreadyExists
 from wakeful.run import check_cancellable
 from wakeful.store.office import Allowance, Inherited
-from wakeful.store.port import PARKED
+from wakeful.store.port import tell_worker
 from wakeful.store.postgres import list_statements as lists
 from wakeful.store.postgres import statements as sql
 from wakeful.store.postgres.births import bear
@@ -176,8 +176,19 @@ async def cancel_run(
 
 
 async def complete_run(db: Db, tell: Tell, now_ms: int, finished: Finished, follow: Follow) -> bool:
-    """Write the outcome of a parked run."""
-    return is_id(finished.run_id) and bool(await finish(db, tell, now_ms, PARKED, [finished], follow))
+    """Write the outcome of a run that was reported from outside. See `Store.complete_run`.
+
+    The run is not locked before `finish` has locked its job. So the worker may park the run between the two
+    statements: this happens once in an attempt, and the second try finds it parked.
+    """
+    for _ in range(2 if is_id(finished.run_id) else 0):
+        worker = await db.fetchval(sql.HOLDER, finished.run_id, finished.attempt)
+        if worker is None:
+            return False
+        if await finish(db, tell, now_ms, worker, [finished], follow):
+            tell_worker(tell, worker, finished)
+            return True
+    return False
 
 
 async def run(db: Db, run_id: str) -> RunView | None:

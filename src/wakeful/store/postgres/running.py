@@ -28,13 +28,18 @@ async def take(db: Db, tell: Tell, now_ms: int, worker: str, free: Mapping[str, 
     )
 
 
-async def start(db: Db, tell: Tell, now_ms: int, worker: str, picked: Sequence[Record]) -> list[TakenRun]:
-    """Mark these as running under this worker, as far as each still has its turn: (run, job, serial)."""
+async def start(
+    db: Db, tell: Tell, now_ms: int, worker: str, picked: Sequence[Record], beat_ms: int | None = None
+) -> list[TakenRun]:
+    """Mark these as running under this worker, as far as each still has its turn: (run, job, serial).
+
+    With `beat_ms` each has a lease of its own, which begins then.
+    """
     if not picked:
         return []
     turns = {job_id for _, job_id, serial in picked if serial and job_id is not None}
     ours = [job_id for (job_id,) in await db.fetch(sql.LOCK_TURNS, list(turns))] if turns else []
-    rows = await db.fetch(sql.START, now_ms, [run_id for run_id, _, _ in picked], ours, worker)
+    rows = await db.fetch(sql.START, now_ms, [run_id for run_id, _, _ in picked], ours, worker, beat_ms)
     tell.started([row[0] for row in rows])
     return [TakenRun(*row) for row in rows]
 

@@ -109,7 +109,7 @@ LOCK_TURNS: Final = """
 #: ours, is it still this run's?
 START: Final = f"""
     WITH started AS (
-        UPDATE runs r SET state = 'running', worker = $4, started_at = $1, due_at = NULL,
+        UPDATE runs r SET state = 'running', worker = $4, started_at = $1, due_at = NULL, beat_at = $5,
             until_at = $1::timestamptz + (r.until_at - r.due_at),
             attempt = r.attempt + (r.state = 'retrying')::integer
         FROM live l
@@ -151,6 +151,8 @@ LOCK_CURSORS: Final = """
 WHICH_WERE_EDITED: Final = """
     SELECT r.id::text FROM runs r JOIN jobs j ON j.id = r.job_id
     WHERE r.id = ANY($1::uuid[]) AND j.updated_at > r.created_at"""
+#: the primary key
+HOLDER: Final = "SELECT worker FROM runs WHERE id = $1 AND attempt = $2 AND state = 'running'"
 # The fence is run, attempt and worker. One that is to be claimed again may wait for that as long as it could
 # the first time.
 _FINISH: Final = f"""
@@ -298,7 +300,7 @@ LOST: Final = """
     FROM live l JOIN runs r ON r.id = l.run_id
     LEFT JOIN workers w ON w.name = r.worker LEFT JOIN jobs j ON j.id = r.job_id
     WHERE l.state = 'running' AND CASE WHEN l.state <> r.state THEN false WHEN r.due_at IS NULL
-        THEN coalesce(w.beat_at, r.started_at) < $1 ELSE r.due_at <= $2 END
+        THEN coalesce(r.beat_at, w.beat_at, r.started_at) < $1 ELSE r.due_at <= $2 END
     ORDER BY r.started_at, r.id LIMIT $3 FOR UPDATE OF r SKIP LOCKED"""
 #: workers and live, all of them
 FORGET_THE_DEAD: Final = """

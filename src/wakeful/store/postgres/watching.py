@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from wakeful.ids import first_id
+from wakeful.store.port import PULL
 from wakeful.store.postgres.records import is_id
 from wakeful.store.postgres.statements import jobs_where, runs_where
 from wakeful.store.rows import JobRow, RunView
@@ -53,8 +54,9 @@ JOBS_BY_IDS: Final = jobs_where("c.job_id = ANY(string_to_array($1, ',')::uuid[]
 COUNT_JOBS: Final = """
     SELECT count(*) FILTER (WHERE enabled), count(*) FROM jobs WHERE workspace = $1 AND deleted_at IS NULL"""
 #: live, all of it; the runs' primary key, once for each
-COUNT_LIVE: Final = """
-    SELECT l.state, count(*) FROM live l JOIN runs r ON r.id = l.run_id WHERE r.workspace = $1 GROUP BY 1"""
+COUNT_LIVE: Final = f"""
+    SELECT l.state, count(*), count(DISTINCT r.worker) FILTER (WHERE starts_with(r.worker, '{PULL}'))
+    FROM live l JOIN runs r ON r.id = l.run_id WHERE r.workspace = $1 GROUP BY 1"""
 #: cursors_wake, in its order, up to the first of the workspace; the jobs' primary key, once for each
 NEXT_TICK: Final = """
     SELECT c.next_at FROM cursors c JOIN jobs j ON j.id = c.job_id
@@ -116,9 +118,10 @@ class PostgresWatching:
         async def read(db: Db) -> Census:
             jobs = await db.fetchrow(COUNT_JOBS, workspace)
             active, all_jobs = (0, 0) if jobs is None else jobs
-            live: dict[str, int] = {row[0]: row[1] for row in await db.fetch(COUNT_LIVE, workspace)}
+            counted = await db.fetch(COUNT_LIVE, workspace)
+            live: dict[str, int] = {row[0]: row[1] for row in counted}
             next_ms = await db.fetchval(NEXT_TICK, workspace)
-            return Census(active, all_jobs - active, live, next_ms)
+            return Census(active, all_jobs - active, live, next_ms, sum(row[2] for row in counted))
 
         return await self._pool.read(read)
 

@@ -28,9 +28,24 @@ CLAIMABLE_OF_AGENT: Final = f"""
     ORDER BY r.due_at, r.rowid LIMIT ?4"""
 #: by rowid
 MARK_CLAIMED: Final = """
-    UPDATE runs SET state = 'running', worker = ?1, started_at = ?2, attempt = ?3,
+    UPDATE runs SET state = 'running', worker = ?1, started_at = ?2, attempt = ?3, beat_at = ?2,
         until_at = ?2 + (until_at - due_at), due_at = NULL
     WHERE rowid = ?4"""
+#: the primary keys of runs and jobs, once for each. With the rowid last
+CLAIMED: Final = """
+    SELECT r.id, r.started_at, coalesce(j.policy, '{}'), r.rowid
+    FROM json_each(?1) h CROSS JOIN runs r ON r.id = json_extract(h.value, '$[0]')
+    LEFT JOIN jobs j ON j.id = r.job_id
+    WHERE r.attempt = json_extract(h.value, '$[1]') AND r.state = 'running'
+        AND r.worker >= 'pull:' AND r.worker < 'pull;' AND r.workspace = ?2
+        AND (?3 IS NULL OR r.agent = ?3) AND (?4 IS NULL OR r.worker = ?4)"""
+#: by rowid
+RENEW: Final = "UPDATE runs SET beat_at = ?1 WHERE rowid IN (SELECT value FROM json_each(?2))"
+#: the primary key of workflows, once for each
+WORKFLOWS: Final = """
+    SELECT w.workspace, w.id, w.version, w.dag, w.created_at FROM json_each(?2) k
+    CROSS JOIN workflows w ON w.workspace = ?1 AND w.id = json_extract(k.value, '$[0]')
+        AND w.version = json_extract(k.value, '$[1]')"""
 #: runs_claimable: the first entry after that instant that will do
 NEXT_CLAIMABLE: Final = f"""
     SELECT r.due_at FROM runs r INDEXED BY runs_claimable

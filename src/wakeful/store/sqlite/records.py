@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from wakeful.errors import AlreadyExists
 from wakeful.run import check_cancellable
 from wakeful.store.office import Allowance, Inherited
-from wakeful.store.port import PARKED
+from wakeful.store.port import tell_worker
 from wakeful.store.quotas import owners
 from wakeful.store.records import view_of
 from wakeful.store.rows import (
@@ -185,8 +185,12 @@ def cancel_run(
 
 
 def complete_run(db: sqlite3.Connection, tell: Tell, now_ms: int, finished: Finished, follow: Follow) -> bool:
-    """Write the outcome of a parked run."""
-    return bool(settle(db, tell, now_ms, PARKED, [finished], follow))
+    """Write the outcome of a run that was reported from outside. See `Store.complete_run`."""
+    row = db.execute(sql.HOLDER, (finished.run_id, finished.attempt)).fetchone()
+    if row is None or not settle(db, tell, now_ms, row[0], [finished], follow):
+        return False
+    tell_worker(tell, row[0], finished)
+    return True
 
 
 def run(db: sqlite3.Connection, run_id: str) -> RunView | None:

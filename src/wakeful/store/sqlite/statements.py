@@ -91,7 +91,7 @@ TAKE: Final = f"""
     ORDER BY r.due_at, r.rowid LIMIT ?"""
 #: by rowid
 MARK_TAKEN: Final = """
-    UPDATE runs SET state = 'running', worker = ?, started_at = ?, attempt = ?, due_at = NULL
+    UPDATE runs SET state = 'running', worker = ?, started_at = ?, attempt = ?, due_at = NULL, beat_at = NULL
     WHERE rowid = ?"""
 #: runs_due: the first entry after that instant, once for each lane
 NEXT_DUE: Final = """
@@ -110,6 +110,8 @@ NOT_HELD: Final = """
 
 # The fence: run, attempt and worker. The primary key finds the run. The shapes are as for births.
 _FENCE: Final = "WHERE id = ? AND attempt = ? AND worker = ? AND state = 'running'"
+#: the primary key
+HOLDER: Final = "SELECT worker FROM runs WHERE id = ? AND attempt = ? AND state = 'running'"
 SUCCEED: Final = f"""
     UPDATE runs SET state = 'succeeded', started_at = ?, finished_at = ?, due_at = NULL, output = NULL,
         error = NULL, reason = NULL, usage = NULL, response_code = NULL {_FENCE}"""
@@ -211,7 +213,8 @@ LOST: Final = """
     FROM runs r INDEXED BY runs_running
     LEFT JOIN workers w ON w.name = r.worker LEFT JOIN jobs j ON j.id = r.job_id
     WHERE r.state = 'running'
-    AND CASE WHEN r.due_at IS NULL THEN coalesce(w.beat_at, r.started_at) < ? ELSE r.due_at <= ? END
+    AND CASE WHEN r.due_at IS NULL THEN coalesce(r.beat_at, w.beat_at, r.started_at) < ?
+        ELSE r.due_at <= ? END
     ORDER BY r.started_at, r.id LIMIT ?"""
 DEAD_WORKERS: Final = "SELECT name FROM workers WHERE beat_at < ?"
 #: runs_running, all of it

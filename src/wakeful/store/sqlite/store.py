@@ -18,10 +18,11 @@ from collections.abc import Callable, Mapping, Sequence
 from wakeful.clock import Clock, SystemClock
 from wakeful.store.changes import always, written
 from wakeful.store.idempotency import Keyed
-from wakeful.store.office import Allowance, Entry, Inherited
+from wakeful.store.office import Allowance, Entry, Inherited, WorkflowRow
 from wakeful.store.port import Planned, Replay, Told
 from wakeful.store.rows import (
     AttemptView,
+    ClaimedRun,
     DueJob,
     Finished,
     Follower,
@@ -30,12 +31,13 @@ from wakeful.store.rows import (
     JobPlan,
     JobRow,
     LostRun,
+    RenewedRun,
     RunFilter,
     RunRow,
     RunView,
     TakenRun,
 )
-from wakeful.store.sqlite import letters, outcomes, planning, pull, records, running
+from wakeful.store.sqlite import executors, letters, outcomes, planning, pull, records, running
 from wakeful.store.sqlite.connection import BUSY_MS, Connection, path_of
 from wakeful.store.sqlite.delivering import SqliteDelivering
 from wakeful.store.sqlite.guarding import SqliteGuarding
@@ -136,18 +138,35 @@ class SqliteStore(SqliteTalking, SqliteWatching, SqliteGuarding, SqliteDeliverin
         agents: Sequence[str] | None,
         lanes: Sequence[str] | None,
         limit: int,
-    ) -> list[TakenRun]:
+    ) -> list[ClaimedRun]:
         """Mark due pull runs as running under this executor."""
         return await self._connection.write(
-            lambda db, tell: pull.claim(db, tell, now_ms, worker, workspace, agents, lanes, limit)
+            lambda db, tell: executors.claim(db, tell, now_ms, worker, workspace, agents, lanes, limit)
         )
+
+    async def renew(
+        self,
+        now_ms: int,
+        workspace: str,
+        held: Sequence[tuple[str, int]],
+        agent: str | None = None,
+        worker: str | None = None,
+    ) -> list[RenewedRun]:
+        """Renew the leases of these claimed runs."""
+        return await self._connection.write(
+            lambda db, _: executors.renew(db, now_ms, workspace, held, agent, worker)
+        )
+
+    async def workflows(self, workspace: str, wanted: Sequence[tuple[str, int]]) -> list[WorkflowRow]:
+        """Those of these workflow versions that exist."""
+        return await self._connection.read(lambda db: executors.workflows(db, workspace, wanted))
 
     async def next_claim_ms(
         self, after_ms: int, workspace: str, agents: Sequence[str] | None, lanes: Sequence[str] | None
     ) -> int | None:
         """The earliest `due_at` later than that of what such a claim could get."""
         return await self._connection.read(
-            lambda db: pull.next_claim_ms(db, after_ms, workspace, agents, lanes)
+            lambda db: executors.next_claim_ms(db, after_ms, workspace, agents, lanes)
         )
 
     async def expire(
@@ -280,7 +299,7 @@ class SqliteStore(SqliteTalking, SqliteWatching, SqliteGuarding, SqliteDeliverin
     async def complete_run(
         self, finished: Finished, follow: Callable[[Follower], RunRow], entries: Sequence[Entry] = ()
     ) -> bool:
-        """Write the outcome of a parked run."""
+        """Write the outcome of a run that was reported from outside."""
         now_ms = self.clock.now_ms()
         return await self._audited(
             entries, lambda db, tell: records.complete_run(db, tell, now_ms, finished, follow)

@@ -37,7 +37,8 @@ COUNT_JOBS: Final = """
     WHERE workspace = ? AND deleted_at IS NULL"""
 #: runs_running and runs_waiting, all of them
 COUNT_LIVE: Final = f"""
-    SELECT state, count(*) FROM runs NOT INDEXED
+    SELECT state, count(*), count(DISTINCT iif(worker >= 'pull:' AND worker < 'pull;', worker, NULL))
+    FROM runs NOT INDEXED
     WHERE workspace = ? AND rowid IN ({LIVE_ROWS}) GROUP BY state"""
 #: jobs_wake, in its order, up to the first of the workspace
 NEXT_TICK: Final = """
@@ -103,9 +104,11 @@ class SqliteWatching:
 
         def read(db: sqlite3.Connection) -> Census:
             active, jobs = db.execute(COUNT_JOBS, (workspace,)).fetchone()
-            live: dict[str, int] = dict(db.execute(COUNT_LIVE, (workspace,)).fetchall())
+            counted = db.execute(COUNT_LIVE, (workspace,)).fetchall()
+            live: dict[str, int] = {row[0]: row[1] for row in counted}
             tick = db.execute(NEXT_TICK, (workspace,)).fetchone()
-            return Census(active, jobs - active, live, None if tick is None else tick[0])
+            next_ms = None if tick is None else tick[0]
+            return Census(active, jobs - active, live, next_ms, sum(row[2] for row in counted))
 
         return await self._connection.read(read)
 

@@ -78,6 +78,11 @@ _ATTEMPT: Final[Schema] = shape(
     }
 )
 _NAMES: Final = or_null(list_of(TEXT, 1_000))
+_ATTEMPT_OF_CLAIM: Final[Schema] = {**whole(0, 2**31 - 1), "description": "The `attempt` of the claimed run."}
+_CLAIMED_BY: Final[Schema] = {
+    **or_null(text(200, 1)),
+    "description": "The name in the claim. Where it is given, only runs that this worker claimed count.",
+}
 
 SCHEMAS: Final[dict[str, Schema]] = {
     "Run": shape(_RUN, says="A run."),
@@ -102,6 +107,18 @@ SCHEMAS: Final[dict[str, Schema]] = {
         },
         "worker",
     ),
+    "Heartbeat": document({"attempt": _ATTEMPT_OF_CLAIM, "worker": _CLAIMED_BY}, "attempt"),
+    "HeartbeatMany": document(
+        {
+            "worker": _CLAIMED_BY,
+            "runs": list_of(document({"id": TEXT, "attempt": _ATTEMPT_OF_CLAIM}, "id", "attempt"), 1_000),
+        },
+        "runs",
+    ),
+    "Heartbeats": shape(
+        {"renewed": list_of(ID), "lost": list_of(TEXT)},
+        says="The ids of the runs whose leases were renewed, and of those that are no longer the caller's.",
+    ),
     "Completion": document(
         {
             "status": ref("RunResult"),
@@ -110,12 +127,12 @@ SCHEMAS: Final[dict[str, Schema]] = {
             "usage": {**or_null(OBJECT), "description": "What it used, such as tokens and cost."},
             "attempt": {
                 **or_null(whole(0, 2**31 - 1)),
-                "description": "Only if this is still the attempt that counts.",
+                "description": "The attempt that is reported. Required for a claimed run; for a callback it "
+                "is optional, and must match where it is given.",
             },
         },
         "status",
     ),
-    "Nothing": document({}),
     "WhichDeadLetters": document(
         {"ids": list_of(TEXT, 1_000), "all": BOOLEAN}, says="Either `ids`, or `all` that is true."
     ),

@@ -1,0 +1,74 @@
+"""What executors do with runs in PostgreSQL: claim them and renew their leases."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from wakeful.store.office import WorkflowRow
+from wakeful.store.postgres import pull_statements as sql
+from wakeful.store.postgres.running import start
+from wakeful.store.postgres.watching import RUNS_BY_IDS
+from wakeful.store.rows import ClaimedRun, RenewedRun, RunView
+
+if TYPE_CHECKING:
+    from wakeful.store.postgres.connection import Db, Tell
+
+
+async def claim(
+    db: Db,
+    tell: Tell,
+    now_ms: int,
+    worker: str,
+    workspace: str,
+    agents: Sequence[str] | None,
+    lanes: Sequence[str] | None,
+    limit: int,
+) -> list[ClaimedRun]:
+    """Mark due pull runs of a workspace as running under this executor. See `Store.claim`."""
+    if agents is None:
+        picked = await db.fetch(sql.CLAIMABLE, now_ms, workspace, _lanes(lanes), limit)
+    else:
+        of = sorted(set(agents))
+        picked = await db.fetch(sql.CLAIMABLE_OF_AGENTS, now_ms, workspace, _lanes(lanes), limit, of)
+    taken = await start(db, tell, now_ms, worker, picked, beat_ms=now_ms)
+    if not taken:
+        return []
+    views = [RunView(*row) for row in await db.fetch(RUNS_BY_IDS, ",".join([run.id for run in taken]))]
+    by_id = {view.id: view for view in views}
+    return [ClaimedRun(run, by_id[run.id]) for run in taken]
+
+
+async def renew(
+    db: Db,
+    now_ms: int,
+    workspace: str,
+    held: Sequence[tuple[str, int]],
+    agent: str | None,
+    worker: str | None,
+) -> list[RenewedRun]:
+    """Renew the leases of these runs. See `Store.renew`."""
+    if not held:
+        return []
+    ids, attempts = zip(*sorted(held), strict=True)  # runs are locked in the order of their ids
+    rows = await db.fetch(sql.RENEW, now_ms, list(ids), list(attempts), workspace, agent, worker)
+    return [RenewedRun(*row) for row in rows]
+
+
+async def workflows(db: Db, workspace: str, wanted: Sequence[tuple[str, int]]) -> list[WorkflowRow]:
+    """Those of these workflow versions that exist. See `Store.workflows`."""
+    ids, versions = [key[0] for key in wanted], [key[1] for key in wanted]
+    return [WorkflowRow(*row) for row in await db.fetch(sql.WORKFLOWS, workspace, ids, versions)]
+
+
+async def next_claim_ms(
+    db: Db, after_ms: int, workspace: str, agents: Sequence[str] | None, lanes: Sequence[str] | None
+) -> int | None:
+    """When the next one is due that could be claimed. See `Store.next_claim_ms`."""
+    of = None if agents is None else list(agents)
+    due: int | None = await db.fetchval(sql.NEXT_CLAIMABLE, after_ms, workspace, _lanes(lanes), of)
+    return due
+
+
+def _lanes(lanes: Sequence[str] | None) -> list[str] | None:
+    return None if lanes is None else list(lanes)

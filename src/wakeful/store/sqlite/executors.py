@@ -1,0 +1,77 @@
+"""What executors do with runs in SQLite: claim them and renew their leases."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Sequence
+
+from wakeful.store.office import WorkflowRow
+from wakeful.store.rows import ClaimedRun, RenewedRun, TakenRun
+from wakeful.store.sqlite import pull_statements as sql
+from wakeful.store.sqlite.connection import Tell
+from wakeful.store.sqlite.records import run_view
+from wakeful.store.sqlite.watching import RUNS_BY_IDS
+
+
+def claim(
+    db: sqlite3.Connection,
+    tell: Tell,
+    now_ms: int,
+    worker: str,
+    workspace: str,
+    agents: Sequence[str] | None,
+    lanes: Sequence[str] | None,
+    limit: int,
+) -> list[ClaimedRun]:
+    """Mark due pull runs of a workspace as running under this executor. See `Store.claim`."""
+    given = (workspace, now_ms, _lanes(lanes), limit)
+    if agents is None:
+        due = db.execute(sql.CLAIMABLE, given).fetchall()
+    else:
+        due = [row for agent in set(agents) for row in db.execute(sql.CLAIMABLE_OF_AGENT, (*given, agent))]
+        due = sorted(due, key=lambda row: row[-2:])[:limit]
+    if not due:
+        return []
+    db.executemany(sql.MARK_CLAIMED, [(worker, now_ms, row[8], row[-1]) for row in due])
+    ids = [row[0] for row in due]
+    tell.started(ids)
+    views = {row[0]: run_view(row) for row in db.execute(RUNS_BY_IDS, (json.dumps(ids),))}
+    return [ClaimedRun(TakenRun(*row[:-2]), views[row[0]]) for row in due]
+
+
+def renew(
+    db: sqlite3.Connection,
+    now_ms: int,
+    workspace: str,
+    held: Sequence[tuple[str, int]],
+    agent: str | None,
+    worker: str | None,
+) -> list[RenewedRun]:
+    """Renew the leases of these runs. See `Store.renew`."""
+    claimed = db.execute(sql.CLAIMED, (json.dumps(list(held)), workspace, agent, worker)).fetchall()
+    if claimed:
+        db.execute(sql.RENEW, (now_ms, json.dumps([row[-1] for row in claimed])))
+    return [RenewedRun(*row[:-1]) for row in claimed]
+
+
+def workflows(db: sqlite3.Connection, workspace: str, wanted: Sequence[tuple[str, int]]) -> list[WorkflowRow]:
+    """Those of these workflow versions that exist. See `Store.workflows`."""
+    return [WorkflowRow(*row) for row in db.execute(sql.WORKFLOWS, (workspace, json.dumps(list(wanted))))]
+
+
+def next_claim_ms(
+    db: sqlite3.Connection,
+    after_ms: int,
+    workspace: str,
+    agents: Sequence[str] | None,
+    lanes: Sequence[str] | None,
+) -> int | None:
+    """When the next one is due that could be claimed. See `Store.next_claim_ms`."""
+    of_agents = None if agents is None else json.dumps(list(agents))
+    row = db.execute(sql.NEXT_CLAIMABLE, (workspace, after_ms, _lanes(lanes), of_agents)).fetchone()
+    return None if row is None else int(row[0])
+
+
+def _lanes(lanes: Sequence[str] | None) -> str | None:
+    return None if lanes is None else json.dumps(list(lanes))

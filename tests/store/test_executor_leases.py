@@ -1,0 +1,124 @@
+"""Each claimed run has a lease of its own; run and attempt are the fence for whoever holds it."""
+
+from __future__ import annotations
+
+from tests.store.making import NOW, SECOND, alone, asked, ended, held, jobless, look
+from tests.store.pull_runs import HOUR, ME, YOU, claim, new_job, pulled, refuse, retry_later
+from tests.store.test_audit import actions, entry
+from wakeful.store.office import WorkflowRow
+from wakeful.store.port import Store
+from wakeful.store.rows import AttemptView, JobChange, Move
+
+
+async def renew(
+    store: Store,
+    *named: tuple[str, int],
+    now: int = NOW,
+    agent: str | None = None,
+    worker: str | None = None,
+) -> list[str]:
+    return [run.id for run in await store.renew(now, "default", named, agent, worker)]
+
+
+async def test_a_claim_begins_a_lease_that_a_heartbeat_renews(store: Store) -> None:
+    run = pulled(await new_job(store))
+    await store.add_runs([run])
+    await claim(store)
+    late = NOW + 31 * SECOND
+    assert await renew(store, (run.id, 1), now=NOW + 20 * SECOND) == [run.id]
+    assert await store.rescue(late, NOW + SECOND, 10, refuse, alone) == []
+    assert await store.rescue(late, NOW + 21 * SECOND, 10, retry_later, alone) == [run.id]
+    assert await renew(store, (run.id, 1), now=late) == []
+    assert await store.attempts(run.id) == [AttemptView(1, ME, NOW, NOW, None)]
+
+
+async def test_a_lease_is_of_one_run_and_the_others_of_its_executor_end_without_a_heartbeat(
+    store: Store,
+) -> None:
+    digest, theirs = await new_job(store), await new_job(store, workspace="acme")
+    runs = [pulled(digest), pulled(digest), pulled(theirs)]
+    await store.add_runs(runs)
+    assert len(await claim(store)) == 2
+    assert len(await claim(store, workspace="acme")) == 1, "an executor of the same name"
+    assert await renew(store, (runs[0].id, 1), now=NOW + 20 * SECOND) == [runs[0].id]
+    await store.beat(ME, NOW + 20 * SECOND, [])
+    lost = await store.rescue(NOW + 31 * SECOND, NOW + SECOND, 10, retry_later, alone)
+    assert set(lost) == {runs[1].id, runs[2].id}
+
+
+async def test_a_heartbeat_renews_what_it_names_and_no_other_attempt(store: Store) -> None:
+    digest, theirs = await new_job(store), await new_job(store, workspace="acme")
+    mine, other, waits = pulled(digest), pulled(digest, agent="ada"), pulled(digest, NOW + HOUR)
+    away, worked = pulled(theirs), held(asked(digest, serial=False))
+    await store.add_runs([mine, other, waits, away, worked])
+    await claim(store)
+    await claim(store, workspace="acme")
+    named = [(run.id, 1) for run in (mine, other, waits, away, worked, jobless())]
+    assert set(await renew(store, *named)) == {mine.id, other.id}
+    assert await renew(store, *named, agent="ada") == [other.id]
+    assert set(await renew(store, *named, worker=ME)) == {mine.id, other.id}
+    assert await renew(store, *named, worker=YOU) == []
+    assert await renew(store, (mine.id, 2), (other.id, 0)) == []
+    assert await renew(store) == []
+    assert await renew(store, ("nobody", 1), ("", 1)) == []
+
+
+async def test_an_executor_that_lost_its_run_can_neither_renew_nor_complete_the_next_attempt(
+    store: Store,
+) -> None:
+    await store.add_runs([pulled(await new_job(store))])
+    (first,) = await claim(store)
+    late = NOW + 31 * SECOND
+    again = ended(first, "retrying", due_ms=late)
+    await store.rescue(late, NOW + SECOND, 10, lambda lost: again, alone)
+    (second,) = await claim(store, now=late)
+    assert (second.id, second.attempt) == (first.id, 2)
+    assert await renew(store, (first.id, 1), now=late + 20 * SECOND) == []
+    assert not await store.complete_run(ended(first, output="late"), alone)
+    assert await store.rescue(late + 31 * SECOND, late + SECOND, 10, retry_later, alone) == [first.id], (
+        "the heartbeat of attempt 1 must not have renewed the lease of attempt 2"
+    )
+
+
+async def test_a_run_that_a_worker_takes_after_an_executor_had_it_is_the_workers_to_keep(
+    store: Store,
+) -> None:
+    digest = await new_job(store)
+    await store.add_runs([pulled(digest)])
+    (run,) = await claim(store)
+    await store.finish(ME, [ended(run, "retrying", due_ms=NOW)], alone)
+    await store.change_job(
+        digest.id, lambda row: JobChange(row._replace(updated_ms=NOW), move=Move("cron", None))
+    )
+    await store.take(NOW + HOUR, "w1", {"cron": 1})
+    await store.beat("w1", NOW + HOUR, [run.id])
+    assert await store.rescue(NOW + HOUR, NOW + HOUR - 1, 10, refuse, alone) == []
+
+
+async def test_claimed_runs_leave_no_worker_behind(store: Store) -> None:
+    await store.add_runs([pulled(await new_job(store))])
+    assert len(await claim(store)) == 1
+    assert await store.workers(0) == []
+    assert (await store.census("default")).executors == 1
+    assert (await store.census("acme")).executors == 0
+
+
+async def test_a_claimed_run_is_completed_behind_its_attempt_with_its_entry_and_once(store: Store) -> None:
+    digest = await new_job(store)
+    await store.add_runs([pulled(digest)])
+    (run,) = await claim(store)
+    said = [entry("run.complete")]
+    assert not await store.complete_run(ended(run, attempt=2), alone, said)
+    assert await store.complete_run(ended(run, output="done", usage='{"tokens":3}'), alone, said)
+    assert not await store.complete_run(ended(run, "failed"), alone, said)
+    seen = await look(store, run)
+    assert (seen.state, seen.worker, seen.output, seen.usage) == ("succeeded", ME, "done", '{"tokens":3}')
+    assert await actions(store) == ["run.complete"]
+
+
+async def test_workflow_versions_are_read_many_at_once(store: Store) -> None:
+    rows = [WorkflowRow("default", "etl", n, f'{{"n":{n}}}', NOW) for n in (1, 2)]
+    for row in (*rows, WorkflowRow("acme", "etl", 3, "{}", NOW)):
+        await store.put_workflow(row)
+    wanted = [("etl", 2), ("etl", 1), ("etl", 3), ("nothing", 1)]
+    assert sorted(await store.workflows("default", wanted)) == rows
