@@ -24,6 +24,8 @@ Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 ChainOn = Literal["succeeded", "failed", "finished"]
 
 MAX_NAME: Final = 64
+#: Why a job is not enabled whose agent is not active.
+AGENT_INACTIVE: Final = "agent_inactive"
 _SLUG: Final = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
 
 
@@ -164,6 +166,9 @@ class Job:
     disabled_reason: str | None = None
     #: who created it: `role:actor`, as in `admin:key:1f`; '' where that was not recorded
     created_by: str = ""
+    #: of a paused job: why, and until when
+    pause_note: str | None = None
+    pause_until_ms: int | None = None
 
     @property
     def name(self) -> str:

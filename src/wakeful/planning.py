@@ -36,6 +36,7 @@ Reason = Literal[
     "paused",  # it was due, and nobody had come to it, when the job was paused
     "deleted",  # likewise, when the job was deleted
     "edited",  # likewise, when the job was given other ticks
+    "asked",  # a request skipped it (`skip-next`)
 ]
 
 

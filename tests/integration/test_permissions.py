@@ -64,6 +64,7 @@ TABLE = [
     Row("PATCH", _JOB, {"description": "x"}, (_OK, _OK, _DENIED, _OK, _MISSING, _MISSING)),
     Row("DELETE", _JOB, None, (_OK, _OK, _DENIED, _OK, _MISSING, _MISSING)),
     Row("POST", f"{_JOB}/pause", None, (_OK, _OK, _DENIED, _OK, _MISSING, _MISSING)),
+    Row("POST", f"{_JOB}/skip-next", None, (_OK, _OK, _DENIED, _OK, _MISSING, _MISSING)),
     Row("POST", f"{_JOB}/resume", None, (_OK, _OK, _DENIED, _OK, _MISSING, _MISSING)),
     Row("POST", f"{_JOB}/rotate-secret", None, (_OK, _OK, _DENIED, _OK, _MISSING, _MISSING)),
     Row("POST", f"{_JOB}/run", None, _all()),

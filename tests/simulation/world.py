@@ -379,12 +379,14 @@ class World:
             last.until_ms, last.goes_on = self.clock.high_ms, same
             life.eras.append(Era(schedule, rules, anchor_ms, last.from_ms if same else now))
 
-    async def pause(self, life: Life, through: Replica | None = None) -> None:
-        """Pause a job."""
-        await self.service(through).pause(LOCAL, "default", "default", life.name)
+    async def pause(self, life: Life, through: Replica | None = None, *, until_ms: int | None = None) -> None:
+        """Pause a job, until it is resumed or until then."""
+        await self.service(through).pause(LOCAL, "default", "default", life.name, until=until_ms)
         self.note(f"{life.name} is paused")
         if life.now is not None:
             life.now.until_ms = self.clock.high_ms
+        if until_ms is not None:
+            life.eras.append(replace(life.eras[-1], from_ms=until_ms - 1, until_ms=None, goes_on=False))
 
     async def resume(self, life: Life, through: Replica | None = None) -> None:
         """Resume it."""

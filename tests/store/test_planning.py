@@ -135,6 +135,44 @@ async def test_a_run_keeps_how_many_ticks_were_missed_before_it(store: Store) ->
     assert missed == {digest.id: 59, other.id: 0}
 
 
+async def test_a_pause_that_is_over_ends_with_the_plan_that_says_so(store: Store, clock: FalseClock) -> None:
+    digest = job(
+        enabled=False, disabled_reason="paused", next_ms=None, wake_ms=NOW, pause_note="why",
+        pause_until_ms=NOW, failures=2,
+    )  # fmt: skip
+    await store.create_jobs([digest])
+    assert await look_at_job(store, digest) == digest
+    assert await store.next_wake_ms() == NOW
+    clock.ms = NOW + 5
+    seen: list[DueJob] = []
+
+    def resume(due: DueJob) -> JobPlan:
+        seen.append(due)
+        return JobPlan(due.id, NOW + DAY, NOW + DAY, due.run_count, True, None, (), resumed=True)
+
+    await store.plan(NOW, 10, resume)
+    (due,) = seen
+    assert (due.next_ms, due.pause_until_ms, bool(due.agent_active)) == (NOW, NOW, True)
+    assert await look_at_job(store, digest) == digest._replace(
+        enabled=True, disabled_reason=None, next_ms=NOW + DAY, wake_ms=NOW + DAY, pause_note=None,
+        pause_until_ms=None, failures=0, version=digest.version + 1, updated_ms=NOW + 5,
+    )  # fmt: skip
+    assert (await store.plan(NOW, 10, resume)).claimed == 0
+
+
+async def test_a_pause_may_end_in_a_job_that_stays_disabled(store: Store) -> None:
+    digest = job(enabled=False, disabled_reason="paused", next_ms=None, wake_ms=NOW, pause_until_ms=NOW)
+    await store.create_jobs([digest])
+
+    def end(due: DueJob) -> JobPlan:
+        return JobPlan(due.id, None, None, due.run_count, False, "agent_inactive", (), resumed=True)
+
+    await store.plan(NOW, 10, end)
+    after = await look_at_job(store, digest)
+    assert (after.enabled, after.disabled_reason, after.wake_ms) == (False, "agent_inactive", None)
+    assert after.pause_until_ms is None
+
+
 async def test_jobs_are_claimed_oldest_first_and_no_more_than_the_limit(store: Store) -> None:
     jobs = [job(f"job-{n}", wake_ms=NOW - n * MINUTE) for n in (2, 5, 1, 4, 3)]
     await store.create_jobs(jobs)

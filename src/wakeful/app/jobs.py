@@ -11,6 +11,7 @@ from wakeful.job import Job
 from wakeful.service.access import LOCAL
 from wakeful.service.jobs import JobService
 from wakeful.service.making import Saved
+from wakeful.service.pauses import SkippedTick
 from wakeful.store.rows import JobFilter, RunView
 from wakeful.target import Target
 
@@ -65,13 +66,21 @@ class Jobs:
         """All its jobs, by name."""
         return await self._service.list(LOCAL, JobFilter(*self._where, include_disabled))
 
-    async def pause(self, name: str) -> Job:
-        """Stop its ticks and withdraw what is planned; time that passes now is never missed."""
-        return await self._service.pause(LOCAL, *self._where, name)
+    async def pause(self, name: str, *, note: str | None = None, until: datetime | str | None = None) -> Job:
+        """Stop its ticks and withdraw what is planned; time that passes now is never missed.
+
+        It resumes by itself at `until`: an instant, or text such as "in 2h".
+        """
+        end = until.isoformat() if isinstance(until, datetime) else until
+        return await self._service.pause(LOCAL, *self._where, name, note=note, until=end)
 
     async def resume(self, name: str) -> Job:
         """Start its ticks again, from now."""
         return await self._service.resume(LOCAL, *self._where, name)
+
+    async def skip_next(self, name: str) -> SkippedTick:
+        """Skip its next tick: it is recorded as skipped, with the reason `asked`."""
+        return await self._service.skip_next(LOCAL, *self._where, name)
 
     async def delete(self, name: str) -> None:
         """Delete it and withdraw what has not started; its runs can still be seen."""

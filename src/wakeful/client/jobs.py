@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, Unpack, cast, overload
 
 from wakeful.client.connection import Connection, Page, path
 from wakeful.client.fields import document
-from wakeful.client.shapes import JobShape, RunShape
+from wakeful.client.shapes import JobShape, RunShape, SkippedShape
 from wakeful.job import Json
 
 if TYPE_CHECKING:
@@ -94,13 +94,24 @@ class Jobs:
             if not cursor:
                 return found
 
-    async def pause(self, name: str) -> JobShape:
-        """Stop its ticks and withdraw what is planned; time that passes now is never missed."""
-        return await self._job("POST", name, "pause")
+    async def pause(
+        self, name: str, *, note: str | None = None, until: datetime | str | None = None
+    ) -> JobShape:
+        """Stop its ticks and withdraw what is planned; time that passes now is never missed.
+
+        It resumes by itself at `until`: an instant, or text such as "in 2h".
+        """
+        given = {"note": note, "until": until}
+        body = document({key: value for key, value in given.items() if value is not None})
+        return await self._job("POST", name, "pause", body=body or None)
 
     async def resume(self, name: str) -> JobShape:
         """Start its ticks again, from now."""
         return await self._job("POST", name, "resume")
+
+    async def skip_next(self, name: str) -> SkippedShape:
+        """Skip its next tick: it is recorded as skipped, with the reason `asked`."""
+        return cast(SkippedShape, await self._job("POST", name, "skip-next"))
 
     async def delete(self, name: str) -> None:
         """Delete it and withdraw what has not started; its runs can still be seen."""

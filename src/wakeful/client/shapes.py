@@ -23,6 +23,9 @@ class JobShape(TypedDict):
     name: str
     enabled: bool
     disabledReason: str | None
+    #: why it is paused, and when it resumes by itself
+    pauseNote: str | None
+    pausedUntil: str | None
     schedule: dict[str, Json] | None
     tz: str | None
     target: dict[str, Json] | None
@@ -41,8 +44,17 @@ class JobShape(TypedDict):
     createdBy: str | None
     updatedAt: str
     nextTicks: NotRequired[list[TickShape]]
+    #: its last runs, newest first, where one job was read
+    lastRuns: NotRequired[list[RunShape]]
     #: only when it is made, and never again
     secret: NotRequired[str | None]
+
+
+class SkippedShape(JobShape):
+    """A job after its next tick was skipped."""
+
+    #: the run that records the tick
+    skipped: RunShape
 
 
 class AttemptShape(TypedDict):
@@ -72,6 +84,8 @@ class RunShape(TypedDict):
     state: str
     reason: str | None
     covers: int
+    #: ticks missed since the one before it that became a run
+    missed: int
     untilAt: str | None
     attempt: int
     #: how many attempts failed and count towards `maxAttempts`

@@ -36,6 +36,7 @@ class Jobs(_Part[jobs.Jobs]):
     get = blocking(jobs.Jobs.get)
     list = blocking(jobs.Jobs.list)
     pause = blocking(jobs.Jobs.pause)
+    skip_next = blocking(jobs.Jobs.skip_next)
     resume = blocking(jobs.Jobs.resume)
     delete = blocking(jobs.Jobs.delete)
     rotate_secret = blocking(jobs.Jobs.rotate_secret)

@@ -19,7 +19,7 @@ from wakeful.schedule import At
 _IGNORED: Final = frozenset({"enabled", "agentId"}) | {
     # What a job is shown with beside: a document that was read may come back as it is.
     "id", "workspace", "disabledReason", "nextAt", "nextAtMs", "explain", "runCount", "failures", "revision",
-    "createdAt", "createdBy", "updatedAt", "nextTicks", "spent",
+    "createdAt", "createdBy", "updatedAt", "nextTicks", "spent", "pauseNote", "pausedUntil", "lastRuns",
 }  # fmt: skip
 _DURATIONS: Final = {
     field.name.removesuffix("Ms"): field.name for field in POLICY if field.name.endswith("Ms")

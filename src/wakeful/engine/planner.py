@@ -21,7 +21,7 @@ from wakeful.engine.opening import OUTSIDE_HOURS, open_at
 from wakeful.engine.targets import Targets
 from wakeful.engine.worker import Worker
 from wakeful.errors import Unavailable
-from wakeful.job import Work
+from wakeful.job import AGENT_INACTIVE, Work
 from wakeful.logs import get_logger
 from wakeful.planning import Becomes, Facts, Limits, Plan, Spread, Standing, Verdict, decide
 from wakeful.policy import Policy
@@ -119,7 +119,7 @@ class _Pass:
     def decide(self, job: DueJob) -> JobPlan | None:
         """What becomes of one due job. A job that cannot be read is set aside, and its siblings go on."""
         try:
-            return self._decide(job)
+            return self._decide(job) if job.pause_until_ms is None else self._resume(job, job.pause_until_ms)
         except Unavailable as error:
             # It steps back a little, so that those behind it in the row have their turn.
             log.warning("job.deferred", job=job.name, agent=job.agent, error=error.message)
@@ -128,19 +128,34 @@ class _Pass:
             log.exception("job.set_aside", job=job.name, agent=job.agent, workspace=job.workspace, id=job.id)
             return JobPlan(job.id, None, None, job.run_count, False, f"cannot be read: {error}", ())
 
+    def _resume(self, job: DueJob, until_ms: int) -> JobPlan | None:
+        """End a pause that is over, and plan the ticks from its end on: those before it do not count."""
+        log.info("job.resumed", job=job.name, agent=job.agent, workspace=job.workspace)
+        ended = JobPlan(job.id, None, None, job.run_count, True, None, (), resumed=True)
+        if job.agent_active is not None and not job.agent_active:
+            return ended._replace(enabled=False, disabled_reason=AGENT_INACTIVE)
+        if job.timing is None:
+            return ended
+        first = timing_from_text(job.timing).ticks(job.anchor_ms).next(until_ms - 1)
+        if first is None:
+            return ended._replace(enabled=False, disabled_reason="no_more_ticks")
+        planned = self._decide(job._replace(next_ms=first))
+        return None if planned is None else planned._replace(resumed=True)
+
     def _decide(self, job: DueJob) -> JobPlan | None:
+        timing, next_ms = job.timing or "", job.next_ms
         policy = policy_from_text(job.policy)
-        ticks = _unanchored_ticks(job.timing) or timing_from_text(job.timing).ticks(job.anchor_ms)
+        ticks = _unanchored_ticks(timing) or timing_from_text(timing).ticks(job.anchor_ms)
         spread = None if job.spread_from_ms is None else _spread(job)
-        standing = Standing(job.id, ticks, policy, job.next_ms, job.run_count, job.missed, spread)
+        standing = Standing(job.id, ticks, policy, next_ms, job.run_count, job.missed, spread)
         facts = Facts(job.running, job.waiting)
         work = work_from_text(job.work)
         if self._holds and self._holds.of(job):
             facts = facts._replace(hold="budget")
-        elif work.active_hours is not None and not open_at(work, self._starts_ms(job)):
+        elif work.active_hours is not None and not open_at(work, self._starts_ms(next_ms)):
             facts = facts._replace(hold=OUTSIDE_HOURS)
         plan = decide(standing, facts, self._now_ms, self._limits)
-        if not plan.verdicts and plan.next_ms == job.next_ms:
+        if not plan.verdicts and plan.next_ms == next_ms and job.pause_until_ms is None:
             if plan.wake_ms is not None:
                 self._defer(plan.wake_ms)
             return None
@@ -168,9 +183,9 @@ class _Pass:
             return plan_for_job._replace(cancelled=(*replaced, *superseded))
         return plan_for_job
 
-    def _starts_ms(self, job: DueJob) -> int:
+    def _starts_ms(self, next_ms: int) -> int:
         """When a run would start that is planned now: on its tick, if that is still to come."""
-        return max(self._now_ms, min(job.next_ms, self._now_ms + self._limits.lead_ms))
+        return max(self._now_ms, min(next_ms, self._now_ms + self._limits.lead_ms))
 
     def _born(self, job: DueJob, policy: Policy, work: Work, lane: str, verdict: Verdict) -> RunRow:
         if verdict.becomes is Becomes.STARTED and self.free.get(lane, 0) > 0:

@@ -8,7 +8,7 @@ from typing import Literal
 from wakeful.engine.births import claim_timeout_ms, lane_of, of_tick
 from wakeful.errors import FailedPrecondition
 from wakeful.job import Definition, Job, anchor_of
-from wakeful.planning import begin, fire_ms, overdue, standing
+from wakeful.planning import Becomes, Verdict, begin, fire_ms, overdue, standing
 from wakeful.store.records import job_of
 from wakeful.store.rows import JobRow, Move, RunRow
 
@@ -65,10 +65,17 @@ def moved(old: Job, new: Job) -> Move | None:
     return Move(lane, claim_timeout_ms(work, new.definition.policy) if work.pulled else None)
 
 
-def paused(job: Job, now_ms: int) -> Job:
-    """The job without ticks, until somebody resumes it."""
+def paused(job: Job, now_ms: int, note: str | None = None, until_ms: int | None = None) -> Job:
+    """The job without ticks until it is resumed, or until `until_ms`, when the planner resumes it."""
     return replace(
-        job, enabled=False, disabled_reason="paused", next_ms=None, wake_ms=None, updated_ms=now_ms
+        job,
+        enabled=False,
+        disabled_reason="paused",
+        next_ms=None,
+        wake_ms=until_ms,
+        updated_ms=now_ms,
+        pause_note=note,
+        pause_until_ms=until_ms,
     )
 
 
@@ -90,7 +97,29 @@ def resumed(job: Job, now_ms: int) -> Job:
         wake_ms=wake_ms,
         failures=0,
         updated_ms=now_ms,
+        pause_note=None,
+        pause_until_ms=None,
     )
+
+
+def skipped(job: Job, now_ms: int) -> tuple[Job, Verdict]:
+    """The job after its next tick is skipped on request, and what that tick becomes."""
+    ticks, tick, policy = job.ticks, job.next_ms, job.definition.policy
+    if ticks is None or tick is None:
+        why = "it has no schedule of its own" if ticks is None else "it is not enabled"
+        raise FailedPrecondition(f"job '{job.name}' has no next tick to skip: {why}")
+    fire = fire_ms(job.id, ticks, policy, tick)
+    if fire <= now_ms:
+        raise FailedPrecondition(
+            f"a tick of job '{job.name}' is due and not planned yet; try again when a worker has planned it"
+        )
+    verdict = Verdict(tick, fire, Becomes.SKIPPED, "asked")
+    after = ticks.next(tick)
+    if after is None:
+        over = replace(job, enabled=False, disabled_reason="no_more_ticks", next_ms=None, wake_ms=None)
+        return replace(over, updated_ms=now_ms), verdict
+    wake_ms = fire_ms(job.id, ticks, policy, after)
+    return replace(job, next_ms=after, wake_ms=wake_ms, updated_ms=now_ms), verdict
 
 
 def _lives_again(old: Job, job: Job, moved: bool, now_ms: int) -> bool:

@@ -9,7 +9,7 @@ from typing import Final
 
 from wakeful.document import payload_from_text
 from wakeful.errors import InvalidArgument
-from wakeful.job import Definition, Job, Json, Work, inherit
+from wakeful.job import AGENT_INACTIVE, Definition, Job, Json, Work, inherit
 from wakeful.launch.secrets import ROTATION_MS
 from wakeful.logs import get_logger
 from wakeful.service.editing import cut_off, moved, paused, resumed, worn_out
@@ -17,8 +17,7 @@ from wakeful.store.office import AgentRow, Inherited
 from wakeful.store.records import changed_row, job_of
 from wakeful.store.rows import JobChange, JobRow
 
-#: Why a job is not enabled whose agent is not active.
-INACTIVE: Final = "agent_inactive"
+INACTIVE: Final = AGENT_INACTIVE
 
 log = get_logger("wakeful.service")
 

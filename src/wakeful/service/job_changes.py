@@ -17,7 +17,7 @@ from wakeful.service.access import Action, Principal
 from wakeful.service.budgets import Budgets, check_tighter
 from wakeful.service.chains import check_chain
 from wakeful.service.directory import Directory, Home
-from wakeful.service.editing import cut_off, edited, moved, paused, resumed
+from wakeful.service.editing import cut_off, edited, moved
 from wakeful.service.inheritance import needs_secret, signed_by_agent, with_agents_secret
 from wakeful.service.making import Saved, check_lane
 from wakeful.service.reach import Reach, check_whose
@@ -77,40 +77,6 @@ class JobChanges:
 
         entry = who.entry(workspace, "job.update", f"{agent}/{name}", told(patch))
         return await self._edit(who, row, patched, entry, switch(patch))
-
-    async def pause(
-        self, who: Principal, workspace: str, agent: str, name: str, *, version: int | None = None
-    ) -> Job:
-        """Stop its ticks. Its planned runs are withdrawn; time that passes now is never missed."""
-
-        def pause(row: JobRow) -> JobChange | None:
-            if not row.enabled:
-                return None
-            now_ms = self._clock.now_ms()
-            changed = changed_row(row, paused(job_of(row), now_ms))
-            return JobChange(changed, withdraw="paused", born=cut_off(row, now_ms, "paused"))
-
-        return job_of(await self._change(who, "job.pause", workspace, agent, name, pause, version))
-
-    async def resume(
-        self, who: Principal, workspace: str, agent: str, name: str, *, version: int | None = None
-    ) -> Job:
-        """Start its ticks again, from now."""
-
-        def resume(home: Home, row: JobRow) -> JobChange | None:
-            if row.enabled:
-                return None
-            if not home.active:
-                raise _asleep(home)
-            return JobChange(changed_row(row, resumed(job_of(row), self._clock.now_ms())))
-
-        async def change(home: Home) -> JobRow:
-            checked = partial(resume, home)
-            return await self._change(
-                who, "job.resume", workspace, agent, name, checked, version, home.inherited
-            )
-
-        return job_of(await self._directory.with_home(workspace, agent, change))
 
     async def delete(
         self, who: Principal, workspace: str, agent: str, name: str, *, version: int | None = None
@@ -196,7 +162,7 @@ class JobChanges:
             definition = edit(old, home)
             definition = replace(definition, work=inherit(definition.work, home.target))
             if enabled and not home.active:
-                raise _asleep(home)
+                raise agent_inactive(home)
             # Texts are compared, not values: to Python 1 and true are equal, to a receiver they are not.
             same = changed_row(row, replace(old, definition=definition)) == row
             if same and enabled in (None, old.enabled):
@@ -252,6 +218,7 @@ class JobChanges:
         change: Callable[[JobRow], JobChange | None],
         version: int | None = None,
         inherited: Inherited | None = None,
+        details: str = "{}",
     ) -> JobRow:
         row = await self._row(who, "job.write", workspace, agent, name)
 
@@ -259,7 +226,7 @@ class JobChanges:
             still_at(row, version)
             return change(row)
 
-        entry = who.entry(workspace, action, f"{agent}/{name}")
+        entry = who.entry(workspace, action, f"{agent}/{name}", details)
         after = await self._store.change_job(row.id, checked, [entry], inherited)
         if after is None:
             raise no_job(name)
@@ -295,7 +262,8 @@ def _overdue(row: JobRow, now_ms: int) -> tuple[RunRow, ...]:
         return ()
 
 
-def _asleep(home: Home) -> FailedPrecondition:
+def agent_inactive(home: Home) -> FailedPrecondition:
+    """The error for enabling a job whose agent is not active."""
     return FailedPrecondition(f"the agent '{home.agent}' is not active; make it so, and its jobs go on")
 
 

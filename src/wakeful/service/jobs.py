@@ -18,8 +18,9 @@ from wakeful.service.arrivals import Arrivals
 from wakeful.service.budgets import Budgets
 from wakeful.service.chains import check_chain
 from wakeful.service.directory import Directory, Home
-from wakeful.service.job_changes import JobChanges, no_job, still_at, switch, told
+from wakeful.service.job_changes import no_job, still_at, switch, told
 from wakeful.service.making import Maker, Saved
+from wakeful.service.pauses import JobPauses
 from wakeful.service.reach import Reach, check_whose
 from wakeful.service.triggered import by_hand, of_the_past, payload_of
 from wakeful.store.guarding import Owner
@@ -32,7 +33,7 @@ from wakeful.store.rows import JobFilter, RunView
 log = get_logger("wakeful.service")
 
 
-class JobService(JobChanges):
+class JobService(JobPauses):
     """Creates, shows and triggers jobs, and changes them."""
 
     def __init__(

@@ -12,6 +12,7 @@ from wakeful.schedule import explain_schedule
 from wakeful.service.agents import SavedAgent
 from wakeful.service.making import Saved
 from wakeful.service.messages import Receipt
+from wakeful.service.pauses import SkippedTick
 from wakeful.store.office import AgentRow, AuditRow, KeyRow, QuotaRow, WorkflowRow, WorkspaceRow
 from wakeful.store.rows import AttemptView, RunView
 from wakeful.store.talking import SessionView
@@ -45,6 +46,8 @@ def job_shape(job: Job, now_ms: int | None = None, ticks: int = 0) -> Shape:
         **write_definition(definition),
         "enabled": job.enabled,
         "disabledReason": job.disabled_reason,
+        "pauseNote": job.pause_note,
+        "pausedUntil": instant(job.pause_until_ms),
         "nextAt": instant(job.next_ms),
         "nextAtMs": job.next_ms,
         "explain": _explained(job),
@@ -67,7 +70,7 @@ def next_ticks(job: Job, now_ms: int, count: int) -> list[Json]:
         return []
     tz = timing.schedule.tz or "UTC"
     # The next one may be due and not yet planned: it is still the next one.
-    return [{"at": instant(ms, tz), "atMs": ms} for ms in ticks.upcoming(min(now_ms, job.next_ms - 1), count)]
+    return [{"at": instant(ms, tz), "atMs": ms} for ms in ticks.upcoming(job.next_ms - 1, count)]
 
 
 def _explained(job: Job) -> str:
@@ -81,6 +84,11 @@ def saved_shape(saved: Saved, now_ms: int) -> Shape:
     """A job that was just saved, with its secret where one was made."""
     shape = job_shape(saved.job, now_ms, ticks=5)
     return shape if saved.secret is None else {**shape, "secret": saved.secret}
+
+
+def skipped_shape(done: SkippedTick, now_ms: int) -> Shape:
+    """A job after its next tick was skipped, with the run that records that tick."""
+    return {**job_shape(done.job, now_ms, ticks=5), "skipped": run_shape(done.run)}
 
 
 def run_shape(run: RunView, attempts: Sequence[AttemptView] | None = None) -> Shape:
@@ -99,6 +107,7 @@ def run_shape(run: RunView, attempts: Sequence[AttemptView] | None = None) -> Sh
         "state": run.state,
         "reason": run.reason,
         "covers": run.covers,
+        "missed": run.missed,
         "untilAt": instant(run.until_ms),
         "attempt": run.attempt,
         "failedAttempts": run.failed_attempts,

@@ -5,8 +5,9 @@ kept as whatever the database has for instants and named `x_at` there.
 
 - `jobs`: one row a job (`JobRow`), and `deleted_at`. A deleted job's row stays until its last run is
   pruned, because runs outlive their job and may be replayed. UNIQUE (workspace, agent, name) among those
-  not deleted. `wake_at` is NULL unless the job is enabled, not deleted and has a next tick; the index on
-  it is what planning scans.
+  not deleted. `wake_at` is when planning looks at the job, and the index on it is what planning
+  scans: with the next tick (`next_at`) of an enabled job, at the end of a pause (`pause_until`, without a
+  `next_at`), and otherwise NULL.
 - `runs`: one row a run (`RunView`), and `serial`. UNIQUE (job_id, scheduled_at, nonce), where the nonce
   is '' for a tick (trigger `schedule`) and the run's own id for everything else: **this index is the
   lock that makes a tick happen once**; no code above may assume any other. (A store may write it as a

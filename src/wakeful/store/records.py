@@ -49,6 +49,8 @@ def row_of(job: Job, secret: bytes | None = None) -> JobRow:
         created_ms=job.created_ms,
         updated_ms=job.updated_ms,
         created_by=job.created_by,
+        pause_note=job.pause_note,
+        pause_until_ms=job.pause_until_ms,
     )
 
 
@@ -87,6 +89,8 @@ def job_of(row: JobRow) -> Job:
         version=row.version,
         disabled_reason=row.disabled_reason,
         created_by=row.created_by,
+        pause_note=row.pause_note,
+        pause_until_ms=row.pause_until_ms,
     )
 
 

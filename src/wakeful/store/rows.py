@@ -46,6 +46,9 @@ class JobRow(NamedTuple):
     updated_ms: int
     #: who created it: `role:actor`, as in `admin:key:1f`; '' where that was not recorded
     created_by: str = ""
+    #: of a paused job: why, and until when; `wake_ms` is the same instant then, and `next_ms` is None
+    pause_note: str | None = None
+    pause_until_ms: int | None = None
 
 
 class DueJob(NamedTuple):
@@ -55,11 +58,12 @@ class DueJob(NamedTuple):
     workspace: str
     agent: str
     name: str
-    timing: str
+    timing: str | None
     policy: str
     work: str
     payload: str | None
     anchor_ms: int
+    #: for a paused job, when its pause ends
     next_ms: int
     run_count: int
     #: ids of its runs that are running or between two attempts
@@ -70,6 +74,9 @@ class DueJob(NamedTuple):
     missed: int = 0
     spread_from_ms: int | None = None
     spread_until_ms: int | None = None
+    #: of a paused job: when its pause ends, and whether its agent is active
+    pause_until_ms: int | None = None
+    agent_active: bool | None = None
 
 
 class RunRow(NamedTuple):
@@ -134,6 +141,8 @@ class JobPlan(NamedTuple):
     catchup: CatchupState | None = None
     #: the ids of runs before which ticks were missed, with how many
     missed: tuple[tuple[str, int], ...] = ()
+    #: the job's pause is over: `enabled` and `disabled_reason` hold from now on
+    resumed: bool = False
 
 
 class TakenRun(NamedTuple):

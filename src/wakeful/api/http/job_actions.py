@@ -1,4 +1,4 @@
-"""What can be done with one job over HTTP, beside changing it: pause, resume, run, rotate, backfill."""
+"""What can be done with one job over HTTP: pause, resume, skip a tick, run, rotate its secret, backfill."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from wakeful.errors import InvalidArgument
 from wakeful.job import Job
 from wakeful.schedule import LATEST_MS, At, parse_schedule
 from wakeful.service.making import Saved
+from wakeful.service.pauses import SkippedTick
 from wakeful.service.services import Services
-from wakeful.service.shapes import job_shape, run_shape, saved_shape
+from wakeful.service.shapes import job_shape, run_shape, saved_shape, skipped_shape
 from wakeful.store.idempotency import Keyed
 from wakeful.store.rows import RunView
 
@@ -26,15 +27,30 @@ router = APIRouter(
 
 
 @router.post(
-    "/pause", summary="Pause a job", responses=told({200: "JobWithTicks"}, 409, 412, headers=("ETag",))
+    "/pause",
+    summary="Pause a job",
+    responses=told({200: "JobWithTicks"}, *BODY, 409, 412, headers=("ETag",)),
+    openapi_extra=takes("Pause", {"note": "maintenance", "until": "in 2h"}, required=False),
 )
 async def pause_job(
-    workspace: str, agent: str, name: str, here: Here, who: Asker, if_match: IfMatch = None
+    workspace: str,
+    agent: str,
+    name: str,
+    here: Here,
+    who: Asker,
+    given: PerhapsDocument,
+    if_match: IfMatch = None,
 ) -> Response:
-    """Stop its ticks and withdraw what is planned; time that passes now is never missed."""
+    """Stop its ticks and withdraw what is planned; time that passes now is never missed.
+
+    With `until` it resumes by itself at that instant. A job that is paused already keeps its note and its
+    end, unless one of them is given.
+    """
 
     async def pause(version: int | None) -> Job:
-        return await here.jobs.pause(who, workspace, agent, name, version=version)
+        return await here.jobs.pause(
+            who, workspace, agent, name, note=given.get("note"), until=given.get("until"), version=version
+        )
 
     return _job(here, await guarded(here, who, workspace, agent, name, if_match, pause))
 
@@ -51,6 +67,24 @@ async def resume_job(
         return await here.jobs.resume(who, workspace, agent, name, version=version)
 
     return _job(here, await guarded(here, who, workspace, agent, name, if_match, resume))
+
+
+@router.post(
+    "/skip-next",
+    summary="Skip the next tick of a job",
+    responses=told({200: "SkippedTick"}, 409, 412, headers=("ETag",)),
+)
+async def skip_next_tick(
+    workspace: str, agent: str, name: str, here: Here, who: Asker, if_match: IfMatch = None
+) -> Response:
+    """Record the next tick as skipped (reason `asked`); one that is recorded already is cancelled."""
+
+    async def skip(version: int | None) -> SkippedTick:
+        return await here.jobs.skip_next(who, workspace, agent, name, version=version)
+
+    done = await guarded(here, who, workspace, agent, name, if_match, skip)
+    shape = skipped_shape(done, here.store.clock.now_ms())
+    return JsonAnswer(shape, headers={"ETag": etag(done.job.version)})
 
 
 @router.post(

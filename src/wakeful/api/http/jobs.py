@@ -18,14 +18,16 @@ from wakeful.job import Job
 from wakeful.service.access import Principal
 from wakeful.service.making import Saved
 from wakeful.service.services import Services
-from wakeful.service.shapes import job_shape, saved_shape
+from wakeful.service.shapes import job_shape, run_shape, saved_shape
 from wakeful.store.idempotency import Keyed
-from wakeful.store.rows import JobFilter
+from wakeful.store.rows import JobFilter, RunFilter
 
 router = APIRouter(prefix="/api/workspaces/{workspace}", tags=["jobs"], dependencies=SECURED)
 
 #: How many ticks are shown with one job.
 TICKS: Final = 5
+#: How many of its runs are shown with one job.
+LAST_RUNS: Final = 5
 _EXAMPLE: Final[dict[str, object]] = {
     "name": "digest",
     "schedule": "0 7 * * 1-5",
@@ -100,7 +102,7 @@ async def create_job(
 async def get_job(
     workspace: str, agent: str, name: str, here: Here, who: Asker, if_none_match: IfNoneMatch = None
 ) -> Response:
-    """A job with its next 5 ticks.
+    """A job with its next 5 ticks and its last 5 runs.
 
     Its ETag goes up with every edit, not with the passing of time: `nextAt` and `runCount` may be others
     under the same one.
@@ -111,6 +113,8 @@ async def get_job(
         return Response(status_code=304, headers=headers)
     shape = job_shape(job, here.store.clock.now_ms(), TICKS)
     shape["spent"] = await here.budgets.spent(workspace, agent, job.id)
+    last = await here.runs.list(who, RunFilter(workspace, agent, job.id, limit=LAST_RUNS))
+    shape["lastRuns"] = [run_shape(run) for run in last]
     return JsonAnswer(shape, headers=headers)
 
 

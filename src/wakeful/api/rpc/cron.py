@@ -57,11 +57,27 @@ async def delete_job(here: Services, who: Principal, params: Params) -> Shape:
 
 
 async def toggle_job(here: Services, who: Principal, params: Params) -> Shape:
-    """Resume a job (`enabled`), or pause it."""
-    params.only("jobId", "enabled")
-    change = here.jobs.resume if params.flag("enabled") else here.jobs.pause
+    """Resume a job (`enabled`), or pause it: with a `note`, and `until` an instant."""
+    params.only("jobId", "enabled", "note", "until")
+    enabled = params.flag("enabled")
+    note, until = params.given.get("note"), params.given.get("until")
+    if enabled and (note is not None or until is not None):
+        raise InvalidArgument("note, until: they belong to a pause; leave them out, or pause the job")
     job = await _job(here, who, params)
-    return {"job": await _shown(here, who, await change(who, job.workspace, job.agent, job.name))}
+    where = job.workspace, job.agent, job.name
+    if enabled:
+        done = await here.jobs.resume(who, *where)
+    else:
+        done = await here.jobs.pause(who, *where, note=note, until=until)
+    return {"job": await _shown(here, who, done)}
+
+
+async def skip_next(here: Services, who: Principal, params: Params) -> Shape:
+    """Record the next tick of a job as skipped."""
+    params.only("jobId")
+    job = await _job(here, who, params)
+    done = await here.jobs.skip_next(who, job.workspace, job.agent, job.name)
+    return {"job": await _shown(here, who, done.job), "run": run_shape(done.run)}
 
 
 async def run_job(here: Services, who: Principal, params: Params) -> Shape:
@@ -109,6 +125,7 @@ METHODS: Final[dict[str, Method]] = {
     "cron.update": update_job,
     "cron.delete": delete_job,
     "cron.toggle": toggle_job,
+    "cron.skipNext": skip_next,
     "cron.run": run_job,
     "cron.runs": list_runs,
     "cron.status": status,

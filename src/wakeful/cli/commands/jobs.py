@@ -13,7 +13,6 @@ from wakeful.cli.show.jobs import job_page, job_table, ticks
 from wakeful.cli.show.runs import run_table
 
 _PANEL = "Jobs"
-_LAST = 5
 
 
 def register(app: typer.Typer) -> None:
@@ -38,7 +37,7 @@ def register(app: typer.Typer) -> None:
         if s.out.as_json:
             s.out.show(job)
             return
-        last = await s.out.ask(jobs.runs(name, limit=_LAST))
+        last = job.get("lastRuns")
         now = now_ms()
         s.out.say(job_page(job, now), "", *ticks(job, now))
         if last:

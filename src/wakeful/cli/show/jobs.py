@@ -16,8 +16,9 @@ from wakeful.document import Defaults, read_definition, write_definition
 
 #: What has a line of its own, or is nobody's business on a screen.
 _TOLD = frozenset(
-    "id workspace agentId name enabled disabledReason schedule tz target payload message description labels "
-    "nextAt nextAtMs explain runCount failures revision createdAt updatedAt nextTicks secret".split()
+    "id workspace agentId name enabled disabledReason pauseNote pausedUntil schedule tz target payload "
+    "message description labels nextAt nextAtMs explain runCount failures revision createdAt "
+    "updatedAt nextTicks secret".split()
 )
 #: A job that says nothing but when: what is as it is here goes without saying.
 _DEFAULTS = write_definition(
@@ -106,7 +107,11 @@ def standing(job: JobShape) -> Text:
     """Whether it is on, and why not."""
     if not job["enabled"]:
         reason = (job["disabledReason"] or "paused").replace("_", " ")
-        return Text(reason if reason == "paused" else f"off: {reason}", "yellow")
+        if reason != "paused":
+            return Text(f"off: {reason}", "yellow")
+        end, note = instant(job["pausedUntil"]), job["pauseNote"]
+        until = "" if end is None else f" until {moment(end, job['tz'])}"
+        return Text(f"paused{until}{f': {note}' if note else ''}", "yellow")
     return Text(f"on, failing ({job['failures']})", "red") if job["failures"] else Text("on", "green")
 
 

@@ -1,4 +1,4 @@
-"""What a planning pass leaves for the next one, in PostgreSQL. Most passes leave nothing."""
+"""What a planning pass writes beside runs and cursors, in PostgreSQL. Most passes write nothing of it."""
 
 from __future__ import annotations
 
@@ -20,6 +20,11 @@ SET_STATE: Final = """
 SET_MISSED: Final = """
     UPDATE runs r SET missed = m.missed FROM unnest($1::uuid[], $2::integer[]) m (id, missed)
     WHERE r.id = m.id"""
+#: the jobs' primary key, once for each
+END_PAUSES: Final = """
+    UPDATE jobs SET pause_note = NULL, pause_until = NULL, failures = 0, version = version + 1,
+        updated_at = $2
+    WHERE id = ANY($1::uuid[])"""
 
 
 async def write_catchup(

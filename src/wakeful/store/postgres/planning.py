@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from wakeful.store.port import Planned
 from wakeful.store.postgres import statements as sql
 from wakeful.store.postgres.births import bear
-from wakeful.store.postgres.catchup import write_catchup
+from wakeful.store.postgres.catchup import END_PAUSES, write_catchup
 from wakeful.store.postgres.outcomes import cancel
 from wakeful.store.rows import CatchupState, DueJob, JobPlan, RunRow
 
@@ -52,6 +52,7 @@ async def plan(
     ahead: list[JobPlan] = []
     halted: list[tuple[str, bool, str | None]] = []
     cancelled: list[tuple[str, str]] = []
+    awake: list[str] = []
     caught_up: list[tuple[str, CatchupState]] = []
     missed_before: list[tuple[str, int]] = []
     for job_id, next_ms, run_count in claimed:
@@ -66,7 +67,9 @@ async def plan(
         runs += planned.runs
         ahead.append(planned)
         cancelled += planned.cancelled
-        if not planned.enabled or planned.disabled_reason is not None:
+        if planned.resumed:
+            awake.append(job_id)
+        if not planned.enabled or planned.disabled_reason is not None or planned.resumed:
             halted.append((job_id, planned.enabled, planned.disabled_reason))
     written = await bear(db, tell, now_ms, runs)
     if cancelled:
@@ -76,6 +79,8 @@ async def plan(
         steps = map(sql.numbers, (next_ms, wake_ms, run_count))
         await db.execute(sql.ADVANCE, ",".join(job_ids), *steps)
     await write_catchup(db, caught_up, missed_before)
+    if awake:
+        await db.execute(END_PAUSES, awake, now_ms)
     if halted:
         await db.execute(sql.HALT, *map(list, zip(*halted, strict=True)))
         tell.changed(jobs[job_id][:4] for job_id, _, _ in halted)

@@ -30,13 +30,15 @@ def numbers(values: Iterable[int | None]) -> str:
 
 #: cursors_wake: a range of it, in its order
 CLAIM: Final = """
-    SELECT job_id::text, next_at, run_count FROM cursors
+    SELECT job_id::text, coalesce(next_at, wake_at), run_count FROM cursors
     WHERE wake_at <= $1 ORDER BY wake_at LIMIT $2 FOR UPDATE SKIP LOCKED"""
 #: the jobs' primary key and live_of_job, once for each. A statement of its own, after the claim: it must see
 #: what the planner before has written, which had the lock until a moment ago
 FACTS: Final = """
     SELECT j.id::text, j.workspace, j.agent, j.name, j.timing, j.policy, j.work, j.payload, j.anchor_at,
-        l.run_id::text, l.state, l.tick, j.missed, j.spread_from, j.spread_until
+        l.run_id::text, l.state, l.tick, j.missed, j.spread_from, j.spread_until,
+        j.pause_until, CASE WHEN j.pause_until IS NOT NULL THEN
+            (SELECT a.active FROM agents a WHERE a.workspace = j.workspace AND a.name = j.agent) END
     FROM unnest(string_to_array($1, ',')::uuid[]) claimed (id)
     JOIN jobs j ON j.id = claimed.id LEFT JOIN live l ON l.job_id = claimed.id"""
 #: the cursors' primary key, once for each
@@ -345,12 +347,12 @@ _JOB: Final = """
     SELECT j.id::text, j.workspace, j.agent, j.name, j.timing, j.policy, j.work, j.payload, j.after_job,
         j.after_on, j.description, j.labels, j.secret, j.old_secret, j.old_secret_until_at, j.enabled,
         j.disabled_reason, j.anchor_at, c.next_at, c.wake_at, c.run_count, j.failures, j.version,
-        j.created_at, j.updated_at, j.created_by
+        j.created_at, j.updated_at, j.created_by, j.pause_note, j.pause_until
     FROM cursors c JOIN jobs j ON j.id = c.job_id"""
 _OF_JOB: Final = (
     "agent", "name", "timing", "policy", "work", "payload", "after_job", "after_on", "description", "labels",
     "secret", "old_secret", "old_secret_until_at", "enabled", "disabled_reason", "anchor_at", "failures",
-    "version", "updated_at",
+    "version", "updated_at", "pause_note", "pause_until",
 )  # fmt: skip
 _CREATED: Final = f"id, workspace, created_at, created_by, {', '.join(_OF_JOB)}"
 #: jobs_name turns away a name that is taken

@@ -1,4 +1,4 @@
-"""What a planning pass leaves for the next one, in SQLite. Most passes leave nothing."""
+"""What a planning pass writes beside runs and cursors, in SQLite. Most passes write nothing of it."""
 
 from __future__ import annotations
 
@@ -12,6 +12,10 @@ from wakeful.store.rows import CatchupState
 SET_STATE: Final = "UPDATE jobs SET missed = ?, spread_from = ?, spread_until = ? WHERE id = ?"
 #: the runs' primary key
 SET_MISSED: Final = "UPDATE runs SET missed = ? WHERE id = ?"
+#: the jobs' primary key
+END_PAUSE: Final = """
+    UPDATE jobs SET pause_note = NULL, pause_until = NULL, failures = 0, version = version + 1, updated_at = ?
+    WHERE id = ?"""
 
 
 def write_catchup(

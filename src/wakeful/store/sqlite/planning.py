@@ -9,7 +9,7 @@ from wakeful.store.port import Planned
 from wakeful.store.rows import CatchupState, DueJob, JobPlan, RunRow
 from wakeful.store.sqlite import statements as sql
 from wakeful.store.sqlite.births import bear
-from wakeful.store.sqlite.catchup import write_catchup
+from wakeful.store.sqlite.catchup import END_PAUSE, write_catchup
 from wakeful.store.sqlite.connection import Tell
 from wakeful.store.sqlite.outcomes import cancel
 
@@ -38,6 +38,7 @@ def plan(
     halted: list[tuple[int | None, int | None, int, bool, str | None, int]] = []
     cancelled: list[tuple[str, str]] = []
     ended: list[tuple[str, str, str, str]] = []
+    awake: list[tuple[int, str]] = []
     caught_up: list[tuple[str, CatchupState]] = []
     missed_before: list[tuple[str, int]] = []
     for row in claimed:
@@ -46,14 +47,16 @@ def plan(
         planned = decide(due)
         if planned is None:
             continue
-        _, next_ms, wake_ms, run_count, enabled, reason, born, superseded, catchup, missed = planned
+        _, next_ms, wake_ms, run_count, enabled, reason, born, superseded, catchup, missed, resumed = planned
         runs += born
         if catchup is not None:
             caught_up.append((job_id, catchup))
             missed_before += missed
         if superseded:
             cancelled += superseded
-        if enabled and reason is None:
+        if resumed:
+            awake.append((now_ms, job_id))
+        if enabled and reason is None and not resumed:
             ahead.append((next_ms, wake_ms, run_count, rowid))
         else:
             halted.append((next_ms, wake_ms, run_count, enabled, reason, rowid))
@@ -62,6 +65,8 @@ def plan(
     cancel(db, tell, now_ms, cancelled)
     db.executemany(sql.ADVANCE, ahead)
     db.executemany(sql.ADVANCE_AND_DISABLE, halted)
+    if awake:
+        db.executemany(END_PAUSE, awake)
     write_catchup(db, caught_up, missed_before)
     tell.changed(ended)
     return Planned(len(claimed), list(written))

@@ -24,8 +24,11 @@ def marks(count: int) -> str:
 _DUE: Final = "FROM jobs INDEXED BY jobs_wake WHERE wake_at <= ?1 ORDER BY wake_at, rowid LIMIT ?2"
 #: what `DueJob` starts with, the rowid, by which the job is advanced, and what `DueJob` ends with
 CLAIM: Final = f"""
-    SELECT id, workspace, agent, name, timing, policy, work, payload, anchor_at, next_at, run_count, rowid,
-        missed, spread_from, spread_until
+    SELECT id, workspace, agent, name, timing, policy, work, payload, anchor_at,
+        coalesce(next_at, pause_until), run_count, rowid,
+        missed, spread_from, spread_until, pause_until,
+        iif(pause_until IS NULL, NULL,
+            (SELECT active FROM agents a WHERE a.workspace = jobs.workspace AND a.name = jobs.agent))
     {_DUE}"""
 #: jobs_wake, then runs_running and runs_waiting once for each job
 LIVE_RUNS: Final = f"""
@@ -249,7 +252,7 @@ DELETE_JOB_WITHOUT_RUNS: Final = """
 JOB_COLUMNS: Final = (
     "id, workspace, agent, name, timing, policy, work, payload, after_job, after_on, description, labels, "
     "secret, old_secret, old_secret_until, enabled, disabled_reason, anchor_at, next_at, wake_at, run_count, "
-    "failures, version, created_at, updated_at, created_by"
+    "failures, version, created_at, updated_at, created_by, pause_note, pause_until"
 )
 _FIXED: Final = ("id", "workspace", "created_at")
 CREATE_JOB: Final = f"INSERT INTO jobs ({JOB_COLUMNS}) VALUES ({marks(len(JobRow._fields))})"

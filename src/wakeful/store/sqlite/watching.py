@@ -43,7 +43,7 @@ COUNT_LIVE: Final = f"""
 #: jobs_wake, in its order, up to the first of the workspace
 NEXT_TICK: Final = """
     SELECT next_at FROM jobs INDEXED BY jobs_wake
-    WHERE wake_at > 0 AND workspace = ? ORDER BY wake_at LIMIT 1"""
+    WHERE wake_at > 0 AND next_at IS NOT NULL AND workspace = ? ORDER BY wake_at LIMIT 1"""
 #: runs_of_workspace: its end, backwards
 RECENT_RUNS: Final = """
     SELECT state, trigger, attempt, fire_at, started_at FROM runs INDEXED BY runs_of_workspace

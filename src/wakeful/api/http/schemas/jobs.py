@@ -37,6 +37,7 @@ from wakeful.document.target import MAX_URL, WORKFLOW
 from wakeful.document.values import LONGEST_LABEL, MAX_DESCRIPTION, MAX_LABELS, Bounded, milliseconds
 from wakeful.duration import LONGEST
 from wakeful.schedule import LATEST_MS, LONGEST_TEXT, SHORTEST_INTERVAL_MS
+from wakeful.service.pauses import MAX_NOTE
 
 #: What each field of a document takes, by its name.
 _TAKEN: Final[dict[str, Schema]] = {
@@ -146,6 +147,8 @@ _JOB: Final[dict[str, Schema]] = {
     "userId": or_null(TEXT),
     "enabled": BOOLEAN,
     "disabledReason": or_null(TEXT),
+    "pauseNote": {**or_null(TEXT), "description": "Why it is paused."},
+    "pausedUntil": {**or_null(INSTANT), "description": "When it resumes by itself."},
     "nextAt": or_null(INSTANT),
     "nextAtMs": or_null(WHOLE),
     "explain": {"type": "string", "description": "The schedule in words."},
@@ -214,7 +217,7 @@ _DOCUMENT: Final[dict[str, Schema]] = {
 #: What a job is shown with beside: a document that was read may come back as it is, and these say nothing.
 _SHOWN: Final = (
     "id", "workspace", "disabledReason", "nextAt", "nextAtMs", "explain", "runCount", "failures", "revision",
-    "createdAt", "createdBy", "updatedAt", "nextTicks", "spent",
+    "createdAt", "createdBy", "updatedAt", "nextTicks", "spent", "pauseNote", "pausedUntil", "lastRuns",
 )  # fmt: skip
 _OPTIONAL: Final[dict[str, Schema]] = {
     **{name: or_null(schema) for name, schema in _DOCUMENT.items()},
@@ -225,10 +228,22 @@ _OPTIONAL: Final[dict[str, Schema]] = {
 SCHEMAS: Final[dict[str, Schema]] = {
     "Job": shape(_JOB, *_WORKFLOW_ONLY, says="A job."),
     "JobWithTicks": shape(
-        {**_JOB, "nextTicks": _TICKS, "spent": SPENT},
+        {**_JOB, "nextTicks": _TICKS, "spent": SPENT, "lastRuns": list_of(ref("Run"))},
         *_WORKFLOW_ONLY,
         "spent",
-        says="A job with its next 5 ticks.",
+        "lastRuns",
+        says="A job with its next 5 ticks; when it is read, with its last 5 runs, newest first.",
+    ),
+    "SkippedTick": shape(
+        {**_JOB, "nextTicks": _TICKS, "skipped": ref("Run")},
+        *_WORKFLOW_ONLY,
+        says="A job after its next tick was skipped, and the run that records that tick.",
+    ),
+    "Pause": document(
+        {
+            "note": {**or_null(text(MAX_NOTE)), "description": "Why it is paused."},
+            "until": {**or_null(TIME), "description": "When it resumes by itself: a time, or as in 'in 2h'."},
+        }
     ),
     "SavedJob": shape(
         {**_JOB, "nextTicks": _TICKS, "secret": SECRET},

@@ -39,6 +39,7 @@ _RUN: Final[dict[str, Schema]] = {
     "triggeredBy": or_null(TEXT),
     "state": ref("RunState"),
     "reason": or_null(TEXT),
+    "missed": {**WHOLE, "description": "Ticks missed since the one before it that became a run."},
     "covers": {**WHOLE, "description": "How many ticks it speaks for, up to `untilAt`."},
     "untilAt": or_null(INSTANT),
     "attempt": {**WHOLE, "description": "The number of its last launch, from 1."},

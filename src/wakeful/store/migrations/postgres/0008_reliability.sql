@@ -11,6 +11,8 @@ ALTER TABLE agents
     ADD COLUMN deliver_to text;
 -- Who created a job, as role:actor; '' for jobs that are older than this column.
 ALTER TABLE jobs ADD COLUMN created_by text NOT NULL DEFAULT '';
+-- Why a job is paused, and until when. `wake_at` of its cursor is the same instant then.
+ALTER TABLE jobs ADD COLUMN pause_note text, ADD COLUMN pause_until timestamptz;
 -- A row of jobs with its cursor, in the order of JobRow. The type new_job stays for replicas of the version
 -- before this one.
 CREATE TYPE job_record AS (
@@ -18,7 +20,8 @@ CREATE TYPE job_record AS (
     after_job text, after_on text, description text, labels text, secret bytea, old_secret bytea,
     old_secret_until_at timestamptz, enabled boolean, disabled_reason text, anchor_at timestamptz,
     next_at timestamptz, wake_at timestamptz, run_count bigint, failures integer, version integer,
-    created_at timestamptz, updated_at timestamptz, created_by text
+    created_at timestamptz, updated_at timestamptz, created_by text, pause_note text,
+    pause_until timestamptz
 );
 -- Catching up. On a job: the ticks missed since the last one that became a run, and where the next planning pass
 -- continues a spread that one pass could not complete. On a run: the ticks that were missed before it.

@@ -12,6 +12,9 @@ ALTER TABLE agents ADD COLUMN old_secret_until INTEGER;
 ALTER TABLE agents ADD COLUMN deliver_to TEXT;
 -- Who created a job, as role:actor; '' for jobs that are older than this column.
 ALTER TABLE jobs ADD COLUMN created_by TEXT NOT NULL DEFAULT '';
+-- Why a job is paused, and until when. `wake_at` is the same instant then.
+ALTER TABLE jobs ADD COLUMN pause_note TEXT;
+ALTER TABLE jobs ADD COLUMN pause_until INTEGER;
 -- Catching up. On a job: the ticks missed since the last one that became a run, and where the next planning pass
 -- continues a spread that one pass could not complete. On a run: the ticks that were missed before it.
 ALTER TABLE jobs ADD COLUMN missed INTEGER NOT NULL DEFAULT 0;
