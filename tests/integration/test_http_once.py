@@ -10,7 +10,7 @@ import pytest
 
 from tests.integration.asking import HOME, JOBS, Somebody, served
 from tests.integration.conftest import SELDOM, NewApp, on_one_store
-from tests.integration.waiting import eventually
+from wakeful.clock import Clock
 
 _JOB = {"name": "a", "schedule": SELDOM, "target": {"kind": "webhook", "url": "http://127.0.0.1:9/"}}
 _KEY = {"Idempotency-Key": "the first of May"}
@@ -96,15 +96,27 @@ async def test_an_answer_without_a_body_is_kept_too(ask: Somebody):
         assert ("idempotency-replayed" in reply.headers) is replayed
 
 
+class _Ahead:
+    """A clock that is an hour ahead of another."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+
+    def now_ms(self) -> int:
+        return self._clock.now_ms() + 3_600_000
+
+
 @on_one_store
-async def test_a_retry_gets_the_response_though_the_request_would_be_refused_now(ask: Somebody):
-    at_ms = ask.app.store.clock.now_ms() + 300
-    soon = {**_JOB, "schedule": {"kind": "at", "atMs": at_ms}}
-    first = await ask("POST", JOBS, soon, headers=_KEY)
+async def test_a_retry_gets_the_response_though_the_request_would_be_refused_now(
+    ask: Somebody, monkeypatch: pytest.MonkeyPatch
+):
+    at_ms = ask.app.store.clock.now_ms() + 1_800_000
+    once = {**_JOB, "schedule": {"kind": "at", "atMs": at_ms}, "enabled": False}
+    first = await ask("POST", JOBS, once, headers=_KEY)
     assert first.status == 201
-    await eventually(lambda: ask.app.store.clock.now_ms() > at_ms)
-    assert (await ask("POST", JOBS, {**soon, "name": "b"})).status == 422
-    again = await ask("POST", JOBS, soon, headers=_KEY)
+    monkeypatch.setattr(ask.app.store, "clock", _Ahead(ask.app.store.clock))
+    assert (await ask("POST", JOBS, {**once, "name": "b"})).status == 422
+    again = await ask("POST", JOBS, once, headers=_KEY)
     assert (again.status, again.body) == (201, first.body)
 
 

@@ -212,3 +212,30 @@ async def test_a_key_that_another_request_holds_is_waited_for_and_blocks_no_othe
         assert [reply.status for reply in done] == [201, 201, 201]
         assert (await ask("POST", JOBS, {**_JOB, "name": "b"}, headers=_KEY)).status == 201
     await holder.close()
+
+
+@pytest.mark.skipif("postgres" not in STORES, reason="PostgreSQL is not installed")
+async def test_many_requests_with_a_held_key_leave_connections_for_others() -> None:
+    import asyncpg
+
+    from tests.store.postgres_server import fresh_database
+
+    url = fresh_database()
+    app = Wakeful(url, pace=QUICK, secret_key="a key for tests", allow_private_targets=True)
+    holder = await asyncpg.connect(url)
+    async with app, served(app) as ask:
+        await ask("POST", JOBS, _JOB, headers=_KEY)
+        await holder.execute("UPDATE wakeful.answers SET created_at = created_at - interval '2 days'")
+        async with holder.transaction():
+            await holder.execute("SELECT FROM wakeful.answers FOR UPDATE")
+            held = [
+                asyncio.create_task(ask("POST", JOBS, {**_JOB, "name": "b"}, headers=_KEY)) for _ in range(20)
+            ]
+            for number in range(3):
+                reply = await ask("POST", JOBS, {**_JOB, "name": f"c{number}"})
+                assert reply.status == 201
+            assert not [task for task in held if task.done()]
+        replies = [await task for task in held]
+        assert {reply.status for reply in replies} == {201}
+        assert len({reply.body["id"] for reply in replies}) == 1
+    await holder.close()

@@ -6,11 +6,13 @@ finds it or performs the operation. A key belongs to the caller that sent it, in
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import re
 from base64 import b64decode, b64encode
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from typing import Final, NamedTuple, TypeVar
 
 from wakeful.document.values import compact
@@ -24,6 +26,8 @@ T = TypeVar("T")
 
 _KEY: Final = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]{0,253}[\x21-\x7e])?")
 _SEALED: Final = "sealed:"
+#: how long a request waits for another one of this process with the same key
+_PATIENCE_S: Final = 10.0
 
 
 class Reply(NamedTuple):
@@ -51,6 +55,7 @@ class IdempotencyService:
     def __init__(self, store: Store, keyring: Keyring) -> None:
         self._store = store
         self._keyring = keyring
+        self._in_progress: dict[tuple[str, str], asyncio.Event] = {}
 
     async def perform(
         self,
@@ -68,6 +73,17 @@ class IdempotencyService:
         """
         permit(who, "read", workspace)  # a key occupies space in the workspace
         own_key, fingerprint = _hash(who.actor, key), _hash(*request)
+        async with self._one_at_a_time(workspace, own_key):
+            return await self._perform(workspace, own_key, fingerprint, act, render)
+
+    async def _perform(
+        self,
+        workspace: str,
+        own_key: str,
+        fingerprint: str,
+        act: Callable[[Keyed[T]], Awaitable[T]],
+        render: Callable[[T], Reply],
+    ) -> Reply:
         reply: Reply | None = None
 
         def rendered(result: T) -> tuple[int, str]:
@@ -93,6 +109,25 @@ class IdempotencyService:
                 return reply
         check_fingerprint(stored, fingerprint)
         return self._opened(stored)
+
+    @asynccontextmanager
+    async def _one_at_a_time(self, workspace: str, key: str) -> AsyncIterator[None]:
+        """Wait for the request of this process that has the same key: at most one waits in the database.
+
+        Each of those holds a connection, and the pool has few.
+        """
+        try:
+            async with asyncio.timeout(_PATIENCE_S):
+                while (other := self._in_progress.get((workspace, key))) is not None:
+                    await other.wait()
+        except TimeoutError:
+            raise InProgress from None
+        done = self._in_progress[workspace, key] = asyncio.Event()
+        try:
+            yield
+        finally:
+            del self._in_progress[workspace, key]
+            done.set()
 
     def _sealed(self, reply: Reply) -> str:
         """The reply as it is stored. One with a webhook secret is encrypted."""
