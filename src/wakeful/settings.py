@@ -21,6 +21,8 @@ PREFIX: Final = "WAKEFUL_"
 WAIT_FOR_DB_S: Final = 60
 #: settings that are made by naming them: they have no fixed names
 _NAMED: Final = ("lanes", "channels")
+#: what an API key looks like: 32 random bytes, in base64 for URLs
+API_KEY: Final = re.compile(r"wk_[A-Za-z0-9_-]{43}")
 _SLUG: Final = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
 _YES: Final = frozenset({"1", "true", "yes", "on"})
 _NO: Final = frozenset({"0", "false", "no", "off", ""})
@@ -76,6 +78,8 @@ class Settings:
     #: how many connections a process keeps open, of RPC and streams of events, in all and of one key; 0: any
     max_connections: int = 1_000
     max_connections_per_key: int = 250
+    #: the admin key that a server has from the start, instead of one that it makes and leaves in a file
+    admin_key: str | None = field(default=None, repr=False)
     #: tokens (JWT) are accepted that are signed with this secret, or by a key of the set at this address
     jwt_secret: str | None = None
     jwks_url: str | None = None
@@ -200,6 +204,8 @@ def _value(name: str, key: str, value: object, kind: Any) -> Any:
         if number > _MOST.get(key, number):
             raise InvalidArgument(f"{name}: {number} is too large; it is at most {_MOST[key]}")
         return number
+    if key == "admin_key" and not API_KEY.fullmatch(text):  # which is not shown: it may be a key, mistyped
+        raise InvalidArgument(f"{name}: write wk_ and 43 letters, digits, - or _, from 32 random bytes")
     if kind is str:
         return text
     return tuple(part.strip() for part in text.split(",") if part.strip())

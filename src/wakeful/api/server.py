@@ -12,7 +12,7 @@ import os
 import signal
 import socket
 import ssl
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Final, Self, cast
 
 import uvicorn
@@ -47,24 +47,30 @@ async def serve(
     settings: Settings,
     *,
     app: Wakeful | None = None,
+    prepare: Callable[[str, Wakeful], Awaitable[None]] | None = None,
     started: Callable[[str, Wakeful], None] = lambda url, app: None,
 ) -> None:
     """Serve until the process is told to end, or this is cancelled.
 
-    `app` is a scheduler with functions of its own; without one it is made of the settings. `started` is told
-    the address, and the scheduler, as soon as requests are taken. InvalidArgument and Unavailable say why it
-    cannot start, before anything has.
+    `app` is a scheduler with functions of its own; without one it is made of the settings. `prepare` gets the
+    address, and the scheduler, before requests are taken, and `started` as soon as they are.
+    InvalidArgument and Unavailable say why it cannot start, before anything has.
     """
     raise_open_file_limit()
     app = app or Wakeful(settings.db, settings=settings)
     http = Listening(create_app(app.services, ready=readiness(app)), settings)
     try:
-        async with app, http:
-            with _signals(http):
-                log.info("server.started", url=http.url, tls=settings.tls_cert is not None)
-                started(http.url, app)
-                await http.ended()
-            log.info("server.stopping")
+        async with app:
+            if settings.admin_key is not None:
+                await app.services.keys.apply_admin_key(settings.admin_key)
+            if prepare is not None:
+                await prepare(http.url, app)
+            async with http:
+                with _signals(http):
+                    log.info("server.started", url=http.url, tls=settings.tls_cert is not None)
+                    started(http.url, app)
+                    await http.ended()
+                log.info("server.stopping")
     finally:
         http.close()
 

@@ -9,23 +9,23 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import re
 import secrets
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Final, Protocol
+from typing import Final, Literal, Protocol
 
 from wakeful.document.values import compact
 from wakeful.errors import InvalidArgument, NotFound, PermissionDenied, Unauthenticated
 from wakeful.ids import new_id
 from wakeful.job import check_slug
-from wakeful.service.access import LOCAL, ROLES, Principal, Role, permit
+from wakeful.service.access import ROLES, Principal, Role, permit
 from wakeful.service.directory import Directory
+from wakeful.service.first_keys import apply_admin_key, make_first_key
+from wakeful.settings import API_KEY
 from wakeful.store.office import KeyRow
 from wakeful.store.port import Store
 
 PREFIX: Final = "wk_"
-_KEY: Final = re.compile(r"wk_[A-Za-z0-9_-]{43}")
 #: How often the last use of a key is written at most.
 _TOUCH_MS: Final = 60_000
 #: For so long a key is taken at its word without a look: whoever is revoked may go on that long elsewhere.
@@ -61,7 +61,7 @@ class KeyService:
         """Who carries this, or Unauthenticated with a sentence that tells nothing to a thief."""
         if not bearer:
             raise Unauthenticated("who are you? send 'Authorization: Bearer wk_…'")
-        if _KEY.fullmatch(bearer):
+        if API_KEY.fullmatch(bearer):
             row = await self._key(hashlib.sha256(bearer.encode()).digest())
             return Principal(f"key:{row.id}", _role(row.role), row.workspace, row.agent, address)
         if self._tokens is not None and bearer.count(".") == 2:
@@ -187,9 +187,11 @@ class KeyService:
 
     async def first_key(self) -> str | None:
         """The key of an installation that has none yet: an admin's, for every workspace. None: it has one."""
-        if await self._store.keys(None):
-            return None
-        return (await self.create(LOCAL, None, {"name": "first", "role": "admin"}))[1]
+        return await make_first_key(self._store)
+
+    async def apply_admin_key(self, text: str) -> Literal["valid", "revoked"]:
+        """See that the key of `WAKEFUL_ADMIN_KEY` is there, unless it was revoked."""
+        return await apply_admin_key(self._store, text)
 
 
 def _role(value: object) -> Role:

@@ -158,6 +158,15 @@ class KeyRow(NamedTuple):
     revoked_ms: int | None
 
 
+class KeyChange(NamedTuple):
+    """What is to become of the keys: one more, some less."""
+
+    add: KeyRow | None = None
+    #: ids
+    revoke: Sequence[str] = ()
+    entries: Sequence[Entry] = ()
+
+
 class QuotaRow(NamedTuple):
     """A bucket: what is allowed, where somebody said so, and what is used."""
 
@@ -243,6 +252,14 @@ class Office(Protocol):
 
     async def add_key(self, row: KeyRow, entries: Sequence[Entry] = ()) -> None:
         """Keep a key."""
+        ...
+
+    async def change_keys(self, decide: Callable[[Sequence[KeyRow]], KeyChange]) -> bool:
+        """Write what `decide` makes of all keys there are, which no other transaction changes meanwhile.
+
+        Returns whether it changed anything. Only for a start: it reads all keys, and keeps others from
+        writing any.
+        """
         ...
 
     async def key_by_hash(self, hash: bytes) -> KeyRow | None:

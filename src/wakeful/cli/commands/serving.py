@@ -73,21 +73,30 @@ def register(app: typer.Typer) -> None:
     ) -> None:
         """Keep time, wake agents, and answer HTTP. Settings come from WAKEFUL_… and wakeful.toml too.
 
-        The first start makes an admin key and leaves it where the CLI of this machine finds it.
+        The first start makes an admin key and leaves it where the CLI of this machine finds it, unless
+        WAKEFUL_ADMIN_KEY sets one.
         """
         from wakeful.api.server import serve as run
 
         keep_log(log_level)
         settings = settings_with(host=host, port=port, db=db, dev=dev, wait_for_db=wait_for_db)
         place = database(settings, own)
-        greeting: list[asyncio.Task[None]] = []
+        where, good = "", False
+
+        async def prepare(url: str, scheduler: Wakeful) -> None:
+            # Before requests are taken: when /readyz answers, the key is where it should be.
+            nonlocal where, good
+            try:
+                where, good = await _key(url, scheduler, new_key, settings.admin_key)
+            except WakefulError as error:
+                where, good = error.message, False
 
         def started(url: str, scheduler: Wakeful) -> None:
-            greeting.append(asyncio.create_task(_greet(s.out, url, place, scheduler, new_key)))
+            _greet(s.out, url, place, where, good)
 
         scheduler = own_app(own, db)
         protect_process()
-        await run(settings, app=scheduler, started=started)
+        await run(settings, app=scheduler, prepare=prepare, started=started)
         s.out.say(Text("stopped", "dim"))
 
     @command(app, "worker", panel=_PANEL, asks=False)
@@ -193,12 +202,8 @@ def keep_log(level: str) -> None:
     logging.getLogger("asyncio").setLevel(logging.WARNING)
 
 
-async def _greet(out: Output, url: str, place: str, scheduler: Wakeful, new_key: bool) -> None:
-    """Say where it is and what to try next."""
-    try:
-        where, good = await _key(url, scheduler, new_key)
-    except WakefulError as error:
-        where, good = error.message, False
+def _greet(out: Output, url: str, place: str, where: str, good: bool) -> None:
+    """Say where it is, where its key is, and what to try next."""
     wakeful = how_to_call()
     if url != DEFAULT_URL:
         wakeful = f"WAKEFUL_URL={url} {wakeful}"
@@ -213,7 +218,7 @@ async def _greet(out: Output, url: str, place: str, scheduler: Wakeful, new_key:
     )
 
 
-async def _key(url: str, scheduler: Wakeful, new_key: bool) -> tuple[str, bool]:
+async def _key(url: str, scheduler: Wakeful, new_key: bool, admin_key: str | None) -> tuple[str, bool]:
     """Where the key for this machine is, and whether it is good for something."""
     from wakeful.service.access import LOCAL
 
@@ -226,6 +231,12 @@ async def _key(url: str, scheduler: Wakeful, new_key: bool) -> tuple[str, bool]:
             return f"{leave_key(url, key)} (an admin's, new; the CLI finds it)", True
         except WakefulError as error:  # it is not to be had again, so it must not be lost
             return f"{key} (keep it, it is not shown again: {error.message})", False
+    if admin_key is not None:
+        try:
+            await keys.authenticate(admin_key)
+        except Unauthenticated as error:
+            return f"WAKEFUL_ADMIN_KEY: {error.message}", False
+        return "the one in WAKEFUL_ADMIN_KEY", True
     there = read_key(url)
     if there is None:
         return "none is here for the CLI; set WAKEFUL_KEY, or start once with --new-key", False

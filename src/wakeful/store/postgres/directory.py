@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from asyncpg import UniqueViolationError
 
 from wakeful.errors import AlreadyExists, FailedPrecondition
-from wakeful.store.office import AgentChanged, AgentRow, Inherited, KeyRow, WorkspaceRow
+from wakeful.store.office import AgentChanged, AgentRow, Inherited, KeyChange, KeyRow, WorkspaceRow
 from wakeful.store.postgres import office_statements as sql
 from wakeful.store.quotas import Owner
 
@@ -129,6 +129,17 @@ async def keys(db: Db, workspace: str | None) -> list[KeyRow]:
 async def revoke_key(db: Db, key_id: str, now_ms: int) -> bool:
     """End a key."""
     return await db.fetchval(sql.REVOKE_KEY, key_id, now_ms) is not None
+
+
+async def change_keys(db: Db, decide: Callable[[Sequence[KeyRow]], KeyChange], now_ms: int) -> KeyChange:
+    """Write what `decide` makes of all keys there are."""
+    await db.execute(sql.LOCK_KEYS)
+    change = decide(await keys(db, None))
+    if change.add is not None:
+        await add_key(db, change.add)
+    for key_id in change.revoke:
+        await revoke_key(db, key_id, now_ms)
+    return change
 
 
 async def touch_keys(db: Db, used: Sequence[tuple[str, int]]) -> None:

@@ -84,6 +84,7 @@ _KEY_COLUMNS: Final = (
 )
 ADD_KEY: Final = f"""
     INSERT INTO keys ({_KEY_COLUMNS}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)"""
+LOCK_KEYS: Final = "LOCK TABLE keys IN SHARE ROW EXCLUSIVE MODE"
 #: keys_hash
 KEY_BY_HASH: Final = f"SELECT {_KEY_COLUMNS} FROM keys WHERE hash = $1"
 #: keys_of_workspace: a range of it, in its order

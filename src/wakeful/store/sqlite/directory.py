@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from wakeful.errors import AlreadyExists, FailedPrecondition
-from wakeful.store.office import AgentChanged, AgentRow, Inherited, KeyRow, WorkspaceRow
+from wakeful.store.office import AgentChanged, AgentRow, Inherited, KeyChange, KeyRow, WorkspaceRow
 from wakeful.store.quotas import Owner
 from wakeful.store.sqlite import office_statements as sql
 
@@ -117,6 +117,18 @@ def keys(db: sqlite3.Connection, workspace: str | None) -> list[KeyRow]:
 def revoke_key(db: sqlite3.Connection, key_id: str, now_ms: int) -> bool:
     """End a key."""
     return db.execute(sql.REVOKE_KEY, (key_id, now_ms)).rowcount > 0
+
+
+def change_keys(
+    db: sqlite3.Connection, decide: Callable[[Sequence[KeyRow]], KeyChange], now_ms: int
+) -> KeyChange:
+    """Write what `decide` makes of all keys there are."""
+    change = decide(keys(db, None))
+    if change.add is not None:
+        add_key(db, change.add)
+    for key_id in change.revoke:
+        revoke_key(db, key_id, now_ms)
+    return change
 
 
 def touch_keys(db: sqlite3.Connection, used: Sequence[tuple[str, int]]) -> None:

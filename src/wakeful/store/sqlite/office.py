@@ -18,6 +18,7 @@ from wakeful.store.office import (
     AuditRow,
     Entry,
     Follow,
+    KeyChange,
     KeyRow,
     QuotaRow,
     WorkflowRow,
@@ -109,6 +110,15 @@ class SqliteOffice:
     async def add_key(self, row: KeyRow, entries: Sequence[Entry] = ()) -> None:
         """Keep a key."""
         await self._audited(entries, lambda db, _: directory.add_key(db, row), always)
+
+    async def change_keys(self, decide: Callable[[Sequence[KeyRow]], KeyChange]) -> bool:
+        """Write what `decide` makes of all keys there are."""
+        change = await self._audited(
+            lambda change: change.entries,
+            lambda db, _: directory.change_keys(db, decide, self.clock.now_ms()),
+            always,
+        )
+        return change != KeyChange()
 
     async def key_by_hash(self, hash: bytes) -> KeyRow | None:
         """The key with that hash."""
