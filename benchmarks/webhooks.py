@@ -55,7 +55,7 @@ class Row:
 class Secrets:
     """The same secret for every job."""
 
-    async def secrets_of(self, run: Launch) -> tuple[bytes, ...]:
+    def secrets_of(self, run: Launch) -> tuple[bytes, ...]:
         """The secret."""
         return (SECRET,)
 

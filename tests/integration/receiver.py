@@ -25,7 +25,7 @@ class Secrets:
     def __init__(self, *secrets: bytes) -> None:
         self.secrets = secrets
 
-    async def secrets_of(self, run: Launch) -> tuple[bytes, ...]:
+    def secrets_of(self, run: Launch) -> tuple[bytes, ...]:
         return self.secrets
 
 

@@ -60,7 +60,7 @@ async def launcher() -> AsyncIterator[WebhookLauncher]:
 async def test_the_body_is_the_job_and_its_payload_byte_for_byte(
     receiver: Receiver, launcher: WebhookLauncher, payload: str | None, body: bytes
 ):
-    assert await launcher.start(to(receiver.url, payload)) == Succeeded('{"ok": true}')
+    assert await launcher.start(to(receiver.url, payload)) == Succeeded('{"ok": true}', response_code=200)
     assert receiver.bodies == [body]
 
 
@@ -104,7 +104,7 @@ async def test_without_a_secret_it_goes_unsigned(receiver: Receiver):
 
 async def test_a_secret_that_cannot_be_read_fails_the_attempt_and_nothing_is_sent(receiver: Receiver):
     class Unreadable:
-        async def secrets_of(self, run: Launch) -> tuple[bytes, ...]:
+        def secrets_of(self, run: Launch) -> tuple[bytes, ...]:
             raise FailedPrecondition("WAKEFUL_SECRET_KEY is not set")
 
     launcher = WebhookLauncher(Unreadable(), OPEN)
@@ -233,7 +233,7 @@ async def test_a_url_that_got_by_is_a_final_failure(launcher: WebhookLauncher):
 @pytest.mark.parametrize("status", [200, 201, 202, 204, 299])
 async def test_every_2xx_succeeds(receiver: Receiver, launcher: WebhookLauncher, status: int):
     receiver.answers(status)
-    assert await launcher.start(to(receiver.url)) == Succeeded(None)
+    assert await launcher.start(to(receiver.url)) == Succeeded(None, response_code=status)
 
 
 @pytest.mark.parametrize("status", [400, 401, 404, 408, 418, 422, 429, 500, 502, 503, 504, 599])
@@ -251,7 +251,7 @@ async def test_other_statuses_fail_and_may_be_tried_again(
 async def test_gone_is_final_and_pauses_the_job(receiver: Receiver, launcher: WebhookLauncher):
     receiver.answers(410, "moved out", retry_after="5")
     assert await launcher.start(to(receiver.url)) == Failed(
-        "HTTP 410 Gone: moved out", permanent=True, pause_job=True, reason="gone"
+        "HTTP 410 Gone: moved out", permanent=True, pause_job=True, reason="gone", response_code=410
     )
 
 
@@ -293,8 +293,9 @@ async def test_a_callback_parks_the_run_for_as_long_as_the_job_allows(
 ):
     target: dict[str, Json] = {"kind": "webhook", "url": receiver.url, "completion": "callback"}
     launcher.check(target)
-    assert await launcher.start(launch(target)) == Parked(600_000)
-    assert await launcher.start(launch(target, timeout_ms=3_600_000)) == Parked(3_600_000)
+    receiver.answers(202)
+    assert await launcher.start(launch(target)) == Parked(600_000, 202)
+    assert await launcher.start(launch(target, timeout_ms=3_600_000)) == Parked(3_600_000, 202)
     receiver.answers(500)
     assert isinstance(await launcher.start(launch(target)), Failed)
 
@@ -319,9 +320,9 @@ async def test_a_long_answer_is_cut_and_the_next_run_is_not_disturbed(
     receiver: Receiver, launcher: WebhookLauncher
 ):
     receiver.answers(200, "x" * 10_000_000)
-    assert await launcher.start(to(receiver.url)) == Succeeded("x" * MAX_OUTPUT)
+    assert await launcher.start(to(receiver.url)) == Succeeded("x" * MAX_OUTPUT, response_code=200)
     receiver.answers(200, "y")
-    assert await launcher.start(to(receiver.url)) == Succeeded("y")
+    assert await launcher.start(to(receiver.url)) == Succeeded("y", response_code=200)
 
 
 async def test_an_answer_without_end_is_cut(receiver: Receiver, launcher: WebhookLauncher):
@@ -332,7 +333,7 @@ async def test_an_answer_without_end_is_cut(receiver: Receiver, launcher: Webhoo
             await response.write(b"x" * 1000)
 
     receiver.answer = forever
-    assert await launcher.start(to(receiver.url)) == Succeeded("x" * MAX_OUTPUT)
+    assert await launcher.start(to(receiver.url)) == Succeeded("x" * MAX_OUTPUT, response_code=200)
 
 
 async def test_a_compressed_answer_swells_no_further_than_what_is_kept(
@@ -344,10 +345,10 @@ async def test_a_compressed_answer_swells_no_further_than_what_is_kept(
         return web.Response(body=bomb, headers={"content-encoding": "gzip"})
 
     receiver.answer = answer
-    assert await launcher.start(to(receiver.url)) == Succeeded("x" * MAX_OUTPUT)
+    assert await launcher.start(to(receiver.url)) == Succeeded("x" * MAX_OUTPUT, response_code=200)
     assert receiver.headers["accept-encoding"] == "identity"
     bomb = b"this is not gzip"
-    assert await launcher.start(to(receiver.url)) == Succeeded(None)
+    assert await launcher.start(to(receiver.url)) == Succeeded(None, response_code=200)
 
 
 async def test_an_answer_that_is_no_text_is_kept_as_far_as_it_can_be(
@@ -357,4 +358,4 @@ async def test_an_answer_that_is_no_text_is_kept_as_far_as_it_can_be(
         return web.Response(body=b"a\xff\x00b")
 
     receiver.answer = answer
-    assert await launcher.start(to(receiver.url)) == Succeeded("a\ufffd\ufffdb")
+    assert await launcher.start(to(receiver.url)) == Succeeded("a\ufffd\ufffdb", response_code=200)

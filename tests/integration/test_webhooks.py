@@ -19,6 +19,7 @@ from tests.integration.conftest import SELDOM, NewApp, on_one_store
 from tests.integration.receiver import Receiver
 from tests.integration.waiting import eventually, in_state, over, the_run_of
 from wakeful import FailedPrecondition, Function, InvalidArgument, Launch, Wakeful, Webhook
+from wakeful.errors import Unavailable
 from wakeful.service.shapes import run_shape
 from wakeful.store.rows import RunView
 
@@ -362,3 +363,62 @@ async def test_the_status_with_which_a_receiver_took_a_run_on_stays_when_it_is_c
     app, run = parked
     assert (await app.runs.get(run.id)).response_code == 200
     assert (await app.runs.complete(run.id, "succeeded")).response_code == 200
+
+
+# --- what a launch needs -------------------------------------------------------------------------------
+
+
+def away_after_claims(app: Wakeful, receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fail every read of one job or run from when a run is claimed until its request arrives."""
+    away = False
+
+    def cut_off(name: str) -> None:
+        read = getattr(app.store, name)
+
+        async def reading(*given: Any, **named: Any) -> Any:
+            if away:
+                raise Unavailable("the database is away")
+            return await read(*given, **named)
+
+        monkeypatch.setattr(app.store, name, reading)
+
+    def claiming(name: str) -> None:
+        claim = getattr(app.store, name)
+
+        async def claimed(*given: Any) -> Any:
+            nonlocal away
+            runs = await claim(*given)
+            away = bool(runs.born if name == "plan" else runs)
+            return runs
+
+        monkeypatch.setattr(app.store, name, claimed)
+
+    async def answer(request: web.BaseRequest) -> web.StreamResponse:
+        nonlocal away
+        away = False
+        return web.Response()
+
+    for name in ("job_by_id", "job", "run", "agent", "workflow"):
+        cut_off(name)
+    for name in ("plan", "take"):
+        claiming(name)
+    receiver.answer = answer
+
+
+@pytest.mark.parametrize("tick", [True, False])
+async def test_a_database_that_is_away_between_claim_and_launch_fails_no_run(
+    new_app: NewApp, receiver: Receiver, monkeypatch: pytest.MonkeyPatch, tick: bool
+):
+    app = new_app()
+    async with app:
+        saved = await app.jobs.create(
+            "digest", schedule="in 300ms" if tick else SELDOM, target=Webhook(receiver.url), max_attempts=1
+        )
+        away_after_claims(app, receiver, monkeypatch)
+        if not tick:
+            await app.jobs.run("digest")
+        await eventually(lambda: receiver.requests)
+        monkeypatch.undo()
+        run = await over(app, (await the_run_of(app, "digest")).id)
+    assert (run.state, run.failed_attempts) == ("succeeded", 0)
+    verifies(receiver, saved.secret)

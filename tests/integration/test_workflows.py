@@ -14,9 +14,11 @@ from tests.integration.test_webhooks import verifies
 from tests.integration.waiting import eventually, over
 from tests.unit.launch.launches import launch
 from wakeful import InvalidArgument, Launch, Wakeful
+from wakeful.errors import Unavailable
 from wakeful.job import Json
-from wakeful.launch.port import Failed
-from wakeful.launch.workflow import WorkflowLauncher
+from wakeful.launch.function import FunctionLauncher
+from wakeful.launch.port import Failed, Succeeded
+from wakeful.launch.workflow import WorkflowCache, WorkflowLauncher
 from wakeful.service.access import LOCAL
 from wakeful.store.office import WorkflowRow
 
@@ -170,6 +172,55 @@ async def test_a_target_that_another_process_may_know_is_tried_again():
     outcome = await launcher.start(launch(target))
     assert isinstance(outcome, Failed)
     assert (outcome.permanent, outcome.reason) == (False, "not_registered")
+
+
+class _Counting:
+    """A store of workflows that counts how often it is read, and can be cut off."""
+
+    def __init__(self, size: int) -> None:
+        self.reads: list[int] = []
+        self.cut_off = False
+        self._dag = f'"{"x" * size}"'
+
+    async def workflow(self, workspace: str, workflow_id: str, version: int) -> WorkflowRow | None:
+        if self.cut_off:
+            raise Unavailable("no database")
+        self.reads.append(version)
+        return None if version == 0 else WorkflowRow(workspace, workflow_id, version, self._dag, 0)
+
+
+async def test_a_version_of_a_workflow_is_read_once_and_the_oldest_goes_when_there_are_too_many():
+    stored = _Counting(1_000)
+    cache = WorkflowCache(stored, max_bytes=2_500)
+    for version in (1, 2, 1, 3, 1, 2, 0, 0):
+        row = await cache.workflow("default", "invoices", version)
+        assert (row.version if row else 0) == version
+    assert stored.reads == [1, 2, 3, 2, 0, 0]
+
+
+async def test_a_workflow_that_is_larger_than_the_cache_is_not_kept():
+    stored = _Counting(5_000)
+    cache = WorkflowCache(stored, max_bytes=2_500)
+    await cache.workflow("default", "invoices", 1)
+    await cache.workflow("default", "invoices", 1)
+    assert stored.reads == [1, 1]
+
+
+async def test_a_database_that_is_away_while_a_workflow_is_loaded_uses_up_no_attempt():
+    stored = _Counting(10)
+    stored.cut_off = True
+    functions = FunctionLauncher()
+    functions.register("work", _nothing)
+    launcher = WorkflowLauncher(stored, lambda kind: functions)
+    target: dict[str, Json] = {"kind": "workflow", **INVOICES, "to": {"kind": "function", "name": "work"}}
+    assert await launcher.start(launch(target)) == Failed("no database", reason="unavailable", counted=False)
+    stored.cut_off = False
+    assert await launcher.start(launch(target)) == Succeeded()
+    stored.cut_off = True
+    assert await launcher.start(launch(target)) == Succeeded(), "it was read before"
+
+
+async def _nothing() -> None: ...
 
 
 async def _never(request: object) -> Any:

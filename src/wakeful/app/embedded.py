@@ -29,7 +29,7 @@ from wakeful.launch.command_environment import AllowedNames
 from wakeful.launch.function import FunctionLauncher
 from wakeful.launch.guard import Guard
 from wakeful.launch.keyfile import keyring_for
-from wakeful.launch.secrets import StoredSecrets
+from wakeful.launch.secrets import RunSecrets
 from wakeful.launch.webhook import WebhookLauncher
 from wakeful.launch.workflow import WorkflowLauncher
 from wakeful.logs import get_logger
@@ -90,7 +90,7 @@ class Wakeful:
         self.store = store or store_at(url)
         self._functions = FunctionLauncher()
         keyring = keyring_for(secret_key or settings.secret_key, None if store else sqlite_path(url))
-        secrets = StoredSecrets(self.store, keyring, self.store.clock)
+        secrets = RunSecrets(keyring, self.store.clock)
         if allow_private_targets is None:
             allow_private_targets = settings.allow_private_targets
         guard = Guard(allow_private=allow_private_targets)
@@ -117,7 +117,6 @@ class Wakeful:
             keyring,
             self._defaults,
             settings,
-            secret_changed=secrets.forget,
             lanes=self._pace.lanes,
         )
         webhooks.on_answer = self.services.meters.answered

@@ -191,7 +191,7 @@ class _Pass:
         if verdict.becomes is Becomes.STARTED and self.free.get(lane, 0) > 0:
             self.free[lane] -= 1
             run = of_tick(job, policy, lane, verdict, self._now_ms, self._worker)
-            self.started.append(self._targets.held(run, policy, work, job.payload))
+            self.started.append(self._targets.held(run, policy, work, job.payload, job))
             return run
         if verdict.reason is not None:
             log.info(

@@ -10,12 +10,12 @@ from wakeful.document.target import KINDS
 from wakeful.engine.held import Held
 from wakeful.errors import InvalidArgument
 from wakeful.job import Json, Work
-from wakeful.launch.port import Failed, Launch, Launcher, Outcome, Skipped
+from wakeful.launch.port import Failed, Launch, Launcher, Outcome, SealedSecrets, Skipped
 from wakeful.launch.precheck import Prechecked, asks
 from wakeful.launch.pull import check_pull
 from wakeful.logs import get_logger
 from wakeful.policy import DEFAULT_POLICY, Policy
-from wakeful.store.rows import RunRow, TakenRun
+from wakeful.store.rows import DueJob, RunRow, TakenRun
 
 log = get_logger("wakeful.engine")
 
@@ -75,8 +75,15 @@ class Targets:
         except InvalidArgument as error:
             raise InvalidArgument(f"precheck: {error.message.removeprefix('target: ')}") from error
 
-    def held(self, run: RunRow | TakenRun, policy: Policy, work: Work, payload: str | None) -> Held:
-        """A run that was marked as ours, ready to be launched."""
+    def held(
+        self,
+        run: RunRow | TakenRun,
+        policy: Policy,
+        work: Work,
+        payload: str | None,
+        job: DueJob | TakenRun | None = None,
+    ) -> Held:
+        """A run that was marked as ours, ready to be launched. `job` has the secrets that sign it."""
         target = work.target or {}
         kind = str(target.get("kind"))
         launcher: Launcher = self._launchers.get(kind) or _unknown(kind)
@@ -85,6 +92,9 @@ class Targets:
             payload if payload is not None or work.message is None else _message(work.message),
             run.scheduled_ms, run.fire_ms, run.attempt, run.trigger, run.idempotency_key, target,
             policy.timeout_ms, work.stateless,
+            None
+            if job is None or job.secret is None
+            else SealedSecrets(job.secret, job.old_secret, job.old_secret_until_ms),
         )  # fmt: skip
         precheck = work.precheck
         if precheck is not None and asks(run.trigger, run.reason):
@@ -98,7 +108,7 @@ class Targets:
         One whose job cannot be read is set aside: it fails, and those that were taken with it go on.
         """
         try:
-            return self.held(run, policy_from_text(run.policy), work_from_text(run.work), run.payload)
+            return self.held(run, policy_from_text(run.policy), work_from_text(run.work), run.payload, run)
         except Exception as error:
             log.exception("run.set_aside", run=run.id, job=run.job_name, workspace=run.workspace)
             held = self.held(run, DEFAULT_POLICY, Work(), None)

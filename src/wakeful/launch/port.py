@@ -30,6 +30,15 @@ DEFAULT_TIMEOUT_MS: Final = 600_000
 _UNREAD: Final = object()
 
 
+class SealedSecrets(NamedTuple):
+    """The webhook secrets of a job as they are stored: encrypted."""
+
+    secret: bytes
+    #: the one before it, which signs too until then
+    old_secret: bytes | None = None
+    old_secret_until_ms: int | None = None
+
+
 class Launch:
     """One attempt of a run: what a launcher gets, and what a function target receives as `run`.
 
@@ -65,6 +74,7 @@ class Launch:
         "job_id",
         "payload_text",
         "scheduled_ms",
+        "secrets",
         "stateless",
         "target",
         "timeout_ms",
@@ -88,6 +98,7 @@ class Launch:
         target: Mapping[str, Json],
         timeout_ms: int | None = None,
         stateless: bool = False,
+        secrets: SealedSecrets | None = None,
     ) -> None:
         self.id = id
         #: the job's name and id, or None for a run that woke an agent without a job
@@ -112,6 +123,8 @@ class Launch:
         self.timeout_ms = timeout_ms
         #: whether a conversation is to start afresh
         self.stateless = stateless
+        #: what signs a webhook; read with the claim, so that a launch reads nothing from the database
+        self.secrets = secrets
         self._payload: Json | object = _UNREAD
 
     @property
@@ -150,6 +163,7 @@ class Launch:
             target,
             self.timeout_ms,
             self.stateless,
+            self.secrets,
         )
 
     def __repr__(self) -> str:

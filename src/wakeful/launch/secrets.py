@@ -12,7 +12,7 @@ import os
 from base64 import b64decode, b64encode
 from collections import OrderedDict
 from collections.abc import Sequence
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Protocol
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -22,7 +22,6 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from wakeful.clock import Clock
 from wakeful.errors import FailedPrecondition, InvalidArgument
 from wakeful.launch.port import Launch
-from wakeful.store.rows import JobRow
 
 #: The setting that encrypts, as an operator writes it.
 SETTING: Final = "WAKEFUL_SECRET_KEY"
@@ -130,71 +129,31 @@ class Keyring:
 class SecretSource(Protocol):
     """Where a launcher finds the secrets that sign a run."""
 
-    async def secrets_of(self, run: Launch) -> tuple[bytes, ...]:
+    def secrets_of(self, run: Launch) -> tuple[bytes, ...]:
         """The secrets, the newest first; none for a run that is sent unsigned, such as one without a job."""
         ...
 
 
-class JobReader(Protocol):
-    """The one thing that is asked of a store here."""
+class RunSecrets:
+    """Decrypts the secrets that a run carries: they were read when it was claimed.
 
-    async def job_by_id(self, job_id: str, *, deleted: bool = False) -> JobRow | None:
-        """The job of that id; with `deleted` even one that was, for its runs may outlive it."""
-        ...
-
-
-class _Known(NamedTuple):
-    until_ms: int
-    secret: bytes | None
-    old_secret: bytes | None
-    old_until_ms: int
-
-
-class StoredSecrets:
-    """The secrets of jobs, read from the store when they are needed and remembered for a few seconds.
-
-    So for those few seconds after a rotation another process may still sign with the old one alone. A
-    receiver is to accept the old one for as long as it signs: `ROTATION_MS`.
+    So a run that was claimed just before a rotation is signed with the old secret alone. A receiver accepts
+    the old one for as long as it signs: `ROTATION_MS`.
     """
 
-    def __init__(self, jobs: JobReader, keyring: Keyring, clock: Clock, remember_ms: int = 5_000) -> None:
-        self._jobs = jobs
+    def __init__(self, keyring: Keyring, clock: Clock) -> None:
         self._keyring = keyring
         self._clock = clock
-        self._remember_ms = remember_ms
-        self._known: OrderedDict[str, _Known] = OrderedDict()
 
-    async def secrets_of(self, run: Launch) -> tuple[bytes, ...]:
+    def secrets_of(self, run: Launch) -> tuple[bytes, ...]:
         """The job's secret and, while it rotates, the one before; FailedPrecondition if it cannot be read."""
-        if run.job_id is None:
+        sealed = run.secrets
+        if sealed is None:
             return ()
-        now_ms = self._clock.now_ms()
-        known = self._known.get(run.job_id)
-        if known is None or known.until_ms <= now_ms:
-            known = await self._read(run.job_id, now_ms)
-        if known.secret is None:
-            return ()
-        if known.old_secret is None or known.old_until_ms <= now_ms:
-            return (known.secret,)
-        return (known.secret, known.old_secret)
-
-    def forget(self, job_id: str) -> None:
-        """Read it afresh next time: whoever rotates a secret in this process says so here."""
-        self._known.pop(job_id, None)
-
-    async def _read(self, job_id: str, now_ms: int) -> _Known:
-        job = await self._jobs.job_by_id(job_id, deleted=True)
-        known = _Known(
-            now_ms + self._remember_ms,
-            self._keyring.open(job.secret) if job and job.secret else None,
-            self._keyring.open(job.old_secret) if job and job.old_secret else None,
-            (job.old_secret_until_ms or 0) if job else 0,
-        )
-        self._known[job_id] = known
-        self._known.move_to_end(job_id)
-        if len(self._known) > _REMEMBERED:
-            self._known.popitem(last=False)
-        return known
+        secret = self._keyring.open(sealed.secret)
+        if sealed.old_secret is None or (sealed.old_secret_until_ms or 0) <= self._clock.now_ms():
+            return (secret,)
+        return (secret, self._keyring.open(sealed.old_secret))
 
 
 def _derived(key: str) -> bytes:

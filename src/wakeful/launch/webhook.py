@@ -157,7 +157,7 @@ class WebhookLauncher:
     async def start(self, run: Launch) -> Outcome:
         """Post the run, and make of the answer an outcome."""
         try:
-            secrets = await self._secrets.secrets_of(run)
+            secrets = self._secrets.secrets_of(run)
         except WakefulError as error:
             return Failed(kept(error.message), reason="secret_unreadable")
         if run.target.get("completion") != "callback":
@@ -181,7 +181,7 @@ class WebhookLauncher:
         asked = run.sent_to(precheck, run.payload_text)
         asked.idempotency_key = f"{run.idempotency_key}-precheck"
         try:
-            secrets = await self._secrets.secrets_of(run)
+            secrets = self._secrets.secrets_of(run)
         except WakefulError as error:
             return Failed(kept(error.message))
         answer = await self._exchange(asked, secrets, {"x-wakeful-precheck": "1"})

@@ -12,15 +12,20 @@ carries the same payload (`dag_and_meta`).
 from __future__ import annotations
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from sys import getsizeof
+from typing import Final, Protocol
 
 from wakeful.document import payload_to_text
-from wakeful.errors import InvalidArgument, NotFound, WakefulError
+from wakeful.errors import InvalidArgument, NotFound, Unavailable, WakefulError
 from wakeful.job import Json
 from wakeful.launch.port import DEFAULT_TIMEOUT_MS, Failed, Launch, Launcher, Outcome, iso, kept
 from wakeful.launch.pull import check_pull
 from wakeful.store.office import WorkflowRow
+
+#: How much memory the versions take that are kept.
+CACHE_BYTES: Final = 16 * 1024 * 1024
 
 
 class WorkflowReader(Protocol):
@@ -29,6 +34,35 @@ class WorkflowReader(Protocol):
     async def workflow(self, workspace: str, workflow_id: str, version: int) -> WorkflowRow | None:
         """That version of the workflow."""
         ...
+
+
+class WorkflowCache:
+    """Keeps the versions of workflows that were read, up to so many bytes: a version never changes.
+
+    The one that was not used for the longest time goes first. What is not there is asked for again.
+    """
+
+    def __init__(self, workflows: WorkflowReader, max_bytes: int = CACHE_BYTES) -> None:
+        self._workflows = workflows
+        self._max_bytes = max_bytes
+        self._rows: OrderedDict[tuple[str, str, int], WorkflowRow] = OrderedDict()
+        self._bytes = 0
+
+    async def workflow(self, workspace: str, workflow_id: str, version: int) -> WorkflowRow | None:
+        """That version of the workflow."""
+        key = workspace, workflow_id, version
+        row = self._rows.get(key)
+        if row is not None:
+            self._rows.move_to_end(key)
+            return row
+        row = await self._workflows.workflow(workspace, workflow_id, version)
+        if row is not None and key not in self._rows and getsizeof(row.dag) <= self._max_bytes:
+            self._rows[key] = row
+            self._bytes += getsizeof(row.dag)
+            while self._bytes > self._max_bytes:
+                _, gone = self._rows.popitem(last=False)
+                self._bytes -= getsizeof(gone.dag)
+        return row
 
 
 class WorkflowLauncher:
@@ -41,7 +75,7 @@ class WorkflowLauncher:
     default_timeout_ms = DEFAULT_TIMEOUT_MS
 
     def __init__(self, workflows: WorkflowReader, reach: Callable[[str], Launcher | None]) -> None:
-        self._workflows = workflows
+        self._workflows = WorkflowCache(workflows)
         self._reach = reach
 
     async def open(self) -> None:
@@ -78,6 +112,8 @@ class WorkflowLauncher:
             return Failed(kept(error.message), reason="workflow_missing")
         except InvalidArgument as error:
             return Failed(kept(error.message), permanent=True, reason="invalid_target")
+        except Unavailable as error:
+            return Failed(kept(error.message), reason="unavailable", counted=False)
         except WakefulError as error:
             return Failed(kept(error.message), reason="workflow_unreadable")
         handed_on = run.sent_to(to, payload)

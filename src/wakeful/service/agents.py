@@ -57,13 +57,11 @@ class AgentService:
         keyring: Keyring,
         senders: Senders,
         heartbeats: Heartbeats,
-        secret_changed: Callable[[str], None] = lambda job_id: None,
     ) -> None:
         self._store = store
         self._directory = directory
         self._targets = targets
         self._keyring = keyring
-        self._secret_changed = secret_changed
         self._senders = senders
         self._heartbeats = heartbeats
         self._budgets = Budgets(store)
@@ -174,8 +172,6 @@ class AgentService:
         row = await self._store.put_agent(workspace, name, change, [entry], inheritance)
         assert row is not None
         self._directory.forget(workspace, name)
-        for job_id in inheritance.resigned:
-            self._secret_changed(job_id)
         return row
 
     async def delete(self, who: Principal, workspace: str, name: str) -> None:

@@ -29,8 +29,6 @@ class Inheritance:
         self._now_ms = now_ms
         self._new_secret = new_secret
         self._targets: dict[str | None, Mapping[str, Json] | None] = {None: None}
-        #: the jobs whose secret changes
-        self.resigned: set[str] = set()
 
     def __call__(self, agent: AgentRow, row: JobRow) -> JobChange | None:
         """What becomes of this job; None: nothing."""
@@ -53,8 +51,6 @@ class Inheritance:
             changed = changed._replace(secret=self._new_secret())
         if changed == row:
             return None
-        if changed.secret != row.secret:
-            self.resigned.add(row.id)
         change = JobChange(changed._replace(updated_ms=self._now_ms), move=moved(old, job))
         if stopped:
             return change._replace(withdraw=INACTIVE, born=cut_off(row, self._now_ms, "paused"))

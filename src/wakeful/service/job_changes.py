@@ -40,7 +40,6 @@ class JobChanges:
         lanes: Iterable[str] | None,
         budgets: Budgets,
         reach: Reach,
-        secret_changed: Callable[[str], None],
     ) -> None:
         self._store = store
         self._targets = targets
@@ -49,8 +48,6 @@ class JobChanges:
         self._lanes = frozenset(lanes or ()) or None  # a process without lanes speaks for others
         self._budgets = budgets
         self._reach = reach
-        #: told the id of a job whose secret is another now: who remembers secrets forgets this one
-        self._secret_changed = secret_changed
 
     @property
     def _clock(self) -> Clock:
@@ -122,7 +119,6 @@ class JobChanges:
             )
 
         row = await self._directory.with_home(workspace, agent, change)
-        self._secret_changed(row.id)
         return Saved(row, shown(secret))
 
     # --- inside ----------------------------------------------------------------------------------
@@ -203,7 +199,6 @@ class JobChanges:
             raise NotFound("the job was deleted meanwhile")
         if rehearse:
             return Saved(row, changed=changed)
-        self._secret_changed(row.id)
         if rebudgeted and rebudgeted[-1]:
             await self._budgets.weigh(Owner(row.workspace, row.agent, row.id))
         return Saved(row, shown(made[0]) if made else None, changed=changed)

@@ -3,7 +3,7 @@ changes. What becomes of one that is there is in `job_changes`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
 from wakeful.document import Defaults, read_definition
@@ -42,7 +42,6 @@ class JobService(JobPauses):
         targets: Targets,
         keyring: Keyring,
         defaults: Defaults,
-        secret_changed: Callable[[str], None] = lambda job_id: None,
         *,
         directory: Directory | None = None,
         allowance: Allowance | None = None,
@@ -58,7 +57,6 @@ class JobService(JobPauses):
             lanes,
             budgets or Budgets(store),
             reach or Reach(),
-            secret_changed,
         )
         self._defaults = defaults
         self._maker = Maker(targets, keyring, self._lanes)

@@ -7,7 +7,7 @@ goes to a webhook and to a channel has a job for each, so that neither waits for
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -57,13 +57,10 @@ NOBODY: Final = Alerts()
 class Senders:
     """Makes, changes and deletes the jobs that send alerts."""
 
-    def __init__(
-        self, store: Store, targets: Targets, keyring: Keyring, secret_changed: Callable[[str], None]
-    ) -> None:
+    def __init__(self, store: Store, targets: Targets, keyring: Keyring) -> None:
         self._store = store
         self._targets = targets
         self._keyring = keyring
-        self._secret_changed = secret_changed
 
     def read(self, value: object) -> Alerts:
         """The `alerts` of a document, judged whole; null is nobody."""
@@ -127,7 +124,6 @@ class Senders:
             return None if new == old else JobChange(new._replace(updated_ms=now_ms))
 
         await self._store.change_job(row.id, changed)
-        self._secret_changed(row.id)
 
     def _row(
         self, workspace: str, agent: str, definition: Definition, secret: bytes | None, now_ms: int

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from wakeful.document import Defaults
 from wakeful.engine.meters import Meters
@@ -42,7 +42,6 @@ class Services:
         keyring: Keyring,
         defaults: Defaults,
         settings: Settings,
-        secret_changed: Callable[[str], None] = lambda job_id: None,
         lanes: Iterable[str] | None = None,
     ) -> None:
         self.store = store
@@ -53,7 +52,6 @@ class Services:
             targets,
             keyring,
             defaults,
-            secret_changed,
             directory=directory,
             allowance=allowance(settings),
             lanes=lanes,
@@ -65,12 +63,10 @@ class Services:
         by_hand = ByHand(store, directory, keyring)
         self.wakes = WakeService(store, directory, by_hand, defaults)
         self.messages = MessageService(store, directory, by_hand, defaults)
-        senders = Senders(store, targets, keyring, secret_changed)
-        uncharged = JobService(
-            store, targets, keyring, defaults, secret_changed, directory=directory, lanes=lanes
-        )
+        senders = Senders(store, targets, keyring)
+        uncharged = JobService(store, targets, keyring, defaults, directory=directory, lanes=lanes)
         heartbeats = Heartbeats(store, uncharged)
-        self.agents = AgentService(store, directory, targets, keyring, senders, heartbeats, secret_changed)
+        self.agents = AgentService(store, directory, targets, keyring, senders, heartbeats)
         self.workspaces = WorkspaceService(store, directory, senders)
         self.budgets = Budgets(store)
         self.keys = KeyService(store, directory, tokens(settings))

@@ -77,6 +77,10 @@ class DueJob(NamedTuple):
     #: of a paused job: when its pause ends, and whether its agent is active
     pause_until_ms: int | None = None
     agent_active: bool | None = None
+    #: its encrypted webhook secret, and the one before it while it is still accepted
+    secret: bytes | None = None
+    old_secret: bytes | None = None
+    old_secret_until_ms: int | None = None
 
 
 class RunRow(NamedTuple):
@@ -167,6 +171,10 @@ class TakenRun(NamedTuple):
     reason: str | None = None
     #: how many attempts of this run have failed and count towards `max_attempts`
     failed_attempts: int = 0
+    #: its job's encrypted webhook secret, and the one before it while it is still accepted
+    secret: bytes | None = None
+    old_secret: bytes | None = None
+    old_secret_until_ms: int | None = None
 
 
 class Finished(NamedTuple):

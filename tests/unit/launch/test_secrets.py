@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from tests.unit.launch.launches import launch
 from wakeful.errors import FailedPrecondition, InvalidArgument
-from wakeful.launch.secrets import Keyring, StoredSecrets, new_secret, read_secret, shown
+from wakeful.launch.port import SealedSecrets
+from wakeful.launch.secrets import Keyring, RunSecrets, new_secret, read_secret, shown
 from wakeful.launch.signing import hex_signature, standard_signature
-from wakeful.store.rows import JobRow
 
 TARGET = {"kind": "webhook", "url": "https://example.com"}
 
@@ -23,19 +23,6 @@ class FalseClock:
 
     def now_ms(self) -> int:
         return self.now
-
-
-class Jobs:
-    """A store with one job, that counts how often it is read."""
-
-    def __init__(self, **columns: object) -> None:
-        values: dict[str, object] = dict.fromkeys(JobRow._fields) | columns
-        self.job: JobRow | None = JobRow(**values)  # type: ignore[arg-type]
-        self.reads = 0
-
-    async def job_by_id(self, job_id: str, *, deleted: bool = False) -> JobRow | None:
-        self.reads += 1
-        return self.job
 
 
 # --- secrets as people see them ---------------------------------------------------------------------
@@ -117,56 +104,30 @@ def test_a_secret_that_was_opened_is_remembered(monkeypatch: pytest.MonkeyPatch)
     assert keyring.open(sealed) == b"secret"
 
 
-# --- stored -----------------------------------------------------------------------------------------
+# --- carried by a run ---------------------------------------------------------------------------------
 
 
-async def test_a_job_s_secret_is_read_once_and_again_after_a_while():
+def test_while_a_secret_rotates_both_sign_the_newest_first():
     keyring, clock = Keyring(["key"]), FalseClock()
-    jobs = Jobs(secret=keyring.seal(b"first"))
-    secrets = StoredSecrets(jobs, keyring, clock)
-    for _ in range(3):
-        assert await secrets.secrets_of(launch(TARGET)) == (b"first",)
-    assert jobs.reads == 1
-    jobs.job = Jobs(secret=keyring.seal(b"second")).job
-    clock.now += 5_000
-    assert await secrets.secrets_of(launch(TARGET)) == (b"second",)
-
-
-async def test_a_secret_that_was_rotated_here_signs_at_once():
-    keyring = Keyring(["key"])
-    jobs = Jobs(secret=keyring.seal(b"first"))
-    secrets = StoredSecrets(jobs, keyring, FalseClock())
-    await secrets.secrets_of(launch(TARGET))
-    jobs.job = Jobs(secret=keyring.seal(b"second")).job
-    secrets.forget("j1")
-    assert await secrets.secrets_of(launch(TARGET)) == (b"second",)
-
-
-async def test_while_a_secret_rotates_both_sign_the_newest_first():
-    keyring, clock = Keyring(["key"]), FalseClock()
-    row = {"secret": keyring.seal(b"new"), "old_secret": keyring.seal(b"old")}
-    jobs = Jobs(**row, old_secret_until_ms=clock.now + 1_000)
-    secrets = StoredSecrets(jobs, keyring, clock)
-    assert await secrets.secrets_of(launch(TARGET)) == (b"new", b"old")
+    run = launch(TARGET)
+    run.secrets = SealedSecrets(keyring.seal(b"new"), keyring.seal(b"old"), clock.now + 1_000)
+    secrets = RunSecrets(keyring, clock)
+    assert secrets.secrets_of(run) == (b"new", b"old")
+    assert secrets.secrets_of(run.sent_to({"kind": "webhook"}, None)) == (b"new", b"old")
     clock.now += 1_000
-    assert await secrets.secrets_of(launch(TARGET)) == (b"new",)
+    assert secrets.secrets_of(run) == (b"new",)
 
 
-async def test_a_run_without_a_job_and_a_job_without_a_secret_have_none():
-    secrets = StoredSecrets(Jobs(), Keyring([]), FalseClock())
-    assert await secrets.secrets_of(launch(TARGET)) == ()
-    assert await secrets.secrets_of(launch(TARGET, job_id=None)) == ()
-    gone = Jobs()
-    gone.job = None
-    assert await StoredSecrets(gone, Keyring([]), FalseClock()).secrets_of(launch(TARGET)) == ()
+def test_a_run_whose_job_has_no_secret_has_none():
+    assert RunSecrets(Keyring([]), FalseClock()).secrets_of(launch(TARGET)) == ()
 
 
-async def test_a_secret_that_cannot_be_read_is_an_error_each_time_not_a_secret_less():
-    jobs = Jobs(secret=Keyring(["other"]).seal(b"secret"))
-    secrets = StoredSecrets(jobs, Keyring(["key"]), FalseClock())
+def test_a_secret_that_cannot_be_read_is_an_error_each_time_not_a_secret_less():
+    run = launch(TARGET)
+    run.secrets = SealedSecrets(Keyring(["other"]).seal(b"secret"))
     for _ in range(2):
         with pytest.raises(FailedPrecondition, match="cannot be decrypted"):
-            await secrets.secrets_of(launch(TARGET))
+            RunSecrets(Keyring(["key"]), FalseClock()).secrets_of(run)
 
 
 # --- signatures -------------------------------------------------------------------------------------

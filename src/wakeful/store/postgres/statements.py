@@ -38,7 +38,8 @@ FACTS: Final = """
     SELECT j.id::text, j.workspace, j.agent, j.name, j.timing, j.policy, j.work, j.payload, j.anchor_at,
         l.run_id::text, l.state, l.tick, j.missed, j.spread_from, j.spread_until,
         j.pause_until, CASE WHEN j.pause_until IS NOT NULL THEN
-            (SELECT a.active FROM agents a WHERE a.workspace = j.workspace AND a.name = j.agent) END
+            (SELECT a.active FROM agents a WHERE a.workspace = j.workspace AND a.name = j.agent) END,
+        j.secret, j.old_secret, j.old_secret_until_at
     FROM unnest(string_to_array($1, ',')::uuid[]) claimed (id)
     JOIN jobs j ON j.id = claimed.id LEFT JOIN live l ON l.job_id = claimed.id"""
 #: the cursors' primary key, once for each
@@ -124,7 +125,8 @@ START: Final = f"""
         WHERE run_id = ANY(ARRAY(SELECT id FROM started)))
     SELECT s.id::text, s.job_id::text, s.workspace, s.agent, s.job_name, s.scheduled_at, s.fire_at, s.trigger,
         s.attempt, s.lane, s.idempotency_key, coalesce(j.policy, '{{}}'), coalesce(j.work, '{{}}'),
-        coalesce(s.payload, j.payload), s.reason, s.failed_attempts
+        coalesce(s.payload, j.payload), s.reason, s.failed_attempts, j.secret, j.old_secret,
+        j.old_secret_until_at
     FROM started s LEFT JOIN jobs j ON j.id = s.job_id ORDER BY s.was_due_at, s.id"""
 #: live_due: the first entry after that instant, once for each lane
 NEXT_DUE: Final = """
