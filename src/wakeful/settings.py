@@ -78,6 +78,8 @@ class Settings:
     #: how many connections a process keeps open, of RPC and streams of events, in all and of one key; 0: any
     max_connections: int = 1_000
     max_connections_per_key: int = 250
+    #: how many connections of RPC may be open whose client has not authenticated yet; 0: any
+    max_unauthenticated_connections: int = 50
     #: the admin key that a server has from the start, instead of one that it makes and leaves in a file
     admin_key: str | None = field(default=None, repr=False)
     #: tokens (JWT) are accepted that are signed with this secret, or by a key of the set at this address

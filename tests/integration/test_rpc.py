@@ -492,6 +492,27 @@ async def test_a_key_has_no_more_connections_than_it_may_have(new_app: NewApp):
 
 
 @on_one_store
+async def test_connections_without_a_key_take_no_place_from_those_with_one(
+    new_app: NewApp, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("wakeful.api.rpc.connection.GREETING_S", 3_600.0)
+    app = new_app(settings=Settings(max_connections=1, max_unauthenticated_connections=2))
+    async with app, served(app) as operator, connected(operator.url) as one, connected(operator.url):
+        await eventually(lambda: app.services.places.open()["rpc"] == 2)
+        async with connected(operator.url) as third:
+            code, reason = await third.closed()
+            assert (code, "not authenticated" in str(reason)) == (4429, True)
+        async with calling(operator) as with_header:
+            assert await names(with_header) == []
+            with pytest.raises(Refused, match="this server has 1 connections open"):
+                await one("auth", token=operator.key)
+        await eventually(lambda: app.services.places.open()["rpc"] == 1)
+        async with connected(operator.url) as later:
+            await later("auth", token=operator.key)
+            assert await names(later) == []
+
+
+@on_one_store
 async def test_streams_of_events_are_connections_too(new_app: NewApp):
     app = new_app(settings=Settings(max_connections_per_key=1))
     metric = app.services.meters.registry.get_sample_value

@@ -74,7 +74,11 @@ class Services:
         self.quotas = QuotaService(store, directory)
         self.workflows = WorkflowService(store, directory)
         self.feed = Feed(store, directory)
-        self.places = Places(settings.max_connections, settings.max_connections_per_key)
+        self.places = Places(
+            settings.max_connections,
+            settings.max_connections_per_key,
+            settings.max_unauthenticated_connections,
+        )
         self.meters = Meters()
         self.meters.connections = self.places.open
         self.metrics_key = settings.metrics_key

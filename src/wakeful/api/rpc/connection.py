@@ -80,7 +80,6 @@ class Connection:
         offered = self._socket.scope.get("subprotocols") or []
         await self._socket.accept(subprotocol=PROTOCOL if PROTOCOL in offered else None)
         try:
-            self._place = self._here.places.take("rpc")
             await self._greet(offered)
             while True:
                 await self._serve(await self._next())
@@ -119,8 +118,9 @@ class Connection:
                 who = await self._who()
             except Unauthenticated as error:
                 raise Closed(NOT_KNOWN, _short(error.message)) from error
-            self._belong(who)
+            self._place = self._here.places.take("rpc", who.actor)
             return
+        self._place = self._here.places.take("rpc")
         try:
             async with asyncio.timeout(GREETING_S):
                 text = await self._next()
