@@ -14,7 +14,7 @@ from wakeful import Wakeful
 from wakeful.document.heartbeats import DEFAULT_MESSAGE
 from wakeful.service.access import LOCAL
 from wakeful.settings import Settings
-from wakeful.store.rows import RunFilter, RunView
+from wakeful.store.rows import JobChange, RunFilter, RunView
 
 LOOK = {"kind": "function", "name": "look"}
 BEAT = "/agents/ada/jobs/heartbeat"
@@ -260,7 +260,11 @@ async def test_a_heartbeat_that_cannot_be_is_refused_and_nothing_changes(ask: So
 
 
 async def test_a_job_of_that_name_that_is_somebodys_own_is_left_alone(ask: Somebody):
-    await ask("PUT", BEAT, {"schedule": SELDOM})
+    await ask("PUT", "/agents/ada/jobs/other", {"schedule": SELDOM})
+    row = await ask.app.store.job("default", "ada", "other")
+    assert row is not None
+    # As a database has it that is older than the reserved names.
+    await ask.app.store.change_job(row.id, lambda old: JobChange(old._replace(name="heartbeat")))
     answer = await ask("PUT", "/agents/ada", {"description": "new", "heartbeat": True})
     assert (answer.status, answer.code) == (422, "invalid-argument")
     assert "agent 'ada' has a job 'heartbeat' that is not Wakeful's own; delete" in answer.body["detail"]

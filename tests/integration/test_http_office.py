@@ -89,8 +89,11 @@ async def test_limits_are_set_and_seen(ask: Somebody):
         {"bucket": "scheduler.liveJobs", "limit": 10**20},
         {"bucket": "scheduler.liveJobs", "limit": 1, "agent": 1},
         {"bucket": "scheduler.liveJobs", "limit": 1, "agent": "No Slug"},
+        {"bucket": "scheduler.liveJobs", "limit": 1, "agent": ""},
     ):
         assert (await ask("PUT", "/quotas", document)).status == 422, document
+    limits = {row["agent"]: row["limit"] for row in (await ask("GET", "/quotas")).body["quotas"]}
+    assert limits[None] is None, "an empty agent sets no limit for the workspace"
 
 
 async def test_the_audit_is_read_page_by_page_and_verified(ask: Somebody):

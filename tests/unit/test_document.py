@@ -282,10 +282,28 @@ def test_the_operators_defaults_hold_where_a_document_says_nothing():
 def test_only_zones_that_the_operator_allows_may_be_named():
     defaults = Defaults(tz_allowlist=frozenset({"Europe/Berlin", "Asia/Tokyo"}))
     assert read(defaults=defaults, tz="Asia/Tokyo").timing == Timing(CronSchedule("0 0 * * *", "Asia/Tokyo"))
-    assert read(defaults=defaults).timing == Timing(DAILY)
     said = "tz: 'Asia/Kolkata' is not allowed here; the operator allows Asia/Tokyo, Europe/Berlin"
     assert refusal(defaults=defaults, tz="Asia/Kolkata") == said
     assert refusal(defaults=defaults, schedule={"kind": "every", "every": "1h", "tz": "Asia/Kolkata"}) == said
+    assert refusal(defaults=defaults, schedule="every 1h", tz="UTC").startswith("tz: 'UTC' is not allowed")
+
+
+@pytest.mark.parametrize("tz", ["UTC", "Asia/Kolkata"])
+def test_a_zone_that_is_inherited_must_be_allowed_too(tz: str):
+    defaults = Defaults(tz=tz, tz_allowlist=frozenset({"Europe/Berlin"}))
+    assert refusal(defaults=defaults) == (
+        f"tz: '{tz}', which holds where a job names no zone, is not allowed here; "
+        "name one that the operator allows: Europe/Berlin"
+    )
+    hours = {"name": "job", "after": "other", "activeHours": "08:00-22:00"}
+    with pytest.raises(InvalidArgument, match=f"activeHours: '{tz}', which holds where"):
+        read_definition(hours, now_ms=0, defaults=defaults)
+    assert read(defaults=defaults, tz="Europe/Berlin").timing is not None
+
+
+def test_an_interval_in_utc_has_no_zone_to_be_allowed():
+    defaults = Defaults(tz_allowlist=frozenset({"Europe/Berlin"}))
+    assert read(defaults=defaults, schedule="every 1h").timing == Timing(Every(3_600_000))
 
 
 # --- what is refused --------------------------------------------------------------------------------------

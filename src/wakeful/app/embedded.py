@@ -15,6 +15,7 @@ from wakeful.agents.turner import Turner
 from wakeful.app.fields import JobOptions
 from wakeful.app.jobs import Jobs
 from wakeful.app.runs import Runs
+from wakeful.cron import zone
 from wakeful.deliver.channels import Channels
 from wakeful.deliver.deliverer import Deliverer
 from wakeful.deliver.launcher import ChannelLauncher
@@ -37,7 +38,7 @@ from wakeful.planning import Limits
 from wakeful.schedule import At
 from wakeful.service.access import LOCAL
 from wakeful.service.services import Services
-from wakeful.settings import Settings, read_settings
+from wakeful.settings import PREFIX, Settings, read_settings
 from wakeful.store.connect import open_within, sqlite_path, store_at
 from wakeful.store.port import Store
 from wakeful.target import Function
@@ -297,12 +298,19 @@ def _pace(settings: Settings) -> Pace:
 
 def _defaults(settings: Settings) -> Defaults:
     return Defaults(
-        tz=settings.default_tz,
+        tz=_zone("DEFAULT_TZ", settings.default_tz),
         overlap=settings.default_overlap_policy,
         catchup=settings.default_catchup_policy,
         jitter_ms=settings.default_jitter_ms,
-        tz_allowlist=frozenset(settings.tz_allowlist) or None,
+        tz_allowlist=frozenset(_zone("TZ_ALLOWLIST", each) for each in settings.tz_allowlist) or None,
     )
+
+
+def _zone(setting: str, name: str) -> str:
+    try:
+        return zone(name).name
+    except InvalidArgument as error:
+        raise InvalidArgument(f"{PREFIX}{setting}: {error.message}") from error
 
 
 def _slug(function: Callable[..., object]) -> str:

@@ -9,7 +9,7 @@ from typing import Final
 from wakeful.document.fields import ABOUT, POLICY, TIMING, WORK
 from wakeful.document.reading import MAX_TOLD, Defaults, Given, Problems, Reading
 from wakeful.document.target import TARGET_FIELDS, fold_target, workflow_fields
-from wakeful.document.timing import TIMING_FIELDS, read_timing
+from wakeful.document.timing import TIMING_FIELDS, check_zone, read_timing
 from wakeful.document.values import camel, duration, json_value, shown, slug
 from wakeful.errors import InvalidArgument
 from wakeful.job import Definition, Json, Work
@@ -181,6 +181,9 @@ def _definition(reading: Reading) -> Definition:
     work = reading.fields(WORK)
     if "active_hours" in work:
         work["hours_tz"] = (timing.schedule.tz or "UTC") if timing else reading.defaults.tz
+        if timing is None and not reading.stored:
+            with problems.of("activeHours"):
+                check_zone(reading.defaults.tz, reading.defaults, named=False)
     targets = {field: given[field] for field in TARGET_FIELDS if field in given}
     work["target"] = fold_target(targets, reading.old_target, problems)
     if "payload" in given:

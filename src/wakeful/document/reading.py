@@ -89,7 +89,7 @@ class _Noting:
 class Defaults:
     """What holds where a document says nothing, and what the operator allows.
 
-    With an allowlist, a document may name its zones only; the default zone needs no leave.
+    With an allowlist, a job has a zone of it, whether its document names the zone or inherits it.
     """
 
     tz: str = "UTC"

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from wakeful.cron import zone
 from wakeful.document.fields import TIMING
-from wakeful.document.reading import Reading
+from wakeful.document.reading import Defaults, Reading
 from wakeful.document.values import camel_keys, refuse, shown, whole_number
 from wakeful.errors import InvalidSchedule
 from wakeful.job import Timing
@@ -46,7 +46,7 @@ def read_timing(reading: Reading) -> Timing | None:
     tz: str | None = None
     if "tz" in given:
         with problems.of("tz"):
-            tz = _tz(given["tz"].value)
+            tz = read_zone(given["tz"].value)
     schedule: Schedule | None = None
     with problems.of(given["schedule"].name):
         schedule = _schedule(given["schedule"].value, tz, reading)
@@ -65,10 +65,30 @@ def read_timing(reading: Reading) -> Timing | None:
     return timing
 
 
-def _tz(value: object) -> str:
+def read_zone(value: object) -> str:
+    """The name of a zone, if there is such a one."""
     if not isinstance(value, str):
         refuse(f"{shown(value)} is not text; give the name of a zone, such as 'Europe/Berlin'")
     return zone(value).name
+
+
+def check_zone(tz: str, defaults: Defaults, *, named: bool = True) -> None:
+    """Refuse a zone that the operator does not allow, whether a document names it or inherits it.
+
+    >>> check_zone("Asia/Tokyo", Defaults(tz_allowlist=frozenset({"Europe/Berlin"})), named=False)
+    Traceback (most recent call last):
+    wakeful.errors.InvalidArgument: 'Asia/Tokyo', which holds where a job names no zone, is not allowed ...
+    """
+    allowed = defaults.tz_allowlist
+    if allowed is None or tz in allowed:
+        return
+    some = ", ".join(sorted(allowed)[:_SHOWN_ZONES]) + (" …" if len(allowed) > _SHOWN_ZONES else "")
+    if named:
+        refuse(f"'{tz}' is not allowed here; the operator allows {some}")
+    refuse(
+        f"'{tz}', which holds where a job names no zone, is not allowed here; "
+        f"name one that the operator allows: {some}"
+    )
 
 
 def _schedule(value: Any, tz: str | None, reading: Reading) -> Schedule:
@@ -124,16 +144,24 @@ def _instant(value: object, tz: str) -> int:
 def _judge(timing: Timing, reading: Reading) -> None:
     """Note what is wrong with the timing as a whole, on the day it is written."""
     problems, now, start, end = reading.problems, reading.now_ms, timing.start_ms, timing.end_ms
-    tz, allowed = timing.schedule.tz or "UTC", reading.defaults.tz_allowlist
-    if allowed is not None and tz != reading.defaults.tz and tz not in allowed:
-        some = ", ".join(sorted(allowed)[:_SHOWN_ZONES]) + (" …" if len(allowed) > _SHOWN_ZONES else "")
-        problems.add("tz", f"'{tz}' is not allowed here; the operator allows {some}")
+    tz = timing.schedule.tz or "UTC"
+    with problems.of("tz"):
+        if _names_zone(reading):
+            check_zone(tz, reading.defaults)
+        elif timing.schedule.tz is not None:  # an interval or an instant in UTC has no zone
+            check_zone(tz, reading.defaults, named=False)
     if start is not None and end is not None and end <= start:
         problems.add("endAt", f"{_wall(end, tz)} is not after startAt, {_wall(start, tz)}; move one of them")
     elif end is not None and end <= now:
         problems.add("endAt", f"{_wall(end, tz)} is in the past; it is now {_wall(now, tz)}")
     elif timing.ticks(now if start is None else start).next(now) is None:
         problems.note(reading.given["schedule"].name, InvalidSchedule(_why_never(timing, tz, now)))
+
+
+def _names_zone(reading: Reading) -> bool:
+    """Whether the document names a zone itself, rather than inheriting one."""
+    schedule = reading.given["schedule"].value
+    return "tz" in reading.given or (isinstance(schedule, Mapping) and schedule.get("tz") is not None)
 
 
 def _why_never(timing: Timing, tz: str, now_ms: int) -> str:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
-from wakeful.cron import zone
 from wakeful.document import Defaults, payload_from_text, payload_to_text, read_definition
 from wakeful.document.sessions import queue as read_queue
+from wakeful.document.timing import check_zone, read_zone
 from wakeful.document.values import compact
 from wakeful.engine.targets import Targets
 from wakeful.errors import FailedPrecondition, InvalidArgument, NotFound
@@ -89,7 +89,7 @@ class AgentService:
         """
         await self._directory.enter(who, "agent.write", workspace, name)
         check_slug(name, "agent")
-        said = _read(document)
+        said = _read(document, self._directory.defaults)
         self._targets.check(said.work.target)
         target = payload_to_text(dict(said.work.target)) if said.work.target else None
         active = document.get("active", True)
@@ -190,13 +190,14 @@ class AgentService:
         return all(self._senders.owns(row) or self._heartbeats.owns(row) for row in jobs)
 
 
-def _read(document: Mapping[str, object]) -> Definition:
+def _read(document: Mapping[str, object], defaults: Defaults) -> Definition:
     """An agent's document, by the rules of a job's: the fields they share mean the same."""
     unknown = sorted(str(key)[:64] for key in document if key not in FIELDS and key not in _SHOWN)
     if unknown:
         raise InvalidArgument(f"an agent has no {', '.join(unknown)}; it has {', '.join(FIELDS)}")
     shared = {key: document[key] for key in FIELDS if key in document and key not in _OWN}
-    return read_definition({**shared, **_STAND_IN}, now_ms=0, defaults=Defaults())
+    allowed = Defaults(tz_allowlist=defaults.tz_allowlist if shared.get("tz") is not None else None)
+    return read_definition({**shared, **_STAND_IN}, now_ms=0, defaults=allowed)
 
 
 def _target(text: str | None) -> Mapping[str, Json] | None:
@@ -249,10 +250,12 @@ class WorkspaceService:
         description = "" if description is None else description
         if not isinstance(description, str) or len(description) > 1_000:
             raise InvalidArgument("description: write text of at most 1000 characters")
-        if tz is not None:
-            if not isinstance(tz, str):
-                raise InvalidArgument("tz: give the name of a zone, such as 'Europe/Berlin'")
-            tz = zone(tz).name
+        try:
+            tz = None if tz is None else read_zone(tz)
+            if tz is not None:
+                check_zone(tz, self._directory.defaults)
+        except InvalidArgument as error:
+            raise InvalidArgument(f"tz: {error.message}") from error
         now_ms = self._store.clock.now_ms()
         old = await self._store.workspace(name)
         created_ms = old.created_ms if old else now_ms

@@ -45,7 +45,8 @@ class Directory:
 
     def __init__(self, store: Store, defaults: Defaults) -> None:
         self._store = store
-        self._defaults = defaults
+        #: what holds where neither a document nor its agent or workspace says anything
+        self.defaults = defaults
         self._homes: dict[tuple[str, str], tuple[int, Home]] = {}
         self._workspaces: set[str] = set()
 
@@ -86,7 +87,7 @@ class Directory:
 
     def _made(self, workspace: str, agent: str, tenant: WorkspaceRow | None, row: AgentRow | None) -> Home:
         tz = (row.tz if row else None) or (tenant.tz if tenant else None)
-        defaults = replace(self._defaults, tz=tz) if tz else self._defaults
+        defaults = replace(self.defaults, tz=tz) if tz else self.defaults
         target = payload_from_text(row.target) if row and row.target else None
         return Home(
             workspace,

@@ -20,7 +20,7 @@ from wakeful.service.directory import Directory, Home
 from wakeful.service.editing import cut_off, edited, moved
 from wakeful.service.inheritance import needs_secret, signed_by_agent, with_agents_secret
 from wakeful.service.making import Saved, check_lane
-from wakeful.service.reach import Reach, check_whose
+from wakeful.service.reach import Reach, check_name, check_whose
 from wakeful.store.guarding import Owner
 from wakeful.store.office import Entry, Inherited
 from wakeful.store.port import Store
@@ -166,6 +166,7 @@ class JobChanges:
             changed = True
             rebudgeted.append(definition.work.budget != old.definition.work.budget)
             check_whose(who, definition.name)
+            check_name(definition.name, old.definition)
             check_tighter(who, definition.work.budget, old.definition.work.budget)
             self._reach.check(who, definition.work, home, old.definition.work)
             self._targets.check(definition.work.target)

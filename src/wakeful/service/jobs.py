@@ -21,7 +21,7 @@ from wakeful.service.directory import Directory, Home
 from wakeful.service.job_changes import no_job, still_at, switch, told
 from wakeful.service.making import Maker, Saved
 from wakeful.service.pauses import JobPauses
-from wakeful.service.reach import Reach, check_whose
+from wakeful.service.reach import Reach, check_name, check_whose
 from wakeful.service.triggered import by_hand, of_the_past, payload_of
 from wakeful.store.guarding import Owner
 from wakeful.store.idempotency import Keyed
@@ -48,6 +48,7 @@ class JobService(JobPauses):
         lanes: Iterable[str] | None = None,
         budgets: Budgets | None = None,
         reach: Reach | None = None,
+        internal: bool = False,
     ) -> None:
         super().__init__(
             store,
@@ -59,6 +60,8 @@ class JobService(JobPauses):
             reach or Reach(),
         )
         self._defaults = defaults
+        #: whether the jobs are Wakeful's own, whose names are reserved
+        self._internal = internal
         self._maker = Maker(targets, keyring, self._lanes)
         self._allowance = allowance
         self._arrivals = Arrivals(store, allowance)
@@ -247,4 +250,6 @@ class JobService(JobPauses):
         if who.role == "agent":
             check_whose(who, saved.row.name)
             self._reach.check(who, saved.job.definition.work, home)
+        if not self._internal:
+            check_name(saved.row.name)
         return saved

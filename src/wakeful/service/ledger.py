@@ -79,19 +79,22 @@ class QuotaService:
         rows = await self._store.quotas(workspace, self._store.clock.now_ms())
         return [row for row in rows if only in (None, row.agent)]
 
-    async def set(self, who: Principal, workspace: str, agent: str, bucket: str, limit: int | None) -> None:
-        """Set a limit for the workspace (`agent` is '') or one of its agents; None takes it away."""
+    async def set(
+        self, who: Principal, workspace: str, agent: str | None, bucket: str, limit: int | None
+    ) -> None:
+        """Set a limit for the workspace (`agent` is None) or one of its agents; None takes it away."""
         await self._directory.enter(who, "operate", workspace)
         if bucket not in BUCKETS:
             raise InvalidArgument(f"bucket: '{bucket[:64]}' is not one of {', '.join(BUCKETS)}")
-        if agent:
+        if agent == "":
+            raise InvalidArgument("agent: it is empty; name one, or leave it out for the whole workspace")
+        if agent is not None:
             check_slug(agent, "agent")
         if limit is not None and not 0 <= limit <= _LARGEST:
             raise InvalidArgument(f"limit: write a whole number from 0 to {_LARGEST}, or null for none")
         told = compact({"bucket": bucket, "limit": limit})
-        await self._store.set_quota(
-            workspace, agent, bucket, limit, [who.entry(workspace, "quota.set", agent or workspace, told)]
-        )
+        entry = who.entry(workspace, "quota.set", agent or workspace, told)
+        await self._store.set_quota(workspace, agent or "", bucket, limit, [entry])
 
 
 class WorkflowService:

@@ -15,20 +15,18 @@ from typing import Final
 from wakeful.document import payload_to_text, work_to_text
 from wakeful.document.target import KINDS
 from wakeful.errors import InvalidArgument, PermissionDenied
-from wakeful.job import Json, Work
+from wakeful.job import Definition, Json, Work
 from wakeful.service.access import Principal
 from wakeful.service.directory import Home
 from wakeful.settings import PREFIX
-from wakeful.store.guarding import SENDERS
-from wakeful.store.talking import BY_HAND, HEARTBEAT
+from wakeful.store.internal_jobs import INTERNAL_JOBS, is_reserved
+from wakeful.store.talking import BY_HAND
 
-#: The jobs that Wakeful makes for itself.
-OWN_JOBS: Final = frozenset({*SENDERS, BY_HAND, HEARTBEAT})
 #: Allows every kind.
 ALL: Final = "*"
 
 
-def check_whose(who: Principal, name: str | None, own: Container[str] = OWN_JOBS) -> None:
+def check_whose(who: Principal, name: str | None, own: Container[str] = INTERNAL_JOBS) -> None:
     """Refuse to let an agent's key touch the jobs that Wakeful makes for itself: they are the operator's.
 
     An agent that could delete the job by which people are told of its failures would not be watched.
@@ -38,6 +36,27 @@ def check_whose(who: Principal, name: str | None, own: Container[str] = OWN_JOBS
             f"job '{name}' is one that Wakeful made for itself; a key of the role 'agent' may look at it, "
             "and no more"
         )
+
+
+def check_name(name: str, old: Definition | None = None) -> None:
+    """Refuse a name that is reserved for the jobs that Wakeful makes for itself; `old` is the job so far.
+
+    Such a job keeps its name. A job of a user that had the name before it was reserved may keep it too, and
+    may be given another.
+    """
+    if old is not None and name == old.name:
+        return
+    if old is not None and is_internal(old):
+        raise InvalidArgument(f"name: '{old.name}' is a job that Wakeful made for itself; it keeps its name")
+    if is_reserved(name):
+        raise InvalidArgument(
+            f"name: '{name}' is reserved for a job that Wakeful makes for itself; choose another name"
+        )
+
+
+def is_internal(job: Definition) -> bool:
+    """Whether Wakeful made it for itself, and not a user who had the name before it was reserved."""
+    return job.name in INTERNAL_JOBS and (job.name == BY_HAND or "system" in job.labels)
 
 
 class Reach:

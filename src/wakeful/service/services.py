@@ -64,7 +64,9 @@ class Services:
         self.wakes = WakeService(store, directory, by_hand, defaults)
         self.messages = MessageService(store, directory, by_hand, defaults)
         senders = Senders(store, targets, keyring)
-        uncharged = JobService(store, targets, keyring, defaults, directory=directory, lanes=lanes)
+        uncharged = JobService(
+            store, targets, keyring, defaults, directory=directory, lanes=lanes, internal=True
+        )
         heartbeats = Heartbeats(store, uncharged)
         self.agents = AgentService(store, directory, targets, keyring, senders, heartbeats)
         self.workspaces = WorkspaceService(store, directory, senders)

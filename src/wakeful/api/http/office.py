@@ -83,7 +83,7 @@ async def set_quota(workspace: str, here: Here, who: Asker, document: Document) 
     number = whole_number(limit)
     if "limit" not in document or (number is None and limit is not None):
         raise InvalidArgument("limit: write a whole number, or null for none")
-    await here.quotas.set(who, workspace, agent or "", bucket, number)
+    await here.quotas.set(who, workspace, agent, bucket, number)
     return await list_quotas(workspace, here, who)
 
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from wakeful.store.internal_jobs import IN_SQL
+
 # --- workspaces and agents ------------------------------------------------------------------------------
 
 _WORKSPACE_COLUMNS: Final = "name, tz, description, created_at, updated_at, budget, alerts"
@@ -145,6 +147,7 @@ def _live(of: str) -> str:
     FROM unnest($1::text[], $2::text[], $3::bigint[]) o (workspace, agent, most) CROSS JOIN LATERAL (
         SELECT count(*) AS jobs FROM (
             SELECT FROM jobs j WHERE j.workspace = o.workspace {of} AND j.deleted_at IS NULL
+                AND j.name NOT IN ({IN_SQL})
             LIMIT o.most + 1) counted) c"""
 
 
@@ -153,10 +156,10 @@ def _live(of: str) -> str:
 LIVE_OF_AGENTS: Final = _live("AND j.agent = o.agent")
 LIVE_OF_WORKSPACES: Final = _live("")
 #: the primary key: a range of it; and jobs_name: a range of it, in its order
-QUOTAS: Final = """
+QUOTAS: Final = f"""
     SELECT agent, bucket, most, used, day FROM quotas WHERE workspace = $1
     UNION ALL SELECT agent, $2, NULL, count(*), 0 FROM jobs
-    WHERE workspace = $1 AND deleted_at IS NULL GROUP BY agent"""
+    WHERE workspace = $1 AND deleted_at IS NULL AND name NOT IN ({IN_SQL}) GROUP BY agent"""
 #: the primary key
 SET_QUOTA: Final = """
     INSERT INTO quotas (workspace, agent, bucket, most) VALUES ($1, $2, $3, $4)

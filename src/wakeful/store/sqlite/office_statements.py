@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from wakeful.store.idempotency import StoredResponse
+from wakeful.store.internal_jobs import IN_SQL
 from wakeful.store.office import AgentRow, AuditRow, KeyRow, WorkflowRow, WorkspaceRow
 
 
@@ -108,17 +109,17 @@ CHARGED: Final = """
     LEFT JOIN quotas l ON l.workspace = c.workspace AND l.agent = c.agent AND l.bucket = ?3"""
 #: jobs_name: of a range of it, as many as the limit and one more. A count kept beside would make whatever
 #: ends a job wait for whatever makes one
-LIVE_OF_AGENT: Final = """
+LIVE_OF_AGENT: Final = f"""
     SELECT count(*) FROM (SELECT 1 FROM jobs INDEXED BY jobs_name
-        WHERE workspace = ? AND agent = ? AND deleted_at IS NULL LIMIT ? + 1)"""
-LIVE_OF_WORKSPACE: Final = """
+        WHERE workspace = ? AND agent = ? AND deleted_at IS NULL AND name NOT IN ({IN_SQL}) LIMIT ? + 1)"""
+LIVE_OF_WORKSPACE: Final = f"""
     SELECT count(*) FROM (SELECT 1 FROM jobs INDEXED BY jobs_name
-        WHERE workspace = ? AND deleted_at IS NULL LIMIT ? + 1)"""
+        WHERE workspace = ? AND deleted_at IS NULL AND name NOT IN ({IN_SQL}) LIMIT ? + 1)"""
 #: the primary key: a range of it; and jobs_name: a range of it, in its order
-QUOTAS: Final = """
+QUOTAS: Final = f"""
     SELECT agent, bucket, most, used, day FROM quotas WHERE workspace = ?1
     UNION ALL SELECT agent, ?2, NULL, count(*), 0 FROM jobs INDEXED BY jobs_name
-    WHERE workspace = ?1 AND deleted_at IS NULL GROUP BY agent"""
+    WHERE workspace = ?1 AND deleted_at IS NULL AND name NOT IN ({IN_SQL}) GROUP BY agent"""
 #: the primary key
 SET_QUOTA: Final = """
     INSERT INTO quotas (workspace, agent, bucket, most) VALUES (?, ?, ?, ?)

@@ -1,0 +1,23 @@
+"""The jobs that Wakeful makes for itself: their names are reserved, and they count towards no quota."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from wakeful.store.guarding import SENDERS
+from wakeful.store.talking import BY_HAND, HEARTBEAT
+
+INTERNAL_JOBS: Final = frozenset({*SENDERS, BY_HAND, HEARTBEAT})
+#: Names that begin so are kept for internal jobs to come.
+RESERVED_PREFIX: Final = "wakeful-"
+#: The names as a list in SQL.
+IN_SQL: Final = ", ".join(f"'{name}'" for name in sorted(INTERNAL_JOBS))
+
+
+def is_reserved(name: str) -> bool:
+    """Whether no job of a user may be given this name.
+
+    >>> is_reserved("heartbeat"), is_reserved("wakeful-alerts"), is_reserved("daily-report")
+    (True, True, False)
+    """
+    return name in INTERNAL_JOBS or name.startswith(RESERVED_PREFIX)
