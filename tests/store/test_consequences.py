@@ -13,6 +13,7 @@ from tests.store.making import (
     FalseClock,
     alone,
     asked,
+    asleep,
     ended,
     given_held,
     given_job,
@@ -196,3 +197,25 @@ async def test_disabling_one_job_never_touches_another(store: Store) -> None:
     before = [await look_at_job(store, rows[1]), *(await ticks_of(store, rows[1]))]
     await _finish(store, rows[0], "failed", disable_after=1)
     assert [await look_at_job(store, rows[1]), *(await ticks_of(store, rows[1]))] == before
+
+
+@pytest.mark.parametrize("success_first", [True, False])
+@pytest.mark.parametrize("edited_before", [True, False])
+async def test_a_failure_that_disables_and_a_success_that_deletes_in_one_batch_delete_the_job(
+    store: Store, success_first: bool, edited_before: bool
+) -> None:
+    row = asleep(updated_ms=NOW - DAY if edited_before else NOW - SECOND)
+    await store.create_jobs([row])
+    runs = [held(asked(row)) for _ in range(2)]
+    await store.add_runs([*runs, waits := asked(row)])
+    batch = [
+        ended(runs[0], "failed", disable_after=1),
+        ended(runs[1], "succeeded", delete_job=True, finished_ms=NOW + 2 * SECOND),
+    ]
+    assert len(await store.finish("w1", batch[::-1] if success_first else batch, alone)) == 2
+    assert await store.job_by_id(row.id) is None, "a job that is to go after a success goes"
+    gone = await store.job_by_id(row.id, deleted=True)
+    assert gone is not None
+    assert (gone.version, gone.next_ms, gone.failures) == (row.version + 1, None, int(success_first))
+    seen = await look(store, waits)
+    assert (seen.state, seen.reason) == ("cancelled", "job_deleted")

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
+from wakeful.store.consequences import JobEffects, job_effects
 from wakeful.store.postgres import statements as sql
 from wakeful.store.postgres.births import bear
 from wakeful.store.postgres.delivering import add_deliveries
@@ -55,15 +56,17 @@ async def finish(
     tell.ended([outcome.run_id for outcome in finished if outcome.state != "running"])
     if not plain:
         await _stay_alive(db, tell, worker, finished)
+    effects = None
     if any_failing or not plain:
-        await _count_failures(db, tell, finished, any_failing)
+        effects = await _job_effects(db, finished, ticking, any_failing)
     failed = [] if plain else [outcome.run_id for outcome in finished if outcome.state == "failed"]
     if failed:
         await note_failed(db, tell, now_ms, failed)
     if not silent and any(outcome.usage is not None for outcome in finished):
         await spend(db, tell, now_ms, finished)
-    if not plain:
-        await _halt(db, tell, finished, ticking)
+    if effects is not None:
+        await _disable(db, tell, effects.disabled)
+        await delete_jobs(db, tell, effects.deleted, "job_deleted")
     waking = [outcome.run_id for outcome in finished if outcome.wake_heartbeat]
     if any_follower or waking:
         await _chain(db, tell, now_ms, finished, follow, waking)
@@ -110,49 +113,25 @@ async def _stay_alive(db: Db, tell: Tell, worker: str, finished: Sequence[Finish
         tell("runs")
 
 
-async def _count_failures(db: Db, tell: Tell, finished: Sequence[Finished], any_failing: bool) -> None:
-    """A failure adds one, a success begins anew; where a job has both here, in the order given."""
+async def _job_effects(
+    db: Db, finished: Sequence[Finished], ticking: set[str], any_failing: bool
+) -> JobEffects:
+    """What these do to their jobs, and write the failures of these. Read before anything else is written."""
     counted = {f.job_id for f in finished if f.state == "failed" and f.job_id is not None}
     if any_failing:
         fine = _jobs_of(outcome for outcome in finished if outcome.state == "succeeded")
         counted.update(job_id for (job_id,) in await db.fetch(sql.WHICH_FAIL, fine))
-    if not counted:
-        return
-    failures: dict[str, int] = {row[0]: row[1] for row in await db.fetch(sql.LOCK_FAILURES, list(counted))}
-    disabled: dict[str, tuple[int, str]] = {}
-    for outcome in finished:
-        job_id = outcome.job_id
-        if job_id is None or job_id not in failures:
-            continue
-        if outcome.state == "succeeded":
-            failures[job_id] = 0
-        elif outcome.state == "failed":
-            failures[job_id] += 1
-            if outcome.disable_after is not None and failures[job_id] >= outcome.disable_after:
-                disabled.setdefault(job_id, (outcome.finished_ms, "failed"))
-    await db.execute(sql.SET_FAILURES, list(failures), list(failures.values()))
-    await _disable(db, tell, disabled)
-
-
-async def _halt(db: Db, tell: Tell, finished: Sequence[Finished], ticking: set[str]) -> None:
-    """Delete or disable the jobs of which an outcome says so, unless they have moved on."""
-    deleted: dict[str, int] = {}
-    disabled: dict[str, tuple[int, str]] = {}
-    moved_on: set[str] = set()
+    failures: dict[str, int] = {}
+    if counted:
+        failures = {row[0]: row[1] for row in await db.fetch(sql.LOCK_FAILURES, list(counted))}
+    edited: set[str] = set()
     if ticking:
         of_ticking = [outcome.run_id for outcome in finished if outcome.job_id in ticking]
-        moved_on = {run_id for (run_id,) in await db.fetch(sql.WHICH_WERE_EDITED, of_ticking)}
-    for outcome in finished:
-        if outcome.job_id is None or outcome.run_id in moved_on:
-            continue
-        if outcome.state == "skipped" and outcome.job_id in ticking:
-            continue
-        if outcome.delete_job:
-            deleted.setdefault(outcome.job_id, outcome.finished_ms)
-        elif outcome.disable_job is not None:
-            disabled.setdefault(outcome.job_id, (outcome.finished_ms, outcome.disable_job))
-    await _disable(db, tell, disabled)
-    await delete_jobs(db, tell, deleted, "job_deleted")
+        edited = {run_id for (run_id,) in await db.fetch(sql.WHICH_WERE_EDITED, of_ticking)}
+    effects = job_effects(finished, failures, ticking, edited)
+    if failures:
+        await db.execute(sql.SET_FAILURES, list(effects.failures), list(effects.failures.values()))
+    return effects
 
 
 async def _chain(

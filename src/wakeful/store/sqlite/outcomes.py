@@ -10,6 +10,7 @@ import json
 import sqlite3
 from collections.abc import Callable, Iterable, Sequence
 
+from wakeful.store.consequences import JobEffects, job_effects
 from wakeful.store.port import PARKED
 from wakeful.store.rows import Finished, Follower, RunRow
 from wakeful.store.sqlite import statements as sql
@@ -115,26 +116,16 @@ def _consequences(
         db.executemany(sql.ADD_ATTEMPT, retrying)
         tell("runs")
     tell.ended([outcome.run_id for outcome in finished if outcome.state != "running"])
-    _count_failures(db, tell, finished)
+    effects = _job_effects(db, finished)
     failed = [outcome.run_id for outcome in finished if outcome.state == "failed"]
     if failed:
         note_failed(db, tell, now_ms, failed)
     if any(outcome.usage is not None for outcome in finished):
         spend(db, tell, now_ms, finished)
-    for outcome in finished:
-        if outcome.job_id is None or not (outcome.delete_job or outcome.disable_job is not None):
-            continue
-        if db.execute(sql.HAS_MOVED_ON, (outcome.run_id,)).fetchone() is not None:
-            continue
-        if (
-            outcome.state == "skipped"
-            and db.execute(sql.HAS_A_TICK, (outcome.job_id,)).fetchone() is not None
-        ):
-            continue
-        if outcome.delete_job:
-            drop_job(db, tell, outcome.job_id, outcome.finished_ms, "job_deleted")
-        elif outcome.disable_job is not None:
-            _disable(db, tell, outcome.job_id, outcome.finished_ms, outcome.disable_job)
+    for job_id, (at_ms, reason) in effects.disabled.items():
+        _disable(db, tell, job_id, at_ms, reason)
+    for job_id, at_ms in effects.deleted.items():
+        drop_job(db, tell, job_id, at_ms, "job_deleted")
     _chain(db, tell, now_ms, finished, follow)
     add_deliveries(db, tell, now_ms, finished)
     if db.execute(sql.ANY_WAITING).fetchone() is not None:
@@ -143,25 +134,23 @@ def _consequences(
             tell("runs")
 
 
-def _count_failures(db: sqlite3.Connection, tell: Tell, finished: Sequence[Finished]) -> None:
-    """A failure adds one, a success begins anew; the order matters only for jobs that have both here."""
+def _job_effects(db: sqlite3.Connection, finished: Sequence[Finished]) -> JobEffects:
+    """What these do to their jobs, and write the failures of these. Read before anything else is written."""
     failed = {f.job_id for f in finished if f.state == "failed" and f.job_id is not None}
     if db.execute(sql.ANY_FAILING).fetchone() is not None:
         fine = {f.job_id for f in finished if f.state == "succeeded" and f.job_id not in failed}
         db.executemany(sql.FORGET_FAILURES, [(job_id,) for job_id in fine])
-    if not failed:
-        return
-    for outcome in finished:
-        if outcome.job_id not in failed:
-            continue
-        if outcome.state == "succeeded":
-            db.execute(sql.FORGET_FAILURES, (outcome.job_id,))
-        elif outcome.state == "failed":
-            db.execute(sql.ADD_FAILURE, (outcome.job_id,))
-            if outcome.disable_after is not None:
-                row = db.execute(sql.FAILURES, (outcome.job_id,)).fetchone()
-                if row is not None and row[0] >= outcome.disable_after:
-                    _disable(db, tell, outcome.job_id, outcome.finished_ms, "failed")
+    failures = {
+        job_id: row[0]
+        for job_id in failed
+        if (row := db.execute(sql.FAILURES, (job_id,)).fetchone()) is not None
+    }
+    ending = [f for f in finished if f.job_id is not None and (f.delete_job or f.disable_job is not None)]
+    ticking = {f.job_id for f in ending if f.job_id and db.execute(sql.HAS_A_TICK, (f.job_id,)).fetchone()}
+    edited = {f.run_id for f in ending if db.execute(sql.HAS_MOVED_ON, (f.run_id,)).fetchone()}
+    effects = job_effects(finished, failures, ticking, edited)
+    db.executemany(sql.SET_FAILURES, [(count, job_id) for job_id, count in effects.failures.items()])
+    return effects
 
 
 def _chain(

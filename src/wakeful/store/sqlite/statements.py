@@ -144,7 +144,7 @@ ANY_FAILING: Final = "SELECT 1 FROM jobs INDEXED BY jobs_failing WHERE failures 
 #: jobs_failing
 FORGET_FAILURES: Final = "UPDATE jobs INDEXED BY jobs_failing SET failures = 0 WHERE id = ? AND failures > 0"
 #: the jobs' primary key
-ADD_FAILURE: Final = "UPDATE jobs SET failures = failures + 1 WHERE id = ?"
+SET_FAILURES: Final = "UPDATE jobs SET failures = ? WHERE id = ?"
 FAILURES: Final = "SELECT failures FROM jobs WHERE id = ?"
 #: the jobs' primary key
 DISABLE_JOB: Final = """
