@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, cast
@@ -24,67 +21,12 @@ from wakeful.settings import Settings
 
 pytest.importorskip("mcp")
 
-import httpx2
-from mcp import Client, StdioServerParameters
-from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
-from mcp_types import CallToolResult, TextContent, TextResourceContents
+from mcp_types import TextContent, TextResourceContents
+
+from tests.integration.mcp_agent import Agent, over_http, over_stdio, text_of
 
 BERLIN = ZoneInfo("Europe/Berlin")
-
-
-class Agent:
-    """Calls the tool, and reads what it says."""
-
-    def __init__(self, client: Client) -> None:
-        self.client = client
-
-    async def raw(self, **arguments: object) -> CallToolResult:
-        return await self.client.call_tool("cron", arguments)
-
-    async def __call__(self, action: str, **arguments: object) -> dict[str, Any]:
-        """Call it, and have it succeed."""
-        result = await self.raw(action=action, **arguments)
-        assert not result.is_error, result
-        return {**result.structured_content, "text": _text(result)}
-
-    async def refused(self, **arguments: object) -> str:
-        """Call it, and have it refused: the sentence."""
-        result = await self.raw(**arguments)
-        assert result.is_error, result
-        error = result.structured_content["error"]
-        assert _text(result).startswith(error["message"])
-        return f"{error['code']}: {error['message']}"
-
-
-def _text(result: CallToolResult) -> str:
-    (content,) = result.content
-    assert isinstance(content, TextContent)
-    return content.text
-
-
-@asynccontextmanager
-async def over_http(somebody: Somebody, query: str = "", **given: Any) -> AsyncIterator[Agent]:
-    headers = {"Authorization": f"Bearer {somebody.key}"}
-    async with httpx2.AsyncClient(headers=headers) as http:
-        transport = streamable_http_client(f"{somebody.url}/mcp{query}", http_client=http)
-        async with Client(transport, **given) as client:
-            yield Agent(client)
-
-
-@asynccontextmanager
-async def over_stdio(url: str, key: str | None, home: Path, *options: str) -> AsyncIterator[Agent]:
-    environment = {
-        "PATH": os.environ["PATH"],
-        "HOME": str(home),
-        "WAKEFUL_URL": url,
-        "WAKEFUL_KEY": key or "",
-    }
-    parameters = StdioServerParameters(
-        command=sys.executable, args=["-m", "wakeful", "mcp", *options], env=environment, cwd=str(home)
-    )
-    async with Client(parameters) as client:
-        yield Agent(client)
 
 
 @pytest.fixture
@@ -198,9 +140,9 @@ async def test_flat_arguments_in_snake_case_do_as_well(writer: Agent):
     [
         (
             {"action": "explode"},
-            'invalid-argument: action: there is no action "explode"; there are add, list',
+            'invalid-argument: action: there is no action "explode"; there are add, get',
         ),
-        ({}, "invalid-argument: action: it is missing; there are add, list, update"),
+        ({}, "invalid-argument: action: it is missing; there are add, get, list"),
         ({"action": "add", "schedule": "every 5m"}, "invalid-argument: message: it is missing"),
         (
             {"action": "add", "schedule": "every 5m", "message": " \t"},
@@ -237,7 +179,7 @@ async def test_what_is_refused_is_refused_in_the_words_of_the_service(
 ):
     said = await writer.refused(**arguments)
     assert said.startswith(sentence)
-    assert "It is now 20" in _text(await writer.raw(**arguments))
+    assert "It is now 20" in text_of(await writer.raw(**arguments))
 
 
 async def test_a_time_in_the_past_says_what_to_write_instead(writer: Agent):

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import marshal
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from wakeful.document import read_definition
+from wakeful.document.target import read_target
 from wakeful.document.values import json_text
 from wakeful.engine.targets import Targets
 from wakeful.errors import InvalidArgument
@@ -108,15 +109,40 @@ class Maker:
         return known
 
     def _first(self, home: Home, document: Mapping[str, object], now_ms: int) -> _Alike:
-        definition = read_definition(document, now_ms=now_ms, defaults=home.defaults)
-        self._targets.check(definition.work.target)
-        definition = replace(definition, work=inherit(definition.work, home.target))
-        self._targets.check_precheck(definition.work)
-        check_lane(definition.work, self._lanes)
-        said = document.get("enabled")
-        wanted = True if said is None else said
-        if not isinstance(wanted, bool):
-            raise InvalidArgument("enabled: write true or false")
+        read: list[Definition] = []
+        wanted: list[bool] = []
+        refused = _refusals(
+            lambda: read.append(read_definition(document, now_ms=now_ms, defaults=home.defaults)),
+            lambda: wanted.append(read_enabled(document)),
+        )
+        if read:
+            own = read[0].work
+            definition = replace(read[0], work=inherit(own, home.target))
+            refused += _refusals(
+                lambda: self._targets.check(own.target),
+                lambda: self._targets.check_precheck(definition.work),
+                lambda: check_lane(definition.work, self._lanes),
+            )
+        else:
+            refused += _refusals(lambda: self._check_target(document.get("target")))
+        if refused:  # all of them in one answer: else whoever asks learns of them one by one
+            raise (
+                refused[0]
+                if len(refused) == 1
+                else InvalidArgument("\n".join(error.message for error in refused))
+            )
+        return self._alike_of(home, definition, wanted[0], now_ms)
+
+    def _check_target(self, said: object) -> None:
+        """Refuse a target that no launcher here can reach, where it can be read at all."""
+        try:
+            target = read_target(said)
+        except InvalidArgument:
+            return  # it is refused with the rest of the document
+        if target is not None:
+            self._targets.check(target)
+
+    def _alike_of(self, home: Home, definition: Definition, wanted: bool, now_ms: int) -> _Alike:
         enabled = wanted and home.active
         anchor_ms = anchor_of(definition, now_ms)
         next_ms, wake_ms = begin("", definition, anchor_ms, now_ms) if enabled else (None, None)
@@ -146,6 +172,25 @@ class Maker:
             anchor_ms=anchor_ms, next_ms=next_ms, wake_ms=wake_ms, created_ms=now_ms, updated_ms=now_ms
         )
         return known._replace(row=row)
+
+
+def read_enabled(document: Mapping[str, object]) -> bool:
+    """Whether a new job is to be enabled; a null says nothing."""
+    enabled = document.get("enabled")
+    if enabled is None or isinstance(enabled, bool):
+        return enabled is not False
+    raise InvalidArgument("enabled: write true or false")
+
+
+def _refusals(*checks: Callable[[], object]) -> list[InvalidArgument]:
+    """What these checks refuse."""
+    refused = []
+    for check in checks:
+        try:
+            check()
+        except InvalidArgument as error:
+            refused.append(error)
+    return refused
 
 
 def without_ticks(workspace: str, agent: str, definition: Definition, now_ms: int) -> Job:

@@ -72,6 +72,8 @@ class Services:
         self.workspaces = WorkspaceService(store, directory, senders)
         self.budgets = Budgets(store)
         self.keys = KeyService(store, directory, tokens(settings))
+        #: who issues the tokens that are accepted beside keys; None: only keys are, or it is not said
+        self.issuer = settings.jwt_issuer if settings.jwt_secret or settings.jwks_url else None
         self.audit = AuditService(store, directory)
         self.quotas = QuotaService(store, directory)
         self.workflows = WorkflowService(store, directory)

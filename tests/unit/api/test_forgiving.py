@@ -38,21 +38,19 @@ def test_every_action_is_known_however_it_is_written(action: str):
     ("said", "action"),
     [
         ("create", "add"), ("schedule", "add"), ("delete", "remove"), ("cancel", "remove"),
-        ("edit", "update"), ("trigger", "run"), ("run_now", "run"), ("history", "runs"), ("pause", "update"),
+        ("edit", "update"), ("trigger", "run"), ("run_now", "run"), ("history", "runs"), ("disable", "pause"),
+        ("enable", "resume"), ("show", "get"),
     ],
 )  # fmt: skip
 def test_what_models_call_the_actions_instead(said: str, action: str):
     assert understand({"action": said}).action == action
 
 
-def test_pausing_and_resuming_are_updates():
-    assert dict(understand({"action": "pause", "jobId": "a"}).fields) == {"enabled": False}
-    assert dict(understand({"action": "enable", "jobId": "a"}).fields) == {"enabled": True}
-
-
 @pytest.mark.parametrize("action", ["explode", "", 7, None, ["add"]])
 def test_an_unknown_action_is_refused_with_the_list(action: object):
-    with pytest.raises(InvalidArgument, match="there are add, list, update, remove, run, runs, status"):
+    with pytest.raises(
+        InvalidArgument, match="there are add, get, list, update, pause, resume, remove, run, runs, status"
+    ):
         understand({"action": action})
 
 
@@ -73,7 +71,7 @@ def test_an_unknown_action_is_refused_with_the_list(action: object):
         {"jobId": " digest "},
     ],
 )
-@pytest.mark.parametrize("action", ["remove", "run", "runs", "update"])
+@pytest.mark.parametrize("action", ["get", "pause", "resume", "remove", "run", "runs", "update"])
 def test_the_job_is_found_by_any_of_its_names(action: str, arguments: dict[str, object]):
     asked = understand({"action": action, **arguments})
     assert asked.job == "digest"

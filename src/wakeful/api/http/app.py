@@ -17,6 +17,7 @@ from wakeful.api.http import (
     job_actions,
     jobs,
     messages,
+    oauth,
     office,
     problems,
     runs,
@@ -65,6 +66,7 @@ def create_app(services: Services, *, ready: Ready | None = None) -> FastAPI:
         _include(app, f"wakeful.api.http.{name}")
     app.include_router(socket.router)
     app.include_router(docs_router)
+    app.include_router(oauth.router)
     if find_spec("mcp") is not None:  # wakeful[mcp]
         import_module("wakeful.api.mcp.http").mount(app)
     app.add_middleware(Passage)

@@ -17,6 +17,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Match
 
+from wakeful.api.http.oauth import challenge
 from wakeful.document.values import compact
 from wakeful.errors import FailedPrecondition, InvalidArgument, ResourceExhausted, WakefulError
 from wakeful.job import Json
@@ -125,7 +126,7 @@ async def _refused(request: Request, error: Exception) -> Response:
         return internal_problem(path)
     headers: dict[str, str] = {}
     if status == 401:
-        headers["WWW-Authenticate"] = 'Bearer realm="wakeful"'
+        headers["WWW-Authenticate"] = challenge(request)
     if status == 503 or isinstance(error, InProgress | TooMany):
         headers["Retry-After"] = "1"
     if isinstance(error, ResourceExhausted) and error.daily:

@@ -1,45 +1,56 @@
 """What a model most likely meant by the arguments of a tool: the same in the words of a job document.
 
 Models write arguments flat or nested, in snake_case, with numbers in quotes, with the schedule under half a
-dozen names. Each of these has one meaning, and is given it here. What has none is left as it is: the service
-layer refuses it in its own words. Nothing is made up: no time, no zone, no target.
+dozen names. Each of these has one meaning, and is given it here. What has none is reported, here or by the
+service layer: no argument is dropped. Nothing is made up: no time, no zone, no target.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from textwrap import dedent
-from typing import Any, Final, Literal, cast, get_args
+from typing import Final, Literal, get_args
 
+from wakeful.api.mcp.coercion import empty, json_in, plain, text
+from wakeful.api.mcp.schedules import KINDS, WHEN, read_schedule
 from wakeful.document.values import camel
 from wakeful.errors import InvalidArgument, InvalidSchedule
 from wakeful.job import MAX_NAME
-from wakeful.spoken import read_spoken
 
-Action = Literal["add", "list", "update", "remove", "run", "runs", "status"]
+Action = Literal["add", "get", "list", "update", "pause", "resume", "remove", "run", "runs", "status"]
 ACTIONS: Final[tuple[Action, ...]] = get_args(Action)
 
-#: What models call the actions instead. Pausing is an update of one field.
-_ALSO: Final[dict[str, tuple[Action, dict[str, object]]]] = {
-    **dict.fromkeys(("create", "new", "schedule"), ("add", {})),
-    **dict.fromkeys(("ls", "jobs"), ("list", {})),
-    **dict.fromkeys(("edit", "change", "modify", "patch"), ("update", {})),
-    **dict.fromkeys(("pause", "disable"), ("update", {"enabled": False})),
-    **dict.fromkeys(("resume", "enable"), ("update", {"enabled": True})),
-    **dict.fromkeys(("delete", "cancel", "rm"), ("remove", {})),
-    **dict.fromkeys(("trigger", "run-now"), ("run", {})),
-    "history": ("runs", {}),
-}
+#: What models call the actions instead.
+_ALSO: Final[dict[str, Action]] = {
+    "create": "add", "new": "add", "schedule": "add",
+    "show": "get", "read": "get", "describe": "get",
+    "ls": "list", "jobs": "list",
+    "edit": "update", "change": "update", "modify": "update", "patch": "update",
+    "disable": "pause", "enable": "resume",
+    "delete": "remove", "cancel": "remove", "rm": "remove",
+    "trigger": "run", "run-now": "run",
+    "history": "runs",
+}  # fmt: skip
 #: Objects that hold the fields of a job.
 _NESTED: Final = ("job", "patch", "changes", "updates", "fields")
+#: Which arguments each action takes beside `agentId`; `job` is any field of a job.
+TAKES: Final[dict[Action, tuple[str, ...]]] = {
+    "add": ("job", "context"),
+    "get": ("jobId",),
+    "list": ("includeDisabled", "limit", "cursor"),
+    "update": ("jobId", "job"),
+    "pause": ("jobId", "note", "until"),
+    "resume": ("jobId",),
+    "remove": ("jobId",),
+    "run": ("jobId", "mode", "payload"),
+    "runs": ("jobId", "limit"),
+    "status": (),
+}
 #: What is about the call and not about the job.
-_OF_CALL: Final = frozenset(
-    {"action", "limit", "mode", "includeDisabled", "context", "jobId", "id", "cursor"}
-)
+_OF_CALL: Final = frozenset({"limit", "mode", "includeDisabled", "context", "cursor"})
+_CONTEXT: Final = ("deliver", "channel", "to")
 _NAMES: Final = {
     **dict.fromkeys(("timezone", "timeZone", "zone"), "tz"),
     **dict.fromkeys(("prompt", "text", "input", "instruction", "instructions", "task"), "message"),
@@ -52,26 +63,7 @@ _NAMES: Final = {
     **dict.fromkeys(("intervalMs", "repeatMs"), "everyMs"),
     "type": "kind",
 }
-_UNITS: Final = {"Seconds": 1_000, "Minutes": 60_000, "Hours": 3_600_000, "Days": 86_400_000}
-_EVERY: Final = {
-    **{f"every{unit}": ms for unit, ms in _UNITS.items()},
-    **{f"interval{unit}": ms for unit, ms in _UNITS.items()},
-}
-_IN: Final = {
-    **{f"in{unit}": ms for unit, ms in _UNITS.items()},
-    **{f"delay{unit}": ms for unit, ms in _UNITS.items()},
-}
-#: Fields that say when, wherever they stand.
-_WHEN: Final = ("cron", "atMs", "at", "everyMs", "every", *_EVERY, "in", *_IN, "when")
-_WHOLE: Final = frozenset({"limit", "maxAttempts", "maxQueued", "maxRuns", "disableAfter", "version"})
-_FLAGS: Final = frozenset(
-    {"enabled", "deleteAfterRun", "deliver", "stateless", "wakeHeartbeat", "includeDisabled"}
-)
-_FLAG_WORDS: Final = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
-_NUMBER: Final = re.compile(r"[0-9]{1,16}")
-_DECIMAL: Final = re.compile(r"[0-9]{1,16}(?:\.[0-9]{1,6})?")
 _LONGEST_WORD: Final = 255
-_END_OF_1970_MS: Final = 31_536_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,10 +81,14 @@ class Asked:
     include_disabled: bool = True
     #: the name that the list before this one ended with
     cursor: str | None = None
+    #: what is wrong with the arguments, by their names
+    problems: Mapping[str, str] = field(default_factory=dict)
 
 
 def understand(arguments: Mapping[str, object], meta: Mapping[str, object] | None = None) -> Asked:
-    """What a call asks for; InvalidArgument for an action that there is not.
+    """What a call asks for; InvalidArgument for an action that there is not, or with all that is wrong.
+
+    What is wrong with an `add` is noted instead: the job is judged too, and all of it is told at once.
 
     `meta` is where the conversation is (`deliver`, `channel`, `to`), said by who called rather than by the
     model: it fills in what the job does not say itself.
@@ -101,59 +97,74 @@ def understand(arguments: Mapping[str, object], meta: Mapping[str, object] | Non
     >>> asked.action, dict(asked.fields)
     ('add', {'message': 'look again', 'everyMinutes': '5'})
     """
-    given = _renamed(arguments)
-    action, implied = _action(given.get("action"))
+    problems: dict[str, str] = {}
+    given = _renamed(arguments, problems)
+    action = _action(given.pop("action", None))
     nested: dict[str, object] = {}
-    job: object = None
+    said_job: object = None
     for name in _NESTED:
-        inner = _object(given.pop(name, None))
+        inner = json_in(given.pop(name, None))
         if isinstance(inner, Mapping):
-            nested |= _renamed(inner)
+            _merge(nested, _renamed(inner, problems), problems)
         elif name == "job" and inner is not None:
-            job = inner
-    flat = {name: value for name, value in given.items() if name not in _OF_CALL}
-    named: list[object] = [given.get("jobId"), given.get("id"), job, nested.pop("jobId", None)]
-    if action != "add":
-        named.append(nested.pop("id", None))
-        for fields in (flat, nested):
-            if not any(each is not None for each in named):
-                named.append(fields.pop("name", None))
-    fields = {**implied, **flat, **nested}
+            said_job = inner
+        elif inner is not None:
+            problems[name] = "give an object with the fields of the job"
+    call = {name: given.pop(name) for name in [*given] if name in _OF_CALL}
+    job, fields = _job_and_fields(action, given, nested, said_job, problems)
     agent = fields.pop("agentId", None)
+    _report_unused(action, call, fields, job, problems)
     if action == "add":
-        fields = _filled(fields, [given.get("context"), meta])
-    return Asked(
+        fields = _filled(fields, call.get("context"), meta, problems)
+    read = _Reader(problems)
+    asked = Asked(
         action,
-        job=_word("jobId", next((each for each in named if each is not None), None)),
-        agent=_word("agentId", agent),
+        job=read.word("jobId", job) if "jobId" in TAKES[action] else None,
+        agent=read.word("agentId", agent),
         fields=fields,
-        limit=_limit(given.get("limit")),
-        mode=str(given.get("mode") or "force").strip().lower(),
-        include_disabled=_plain("includeDisabled", given.get("includeDisabled", True)) is not False,
-        cursor=_word("cursor", given.get("cursor")),
+        limit=read.limit(call.get("limit")),
+        mode=str(call.get("mode") or "force").strip().lower(),
+        include_disabled=plain("includeDisabled", call.get("includeDisabled", True)) is not False,
+        cursor=read.word("cursor", call.get("cursor") or None),
+        problems=problems,
     )
+    if problems and action != "add":
+        raise all_of(problems)
+    return asked
 
 
-def document(fields: Mapping[str, object], *, now_ms: int, tz: str) -> dict[str, object]:
+def all_of(problems: Mapping[str, str]) -> InvalidArgument:
+    """One error that tells all of these, a line each."""
+    return InvalidArgument("\n".join(f"{name}: {sentence}" for name, sentence in problems.items()))
+
+
+def document(
+    fields: Mapping[str, object], *, now_ms: int, tz: str, problems: dict[str, str] | None = None
+) -> dict[str, object]:
     """The fields as a job document has them, whatever they were called; `tz` where they name no zone.
+
+    A schedule that cannot be understood is noted in `problems` and left out; without them it is raised.
 
     >>> document({"message": "\\tHello", "when": "in 20 minutes", "maxAttempts": "3"}, now_ms=0, tz="UTC")
     {'message': 'Hello', 'maxAttempts': 3, 'schedule': {'kind': 'at', 'atMs': 1200000}}
     """
-    made = {name: _plain(name, value) for name, value in fields.items() if name not in (*_WHEN, "kind")}
-    when = {name: fields[name] for name in _WHEN if fields.get(name) is not None}
+    made = {name: plain(name, value) for name, value in fields.items() if name not in WHEN}
+    when = {name: fields[name] for name in WHEN if fields.get(name) is not None}
     zone = made.get("tz") if isinstance(made.get("tz"), str) else tz
-    said = _object(made.get("schedule"))
-    if said is None and when:
-        said = when
-    if said is not None:
-        made["schedule"] = _schedule(said, now_ms, str(zone).strip())
-    own = _object(made.get("payload"))
+    try:
+        said = _said(made, when)
+        if said is not None:
+            made["schedule"] = read_schedule(said, now_ms, str(zone).strip(), _own_names)
+    except InvalidArgument as error:
+        if problems is None:
+            raise
+        problems["schedule"] = error.message.removeprefix("schedule: ")
+        made.pop("schedule", None)
+    own = made.get("payload")
     if isinstance(own, Mapping):
-        made["payload"] = own
         message = own.get("message")
         if "message" not in made and isinstance(message, str) and set(own) <= {"kind", "message"}:
-            made["message"] = _text(message)
+            made["message"] = text(message)
             del made["payload"]
     return made
 
@@ -185,172 +196,162 @@ def name_from(text: str) -> str:
 # --- inside ------------------------------------------------------------------------------------------
 
 
-def _action(value: object) -> tuple[Action, dict[str, object]]:
+def _action(value: object) -> Action:
     word = re.sub(r"[\s_]+", "-", value.strip().lower()) if isinstance(value, str) else ""
     word = word.removeprefix("cron.").removeprefix("cron-")
     for action in ACTIONS:
         if word == action:
-            return action, {}
+            return action
     if word in _ALSO:
         return _ALSO[word]
     what = "it is missing" if value is None else f"there is no action {json.dumps(value, default=str)[:64]}"
     raise InvalidArgument(f"action: {what}; there are {', '.join(ACTIONS)}")
 
 
-def _renamed(given: Mapping[str, object]) -> dict[str, object]:
-    """The same by the names that we use; what is said twice counts by its own name."""
-    names = {key: camel(key.strip()) for key in given}
-    own = {name: given[key] for key, name in names.items() if name not in _NAMES}
-    also = {_NAMES[name]: given[key] for key, name in names.items() if name in _NAMES}
-    return {**also, **own}
+def _renamed(given: Mapping[str, object], problems: dict[str, str]) -> dict[str, object]:
+    """The same by the names that we use. A null says nothing; two values for one name are a problem."""
+    named: dict[str, object] = {}
+    spelled: dict[str, str] = {}
+    for key, value in given.items():
+        name = camel(key.strip())
+        name = _NAMES.get(name, name)
+        if name in named and named[name] is not None and value is not None and named[name] != value:
+            problems[name] = f"it is given twice, as {spelled[name][:64]} and {key[:64]}; give it once"
+        if name not in named or named[name] is None:
+            named[name], spelled[name] = value, key
+    return named
 
 
-def _object(value: object) -> object:
-    """What stands in a string as JSON, if an object does."""
-    if isinstance(value, str) and value.lstrip()[:1] == "{":
-        with suppress(ValueError, RecursionError):
-            return cast(object, json.loads(value))
-    return value
+def _own_names(given: Mapping[str, object]) -> dict[str, object]:
+    problems: dict[str, str] = {}
+    named = _renamed(given, problems)
+    for name, sentence in problems.items():
+        raise InvalidSchedule(f"schedule: {name}: {sentence}")
+    return named
 
 
-def _filled(fields: dict[str, object], contexts: list[object]) -> dict[str, object]:
-    for each in contexts:
-        context = _object(each)
-        if isinstance(context, Mapping):
-            known = _renamed(context)
-            where: dict[str, object] = {
-                name: known[name] for name in ("deliver", "channel", "to") if name in known
-            }
+def _merge(into: dict[str, object], more: Mapping[str, object], problems: dict[str, str]) -> None:
+    for name, value in more.items():
+        if into.get(name) is not None and value is not None and into[name] != value:
+            problems[name] = "it is given twice, with two values; give it once"
+        if into.get(name) is None:
+            into[name] = value
+
+
+def _job_and_fields(
+    action: Action,
+    flat: dict[str, object],
+    nested: dict[str, object],
+    said_job: object,
+    problems: dict[str, str],
+) -> tuple[object, dict[str, object]]:
+    """Which job a call is about, and the fields of a job that it gives."""
+    named = [flat.pop("jobId", None), flat.pop("id", None) if action != "add" else None]
+    named += [said_job, nested.pop("jobId", None), nested.pop("id", None) if action != "add" else None]
+    if action != "add":
+        for fields in (flat, nested):
+            if all(each is None for each in named):
+                named.append(fields.pop("name", None))
+    said = [each for each in named if each is not None]
+    if any(each != said[0] for each in said):
+        problems["jobId"] = "two jobs are named; name one"
+    fields = {**nested}
+    _merge(fields, flat, problems)
+    job = said[0] if said else None
+    if action != "add":
+        return job, fields
+    # A new job has no id yet: one that is given is the name that it is to have.
+    for name in (job, fields.get("id")):
+        if name is not None and fields.get("name") in (None, ""):
+            fields["name"] = name
+            fields.pop("id", None)
+        elif name is not None and job is not None and name != fields["name"]:
+            problems["jobId"] = "a new job has no id yet; leave it out"
+    return None, fields
+
+
+def _report_unused(
+    action: Action,
+    call: Mapping[str, object],
+    fields: dict[str, object],
+    job: object,
+    problems: dict[str, str],
+) -> None:
+    """Note the arguments that the action does not take. Empty ones say nothing."""
+    takes = TAKES[action]
+    unused = [name for name, value in call.items() if name not in takes and not empty(value)]
+    if "job" not in takes:
+        unused += [
+            name for name, value in fields.items() if name not in (*takes, "agentId") and not empty(value)
+        ]
+    if "jobId" not in takes and action != "add" and not empty(job):
+        unused.append("jobId")
+    choice = f"it takes {_listed(takes)}" if takes else "it takes no arguments"
+    for name in unused:
+        problems.setdefault(name[:64], f"the action {action} takes no such argument; {choice}")
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join((*names, "agentId"))
+
+
+def _filled(
+    fields: dict[str, object], context: object, meta: Mapping[str, object] | None, problems: dict[str, str]
+) -> dict[str, object]:
+    said = json_in(context)
+    if isinstance(said, Mapping):
+        unknown = [name[:64] for name in _renamed(said, problems) if name not in _CONTEXT]
+        if unknown:
+            problems["context"] = f"it has no {', '.join(unknown)}; it has {', '.join(_CONTEXT)}"
+    elif not empty(said):
+        problems["context"] = f"give an object with {', '.join(_CONTEXT)}"
+    for each in (said, meta):
+        if isinstance(each, Mapping):
+            known = _renamed(each, {})
+            where: dict[str, object] = {name: known[name] for name in _CONTEXT if name in known}
             fields = {**where, **fields}
     return fields
 
 
-def _word(name: str, value: object) -> str | None:
-    """Something that is looked up by what it is called."""
-    if value is None:
-        return None
-    word = value.strip() if isinstance(value, str) else ""
-    if not word or len(word) > _LONGEST_WORD or not word.isprintable():
-        raise InvalidArgument(f"{name}: give a name or an id, as list shows them")
-    return word
+def _said(made: dict[str, object], when: dict[str, object]) -> object:
+    """What the fields of a job say of when it fires, in whichever of them; None: nothing."""
+    if made.get("schedule") == "" and when:
+        del made["schedule"]
+    said, kind = made.get("schedule"), made.get("kind")
+    if said is not None and when:
+        raise InvalidSchedule(f"it is given twice, as schedule and {', '.join(when)}; give it once")
+    if isinstance(kind, str) and kind.strip().lower() in KINDS and (when or said is not None):
+        del made["kind"]
+        if not isinstance(said, Mapping):
+            return {"kind": kind, **(when or {"schedule": said})}
+        if str(said.get("kind", kind)).strip().lower() != kind.strip().lower():
+            raise InvalidSchedule(f"its kind is given twice, as {kind[:64]} and in the schedule; give one")
+        return {**said, "kind": kind}
+    return when if said is None and when else said
 
 
-def _limit(value: object) -> int | None:
-    number = _plain("limit", value)
-    if number is None:
-        return None
-    if not isinstance(number, int) or isinstance(number, bool) or number < 1:
-        raise InvalidArgument("limit: write a whole number, such as 10")
-    return min(number, 100)
+class _Reader:
+    """Reads single arguments, and notes what is wrong with them."""
 
+    def __init__(self, problems: dict[str, str]) -> None:
+        self._problems = problems
 
-def _plain(name: str, value: object) -> object:
-    """A value as its field has it: numbers and truth without quotes, texts without indentation."""
-    if not isinstance(value, str):
-        return value
-    bare = value.strip()
-    if name in _FLAGS:
-        return _FLAG_WORDS.get(bare.lower(), value)
-    if (name in _WHOLE or name.endswith("Ms")) and _NUMBER.fullmatch(bare):
-        return int(bare)
-    if name in ("message", "description"):
-        return _text(value)
-    if name in ("name", "tz", "channel", "to"):
-        return bare
-    if name in ("target", "backoff", "labels", "precheck", "budget"):
-        return _object(value)
-    return value
+    def word(self, name: str, value: object) -> str | None:
+        """Something that is looked up by what it is called."""
+        if value is None:
+            return None
+        word = value.strip() if isinstance(value, str) else ""
+        if not word or len(word) > _LONGEST_WORD or not word.isprintable():
+            self._problems.setdefault(name, "give a name or an id, as list shows them")
+            return None
+        return word
 
-
-def _text(value: str) -> str:
-    """A text without the indentation of the code that it was written in."""
-    text = dedent(value.lstrip("\r\n")).strip()
-    first, newline, rest = text.partition("\n")
-    # Only the first line stood right behind its quotation mark.
-    if re.match(r"(?:\t| {4})", rest) and not value[:1].isspace():
-        return f"{first}{newline}{dedent(rest)}"
-    return text
-
-
-def _schedule(said: object, now_ms: int, tz: str) -> object:
-    """A schedule in one of the forms that the service layer knows, or as it was where it is in none."""
-    number = _number(said)
-    if number is not None:
-        return {"kind": "at", "atMs": _milliseconds(number)}
-    if isinstance(said, str):
-        return _spoken(said, now_ms, tz)
-    if not isinstance(said, Mapping):
-        return said
-    given = {name: value for name, value in _renamed(said).items() if value is not None}
-    kind, own = given.pop("kind", None), given.pop("tz", None)
-    if isinstance(kind, str) and " " in kind.strip() and not given:  # {"kind": "every 15m"}
-        made = _spoken(kind, now_ms, tz)
-    else:
-        if isinstance(kind, str) and kind.strip().lower() == "cron" and "schedule" in given:
-            given["cron"] = given.pop("schedule")
-        made = _one_way(given, now_ms, str(own).strip() if isinstance(own, str) else tz)
-    if made is None:
-        return said
-    if own is not None and isinstance(made, dict):
-        return {**made, "tz": own} if "tz" not in made else made
-    if own is not None and isinstance(made, str):
-        return _with_zone(made, own) or said
-    return made
-
-
-def _one_way(given: Mapping[str, Any], now_ms: int, tz: str) -> object:
-    """What an object says that says when in one way; None where it says it in two, or in none."""
-    if len(given) != 1:
-        return None
-    ((name, value),) = given.items()
-    number = _number(value)
-    if name == "cron":
-        made = _spoken(value, now_ms, tz) if isinstance(value, str) else None
-        return {"kind": "cron", "expr": made} if isinstance(made, str) else made
-    if name in ("at", "atMs"):
-        if number is not None:
-            return {"kind": "at", "atMs": _milliseconds(number)}
-        made = _spoken(value, now_ms, tz) if isinstance(value, str) else None
-        return {"kind": "at", "at": made} if isinstance(made, str) else made
-    if name == "everyMs":
-        return None if number is None else {"kind": "every", "everyMs": int(number)}
-    if name in _EVERY:
-        return None if number is None else {"kind": "every", "everyMs": round(number * _EVERY[name])}
-    if name in _IN:
-        return None if number is None else {"kind": "at", "atMs": now_ms + round(number * _IN[name])}
-    if name in ("every", "in", "when") and isinstance(value, str):
-        text = value.strip()
-        opening = "" if name == "when" or text.lower().startswith(f"{name} ") else f"{name} "
-        return _spoken(opening + text, now_ms, tz)
-    if name == "every" and number is not None:  # a number alone is milliseconds, as everywhere
-        return {"kind": "every", "everyMs": int(number)}
-    return None
-
-
-def _spoken(text: str, now_ms: int, tz: str) -> object:
-    try:
-        return read_spoken(text, now_ms=now_ms, tz=tz) or text.strip()
-    except InvalidSchedule as error:
-        if "time zone" in error.message:  # the service layer says it of the zone, where it belongs
-            return text.strip()
-        raise InvalidSchedule(f"schedule: {error.message}") from error
-
-
-def _with_zone(text: str, tz: object) -> object:
-    """A schedule as text, with a zone of its own: only a time and an expression have one."""
-    if re.match(r"[0-9]{4}-", text):
-        return {"kind": "at", "at": text, "tz": tz}
-    return {"kind": "cron", "expr": text, "tz": tz} if len(text.split()) in (5, 6, 7) else None
-
-
-def _number(value: object) -> float | None:
-    if isinstance(value, str) and _DECIMAL.fullmatch(value.strip()):
-        return float(value)
-    if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e16:
-        return value
-    return None
-
-
-def _milliseconds(number: float) -> int:
-    """An instant: what would be in 1970 is in seconds."""
-    return round(number * 1000) if number < _END_OF_1970_MS else round(number)
+    def limit(self, value: object) -> int | None:
+        """How many."""
+        number = plain("limit", value)
+        if number is None:
+            return None
+        if not isinstance(number, int) or isinstance(number, bool) or number < 1:
+            self._problems.setdefault("limit", "write a whole number, such as 10")
+            return None
+        return min(number, 100)

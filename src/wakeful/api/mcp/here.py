@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal, cast
+from typing import Final, Literal, cast
 
 from wakeful.api.mcp.port import Shape, Standing
 from wakeful.errors import InvalidArgument
-from wakeful.job import Json
+from wakeful.job import Job, Json
 from wakeful.service.access import Principal
 from wakeful.service.services import Services
 from wakeful.service.shapes import job_shape, run_shape, saved_shape
 from wakeful.store.rows import JobFilter, RunFilter
+
+_LAST_RUNS: Final = 5
 
 
 class Here:
@@ -41,14 +43,22 @@ class Here:
         saved = await self._services.jobs.create(self._who, self._workspace, agent, document)
         return saved_shape(saved, self._now_ms)
 
+    async def check(self, agent: str, document: Mapping[str, Json]) -> None:
+        """Raise what is wrong with a document, and change nothing."""
+        await self._services.jobs.upsert(self._who, self._workspace, agent, document, rehearse=True)
+
     async def update(self, agent: str, name: str, patch: Mapping[str, Json]) -> Shape:
         """Change the fields that are named."""
         saved = await self._services.jobs.update(self._who, self._workspace, agent, name, patch)
         return saved_shape(saved, self._now_ms)
 
     async def get(self, agent: str, name: str) -> Shape:
-        """The job with its next ticks."""
+        """The job with its next ticks and its last runs."""
         job = await self._services.jobs.get(self._who, self._workspace, agent, name)
+        last = await self.runs(job.agent, job.id, _LAST_RUNS)
+        return {**self._shown(job), "lastRuns": [*last]}
+
+    def _shown(self, job: Job) -> Shape:
         return job_shape(job, self._now_ms, ticks=5)
 
     async def place_of(self, job_id: str) -> tuple[str, str]:
@@ -64,6 +74,16 @@ class Here:
             self._workspace, agent, include_disabled, None if after is None else (agent, after), limit
         )
         return [job_shape(job) for job in await self._services.jobs.list(self._who, only)]
+
+    async def pause(self, agent: str, name: str, note: Json, until: Json) -> Shape:
+        """Stop its ticks, with a note and up to an instant where they are given."""
+        jobs = self._services.jobs
+        job = await jobs.pause(self._who, self._workspace, agent, name, note=note, until=until)
+        return self._shown(job)
+
+    async def resume(self, agent: str, name: str) -> Shape:
+        """Start its ticks again, from now."""
+        return self._shown(await self._services.jobs.resume(self._who, self._workspace, agent, name))
 
     async def delete(self, agent: str, name: str) -> None:
         """Delete a job."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import cast
+from typing import Final, cast
 
 from fastapi import FastAPI
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
@@ -19,11 +19,14 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from wakeful.api.http.asking import asker, services_of
+from wakeful.api.http.declared import refuse_unknown
 from wakeful.api.http.problems import MAX_BODY
 from wakeful.api.mcp.here import Here
 from wakeful.api.mcp.port import Scheduler
 from wakeful.api.mcp.server import Context, make_server
 from wakeful.errors import Unavailable
+
+_PARAMETERS: Final = ("workspace", "agent")
 
 
 class Mcp:
@@ -54,6 +57,7 @@ class Mcp:
         if self._manager is None:
             raise Unavailable("the server is about to start or to stop; try again in a moment")
         query = request.query_params
+        refuse_unknown(query, _PARAMETERS, "parameter")
         request.state.scheduler = Here(
             services_of(request), who, query.get("workspace") or None, query.get("agent") or None
         )

@@ -37,6 +37,10 @@ class Scheduler(Protocol):
         """Add a job; its secret is in what comes back, where one was made."""
         ...
 
+    async def check(self, agent: str, document: Mapping[str, Json]) -> None:
+        """Raise what is wrong with a document, and change nothing."""
+        ...
+
     async def update(self, agent: str, name: str, patch: Mapping[str, Json]) -> Shape:
         """Change the fields that are named."""
         ...
@@ -53,6 +57,14 @@ class Scheduler(Protocol):
         self, agent: str, include_disabled: bool, after: str | None, limit: int
     ) -> Sequence[Shape]:
         """Its jobs, by name, from after that one on."""
+        ...
+
+    async def pause(self, agent: str, name: str, note: Json, until: Json) -> Shape:
+        """Stop its ticks, with a note and up to an instant where they are given."""
+        ...
+
+    async def resume(self, agent: str, name: str) -> Shape:
+        """Start its ticks again, from now."""
         ...
 
     async def delete(self, agent: str, name: str) -> None:

@@ -17,6 +17,7 @@ from mcp_types import (
     GetPromptResult,
     ListPromptsResult,
     ListResourcesResult,
+    ListResourceTemplatesResult,
     ListToolsResult,
     PaginatedRequestParams,
     Prompt,
@@ -32,7 +33,7 @@ from mcp_types import (
 
 from wakeful import __version__
 from wakeful.api.mcp.port import Scheduler
-from wakeful.api.mcp.teaching import ABOUT, ARGUMENTS, INSTRUCTIONS, SCHEDULE_WELL
+from wakeful.api.mcp.teaching import ABOUT, ARGUMENTS, CONTENT, INSTRUCTIONS, SCHEDULE_WELL
 from wakeful.api.mcp.tool import call, listed, recent
 from wakeful.errors import WakefulError
 
@@ -58,6 +59,7 @@ def make_server(scheduler_of: Callable[[Context], Scheduler]) -> Server[Any]:
             title="Schedule work",
             description=ABOUT,
             input_schema=cast(dict[str, Any], ARGUMENTS),
+            output_schema=cast(dict[str, Any], CONTENT),
             annotations=ToolAnnotations(destructive_hint=True, open_world_hint=False),
         )
         return ListToolsResult(tools=[tool])
@@ -82,6 +84,11 @@ def make_server(scheduler_of: Callable[[Context], Scheduler]) -> Server[Any]:
                 for uri, (name, about, _) in _RESOURCES.items()
             ]
         )
+
+    async def list_resource_templates(
+        ctx: Context, params: PaginatedRequestParams | None
+    ) -> ListResourceTemplatesResult:
+        return ListResourceTemplatesResult(resource_templates=[])
 
     async def read_resource(ctx: Context, params: ReadResourceRequestParams) -> ReadResourceResult:
         found = _RESOURCES.get(str(params.uri).rstrip("/"))
@@ -115,6 +122,7 @@ def make_server(scheduler_of: Callable[[Context], Scheduler]) -> Server[Any]:
         on_list_tools=list_tools,
         on_call_tool=call_tool,
         on_list_resources=list_resources,
+        on_list_resource_templates=list_resource_templates,
         on_read_resource=read_resource,
         on_list_prompts=list_prompts,
         on_get_prompt=get_prompt,

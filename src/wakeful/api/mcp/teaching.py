@@ -12,9 +12,9 @@ Schedule your own work: you are woken at the time you set, with the message you 
 
 Actions:
 - add: {"action":"add","job":{"name":"check-build","schedule":"in 20 minutes","message":"Look whether …"}}
-- list: your jobs, and when each fires next
-- update: {"action":"update","jobId":"check-build","job":{"schedule":"every weekday at 9"}}; \
-"enabled": false pauses
+- list: your jobs, and when each fires next; get: {"action":"get","jobId":"check-build"}, one job in full
+- update: {"action":"update","jobId":"check-build","job":{"schedule":"every weekday at 9"}}
+- pause: {"action":"pause","jobId":"check-build","until":"tomorrow at 9"}; resume
 - remove: {"action":"remove","jobId":"check-build"}
 - run: run a job now; runs: what became of the last runs, of one job or of all; status
 
@@ -97,8 +97,10 @@ ARGUMENTS: Final[dict[str, Json]] = {
             "description": "the job, for add; the fields to change, for update",
             "properties": _JOB,
         },
-        "jobId": _text("the name or the id of the job, for update, remove, run and runs"),
+        "jobId": _text("the name or the id of the job, for all actions but add, list and status"),
         "agentId": _text("whose jobs; left out, your own"),
+        "until": _text("pause: when the job resumes by itself, such as 'tomorrow at 9'"),
+        "note": _text("pause: why"),
         "limit": {"type": "integer", "description": "how many jobs or runs to list"},
         "includeDisabled": {"type": "boolean", "description": "list paused jobs too (true)"},
         "cursor": _text("where a long list goes on: the name that the last one ended with"),
@@ -110,3 +112,62 @@ ARGUMENTS: Final[dict[str, Json]] = {
     },
     "required": ["action"],
 }
+
+_DONE: Final[dict[str, Json]] = {"type": ["object", "null"], "additionalProperties": True}
+
+
+def _object(properties: dict[str, Json], *required: str) -> dict[str, Json]:
+    return {"type": "object", "properties": properties, "required": [*required], "additionalProperties": True}
+
+
+#: What is in every answer as JSON, with what the action was about.
+CONTENT: Final[dict[str, Json]] = _object(
+    {
+        "now": _text("the current time, ISO 8601"),
+        "nowMs": {"type": "integer", "description": "the current time, milliseconds since 1970"},
+        "tz": _text("the zone of times that name none"),
+        "job": _object(
+            {
+                "id": {"type": "string"},
+                "name": {"type": "string"},
+                "agentId": {"type": "string"},
+                "enabled": {"type": "boolean"},
+                "explain": _text("the schedule in words"),
+                "nextAt": {"type": "string"},
+                "nextAtMs": {"type": "integer"},
+                "secret": _text("signs its webhook; not shown again"),
+            },
+            *("id", "name", "agentId", "enabled", "explain"),
+        ),
+        "next": _text("when the job fires next, in words"),
+        "jobs": {
+            "type": "array",
+            "description": "list: the jobs, by name",
+            "items": _object(
+                {
+                    "id": {"type": "string"},
+                    "name": {"type": "string"},
+                    "enabled": {"type": "boolean"},
+                    "schedule": _text("in words"),
+                    "nextAt": {"type": ["string", "null"]},
+                    "next": _text("when it fires next, in words"),
+                    "message": {"type": "string"},
+                },
+                *("id", "name", "enabled", "schedule", "nextAt", "next"),
+            ),
+        },
+        "cursor": {"type": ["string", "null"], "description": "list: where it goes on; null: it is complete"},
+        "run": {**_DONE, "description": "run: the run that was started; null: the job was not due"},
+        "runs": {
+            "type": "array",
+            "description": "runs: newest first",
+            "items": _object(
+                {"id": {"type": "string"}, "state": {"type": "string"}, "trigger": {"type": "string"}},
+                *("id", "state", "trigger"),
+            ),
+        },
+        "removed": _object({"id": {"type": "string"}, "name": {"type": "string"}}, "id", "name"),
+        "status": {"type": "object", "description": "status: jobs and runs by state, and what comes next"},
+        "error": _object({"code": {"type": "string"}, "message": {"type": "string"}}, "code", "message"),
+    }
+)

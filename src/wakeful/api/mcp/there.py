@@ -52,6 +52,10 @@ class There:
         """Add a job."""
         return cast(Shape, await self._jobs(agent).send_new(document))
 
+    async def check(self, agent: str, document: Mapping[str, Json]) -> None:
+        """Raise what is wrong with a document, and change nothing."""
+        await self._jobs(agent).check(document)
+
     async def update(self, agent: str, name: str, patch: Mapping[str, Json]) -> Shape:
         """Change the fields that are named."""
         return cast(Shape, await self._jobs(agent).send_patch(name, patch))
@@ -73,6 +77,17 @@ class There:
         """Its jobs, by name."""
         found = await self._jobs(agent).list(include_disabled=include_disabled)
         return [cast(Shape, job) for job in found if after is None or job["name"] > after][:limit]
+
+    async def pause(self, agent: str, name: str, note: Json, until: Json) -> Shape:
+        """Stop its ticks, with a note and up to an instant where they are given."""
+        return cast(
+            Shape,
+            await self._jobs(agent).pause(name, note=cast(str | None, note), until=cast(str | None, until)),
+        )
+
+    async def resume(self, agent: str, name: str) -> Shape:
+        """Start its ticks again, from now."""
+        return cast(Shape, await self._jobs(agent).resume(name))
 
     async def delete(self, agent: str, name: str) -> None:
         """Delete a job."""

@@ -6,14 +6,17 @@ the service layer, so that the model can do better, and never a failure of the p
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import count
 from typing import Final, cast
 
-from wakeful.api.mcp.forgiving import Asked, check_message, document, name_from, understand
+from wakeful.api.mcp.coercion import empty, plain
+from wakeful.api.mcp.forgiving import Asked, all_of, check_message, document, name_from, understand
 from wakeful.api.mcp.port import Scheduler, Shape, Standing
+from wakeful.api.mcp.schedules import read_instant
 from wakeful.api.mcp.words import iso, next_in_words, now_in_words, when_in_words
 from wakeful.errors import AlreadyExists, InvalidArgument, NotFound, WakefulError
 from wakeful.job import Json
@@ -86,10 +89,16 @@ async def _done(scheduler: Scheduler, asked: Asked, standing: Standing) -> Answe
     match asked.action:
         case "add":
             return await _add(scheduler, asked, standing)
+        case "get":
+            return await _get(scheduler, asked, standing)
         case "list":
             return await _list(scheduler, asked, standing)
         case "update":
             return await _update(scheduler, asked, standing)
+        case "pause":
+            return await _pause(scheduler, asked, standing)
+        case "resume":
+            return await _resume(scheduler, asked, standing)
         case "remove":
             return await _remove(scheduler, asked, standing)
         case "run":
@@ -108,8 +117,15 @@ def _timed(answer: Answer, standing: Standing) -> Answer:
 
 
 async def _add(scheduler: Scheduler, asked: Asked, standing: Standing) -> Answer:
-    made = document(asked.fields, now_ms=standing.now_ms, tz=standing.tz)
-    check_message(made)
+    problems = dict(asked.problems)
+    made = document(asked.fields, now_ms=standing.now_ms, tz=standing.tz, problems=problems)
+    try:
+        check_message(made)
+    except InvalidArgument as error:
+        _note(problems, error)
+    if problems:
+        await _judge_rest(scheduler, standing.agent, made, problems)
+        raise all_of(problems)
     if made.get("name") in (None, ""):
         job = await _named(scheduler, standing.agent, made)
     else:
@@ -117,9 +133,31 @@ async def _add(scheduler: Scheduler, asked: Asked, standing: Standing) -> Answer
     return _about(f"Added '{job['name']}'", job, standing)
 
 
+async def _judge_rest(
+    scheduler: Scheduler, agent: str, made: Mapping[str, object], problems: dict[str, str]
+) -> None:
+    """Add what the service layer finds wrong, so that a model learns of everything in one answer."""
+    try:
+        await scheduler.check(agent, cast(Shape, {**made, "name": made.get("name") or _name_for(made)}))
+    except InvalidArgument as error:
+        _note(problems, error)
+    except WakefulError:
+        pass  # it is not the arguments that are wrong
+
+
+def _note(problems: dict[str, str], error: InvalidArgument) -> None:
+    for line in error.message.split("\n"):
+        name, _, sentence = line.partition(": ")
+        problems.setdefault(name, sentence)
+
+
+def _name_for(made: Mapping[str, object]) -> str:
+    return name_from(str(made.get("message") or made.get("description") or ""))
+
+
 async def _named(scheduler: Scheduler, agent: str, made: dict[str, object]) -> Shape:
     """A job that was given no name, under one that is free."""
-    name = name_from(str(made.get("message") or made.get("description") or ""))
+    name = _name_for(made)
     for number in count(1):
         own = name if number == 1 else f"{name}-{number}"
         try:
@@ -128,6 +166,33 @@ async def _named(scheduler: Scheduler, agent: str, made: dict[str, object]) -> S
             if number >= _NAMES_TRIED:
                 raise
     raise AssertionError
+
+
+async def _get(scheduler: Scheduler, asked: Asked, standing: Standing) -> Answer:
+    _, name, job = await _job(scheduler, asked, standing)
+    answer = _about(f"Job '{name}'", job, standing)
+    told = json.dumps(answer.content["job"], ensure_ascii=False)
+    return replace(answer, text=f"{answer.text}\n{told}")
+
+
+async def _pause(scheduler: Scheduler, asked: Asked, standing: Standing) -> Answer:
+    agent, name, old = await _job(scheduler, asked, standing)
+    given = {field: plain(field, value) for field, value in asked.fields.items() if not empty(value)}
+    if "until" in given:
+        tz = str(old.get("tz") or standing.tz)
+        try:
+            given["until"] = read_instant(given["until"], standing.now_ms, tz)
+        except InvalidArgument as error:
+            raise InvalidArgument(f"until: {error.message.removeprefix('schedule: ')}") from error
+    job = await scheduler.pause(agent, name, cast(Json, given.get("note")), cast(Json, given.get("until")))
+    answer = _about(f"Paused '{name}'", job, standing)
+    until = job.get("pausedUntil")
+    return replace(answer, text=f"{answer.text}\nIt resumes by itself at {until}.") if until else answer
+
+
+async def _resume(scheduler: Scheduler, asked: Asked, standing: Standing) -> Answer:
+    agent, name, _ = await _job(scheduler, asked, standing)
+    return _about(f"Resumed '{name}'", await scheduler.resume(agent, name), standing)
 
 
 async def _update(scheduler: Scheduler, asked: Asked, standing: Standing) -> Answer:

@@ -1,0 +1,64 @@
+"""OAuth protected-resource metadata (RFC 9728): where a client gets a token that this server accepts.
+
+It exists where the operator names the issuer of the tokens (`WAKEFUL_JWT_ISSUER`) as a URL. An answer 401
+then names the document, so that an MCP client finds the authorization server by itself.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from fastapi import APIRouter, Request
+from starlette.responses import JSONResponse, Response
+
+from wakeful.errors import NotFound
+
+WELL_KNOWN: Final = "/.well-known/oauth-protected-resource"
+#: The resource that has a document of its own; that of all others is the one of the server.
+_MCP: Final = "/mcp"
+
+router = APIRouter(include_in_schema=False)
+
+
+@router.get(WELL_KNOWN)
+async def get_protected_resource(request: Request) -> Response:
+    """The metadata of the server."""
+    return _metadata(request, "")
+
+
+@router.get(WELL_KNOWN + _MCP)
+async def get_protected_mcp(request: Request) -> Response:
+    """The metadata of /mcp."""
+    return _metadata(request, _MCP)
+
+
+def challenge(request: Request) -> str:
+    """The header WWW-Authenticate of an answer 401."""
+    scheme = 'Bearer realm="wakeful"'
+    if _issuer(request) is None:
+        return scheme
+    resource = _MCP if request.url.path == _MCP else ""
+    return f'{scheme}, resource_metadata="{_base(request)}{WELL_KNOWN}{resource}"'
+
+
+def _metadata(request: Request, resource: str) -> Response:
+    issuer = _issuer(request)
+    if issuer is None:
+        raise NotFound("no issuer of tokens is set here; send an API key: 'Authorization: Bearer wk_…'")
+    return JSONResponse(
+        {
+            "resource": f"{_base(request)}{resource}",
+            "authorization_servers": [issuer],
+            "bearer_methods_supported": ["header"],
+            "resource_name": "Wakeful",
+        }
+    )
+
+
+def _issuer(request: Request) -> str | None:
+    issuer: str | None = request.app.state.services.issuer
+    return issuer if issuer is not None and issuer.startswith(("https://", "http://")) else None
+
+
+def _base(request: Request) -> str:
+    return str(request.base_url).rstrip("/")

@@ -1,0 +1,140 @@
+"""The schedule that a model most likely meant, in one of the forms that the service layer knows."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from wakeful.errors import InvalidSchedule
+from wakeful.schedule import LATEST_MS
+from wakeful.spoken import read_spoken
+
+_UNITS: Final = {"Seconds": 1_000, "Minutes": 60_000, "Hours": 3_600_000, "Days": 86_400_000}
+_EVERY: Final = {
+    **{f"every{unit}": ms for unit, ms in _UNITS.items()},
+    **{f"interval{unit}": ms for unit, ms in _UNITS.items()},
+}
+_IN: Final = {
+    **{f"in{unit}": ms for unit, ms in _UNITS.items()},
+    **{f"delay{unit}": ms for unit, ms in _UNITS.items()},
+}
+#: Fields that say when, wherever they stand.
+WHEN: Final = ("cron", "atMs", "at", "everyMs", "every", *_EVERY, "in", *_IN, "when")
+#: Which of them go with which kind; under another kind they contradict it.
+_OF_KIND: Final[dict[str, tuple[str, ...]]] = {
+    "cron": ("cron",),
+    "at": ("at", "atMs", "in", *_IN, "when"),
+    "every": ("every", "everyMs", *_EVERY, "when"),
+}
+KINDS: Final = tuple(_OF_KIND)
+_DECIMAL: Final = re.compile(r"[0-9]{1,16}(?:\.[0-9]{1,6})?")
+_END_OF_1970_MS: Final = 31_536_000_000
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+Rename = Callable[[Mapping[str, object]], dict[str, object]]
+
+
+def read_schedule(said: object, now_ms: int, tz: str, rename: Rename) -> object:
+    """A schedule in one of the forms that the service layer knows, or as it was where it is in none.
+
+    `rename` gives the fields of an object the names that we use.
+    """
+    number = as_number(said)
+    if number is not None:
+        return {"kind": "at", "atMs": as_milliseconds(number)}
+    if isinstance(said, str):
+        return _spoken(said, now_ms, tz)
+    if not isinstance(said, Mapping):
+        return said
+    given = {name: value for name, value in rename(said).items() if value is not None}
+    kind, own = given.pop("kind", None), given.pop("tz", None)
+    word = kind.strip().lower() if isinstance(kind, str) else ""
+    if " " in word and not given:  # {"kind": "every 15m"}
+        made = _spoken(word, now_ms, tz)
+    else:
+        if word in _OF_KIND and "schedule" in given:
+            given[_OF_KIND[word][0]] = given.pop("schedule")
+        if word in _OF_KIND and any(name not in _OF_KIND[word] for name in given):
+            return said
+        made = _one_way(given, now_ms, str(own).strip() if isinstance(own, str) else tz)
+    if made is None:
+        return said
+    if own is not None and isinstance(made, dict):
+        return {**made, "tz": own} if "tz" not in made else made
+    if own is not None and isinstance(made, str):
+        return _with_zone(made, own) or said
+    return made
+
+
+def read_instant(said: object, now_ms: int, tz: str) -> object:
+    """An instant as ISO 8601, on the clocks of `tz`; as it was where it is none that is known here.
+
+    >>> read_instant("in 2 hours", 0, "UTC"), read_instant(1_803_888_000, 0, "UTC")
+    ('1970-01-01T02:00:00+00:00', '2027-03-01T08:00:00+00:00')
+    """
+    made = read_schedule(said, now_ms, tz, dict)
+    if not isinstance(made, Mapping):
+        return made
+    if isinstance(made.get("atMs"), int) and 0 <= made["atMs"] <= LATEST_MS:
+        return (_EPOCH + timedelta(milliseconds=made["atMs"])).isoformat()
+    return made.get("at", said)
+
+
+def as_number(value: object) -> float | None:
+    """A number, also one in quotes."""
+    if isinstance(value, str) and _DECIMAL.fullmatch(value.strip()):
+        return float(value)
+    if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e16:
+        return value
+    return None
+
+
+def as_milliseconds(number: float) -> int:
+    """An instant: what would be in 1970 is in seconds."""
+    return round(number * 1000) if number < _END_OF_1970_MS else round(number)
+
+
+def _one_way(given: Mapping[str, Any], now_ms: int, tz: str) -> object:
+    """What an object says that says when in one way; None where it says it in two, or in none."""
+    if len(given) != 1:
+        return None
+    ((name, value),) = given.items()
+    number = as_number(value)
+    if name == "cron":
+        made = _spoken(value, now_ms, tz) if isinstance(value, str) else None
+        return {"kind": "cron", "expr": made} if isinstance(made, str) else made
+    if name in ("at", "atMs"):
+        if number is not None:
+            return {"kind": "at", "atMs": as_milliseconds(number)}
+        made = _spoken(value, now_ms, tz) if isinstance(value, str) else None
+        return {"kind": "at", "at": made} if isinstance(made, str) else made
+    if name == "everyMs":
+        return None if number is None else {"kind": "every", "everyMs": int(number)}
+    if name in _EVERY:
+        return None if number is None else {"kind": "every", "everyMs": round(number * _EVERY[name])}
+    if name in _IN:
+        return None if number is None else {"kind": "at", "atMs": now_ms + round(number * _IN[name])}
+    if name in ("every", "in", "when") and isinstance(value, str):
+        text = value.strip()
+        opening = "" if name == "when" or text.lower().startswith(f"{name} ") else f"{name} "
+        return _spoken(opening + text, now_ms, tz)
+    if name == "every" and number is not None:  # a number alone is milliseconds, as everywhere
+        return {"kind": "every", "everyMs": int(number)}
+    return None
+
+
+def _spoken(text: str, now_ms: int, tz: str) -> object:
+    try:
+        return read_spoken(text, now_ms=now_ms, tz=tz) or text.strip()
+    except InvalidSchedule as error:
+        if "time zone" in error.message:  # the service layer says it of the zone, where it belongs
+            return text.strip()
+        raise InvalidSchedule(f"schedule: {error.message}") from error
+
+
+def _with_zone(text: str, tz: object) -> object:
+    """A schedule as text, with a zone of its own: only a time and an expression have one."""
+    if re.match(r"[0-9]{4}-", text):
+        return {"kind": "at", "at": text, "tz": tz}
+    return {"kind": "cron", "expr": text, "tz": tz} if len(text.split()) in (5, 6, 7) else None
