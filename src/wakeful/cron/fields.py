@@ -103,9 +103,7 @@ class Kind:
         if slash:
             if not _is_number(step_text) or int(step_text) == 0:
                 self.refuse(part, "a step is a whole number of 1 or more, as in '*/15'")
-            step = int(step_text)
-            if step > self.last:
-                self.refuse(part, f"a step of {step} is longer than the whole field ({self.range_text})")
+            step = int(step_text)  # one that goes past the end leaves the first value, as in Debian's cron
         if body in ("*", "?"):
             return Span(self.first, 6 if self is DAY_OF_WEEK else self.last, step)
         low_text, dash, high_text = body.partition("-")

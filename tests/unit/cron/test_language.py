@@ -47,6 +47,11 @@ def weekdays(field: str) -> str:
         ("1-3,20/20,59", [1, 2, 3, 20, 40, 59]),
         ("*", list(range(60))),
         ("*/1", list(range(60))),
+        ("*/60", [0]),
+        ("*/999999999", [0]),
+        ("1-7/100", [1]),
+        ("30/90", [30]),
+        ("*/60,1-3", [0, 1, 2, 3]),
         ("0-59", list(range(60))),
     ],
 )
@@ -240,3 +245,28 @@ def test_an_explanation_is_a_sentence_with_its_zone() -> None:
 def test_an_explanation_names_what_matters(text: str, words: list[str]) -> None:
     explained = Cron(text).explain()
     assert [word for word in words if word not in explained] == [], explained
+
+
+@pytest.mark.parametrize(
+    ("expression", "after", "expected", "words"),
+    [
+        ("*/60 * * * *", "2027-01-01T00:10", "2027-01-01T01:00", "Every hour, on the hour"),
+        ("0-59/60 * * * *", "2027-01-01T00:10", "2027-01-01T01:00", "Every hour, on the hour"),
+        ("0 */24 * * *", "2027-01-01T00:10", "2027-01-02T00:00", "At 00:00, every day"),
+        ("1-7/100 * * * *", "2027-01-01T00:10", "2027-01-01T01:01", "At 1 minute past every hour"),
+        ("0 0 */32 * *", "2027-01-01T00:10", "2027-02-01T00:00", "At 00:00, on the 1st"),
+        ("0 0 1 */13 *", "2027-01-01T00:10", "2028-01-01T00:00", "At 00:00, on the 1st, in January"),
+        ("0 0 * * */8", "2027-01-01T00:10", "2027-01-03T00:00", "At 00:00, on Sundays"),
+        (
+            "0 0 */100,1-7 * MON",
+            "2027-01-01T00:10",
+            "2027-01-04T00:00",
+            "At 00:00, on the 1st through 7th, but only on Mondays",
+        ),
+    ],
+)
+def test_a_step_past_the_end_leaves_the_first_value_as_in_debian(expression, after, expected, words):
+    cron = Cron(expression)
+    moment = datetime.fromisoformat(after).replace(tzinfo=UTC)
+    assert cron.next(moment) == datetime.fromisoformat(expected).replace(tzinfo=UTC)
+    assert cron.explain() == f"{words} (UTC)"
