@@ -23,7 +23,10 @@ from wakeful.logs import get_logger
 from wakeful.settings import PREFIX
 
 #: Read again after the start, by clients in this process: they stay in `os.environ`.
-_KEPT: Final = frozenset(PREFIX + name for name in ("URL", "KEY", "KEY_FILE", "WORKSPACE", "AGENT"))
+_KEPT: Final = frozenset(
+    PREFIX + name
+    for name in ("URL", "KEY", "KEY_FILE", "WORKSPACE", "AGENT", "CLIENT_CERT", "CLIENT_KEY", "CA_BUNDLE")
+)
 #: The database driver reads it for each connection.
 _PASSWORD: Final = "PGPASSWORD"
 _PR_SET_DUMPABLE: Final = 4

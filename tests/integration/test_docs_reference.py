@@ -33,7 +33,7 @@ from wakeful.run import RunState
 from wakeful.service.feed import RESET, TYPES
 from wakeful.settings import PREFIX, Settings
 
-_COMMON = {"--workspace", "--agent", "--server", "--json"}
+_COMMON = {"--workspace", "--agent", "--server", "--cert", "--key", "--ca", "--json"}
 #: How the paths that everybody asks are told, and who may, as the tables say it.
 _PARTS = {
     "/agents/writer": "/agents/{agent}",

@@ -15,7 +15,7 @@ from typing import Annotated, Concatenate, Final, ParamSpec
 import typer
 
 from wakeful.cli.output import Output
-from wakeful.client import AsyncClient
+from wakeful.client import AsyncClient, tls
 from wakeful.client.jobs import Jobs
 from wakeful.client.runs import Runs
 from wakeful.errors import InvalidArgument
@@ -24,6 +24,7 @@ P = ParamSpec("P")
 Command = Callable[Concatenate["Session", P], Awaitable[int | None]]
 
 _WHERE: Final = "Of whom"
+KEY_PREFIX: Final = "wk_"
 WorkspaceOption = Annotated[
     str,
     typer.Option("--workspace", envvar="WAKEFUL_WORKSPACE", rich_help_panel=_WHERE, help="the workspace"),
@@ -36,12 +37,45 @@ ServerOption = Annotated[
     str | None,
     typer.Option("--server", envvar="WAKEFUL_URL", rich_help_panel=_WHERE, help="the server's address"),
 ]
+CertOption = Annotated[
+    str | None,
+    typer.Option(
+        "--cert",
+        metavar="FILE",
+        envvar=tls.CERT,
+        rich_help_panel=_WHERE,
+        help="a client certificate (PEM), where the server asks for one",
+    ),
+]
+CertKeyOption = Annotated[
+    str | None,
+    typer.Option(
+        "--key",
+        metavar="FILE",
+        envvar=tls.KEY,
+        rich_help_panel=_WHERE,
+        help="its private key (PEM), unless it is in the same file",
+    ),
+]
+CaOption = Annotated[
+    str | None,
+    typer.Option(
+        "--ca",
+        metavar="FILE",
+        envvar=tls.CA,
+        rich_help_panel=_WHERE,
+        help="the authorities to trust (PEM) instead of the system's",
+    ),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="answer with JSON, and with nothing else")]
 
 _COMMON: Final = (
     ("workspace", WorkspaceOption, "default"),
     ("agent", AgentOption, None),
     ("server", ServerOption, None),
+    ("cert", CertOption, None),
+    ("cert_key", CertKeyOption, None),
+    ("ca", CaOption, None),
     ("as_json", JsonOption, False),
 )
 
@@ -112,7 +146,14 @@ def command(
 async def _invoke(function: Callable[..., Awaitable[int | None]], given: dict[str, object]) -> int:
     workspace, agent = str(given.pop("workspace", "default")), given.pop("agent", None)
     server, as_json = given.pop("server", None), bool(given.pop("as_json"))
-    client = AsyncClient(str(server) if server else None, workspace=workspace)
+    cert, cert_key, ca = (_text(given.pop(name, None)) for name in ("cert", "cert_key", "ca"))
+    if cert_key is not None and cert_key.startswith(KEY_PREFIX):
+        raise InvalidArgument("--key: it takes the file of a private key; an API key goes into WAKEFUL_KEY")
+    client = AsyncClient(_text(server), workspace=workspace, cert=cert, cert_key=cert_key, ca=ca)
     async with client:
         session = Session(client, Output(as_json), workspace, str(agent) if agent else None)
         return await function(session, **given) or 0
+
+
+def _text(value: object) -> str | None:
+    return str(value) if value else None

@@ -14,6 +14,7 @@ from wakeful.client.keyfile import read_key
 from wakeful.client.office import Agents, Audit, Keys, Quotas, Workflows
 from wakeful.client.runs import Runs
 from wakeful.client.shapes import EventShape
+from wakeful.client.tls import ClientTls
 from wakeful.job import Json
 
 #: What can be listened for.
@@ -29,6 +30,9 @@ class AsyncClient:
     - `key`: an API key or a token; else `WAKEFUL_KEY`; else the one that `wakeful serve` left on this machine
     - `workspace`, `agent`: whose jobs and runs, unless one is named with `.of(…)`
     - `timeout`: how many seconds an answer may take
+    - `cert`, `cert_key`: PEM files of a client certificate and its private key, if the server asks for one;
+      else `WAKEFUL_CLIENT_CERT` and `WAKEFUL_CLIENT_KEY`. One file may hold both
+    - `ca`: a PEM file of the authorities to trust instead of the system's; else `WAKEFUL_CA_BUNDLE`
     """
 
     def __init__(
@@ -39,10 +43,13 @@ class AsyncClient:
         workspace: str = "default",
         agent: str = "default",
         timeout: float = 30.0,
+        cert: str | None = None,
+        cert_key: str | None = None,
+        ca: str | None = None,
     ) -> None:
         url = url or os.environ.get("WAKEFUL_URL") or DEFAULT_URL
         key = key or os.environ.get("WAKEFUL_KEY") or read_key(url)
-        self._connection = Connection(url, key, timeout)
+        self._connection = Connection(url, key, timeout, ClientTls(cert, cert_key, ca).or_else())
         self.workspace = workspace
         #: create, change and trigger jobs
         self.jobs = Jobs(self._connection, workspace, agent)

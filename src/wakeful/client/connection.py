@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final, Generic, TypeVar, cast
 from urllib.parse import quote
 
+from wakeful.client.tls import ClientTls
 from wakeful.errors import (
     AlreadyExists,
     FailedPrecondition,
@@ -72,10 +73,13 @@ class Page(list[T], Generic[T]):
 class Connection:
     """A server that can be asked, by those who hold one of its keys."""
 
-    def __init__(self, url: str, key: str | None, timeout: float = 30.0) -> None:
+    def __init__(
+        self, url: str, key: str | None, timeout: float = 30.0, tls: ClientTls | None = None
+    ) -> None:
         self.url = url.rstrip("/")
         self.key = key
         self._timeout = timeout
+        self._tls = tls or ClientTls()
         self._session: aiohttp.ClientSession | None = None
 
     async def open(self) -> None:
@@ -86,7 +90,9 @@ class Connection:
             headers = {"Accept": "application/json"}
             if self.key:
                 headers["Authorization"] = f"Bearer {self.key}"
-            self._session = aiohttp.ClientSession(headers=headers)
+            context = self._tls.context()
+            connector = None if context is None else aiohttp.TCPConnector(ssl=context)
+            self._session = aiohttp.ClientSession(headers=headers, connector=connector)
 
     async def close(self) -> None:
         """Let go of the server."""

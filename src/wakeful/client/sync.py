@@ -165,8 +165,20 @@ class Client(_Part[AsyncClient]):
         workspace: str = "default",
         agent: str = "default",
         timeout: float = 30.0,
+        cert: str | None = None,
+        cert_key: str | None = None,
+        ca: str | None = None,
     ) -> None:
-        inner = AsyncClient(url, key, workspace=workspace, agent=agent, timeout=timeout)
+        inner = AsyncClient(
+            url,
+            key,
+            workspace=workspace,
+            agent=agent,
+            timeout=timeout,
+            cert=cert,
+            cert_key=cert_key,
+            ca=ca,
+        )
         portal = Portal(inner.close)
         super().__init__(portal, inner)
         #: create, change and trigger jobs
