@@ -71,20 +71,24 @@ async def test_a_run_whose_executor_stops_beating_is_tried_again_or_failed(new_a
             assert (await app.runs.get(run.id)).attempt == 2
 
 
-async def test_a_heartbeat_keeps_a_run_for_longer_than_a_lease(new_app: NewApp):
+async def test_a_claim_whose_response_was_lost_heals_while_its_executor_renews_another_run(new_app: NewApp):
     async with new_app(pace=BRIEF) as app:
+        pull = app.services.pull
         await app.jobs.create("digest", schedule=SELDOM)
         await app.jobs.create("other", schedule=SELDOM)
         kept, lost = (await app.jobs.run("digest")).id, (await app.jobs.run("other")).id
-        await app.services.pull.claim(LOCAL, "default", "living", limit=1)
-        await app.services.pull.claim(LOCAL, "default", "dying", limit=1)
+        await pull.claim(LOCAL, "default", "executor", limit=1)
+        await pull.claim(LOCAL, "default", "executor", limit=1)  # nobody ever sees what this returns
 
-        async def rescued() -> bool:
-            await app.services.pull.heartbeat(LOCAL, "default", kept, 1)
-            return (await app.runs.get(lost)).state == "retrying"
+        async def claimed_again() -> list[str]:
+            await pull.heartbeat(LOCAL, "default", kept, 1)
+            return [str(run["id"]) for run in await pull.claim(LOCAL, "default", "executor")]
 
-        await eventually(rescued)
-        assert (await app.runs.get(kept)).state == "running"
+        assert await eventually(claimed_again) == [lost]
+        runs = [await app.runs.get(run_id) for run_id in (kept, lost)]
+        assert [(run.state, run.attempt) for run in runs] == [("running", 1), ("running", 2)]
+        (first, _) = await app.runs.attempts(lost)
+        assert first.error == "its executor 'executor' sent no heartbeat in time"
 
 
 async def test_a_job_that_has_its_agents_target_is_launched_there_and_its_document_says_nothing_of_it(

@@ -114,7 +114,7 @@ class Rescuer(Loop):
             verdict = Failed("nobody claimed it in time", permanent=True, reason="expired")
         else:
             error = (
-                f"its executor {run.worker.removeprefix(PULL)} sent no heartbeat in time"
+                f"its executor '{run.worker.removeprefix(PULL)}' sent no heartbeat in time"
                 if run.worker and is_executor(run.worker)
                 else f"its worker {run.worker} died"
             )
