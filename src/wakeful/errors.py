@@ -36,6 +36,10 @@ class InvalidSchedule(InvalidArgument):
     """A schedule that cannot be read, or that would never fire. The message names the field and the text."""
 
 
+class Unstorable(InvalidArgument):
+    """The database cannot keep a value, such as a number out of range: trying again does not help."""
+
+
 class Unauthenticated(WakefulError):
     """Nobody knows who is asking."""
 
@@ -80,6 +84,13 @@ class Unavailable(WakefulError):
     """The database or a service cannot be reached; trying again later may help."""
 
     code = "unavailable"
+
+
+class DatabaseFault(Unavailable):
+    """The database can be reached, and reports an I/O error or an internal error of its own.
+
+    Mostly it is over when the statement is tried again.
+    """
 
 
 class Permanent(WakefulError):

@@ -197,10 +197,10 @@ async def test_a_corrupt_row_of_a_job_that_was_running_holds_nobody_up_when_its_
 
 @simulated()
 async def test_an_outcome_that_cannot_be_stored_holds_up_no_other(world: World):
-    async def says_half_a_pair(run: Launch) -> Succeeded:
-        return Succeeded("\ud83d")
+    async def used_half_a_pair(run: Launch) -> Succeeded:
+        return Succeeded("fine", usage="\ud83d")
 
-    odd = await world.create("odd", MINUTELY, body=says_half_a_pair)
+    odd = await world.create("odd", MINUTELY, body=used_half_a_pair)
     others = [await world.create(f"other-{n}", MINUTELY) for n in range(9)]
     await world.start()
     await world.sleep(5 * 60 + 30)

@@ -201,6 +201,7 @@ class Store(Office, Watching, Guarding, Talking, Delivering, Protocol):
         A job that somebody has edited since the run was written, and that has a tick to come, is neither
         deleted nor disabled by that run: who gives a job another time in the middle of its run wants it to
         live. (`disable_after` counts all the same.)
+        Unstorable: a value of one of them cannot be stored, and nothing was written.
         `state == "running"` parks the run: worker `PARKED`, `due_at` its deadline, no `finished_at`. What a
         `Finished` says of output, error, reason and usage is written in every case.
         """

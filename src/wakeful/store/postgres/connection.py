@@ -19,7 +19,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 import asyncpg
 
 from wakeful.clock import Clock, SystemClock
-from wakeful.errors import FailedPrecondition, InvalidArgument, Unavailable
+from wakeful.errors import DatabaseFault, FailedPrecondition, InvalidArgument, Unavailable
 from wakeful.store.address import split_address
 from wakeful.store.migrations import Migration, load, pending
 from wakeful.store.watching import Tell as Tell
@@ -53,6 +53,9 @@ BROKEN: Final = (
     asyncpg.InterfaceError,
     asyncpg.InternalClientError,  # the driver lost track of a connection that was cut
 )
+
+#: Faults that the server reports of itself (classes 58 and XX): an I/O error, a file it cannot read.
+_FAULTS: Final = (asyncpg.PostgresSystemError, asyncpg.InternalServerError)
 
 # About connections and the schema itself; what is said of jobs and runs is in `statements`.
 _NOTIFY: Final = "SELECT pg_notify($1, topic) FROM unnest($2::text[]) topic"
@@ -222,6 +225,8 @@ class Pool:
             raise InvalidArgument("a text has a zero character in it; take it out") from error
         except asyncpg.DataError:
             raise
+        except _FAULTS as error:
+            raise DatabaseFault(f"the database {self.address.shown} reports a fault: {error}") from error
         except BROKEN as error:
             if self._pool is not None:
                 await self._pool.expire_connections()  # the others are likely to be as dead

@@ -12,7 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from asyncpg import DataError
+
 from wakeful.clock import Clock, SteeredClock
+from wakeful.errors import Unstorable
 from wakeful.store.changes import always, written
 from wakeful.store.idempotency import Keyed
 from wakeful.store.office import Allowance, Entry, Inherited, WorkflowRow
@@ -104,9 +107,12 @@ class PostgresStore(PostgresTalking, PostgresWatching, PostgresGuarding, Postgre
     ) -> set[str]:
         """Write how attempts ended, and all that follows from it."""
         now_ms = self.clock.now_ms()
-        return await self._pool.write(
-            lambda db, tell: outcomes.finish(db, tell, now_ms, worker, finished, follow)
-        )
+        try:
+            return await self._pool.write(
+                lambda db, tell: outcomes.finish(db, tell, now_ms, worker, finished, follow)
+            )
+        except DataError as error:
+            raise Unstorable(f"an outcome cannot be stored: {error}") from error
 
     async def beat(self, worker: str, now_ms: int, holding: Sequence[str]) -> set[str]:
         """Say that the worker lives. Returns what it has lost."""

@@ -13,9 +13,12 @@ another's changes (`notifies_other_processes`).
 from __future__ import annotations
 
 import os
+import sqlite3
 from collections.abc import Callable, Mapping, Sequence
+from typing import Final
 
 from wakeful.clock import Clock, SystemClock
+from wakeful.errors import Unstorable
 from wakeful.store.changes import always, written
 from wakeful.store.idempotency import Keyed
 from wakeful.store.office import Allowance, Entry, Inherited, WorkflowRow
@@ -43,6 +46,9 @@ from wakeful.store.sqlite.delivering import SqliteDelivering
 from wakeful.store.sqlite.guarding import SqliteGuarding
 from wakeful.store.sqlite.talking import SqliteTalking
 from wakeful.store.sqlite.watching import SqliteWatching
+
+#: What SQLite and its driver raise for a value that they cannot keep.
+_REFUSED: Final = (sqlite3.DataError, sqlite3.InterfaceError, OverflowError, UnicodeError)
 
 
 class SqliteStore(SqliteTalking, SqliteWatching, SqliteGuarding, SqliteDelivering):
@@ -105,9 +111,12 @@ class SqliteStore(SqliteTalking, SqliteWatching, SqliteGuarding, SqliteDeliverin
     ) -> set[str]:
         """Write how attempts ended, and all that follows from it."""
         now_ms = self.clock.now_ms()
-        return await self._connection.write(
-            lambda db, tell: outcomes.finish(db, tell, now_ms, worker, finished, follow)
-        )
+        try:
+            return await self._connection.write(
+                lambda db, tell: outcomes.finish(db, tell, now_ms, worker, finished, follow)
+            )
+        except _REFUSED as error:
+            raise Unstorable(f"an outcome cannot be stored: {error}") from error
 
     async def beat(self, worker: str, now_ms: int, holding: Sequence[str]) -> set[str]:
         """Say that the worker lives. Returns what it has lost."""
