@@ -6,10 +6,12 @@ A bad value stops the start with a sentence that names it. Names are the same ev
 
 from __future__ import annotations
 
+import os
 import re
 import tomllib
 import types
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final, Literal, get_args, get_origin, get_type_hints
@@ -70,6 +72,10 @@ class Settings:
     quota_create_per_agent: int = 0
     quota_jobs_per_workspace: int = 0
     quota_jobs_per_agent: int = 0
+    #: the port of `worker`, for health and metrics; none: 9254, or a free one where that is taken
+    worker_port: int | None = None
+    #: whether `worker` answers HTTP at all
+    worker_http: bool = True
     #: how many seconds a process waits at the start for a database that is unavailable; none: not at all in
     #: `serve`, a minute in `worker`
     wait_for_db: int | None = None
@@ -114,7 +120,26 @@ _LEAST: Final = {
     "ping_ms": 100,
 }
 #: what it may be at most
-_MOST: Final = {"port": 65_535}
+_MOST: Final = {"port": 65_535, "worker_port": 65_535}
+
+
+_active: Settings | None = None
+
+
+@contextmanager
+def active_settings(settings: Settings) -> Iterator[None]:
+    """Within it, these are the settings of every Wakeful that is made without any."""
+    global _active
+    before, _active = _active, settings
+    try:
+        yield
+    finally:
+        _active = before
+
+
+def current_settings() -> Settings:
+    """The active settings, or else those of the environment."""
+    return read_settings(os.environ) if _active is None else _active
 
 
 def read_settings(environment: Mapping[str, str], file: Path | None = None) -> Settings:

@@ -13,6 +13,7 @@ import signal
 import socket
 import ssl
 from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import replace
 from typing import Final, Self, cast
 
 import uvicorn
@@ -22,6 +23,7 @@ from wakeful.api.acceptor import Acceptor
 from wakeful.api.http.app import create_app
 from wakeful.api.http.health import Ready
 from wakeful.api.http.problems import MAX_BODY
+from wakeful.api.http.worker_app import create_worker_app
 from wakeful.api.http_protocol import HttpProtocol
 from wakeful.api.open_files import connection_limit, raise_open_file_limit
 from wakeful.api.rpc.protocol import Protocol
@@ -32,6 +34,8 @@ from wakeful.logs import get_logger
 from wakeful.service.services import Services
 from wakeful.settings import PREFIX, Settings
 
+#: Where a worker listens, unless it is told otherwise or the port is taken.
+WORKER_PORT: Final = 9254
 #: Seconds that answers under way are given when the server stops.
 GRACE: Final = 5.0
 #: Seconds that a connection is kept for the next request: longer than proxies keep theirs.
@@ -73,6 +77,46 @@ async def serve(
                 log.info("server.stopping")
     finally:
         http.close()
+
+
+async def work(
+    settings: Settings, app: Wakeful, *, started: Callable[[str | None], None] = lambda url: None
+) -> None:
+    """Be a worker until the process is told to end: no API, but health and metrics on a port of its own.
+
+    `started` gets the address; None: the settings say that there is none.
+    """
+    raise_open_file_limit()
+    http = _worker_http(settings, app) if settings.worker_http else None
+    try:
+        async with app:
+            if http is None:
+                # Whoever reads that it works may tell it to stop at once: so first it listens for that.
+                working = asyncio.create_task(app.serve_forever())
+                await asyncio.sleep(0)
+                started(None)
+                await working
+                return
+            async with http:
+                with _signals(http):
+                    log.info("worker.started", url=http.url)
+                    started(http.url)
+                    await http.ended()
+                log.info("worker.stopping")
+    finally:
+        if http is not None:
+            http.close()
+
+
+def _worker_http(settings: Settings, app: Wakeful) -> Listening:
+    faces = create_worker_app(app.services, readiness(app))
+    port = settings.worker_port
+    if port is None and settings.port != 0:
+        try:
+            return Listening(faces, replace(settings, port=WORKER_PORT))
+        except Unavailable as error:
+            log.info("worker.port_taken", port=WORKER_PORT, error=error.message)
+    return Listening(faces, replace(settings, port=port or 0))
 
 
 class Listening:

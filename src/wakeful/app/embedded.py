@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import signal
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -14,6 +13,7 @@ from typing import Self, TypeVar, Unpack
 from wakeful.agents.turner import Turner
 from wakeful.app.fields import JobOptions
 from wakeful.app.jobs import Jobs
+from wakeful.app.overrides import overrides
 from wakeful.app.runs import Runs
 from wakeful.cron import zone
 from wakeful.deliver.channels import Channels
@@ -38,7 +38,7 @@ from wakeful.planning import Limits
 from wakeful.schedule import At
 from wakeful.service.access import LOCAL
 from wakeful.service.services import Services
-from wakeful.settings import PREFIX, Settings, read_settings
+from wakeful.settings import PREFIX, Settings, current_settings
 from wakeful.store.connect import open_within, sqlite_path, store_at
 from wakeful.store.port import Store
 from wakeful.target import Function
@@ -86,7 +86,20 @@ class Wakeful:
         store: Store | None = None,
         settings: Settings | None = None,
     ) -> None:
-        settings = settings or read_settings(os.environ)
+        #: the settings that these arguments decide, whatever the operator's say
+        self.overrides = overrides(
+            settings=settings,
+            url=url,
+            store=store,
+            pace=pace,
+            defaults=defaults,
+            secret_key=secret_key,
+            allow_private_targets=allow_private_targets,
+            commands=commands,
+            command_env=command_env,
+            wait_for_db=wait_for_db,
+        )
+        settings = settings or current_settings()
         url = url or settings.db
         self.store = store or store_at(url)
         self._functions = FunctionLauncher()

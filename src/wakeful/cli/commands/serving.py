@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 import sys
@@ -23,7 +22,7 @@ from wakeful.client.keyfile import key_file, leave_key, read_key
 from wakeful.errors import InvalidArgument, Unauthenticated, WakefulError
 from wakeful.logs import ConsoleFormatter
 from wakeful.process_protection import protect_process
-from wakeful.settings import WAIT_FOR_DB_S, Settings, read_settings
+from wakeful.settings import PREFIX, WAIT_FOR_DB_S, Settings, active_settings, read_settings
 from wakeful.store.address import shown_address
 
 if TYPE_CHECKING:
@@ -80,6 +79,7 @@ def register(app: typer.Typer) -> None:
 
         keep_log(log_level)
         settings = settings_with(host=host, port=port, db=db, dev=dev, wait_for_db=wait_for_db)
+        scheduler = own_app(own, settings)
         place = database(settings, own)
         where, good = "", False
 
@@ -94,7 +94,6 @@ def register(app: typer.Typer) -> None:
         def started(url: str, scheduler: Wakeful) -> None:
             _greet(s.out, url, place, where, good)
 
-        scheduler = own_app(own, db)
         protect_process()
         await run(settings, app=scheduler, prepare=prepare, started=started)
         s.out.say(Text("stopped", "dim"))
@@ -102,6 +101,13 @@ def register(app: typer.Typer) -> None:
     @command(app, "worker", panel=_PANEL, asks=False)
     async def worker(
         s: Session,
+        host: Annotated[
+            str | None, typer.Option("--host", help="where to listen for health and metrics (127.0.0.1)")
+        ] = None,
+        port: Annotated[
+            int | None,
+            typer.Option("--port", min=0, max=65_535, help="(9254, or a free one); 0 takes a free one"),
+        ] = None,
         db: Db = None,
         own: AppOption = None,
         dev: Annotated[
@@ -110,25 +116,30 @@ def register(app: typer.Typer) -> None:
         wait_for_db: WaitForDb = None,
         log_level: LogLevel = "info",
     ) -> None:
-        """Keep time and wake agents, without HTTP: one more replica on the same database.
+        """Keep time and wake agents, without the API: one more replica on the same database.
 
+        It answers /healthz, /readyz and /metrics on a port of its own, unless WAKEFUL_WORKER_HTTP is false.
         It waits a minute at the start for a database that is unavailable; --wait-for-db 0 does not.
         """
+        from wakeful.api.server import work
         from wakeful.app import Wakeful
 
         keep_log(log_level)
-        settings = settings_with(db=db, dev=dev, wait_for_db=wait_for_db)
+        settings = settings_with(host=host, db=db, dev=dev, wait_for_db=wait_for_db)
+        if port is not None:
+            settings = replace(settings, worker_port=port)
+        scheduler = own_app(own, settings, wait_for_db=WAIT_FOR_DB_S)
         if settings.wait_for_db is None:
             settings = replace(settings, wait_for_db=WAIT_FOR_DB_S)
-        scheduler = own_app(own, db) or Wakeful(settings.db, settings=settings)
+        scheduler = scheduler or Wakeful(settings.db, settings=settings)
+        place = database(settings, own)
         protect_process()
-        async with scheduler:
-            place = database(settings, own)
-            # Whoever reads that it works may tell it to stop at once: so first it listens for that.
-            working = asyncio.create_task(scheduler.serve_forever())
-            await asyncio.sleep(0)
-            s.out.show({"db": place}, Text(f"working on {place}"))
-            await working
+
+        def started(url: str | None) -> None:
+            at = f"; health and metrics at {url}" if url else ""
+            s.out.show({"db": place, "url": url, "pid": os.getpid()}, Text(f"working on {place}{at}"))
+
+        await work(settings, scheduler, started=started)
         s.out.say(Text("stopped", "dim"))
 
 
@@ -168,23 +179,38 @@ def settings_with(
     )
 
 
-def own_app(place: str | None, db: str | None) -> Wakeful | None:
-    """The scheduler that `module:name` names, from this directory or what is installed."""
+#: Options that say the same as a setting.
+_OPTIONS: Final = {"db": "--db", "allow_private_targets": "--dev", "wait_for_db": "--wait-for-db"}
+
+
+def own_app(place: str | None, settings: Settings, *, wait_for_db: int | None = None) -> Wakeful | None:
+    """The scheduler that `module:name` names, from this directory or what is installed.
+
+    It is made with these settings, apart from what its own arguments say; a setting that these leave without
+    effect is refused. `wait_for_db` is what holds where neither says.
+    """
     if place is None:
         return None
-    if db is not None:
-        raise InvalidArgument("--db: with --app, the database is the one that the app was made with")
     from wakeful.app import Wakeful
+    from wakeful.app.overrides import ignored_settings
 
     module, colon, name = place.partition(":")
     sys.path.insert(0, os.getcwd())
+    waiting = settings.wait_for_db if settings.wait_for_db is not None else wait_for_db
     try:
-        found = getattr(import_module(module), name) if colon else None
+        with active_settings(replace(settings, wait_for_db=waiting)):
+            found = getattr(import_module(module), name) if colon else None
     except (ImportError, AttributeError, ValueError) as error:
         raise InvalidArgument(f"--app: {error}; write it as module:name, such as myagents:app") from error
     if not isinstance(found, Wakeful):
         raise InvalidArgument(
             f"--app: '{place}' is no Wakeful; write it as module:name, such as myagents:app"
+        )
+    for setting, argument in ignored_settings(settings, found.overrides):
+        said = " or ".join([*([_OPTIONS[setting]] if setting in _OPTIONS else []), PREFIX + setting.upper()])
+        raise InvalidArgument(
+            f"{said} has no effect: {place} is made with an argument `{argument}` of its own; "
+            "leave out one of them"
         )
     return found
 

@@ -1,0 +1,32 @@
+"""What `wakeful worker` answers over HTTP: whether it lives, whether it is ready, and its metrics."""
+
+from __future__ import annotations
+
+from fastapi import FastAPI
+
+from wakeful import __version__
+from wakeful.api.http import health, metrics, problems
+from wakeful.api.http.health import Ready
+from wakeful.api.http.middleware import Passage
+from wakeful.api.rpc.socket import Connections
+from wakeful.service.services import Services
+
+
+def create_worker_app(services: Services, ready: Ready) -> FastAPI:
+    """The app of a worker: `/healthz`, `/readyz` and `/metrics`, and nothing else."""
+    app = FastAPI(
+        title="Wakeful worker",
+        version=__version__,
+        openapi_url=None,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+    )
+    app.state.services = services
+    app.state.ready = ready
+    app.state.connections = Connections()
+    problems.install(app)
+    app.include_router(health.router)
+    app.include_router(metrics.router)
+    app.add_middleware(Passage)
+    return app

@@ -1,0 +1,97 @@
+"""Which settings an app decides by itself, with the arguments that it was made with.
+
+`wakeful serve --app` refuses to start where the operator sets one of these to something else: a setting that
+has no effect is a mistake, and nobody would notice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields
+from typing import Final, NamedTuple
+
+from wakeful.document import Defaults
+from wakeful.engine.engine import Pace
+from wakeful.settings import Settings
+from wakeful.store.port import Store
+
+#: Settings of the server, which are read beside the app and not by it.
+_SERVER: Final = frozenset(
+    {
+        "host", "port", "tls_cert", "tls_key", "tls_client_ca", "trusted_proxies", "max_http_connections",
+        "admin_key", "worker_port", "worker_http",
+    }
+)  # fmt: skip
+_LANES: Final = ("main", "subagent", "team", "cron")
+
+
+class Override(NamedTuple):
+    """The argument that decides a setting, and what it says."""
+
+    argument: str
+    value: object
+
+
+def overrides(
+    *,
+    settings: Settings | None,
+    url: str | None,
+    store: Store | None,
+    pace: Pace | None,
+    defaults: Defaults | None,
+    secret_key: str | None,
+    allow_private_targets: bool | None,
+    commands: Sequence[str] | None,
+    command_env: Sequence[str] | None,
+    wait_for_db: float | None,
+) -> dict[str, Override]:
+    """By the name of the setting, what decides it instead."""
+    found: dict[str, Override] = {}
+    if settings is not None:
+        for each in fields(Settings):
+            if each.name not in _SERVER:
+                found[each.name] = Override("settings", getattr(settings, each.name))
+    if pace is not None:
+        own = {name: size for name, size in pace.lanes.items() if name not in _LANES}
+        values: dict[str, object] = {
+            "tick_ms": pace.tick_ms,
+            "lookahead_ms": pace.limits.lookahead_ms,
+            "max_catchup_per_tick": pace.limits.max_catchup,
+            "retention_days": pace.retention_days,
+            "lanes": own,
+            **{f"lane_{lane}": pace.lanes.get(lane) for lane in _LANES},
+        }
+        found |= {name: Override("pace", value) for name, value in values.items()}
+    if defaults is not None:
+        values = {
+            "default_tz": defaults.tz,
+            "default_overlap_policy": defaults.overlap,
+            "default_catchup_policy": defaults.catchup,
+            "default_jitter_ms": defaults.jitter_ms,
+            "tz_allowlist": tuple(sorted(defaults.tz_allowlist or ())),
+        }
+        found |= {name: Override("defaults", value) for name, value in values.items()}
+    for name, value in (
+        ("secret_key", secret_key),
+        ("allow_private_targets", allow_private_targets),
+        ("commands", None if commands is None else tuple(commands)),
+        ("command_env", None if command_env is None else tuple(command_env)),
+        ("wait_for_db", wait_for_db),
+    ):
+        if value is not None:
+            found[name] = Override(name, value)
+    if url is not None:
+        found["db"] = Override("url", url)
+    if store is not None:
+        found["db"] = Override("store", None)
+    return found
+
+
+def ignored_settings(operator: Settings, found: dict[str, Override]) -> list[tuple[str, str]]:
+    """The settings that the operator has set to no effect, each with the argument that decides it."""
+    standard = Settings()
+    return [
+        (name, override.argument)
+        for name, override in found.items()
+        if getattr(operator, name) not in (getattr(standard, name), override.value)
+    ]
