@@ -12,10 +12,11 @@ from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import date
-from functools import lru_cache
 from itertools import chain
+from sys import getsizeof
 from typing import Final, NoReturn
 
+from wakeful.bounded_cache import MB, bounded_cache, text_size
 from wakeful.errors import InvalidArgument
 
 MAX_ENTRIES: Final = 100
@@ -107,7 +108,7 @@ def parse_exclude(entries: Sequence[str]) -> Calendar:
     return _calendar(tuple(entries)) if entries else NOTHING
 
 
-@lru_cache(maxsize=1024)
+@bounded_cache(4 * MB, lambda calendar, entries: 4 * text_size(*entries))
 def _calendar(entries: tuple[str, ...]) -> Calendar:
     """Read once: a platform's thousand jobs keep the same holidays."""
     return Calendar(tuple(dict.fromkeys(_normal(entry) for entry in entries)))
@@ -154,7 +155,7 @@ def _region(entry: str) -> str:
     _refuse(entry, f"'{wanted[:32]}' is no subdivision of {country} that the holidays differ by; {there}")
 
 
-@lru_cache(maxsize=8192)
+@bounded_cache(8 * MB, lambda days, *_: getsizeof(days) + 32 * len(days))
 def _holidays(region: str, year: int) -> frozenset[int]:
     """A region's holidays of a year. Shared by all jobs: they are not worked out twice."""
     from holidays import country_holidays

@@ -10,9 +10,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from typing import Final, Literal
 
+from wakeful.bounded_cache import MB, bounded_cache
 from wakeful.calendars import NOTHING, Calendar
 from wakeful.cron import DstGap, DstOverlap
 from wakeful.errors import InvalidArgument
@@ -45,7 +45,7 @@ class Timing:
         return _ticks(self, 0 if isinstance(self.schedule, CronSchedule | At) else anchor_ms)
 
 
-@lru_cache(maxsize=16384)
+@bounded_cache(16 * MB, lambda ticks, *_: ticks.size)
 def _ticks(timing: Timing, anchor_ms: int) -> Ticks:
     return Ticks(
         timing.schedule,

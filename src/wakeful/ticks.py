@@ -15,6 +15,7 @@ from typing import Final, Protocol
 
 from wakeful.calendars import NOTHING, Calendar
 from wakeful.cron import Cron, DstGap, DstOverlap
+from wakeful.cron.evaluator import CRON_SIZE
 from wakeful.cron.zone import Zone, zone
 from wakeful.duration import LONGEST
 from wakeful.schedule import CronSchedule, Every, Schedule
@@ -53,6 +54,12 @@ class Ticks:
     def __post_init__(self) -> None:
         object.__setattr__(self, "_plain", self._without_limits())
         object.__setattr__(self, "_zone", zone(self.schedule.tz or "UTC") if self.exclude else None)
+
+    @property
+    def size(self) -> int:
+        """The bytes that this takes in memory, about, with what it remembers."""
+        plain = CRON_SIZE if isinstance(self.schedule, CronSchedule) else 500
+        return plain + 200 * len(self.exclude.entries)
 
     def next(self, after_ms: int) -> int | None:
         """The first tick strictly later than `after_ms`, or None."""

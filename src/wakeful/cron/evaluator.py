@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from datetime import UTC, datetime
-from functools import lru_cache
 from threading import Lock
 from typing import Final, get_args
 
+from wakeful.bounded_cache import MB, bounded_cache, text_size
 from wakeful.cron.dates import EPOCH_DAY
 from wakeful.cron.explain import explain
 from wakeful.cron.expression import Expression, parse
@@ -21,7 +21,10 @@ from wakeful.cron.walltimes import DAY, WallTimes
 from wakeful.cron.zone import Zone, zone
 from wakeful.errors import InvalidArgument
 
-_REMEMBERED: Final = 2048
+#: How many ticks an expression remembers; a pass that catches up visits at most a hundred.
+_REMEMBERED: Final = 128
+#: The bytes of an expression with all that it remembers, about.
+CRON_SIZE: Final = 10_000
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -240,6 +243,6 @@ class Cron:
             return None  # past the last year that a datetime can hold
 
 
-@lru_cache(maxsize=16384)
+@bounded_cache(32 * MB, lambda cron, expr, *_: CRON_SIZE + text_size(expr))
 def _shared(expr: str, tz: str, dst_gap: DstGap, dst_overlap: DstOverlap) -> Cron:
     return Cron(expr, tz, dst_gap=dst_gap, dst_overlap=dst_overlap)

@@ -1,8 +1,9 @@
 """The parts of a definition as the text that a store keeps: compact JSON, equal for equal parts.
 
 Keys are sorted and what is at its default is left out, so that the planner, who reads the same few texts
-over and over, finds nearly all of them in a cache. What was right when it was stored is not judged again;
-a text that cannot be read at all is InvalidArgument, and says why. What is read is shared: nobody changes it.
+over and over, finds nearly all of them in a cache, which is bounded in bytes. What was right when it was
+stored is not judged again; a text that cannot be read at all is InvalidArgument, and says why. What is read
+is shared: nobody changes it.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ import json
 from collections.abc import Sequence
 from functools import lru_cache
 from types import UnionType
-from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+from typing import Any, Final, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
+from wakeful.bounded_cache import MB, bounded_cache, text_size
 from wakeful.document.fields import POLICY, STORED_WORK, TIMING, Field
 from wakeful.document.values import compact, shown
 from wakeful.errors import InvalidArgument
@@ -22,8 +24,11 @@ from wakeful.policy import Policy
 
 T = TypeVar("T")
 
+#: How much larger a text and what is read from it are than the text: JSON of many small values is the worst.
+_PARSED: Final = 8
 
-@lru_cache(maxsize=4096)
+
+@bounded_cache(2 * MB, lambda text, timing: _PARSED * text_size(text))
 def timing_to_text(timing: Timing) -> str:
     """The timing as text.
 
@@ -33,13 +38,13 @@ def timing_to_text(timing: Timing) -> str:
     return _written(timing, TIMING)
 
 
-@lru_cache(maxsize=16384)
+@bounded_cache(8 * MB, lambda timing, text: _PARSED * text_size(text))
 def timing_from_text(text: str) -> Timing:
     """The timing that `timing_to_text` wrote: the same object for the same text, while it is remembered."""
     return _read(Timing, text, TIMING)
 
 
-@lru_cache(maxsize=4096)
+@bounded_cache(2 * MB, lambda text, policy: _PARSED * text_size(text))
 def policy_to_text(policy: Policy) -> str:
     """The policy as text.
 
@@ -49,7 +54,7 @@ def policy_to_text(policy: Policy) -> str:
     return _written(policy, POLICY)
 
 
-@lru_cache(maxsize=16384)
+@bounded_cache(4 * MB, lambda policy, text: _PARSED * text_size(text))
 def policy_from_text(text: str) -> Policy:
     """The policy that `policy_to_text` wrote.
 
@@ -68,7 +73,7 @@ def work_to_text(work: Work) -> str:
     return _written(work, STORED_WORK)
 
 
-@lru_cache(maxsize=4096)
+@bounded_cache(16 * MB, lambda work, text: _PARSED * text_size(text))
 def work_from_text(text: str) -> Work:
     """The work that `work_to_text` wrote, without its payload.
 

@@ -8,9 +8,9 @@ busy is left alone until its tick is really due.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
 from typing import Final
 
+from wakeful.bounded_cache import MB, bounded_cache, text_size
 from wakeful.clock import Clock
 from wakeful.document import policy_from_text, timing_from_text, work_from_text
 from wakeful.engine.births import claim_timeout_ms, lane_of, of_tick
@@ -226,7 +226,7 @@ def _skipped(facts: Facts, plan: Plan) -> bool:
     return facts.hold is not None and not facts.running and plan.verdicts[-1].becomes is Becomes.SKIPPED
 
 
-@lru_cache(maxsize=16384)
+@bounded_cache(32 * MB, lambda ticks, timing: text_size(timing) + (ticks.size if ticks else 0))
 def _unanchored_ticks(timing: str) -> Ticks | None:
     """The ticks of a timing that has no anchor, found by its text; None for an interval."""
     read = timing_from_text(timing)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from functools import lru_cache
 
+from wakeful.bounded_cache import MB, bounded_cache, text_size
 from wakeful.document import payload_to_text, policy_from_text, work_from_text
 from wakeful.document.target import KINDS
 from wakeful.engine.held import Held
@@ -150,6 +150,6 @@ def _unknown(kind: str) -> _StandIn:
     )
 
 
-@lru_cache(maxsize=1024)
+@bounded_cache(4 * MB, lambda payload, message: text_size(message, payload or ""))
 def _message(message: str) -> str | None:
     return payload_to_text({"message": message})

@@ -14,12 +14,12 @@ import re
 import socket
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Any, Final
 
 from aiohttp.abc import AbstractResolver, ResolveResult
 
+from wakeful.bounded_cache import MB, bounded_cache, text_size
 from wakeful.errors import InvalidArgument
 from wakeful.launch.threads import Threads
 
@@ -208,7 +208,7 @@ def _embedded(address: IPv6Address) -> IPv4Address | None:
     return address.sixtofour
 
 
-@lru_cache(maxsize=16384)
+@bounded_cache(2 * MB, lambda address, host: text_size(host, address or ""))
 def _literal(host: str) -> str | None:
     """The address that a host is, without looking it up: 127.0.0.1 for `2130706433` and `0x7f.1` too."""
     name = host.rstrip(".").lower()

@@ -34,6 +34,7 @@ from aiohttp import (
 )
 from yarl import URL
 
+from wakeful.bounded_cache import MB, bounded_cache, text_size
 from wakeful.clock import Clock, SystemClock
 from wakeful.errors import InvalidArgument, WakefulError
 from wakeful.job import Json
@@ -263,7 +264,7 @@ def _url(value: Json) -> URL:
     return _parsed(value)
 
 
-@lru_cache(maxsize=16384)
+@bounded_cache(4 * MB, lambda url, text: 1_000 + 6 * text_size(text))
 def _parsed(text: str) -> URL:
     try:
         url = URL(text)

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeVar
 
+from wakeful.bounded_cache import MB, BoundedCache, text_size
 from wakeful.document import Defaults, payload_from_text
 from wakeful.errors import NotFound
 from wakeful.job import Json
@@ -14,7 +15,8 @@ from wakeful.store.office import AgentChanged, AgentRow, Inherited, WorkspaceRow
 from wakeful.store.port import Store
 
 _REMEMBERED_MS: Final = 1_000
-_MOST: Final = 10_000
+#: Bytes of homes that are remembered.
+_BUDGET: Final = 8 * MB
 _TRIES: Final = 4
 
 T = TypeVar("T")
@@ -47,7 +49,7 @@ class Directory:
         self._store = store
         #: what holds where neither a document nor its agent or workspace says anything
         self.defaults = defaults
-        self._homes: dict[tuple[str, str], tuple[int, Home]] = {}
+        self._homes: BoundedCache[tuple[str, str], tuple[int, Home]] = BoundedCache(_BUDGET)
         self._workspaces: set[str] = set()
 
     async def enter(self, who: Principal, action: Action, workspace: str, agent: str | None = None) -> None:
@@ -71,9 +73,7 @@ class Directory:
             await self._store.workspace(workspace),
             await self._store.agent(workspace, agent),
         )
-        if len(self._homes) >= _MOST:
-            self._homes.clear()
-        self._homes[workspace, agent] = now_ms, home
+        self._homes.put((workspace, agent), (now_ms, home), 1_000 + 8 * text_size(home.key))
         return home
 
     async def with_home(self, workspace: str, agent: str, work: Callable[[Home], Awaitable[T]]) -> T:
@@ -107,8 +107,9 @@ class Directory:
 
     def forget(self, workspace: str, agent: str | None = None) -> None:
         """Something about it has changed."""
-        for key in [key for key in self._homes if key[0] == workspace and agent in (None, key[1])]:
-            del self._homes[key]
+        for key in self._homes:
+            if key[0] == workspace and agent in (None, key[1]):
+                self._homes.drop(key)
 
 
 def no_agent(name: str) -> NotFound:

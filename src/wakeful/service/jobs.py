@@ -4,8 +4,10 @@ changes. What becomes of one that is there is in `job_changes`."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Literal
 
+from wakeful.bounded_cache import bypass
 from wakeful.document import Defaults, read_definition
 from wakeful.document.values import compact
 from wakeful.engine.targets import Targets
@@ -80,7 +82,8 @@ class JobService(JobPauses):
         await self._directory.enter(who, "job.write", workspace, agent)
 
         async def create(home: Home) -> Saved:
-            saved = self._made(who, home, document, self._clock.now_ms())
+            with bypass() if rehearse else nullcontext():
+                saved = self._made(who, home, document, self._clock.now_ms())
             await check_chain(self._store, workspace, agent, saved.row.name, saved.row.after_job)
             if rehearse:
                 if await self._store.job(workspace, agent, saved.row.name) is not None:

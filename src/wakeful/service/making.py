@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
+from wakeful.bounded_cache import MB, BoundedCache
 from wakeful.document import read_definition
 from wakeful.document.target import read_target
 from wakeful.document.values import json_text
@@ -24,7 +25,8 @@ from wakeful.store.rows import JobRow
 
 #: The creator of the jobs that Wakeful makes for itself.
 WAKEFUL: Final = "admin:wakeful"
-_KNOWN: Final = 4_096  # documents that are remembered, so that one like them need not be read again
+#: Bytes of documents that are remembered, so that one like them need not be read again.
+_BUDGET: Final = 16 * MB
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +59,7 @@ class Maker:
         self._targets = targets
         self._lanes = lanes
         self._keyring = keyring
-        self._known: dict[tuple[str, bytes], _Alike] = {}
+        self._known: BoundedCache[tuple[str, bytes], _Alike] = BoundedCache(_BUDGET)
 
     def make(self, home: Home, document: Mapping[str, object], now_ms: int, created_by: str = "") -> Saved:
         """The row of a new job that is what the document says."""
@@ -103,9 +105,8 @@ class Maker:
             known = self._first(home, document, now_ms)
             if known.definition.after is not None:  # whether it comes after itself depends on its name
                 return known
-            if len(self._known) >= _KNOWN:
-                self._known.clear()
-        self._known[common] = known
+        # A row and a definition hold the document about eight times, as text and as values.
+        self._known.put(common, known, 4_096 + 8 * (len(common[0]) + len(common[1])))
         return known
 
     def _first(self, home: Home, document: Mapping[str, object], now_ms: int) -> _Alike:
