@@ -120,7 +120,7 @@ def bounded_cache(budget: int, weigh: Callable[..., int]) -> Callable[[Callable[
 
         @wraps(function)
         def remembered(*args: P.args, **kwargs: P.kwargs) -> V:
-            found = find(args)
+            found = cache._young.get(args) or find(args)
             if found is not None:
                 return found[0]
             value = function(*args, **kwargs)

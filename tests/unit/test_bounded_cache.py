@@ -5,7 +5,7 @@ from __future__ import annotations
 import tracemalloc
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from wakeful.bounded_cache import MB, BoundedCache, bounded_cache, bypass, text_size
@@ -18,6 +18,7 @@ from wakeful.schedule import CronSchedule
 ENTRY = 256
 
 
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 3_000), st.booleans())))
 def test_the_weight_is_that_of_the_entries_and_never_above_the_budget(steps: list[tuple[int, int, bool]]):
     cache: BoundedCache[int, int] = BoundedCache(8_000)

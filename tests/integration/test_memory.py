@@ -1,0 +1,44 @@
+"""Caches are bounded in bytes, and a dry run leaves nothing in them."""
+
+from __future__ import annotations
+
+import gc
+from typing import Any
+
+from tests.integration.conftest import NewApp, on_one_store
+from wakeful.bounded_cache import BoundedCache
+from wakeful.service.access import LOCAL
+
+
+def document(number: int) -> dict[str, Any]:
+    """A document that differs from all others."""
+    return {
+        "name": f"job-{number}",
+        "schedule": f"{number % 60} {number // 60} * * *",
+        "exclude": [f"2027-01-{number % 28 + 1:02}"],
+        "target": {"kind": "webhook", "url": f"https://example.com/{number}"},
+        "message": f"{number}" * 5_000,
+        "maxAttempts": number % 90 + 1,
+    }
+
+
+def remembered() -> dict[int, int]:
+    """The number of entries of all caches of this process."""
+    return {id(each): len(each) for each in gc.get_objects() if isinstance(each, BoundedCache)}
+
+
+@on_one_store
+async def test_a_dry_run_leaves_nothing_in_the_caches(new_app: NewApp):
+    async with new_app() as app:
+        jobs = app.services.jobs
+        await jobs.create(LOCAL, "default", "default", document(0))
+        await jobs.upsert(LOCAL, "default", "default", document(0), rehearse=True)
+        before = remembered()
+        for number in range(1, 30):
+            await jobs.upsert(LOCAL, "default", "default", document(number), rehearse=True)
+            await jobs.create(LOCAL, "default", "default", document(number), rehearse=True)
+            changed = {**document(number), "name": "job-0"}
+            await jobs.upsert(LOCAL, "default", "default", changed, rehearse=True)
+        assert remembered() == before
+        await jobs.create(LOCAL, "default", "default", document(30))
+        assert remembered() != before
