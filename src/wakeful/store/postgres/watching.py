@@ -56,7 +56,9 @@ COUNT_JOBS: Final = """
 #: live, all of it; the runs' primary key, once for each
 COUNT_LIVE: Final = f"""
     SELECT l.state, count(*), count(DISTINCT r.worker) FILTER (WHERE starts_with(r.worker, '{PULL}'))
-    FROM live l JOIN runs r ON r.id = l.run_id WHERE r.workspace = $1 GROUP BY 1"""
+    FROM live l CROSS JOIN LATERAL (
+        SELECT workspace, worker FROM runs WHERE id = l.run_id OFFSET 0) r
+    WHERE r.workspace = $1 GROUP BY 1"""
 #: cursors_wake, in its order, up to the first of the workspace; the jobs' primary key, once for each
 NEXT_TICK: Final = """
     SELECT c.next_at FROM cursors c JOIN jobs j ON j.id = c.job_id
