@@ -79,7 +79,7 @@ def session(new_app: NewApp) -> Iterator[Session]:
 async def _kept(app: Wakeful) -> dict[str, str]:
     """Every job as it is shown."""
     listed = await app.services.jobs.list(LOCAL, JobFilter("default"))
-    return {job.name: json.dumps(job_shape(job), sort_keys=True) for job in listed}
+    return {job.name: json.dumps(job_shape(LOCAL, job), sort_keys=True) for job in listed}
 
 
 async def _try(app: Wakeful, doing: Coroutine[Any, Any, Any], name: str) -> None:
@@ -91,7 +91,7 @@ async def _try(app: Wakeful, doing: Coroutine[Any, Any, Any], name: str) -> None
     else:
         after = await _kept(app)
         job = saved.job
-        shape = json.dumps(job_shape(job), sort_keys=True)
+        shape = json.dumps(job_shape(LOCAL, job), sort_keys=True)
         assert json.loads(after[job.name]) == {
             **json.loads(shape),
             "revision": json.loads(after[job.name])["revision"],

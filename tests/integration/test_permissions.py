@@ -16,7 +16,7 @@ import pytest
 from tests.integration.asking import HOME, Somebody, served
 from tests.integration.conftest import SELDOM, NewApp
 from wakeful.api.http.app import create_app
-from wakeful.service.access import LOCAL
+from wakeful.service.access import LOCAL, Principal
 
 _OK, _DENIED, _MISSING = "ok", 403, 404
 #: admin of the workspace, operator of all, member, the agent itself, another agent, admin of another's
@@ -168,7 +168,8 @@ async def _things(operator: Somebody) -> dict[str, str]:
     """What the table speaks of, there for whoever asks next."""
     services = operator.app.services
     await services.agents.put(LOCAL, "default", "writer", {"target": {"kind": "pull"}})
-    await services.jobs.upsert(LOCAL, "default", "writer", {"name": "digest", **_DOCUMENT})
+    own = Principal("key:writer", "agent", "default", "writer")
+    await services.jobs.upsert(own, "default", "writer", {"name": "digest", **_DOCUMENT})
     await services.workflows.put(LOCAL, "default", "invoices", 1, {"nodes": []})
     run = await services.wakes.wake(LOCAL, "default", "writer")
     key, _ = await services.keys.create(LOCAL, "default", {"name": "spare", "role": "member"})

@@ -146,6 +146,7 @@ class AgentShape(TypedDict):
     to: str | None
     description: str
     heartbeat: dict[str, Json] | None
+    deliverTo: list[dict[str, Json]]
     version: int
     createdAt: str
     updatedAt: str

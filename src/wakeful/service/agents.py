@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
 from wakeful.document import Defaults, payload_from_text, payload_to_text, read_definition
+from wakeful.document.deliveries import deliver_to, written
 from wakeful.document.sessions import queue as read_queue
 from wakeful.document.timing import check_zone, read_zone
 from wakeful.document.values import compact
@@ -27,12 +28,13 @@ from wakeful.store.rows import JobFilter
 #: What somebody may say of an agent; the first six mean what they mean in a job.
 FIELDS: Final = (
     "target", "tz", "channel", "to", "description", "budget", "active", "alerts", "queue", "heartbeat",
+    "deliverTo",
 )  # fmt: skip
 _WORKSPACE_FIELDS: Final = ("tz", "description", "budget", "alerts")
 #: What an agent is shown with beside: it may come back with a document that was read, and says nothing.
 _SHOWN: Final = frozenset({"name", "workspace", "version", "createdAt", "updatedAt", "spent"})
 #: What no job has.
-_OWN: Final = frozenset({"active", "alerts", "queue", "heartbeat"})
+_OWN: Final = frozenset({"active", "alerts", "queue", "heartbeat", "deliverTo"})
 #: Two that send its alerts, and its heartbeat.
 _MADE_FOR_IT: Final = 3
 _STAND_IN: Final = {"name": "agent", "schedule": "@daily"}
@@ -97,6 +99,7 @@ class AgentService:
             raise InvalidArgument("active: write true or false")
         alerts = self._senders.read(document.get("alerts"))
         queue = _queue(document.get("queue"))
+        places = _deliver_to(document.get("deliverTo"))
         tz = said.timing.schedule.tz if said.timing and document.get("tz") is not None else None
         beat = self._heartbeats.read(document.get("heartbeat"), tz, said.work.channel)
         await self._heartbeats.check(who, workspace, name, beat)
@@ -129,6 +132,7 @@ class AgentService:
                 secret=known.secret,
                 old_secret=known.old_secret,
                 old_secret_until_ms=known.old_secret_until_ms,
+                deliver_to=places,
             )
             return None if row == old else row._replace(updated_ms=now_ms)
 
@@ -203,6 +207,14 @@ def _read(document: Mapping[str, object], defaults: Defaults) -> Definition:
 def _target(text: str | None) -> Mapping[str, Json] | None:
     target = payload_from_text(text)
     return target if isinstance(target, dict) else None
+
+
+def _deliver_to(value: object) -> str | None:
+    try:
+        places = () if value is None else deliver_to(value)
+    except InvalidArgument as error:
+        raise InvalidArgument(f"deliverTo: {error.message}") from error
+    return payload_to_text(written(places)) if places else None
 
 
 def _queue(value: object) -> str | None:

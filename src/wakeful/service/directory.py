@@ -8,6 +8,7 @@ from typing import Final, TypeVar
 
 from wakeful.bounded_cache import MB, BoundedCache, text_size
 from wakeful.document import Defaults, payload_from_text
+from wakeful.document.deliveries import Place, deliver_to
 from wakeful.errors import NotFound
 from wakeful.job import Json
 from wakeful.service.access import LOCAL, Action, Principal, permit
@@ -34,6 +35,10 @@ class Home:
     active: bool = True
     #: what the store compares with the agent's row when it writes a job that was made for this home
     inherited: Inherited = field(default_factory=Inherited)
+    #: where its agent's output goes, and where else its keys may have output delivered
+    channel: str | None = None
+    to: str | None = None
+    deliver_to: tuple[Place, ...] = ()
     #: equal where the same document means the same
     key: str = field(init=False)
 
@@ -96,6 +101,9 @@ class Directory:
             target if isinstance(target, dict) else None,
             row.active if row else True,
             row.inherited if row else Inherited(),
+            row.channel if row else None,
+            row.to if row else None,
+            deliver_to(payload_from_text(row.deliver_to)) if row and row.deliver_to else (),
         )
 
     async def agent(self, workspace: str, agent: str) -> AgentRow:

@@ -21,12 +21,14 @@ from wakeful.service.directory import Directory, Home
 from wakeful.service.editing import cut_off, edited, moved
 from wakeful.service.inheritance import needs_secret, signed_by_agent, with_agents_secret
 from wakeful.service.making import Saved, check_lane
+from wakeful.service.masking import unmasked
+from wakeful.service.ownership import check_change, check_removal, is_admins
 from wakeful.service.reach import Reach, check_name, check_whose
 from wakeful.store.guarding import Owner
 from wakeful.store.office import Entry, Inherited
 from wakeful.store.port import Store
 from wakeful.store.records import changed_row, job_of
-from wakeful.store.rows import JobChange, JobRow, RunRow
+from wakeful.store.rows import JobChange, JobRow, RunFilter, RunRow
 
 
 class JobChanges:
@@ -71,7 +73,8 @@ class JobChanges:
 
         def patched(old: Job, home: Home) -> Definition:
             still_at(old, version)
-            return patch_definition(old.definition, patch, now_ms=now_ms, defaults=home.defaults)
+            given = unmasked(patch, old.definition)
+            return patch_definition(old.definition, given, now_ms=now_ms, defaults=home.defaults)
 
         entry = who.entry(workspace, "job.update", f"{agent}/{name}", told(patch))
         return await self._edit(who, row, patched, entry, switch(patch))
@@ -83,7 +86,10 @@ class JobChanges:
 
         What runs goes on; what has not started is withdrawn; its runs can still be seen.
         """
-        row = await self._row(who, "job.write", workspace, agent, name)
+        row = await self._found(who, "job.write", workspace, agent, name)
+        if is_admins(who, row):
+            running = RunFilter(workspace, agent, row.id, ("running",))
+            check_removal(who, row, await self._store.runs(running))
         now_ms = self._clock.now_ms()
 
         def leave(row: JobRow) -> tuple[RunRow, ...]:
@@ -166,10 +172,12 @@ class JobChanges:
                 return None
             changed = True
             rebudgeted.append(definition.work.budget != old.definition.work.budget)
+            check_change(who, row)
             check_whose(who, definition.name)
             check_name(definition.name, old.definition)
             check_tighter(who, definition.work.budget, old.definition.work.budget)
             self._reach.check(who, definition.work, home, old.definition.work)
+            self._reach.check_delivery(who, definition.work, home, old.definition.work)
             self._targets.check(definition.work.target)
             self._targets.check_precheck(definition.work)
             check_lane(definition.work, self._lanes)
@@ -231,6 +239,13 @@ class JobChanges:
         return after
 
     async def _row(self, who: Principal, action: Action, workspace: str, agent: str, name: str) -> JobRow:
+        """The job, if they may do this with it."""
+        row = await self._found(who, action, workspace, agent, name)
+        if action == "job.write":
+            check_change(who, row)
+        return row
+
+    async def _found(self, who: Principal, action: Action, workspace: str, agent: str, name: str) -> JobRow:
         await self._directory.enter(who, action, workspace, agent)
         if action != "read":
             check_whose(who, name)

@@ -3,6 +3,8 @@ changes. What becomes of one that is there is in `job_changes`."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Literal
@@ -22,6 +24,8 @@ from wakeful.service.chains import check_chain
 from wakeful.service.directory import Directory, Home
 from wakeful.service.job_changes import no_job, still_at, switch, told
 from wakeful.service.making import Maker, Saved
+from wakeful.service.masking import unmasked
+from wakeful.service.ownership import BY_AGENT, check_change, check_pace, check_payload, is_admins
 from wakeful.service.pauses import JobPauses
 from wakeful.service.reach import Reach, check_name, check_whose
 from wakeful.service.triggered import by_hand, of_the_past, payload_of
@@ -30,7 +34,7 @@ from wakeful.store.idempotency import Keyed
 from wakeful.store.office import Allowance
 from wakeful.store.port import Store
 from wakeful.store.records import job_of
-from wakeful.store.rows import JobFilter, RunView
+from wakeful.store.rows import JobFilter, RunFilter, RunView
 
 log = get_logger("wakeful.service")
 
@@ -67,6 +71,8 @@ class JobService(JobPauses):
         self._maker = Maker(targets, keyring, self._lanes)
         self._allowance = allowance
         self._arrivals = Arrivals(store, allowance)
+        #: held from looking when an agent's key last ran a job until its next run is written
+        self._pacing = asyncio.Lock()
 
     async def create(
         self,
@@ -158,7 +164,8 @@ class JobService(JobPauses):
 
         def converged(old: Job, home: Home) -> Definition:
             still_at(old, version)
-            return read_definition(document, now_ms=now_ms, defaults=home.defaults, old=old.definition)
+            given = unmasked(document, old.definition)
+            return read_definition(given, now_ms=now_ms, defaults=home.defaults, old=old.definition)
 
         entry = who.entry(workspace, "job.update", f"{agent}/{name}", told(document))
         return await self._edit(who, row, converged, entry, rehearse=rehearse)
@@ -203,7 +210,8 @@ class JobService(JobPauses):
     ) -> RunView | None:
         """Run it now: `force` whatever its schedule says, `due` only if a tick is due (None: it is not).
 
-        A forced run asks no precheck. ResourceExhausted: what it may use today is used up.
+        A forced run asks no precheck, unless an agent's key forces it. ResourceExhausted: what it
+        may use today is used up, or an agent's key runs an admin's job too often.
         """
         own = payload_of(payload, self._defaults.max_payload_bytes)
         row = await self._row(who, "run", workspace, agent, name)
@@ -211,17 +219,22 @@ class JobService(JobPauses):
         job, now_ms = job_of(row), self._clock.now_ms()
         if own is not None:
             home = await self._directory.home(workspace, agent)
+            check_payload(who, job)
             self._reach.check_payload(who, job.definition.work, home)
         if mode == "due" and (job.next_ms is None or job.next_ms > now_ms):
             if keyed is not None:
                 await self._store.add_runs([], (), keyed.of(lambda _: None))
             return None
-        await self._budgets.check(Owner(workspace, agent, job.id), name)
-        run = by_hand(who, job, now_ms, mode=mode, payload=own)
-        entry = who.entry(workspace, "job.run", f"{agent}/{name}", compact({"run": run.id, "mode": mode}))
-        (view,) = await self._store.add_runs(
-            [run], [entry], keyed.of(lambda runs: runs[0]) if keyed else None
-        )
+        async with self._pacing if is_admins(who, row) else contextlib.nullcontext():
+            if is_admins(who, row):
+                started = RunFilter(workspace, agent, job.id, trigger=BY_AGENT, limit=1)
+                check_pace(job, await self._store.runs(started), now_ms)
+            await self._budgets.check(Owner(workspace, agent, job.id), name)
+            run = by_hand(who, job, now_ms, mode=mode, payload=own)
+            entry = who.entry(workspace, "job.run", f"{agent}/{name}", compact({"run": run.id, "mode": mode}))
+            (view,) = await self._store.add_runs(
+                [run], [entry], keyed.of(lambda runs: runs[0]) if keyed else None
+            )
         return view
 
     async def backfill(
@@ -238,6 +251,7 @@ class JobService(JobPauses):
     ) -> int:
         """Run its ticks of a past range, oldest first, whether or not they ran before. Returns how many."""
         row = await self._row(who, "run", workspace, agent, name)
+        check_change(who, row)
         still_at(row, version)
         job = job_of(row)
         runs = of_the_past(who, job, start_ms, end_ms, self._clock.now_ms())
@@ -249,10 +263,12 @@ class JobService(JobPauses):
     # --- inside ----------------------------------------------------------------------------------
 
     def _made(self, who: Principal, home: Home, document: Mapping[str, object], now_ms: int) -> Saved:
-        saved = self._maker.make(home, document, now_ms, who.creator)
+        saved = self._maker.make(home, unmasked(document), now_ms, who.creator)
         if who.role == "agent":
             check_whose(who, saved.row.name)
-            self._reach.check(who, saved.job.definition.work, home)
+            work = saved.job.definition.work
+            self._reach.check(who, work, home)
+            self._reach.check_delivery(who, work, home)
         if not self._internal:
             check_name(saved.row.name)
         return saved

@@ -87,6 +87,24 @@ class Reach:
                 f"{asked.get('kind')}; leave it as it is, or ask an admin"
             )
 
+    @staticmethod
+    def check_delivery(who: Principal, work: Work, home: Home, old: Work | None = None) -> None:
+        """Refuse to have output delivered where the agent may not; where `old` goes may stay."""
+        if who.role != "agent" or (work.channel is None and work.to is None):
+            return
+        if old is not None and (work.channel, work.to) == (old.channel, old.to):
+            return
+        channel = work.channel or home.channel
+        to = work.to or (home.to if channel == home.channel else None)
+        if (channel, to) == (home.channel, home.to):
+            return
+        if any(place.channel == channel and place.to in (None, to) for place in home.deliver_to):
+            return
+        raise PermissionDenied(
+            f"channel: a key of the role 'agent' may have output delivered to the channel and recipient of "
+            f"agent '{home.agent}', and to those in its deliverTo; leave channel and to out, or ask an admin"
+        )
+
     def check_payload(self, who: Principal, work: Work, home: Home) -> None:
         """The same for a payload that is given to a single run."""
         if self._beyond(who, work, home) is not None:

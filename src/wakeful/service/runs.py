@@ -18,6 +18,7 @@ from wakeful.policy import DEFAULT_POLICY
 from wakeful.service.access import LOCAL, Action, Principal, narrowed
 from wakeful.service.budgets import Budgets
 from wakeful.service.directory import Directory
+from wakeful.service.ownership import check_ending
 from wakeful.service.reach import check_whose
 from wakeful.service.triggered import replayed
 from wakeful.store.guarding import SENDERS, Owner
@@ -215,7 +216,11 @@ class RunService:
     async def _end(
         self, who: Principal, workspace: str, run_id: str, reason: str, *, running: bool
     ) -> RunView:
-        await self._one(who, "run", workspace, run_id)
+        found = await self._one(who, "run", workspace, run_id)
+        if who.role == "agent" and found.job_id is not None:
+            job = await self._store.job_by_id(found.job_id, deleted=True)
+            if job is not None:
+                check_ending(who, job, found)
         entry = who.entry(workspace, "run.stop" if running else "run.cancel", run_id)
         run = await self._store.cancel_run(
             run_id, self._clock.now_ms(), reason, running=running, entries=[entry]

@@ -9,8 +9,10 @@ from zoneinfo import ZoneInfo
 from wakeful.document import payload_from_text, write_definition
 from wakeful.job import Job, Json
 from wakeful.schedule import explain_schedule
+from wakeful.service.access import Principal
 from wakeful.service.agents import SavedAgent
 from wakeful.service.making import Saved
+from wakeful.service.masking import masked, masked_alerts, masked_job, sees_credentials
 from wakeful.service.messages import Receipt
 from wakeful.service.pauses import SkippedTick
 from wakeful.store.office import AgentRow, AuditRow, KeyRow, QuotaRow, WorkflowRow, WorkspaceRow
@@ -36,14 +38,14 @@ def instant(ms: int | None, tz: str | None = None) -> str | None:
     return at.astimezone(ZoneInfo(tz)).isoformat(timespec="milliseconds")
 
 
-def job_shape(job: Job, now_ms: int | None = None, ticks: int = 0) -> Shape:
-    """A job; with `ticks`, its next ones after `now_ms` in its own zone."""
+def job_shape(who: Principal, job: Job, now_ms: int | None = None, ticks: int = 0) -> Shape:
+    """A job, as it is shown to them; with `ticks`, its next ones after `now_ms` in its own zone."""
     definition = job.definition
     shape: Shape = {
         "id": job.id,
         "workspace": job.workspace,
         "agentId": job.agent,
-        **write_definition(definition),
+        **(write_definition(definition) if sees_credentials(who) else masked_job(definition)),
         "enabled": job.enabled,
         "disabledReason": job.disabled_reason,
         "pauseNote": job.pause_note,
@@ -80,15 +82,15 @@ def _explained(job: Job) -> str:
     return f"After a run of {after.job} has {after.on}" if after else "When it is run by hand"
 
 
-def saved_shape(saved: Saved, now_ms: int) -> Shape:
+def saved_shape(who: Principal, saved: Saved, now_ms: int) -> Shape:
     """A job that was just saved, with its secret where one was made."""
-    shape = job_shape(saved.job, now_ms, ticks=5)
+    shape = job_shape(who, saved.job, now_ms, ticks=5)
     return shape if saved.secret is None else {**shape, "secret": saved.secret}
 
 
-def skipped_shape(done: SkippedTick, now_ms: int) -> Shape:
+def skipped_shape(who: Principal, done: SkippedTick, now_ms: int) -> Shape:
     """A job after its next tick was skipped, with the run that records that tick."""
-    return {**job_shape(done.job, now_ms, ticks=5), "skipped": run_shape(done.run)}
+    return {**job_shape(who, done.job, now_ms, ticks=5), "skipped": run_shape(done.run)}
 
 
 def run_shape(run: RunView, attempts: Sequence[AttemptView] | None = None) -> Shape:
@@ -143,43 +145,48 @@ def run_shape(run: RunView, attempts: Sequence[AttemptView] | None = None) -> Sh
     return shape
 
 
-def workspace_shape(row: WorkspaceRow) -> Shape:
+def workspace_shape(who: Principal, row: WorkspaceRow) -> Shape:
     """A workspace."""
+    alerts = payload_from_text(row.alerts)
     return {
         "name": row.name,
         "tz": row.tz,
         "description": row.description,
         "budget": payload_from_text(row.budget),
-        "alerts": payload_from_text(row.alerts),
+        "alerts": alerts if sees_credentials(who) else masked_alerts(alerts),
         "createdAt": instant(row.created_ms),
         "updatedAt": instant(row.updated_ms),
     }
 
 
-def agent_shape(row: AgentRow) -> Shape:
+def agent_shape(who: Principal, row: AgentRow) -> Shape:
     """An agent."""
+    target, alerts = payload_from_text(row.target), payload_from_text(row.alerts)
+    if not sees_credentials(who):
+        target, alerts = masked(target), masked_alerts(alerts)
     return {
         "name": row.name,
         "workspace": row.workspace,
-        "target": payload_from_text(row.target),
+        "target": target,
         "tz": row.tz,
         "active": row.active,
         "channel": row.channel,
         "to": row.to,
         "description": row.description,
         "budget": payload_from_text(row.budget),
-        "alerts": payload_from_text(row.alerts),
+        "alerts": alerts,
         "queue": payload_from_text(row.queue),
         "heartbeat": payload_from_text(row.heartbeat),
+        "deliverTo": payload_from_text(row.deliver_to) or [],
         "version": row.version,
         "createdAt": instant(row.created_ms),
         "updatedAt": instant(row.updated_ms),
     }
 
 
-def saved_agent_shape(saved: SavedAgent) -> Shape:
+def saved_agent_shape(who: Principal, saved: SavedAgent) -> Shape:
     """An agent that was just saved, with its secret where one was made."""
-    shape = agent_shape(saved.row)
+    shape = agent_shape(who, saved.row)
     return shape if saved.secret is None else {**shape, "secret": saved.secret}
 
 

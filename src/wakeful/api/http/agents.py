@@ -15,7 +15,7 @@ router = APIRouter(prefix="/api/workspaces", dependencies=SECURED)
 @router.get("", tags=["workspaces"], summary="List workspaces", responses=told({200: "Workspaces"}))
 async def list_workspaces(here: Here, who: Asker) -> Response:
     """Those that the key belongs to."""
-    return JsonAnswer({"workspaces": [workspace_shape(row) for row in await here.workspaces.list(who)]})
+    return JsonAnswer({"workspaces": [workspace_shape(who, row) for row in await here.workspaces.list(who)]})
 
 
 @router.get(
@@ -23,7 +23,7 @@ async def list_workspaces(here: Here, who: Asker) -> Response:
 )
 async def get_workspace(workspace: str, here: Here, who: Asker) -> Response:
     """A tenant: its zone, what it is for, and what it has used today."""
-    shape = workspace_shape(await here.workspaces.get(who, workspace))
+    shape = workspace_shape(who, await here.workspaces.get(who, workspace))
     return JsonAnswer({**shape, "spent": await here.budgets.spent(workspace)})
 
 
@@ -37,14 +37,14 @@ async def get_workspace(workspace: str, here: Here, who: Asker) -> Response:
 async def put_workspace(workspace: str, here: Here, who: Asker, document: ServiceDocument) -> Response:
     """It takes a key for all workspaces, such as the one of the first start."""
     row, created = await here.workspaces.put(who, workspace, document)
-    shape: Shape = {**workspace_shape(row), "spent": await here.budgets.spent(workspace)}
+    shape: Shape = {**workspace_shape(who, row), "spent": await here.budgets.spent(workspace)}
     return _put(shape, created, place(workspace))
 
 
 @router.get("/{workspace}/agents", tags=["agents"], summary="List agents", responses=told({200: "Agents"}))
 async def list_agents(workspace: str, here: Here, who: Asker) -> Response:
     """All of a workspace, by name; an agent sees itself."""
-    return JsonAnswer({"agents": [agent_shape(row) for row in await here.agents.list(who, workspace)]})
+    return JsonAnswer({"agents": [agent_shape(who, row) for row in await here.agents.list(who, workspace)]})
 
 
 @router.get(
@@ -52,7 +52,7 @@ async def list_agents(workspace: str, here: Here, who: Asker) -> Response:
 )
 async def get_agent(workspace: str, agent: str, here: Here, who: Asker) -> Response:
     """Who is woken, and where, and what it has used today."""
-    shape = agent_shape(await here.agents.get(who, workspace, agent))
+    shape = agent_shape(who, await here.agents.get(who, workspace, agent))
     return JsonAnswer({**shape, "spent": await here.budgets.spent(workspace, agent)})
 
 
@@ -73,7 +73,7 @@ async def put_agent(
     An agent that is given a webhook gets a `secret`, which is shown here and never again.
     """
     saved = await here.agents.put(who, workspace, agent, document)
-    shape = {**saved_agent_shape(saved), "spent": await here.budgets.spent(workspace, agent)}
+    shape = {**saved_agent_shape(who, saved), "spent": await here.budgets.spent(workspace, agent)}
     return _put(shape, saved.created, place(workspace, "agents", agent))
 
 
@@ -86,7 +86,7 @@ async def put_agent(
 async def rotate_agent_secret(workspace: str, agent: str, here: Here, who: Asker) -> Response:
     """It signs the webhooks that its jobs inherit, for a day beside the old one. It is not shown again."""
     saved = await here.agents.rotate_secret(who, workspace, agent)
-    return JsonAnswer({**saved_agent_shape(saved), "spent": await here.budgets.spent(workspace, agent)})
+    return JsonAnswer({**saved_agent_shape(who, saved), "spent": await here.budgets.spent(workspace, agent)})
 
 
 @router.delete(

@@ -14,6 +14,7 @@ from wakeful.document.values import whole_number
 from wakeful.errors import InvalidArgument
 from wakeful.job import Job
 from wakeful.schedule import LATEST_MS, At, parse_schedule
+from wakeful.service.access import Principal
 from wakeful.service.making import Saved
 from wakeful.service.pauses import SkippedTick
 from wakeful.service.services import Services
@@ -52,7 +53,7 @@ async def pause_job(
             who, workspace, agent, name, note=given.get("note"), until=given.get("until"), version=version
         )
 
-    return _job(here, await guarded(here, who, workspace, agent, name, if_match, pause))
+    return _job(here, who, await guarded(here, who, workspace, agent, name, if_match, pause))
 
 
 @router.post(
@@ -66,7 +67,7 @@ async def resume_job(
     async def resume(version: int | None) -> Job:
         return await here.jobs.resume(who, workspace, agent, name, version=version)
 
-    return _job(here, await guarded(here, who, workspace, agent, name, if_match, resume))
+    return _job(here, who, await guarded(here, who, workspace, agent, name, if_match, resume))
 
 
 @router.post(
@@ -83,7 +84,7 @@ async def skip_next_tick(
         return await here.jobs.skip_next(who, workspace, agent, name, version=version)
 
     done = await guarded(here, who, workspace, agent, name, if_match, skip)
-    shape = skipped_shape(done, here.store.clock.now_ms())
+    shape = skipped_shape(who, done, here.store.clock.now_ms())
     return JsonAnswer(shape, headers={"ETag": etag(done.job.version)})
 
 
@@ -102,7 +103,7 @@ async def rotate_secret(
 
     saved = await guarded(here, who, workspace, agent, name, if_match, rotate)
     return JsonAnswer(
-        saved_shape(saved, here.store.clock.now_ms()), headers={"ETag": etag(saved.row.version)}
+        saved_shape(who, saved, here.store.clock.now_ms()), headers={"ETag": etag(saved.row.version)}
     )
 
 
@@ -188,8 +189,10 @@ async def backfill_job(
     return await once(request, who, workspace, act, lambda count: JsonAnswer({"count": count}))
 
 
-def _job(here: Services, job: Job) -> Response:
-    return JsonAnswer(job_shape(job, here.store.clock.now_ms(), TICKS), headers={"ETag": etag(job.version)})
+def _job(here: Services, who: Principal, job: Job) -> Response:
+    return JsonAnswer(
+        job_shape(who, job, here.store.clock.now_ms(), TICKS), headers={"ETag": etag(job.version)}
+    )
 
 
 def _instant(given: dict[str, object], field: str, job: Job) -> int:

@@ -91,7 +91,7 @@ async def create_job(
     async def create(keyed: Keyed[Saved] | None) -> Saved:
         return await here.jobs.create(who, workspace, agent, document, keyed=keyed)
 
-    return await once(request, who, workspace, create, lambda saved: _saved(here, saved, created=True))
+    return await once(request, who, workspace, create, lambda saved: _saved(here, who, saved, created=True))
 
 
 @router.get(
@@ -111,7 +111,7 @@ async def get_job(
     headers = {"ETag": etag(job.version)}
     if if_none_match is not None and matches(if_none_match, job.version, weak=True):
         return Response(status_code=304, headers=headers)
-    shape = job_shape(job, here.store.clock.now_ms(), TICKS)
+    shape = job_shape(who, job, here.store.clock.now_ms(), TICKS)
     shape["spent"] = await here.budgets.spent(workspace, agent, job.id)
     last = await here.runs.list(who, RunFilter(workspace, agent, job.id, limit=LAST_RUNS))
     shape["lastRuns"] = [run_shape(run) for run in last]
@@ -156,7 +156,7 @@ async def upsert_job(
         return await here.jobs.upsert(who, workspace, agent, named, version=version, rehearse=dry_run)
 
     saved = await guarded(here, who, workspace, agent, name, if_match, upsert, missing=Stale)
-    return nothing() if dry_run else _saved(here, saved, created=saved.created)
+    return nothing() if dry_run else _saved(here, who, saved, created=saved.created)
 
 
 @router.patch(
@@ -180,7 +180,7 @@ async def update_job(
     async def update(version: int | None) -> Saved:
         return await here.jobs.update(who, workspace, agent, name, patch, version=version)
 
-    return _saved(here, await guarded(here, who, workspace, agent, name, if_match, update))
+    return _saved(here, who, await guarded(here, who, workspace, agent, name, if_match, update))
 
 
 @router.delete(
@@ -223,15 +223,15 @@ async def _listed(
     more = len(jobs) > limit
     jobs = jobs[:limit]
     next_cursor = write_cursor((jobs[-1].agent, jobs[-1].name), scope) if more else None
-    return JsonAnswer({"jobs": [job_shape(job) for job in jobs], "cursor": next_cursor})
+    return JsonAnswer({"jobs": [job_shape(who, job) for job in jobs], "cursor": next_cursor})
 
 
-def _saved(here: Services, saved: Saved, *, created: bool = False) -> Response:
+def _saved(here: Services, who: Principal, saved: Saved, *, created: bool = False) -> Response:
     row = saved.row
     headers = {"ETag": etag(row.version)}
     if created:
         headers["Location"] = place(row.workspace, "agents", row.agent, "jobs", row.name)
-    shape = saved_shape(saved, here.store.clock.now_ms())
+    shape = saved_shape(who, saved, here.store.clock.now_ms())
     return JsonAnswer(shape, 201 if created else 200, headers)
 
 
@@ -248,7 +248,7 @@ async def _create_only(
         raise InvalidArgument("If-None-Match: a PUT takes '*' alone, to only create")
     try:
         saved = await here.jobs.create(who, workspace, agent, document, rehearse=dry_run)
-        return nothing() if dry_run else _saved(here, saved, created=True)
+        return nothing() if dry_run else _saved(here, who, saved, created=True)
     except AlreadyExists as error:
         raise Stale(error.message) from error
 

@@ -41,7 +41,7 @@ class Here:
     async def create(self, agent: str, document: Mapping[str, Json]) -> Shape:
         """Add a job."""
         saved = await self._services.jobs.create(self._who, self._workspace, agent, document)
-        return saved_shape(saved, self._now_ms)
+        return saved_shape(self._who, saved, self._now_ms)
 
     async def check(self, agent: str, document: Mapping[str, Json]) -> None:
         """Raise what is wrong with a document, and change nothing."""
@@ -50,7 +50,7 @@ class Here:
     async def update(self, agent: str, name: str, patch: Mapping[str, Json]) -> Shape:
         """Change the fields that are named."""
         saved = await self._services.jobs.update(self._who, self._workspace, agent, name, patch)
-        return saved_shape(saved, self._now_ms)
+        return saved_shape(self._who, saved, self._now_ms)
 
     async def get(self, agent: str, name: str) -> Shape:
         """The job with its next ticks and its last runs."""
@@ -59,7 +59,7 @@ class Here:
         return {**self._shown(job), "lastRuns": [*last]}
 
     def _shown(self, job: Job) -> Shape:
-        return job_shape(job, self._now_ms, ticks=5)
+        return job_shape(self._who, job, self._now_ms, ticks=5)
 
     async def place_of(self, job_id: str) -> tuple[str, str]:
         """The agent and the name of the job of that id."""
@@ -73,7 +73,7 @@ class Here:
         only = JobFilter(
             self._workspace, agent, include_disabled, None if after is None else (agent, after), limit
         )
-        return [job_shape(job) for job in await self._services.jobs.list(self._who, only)]
+        return [job_shape(self._who, job) for job in await self._services.jobs.list(self._who, only)]
 
     async def pause(self, agent: str, name: str, note: Json, until: Json) -> Shape:
         """Stop its ticks, with a note and up to an instant where they are given."""

@@ -152,11 +152,11 @@ async def _job(here: Services, who: Principal, params: Params) -> Job:
 
 
 async def _saved(here: Services, who: Principal, saved: Saved) -> Shape:
-    return {**saved_shape(saved, here.store.clock.now_ms()), **await _last(here, who, saved.job)}
+    return {**saved_shape(who, saved, here.store.clock.now_ms()), **await _last(here, who, saved.job)}
 
 
 async def _shown(here: Services, who: Principal, job: Job) -> Shape:
-    return {**job_shape(job), **await _last(here, who, job)}
+    return {**job_shape(who, job), **await _last(here, who, job)}
 
 
 async def _last(here: Services, who: Principal, job: Job) -> Shape:

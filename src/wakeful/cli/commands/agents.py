@@ -60,6 +60,10 @@ def register(app: typer.Typer) -> None:
             str | None,
             typer.Option("--heartbeat", metavar="JSON", help="how it looks around by itself, or true"),
         ] = None,
+        deliver_to: Annotated[
+            str | None,
+            typer.Option("--deliver-to", metavar="JSON", help="where else its keys may deliver"),
+        ] = None,
     ) -> None:
         """Add an agent, or make it what these options say."""
         given = await json_argument("--target", target)
@@ -74,6 +78,7 @@ def register(app: typer.Typer) -> None:
             "alerts": await json_argument("--alerts", alerts),
             "queue": await json_argument("--queue", queue),
             "heartbeat": await json_argument("--heartbeat", heartbeat),
+            "deliverTo": await json_argument("--deliver-to", deliver_to),
         }
         agent = await s.out.ask(
             s.client.agents.put(name, {key: value for key, value in fields.items() if value is not None})

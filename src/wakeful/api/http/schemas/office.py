@@ -30,6 +30,7 @@ from wakeful.api.http.schemas.parts import (
 )
 from wakeful.document import heartbeats as beat
 from wakeful.document import sessions as queue
+from wakeful.document.deliveries import MAX_PLACES
 from wakeful.document.fields import MAX_MESSAGE, WORK
 from wakeful.document.guards import ALERT_FIELDS
 from wakeful.document.sessions import MAIN, SESSION_NAME
@@ -124,6 +125,7 @@ _HEARTBEAT: Final[Schema] = {
     "examples": [{"every": "30m", "activeHours": "08:00-22:00"}],
 }
 
+_PLACE: Final[Schema] = document({"channel": text(255, 1), "to": or_null(text(1_024, 1))}, "channel")
 _AGENT: Final[dict[str, Schema]] = {
     "name": SLUG,
     "workspace": SLUG,
@@ -137,6 +139,7 @@ _AGENT: Final[dict[str, Schema]] = {
     "alerts": or_null(OBJECT),
     "queue": or_null(OBJECT),
     "heartbeat": or_null(OBJECT),
+    "deliverTo": list_of(_PLACE),
     "version": WHOLE,
     "createdAt": INSTANT,
     "updatedAt": INSTANT,
@@ -194,6 +197,10 @@ SCHEMAS: Final[dict[str, Schema]] = {
             "alerts": or_null(_ALERTS),
             "queue": or_null(_QUEUE),
             "heartbeat": _HEARTBEAT,
+            "deliverTo": {
+                **or_null({**list_of(_PLACE), "maxItems": MAX_PLACES}),
+                "description": "Where its keys may have output delivered beside its own channel.",
+            },
             **_SHOWN,
         }
     ),
