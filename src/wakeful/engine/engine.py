@@ -99,6 +99,8 @@ class Engine:
         )
         self._alerter = Alerter(store, clock, 2 * pace.beat_ms)
         self._worker.on_free = self._dispatcher.wake
+        self._worker.on_lease_over = self._rescuer.wake
+        targets.may_start = lambda: self._worker.lease.valid
         self._planner.on_planned = meters.planned
         self._worker.on_ended = meters.ended
         meters.lanes = self._worker.lanes

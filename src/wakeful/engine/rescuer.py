@@ -84,9 +84,11 @@ class Rescuer(Loop):
     async def beat(self) -> int:
         """Renew the lease. Returns the time from which it holds."""
         now_ms, holding = self.clock.now_ms(), self._worker.holding
+        sent = self._worker.lease.now()
         for run_id in await self._store.beat(self._worker_name, now_ms, list(holding)):
             if self._worker.stop(run_id, "lost", holding[run_id]):
                 log.warning("run.lost", run=run_id)
+        self._worker.lease.renew(sent)
         before_ms = self._beaten_ms
         # The others may have beaten a little before we last did, and come to it a little later again.
         if before_ms is not None and now_ms - before_ms > self._lease_ms - 2 * self._beat_ms:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from wakeful.bounded_cache import MB, bounded_cache, text_size
 from wakeful.document import payload_to_text, policy_from_text, work_from_text
@@ -25,6 +25,8 @@ class Targets:
 
     def __init__(self, launchers: Iterable[Launcher] = ()) -> None:
         self._launchers = {launcher.kind: launcher for launcher in launchers}
+        #: whether a run that is held may still be started: the engine says so by its lease
+        self.may_start: Callable[[], bool] = lambda: True
 
     def add(self, launcher: Launcher) -> None:
         """Serve one more kind."""
@@ -98,7 +100,7 @@ class Targets:
         )  # fmt: skip
         precheck = work.precheck
         if precheck is not None and asks(run.trigger, run.reason):
-            launcher = Prechecked(launcher, self.launcher(precheck.get("kind")), precheck)
+            launcher = Prechecked(launcher, self.launcher(precheck.get("kind")), precheck, self.may_start)
         failed_attempts = run.failed_attempts if isinstance(run, TakenRun) else 0
         return Held(launch, policy, run.lane, launcher, work, failed_attempts)
 

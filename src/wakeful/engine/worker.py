@@ -17,11 +17,12 @@ from typing import Final
 
 from wakeful.clock import Clock
 from wakeful.engine.held import Held
+from wakeful.engine.lease import Lease
 from wakeful.engine.opening import OUTSIDE_HOURS, closed
 from wakeful.engine.outcome import conclude
 from wakeful.engine.writer import Writer
 from wakeful.errors import Unavailable
-from wakeful.launch.port import Failed, Outcome
+from wakeful.launch.port import Failed, Launch, Outcome
 from wakeful.logs import get_logger
 from wakeful.store.rows import Finished
 
@@ -45,6 +46,7 @@ class Worker:
     ) -> None:
         self._clock = clock
         self._writer = writer
+        self.lease = Lease(lease_ms)
         self._lease_s = lease_ms / 1000
         writer.on_written = self._let_go
         self._lanes = dict(lanes)
@@ -56,8 +58,12 @@ class Worker:
         self._growing = False
         self._waiting_for: dict[int, list[Held]] = {}
         self._watch: asyncio.TimerHandle | None = None
+        #: what was stopped while a claim was under way, whose answer may still hand it in: run and attempt
+        self._stopped_meanwhile: set[tuple[str, int | None]] = set()
         #: whether a claim failed or was answered too late: the database may say that we hold more than we do
         self.unsure = False
+        #: called when runs were let go because the lease is over: a heartbeat is to renew it
+        self.on_lease_over: Callable[[], None] = lambda: None
         #: called when a slot may be free again, and when a run that others wait for may have ended
         self.on_free: Callable[[], None] = lambda: None
         #: called with each batch of outcomes that was written, and how late its first attempts began, in ms
@@ -82,9 +88,14 @@ class Worker:
         What is left goes back at the end; all of it, if that is an error. One at a time: whoever has the
         places need not share them. Runs are claimed in here, and only here: a claim that fails may have been
         written all the same, and one that took as long as a lease may be another's when we hear of it.
+        Unavailable: the lease is over, and what would be claimed now could be taken away at once.
         """
         loop = asyncio.get_running_loop()
         async with self._placing:
+            if not self.lease.valid:
+                self.on_lease_over()
+                raise Unavailable("no heartbeat within the lease; nothing is claimed until there is one")
+            self._stopped_meanwhile.clear()
             free = {lane: count for lane, count in self._free.items() if count > 0}
             for lane in free:
                 self._free[lane] = 0
@@ -106,6 +117,9 @@ class Worker:
         now_ms = self._clock.now_ms()
         loop = asyncio.get_running_loop()
         for held in runs:
+            if self._stopped_meanwhile and self._was_stopped(held.launch):
+                self._free[held.lane] += 1
+                continue
             if held.launch.id in self._held:  # an attempt before this one, that was lost and does not know it
                 self.stop(held.launch.id, "lost")
             self._held[held.launch.id] = held
@@ -122,16 +136,20 @@ class Worker:
     def stop(self, run_id: str, verdict: Failed | str, only: Held | None = None) -> bool:
         """Cut a run short. A failure is recorded; a word says why nothing is to be written.
 
-        With `only`, this attempt at it and no later one. False: there is nothing to cut; it is over, or not
-        held here.
+        With `only`, this attempt at it and no later one. One that has not started does not start any more
+        when this returns. False: there is nothing to cut; it is over, or not held here.
         """
         held = self._held.get(run_id)
+        if held is None and self._placing.locked():
+            self._stopped_meanwhile.add((run_id, None))
         if held is None or held.ended or held.verdict is not None or held is not (only or held):
             return False
         held.verdict = verdict
         if held.task is not None:
             held.task.cancel()
             self._watch_over(held, _PATIENCE_S)
+        else:
+            self._end(held, Failed("stopped"))
         return True
 
     def completed(self, run_id: str, attempt: int) -> None:
@@ -142,6 +160,12 @@ class Worker:
         held = self._held.get(run_id)
         if held is not None and held.launch.attempt == attempt:
             self.stop(run_id, "completed", held)
+        elif self._placing.locked():
+            self._stopped_meanwhile.add((run_id, attempt))
+
+    def _was_stopped(self, launch: Launch) -> bool:
+        """Whether it was stopped before the answer to its claim came."""
+        return not self._stopped_meanwhile.isdisjoint({(launch.id, None), (launch.id, launch.attempt)})
 
     # --- launching -------------------------------------------------------------------------------
 
@@ -162,6 +186,18 @@ class Worker:
             self._slots.add(slot)
             slot.add_done_callback(self._slots.discard)
 
+    def _let_go_unstarted(self) -> None:
+        """Start nothing that is held: the lease is over, and another replica may have it or be done with it.
+
+        The dispatcher releases what the database still says is ours, once the lease is renewed.
+        """
+        unstarted = [held for held in self._held.values() if held.task is None and not held.ended]
+        self.unsure = True
+        for held in unstarted:
+            self.stop(held.launch.id, "lost", held)
+        log.warning("runs.let_go", reason="lease over", count=len(unstarted))
+        self.on_lease_over()
+
     async def _slot(self) -> None:
         """Go from run to run until none is ready."""
         me = asyncio.current_task()
@@ -171,7 +207,11 @@ class Worker:
         inline = 0
         while self._ready:
             held = self._ready.popleft()
-            if not held.cut_short():
+            if held.ended:  # stopped before it started
+                pass
+            elif not self.lease.valid:
+                self._let_go_unstarted()
+            else:
                 held.task = me
                 launch = held.launch
                 held.started_ms = self._clock.now_ms()
@@ -195,8 +235,6 @@ class Worker:
                     me.uncancel()  # the slot goes on, also where the run took no notice
                 if not held.ended:  # or else it was given up long ago
                     self._end(held, outcome)
-            else:
-                self._end(held, Failed("stopped"))
             inline += 1
             if inline >= _INLINE_RUNS:
                 inline = 0

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol, runtime_checkable
 
@@ -55,8 +55,15 @@ class Asker(Protocol):
 class Prechecked:
     """A launcher that asks first."""
 
-    def __init__(self, launcher: Launcher, asker: Launcher | None, precheck: Mapping[str, Json]) -> None:
+    def __init__(
+        self,
+        launcher: Launcher,
+        asker: Launcher | None,
+        precheck: Mapping[str, Json],
+        may_start: Callable[[], bool] = lambda: True,
+    ) -> None:
         self.kind = launcher.kind
+        self._may_start = may_start
         self._launcher = launcher
         self._asker = asker
         self._precheck = precheck
@@ -97,7 +104,11 @@ class Prechecked:
                 reason=PRECHECK_FAILED,
                 response_code=None,  # of the precheck, and not of the target
             )
-        return await self._launcher.start(run) if answer is None else answer
+        if answer is not None:
+            return answer
+        if not self._may_start():
+            return Failed("the lease ended during its precheck", reason=PRECHECK_FAILED, counted=False)
+        return await self._launcher.start(run)
 
 
 def asks(trigger: str, reason: str | None) -> bool:
