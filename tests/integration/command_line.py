@@ -28,7 +28,7 @@ from unittest.mock import patch
 from tests.integration import warm
 from wakeful.cli import main
 
-_LONG = 60.0
+_LONG = 120.0
 #: Whatever is set where the tests run is none of their business.
 _ENVIRONMENT = {
     name: value for name, value in os.environ.items() if not name.startswith(("WAKEFUL_", "XDG_"))

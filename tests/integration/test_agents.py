@@ -162,7 +162,7 @@ async def test_a_claim_waits_for_a_run_and_ends_without_one(app: Wakeful):
     services = app.services
     await services.jobs.create(ADMIN, "default", "ada", {"name": "job", "schedule": SELDOM})
     assert await services.pull.claim(ADMIN, "default", "w", wait_ms=50) == []
-    waiting = asyncio.create_task(services.pull.claim(ADMIN, "default", "w", wait_ms=10_000))
+    waiting = asyncio.create_task(services.pull.claim(ADMIN, "default", "w", wait_ms=60_000))
     await asyncio.sleep(0)
     run = await services.jobs.trigger(ADMIN, "default", "ada", "job")
     assert run is not None
@@ -176,7 +176,7 @@ async def test_a_claimed_run_that_fails_is_tried_again(app: Wakeful):
     run = await services.jobs.trigger(ADMIN, "default", "ada", "job")
     assert run is not None
     for attempt in (1, 2):
-        (claimed,) = await services.pull.claim(ADMIN, "default", "w", wait_ms=10_000)
+        (claimed,) = await services.pull.claim(ADMIN, "default", "w", wait_ms=60_000)
         assert (claimed["attempt"], claimed["idempotencyKey"]) == (attempt, run.idempotency_key)
         if attempt == 2:
             with pytest.raises(FailedPrecondition, match="attempt 2"):
@@ -191,7 +191,7 @@ async def test_a_claimed_run_has_no_more_time_than_its_job_gives_it(app: Wakeful
     job = {"name": "job", "schedule": SELDOM, "timeoutMs": 1_000, "maxAttempts": 1}
     await services.jobs.create(ADMIN, "default", "ada", job)
     await services.jobs.trigger(ADMIN, "default", "ada", "job")
-    (claimed,) = await services.pull.claim(ADMIN, "default", "w", wait_ms=10_000)
+    (claimed,) = await services.pull.claim(ADMIN, "default", "w", wait_ms=60_000)
     run_id = str(claimed["id"])
 
     async def too_late() -> bool:
@@ -214,7 +214,7 @@ async def test_a_claimed_workflow_carries_its_dag(app: Wakeful):
     assert await services.workflows.put(ADMIN, "default", "invoices", 3, dag)
     assert not await services.workflows.put(ADMIN, "default", "invoices", 3, dag)
     await services.jobs.trigger(ADMIN, "default", "ada", "job")
-    (claimed,) = await services.pull.claim(ADMIN, "default", "w", wait_ms=10_000)
+    (claimed,) = await services.pull.claim(ADMIN, "default", "w", wait_ms=60_000)
     payload = claimed["payload"]
     assert isinstance(payload, dict)
     assert payload["dag"] == dag

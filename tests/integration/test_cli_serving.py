@@ -8,6 +8,7 @@ import socket
 from pathlib import Path
 
 from tests.integration.command_line import Machine, first_json, serving
+from tests.integration.waiting import PATIENCE
 
 
 def test_the_first_start_leaves_a_key_and_the_next_one_finds_it(tmp_path: Path):
@@ -26,7 +27,7 @@ def test_the_first_start_leaves_a_key_and_the_next_one_finds_it(tmp_path: Path):
         process.send_signal(signal.SIGINT)
         process.stdout.read()
         process.stdout.close()
-        assert process.wait(30) == 0
+        assert process.wait(PATIENCE) == 0
 
 
 def test_a_worker_keeps_time_without_http(tmp_path: Path):
@@ -35,7 +36,7 @@ def test_a_worker_keeps_time_without_http(tmp_path: Path):
     process.send_signal(signal.SIGTERM)
     assert process.stdout is not None
     process.stdout.close()
-    assert process.wait(30) == 0
+    assert process.wait(PATIENCE) == 0
 
 
 def test_a_port_that_is_taken_is_said_and_nothing_starts(tmp_path: Path):

@@ -12,6 +12,7 @@ import pytest
 from tests.integration.asking import served
 from tests.integration.conftest import QUICK, SELDOM
 from tests.integration.receiver import Receiver
+from tests.integration.waiting import PATIENCE
 from wakeful import (
     AlreadyExists,
     FailedPrecondition,
@@ -99,7 +100,7 @@ async def test_a_run_is_begun_and_waited_for(client: AsyncClient):
     seen: list[str] = []
 
     run = await client.jobs.run("note", payload=[1])
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(PATIENCE):
         over = await client.runs.wait(run["id"], poll=0.01, seen=lambda run: seen.append(run["state"]))
 
     assert (over["state"], over["output"], over["payload"]) == ("succeeded", "noted", [1])
@@ -114,7 +115,7 @@ async def test_a_run_is_begun_and_waited_for(client: AsyncClient):
 async def test_a_dead_letter_is_replayed_and_discarded(client: AsyncClient):
     await client.jobs.create("fail", schedule=SELDOM, target=Function("fail"), max_attempts=1)
     run = await client.jobs.run("fail")
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(PATIENCE):
         await client.runs.wait(run["id"], poll=0.01)
         (dead,) = await client.runs.dead_letters()
         again = await client.runs.replay(dead["id"])

@@ -74,13 +74,11 @@ async def test_one_that_is_past_its_timeout_is_ended_with_its_group(
     monkeypatch.setattr(process, "GRACE_S", 0.1)
     file = tmp_path / "pids"
     async with new_app(commands=ALL) as app:
-        await app.jobs.create(
-            "a", schedule=SELDOM, target=sh(STUBBORN, file), timeout="700ms", max_attempts=1
-        )
+        await app.jobs.create("a", schedule=SELDOM, target=sh(STUBBORN, file), timeout="2s", max_attempts=1)
         run = await ran(app, "a")
         pids = await processes(file)
         await eventually(lambda: not any(map(alive, pids)))
-    assert (run.state, run.error, run.reason) == ("failed", "timed out after 0.7 s", "timeout")
+    assert (run.state, run.error, run.reason) == ("failed", "timed out after 2 s", "timeout")
 
 
 async def test_one_that_is_stopped_cleans_up_and_is_gone(new_app: NewApp, tmp_path: Path):

@@ -35,7 +35,7 @@ async def run(
     launcher: CommandLauncher, script: str, *arguments: object, payload: str | None = None, **fields: Json
 ) -> Outcome:
     """Run a script to its end."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE):
         return await launcher.start(launch(sh(script, *arguments, **fields), payload))
 
 
@@ -220,7 +220,7 @@ async def test_what_is_no_longer_allowed_fails_for_good():
 
 
 async def test_many_run_side_by_side(launcher: CommandLauncher):
-    async with asyncio.timeout(30), asyncio.TaskGroup() as group:
+    async with asyncio.timeout(PATIENCE), asyncio.TaskGroup() as group:
         tasks = [group.create_task(run(launcher, f"echo {n}; exit {n % 2}")) for n in range(60)]
     assert [task.result() for task in tasks] == [
         Failed(f"exit 1: {n}", reason="exit") if n % 2 else Succeeded(f"{n}\n") for n in range(60)

@@ -17,7 +17,7 @@ import pytest
 from tests.integration.asking import HOME, JOBS, Somebody, served
 from tests.integration.certificates import Authority
 from tests.integration.conftest import SELDOM, NewApp, on_one_store
-from tests.integration.waiting import eventually
+from tests.integration.waiting import PATIENCE, eventually
 from wakeful.api import acceptor, http_protocol
 from wakeful.settings import Settings
 
@@ -38,7 +38,7 @@ class Client:
 
     async def response(self) -> int:
         """The status of the next response, whose body is read too."""
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE):
             head = await self._reader.readuntil(b"\r\n\r\n")
             length = next(
                 int(line.split(b":")[1]) for line in head.split(b"\r\n") if line.startswith(b"content-length")
@@ -48,7 +48,7 @@ class Client:
 
     async def rest(self) -> bytes:
         """All that comes until the server closes the connection."""
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE):
             try:
                 return await self._reader.read()
             except ConnectionResetError:
@@ -147,7 +147,7 @@ async def test_a_stream_of_events_stays_open(ask: Somebody):
     async with ask.session.get(f"{ask.url}{HOME}/events", headers=headers) as response:
         await asyncio.sleep(0.6)
         await ask("POST", JOBS, {"name": "job", "schedule": SELDOM})
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(PATIENCE):
             while b"job.changed" not in await response.content.readline():
                 pass
 
@@ -159,7 +159,7 @@ async def test_a_client_that_reads_nothing_is_disconnected(ask: Somebody):
         request = b"GET /openapi.json HTTP/1.1\r\nhost: here\r\n\r\n"
         client._reader._transport.pause_reading()  # type: ignore[attr-defined]
         disconnected = False
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE):
             while not disconnected:
                 try:
                     await client.send(100 * request)
@@ -249,7 +249,7 @@ async def test_hundreds_of_half_open_connections_do_not_stop_the_scheduler(datab
     said = process.stdout
 
     async def ticks(count: int) -> None:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE):
             while count:
                 count -= "ran" in json.loads(await said.readline())
 
@@ -278,7 +278,7 @@ async def test_hundreds_of_half_open_connections_do_not_stop_the_scheduler(datab
         for writer in held:
             writer.close()
         process.terminate()
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE):
             await process.wait()
     assert process.returncode == 0
     assert log.read_text().count("Too many open files") <= 1

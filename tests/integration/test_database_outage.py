@@ -10,7 +10,7 @@ import pytest
 
 from tests.integration.command_line import Machine, first_json
 from tests.integration.conftest import QUICK, SELDOM, STORES
-from tests.integration.waiting import eventually
+from tests.integration.waiting import PATIENCE, eventually
 from tests.store.lock_holder import lock_held
 from wakeful import Function, Unavailable, Wakeful
 from wakeful.store.port import Store
@@ -34,7 +34,7 @@ async def under_way(app: Wakeful, work: Work) -> str:
     """The id of a run that is under way."""
     await app.jobs.create("job", schedule=SELDOM, target=Function("work"))
     run = await app.jobs.run("job")
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(PATIENCE):
         await work.started.wait()
     return run.id
 
@@ -64,7 +64,7 @@ async def test_outcomes_are_written_when_the_lock_is_free_again(tmp_path: Path):
         stopping = asyncio.create_task(app.stop(grace=3_600))
         await asyncio.sleep(0.5)
         assert not stopping.done()
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE):
         await stopping
     assert await outcome(SqliteStore(path), run_id) == ("succeeded", "done")
 
@@ -77,7 +77,7 @@ async def test_a_stop_ends_with_the_grace_period_and_says_what_was_not_written(t
     run_id = await under_way(app, work)
     with lock_held(path):
         work.finish.set()
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE):
             with pytest.raises(Unavailable, match="stopped without writing 1 outcomes"):
                 await app.stop(grace=0.5)
     assert (await outcome(SqliteStore(path), run_id))[0] == "running"
@@ -100,7 +100,7 @@ async def test_outcomes_are_written_when_postgresql_is_back():
         await asyncio.sleep(0.5)
         assert not stopping.done()
         await asyncio.to_thread(server.start)
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE):
             await stopping
         assert await outcome(PostgresStore(server.url), run_id) == ("succeeded", "done")
     finally:
@@ -121,7 +121,7 @@ async def test_a_start_waits_for_the_database_and_says_so(tmp_path: Path, comman
         process.send_signal(signal.SIGTERM)
         assert process.stdout is not None
         process.stdout.close()
-        assert await asyncio.to_thread(process.wait, 30) == 0
+        assert await asyncio.to_thread(process.wait, PATIENCE) == 0
 
 
 @pytest.mark.parametrize("command", [("worker", "--wait-for-db", "0"), ("serve", "--port", "0")])

@@ -19,7 +19,7 @@ from tests.integration.command_line import Machine, serving
 from tests.integration.doc_pages import DOCS, ROOT, Block, anchors, blocks, links, pages
 from tests.integration.test_examples import free_port, wait_for
 
-_LONG = 90.0
+_LONG = 180.0
 _WITH_EXAMPLES = [page for page in pages() if any(blocks(page))]
 
 

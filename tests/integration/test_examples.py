@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 from tests.integration.command_line import Machine, serving
+from tests.integration.waiting import PATIENCE
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -26,7 +27,7 @@ def test_the_embedded_example_wakes_greets_and_ends_when_it_is_asked_to(tmp_path
     assert program.stdout is not None
     lines = [program.stdout.readline() for _ in range(3)]
     program.send_signal(signal.SIGINT)
-    program.communicate(timeout=30)
+    program.communicate(timeout=PATIENCE)
     assert "hello, you\n" in lines
     assert sum(line.startswith("woken for the tick of") for line in lines) == 2
     assert program.returncode == 0
@@ -91,7 +92,7 @@ def example(name: str, machine: Machine, *arguments: str, port: int = 8080, **en
 
 def stop(program: subprocess.Popen[str]) -> None:
     program.send_signal(signal.SIGINT)
-    program.communicate(timeout=30)
+    program.communicate(timeout=PATIENCE)
 
 
 def free_port() -> int:

@@ -16,6 +16,7 @@ import pytest
 
 from tests.integration.command_line import Machine, first_json
 from tests.integration.conftest import NewApp
+from tests.integration.waiting import PATIENCE
 from wakeful import Wakeful
 from wakeful.api.server import serve
 from wakeful.client.keyfile import leave_key
@@ -147,4 +148,4 @@ def test_a_server_with_the_setting_writes_no_file(tmp_path: Path):
         process.send_signal(signal.SIGTERM)
         assert process.stdout is not None
         process.stdout.close()
-        assert process.wait(30) == 0
+        assert process.wait(PATIENCE) == 0

@@ -216,7 +216,7 @@ async def test_an_agents_key_may_look_at_it_and_no_more(ask: Somebody):
 async def test_an_agents_key_executes_the_heartbeats_of_an_agent_that_pulls(ask: Somebody):
     await ask("PUT", "/agents/ada", {"heartbeat": {"every": "1s", "activeHours": NOW}})
     ada = await ask.new("agent", agent="ada")
-    (given,) = (await ada("POST", "/runs/claim", {"worker": "laptop", "waitMs": 10_000})).body["runs"]
+    (given,) = (await ada("POST", "/runs/claim", {"worker": "laptop", "waitMs": 60_000})).body["runs"]
     assert (given["job"], given["payload"]) == ("heartbeat", {"message": DEFAULT_MESSAGE})
     outcome = {"status": "succeeded", "attempt": given["attempt"], "output": "HEARTBEAT_OK"}
     done = await ada("POST", f"/runs/{given['id']}/complete", outcome)
@@ -309,7 +309,7 @@ async def test_outside_the_hours_of_a_job_no_executor_is_given_its_runs(ask: Som
     await ask("PUT", "/agents/ada", {"heartbeat": {"every": "1s", "activeHours": LATER, "tz": "UTC"}})
     await ask("PUT", "/agents/ada/jobs/mail", {"schedule": SELDOM, "wakeHeartbeat": True})
     asked = (await ask("POST", "/agents/ada/jobs/mail/run")).body
-    (given,) = (await ask("POST", "/runs/claim", {"worker": "laptop", "waitMs": 10_000})).body["runs"]
+    (given,) = (await ask("POST", "/runs/claim", {"worker": "laptop", "waitMs": 60_000})).body["runs"]
     assert given["id"] == asked["id"]
     await ask("POST", f"/runs/{given['id']}/complete", {"status": "succeeded", "attempt": 1})
 
@@ -325,7 +325,7 @@ async def test_a_run_that_waited_for_an_executor_until_its_hours_were_over_is_no
     await ask("PUT", "/agents/ada", {"heartbeat": {"activeHours": NOW, "tz": "UTC"}})
     await ask("PUT", "/agents/ada/jobs/mail", {"schedule": SELDOM, "wakeHeartbeat": True})
     await ask("POST", "/agents/ada/jobs/mail/run")
-    (mail,) = (await ask("POST", "/runs/claim", {"worker": "laptop", "waitMs": 10_000})).body["runs"]
+    (mail,) = (await ask("POST", "/runs/claim", {"worker": "laptop", "waitMs": 60_000})).body["runs"]
     await ask("POST", f"/runs/{mail['id']}/complete", {"status": "succeeded", "attempt": 1})
     await ask("PUT", "/agents/ada", {"heartbeat": {"activeHours": LATER, "tz": "UTC"}})
     assert (await ask("POST", "/runs/claim", {"worker": "laptop"})).body["runs"] == []
@@ -339,7 +339,7 @@ async def test_a_tick_outside_its_hours_does_not_replace_the_run_that_is_under_w
         pulled = {"target": {"kind": "pull"}, "overlapPolicy": "replace", "schedule": "every 1s"}
         await add(app, "watch", **pulled, activeHours=LATER)
         asked = await app.services.jobs.trigger(LOCAL, "default", "ada", "watch")
-        (given,) = await app.services.pull.claim(LOCAL, "default", "laptop", wait_ms=10_000)
+        (given,) = await app.services.pull.claim(LOCAL, "default", "laptop", wait_ms=60_000)
         assert asked is not None
         assert given["id"] == asked.id
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.integration.asking import HOME, JOBS, Somebody
 from tests.integration.conftest import SELDOM, on_one_store
-from tests.integration.waiting import eventually
+from tests.integration.waiting import PATIENCE, eventually
 from tests.store.making import jobless, over
 
 _FAILING = {"kind": "function", "name": "failing"}
@@ -148,7 +148,7 @@ async def test_a_claim_of_somebody_who_has_gone_takes_nothing(ask: Somebody):
     claiming.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await claiming
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE):
         await gone.wait()
     run_id = (await ask("POST", f"{JOBS}/a/run")).body["id"]
     assert (await ask("GET", f"/runs/{run_id}")).body["state"] == "pending"

@@ -18,7 +18,7 @@ from tests.integration.asking import HOME, JOBS, Reply, Somebody, served
 from tests.integration.command_line import Machine, first_json
 from tests.integration.commit_proxy import CommitProxy, Cut, commit_proxy
 from tests.integration.conftest import QUICK, SELDOM, STORES
-from tests.integration.waiting import over
+from tests.integration.waiting import PATIENCE, over
 from wakeful import Permanent, Wakeful
 from wakeful.launch.secrets import read_secret
 
@@ -147,7 +147,7 @@ def test_a_process_killed_at_commit_on_sqlite(tmp_path: Path, when: str) -> None
             key = Path(about["keyFile"]).read_text().strip()
             with pytest.raises((URLError, ConnectionError)):
                 _post(about["url"], key)
-            assert process.wait(60) == -9
+            assert process.wait(PATIENCE) == -9
         finally:
             process.kill()
             process.wait()
@@ -166,7 +166,7 @@ def test_a_process_killed_at_commit_on_sqlite(tmp_path: Path, when: str) -> None
         second.terminate()
         assert second.stdout is not None
         second.stdout.close()
-        second.wait(60)
+        second.wait(PATIENCE)
 
 
 def _post(url: str, key: str) -> tuple[dict[str, str], Any]:

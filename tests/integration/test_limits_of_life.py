@@ -7,7 +7,16 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from tests.integration.conftest import SELDOM, NewApp
-from tests.integration.waiting import eventually, gone, in_state, over, runs_of, soon, the_run_of
+from tests.integration.waiting import (
+    eventually,
+    gone,
+    in_state,
+    over,
+    runs_of,
+    soon,
+    starting_soon,
+    the_run_of,
+)
 from wakeful import FailedPrecondition, Function, Launch, Wakeful
 from wakeful.job import Job
 
@@ -66,14 +75,15 @@ async def test_the_first_tick_is_the_start_and_the_last_one_is_the_end(new_app: 
     app = new_app()
     work = Work(app)
     async with app:
-        start = soon() + 500
-        await app.jobs.create(
-            "job",
-            schedule="every 1s",
-            target=Function("work"),
-            start_at=start,
-            end_at=start + 1000,
-            overlap_policy="allow",
+        start = await starting_soon(
+            lambda start: app.jobs.upsert(
+                "job",
+                schedule="every 1s",
+                target=Function("work"),
+                start_at=start,
+                end_at=start + 1000,
+                overlap_policy="allow",
+            )
         )
         job = await disabled(app, "job")
         await eventually(lambda: len(work.calls) == 2)

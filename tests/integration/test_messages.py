@@ -24,7 +24,7 @@ SAY = "/agents/default/messages"
 async def test_a_turn_waits_to_be_claimed_where_the_agent_has_no_target(ask: Somebody):
     said = (await ask("POST", SAY, {"message": "hello"})).body
     assert (said["session"], said["state"], said["runId"], said["waiting"]) == ("main", "waiting", None, 1)
-    claim = {"worker": "laptop", "waitMs": 10_000, "lanes": ["main"]}
+    claim = {"worker": "laptop", "waitMs": 60_000, "lanes": ["main"]}
     (run,) = (await ask("POST", "/runs/claim", claim)).body["runs"]
     assert run["payload"] == {"session": "main", "message": "hello", "messages": [said["id"]]}
     assert (run["job"], run["trigger"]) == (None, "user")

@@ -20,10 +20,6 @@ _NOTHING = {"kind": "function", "name": "nothing"}
 _PAUSE = f"{JOBS}/digest/pause"
 
 
-def soon(seconds: float = 0.3) -> str:
-    return (datetime.now(UTC) + timedelta(seconds=seconds)).isoformat()
-
-
 async def create(ask: Somebody, schedule: str = SELDOM) -> None:
     made = await ask("POST", JOBS, {"name": "digest", "schedule": schedule, "target": _NOTHING})
     assert made.status == 201
@@ -80,7 +76,7 @@ async def test_what_cannot_be_meant_is_refused_and_nothing_is_paused(ask: Somebo
 
 async def test_a_paused_job_resumes_by_itself(ask: Somebody):
     await create(ask, "every 1s")
-    await ask("POST", _PAUSE, {"note": "a moment", "until": soon()})
+    await ask("POST", _PAUSE, {"note": "a moment", "until": "in 1s"})
 
     async def resumed() -> bool:
         return bool((await ask("GET", f"{JOBS}/digest")).body["enabled"])
@@ -98,7 +94,7 @@ async def test_a_paused_job_resumes_by_itself(ask: Somebody):
 
 async def test_a_pause_that_ends_while_its_agent_is_not_active_leaves_the_job_to_the_agent(ask: Somebody):
     await create(ask)
-    await ask("POST", _PAUSE, {"until": soon()})
+    await ask("POST", _PAUSE, {"until": "in 1s"})
     await ask("PUT", f"{HOME}/agents/default", {"active": False})
 
     async def ended() -> bool:

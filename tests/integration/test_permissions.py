@@ -7,7 +7,7 @@ denied; who shows no key that holds is told so before anything else.
 
 from __future__ import annotations
 
-import time
+import hashlib
 from collections.abc import AsyncIterator
 from typing import NamedTuple
 
@@ -16,7 +16,10 @@ import pytest
 from tests.integration.asking import HOME, Somebody, served
 from tests.integration.conftest import SELDOM, NewApp
 from wakeful.api.http.app import create_app
+from wakeful.ids import new_id
 from wakeful.service.access import LOCAL, Principal
+from wakeful.service.services import Services
+from wakeful.store.office import KeyRow
 
 _OK, _DENIED, _MISSING = "ok", 403, 404
 #: admin of the workspace, operator of all, member, the agent itself, another agent, admin of another's
@@ -123,12 +126,23 @@ async def people(new_app: NewApp) -> AsyncIterator[dict[str, Somebody]]:
             "elsewhere": await operator.new("admin", "acme"),
             "none": operator.with_key(None),
             "revoked": await operator.new("admin", name="revoked"),
-            "expired": await operator.new("admin", expiresAt=time.time_ns() // 1_000_000 + 300),
+            "expired": operator.with_key(await _expired(services)),
         }
         (row,) = [row for row in await services.keys.list(LOCAL, "default") if row.name == "revoked"]
         await services.keys.revoke(LOCAL, "default", row.id)
         await services.agents.put(LOCAL, "default", "painter", {})
         yield people
+
+
+async def _expired(services: Services) -> str:
+    """A key that expired a moment ago."""
+    text, now_ms = "wk_" + "x" * 43, services.store.clock.now_ms()
+    key_id, hashed = new_id(now_ms), hashlib.sha256(text.encode()).digest()
+    row = KeyRow(
+        key_id, "default", "expired", "admin", None, hashed, now_ms - 1_000, "python", now_ms, None, None
+    )
+    await services.store.add_key(row, [LOCAL.entry("default", "key.create", key_id)])
+    return text
 
 
 async def test_every_path_is_answered_to_everybody_as_the_table_says(people: dict[str, Somebody]):

@@ -9,17 +9,15 @@ from typing import Any
 import pytest
 
 from tests.integration.conftest import QUICK, SELDOM, NewApp, on_one_store
+from tests.integration.leases import age_leases
 from tests.integration.receiver import Receiver
 from tests.integration.waiting import eventually, in_state, over, the_run_of
-from wakeful import Function, InvalidArgument, Launch, Pace, Wakeful
+from wakeful import Function, InvalidArgument, Launch, Wakeful
 from wakeful.service.access import LOCAL
-
-#: Who does not beat for so long is dead: nobody in these tests beats for an executor.
-BRIEF = Pace(tick_ms=50, beat_ms=50, lease_ms=1_500)
 
 
 async def claim(app: Wakeful, **given: Any) -> list[str]:
-    runs = await app.services.pull.claim(LOCAL, "default", "executor", wait_ms=10_000, **given)
+    runs = await app.services.pull.claim(LOCAL, "default", "executor", wait_ms=60_000, **given)
     return [str(run["id"]) for run in runs]
 
 
@@ -57,11 +55,14 @@ async def test_a_run_that_nobody_claims_expires_and_its_job_hears_of_it(new_app:
 
 
 @pytest.mark.parametrize("on_lost", ["retry", "fail"])
-async def test_a_run_whose_executor_stops_beating_is_tried_again_or_failed(new_app: NewApp, on_lost: Any):
-    async with new_app(pace=BRIEF) as app:
+async def test_a_run_whose_executor_stops_beating_is_tried_again_or_failed(
+    new_app: NewApp, database: str, on_lost: Any
+):
+    async with new_app() as app:
         await app.jobs.create("digest", schedule=SELDOM, on_lost=on_lost)
         run = await app.jobs.run("digest")
         assert await claim(app) == [run.id]
+        await age_leases(database)
         if on_lost == "fail":
             lost = await over(app, run.id)
             assert (lost.state, lost.reason, lost.worker) == ("failed", "lost", "pull:executor")
@@ -71,17 +72,22 @@ async def test_a_run_whose_executor_stops_beating_is_tried_again_or_failed(new_a
             assert (await app.runs.get(run.id)).attempt == 2
 
 
-async def test_a_claim_whose_response_was_lost_heals_while_its_executor_renews_another_run(new_app: NewApp):
-    async with new_app(pace=BRIEF) as app:
+async def test_a_claim_whose_response_was_lost_heals_while_its_executor_renews_another_run(
+    new_app: NewApp, database: str
+):
+    async with new_app() as app:
         pull = app.services.pull
         await app.jobs.create("digest", schedule=SELDOM)
         await app.jobs.create("other", schedule=SELDOM)
         kept, lost = (await app.jobs.run("digest")).id, (await app.jobs.run("other")).id
         await pull.claim(LOCAL, "default", "executor", limit=1)
         await pull.claim(LOCAL, "default", "executor", limit=1)  # nobody ever sees what this returns
+        for _ in range(3):  # most of a lease, and then a heartbeat
+            await age_leases(database, 20_000, kept)
+            await pull.heartbeat(LOCAL, "default", kept, 1)
+        await age_leases(database, run_id=lost)
 
         async def claimed_again() -> list[str]:
-            await pull.heartbeat(LOCAL, "default", kept, 1)
             return [str(run["id"]) for run in await pull.claim(LOCAL, "default", "executor")]
 
         assert await eventually(claimed_again) == [lost]

@@ -20,7 +20,7 @@ import wakeful
 from tests.integration.conftest import SELDOM, NewApp, on_one_store
 from tests.integration.receiver import Receiver
 from tests.integration.replica import another_process, entries
-from tests.integration.waiting import eventually, gone, over, runs_of, the_run_of
+from tests.integration.waiting import PATIENCE, eventually, gone, over, runs_of, the_run_of
 from wakeful import (
     AlreadyExists,
     FailedPrecondition,
@@ -37,7 +37,7 @@ from wakeful import (
 
 def soon() -> datetime:
     """So soon that a test can wait for it, and not so soon that it has passed before an app has started."""
-    return datetime.now(UTC) + timedelta(milliseconds=1500)
+    return datetime.now(UTC) + timedelta(seconds=5)
 
 
 # --- declaring ---------------------------------------------------------------------------------------
@@ -94,7 +94,7 @@ async def test_a_function_that_blocks_runs_in_a_thread_and_holds_up_nobody(new_a
 
     @app.function()
     def block() -> str:
-        let_go.wait(15)
+        let_go.wait(PATIENCE)
         return threading.current_thread().name
 
     @app.function()
@@ -372,7 +372,7 @@ async def test_serving_starts_by_itself_and_ends_when_somebody_stops_it(new_app:
     async def once() -> None:
         called.set()
 
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(PATIENCE):
         serving = asyncio.create_task(app.serve_forever())
         await called.wait()
         await app.stop()
@@ -390,7 +390,7 @@ async def test_sigterm_ends_a_program_at_once_and_lets_its_runs_go(
         with another_process(database, journal) as process:
             await eventually(lambda: entries(journal))
             process.send_signal(signal.SIGTERM)
-            assert await asyncio.to_thread(process.wait, 30) == 0
+            assert await asyncio.to_thread(process.wait, PATIENCE) == 0
         assert (await app.runs.get(run.id)).state == "retrying"
 
 

@@ -9,13 +9,15 @@ import signal
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from tests.integration.conftest import SELDOM, NewApp, on_one_store
+from tests.integration.leases import age_leases, beats
 from tests.integration.replica import another_process, entries
-from tests.integration.waiting import eventually, in_state, over, runs_of, soon
+from tests.integration.waiting import PATIENCE, eventually, in_state, over, runs_of, soon
 from wakeful import FailedPrecondition, Function, Launch, Pace, Wakeful
 from wakeful.launch.webhook import WebhookLauncher
 from wakeful.planning import Limits
@@ -23,8 +25,6 @@ from wakeful.store.rows import RunView
 
 #: A replica that plans and rescues but takes nothing.
 IDLE = Pace(tick_ms=100, beat_ms=200, lanes={})
-#: A replica that soon takes what a dead one held.
-IMPATIENT = Pace(tick_ms=100, beat_ms=100, lease_ms=1000)
 
 
 class Hanging:
@@ -120,7 +120,7 @@ async def test_a_run_that_is_stopped_is_cancelled_here_and_in_the_record_and_not
         run = await running(app)
         after = await app.jobs.run("job")
         stopped = await app.runs.stop(run.id)
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(PATIENCE):
             await work.cancelled.wait()
         work.let_go.set()
         assert (await over(app, after.id)).state == "succeeded"  # its place in the lane is free again
@@ -135,7 +135,7 @@ async def test_a_run_is_stopped_from_another_replica(new_app: NewApp):
     async with app, new_app(pace=IDLE) as other:
         run = await running(app)
         await other.runs.stop(run.id)
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(PATIENCE):
             await work.cancelled.wait()
         assert (await app.runs.get(run.id)).state == "cancelled"
 
@@ -148,7 +148,7 @@ async def test_what_a_stopped_run_says_afterwards_counts_no_more(new_app: NewApp
 
     @app.function()
     def work() -> str:
-        let_go.wait(15)
+        let_go.wait(PATIENCE)
         returned.set()
         return "done all the same"
 
@@ -172,7 +172,7 @@ async def test_a_run_may_end_within_the_grace(new_app: NewApp):
     work = Hanging(app)
     async with app:
         run = await running(app)
-        stopping = asyncio.create_task(app.stop(grace=15))
+        stopping = asyncio.create_task(app.stop(grace=3_600))
         await asyncio.sleep(0)
         work.let_go.set()
         await stopping
@@ -182,7 +182,6 @@ async def test_a_run_may_end_within_the_grace(new_app: NewApp):
 
 
 async def test_a_process_that_ends_lets_its_runs_go_and_another_takes_them_at_once(new_app: NewApp):
-    # Leases here are 30 s, which is more than a test waits.
     ending, staying = new_app(), new_app()
     cut_short, work = Hanging(ending), Hanging(staying)
     work.let_go.set()
@@ -199,18 +198,27 @@ async def test_a_process_that_ends_lets_its_runs_go_and_another_takes_them_at_on
 
 
 @on_one_store
-async def test_a_process_that_ends_keeps_its_leases_through_a_long_grace(new_app: NewApp):
-    app = new_app(pace=IMPATIENT)
+async def test_a_process_that_ends_keeps_its_leases_through_a_long_grace(new_app: NewApp, database: str):
+    app = new_app()
     work = Hanging(app)
-    async with app, new_app(pace=Pace(tick_ms=100, beat_ms=100, lease_ms=1000, lanes={})) as rescuer:
+    async with app, new_app(pace=IDLE) as rescuer:
         run = await running(app)
-        stopping = asyncio.create_task(app.stop(grace=15))
-        await asyncio.sleep(1.6)  # more than a lease
+        assert run.worker is not None
+        stopping = asyncio.create_task(app.stop(grace=3_600))
+        for _ in range(3):  # its heartbeats go on: most of a lease passes, and then comes another
+            aged = (await beats(database))[run.worker] - 20_000
+            await age_leases(database, 20_000)
+            await eventually(partial(_beats_after, database, run.worker, aged))
+            assert not stopping.done()
         assert (await rescuer.runs.get(run.id)).state == "running"
         work.let_go.set()
         await stopping
         run = await rescuer.runs.get(run.id)
     assert (run.state, run.attempt) == ("succeeded", 1)
+
+
+async def _beats_after(database: str, worker: str, ms: int) -> bool:
+    return (await beats(database))[worker] > ms + 10_000
 
 
 @on_one_store
@@ -267,9 +275,10 @@ async def test_a_process_that_ends_starts_nothing_more(new_app: NewApp):
     work = Hanging(app)
     async with app:
         run = await running(app)
-        waiting = await app.jobs.run("job")
-        stopping = asyncio.create_task(app.stop(grace=15))
-        await asyncio.sleep(0.05)
+        waiting, engine = await app.jobs.run("job"), app._engine
+        assert engine is not None
+        stopping = asyncio.create_task(app.stop(grace=3_600))
+        await eventually(lambda: not engine.alive)
         work.let_go.set()
         await stopping
     async with new_app(pace=IDLE) as other:
@@ -294,6 +303,7 @@ async def killed_in_the_middle(
             os.kill(process.pid, signal.SIGKILL)
             process.wait()
         assert (await idle.runs.get(run.id)).state == "running"
+        await age_leases(database)
         yield idle, run
 
 
@@ -302,7 +312,7 @@ async def test_a_run_whose_process_was_killed_is_tried_again_elsewhere_with_the_
 ):
     journal = tmp_path / "journal"
     async with killed_in_the_middle(new_app, database, journal) as (_, run):
-        app = new_app(pace=IMPATIENT)
+        app = new_app()
         work = Hanging(app)
         work.let_go.set()
         async with app:
@@ -321,7 +331,7 @@ async def test_work_that_must_not_start_twice_fails_when_its_process_was_killed_
     journal = tmp_path / "journal"
     async with killed_in_the_middle(new_app, database, journal, on_lost="fail") as (idle, run):
         await idle.jobs.update("job", schedule="every 1s", start_at=soon())
-        app = new_app(pace=IMPATIENT)
+        app = new_app()
         work = Hanging(app)
         work.let_go.set()
         async with app:
@@ -345,14 +355,15 @@ async def test_a_process_that_stalls_past_its_lease_and_comes_back_changes_nothi
         with another_process(database, journal) as process:
             await eventually(lambda: entries(journal))
             os.kill(process.pid, signal.SIGSTOP)
-            app = new_app(pace=IMPATIENT)
+            await age_leases(database)
+            app = new_app()
             work = Hanging(app)
             work.let_go.set()
             async with app:
                 done = await over(app, run.id)
             os.kill(process.pid, signal.SIGCONT)
             process.terminate()
-            assert await asyncio.to_thread(process.wait, 30) == 0
+            assert await asyncio.to_thread(process.wait, PATIENCE) == 0
         assert await idle.runs.get(run.id) == done
     assert (done.state, done.attempt) == ("succeeded", 2)
     assert len(entries(journal)) == 1

@@ -11,17 +11,19 @@ import pytest
 
 from tests.integration.conftest import SELDOM, NewApp
 from tests.integration.replica import another_process, entries
-from tests.integration.waiting import eventually, over, runs_of, soon
+from tests.integration.waiting import PATIENCE, eventually, over, runs_of, soon
 from wakeful import Function, Launch, NotFound, Pace, Wakeful
 
 IDLE = Pace(tick_ms=100, beat_ms=200, lanes={})
 
 
 class Work:
-    """A function of several replicas, and what each of them was given."""
+    """A function of several replicas, and what each of them was given. It ends when `let_go` is set."""
 
-    def __init__(self, *apps: Wakeful, takes: float = 0) -> None:
-        self.takes = takes
+    def __init__(self, *apps: Wakeful, held: bool = False) -> None:
+        self.let_go = asyncio.Event()
+        if not held:
+            self.let_go.set()
         self.calls: list[tuple[int, Launch]] = []
         self.at_once = 0
         self.most_at_once = 0
@@ -33,7 +35,8 @@ class Work:
             self.calls.append((number, run))
             self.at_once += 1
             self.most_at_once = max(self.most_at_once, self.at_once)
-            await asyncio.sleep(self.takes)
+            await self.let_go.wait()
+            await asyncio.sleep(0)
             self.at_once -= 1
 
         return work
@@ -78,10 +81,12 @@ async def test_every_tick_runs_once_in_real_processes(new_app: NewApp, database:
 async def test_what_there_is_to_do_is_shared(new_app: NewApp):
     narrow = Pace(tick_ms=20, beat_ms=200, lanes={"cron": 2})
     one, other = new_app(pace=narrow), new_app(pace=narrow)
-    work = Work(one, other, takes=0.1)
+    work = Work(one, other, held=True)
     async with one, other:
         await one.jobs.create("job", schedule=SELDOM, target=Function("work"))
         runs = [await one.jobs.run("job") for _ in range(30)]
+        await eventually(lambda: {number for number, _ in work.calls} == {0, 1})
+        work.let_go.set()
         for run in runs:
             assert (await over(other, run.id)).state == "succeeded"
     assert Counter(run.id for _, run in work.calls) == Counter(run.id for run in runs)
@@ -90,7 +95,7 @@ async def test_what_there_is_to_do_is_shared(new_app: NewApp):
 
 async def test_turns_are_kept_across_replicas(new_app: NewApp):
     one, other = new_app(), new_app()
-    work = Work(one, other, takes=0.01)
+    work = Work(one, other)
     noon = datetime(2024, 6, 1, 12, tzinfo=UTC)
     async with one, other:
         await one.jobs.create("job", schedule="0 * * * *", target=Function("work"), enabled=False)
@@ -103,7 +108,7 @@ async def test_turns_are_kept_across_replicas(new_app: NewApp):
 
 async def test_a_tick_overlaps_a_run_of_another_replica(new_app: NewApp):
     one, other = new_app(), new_app()
-    work = Work(one, other, takes=1.5)
+    work = Work(one, other, held=True)
     async with one, other:
         await one.jobs.create("job", schedule="every 1s", start_at=soon(), target=Function("work"))
 
@@ -111,6 +116,7 @@ async def test_a_tick_overlaps_a_run_of_another_replica(new_app: NewApp):
             return any(run.state == "skipped" for run in await runs_of(one, "job"))
 
         await eventually(skipped)
+        work.let_go.set()
         await eventually(lambda: len(work.calls) >= 2)
         await one.jobs.pause("job")
     assert work.most_at_once == 1
@@ -141,9 +147,12 @@ async def test_a_job_that_one_replica_creates_and_deletes_is_the_other_s_too(new
         with pytest.raises(NotFound):
             await other.jobs.get("job")
         before = len(work.calls)
-        await asyncio.sleep(1.5)
+        await one.jobs.create("later", schedule="every 1s", target=Function("work"))
+        later = [run for _, run in work.calls if run.job == "later"]
+        await eventually(lambda: sum(run.job == "later" for _, run in work.calls) >= 3)
+        assert not later
         # A tick that was recorded a moment ahead, when the job was deleted, may still run.
-        assert len(work.calls) <= before + 1
+        assert sum(run.job == "job" for _, run in work.calls) <= before + 1
     assert {number for number, _ in work.calls} == {1}
 
 
@@ -165,7 +174,7 @@ async def test_a_run_that_another_process_ends_stops_within_a_tick(new_app: NewA
     async with holder, other:
         await holder.jobs.create("job", schedule=SELDOM, target=Function("work"))
         run = await holder.jobs.run("job")
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(PATIENCE):
             await started.wait()
         if how == "stop":
             await other.runs.stop(run.id)
@@ -173,10 +182,10 @@ async def test_a_run_that_another_process_ends_stops_within_a_tick(new_app: NewA
             await other.jobs.update(
                 "job",
                 overlap_policy="replace",
-                schedule="every 1h",
+                schedule="every 1s",
                 start_at=soon(),
                 target=Function("absent"),
             )
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(PATIENCE):
             await cancelled.wait()
         assert (await other.runs.get(run.id)).state == "cancelled"

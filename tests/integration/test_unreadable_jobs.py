@@ -8,7 +8,7 @@ import sqlite3
 import pytest
 
 from tests.integration.conftest import SELDOM, NewApp
-from tests.integration.waiting import eventually, over, runs_of, soon, the_run_of
+from tests.integration.waiting import eventually, over, runs_of, the_run_of
 from wakeful import Function, Launch, Pace, Wakeful
 from wakeful.store.connect import sqlite_path
 
@@ -48,11 +48,11 @@ async def test_a_job_that_cannot_be_planned_is_disabled_and_named_and_its_siblin
 ):
     app = new_app()
     calls = working(app)
-    async with app:
-        start = soon() + 1_500
+    async with new_app(pace=Pace(batch=0)) as other:  # which plans nothing
         for name in ("bad", "good"):
-            await app.jobs.create(name, schedule="every 1h", start_at=start, target=Function("work"))
+            await other.jobs.create(name, schedule="in 1ms", target=Function("work"))
         await damage(database, column)
+    async with app:
         await eventually(lambda: calls)
         row = await app.store.job("default", "default", "bad")
     assert [call.job for call in calls] == ["good"]

@@ -11,7 +11,7 @@ import pytest
 
 from tests.integration import warm
 from tests.integration.programs import alive
-from tests.integration.waiting import eventually
+from tests.integration.waiting import PATIENCE, eventually
 
 _TELLS = """
 import os, sys
@@ -66,7 +66,7 @@ def test_a_signal_comes_to_it_and_ends_both(number: signal.Signals, tmp_path: Pa
     program, pid = staying(tmp_path)
 
     program.send_signal(number)
-    program.communicate(timeout=60)
+    program.communicate(timeout=PATIENCE)
 
     assert program.returncode == -number
     assert not alive(pid)
@@ -76,7 +76,7 @@ async def test_it_does_not_outlive_the_one_in_its_stead(tmp_path: Path):
     program, pid = staying(tmp_path)
 
     program.kill()
-    program.communicate(timeout=60)
+    program.communicate(timeout=PATIENCE)
 
     await eventually(lambda: not alive(pid))
 
@@ -85,7 +85,7 @@ def test_when_it_is_killed_so_is_the_one_in_its_stead(tmp_path: Path):
     program, pid = staying(tmp_path)
 
     os.kill(pid, signal.SIGKILL)
-    program.communicate(timeout=60)
+    program.communicate(timeout=PATIENCE)
 
     assert program.returncode == -signal.SIGKILL
 

@@ -28,6 +28,7 @@ from tests.integration.receiver import (
     serving,
     to,
 )
+from tests.integration.waiting import PATIENCE
 from wakeful.launch.guard import GuardedResolver
 from wakeful.launch.http_response import MAX_INTERIM
 from wakeful.launch.port import Outcome, Succeeded
@@ -121,7 +122,7 @@ async def flooding(interim: bytes, final: bytes, times: int | None) -> AsyncIter
 async def test_a_receiver_that_sends_endless_interim_responses_is_given_up(
     launcher: WebhookLauncher, status: str
 ):
-    async with asyncio.timeout(10), flooding(f"HTTP/1.1 {status}\r\n\r\n".encode(), b"", None) as url:
+    async with asyncio.timeout(PATIENCE), flooding(f"HTTP/1.1 {status}\r\n\r\n".encode(), b"", None) as url:
         outcome = failed(await launcher.start(to(url)))
     assert (outcome.permanent, outcome.reason) == (False, "network")
     assert outcome.error == "the receiver sent more than 16 interim responses (1xx) and no final one"

@@ -52,7 +52,7 @@ def first_answers(receiver: Receiver, *answers: str | int, **headers: str) -> No
     async def answer(request: web.BaseRequest) -> web.StreamResponse:
         how = left.pop(0) if left else 200
         if how == "hang":
-            await asyncio.sleep(60)
+            await asyncio.sleep(3_600)
         if how == "close":
             assert request.transport is not None
             request.transport.abort()
@@ -192,7 +192,7 @@ async def test_what_did_not_arrive_is_sent_again_across_a_restart(
 ):
     first_answers(receiver, how)
     async with new_app() as app:
-        run = await posted(app, receiver, backoff={"base": "600ms"}, timeout="500ms")
+        run = await posted(app, receiver, backoff={"base": "600ms"}, timeout="2s")
         waiting = await in_state(app, run.id, "retrying")
     assert waiting.due_ms is not None
     async with new_app() as app:
@@ -322,7 +322,7 @@ async def test_a_run_that_nobody_completes_in_time_has_failed_that_attempt(
 ):
     async with new_app() as app:
         target = Webhook(receiver.url, completion="callback")
-        run = await posted(app, receiver, target=target, timeout="500ms", max_attempts=2)
+        run = await posted(app, receiver, target=target, timeout="2s", max_attempts=2)
         run = await over(app, run.id)
     assert (run.state, run.attempt, run.error) == ("failed", 2, "nobody completed it in time")
     assert values(receiver, "x-wakeful-attempt") == ["1", "2"]

@@ -202,7 +202,7 @@ async def slow(somebody: Somebody, policy: str, **fields: object) -> None:
 
 
 async def claim(somebody: Somebody) -> dict[str, Any]:
-    reply = await somebody("POST", "/runs/claim", {"worker": "w", "limit": 1, "waitMs": 10_000})
+    reply = await somebody("POST", "/runs/claim", {"worker": "w", "limit": 1, "waitMs": 60_000})
     (run,) = reply.body["runs"]
     return dict(run)
 

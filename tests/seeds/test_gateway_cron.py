@@ -81,7 +81,7 @@ async def ended(gateway: Caller, job: dict[str, Any]) -> dict[str, Any]:
 
 
 async def test_at_runs_once_at_a_timestamp_and_the_job_is_deleted(gateway: Caller, receiver: Receiver):
-    at_ms = now_ms() + 1_000
+    at_ms = now_ms() + 5_000
     job = await create(
         gateway, name="reminder", schedule={"kind": "at", "atMs": at_ms}, message="It is time."
     )
@@ -298,7 +298,7 @@ async def test_an_at_job_that_failed_stays_disabled_with_its_dead_letter(
     gateway: Caller, operator: Somebody, receiver: Receiver
 ):
     receiver.answers(500)
-    schedule = {"kind": "at", "atMs": now_ms() + 500}
+    schedule = {"kind": "at", "atMs": now_ms() + 5_000}
     job = await create(gateway, name="reminder", schedule=schedule, message="x", maxAttempts=1)
     run = await ended(gateway, job)
     assert run["state"] == "failed"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 #: Seconds. It takes a moment; on a machine that is busy with other things, a longer one.
-PATIENCE = 15.0
+PATIENCE = 120.0
 
 
 class Ears:

@@ -263,7 +263,7 @@ async def test_a_function_that_outlives_its_attempt_is_abandoned_and_gives_its_p
 
     def hangs() -> None:
         entered.release()
-        release.wait(10)
+        release.wait(120)
 
     try:
         tasks = [asyncio.create_task(start(launcher, hangs)) for _ in range(2)]
@@ -290,7 +290,7 @@ async def test_no_more_run_at_a_time_than_there_are_places(launcher: FunctionLau
         with lock:
             running += 1
             most = max(most, running)
-        both.wait(10)
+        both.wait(120)
         with lock:
             running -= 1
 
@@ -305,7 +305,7 @@ async def test_one_that_was_cancelled_before_it_began_is_not_called_abandoned():
 
     def hangs() -> bool:
         entered.set()
-        return release.wait(10)
+        return release.wait(120)
 
     first = asyncio.create_task(threads.run(hangs, lambda: told.append("first")))
     second = asyncio.create_task(threads.run(hangs, lambda: told.append("second")))
@@ -339,7 +339,7 @@ async def test_closed_they_end():
 
     threads, before = Threads(2), ours()
     release = threading.Barrier(2)
-    await asyncio.gather(*[threads.run(lambda: release.wait(10), lambda: None) for _ in range(2)])
+    await asyncio.gather(*[threads.run(lambda: release.wait(120), lambda: None) for _ in range(2)])
     mine = [thread for thread in ours() if thread not in before]
     assert len(mine) == 2
     threads.close()
@@ -353,7 +353,7 @@ async def test_threads_that_never_come_back_do_not_grow_without_end():
     ended = threading.Semaphore(0)
 
     def hangs() -> None:
-        release.wait(10)
+        release.wait(120)
         ended.release()
 
     for _ in range(4):
