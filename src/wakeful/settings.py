@@ -105,6 +105,10 @@ class Settings:
     tls_client_ca: str | None = None
     #: addresses of proxies that are believed when they say whom they speak for (`X-Forwarded-For`)
     trusted_proxies: tuple[str, ...] = ()
+    #: sites whose pages may use /mcp and /ws, beside the server's own: `https://app.example.com`; `*`: all
+    allowed_origins: tuple[str, ...] = ()
+    #: the only hosts that requests may be for, against DNS rebinding: `wakeful.example.com`; none: all
+    allowed_hosts: tuple[str, ...] = ()
 
 
 #: what a number must at least be; 0 where it is not here

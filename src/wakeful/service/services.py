@@ -19,6 +19,7 @@ from wakeful.service.jobs import JobService
 from wakeful.service.keys import KeyService, Tokens
 from wakeful.service.ledger import AuditService, QuotaService, WorkflowService
 from wakeful.service.messages import MessageService
+from wakeful.service.origins import Origins
 from wakeful.service.places import Places
 from wakeful.service.pull import PullService
 from wakeful.service.reach import Reach
@@ -86,6 +87,7 @@ class Services:
         self.meters = Meters()
         self.meters.connections = self.places.open
         self.metrics_key = settings.metrics_key
+        self.origins = Origins(settings.allowed_origins, settings.allowed_hosts)
         self.status = Status(store, directory)
 
 

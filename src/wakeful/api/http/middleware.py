@@ -18,10 +18,13 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from wakeful.api.http.problems import MAX_BODY, TooLarge, internal_problem, problem
+from wakeful.errors import PermissionDenied
 from wakeful.logs import get_logger
 from wakeful.service.services import Services
 
 _REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._:-]{1,128}")
+#: what pages in a browser may connect to: their sites are checked
+_PAGES: Final = frozenset({"/mcp", "/ws"})
 #: asked so often that nobody wants to read of it
 _QUIET: Final = frozenset({"/healthz", "/readyz", "/metrics"})
 
@@ -36,6 +39,9 @@ class Passage:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let a request through, and see that it is answered."""
+        if scope["type"] == "websocket":
+            await self._connect(scope, receive, send)
+            return
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -72,6 +78,29 @@ class Passage:
         finally:
             _tell(scope, method, status, began, request_id)
 
+    async def _connect(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let a WebSocket through; refused before it is accepted, it is answered with 403."""
+        try:
+            _check_site(scope, Headers(scope=scope))
+        except PermissionDenied as error:
+            log.info("ws.refused", reason=error.message)
+            await receive()
+            await send({"type": "websocket.close", "code": 1008, "reason": ""})
+            return
+        await self._app(scope, receive, send)
+
+
+def _check_site(scope: Scope, headers: Headers) -> None:
+    """Refuse a request for another host, or by a page of another site; see `service.origins`."""
+    path = scope["path"]
+    if path in _QUIET:  # asked by address, from within the network
+        return
+    origins = cast(Services, scope["app"].state.services).origins
+    host = headers.get("host")
+    origins.check_host(host)
+    if path in _PAGES:
+        origins.check_origin(headers.get("origin"), host)
+
 
 def _as_get(scope: Scope, send: Send) -> tuple[Scope, Receive, Send]:
     """A HEAD as a GET whose client leaves when it has the headers: so the answer may also be a stream."""
@@ -101,6 +130,10 @@ def _refusal(scope: Scope, headers: Headers) -> tuple[int, str] | None:
         return 413, TooLarge().message
     if "\x00" in scope["path"] or b"%00" in scope["query_string"]:
         return 400, "there is a zero byte in the address; take it out"
+    try:
+        _check_site(scope, headers)
+    except PermissionDenied as error:
+        return 403, error.message
     return None
 
 
