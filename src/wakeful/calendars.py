@@ -1,28 +1,39 @@
-"""The days on which a job has no ticks: dates, ranges of dates, and public holidays.
+"""When a job has no ticks: dates, ranges, dates of every year, weekdays, holidays and cron expressions.
 
-A calendar knows days only. Which day an instant falls on is a question of its zone, and the asker's.
-Days go in and out as `date`; the searches that `ticks` makes count them as ordinals (`date.toordinal`).
+A calendar knows the wall clock only. Which day and minute an instant falls on is a question of its zone, and
+the asker's. Days go in and out as `date`; the searches that `ticks` makes count them as ordinals
+(`date.toordinal`).
 """
 
 from __future__ import annotations
 
 import re
-import warnings
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from itertools import chain
-from sys import getsizeof
 from typing import Final, NoReturn
 
 from wakeful.bounded_cache import MB, bounded_cache, text_size
+from wakeful.day_rules import CronRule, read_cron, read_weekdays, read_yearly, yearly_bits
 from wakeful.errors import InvalidArgument
+from wakeful.holiday_dates import find_region, holidays_of, last_year
 
 MAX_ENTRIES: Final = 100
-_FORMS: Final = "write '2026-12-24', '2026-12-24/2027-01-02' or 'holidays:DE-BY'"
-_HOLIDAYS: Final = "holidays:"
+#: How many regions a calendar may take holidays from, and how many windows a day its expressions may exclude.
+MAX_REGIONS: Final = 10
+MAX_WINDOWS: Final = 24
+HOLIDAYS: Final = "holidays:"
+_CRON: Final = "cron:"
+_FORMS: Final = (
+    "write '2026-12-24', '2026-12-24/2027-01-02', '12-25', '12-24/12-26', 'sat', 'weekends', "
+    "'holidays:DE-BY' or 'cron:* 2-4 * * *'"
+)
 _DATE: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+_MINUTES: Final = 1440
+#: Rules that come again exclude no longer stretch than this, or every day.
+_LONGEST_STRETCH: Final = 800
 
 Stretch = tuple[int, int]
 """Days in a row, as the ordinals of the first and the last."""
@@ -30,22 +41,49 @@ Stretch = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Calendar:
-    """The excluded days, as they were written. Empty, it is false and excludes nothing.
+    """What is excluded, as `parse_exclude` checked it. Empty, it is false and excludes nothing.
 
-    >>> christmas = Calendar(("2026-12-24/2026-12-26", "holidays:DE"))
+    >>> christmas = Calendar(("2026-12-24/2026-12-26", "holidays:DE", "sun"))
     >>> christmas.excludes(date(2026, 12, 25)), christmas.excludes(date(2026, 12, 28))
     (True, False)
     """
 
     entries: tuple[str, ...] = ()
+    #: the regions whose holidays are excluded
+    regions: tuple[str, ...] = field(init=False, repr=False, compare=False)
+    #: the expressions that exclude a part of a day
+    windows: tuple[CronRule, ...] = field(init=False, repr=False, compare=False)
     _stretches: tuple[Stretch, ...] = field(init=False, repr=False, compare=False)
-    _regions: tuple[str, ...] = field(init=False, repr=False, compare=False)
+    _weekdays: int = field(init=False, repr=False, compare=False)
+    _yearly: tuple[int, ...] = field(init=False, repr=False, compare=False)
+    _days: tuple[CronRule, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        regions = [entry for entry in self.entries if entry.startswith(_HOLIDAYS)]
-        stretches = [_stretch(entry) for entry in self.entries if not entry.startswith(_HOLIDAYS)]
-        object.__setattr__(self, "_stretches", tuple(_joined(stretches)))
-        object.__setattr__(self, "_regions", tuple(_region(entry) for entry in regions))
+        regions: list[str] = []
+        rules: list[CronRule] = []
+        stretches: list[Stretch] = []
+        weekdays = 0
+        yearly: tuple[int, ...] = (0,) * 12
+        for entry in self.entries:
+            if entry.startswith(HOLIDAYS):
+                regions.append(entry[len(HOLIDAYS) :])
+            elif entry.startswith(_CRON):
+                rules.append(read_cron(entry[len(_CRON) :]))
+            elif (found := read_weekdays(entry)) is not None:
+                weekdays |= found[1]
+            elif (span := read_yearly(entry)) is not None:
+                yearly = tuple(a | b for a, b in zip(yearly, yearly_bits(*span), strict=True))
+            else:
+                stretches.append(_stretch(entry))
+        for name, value in (
+            ("regions", tuple(regions)),
+            ("windows", tuple(rule for rule in rules if not rule.all_day)),
+            ("_stretches", tuple(_joined(stretches))),
+            ("_weekdays", weekdays),
+            ("_yearly", yearly),
+            ("_days", tuple(rule for rule in rules if rule.all_day)),
+        ):
+            object.__setattr__(self, name, value)
 
     def __bool__(self) -> bool:
         return bool(self.entries)
@@ -56,27 +94,50 @@ class Calendar:
 
     def excludes_ordinal(self, day: int) -> bool:
         """`excludes`, of a day's ordinal."""
-        return self._stretch_around(day) is not None or self._is_holiday(day)
+        return self._stretch_around(day) is not None or self._recurs(day)
 
     def first_kept(self, day: int, step: int) -> int:
-        """The first day from `day` on that is not excluded, going forward (`step` 1) or back (-1)."""
-        while True:
+        """The first day from `day` on that is not excluded, going forward (`step` 1) or back (-1).
+
+        Where rules that come again exclude every day, a day after a long stretch of them.
+        """
+        for _ in range(_LONGEST_STRETCH):
             around = self._stretch_around(day)
             if around is not None:
                 day = around[1] + 1 if step > 0 else around[0] - 1
-            elif self._is_holiday(day):
+            elif self._recurs(day):
                 day += step
             else:
-                return day
+                break
+        return day
+
+    def rule_at(self, day: int, minute: int) -> CronRule | None:
+        """The expression that excludes this minute of a day that is not excluded as a whole."""
+        return next((rule for rule in self.windows if rule.at(minute) and rule.on_day(day)), None)
 
     def stretches(self, first: int, last: int) -> list[Stretch]:
         """The excluded days from `first` to `last`, both included, in order and joined where they touch."""
-        years = range(_year(first), _year(last) + 1) if self._regions else range(0)
-        feasts = chain.from_iterable(_holidays(region, year) for region in self._regions for year in years)
+        years = range(_year(first), _year(last) + 1) if self.regions else range(0)
+        feasts = chain.from_iterable(holidays_of(region, year) for region in self.regions for year in years)
         found = [*self._stretches, *((day, day) for day in feasts)]
+        if self._weekdays or self._days or any(self._yearly):
+            found += [(day, day) for day in range(first, last + 1) if self._by_rule(day)]
         return _joined(
             (max(low, first), min(high, last)) for low, high in found if low <= last and high >= first
         )
+
+    def spans(self, first: int, last: int) -> list[tuple[int, int]]:
+        """What is excluded from one day to another, in minutes since day 0: from, and up to but without."""
+        found = [(low * _MINUTES, (high + 1) * _MINUTES) for low, high in self.stretches(first, last)]
+        for rule in self.windows:
+            for day in range(first, last + 1):
+                if rule.on_day(day):
+                    found += [(day * _MINUTES + low, day * _MINUTES + high) for low, high in rule.windows]
+        return [(low, high + 1) for low, high in _joined((low, high - 1) for low, high in found)]
+
+    def reach_year(self) -> int | None:
+        """The last year for which the holidays of one of its regions are known; None: it has no regions."""
+        return max(map(last_year, self.regions), default=None)
 
     def to_json(self) -> list[str]:
         """The entries, as `parse_exclude` reads them."""
@@ -86,15 +147,24 @@ class Calendar:
         index = bisect_right(self._stretches, day, key=lambda stretch: stretch[0]) - 1
         return self._stretches[index] if index >= 0 and day <= self._stretches[index][1] else None
 
-    def _is_holiday(self, day: int) -> bool:
-        return any(day in _holidays(region, _year(day)) for region in self._regions)
+    def _recurs(self, day: int) -> bool:
+        return self._by_rule(day) or any(day in holidays_of(region, _year(day)) for region in self.regions)
+
+    def _by_rule(self, day: int) -> bool:
+        if self._weekdays >> (day - 1) % 7 & 1:
+            return True
+        if any(self._yearly):
+            at = date.fromordinal(min(max(day, 1), date.max.toordinal()))
+            if self._yearly[at.month - 1] >> at.day & 1:
+                return True
+        return any(rule.on_day(day) for rule in self._days)
 
 
 def parse_exclude(entries: Sequence[str]) -> Calendar:
     """The calendar that a list of entries spells, or InvalidArgument saying which one is wrong.
 
-    >>> parse_exclude(["2026-12-24", "holidays:us-ca"]).to_json()
-    ['2026-12-24', 'holidays:US-CA']
+    >>> parse_exclude(["2026-12-24", "holidays:us-ca", "Saturdays", "cron:*  2-4 * * *"]).to_json()
+    ['2026-12-24', 'holidays:US-CA', 'sat', 'cron:* 2-4 * * *']
     """
     if isinstance(entries, str) or not isinstance(entries, Sequence):
         raise InvalidArgument(f"exclude is a list of texts; {_FORMS}")
@@ -105,18 +175,54 @@ def parse_exclude(entries: Sequence[str]) -> Calendar:
     for entry in entries:
         if not isinstance(entry, str):
             raise InvalidArgument(f"exclude: {str(entry)[:64]} is no text; {_FORMS}")
+    regions = sum(map(names_holidays, entries))
+    if regions > MAX_REGIONS:
+        raise InvalidArgument(f"exclude takes holidays from {regions} regions; at most {MAX_REGIONS}")
     return _calendar(tuple(entries)) if entries else NOTHING
+
+
+def stored_exclude(entries: Sequence[str]) -> Calendar:
+    """The calendar of entries that `parse_exclude` has checked: nothing is loaded to read them."""
+    return _checked(tuple(entries)) if entries else NOTHING
+
+
+def names_holidays(entry: object) -> bool:
+    """Whether an entry excludes the holidays of a region."""
+    return isinstance(entry, str) and "".join(entry[:32].split()).lower().startswith(HOLIDAYS)
 
 
 @bounded_cache(4 * MB, lambda calendar, entries: 4 * text_size(*entries))
 def _calendar(entries: tuple[str, ...]) -> Calendar:
     """Read once: a platform's thousand jobs keep the same holidays."""
-    return Calendar(tuple(dict.fromkeys(_normal(entry) for entry in entries)))
+    calendar = Calendar(tuple(dict.fromkeys(_normal(entry) for entry in entries)))
+    windows = sum(len(rule.windows) for rule in calendar.windows)
+    if windows > MAX_WINDOWS:
+        raise InvalidArgument(
+            f"exclude: its cron expressions leave out {windows} separate windows a day; at most {MAX_WINDOWS}"
+        )
+    return calendar
+
+
+@bounded_cache(4 * MB, lambda calendar, entries: 4 * text_size(*entries))
+def _checked(entries: tuple[str, ...]) -> Calendar:
+    return Calendar(entries)
 
 
 def _normal(entry: str) -> str:
     text = "".join(entry.split())
-    return _HOLIDAYS + _region(text) if text.lower().startswith(_HOLIDAYS) else text
+    try:
+        if text.lower().startswith(HOLIDAYS):
+            return HOLIDAYS + find_region(text[len(HOLIDAYS) :])
+        if text.lower().startswith(_CRON):
+            return _CRON + read_cron(entry.partition(":")[2]).expression.text
+        weekdays = read_weekdays(text)
+        if weekdays is None and read_yearly(text) is None:
+            _stretch(text)
+        return weekdays[0] if weekdays else text
+    except InvalidArgument as error:
+        if error.message.startswith("exclude"):
+            raise
+        _refuse(entry, error.message)
 
 
 def _stretch(entry: str) -> Stretch:
@@ -135,37 +241,6 @@ def _day(text: str, entry: str) -> int:
         return date.fromisoformat(text).toordinal()
     except ValueError as error:
         _refuse(entry, f"'{text[:32]}' is no date ({error}); {_FORMS}")
-
-
-def _region(entry: str) -> str:
-    """The country, or country and subdivision, in the spelling of the holidays library."""
-    from holidays import list_supported_countries  # a tenth of a second, for those who need it
-
-    country, dash, wanted = entry[len(_HOLIDAYS) :].partition("-")
-    country = country.upper()
-    known = list_supported_countries(include_aliases=True)
-    if country not in known:
-        _refuse(entry, f"no holidays are known for '{country[:32]}'; give a country, as in 'holidays:DE'")
-    if not dash:
-        return country
-    for subdivision in known[country]:
-        if subdivision.replace(" ", "").casefold() == wanted.replace(" ", "").casefold():
-            return f"{country}-{subdivision}"
-    there = f"there are {', '.join(known[country])}" if known[country] else "it has none"
-    _refuse(entry, f"'{wanted[:32]}' is no subdivision of {country} that the holidays differ by; {there}")
-
-
-@bounded_cache(8 * MB, lambda days, *_: getsizeof(days) + 32 * len(days))
-def _holidays(region: str, year: int) -> frozenset[int]:
-    """A region's holidays of a year. Shared by all jobs: they are not worked out twice."""
-    from holidays import country_holidays
-
-    country, _, subdivision = region.partition("-")
-    with warnings.catch_warnings():
-        # The library warns of years for which it knows only some of the holidays; those are still days off.
-        warnings.simplefilter("ignore")
-        days = country_holidays(country, subdiv=subdivision or None, years=year)
-    return frozenset(day.toordinal() for day in days)
 
 
 def _joined(stretches: Iterable[Stretch]) -> list[Stretch]:

@@ -1,8 +1,9 @@
-"""The ticks of a job: its schedule within its limits of life, without its excluded days.
+"""The ticks of a job: its schedule within its limits of life, without what its calendar excludes.
 
 Instants are epoch milliseconds. Nothing here steps from tick to tick: an interval is arithmetic, a cron
-expression is the evaluator's business, and an excluded stretch of days is jumped over, or counted and
-taken off, as a whole. Each search ends within a hundred years.
+expression is the evaluator's business, and an excluded stretch of days or minutes is jumped over, or counted
+and taken off, as a whole. Each search ends within a hundred years, and within twenty where it has to work out
+holidays; and after `_MAX_JUMPS` stretches.
 """
 
 from __future__ import annotations
@@ -17,10 +18,14 @@ from wakeful.calendars import NOTHING, Calendar
 from wakeful.cron import Cron, DstGap, DstOverlap
 from wakeful.cron.evaluator import CRON_SIZE
 from wakeful.cron.zone import Zone, zone
+from wakeful.day_rules import CronRule
 from wakeful.duration import LONGEST
 from wakeful.schedule import CronSchedule, Every, Schedule
 
 _DAY: Final = 86400
+_MINUTE: Final = 60
+_HOLIDAY_SEARCH: Final = LONGEST // 5
+_MAX_JUMPS: Final = 10_000
 _EPOCH_DAY: Final = date(1970, 1, 1).toordinal()
 _SLACK_DAYS: Final = 2  # no zone is further from UTC
 
@@ -31,7 +36,7 @@ class Ticks:
 
     `start_ms` and `end_ms` are both inclusive. An `every` schedule ticks at anchor + n·interval: from n = 0
     where there is a start (the anchor is then the start, and the first tick), from n = 1 where there is none
-    (the anchor is then the job's creation, which is no tick). Excluded is a tick whose date in the
+    (the anchor is then the job's creation, which is no tick). Excluded is a tick whose date or minute in the
     schedule's zone is excluded.
 
     >>> ticks = Ticks(Every(60_000), anchor_ms=5_000)
@@ -67,7 +72,7 @@ class Ticks:
             after_ms = self.start_ms - 1
         tick = self._plain.next(after_ms)
         if self._zone is not None:
-            tick = self._next_kept(tick, after_ms + LONGEST, self._zone)
+            tick = self._next_kept(tick, after_ms + self._search, self._zone)
         if tick is None or (self.end_ms is not None and tick > self.end_ms):
             return None
         return tick
@@ -78,7 +83,7 @@ class Ticks:
             before_ms = self.end_ms + 1
         tick = self._plain.prev(before_ms)
         if self._zone is not None:
-            tick = self._prev_kept(tick, before_ms - LONGEST, self._zone)
+            tick = self._prev_kept(tick, before_ms - self._search, self._zone)
         if tick is None or (self.start_ms is not None and tick < self.start_ms):
             return None
         return tick
@@ -114,38 +119,55 @@ class Ticks:
             return _Interval(self.anchor_ms, schedule.every_ms, 1 if self.start_ms is None else 0)
         return _Once(schedule.at_ms)
 
+    @property
+    def _search(self) -> int:
+        return _HOLIDAY_SEARCH if self.exclude.regions else LONGEST
+
     def _next_kept(self, tick: int | None, limit_ms: int, zone: Zone) -> int | None:
-        while tick is not None:
-            second = tick // 1000
-            offset = zone.offset_at(second)
-            day = (second + offset) // _DAY + _EPOCH_DAY
-            if not self.exclude.excludes_ordinal(day):
+        for _ in range(_MAX_JUMPS):
+            end = None if tick is None else self._edge(tick, zone, 1)
+            if tick is None or end is None:
                 return tick
             if tick > limit_ms:
                 return None
-            kept = (self.exclude.first_kept(day, 1) - _EPOCH_DAY) * _DAY - offset
             # Up to the zone's next change the days follow one another; beyond it they are looked at afresh.
-            end = min(kept, limit_ms // 1000 + 1)
+            end = min(end, limit_ms // 1000 + 1)
             zone.reach(end)
-            change = bisect_right(zone.starts, second)
+            change = bisect_right(zone.starts, tick // 1000)
             if change < len(zone.starts):
                 end = min(end, zone.starts[change])
             tick = self._plain.next(end * 1000 - 1)
         return None
 
     def _prev_kept(self, tick: int | None, limit_ms: int, zone: Zone) -> int | None:
-        while tick is not None:
-            second = tick // 1000
-            offset = zone.offset_at(second)
-            day = (second + offset) // _DAY + _EPOCH_DAY
-            if not self.exclude.excludes_ordinal(day):
+        for _ in range(_MAX_JUMPS):
+            begin = None if tick is None else self._edge(tick, zone, -1)
+            if tick is None or begin is None:
                 return tick
             if tick < limit_ms:
                 return None
-            begin = (self.exclude.first_kept(day, -1) + 1 - _EPOCH_DAY) * _DAY - offset
-            change = zone.starts[bisect_right(zone.starts, second) - 1]
+            change = zone.starts[bisect_right(zone.starts, tick // 1000) - 1]
             tick = self._plain.prev(max(begin, change) * 1000)
         return None
+
+    def _edge(self, tick: int, zone: Zone, step: int) -> int | None:
+        """The second at which what is excluded around a tick ends (`step` 1) or begins (-1).
+
+        It holds while the zone's offset does. None: the tick is kept.
+        """
+        exclude, offset = self.exclude, zone.offset_at(tick // 1000)
+        day, second = divmod(tick // 1000 + offset, _DAY)
+        ordinal = day + _EPOCH_DAY
+        if exclude.excludes_ordinal(ordinal):
+            kept = exclude.first_kept(ordinal, step) - _EPOCH_DAY
+            return (kept if step > 0 else kept + 1) * _DAY - offset
+        rule = exclude.rule_at(ordinal, second // _MINUTE) if exclude.windows else None
+        if rule is None:
+            return None
+        low, high = 0, _DAY
+        if not self._plain.stays_within(rule, offset):
+            low, high = (_MINUTE * minute for minute in rule.window_around(second // _MINUTE))
+        return day * _DAY + (high if step > 0 else low) - offset
 
     def _excluded(self, after_ms: int, until_ms: int, zone: Zone) -> Iterator[tuple[int, int]]:
         """The excluded spans of time within (after, until], each later than its first, up to its second."""
@@ -154,9 +176,9 @@ class Ticks:
         slack = _SLACK_DAYS * _DAY
         zone.reach(until_ms // 1000 + 2 * slack)
         starts, offsets = zone.starts, zone.offsets
-        for low, high in self.exclude.stretches(first, last):
-            wall_from, wall_to = (low - _EPOCH_DAY) * _DAY, (high + 1 - _EPOCH_DAY) * _DAY
-            # A stretch of days is one span of time for each offset that holds during it.
+        for low, high in self.exclude.spans(first, last):
+            wall_from, wall_to = low * _MINUTE - _EPOCH_DAY * _DAY, high * _MINUTE - _EPOCH_DAY * _DAY
+            # A stretch on the wall clock is one span of time for each offset that holds during it.
             for piece in range(
                 bisect_right(starts, wall_from - slack) - 1, bisect_right(starts, wall_to + slack)
             ):
@@ -170,13 +192,17 @@ class Ticks:
 
 
 class _Plain(Protocol):
-    """A schedule's ticks without limits: the same three questions."""
+    """A schedule's ticks without limits: the same three questions, and whether a rule covers a whole day."""
 
     def next(self, after_ms: int) -> int | None: ...
 
     def prev(self, before_ms: int) -> int | None: ...
 
     def count(self, after_ms: int, until_ms: int) -> int: ...
+
+    def stays_within(self, rule: CronRule, offset: int) -> bool:
+        """Whether all its ticks of a day on which the rule matches, and this offset holds, are excluded."""
+        ...
 
 
 class _Once:
@@ -193,6 +219,9 @@ class _Once:
 
     def count(self, after_ms: int, until_ms: int) -> int:
         return 1 if after_ms < self._at <= until_ms else 0
+
+    def stays_within(self, rule: CronRule, offset: int) -> bool:
+        return True
 
 
 class _Interval:
@@ -213,6 +242,13 @@ class _Interval:
         before = max((after_ms - self._anchor) // self._every, self._first - 1)
         return max(0, (until_ms - self._anchor) // self._every - before)
 
+    def stays_within(self, rule: CronRule, offset: int) -> bool:
+        every = self._every // 1000
+        if self._every % (_MINUTE * 1000) or _DAY % every:
+            return False  # its times of day are others tomorrow, or too many to look at
+        first = (self._anchor // 1000 + offset) % every
+        return all(rule.at(second // _MINUTE) for second in range(first, _DAY, every))
+
 
 class _Clock:
     """The evaluator counts in seconds: a tick is later than an instant when it is later than its second."""
@@ -221,6 +257,10 @@ class _Clock:
 
     def __init__(self, cron: Cron) -> None:
         self._cron = cron
+
+    def stays_within(self, rule: CronRule, offset: int) -> bool:
+        times = self._cron.expression
+        return rule.contains(times.hours, times.minutes)
 
     def next(self, after_ms: int) -> int | None:
         second = self._cron.second_after(after_ms // 1000)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import date, timedelta
+import subprocess
+import sys
+from datetime import UTC, date, datetime, timedelta
 from itertools import pairwise
 
 import holidays
@@ -10,7 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wakeful.calendars import MAX_ENTRIES, NOTHING, Calendar, parse_exclude
+from wakeful.calendars import MAX_ENTRIES, MAX_REGIONS, NOTHING, Calendar, parse_exclude, stored_exclude
+from wakeful.cron import Cron
 from wakeful.errors import InvalidArgument
 
 
@@ -74,7 +77,14 @@ def test_entries_are_kept_in_one_spelling_and_their_order_without_repetition():
         ("2026-W52-4", "a date is YYYY-MM-DD"),
         ("24.12.2026", "write '2026-12-24'"),
         ("", "'' is no date"),
-        ("christmas", "write '2026-12-24', '2026-12-24/2027-01-02' or 'holidays:DE-BY'"),
+        ("christmas", "write '2026-12-24', '2026-12-24/2027-01-02', '12-25'"),
+        ("02-30", "'02-30' is no date of a year"),
+        ("13-01/13-02", "'13-01' is no date of a year"),
+        ("12-24/2026-12-26", "is no date"),
+        ("satur", "'satur' is no date"),
+        ("cron:* 2-4 * *", "has 4 fields"),
+        ("cron:0 * 2-4 * * *", "has five fields"),
+        ("cron:", "has 0 fields"),
         ("2027-01-02/2026-12-24", "the range ends before it begins; write '2026-12-24/2027-01-02'"),
         ("2026-12-24/", "'' is no date"),
         ("2026-12-24/2026-12-25/2026-12-26", "is no date"),
@@ -114,6 +124,54 @@ def test_there_are_at_most_a_hundred_entries():
         parse_exclude(days)
 
 
+def test_holidays_are_taken_from_at_most_ten_regions():
+    regions = [f"holidays:DE-{name}" for name in "BB BE BW BY HB HE HH MV NI NW RP".split()]
+    assert len(regions) == MAX_REGIONS + 1
+    assert len(parse_exclude(regions[:-1]).regions) == MAX_REGIONS
+    with pytest.raises(InvalidArgument, match="holidays from 11 regions; at most 10"):
+        parse_exclude(regions)
+
+
+def test_cron_expressions_leave_out_at_most_24_windows_a_day():
+    assert parse_exclude(["cron:0 * * * *"])
+    assert parse_exclude(["cron:* * * * 6", "cron:*/5 2 * * *"])
+    with pytest.raises(InvalidArgument, match="720 separate windows a day; at most 24"):
+        parse_exclude(["cron:*/2 * * * *"])
+    with pytest.raises(InvalidArgument, match="25 separate windows"):
+        parse_exclude(["cron:0 * * * *", "cron:30 2 * * *"])
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        ("Saturdays", "sat"),
+        ("SUNDAY", "sun"),
+        ("weekend", "weekends"),
+        (" 12-24 / 12-26 ", "12-24/12-26"),
+        ("Cron:  * 2-4  * * sun", "cron:* 2-4 * * SUN"),
+    ],
+)
+def test_entries_that_come_again_have_one_spelling(given, kept):
+    assert parse_exclude([given]).to_json() == [kept]
+    assert parse_exclude([kept]) == parse_exclude([given])
+
+
+def test_what_is_stored_is_read_without_the_library():
+    script = (
+        "import sys; from wakeful.calendars import stored_exclude; "
+        "stored_exclude(['holidays:DE-BY', '2026-12-24']); print('holidays' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", script], capture_output=True, text=True).stdout == "False\n"
+    assert stored_exclude(["holidays:DE-BY"]) == parse_exclude(["holidays:de-by"])
+
+
+@pytest.mark.parametrize("entries", [["weekdays", "weekends"], ["01-01/12-31"], ["cron:* * * * *"]])
+def test_a_calendar_that_excludes_every_day_ends_each_search(entries):
+    calendar, day = parse_exclude(entries), FIRST.toordinal()
+    assert calendar.first_kept(day, 1) > day
+    assert calendar.first_kept(day, -1) < day
+
+
 FIRST = date(2026, 1, 1)
 LENGTH = 120
 DAYS = st.integers(0, LENGTH - 1).map(lambda n: FIRST + timedelta(days=n))
@@ -122,14 +180,34 @@ ENTRIES = st.one_of(
     st.tuples(DAYS, st.integers(0, 20)).map(
         lambda range_: f"{range_[0]}/{range_[0] + timedelta(days=range_[1])}"
     ),
-    st.sampled_from(["holidays:DE-BY", "holidays:US"]),
+    st.sampled_from(["holidays:DE-BY", "holidays:US", "sat", "sun", "weekends", "wed"]),
+    st.sampled_from(
+        ["01-06", "12-31/01-02", "02-28/03-01", "01-20/02-10", "cron:* * 1-7 * *", "cron:* * * 2 *"]
+    ),
 )
+
+
+def noon(day: date) -> datetime:
+    return datetime(day.year, day.month, day.day, tzinfo=UTC)
 
 
 def is_excluded(entries: list[str], day: date) -> bool:
     """The same, told naively."""
     for entry in entries:
-        if entry.startswith("holidays:"):
+        if entry.startswith("cron:"):
+            if Cron(f"0 0 {entry.split(' ', 2)[2]}").next(noon(day) - timedelta(days=1)) == noon(day):
+                return True
+        elif entry.isalpha():
+            if day.strftime("%a").lower() in {"weekends": "sat sun", "weekdays": "mon tue wed thu fri"}.get(
+                entry, entry
+            ):
+                return True
+        elif len(entry) in (5, 11) and entry[2] == "-":
+            first, last = entry[:5], entry[-5:]
+            own = f"{day:%m-%d}"
+            if (first <= own <= last) if first <= last else (own >= first or own <= last):
+                return True
+        elif entry.startswith("holidays:"):
             country, _, subdivision = entry.removeprefix("holidays:").partition("-")
             if day in holidays.country_holidays(country, subdiv=subdivision or None, years=day.year):
                 return True

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import FrozenInstanceError
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime, timedelta
+from time import process_time
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -365,16 +366,51 @@ def enumerate_schedule(
     return found
 
 
-def local_date(tick_ms: int, tz: str) -> date:
-    return (
-        (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=tick_ms)).astimezone(ZoneInfo(tz)).date()
-    )
+def local_time(tick_ms: int, tz: str) -> datetime:
+    return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=tick_ms)).astimezone(ZoneInfo(tz))
 
 
-def is_excluded(day: date, entries: Iterable[str]) -> bool:
-    return any(entry[:10] <= day.isoformat() <= entry[-10:] for entry in entries)
+def is_excluded(tick_ms: int, tz: str, entries: Iterable[str]) -> bool:
+    """The same, told naively."""
+    at = local_time(tick_ms, tz)
+    for entry in entries:
+        if entry.startswith("cron:"):
+            minutes, hours, days, _, weekdays = (oracle_values(part) for part in entry[5:].split())
+            named = {at.day} & days if days else {(at.weekday() + 1) % 7} & weekdays if weekdays else {0}
+            if named and (not minutes or at.minute in minutes) and (not hours or at.hour in hours):
+                return True
+        elif entry == "weekends":
+            if at.weekday() > 4:
+                return True
+        elif len(entry) == 5:
+            if f"{at:%m-%d}" == entry:
+                return True
+        elif entry[:10] <= at.date().isoformat() <= entry[-10:]:
+            return True
+    return False
 
 
+def oracle_values(part: str) -> set[int]:
+    """The values of a field of ranges and lists; nothing for a star."""
+    values: set[int] = set()
+    for item in part.split(",") if part != "*" else []:
+        low, _, high = item.partition("-")
+        values.update(range(int(low), int(high or low) + 1))
+    return values
+
+
+#: Entries that come again: weekdays, a date that is in one of the windows, and cron expressions.
+AGAIN = [
+    "weekends",
+    "03-28",
+    "11-07",
+    "cron:* 2-4 * * *",
+    "cron:30 2 * * *",
+    "cron:* * * * 0",
+    "cron:0-30 0-3,23 * * 6,0",
+    "cron:* 20-23 28-30 * *",
+    "cron:0 0-12 * * *",
+]
 OFFSETS = st.integers(0, LENGTH)
 DAYS = st.integers(-1, 4)
 
@@ -382,16 +418,20 @@ DAYS = st.integers(-1, 4)
 @settings(deadline=None, max_examples=500)
 @given(
     tz=st.sampled_from(list(PLACES)),
-    when=st.sampled_from(EXPRESSIONS) | st.integers(10 * MINUTE, 2 * DAY) | st.none(),
+    when=st.sampled_from(EXPRESSIONS)
+    | st.integers(10 * MINUTE, 2 * DAY)
+    | st.sampled_from([30 * MINUTE, HOUR, 3 * HOUR, DAY])
+    | st.none(),
     anchor=OFFSETS,
     start=st.none() | OFFSETS,
     end=st.none() | OFFSETS,
     excluded=st.lists(st.tuples(DAYS, DAYS).map(sorted), max_size=3),
+    again=st.lists(st.sampled_from(AGAIN), max_size=3, unique=True),
     dst=st.tuples(st.sampled_from(["run_after", "skip"]), st.sampled_from(["first", "second", "both"])),
     asked=st.lists(st.tuples(OFFSETS, st.booleans()), min_size=1, max_size=4),
 )
 def test_next_prev_and_count_agree_with_a_naive_enumeration(
-    tz, when, anchor, start, end, excluded, dst, asked
+    tz, when, anchor, start, end, excluded, again, dst, asked
 ):
     begin = PLACES[tz]
     first = round(begin.timestamp() * 1000)
@@ -401,6 +441,7 @@ def test_next_prev_and_count_agree_with_a_naive_enumeration(
     anchor_ms = first + anchor if start_ms is None else start_ms
     schedule = schedule_of(when, first + anchor, tz)
     entries = [f"{begin.date() + timedelta(low)}/{begin.date() + timedelta(high)}" for low, high in excluded]
+    entries += again
     ticks = Ticks(schedule, anchor_ms, start_ms, end_ms, parse_exclude(entries), *dst)
     expected = [
         tick
@@ -408,7 +449,7 @@ def test_next_prev_and_count_agree_with_a_naive_enumeration(
         if first < tick <= last
         and (start_ms is None or start_ms <= tick)
         and (end_ms is None or tick <= end_ms)
-        and not is_excluded(local_date(tick, tz), entries)
+        and not is_excluded(tick, tz, entries)
     ]
     for offset, on_a_tick in asked:
         instant = expected[offset % len(expected)] if on_a_tick and expected else first + offset
@@ -435,3 +476,42 @@ def test_next_and_prev_are_mirror_images(every_ms, anchor_ms, instant):
     before = ticks.prev(tick)
     assert before is None or (before <= instant and ticks.next(before) == tick)
     assert ticks.count(tick - 1, tick) == 1
+
+
+@pytest.mark.parametrize(
+    ("schedule", "exclude"),
+    [
+        (CronSchedule("0 9 * * 6", "Europe/Berlin"), ["weekends"]),
+        (CronSchedule("0 9 25 12 *", "Europe/Berlin"), ["12-24/12-26"]),
+        (CronSchedule("30 2 * * *", "UTC"), ["cron:* 2-4 * * *"]),
+        (CronSchedule("* * * * * *", "UTC"), ["cron:* * * * *"]),
+        (Every(SECOND), ["weekdays", "weekends"]),
+        (Every(DAY), ["01-01/12-31"]),
+        (CronSchedule("0 9 25 12 *", "Europe/Berlin"), ["holidays:DE"]),
+    ],
+)
+def test_a_schedule_whose_every_tick_is_excluded_has_none_and_the_search_ends(schedule, exclude):
+    ticks = Ticks(schedule, ms("2027-01-01T00:00Z"), exclude=parse_exclude(exclude))
+    ticks.next(CREATED)  # works out the holidays, once
+    began = process_time()
+    assert ticks.next(CREATED) is None
+    assert ticks.prev(CREATED) is None
+    assert process_time() - began < 1
+
+
+def test_a_maintenance_window_is_left_out_of_an_interval():
+    ticks = Ticks(Every(15 * MINUTE, "Europe/Berlin"), 0, exclude=parse_exclude(["cron:* 2-4 * * *"]))
+    night = ms("2027-02-01T00:00+01:00")
+    assert ticks.next(night + 2 * HOUR - 1) == night + 5 * HOUR
+    assert ticks.prev(night + 5 * HOUR) == night + 2 * HOUR - 15 * MINUTE
+    assert ticks.count(night - 1, night + DAY - 1) == 21 * 4
+
+
+@pytest.mark.parametrize("schedule", [CronSchedule("0 * * * *", "UTC"), Every(HOUR)])
+def test_months_of_excluded_hours_are_jumped_over(schedule):
+    ticks = Ticks(schedule, 0, exclude=parse_exclude(["cron:0 * * 1-9 *"]))
+    began = process_time()
+    assert ticks.next(CREATED) == ms("2027-10-01T00:00Z")
+    assert ticks.prev(ms("2027-10-01T00:00Z")) == ms("2026-12-31T23:00Z")
+    assert ticks.count(ms("2027-01-01T00:00Z"), ms("2028-01-01T00:00Z")) == (31 + 30 + 31) * 24
+    assert process_time() - began < 1

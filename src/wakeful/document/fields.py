@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from wakeful.calendars import parse_exclude
+from wakeful.calendars import stored_exclude
 from wakeful.cron import DstGap, DstOverlap
 from wakeful.document.guards import budget, precheck
 from wakeful.document.values import (
@@ -60,7 +60,7 @@ TIMING: Final = (
     Field("schedule", "schedule", None, lambda schedule: schedule.to_json(), schedule_from_json),
     Field("startAt", "start_ms", None),
     Field("endAt", "end_ms", None),
-    Field("exclude", "exclude", exclude, lambda calendar: calendar.to_json(), parse_exclude),
+    Field("exclude", "exclude", exclude, lambda calendar: calendar.to_json(), stored_exclude),
     Field("dstGap", "dst_gap", choice(DstGap)),
     Field("dstOverlap", "dst_overlap", choice(DstOverlap)),
 )

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
+from wakeful.calendars import NOTHING
 from wakeful.cron import zone
 from wakeful.document.fields import TIMING
 from wakeful.document.reading import Defaults, Reading
@@ -32,6 +33,10 @@ from wakeful.schedule import (
 TIMING_FIELDS: Final = ("tz", *(field.name for field in TIMING))
 _BEFORE_ALL: Final = -1  # an instant to which nothing is in the past
 _SHOWN_ZONES: Final = 10
+_NEVER_KEPT: Final = (
+    "it never fires: exclude leaves out every tick as far as the holidays are known; "
+    "choose other times, or exclude less"
+)
 
 
 def read_timing(reading: Reading) -> Timing | None:
@@ -154,8 +159,21 @@ def _judge(timing: Timing, reading: Reading) -> None:
         problems.add("endAt", f"{_wall(end, tz)} is not after startAt, {_wall(start, tz)}; move one of them")
     elif end is not None and end <= now:
         problems.add("endAt", f"{_wall(end, tz)} is in the past; it is now {_wall(now, tz)}")
-    elif timing.ticks(now if start is None else start).next(now) is None:
-        problems.note(reading.given["schedule"].name, InvalidSchedule(_why_never(timing, tz, now)))
+    else:
+        first = timing.ticks(now if start is None else start).next(now)
+        if first is None:
+            problems.note(reading.given["schedule"].name, InvalidSchedule(_why_never(timing, tz, now)))
+        elif timing.exclude.regions and _beyond_reach(timing, first, now):
+            problems.note(reading.given["schedule"].name, InvalidSchedule(_NEVER_KEPT))
+
+
+def _beyond_reach(timing: Timing, first_ms: int, now_ms: int) -> bool:
+    """Whether every tick is excluded as far as the holidays are known, and the first kept one comes later."""
+    reach = timing.exclude.reach_year()
+    if reach is None or datetime.fromtimestamp(first_ms / 1000, UTC).year <= reach:
+        return False
+    plain = replace(timing, exclude=NOTHING).ticks(now_ms).next(now_ms)
+    return plain is not None and datetime.fromtimestamp(plain / 1000, UTC).year <= reach
 
 
 def _names_zone(reading: Reading) -> bool:

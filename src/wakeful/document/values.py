@@ -284,9 +284,7 @@ def backoff(value: object) -> Backoff:
 
 def exclude(value: object) -> Calendar:
     """The days without ticks; one entry may stand alone."""
-    if isinstance(value, Calendar):
-        return value
-    entries = [value] if isinstance(value, str) else value
+    entries = value.to_json() if isinstance(value, Calendar) else [value] if isinstance(value, str) else value
     return parse_exclude(entries)  # type: ignore[arg-type]  # it says itself what a list of entries is
 
 

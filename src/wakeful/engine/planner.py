@@ -13,6 +13,7 @@ from typing import Final
 from wakeful.bounded_cache import MB, bounded_cache, text_size
 from wakeful.clock import Clock
 from wakeful.document import policy_from_text, timing_from_text, work_from_text
+from wakeful.engine import calendar_loader
 from wakeful.engine.births import claim_timeout_ms, lane_of, of_tick
 from wakeful.engine.held import Held
 from wakeful.engine.holds import Holds
@@ -78,6 +79,9 @@ class Planner(Loop):
                 this.started = [held for held in this.started if held.launch.id in born]
         self._worker.hold(this.started)
         self.on_planned(planned)
+        if this.unloaded:  # jobs whose holidays are not worked out yet: only they wait for that
+            await calendar_loader.load(this.unloaded, now_ms)
+            return now_ms
         if planned.claimed > this.left and planned.claimed >= self._batch:
             return now_ms
         wake_ms = await self._store.next_wake_ms()
@@ -110,6 +114,8 @@ class _Pass:
         #: how many jobs were left alone, and when the first of them is really due
         self.left = 0
         self.deferred_ms: int | None = None
+        #: the timings of jobs that were left alone because their holidays are not worked out yet
+        self.unloaded: list[str | None] = []
 
     def release(self, unborn: list[Held]) -> None:
         """These did not come to be: their places are free."""
@@ -118,6 +124,9 @@ class _Pass:
 
     def decide(self, job: DueJob) -> JobPlan | None:
         """What becomes of one due job. A job that cannot be read is set aside, and its siblings go on."""
+        if not calendar_loader.is_loaded(job.timing, self._now_ms):
+            self.unloaded.append(job.timing)
+            return None
         try:
             return self._decide(job) if job.pause_until_ms is None else self._resume(job, job.pause_until_ms)
         except Unavailable as error:

@@ -10,6 +10,7 @@ from wakeful.bounded_cache import bypass
 from wakeful.clock import Clock
 from wakeful.document import patch_definition
 from wakeful.document.values import compact
+from wakeful.engine.calendar_loader import excludes_something, has_calendar, load, work_out
 from wakeful.engine.targets import Targets
 from wakeful.errors import FailedPrecondition, InvalidArgument, NotFound
 from wakeful.job import Definition, Job, Json, inherit
@@ -76,6 +77,9 @@ class JobChanges:
             given = unmasked(patch, old.definition)
             return patch_definition(old.definition, given, now_ms=now_ms, defaults=home.defaults)
 
+        if has_calendar(row.timing) or excludes_something(patch):
+            home = await self._directory.home(workspace, agent)
+            await work_out(partial(patched, job_of(row), home), now_ms)
         entry = who.entry(workspace, "job.update", f"{agent}/{name}", told(patch))
         return await self._edit(who, row, patched, entry, switch(patch))
 
@@ -252,6 +256,7 @@ class JobChanges:
         row = await self._store.job(workspace, agent, name)
         if row is None:
             raise no_job(name)
+        await load([row.timing], self._clock.now_ms())
         return row
 
 

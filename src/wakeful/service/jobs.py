@@ -7,11 +7,13 @@ import asyncio
 import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
+from functools import partial
 from typing import Literal
 
 from wakeful.bounded_cache import bypass
 from wakeful.document import Defaults, read_definition
 from wakeful.document.values import compact
+from wakeful.engine.calendar_loader import excludes_something, has_calendar, load, off_loop, work_out
 from wakeful.engine.targets import Targets
 from wakeful.errors import AlreadyExists, InvalidArgument
 from wakeful.job import Definition, Job, Json, check_slug
@@ -89,6 +91,7 @@ class JobService(JobPauses):
 
         async def create(home: Home) -> Saved:
             with bypass() if rehearse else nullcontext():
+                await self._read_calendars(home, [document])
                 saved = self._made(who, home, document, self._clock.now_ms())
             await check_chain(self._store, workspace, agent, saved.row.name, saved.row.after_job)
             if rehearse:
@@ -114,6 +117,7 @@ class JobService(JobPauses):
         await self._directory.enter(who, "job.write", workspace, agent)
 
         async def create(home: Home) -> list[Saved]:
+            await self._read_calendars(home, documents)
             now_ms = self._clock.now_ms()
             saved = [self._made(who, home, document, now_ms) for document in documents]
             if saved:
@@ -167,6 +171,10 @@ class JobService(JobPauses):
             given = unmasked(document, old.definition)
             return read_definition(given, now_ms=now_ms, defaults=home.defaults, old=old.definition)
 
+        if has_calendar(row.timing) or excludes_something(document):
+            home = await self._directory.home(workspace, agent)
+            with bypass() if rehearse else nullcontext():
+                await work_out(partial(converged, job_of(row), home), now_ms)
         entry = who.entry(workspace, "job.update", f"{agent}/{name}", told(document))
         return await self._edit(who, row, converged, entry, rehearse=rehearse)
 
@@ -180,6 +188,7 @@ class JobService(JobPauses):
         row = await self._store.job_by_id(job_id)
         if row is None or row.workspace != workspace or who.agent not in (None, row.agent):
             raise no_job(job_id)
+        await load([row.timing], self._clock.now_ms())
         return job_of(row)
 
     async def list(self, who: Principal, only: JobFilter) -> list[Job]:
@@ -254,13 +263,21 @@ class JobService(JobPauses):
         check_change(who, row)
         still_at(row, version)
         job = job_of(row)
-        runs = of_the_past(who, job, start_ms, end_ms, self._clock.now_ms())
+        runs = await off_loop(partial(of_the_past, who, job, start_ms, end_ms, self._clock.now_ms()))
         await self._budgets.check(Owner(workspace, agent, job.id), name)
         about = compact({"count": len(runs), "startMs": start_ms, "endMs": end_ms})
         entry = who.entry(workspace, "job.backfill", f"{agent}/{name}", about)
         return len(await self._store.add_runs(runs, [entry], keyed.of(len) if keyed else None))
 
     # --- inside ----------------------------------------------------------------------------------
+
+    async def _read_calendars(self, home: Home, documents: Sequence[Mapping[str, object]]) -> None:
+        """Work out what the calendars of new jobs exclude, off the event loop."""
+        now_ms = self._clock.now_ms()
+        for document in documents:
+            if excludes_something(document):
+                read = partial(read_definition, document, now_ms=now_ms, defaults=home.defaults)
+                await work_out(read, now_ms)
 
     def _made(self, who: Principal, home: Home, document: Mapping[str, object], now_ms: int) -> Saved:
         saved = self._maker.make(home, unmasked(document), now_ms, who.creator)

@@ -173,9 +173,9 @@ _DOCUMENT: Final[dict[str, Schema]] = {
     "startAt": TIME,
     "endAt": TIME,
     "exclude": {
-        "description": "Days without ticks.",
+        "description": "Days and hours without ticks.",
         "anyOf": [TEXT, list_of(TEXT, MAX_ENTRIES)],
-        "examples": [["2027-12-24/2028-01-01", "holidays:DE-BY"]],
+        "examples": [["2027-12-24/2028-01-01", "12-24/12-26", "weekends", "holidays:DE-BY"]],
     },
     "target": _TARGET,
     "webhookUrl": {
