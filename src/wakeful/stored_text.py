@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
+#: What is said of text that is refused.
+UNSTORABLE: Final = "it has a character that cannot be stored (U+0000, or half of a pair); take it out"
 _UNSTORABLE: Final = re.compile("[\x00\ud800-\udfff]")
 
 

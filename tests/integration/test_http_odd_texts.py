@@ -97,3 +97,45 @@ async def test_no_path_is_our_mistake(ask: Somebody, text: str):
         for method in ("GET", "DELETE", "PUT", "POST", "PATCH"):
             reply = await ask(method, path, {})
             assert reply.status < 500, (method, path, reply.body)
+
+
+#: Texts of a request that cannot be stored: refused with the same sentence by every store.
+_REFUSED = "it has a character that cannot be stored (U+0000, or half of a pair); take it out"
+
+
+@pytest.mark.parametrize("text", ["a\x00b", "a\ud800b"], ids=["zero", "half"])
+async def test_text_that_cannot_be_stored_is_refused_the_same_by_every_store(ask: Somebody, text: str):
+    await ask("POST", JOBS, {"name": "a", "schedule": SELDOM, "target": {"kind": "pull"}})
+    for method, path, body, said in (
+        ("PUT", HOME, {"description": text}, f"description: {_REFUSED}"),
+        ("PUT", f"{HOME}/agents/writer", {"description": text}, f"description: {_REFUSED}"),
+        ("POST", "/keys", {"name": text, "role": "member"}, f"name: {_REFUSED}"),
+        ("PATCH", f"{JOBS}/a", {"message": text}, f"message: {_REFUSED}"),
+        ("PATCH", f"{JOBS}/a", {"description": text}, f"description: {_REFUSED}"),
+        ("PATCH", f"{JOBS}/a", {"after": text}, "after: job: "),
+        ("POST", JOBS, {"name": "b", "after": text}, "after: job: "),
+    ):
+        reply = await ask(method, path, body)
+        if "\ud800" in text and reply.status == 400:
+            continue  # it is no UTF-8, so the body is no JSON
+        assert (reply.status, reply.code) == (422, "invalid-argument"), (method, path)
+        assert reply.body["detail"].startswith(said), (method, path, reply.body)
+
+
+async def test_what_a_run_said_is_cleaned_the_same_by_every_store(ask: Somebody):
+    await ask("POST", JOBS, {"name": "a", "schedule": SELDOM, "target": {"kind": "pull"}, "maxAttempts": 1})
+    runs = [(await ask("POST", f"{JOBS}/a/run")).body["id"] for _ in range(2)]
+    claimed = (await ask("POST", "/runs/claim", {"worker": "w", "limit": 2})).body["runs"]
+    attempts = {run["id"]: run["attempt"] for run in claimed}
+    for run, said in zip(
+        runs,
+        ({"status": "succeeded", "output": "a\x00b"}, {"status": "failed", "error": "\x00"}),
+        strict=False,
+    ):
+        reply = await ask("POST", f"/runs/{run}/complete", {"attempt": attempts[run], **said})
+        assert reply.status == 200, reply.body
+    seen = [(await ask("GET", f"/runs/{run}")).body for run in runs]
+    assert [(run["state"], run["output"], run["error"]) for run in seen] == [
+        ("succeeded", "a\ufffdb", None),
+        ("failed", None, "\ufffd"),
+    ]

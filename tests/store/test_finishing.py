@@ -51,6 +51,21 @@ async def test_what_is_known_of_an_attempt_is_written(store: Store) -> None:
     )
 
 
+@pytest.mark.parametrize("text", ["NUL \x00 within", "half \ud83d of a pair", "\x00"])
+async def test_text_of_an_outcome_that_cannot_be_stored_is_cleaned(store: Store, text: str) -> None:
+    loud, quiet, plain = held(jobless()), held(jobless()), held(jobless())
+    await store.add_runs([loud, quiet, plain])
+    outcomes = [
+        ended(loud, "failed", output=text, error=text),
+        ended(quiet, output="fine"),
+        ended(plain, output=text),
+    ]
+    assert await store.finish("w1", outcomes, alone) == {loud.id, quiet.id, plain.id}
+    cleaned = text.replace("\x00", "\ufffd").replace("\ud83d", "\ufffd")
+    seen = [await look(store, run) for run in (loud, quiet, plain)]
+    assert [(run.output, run.error) for run in seen] == [(cleaned, cleaned), ("fine", None), (cleaned, None)]
+
+
 @pytest.mark.parametrize("output", [None, "", "42"])
 async def test_a_plain_success_forgets_what_went_wrong_before(store: Store, output: str | None) -> None:
     _, run = await given_held(store)

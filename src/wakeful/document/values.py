@@ -20,7 +20,7 @@ from wakeful.errors import InvalidArgument
 from wakeful.hours import parse_hours
 from wakeful.job import Chain, ChainOn, Json, check_slug
 from wakeful.policy import Backoff
-from wakeful.stored_text import is_storable
+from wakeful.stored_text import UNSTORABLE, is_storable
 
 MAX_DESCRIPTION: Final = 10_000
 MAX_LABELS: Final = 32
@@ -202,7 +202,7 @@ def storable(value: str, longest: int) -> str:
     if len(value) > longest:
         refuse(f"it has {len(value)} characters; at most {longest}")
     if not is_storable(value):
-        refuse("it has a character that cannot be stored (U+0000, or half of a pair); take it out")
+        refuse(UNSTORABLE)
     return value
 
 

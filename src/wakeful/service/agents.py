@@ -24,6 +24,7 @@ from wakeful.store.guarding import Owner
 from wakeful.store.office import AgentRow, Entry, Inherited, WorkspaceRow
 from wakeful.store.port import Store
 from wakeful.store.rows import JobFilter
+from wakeful.stored_text import UNSTORABLE, is_storable
 
 #: What somebody may say of an agent; the first six mean what they mean in a job.
 FIELDS: Final = (
@@ -262,6 +263,8 @@ class WorkspaceService:
         description = "" if description is None else description
         if not isinstance(description, str) or len(description) > 1_000:
             raise InvalidArgument("description: write text of at most 1000 characters")
+        if not is_storable(description):
+            raise InvalidArgument(f"description: {UNSTORABLE}")
         try:
             tz = None if tz is None else read_zone(tz)
             if tz is not None:

@@ -7,6 +7,7 @@ from typing import Final
 
 from wakeful.errors import InvalidArgument
 from wakeful.store.port import Store
+from wakeful.stored_text import is_storable
 
 #: How many jobs may come after one another.
 MAX_CHAIN: Final = 100
@@ -20,7 +21,7 @@ async def check_chain(store: Store, workspace: str, agent: str, name: str, after
     """
     named = after.get("job") if isinstance(after, Mapping) else after
     path = [name]
-    while isinstance(named, str):
+    while isinstance(named, str) and is_storable(named):
         path.append(named)
         if named == name or len(path) > MAX_CHAIN:
             way = ", which comes after ".join(f"'{each}'" for each in path[:8])

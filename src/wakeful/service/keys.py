@@ -24,6 +24,7 @@ from wakeful.service.first_keys import apply_admin_key, make_first_key
 from wakeful.settings import API_KEY
 from wakeful.store.office import KeyRow
 from wakeful.store.port import Store
+from wakeful.stored_text import UNSTORABLE, is_storable
 
 PREFIX: Final = "wk_"
 #: How often the last use of a key is written at most.
@@ -131,6 +132,8 @@ class KeyService:
         name = "key" if name in (None, "") else name
         if not isinstance(name, str) or len(name) > 200:
             raise InvalidArgument("name: write text of at most 200 characters")
+        if not is_storable(name):
+            raise InvalidArgument(f"name: {UNSTORABLE}")
         role = _role(role)
         if role == "agent":
             if workspace is None:

@@ -15,6 +15,7 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from wakeful.errors import InvalidArgument, Unauthenticated
 from wakeful.job import check_slug
 from wakeful.service.access import ROLES, Principal
+from wakeful.stored_text import UNSTORABLE, is_storable
 
 _RSA: Final = ("RS256", "RS384", "RS512", "PS256")
 _ECDSA: Final = {"secp256r1": "ES256", "secp384r1": "ES384"}
@@ -101,6 +102,8 @@ def _principal(claims: Mapping[str, object]) -> Principal:
             break
     else:
         raise Unauthenticated(f"a token has a workspace, and a role, one of {', '.join(ROLES)}")
+    if not is_storable(subject):
+        raise Unauthenticated(f"in this token: sub: {UNSTORABLE}")
     if known == "agent":
         if not isinstance(agent, str) or workspace == "*":
             raise Unauthenticated("a token of the role agent names its agent, and one workspace")

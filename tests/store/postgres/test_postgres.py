@@ -25,7 +25,6 @@ from tests.store.making import (
     held,
     job,
     jobless,
-    look,
     plan_of,
     start,
     tick,
@@ -59,20 +58,6 @@ async def test_the_columns_are_what_a_person_would_expect(store: PostgresStore, 
     assert await say(url, "SELECT scheduled_at::text FROM runs") == "2027-01-15 08:00:00+00"
     assert str(await say(url, "SELECT id FROM runs")) == born.id
     assert await say(url, "SELECT payload FROM jobs") == digest.payload
-
-
-@pytest.mark.parametrize("text", ["NUL \x00 within", "half \ud83d of a pair", "\x00"])
-async def test_what_it_cannot_keep_of_an_output_does_not_cost_the_others_theirs(
-    store: PostgresStore, text: str
-) -> None:
-    loud, quiet = held(jobless()), held(jobless())
-    await store.add_runs([loud, quiet])
-    outcomes = [ended(loud, "failed", output=text, error=text), ended(quiet, output="fine")]
-    assert await store.finish("w1", outcomes, alone) == {loud.id, quiet.id}
-    kept = (await look(store, loud)).output
-    assert kept is not None
-    assert kept == text.replace("\x00", "\ufffd").replace("\ud83d", "\ufffd")
-    assert (await look(store, quiet)).output == "fine"
 
 
 async def test_a_job_that_somebody_deletes_by_hand_does_not_stop_the_others(

@@ -23,6 +23,7 @@ from wakeful.errors import DatabaseFault, FailedPrecondition, InvalidArgument, U
 from wakeful.store.address import split_address
 from wakeful.store.migrations import Migration, load, pending
 from wakeful.store.watching import Tell as Tell
+from wakeful.stored_text import UNSTORABLE
 
 if TYPE_CHECKING:
     from asyncpg.pool import PoolConnectionProxy
@@ -222,7 +223,7 @@ class Pool:
         try:
             yield
         except asyncpg.CharacterNotInRepertoireError as error:
-            raise InvalidArgument("a text has a zero character in it; take it out") from error
+            raise InvalidArgument(f"a text: {UNSTORABLE}") from error
         except asyncpg.DataError:
             raise
         except _FAULTS as error:
