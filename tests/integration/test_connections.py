@@ -19,6 +19,7 @@ from tests.integration.certificates import Authority
 from tests.integration.conftest import SELDOM, NewApp, on_one_store
 from tests.integration.waiting import PATIENCE, eventually
 from wakeful.api import acceptor, http_protocol
+from wakeful.service.access import Principal
 from wakeful.settings import Settings
 
 _ROOT = Path(__file__).parents[2]
@@ -72,9 +73,9 @@ async def connected(url: str, tls: ssl.SSLContext | None = None) -> AsyncIterato
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Deadlines of a moment, which are checked all the time."""
     for name in ("HEADERS_S", "BODY_PART_S", "RESPONSE_S", "CLOSE_S"):
-        monkeypatch.setattr(http_protocol, name, 0.3)
+        monkeypatch.setattr(http_protocol, name, 1.0)
     monkeypatch.setattr(acceptor, "_CHECK_S", 0.02)
-    monkeypatch.setattr(acceptor, "_HANDSHAKE_S", 0.3)
+    monkeypatch.setattr(acceptor, "_HANDSHAKE_S", 1.0)
 
 
 # --- deadlines -----------------------------------------------------------------------------------------
@@ -131,13 +132,38 @@ async def test_headers_that_come_byte_by_byte_have_the_same_deadline(ask: Somebo
 @pytest.mark.usefixtures("impatient")
 async def test_a_response_that_takes_long_and_an_idle_connection_have_no_such_deadline(ask: Somebody):
     async with connected(ask.url) as client:
-        body = b'{"worker": "w", "waitMs": 1000}'
+        body = b'{"worker": "w", "waitMs": 2000}'
         claim = f"POST {HOME}/runs/claim HTTP/1.1\r\nhost: here\r\nauthorization: Bearer {ask.key}\r\n"
         await client.send(claim.encode() + b"content-length: %d\r\n\r\n" % len(body) + body)
         assert await client.response() == 200
-        await asyncio.sleep(0.6)
+        await asyncio.sleep(1.5)
         await client.send(GET + b"\r\n")
         assert await client.response() == 200
+
+
+@on_one_store
+@pytest.mark.usefixtures("impatient")
+async def test_a_client_that_waits_for_100_continue_is_not_late(
+    ask: Somebody, monkeypatch: pytest.MonkeyPatch
+):
+    """The app asks for the body late: the server is slow here, not the client."""
+    authenticate = ask.app.services.keys.authenticate
+
+    async def slowly(*given: str | None) -> Principal:
+        await asyncio.sleep(1.5)
+        return await authenticate(*given)
+
+    monkeypatch.setattr(ask.app.services.keys, "authenticate", slowly)
+    async with connected(ask.url) as client:
+        body = b'{"name": "job", "schedule": "@yearly"}'
+        await client.send(
+            f"POST {JOBS} HTTP/1.1\r\nhost: here\r\nauthorization: Bearer {ask.key}\r\n"
+            f"expect: 100-continue\r\ncontent-length: {len(body)}\r\n\r\n".encode()
+        )
+        async with asyncio.timeout(30):
+            assert (await client._reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 100 ")
+        await client.send(body)
+        assert await client.response() == 201
 
 
 @on_one_store
@@ -145,7 +171,7 @@ async def test_a_response_that_takes_long_and_an_idle_connection_have_no_such_de
 async def test_a_stream_of_events_stays_open(ask: Somebody):
     headers = {"Authorization": f"Bearer {ask.key}"}
     async with ask.session.get(f"{ask.url}{HOME}/events", headers=headers) as response:
-        await asyncio.sleep(0.6)
+        await asyncio.sleep(1.5)
         await ask("POST", JOBS, {"name": "job", "schedule": SELDOM})
         async with asyncio.timeout(PATIENCE):
             while b"job.changed" not in await response.content.readline():
@@ -213,6 +239,7 @@ resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 from wakeful import Wakeful
 from wakeful.api import http_protocol
 from wakeful.api.server import serve
+from wakeful.service.access import Principal
 from wakeful.settings import Settings
 
 http_protocol.HEADERS_S = 2.0

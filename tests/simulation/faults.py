@@ -62,6 +62,7 @@ class CrashingStore:
         self._silent_until = 0.0
         self.odds = odds
         self.clock = self._steered or store.clock
+        self.notifies_other_processes = store.notifies_other_processes
         #: the process dies
         self.on_crash: Callable[[str], None] = lambda where: None
         #: something else went wrong, and it will be some seconds before all is well

@@ -97,9 +97,13 @@ class HttpProtocol(H11Protocol):
             return False
         if self.conn.their_state is h11.IDLE:
             return now - self._began > HEADERS_S
-        if self.conn.their_state is h11.SEND_BODY and not self.flow.read_paused:
+        if self.conn.their_state is h11.SEND_BODY and not self._waits_for_us():
             return now - self._received > BODY_PART_S or now - self._began > REQUEST_S
         return False
+
+    def _waits_for_us(self) -> bool:
+        """Whether the client cannot go on: the app has yet to take what came, or to ask for the body."""
+        return self.flow.read_paused or self.conn.they_are_waiting_for_100_continue
 
     @property
     def _address(self) -> str:

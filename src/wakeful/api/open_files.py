@@ -18,6 +18,8 @@ if sys.platform != "win32":  # which has no such limit
 
 #: Open files of the engine beside those of runs: databases, logs, listeners, libraries.
 _ENGINE_FILES: Final = 128
+#: More is of no use, and some programs close every possible file when they start.
+_MOST_FILES: Final = 1 << 20
 #: Open files of one run, at most: the three pipes of a command.
 _FILES_PER_RUN: Final = 3
 
@@ -25,15 +27,16 @@ log = get_logger("wakeful.server")
 
 
 def raise_open_file_limit() -> None:
-    """Raise the soft limit of open files of this process to the hard limit."""
+    """Raise the soft limit of open files of this process to the hard limit, or to a million."""
     if sys.platform == "win32":
         return
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft == hard:
+    limit = _MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, _MOST_FILES)
+    if soft == resource.RLIM_INFINITY or soft >= limit:
         return
     with contextlib.suppress(OSError, ValueError):  # macOS refuses more than its own maximum
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-        log.info("server.open_files", limit=hard, was=soft)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+        log.info("server.open_files", limit=limit, was=soft)
 
 
 def connection_limit(settings: Settings) -> int | None:

@@ -166,7 +166,8 @@ class Connection:
             try:
                 return work(db)
             finally:
-                db.execute("ROLLBACK")
+                if db.in_transaction:  # some errors end it
+                    db.execute("ROLLBACK")
 
         return await self._hop(self._read_thread, snapshot)
 
