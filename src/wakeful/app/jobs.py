@@ -10,6 +10,7 @@ from wakeful.app.fields import JobFields, JobPatch, JsonLike
 from wakeful.job import Job
 from wakeful.service.access import LOCAL
 from wakeful.service.jobs import JobService
+from wakeful.service.label_filter import read_label_filter
 from wakeful.service.making import Saved
 from wakeful.service.pauses import SkippedTick
 from wakeful.store.rows import JobFilter, RunView
@@ -62,9 +63,15 @@ class Jobs:
         """The job of that name, or NotFound."""
         return await self._service.get(LOCAL, *self._where, name)
 
-    async def list(self, *, include_disabled: bool = True) -> Sequence[Job]:
-        """All its jobs, by name."""
-        return await self._service.list(LOCAL, JobFilter(*self._where, include_disabled))
+    async def list(
+        self, *, include_disabled: bool = True, labels: Mapping[str, str] | Sequence[str] = ()
+    ) -> Sequence[Job]:
+        """All its jobs, by name; with `labels`, only those that have all of them."""
+        wanted = (
+            [f"{name}={value}" for name, value in labels.items()] if isinstance(labels, Mapping) else labels
+        )
+        only = JobFilter(*self._where, include_disabled, labels=read_label_filter(wanted))
+        return await self._service.list(LOCAL, only)
 
     async def pause(self, name: str, *, note: str | None = None, until: datetime | str | None = None) -> Job:
         """Stop its ticks and withdraw what is planned; time that passes now is never missed.

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     import aiohttp
 
 T = TypeVar("T")
-Query = Mapping[str, str | int | bool | None]
+Query = Mapping[str, str | int | bool | list[str] | None]
 
 #: Seconds to reach the server at most.
 _CONNECTED: Final = 10.0
@@ -212,8 +212,13 @@ def _answer(response: aiohttp.ClientResponse, content: bytes, url: str) -> Json:
     raise error
 
 
-def _told(query: Query) -> dict[str, str]:
-    return {name: _spelled(value) for name, value in query.items() if value is not None}
+def _told(query: Query) -> list[tuple[str, str]]:
+    return [
+        (name, _spelled(each))
+        for name, value in query.items()
+        if value is not None
+        for each in (value if isinstance(value, list) else [value])
+    ]
 
 
 def _spelled(value: str | int | bool | None) -> str:

@@ -50,3 +50,14 @@ def _plain(value: object) -> Json:
 
 def _duration(value: timedelta) -> str:
     return format_duration(round(value.total_seconds() * 1000))
+
+
+def label_texts(labels: Mapping[str, str] | Sequence[str]) -> list[str]:
+    """Labels to narrow a list to, as a request has them.
+
+    >>> label_texts({"team": "ops"}), label_texts(["urgent"])
+    (['team=ops'], ['urgent'])
+    """
+    if isinstance(labels, Mapping):
+        return [f"{name}={value}" for name, value in labels.items()]
+    return [labels] if isinstance(labels, str) else list(labels)

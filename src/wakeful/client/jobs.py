@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Literal, Unpack, cast, overload
 
-from wakeful.client.connection import Connection, Page, path
-from wakeful.client.fields import document
+from wakeful.client.connection import Connection, Page, Query, path
+from wakeful.client.fields import document, label_texts
 from wakeful.client.shapes import JobShape, RunShape, SkippedShape
 from wakeful.job import Json
 
@@ -80,14 +80,26 @@ class Jobs:
         return await self._job("GET", name)
 
     async def list(
-        self, *, include_disabled: bool = True, all_agents: bool = False
+        self,
+        *,
+        include_disabled: bool = True,
+        all_agents: bool = False,
+        labels: Mapping[str, str] | Sequence[str] = (),
     ) -> builtins.list[JobShape]:
-        """All its jobs, by name; with `all_agents`, those of the whole workspace."""
+        """All its jobs, by name; with `all_agents`, those of the whole workspace.
+
+        With `labels`, only those that have all of them: `{"team": "ops"}`, or `["team=ops", "urgent"]`.
+        """
         where = path(self._where[0], "jobs") if all_agents else self._path()
         found: builtins.list[JobShape] = []
         cursor: str | None = None
         while True:
-            query = {"include_disabled": include_disabled, "limit": _PAGE, "cursor": cursor}
+            query: Query = {
+                "include_disabled": include_disabled,
+                "label": label_texts(labels),
+                "limit": _PAGE,
+                "cursor": cursor,
+            }
             page = Page[JobShape](await self._connection.ask("GET", where, query=query), "jobs")
             found += page
             cursor = page.cursor

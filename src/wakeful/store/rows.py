@@ -350,6 +350,10 @@ class RunFilter(NamedTuple):
     limit: int = 50
 
 
+#: Labels that a job must have: each a name and its value, or None for any.
+LabelFilter = tuple[tuple[str, str | None], ...]
+
+
 class JobFilter(NamedTuple):
     """Which jobs to list; what is None does not narrow."""
 
@@ -359,3 +363,4 @@ class JobFilter(NamedTuple):
     #: only jobs that come after this (agent, name)
     after: tuple[str, str] | None = None
     limit: int = 1000
+    labels: LabelFilter = ()

@@ -16,6 +16,7 @@ from wakeful.api.http.versions import IfMatch, IfNoneMatch, OnlyNew, etag, guard
 from wakeful.errors import AlreadyExists, InvalidArgument
 from wakeful.job import Job
 from wakeful.service.access import Principal
+from wakeful.service.label_filter import read_label_filter
 from wakeful.service.making import Saved
 from wakeful.service.services import Services
 from wakeful.service.shapes import job_shape, run_shape, saved_shape
@@ -40,6 +41,11 @@ IncludeDisabled = Annotated[
     bool, Query(description="Jobs that are paused, worn out or stopped too; without it only enabled ones.")
 ]
 
+Label = Annotated[
+    list[str] | None,
+    Query(description="Only those with this label: 'name=value', or 'name'. Given again: with all of them."),
+]
+
 
 @router.get("/jobs", summary="List the jobs of all agents", responses=told({200: "Jobs"}))
 async def list_all_jobs(
@@ -48,11 +54,13 @@ async def list_all_jobs(
     who: Asker,
     agent: Annotated[str | None, Query(description="Only those of this agent.")] = None,
     include_disabled: IncludeDisabled = False,
+    label: Label = None,
     limit: Limit = 100,
     cursor: Cursor = None,
 ) -> Response:
     """Jobs of a workspace, by agent and name."""
-    return await _listed(here, who, JobFilter(workspace, agent, include_disabled), limit, cursor)
+    only = JobFilter(workspace, agent, include_disabled, labels=read_label_filter(label or ()))
+    return await _listed(here, who, only, limit, cursor)
 
 
 @router.get("/agents/{agent}/jobs", summary="List the jobs of an agent", responses=told({200: "Jobs"}))
@@ -62,11 +70,13 @@ async def list_jobs(
     here: Here,
     who: Asker,
     include_disabled: IncludeDisabled = False,
+    label: Label = None,
     limit: Limit = 100,
     cursor: Cursor = None,
 ) -> Response:
     """Jobs of an agent, by name."""
-    return await _listed(here, who, JobFilter(workspace, agent, include_disabled), limit, cursor)
+    only = JobFilter(workspace, agent, include_disabled, labels=read_label_filter(label or ()))
+    return await _listed(here, who, only, limit, cursor)
 
 
 @router.post(
@@ -207,7 +217,7 @@ async def delete_job(
 async def _listed(
     here: Services, who: Principal, only: JobFilter, limit: int, cursor: str | None
 ) -> Response:
-    scope = ("jobs", *only[:3])
+    scope = ("jobs", *only[:3], *only.labels)
     if cursor is not None:
         agent, name = read_cursor(cursor, scope, str, str)
         only = only._replace(after=(str(agent), str(name)))

@@ -10,6 +10,7 @@ from wakeful.api.rpc.params import Params
 from wakeful.errors import InvalidArgument, NotFound
 from wakeful.job import Job
 from wakeful.service.access import Principal
+from wakeful.service.label_filter import read_label_filter
 from wakeful.service.making import Saved
 from wakeful.service.services import Services
 from wakeful.service.shapes import Shape, job_shape, run_shape, saved_shape
@@ -23,10 +24,11 @@ Method = Callable[[Services, Principal, Params], Awaitable[Shape]]
 
 async def list_jobs(here: Services, who: Principal, params: Params) -> Shape:
     """Jobs by agent and name: those of one agent, or of all."""
-    params.only("includeDisabled", "limit", "offset")
+    params.only("includeDisabled", "label", "limit", "offset")
     limit, offset = _page(params, 100)
     disabled = params.flag("includeDisabled", False)
-    only = JobFilter(params.workspace, params.agent, disabled, limit=offset + limit + 1)
+    labels = read_label_filter(params.words("label"))
+    only = JobFilter(params.workspace, params.agent, disabled, limit=offset + limit + 1, labels=labels)
     found = await here.jobs.list(who, only)
     shown = [await _shown(here, who, job) for job in found[offset : offset + limit]]
     return {"jobs": [*shown], "limit": limit, "offset": offset, "more": len(found) > offset + limit}

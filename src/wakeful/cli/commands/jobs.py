@@ -22,9 +22,15 @@ def register(app: typer.Typer) -> None:
     async def list_jobs(
         s: Session,
         all_: Annotated[bool, typer.Option("--all", "-a", help="those that are paused or over too")] = False,
+        label: Annotated[
+            list[str] | None,
+            typer.Option("--label", metavar="NAME=VALUE", help="only those with this label, or with NAME"),
+        ] = None,
     ) -> None:
         """Show the jobs, of all agents unless --agent names one."""
-        jobs = await s.out.ask(s.jobs().list(include_disabled=all_, all_agents=s.all_agents))
+        jobs = await s.out.ask(
+            s.jobs().list(include_disabled=all_, all_agents=s.all_agents, labels=label or ())
+        )
         hint = "there are no jobs" if all_ else "there are no jobs that are on; --all shows the others too"
         shown = job_table(jobs, now_ms(), wide=s.out.wide) if jobs else Text(hint, "dim")
         s.out.show({"jobs": jobs, "cursor": None}, shown)

@@ -24,6 +24,12 @@ def list_jobs(only: JobFilter) -> tuple[str, list[str | int]]:
     if only.after is not None:
         given.extend(only.after)
         where.append(f"(j.agent, j.name) > (${len(given) - 1}, ${len(given)})")
+    for name, value in only.labels:
+        given.append(name)
+        has = f"j.labels::jsonb ->> ${len(given)}"
+        if value is not None:
+            given.append(value)
+        where.append(f"{has} IS NOT NULL" if value is None else f"{has} = ${len(given)}")
     query = f"{' AND '.join(where)} ORDER BY j.agent, j.name LIMIT ${len(given) + 1}"
     return jobs_where(query), [*given, only.limit]
 

@@ -11,6 +11,7 @@ from wakeful.store.rows import JobFilter, RunFilter
 from wakeful.store.sqlite.statements import JOB_COLUMNS, LIVE_ROWS, RUN_VIEW, marks
 
 _LIVE: Final = frozenset({"pending", "retrying", "running"})
+_HAS_LABEL: Final = "EXISTS (SELECT 1 FROM json_each(labels) WHERE key = ?)"
 
 
 def list_jobs(only: JobFilter) -> tuple[str, list[str | int]]:
@@ -24,6 +25,9 @@ def list_jobs(only: JobFilter) -> tuple[str, list[str | int]]:
     if only.after is not None:
         where.append("(agent, name) > (?, ?)")
         given.extend(only.after)
+    for name, value in only.labels:
+        where.append(_HAS_LABEL if value is None else f"{_HAS_LABEL[:-1]} AND value = ?)")
+        given.extend([name] if value is None else [name, value])
     return (
         f"SELECT {JOB_COLUMNS} FROM jobs INDEXED BY jobs_name WHERE {' AND '.join(where)} "
         f"ORDER BY agent, name LIMIT ?",

@@ -1,0 +1,31 @@
+"""Which labels a list of jobs is narrowed to, as every interface takes them: `team=ops`, or `team` alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from wakeful.document.values import LONGEST_LABEL
+from wakeful.errors import InvalidArgument
+from wakeful.store.rows import LabelFilter
+from wakeful.stored_text import is_storable
+
+MAX_LABEL_FILTERS: Final = 10
+
+
+def read_label_filter(texts: Sequence[str]) -> LabelFilter:
+    """The labels that a job must have, all of them; a name without `=` matches any value.
+
+    >>> read_label_filter(["team=ops", "urgent"])
+    (('team', 'ops'), ('urgent', None))
+    """
+    if len(texts) > MAX_LABEL_FILTERS:
+        raise InvalidArgument(f"label: it is given {len(texts)} times; at most {MAX_LABEL_FILTERS}")
+    wanted = []
+    for text in texts:
+        name, equals, value = text.partition("=")
+        good = len(name) <= LONGEST_LABEL[0] and len(value) <= LONGEST_LABEL[1] and is_storable(text)
+        if not name.strip() or not good:
+            raise InvalidArgument(f"label: '{text[:64]}' is no label; write 'name=value', or 'name' alone")
+        wanted.append((name, value if equals else None))
+    return tuple(dict.fromkeys(wanted))
