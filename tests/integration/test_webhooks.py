@@ -20,8 +20,9 @@ from tests.integration.receiver import Receiver
 from tests.integration.waiting import eventually, in_state, over, the_run_of
 from wakeful import FailedPrecondition, Function, InvalidArgument, Launch, Wakeful, Webhook
 from wakeful.errors import Unavailable
+from wakeful.launch.port import iso
 from wakeful.service.shapes import run_shape
-from wakeful.store.rows import RunView
+from wakeful.store.rows import JobChange, RunView
 
 QUICKLY = {"base": "20ms", "max": "20ms"}
 
@@ -422,3 +423,48 @@ async def test_a_database_that_is_away_between_claim_and_launch_fails_no_run(
         run = await over(app, (await the_run_of(app, "digest")).id)
     assert (run.state, run.failed_attempts) == ("succeeded", 0)
     verifies(receiver, saved.secret)
+
+
+async def test_a_request_says_what_triggered_it_the_tick_before_and_how_many_were_missed(
+    new_app: NewApp, receiver: Receiver
+):
+    first_answers(receiver, 500)
+    async with new_app() as app:
+        saved = await app.jobs.create(
+            "digest",
+            schedule="every 1s",
+            target=Webhook(receiver.url),
+            backoff=QUICKLY,
+            misfire_grace="1s",
+            max_runs=1,
+        )
+        assert saved.row.next_ms is not None
+        an_hour_ago = saved.row.next_ms - 3_600_000
+        await app.services.store.change_job(
+            saved.row.id,
+            lambda row: JobChange(
+                row._replace(next_ms=an_hour_ago, wake_ms=an_hour_ago, anchor_ms=an_hour_ago - 1_000)
+            ),
+        )
+        await eventually(lambda: len(receiver.requests) == 2)
+        runs = await app.runs.list(job_id=saved.row.id)
+        missed = sum(run.covers for run in runs if run.state == "missed")
+        (run,) = [run for run in runs if run.state != "missed"]
+        assert missed >= 3_597
+        assert run.missed == missed
+        assert values(receiver, "x-wakeful-attempt") == ["1", "2"]
+        assert values(receiver, "x-wakeful-missed") == [str(missed)] * 2, "the same in a retry"
+        assert values(receiver, "x-wakeful-trigger") == ["schedule"] * 2
+        assert values(receiver, "x-wakeful-previous-tick") == [iso(run.scheduled_ms - 1_000)] * 2
+
+
+async def test_a_run_that_is_no_tick_says_so(new_app: NewApp, receiver: Receiver):
+    async with new_app() as app:
+        await app.jobs.create("daily", schedule="0 7 * * *", target=Webhook(receiver.url))
+        await app.jobs.create("first", schedule="in 2h", target=Webhook(receiver.url))
+        for name in ("daily", "first"):
+            await over(app, (await app.jobs.run(name)).id)
+        assert values(receiver, "x-wakeful-trigger") == ["user"] * 2
+        assert values(receiver, "x-wakeful-missed") == ["0"] * 2
+        assert receiver.requests[0].headers["x-wakeful-previous-tick"].endswith("T07:00:00Z")
+        assert "x-wakeful-previous-tick" not in receiver.requests[1].headers

@@ -114,7 +114,8 @@ async def test_a_claimed_run_carries_what_it_takes_to_execute_it_and_is_its_exec
     assert await claim(store) == [
         TakenRun(
             run.id, digest.id, "default", "default", "digest", NOW - SECOND, NOW - SECOND, "user", 1, LANE,
-            run.idempotency_key, digest.policy, digest.work, '{"to":"me"}',
+            run.idempotency_key, digest.policy, digest.work, '{"to":"me"}', timing=digest.timing,
+            anchor_ms=digest.anchor_ms,
         )
     ]  # fmt: skip
     seen = await look(store, run)

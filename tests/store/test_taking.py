@@ -51,6 +51,8 @@ async def test_a_taken_run_carries_what_its_launch_needs(store: Store) -> None:
             policy=digest.policy,
             work=digest.work,
             payload='{"to":"me"}',
+            timing=digest.timing,
+            anchor_ms=digest.anchor_ms,
         )
     ]
     seen = await look(store, run)

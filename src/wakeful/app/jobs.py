@@ -67,10 +67,7 @@ class Jobs:
         self, *, include_disabled: bool = True, labels: Mapping[str, str] | Sequence[str] = ()
     ) -> Sequence[Job]:
         """All its jobs, by name; with `labels`, only those that have all of them."""
-        wanted = (
-            [f"{name}={value}" for name, value in labels.items()] if isinstance(labels, Mapping) else labels
-        )
-        only = JobFilter(*self._where, include_disabled, labels=read_label_filter(wanted))
+        only = JobFilter(*self._where, include_disabled, labels=read_label_filter(labels))
         return await self._service.list(LOCAL, only)
 
     async def pause(self, name: str, *, note: str | None = None, until: datetime | str | None = None) -> Job:

@@ -200,7 +200,10 @@ class _Pass:
         if verdict.becomes is Becomes.STARTED and self.free.get(lane, 0) > 0:
             self.free[lane] -= 1
             run = of_tick(job, policy, lane, verdict, self._now_ms, self._worker)
-            self.started.append(self._targets.held(run, policy, work, job.payload, job))
+            held = self._targets.held(run, policy, work, job.payload, job)
+            if verdict.missed:
+                held.launch.missed = verdict.missed
+            self.started.append(held)
             return run
         if verdict.reason is not None:
             log.info(

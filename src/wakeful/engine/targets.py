@@ -85,7 +85,7 @@ class Targets:
         payload: str | None,
         job: DueJob | TakenRun | None = None,
     ) -> Held:
-        """A run that was marked as ours, ready to be launched. `job` has the secrets that sign it."""
+        """A run that was marked as ours, ready to be launched. `job` has its schedule and its secrets."""
         target = work.target or {}
         kind = str(target.get("kind"))
         launcher: Launcher = self._launchers.get(kind) or _unknown(kind)
@@ -97,6 +97,9 @@ class Targets:
             None
             if job is None or job.secret is None
             else SealedSecrets(job.secret, job.old_secret, job.old_secret_until_ms),
+            None if job is None else job.timing,
+            None if job is None else job.anchor_ms,
+            run.missed if isinstance(run, TakenRun) else 0,
         )  # fmt: skip
         precheck = work.precheck
         if precheck is not None and asks(run.trigger, run.reason):

@@ -20,6 +20,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Final, NamedTuple, Protocol
 
+from wakeful.document import timing_from_text
 from wakeful.job import Json
 
 #: How much of what a run said is kept, in bytes of UTF-8.
@@ -66,18 +67,21 @@ class Launch:
     __slots__ = (
         "_payload",
         "agent",
+        "anchor_ms",
         "attempt",
         "fire_ms",
         "id",
         "idempotency_key",
         "job",
         "job_id",
+        "missed",
         "payload_text",
         "scheduled_ms",
         "secrets",
         "stateless",
         "target",
         "timeout_ms",
+        "timing",
         "trigger",
         "workspace",
     )
@@ -99,6 +103,9 @@ class Launch:
         timeout_ms: int | None = None,
         stateless: bool = False,
         secrets: SealedSecrets | None = None,
+        timing: str | None = None,
+        anchor_ms: int | None = None,
+        missed: int = 0,
     ) -> None:
         self.id = id
         #: the job's name and id, or None for a run that woke an agent without a job
@@ -125,6 +132,11 @@ class Launch:
         self.stateless = stateless
         #: what signs a webhook; read with the claim, so that a launch reads nothing from the database
         self.secrets = secrets
+        #: its job's schedule, as it is stored, and the anchor of an interval
+        self.timing = timing
+        self.anchor_ms = anchor_ms
+        #: how many ticks were missed since the one before it that became a run
+        self.missed = missed
         self._payload: Json | object = _UNREAD
 
     @property
@@ -146,6 +158,19 @@ class Launch:
         """The tick, in UTC."""
         return instant(self.scheduled_ms)
 
+    @property
+    def previous_ms(self) -> int | None:
+        """The tick before this one, by the schedule that its job has now; None where there is none."""
+        if self.timing is None or self.anchor_ms is None:
+            return None
+        return timing_from_text(self.timing).ticks(self.anchor_ms).prev(self.scheduled_ms)
+
+    @property
+    def previous_tick(self) -> datetime | None:
+        """The same, in UTC."""
+        ms = self.previous_ms
+        return None if ms is None else instant(ms)
+
     def sent_to(self, target: Mapping[str, Json], payload_text: str | None) -> Launch:
         """The same attempt on its way to another target: for launchers that hand a run on."""
         return Launch(
@@ -164,6 +189,9 @@ class Launch:
             self.timeout_ms,
             self.stateless,
             self.secrets,
+            self.timing,
+            self.anchor_ms,
+            self.missed,
         )
 
     def __repr__(self) -> str:

@@ -235,12 +235,24 @@ class WebhookLauncher:
             "x-wakeful-run-id": run.id,
             "x-wakeful-attempt": str(run.attempt),
             "x-wakeful-scheduled-at": _iso(run.scheduled_ms),
+            "x-wakeful-trigger": run.trigger,
+            "x-wakeful-missed": str(run.missed),
             "traceparent": traceparent(run),
         }
+        previous_ms = _previous_ms(run)
+        if previous_ms is not None:
+            headers["x-wakeful-previous-tick"] = _iso(previous_ms)
         if secrets:
             headers["x-wakeful-signature"] = hex_signature(secrets[0], body)
             headers["webhook-signature"] = standard_signature(secrets, run.idempotency_key, timestamp, body)
         return headers
+
+
+def _previous_ms(run: Launch) -> int | None:
+    try:
+        return run.previous_ms
+    except InvalidArgument:  # its job has a schedule that cannot be read any more: the run goes all the same
+        return None
 
 
 def body_of(run: Launch) -> bytes:

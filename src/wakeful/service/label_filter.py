@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from wakeful.document.values import LONGEST_LABEL
@@ -13,12 +13,15 @@ from wakeful.stored_text import is_storable
 MAX_LABEL_FILTERS: Final = 10
 
 
-def read_label_filter(texts: Sequence[str]) -> LabelFilter:
-    """The labels that a job must have, all of them; a name without `=` matches any value.
+def read_label_filter(labels: Mapping[str, str] | Sequence[str]) -> LabelFilter:
+    """The labels that a job must have, all of them; a text without `=` matches any value.
 
     >>> read_label_filter(["team=ops", "urgent"])
     (('team', 'ops'), ('urgent', None))
     """
+    if isinstance(labels, Mapping):
+        labels = [f"{name}={value}" for name, value in labels.items()]
+    texts = [labels] if isinstance(labels, str) else labels
     if len(texts) > MAX_LABEL_FILTERS:
         raise InvalidArgument(f"label: it is given {len(texts)} times; at most {MAX_LABEL_FILTERS}")
     wanted = []

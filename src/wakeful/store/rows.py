@@ -175,6 +175,11 @@ class TakenRun(NamedTuple):
     secret: bytes | None = None
     old_secret: bytes | None = None
     old_secret_until_ms: int | None = None
+    #: how many ticks were missed before it
+    missed: int = 0
+    #: its job's schedule and anchor, which tell the tick before it
+    timing: str | None = None
+    anchor_ms: int | None = None
 
 
 class Finished(NamedTuple):

@@ -126,7 +126,7 @@ START: Final = f"""
     SELECT s.id::text, s.job_id::text, s.workspace, s.agent, s.job_name, s.scheduled_at, s.fire_at, s.trigger,
         s.attempt, s.lane, s.idempotency_key, coalesce(j.policy, '{{}}'), coalesce(j.work, '{{}}'),
         coalesce(s.payload, j.payload), s.reason, s.failed_attempts, j.secret, j.old_secret,
-        j.old_secret_until_at
+        j.old_secret_until_at, s.missed, j.timing, j.anchor_at
     FROM started s LEFT JOIN jobs j ON j.id = s.job_id ORDER BY s.was_due_at, s.id"""
 #: live_due: the first entry after that instant, once for each lane
 NEXT_DUE: Final = """

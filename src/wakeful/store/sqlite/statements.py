@@ -76,7 +76,8 @@ DUE_RUN: Final = """
     r.id, r.job_id, r.workspace, r.agent, r.job_name, r.scheduled_at, r.fire_at, r.trigger,
         r.attempt + (r.state = 'retrying'), r.lane, r.idempotency_key,
         coalesce(j.policy, '{}'), coalesce(j.work, '{}'), coalesce(r.payload, j.payload), r.reason,
-        r.failed_attempts, j.secret, j.old_secret, j.old_secret_until, r.due_at, r.rowid"""
+        r.failed_attempts, j.secret, j.old_secret, j.old_secret_until, r.missed, j.timing, j.anchor_at,
+        r.due_at, r.rowid"""
 #: runs_running and runs_waiting, a look each. Whether a serial run is the one of its job that may start: none
 #: is running, none like it is older, and none that started before is waiting to be tried again
 HAS_THE_TURN: Final = """
