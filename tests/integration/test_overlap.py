@@ -6,6 +6,8 @@ import asyncio
 from itertools import pairwise
 from typing import Any
 
+from tests.integration.asking import JOBS, Somebody
+from tests.integration.calling import calling
 from tests.integration.conftest import SELDOM, NewApp, on_one_store
 from tests.integration.waiting import eventually, in_state, over, runs_of, soon
 from wakeful import Function, Launch, Wakeful
@@ -204,3 +206,102 @@ async def test_a_run_by_hand_is_in_the_way_of_a_tick_like_any_other(new_app: New
         assert (await ticks(app, "skipped"))[0].reason == "overlap"
         work.let_all_go()
         await eventually(lambda: len(work.calls) == 2)
+
+
+# --- runs that are started by hand ----------------------------------------------------------------------
+
+
+async def by_hand(app: Wakeful, **given: Any) -> RunView:
+    run: RunView | None = await app.jobs.run("job", **given)
+    assert run is not None
+    return run
+
+
+async def busy(app: Wakeful) -> tuple[Slow, RunView]:
+    """A job with one run under way."""
+    slow = Slow(app)
+    await app.jobs.create("job", schedule=SELDOM, target=Function("work"), max_queued=1)
+    first = await by_hand(app)
+    await in_state(app, first.id, "running")
+    return slow, first
+
+
+async def test_a_run_by_hand_starts_at_once_unless_it_is_told_otherwise(new_app: NewApp):
+    async with new_app() as app:
+        slow, _ = await busy(app)
+        given: dict[str, Any]
+        for given in ({}, {"overlap_policy": "allow"}):
+            await in_state(app, (await by_hand(app, **given)).id, "running")
+        await eventually(lambda: slow.most_at_once == 3)
+        slow.let_all_go()
+
+
+async def test_a_run_by_hand_may_be_skipped_while_another_runs(new_app: NewApp):
+    async with new_app() as app:
+        slow, first = await busy(app)
+        skipped = await by_hand(app, overlap_policy="skip")
+        assert (skipped.state, skipped.reason, skipped.trigger) == ("skipped", "overlap", "user")
+        assert (await app.runs.get(skipped.id)) == skipped
+        slow.let_all_go()
+        await over(app, first.id)
+        assert (await over(app, (await by_hand(app, overlap_policy="skip")).id)).state == "succeeded"
+
+
+async def test_a_run_by_hand_may_wait_for_another(new_app: NewApp):
+    async with new_app() as app:
+        slow, first = await busy(app)
+        waits = await by_hand(app, overlap_policy="queue")
+        full = await by_hand(app, overlap_policy="queue")
+        assert (waits.state, full.state, full.reason) == ("pending", "skipped", "queue_full")
+        newer = await by_hand(app, overlap_policy="queue_one")
+        assert newer.state == "pending"
+        assert (await app.runs.get(waits.id)).reason == "superseded"
+        slow.let_all_go()
+        ended = [await over(app, run.id) for run in (first, newer)]
+        assert [run.state for run in ended] == ["succeeded"] * 2
+        assert slow.most_at_once == 1
+
+
+async def test_a_run_by_hand_may_replace_what_runs_and_waits(new_app: NewApp):
+    async with new_app() as app:
+        slow, first = await busy(app)
+        waits = await by_hand(app, overlap_policy="queue")
+        newest = await by_hand(app, overlap_policy="replace")
+        for run in (first, waits):
+            ended = await over(app, run.id)
+            assert (ended.state, ended.reason) == ("cancelled", "replaced")
+        await in_state(app, newest.id, "running")
+        slow.let_all_go()
+        assert (await over(app, newest.id)).state == "succeeded"
+
+
+async def test_of_many_runs_by_hand_at_once_one_is_not_skipped(new_app: NewApp):
+    async with new_app() as app, new_app() as other:
+        slow, slow_too = Slow(app), Slow(other)
+        await app.jobs.create("job", schedule=SELDOM, target=Function("work"))
+        runs = await asyncio.gather(
+            *(by_hand(each, overlap_policy="skip") for each in (app, other) for _ in range(10))
+        )
+        assert sorted(run.state for run in runs) == ["pending"] + ["skipped"] * 19
+        slow.let_all_go()
+        slow_too.let_all_go()
+
+
+@on_one_store
+async def test_the_overlap_policy_of_a_run_through_http_and_rpc(ask: Somebody):
+    await ask("POST", JOBS, {"name": "job", "schedule": SELDOM, "target": {"kind": "pull"}})
+    path = f"{JOBS}/job/run"
+    assert (await ask("POST", path)).body["state"] == "pending"
+    first = await ask("POST", path, {"overlapPolicy": "queue"})
+    assert (first.status, first.body["state"]) == (201, "pending")
+    keyed = {"Idempotency-Key": "once"}
+    skipped = await ask("POST", path, {"overlapPolicy": "skip"}, headers=keyed)
+    assert (skipped.status, skipped.body["state"], skipped.body["reason"]) == (201, "skipped", "overlap")
+    assert (await ask("POST", path, {"overlapPolicy": "skip"}, headers=keyed)).body == skipped.body
+    refused = await ask("POST", path, {"overlapPolicy": "sometimes"})
+    assert (refused.status, refused.code) == (422, "invalid-argument")
+    assert "allow, skip, queue, queue_one, replace" in refused.body["detail"]
+    async with calling(ask) as call:
+        run = (await call("cron.run", jobId="job", overlapPolicy="replace"))["run"]
+        assert run["state"] == "pending"
+        assert (await ask("GET", f"/runs/{first.body['id']}")).body["reason"] == "replaced"

@@ -8,6 +8,7 @@ from typing import Final, Literal, Unpack, overload
 
 from wakeful.app.fields import JobFields, JobPatch, JsonLike
 from wakeful.job import Job
+from wakeful.policy import Overlap
 from wakeful.service.access import LOCAL
 from wakeful.service.jobs import JobService
 from wakeful.service.label_filter import read_label_filter
@@ -96,18 +97,39 @@ class Jobs:
 
     @overload
     async def run(
-        self, name: str, *, mode: Literal["force"] = "force", payload: JsonLike = None
+        self,
+        name: str,
+        *,
+        mode: Literal["force"] = "force",
+        payload: JsonLike = None,
+        overlap_policy: Overlap | None = None,
     ) -> RunView: ...
     @overload
-    async def run(self, name: str, *, mode: Literal["due"], payload: JsonLike = None) -> RunView | None: ...
     async def run(
-        self, name: str, *, mode: Literal["force", "due"] = "force", payload: JsonLike = None
+        self,
+        name: str,
+        *,
+        mode: Literal["due"],
+        payload: JsonLike = None,
+        overlap_policy: Overlap | None = None,
+    ) -> RunView | None: ...
+    async def run(
+        self,
+        name: str,
+        *,
+        mode: Literal["force", "due"] = "force",
+        payload: JsonLike = None,
+        overlap_policy: Overlap | None = None,
     ) -> RunView | None:
         """Run it now, with this payload or its own; with `mode="due"`, only if a tick is due, else None.
 
+        It starts at once, beside any other run of the job, unless `overlap_policy` says otherwise.
+
         `await app.runs.wait(run.id)` waits for its end.
         """
-        return await self._service.trigger(LOCAL, *self._where, name, mode=mode, payload=payload)
+        return await self._service.trigger(
+            LOCAL, *self._where, name, mode=mode, payload=payload, overlap=overlap_policy
+        )
 
     async def backfill(self, name: str, start: datetime, end: datetime) -> int:
         """Run its ticks from `start` to `end`, both in the past. Returns how many there are."""

@@ -11,6 +11,7 @@ from wakeful.client.connection import Connection, Page, Query, path
 from wakeful.client.fields import document, label_texts
 from wakeful.client.shapes import JobShape, RunShape, SkippedShape
 from wakeful.job import Json
+from wakeful.policy import Overlap
 
 if TYPE_CHECKING:
     from wakeful.app.fields import JobFields, JobPatch, JsonLike
@@ -135,15 +136,36 @@ class Jobs:
 
     @overload
     async def run(
-        self, name: str, *, mode: Literal["force"] = "force", payload: JsonLike = None
+        self,
+        name: str,
+        *,
+        mode: Literal["force"] = "force",
+        payload: JsonLike = None,
+        overlap_policy: Overlap | None = None,
     ) -> RunShape: ...
     @overload
-    async def run(self, name: str, *, mode: Literal["due"], payload: JsonLike = None) -> RunShape | None: ...
     async def run(
-        self, name: str, *, mode: Literal["force", "due"] = "force", payload: JsonLike = None
+        self,
+        name: str,
+        *,
+        mode: Literal["due"],
+        payload: JsonLike = None,
+        overlap_policy: Overlap | None = None,
+    ) -> RunShape | None: ...
+    async def run(
+        self,
+        name: str,
+        *,
+        mode: Literal["force", "due"] = "force",
+        payload: JsonLike = None,
+        overlap_policy: Overlap | None = None,
     ) -> RunShape | None:
-        """Run it now, with this payload or its own; with `mode="due"`, only if a tick is due, else None."""
-        body = document({"mode": mode, **({} if payload is None else {"payload": payload})})
+        """Run it now, with this payload or its own; with `mode="due"`, only if a tick is due, else None.
+
+        It starts at once, beside any other run of the job, unless `overlap_policy` says otherwise.
+        """
+        given = {"mode": mode, "payload": payload, "overlapPolicy": overlap_policy}
+        body = document({field: value for field, value in given.items() if value is not None})
         answer = await self._connection.ask("POST", self._path(name, "run"), body=body)
         return cast(RunShape | None, answer)
 

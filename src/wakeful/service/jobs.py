@@ -30,7 +30,7 @@ from wakeful.service.masking import unmasked
 from wakeful.service.ownership import BY_AGENT, check_change, check_pace, check_payload, is_admins
 from wakeful.service.pauses import JobPauses
 from wakeful.service.reach import Reach, check_name, check_whose
-from wakeful.service.triggered import by_hand, of_the_past, payload_of
+from wakeful.service.triggered import by_hand, judged, of_the_past, payload_of, read_overlap
 from wakeful.store.guarding import Owner
 from wakeful.store.idempotency import Keyed
 from wakeful.store.office import Allowance
@@ -214,15 +214,17 @@ class JobService(JobPauses):
         *,
         mode: Literal["force", "due"] = "force",
         payload: object = None,
+        overlap: object = None,
         version: int | None = None,
         keyed: Keyed[RunView | None] | None = None,
     ) -> RunView | None:
         """Run it now: `force` whatever its schedule says, `due` only if a tick is due (None: it is not).
 
+        It starts at once, beside any other run of the job, unless `overlap` names an overlap policy.
         A forced run asks no precheck, unless an agent's key forces it. ResourceExhausted: what it
         may use today is used up, or an agent's key runs an admin's job too often.
         """
-        own = payload_of(payload, self._defaults.max_payload_bytes)
+        own, policy = payload_of(payload, self._defaults.max_payload_bytes), read_overlap(overlap)
         row = await self._row(who, "run", workspace, agent, name)
         still_at(row, version)
         job, now_ms = job_of(row), self._clock.now_ms()
@@ -241,6 +243,10 @@ class JobService(JobPauses):
             await self._budgets.check(Owner(workspace, agent, job.id), name)
             run = by_hand(who, job, now_ms, mode=mode, payload=own)
             entry = who.entry(workspace, "job.run", f"{agent}/{name}", compact({"run": run.id, "mode": mode}))
+            if policy is not None:
+                most = job.definition.policy.max_queued
+                judge = partial(judged, overlap=policy, max_queued=most, now_ms=now_ms)
+                return await self._store.add_judged_run(run, judge, [entry], keyed)
             (view,) = await self._store.add_runs(
                 [run], [entry], keyed.of(lambda runs: runs[0]) if keyed else None
             )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Final, Literal
+from typing import Final, Literal, cast, get_args
 
 from wakeful.document import payload_to_text, policy_from_text, work_from_text
 from wakeful.document.values import json_value
@@ -12,10 +12,10 @@ from wakeful.errors import FailedPrecondition, InvalidArgument
 from wakeful.ids import new_id
 from wakeful.job import Job
 from wakeful.launch.precheck import DUE
-from wakeful.policy import DEFAULT_POLICY
+from wakeful.policy import DEFAULT_POLICY, Overlap
 from wakeful.run import Trigger
 from wakeful.service.access import Principal
-from wakeful.store.rows import DeadLetter, RunRow
+from wakeful.store.rows import DeadLetter, JudgedRun, LiveRuns, RunRow
 
 MAX_BACKFILL: Final = 10_000
 
@@ -37,6 +37,39 @@ def by_hand(
     # An agent's key does not get past a precheck by force: the precheck may be there to hold that very agent.
     asks = job.definition.work.precheck is not None and (mode == "due" or who.role == "agent")
     return run._replace(reason=DUE) if asks else run
+
+
+def judged(run: RunRow, live: LiveRuns, overlap: Overlap, max_queued: int, now_ms: int) -> JudgedRun:
+    """What becomes of a run under an overlap policy: it starts, waits, is skipped or replaces others."""
+    if overlap == "allow":
+        return JudgedRun(run)
+    serial, busy = run._replace(serial=True), bool(live.running or live.waiting)
+    if overlap == "replace":
+        return JudgedRun(serial, tuple((each, "replaced") for each in (*live.running, *live.waiting)))
+    if overlap == "queue_one":
+        return JudgedRun(serial, tuple((each, "superseded") for each in live.waiting))
+    full = overlap == "queue" and len(live.waiting) >= max_queued
+    if not full and (overlap == "queue" or not busy):
+        return JudgedRun(serial)
+    reason = "queue_full" if full else "overlap"
+    skipped = run._replace(
+        state="skipped", reason=reason, attempt=0, until_ms=None, due_ms=None, finished_ms=now_ms
+    )
+    return JudgedRun(skipped)
+
+
+def read_overlap(value: object) -> Overlap | None:
+    """The overlap policy that a request names; None: it names none.
+
+    >>> read_overlap("queue")
+    'queue'
+    """
+    if value is None:
+        return None
+    for known in get_args(Overlap):
+        if value == known:
+            return cast(Overlap, known)
+    raise InvalidArgument(f"overlapPolicy: write one of {', '.join(get_args(Overlap))}")
 
 
 def of_the_past(who: Principal, job: Job, start_ms: int, end_ms: int, now_ms: int) -> list[RunRow]:

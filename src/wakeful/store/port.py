@@ -53,6 +53,7 @@ from wakeful.store.rows import (
     JobFilter,
     JobPlan,
     JobRow,
+    Judge,
     LostRun,
     RenewedRun,
     RunFilter,
@@ -383,6 +384,20 @@ class Store(Office, Watching, Guarding, Talking, Delivering, Protocol):
         """Add runs that are no ticks, all or none, and announce them. AlreadyExists: an id is taken.
 
         Returns them as they are stored. No runs, with a key, store that there were none.
+        """
+        ...
+
+    async def add_judged_run(
+        self,
+        run: RunRow,
+        judge: Judge,
+        entries: Sequence[Entry] = (),
+        keyed: Keyed[RunView] | None = None,
+    ) -> RunView:
+        """Add a run that is no tick as `judge` says, given the live runs of its job, and announce it.
+
+        No planner plans the job, and no worker starts a serial run of it, meanwhile. Waiting are its pending
+        serial runs, but not those of a backfill. What `judge` cancels ends as by `cancel_run`.
         """
         ...
 

@@ -7,6 +7,7 @@ reading them is a cache's business.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from wakeful.run import Trigger
@@ -117,6 +118,25 @@ class RunRow(NamedTuple):
     replay_of: str | None
     #: its own payload where it is not the job's, as compact JSON
     payload: str | None
+
+
+class LiveRuns(NamedTuple):
+    """The ids of the live runs of a job: those under way, and those that wait their turn."""
+
+    running: tuple[str, ...] = ()
+    waiting: tuple[str, ...] = ()
+
+
+class JudgedRun(NamedTuple):
+    """What becomes of a run that was asked for by hand."""
+
+    run: RunRow
+    #: live runs to cancel, with the reason
+    cancelled: tuple[tuple[str, str], ...] = ()
+
+
+#: What becomes of such a run, given the live runs of its job.
+Judge = Callable[[RunRow, LiveRuns], JudgedRun]
 
 
 class CatchupState(NamedTuple):

@@ -125,7 +125,10 @@ async def run_job(
     idempotency_key: IdempotencyKey = None,
     if_match: IfMatch = None,
 ) -> Response:
-    """`force` runs it whatever its schedule says; `due` only if a tick is due, and 204 says that none is."""
+    """`force` runs it whatever its schedule says; `due` only if a tick is due, and 204 says that none is.
+
+    It starts at once, beside any other run of the job, unless `overlapPolicy` says otherwise.
+    """
     mode = given.get("mode", "force")
     if mode != "force" and mode != "due":
         raise InvalidArgument("mode: write 'force' to run it whatever its schedule says, or 'due'")
@@ -138,6 +141,7 @@ async def run_job(
             name,
             mode=mode,
             payload=given.get("payload"),
+            overlap=given.get("overlapPolicy"),
             version=version,
             keyed=keyed,
         )

@@ -84,13 +84,19 @@ async def skip_next(here: Services, who: Principal, params: Params) -> Shape:
 
 async def run_job(here: Services, who: Principal, params: Params) -> Shape:
     """Run a job now: `force` whatever its schedule says, `due` only if a tick is due."""
-    params.only("jobId", "mode", "payload")
+    params.only("jobId", "mode", "payload", "overlapPolicy")
     mode = params.given.get("mode", "force")
     if mode != "force" and mode != "due":
         raise InvalidArgument("mode: write 'force' to run it whatever its schedule says, or 'due'")
     job = await _job(here, who, params)
     run = await here.jobs.trigger(
-        who, job.workspace, job.agent, job.name, mode=mode, payload=params.given.get("payload")
+        who,
+        job.workspace,
+        job.agent,
+        job.name,
+        mode=mode,
+        payload=params.given.get("payload"),
+        overlap=params.given.get("overlapPolicy"),
     )
     return {"ran": run is not None, "run": run_shape(run) if run else None}
 

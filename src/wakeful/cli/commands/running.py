@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, cast
 
 import typer
 from rich.text import Text
@@ -17,6 +17,7 @@ from wakeful.cli.times import local_zone
 from wakeful.client.shapes import RunShape
 from wakeful.cron import zone
 from wakeful.errors import InvalidArgument, Unavailable
+from wakeful.policy import Overlap
 
 _PANEL = "Runs"
 
@@ -33,6 +34,12 @@ def register(app: typer.Typer) -> None:
         ] = False,
         due: Annotated[bool, typer.Option("--due", help="only if one of its ticks is due")] = False,
         payload: Payload = None,
+        overlap: Annotated[
+            str | None,
+            typer.Option(
+                "--overlap", help="while another runs: allow (default), skip, queue, queue_one, replace"
+            ),
+        ] = None,
         longest: Annotated[
             float | None, typer.Option("--timeout", min=0, help="seconds to follow it for at most")
         ] = None,
@@ -40,10 +47,20 @@ def register(app: typer.Typer) -> None:
         """Run a job now, whatever its schedule says."""
         jobs, slug = s.job(name)
         given = await json_argument("--payload", payload)
-        begun = await s.out.ask(jobs.run(slug, mode="due" if due else "force", payload=given))
+        begun = await s.out.ask(
+            jobs.run(
+                slug,
+                mode="due" if due else "force",
+                payload=given,
+                overlap_policy=cast(Overlap | None, overlap),
+            )
+        )
         if begun is None:
             s.out.show(None, Text(f"no tick of {slug} is due", "yellow"))
             return exits.OK
+        if begun["state"] == "skipped":
+            s.out.show(begun, Text(f"{slug} is skipped: {begun['reason']}", "yellow"))
+            return exits.NOT_DONE
         if not wait:
             hint = Text(f"{slug} runs: {begun['id']}", "green")
             s.out.show(begun, hint, Text(f"follow it with: wakeful runs {begun['id']}", "dim"))

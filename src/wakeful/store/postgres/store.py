@@ -20,7 +20,7 @@ from wakeful.store.changes import always, written
 from wakeful.store.idempotency import Keyed
 from wakeful.store.office import Allowance, Entry, Inherited, WorkflowRow
 from wakeful.store.port import Planned, Replay, Told
-from wakeful.store.postgres import executors, letters, outcomes, planning, pull, records, running
+from wakeful.store.postgres import executors, letters, manual_runs, outcomes, planning, pull, records, running
 from wakeful.store.postgres.connection import Pool
 from wakeful.store.postgres.delivering import PostgresDelivering
 from wakeful.store.postgres.guarding import PostgresGuarding
@@ -37,6 +37,7 @@ from wakeful.store.rows import (
     JobFilter,
     JobPlan,
     JobRow,
+    Judge,
     LostRun,
     RenewedRun,
     RunFilter,
@@ -266,6 +267,19 @@ class PostgresStore(PostgresTalking, PostgresWatching, PostgresGuarding, Postgre
         now_ms = self.clock.now_ms()
         return await self._audited(
             entries, lambda db, tell: records.add_runs(db, tell, now_ms, runs), always, keyed
+        )
+
+    async def add_judged_run(
+        self,
+        run: RunRow,
+        judge: Judge,
+        entries: Sequence[Entry] = (),
+        keyed: Keyed[RunView] | None = None,
+    ) -> RunView:
+        """Add a run that is no tick, as `judge` says."""
+        now_ms = self.clock.now_ms()
+        return await self._audited(
+            entries, lambda db, tell: manual_runs.add_judged_run(db, tell, now_ms, run, judge), always, keyed
         )
 
     async def replay_runs(

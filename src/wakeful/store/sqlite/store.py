@@ -33,6 +33,7 @@ from wakeful.store.rows import (
     JobFilter,
     JobPlan,
     JobRow,
+    Judge,
     LostRun,
     RenewedRun,
     RunFilter,
@@ -40,7 +41,7 @@ from wakeful.store.rows import (
     RunView,
     TakenRun,
 )
-from wakeful.store.sqlite import executors, letters, outcomes, planning, pull, records, running
+from wakeful.store.sqlite import executors, letters, manual_runs, outcomes, planning, pull, records, running
 from wakeful.store.sqlite.connection import BUSY_MS, Connection, path_of
 from wakeful.store.sqlite.delivering import SqliteDelivering
 from wakeful.store.sqlite.guarding import SqliteGuarding
@@ -270,6 +271,19 @@ class SqliteStore(SqliteTalking, SqliteWatching, SqliteGuarding, SqliteDeliverin
         now_ms = self.clock.now_ms()
         return await self._audited(
             entries, lambda db, tell: records.add_runs(db, tell, now_ms, runs), always, keyed
+        )
+
+    async def add_judged_run(
+        self,
+        run: RunRow,
+        judge: Judge,
+        entries: Sequence[Entry] = (),
+        keyed: Keyed[RunView] | None = None,
+    ) -> RunView:
+        """Add a run that is no tick, as `judge` says."""
+        now_ms = self.clock.now_ms()
+        return await self._audited(
+            entries, lambda db, tell: manual_runs.add_judged_run(db, tell, now_ms, run, judge), always, keyed
         )
 
     async def replay_runs(

@@ -255,7 +255,13 @@ SCHEMAS: Final[dict[str, Schema]] = {
     "JobDocument": document(_OPTIONAL, "name", says="What a job is to be; null says nothing."),
     "NamedJobDocument": document(_OPTIONAL, says="What a job is to be; its name is in the path."),
     "JobPatch": document(_OPTIONAL, says="What is to change; null puts a field back to its default."),
-    "RunRequest": document({"mode": ref("RunMode"), "payload": {"description": "Instead of the job's own."}}),
+    "RunRequest": document(
+        {
+            "mode": ref("RunMode"),
+            "payload": {"description": "Instead of the job's own."},
+            "overlapPolicy": or_null(ref("OverlapPolicy")),
+        }
+    ),
     "Backfill": document({"start": TIME, "end": TIME}, "start", "end"),
     "Count": shape({"count": WHOLE}),
 }
