@@ -7,12 +7,15 @@ import time
 from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
 from tests.integration.conftest import SELDOM, NewApp, on_one_store
 from tests.integration.waiting import eventually, in_state, over, runs_of, soon
 from wakeful import Function, Launch, Permanent, Wakeful
+from wakeful.engine.held import Held
+from wakeful.store.rows import TakenRun
 
 QUICKLY = {"base": "20ms", "max": "20ms"}
 
@@ -261,3 +264,34 @@ async def test_a_replay_has_all_its_attempts_before_it(new_app: NewApp):
         replay = await over(app, (await app.runs.replay(dead.id)).id)
     assert (replay.state, replay.attempt, replay.failed_attempts) == ("succeeded", 4, 1)
     assert [call.attempt for call in calls] == [1, 2, 3, 4]
+
+
+@on_one_store
+async def test_the_end_of_an_attempt_does_not_stop_the_next_one_that_is_on_its_way(
+    new_app: NewApp, monkeypatch: pytest.MonkeyPatch
+):
+    """The answer to a heartbeat of the first attempt comes while the second one is being claimed."""
+    app = new_app()
+    first: list[Held] = []
+    take = app.store.take
+
+    @app.function()
+    async def work(run: Launch) -> None:
+        if run.attempt == 1:
+            first.append(worker.holding[run.id])
+            raise RuntimeError("no")
+
+    async def take_slowly(*given: Any, **named: Any) -> list[TakenRun]:
+        taken = await take(*given, **named)
+        for run in taken:
+            if run.attempt == 2:
+                assert not worker.stop(run.id, "lost", first[0])
+        return taken
+
+    monkeypatch.setattr(app.store, "take", take_slowly)
+    async with app:
+        assert app._engine is not None
+        worker = app._engine._worker
+        await app.jobs.create("job", schedule=SELDOM, target=Function("work"), backoff=QUICKLY)
+        run = await over(app, (await app.jobs.run("job")).id)
+    assert (run.state, run.attempt) == ("succeeded", 2)

@@ -141,7 +141,8 @@ class Worker:
         """
         held = self._held.get(run_id)
         if held is None and self._placing.locked():
-            self._stopped_meanwhile.add((run_id, None))
+            # Its next attempt may be on its way here: one that is stopped takes no later one with it.
+            self._stopped_meanwhile.add((run_id, only.launch.attempt if only else None))
         if held is None or held.ended or held.verdict is not None or held is not (only or held):
             return False
         held.verdict = verdict
