@@ -65,6 +65,7 @@ async def test_a_callback_before_the_answer_counts_and_the_work_is_not_launched_
             run_id = await launched(ask.app, receiver.url, f"research-{n}")
             run = await over(ask.app, run_id)
             assert (run.state, run.output, run.attempt) == ("succeeded", "three papers", 1)
+        await eventually(lambda: len(receiver.replies) >= 5)
         assert [reply.status for reply in receiver.replies] == [200] * 5
         assert len(receiver.bodies) <= 5
     await ask.app.stop()
@@ -109,6 +110,7 @@ async def test_a_callback_that_reports_a_failure_before_the_answer_starts_the_ne
         run_id = await launched(ask.app, receiver.url, max_attempts=3, backoff={"baseMs": 1, "maxMs": 1})
         run = await over(ask.app, run_id)
         assert (run.state, run.attempt, run.error) == ("failed", 3, "out of paper")
+        await eventually(lambda: len(receiver.replies) >= 3)
         assert [reply.status for reply in receiver.replies] == [200] * 3
         earlier = await ask.app.runs.attempts(run_id)
         assert [(each.attempt, each.error) for each in earlier] == [(n, "out of paper") for n in (1, 2, 3)]

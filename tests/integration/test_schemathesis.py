@@ -90,13 +90,13 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
     thread = threading.Thread(target=lambda: asyncio.run(run()), name="server")
     thread.start()
-    assert begun.wait(30)
+    assert begun.wait(120)
     loop = cast(asyncio.AbstractEventLoop, found["loop"])
     app = cast(Wakeful, found["app"])
-    key = asyncio.run_coroutine_threadsafe(app.services.keys.first_key(), loop).result(10)
+    key = asyncio.run_coroutine_threadsafe(app.services.keys.first_key(), loop).result(120)
     yield Server(str(found["url"]), {"Authorization": f"Bearer {key}"})
     loop.call_soon_threadsafe(cast("asyncio.Task[None]", found["task"]).cancel)
-    thread.join(30)
+    thread.join(120)
     assert not thread.is_alive()
 
 

@@ -170,11 +170,11 @@ async def test_what_a_cancelled_caller_began_is_finished_and_announced(
 
     def decide(due: DueJob) -> JobPlan:
         inside.set()
-        go_on.wait(5)
+        go_on.wait(120)
         return fire(due)
 
     planning = asyncio.create_task(store.plan(NOW, 10, decide))
-    await asyncio.to_thread(inside.wait, 5)
+    await asyncio.to_thread(inside.wait, 120)
     planning.cancel()
     with pytest.raises(asyncio.CancelledError):
         await planning
