@@ -43,6 +43,8 @@ async def test_an_agents_key_does_not_change_a_job_that_an_admin_created(ask: So
         await ada("DELETE", ADMINS),
         await ada("POST", f"{ADMINS}/backfill", {"start": 0, "end": 1}),
         await ada("POST", f"{ADMINS}/run", {"payload": {"n": 1}}),
+        await ada("POST", f"{ADMINS}/run", {"overlapPolicy": "replace"}),
+        await ada("POST", f"{ADMINS}/run", {"overlapPolicy": "queue_one"}),
         *[await ada("POST", f"{ADMINS}/{verb}") for verb in ("pause", "resume", "skip-next")],
         await ada("POST", f"{ADMINS}/rotate-secret"),
     ]

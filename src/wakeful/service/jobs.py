@@ -27,7 +27,14 @@ from wakeful.service.directory import Directory, Home
 from wakeful.service.job_changes import no_job, still_at, switch, told
 from wakeful.service.making import Maker, Saved
 from wakeful.service.masking import unmasked
-from wakeful.service.ownership import BY_AGENT, check_change, check_pace, check_payload, is_admins
+from wakeful.service.ownership import (
+    BY_AGENT,
+    check_change,
+    check_overlap,
+    check_pace,
+    check_payload,
+    is_admins,
+)
 from wakeful.service.pauses import JobPauses
 from wakeful.service.reach import Reach, check_name, check_whose
 from wakeful.service.triggered import by_hand, judged, of_the_past, payload_of, read_overlap
@@ -228,6 +235,7 @@ class JobService(JobPauses):
         row = await self._row(who, "run", workspace, agent, name)
         still_at(row, version)
         job, now_ms = job_of(row), self._clock.now_ms()
+        check_overlap(who, job, policy)
         if own is not None:
             home = await self._directory.home(workspace, agent)
             check_payload(who, job)

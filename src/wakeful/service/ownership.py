@@ -2,9 +2,9 @@
 
 It may read the job, execute its runs, run it by hand at most once a minute, and remove it while it works in
 one of its runs. Everything else would let it speed the job up or keep it from running: to change, pause,
-skip, resume or delete it, to fill in its past, to run it with another payload, and to cancel or stop runs
-that it did not start. Jobs that agents' keys created are theirs. Jobs that are older than the record of who
-created them count as theirs too.
+skip, resume or delete it, to fill in its past, to run it with another payload or in the place of runs that
+it did not start, and to cancel or stop those. Jobs that agents' keys created are theirs. Jobs that are older
+than the record of who created them count as theirs too.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Final
 
 from wakeful.errors import PermissionDenied, ResourceExhausted
 from wakeful.job import Job
+from wakeful.policy import Overlap
 from wakeful.run import Trigger
 from wakeful.service.access import Principal
 from wakeful.store.rows import JobRow, RunView
@@ -60,6 +61,15 @@ def check_payload(who: Principal, job: Job) -> None:
         raise PermissionDenied(
             f"job '{job.name}' was created by an admin; a key of the role 'agent' may run it with its own "
             "payload alone; leave the payload out"
+        )
+
+
+def check_overlap(who: Principal, job: Job, overlap: Overlap | None) -> None:
+    """Refuse an agent's key to run a job that an admin created in the place of the job's other runs."""
+    if overlap in ("replace", "queue_one") and is_admins(who, job):
+        raise PermissionDenied(
+            f"job '{job.name}' was created by an admin; a key of the role 'agent' may not cancel its runs "
+            f"with overlapPolicy '{overlap}'; use 'skip' or 'queue', or ask an admin"
         )
 
 
