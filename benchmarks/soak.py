@@ -34,7 +34,9 @@ from aiohttp import web
 
 from benchmarks.bare.databases import STORES, fresh
 
-FIRING: Final = 50
+FIRING: Final = 100
+#: What the receiver answers. It is stored, so the database soon exceeds what SQLite caches of it (80 MB).
+ANSWER: Final = "done " * 800
 STREAMS: Final = 20
 API: Final = "/api/workspaces/default"
 JOBS: Final = f"{API}/agents/default/jobs"
@@ -253,7 +255,7 @@ async def receiving() -> AsyncIterator[str]:
 
     async def answer(request: web.Request) -> web.Response:
         await request.read()
-        return web.Response(text="done")
+        return web.Response(text=ANSWER)
 
     app = web.Application()
     app.router.add_post("/{path:.*}", answer)
@@ -268,7 +270,7 @@ async def receiving() -> AsyncIterator[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--seconds", type=float, default=300)
+    parser.add_argument("--seconds", type=float, default=600)
     parser.add_argument("--warm-up", type=float, default=0.5, help="the part that is not counted (0.5)")
     parser.add_argument("--store", choices=STORES, nargs="+", default=["sqlite"])
     parser.add_argument("--max-memory", type=float, default=60, help="MB per hour (60)")

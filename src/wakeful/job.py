@@ -45,7 +45,7 @@ class Timing:
         return _ticks(self, 0 if isinstance(self.schedule, CronSchedule | At) else anchor_ms)
 
 
-@bounded_cache(16 * MB, lambda ticks, *_: ticks.size)
+@bounded_cache(8 * MB, lambda ticks, *_: ticks.size)
 def _ticks(timing: Timing, anchor_ms: int) -> Ticks:
     return Ticks(
         timing.schedule,

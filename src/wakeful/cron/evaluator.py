@@ -243,6 +243,6 @@ class Cron:
             return None  # past the last year that a datetime can hold
 
 
-@bounded_cache(32 * MB, lambda cron, expr, *_: CRON_SIZE + text_size(expr))
+@bounded_cache(16 * MB, lambda cron, expr, *_: CRON_SIZE + text_size(expr))
 def _shared(expr: str, tz: str, dst_gap: DstGap, dst_overlap: DstOverlap) -> Cron:
     return Cron(expr, tz, dst_gap=dst_gap, dst_overlap=dst_overlap)

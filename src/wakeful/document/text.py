@@ -73,7 +73,7 @@ def work_to_text(work: Work) -> str:
     return _written(work, STORED_WORK)
 
 
-@bounded_cache(16 * MB, lambda work, text: _PARSED * text_size(text))
+@bounded_cache(8 * MB, lambda work, text: _PARSED * text_size(text))
 def work_from_text(text: str) -> Work:
     """The work that `work_to_text` wrote, without its payload.
 

@@ -17,7 +17,7 @@ from wakeful.store.port import Store
 
 _REMEMBERED_MS: Final = 1_000
 #: Bytes of homes that are remembered.
-_BUDGET: Final = 8 * MB
+_BUDGET: Final = 4 * MB
 _TRIES: Final = 4
 
 T = TypeVar("T")

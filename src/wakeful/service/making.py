@@ -26,7 +26,7 @@ from wakeful.store.rows import JobRow
 #: The creator of the jobs that Wakeful makes for itself.
 WAKEFUL: Final = "admin:wakeful"
 #: Bytes of documents that are remembered, so that one like them need not be read again.
-_BUDGET: Final = 16 * MB
+_BUDGET: Final = 8 * MB
 
 
 @dataclass(frozen=True, slots=True)
