@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
+import sqlite3
 import subprocess
 import time
 from pathlib import Path
+
+import asyncpg
 
 from tests.integration.conftest import SELDOM
 from tests.integration.suspended_replica import build, replica
 from tests.integration.waiting import eventually, over, runs_of
 from wakeful import Function, Wakeful
+from wakeful.store.sqlite.connection import path_of
 
 #: Long enough to create the jobs, have them planned and suspend the process, on a busy machine too.
 LEAD_MS = 6_000
+_BUSY = """
+    SELECT count(*) FROM pg_stat_activity
+    WHERE datname = current_database() AND pid <> pg_backend_pid() AND xact_start IS NOT NULL"""
 JOBS = [f"job-{number}" for number in range(8)]
 
 
@@ -26,6 +34,34 @@ def entries(journal: Path, what: str, process: subprocess.Popen[bytes] | None = 
     """The jobs of which the journal says this, all or those of one process."""
     lines = [line.split() for line in journal.read_text().splitlines()] if journal.exists() else []
     return [job for said, pid, job in lines if said == what and (process is None or pid == str(process.pid))]
+
+
+async def suspend(process: subprocess.Popen[bytes], url: str) -> None:
+    """Stop the process while it has no transaction open: its locks would stop the others too."""
+    while True:
+        process.send_signal(signal.SIGSTOP)
+        if not await in_transaction(url):
+            return
+        process.send_signal(signal.SIGCONT)
+        await asyncio.sleep(0.01)
+
+
+async def in_transaction(url: str) -> bool:
+    """Whether any process has a transaction open on this database."""
+    if url.startswith("sqlite"):
+        db = sqlite3.connect(path_of(url), isolation_level=None, timeout=0)
+        try:
+            db.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError:
+            return True
+        finally:
+            db.close()
+        return False
+    connection = await asyncpg.connect(url)
+    try:
+        return bool(await connection.fetchval(_BUSY))
+    finally:
+        await connection.close()
 
 
 async def finished_elsewhere(url: str, journal: Path) -> None:
@@ -62,7 +98,7 @@ async def test_runs_that_waited_for_their_instant_are_not_started_after_a_suspen
             return states == ["running"] * len(JOBS)
 
         await eventually(all_held)
-        process.send_signal(signal.SIGSTOP)
+        await suspend(process, database)
         assert entries(journal, "start") == ["before"], "it was suspended before their instant"
         await finished_elsewhere(database, journal)
         await eventually(lambda: now_ms() > at_ms)
@@ -85,7 +121,7 @@ async def test_runs_whose_precheck_was_under_way_are_not_started_after_a_suspens
         await observer.jobs.create(name, schedule="in 1s", target=Function("note"), precheck=precheck)
     with replica(database, journal, lead_ms=50) as process:
         await eventually(lambda: len(entries(journal, "check", process)) == len(JOBS))
-        process.send_signal(signal.SIGSTOP)
+        await suspend(process, database)
         journal.with_suffix(f".{process.pid}").touch()  # each precheck is answered as soon as it goes on
         journal.with_suffix(f".{os.getpid()}").touch()
         await finished_elsewhere(database, journal)
