@@ -181,6 +181,10 @@ class Job:
         timing = self.definition.timing
         return timing.ticks(self.anchor_ms) if timing else None
 
+    def has_tick(self, at_ms: int) -> bool:
+        """Whether it is enabled and this instant is one of its ticks."""
+        return self.enabled and self.ticks is not None and self.ticks.next(at_ms - 1) == at_ms
+
 
 def anchor_of(definition: Definition, now_ms: int, old: Job | None = None) -> int:
     """The instant an interval counts from: its start, else what it was while the interval stays, else now."""

@@ -228,7 +228,7 @@ async def test_a_change_that_withdraws_cancels_the_planned_ticks_and_nothing_els
         "digest",
         lambda due: tick(due, NOW + 1),
         lambda due: tick(due, NOW + 2)._replace(state="retrying"),
-        lambda due: held(tick(due, NOW + 3)),
+        lambda due: held(tick(due, NOW + 3, fire_ms=NOW)),
         lambda due: over(tick(due, NOW + 4)),
     )
     other = await given_job(store, "other", tick)

@@ -198,7 +198,9 @@ class JobChanges:
                 )
             change = JobChange(changed_to, move=moved(old, job))
             if definition.timing != old.definition.timing:
-                return change._replace(withdraw="edited", born=cut_off(row, now_ms, "edited"))
+                return change._replace(
+                    withdraw="edited", born=cut_off(row, now_ms, "edited"), keeps=job.has_tick
+                )
             if old.enabled and not job.enabled:
                 return change._replace(withdraw="paused", born=cut_off(row, now_ms, "paused"))
             return change

@@ -28,6 +28,11 @@ set while a run is pending, retrying or parked, and NULL otherwise. A *pull run*
 *withdraw* the planned runs of a job is to cancel its pending ticks; what somebody asked for by hand still
 runs. Deleting or disabling a job clears its `next_at` and `wake_at`.
 
+A tick may be recorded as running a moment ahead of its `fire_at`. Until then it has not started: when its job
+is changed or deleted, it is withdrawn with the pending ones (no `started_at`, no worker) or, where the change
+withdraws nothing or `keeps` it, released, due at its `fire_at`. Its worker is told (`stop:<id>`, or
+`stop:<id>:<attempt>` for that attempt alone).
+
 A terminal run (succeeded, failed, cancelled, skipped, missed) is never changed again, except that a dead
 letter stops being one (`dead`) when it is replayed or discarded.
 """

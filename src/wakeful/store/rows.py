@@ -344,6 +344,13 @@ class JobChange(NamedTuple):
     born: tuple[RunRow, ...] = ()
     #: where its runs wait from now on that wait already, pending or between two attempts
     move: Move | None = None
+    #: with `withdraw`: whether the job has this tick after the change too. Then a run that was recorded ahead
+    #: of its instant is not withdrawn; it starts as the job is now
+    keeps: Callable[[int], bool] | None = None
+
+    def withdrawn(self, tick_ms: int) -> str | None:
+        """For which reason a tick is withdrawn that is recorded and has not started; None: it stays."""
+        return None if self.keeps is not None and self.keeps(tick_ms) else self.withdraw
 
 
 class ClaimedRun(NamedTuple):

@@ -10,9 +10,11 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
+from wakeful.clock import Clock
 from wakeful.store.office import AgentRow, Follow
 from wakeful.store.postgres import directory
 from wakeful.store.postgres import statements as sql
+from wakeful.store.postgres.ahead import settle_ahead
 from wakeful.store.postgres.births import bear
 from wakeful.store.postgres.outcomes import withdraw
 from wakeful.store.postgres.pull import move
@@ -30,7 +32,7 @@ _AT_ONCE: Final = 50
 async def put_agent(
     db: Db,
     tell: Tell,
-    now_ms: int,
+    clock: Clock,
     workspace: str,
     name: str,
     change: Callable[[AgentRow | None], AgentRow | None],
@@ -47,7 +49,7 @@ async def put_agent(
     if job_ids:
         await db.execute(sql.LOCK_CURSORS, job_ids)
         changes = await _decided(db, sql.LOCK_JOBS, job_ids, row, follow)
-        await write_changes(db, tell, now_ms, changes)
+        await write_changes(db, tell, clock.now_ms(), changes)
     return row, written
 
 
@@ -85,6 +87,7 @@ async def write_changes(
     ]
     for start in range(0, len(new), _PAGE):
         await db.execute(sql.CHANGE_JOBS, new[start : start + _PAGE])
+    await settle_ahead(db, tell, now_ms, {old.id: change.withdrawn for old, change in changes})
     withdrawn: dict[str, dict[str, int]] = {}
     for row, (_, change) in zip(new, changes, strict=True):
         if change.withdraw is not None:

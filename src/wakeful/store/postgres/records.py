@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING
 
 from asyncpg import UniqueViolationError
 
+from wakeful.clock import Clock
 from wakeful.errors import AlreadyExists
 from wakeful.run import check_cancellable
 from wakeful.store.office import Allowance, Inherited
 from wakeful.store.port import tell_worker
 from wakeful.store.postgres import list_statements as lists
 from wakeful.store.postgres import statements as sql
+from wakeful.store.postgres.ahead import settle_ahead
 from wakeful.store.postgres.births import bear
 from wakeful.store.postgres.directory import hold_agent_of, hold_agents
 from wakeful.store.postgres.inheritance import write_changes
@@ -101,7 +103,7 @@ async def list_jobs(db: Db, only: JobFilter) -> list[JobRow]:
 async def change_job(
     db: Db,
     tell: Tell,
-    now_ms: int,
+    clock: Clock,
     job_id: str,
     change: Callable[[JobRow], JobChange | None],
     agent: Inherited | None = None,
@@ -116,6 +118,7 @@ async def change_job(
     changed = change(old)
     if changed is None:
         return old, False
+    now_ms = clock.now_ms()  # and not from before the wait for the lock: what has started meanwhile goes on
     try:
         (new,) = await write_changes(db, tell, now_ms, [(old, changed)])
     except UniqueViolationError as error:
@@ -132,12 +135,14 @@ async def delete_job(
     now_ms: int,
     reason: str,
     born: Callable[[JobRow], Sequence[RunRow]],
+    clock: Clock,
 ) -> bool:
-    """Delete the job and cancel its pending runs; one that never had a run is gone at once."""
+    """Delete the job and cancel its runs that have not started; one that never had a run is gone at once."""
     row = await db.fetchrow(sql.LOCK_JOB, job_id) if is_id(job_id) else None
     if row is None:
         return False
     await bear(db, tell, now_ms, born(JobRow(*row)))
+    await settle_ahead(db, tell, max(now_ms, clock.now_ms()), {job_id: lambda tick: reason})
     if not await delete_jobs(db, tell, {job_id: now_ms}, reason):
         return False
     await db.execute(sql.DELETE_JOBS_WITHOUT_RUNS, [job_id])

@@ -86,14 +86,19 @@ async def release(db: Db, tell: Tell, worker: str, now_ms: int, but: Sequence[st
     """Forget the worker, unless there is something that it keeps; what it holds is to be retried at once."""
     kept = set(but or ())
     held = [run_id for (run_id,) in await db.fetch(sql.HELD_BY, worker) if run_id not in kept]
-    if held:
-        await db.execute(sql.RELEASE, held, now_ms, worker)
-        await db.execute(sql.STAY_ALIVE, held)
-        tell.ended(held)
-        tell("runs")
+    await release_runs(db, tell, now_ms, held)
     if but is None:
         await db.execute(sql.FORGET_WORKER, worker)
     return len(held)
+
+
+async def release_runs(db: Db, tell: Tell, now_ms: int, held: Sequence[str]) -> None:
+    """Let these running runs be retried: at once, or at their instant where that is to come."""
+    if held:
+        await db.execute(sql.RELEASE, held, now_ms)
+        await db.execute(sql.STAY_ALIVE, held)
+        tell.ended(held)
+        tell("runs")
 
 
 async def prune(db: Db, before_ms: int, limit: int, after_id: str) -> tuple[int, str]:

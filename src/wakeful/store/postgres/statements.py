@@ -295,6 +295,15 @@ CANCEL_PENDING: Final = _cancel_pending("")
 #: live_of_job, once for each job; the primary keys of runs and live for what is found
 WITHDRAW: Final = _cancel_pending("AND l.tick")
 
+#: live_of_job, once for each job; the runs' primary key for what is found
+AHEAD: Final = """
+    SELECT r.id::text, r.job_id::text, r.scheduled_at, r.attempt FROM unnest($1::uuid[]) c (job_id)
+    CROSS JOIN LATERAL (
+        SELECT l.run_id, l.state FROM live l
+        WHERE l.job_id = c.job_id AND l.state = 'running' AND l.tick OFFSET 0) l
+    JOIN runs r ON r.id = l.run_id AND r.state = l.state
+    WHERE r.fire_at > $2 ORDER BY r.id FOR UPDATE OF r"""
+
 # --- rescuing and pruning -------------------------------------------------------------------------------
 
 #: live, all of it: it holds what is under way or waits, and nothing else; the runs' primary key for what runs
@@ -319,12 +328,14 @@ HELD_BY: Final = """
     ORDER BY r.id FOR UPDATE OF r"""
 #: the primary keys of runs and attempts; then `STAY_ALIVE`
 RELEASE: Final = """
-    WITH released AS (
-        UPDATE runs SET state = 'retrying', worker = NULL, due_at = $2, error = 'released',
-            until_at = $2::timestamptz + (until_at - started_at)
-        WHERE id = ANY($1::uuid[]) RETURNING id, attempt, started_at)
+    WITH held AS (SELECT id, worker FROM runs WHERE id = ANY($1::uuid[])),
+    released AS (
+        UPDATE runs r SET state = 'retrying', worker = NULL, due_at = greatest($2, r.fire_at),
+            error = 'released', until_at = $2::timestamptz + (r.until_at - r.started_at),
+            started_at = CASE WHEN r.fire_at <= $2 THEN r.started_at END
+        FROM held h WHERE r.id = h.id RETURNING r.id, r.attempt, h.worker, r.started_at)
     INSERT INTO attempts (run_id, attempt, worker, started_at, finished_at, error)
-    SELECT id, attempt, $3, started_at, $2, 'released' FROM released"""
+    SELECT id, attempt, worker, started_at, $2, 'released' FROM released"""
 #: the runs' primary key: a page of it, in its order, which is that of their creation
 OLDEST: Final = """
     SELECT r.id::text, r.job_id::text, r.created_at, r.finished_at,

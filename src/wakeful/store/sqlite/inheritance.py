@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable
 
+from wakeful.clock import Clock
 from wakeful.store.office import AgentRow, Follow
 from wakeful.store.sqlite import directory
 from wakeful.store.sqlite import statements as sql
@@ -15,7 +16,7 @@ from wakeful.store.sqlite.records import job_row, write_change
 def put_agent(
     db: sqlite3.Connection,
     tell: Tell,
-    now_ms: int,
+    clock: Clock,
     workspace: str,
     name: str,
     change: Callable[[AgentRow | None], AgentRow | None],
@@ -28,5 +29,5 @@ def put_agent(
             job = job_row(each)
             changed = follow(row, job)
             if changed is not None:
-                write_change(db, tell, now_ms, job, changed)
+                write_change(db, tell, clock.now_ms(), job, changed)
     return row, written

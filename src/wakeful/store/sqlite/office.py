@@ -93,10 +93,9 @@ class SqliteOffice:
         follow: Follow | None = None,
     ) -> AgentRow | None:
         """Write what `change` makes of the agent, and what `follow` makes of its jobs."""
-        now_ms = self.clock.now_ms()
         row, _ = await self._audited(
             entries,
-            lambda db, tell: inheritance.put_agent(db, tell, now_ms, workspace, name, change, follow),
+            lambda db, tell: inheritance.put_agent(db, tell, self.clock, workspace, name, change, follow),
             written,
         )
         return row

@@ -6,6 +6,7 @@ import json
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 
+from wakeful.clock import Clock
 from wakeful.errors import AlreadyExists
 from wakeful.run import check_cancellable
 from wakeful.store.office import Allowance, Inherited
@@ -24,6 +25,7 @@ from wakeful.store.rows import (
 )
 from wakeful.store.sqlite import list_statements as lists
 from wakeful.store.sqlite import statements as sql
+from wakeful.store.sqlite.ahead import settle_ahead
 from wakeful.store.sqlite.births import bear
 from wakeful.store.sqlite.connection import Tell
 from wakeful.store.sqlite.directory import check_agent, make_agents
@@ -85,7 +87,7 @@ def list_jobs(db: sqlite3.Connection, only: JobFilter) -> list[JobRow]:
 def change_job(
     db: sqlite3.Connection,
     tell: Tell,
-    now_ms: int,
+    clock: Clock,
     job_id: str,
     change: Callable[[JobRow], JobChange | None],
     agent: Inherited | None = None,
@@ -99,7 +101,8 @@ def change_job(
     changed = change(old)
     if changed is None:
         return old, False
-    return write_change(db, tell, now_ms, old, changed), True
+    # Not the time from before the wait for the lock: what has started meanwhile goes on.
+    return write_change(db, tell, clock.now_ms(), old, changed), True
 
 
 def write_change(db: sqlite3.Connection, tell: Tell, now_ms: int, old: JobRow, changed: JobChange) -> JobRow:
@@ -117,6 +120,7 @@ def write_change(db: sqlite3.Connection, tell: Tell, now_ms: int, old: JobRow, c
         raise _taken(new) from error
     if new.agent != old.agent:
         make_agents(db, now_ms, owners([new]))
+    settle_ahead(db, tell, now_ms, new.id, changed.withdrawn)
     if changed.withdraw is not None:
         withdraw(db, tell, new.id, new.updated_ms, changed.withdraw)
     if changed.move is not None:
@@ -135,6 +139,7 @@ def delete_job(
     now_ms: int,
     reason: str,
     born: Callable[[JobRow], Sequence[RunRow]],
+    clock: Clock,
 ) -> bool:
     """Delete the job, with a record of the ticks that were due and not yet planned."""
     row = job_by_id(db, job_id)
@@ -143,6 +148,7 @@ def delete_job(
     due = born(row)
     if due:
         bear(db, tell, now_ms, due)
+    settle_ahead(db, tell, max(now_ms, clock.now_ms()), job_id, lambda tick: reason)
     return drop_job(db, tell, job_id, now_ms, reason)
 
 

@@ -73,15 +73,25 @@ def rescue(
 def release(db: sqlite3.Connection, tell: Tell, worker: str, now_ms: int, but: Sequence[str] | None) -> int:
     """Forget the worker, unless there is something that it keeps; what it holds is to be retried at once."""
     kept = set(but or ())
-    held = [row for row in db.execute(sql.HELD_BY, (worker,)) if row[0] not in kept]
+    held = [row for row in db.execute(sql.HELD_BY, (worker, now_ms)) if row[0] not in kept]
+    release_runs(db, tell, now_ms, held)
+    if but is None:
+        db.execute(sql.FORGET_WORKER, (worker,))
+    return len(held)
+
+
+def release_runs(
+    db: sqlite3.Connection, tell: Tell, now_ms: int, held: Sequence[tuple[str, int, str | None, int | None]]
+) -> None:
+    """Let these running runs be retried: at once, or at their instant where that is to come.
+
+    Each is given with its attempt, its worker and when it started.
+    """
     if held:
         db.executemany(sql.ADD_ATTEMPT, [(*row, now_ms, "released", None) for row in held])
         db.executemany(sql.RELEASE, [(now_ms, row[0]) for row in held])
         tell.ended([row[0] for row in held])
         tell("runs")
-    if but is None:
-        db.execute(sql.FORGET_WORKER, (worker,))
-    return len(held)
 
 
 def prune(db: sqlite3.Connection, before_ms: int, limit: int) -> int:

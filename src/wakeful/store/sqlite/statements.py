@@ -209,6 +209,11 @@ CANCEL: Final = """
     WHERE id = ? AND state IN ('pending', 'retrying', 'running')"""
 STATE: Final = "SELECT state FROM runs WHERE id = ?"
 
+#: runs_running: what is released of a run, and its tick
+AHEAD: Final = """
+    SELECT id, attempt, worker, NULL, scheduled_at FROM runs INDEXED BY runs_running
+    WHERE job_id = ? AND state = 'running' AND trigger = 'schedule' AND fire_at > ?"""
+
 # --- rescuing and pruning -------------------------------------------------------------------------------
 
 #: runs_running, all of it: it holds what is under way and nothing else. A running run that is due is parked
@@ -228,12 +233,12 @@ BUSY_WORKERS: Final = """
 FORGET_WORKER: Final = "DELETE FROM workers WHERE name = ?"
 #: runs_running, all of it
 HELD_BY: Final = """
-    SELECT id, attempt, worker, started_at FROM runs INDEXED BY runs_running
-    WHERE state = 'running' AND worker = ?"""
+    SELECT id, attempt, worker, iif(fire_at <= ?2, started_at, NULL) FROM runs INDEXED BY runs_running
+    WHERE state = 'running' AND worker = ?1"""
 #: the primary key
 RELEASE: Final = """
-    UPDATE runs SET state = 'retrying', worker = NULL, until_at = until_at - started_at + ?1, due_at = ?1,
-        error = 'released'
+    UPDATE runs SET state = 'retrying', worker = NULL, until_at = until_at - started_at + ?1,
+        due_at = max(?1, fire_at), error = 'released', started_at = iif(fire_at <= ?1, started_at, NULL)
     WHERE id = ?2"""
 #: runs_finished: a range of it, in its order
 PRUNABLE: Final = """

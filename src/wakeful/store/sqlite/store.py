@@ -238,10 +238,9 @@ class SqliteStore(SqliteTalking, SqliteWatching, SqliteGuarding, SqliteDeliverin
         agent: Inherited | None = None,
     ) -> JobRow | None:
         """Write what `change` makes of the job."""
-        now_ms = self.clock.now_ms()
         row, _ = await self._audited(
             entries,
-            lambda db, tell: records.change_job(db, tell, now_ms, job_id, change, agent),
+            lambda db, tell: records.change_job(db, tell, self.clock, job_id, change, agent),
             written,
         )
         return row
@@ -256,7 +255,8 @@ class SqliteStore(SqliteTalking, SqliteWatching, SqliteGuarding, SqliteDeliverin
     ) -> bool:
         """Delete the job and cancel its pending runs."""
         return await self._audited(
-            entries, lambda db, tell: records.delete_job(db, tell, job_id, now_ms, reason, born)
+            entries,
+            lambda db, tell: records.delete_job(db, tell, job_id, now_ms, reason, born, self.clock),
         )
 
     # --- runs -------------------------------------------------------------------------------------

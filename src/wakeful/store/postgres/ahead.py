@@ -1,0 +1,35 @@
+"""Runs that were recorded as running a moment ahead of their instant, and whose job changes before it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from wakeful.store.postgres import statements as sql
+from wakeful.store.postgres.outcomes import cancel
+from wakeful.store.postgres.pull_statements import NEVER_STARTED
+from wakeful.store.postgres.running import release_runs
+
+if TYPE_CHECKING:
+    from wakeful.store.postgres.connection import Db, Tell
+
+
+async def settle_ahead(
+    db: Db, tell: Tell, now_ms: int, jobs: Mapping[str, Callable[[int], str | None]]
+) -> None:
+    """Cancel or release the ticks of these jobs that are recorded as running and whose instant is to come.
+
+    `jobs` says of each job for which reason a tick is cancelled; None: it stays, and is released, so that it
+    starts as its job is now. Either way the worker that holds it is told to stop.
+    """
+    ahead = await db.fetch(sql.AHEAD, list(jobs), now_ms) if jobs else []
+    if not ahead:
+        return
+    reasons = {run_id: jobs[job_id](tick) for run_id, job_id, tick, _ in ahead}
+    cancelled = [(run_id, reason) for run_id, reason in reasons.items() if reason is not None]
+    await cancel(db, tell, now_ms, cancelled)
+    await db.execute(NEVER_STARTED, [run_id for run_id, _ in cancelled])
+    released = {run_id: attempt for run_id, _, _, attempt in ahead if reasons[run_id] is None}
+    await release_runs(db, tell, now_ms, list(released))
+    for run_id, attempt in released.items():
+        tell(f"stop:{run_id}:{attempt}")

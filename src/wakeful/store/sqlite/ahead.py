@@ -1,0 +1,33 @@
+"""Runs that were recorded as running a moment ahead of their instant, and whose job changes before it."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+
+from wakeful.store.sqlite import statements as sql
+from wakeful.store.sqlite.connection import Tell
+from wakeful.store.sqlite.outcomes import cancel
+from wakeful.store.sqlite.pull_statements import NEVER_STARTED
+from wakeful.store.sqlite.running import release_runs
+
+
+def settle_ahead(
+    db: sqlite3.Connection, tell: Tell, now_ms: int, job_id: str, reason_of: Callable[[int], str | None]
+) -> None:
+    """Cancel or release the ticks of this job that are recorded as running and whose instant is to come.
+
+    `reason_of` says for which reason a tick is cancelled; None: it stays, and is released, so that it starts
+    as its job is now. Either way the worker that holds it is told to stop.
+    """
+    ahead = db.execute(sql.AHEAD, (job_id, now_ms)).fetchall()
+    if not ahead:
+        return
+    reasons = {row[0]: reason_of(row[-1]) for row in ahead}
+    cancelled = [(run_id, reason) for run_id, reason in reasons.items() if reason is not None]
+    cancel(db, tell, now_ms, cancelled)
+    db.executemany(NEVER_STARTED, [(run_id,) for run_id, _ in cancelled])
+    released = [row[:-1] for row in ahead if reasons[row[0]] is None]
+    release_runs(db, tell, now_ms, released)
+    for run_id, attempt, *_ in released:
+        tell(f"stop:{run_id}:{attempt}")

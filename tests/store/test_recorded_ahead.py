@@ -1,0 +1,91 @@
+"""Ticks that are recorded as running ahead of their instant: a change of their job still reaches them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.store.listening import Ears
+from tests.store.making import NOW, SECOND, alone, asked, ended, given_job, held, look, tick
+from wakeful.store.port import Store
+from wakeful.store.rows import JobChange, JobRow, RunRow, RunView
+
+AHEAD = NOW + 40
+
+
+async def _recorded(store: Store, row: JobRow, at: int = AHEAD, **fields: Any) -> RunRow:
+    """A tick of this job that was planned a moment ago, and starts then."""
+    run = held(tick(row, at, **fields), since=at)
+    await store.add_runs([run])
+    return run
+
+
+async def _paused(store: Store, row: JobRow) -> None:
+    change = JobChange(row._replace(enabled=False, updated_ms=NOW), withdraw="paused")
+    assert await store.change_job(row.id, lambda _: change)
+
+
+async def _deleted(store: Store, row: JobRow) -> None:
+    assert await store.delete_job(row.id, NOW, "paused")
+
+
+def _is_withdrawn(run: RunView) -> bool:
+    return (run.state, run.reason, run.started_ms, run.worker, run.finished_ms) == (
+        "cancelled", "paused", None, None, NOW,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("change", [_paused, _deleted])
+async def test_a_tick_ahead_of_its_instant_is_withdrawn_and_its_worker_told(
+    store: Store, ears: Ears, change: Callable[[Store, JobRow], Any]
+) -> None:
+    row = await given_job(store)
+    run = await _recorded(store, row)
+    await change(store, row)
+    assert _is_withdrawn(await look(store, run))
+    await ears.hear(f"stop:{run.id}")
+    assert await store.finish("w1", [ended(run)], alone) == set(), "what its worker says counts no more"
+    assert _is_withdrawn(await look(store, run))
+
+
+@pytest.mark.parametrize("change", [_paused, _deleted])
+async def test_what_has_started_goes_on(store: Store, change: Callable[[Store, JobRow], Any]) -> None:
+    row = await given_job(store)
+    begun = await _recorded(store, row, NOW)
+    by_hand = held(asked(row, AHEAD), since=NOW)
+    await store.add_runs([by_hand])
+    other = await _recorded(store, await given_job(store, "other"))
+    await change(store, row)
+    for run in (begun, by_hand, other):
+        assert (await look(store, run)).state == "running"
+
+
+async def test_a_change_that_withdraws_nothing_releases_it_to_start_as_the_job_is_now(
+    store: Store, ears: Ears
+) -> None:
+    row = await given_job(store)
+    run = await _recorded(store, row)
+    await store.change_job(row.id, lambda old: JobChange(old._replace(payload='{"new":1}', updated_ms=NOW)))
+    seen = await look(store, run)
+    assert (seen.state, seen.due_ms, seen.started_ms, seen.worker) == ("retrying", AHEAD, None, None)
+    await ears.hear(f"stop:{run.id}:1")
+    assert await store.take(AHEAD - 1, "w2", {"cron": 1}) == [], "no tick starts early"
+    (again,) = await store.take(AHEAD, "w2", {"cron": 1})
+    assert (again.payload, again.attempt, again.failed_attempts) == ('{"new":1}', 2, 0)
+
+
+async def test_of_an_edited_schedule_a_tick_stays_that_it_still_has(store: Store) -> None:
+    row = await given_job(store)
+    kept, gone = await _recorded(store, row), await _recorded(store, row, AHEAD + 1)
+    change = JobChange(row._replace(updated_ms=NOW), withdraw="edited", keeps=lambda ms: ms == AHEAD)
+    await store.change_job(row.id, lambda _: change)
+    assert [(await look(store, run)).state for run in (kept, gone)] == ["retrying", "cancelled"]
+
+
+async def test_a_worker_that_goes_releases_what_is_ahead_for_its_instant(store: Store) -> None:
+    run = await _recorded(store, await given_job(store), NOW + SECOND)
+    assert await store.release("w1", NOW) == 1
+    seen = await look(store, run)
+    assert (seen.state, seen.due_ms, seen.started_ms) == ("retrying", NOW + SECOND, None)
