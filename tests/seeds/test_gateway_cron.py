@@ -418,7 +418,7 @@ async def test_what_the_agent_answers_is_delivered_to_the_chat_that_the_job_name
 
             async def known() -> list[str]:
                 runs = [(await gateway("cron.runs", jobId=job["id"]))["runs"][0] for job in made]
-                known = all(run["state"] == "succeeded" and run["delivery"] != "unknown" for run in runs)
+                known = all(run["state"] == "succeeded" and run["delivery"] != "pending" for run in runs)
                 return [run["delivery"] for run in runs] if known else []
 
             became = "suppressed" if answer == "NO_REPLY" else "delivered"
