@@ -53,7 +53,9 @@ def _bounds(schema: dict[str, Any]) -> Iterator[tuple[object, object]]:
     if "maxLength" in schema:
         yield "x" * schema["maxLength"], "x" * (schema["maxLength"] + 1)
     if "maxItems" in schema:
-        yield ["2030-01-01"] * schema["maxItems"], ["2030-01-01"] * (schema["maxItems"] + 1)
+        most, places = schema["maxItems"], "properties" in schema.get("items", {})
+        items = [{"channel": f"c{n}"} if places else "2030-01-01" for n in range(most + 1)]
+        yield items[:most], items
     if "maxProperties" in schema:
         most = schema["maxProperties"]
         yield {f"k{n}": "v" for n in range(most)}, {f"k{n}": "v" for n in range(most + 1)}

@@ -10,6 +10,7 @@ import pytest
 
 from tests.integration.asking import Somebody, served
 from tests.integration.conftest import SELDOM, NewApp
+from tests.integration.waiting import eventually
 from wakeful.service.access import LOCAL
 from wakeful.settings import Settings
 
@@ -145,6 +146,25 @@ async def test_a_new_job_over_http_is_told_all_that_is_wrong_too(operator: Someb
         "target",
         "lane",
     }
+
+
+@pytest.mark.parametrize("transport", ["http", "stdio"])
+async def test_a_run_by_hand_has_an_overlap_policy(operator: Somebody, tmp_path: Path, transport: str):
+    connection = (
+        over_http(operator) if transport == "http" else over_stdio(operator.url, operator.key, tmp_path)
+    )
+    async with connection as agent:
+        await agent("add", name="a", schedule=SELDOM, message="x")
+        await agent("run", jobId="a")
+        assert (await operator("POST", "/runs/claim", {"worker": "w"})).body["runs"]
+        await agent("run", jobId="a", overlap_policy="SKIP", payload='{"n": 1}')
+        said = await agent.refused(action="run", jobId="a", overlapPolicy="perhaps")
+        assert "overlapPolicy: " in said
+
+        async def skipped() -> bool:
+            return bool((await agent("runs", jobId="a"))["runs"][0]["state"] == "skipped")
+
+        await eventually(skipped)
 
 
 async def test_an_argument_that_an_action_does_not_take_is_reported(operator: Somebody):

@@ -44,7 +44,7 @@ TAKES: Final[dict[Action, tuple[str, ...]]] = {
     "pause": ("jobId", "note", "until"),
     "resume": ("jobId",),
     "remove": ("jobId",),
-    "run": ("jobId", "mode", "payload"),
+    "run": ("jobId", "mode", "payload", "overlapPolicy"),
     "runs": ("jobId", "limit"),
     "status": (),
 }

@@ -89,12 +89,20 @@ class Here:
         """Delete a job."""
         await self._services.jobs.delete(self._who, self._workspace, agent, name)
 
-    async def run(self, agent: str, name: str, mode: str, payload: Json) -> Shape | None:
+    async def run(
+        self, agent: str, name: str, mode: str, payload: Json, overlap: Json = None
+    ) -> Shape | None:
         """Run it now."""
         if mode not in ("force", "due"):
             raise InvalidArgument(f"mode: '{mode[:64]}' is not 'force' or 'due'")
         run = await self._services.jobs.trigger(
-            self._who, self._workspace, agent, name, mode=cast(Literal["force", "due"], mode), payload=payload
+            self._who,
+            self._workspace,
+            agent,
+            name,
+            mode=cast(Literal["force", "due"], mode),
+            payload=payload,
+            overlap=overlap,
         )
         return None if run is None else run_shape(run)
 

@@ -71,7 +71,9 @@ class Scheduler(Protocol):
         """Delete a job, or NotFound."""
         ...
 
-    async def run(self, agent: str, name: str, mode: str, payload: Json) -> Shape | None:
+    async def run(
+        self, agent: str, name: str, mode: str, payload: Json, overlap: Json = None
+    ) -> Shape | None:
         """Run it now; None: by the mode `due`, it is not due."""
         ...
 

@@ -12,6 +12,7 @@ from wakeful.client import AsyncClient
 from wakeful.client.jobs import Jobs
 from wakeful.errors import InvalidArgument, NotFound
 from wakeful.job import Json
+from wakeful.policy import Overlap
 
 #: For so many seconds the server's clock is believed to go on as ours does.
 _REMEMBERED: Final = 30.0
@@ -93,12 +94,15 @@ class There:
         """Delete a job."""
         await self._jobs(agent).delete(name)
 
-    async def run(self, agent: str, name: str, mode: str, payload: Json) -> Shape | None:
+    async def run(
+        self, agent: str, name: str, mode: str, payload: Json, overlap: Json = None
+    ) -> Shape | None:
         """Run it now."""
         if mode not in ("force", "due"):
             raise InvalidArgument(f"mode: '{mode[:64]}' is not 'force' or 'due'")
         jobs = self._jobs(agent)
-        run = await jobs.run(name, mode=cast(Literal["due"], mode), payload=payload)
+        policy = cast(Overlap | None, overlap)
+        run = await jobs.run(name, mode=cast(Literal["due"], mode), payload=payload, overlap_policy=policy)
         return cast(Shape | None, run)
 
     async def runs(self, agent: str, job_id: str | None, limit: int) -> Sequence[Shape]:

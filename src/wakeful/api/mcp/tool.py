@@ -215,7 +215,9 @@ async def _remove(scheduler: Scheduler, asked: Asked, standing: Standing) -> Ans
 
 async def _run(scheduler: Scheduler, asked: Asked, standing: Standing) -> Answer:
     agent, name, job = await _job(scheduler, asked, standing)
-    run = await scheduler.run(agent, name, asked.mode, cast(Json, asked.fields.get("payload")))
+    given = {field: plain(field, value) for field, value in asked.fields.items()}
+    payload, overlap = cast(Json, given.get("payload")), cast(Json, given.get("overlapPolicy"))
+    run = await scheduler.run(agent, name, asked.mode, payload, overlap)
     if run is None:
         text = f"'{name}' is not due, so nothing was started; {next_in_words(job, standing.now_ms)}."
         return Answer(text, {"run": None})
