@@ -181,7 +181,9 @@ def test_a_worker_that_does_not_wait_for_the_instant_is_early(monkeypatch: pytes
 def test_work_that_must_not_start_twice_does_where_that_is_forgotten(monkeypatch: pytest.MonkeyPatch):
     real = outcome.conclude
 
-    def always_again(run_id: str, job_id: Any, attempt: int, policy: Any, verdict: Any, *rest: Any) -> Any:
+    def always_again(
+        run_id: str, job_id: Any, attempt: int, policy: Any, verdict: Any, *rest: Any, **named: Any
+    ) -> Any:
         return real(
             run_id,
             job_id,
@@ -189,6 +191,7 @@ def test_work_that_must_not_start_twice_does_where_that_is_forgotten(monkeypatch
             replace(policy, max_attempts=99),
             verdict._replace(permanent=False),
             *rest,
+            **named,
         )
 
     monkeypatch.setattr(rescuer, "conclude", always_again)
