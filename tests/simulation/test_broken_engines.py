@@ -23,6 +23,7 @@ from tests.simulation.world import World, takes
 from wakeful import planning
 from wakeful.engine import dispatcher, outcome, planner, rescuer, worker
 from wakeful.engine.engine import Pace
+from wakeful.errors import WakefulError
 from wakeful.store.sqlite import outcomes as sqlite_outcomes
 from wakeful.store.sqlite import planning as sqlite_planning
 from wakeful.store.sqlite import statements as sqlite_statements
@@ -38,7 +39,7 @@ def fails(seed: int, tweak: Callable[[History], None] | None = None) -> str:
     with TemporaryDirectory() as folder:
         try:
             run_virtually(history.tell(Path(folder)))
-        except (AssertionError, Stuck) as error:
+        except (AssertionError, Stuck, WakefulError) as error:
             return str(error)
     return ""
 

@@ -77,9 +77,12 @@ class Writer(Loop):
             except Exception as error:
                 if isinstance(error, Unavailable) and not isinstance(error, DatabaseFault):
                     raise
+                if not isinstance(error, Unavailable):
+                    log.exception("outcomes.fault", count=len(batch))
+                    error = DatabaseFault(f"outcomes cannot be written: {type(error).__name__}: {error}")
                 self._faults += 1
                 if self._faults <= _SAME_BATCH:
-                    raise
+                    raise error from None
                 if not self._divide(batch):
                     self._set_back(batch[0], error)
                 continue

@@ -162,6 +162,7 @@ async def _cases(db: Db) -> AsyncIterator[tuple[str, str, list[object]]]:
     yield "FORGET_WORKER", sql.FORGET_WORKER, ["w9"]
     yield "HELD_BY", sql.HELD_BY, ["w3"]
     yield "AHEAD", sql.AHEAD, [jobs, NOW - 1]
+    yield "WITHDRAW_AHEAD", sql.WITHDRAW_AHEAD, [theirs, ["because"] * len(theirs), NOW]
     yield "RELEASE", sql.RELEASE, [theirs, NOW]
     yield "OLDEST", sql.OLDEST, [NOW + 1, FIRST_ID, BATCH]
     old = [row[0] for row in await db.fetch(sql.OLDEST, NOW + 1, FIRST_ID, BATCH)]

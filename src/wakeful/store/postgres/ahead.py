@@ -6,8 +6,6 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from wakeful.store.postgres import statements as sql
-from wakeful.store.postgres.outcomes import cancel
-from wakeful.store.postgres.pull_statements import NEVER_STARTED
 from wakeful.store.postgres.running import release_runs
 
 if TYPE_CHECKING:
@@ -26,9 +24,13 @@ async def settle_ahead(
     if not ahead:
         return
     reasons = {run_id: jobs[job_id](tick) for run_id, job_id, tick, _ in ahead}
-    cancelled = [(run_id, reason) for run_id, reason in reasons.items() if reason is not None]
-    await cancel(db, tell, now_ms, cancelled)
-    await db.execute(NEVER_STARTED, [run_id for run_id, _ in cancelled])
+    cancelled = {run_id: reason for run_id, reason in reasons.items() if reason is not None}
+    if cancelled:
+        await db.execute(sql.WITHDRAW_AHEAD, list(cancelled), list(cancelled.values()), now_ms)
+        tell.ended(list(cancelled))
+        tell("runs")
+        for run_id in cancelled:
+            tell(f"stop:{run_id}")
     released = {run_id: attempt for run_id, _, _, attempt in ahead if reasons[run_id] is None}
     await release_runs(db, tell, now_ms, list(released))
     for run_id, attempt in released.items():

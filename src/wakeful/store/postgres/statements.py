@@ -303,6 +303,13 @@ AHEAD: Final = """
         WHERE l.job_id = c.job_id AND l.state = 'running' AND l.tick OFFSET 0) l
     JOIN runs r ON r.id = l.run_id AND r.state = l.state
     WHERE r.fire_at > $2 ORDER BY r.id FOR UPDATE OF r"""
+#: the primary keys of runs and live, once for each
+WITHDRAW_AHEAD: Final = """
+    WITH withdrawn AS (
+        UPDATE runs r SET state = 'cancelled', reason = w.reason, finished_at = $3, started_at = NULL,
+            worker = NULL
+        FROM unnest($1::uuid[], $2::text[]) w (id, reason) WHERE r.id = w.id)
+    DELETE FROM live WHERE run_id = ANY($1::uuid[])"""
 
 # --- rescuing and pruning -------------------------------------------------------------------------------
 

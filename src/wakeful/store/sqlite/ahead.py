@@ -7,8 +7,6 @@ from collections.abc import Callable
 
 from wakeful.store.sqlite import statements as sql
 from wakeful.store.sqlite.connection import Tell
-from wakeful.store.sqlite.outcomes import cancel
-from wakeful.store.sqlite.pull_statements import NEVER_STARTED
 from wakeful.store.sqlite.running import release_runs
 
 
@@ -25,8 +23,11 @@ def settle_ahead(
         return
     reasons = {row[0]: reason_of(row[-1]) for row in ahead}
     cancelled = [(run_id, reason) for run_id, reason in reasons.items() if reason is not None]
-    cancel(db, tell, now_ms, cancelled)
-    db.executemany(NEVER_STARTED, [(run_id,) for run_id, _ in cancelled])
+    db.executemany(sql.WITHDRAW_AHEAD, [(reason, now_ms, run_id) for run_id, reason in cancelled])
+    for run_id, _ in cancelled:
+        tell.ended([run_id])
+        tell("runs")
+        tell(f"stop:{run_id}")
     released = [row[:-1] for row in ahead if reasons[row[0]] is None]
     release_runs(db, tell, now_ms, released)
     for run_id, attempt, *_ in released:

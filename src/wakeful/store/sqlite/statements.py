@@ -213,6 +213,10 @@ STATE: Final = "SELECT state FROM runs WHERE id = ?"
 AHEAD: Final = """
     SELECT id, attempt, worker, NULL, scheduled_at FROM runs INDEXED BY runs_running
     WHERE job_id = ? AND state = 'running' AND trigger = 'schedule' AND fire_at > ?"""
+#: the primary key
+WITHDRAW_AHEAD: Final = """
+    UPDATE runs SET state = 'cancelled', reason = ?, finished_at = ?, started_at = NULL, worker = NULL
+    WHERE id = ?"""
 
 # --- rescuing and pruning -------------------------------------------------------------------------------
 
