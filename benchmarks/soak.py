@@ -6,9 +6,10 @@
 A real server (`wakeful serve`) on a fresh database has all of this at once: jobs that fire every second to a
 webhook, jobs that are created, edited, run and deleted with documents that are never the same twice, dry runs
 of such documents, and streams of events that are opened and closed. Once a second its resident memory, its
-open files and the size of its database are sampled. The first part of the samples (`--warm-up`) is dropped:
-caches fill. Of the others the slope per hour is printed, by least squares. Exit code 1: the memory or the
-open files grow faster than the limit. The database grows with its history: its slope has no limit.
+open files and the size of its database are sampled. The first part of the samples (`--warm-up`), and those of
+the first thousand rounds of churn, are dropped: caches fill. Of the others the slope per hour is printed, by
+least squares. Exit code 1: the memory or the open files grow faster than the limit, or there were too few
+rounds. The database grows with its history: its slope has no limit.
 """
 
 from __future__ import annotations
@@ -34,6 +35,9 @@ from aiohttp import web
 
 from benchmarks.bare.databases import STORES, fresh
 
+#: Rounds of churn until the caches are full, and the samples that a slope needs.
+FULL: Final = 1_000
+ENOUGH: Final = 60
 FIRING: Final = 100
 #: What the receiver answers. It is stored, so the database soon exceeds what SQLite caches of it (80 MB).
 ANSWER: Final = "done " * 800
@@ -49,6 +53,7 @@ class Sample:
     """What a server took at one time."""
 
     second: float
+    rounds: int
     memory: int
     files: int
     database: int
@@ -150,18 +155,23 @@ async def soak(store: str, url: str, seconds: float, warm_up: float) -> Result:
         async with receiving() as receiver, aiohttp.ClientSession(headers=headers) as session:
             load = Load(session, address, receiver, seed=7)
             await load.fires()
-            work = [load.churn, load.churn, load.dry_runs, *[load.streams] * STREAMS]
+            work = [*[load.churn] * 4, load.dry_runs, *[load.streams] * STREAMS]
             tasks = [asyncio.create_task(each()) for each in work]
             began = loop.time()
             while (now := loop.time() - began) < seconds:
                 done, _ = await asyncio.wait(tasks, timeout=1, return_when=asyncio.FIRST_COMPLETED)
                 for task in done:
                     task.result()
-                samples.append(Sample(now, *size_of(process.pid), await database_size(url)))
+                samples.append(
+                    Sample(now, load.done["rounds"], *size_of(process.pid), await database_size(url))
+                )
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-    kept = [sample for sample in samples if sample.second >= warm_up * seconds]
+    kept = [each for each in samples if each.second >= warm_up * seconds and each.rounds >= FULL]
+    if len(kept) < ENOUGH:
+        churned = f"{load.done['rounds']:,} rounds of churn in {seconds:g} s"
+        sys.exit(f"{store}: {churned} are too few to tell the slope from the warm-up; give more --seconds")
     last = kept[-1]
     return Result(
         store,
