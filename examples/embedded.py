@@ -14,7 +14,7 @@ app = Wakeful("sqlite:///wakeful.db")
 
 
 @app.every("1s")
-async def heartbeat(run):
+async def watch(run):
     print(f"woken for the tick of {run.scheduled_at:%H:%M:%S}, attempt {run.attempt}", flush=True)
 
 

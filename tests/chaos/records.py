@@ -37,7 +37,7 @@ BEGIN
     INSERT INTO public.beats (worker, beat_at) VALUES (NEW.name, NEW.beat_at);
     RETURN NULL;
 END $$;
-CREATE TRIGGER step AFTER INSERT OR UPDATE OR DELETE ON wakeful.runs
+CREATE TRIGGER step AFTER INSERT OR UPDATE OF state, attempt, worker OR DELETE ON wakeful.runs
     FOR EACH ROW EXECUTE FUNCTION public.step();
 CREATE TRIGGER beat AFTER INSERT OR UPDATE ON wakeful.workers
     FOR EACH ROW EXECUTE FUNCTION public.beat();

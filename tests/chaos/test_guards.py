@@ -25,7 +25,7 @@ from wakeful.store.port import Store
 from wakeful.store.rows import Finished, Follower, RunRow
 
 #: Seconds. Nothing here takes so long.
-PATIENCE = 30.0
+PATIENCE = 120.0
 LEASE_MS = 1_000
 RARELY = Plain(every_ms=3_600_000)
 
@@ -41,9 +41,9 @@ class Stage:
         self._replicas = 0
         self.url = fresh_database()
 
-    async def replica(self, *, beat_ms: int = 100, places: int = 30) -> Wakeful:
+    async def replica(self, *, places: int = 30) -> Wakeful:
         self._replicas += 1
-        pace = Pace(tick_ms=100, beat_ms=beat_ms, lease_ms=LEASE_MS, lanes={"cron": places})
+        pace = Pace(tick_ms=100, beat_ms=100, lease_ms=LEASE_MS, lanes={"cron": places})
         app = build(self.url, self._folder / f"{self._replicas}.journal", pace=pace)
         return await self._stack.enter_async_context(app)
 
@@ -105,7 +105,8 @@ async def test_the_unique_index_is_what_keeps_a_tick_from_being_recorded_twice(
 async def test_the_fence_is_what_keeps_a_worker_that_was_thought_dead_from_writing(
     stage: Stage, guarded: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    silent = await stage.replica(beat_ms=60_000, places=1)
+    silent = await stage.replica(places=1)
+    monkeypatch.setattr(silent.store, "beat", _unrecorded_beat)
     if not guarded:
         monkeypatch.setattr(silent.store, "finish", _unfenced(silent.store))
     await stage.create(silent, RARELY, Rules(ms=2000))
@@ -162,6 +163,11 @@ def _unfenced(store: Store) -> Callable[..., Awaitable[set[str]]]:
         return {each.run_id for each in finished}
 
     return finish
+
+
+async def _unrecorded_beat(worker: str, now_ms: int, holding: Sequence[str]) -> set[str]:
+    """`store.beat` for a worker whose heartbeats do not reach the database."""
+    return set()
 
 
 async def _soon(true: bool) -> bool:

@@ -23,6 +23,7 @@ def test_the_embedded_example_wakes_greets_and_ends_when_it_is_asked_to(tmp_path
         stdout=subprocess.PIPE,
         text=True,
         env={key: value for key, value in os.environ.items() if not key.startswith("WAKEFUL_")},
+        preexec_fn=accept_interrupts,
     )
     assert program.stdout is not None
     lines = [program.stdout.readline() for _ in range(3)]
@@ -87,7 +88,13 @@ def example(name: str, machine: Machine, *arguments: str, port: int = 8080, **en
         env={**machine.environment, **environment},
         stdout=subprocess.PIPE,
         text=True,
+        preexec_fn=accept_interrupts,
     )
+
+
+def accept_interrupts() -> None:
+    """Undo what a shell does to a job in the background: its programs would ignore SIGINT."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def stop(program: subprocess.Popen[str]) -> None:
