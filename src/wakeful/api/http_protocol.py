@@ -81,6 +81,8 @@ class HttpProtocol(H11Protocol):
             elif now - self._closed > CLOSE_S:
                 self.transport.abort()
             return
+        if self._waits_for_us():
+            self._received = now  # the time of the client starts when it can go on
         if self._stalled is not None and now - self._stalled > RESPONSE_S:
             log.debug("http.timeout", reason="response not read", client=self._address)
             self.transport.abort()
