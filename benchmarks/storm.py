@@ -33,7 +33,7 @@ from benchmarks.bare.databases import STORES, fresh
 from benchmarks.bare.floors import floor_rate
 from benchmarks.bare.peers import apscheduler_rate, has_apscheduler
 from wakeful import Wakeful
-from wakeful.engine.engine import Pace
+from wakeful.engine.engine import EngineConfig
 from wakeful.launch.port import Launch
 from wakeful.store.rows import RunFilter
 
@@ -58,7 +58,7 @@ class Result:
 
 async def storm(url: str, jobs: int) -> tuple[float, float, float]:
     """Runs a second, and how late the first and the last function were called, in ms."""
-    app = Wakeful(url, pace=Pace(lanes={"cron": jobs}, batch=BATCH))
+    app = Wakeful(url, config=EngineConfig(lanes={"cron": jobs}, batch=BATCH))
     called: list[float] = []
 
     @app.function("nothing")

@@ -29,7 +29,7 @@ from statistics import median
 
 from aiohttp import ClientSession, ClientTimeout, DummyCookieJar, TCPConnector
 
-from wakeful.launch.guard import Guard
+from wakeful.launch.address_guard import Guard
 from wakeful.launch.port import Launch, Succeeded
 from wakeful.launch.webhook import WebhookLauncher
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from wakeful.app import Wakeful
     from wakeful.client import AsyncClient, Client
     from wakeful.document import Defaults
-    from wakeful.engine.engine import Pace
+    from wakeful.engine.engine import EngineConfig
     from wakeful.launch.port import Launch
     from wakeful.launch.precheck import Skip
     from wakeful.target import Command, Function, Webhook
@@ -37,13 +37,13 @@ __all__ = [
     "Client",
     "Command",
     "Defaults",
+    "EngineConfig",
     "FailedPrecondition",
     "Function",
     "InvalidArgument",
     "InvalidSchedule",
     "Launch",
     "NotFound",
-    "Pace",
     "Permanent",
     "PermissionDenied",
     "ResourceExhausted",
@@ -64,7 +64,7 @@ if not TYPE_CHECKING:
         "Defaults": "wakeful.document",
         "Function": "wakeful.target",
         "Launch": "wakeful.launch.port",
-        "Pace": "wakeful.engine.engine",
+        "EngineConfig": "wakeful.engine.engine",
         "Skip": "wakeful.launch.precheck",
         "Wakeful": "wakeful.app",
         "Webhook": "wakeful.target",

@@ -52,7 +52,7 @@ class Spread(NamedTuple):
     until_ms: int
 
 
-class Standing(NamedTuple):
+class JobState(NamedTuple):
     """Where a job stands: what planning needs of it, and nothing else."""
 
     job_id: str
@@ -134,22 +134,22 @@ class Plan(NamedTuple):
     spread: Spread | None = None
 
 
-class Place(NamedTuple):
+class Cursor(NamedTuple):
     """A job's cursor and when the planner should look at it: `wake_ms` is when the tick `next_ms` fires."""
 
     next_ms: int | None
     wake_ms: int | None
 
 
-def begin(job_id: str, definition: Definition, anchor_ms: int, now_ms: int) -> Place:
+def begin(job_id: str, definition: Definition, anchor_ms: int, now_ms: int) -> Cursor:
     """The cursor of a job that is created, resumed or edited at `now_ms`: what was before does not count."""
     if definition.timing is None:
-        return Place(None, None)
+        return Cursor(None, None)
     ticks = definition.timing.ticks(anchor_ms)
     return _place(job_id, ticks, definition.policy, ticks.next(now_ms))
 
 
-def overdue(job: Standing, now_ms: int, reason: Reason) -> Verdict | None:
+def overdue(job: JobState, now_ms: int, reason: Reason) -> Verdict | None:
     """What becomes of the ticks that are due, and have no verdict, when a job stops having them: missed."""
     first, ticks = job.next_ms, job.ticks
 
@@ -168,12 +168,12 @@ def overdue(job: Standing, now_ms: int, reason: Reason) -> Verdict | None:
     return Verdict(first, first, Becomes.MISSED, reason, ticks.count(first - 1, last), last)
 
 
-def standing(job: Job) -> Standing | None:
+def standing(job: Job) -> JobState | None:
     """What planning needs of a job; None for one that has no schedule of its own."""
     timing = job.definition.timing
     if timing is None:
         return None
-    return Standing(job.id, timing.ticks(job.anchor_ms), job.definition.policy, job.next_ms, job.run_count)
+    return JobState(job.id, timing.ticks(job.anchor_ms), job.definition.policy, job.next_ms, job.run_count)
 
 
 def fire_ms(job_id: str, ticks: Ticks, policy: Policy, tick: int) -> int:
@@ -191,12 +191,12 @@ def fire_ms(job_id: str, ticks: Ticks, policy: Policy, tick: int) -> int:
     return tick + spread_evenly(tick_key(job_id, tick), limit)
 
 
-def decide(job: Standing, facts: Facts, now_ms: int, limits: Limits = DEFAULT_LIMITS) -> Plan:
+def decide(job: JobState, facts: Facts, now_ms: int, limits: Limits = DEFAULT_LIMITS) -> Plan:
     """What the job's due ticks become, and where the job stands afterwards."""
     return _ordinary(job, facts, now_ms, limits) or _Pass(job, facts, now_ms, limits).plan()
 
 
-def _ordinary(job: Standing, facts: Facts, now_ms: int, limits: Limits) -> Plan | None:
+def _ordinary(job: JobState, facts: Facts, now_ms: int, limits: Limits) -> Plan | None:
     """The plan of an idle job with one tick due, on time: nearly every job, for a fraction of the cost.
 
     It says what the pass would say, or None.
@@ -226,7 +226,7 @@ class _Pass:
         "spread", "superseded", "verdicts", "waiting",
     )  # fmt: skip
 
-    def __init__(self, job: Standing, facts: Facts, now_ms: int, limits: Limits) -> None:
+    def __init__(self, job: JobState, facts: Facts, now_ms: int, limits: Limits) -> None:
         self.job, self.facts, self.now, self.limits = job, facts, now_ms, limits
         self.cursor = job.next_ms
         self.verdicts: list[Verdict] = []
@@ -401,5 +401,5 @@ class _Pass:
                 self.run_count -= 1
 
 
-def _place(job_id: str, ticks: Ticks, policy: Policy, tick: int | None) -> Place:
-    return Place(None, None) if tick is None else Place(tick, fire_ms(job_id, ticks, policy, tick))
+def _place(job_id: str, ticks: Ticks, policy: Policy, tick: int | None) -> Cursor:
+    return Cursor(None, None) if tick is None else Cursor(tick, fire_ms(job_id, ticks, policy, tick))

@@ -17,10 +17,10 @@ from tests.chaos.jobs import Life, Plain, Rules, Stretch
 from tests.chaos.launches import Launched, read_launches
 from tests.chaos.records import ask, read_records, watch
 from tests.chaos.work import LEAD_MS, build
-from tests.store.postgres_server import fresh_database
-from wakeful import Pace, Wakeful
+from tests.support.postgres_server import fresh_database
+from wakeful import EngineConfig, Wakeful
 from wakeful.clock import SteeredClock
-from wakeful.engine.births import of_chain
+from wakeful.engine.run_factory import follow_up_run
 from wakeful.store.port import Store
 from wakeful.store.rows import Finished, Follower, RunRow
 
@@ -43,8 +43,8 @@ class Stage:
 
     async def replica(self, *, places: int = 30) -> Wakeful:
         self._replicas += 1
-        pace = Pace(tick_ms=100, beat_ms=100, lease_ms=LEASE_MS, lanes={"cron": places})
-        app = build(self.url, self._folder / f"{self._replicas}.journal", pace=pace)
+        config = EngineConfig(tick_ms=100, beat_ms=100, lease_ms=LEASE_MS, lanes={"cron": places})
+        app = build(self.url, self._folder / f"{self._replicas}.journal", config=config)
         return await self._stack.enter_async_context(app)
 
     async def create(self, app: Wakeful, schedule: Plain, rules: Rules) -> None:
@@ -128,7 +128,7 @@ async def test_the_lease_is_what_keeps_a_living_worker_from_being_robbed(stage: 
     engine, now_ms = app._engine, app.store.clock.now_ms()
     assert engine is not None
     dead_before_ms = now_ms - LEASE_MS if guarded else now_ms + LEASE_MS
-    await app.store.rescue(now_ms, dead_before_ms, 10, engine._rescuer._judge, of_chain)
+    await app.store.rescue(now_ms, dead_before_ms, 10, engine._rescuer._judge, follow_up_run)
     found = await stage.end(app)
     assert found.rescues == (0 if guarded else 1)
     assert [complaint.rpartition(", ")[2] for complaint in found.complaints] == (

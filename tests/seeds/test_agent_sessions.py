@@ -12,29 +12,29 @@ from typing import Any
 
 import pytest
 
-from tests.integration.asking import Reply, Somebody, served
 from tests.integration.conftest import NewApp
-from tests.integration.waiting import eventually
-from wakeful.service.access import LOCAL
+from tests.support.api_client import ApiClient, Reply, served
+from tests.support.waiting import eventually
+from wakeful.service.auth.access import LOCAL
 
 RUNS = "/agents/reporter/runs"
 JOBS = "/agents/reporter/jobs"
 
 
 @pytest.fixture
-async def admin(operator: Somebody) -> Somebody:
+async def admin(operator: ApiClient) -> ApiClient:
     """An admin of the workspace, where there is an agent."""
     assert (await operator("PUT", "/agents/reporter", {"description": "Writes reports."})).status == 201
     return await operator.new("admin")
 
 
-async def wake(somebody: Somebody, payload: object = None) -> dict[str, Any]:
+async def wake(somebody: ApiClient, payload: object = None) -> dict[str, Any]:
     reply = await somebody("POST", RUNS, None if payload is None else {"payload": payload})
     assert reply.status == 201, reply.body
     return dict(reply.body)
 
 
-async def claim(somebody: Somebody, wait_ms: int = 10_000) -> dict[str, Any]:
+async def claim(somebody: ApiClient, wait_ms: int = 10_000) -> dict[str, Any]:
     body = {"worker": "executor-1", "agents": ["reporter"], "limit": 1, "waitMs": wait_ms}
     reply = await somebody("POST", "/runs/claim", body)
     assert reply.status == 200, reply.body
@@ -42,7 +42,7 @@ async def claim(somebody: Somebody, wait_ms: int = 10_000) -> dict[str, Any]:
     return dict(run)
 
 
-async def complete(somebody: Somebody, run: dict[str, Any], status: str, **more: object) -> Reply:
+async def complete(somebody: ApiClient, run: dict[str, Any], status: str, **more: object) -> Reply:
     return await somebody(
         "POST", f"/runs/{run['id']}/complete", {"status": status, "attempt": run["attempt"], **more}
     )
@@ -51,7 +51,7 @@ async def complete(somebody: Somebody, run: dict[str, Any], status: str, **more:
 # --- its states ------------------------------------------------------------------------------------------
 
 
-async def test_a_session_goes_from_pending_over_running_to_its_end(admin: Somebody):
+async def test_a_session_goes_from_pending_over_running_to_its_end(admin: ApiClient):
     woken = await wake(admin, {"topic": "sales"})
     assert woken["state"] == "pending", "it waits for an executor"
     claimed = await claim(admin)
@@ -64,7 +64,7 @@ async def test_a_session_goes_from_pending_over_running_to_its_end(admin: Somebo
     assert done.body["finishedAt"] is not None
 
 
-async def test_a_session_whose_executor_says_so_has_failed(admin: Somebody):
+async def test_a_session_whose_executor_says_so_has_failed(admin: ApiClient):
     job = {"name": "nightly", "schedule": "0 0 29 2 *", "maxAttempts": 1}
     assert (await admin("POST", JOBS, job)).status == 201
     assert (await admin("POST", f"{JOBS}/nightly/run")).status == 201
@@ -73,7 +73,7 @@ async def test_a_session_whose_executor_says_so_has_failed(admin: Somebody):
     assert (failed.body["state"], failed.body["error"]) == ("failed", "the container exited with 1")
 
 
-async def test_a_session_that_is_over_never_moves_again(admin: Somebody):
+async def test_a_session_that_is_over_never_moves_again(admin: ApiClient):
     await wake(admin)
     claimed = await claim(admin)
     await complete(admin, claimed, "succeeded")
@@ -86,14 +86,14 @@ async def test_a_session_that_is_over_never_moves_again(admin: Somebody):
     assert (await admin("GET", f"/runs/{claimed['id']}")).body == before
 
 
-async def test_two_executors_never_get_one_session(admin: Somebody):
+async def test_two_executors_never_get_one_session(admin: ApiClient):
     woken = await wake(admin)
     assert (await claim(admin))["id"] == woken["id"]
     reply = await admin("POST", "/runs/claim", {"worker": "executor-2", "limit": 10})
     assert reply.body["runs"] == []
 
 
-async def test_a_session_that_nobody_claims_in_time_has_failed(admin: Somebody):
+async def test_a_session_that_nobody_claims_in_time_has_failed(admin: ApiClient):
     target = {"kind": "pull", "claimTimeoutMs": 1}
     await admin("POST", JOBS, {"name": "hasty", "schedule": "0 0 29 2 *", "target": target})
     run = (await admin("POST", f"{JOBS}/hasty/run")).body
@@ -108,7 +108,7 @@ async def test_a_session_that_nobody_claims_in_time_has_failed(admin: Somebody):
 # --- who triggered it ------------------------------------------------------------------------------------
 
 
-async def test_waking_by_hand_says_who_and_takes_an_admin(admin: Somebody, operator: Somebody):
+async def test_waking_by_hand_says_who_and_takes_an_admin(admin: ApiClient, operator: ApiClient):
     woken = await wake(admin)
     assert woken["trigger"] == "user"
     assert woken["triggeredBy"].startswith("key:")
@@ -120,7 +120,7 @@ async def test_waking_by_hand_says_who_and_takes_an_admin(admin: Somebody, opera
     assert (refused.status, refused.code) == (404, "not-found")
 
 
-async def test_a_tick_says_that_the_schedule_did_it_and_carries_its_own_time(admin: Somebody):
+async def test_a_tick_says_that_the_schedule_did_it_and_carries_its_own_time(admin: ApiClient):
     await admin("POST", JOBS, {"name": "report", "schedule": "* * * * * *"})
     claimed = await claim(admin)
     assert (claimed["trigger"], claimed["triggeredBy"]) == ("schedule", None)
@@ -182,7 +182,7 @@ SCHEDULES = (
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
-async def test_the_schedules_it_takes(admin: Somebody, schedule: str):
+async def test_the_schedules_it_takes(admin: ApiClient, schedule: str):
     created = await admin("POST", JOBS, {"name": "report", "schedule": schedule})
     assert created.status == 201, created.body
     assert len(created.body["nextTicks"]) == 5
@@ -190,14 +190,14 @@ async def test_the_schedules_it_takes(admin: Somebody, schedule: str):
 
 @pytest.mark.parametrize("schedule", ["@never", "@every 5x", "61 * * * *", "soon", "@every"])
 async def test_one_that_is_wrong_is_refused_when_it_is_written_not_when_it_is_due(
-    admin: Somebody, schedule: str
+    admin: ApiClient, schedule: str
 ):
     refused = await admin("POST", JOBS, {"name": "report", "schedule": schedule})
     assert (refused.status, refused.code) == (422, "invalid-argument")
     assert "schedule" in refused.body["detail"]
 
 
-async def test_an_agent_that_is_not_active_is_not_woken_by_its_schedule(admin: Somebody):
+async def test_an_agent_that_is_not_active_is_not_woken_by_its_schedule(admin: ApiClient):
     await admin("POST", JOBS, {"name": "report", "schedule": "every 1s"})
     assert (await admin("PUT", "/agents/reporter", {"active": False})).status == 200
     job = (await admin("GET", f"{JOBS}/report")).body
@@ -207,7 +207,7 @@ async def test_an_agent_that_is_not_active_is_not_woken_by_its_schedule(admin: S
 # --- its paths -------------------------------------------------------------------------------------------
 
 
-async def test_the_last_fifty_newest_first(admin: Somebody):
+async def test_the_last_fifty_newest_first(admin: ApiClient):
     woken = [(await wake(admin, n))["id"] for n in range(55)]
     listed = (await admin("GET", RUNS)).body
     assert [run["id"] for run in listed["runs"]] == woken[:4:-1]
@@ -216,7 +216,7 @@ async def test_the_last_fifty_newest_first(admin: Somebody):
     assert rest["cursor"] is None
 
 
-async def test_only_a_pending_session_is_cancelled(admin: Somebody):
+async def test_only_a_pending_session_is_cancelled(admin: ApiClient):
     woken = await wake(admin)
     cancelled = await admin("POST", f"/runs/{woken['id']}/cancel")
     assert (cancelled.status, cancelled.body["state"]) == (200, "cancelled")
@@ -230,7 +230,7 @@ async def test_only_a_pending_session_is_cancelled(admin: Somebody):
     assert (refused.status, refused.code) == (409, "failed-precondition"), "its executor is told to stop"
 
 
-async def test_the_list_is_the_agents_own(admin: Somebody, operator: Somebody):
+async def test_the_list_is_the_agents_own(admin: ApiClient, operator: ApiClient):
     await operator("PUT", "/agents/another", {})
     await wake(admin)
     assert (await admin("GET", "/agents/another/runs")).body["runs"] == []

@@ -13,17 +13,17 @@ from typing import Any
 
 import pytest
 
-from tests.integration.asking import Reply, Somebody, served
 from tests.integration.conftest import NewApp
-from tests.integration.receiver import Receiver
-from tests.integration.waiting import eventually
+from tests.support.api_client import ApiClient, Reply, served
+from tests.support.receiver import Receiver
+from tests.support.waiting import eventually
 from wakeful.settings import Settings, read_settings
 
 JOBS = "/agents/default/jobs"
 DAG = {"nodes": [{"id": "fetch"}, {"id": "send", "after": ["fetch"]}], "name": "invoices"}
 
 
-async def upsert_schedule(somebody: Somebody, **fields: object) -> Reply:
+async def upsert_schedule(somebody: ApiClient, **fields: object) -> Reply:
     document = {
         "workflowId": "invoices",
         "version": 3,
@@ -35,7 +35,7 @@ async def upsert_schedule(somebody: Somebody, **fields: object) -> Reply:
 
 
 async def runs(
-    somebody: Somebody, schedule_id: str = "invoices-daily", state: str = ""
+    somebody: ApiClient, schedule_id: str = "invoices-daily", state: str = ""
 ) -> list[dict[str, Any]]:
     path = f"{JOBS}/{schedule_id}/runs"
     reply = await (somebody("GET", path, state=state) if state else somebody("GET", path))
@@ -59,7 +59,7 @@ def executor(receiver: Receiver) -> dict[str, object]:
     }
 
 
-async def store_dag(somebody: Somebody) -> None:
+async def store_dag(somebody: ApiClient) -> None:
     stored = await somebody("PUT", "/workflows/invoices/3", DAG)
     assert stored.status in (200, 201), stored.body
 
@@ -67,7 +67,7 @@ async def store_dag(somebody: Somebody) -> None:
 # --- the registrar ---------------------------------------------------------------------------------------
 
 
-async def test_deploying_registers_a_schedule_and_says_when_it_runs_next(operator: Somebody):
+async def test_deploying_registers_a_schedule_and_says_when_it_runs_next(operator: ApiClient):
     registered = await upsert_schedule(
         operator,
         startAt="2027-01-01T00:00:00Z",
@@ -84,14 +84,14 @@ async def test_deploying_registers_a_schedule_and_says_when_it_runs_next(operato
     assert job["nextAt"] == "2027-01-01T14:00:00.000Z", "nine in New York, not before it starts"
 
 
-async def test_what_is_not_said_has_its_default(operator: Somebody):
+async def test_what_is_not_said_has_its_default(operator: ApiClient):
     job = (await upsert_schedule(operator)).body
     assert (job["overlapPolicy"], job["catchupPolicy"], job["jitterMs"], job["enabled"]) == (
         "skip", "none", 0, True,
     )  # fmt: skip
 
 
-async def test_deploying_the_same_again_changes_nothing(operator: Somebody):
+async def test_deploying_the_same_again_changes_nothing(operator: ApiClient):
     first = (await upsert_schedule(operator)).body
     assert (await operator("POST", f"{JOBS}/invoices-daily/pause")).status == 200
     paused = (await operator("GET", f"{JOBS}/invoices-daily")).body
@@ -101,7 +101,7 @@ async def test_deploying_the_same_again_changes_nothing(operator: Somebody):
     assert (await operator("GET", f"{JOBS}/invoices-daily")).body == paused
 
 
-async def test_a_schedule_is_paused_resumed_and_deleted(operator: Somebody):
+async def test_a_schedule_is_paused_resumed_and_deleted(operator: ApiClient):
     await upsert_schedule(operator)
     paused = await operator("POST", f"{JOBS}/invoices-daily/pause")
     assert (paused.body["enabled"], paused.body["nextAt"]) == (False, None)
@@ -112,7 +112,7 @@ async def test_a_schedule_is_paused_resumed_and_deleted(operator: Somebody):
     assert (await operator("GET", f"{JOBS}/invoices-daily")).code == "not-found"
 
 
-async def test_looking_at_a_schedule_shows_the_next_five_times(operator: Somebody):
+async def test_looking_at_a_schedule_shows_the_next_five_times(operator: ApiClient):
     await upsert_schedule(operator)
     job = (await operator("GET", f"{JOBS}/invoices-daily")).body
     times = [datetime.fromisoformat(tick["at"]) for tick in job["nextTicks"]]
@@ -138,7 +138,7 @@ async def test_looking_at_a_schedule_shows_the_next_five_times(operator: Somebod
     ],
 )
 async def test_what_is_not_valid_is_refused_and_leaves_the_schedule_as_it_was(
-    operator: Somebody, fields: dict[str, object]
+    operator: ApiClient, fields: dict[str, object]
 ):
     await upsert_schedule(operator)
     before = (await operator("GET", f"{JOBS}/invoices-daily")).body
@@ -147,7 +147,7 @@ async def test_what_is_not_valid_is_refused_and_leaves_the_schedule_as_it_was(
     assert (await operator("GET", f"{JOBS}/invoices-daily")).body == before
 
 
-async def test_six_fields_have_seconds(operator: Somebody):
+async def test_six_fields_have_seconds(operator: ApiClient):
     registered = await upsert_schedule(operator, schedule="*/30 * * * * *")
     assert registered.status == 201
     ticks = [tick["atMs"] for tick in registered.body["nextTicks"]]
@@ -157,7 +157,9 @@ async def test_six_fields_have_seconds(operator: Somebody):
 # --- the tick: to the launcher, and on to the executor ---------------------------------------------------
 
 
-async def test_a_tick_hands_the_dag_and_who_it_is_for_to_the_executor(operator: Somebody, receiver: Receiver):
+async def test_a_tick_hands_the_dag_and_who_it_is_for_to_the_executor(
+    operator: ApiClient, receiver: Receiver
+):
     await store_dag(operator)
     job = (await upsert_schedule(operator, schedule="* * * * * *", **executor(receiver))).body
     await eventually(lambda: runs(operator, state="succeeded"))
@@ -173,7 +175,7 @@ async def test_a_tick_hands_the_dag_and_who_it_is_for_to_the_executor(operator: 
 
 
 async def test_a_workflow_without_a_dag_fails_and_the_schedule_goes_on(
-    operator: Somebody, receiver: Receiver
+    operator: ApiClient, receiver: Receiver
 ):
     await upsert_schedule(operator, schedule="* * * * * *", maxAttempts=1, **executor(receiver))
     (run, *_) = await eventually(lambda: runs(operator, state="failed"))
@@ -183,7 +185,7 @@ async def test_a_workflow_without_a_dag_fails_and_the_schedule_goes_on(
     await eventually(lambda: runs(operator, state="succeeded"))
 
 
-async def test_a_version_of_a_workflow_never_changes(operator: Somebody):
+async def test_a_version_of_a_workflow_never_changes(operator: ApiClient):
     await store_dag(operator)
     await store_dag(operator)
     refused = await operator("PUT", "/workflows/invoices/3", {"nodes": []})
@@ -195,19 +197,19 @@ async def test_a_version_of_a_workflow_never_changes(operator: Somebody):
 # --- policies --------------------------------------------------------------------------------------------
 
 
-async def slow(somebody: Somebody, policy: str, **fields: object) -> None:
+async def slow(somebody: ApiClient, policy: str, **fields: object) -> None:
     """A job every second whose runs wait for an executor that never comes."""
     job = {"schedule": "every 1s", "overlapPolicy": policy, **fields}
     assert (await somebody("PUT", f"{JOBS}/slow", job)).status == 201
 
 
-async def claim(somebody: Somebody) -> dict[str, Any]:
+async def claim(somebody: ApiClient) -> dict[str, Any]:
     reply = await somebody("POST", "/runs/claim", {"worker": "w", "limit": 1, "waitMs": 60_000})
     (run,) = reply.body["runs"]
     return dict(run)
 
 
-async def test_skip_drops_a_tick_while_the_one_before_is_not_finished_and_says_so(operator: Somebody):
+async def test_skip_drops_a_tick_while_the_one_before_is_not_finished_and_says_so(operator: ApiClient):
     await slow(operator, "skip")
     running = await claim(operator)
     (skipped, *_) = await eventually(lambda: runs(operator, "slow", "skipped"))
@@ -215,13 +217,13 @@ async def test_skip_drops_a_tick_while_the_one_before_is_not_finished_and_says_s
     assert skipped["reason"] == "overlap"
 
 
-async def test_allow_runs_beside_the_one_before(operator: Somebody):
+async def test_allow_runs_beside_the_one_before(operator: ApiClient):
     await slow(operator, "allow")
     first, second = await claim(operator), await claim(operator)
     assert first["scheduledAt"] < second["scheduledAt"]
 
 
-async def test_queue_waits_until_the_one_before_is_finished_and_keeps_the_order(operator: Somebody):
+async def test_queue_waits_until_the_one_before_is_finished_and_keeps_the_order(operator: ApiClient):
     await slow(operator, "queue")
     first = await claim(operator)
 
@@ -235,7 +237,7 @@ async def test_queue_waits_until_the_one_before_is_finished_and_keeps_the_order(
     assert second["scheduledAtMs"] == first["scheduledAtMs"] + 1000, "the oldest of those that wait"
 
 
-async def test_jitter_moves_when_a_tick_fires_and_not_what_it_is(operator: Somebody):
+async def test_jitter_moves_when_a_tick_fires_and_not_what_it_is(operator: ApiClient):
     await slow(operator, "allow", jitterMs=400)
 
     async def some() -> list[dict[str, Any]]:
@@ -266,7 +268,7 @@ async def test_several_instances_start_each_tick_once_without_a_leader(new_app: 
         assert len(keys) == len(set(keys))
 
 
-async def test_decisions_can_be_counted(operator: Somebody, receiver: Receiver):
+async def test_decisions_can_be_counted(operator: ApiClient, receiver: Receiver):
     await store_dag(operator)
     await upsert_schedule(operator, schedule="* * * * * *", **executor(receiver))
     await eventually(lambda: runs(operator, state="succeeded"))
@@ -279,7 +281,7 @@ async def test_decisions_can_be_counted(operator: Somebody, receiver: Receiver):
         assert name in text, name
 
 
-async def test_nobody_reaches_it_without_showing_who_they_are(operator: Somebody):
+async def test_nobody_reaches_it_without_showing_who_they_are(operator: ApiClient):
     for method, path in (
         ("GET", JOBS),
         ("PUT", f"{JOBS}/a"),
@@ -299,7 +301,7 @@ async def test_the_operator_may_say_which_zones_there_are(new_app: NewApp):
         assert (await upsert_schedule(operator, schedule="0 9 * * *", tz="Europe/Berlin")).status == 201
 
 
-async def test_a_job_that_was_read_may_be_written_back_as_it_is(operator: Somebody):
+async def test_a_job_that_was_read_may_be_written_back_as_it_is(operator: ApiClient):
     await upsert_schedule(operator)
     job = (await operator("GET", f"{JOBS}/invoices-daily")).body
     back = await operator("PUT", f"{JOBS}/invoices-daily", job)

@@ -18,12 +18,12 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from tests.integration.asking import Somebody, served
-from tests.integration.calling import Caller, Refused, calling
-from tests.integration.command_line import Machine, Said
 from tests.integration.conftest import SELDOM, NewApp
-from tests.integration.receiver import Receiver, serving
-from tests.integration.waiting import PATIENCE, eventually
+from tests.support.api_client import ApiClient, served
+from tests.support.command_line import Machine, Said
+from tests.support.receiver import Receiver, serving
+from tests.support.rpc_client import Caller, Refused, calling
+from tests.support.waiting import PATIENCE, eventually
 from wakeful.settings import Settings
 
 AGENT = "3f2a1b4c-0000-0000-0000-000000000000"
@@ -48,7 +48,7 @@ def now_ms() -> int:
 
 
 @pytest.fixture
-async def gateway(operator: Somebody, receiver: Receiver) -> AsyncIterator[Caller]:
+async def gateway(operator: ApiClient, receiver: Receiver) -> AsyncIterator[Caller]:
     """The WebSocket of a gateway, whose agents are woken by webhook."""
     target = {"kind": "webhook", "url": receiver.url}
     for agent in ("default", AGENT):
@@ -142,7 +142,7 @@ async def test_the_example_of_creating_a_job(gateway: Caller):
     assert (at.hour, at.minute, at.weekday() < 5) == (9, 0, True)
 
 
-async def test_an_agent_adds_its_own_follow_up(operator: Somebody, gateway: Caller):
+async def test_an_agent_adds_its_own_follow_up(operator: ApiClient, gateway: Caller):
     agent = await operator.new("agent", agent=AGENT)
     async with calling(agent) as own:
         job = await create(own, **HEALTH)
@@ -190,7 +190,7 @@ async def test_any_job_can_be_deleted_after_its_run(gateway: Caller):
 
 
 async def test_a_job_can_wake_the_heartbeat_after_its_run(
-    operator: Somebody, gateway: Caller, receiver: Receiver
+    operator: ApiClient, gateway: Caller, receiver: Receiver
 ):
     agent = {"target": {"kind": "webhook", "url": receiver.url}, "heartbeat": True}
     assert (await operator("PUT", "/agents/default", agent)).status == 200
@@ -240,7 +240,7 @@ async def test_the_methods_that_there_are(gateway: Caller):
 
 
 async def test_the_command_line_lists_toggles_and_deletes(
-    operator: Somebody, gateway: Caller, tmp_path: Path
+    operator: ApiClient, gateway: Caller, tmp_path: Path
 ):
     await create(gateway, **HEALTH)
     await create(gateway, **{**STANDUP, "agentId": "default"}, enabled=False)
@@ -295,7 +295,7 @@ async def test_a_job_whose_run_failed_says_so_stays_enabled_and_runs_at_its_next
 
 
 async def test_an_at_job_that_failed_stays_disabled_with_its_dead_letter(
-    gateway: Caller, operator: Somebody, receiver: Receiver
+    gateway: Caller, operator: ApiClient, receiver: Receiver
 ):
     receiver.answers(500)
     schedule = {"kind": "at", "atMs": now_ms() + 5_000}
@@ -332,7 +332,7 @@ async def test_a_job_that_is_running_is_not_run_twice(gateway: Caller, receiver:
 
 
 async def test_a_failed_run_is_retried_with_exponential_backoff_and_jitter(
-    gateway: Caller, operator: Somebody, receiver: Receiver
+    gateway: Caller, operator: ApiClient, receiver: Receiver
 ):
     receiver.answers(500)
     backoff = {"baseMs": 100, "maxMs": 300}

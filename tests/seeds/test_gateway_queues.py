@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from tests.integration.asking import Somebody, served
 from tests.integration.conftest import NewApp
-from tests.integration.receiver import Receiver
-from tests.integration.waiting import eventually
-from wakeful import Pace
+from tests.support.api_client import ApiClient, served
+from tests.support.receiver import Receiver
+from tests.support.waiting import eventually
+from wakeful import EngineConfig
 from wakeful.agents.sessions import Queue
 from wakeful.engine.engine import LANES
 from wakeful.settings import read_settings
@@ -64,25 +64,25 @@ def brain(receiver: Receiver) -> Brain:
 
 
 @pytest.fixture
-async def operator(new_app: NewApp, brain: Brain, receiver: Receiver) -> AsyncIterator[Somebody]:
+async def operator(new_app: NewApp, brain: Brain, receiver: Receiver) -> AsyncIterator[ApiClient]:
     async with new_app(grace=0.1) as app, served(app) as somebody:
         yield somebody
 
 
-async def given_agent(operator: Somebody, receiver: Receiver, **queue: object) -> None:
+async def given_agent(operator: ApiClient, receiver: Receiver, **queue: object) -> None:
     document = {"target": {"kind": "webhook", "url": receiver.url}, "queue": queue or None}
     reply = await operator("PUT", f"/agents/{AGENT}", document)
     assert reply.status in (200, 201), reply.body
 
 
-async def say(operator: Somebody, message: str, session: str | None = None) -> dict[str, Any]:
+async def say(operator: ApiClient, message: str, session: str | None = None) -> dict[str, Any]:
     body = {"message": message} if session is None else {"message": message, "session": session}
     reply = await operator("POST", f"/agents/{AGENT}/messages", body)
     assert reply.status == 202, reply.body
     return dict(reply.body)
 
 
-async def session(operator: Somebody, name: str = "main") -> dict[str, Any]:
+async def session(operator: ApiClient, name: str = "main") -> dict[str, Any]:
     sessions = (await operator("GET", f"/agents/{AGENT}/sessions")).body["sessions"]
     return next(dict(each) for each in sessions if each["name"] == name)
 
@@ -105,7 +105,7 @@ def test_session_queue_defaults():
 
 
 async def test_a_conversation_takes_its_place_in_the_lane_main(
-    operator: Somebody, brain: Brain, receiver: Receiver
+    operator: ApiClient, brain: Brain, receiver: Receiver
 ):
     await given_agent(operator, receiver, debounceMs=0)
     receipt = await say(operator, "good morning")
@@ -121,7 +121,7 @@ async def test_a_conversation_takes_its_place_in_the_lane_main(
 # --- the session queue -----------------------------------------------------------------------------------
 
 
-async def test_rapid_messages_collapse_into_one_turn(operator: Somebody, brain: Brain, receiver: Receiver):
+async def test_rapid_messages_collapse_into_one_turn(operator: ApiClient, brain: Brain, receiver: Receiver):
     # A machine that is busy with other things may take longer than the usual 800 ms for five requests.
     await given_agent(operator, receiver, debounceMs=4_000)
     receipts = [await say(operator, word) for word in ("one", "two", "three", "four", "five")]
@@ -133,7 +133,7 @@ async def test_rapid_messages_collapse_into_one_turn(operator: Somebody, brain: 
 
 @pytest.mark.parametrize("mode", ["queue", "followup"])
 async def test_messages_wait_until_a_slot_is_free_first_in_first_out(
-    operator: Somebody, brain: Brain, receiver: Receiver, mode: str
+    operator: ApiClient, brain: Brain, receiver: Receiver, mode: str
 ):
     await given_agent(operator, receiver, mode=mode, debounceMs=0)
     for word in ("one", "two", "three"):
@@ -147,7 +147,7 @@ async def test_messages_wait_until_a_slot_is_free_first_in_first_out(
     assert brain.told == ["one", "two", "three"]
 
 
-async def test_sessions_go_side_by_side(operator: Somebody, brain: Brain, receiver: Receiver):
+async def test_sessions_go_side_by_side(operator: ApiClient, brain: Brain, receiver: Receiver):
     await given_agent(operator, receiver, debounceMs=0)
     for name in ("telegram:1", "telegram:2", "telegram:3"):
         await say(operator, f"from {name}", name)
@@ -160,7 +160,7 @@ async def test_sessions_go_side_by_side(operator: Somebody, brain: Brain, receiv
     ("drop", "left", "state"), [("old", ["two", "three"], "waiting"), ("new", ["one", "two"], "dropped")]
 )
 async def test_when_the_queue_is_full_the_oldest_is_dropped_or_the_newest(
-    operator: Somebody, brain: Brain, receiver: Receiver, drop: str, left: list[str], state: str
+    operator: ApiClient, brain: Brain, receiver: Receiver, drop: str, left: list[str], state: str
 ):
     await given_agent(operator, receiver, cap=2, drop=drop, debounceMs=0)
     await say(operator, "at work")
@@ -176,7 +176,7 @@ async def test_when_the_queue_is_full_the_oldest_is_dropped_or_the_newest(
 
 
 async def test_an_interruption_cancels_what_is_under_way_and_starts_the_new_message(
-    operator: Somebody, brain: Brain, receiver: Receiver
+    operator: ApiClient, brain: Brain, receiver: Receiver
 ):
     await given_agent(operator, receiver, mode="interrupt", debounceMs=0)
     novel = await say(operator, "write a novel")
@@ -193,7 +193,7 @@ async def test_an_interruption_cancels_what_is_under_way_and_starts_the_new_mess
 
 
 async def test_past_sixty_percent_of_its_context_a_session_runs_one_turn_at_a_time(
-    operator: Somebody, brain: Brain, receiver: Receiver
+    operator: ApiClient, brain: Brain, receiver: Receiver
 ):
     await given_agent(operator, receiver, turns=2, debounceMs=0)
     await say(operator, "one")
@@ -220,7 +220,7 @@ async def test_past_sixty_percent_of_its_context_a_session_runs_one_turn_at_a_ti
 
 
 async def test_stop_cancels_the_oldest_turn_and_the_others_continue(
-    operator: Somebody, brain: Brain, receiver: Receiver
+    operator: ApiClient, brain: Brain, receiver: Receiver
 ):
     await given_agent(operator, receiver, turns=2, debounceMs=0)
     oldest, second = await say(operator, "one"), await say(operator, "two")
@@ -234,7 +234,7 @@ async def test_stop_cancels_the_oldest_turn_and_the_others_continue(
 
 
 async def test_stopall_cancels_all_of_them_and_drains_the_queue(
-    operator: Somebody, brain: Brain, receiver: Receiver
+    operator: ApiClient, brain: Brain, receiver: Receiver
 ):
     await given_agent(operator, receiver, turns=2, debounceMs=0)
     for word in ("one", "two", "three", "four"):
@@ -248,7 +248,7 @@ async def test_stopall_cancels_all_of_them_and_drains_the_queue(
 
 
 async def test_an_order_does_not_wait_for_the_debounce_and_is_never_merged(
-    operator: Somebody, brain: Brain, receiver: Receiver
+    operator: ApiClient, brain: Brain, receiver: Receiver
 ):
     await given_agent(operator, receiver, debounceMs=60_000)
     await say(operator, "never mind")
@@ -271,17 +271,17 @@ async def test_what_waits_survives_a_restart(new_app: NewApp, brain: Brain, rece
         await eventually(lambda: _is_quiet(operator.with_key(key)))
 
 
-async def _is_quiet(operator: Somebody) -> bool:
+async def _is_quiet(operator: ApiClient) -> bool:
     return not (await session(operator))["turns"]
 
 
 async def test_whichever_replica_hears_it_one_of_them_begins_the_turn(
     new_app: NewApp, brain: Brain, receiver: Receiver
 ):
-    quick = Pace(tick_ms=100, beat_ms=200)
+    quick = EngineConfig(tick_ms=100, beat_ms=200)
     async with (
-        new_app(grace=0.1, pace=quick) as one,
-        new_app(grace=0.1, pace=quick) as other,
+        new_app(grace=0.1, config=quick) as one,
+        new_app(grace=0.1, config=quick) as other,
         served(one) as here,
         served(other) as there,
     ):

@@ -15,20 +15,20 @@ from typing import Any
 
 import pytest
 
-from tests.integration.asking import Reply, Somebody
-from tests.integration.receiver import Receiver
-from tests.integration.waiting import eventually
+from tests.support.api_client import ApiClient, Reply
+from tests.support.receiver import Receiver
+from tests.support.waiting import eventually
 
 JOBS = "/agents/digest-bot/jobs"
 EVERY_SECOND = "* * * * * *"
 AT_ONCE = {"baseMs": 1, "maxMs": 1}
 
 
-async def create_job(agent: Somebody, /, **fields: object) -> Reply:
+async def create_job(agent: ApiClient, /, **fields: object) -> Reply:
     return await agent("POST", JOBS, {"name": "daily-digest", **fields})
 
 
-async def runs(somebody: Somebody, *states: str) -> list[dict[str, Any]]:
+async def runs(somebody: ApiClient, *states: str) -> list[dict[str, Any]]:
     path = f"{JOBS}/daily-digest/runs"
     reply = await (somebody("GET", path, state=",".join(states)) if states else somebody("GET", path))
     assert reply.status == 200, reply.body
@@ -36,7 +36,7 @@ async def runs(somebody: Somebody, *states: str) -> list[dict[str, Any]]:
 
 
 @pytest.fixture
-async def agent(operator: Somebody) -> Somebody:
+async def agent(operator: ApiClient) -> ApiClient:
     """An authenticated agent: it has a key of its own."""
     return await operator.new("agent", agent="digest-bot")
 
@@ -44,7 +44,7 @@ async def agent(operator: Somebody) -> Somebody:
 # --- createJob -------------------------------------------------------------------------------------------
 
 
-async def test_an_agent_creates_a_job_and_is_given_its_secret_once(agent: Somebody):
+async def test_an_agent_creates_a_job_and_is_given_its_secret_once(agent: ApiClient):
     created = await create_job(
         agent, cron="0 7 * * *", webhookUrl="https://hooks.example.com/digest", payload={"to": "ada"}
     )
@@ -75,14 +75,14 @@ async def test_an_agent_creates_a_job_and_is_given_its_secret_once(agent: Somebo
     ],
 )
 async def test_what_is_missing_or_wrong_is_an_invalid_argument_and_nothing_is_written(
-    agent: Somebody, operator: Somebody, fields: dict[str, object]
+    agent: ApiClient, operator: ApiClient, fields: dict[str, object]
 ):
     refused = await create_job(agent, **fields)
     assert (refused.status, refused.code) == (422, "invalid-argument")
     assert (await operator("GET", "/jobs")).body["jobs"] == []
 
 
-async def test_a_name_is_taken_once(agent: Somebody):
+async def test_a_name_is_taken_once(agent: ApiClient):
     job = {"cron": "0 7 * * *", "webhookUrl": "https://hooks.example.com"}
     assert (await create_job(agent, **job)).status == 201
     again = await create_job(agent, **job)
@@ -90,7 +90,7 @@ async def test_a_name_is_taken_once(agent: Somebody):
 
 
 async def test_creating_a_job_is_written_into_the_audit_with_its_expression(
-    agent: Somebody, operator: Somebody
+    agent: ApiClient, operator: ApiClient
 ):
     await create_job(agent, cron="0 7 * * *", webhookUrl="https://hooks.example.com")
     entries = (await operator("GET", "/audit")).body["entries"]
@@ -100,7 +100,7 @@ async def test_creating_a_job_is_written_into_the_audit_with_its_expression(
     assert entry["actor"].startswith("key:")
 
 
-async def test_somebody_without_a_key_creates_nothing(operator: Somebody):
+async def test_somebody_without_a_key_creates_nothing(operator: ApiClient):
     refused = await create_job(operator.with_key(None), cron="0 7 * * *", webhookUrl="https://a.example")
     assert (refused.status, refused.code) == (401, "unauthenticated")
 
@@ -109,7 +109,7 @@ async def test_somebody_without_a_key_creates_nothing(operator: Somebody):
 
 
 async def test_a_due_job_is_posted_and_signed_and_its_run_kept(
-    agent: Somebody, operator: Somebody, receiver: Receiver
+    agent: ApiClient, operator: ApiClient, receiver: Receiver
 ):
     payload = {"greeting": "Grüß dich", "n": 1.50, "nested": [None, True, {"a": "b"}]}
     created = await create_job(agent, cron=EVERY_SECOND, webhookUrl=receiver.url, payload=payload)
@@ -133,7 +133,7 @@ async def test_a_due_job_is_posted_and_signed_and_its_run_kept(
 
 
 @pytest.mark.parametrize("status", [400, 404, 500, 503])
-async def test_any_other_answer_than_2xx_is_a_failed_run(agent: Somebody, receiver: Receiver, status: int):
+async def test_any_other_answer_than_2xx_is_a_failed_run(agent: ApiClient, receiver: Receiver, status: int):
     receiver.answers(status)
     await create_job(agent, cron=EVERY_SECOND, webhookUrl=receiver.url, maxAttempts=1)
     run = (await eventually(lambda: runs(agent, "failed")))[-1]
@@ -141,7 +141,7 @@ async def test_any_other_answer_than_2xx_is_a_failed_run(agent: Somebody, receiv
     assert run["finishedAt"] is not None
 
 
-async def test_a_failed_run_is_tried_again_up_to_the_number_of_attempts(agent: Somebody, receiver: Receiver):
+async def test_a_failed_run_is_tried_again_up_to_the_number_of_attempts(agent: ApiClient, receiver: Receiver):
     receiver.answers(500)
     await create_job(agent, schedule="in 1s", webhookUrl=receiver.url, maxAttempts=3, backoff=AT_ONCE)
     (run,) = await eventually(lambda: runs(agent, "failed"))
@@ -157,7 +157,7 @@ async def test_a_failed_run_is_tried_again_up_to_the_number_of_attempts(agent: S
 
 
 async def test_the_owner_replays_a_dead_letter_and_its_attempt_is_one_more(
-    agent: Somebody, operator: Somebody, receiver: Receiver
+    agent: ApiClient, operator: ApiClient, receiver: Receiver
 ):
     receiver.answers(500)
     await create_job(agent, schedule="in 1s", webhookUrl=receiver.url, maxAttempts=2, backoff=AT_ONCE)
@@ -178,7 +178,7 @@ async def test_the_owner_replays_a_dead_letter_and_its_attempt_is_one_more(
     assert (await operator("GET", "/dead-letters")).body["deadLetters"] == []
 
 
-async def test_nobody_else_replays_it(agent: Somebody, operator: Somebody, receiver: Receiver):
+async def test_nobody_else_replays_it(agent: ApiClient, operator: ApiClient, receiver: Receiver):
     receiver.answers(500)
     await create_job(agent, schedule="in 1s", webhookUrl=receiver.url, maxAttempts=1)
     (dead,) = await eventually(lambda: runs(agent, "failed"))
@@ -191,7 +191,7 @@ async def test_nobody_else_replays_it(agent: Somebody, operator: Somebody, recei
 
 
 async def test_a_run_that_is_no_dead_letter_is_not_replayed(
-    agent: Somebody, operator: Somebody, receiver: Receiver
+    agent: ApiClient, operator: ApiClient, receiver: Receiver
 ):
     await create_job(agent, cron=EVERY_SECOND, webhookUrl=receiver.url)
     (run, *_) = await eventually(lambda: runs(agent, "succeeded"))
@@ -203,7 +203,7 @@ async def test_a_run_that_is_no_dead_letter_is_not_replayed(
 
 
 async def test_a_used_up_quota_is_resource_exhausted_and_a_failed_creation_is_credited(
-    agent: Somebody, operator: Somebody
+    agent: ApiClient, operator: ApiClient
 ):
     limit = {"agent": "digest-bot", "bucket": "scheduler.createJob", "limit": 2}
     assert (await operator("PUT", "/quotas", limit)).status == 200
@@ -220,7 +220,7 @@ async def test_a_used_up_quota_is_resource_exhausted_and_a_failed_creation_is_cr
     assert (bucket["agent"], bucket["limit"], bucket["used"]) == ("digest-bot", 2, 2)
 
 
-async def test_the_service_level_names_its_targets(agent: Somebody, operator: Somebody, receiver: Receiver):
+async def test_the_service_level_names_its_targets(agent: ApiClient, operator: ApiClient, receiver: Receiver):
     await create_job(agent, cron=EVERY_SECOND, webhookUrl=receiver.url)
     await eventually(lambda: runs(agent, "succeeded"))
     slo = await operator("GET", "/slo")

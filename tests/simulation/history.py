@@ -17,11 +17,11 @@ from typing import Any
 from tests.simulation.faults import CALM, Odds
 from tests.simulation.journal import Life, Plain, Rules
 from tests.simulation.world import Body, Replica, World
-from wakeful.engine.engine import Pace
+from wakeful.engine.engine import EngineConfig
 from wakeful.errors import FailedPrecondition, NotFound, Permanent
-from wakeful.launch.port import Failed, Launch, Parked
+from wakeful.launch.port import AwaitingCallback, Failed, Launch
 from wakeful.planning import Limits
-from wakeful.service.access import LOCAL
+from wakeful.service.auth.access import LOCAL
 
 LENGTH = 1_500  # units
 _CRONS = {
@@ -42,7 +42,7 @@ class History:
         self.rng = rng = Random(f"history {seed}")
         self.unit = rng.choice(tuple(_CRONS))
         ms = self.unit * 1000
-        self.pace = Pace(
+        self.config = EngineConfig(
             tick_ms=rng.choice((5, 20, 30)) * ms,
             lanes={"cron": rng.choice((1, 3, 30))},
             limits=Limits(
@@ -80,7 +80,7 @@ class History:
     async def tell(self, folder: Path) -> World:
         """Let it happen."""
         async with World(
-            folder, self.seed, pace=self.pace, odds=self.odds, steered=self.steered
+            folder, self.seed, config=self.config, odds=self.odds, steered=self.steered
         ) as self.world:
             self.bodies = Random(f"bodies {self.seed}")
             for number in range(self.rng.randint(2, 5)):
@@ -178,7 +178,7 @@ class History:
             if fate == 1:
                 return Failed("come back later", retry_after_ms=round(6 * unit * 1000))
             if fate == 2:
-                return Parked(timeout_ms=round(10 * unit * 1000))
+                return AwaitingCallback(timeout_ms=round(10 * unit * 1000))
             if fate == 3:
                 await asyncio.sleep(1e6 * unit)  # it hangs
             if fate == 4:
@@ -231,9 +231,9 @@ class History:
             self._edit_schedule, self._edit_rules, self._pause_or_resume, self._delete, self._upsert,
             self._trigger, self._stop, self._cancel, self._replay, self._complete,
         )  # fmt: skip
-        pace = self.rng.choice((30, 100, 1000))
+        step_ms = self.rng.choice((30, 100, 1000))
         while True:
-            await self._wait(pace)
+            await self._wait(step_ms)
             # What begins anew while the clock is behind itself would meet ticks that are over.
             if self.world.clock.now_ms() < self.world.clock.high_ms:
                 continue

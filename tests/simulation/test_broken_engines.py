@@ -22,7 +22,7 @@ from tests.simulation.virtual_loop import Stuck, run_virtually
 from tests.simulation.world import World, takes
 from wakeful import planning
 from wakeful.engine import dispatcher, outcome, planner, rescuer, worker
-from wakeful.engine.engine import Pace
+from wakeful.engine.engine import EngineConfig
 from wakeful.errors import WakefulError
 from wakeful.store.sqlite import outcomes as sqlite_outcomes
 from wakeful.store.sqlite import planning as sqlite_planning
@@ -94,7 +94,7 @@ def test_the_unique_index_alone_keeps_two_planners_from_making_a_tick_twice(
     async def story(index: bool) -> list[str]:
         folder = tmp_path / str(index)
         folder.mkdir()
-        async with World(folder, pace=Pace(tick_ms=10_000, retention_days=36_500)) as world:
+        async with World(folder, config=EngineConfig(tick_ms=10_000, retention_days=36_500)) as world:
             if not index:
                 world.recorder.execute("DROP INDEX runs_tick")
             job = await world.create("job", Plain(cron="* * * * *"), Rules(overlap=overlap), body=takes(0.5))
@@ -171,8 +171,8 @@ def test_a_worker_that_does_not_wait_for_the_instant_is_early(monkeypatch: pytes
         real(self, runs)
 
     def leading(history: History) -> None:
-        limits = history.pace.limits._replace(lead_ms=history.unit * 500)
-        history.pace = replace(history.pace, limits=limits)
+        limits = history.config.limits._replace(lead_ms=history.unit * 500)
+        history.config = replace(history.config, limits=limits)
 
     assert complains_of_nothing(leading)
     monkeypatch.setattr(worker.Worker, "hold", at_once)

@@ -11,7 +11,7 @@ from tests.simulation.faults import CALM, CrashingStore, Odds
 from tests.simulation.journal import Plain, Rules
 from tests.simulation.stories import simulated
 from tests.simulation.world import Replica, World, takes
-from wakeful.engine.engine import Pace
+from wakeful.engine.engine import EngineConfig
 from wakeful.errors import Unavailable
 from wakeful.launch.port import Launch
 from wakeful.planning import Limits
@@ -236,7 +236,7 @@ async def test_a_replica_whose_clock_is_five_minutes_wrong_is_neither_early_nor_
         assert 0 <= launch.began_ms - run.scheduled_ms < 1_500
 
 
-@simulated(pace=Pace(batch=2, limits=Limits(lead_ms=5_000), retention_days=36_500))
+@simulated(config=EngineConfig(batch=2, limits=Limits(lead_ms=5_000), retention_days=36_500))
 async def test_a_full_batch_of_busy_jobs_does_not_keep_the_planner_busy(world: World):
     jobs = [await world.create(f"job-{n}", MINUTELY, body=takes(58)) for n in range(5)]
     await world.start()

@@ -12,15 +12,17 @@ from tests.simulation.faults import CALM
 from tests.simulation.journal import Plain, Rules
 from tests.simulation.stories import simulated
 from tests.simulation.world import World, takes
-from wakeful.engine.engine import Pace
+from wakeful.engine.engine import EngineConfig
 from wakeful.errors import InvalidArgument
 from wakeful.launch.port import Launch, Succeeded
-from wakeful.service.access import LOCAL
+from wakeful.service.auth.access import LOCAL
 
 MINUTE = 60_000
 MINUTELY = Plain(cron="* * * * *")
 #: for stories of weeks and months: it looks round less often, and fires on time all the same
-LEISURELY = Pace(tick_ms=30 * MINUTE, beat_ms=30 * MINUTE, lease_ms=180 * MINUTE, retention_days=36_500)
+LEISURELY = EngineConfig(
+    tick_ms=30 * MINUTE, beat_ms=30 * MINUTE, lease_ms=180 * MINUTE, retention_days=36_500
+)
 
 
 def hung(run: Launch) -> asyncio.Future[None]:
@@ -28,7 +30,7 @@ def hung(run: Launch) -> asyncio.Future[None]:
     return asyncio.get_running_loop().create_future()
 
 
-@simulated(pace=LEISURELY)
+@simulated(config=LEISURELY)
 async def test_a_five_second_job_every_minute_never_skips(world: World):
     job = await world.create("job", MINUTELY, body=takes(5))
     await world.start()
@@ -76,7 +78,7 @@ async def test_only_the_newest_waits_where_one_may(world: World):
     ]  # fmt: skip
 
 
-@simulated(pace=Pace(lanes={"cron": 1}, retention_days=36_500))
+@simulated(config=EngineConfig(lanes={"cron": 1}, retention_days=36_500))
 async def test_nothing_older_starts_after_what_replaced_it_though_there_was_no_place(world: World):
     job = await world.create("job", MINUTELY, Rules(overlap="replace"), body=takes(200))
     await world.create("other", Plain(cron="*/7 * * * *"), body=takes(330))
@@ -86,7 +88,7 @@ async def test_nothing_older_starts_after_what_replaced_it_though_there_was_no_p
     assert len({launch.run_id for launch in world.launches(job)}) < len(world.recorded(job))
 
 
-@simulated(pace=LEISURELY)
+@simulated(config=LEISURELY)
 async def test_two_jobs_of_one_agent_at_the_same_minute_both_run(world: World):
     one = await world.create("one", Plain(cron="0 9 * * *"), body=takes(5))
     two = await world.create("two", Plain(cron="0 9 * * *"), body=takes(5))
@@ -210,7 +212,7 @@ async def test_an_outcome_that_cannot_be_stored_holds_up_no_other(world: World):
 
 
 @pytest.mark.parametrize("deed", ["pause", "delete", "edit"])
-@simulated(pace=Pace(lanes={"cron": 1}, retention_days=36_500))
+@simulated(config=EngineConfig(lanes={"cron": 1}, retention_days=36_500))
 async def test_what_was_planned_and_has_not_started_is_withdrawn(world: World, deed: str):
     job = await world.create("job", MINUTELY, Rules(overlap="queue"), body=takes(500))
     replica = await world.start()
@@ -270,7 +272,7 @@ def _with_runs(world: World, job):
     return [(launch, runs[launch.run_id]) for launch in world.launches(job)]
 
 
-@simulated(pace=LEISURELY)
+@simulated(config=LEISURELY)
 async def test_a_quarter_of_working_days_with_jitter(world: World):
     job = await world.create("daily", Plain(cron="0 9 * * 1-5"), Rules(jitter_ms=10 * MINUTE))
     await world.start()

@@ -57,5 +57,5 @@ def _happened(seed: int) -> list[tuple[int, str]]:
 def _tale(history: History) -> str:
     """What had happened, for whoever has to find out why."""
     lines = [f"  {instant(told.at_ms)} {told.what}" for told in history.world.told]
-    head = f"It had a unit of {history.unit} s, {history.pace}, {history.odds}. What was done to it:"
+    head = f"It had a unit of {history.unit} s, {history.config}, {history.odds}. What was done to it:"
     return "\n".join([head, *lines[-60:]])

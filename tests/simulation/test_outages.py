@@ -9,13 +9,13 @@ import pytest
 from tests.simulation.journal import Plain, Rules
 from tests.simulation.stories import simulated
 from tests.simulation.world import World, takes
-from wakeful.engine.engine import Pace
+from wakeful.engine.engine import EngineConfig
 from wakeful.planning import Limits
 
 MINUTE = 60_000
 HOUR = 3600
 MINUTELY = Plain(cron="* * * * *")
-CAPPED = Pace(lanes={"cron": 100}, limits=Limits(max_catchup=7, lead_ms=50), retention_days=36_500)
+CAPPED = EngineConfig(lanes={"cron": 100}, limits=Limits(max_catchup=7, lead_ms=50), retention_days=36_500)
 
 
 async def down_for(world: World, seconds: float) -> None:
@@ -70,7 +70,7 @@ async def test_the_latest_tick_waits_for_a_run_that_was_in_flight_at_the_crash(w
 
 
 @pytest.mark.parametrize("overlap", ["allow", "skip", "queue", "queue_one", "replace"])
-@simulated(pace=CAPPED)
+@simulated(config=CAPPED)
 async def test_every_tick_of_an_hour_runs_oldest_first_in_passes_that_lose_none(world: World, overlap: str):
     rules = Rules(catchup="fire_immediately", overlap=overlap)
     job = await world.create("job", MINUTELY, rules, body=takes(0.2))
@@ -96,7 +96,7 @@ async def test_spread_ticks_keep_their_own_time_and_fire_one_after_the_other(wor
 
 
 @pytest.mark.parametrize("overlap", ["allow", "queue"])
-@simulated(pace=CAPPED)
+@simulated(config=CAPPED)
 async def test_a_spread_of_many_passes_keeps_the_order_and_fills_one_window(world: World, overlap: str):
     job = await world.create("job", MINUTELY, Rules(catchup="spread", overlap=overlap), body=takes(0.1))
     await down_for(world, HOUR)

@@ -7,7 +7,7 @@ import pytest
 from tests.simulation.journal import Plain, Rules
 from tests.simulation.stories import simulated
 from tests.simulation.world import World, takes
-from wakeful.service.access import LOCAL
+from wakeful.service.auth.access import LOCAL
 
 MINUTE = 60_000
 MINUTELY = Plain(cron="* * * * *")

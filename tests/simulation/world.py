@@ -27,15 +27,15 @@ from wakeful import clock as wakeful_clock
 from wakeful import ids
 from wakeful.document import Defaults
 from wakeful.engine import pruner
-from wakeful.engine.engine import Engine, Pace
-from wakeful.engine.targets import Targets
+from wakeful.engine.engine import Engine, EngineConfig
+from wakeful.engine.launcher_registry import LauncherRegistry
 from wakeful.errors import Permanent, Unavailable
 from wakeful.launch.function import FunctionLauncher
-from wakeful.launch.port import Failed, Launch, Parked
+from wakeful.launch.port import AwaitingCallback, Failed, Launch
 from wakeful.launch.secrets import Keyring
-from wakeful.service.access import LOCAL
-from wakeful.service.jobs import JobService
-from wakeful.service.runs import RunService
+from wakeful.service.auth.access import LOCAL
+from wakeful.service.jobs.jobs import JobService
+from wakeful.service.runs.runs import RunService
 from wakeful.store.sqlite import SqliteStore
 
 MONDAY = round(datetime(2027, 1, 4, tzinfo=UTC).timestamp() * 1000)
@@ -93,7 +93,7 @@ class Replica:
             await self.store.open()
             hasten(self._inner)
             # The clock is only right once the database has been heard.
-            engine = Engine(self.store, self.targets, self._world.pace)
+            engine = Engine(self.store, self.targets, self._world.config)
             self.worker = engine.worker_name
             await engine.start()
             self._engine = engine
@@ -168,7 +168,7 @@ class Replica:
         try:
             answer = await world.bodies.get(run.job or "", succeeds)(run)
             end = "failed" if isinstance(answer, Failed) else "succeeded"
-            end = "parked" if isinstance(answer, Parked) else end
+            end = "parked" if isinstance(answer, AwaitingCallback) else end
             return answer
         except Permanent:
             end = "permanent"
@@ -198,7 +198,7 @@ class World:
         folder: Path,
         seed: object = 0,
         *,
-        pace: Pace | None = None,
+        config: EngineConfig | None = None,
         odds: Odds = CALM,
         steered: bool = False,
         start_ms: int = MONDAY,
@@ -208,12 +208,14 @@ class World:
         self.loop = loop
         self.seed = seed
         self.path = folder / "wakeful.db"
-        self.pace = pace or Pace(retention_days=36_500)
+        self.config = config or EngineConfig(retention_days=36_500)
         self.odds = odds
         self.steered = steered
         self.clock = FalseClock(loop, start_ms)
-        self.journal = Journal(slow=not odds.calm or odds.way_s > 0, lead_ms=self.pace.limits.lead_ms)
-        self.journal.tick_ms = round(self.pace.tick_ms + self.pace.limits.lead_ms + 12_000 * odds.way_s) + 100
+        self.journal = Journal(slow=not odds.calm or odds.way_s > 0, lead_ms=self.config.limits.lead_ms)
+        self.journal.tick_ms = (
+            round(self.config.tick_ms + self.config.limits.lead_ms + 12_000 * odds.way_s) + 100
+        )
         self.told: list[Told] = []
         self.bodies: dict[str, Body] = {}
         self.replicas: list[Replica] = []
@@ -231,7 +233,8 @@ class World:
         ids._last_ms, ids._count, ids._prefix = 0, 0, ""
         ids._RANDOM.seed(f"ids of {self.seed}")
         # Every hour, which in a story of months would be most of the work.
-        self._real_pruning, pruner._EVERY_MS = pruner._EVERY_MS, max(pruner._EVERY_MS, 50 * self.pace.tick_ms)  # type: ignore[misc]
+        self._real_pruning = pruner._EVERY_MS
+        pruner._EVERY_MS = max(pruner._EVERY_MS, 50 * self.config.tick_ms)  # type: ignore[misc]
         await self._client.open()
         hasten(self._client)
         self.recorder = Recorder(self.path)
@@ -274,12 +277,12 @@ class World:
 
     # --- replicas ----------------------------------------------------------------------------------
 
-    def new_targets(self, replica: Replica | None) -> Targets:
+    def new_targets(self, replica: Replica | None) -> LauncherRegistry:
         """What a process can reach: one function."""
         functions = FunctionLauncher()
         if replica is not None:
             functions.register("body", replica.launched)
-        return Targets([functions])
+        return LauncherRegistry([functions])
 
     async def start(self, *, skew_ms: int = 0, odds: Odds | None = None) -> Replica:
         """Start a replica; it may be dead already when this returns."""

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from tests.store.databases import Database, SqliteDatabase, postgres
-from tests.store.listening import Ears
-from tests.store.making import FalseClock
+from tests.support.databases import Database, SqliteDatabase, postgres
+from tests.support.factories import FalseClock
+from tests.support.notifications import NotificationRecorder
 from wakeful.store.port import Store
 
 
@@ -35,8 +35,8 @@ def clock(database: Database) -> FalseClock:
 
 
 @pytest.fixture
-def ears(store: Store) -> Ears:
+def ears(store: Store) -> NotificationRecorder:
     """Hears what the store announces."""
-    ears = Ears()
+    ears = NotificationRecorder()
     store.listen(ears)
     return ears

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from tests.store.databases import Database
-from tests.store.listening import Ears
-from tests.store.making import DAY, MINUTE, NOW, FalseClock, ended, fire, look_at_job, ticks_of
+from tests.support.databases import Database
+from tests.support.factories import DAY, MINUTE, NOW, FalseClock, ended, fire, look_at_job, ticks_of
+from tests.support.notifications import NotificationRecorder
 from wakeful import Wakeful
 from wakeful.errors import FailedPrecondition
 from wakeful.launch.secrets import ROTATION_MS, Keyring, read_secret
-from wakeful.service.access import LOCAL
-from wakeful.service.inheritance import INACTIVE
+from wakeful.service.agents.inheritance import INACTIVE
+from wakeful.service.auth.access import LOCAL
 from wakeful.store.office import AgentChanged, AgentRow, Inherited
 from wakeful.store.port import Store
 from wakeful.store.rows import JobChange, JobFilter, JobRow
@@ -57,7 +57,7 @@ def opened(sealed: bytes | None) -> bytes | None:
 
 
 async def test_the_jobs_of_an_agent_that_becomes_inactive_are_paused(
-    app: Wakeful, store: Store, clock: FalseClock, ears: Ears
+    app: Wakeful, store: Store, clock: FalseClock, ears: NotificationRecorder
 ):
     for number in range(5):
         await add(app, f"job-{number}")

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.store.listening import Ears
-from tests.store.making import (
+from tests.support.factories import (
     DAY,
     MINUTE,
     NOW,
@@ -26,23 +25,24 @@ from tests.store.making import (
     start,
     tick,
 )
+from tests.support.notifications import NotificationRecorder
 from wakeful.store.port import Store
 from wakeful.store.rows import DueJob, JobChange, JobPlan, RunFilter
 
 
-async def _quiet(store: Store, ears: Ears) -> None:
+async def _quiet(store: Store, ears: NotificationRecorder) -> None:
     """What was announced so far has been heard."""
     await store.create_jobs([asleep(jobless().id)])
     await ears.hear("jobs")
 
 
-async def _heard(store: Store, ears: Ears) -> set[str]:
+async def _heard(store: Store, ears: NotificationRecorder) -> set[str]:
     """What was announced since it was quiet."""
     await store.create_jobs([asleep(jobless().id)])
     return await ears.hear("jobs") - {"jobs"}
 
 
-async def test_a_new_job_and_a_changed_one_are_announced(store: Store, ears: Ears) -> None:
+async def test_a_new_job_and_a_changed_one_are_announced(store: Store, ears: NotificationRecorder) -> None:
     digest = job()
     await store.create_jobs([digest])
     await ears.hear("jobs")
@@ -50,13 +50,13 @@ async def test_a_new_job_and_a_changed_one_are_announced(store: Store, ears: Ear
     await ears.hear("jobs")
 
 
-async def test_planned_runs_that_wait_are_announced(store: Store, ears: Ears) -> None:
+async def test_planned_runs_that_wait_are_announced(store: Store, ears: NotificationRecorder) -> None:
     await store.create_jobs([job()])
     await store.plan(NOW, 10, fire)
     await ears.hear("runs")
 
 
-async def test_a_run_that_a_plan_replaces_is_told_to_stop(store: Store, ears: Ears) -> None:
+async def test_a_run_that_a_plan_replaces_is_told_to_stop(store: Store, ears: NotificationRecorder) -> None:
     digest, running = await given_held(store)
     waiting = asked(digest)
     await store.add_runs([waiting])
@@ -70,19 +70,19 @@ async def test_a_run_that_a_plan_replaces_is_told_to_stop(store: Store, ears: Ea
     await ears.hear(f"stop:{running.id}", "runs")
 
 
-async def test_a_run_that_was_added_is_announced(store: Store, ears: Ears) -> None:
+async def test_a_run_that_was_added_is_announced(store: Store, ears: NotificationRecorder) -> None:
     await store.add_runs([jobless()])
     await ears.hear("runs")
 
 
-async def test_a_run_to_be_retried_is_announced(store: Store, ears: Ears) -> None:
+async def test_a_run_to_be_retried_is_announced(store: Store, ears: NotificationRecorder) -> None:
     _, run = await given_held(store)
     await _quiet(store, ears)
     await store.finish("w1", [ended(run, "retrying", due_ms=NOW + SECOND)], alone)
     await ears.hear("runs")
 
 
-async def test_a_follower_is_announced(store: Store, ears: Ears) -> None:
+async def test_a_follower_is_announced(store: Store, ears: NotificationRecorder) -> None:
     _, run = await given_held(store)
     await store.create_jobs([asleep("then", after_job="digest", after_on="succeeded")])
     await _quiet(store, ears)
@@ -91,7 +91,9 @@ async def test_a_follower_is_announced(store: Store, ears: Ears) -> None:
 
 
 @pytest.mark.parametrize("how", ["finish", "complete", "cancel", "delete", "withdraw"])
-async def test_a_run_that_waited_for_its_turn_is_announced(store: Store, ears: Ears, how: str) -> None:
+async def test_a_run_that_waited_for_its_turn_is_announced(
+    store: Store, ears: NotificationRecorder, how: str
+) -> None:
     row = await given_job(store, "digest", tick)
     (run,) = await store.take(NOW, "w1", {"cron": 1})
     waiting = asked(row, NOW + 1)
@@ -114,14 +116,16 @@ async def test_a_run_that_waited_for_its_turn_is_announced(store: Store, ears: E
     await ears.hear("runs")
 
 
-async def test_a_stopped_run_is_announced_to_whoever_runs_it(store: Store, ears: Ears) -> None:
+async def test_a_stopped_run_is_announced_to_whoever_runs_it(
+    store: Store, ears: NotificationRecorder
+) -> None:
     _, run = await given_held(store)
     await store.cancel_run(run.id, NOW, "stop", running=True)
     await ears.hear(f"stop:{run.id}")
 
 
 async def test_the_worker_of_a_run_that_was_completed_from_outside_is_told_which_attempt_ended(
-    store: Store, ears: Ears
+    store: Store, ears: NotificationRecorder
 ) -> None:
     _, run = await given_held(store)
     await store.complete_run(ended(run, "retrying", due_ms=NOW + MINUTE), alone)
@@ -129,7 +133,7 @@ async def test_the_worker_of_a_run_that_was_completed_from_outside_is_told_which
 
 
 async def test_a_run_that_was_waiting_is_cancelled_without_telling_anybody_to_stop(
-    store: Store, ears: Ears
+    store: Store, ears: NotificationRecorder
 ) -> None:
     run = jobless()
     await store.add_runs([run])
@@ -138,7 +142,9 @@ async def test_a_run_that_was_waiting_is_cancelled_without_telling_anybody_to_st
     assert f"stop:{run.id}" not in await _heard(store, ears)
 
 
-async def test_what_a_worker_gave_back_and_what_was_rescued_is_announced(store: Store, ears: Ears) -> None:
+async def test_what_a_worker_gave_back_and_what_was_rescued_is_announced(
+    store: Store, ears: NotificationRecorder
+) -> None:
     _, run = await given_held(store)
     await _quiet(store, ears)
     await store.release("w1", NOW)
@@ -151,7 +157,7 @@ async def test_what_a_worker_gave_back_and_what_was_rescued_is_announced(store: 
     assert (await look(store, run)).state == "retrying"
 
 
-async def test_what_concerns_nobody_is_not_announced(store: Store, ears: Ears) -> None:
+async def test_what_concerns_nobody_is_not_announced(store: Store, ears: NotificationRecorder) -> None:
     row, run = await given_held(store)
     await store.create_jobs([job("other")])
     await _quiet(store, ears)
@@ -167,7 +173,7 @@ async def test_what_concerns_nobody_is_not_announced(store: Store, ears: Ears) -
     assert await _heard(store, ears) == set()
 
 
-async def test_what_was_not_written_is_not_announced(store: Store, ears: Ears) -> None:
+async def test_what_was_not_written_is_not_announced(store: Store, ears: NotificationRecorder) -> None:
     await store.create_jobs([job("one"), job("two")])
     await _quiet(store, ears)
 
@@ -182,7 +188,7 @@ async def test_what_was_not_written_is_not_announced(store: Store, ears: Ears) -
 
 
 async def test_everybody_who_listens_is_told(store: Store) -> None:
-    several = [Ears(), Ears()]
+    several = [NotificationRecorder(), NotificationRecorder()]
     for one in several:
         store.listen(one)
     await store.add_runs([jobless()])

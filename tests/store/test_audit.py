@@ -7,8 +7,8 @@ import json
 
 import pytest
 
-from tests.store.databases import Database
-from tests.store.making import (
+from tests.support.databases import Database
+from tests.support.factories import (
     NOW,
     alone,
     asked,
@@ -22,7 +22,7 @@ from tests.store.making import (
     tick,
 )
 from wakeful.errors import AlreadyExists, FailedPrecondition, ResourceExhausted
-from wakeful.store.chain import flaw
+from wakeful.store.audit_chain import flaw
 from wakeful.store.office import AgentRow, Allowance, AuditRow, Entry, KeyRow, WorkflowRow, WorkspaceRow
 from wakeful.store.port import PARKED, Store
 from wakeful.store.rows import JobChange, JobRow

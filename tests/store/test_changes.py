@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from tests.store.databases import Database, PostgresDatabase
-from tests.store.making import (
+from tests.support.databases import Database, PostgresDatabase
+from tests.support.factories import (
     DAY,
     MINUTE,
     NOW,
@@ -30,9 +30,9 @@ from tests.store.making import (
     tick,
 )
 from wakeful.ids import new_id
+from wakeful.store.changelog import PAGE, ChangedJob, ChangeRow
 from wakeful.store.port import Store
 from wakeful.store.rows import DueJob, JobChange, JobPlan
-from wakeful.store.watching import PAGE, ChangedJob, ChangeRow
 
 
 async def read_on(store: Store, after: int, limit: int = 3) -> list[ChangeRow]:
@@ -304,7 +304,7 @@ async def test_a_transaction_that_commits_late_is_not_passed_over(database: Post
     late, quick = held(jobless()), held(jobless())
 
     async def write_and_wait(db, tell):
-        from wakeful.store.postgres.births import bear
+        from wakeful.store.postgres.insert_runs import bear
 
         await bear(db, tell, NOW, [late])
         await db.execute(

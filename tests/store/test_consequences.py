@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.store.making import (
+from tests.support.factories import (
     DAY,
     NOW,
     SECOND,

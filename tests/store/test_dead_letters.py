@@ -7,9 +7,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from tests.store.databases import Database
-from tests.store.listening import Ears
-from tests.store.making import (
+from tests.support.databases import Database
+from tests.support.factories import (
     NOW,
     SECOND,
     alone,
@@ -22,6 +21,7 @@ from tests.store.making import (
     look,
     over,
 )
+from tests.support.notifications import NotificationRecorder
 from wakeful.errors import AlreadyExists
 from wakeful.store.office import Entry
 from wakeful.store.port import Store
@@ -69,7 +69,7 @@ async def _dead(store: Store) -> Sequence[str]:
 # --- one ------------------------------------------------------------------------------------------------
 
 
-async def test_a_dead_letter_is_replayed_as_a_new_run(store: Store, ears: Ears) -> None:
+async def test_a_dead_letter_is_replayed_as_a_new_run(store: Store, ears: NotificationRecorder) -> None:
     dead = await _dead_letter(store)
     made: list[DeadLetter] = []
 

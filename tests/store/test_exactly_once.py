@@ -7,8 +7,19 @@ from collections import Counter
 
 import pytest
 
-from tests.store.databases import Database
-from tests.store.making import DAY, NOW, fire, given_job, job, look_at_job, plan_of, start, tick, ticks_of
+from tests.support.databases import Database
+from tests.support.factories import (
+    DAY,
+    NOW,
+    fire,
+    given_job,
+    job,
+    look_at_job,
+    plan_of,
+    start,
+    tick,
+    ticks_of,
+)
 from wakeful.store.port import Store
 from wakeful.store.rows import DueJob, JobChange, JobFilter, JobPlan, JobRow
 

@@ -7,14 +7,14 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from tests.store.databases import Database
-from tests.store.making import DAY, NOW, FalseClock, alone, asleep, ended, held, jobless
+from tests.support.databases import Database
+from tests.support.factories import DAY, NOW, FalseClock, alone, asleep, ended, held, jobless
 from wakeful.errors import AlreadyExists, InvalidArgument, ResourceExhausted
 from wakeful.store.idempotency import ABANDONED_MS, AlreadyPerformed, InProgress, Keyed, StoredResponse
 from wakeful.store.office import Allowance, Entry
 from wakeful.store.port import Store
 from wakeful.store.rows import JobFilter, RunFilter
-from wakeful.store.talking import Message, SessionKey, Settled, Talk
+from wakeful.store.sessions import Message, SessionKey, SessionState, SessionUpdate
 
 _ENTRY = Entry("default", "key:1", "job.create", "default/digest", "{}", None)
 _KEY = SessionKey("default", "default", "main")
@@ -29,8 +29,10 @@ async def stored(store: Store, key: str = "k1") -> str | None:
     return None if found is None else found.body
 
 
-def arrived(talk: Talk) -> Settled:
-    return Settled(arrived=Message("01890000-0000-7000-8000-000000000001", "hello", "key:1", "user", NOW))
+def arrived(talk: SessionState) -> SessionUpdate:
+    return SessionUpdate(
+        arrived=Message("01890000-0000-7000-8000-000000000001", "hello", "key:1", "user", NOW)
+    )
 
 
 async def _dead_letter(store: Store) -> str:

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from tests.store.databases import Database
-from tests.store.making import (
+from tests.support.databases import Database
+from tests.support.factories import (
     DAY,
     MINUTE,
     NOW,

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.store.databases import Database, SqliteDatabase
-from tests.store.making import DAY, NOW, alone, ended, given_held, job, look, look_at_job, ticks_of
+from tests.support.databases import Database, SqliteDatabase
+from tests.support.factories import DAY, NOW, alone, ended, given_held, job, look, look_at_job, ticks_of
 from wakeful.errors import FailedPrecondition
 from wakeful.store.migrations import Migration, load, pending
 from wakeful.store.sqlite import SqliteStore

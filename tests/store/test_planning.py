@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.store.making import (
+from tests.support.factories import (
     DAY,
     MINUTE,
     NOW,

@@ -7,9 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.store.databases import Database
-from tests.store.listening import Ears
-from tests.store.making import (
+from tests.support.databases import Database
+from tests.support.factories import (
     MINUTE,
     NOW,
     SECOND,
@@ -28,7 +27,8 @@ from tests.store.making import (
     tick,
     ticks_of,
 )
-from tests.store.pull_runs import HOUR, LANE, ME, YOU, claim, new_job, pulled, refuse
+from tests.support.notifications import NotificationRecorder
+from tests.support.pull_runs import HOUR, LANE, ME, YOU, claim, new_job, pulled, refuse
 from wakeful.store.port import PULL, TURN_MS, UNCLAIMED, Store, pull_lane
 from wakeful.store.rows import (
     DueJob,
@@ -56,7 +56,7 @@ def _to(lane: str, claim_ms: int | None) -> Callable[[JobRow], JobChange]:
 
 
 async def test_runs_that_wait_go_with_their_job_to_where_they_are_claimed(
-    store: Store, clock: FalseClock, ears: Ears
+    store: Store, clock: FalseClock, ears: NotificationRecorder
 ) -> None:
     digest, other = await new_job(store), await new_job(store, "other")
     due, later, running = asked(digest, NOW - MINUTE), asked(digest, NOW + HOUR), held(asked(digest))
@@ -185,7 +185,9 @@ async def test_two_executors_never_get_one_run(database: Database) -> None:
     assert {(await look(stores[0], run)).state for run in got} == {"running"}
 
 
-async def test_who_waits_for_a_run_to_claim_hears_of_one_that_is_planned(store: Store, ears: Ears) -> None:
+async def test_who_waits_for_a_run_to_claim_hears_of_one_that_is_planned(
+    store: Store, ears: NotificationRecorder
+) -> None:
     def wait(due: DueJob) -> JobPlan:
         return plan_of(due, tick(due, due.next_ms, lane=LANE, until_ms=due.next_ms + HOUR))
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.store.making import NOW, FalseClock, alone
-from tests.store.plans import visited
+from tests.support.factories import NOW, FalseClock, alone
+from tests.support.query_plans import visited
 from wakeful.store.port import PULL, TURN_MS
 from wakeful.store.postgres import pull_statements as statements
 from wakeful.store.rows import Finished, LostRun
@@ -84,7 +84,7 @@ async def test_sqlite_takes_no_more_steps_than_a_few_rows_need(tmp_path: Path) -
 
 
 async def test_postgres_visits_no_more_than_a_few_rows() -> None:
-    server = pytest.importorskip("tests.store.postgres_server")
+    server = pytest.importorskip("tests.support.postgres_server")
     from wakeful.store.postgres import PostgresStore
 
     store = PostgresStore(server.fresh_database(), clock=FalseClock())

@@ -7,8 +7,8 @@ from contextlib import suppress
 
 import pytest
 
-from tests.store.databases import Database
-from tests.store.making import DAY, NOW, asleep, given_held
+from tests.support.databases import Database
+from tests.support.factories import DAY, NOW, asleep, given_held
 from wakeful.errors import AlreadyExists, ResourceExhausted
 from wakeful.store.office import CREATE_JOB, LIVE_JOBS, Allowance
 from wakeful.store.port import Store

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.store.listening import Ears
-from tests.store.making import NOW, SECOND, alone, asked, ended, given_job, held, look, tick
+from tests.support.factories import NOW, SECOND, alone, asked, ended, given_job, held, look, tick
+from tests.support.notifications import NotificationRecorder
 from wakeful.store.port import Store
 from wakeful.store.rows import JobChange, JobRow, RunRow, RunView
 
@@ -39,7 +39,7 @@ def _is_withdrawn(run: RunView) -> bool:
 
 @pytest.mark.parametrize("change", [_paused, _deleted])
 async def test_a_tick_ahead_of_its_instant_is_withdrawn_and_its_worker_told(
-    store: Store, ears: Ears, change: Callable[[Store, JobRow], Any]
+    store: Store, ears: NotificationRecorder, change: Callable[[Store, JobRow], Any]
 ) -> None:
     row = await given_job(store)
     run = await _recorded(store, row)
@@ -63,7 +63,7 @@ async def test_what_has_started_goes_on(store: Store, change: Callable[[Store, J
 
 
 async def test_a_change_that_withdraws_nothing_releases_it_to_start_as_the_job_is_now(
-    store: Store, ears: Ears
+    store: Store, ears: NotificationRecorder
 ) -> None:
     row = await given_job(store)
     run = await _recorded(store, row)

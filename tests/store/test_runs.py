@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 
-from tests.store.making import (
+from tests.support.factories import (
     NOW,
     SECOND,
     FalseClock,

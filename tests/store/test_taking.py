@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.store.making import (
+from tests.support.factories import (
     MINUTE,
     NOW,
     SECOND,

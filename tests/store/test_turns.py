@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from tests.store.making import (
+from tests.support.factories import (
     MINUTE,
     NOW,
     SECOND,

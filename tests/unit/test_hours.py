@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wakeful.engine.births import of_chain
-from wakeful.engine.opening import closed, open_at
+from wakeful.engine.active_hours import closed, open_at
+from wakeful.engine.run_factory import follow_up_run
 from wakeful.errors import InvalidArgument
 from wakeful.hours import parse_hours, within
 from wakeful.job import Work
@@ -175,7 +175,7 @@ def test_hours_without_a_zone_are_those_of_utc():
 def test_a_follower_that_executors_would_claim_is_skipped_outside_its_hours(work: str, at: int, state: str):
     follower = Follower("j", "default", "default", "heartbeat", "{}", work, "r", at, "heartbeat")
 
-    run = of_chain(follower)
+    run = follow_up_run(follower)
 
     assert run.state == state
     if state == "skipped":

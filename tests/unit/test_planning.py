@@ -17,11 +17,11 @@ from wakeful.duration import DAY, HOUR, MINUTE, SECOND
 from wakeful.job import Definition, Job, Timing
 from wakeful.planning import (
     DEFAULT_LIMITS,
+    Cursor,
     Facts,
+    JobState,
     Limits,
-    Place,
     Plan,
-    Standing,
     Verdict,
     begin,
     decide,
@@ -61,7 +61,7 @@ def plan(
     run_count: int = 0,
     **policy,
 ) -> Plan:
-    return decide(Standing("j1", ticks, Policy(**policy), cursor, run_count), facts, now, limits)
+    return decide(JobState("j1", ticks, Policy(**policy), cursor, run_count), facts, now, limits)
 
 
 def told(plan: Plan) -> list[str]:
@@ -331,7 +331,7 @@ def test_spread_keeps_every_tick_and_spreads_when_they_fire():
 
 def in_passes(now: int, limits: Limits, *, late_by: int = 0, **policy) -> list[Verdict]:
     """What a spread becomes in as many passes as it takes, each a little later than the one before."""
-    job = Standing("j1", MINUTELY, Policy(catchup="spread", **policy), minute(1))
+    job = JobState("j1", MINUTELY, Policy(catchup="spread", **policy), minute(1))
     verdicts: list[Verdict] = []
     while True:
         done = decide(job, Facts(waiting=("w",) if verdicts else ()), now, limits)
@@ -363,7 +363,7 @@ def test_a_pass_that_comes_late_continues_the_spread_at_the_same_pace():
     now, limits = minute(500.5), Limits(lookahead_ms=60_000, max_catchup=100)
     first = plan(now, limits=limits, catchup="spread")
     assert first.spread is not None
-    job = Standing("j1", MINUTELY, Policy(catchup="spread"), first.next_ms, spread=first.spread)
+    job = JobState("j1", MINUTELY, Policy(catchup="spread"), first.next_ms, spread=first.spread)
     late = decide(job, IDLE, now + 30_000, limits).verdicts
     assert late[0].fire_ms == now + 30_000
     assert late[-1].fire_ms - late[0].fire_ms == pytest.approx(99 * 60_000 / 499, abs=2)
@@ -380,7 +380,7 @@ def test_spread_counts_only_the_runs_that_the_job_may_still_have():
 
 def test_a_spread_that_is_complete_leaves_nothing_for_the_next_pass():
     assert plan(minute(60.5), catchup="spread").spread is None
-    job = Standing("j1", MINUTELY, Policy(), minute(1), spread=planning.Spread(T0, T0 + MINUTE))
+    job = JobState("j1", MINUTELY, Policy(), minute(1), spread=planning.Spread(T0, T0 + MINUTE))
     assert decide(job, IDLE, minute(1)).spread is None
 
 
@@ -413,7 +413,7 @@ def test_missed_ticks_are_counted_until_a_tick_runs():
     hourly = Ticks(Every(HOUR), T0)
     back = plan(T0 + 5 * HOUR + 30 * MINUTE, ticks=hourly, cursor=T0 + HOUR)
     assert (told(back), back.missed) == (["60-300 (5) missed: downtime"], 5)
-    job = Standing("j1", hourly, Policy(), back.next_ms, missed=back.missed)
+    job = JobState("j1", hourly, Policy(), back.next_ms, missed=back.missed)
     skipped = decide(job, BUSY, T0 + 6 * HOUR)
     assert (told(skipped), skipped.missed) == (["360 skipped: overlap"], 5)
     ran = decide(job, IDLE, T0 + 6 * HOUR)
@@ -637,7 +637,7 @@ def test_what_is_caught_up_is_held_too():
 def test_the_start_is_a_tick_of_an_interval():
     timing = Timing(Every(MINUTE), start_ms=minute(5))
     place = begin("j1", Definition("digest", timing), minute(5), T0)
-    assert place == Place(minute(5), minute(5))
+    assert place == Cursor(minute(5), minute(5))
     assert told(plan(minute(5), ticks=timing.ticks(minute(5)), cursor=place.next_ms)) == ["5 started"]
 
 
@@ -651,7 +651,7 @@ def test_start_and_end_are_inclusive_for_an_expression():
     assert told(last) == ["600 started"]
     assert (last.next_ms, last.wake_ms, last.finished) == (None, None, "no_more_ticks")
     before = Timing(CronSchedule("0 * * * *", "UTC"), start_ms=nine + 1, end_ms=ten - 1)
-    assert begin("j1", Definition("digest", before), T0, T0) == Place(None, None)
+    assert begin("j1", Definition("digest", before), T0, T0) == Cursor(None, None)
 
 
 def test_a_tick_before_the_end_is_not_lost_to_being_noticed_after_it():
@@ -716,7 +716,7 @@ def test_a_paused_job_gets_an_empty_plan(now, facts):
 def test_a_tick_missed_while_paused_is_not_caught_up():
     definition = Definition("digest", Timing(Every(MINUTE)), Policy(catchup="fire_immediately"))
     resumed = begin("j1", definition, T0, minute(60.5))
-    assert resumed == Place(minute(61), minute(61))
+    assert resumed == Cursor(minute(61), minute(61))
     assert told(plan(minute(61), cursor=resumed.next_ms, catchup="fire_immediately")) == ["61 started"]
 
 
@@ -824,7 +824,7 @@ def test_the_edge_of_what_was_missed_is_found_next_to_a_jittered_tick():
     for job_id in (f"j{number}" for number in range(30)):
         policy = Policy(jitter_ms=25_000, overlap="allow")
         now = minute(30.2)
-        verdicts = decide(Standing(job_id, MINUTELY, policy, minute(1)), IDLE, now).verdicts
+        verdicts = decide(JobState(job_id, MINUTELY, policy, minute(1)), IDLE, now).verdicts
         late = [
             tick
             for tick in MINUTELY.upcoming(T0, 40)
@@ -851,13 +851,13 @@ def test_the_edge_of_what_was_missed_is_found_next_to_a_jittered_tick():
 )
 def test_a_job_begins_with_the_first_tick_after_now(schedule: Schedule, first: int | None):
     place = begin("j1", Definition("digest", Timing(schedule)), T0, T0)
-    assert place == Place(first, first)
+    assert place == Cursor(first, first)
 
 
 def test_a_job_wakes_when_its_first_tick_fires():
     definition = Definition("digest", Timing(Every(HOUR)), Policy(jitter_ms=10 * MINUTE))
     place = begin("j1", definition, T0, NINE - 1)
-    assert place == Place(NINE, NINE + offset(NINE))
+    assert place == Cursor(NINE, NINE + offset(NINE))
 
 
 def job(timing: Timing | None) -> Job:
@@ -886,13 +886,13 @@ def job(timing: Timing | None) -> Job:
     ],
 )
 def test_what_is_due_when_a_job_loses_its_ticks_is_missed_and_what_is_not_due_is_nothing(now, said):
-    verdict = overdue(Standing("j1", MINUTELY, Policy(), minute(1)), minute(now), "paused")
+    verdict = overdue(JobState("j1", MINUTELY, Policy(), minute(1)), minute(now), "paused")
     assert (verdict and _tell(verdict)) == said
 
 
 def test_what_is_due_when_a_job_loses_its_ticks_goes_by_when_they_fire():
     policy = Policy(jitter_ms=20 * SECOND)
-    job = Standing("j1", MINUTELY, policy, minute(1))
+    job = JobState("j1", MINUTELY, policy, minute(1))
     for number in range(1, 20):
         for now in (fire_ms("j1", MINUTELY, policy, minute(number)), minute(number)):
             due = [tick for tick in map(minute, range(1, 30)) if fire_ms("j1", MINUTELY, policy, tick) <= now]
@@ -901,8 +901,8 @@ def test_what_is_due_when_a_job_loses_its_ticks_goes_by_when_they_fire():
 
 
 def test_a_job_without_ticks_loses_none():
-    assert overdue(Standing("j1", MINUTELY, Policy(), None), minute(5), "paused") is None
-    once = Standing("j1", Ticks(At(minute(3)), T0), Policy(), minute(3))
+    assert overdue(JobState("j1", MINUTELY, Policy(), None), minute(5), "paused") is None
+    once = JobState("j1", Ticks(At(minute(3)), T0), Policy(), minute(3))
     assert overdue(once, minute(2), "edited") is None
     missed = overdue(once, minute(9), "edited")
     assert missed is not None
@@ -910,14 +910,14 @@ def test_a_job_without_ticks_loses_none():
 
 
 def test_planning_takes_of_a_job_what_it_needs():
-    assert standing(job(Timing(Every(MINUTE)))) == Standing(
+    assert standing(job(Timing(Every(MINUTE)))) == JobState(
         "j1", MINUTELY, Policy(overlap="queue"), minute(4), 3
     )
 
 
 def test_a_job_that_only_follows_another_is_never_planned():
     assert standing(job(None)) is None
-    assert begin("j1", Definition("digest", None), T0, T0) == Place(None, None)
+    assert begin("j1", Definition("digest", None), T0, T0) == Cursor(None, None)
 
 
 @pytest.mark.parametrize("late_ms", [-50, -1, 0, 1, 59_999, 60_000, 60_001])
@@ -926,7 +926,7 @@ def test_the_short_way_for_ordinary_ticks_says_what_the_long_way_says(
     schedule: Schedule, late_ms: int
 ) -> None:
     tick = 1_800_000_000_000
-    standing = Standing("job", Ticks(schedule, 0), Policy(), tick, 7)
+    standing = JobState("job", Ticks(schedule, 0), Policy(), tick, 7)
     limits = Limits(lead_ms=50)
     assert (
         decide(standing, Facts(), tick + late_ms, limits)

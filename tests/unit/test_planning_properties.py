@@ -23,7 +23,7 @@ from wakeful import planning
 from wakeful.calendars import NOTHING, parse_exclude
 from wakeful.duration import DAY, HOUR, MINUTE, SECOND
 from wakeful.job import Definition, Timing
-from wakeful.planning import IDLE, Becomes, Facts, Hold, Limits, Plan, Standing, Verdict, begin, decide
+from wakeful.planning import IDLE, Becomes, Facts, Hold, JobState, Limits, Plan, Verdict, begin, decide
 from wakeful.policy import Policy
 from wakeful.schedule import At, CronSchedule, Every
 from wakeful.ticks import Ticks
@@ -133,7 +133,7 @@ def _listed(numbers: set[int]) -> str:
 class Pass(NamedTuple):
     """One planning pass: what went in, and what came out."""
 
-    before: Standing
+    before: JobState
     facts: Facts
     now: int
     limits: Limits
@@ -174,7 +174,7 @@ class Story(NamedTuple):
             now, facts, limits = (
                 looks.pop(0) if looks else (last, IDLE, self.limits._replace(max_catchup=500))
             )
-            before = Standing(JOB, self.life.ticks(), self.policy, cursor, run_count, missed, spread)
+            before = JobState(JOB, self.life.ticks(), self.policy, cursor, run_count, missed, spread)
             plan = decide(before, facts, now, limits)
             yield Pass(before, facts, now, limits, plan)
             assert plan.verdicts or wake is None or wake > now or plan.next_ms is None, (
@@ -348,7 +348,7 @@ def test_a_clock_that_went_back_changes_nothing(story, back):
 @stories_are_told
 @given(lives(), policies, all_limits, some_facts, st.integers(0, 10**13))
 def test_a_paused_job_gets_an_empty_plan(life, policy, limits, facts, now):
-    paused = Standing(JOB, life.ticks(), replace(policy, max_runs=None), None, 7)
+    paused = JobState(JOB, life.ticks(), replace(policy, max_runs=None), None, 7)
     assert decide(paused, facts, now, limits) == Plan((), None, None, 7)
 
 
@@ -463,14 +463,14 @@ def test_the_cap_loses_nothing_and_changes_nothing(life, policy, cap, later):
     policy = replace(policy, max_runs=None)
     now = max(life.between(life.created, life.end)[:200], default=life.created) + later
     cursor, _ = begin(JOB, Definition("digest", life.timing, policy), life.anchor, life.created)
-    whole = decide(Standing(JOB, life.ticks(), policy, cursor), IDLE, now, Limits(max_catchup=10_000))
+    whole = decide(JobState(JOB, life.ticks(), policy, cursor), IDLE, now, Limits(max_catchup=10_000))
     parts: list[Verdict] = []
     missed, spread = 0, None
     while True:
         # What an earlier pass started is running by the next, and what it queued is waiting.
         became = Counter(verdict.becomes for verdict in parts)
         facts = Facts(("r",) * became[Becomes.STARTED], ("w",) * became[Becomes.QUEUED])
-        before = Standing(JOB, life.ticks(), policy, cursor, missed=missed, spread=spread)
+        before = JobState(JOB, life.ticks(), policy, cursor, missed=missed, spread=spread)
         plan = decide(before, facts, now, Limits(max_catchup=cap))
         if not plan.verdicts:
             break
@@ -526,7 +526,7 @@ def test_ticks_that_are_due_at_once_become_what_the_overlap_policy_says(
     facts = Facts(tuple(f"r{n}" for n in range(running)), tuple(f"w{n}" for n in range(waiting)))
     policy = Policy(overlap=overlap, max_queued=max_queued)
     plan = decide(
-        Standing(JOB, Ticks(Every(SECOND), T0), policy, T0 + SECOND, run_count), facts, T0 + due * SECOND
+        JobState(JOB, Ticks(Every(SECOND), T0), policy, T0 + SECOND, run_count), facts, T0 + due * SECOND
     )
     assert [verdict.scheduled_ms for verdict in plan.verdicts] == [T0 + n * SECOND for n in range(1, due + 1)]
     words = [str(verdict.reason or verdict.becomes) for verdict in plan.verdicts]
@@ -569,7 +569,7 @@ class Workshop:
 
     def _plan(self) -> None:
         facts = Facts(tuple(map(str, self.running)), tuple(map(str, self.waiting)))
-        plan = decide(Standing(JOB, self.ticks, self.policy, self.cursor), facts, self.now)
+        plan = decide(JobState(JOB, self.ticks, self.policy, self.cursor), facts, self.now)
         self.cursor, self.wake = plan.next_ms, plan.wake_ms
         for run in plan.replaced:
             del self.running[int(run)]
@@ -670,7 +670,7 @@ any_schedule = st.one_of(
 def test_whatever_it_is_given_there_is_a_plan_and_it_goes_on(schedule, instants, policy, limits, facts):
     # Even a cursor that is no tick: the schedule's zone may have changed its rules since it was written.
     anchor, cursor, now = instants
-    before = Standing(JOB, Ticks(schedule, anchor), policy, cursor)
+    before = JobState(JOB, Ticks(schedule, anchor), policy, cursor)
     plan = decide(before, facts, now, limits)
     assert plan == decide(before, facts, now, limits)
     assert plan.next_ms is None or plan.next_ms >= cursor

@@ -18,12 +18,12 @@ from typing import Final
 
 from wakeful.document import payload_to_text, policy_from_text, work_from_text
 from wakeful.document.sessions import Drop, Mode
-from wakeful.engine.births import claim_timeout_ms, lane_of, of_trigger
+from wakeful.engine.run_factory import claim_timeout_ms, lane_of, manual_run
 from wakeful.job import Json, Work
 from wakeful.policy import DEFAULT_POLICY
 from wakeful.run import RunState, Trigger
 from wakeful.store.rows import RunRow
-from wakeful.store.talking import BY_HAND, Message, Settled, Talk, Turn
+from wakeful.store.sessions import WAKE_JOB, Message, SessionState, SessionUpdate, Turn
 
 STOP: Final = "/stop"
 STOP_ALL: Final = "/stopall"
@@ -72,7 +72,7 @@ def order_in(body: str) -> str | None:
     return word if word in (STOP, STOP_ALL) else None
 
 
-def hear(talk: Talk, message: Message, now_ms: int) -> Settled:
+def hear(talk: SessionState, message: Message, now_ms: int) -> SessionUpdate:
     """What becomes of a conversation when somebody says something.
 
     Whoever was let in first spoke first, whatever their clock says: so nobody is put before another.
@@ -99,7 +99,7 @@ def hear(talk: Talk, message: Message, now_ms: int) -> Settled:
     return _settle(talk, kept, live, now_ms, dropped=[m for each in too_many for m in each], arrived=message)
 
 
-def begin(talk: Talk, now_ms: int) -> Settled:
+def begin(talk: SessionState, now_ms: int) -> SessionUpdate:
     """What becomes of a conversation in which a turn may be due."""
     return _settle(talk, talk.messages, _live(talk), now_ms)
 
@@ -154,14 +154,14 @@ def fullness(usage: str | None) -> float | None:
 
 
 def _settle(
-    talk: Talk,
+    talk: SessionState,
     messages: Sequence[Message],
     live: Sequence[Turn],
     now_ms: int,
     stopped: Sequence[tuple[str, str]] = (),
     dropped: Sequence[Message] = (),
     arrived: Message | None = None,
-) -> Settled:
+) -> SessionUpdate:
     """Begin what can begin of these messages beside the live turns, and say when to look again."""
     queue, over = queue_of(talk.queue), [turn for turn in talk.turns if _is_over(turn)]
     context = talk.context
@@ -177,7 +177,7 @@ def _settle(
     there = {message.id for message in talk.messages}
     if arrived is not None and arrived.id in taken:
         arrived = None  # it need not wait
-    return Settled(
+    return SessionUpdate(
         arrived=arrived,
         dropped=[message.id for message in dropped if message.id in there],
         taken=[each for each in taken if each in there],
@@ -191,18 +191,18 @@ def _settle(
     )
 
 
-def _run(talk: Talk, batch: Sequence[Message], now_ms: int) -> RunRow:
+def _run(talk: SessionState, batch: Sequence[Message], now_ms: int) -> RunRow:
     """The run of a turn: where the agent's other runs go, in the lane of conversations."""
     work = work_from_text(talk.work) if talk.work else Work(lane=LANE)
     policy = policy_from_text(talk.policy) if talk.policy else DEFAULT_POLICY
     has_job = not work.pulled
     workspace, agent, session = talk.key
     trigger: Trigger = "agent" if batch[-1].trigger == "agent" else "user"
-    return of_trigger(
+    return manual_run(
         job_id=talk.job_id if has_job else None,
         workspace=workspace,
         agent=agent,
-        job_name=BY_HAND if has_job else None,
+        job_name=WAKE_JOB if has_job else None,
         lane=lane_of(work),
         trigger=trigger,
         now_ms=now_ms,
@@ -217,7 +217,7 @@ def _closes_ms(batch: Sequence[Message], queue: Queue) -> int:
     return min(batch[-1].at_ms + queue.debounce_ms, batch[0].at_ms + _LONGEST * queue.debounce_ms)
 
 
-def _live(talk: Talk) -> list[Turn]:
+def _live(talk: SessionState) -> list[Turn]:
     return [turn for turn in talk.turns if not _is_over(turn)]
 
 

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Self, TypeVar, Unpack
 
-from wakeful.agents.turner import Turner
+from wakeful.agents.turn_starter import TurnStarter
 from wakeful.app.fields import JobOptions
 from wakeful.app.jobs import Jobs
 from wakeful.app.overrides import overrides
@@ -20,23 +20,23 @@ from wakeful.deliver.channels import Channels
 from wakeful.deliver.deliverer import Deliverer
 from wakeful.deliver.launcher import ChannelLauncher
 from wakeful.document import Defaults, read_definition
-from wakeful.engine.engine import LEAD_MS, Engine, Pace
+from wakeful.engine.engine import LEAD_MS, Engine, EngineConfig
+from wakeful.engine.launcher_registry import LauncherRegistry
 from wakeful.engine.pinger import Pinger
-from wakeful.engine.targets import Targets
 from wakeful.errors import AlreadyExists, FailedPrecondition, InvalidArgument, InvalidSchedule
-from wakeful.launch.allowed import Allowed
+from wakeful.launch.address_guard import Guard
 from wakeful.launch.command import CommandLauncher
+from wakeful.launch.command_allowlist import Allowed
 from wakeful.launch.command_environment import AllowedNames
+from wakeful.launch.encryption_key_file import keyring_for
 from wakeful.launch.function import FunctionLauncher
-from wakeful.launch.guard import Guard
-from wakeful.launch.keyfile import keyring_for
 from wakeful.launch.secrets import RunSecrets
 from wakeful.launch.webhook import WebhookLauncher
 from wakeful.launch.workflow import WorkflowLauncher
 from wakeful.logs import get_logger
 from wakeful.planning import Limits
 from wakeful.schedule import At
-from wakeful.service.access import LOCAL
+from wakeful.service.auth.access import LOCAL
 from wakeful.service.services import Services
 from wakeful.settings import PREFIX, Settings, current_settings
 from wakeful.store.connect import open_within, sqlite_path, store_at
@@ -61,7 +61,7 @@ class Wakeful:
     - `commands`: the programs that jobs may run: `/usr/bin/rsync`, `rsync`, `/opt/jobs/*`, or `*` for all
     - `command_env`: the environment names that jobs may set for them: `REPORT_TO`, `JOB_*` (the default)
     - `defaults`: what holds where a job says nothing
-    - `pace`: how many runs at once, and how the engine goes about its work
+    - `config`: how many runs at once, and how the engine goes about its work
     - `grace`: how many seconds what still runs is given when it stops
     - `wait_for_db`: how many seconds it waits at the start for a database that is unavailable
 
@@ -80,7 +80,7 @@ class Wakeful:
         commands: Sequence[str] | None = None,
         command_env: Sequence[str] | None = None,
         defaults: Defaults | None = None,
-        pace: Pace | None = None,
+        config: EngineConfig | None = None,
         grace: float = 10.0,
         wait_for_db: float | None = None,
         store: Store | None = None,
@@ -91,7 +91,7 @@ class Wakeful:
             settings=settings,
             url=url,
             store=store,
-            pace=pace,
+            config=config,
             defaults=defaults,
             secret_key=secret_key,
             allow_private_targets=allow_private_targets,
@@ -114,9 +114,11 @@ class Wakeful:
             AllowedNames(settings.command_env if command_env is None else command_env),
         )
         self._channels = Channels(settings.channels)
-        self._targets = Targets([self._functions, webhooks, programs, ChannelLauncher(self._channels)])
+        self._targets = LauncherRegistry(
+            [self._functions, webhooks, programs, ChannelLauncher(self._channels)]
+        )
         self._targets.add(WorkflowLauncher(self.store, self._targets.launcher))
-        self._pace = pace or _pace(settings)
+        self._config = config or _config(settings)
         self._grace = grace
         self._wait_for_db = (settings.wait_for_db or 0) if wait_for_db is None else wait_for_db
         self._ping = settings.ping_url, settings.ping_ms
@@ -131,7 +133,7 @@ class Wakeful:
             keyring,
             self._defaults,
             settings,
-            lanes=self._pace.lanes,
+            lanes=self._config.lanes,
         )
         webhooks.on_answer = self.services.meters.answered
         self._where = (workspace, agent)
@@ -210,11 +212,11 @@ class Wakeful:
                 await self._bring_up_to_date(document)
             self._ending = asyncio.Event()
             meters, clock = self.services.meters, self.store.clock
-            turner = Turner(self.store, clock, self._pace.tick_ms)
+            turner = TurnStarter(self.store, clock, self._config.tick_ms)
             deliverer = Deliverer(self.store, clock, self._channels)
             deliverer.on_carried = meters.carried
             engine = Engine(
-                self.store, self._targets, self._pace, meters, [turner, deliverer, *self._pingers()]
+                self.store, self._targets, self._config, meters, [turner, deliverer, *self._pingers()]
             )
             await engine.start()
         except BaseException:
@@ -294,8 +296,8 @@ class Wakeful:
             raise type(error)(f"job '{name}': {error.message}") from error
 
 
-def _pace(settings: Settings) -> Pace:
-    return Pace(
+def _config(settings: Settings) -> EngineConfig:
+    return EngineConfig(
         tick_ms=settings.tick_ms,
         lanes={
             "main": settings.lane_main,

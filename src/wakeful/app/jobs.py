@@ -9,11 +9,11 @@ from typing import Final, Literal, Unpack, overload
 from wakeful.app.fields import JobFields, JobPatch, JsonLike
 from wakeful.job import Job
 from wakeful.policy import Overlap
-from wakeful.service.access import LOCAL
-from wakeful.service.jobs import JobService
-from wakeful.service.label_filter import read_label_filter
-from wakeful.service.making import Saved
-from wakeful.service.pauses import SkippedTick
+from wakeful.service.auth.access import LOCAL
+from wakeful.service.jobs.job_factory import SaveResult
+from wakeful.service.jobs.jobs import JobService
+from wakeful.service.jobs.label_filter import read_label_filter
+from wakeful.service.jobs.pauses import SkippedTick
 from wakeful.store.rows import JobFilter, RunView
 from wakeful.target import Target
 
@@ -31,7 +31,7 @@ class Jobs:
         """The jobs of another agent."""
         return Jobs(self._service, workspace or self._where[0], agent)
 
-    async def create(self, name: str, **fields: Unpack[JobFields]) -> Saved:
+    async def create(self, name: str, **fields: Unpack[JobFields]) -> SaveResult:
         """Add a job; AlreadyExists if the name is taken.
 
         `schedule` is any of its forms (`"0 9 * * 1-5"`, `"every 15m"`, `"in 20m"`, a mapping); `target` a
@@ -39,19 +39,19 @@ class Jobs:
         """
         return await self._service.create(LOCAL, *self._where, _document(name, fields))
 
-    async def create_many(self, documents: Iterable[Mapping[str, object]]) -> list[Saved]:
+    async def create_many(self, documents: Iterable[Mapping[str, object]]) -> list[SaveResult]:
         """Add many jobs at once, all of them or none: each a mapping of a `name` and its fields."""
         return await self._service.create_many(
             LOCAL, *self._where, [_plain_fields(each) for each in documents]
         )
 
-    async def upsert(self, name: str, **fields: Unpack[JobFields]) -> Saved:
+    async def upsert(self, name: str, **fields: Unpack[JobFields]) -> SaveResult:
         """Make the job what these fields say. The same again changes nothing: not even a pause."""
         return await self._service.upsert(LOCAL, *self._where, _document(name, fields))
 
     async def update(
         self, name: str, /, *, if_version: int | None = None, **fields: Unpack[JobPatch]
-    ) -> Saved:
+    ) -> SaveResult:
         """Change these fields and no others; None puts one back to its default.
 
         With `if_version`, only if the job is still at that version; FailedPrecondition otherwise.
@@ -91,7 +91,7 @@ class Jobs:
         """Delete it and withdraw what has not started; its runs can still be seen."""
         await self._service.delete(LOCAL, *self._where, name)
 
-    async def rotate_secret(self, name: str) -> Saved:
+    async def rotate_secret(self, name: str) -> SaveResult:
         """Give it a new webhook secret; for a day, deliveries are signed with both."""
         return await self._service.rotate_secret(LOCAL, *self._where, name)
 

@@ -11,7 +11,7 @@ from dataclasses import fields
 from typing import Final, NamedTuple
 
 from wakeful.document import Defaults
-from wakeful.engine.engine import Pace
+from wakeful.engine.engine import EngineConfig
 from wakeful.settings import Settings
 from wakeful.store.port import Store
 
@@ -37,7 +37,7 @@ def overrides(
     settings: Settings | None,
     url: str | None,
     store: Store | None,
-    pace: Pace | None,
+    config: EngineConfig | None,
     defaults: Defaults | None,
     secret_key: str | None,
     allow_private_targets: bool | None,
@@ -51,17 +51,17 @@ def overrides(
         for each in fields(Settings):
             if each.name not in _SERVER:
                 found[each.name] = Override("settings", getattr(settings, each.name))
-    if pace is not None:
-        own = {name: size for name, size in pace.lanes.items() if name not in _LANES}
+    if config is not None:
+        own = {name: size for name, size in config.lanes.items() if name not in _LANES}
         values: dict[str, object] = {
-            "tick_ms": pace.tick_ms,
-            "lookahead_ms": pace.limits.lookahead_ms,
-            "max_catchup_per_tick": pace.limits.max_catchup,
-            "retention_days": pace.retention_days,
+            "tick_ms": config.tick_ms,
+            "lookahead_ms": config.limits.lookahead_ms,
+            "max_catchup_per_tick": config.limits.max_catchup,
+            "retention_days": config.retention_days,
             "lanes": own,
-            **{f"lane_{lane}": pace.lanes.get(lane) for lane in _LANES},
+            **{f"lane_{lane}": config.lanes.get(lane) for lane in _LANES},
         }
-        found |= {name: Override("pace", value) for name, value in values.items()}
+        found |= {name: Override("config", value) for name, value in values.items()}
     if defaults is not None:
         values = {
             "default_tz": defaults.tz,

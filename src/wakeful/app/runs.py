@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from typing import Literal
 
 from wakeful.run import RunState, Trigger
-from wakeful.service.access import LOCAL
-from wakeful.service.runs import RunService
+from wakeful.service.auth.access import LOCAL
+from wakeful.service.runs.runs import RunService
 from wakeful.store.rows import AttemptView, RunFilter, RunView
 
 

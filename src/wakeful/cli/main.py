@@ -10,7 +10,7 @@ from typing import Annotated, Protocol, runtime_checkable
 import typer
 
 from wakeful import __version__
-from wakeful.cli import exits
+from wakeful.cli import exit_codes
 from wakeful.cli.commands import register_all
 from wakeful.cli.commands.serving import with_default_wait
 from wakeful.cli.output import complain
@@ -19,7 +19,7 @@ from wakeful.errors import WakefulError
 app = typer.Typer(
     name="wakeful",
     help="Cron for agents: it keeps time in a database and wakes the agent.",
-    epilog=exits.HELP,
+    epilog=exit_codes.HELP,
     no_args_is_help=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
@@ -47,16 +47,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         code = app(arguments, prog_name="wakeful", standalone_mode=False)
     except WakefulError as error:
         complain(error.message)
-        return exits.exit_code(error)
+        return exit_codes.exit_code(error)
     except typer.Abort:
-        return exits.INTERRUPTED
+        return exit_codes.INTERRUPTED
     except Exception as error:
         if not isinstance(error, _Refused):
             raise
         if message := error.format_message():
             complain(f"{message} ('wakeful --help', or --help after a command, shows what there is)")
         return error.exit_code
-    return code if isinstance(code, int) else exits.OK
+    return code if isinstance(code, int) else exit_codes.OK
 
 
 def _version(asked: bool) -> None:

@@ -15,7 +15,7 @@ import yaml
 
 from wakeful.cli.changes import Change
 from wakeful.client.fields import document as plain
-from wakeful.client.shapes import JobShape
+from wakeful.client.types import JobShape
 from wakeful.document import Defaults, read_definition, write_definition
 from wakeful.document.fields import ABOUT, POLICY, TIMING, WORK
 from wakeful.errors import InvalidArgument

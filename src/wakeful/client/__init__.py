@@ -15,13 +15,13 @@ Names are those of the embedded API; what comes back is the JSON that the server
 raised as the error that the embedded API raises, with the same sentence.
 """
 
+from wakeful.client.api_key_file import key_file
 from wakeful.client.client import AsyncClient
 from wakeful.client.connection import Page
 from wakeful.client.jobs import Jobs
-from wakeful.client.keyfile import key_file
 from wakeful.client.runs import Runs
-from wakeful.client.shapes import AgentShape, AuditShape, EventShape, JobShape, KeyShape, RunShape
 from wakeful.client.sync import Client
+from wakeful.client.types import AgentShape, AuditShape, EventShape, JobShape, KeyShape, RunShape
 
 __all__ = [
     "AgentShape",

@@ -7,14 +7,14 @@ from collections.abc import AsyncGenerator, Iterable
 from types import TracebackType
 from typing import Final, Literal, Self, cast
 
+from wakeful.client.admin import Agents, Audit, Keys, Quotas, Workflows
+from wakeful.client.api_key_file import read_key
 from wakeful.client.connection import Connection, path
 from wakeful.client.events import events
 from wakeful.client.jobs import Jobs
-from wakeful.client.keyfile import read_key
-from wakeful.client.office import Agents, Audit, Keys, Quotas, Workflows
 from wakeful.client.runs import Runs
-from wakeful.client.shapes import EventShape
 from wakeful.client.tls import ClientTls
+from wakeful.client.types import EventShape
 from wakeful.job import Json
 
 #: What can be listened for.

@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Final, cast
 
 from wakeful.client.connection import Connection, Query, pause
-from wakeful.client.shapes import EventShape
+from wakeful.client.types import EventShape
 from wakeful.errors import Unavailable
 
 #: Seconds before the first try to come back, and between two of them at most.

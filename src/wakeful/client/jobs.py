@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, Unpack, cast, overload
 
 from wakeful.client.connection import Connection, Page, Query, path
 from wakeful.client.fields import document, label_texts
-from wakeful.client.shapes import JobShape, RunShape, SkippedShape
+from wakeful.client.types import JobShape, RunShape, SkippedShape
 from wakeful.job import Json
 from wakeful.policy import Overlap
 

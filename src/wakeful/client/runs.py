@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, cast
 
 from wakeful.client.connection import Connection, Page, path, pause
 from wakeful.client.fields import document
-from wakeful.client.shapes import HeartbeatsShape, RunShape
+from wakeful.client.types import HeartbeatsShape, RunShape
 from wakeful.errors import FailedPrecondition
 from wakeful.job import Json
 from wakeful.run import RunState, Trigger

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Generic, Literal, Self, TypeVar, overload
 
-from wakeful.client import jobs, office, runs
+from wakeful.client import admin, jobs, runs
 from wakeful.client.client import AsyncClient, EventType
 from wakeful.client.portal import Portal, blocking
-from wakeful.client.shapes import EventShape, RunShape
+from wakeful.client.types import EventShape, RunShape
 
 if TYPE_CHECKING:
     from wakeful.app.fields import JsonLike
@@ -97,44 +97,44 @@ class Runs(_Part[runs.Runs]):
         return self.portal.call(self.inner.wait(run_id, poll=poll, seen=seen), timeout)
 
 
-class Agents(_Part[office.Agents]):
+class Agents(_Part[admin.Agents]):
     """The agents of a workspace: `client.agents`."""
 
-    list = blocking(office.Agents.list)
-    get = blocking(office.Agents.get)
-    put = blocking(office.Agents.put)
-    rotate_secret = blocking(office.Agents.rotate_secret)
-    delete = blocking(office.Agents.delete)
-    say = blocking(office.Agents.say)
-    sessions = blocking(office.Agents.sessions)
+    list = blocking(admin.Agents.list)
+    get = blocking(admin.Agents.get)
+    put = blocking(admin.Agents.put)
+    rotate_secret = blocking(admin.Agents.rotate_secret)
+    delete = blocking(admin.Agents.delete)
+    say = blocking(admin.Agents.say)
+    sessions = blocking(admin.Agents.sessions)
 
 
-class Keys(_Part[office.Keys]):
+class Keys(_Part[admin.Keys]):
     """The keys of a workspace: `client.keys`."""
 
-    list = blocking(office.Keys.list)
-    create = blocking(office.Keys.create)
-    revoke = blocking(office.Keys.revoke)
+    list = blocking(admin.Keys.list)
+    create = blocking(admin.Keys.create)
+    revoke = blocking(admin.Keys.revoke)
 
 
-class Audit(_Part[office.Audit]):
+class Audit(_Part[admin.Audit]):
     """Who did what: `client.audit`."""
 
-    list = blocking(office.Audit.list)
-    verify = blocking(office.Audit.verify)
+    list = blocking(admin.Audit.list)
+    verify = blocking(admin.Audit.verify)
 
 
-class Quotas(_Part[office.Quotas]):
+class Quotas(_Part[admin.Quotas]):
     """Limits, and what is used of them: `client.quotas`."""
 
-    list = blocking(office.Quotas.list)
+    list = blocking(admin.Quotas.list)
 
 
-class Workflows(_Part[office.Workflows]):
+class Workflows(_Part[admin.Workflows]):
     """Documents by id and version, which never change: `client.workflows`."""
 
-    put = blocking(office.Workflows.put)
-    get = blocking(office.Workflows.get)
+    put = blocking(admin.Workflows.put)
+    get = blocking(admin.Workflows.get)
 
 
 class Client(_Part[AsyncClient]):

@@ -17,7 +17,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 from urllib.parse import quote
 
-from wakeful.deliver.hush import hushed
+from wakeful.deliver.log_redaction import hushed
 from wakeful.deliver.transport import is_watched, watch
 from wakeful.errors import InvalidArgument
 from wakeful.logs import get_logger

@@ -15,14 +15,14 @@ from typing import Final
 
 from wakeful.clock import Clock
 from wakeful.deliver.channels import Channels, Message, SendResult
-from wakeful.deliver.silence import silence
+from wakeful.deliver.suppression import silence
 from wakeful.engine.loop import Loop
 from wakeful.errors import InvalidArgument, ResourceExhausted
 from wakeful.ids import new_id
 from wakeful.launch.threads import Threads
 from wakeful.logs import get_logger
 from wakeful.policy import Backoff
-from wakeful.store.delivering import Carried, Delivery
+from wakeful.store.deliveries import Delivery, DeliveryResult
 from wakeful.store.port import Store
 
 #: How many are on their way at a time: Apprise blocks, and each takes a thread.
@@ -53,7 +53,7 @@ class Deliverer(Loop):
         self._worker = f"deliverer:{new_id(clock.now_ms())[-12:]}"
         self._threads = Threads(PLACES)
         self._sending: set[asyncio.Task[None]] = set()
-        self._carried: list[Carried] = []
+        self._carried: list[DeliveryResult] = []
         #: called with what became of each attempt
         self.on_carried: Callable[[str], None] = lambda became: None
         store.listen(self._heard)
@@ -105,12 +105,12 @@ class Deliverer(Loop):
         self._carried.append(carried)
         self.wake()
 
-    async def _attempt(self, delivery: Delivery) -> Carried:
+    async def _attempt(self, delivery: Delivery) -> DeliveryResult:
         run_id, attempt, channel = delivery.run_id, delivery.attempt, delivery.channel
         why = silence(delivery.output, delivery.job_name)
         if why is not None:
             log.info("delivery.suppressed", run=run_id, job=delivery.job_name, reason=why)
-            return Carried(run_id, attempt, "suppressed", error=why)
+            return DeliveryResult(run_id, attempt, "suppressed", error=why)
         if channel is None:
             return self._refused(delivery, _NO_CHANNEL)
         try:
@@ -128,26 +128,26 @@ class Deliverer(Loop):
         if result.outcome == "not_sent":
             return self._not_sent(delivery, result.error)
         log.info("delivery.delivered", run=run_id, job=delivery.job_name, channel=channel, attempt=attempt)
-        return Carried(run_id, attempt, "delivered")
+        return DeliveryResult(run_id, attempt, "delivered")
 
-    def _refused(self, delivery: Delivery, why: str) -> Carried:
+    def _refused(self, delivery: Delivery, why: str) -> DeliveryResult:
         log.warning("delivery.failed", run=delivery.run_id, job=delivery.job_name, error=why)
-        return Carried(delivery.run_id, delivery.attempt, "failed", error=why)
+        return DeliveryResult(delivery.run_id, delivery.attempt, "failed", error=why)
 
-    def _unknown(self, delivery: Delivery, why: str) -> Carried:
+    def _unknown(self, delivery: Delivery, why: str) -> DeliveryResult:
         """It may have arrived: do not send it again."""
         error = f"channel '{delivery.channel}': {why}"
         log.warning("delivery.unknown", run=delivery.run_id, job=delivery.job_name, error=error)
-        return Carried(delivery.run_id, delivery.attempt, "unknown", error=error)
+        return DeliveryResult(delivery.run_id, delivery.attempt, "unknown", error=error)
 
-    def _not_sent(self, delivery: Delivery, why: str) -> Carried:
+    def _not_sent(self, delivery: Delivery, why: str) -> DeliveryResult:
         """It did not arrive: try again, if there are attempts left."""
         error = f"channel '{delivery.channel}': {why}"
         if delivery.attempt >= ATTEMPTS:
             return self._refused(delivery, error)
         due_ms = self.clock.now_ms() + _BACKOFF.delay_ms(delivery.attempt, delivery.run_id)
         log.info("delivery.retrying", run=delivery.run_id, job=delivery.job_name, error=error)
-        return Carried(delivery.run_id, delivery.attempt, "pending", due_ms, error)
+        return DeliveryResult(delivery.run_id, delivery.attempt, "pending", due_ms, error)
 
     def _heard(self, topic: str) -> None:
         if topic == "deliveries":

@@ -12,18 +12,18 @@ MAX_PLACES: Final = 100
 _EXAMPLE: Final = '[{"channel": "telegram", "to": "123456789"}]'
 
 
-class Place(NamedTuple):
+class DeliveryAddress(NamedTuple):
     """A channel, and the one recipient there; None: any."""
 
     channel: str
     to: str | None = None
 
 
-def deliver_to(value: object) -> tuple[Place, ...]:
+def deliver_to(value: object) -> tuple[DeliveryAddress, ...]:
     """The places in a document.
 
     >>> deliver_to([{"channel": "slack"}, {"channel": "telegram", "to": "123"}])
-    (Place(channel='slack', to=None), Place(channel='telegram', to='123'))
+    (DeliveryAddress(channel='slack', to=None), DeliveryAddress(channel='telegram', to='123'))
     """
     if not isinstance(value, list | tuple):
         refuse(f"{shown(value)} is not a list; write {_EXAMPLE}, or leave it out")
@@ -37,7 +37,7 @@ def deliver_to(value: object) -> tuple[Place, ...]:
             refuse(f"an entry needs a channel; write {_EXAMPLE}")
         to = given.get("to")
         places.append(
-            Place(
+            DeliveryAddress(
                 str(read_as("channel", text(255), given["channel"])),
                 None if to is None else str(read_as("to", text(1_024), to)),
             )
@@ -45,6 +45,6 @@ def deliver_to(value: object) -> tuple[Place, ...]:
     return tuple(places)
 
 
-def written(places: tuple[Place, ...]) -> list[Json]:
+def written(places: tuple[DeliveryAddress, ...]) -> list[Json]:
     """The places as JSON has them."""
     return [{"channel": channel} if to is None else {"channel": channel, "to": to} for channel, to in places]

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from typing import Final
 
 from wakeful.clock import Clock
-from wakeful.engine.alerting import judge
+from wakeful.engine.alert_rules import judge
 from wakeful.engine.loop import Loop
 from wakeful.logs import get_logger
-from wakeful.store.guarding import Alert, Incident
+from wakeful.store.budgets import Alert, Incident
 from wakeful.store.port import Store
 
 _BATCH: Final = 200

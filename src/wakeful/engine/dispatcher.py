@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from wakeful.clock import Clock
-from wakeful.engine.held import Held
-from wakeful.engine.holds import Holds
+from wakeful.engine.budget_cache import BudgetCache
+from wakeful.engine.in_flight import InFlight
+from wakeful.engine.launcher_registry import LauncherRegistry
 from wakeful.engine.loop import Loop
-from wakeful.engine.targets import Targets
 from wakeful.engine.worker import Worker
 from wakeful.logs import get_logger
 from wakeful.store.port import Store
@@ -26,13 +26,13 @@ class Dispatcher(Loop):
         store: Store,
         clock: Clock,
         worker: Worker,
-        targets: Targets,
+        targets: LauncherRegistry,
         *,
         longest_ms: int,
-        holds: Holds | None = None,
+        holds: BudgetCache | None = None,
     ) -> None:
         super().__init__(clock, longest_ms)
-        self._holds = Holds(store, longest_ms) if holds is None else holds
+        self._holds = BudgetCache(store, longest_ms) if holds is None else holds
         self._worker_name = worker_name
         self._store = store
         self._worker = worker
@@ -56,7 +56,7 @@ class Dispatcher(Loop):
             return now_ms
         return await self._store.next_due_ms(now_ms, lanes)
 
-    def _held(self, run: TakenRun) -> Held:
+    def _held(self, run: TakenRun) -> InFlight:
         held = self._targets.taken(run)
         if self._holds and self._holds.stop(run):
             log.info("run.skipped", reason="budget", run=run.id, job=run.job_name, workspace=run.workspace)

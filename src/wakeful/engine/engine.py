@@ -11,18 +11,18 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from wakeful.engine.alerter import Alerter
-from wakeful.engine.births import of_chain
+from wakeful.engine.budget_cache import BudgetCache
+from wakeful.engine.completer import Completer
 from wakeful.engine.dispatcher import Dispatcher
 from wakeful.engine.held_run_checker import HeldRunChecker
-from wakeful.engine.holds import Holds
+from wakeful.engine.launcher_registry import LauncherRegistry
 from wakeful.engine.loop import Loop
-from wakeful.engine.meters import Meters
+from wakeful.engine.metrics import Metrics
 from wakeful.engine.planner import BATCH, Planner
 from wakeful.engine.pruner import Pruner
 from wakeful.engine.rescuer import BEAT_MS, LEASE_MS, Rescuer
-from wakeful.engine.targets import Targets
+from wakeful.engine.run_factory import follow_up_run
 from wakeful.engine.worker import Worker
-from wakeful.engine.writer import Writer
 from wakeful.errors import Unavailable
 from wakeful.ids import new_id
 from wakeful.logs import get_logger
@@ -41,7 +41,7 @@ log = get_logger("wakeful.engine")
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class EngineConfig:
     """How an engine goes about its work; the defaults suit everybody but tests."""
 
     tick_ms: int = 1_000
@@ -62,42 +62,42 @@ class Engine:
     def __init__(
         self,
         store: Store,
-        targets: Targets,
-        pace: Pace | None = None,
-        meters: Meters | None = None,
+        targets: LauncherRegistry,
+        config: EngineConfig | None = None,
+        meters: Metrics | None = None,
         more: Sequence[Loop] = (),
     ) -> None:
-        pace = pace or Pace()
-        meters = meters or Meters()
+        config = config or EngineConfig()
+        meters = meters or Metrics()
         clock = store.clock
         self._store = store
         self._targets = targets
         self.worker_name = f"{socket.gethostname()}:{os.getpid()}:{new_id(clock.now_ms())[-8:]}"
-        name, tick_ms = self.worker_name, pace.tick_ms
-        self._writer = Writer(name, store, clock, tick_ms, of_chain)
-        self._worker = Worker(clock, self._writer, pace.lanes, lease_ms=pace.lease_ms)
-        self._holds = Holds(store, tick_ms)
+        name, tick_ms = self.worker_name, config.tick_ms
+        self._writer = Completer(name, store, clock, tick_ms, follow_up_run)
+        self._worker = Worker(clock, self._writer, config.lanes, lease_ms=config.lease_ms)
+        self._holds = BudgetCache(store, tick_ms)
         self._planner = Planner(
             name,
             store,
             clock,
             self._worker,
             targets,
-            pace.limits,
+            config.limits,
             longest_ms=tick_ms,
-            batch=pace.batch,
+            batch=config.batch,
             holds=self._holds,
         )
         self._dispatcher = Dispatcher(
             name, store, clock, self._worker, targets, longest_ms=tick_ms, holds=self._holds
         )
         self._rescuer = Rescuer(
-            name, store, clock, self._worker, of_chain, beat_ms=pace.beat_ms, lease_ms=pace.lease_ms
+            name, store, clock, self._worker, follow_up_run, beat_ms=config.beat_ms, lease_ms=config.lease_ms
         )
         self._pruner = Pruner(
-            store, clock, retention_days=pace.retention_days, log_every_ms=12 * pace.beat_ms
+            store, clock, retention_days=config.retention_days, log_every_ms=12 * config.beat_ms
         )
-        self._alerter = Alerter(store, clock, 2 * pace.beat_ms)
+        self._alerter = Alerter(store, clock, 2 * config.beat_ms)
         self._worker.on_free = self._dispatcher.wake
         self._worker.on_lease_over = self._rescuer.wake
         targets.may_start = lambda: self._worker.lease.valid

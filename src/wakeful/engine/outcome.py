@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from wakeful.job import NO_WORK, Work
-from wakeful.launch.port import Failed, Outcome, Parked, Skipped, Succeeded
+from wakeful.launch.port import AwaitingCallback, Failed, Outcome, Skipped, Succeeded
 from wakeful.policy import Backoff, Policy
 from wakeful.store.rows import Finished, RunView
 
@@ -49,7 +49,7 @@ def conclude(
             output=outcome.output, reason=outcome.reason, delete_job=policy.delete_after_run,
             failed_attempts=failed_attempts,
         )  # fmt: skip
-    if isinstance(outcome, Parked):
+    if isinstance(outcome, AwaitingCallback):
         wait_ms = outcome.timeout_ms or policy.timeout_ms or 600_000
         return Finished(
             run_id, job_id, attempt, "running", started_ms, now_ms, due_ms=now_ms + wait_ms,

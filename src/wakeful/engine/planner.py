@@ -14,17 +14,17 @@ from wakeful.bounded_cache import MB, bounded_cache, text_size
 from wakeful.clock import Clock
 from wakeful.document import policy_from_text, timing_from_text, work_from_text
 from wakeful.engine import calendar_loader
-from wakeful.engine.births import claim_timeout_ms, lane_of, of_tick
-from wakeful.engine.held import Held
-from wakeful.engine.holds import Holds
+from wakeful.engine.active_hours import OUTSIDE_HOURS, open_at
+from wakeful.engine.budget_cache import BudgetCache
+from wakeful.engine.in_flight import InFlight
+from wakeful.engine.launcher_registry import LauncherRegistry
 from wakeful.engine.loop import Loop
-from wakeful.engine.opening import OUTSIDE_HOURS, open_at
-from wakeful.engine.targets import Targets
+from wakeful.engine.run_factory import claim_timeout_ms, lane_of, tick_run
 from wakeful.engine.worker import Worker
 from wakeful.errors import Unavailable
 from wakeful.job import AGENT_INACTIVE, Work
 from wakeful.logs import get_logger
-from wakeful.planning import Becomes, Facts, Limits, Plan, Spread, Standing, Verdict, decide
+from wakeful.planning import Becomes, Facts, JobState, Limits, Plan, Spread, Verdict, decide
 from wakeful.policy import Policy
 from wakeful.schedule import Every
 from wakeful.store.port import Planned, Store
@@ -47,15 +47,15 @@ class Planner(Loop):
         store: Store,
         clock: Clock,
         worker: Worker,
-        targets: Targets,
+        targets: LauncherRegistry,
         limits: Limits,
         *,
         longest_ms: int,
         batch: int = BATCH,
-        holds: Holds | None = None,
+        holds: BudgetCache | None = None,
     ) -> None:
         super().__init__(clock, longest_ms)
-        self._holds = Holds(store, longest_ms) if holds is None else holds
+        self._holds = BudgetCache(store, longest_ms) if holds is None else holds
         self._worker_name = worker_name
         self._store = store
         self._worker = worker
@@ -96,9 +96,9 @@ class _Pass:
     def __init__(
         self,
         worker: str,
-        targets: Targets,
+        targets: LauncherRegistry,
         limits: Limits,
-        holds: Holds,
+        holds: BudgetCache,
         now_ms: int,
         free: dict[str, int],
     ) -> None:
@@ -110,14 +110,14 @@ class _Pass:
         self.free = free
         #: the runs that were decided, and of these the ones that start here
         self.runs = 0
-        self.started: list[Held] = []
+        self.started: list[InFlight] = []
         #: how many jobs were left alone, and when the first of them is really due
         self.left = 0
         self.deferred_ms: int | None = None
         #: the timings of jobs that were left alone because their holidays are not worked out yet
         self.unloaded: list[str | None] = []
 
-    def release(self, unborn: list[Held]) -> None:
+    def release(self, unborn: list[InFlight]) -> None:
         """These did not come to be: their places are free."""
         for held in unborn:
             self.free[held.lane] += 1
@@ -156,7 +156,7 @@ class _Pass:
         policy = policy_from_text(job.policy)
         ticks = _unanchored_ticks(timing) or timing_from_text(timing).ticks(job.anchor_ms)
         spread = None if job.spread_from_ms is None else _spread(job)
-        standing = Standing(job.id, ticks, policy, next_ms, job.run_count, job.missed, spread)
+        standing = JobState(job.id, ticks, policy, next_ms, job.run_count, job.missed, spread)
         facts = Facts(job.running, job.waiting)
         work = work_from_text(job.work)
         if self._holds and self._holds.of(job):
@@ -199,7 +199,7 @@ class _Pass:
     def _born(self, job: DueJob, policy: Policy, work: Work, lane: str, verdict: Verdict) -> RunRow:
         if verdict.becomes is Becomes.STARTED and self.free.get(lane, 0) > 0:
             self.free[lane] -= 1
-            run = of_tick(job, policy, lane, verdict, self._now_ms, self._worker)
+            run = tick_run(job, policy, lane, verdict, self._now_ms, self._worker)
             held = self._targets.held(run, policy, work, job.payload, job)
             if verdict.missed:
                 held.launch.missed = verdict.missed
@@ -210,7 +210,7 @@ class _Pass:
                 f"tick.{verdict.becomes}", reason=verdict.reason, job=job.name, agent=job.agent,
                 workspace=job.workspace, ticks=verdict.covers,
             )  # fmt: skip
-        return of_tick(job, policy, lane, verdict, self._now_ms, None, claim_timeout_ms(work, policy))
+        return tick_run(job, policy, lane, verdict, self._now_ms, None, claim_timeout_ms(work, policy))
 
     def _defer(self, until_ms: int) -> None:
         self.left += 1

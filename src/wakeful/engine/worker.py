@@ -16,11 +16,11 @@ from contextvars import copy_context
 from typing import Final
 
 from wakeful.clock import Clock
-from wakeful.engine.held import Held
+from wakeful.engine.active_hours import OUTSIDE_HOURS, closed
+from wakeful.engine.completer import Completer
+from wakeful.engine.in_flight import InFlight
 from wakeful.engine.lease import Lease
-from wakeful.engine.opening import OUTSIDE_HOURS, closed
 from wakeful.engine.outcome import conclude
-from wakeful.engine.writer import Writer
 from wakeful.errors import Unavailable
 from wakeful.launch.port import Failed, Launch, Outcome
 from wakeful.logs import get_logger
@@ -39,7 +39,7 @@ class Worker:
     def __init__(
         self,
         clock: Clock,
-        writer: Writer,
+        writer: Completer,
         lanes: Mapping[str, int],
         *,
         lease_ms: int,
@@ -52,11 +52,11 @@ class Worker:
         self._lanes = dict(lanes)
         self._free = dict(lanes)
         self._placing = asyncio.Lock()
-        self._held: dict[str, Held] = {}
-        self._ready: deque[Held] = deque()
+        self._held: dict[str, InFlight] = {}
+        self._ready: deque[InFlight] = deque()
         self._slots: set[asyncio.Task[None]] = set()
         self._growing = False
-        self._waiting_for: dict[int, list[Held]] = {}
+        self._waiting_for: dict[int, list[InFlight]] = {}
         self._watch: asyncio.TimerHandle | None = None
         #: what was stopped while a claim was under way, whose answer may still hand it in: run and attempt
         self._stopped_meanwhile: set[tuple[str, int | None]] = set()
@@ -72,7 +72,7 @@ class Worker:
     # --- what it holds ---------------------------------------------------------------------------
 
     @property
-    def holding(self) -> dict[str, Held]:
+    def holding(self) -> dict[str, InFlight]:
         """What it holds just now, by the ids of the runs."""
         return dict(self._held)
 
@@ -112,7 +112,7 @@ class Worker:
                 for lane, count in places.items():
                     self._free[lane] += count
 
-    def hold(self, runs: Iterable[Held]) -> None:
+    def hold(self, runs: Iterable[InFlight]) -> None:
         """Launch these, each when its time has come. Their places are taken already."""
         now_ms = self._clock.now_ms()
         loop = asyncio.get_running_loop()
@@ -133,7 +133,7 @@ class Worker:
                 loop.call_later((fire_ms - now_ms) / 1000, self._time_has_come, fire_ms)
         self._grow()
 
-    def stop(self, run_id: str, verdict: Failed | str, only: Held | None = None) -> bool:
+    def stop(self, run_id: str, verdict: Failed | str, only: InFlight | None = None) -> bool:
         """Cut a run short. A failure is recorded; a word says why nothing is to be written.
 
         With `only`, this attempt at it and no later one. One that has not started does not start any more
@@ -246,7 +246,7 @@ class Worker:
             self._growing = True
             loop.call_soon(self._grow)
 
-    def _end(self, held: Held, outcome: Outcome) -> None:
+    def _end(self, held: InFlight, outcome: Outcome) -> None:
         launch = held.launch
         held.ended = True
         self._free[held.lane] += 1
@@ -266,7 +266,7 @@ class Worker:
 
     # --- timeouts --------------------------------------------------------------------------------
 
-    def _watch_over(self, held: Held, seconds: float) -> None:
+    def _watch_over(self, held: InFlight, seconds: float) -> None:
         """See to it that somebody looks when this run has had so much time."""
         loop = asyncio.get_running_loop()
         held.deadline = loop.time() + seconds
@@ -300,7 +300,7 @@ class Worker:
             self._watch = loop.call_at(min(watched), self._look)
 
     @staticmethod
-    def _timeout_ms(held: Held) -> int:
+    def _timeout_ms(held: InFlight) -> int:
         return held.policy.timeout_ms or held.launcher.default_timeout_ms
 
     # --- the end ---------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from wakeful.errors import InvalidArgument
-from wakeful.launch.allowed import NotAllowed
+from wakeful.launch.command_allowlist import NotAllowed
 from wakeful.settings import PREFIX
 
 SETTING: Final = f"{PREFIX}COMMAND_ENV"
@@ -33,8 +33,8 @@ class AllowedNames:
     >>> AllowedNames(["JOB_*", "TO"]).check(["JOB_DATE", "TO"])
     >>> AllowedNames().check(["BASH_ENV"])
     Traceback (most recent call last):
-    wakeful.launch.allowed.NotAllowed: env: a job cannot set 'BASH_ENV'; the operator allows JOB_*, and more \
-by WAKEFUL_COMMAND_ENV
+    wakeful.launch.command_allowlist.NotAllowed: env: a job cannot set 'BASH_ENV'; the operator allows \
+JOB_*, and more by WAKEFUL_COMMAND_ENV
     """
 
     def __init__(self, entries: Iterable[str] = DEFAULT) -> None:

@@ -16,7 +16,16 @@ from typing import Any, Final, NamedTuple
 
 from wakeful.errors import AlreadyExists, InvalidArgument, Permanent
 from wakeful.job import Json
-from wakeful.launch.port import DEFAULT_TIMEOUT_MS, Failed, Launch, Outcome, Parked, Skipped, Succeeded, kept
+from wakeful.launch.port import (
+    DEFAULT_TIMEOUT_MS,
+    AwaitingCallback,
+    Failed,
+    Launch,
+    Outcome,
+    Skipped,
+    Succeeded,
+    kept,
+)
 from wakeful.launch.precheck import Answer, answer_of
 from wakeful.launch.threads import Threads
 from wakeful.logs import get_logger
@@ -168,7 +177,7 @@ class FunctionLauncher:
 def _outcome(value: object) -> Outcome:
     if isinstance(value, str):
         return Succeeded(kept(value))
-    if isinstance(value, Succeeded | Failed | Parked | Skipped):
+    if isinstance(value, Succeeded | Failed | AwaitingCallback | Skipped):
         return value
     try:
         return Succeeded(kept(json.dumps(value, ensure_ascii=False, separators=(",", ":"))))

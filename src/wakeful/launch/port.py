@@ -240,7 +240,7 @@ class Skipped(NamedTuple):
     reason: str = "precheck"
 
 
-class Parked(NamedTuple):
+class AwaitingCallback(NamedTuple):
     """It is under way elsewhere: the run stays running until it is completed (`completion: "callback"`)."""
 
     #: how long to wait for that, from now; past it the attempt has failed
@@ -249,7 +249,7 @@ class Parked(NamedTuple):
     response_code: int | None = None
 
 
-Outcome = Succeeded | Failed | Parked | Skipped
+Outcome = Succeeded | Failed | AwaitingCallback | Skipped
 
 
 class Launcher(Protocol):

@@ -38,13 +38,22 @@ from wakeful.bounded_cache import MB, bounded_cache, text_size
 from wakeful.clock import Clock, SystemClock
 from wakeful.errors import InvalidArgument, WakefulError
 from wakeful.job import Json
-from wakeful.launch.answer import failure, read_text, usage_in
-from wakeful.launch.guard import AddressRefused, Guard, GuardedResolver
+from wakeful.launch.address_guard import AddressRefused, Guard, GuardedResolver
 from wakeful.launch.http_response import LimitedResponse, TooManyInterimResponses
-from wakeful.launch.port import DEFAULT_TIMEOUT_MS, Failed, Launch, Outcome, Parked, Succeeded, iso, kept
+from wakeful.launch.port import (
+    DEFAULT_TIMEOUT_MS,
+    AwaitingCallback,
+    Failed,
+    Launch,
+    Outcome,
+    Succeeded,
+    iso,
+    kept,
+)
 from wakeful.launch.precheck import Answer, answer_in
 from wakeful.launch.secrets import SecretSource
 from wakeful.launch.signing import hex_signature, standard_signature
+from wakeful.launch.webhook_response import failure, read_text, usage_in
 
 #: Connections at a time, to one host and in all. What waits for one waits within its timeout: so these
 #: are fuses, and how much is sent to one receiver at a time is for lanes to say.
@@ -170,7 +179,7 @@ class WebhookLauncher:
         except TimeoutError:
             return Failed(f"no answer within {self.default_timeout_ms // 1000} s", reason="timeout")
         if isinstance(outcome, Succeeded):
-            return Parked(run.timeout_ms or DEFAULT_TIMEOUT_MS, outcome.response_code)
+            return AwaitingCallback(run.timeout_ms or DEFAULT_TIMEOUT_MS, outcome.response_code)
         return outcome
 
     async def ask(self, run: Launch, precheck: Mapping[str, Json]) -> Answer:

@@ -18,7 +18,7 @@ from typing import Final, NamedTuple, TypeVar
 from wakeful.document.values import compact
 from wakeful.errors import Unavailable, WakefulError
 from wakeful.launch.secrets import Keyring
-from wakeful.service.access import Principal, permit
+from wakeful.service.auth.access import Principal, permit
 from wakeful.store.idempotency import AlreadyPerformed, InProgress, Keyed, StoredResponse, check_fingerprint
 from wakeful.store.port import Store
 

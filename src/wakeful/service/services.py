@@ -5,29 +5,31 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from wakeful.document import Defaults
-from wakeful.engine.meters import Meters
-from wakeful.engine.targets import Targets
+from wakeful.engine.launcher_registry import LauncherRegistry
+from wakeful.engine.metrics import Metrics
 from wakeful.launch.secrets import Keyring
-from wakeful.service.agents import AgentService, WorkspaceService
-from wakeful.service.budgets import Budgets
-from wakeful.service.by_hand import ByHand
-from wakeful.service.directory import Directory
-from wakeful.service.feed import Feed
-from wakeful.service.heartbeats import Heartbeats
+from wakeful.service.admin.alert_jobs import AlertJobs
+from wakeful.service.admin.audit import AuditService
+from wakeful.service.admin.budgets import Budgets
+from wakeful.service.admin.quotas import QuotaService
+from wakeful.service.admin.status import Status
+from wakeful.service.admin.workflows import WorkflowService
+from wakeful.service.agents.agents import AgentService, WorkspaceService
+from wakeful.service.agents.heartbeats import Heartbeats
+from wakeful.service.agents.messages import MessageService
+from wakeful.service.agents.wake_job import WakeJob
+from wakeful.service.agents.waking import WakeService
+from wakeful.service.auth.agent_target_policy import AgentTargetPolicy
+from wakeful.service.auth.connection_limits import ConnectionLimits
+from wakeful.service.auth.job_context import Directory
+from wakeful.service.auth.jwt_auth import JwtTokens
+from wakeful.service.auth.keys import KeyService, Tokens
+from wakeful.service.auth.origins import Origins
+from wakeful.service.event_stream import EventStream
 from wakeful.service.idempotency import IdempotencyService
-from wakeful.service.jobs import JobService
-from wakeful.service.keys import KeyService, Tokens
-from wakeful.service.ledger import AuditService, QuotaService, WorkflowService
-from wakeful.service.messages import MessageService
-from wakeful.service.origins import Origins
-from wakeful.service.places import Places
-from wakeful.service.pull import PullService
-from wakeful.service.reach import Reach
-from wakeful.service.runs import RunService
-from wakeful.service.senders import Senders
-from wakeful.service.status import Status
-from wakeful.service.tokens import JwtTokens
-from wakeful.service.waking import WakeService
+from wakeful.service.jobs.jobs import JobService
+from wakeful.service.runs.pull import PullService
+from wakeful.service.runs.runs import RunService
 from wakeful.settings import Settings
 from wakeful.store.office import Allowance
 from wakeful.store.port import Store
@@ -39,7 +41,7 @@ class Services:
     def __init__(
         self,
         store: Store,
-        targets: Targets,
+        targets: LauncherRegistry,
         keyring: Keyring,
         defaults: Defaults,
         settings: Settings,
@@ -56,15 +58,15 @@ class Services:
             directory=directory,
             allowance=allowance(settings),
             lanes=lanes,
-            reach=Reach(settings.agent_targets),
+            reach=AgentTargetPolicy(settings.agent_targets),
         )
         self.runs = RunService(store, directory)
         self.idempotency = IdempotencyService(store, keyring)
         self.pull = PullService(store, directory, self.runs, targets)
-        by_hand = ByHand(store, directory, keyring)
+        by_hand = WakeJob(store, directory, keyring)
         self.wakes = WakeService(store, directory, by_hand, defaults)
         self.messages = MessageService(store, directory, by_hand, defaults)
-        senders = Senders(store, targets, keyring)
+        senders = AlertJobs(store, targets, keyring)
         uncharged = JobService(
             store, targets, keyring, defaults, directory=directory, lanes=lanes, internal=True
         )
@@ -78,13 +80,13 @@ class Services:
         self.audit = AuditService(store, directory)
         self.quotas = QuotaService(store, directory)
         self.workflows = WorkflowService(store, directory)
-        self.feed = Feed(store, directory)
-        self.places = Places(
+        self.feed = EventStream(store, directory)
+        self.places = ConnectionLimits(
             settings.max_connections,
             settings.max_connections_per_key,
             settings.max_unauthenticated_connections,
         )
-        self.meters = Meters()
+        self.meters = Metrics()
         self.meters.connections = self.places.open
         self.metrics_key = settings.metrics_key
         self.origins = Origins(settings.allowed_origins, settings.allowed_hosts)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from wakeful.store.guarding import SENDERS
-from wakeful.store.talking import BY_HAND, HEARTBEAT
+from wakeful.store.budgets import SENDERS
+from wakeful.store.sessions import HEARTBEAT, WAKE_JOB
 
-INTERNAL_JOBS: Final = frozenset({*SENDERS, BY_HAND, HEARTBEAT})
+INTERNAL_JOBS: Final = frozenset({*SENDERS, WAKE_JOB, HEARTBEAT})
 #: Names that begin so are kept for internal jobs to come.
 RESERVED_PREFIX: Final = "wakeful-"
 #: The names as a list in SQL.

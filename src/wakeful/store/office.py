@@ -7,7 +7,7 @@ every call is one transaction, set-based, decided by the caller.
   with its first job.
 - `keys`: API keys, by the SHA-256 of their secret half: a key is never kept.
 - `audit`: append-only. `seq` has no gaps in a workspace, and each entry carries the hash of the one before
-  (`wakeful.store.chain`). An entry is written in the transaction of what it tells of: neither is there
+  (`wakeful.store.audit_chain`). An entry is written in the transaction of what it tells of: neither is there
   without the other.
 - `quotas`: limits that somebody set, and what is used of them. A bucket counts for an agent (`agent` is its
   slug) or for the whole workspace (`agent` is '').

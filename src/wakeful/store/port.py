@@ -43,8 +43,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from wakeful.clock import Clock
-from wakeful.store.delivering import Delivering
-from wakeful.store.guarding import Guarding
+from wakeful.store.budgets import GuardrailStore
+from wakeful.store.changelog import ChangelogStore
+from wakeful.store.deliveries import DeliveryStore
 from wakeful.store.idempotency import Keyed
 from wakeful.store.office import Allowance, Entry, Inherited, Office, WorkflowRow
 from wakeful.store.rows import (
@@ -66,8 +67,7 @@ from wakeful.store.rows import (
     RunView,
     TakenRun,
 )
-from wakeful.store.talking import Talking
-from wakeful.store.watching import Watching
+from wakeful.store.sessions import SessionStore
 
 #: The worker's name on a run that is parked: launched, and waiting for somebody outside to complete it.
 PARKED = "(callback)"
@@ -120,7 +120,7 @@ class Planned(NamedTuple):
     born: list[RunRow]
 
 
-class Store(Office, Watching, Guarding, Talking, Delivering, Protocol):
+class Store(Office, ChangelogStore, GuardrailStore, SessionStore, DeliveryStore, Protocol):
     """A database that keeps Wakeful's time.
 
     Where a call takes `entries`, they are appended to the audit in the same transaction, if it changes

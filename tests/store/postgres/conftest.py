@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.store import postgres_server
-from tests.store.making import FalseClock
+from tests.support import postgres_server
+from tests.support.factories import FalseClock
 from wakeful.store.postgres import PostgresStore
 
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, TypeVar
 import asyncpg
 import pytest
 
-from tests.store.listening import Ears
-from tests.store.making import (
+from tests.store.postgres.saying import say
+from tests.support.factories import (
     DAY,
     NOW,
     SECOND,
@@ -25,32 +25,32 @@ from tests.store.making import (
     job,
     start,
 )
-from tests.store.postgres.saying import say
+from tests.support.notifications import NotificationRecorder
 from wakeful.errors import Unavailable
 from wakeful.store.port import Store
 from wakeful.store.postgres import PostgresStore
+from wakeful.store.postgres import leases as postgres_running
 from wakeful.store.postgres import planning as postgres_planning
-from wakeful.store.postgres import running as postgres_running
 from wakeful.store.rows import (
     DueJob,
     RunFilter,
 )
 
 if TYPE_CHECKING:
-    from wakeful.store.postgres.connection import Db, Tell
+    from wakeful.store.postgres.connection import Db, TransactionEvents
 
 T = TypeVar("T")
 
 
 @asynccontextmanager
 async def _in_the_middle(
-    store: PostgresStore, work: Callable[[Db, Tell], Awaitable[T]]
+    store: PostgresStore, work: Callable[[Db, TransactionEvents], Awaitable[T]]
 ) -> AsyncIterator[list[T]]:
     """While the body runs, the store has done this work, and has not committed it yet."""
     done: list[T] = []
     ready, go_on = asyncio.Event(), asyncio.Event()
 
-    async def pause(db: Db, tell: Tell) -> None:
+    async def pause(db: Db, tell: TransactionEvents) -> None:
         done.append(await work(db, tell))
         ready.set()
         await go_on.wait()
@@ -87,7 +87,7 @@ async def test_while_a_job_is_planned_nobody_starts_a_run_of_it(
 ) -> None:
     digest = job()
     await store.create_jobs([digest])
-    ears = Ears()
+    ears = NotificationRecorder()
     other.listen(ears)
     async with _in_the_middle(
         store, lambda db, tell: postgres_planning.plan(db, tell, NOW, NOW, 9, start("w1"))
@@ -105,7 +105,7 @@ async def test_who_found_a_job_locked_by_a_planner_is_told_to_look_again(
     digest = job()
     await store.create_jobs([digest])
     await store.add_runs([asked(digest)])
-    ears = Ears()
+    ears = NotificationRecorder()
     async with _in_the_middle(
         store, lambda db, tell: postgres_planning.plan(db, tell, NOW, NOW, 9, lambda due: None)
     ):

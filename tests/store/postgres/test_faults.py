@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import asyncpg
 import pytest
 
-from tests.store.making import alone, asked, ended, given_job, held, look
+from tests.support.factories import alone, asked, ended, given_job, held, look
 from wakeful.clock import SystemClock
-from wakeful.engine.writer import Writer
+from wakeful.engine.completer import Completer
 from wakeful.errors import DatabaseFault, Unstorable
 from wakeful.store.port import Store
 from wakeful.store.postgres import PostgresStore
@@ -45,7 +45,7 @@ async def _held(store: Store, *outputs: str) -> list[tuple[RunRow, Finished]]:
 
 async def _write(store: Store, finished: Sequence[Finished]) -> list[str]:
     """Have a writer write all of these; the ids of the runs in the order in which they were written."""
-    writer = Writer("w1", store, SystemClock(), 1, alone)
+    writer = Completer("w1", store, SystemClock(), 1, alone)
     written: list[str] = []
     done = asyncio.Event()
 

@@ -11,9 +11,9 @@ from urllib.parse import urlsplit
 import asyncpg
 import pytest
 
-from tests.store import postgres_server
-from tests.store.listening import Ears
-from tests.store.making import (
+from tests.store.postgres.saying import say, throw_out
+from tests.support import postgres_server
+from tests.support.factories import (
     DAY,
     NOW,
     FalseClock,
@@ -29,7 +29,7 @@ from tests.store.making import (
     start,
     tick,
 )
-from tests.store.postgres.saying import say, throw_out
+from tests.support.notifications import NotificationRecorder
 from wakeful.errors import FailedPrecondition, InvalidArgument, Unavailable
 from wakeful.store.migrations import Migration, load
 from wakeful.store.postgres import PostgresStore
@@ -88,7 +88,7 @@ async def test_what_is_no_uuid_is_nobodys_id(store: PostgresStore, nobody: str) 
 
 
 async def test_what_one_process_changes_another_hears(store: PostgresStore, other: PostgresStore) -> None:
-    ears = Ears()
+    ears = NotificationRecorder()
     other.listen(ears)
     digest = asleep()
     await store.create_jobs([digest])
@@ -102,7 +102,7 @@ async def test_what_one_process_changes_another_hears(store: PostgresStore, othe
 
 
 async def test_a_process_hears_its_own_changes_once(store: PostgresStore, other: PostgresStore) -> None:
-    ears, others = Ears(), Ears()
+    ears, others = NotificationRecorder(), NotificationRecorder()
     store.listen(ears)
     other.listen(others)
     await store.create_jobs([job()])
@@ -118,7 +118,7 @@ async def test_two_schemas_in_one_database_know_nothing_of_each_other(url: str) 
         store = PostgresStore(f"{url}&schema={schema}", clock=FalseClock())
         await store.open()
         stores.append(store)
-        ears.append(Ears())
+        ears.append(NotificationRecorder())
         store.listen(ears[-1])
     day, night = stores
     await day.create_jobs([job()])
@@ -258,7 +258,7 @@ async def test_whatever_happens_the_table_of_live_runs_is_in_step(
 async def test_a_broken_connection_is_said_to_be_one_and_the_next_call_connects_anew(
     store: PostgresStore, url: str
 ) -> None:
-    ears = Ears()
+    ears = NotificationRecorder()
     store.listen(ears)
     digest = job()
     await store.create_jobs([digest])
@@ -287,7 +287,7 @@ async def test_a_driver_that_lost_track_of_its_connection_is_a_database_that_can
 async def test_what_is_announced_is_heard_again_after_the_connection_broke(
     store: PostgresStore, other: PostgresStore, url: str
 ) -> None:
-    ears = Ears()
+    ears = NotificationRecorder()
     store.listen(ears)
     await throw_out(url)
     await ears.hear("jobs", "runs")
@@ -327,7 +327,7 @@ def server() -> Iterator[postgres_server.PrivateServer]:
 async def test_it_survives_a_restart_of_the_server(server: postgres_server.PrivateServer) -> None:
     store = PostgresStore(server.url, clock=FalseClock())
     await store.open()
-    ears = Ears()
+    ears = NotificationRecorder()
     store.listen(ears)
     digest = job()
     await store.create_jobs([digest])

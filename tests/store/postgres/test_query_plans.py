@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.store import postgres_server
-from tests.store.making import NOW, FalseClock, job, tick
-from tests.store.plans import visited
-from wakeful.store.chain import link
+from tests.support import postgres_server
+from tests.support.factories import NOW, FalseClock, job, tick
+from tests.support.query_plans import visited
+from wakeful.store.audit_chain import link
 from wakeful.store.office import CREATE_JOB, LIVE_JOBS, Entry
-from wakeful.store.postgres import PostgresStore, delivering, watching
-from wakeful.store.postgres import guard_statements as guards
-from wakeful.store.postgres import letter_statements as letters
+from wakeful.store.postgres import PostgresStore, changelog, deliveries
+from wakeful.store.postgres import budget_statements as guards
+from wakeful.store.postgres import dead_letter_statements as letters
 from wakeful.store.postgres import list_statements as lists
 from wakeful.store.postgres import office_statements as office
 from wakeful.store.postgres import statements as sql
-from wakeful.store.postgres.running import FIRST_ID
+from wakeful.store.postgres.leases import FIRST_ID
 from wakeful.store.rows import JobFilter, RunFilter
 
 if TYPE_CHECKING:
@@ -272,7 +272,7 @@ async def _watching_cases(db: Db) -> AsyncIterator[tuple[str, str, list[object]]
         "ALIVE": [NOW],
     }
     for name, values in given.items():
-        yield f"watching.{name}", getattr(watching, name), values
+        yield f"changelog.{name}", getattr(changelog, name), values
 
 
 async def _guard_cases(db: Db) -> AsyncIterator[tuple[str, str, list[object]]]:
@@ -313,12 +313,12 @@ async def _delivery_cases(db: Db) -> AsyncIterator[tuple[str, str, list[object]]
         "CARRY": [NOW, "w1", new, [1] * BATCH, ["delivered"] * BATCH, [None] * BATCH, [None] * BATCH],
     }
     for name, values in given.items():
-        yield f"delivering.{name}", getattr(delivering, name), values
+        yield f"deliveries.{name}", getattr(deliveries, name), values
 
 
 def _all_statements() -> set[str]:
-    looking = {f"delivering.{name}": text for name, text in vars(delivering).items() if name.isupper()}
-    looking |= {f"watching.{name}": text for name, text in vars(watching).items() if name.isupper()}
+    looking = {f"deliveries.{name}": text for name, text in vars(deliveries).items() if name.isupper()}
+    looking |= {f"changelog.{name}": text for name, text in vars(changelog).items() if name.isupper()}
     looking |= {f"guards.{name}": text for name, text in vars(guards).items() if name[0] != "_"}
     looking |= {f"letters.{name}": text for name, text in vars(letters).items() if name[0] != "_"}
     return {

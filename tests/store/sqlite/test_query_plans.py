@@ -11,17 +11,17 @@ import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.store.making import DAY, NOW, FalseClock, alone, asleep, ended, start
+from tests.support.factories import DAY, NOW, FalseClock, alone, asleep, ended, start
 from wakeful.ids import new_id
 from wakeful.store.office import Allowance
 from wakeful.store.rows import JobFilter, RunFilter
 from wakeful.store.sqlite import SqliteStore, statements
-from wakeful.store.sqlite import delivering as sqlite_delivering
-from wakeful.store.sqlite import guard_statements as sqlite_guard_statements
-from wakeful.store.sqlite import letter_statements as sqlite_letter_statements
+from wakeful.store.sqlite import budget_statements as sqlite_guard_statements
+from wakeful.store.sqlite import changelog as sqlite_watching
+from wakeful.store.sqlite import dead_letter_statements as sqlite_letter_statements
+from wakeful.store.sqlite import deliveries as sqlite_delivering
 from wakeful.store.sqlite import list_statements as sqlite_list_statements
 from wakeful.store.sqlite import office_statements as sqlite_office_statements
-from wakeful.store.sqlite import watching as sqlite_watching
 
 JOBS = 25_000
 RUNS = 250_000

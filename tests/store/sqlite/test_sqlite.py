@@ -15,8 +15,7 @@ from textwrap import dedent
 
 import pytest
 
-from tests.store.listening import Ears
-from tests.store.making import (
+from tests.support.factories import (
     NOW,
     FalseClock,
     alone,
@@ -30,6 +29,8 @@ from tests.store.making import (
     start,
     ticks_of,
 )
+from tests.support.notifications import NotificationRecorder
+from tests.support.paths import ROOT
 from wakeful.errors import Unavailable
 from wakeful.store.rows import DueJob, JobFilter, JobPlan
 from wakeful.store.sqlite import SqliteStore
@@ -98,7 +99,7 @@ async def test_inline_it_never_leaves_the_thread_of_the_loop(path: Path) -> None
 async def test_inline_it_announces_in_the_loop_as_well(path: Path) -> None:
     store = SqliteStore(path, inline=True)
     await store.open()
-    ears = Ears()
+    ears = NotificationRecorder()
     store.listen(ears)
     await store.add_runs([jobless()])
     await ears.hear("runs")
@@ -164,7 +165,7 @@ async def test_what_a_cancelled_caller_began_is_finished_and_announced(
     store: SqliteStore,
 ) -> None:
     await store.create_jobs([job()])
-    ears = Ears()
+    ears = NotificationRecorder()
     store.listen(ears)
     inside, go_on = threading.Event(), threading.Event()
 
@@ -208,7 +209,7 @@ async def test_a_batch_that_starts_again_counts_everything_once(
 
 PLANNER = """
     import asyncio, sys
-    from tests.store.making import NOW, fire
+    from tests.support.factories import NOW, fire
     from wakeful.store.sqlite import SqliteStore
 
     async def main():
@@ -225,7 +226,7 @@ PLANNER = """
 """
 STORM = """
     import asyncio, sys
-    from tests.store.making import NOW, start, ended, alone
+    from tests.support.factories import NOW, start, ended, alone
     from wakeful.store.sqlite import SqliteStore
 
     async def main():
@@ -246,7 +247,7 @@ def _process(script: str, path: Path) -> subprocess.Popen[str]:
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-        cwd=Path(__file__).parents[3],
+        cwd=ROOT,
     )
 
 

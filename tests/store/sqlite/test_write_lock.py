@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.store.lock_holder import lock_held
-from tests.store.making import job
+from tests.support.factories import job
+from tests.support.lock_holder import lock_held
 from wakeful.errors import Unavailable
 from wakeful.store.rows import JobFilter
 from wakeful.store.sqlite import SqliteStore

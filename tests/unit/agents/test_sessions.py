@@ -15,7 +15,7 @@ from wakeful.document.sessions import queue as read_queue
 from wakeful.document.sessions import session_name
 from wakeful.errors import InvalidArgument
 from wakeful.store.rows import RunRow
-from wakeful.store.talking import Message, SessionKey, Settled, Talk, Turn
+from wakeful.store.sessions import Message, SessionKey, SessionState, SessionUpdate, Turn
 
 NOW = 1_800_000_000_000
 KEY = SessionKey("default", "ops", "main")
@@ -49,7 +49,7 @@ class Conversation:
         """What each turn so far was told."""
         return [json.loads(run.payload or "")["message"] for run in self.begun]
 
-    def say(self, body: str, after_ms: int = 0) -> Settled:
+    def say(self, body: str, after_ms: int = 0) -> SessionUpdate:
         self.wait(after_ms)
         message = Message(f"m{next(self._ids):06}", body, "key:1", "user", self.now_ms)
         settled = hear(self._talk(), message, self.now_ms)
@@ -74,12 +74,12 @@ class Conversation:
         self.turns[self.live[0]] = state, usage
         self.wait(0)
 
-    def _talk(self) -> Talk:
+    def _talk(self) -> SessionState:
         turns = [Turn(run, *is_at) for run, is_at in self.turns.items() if run not in self.known_over]
         queue = json.dumps(self.queue) if self.queue else None
-        return Talk(KEY, list(self.waiting), turns, self.context, queue, "j1", self.work, None)
+        return SessionState(KEY, list(self.waiting), turns, self.context, queue, "j1", self.work, None)
 
-    def _write(self, settled: Settled) -> None:
+    def _write(self, settled: SessionUpdate) -> None:
         gone = {*settled.dropped, *settled.taken}
         assert gone <= {message.id for message in self.waiting}
         if settled.arrived is not None:

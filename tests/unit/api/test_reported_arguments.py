@@ -7,9 +7,9 @@ import re
 
 import pytest
 
-from tests.unit.api.test_forgiving import EVERY_15M, LATER, LATER_S, NINE, NOW_MS, schedule
+from tests.unit.api.mcp.test_normalize_arguments import EVERY_15M, LATER, LATER_S, NINE, NOW_MS, schedule
 from wakeful import InvalidArgument
-from wakeful.api.mcp.forgiving import document, understand
+from wakeful.api.mcp.normalize_arguments import document, understand
 from wakeful.document import Defaults, read_definition, write_definition
 
 _EVERY_FIELD = {

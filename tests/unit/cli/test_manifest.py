@@ -8,7 +8,7 @@ import pytest
 
 from wakeful.cli.manifest import plan, read_manifest
 from wakeful.cli.show.diff import diff
-from wakeful.client.shapes import JobShape
+from wakeful.client.types import JobShape
 from wakeful.document import Defaults, read_definition, write_definition
 from wakeful.errors import InvalidArgument
 

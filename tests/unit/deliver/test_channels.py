@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wakeful.deliver.channels import Channels, Message, SendResult, addressed, service_of
-from wakeful.deliver.hush import hushed
+from wakeful.deliver.log_redaction import hushed
 from wakeful.errors import InvalidArgument
 from wakeful.settings import Settings
 

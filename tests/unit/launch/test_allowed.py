@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from wakeful import InvalidArgument
-from wakeful.launch.allowed import Allowed, NotAllowed, NotThere
+from wakeful.launch.command_allowlist import Allowed, NotAllowed, NotThere
 
 
 @pytest.fixture

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from wakeful import Command, InvalidArgument
-from wakeful.launch.allowed import Allowed
 from wakeful.launch.argv import MAX_ARGUMENTS, MAX_BYTES, MAX_ENV, read_command
 from wakeful.launch.command import CommandLauncher
+from wakeful.launch.command_allowlist import Allowed
 
 
 def command(**fields: Any) -> dict[str, Any]:

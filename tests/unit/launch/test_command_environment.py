@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from wakeful import InvalidArgument
-from wakeful.launch.allowed import Allowed
 from wakeful.launch.command import CommandLauncher
+from wakeful.launch.command_allowlist import Allowed
 from wakeful.launch.command_environment import AllowedNames
 
 #: Each makes some ordinary program run code of the job's author.

@@ -11,7 +11,7 @@ import pytest
 from tests.unit.launch.launches import launch
 from wakeful.errors import AlreadyExists, InvalidArgument, Permanent, ResourceExhausted
 from wakeful.launch.function import Function, FunctionLauncher
-from wakeful.launch.port import MAX_OUTPUT, Failed, Launch, Outcome, Parked, Succeeded
+from wakeful.launch.port import MAX_OUTPUT, AwaitingCallback, Failed, Launch, Outcome, Succeeded
 from wakeful.launch.threads import Threads
 
 TARGET = {"kind": "function", "name": "f"}
@@ -172,7 +172,11 @@ async def test_what_it_returns_is_the_output(launcher: FunctionLauncher, value: 
 
 
 async def test_an_outcome_is_taken_as_it_is(launcher: FunctionLauncher):
-    for outcome in (Succeeded("said", '{"tokens":7}'), Failed("no", retry_after_ms=5), Parked(1000)):
+    for outcome in (
+        Succeeded("said", '{"tokens":7}'),
+        Failed("no", retry_after_ms=5),
+        AwaitingCallback(1000),
+    ):
 
         async def function(outcome: Outcome = outcome) -> Outcome:
             return outcome

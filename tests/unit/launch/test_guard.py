@@ -10,7 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from wakeful.errors import InvalidArgument
-from wakeful.launch.guard import SETTING, AddressInfo, AddressRefused, Guard, GuardedResolver
+from wakeful.launch.address_guard import SETTING, AddressInfo, AddressRefused, Guard, GuardedResolver
 
 CLOSED = Guard()
 

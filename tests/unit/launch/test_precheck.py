@@ -9,14 +9,14 @@ import pytest
 
 from tests.unit.launch.launches import launch
 from wakeful import Permanent, Skip
+from wakeful.engine.launcher_registry import LauncherRegistry
 from wakeful.engine.outcome import conclude
-from wakeful.engine.targets import Targets
 from wakeful.errors import InvalidArgument
 from wakeful.job import Json, Work
-from wakeful.launch.answer import usage_in
 from wakeful.launch.function import FunctionLauncher
 from wakeful.launch.port import Failed, Launch, Outcome, Skipped, Succeeded
 from wakeful.launch.precheck import Prechecked, answer_in, answer_of, asks
+from wakeful.launch.webhook_response import usage_in
 from wakeful.policy import Policy
 
 TARGET: dict[str, Json] = {"kind": "function", "name": "work"}
@@ -139,7 +139,7 @@ def test_a_skipped_run_is_no_failure_and_may_be_the_last_of_its_job():
 
 
 def test_a_precheck_that_nobody_could_ask_is_refused():
-    targets = Targets([FunctionLauncher()])
+    targets = LauncherRegistry([FunctionLauncher()])
     targets.check_precheck(Work(TARGET))
     targets.check_precheck(Work(TARGET, precheck={**PRECHECK, "timeoutMs": 5}))
     with pytest.raises(InvalidArgument, match="precheck: no launcher for 'webhook' here"):

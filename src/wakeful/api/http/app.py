@@ -11,21 +11,21 @@ from fastapi.routing import APIRoute
 
 from wakeful import __version__
 from wakeful.api.http import (
+    admin,
     agents,
     dead_letters,
+    executors,
     health,
     job_actions,
     jobs,
     messages,
     oauth,
-    office,
     problems,
     runs,
-    work,
 )
 from wakeful.api.http.docs import router as docs_router
 from wakeful.api.http.health import Ready
-from wakeful.api.http.middleware import Passage
+from wakeful.api.http.middleware import RequestMiddleware
 from wakeful.api.http.schemas import SCHEMAS
 from wakeful.api.http.schemas.enums import named
 from wakeful.api.rpc import socket
@@ -60,7 +60,7 @@ def create_app(services: Services, *, ready: Ready | None = None) -> FastAPI:
     app.state.connections = socket.Connections()
     problems.install(app)
     # `/runs/claim` stands before `/runs/{run_id}`, which would take it for a run.
-    for part in (health, agents, messages, jobs, job_actions, work, runs, dead_letters, office):
+    for part in (health, agents, messages, jobs, job_actions, executors, runs, dead_letters, admin):
         app.include_router(part.router)
     for name in ("events", "metrics"):
         _include(app, f"wakeful.api.http.{name}")
@@ -69,7 +69,7 @@ def create_app(services: Services, *, ready: Ready | None = None) -> FastAPI:
     app.include_router(oauth.router)
     if find_spec("mcp") is not None:  # wakeful[mcp]
         import_module("wakeful.api.mcp.http").mount(app)
-    app.add_middleware(Passage)
+    app.add_middleware(RequestMiddleware)
     _tell(app)
     return app
 

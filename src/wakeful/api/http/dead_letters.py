@@ -8,10 +8,10 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
-from wakeful.api.http.answers import BODY, JsonAnswer, takes, told
-from wakeful.api.http.asking import SECURED, Asker, Document, Here
-from wakeful.api.http.once import IdempotencyKey, once
+from wakeful.api.http.dependencies import SECURED, CurrentPrincipal, Document, ServicesDep
+from wakeful.api.http.idempotency import IdempotencyKey, once
 from wakeful.api.http.paging import Cursor, Limit
+from wakeful.api.http.responses import BODY, JsonAnswer, takes, told
 from wakeful.api.http.runs import listed_runs
 from wakeful.errors import InvalidArgument
 from wakeful.store.idempotency import Keyed
@@ -25,8 +25,8 @@ router = APIRouter(
 @router.get("", summary="List dead letters", responses=told({200: "DeadLetters"}))
 async def list_dead_letters(
     workspace: str,
-    here: Here,
-    who: Asker,
+    here: ServicesDep,
+    who: CurrentPrincipal,
     agent: Annotated[str | None, Query(description="Only those of this agent.")] = None,
     limit: Limit = 50,
     cursor: Cursor = None,
@@ -45,8 +45,8 @@ async def list_dead_letters(
 async def replay_dead_letters(
     workspace: str,
     request: Request,
-    here: Here,
-    who: Asker,
+    here: ServicesDep,
+    who: CurrentPrincipal,
     given: Document,
     idempotency_key: IdempotencyKey = None,
 ) -> Response:
@@ -67,7 +67,9 @@ async def replay_dead_letters(
     responses=told({200: "Discarded"}, *BODY),
     openapi_extra=takes("WhichDeadLetters", {"ids": ["01980000-0000-7000-8000-000000000000"]}),
 )
-async def discard_dead_letters(workspace: str, here: Here, who: Asker, given: Document) -> Response:
+async def discard_dead_letters(
+    workspace: str, here: ServicesDep, who: CurrentPrincipal, given: Document
+) -> Response:
     """Put them away for good, likewise; their runs can still be seen."""
     ids = _ids(given)
     return JsonAnswer({"discarded": list(await here.runs.discard_many(who, workspace, ids))})

@@ -9,12 +9,12 @@ from typing import Annotated, Final
 from fastapi import APIRouter, Header, Query, Request
 from starlette.responses import Response, StreamingResponse
 
-from wakeful.api.http.answers import told
-from wakeful.api.http.asking import SECURED, Asker, Here, asker
+from wakeful.api.http.dependencies import SECURED, CurrentPrincipal, ServicesDep, asker
+from wakeful.api.http.responses import told
 from wakeful.document.values import compact
 from wakeful.errors import InvalidArgument, WakefulError
-from wakeful.service.feed import TYPES, Event, Subscription, event_shape
-from wakeful.service.places import Place
+from wakeful.service.auth.connection_limits import ConnectionSlot
+from wakeful.service.event_stream import TYPES, Event, Subscription, event_shape
 
 #: Seconds of silence after which a comment says that the connection lives.
 HEARTBEAT_S: Final = 15.0
@@ -34,8 +34,8 @@ _ANSWERS[200]["content"] = {"text/event-stream": {"schema": {"type": "string"}}}
 async def stream_events(
     request: Request,
     workspace: str,
-    here: Here,
-    who: Asker,
+    here: ServicesDep,
+    who: CurrentPrincipal,
     agent: str | None = None,
     job: Annotated[str | None, Query(description="The name of a job, or its id.")] = None,
     types: Annotated[str | None, Query(description=f"Some of {', '.join(TYPES)}, with commas.")] = None,
@@ -77,7 +77,7 @@ def _number(text: str) -> int:
 
 
 async def _stream(
-    request: Request, listener: Subscription, place: Place, first: bytes
+    request: Request, listener: Subscription, place: ConnectionSlot, first: bytes
 ) -> AsyncIterator[bytes]:
     """The events, until the client goes, its key is not good any more, or the server stops."""
     loop = asyncio.get_running_loop()

@@ -8,7 +8,7 @@ from typing import cast
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from wakeful.api.http.answers import JsonAnswer, told
+from wakeful.api.http.responses import JsonAnswer, told
 from wakeful.errors import Unavailable
 
 #: Says what is not ready, or None.

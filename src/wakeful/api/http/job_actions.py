@@ -5,20 +5,20 @@ from __future__ import annotations
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from wakeful.api.http.answers import BODY, JsonAnswer, nothing, place, takes, told
-from wakeful.api.http.asking import SECURED, Asker, Document, Here, PerhapsDocument
+from wakeful.api.http.dependencies import SECURED, CurrentPrincipal, Document, PerhapsDocument, ServicesDep
+from wakeful.api.http.etags import IfMatch, etag, guarded
+from wakeful.api.http.idempotency import IdempotencyKey, once
 from wakeful.api.http.jobs import TICKS
-from wakeful.api.http.once import IdempotencyKey, once
-from wakeful.api.http.versions import IfMatch, etag, guarded
+from wakeful.api.http.responses import BODY, JsonAnswer, nothing, place, takes, told
 from wakeful.document.values import whole_number
 from wakeful.errors import InvalidArgument
 from wakeful.job import Job
 from wakeful.schedule import LATEST_MS, At, parse_schedule
-from wakeful.service.access import Principal
-from wakeful.service.making import Saved
-from wakeful.service.pauses import SkippedTick
+from wakeful.service.auth.access import Principal
+from wakeful.service.jobs.job_factory import SaveResult
+from wakeful.service.jobs.pauses import SkippedTick
+from wakeful.service.serializers import job_shape, run_shape, saved_shape, skipped_shape
 from wakeful.service.services import Services
-from wakeful.service.shapes import job_shape, run_shape, saved_shape, skipped_shape
 from wakeful.store.idempotency import Keyed
 from wakeful.store.rows import RunView
 
@@ -37,8 +37,8 @@ async def pause_job(
     workspace: str,
     agent: str,
     name: str,
-    here: Here,
-    who: Asker,
+    here: ServicesDep,
+    who: CurrentPrincipal,
     given: PerhapsDocument,
     if_match: IfMatch = None,
 ) -> Response:
@@ -60,7 +60,7 @@ async def pause_job(
     "/resume", summary="Resume a job", responses=told({200: "JobWithTicks"}, 409, 412, headers=("ETag",))
 )
 async def resume_job(
-    workspace: str, agent: str, name: str, here: Here, who: Asker, if_match: IfMatch = None
+    workspace: str, agent: str, name: str, here: ServicesDep, who: CurrentPrincipal, if_match: IfMatch = None
 ) -> Response:
     """Start its ticks again, from now."""
 
@@ -76,7 +76,7 @@ async def resume_job(
     responses=told({200: "SkippedTick"}, 409, 412, headers=("ETag",)),
 )
 async def skip_next_tick(
-    workspace: str, agent: str, name: str, here: Here, who: Asker, if_match: IfMatch = None
+    workspace: str, agent: str, name: str, here: ServicesDep, who: CurrentPrincipal, if_match: IfMatch = None
 ) -> Response:
     """Record the next tick as skipped (reason `asked`); one that is recorded already is cancelled."""
 
@@ -94,11 +94,11 @@ async def skip_next_tick(
     responses=told({200: "SavedJob"}, 409, 412, headers=("ETag",)),
 )
 async def rotate_secret(
-    workspace: str, agent: str, name: str, here: Here, who: Asker, if_match: IfMatch = None
+    workspace: str, agent: str, name: str, here: ServicesDep, who: CurrentPrincipal, if_match: IfMatch = None
 ) -> Response:
     """For a day, deliveries are signed with both. The new `secret` is shown here and never again."""
 
-    async def rotate(version: int | None) -> Saved:
+    async def rotate(version: int | None) -> SaveResult:
         return await here.jobs.rotate_secret(who, workspace, agent, name, version=version)
 
     saved = await guarded(here, who, workspace, agent, name, if_match, rotate)
@@ -119,8 +119,8 @@ async def run_job(
     agent: str,
     name: str,
     request: Request,
-    here: Here,
-    who: Asker,
+    here: ServicesDep,
+    who: CurrentPrincipal,
     given: PerhapsDocument,
     idempotency_key: IdempotencyKey = None,
     if_match: IfMatch = None,
@@ -170,8 +170,8 @@ async def backfill_job(
     agent: str,
     name: str,
     request: Request,
-    here: Here,
-    who: Asker,
+    here: ServicesDep,
+    who: CurrentPrincipal,
     given: Document,
     idempotency_key: IdempotencyKey = None,
     if_match: IfMatch = None,

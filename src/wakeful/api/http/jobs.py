@@ -7,19 +7,19 @@ from typing import Annotated, Final
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
-from wakeful.api.http.answers import BODY, JsonAnswer, nothing, place, takes, told
-from wakeful.api.http.asking import SECURED, Asker, Here, ServiceDocument
-from wakeful.api.http.once import IdempotencyKey, once
+from wakeful.api.http.dependencies import SECURED, CurrentPrincipal, ServiceDocument, ServicesDep
+from wakeful.api.http.etags import IfMatch, IfNoneMatch, OnlyNew, etag, guarded, matches
+from wakeful.api.http.idempotency import IdempotencyKey, once
 from wakeful.api.http.paging import Cursor, Limit, read_cursor, write_cursor
 from wakeful.api.http.problems import Stale
-from wakeful.api.http.versions import IfMatch, IfNoneMatch, OnlyNew, etag, guarded, matches
+from wakeful.api.http.responses import BODY, JsonAnswer, nothing, place, takes, told
 from wakeful.errors import AlreadyExists, InvalidArgument
 from wakeful.job import Job
-from wakeful.service.access import Principal
-from wakeful.service.label_filter import read_label_filter
-from wakeful.service.making import Saved
+from wakeful.service.auth.access import Principal
+from wakeful.service.jobs.job_factory import SaveResult
+from wakeful.service.jobs.label_filter import read_label_filter
+from wakeful.service.serializers import job_shape, run_shape, saved_shape
 from wakeful.service.services import Services
-from wakeful.service.shapes import job_shape, run_shape, saved_shape
 from wakeful.store.idempotency import Keyed
 from wakeful.store.rows import JobFilter, RunFilter
 
@@ -50,8 +50,8 @@ Label = Annotated[
 @router.get("/jobs", summary="List the jobs of all agents", responses=told({200: "Jobs"}))
 async def list_all_jobs(
     workspace: str,
-    here: Here,
-    who: Asker,
+    here: ServicesDep,
+    who: CurrentPrincipal,
     agent: Annotated[str | None, Query(description="Only those of this agent.")] = None,
     include_disabled: IncludeDisabled = False,
     label: Label = None,
@@ -67,8 +67,8 @@ async def list_all_jobs(
 async def list_jobs(
     workspace: str,
     agent: str,
-    here: Here,
-    who: Asker,
+    here: ServicesDep,
+    who: CurrentPrincipal,
     include_disabled: IncludeDisabled = False,
     label: Label = None,
     limit: Limit = 100,
@@ -90,15 +90,15 @@ async def create_job(
     workspace: str,
     agent: str,
     request: Request,
-    here: Here,
-    who: Asker,
+    here: ServicesDep,
+    who: CurrentPrincipal,
     document: ServiceDocument,
     idempotency_key: IdempotencyKey = None,
 ) -> Response:
     """Add a job; a name that is taken is refused. A webhook's `secret` is shown here and never again."""
     _check_agent(document, agent)
 
-    async def create(keyed: Keyed[Saved] | None) -> Saved:
+    async def create(keyed: Keyed[SaveResult] | None) -> SaveResult:
         return await here.jobs.create(who, workspace, agent, document, keyed=keyed)
 
     return await once(request, who, workspace, create, lambda saved: _saved(here, who, saved, created=True))
@@ -110,7 +110,12 @@ async def create_job(
     responses=told({200: "JobWithTicks", 304: None}, headers=("ETag",)),
 )
 async def get_job(
-    workspace: str, agent: str, name: str, here: Here, who: Asker, if_none_match: IfNoneMatch = None
+    workspace: str,
+    agent: str,
+    name: str,
+    here: ServicesDep,
+    who: CurrentPrincipal,
+    if_none_match: IfNoneMatch = None,
 ) -> Response:
     """A job with its next 5 ticks and its last 5 runs.
 
@@ -140,8 +145,8 @@ async def upsert_job(
     workspace: str,
     agent: str,
     name: str,
-    here: Here,
-    who: Asker,
+    here: ServicesDep,
+    who: CurrentPrincipal,
     document: ServiceDocument,
     if_match: IfMatch = None,
     if_none_match: OnlyNew = None,
@@ -162,8 +167,8 @@ async def upsert_job(
     if if_none_match is not None:
         return await _create_only(here, who, workspace, agent, named, if_none_match, dry_run)
 
-    async def upsert(version: int | None) -> Saved:
-        return await here.jobs.upsert(who, workspace, agent, named, version=version, rehearse=dry_run)
+    async def upsert(version: int | None) -> SaveResult:
+        return await here.jobs.upsert(who, workspace, agent, named, version=version, dry_run=dry_run)
 
     saved = await guarded(here, who, workspace, agent, name, if_match, upsert, missing=Stale)
     return nothing() if dry_run else _saved(here, who, saved, created=saved.created)
@@ -179,15 +184,15 @@ async def update_job(
     workspace: str,
     agent: str,
     name: str,
-    here: Here,
-    who: Asker,
+    here: ServicesDep,
+    who: CurrentPrincipal,
     patch: ServiceDocument,
     if_match: IfMatch = None,
 ) -> Response:
     """Change the fields that are given and no others; null puts one back to its default."""
     _check_agent(patch, agent)
 
-    async def update(version: int | None) -> Saved:
+    async def update(version: int | None) -> SaveResult:
         return await here.jobs.update(who, workspace, agent, name, patch, version=version)
 
     return _saved(here, who, await guarded(here, who, workspace, agent, name, if_match, update))
@@ -200,7 +205,7 @@ async def update_job(
     responses=told({204: None}, 409, 412),
 )
 async def delete_job(
-    workspace: str, agent: str, name: str, here: Here, who: Asker, if_match: IfMatch = None
+    workspace: str, agent: str, name: str, here: ServicesDep, who: CurrentPrincipal, if_match: IfMatch = None
 ) -> Response:
     """What runs goes on; what has not started is withdrawn; its runs can still be seen."""
 
@@ -236,7 +241,7 @@ async def _listed(
     return JsonAnswer({"jobs": [job_shape(who, job) for job in jobs], "cursor": next_cursor})
 
 
-def _saved(here: Services, who: Principal, saved: Saved, *, created: bool = False) -> Response:
+def _saved(here: Services, who: Principal, saved: SaveResult, *, created: bool = False) -> Response:
     row = saved.row
     headers = {"ETag": etag(row.version)}
     if created:
@@ -257,7 +262,7 @@ async def _create_only(
     if not matches(header, 0):
         raise InvalidArgument("If-None-Match: a PUT takes '*' alone, to only create")
     try:
-        saved = await here.jobs.create(who, workspace, agent, document, rehearse=dry_run)
+        saved = await here.jobs.create(who, workspace, agent, document, dry_run=dry_run)
         return nothing() if dry_run else _saved(here, who, saved, created=True)
     except AlreadyExists as error:
         raise Stale(error.message) from error

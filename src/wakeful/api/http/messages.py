@@ -5,12 +5,12 @@ from __future__ import annotations
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from wakeful.api.http.answers import BODY, JsonAnswer, takes, told
-from wakeful.api.http.asking import SECURED, Asker, Here, ServiceDocument
-from wakeful.api.http.once import IdempotencyKey, once
+from wakeful.api.http.dependencies import SECURED, CurrentPrincipal, ServiceDocument, ServicesDep
+from wakeful.api.http.idempotency import IdempotencyKey, once
 from wakeful.api.http.paging import Cursor, Limit, page, read_cursor
-from wakeful.service.messages import Receipt
-from wakeful.service.shapes import receipt_shape, session_shape
+from wakeful.api.http.responses import BODY, JsonAnswer, takes, told
+from wakeful.service.agents.messages import Receipt
+from wakeful.service.serializers import receipt_shape, session_shape
 from wakeful.store.idempotency import Keyed
 
 router = APIRouter(
@@ -29,8 +29,8 @@ async def send_message(
     workspace: str,
     agent: str,
     request: Request,
-    here: Here,
-    who: Asker,
+    here: ServicesDep,
+    who: CurrentPrincipal,
     document: ServiceDocument,
     idempotency_key: IdempotencyKey = None,
 ) -> Response:
@@ -47,7 +47,12 @@ async def send_message(
 
 @router.get("/sessions", summary="List the sessions of an agent", responses=told({200: "Sessions"}))
 async def list_sessions(
-    workspace: str, agent: str, here: Here, who: Asker, limit: Limit = 50, cursor: Cursor = None
+    workspace: str,
+    agent: str,
+    here: ServicesDep,
+    who: CurrentPrincipal,
+    limit: Limit = 50,
+    cursor: Cursor = None,
 ) -> Response:
     """Its conversations by name: what waits in each, and what is under way."""
     scope = ["sessions", workspace, agent]

@@ -1,4 +1,4 @@
-"""The metrics, for Prometheus to scrape: `wakeful.engine.meters` says which there are.
+"""The metrics, for Prometheus to scrape: `wakeful.engine.metrics` says which there are.
 
 Nobody needs a key, unless the operator has set one for this alone (`WAKEFUL_METRICS_KEY`).
 """
@@ -11,8 +11,8 @@ from fastapi import APIRouter, Request
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.responses import Response
 
-from wakeful.api.http.answers import told
-from wakeful.api.http.asking import Here
+from wakeful.api.http.dependencies import ServicesDep
+from wakeful.api.http.responses import told
 from wakeful.errors import Unauthenticated
 
 router = APIRouter(tags=["health"])
@@ -22,7 +22,7 @@ _ANSWERS[200]["content"] = {"text/plain": {"schema": {"type": "string"}}}
 
 
 @router.get("/metrics", summary="What is counted and measured", responses=_ANSWERS)
-async def get_metrics(request: Request, here: Here) -> Response:
+async def get_metrics(request: Request, here: ServicesDep) -> Response:
     """In the format of Prometheus."""
     if here.metrics_key is not None:
         scheme, _, token = request.headers.get("authorization", "").partition(" ")

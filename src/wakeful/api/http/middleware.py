@@ -31,7 +31,7 @@ _QUIET: Final = frozenset({"/healthz", "/readyz", "/metrics"})
 log = get_logger("wakeful.http")
 
 
-class Passage:
+class RequestMiddleware:
     """The way in and out of the app."""
 
     def __init__(self, app: ASGIApp) -> None:

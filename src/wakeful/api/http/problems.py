@@ -22,7 +22,7 @@ from wakeful.document.values import compact
 from wakeful.errors import FailedPrecondition, InvalidArgument, ResourceExhausted, WakefulError
 from wakeful.job import Json
 from wakeful.policy import DAY_MS
-from wakeful.service.places import TooMany
+from wakeful.service.auth.connection_limits import TooMany
 from wakeful.store.idempotency import InProgress
 
 PROBLEM_JSON: Final = "application/problem+json"

@@ -7,15 +7,15 @@ from typing import Annotated, Final, Literal
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
-from wakeful.api.http.answers import BODY, JsonAnswer, place, takes, told
-from wakeful.api.http.asking import SECURED, Asker, Here, PerhapsDocument
-from wakeful.api.http.once import IdempotencyKey, once
+from wakeful.api.http.dependencies import SECURED, CurrentPrincipal, PerhapsDocument, ServicesDep
+from wakeful.api.http.idempotency import IdempotencyKey, once
 from wakeful.api.http.paging import Cursor, Limit, page, read_cursor
 from wakeful.api.http.problems import Malformed
+from wakeful.api.http.responses import BODY, JsonAnswer, place, takes, told
 from wakeful.run import RunState, Trigger
-from wakeful.service.access import Principal
+from wakeful.service.auth.access import Principal
+from wakeful.service.serializers import run_shape
 from wakeful.service.services import Services
-from wakeful.service.shapes import run_shape
 from wakeful.store.idempotency import Keyed
 from wakeful.store.rows import RunFilter, RunView
 
@@ -40,8 +40,8 @@ Before = Annotated[
 @router.get("/runs", summary="List the runs of all agents", responses=told({200: "Runs"}))
 async def list_all_runs(
     workspace: str,
-    here: Here,
-    who: Asker,
+    here: ServicesDep,
+    who: CurrentPrincipal,
     agent: Annotated[str | None, Query(description="Only those of this agent.")] = None,
     job: Annotated[
         str | None, Query(description="Only those of this job: its id, or with `agent` its name.")
@@ -67,8 +67,8 @@ async def list_all_runs(
 async def list_runs(
     workspace: str,
     agent: str,
-    here: Here,
-    who: Asker,
+    here: ServicesDep,
+    who: CurrentPrincipal,
     state: States = None,
     trigger: OfTrigger = None,
     limit: Limit = 50,
@@ -90,8 +90,8 @@ async def wake_agent(
     workspace: str,
     agent: str,
     request: Request,
-    here: Here,
-    who: Asker,
+    here: ServicesDep,
+    who: CurrentPrincipal,
     given: PerhapsDocument,
     idempotency_key: IdempotencyKey = None,
 ) -> Response:
@@ -110,8 +110,8 @@ async def list_job_runs(
     workspace: str,
     agent: str,
     name: str,
-    here: Here,
-    who: Asker,
+    here: ServicesDep,
+    who: CurrentPrincipal,
     state: States = None,
     trigger: OfTrigger = None,
     limit: Limit = 20,
@@ -124,20 +124,20 @@ async def list_job_runs(
 
 
 @router.get("/runs/{run_id}", summary="Read a run", responses=told({200: "RunWithAttempts"}))
-async def get_run(workspace: str, run_id: str, here: Here, who: Asker) -> Response:
+async def get_run(workspace: str, run_id: str, here: ServicesDep, who: CurrentPrincipal) -> Response:
     """A run with its attempts."""
     run = await here.runs.get(who, workspace, run_id)
     return JsonAnswer(run_shape(run, await here.runs.attempts(who, workspace, run_id)))
 
 
 @router.post("/runs/{run_id}/cancel", summary="Cancel a run that waits", responses=told({200: "Run"}, 409))
-async def cancel_run(workspace: str, run_id: str, here: Here, who: Asker) -> Response:
+async def cancel_run(workspace: str, run_id: str, here: ServicesDep, who: CurrentPrincipal) -> Response:
     """One that is pending, or between two attempts."""
     return JsonAnswer(run_shape(await here.runs.cancel(who, workspace, run_id)))
 
 
 @router.post("/runs/{run_id}/stop", summary="Stop a run that runs", responses=told({200: "Run"}, 409))
-async def stop_run(workspace: str, run_id: str, here: Here, who: Asker) -> Response:
+async def stop_run(workspace: str, run_id: str, here: ServicesDep, who: CurrentPrincipal) -> Response:
     """Wherever it runs, its worker is told."""
     return JsonAnswer(run_shape(await here.runs.stop(who, workspace, run_id)))
 
@@ -152,8 +152,8 @@ async def replay_run(
     workspace: str,
     run_id: str,
     request: Request,
-    here: Here,
-    who: Asker,
+    here: ServicesDep,
+    who: CurrentPrincipal,
     idempotency_key: IdempotencyKey = None,
 ) -> Response:
     """A new run with the same idempotency key, one attempt further on. It takes the role admin."""

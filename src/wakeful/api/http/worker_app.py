@@ -7,7 +7,7 @@ from fastapi import FastAPI
 from wakeful import __version__
 from wakeful.api.http import health, metrics, problems
 from wakeful.api.http.health import Ready
-from wakeful.api.http.middleware import Passage
+from wakeful.api.http.middleware import RequestMiddleware
 from wakeful.api.rpc.socket import Connections
 from wakeful.service.services import Services
 
@@ -28,5 +28,5 @@ def create_worker_app(services: Services, ready: Ready) -> FastAPI:
     problems.install(app)
     app.include_router(health.router)
     app.include_router(metrics.router)
-    app.add_middleware(Passage)
+    app.add_middleware(RequestMiddleware)
     return app

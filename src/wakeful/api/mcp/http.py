@@ -18,10 +18,10 @@ from starlette.requests import Request
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from wakeful.api.http.asking import asker, services_of
 from wakeful.api.http.declared import refuse_unknown
+from wakeful.api.http.dependencies import asker, services_of
 from wakeful.api.http.problems import MAX_BODY
-from wakeful.api.mcp.here import Here
+from wakeful.api.mcp.local import Here
 from wakeful.api.mcp.port import Scheduler
 from wakeful.api.mcp.server import Context, make_server
 from wakeful.errors import Unavailable

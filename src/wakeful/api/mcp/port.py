@@ -16,7 +16,7 @@ Shape = dict[str, Json]
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class CallContext:
     """Who asks, and what holds for them now."""
 
     now_ms: int
@@ -29,7 +29,7 @@ class Standing:
 class Scheduler(Protocol):
     """The use cases behind the tool, as one caller may use them."""
 
-    async def standing(self, agent: str | None) -> Standing:
+    async def standing(self, agent: str | None) -> CallContext:
         """The time, the zone and the agent; `agent` is the one that was named."""
         ...
 

@@ -8,8 +8,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from wakeful.errors import InvalidSchedule
+from wakeful.natural_time import read_spoken
 from wakeful.schedule import LATEST_MS
-from wakeful.spoken import read_spoken
 
 _UNITS: Final = {"Seconds": 1_000, "Minutes": 60_000, "Hours": 3_600_000, "Days": 86_400_000}
 _EVERY: Final = {

@@ -33,7 +33,7 @@ from mcp_types import (
 
 from wakeful import __version__
 from wakeful.api.mcp.port import Scheduler
-from wakeful.api.mcp.teaching import ABOUT, ARGUMENTS, CONTENT, INSTRUCTIONS, SCHEDULE_WELL
+from wakeful.api.mcp.prompts import ABOUT, ARGUMENTS, CONTENT, INSTRUCTIONS, SCHEDULE_WELL
 from wakeful.api.mcp.tool import call, listed, recent
 from wakeful.errors import WakefulError
 

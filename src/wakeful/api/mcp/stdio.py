@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from mcp.server.stdio import stdio_server
 
+from wakeful.api.mcp.remote import There
 from wakeful.api.mcp.server import make_server
-from wakeful.api.mcp.there import There
 from wakeful.client import AsyncClient
 
 

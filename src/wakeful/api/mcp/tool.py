@@ -14,10 +14,10 @@ from itertools import count
 from typing import Final, cast
 
 from wakeful.api.mcp.coercion import empty, plain
-from wakeful.api.mcp.forgiving import Asked, all_of, check_message, document, name_from, understand
-from wakeful.api.mcp.port import Scheduler, Shape, Standing
+from wakeful.api.mcp.normalize_arguments import Asked, all_of, check_message, document, name_from, understand
+from wakeful.api.mcp.port import CallContext, Scheduler, Shape
 from wakeful.api.mcp.schedules import read_instant
-from wakeful.api.mcp.words import iso, next_in_words, now_in_words, when_in_words
+from wakeful.api.mcp.time_text import iso, next_in_words, now_in_words, when_in_words
 from wakeful.errors import AlreadyExists, InvalidArgument, NotFound, WakefulError
 from wakeful.job import Json
 from wakeful.logs import get_logger
@@ -56,7 +56,7 @@ async def call(
     scheduler: Scheduler, arguments: Mapping[str, object], meta: Mapping[str, object] | None = None
 ) -> Answer:
     """Do what the arguments ask for, and tell of it; what goes wrong is told as well."""
-    standing: Standing | None = None
+    standing: CallContext | None = None
     try:
         asked = understand(arguments, meta)
         standing = await scheduler.standing(asked.agent)
@@ -85,7 +85,7 @@ async def recent(scheduler: Scheduler) -> Shape:
     return (await _runs(scheduler, Asked("runs", limit=50), standing)).content
 
 
-async def _done(scheduler: Scheduler, asked: Asked, standing: Standing) -> Answer:
+async def _done(scheduler: Scheduler, asked: Asked, standing: CallContext) -> Answer:
     match asked.action:
         case "add":
             return await _add(scheduler, asked, standing)
@@ -109,14 +109,14 @@ async def _done(scheduler: Scheduler, asked: Asked, standing: Standing) -> Answe
             return await _status(scheduler, standing)
 
 
-def _timed(answer: Answer, standing: Standing) -> Answer:
+def _timed(answer: Answer, standing: CallContext) -> Answer:
     now_ms, tz = standing.now_ms, standing.tz
     words = now_in_words(now_ms, tz)
     content: Shape = {"now": iso(now_ms, tz), "nowMs": now_ms, "tz": tz, **answer.content}
     return replace(answer, text=f"{answer.text}\n{words}", content=content)
 
 
-async def _add(scheduler: Scheduler, asked: Asked, standing: Standing) -> Answer:
+async def _add(scheduler: Scheduler, asked: Asked, standing: CallContext) -> Answer:
     problems = dict(asked.problems)
     made = document(asked.fields, now_ms=standing.now_ms, tz=standing.tz, problems=problems)
     try:
@@ -168,14 +168,14 @@ async def _named(scheduler: Scheduler, agent: str, made: dict[str, object]) -> S
     raise AssertionError
 
 
-async def _get(scheduler: Scheduler, asked: Asked, standing: Standing) -> Answer:
+async def _get(scheduler: Scheduler, asked: Asked, standing: CallContext) -> Answer:
     _, name, job = await _job(scheduler, asked, standing)
     answer = _about(f"Job '{name}'", job, standing)
     told = json.dumps(answer.content["job"], ensure_ascii=False)
     return replace(answer, text=f"{answer.text}\n{told}")
 
 
-async def _pause(scheduler: Scheduler, asked: Asked, standing: Standing) -> Answer:
+async def _pause(scheduler: Scheduler, asked: Asked, standing: CallContext) -> Answer:
     agent, name, old = await _job(scheduler, asked, standing)
     given = {field: plain(field, value) for field, value in asked.fields.items() if not empty(value)}
     if "until" in given:
@@ -190,12 +190,12 @@ async def _pause(scheduler: Scheduler, asked: Asked, standing: Standing) -> Answ
     return replace(answer, text=f"{answer.text}\nIt resumes by itself at {until}.") if until else answer
 
 
-async def _resume(scheduler: Scheduler, asked: Asked, standing: Standing) -> Answer:
+async def _resume(scheduler: Scheduler, asked: Asked, standing: CallContext) -> Answer:
     agent, name, _ = await _job(scheduler, asked, standing)
     return _about(f"Resumed '{name}'", await scheduler.resume(agent, name), standing)
 
 
-async def _update(scheduler: Scheduler, asked: Asked, standing: Standing) -> Answer:
+async def _update(scheduler: Scheduler, asked: Asked, standing: CallContext) -> Answer:
     agent, name, old = await _job(scheduler, asked, standing)
     # A time without a zone of its own is on the clocks that the job goes by.
     tz = standing.tz if old.get("schedule") is None else str(old.get("tz") or standing.tz)
@@ -206,14 +206,14 @@ async def _update(scheduler: Scheduler, asked: Asked, standing: Standing) -> Ans
     return _about(f"Changed '{job['name']}'", job, standing)
 
 
-async def _remove(scheduler: Scheduler, asked: Asked, standing: Standing) -> Answer:
+async def _remove(scheduler: Scheduler, asked: Asked, standing: CallContext) -> Answer:
     agent, name, job = await _job(scheduler, asked, standing)
     await scheduler.delete(agent, name)
     text = f"Removed '{name}'. It does not fire any more; a run of it that is under way goes on."
     return Answer(text, {"removed": {"id": job["id"], "name": name}})
 
 
-async def _run(scheduler: Scheduler, asked: Asked, standing: Standing) -> Answer:
+async def _run(scheduler: Scheduler, asked: Asked, standing: CallContext) -> Answer:
     agent, name, job = await _job(scheduler, asked, standing)
     given = {field: plain(field, value) for field, value in asked.fields.items()}
     payload, overlap = cast(Json, given.get("payload")), cast(Json, given.get("overlapPolicy"))
@@ -224,7 +224,7 @@ async def _run(scheduler: Scheduler, asked: Asked, standing: Standing) -> Answer
     return Answer(f"Started '{name}': run {run['id']} is {run['state']}.", {"run": _compact_run(run)})
 
 
-async def _list(scheduler: Scheduler, asked: Asked, standing: Standing) -> Answer:
+async def _list(scheduler: Scheduler, asked: Asked, standing: CallContext) -> Answer:
     limit = asked.limit or _JOBS
     jobs = list(await scheduler.jobs(standing.agent, asked.include_disabled, asked.cursor, limit + 1))
     more, jobs = len(jobs) > limit, jobs[:limit]
@@ -238,7 +238,7 @@ async def _list(scheduler: Scheduler, asked: Asked, standing: Standing) -> Answe
     return Answer("\n".join(lines), {"jobs": [_compact(job, standing) for job in jobs], "cursor": cursor})
 
 
-async def _runs(scheduler: Scheduler, asked: Asked, standing: Standing) -> Answer:
+async def _runs(scheduler: Scheduler, asked: Asked, standing: CallContext) -> Answer:
     job_id = None
     if asked.job is not None:
         job_id = str((await _job(scheduler, asked, standing))[2]["id"])
@@ -251,7 +251,7 @@ async def _runs(scheduler: Scheduler, asked: Asked, standing: Standing) -> Answe
     return Answer("\n".join(lines), {"runs": [_compact_run(run) for run in runs]})
 
 
-async def _status(scheduler: Scheduler, standing: Standing) -> Answer:
+async def _status(scheduler: Scheduler, standing: CallContext) -> Answer:
     status = await scheduler.status()
     jobs, runs = cast(Shape, status["jobs"]), cast(Shape, status["runs"])
     next_ms = status.get("nextAtMs")
@@ -265,7 +265,7 @@ async def _status(scheduler: Scheduler, standing: Standing) -> Answer:
     return Answer("\n".join(lines), {"status": status})
 
 
-async def _job(scheduler: Scheduler, asked: Asked, standing: Standing) -> tuple[str, str, Shape]:
+async def _job(scheduler: Scheduler, asked: Asked, standing: CallContext) -> tuple[str, str, Shape]:
     """The job that a call is about, by its name or its id: its agent, its name, and all there is to tell."""
     said = asked.job
     if not said:
@@ -280,7 +280,7 @@ async def _job(scheduler: Scheduler, asked: Asked, standing: Standing) -> tuple[
         return agent, name, await scheduler.get(agent, name)
 
 
-def _about(what: str, job: Shape, standing: Standing) -> Answer:
+def _about(what: str, job: Shape, standing: CallContext) -> Answer:
     next_words = next_in_words(job, standing.now_ms)
     lines = [f"{what} ({job['id']}) of the agent '{job['agentId']}'. {job['explain']}.", next_words]
     if job.get("secret"):
@@ -289,7 +289,7 @@ def _about(what: str, job: Shape, standing: Standing) -> Answer:
     return Answer("\n".join(lines), {"job": told, "next": next_words.removeprefix("next: ")})
 
 
-def _compact(job: Shape, standing: Standing) -> Shape:
+def _compact(job: Shape, standing: CallContext) -> Shape:
     tz, next_ms = str(job.get("tz") or "UTC"), job.get("nextAtMs")
     message = job.get("message")
     made: Shape = {

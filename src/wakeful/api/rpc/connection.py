@@ -19,11 +19,11 @@ from wakeful.api.rpc.frames import Request, Unreadable, answer, event, read_requ
 from wakeful.api.rpc.params import Params
 from wakeful.errors import NotFound, Unauthenticated, WakefulError
 from wakeful.logs import get_logger
-from wakeful.service.access import Principal
-from wakeful.service.feed import Subscription
-from wakeful.service.places import Place, TooMany
+from wakeful.service.auth.access import Principal
+from wakeful.service.auth.connection_limits import ConnectionSlot, TooMany
+from wakeful.service.event_stream import Subscription
+from wakeful.service.serializers import Shape
 from wakeful.service.services import Services
-from wakeful.service.shapes import Shape
 
 #: Seconds in which a client says who it is.
 GREETING_S: Final = 5.0
@@ -73,7 +73,7 @@ class Connection:
         self._slow = False
         self._listener: Subscription | None = None
         self._telling: asyncio.Task[None] | None = None
-        self._place: Place | None = None
+        self._place: ConnectionSlot | None = None
 
     async def live(self) -> None:
         """Serve the client until either side has had enough."""

@@ -9,11 +9,11 @@ from wakeful.api.http.paging import MAX_PAGE
 from wakeful.api.rpc.params import Params
 from wakeful.errors import InvalidArgument, NotFound
 from wakeful.job import Job
-from wakeful.service.access import Principal
-from wakeful.service.label_filter import read_label_filter
-from wakeful.service.making import Saved
+from wakeful.service.auth.access import Principal
+from wakeful.service.jobs.job_factory import SaveResult
+from wakeful.service.jobs.label_filter import read_label_filter
+from wakeful.service.serializers import Shape, job_shape, run_shape, saved_shape
 from wakeful.service.services import Services
-from wakeful.service.shapes import Shape, job_shape, run_shape, saved_shape
 from wakeful.store.rows import JobFilter, RunFilter
 
 #: How far a list can be leafed through by number; HTTP has cursors, which go on for ever.
@@ -159,7 +159,7 @@ async def _job(here: Services, who: Principal, params: Params) -> Job:
     return job
 
 
-async def _saved(here: Services, who: Principal, saved: Saved) -> Shape:
+async def _saved(here: Services, who: Principal, saved: SaveResult) -> Shape:
     return {**saved_shape(who, saved, here.store.clock.now_ms()), **await _last(here, who, saved.job)}
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from math import isfinite
 from typing import Final, NamedTuple, TypeGuard
 
-from wakeful.api.http.asking import read_json
+from wakeful.api.http.dependencies import read_json
 from wakeful.document.values import compact
 from wakeful.errors import InvalidArgument, WakefulError
 from wakeful.job import Json
-from wakeful.service.feed import Event, event_shape
+from wakeful.service.event_stream import Event, event_shape
 
 #: The number or text by which a client knows an answer again; none where it gave none.
 RequestId = str | int | float | None

@@ -8,7 +8,7 @@ from typing import Final
 
 from wakeful.document.values import whole_number
 from wakeful.errors import InvalidArgument
-from wakeful.service.access import Principal
+from wakeful.service.auth.access import Principal
 
 #: Ids and names of ours; anything else is refused before a database sees it.
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")

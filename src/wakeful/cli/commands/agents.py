@@ -9,8 +9,8 @@ from rich.text import Text
 
 from wakeful.cli.arguments import json_argument, now_ms
 from wakeful.cli.session import Session, command
+from wakeful.cli.show.admin import agent_page, agent_table
 from wakeful.cli.show.jobs import secret
-from wakeful.cli.show.office import agent_page, agent_table
 
 AgentName = Annotated[str, typer.Argument(metavar="AGENT", help="the agent's name")]
 

@@ -11,11 +11,11 @@ from rich.text import Text
 
 from wakeful.cli.arguments import now_ms, read_text
 from wakeful.cli.changes import Change
-from wakeful.cli.exits import OK, exit_code
+from wakeful.cli.exit_codes import OK, exit_code
 from wakeful.cli.output import complain
 from wakeful.cli.session import Session, command
 from wakeful.cli.show.diff import diff
-from wakeful.client.shapes import JobShape
+from wakeful.client.types import JobShape
 from wakeful.errors import Unavailable, WakefulError
 
 T = TypeVar("T")

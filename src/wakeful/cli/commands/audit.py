@@ -7,10 +7,10 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from wakeful.cli import exits
+from wakeful.cli import exit_codes
 from wakeful.cli.arguments import Limit, now_ms
 from wakeful.cli.session import Session, command
-from wakeful.cli.show.office import audit_table
+from wakeful.cli.show.admin import audit_table
 
 
 def register(app: typer.Typer) -> None:
@@ -40,4 +40,4 @@ def register(app: typer.Typer) -> None:
             else Text(f"the chain is broken: {flaw}", "red")
         )
         s.out.show(found, shown)
-        return exits.OK if flaw is None else exits.NOT_DONE
+        return exit_codes.OK if flaw is None else exit_codes.NOT_DONE

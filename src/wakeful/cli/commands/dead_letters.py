@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from wakeful.cli import exits
+from wakeful.cli import exit_codes
 from wakeful.cli.arguments import Limit, now_ms
 from wakeful.cli.commands.running import follow
 from wakeful.cli.session import Session, command
@@ -51,12 +51,12 @@ def register(app: typer.Typer) -> None:
                 raise InvalidArgument("--wait follows one run; name one")
             done = await s.out.ask(s.client.runs.replay_many(chosen))
             s.out.show({"replayed": done}, Text(f"{len(done)} replayed", "green"))
-            return exits.OK
+            return exit_codes.OK
         run = await s.out.ask(s.client.runs.replay(chosen[0]))
         if wait:
             run = await follow(s, run["id"])
         s.out.show(run, Text(f"{run['job']} runs again: {run['id']}" if not wait else run["id"], "green"))
-        return exits.OK if not wait or run["state"] == "succeeded" else exits.NOT_DONE
+        return exit_codes.OK if not wait or run["state"] == "succeeded" else exit_codes.NOT_DONE
 
     @command(app, "discard", panel=_PANEL)
     async def discard(s: Session, ids: RunIds = None, all_: All = False) -> None:

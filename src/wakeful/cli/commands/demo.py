@@ -22,7 +22,7 @@ from wakeful.cli.session import Session, command
 from wakeful.cli.show.runs import change, run_table
 from wakeful.cli.times import moment
 from wakeful.client import AsyncClient
-from wakeful.client.shapes import RunShape
+from wakeful.client.types import RunShape
 from wakeful.errors import Unavailable
 from wakeful.process_protection import protect_process
 from wakeful.run import RunState
@@ -85,7 +85,7 @@ async def _server(settings: Settings, port: int | None) -> AsyncIterator[tuple[s
     """A server in this process: its address, an admin's key, and the task that it is."""
     from wakeful.api.server import serve
     from wakeful.app import Wakeful
-    from wakeful.service.access import LOCAL
+    from wakeful.service.auth.access import LOCAL
 
     loop = asyncio.get_running_loop()
     begun: asyncio.Future[tuple[str, Wakeful]] = loop.create_future()

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from wakeful.cli import exits
+from wakeful.cli import exit_codes
 from wakeful.cli.arguments import json_argument, now_ms, read_text
 from wakeful.cli.crontab import Planned, Remark, plan, read_crontab
 from wakeful.cli.crontab.documents import LABEL, SOURCE
@@ -98,7 +98,7 @@ def register(app: typer.Typer) -> None:
         }
         s.out.show(answer)
         _tell(s, planned, refused, notes, dry_run)
-        return exits.NOT_DONE if refused else exits.OK
+        return exit_codes.NOT_DONE if refused else exit_codes.OK
 
 
 async def _taken(s: Session, dry_run: bool) -> set[str]:

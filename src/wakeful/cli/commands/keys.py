@@ -9,7 +9,7 @@ from rich.text import Text
 
 from wakeful.cli.arguments import now_ms
 from wakeful.cli.session import Session, command
-from wakeful.cli.show.office import key_table
+from wakeful.cli.show.admin import key_table
 
 
 def register(app: typer.Typer) -> None:

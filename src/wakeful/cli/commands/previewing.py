@@ -14,7 +14,7 @@ from wakeful.cli.completion import job_names
 from wakeful.cli.session import Session, command
 from wakeful.cli.show.preview import preview as lines
 from wakeful.cli.times import local_zone
-from wakeful.client.shapes import JobShape
+from wakeful.client.types import JobShape
 from wakeful.document import Defaults, read_definition
 from wakeful.errors import InvalidArgument
 from wakeful.job import check_slug

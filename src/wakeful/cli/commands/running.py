@@ -9,12 +9,12 @@ from typing import Annotated, cast
 import typer
 from rich.text import Text
 
-from wakeful.cli import exits
+from wakeful.cli import exit_codes
 from wakeful.cli.arguments import JobName, Payload, json_argument, now_ms
 from wakeful.cli.session import Session, command
 from wakeful.cli.show.runs import change, run_page
 from wakeful.cli.times import local_zone
-from wakeful.client.shapes import RunShape
+from wakeful.client.types import RunShape
 from wakeful.cron import zone
 from wakeful.errors import InvalidArgument, Unavailable
 from wakeful.policy import Overlap
@@ -57,14 +57,14 @@ def register(app: typer.Typer) -> None:
         )
         if begun is None:
             s.out.show(None, Text(f"no tick of {slug} is due", "yellow"))
-            return exits.OK
+            return exit_codes.OK
         if begun["state"] == "skipped":
             s.out.show(begun, Text(f"{slug} is skipped: {begun['reason']}", "yellow"))
-            return exits.NOT_DONE
+            return exit_codes.NOT_DONE
         if not wait:
             hint = Text(f"{slug} runs: {begun['id']}", "green")
             s.out.show(begun, hint, Text(f"follow it with: wakeful runs {begun['id']}", "dim"))
-            return exits.OK
+            return exit_codes.OK
         try:
             async with asyncio.timeout(longest):
                 over = await follow(s, begun["id"])
@@ -73,7 +73,7 @@ def register(app: typer.Typer) -> None:
                 f"run {begun['id']} is not over after {longest:g} s; `wakeful runs {begun['id']}` shows it"
             ) from None
         s.out.show(over, "", *run_page(over, now_ms()))
-        return exits.OK if over["state"] == "succeeded" else exits.NOT_DONE
+        return exit_codes.OK if over["state"] == "succeeded" else exit_codes.NOT_DONE
 
     @command(app, "backfill", panel=_PANEL)
     async def backfill(

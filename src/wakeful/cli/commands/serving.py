@@ -17,8 +17,8 @@ from wakeful.cli.calling import how_to_call
 from wakeful.cli.output import Output
 from wakeful.cli.session import Session, command
 from wakeful.cli.show.tables import page
+from wakeful.client.api_key_file import key_file, leave_key, read_key
 from wakeful.client.client import DEFAULT_URL
-from wakeful.client.keyfile import key_file, leave_key, read_key
 from wakeful.errors import InvalidArgument, Unauthenticated, WakefulError
 from wakeful.logs import ConsoleFormatter
 from wakeful.process_protection import protect_process
@@ -246,7 +246,7 @@ def _greet(out: Output, url: str, place: str, where: str, good: bool) -> None:
 
 async def _key(url: str, scheduler: Wakeful, new_key: bool, admin_key: str | None) -> tuple[str, bool]:
     """Where the key for this machine is, and whether it is good for something."""
-    from wakeful.service.access import LOCAL
+    from wakeful.service.auth.access import LOCAL
 
     keys = scheduler.services.keys
     key = await keys.first_key()

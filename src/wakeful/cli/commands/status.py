@@ -9,7 +9,7 @@ import typer
 
 from wakeful.cli.commands.serving import keep_log
 from wakeful.cli.session import Session, command
-from wakeful.cli.show.office import status_page
+from wakeful.cli.show.admin import status_page
 from wakeful.errors import FailedPrecondition
 
 

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from wakeful.cli.show.tables import Cell, compact, page, table
 from wakeful.cli.times import instant, moment, relative
-from wakeful.client.shapes import AgentShape, JobShape
+from wakeful.client.types import AgentShape, JobShape
 from wakeful.document import Defaults, read_definition, write_definition
 
 #: What has a line of its own, or is nobody's business on a screen.

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from wakeful.cli.show.tables import Cell, compact, first_line, harmless, page, state, table
 from wakeful.cli.times import instant, moment, relative, span
-from wakeful.client.shapes import AttemptShape, RunShape
+from wakeful.client.types import AttemptShape, RunShape
 
 
 def run_table(runs: Sequence[RunShape], now_ms: int, *, wide: bool = True) -> Table:

@@ -6,14 +6,14 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from wakeful.store.postgres import statements as sql
-from wakeful.store.postgres.running import release_runs
+from wakeful.store.postgres.leases import release_runs
 
 if TYPE_CHECKING:
-    from wakeful.store.postgres.connection import Db, Tell
+    from wakeful.store.postgres.connection import Db, TransactionEvents
 
 
 async def settle_ahead(
-    db: Db, tell: Tell, now_ms: int, jobs: Mapping[str, Callable[[int], str | None]]
+    db: Db, tell: TransactionEvents, now_ms: int, jobs: Mapping[str, Callable[[int], str | None]]
 ) -> None:
     """Cancel or release the ticks of these jobs that are recorded as running and whose instant is to come.
 

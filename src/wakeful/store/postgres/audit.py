@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from wakeful.clock import Clock
-from wakeful.store.chain import link
+from wakeful.store.audit_chain import link
 from wakeful.store.office import AuditRow, Entry
 from wakeful.store.postgres import office_statements as sql
 

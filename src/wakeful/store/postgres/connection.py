@@ -21,8 +21,8 @@ import asyncpg
 from wakeful.clock import Clock, SystemClock
 from wakeful.errors import DatabaseFault, FailedPrecondition, InvalidArgument, Unavailable
 from wakeful.store.address import split_address
+from wakeful.store.changelog import TransactionEvents as TransactionEvents
 from wakeful.store.migrations import Migration, load, pending
-from wakeful.store.watching import Tell as Tell
 from wakeful.stored_text import UNSTORABLE
 
 if TYPE_CHECKING:
@@ -170,7 +170,7 @@ class Pool:
         self._heard.append(heard)
 
     def tell(self, topics: Sequence[str]) -> None:
-        """Tell those in this process who listen."""
+        """Notify the listeners of this process."""
         for topic in topics:
             for heard in self._heard:
                 heard(topic)
@@ -184,10 +184,10 @@ class Pool:
         async with self._acquired() as db:
             return await work(db)
 
-    async def write(self, work: Callable[[Db, Tell], Awaitable[T]]) -> T:
+    async def write(self, work: Callable[[Db, TransactionEvents], Awaitable[T]]) -> T:
         """Do the work in one transaction."""
         for tried in range(1, _TRIES + 1):
-            tell = Tell()
+            tell = TransactionEvents()
             try:
                 async with self._acquired() as db:
                     async with db.transaction():

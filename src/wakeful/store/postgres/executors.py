@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING
 
 from wakeful.store.office import WorkflowRow
 from wakeful.store.postgres import pull_statements as sql
-from wakeful.store.postgres.running import start
-from wakeful.store.postgres.watching import RUNS_BY_IDS
+from wakeful.store.postgres.changelog import RUNS_BY_IDS
+from wakeful.store.postgres.leases import start
 from wakeful.store.rows import ClaimedRun, RenewedRun, RunView
 
 if TYPE_CHECKING:
-    from wakeful.store.postgres.connection import Db, Tell
+    from wakeful.store.postgres.connection import Db, TransactionEvents
 
 
 async def claim(
     db: Db,
-    tell: Tell,
+    tell: TransactionEvents,
     now_ms: int,
     worker: str,
     workspace: str,

@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Final
 
 from wakeful.clock import Clock
 from wakeful.store.office import AgentRow, Follow
-from wakeful.store.postgres import directory
+from wakeful.store.postgres import accounts
 from wakeful.store.postgres import statements as sql
 from wakeful.store.postgres.ahead import settle_ahead
-from wakeful.store.postgres.births import bear
+from wakeful.store.postgres.insert_runs import bear
 from wakeful.store.postgres.outcomes import withdraw
 from wakeful.store.postgres.pull import move
 from wakeful.store.rows import JobChange, JobRow
 
 if TYPE_CHECKING:
-    from wakeful.store.postgres.connection import Db, Tell
+    from wakeful.store.postgres.connection import Db, TransactionEvents
 
 #: So many jobs are read or written in one statement.
 _PAGE: Final = 500
@@ -31,7 +31,7 @@ _AT_ONCE: Final = 50
 
 async def put_agent(
     db: Db,
-    tell: Tell,
+    tell: TransactionEvents,
     clock: Clock,
     workspace: str,
     name: str,
@@ -39,7 +39,7 @@ async def put_agent(
     follow: Follow | None,
 ) -> tuple[AgentRow | None, bool]:
     """Write what `change` makes of the agent and `follow` of its jobs. See `Office.put_agent`."""
-    before, row, written = await directory.put_agent(db, workspace, name, change)
+    before, row, written = await accounts.put_agent(db, workspace, name, change)
     if follow is None or row is None or before is None:  # an agent that was not there has no jobs
         return row, written
     job_ids = [job_id for (job_id,) in await db.fetch(sql.JOB_IDS_OF_AGENT, workspace, name)]
@@ -70,7 +70,7 @@ async def _decided(
 
 
 async def write_changes(
-    db: Db, tell: Tell, now_ms: int, changes: Sequence[tuple[JobRow, JobChange]]
+    db: Db, tell: TransactionEvents, now_ms: int, changes: Sequence[tuple[JobRow, JobChange]]
 ) -> list[JobRow]:
     """Write these changes of jobs that are locked. Returns the jobs as they are now."""
     if not changes:

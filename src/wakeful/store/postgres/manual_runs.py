@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from wakeful.store.postgres.births import bear
+from wakeful.store.postgres.insert_runs import bear
 from wakeful.store.postgres.outcomes import cancel
 from wakeful.store.postgres.statements import LOCK_CURSORS
-from wakeful.store.records import view_of
+from wakeful.store.row_mapping import view_of
 from wakeful.store.rows import Judge, LiveRuns, RunRow, RunView
 
 if TYPE_CHECKING:
-    from wakeful.store.postgres.connection import Db, Tell
+    from wakeful.store.postgres.connection import Db, TransactionEvents
 
 #: live_of_job and the runs' primary key: those that run or are between two attempts, and those that wait
 #: their turn
@@ -21,7 +21,7 @@ LIVE: Final = """
         OR r.serial AND r.trigger IN ('schedule', 'user', 'agent'))"""
 
 
-async def add_judged_run(db: Db, tell: Tell, now_ms: int, run: RunRow, judge: Judge) -> RunView:
+async def add_judged_run(db: Db, tell: TransactionEvents, now_ms: int, run: RunRow, judge: Judge) -> RunView:
     """Add what `judge` makes of the run, and cancel what gives way to it. See `Store.add_judged_run`."""
     # The cursor is locked by planners and by workers that start a serial run: until the end neither changes.
     await db.execute(LOCK_CURSORS, [run.job_id])

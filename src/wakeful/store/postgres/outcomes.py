@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 
 from wakeful.store.consequences import JobEffects, job_effects
 from wakeful.store.postgres import statements as sql
-from wakeful.store.postgres.births import bear
-from wakeful.store.postgres.delivering import add_deliveries
-from wakeful.store.postgres.spending import note_failed, spend
+from wakeful.store.postgres.deliveries import add_deliveries
+from wakeful.store.postgres.insert_runs import bear
+from wakeful.store.postgres.usage import note_failed, spend
 from wakeful.store.rows import Finished, Follower, RunRow
 from wakeful.stored_text import cleaned
 
 if TYPE_CHECKING:
     from asyncpg import Record
 
-    from wakeful.store.postgres.connection import Db, Tell
+    from wakeful.store.postgres.connection import Db, TransactionEvents
 
 Follow = Callable[[Follower], RunRow]
 
@@ -25,7 +25,7 @@ _STORED = Finished._fields.index("usage") + 1
 
 
 async def finish(
-    db: Db, tell: Tell, now_ms: int, worker: str, finished: Sequence[Finished], follow: Follow
+    db: Db, tell: TransactionEvents, now_ms: int, worker: str, finished: Sequence[Finished], follow: Follow
 ) -> set[str]:
     """Write these outcomes, as far as the worker still holds their runs. See `Store.finish`."""
     if not finished:
@@ -102,7 +102,7 @@ def _jobs_of(finished: Iterable[Finished]) -> str:
     return ",".join([outcome.job_id for outcome in finished if outcome.job_id is not None])
 
 
-async def _stay_alive(db: Db, tell: Tell, worker: str, finished: Sequence[Finished]) -> None:
+async def _stay_alive(db: Db, tell: TransactionEvents, worker: str, finished: Sequence[Finished]) -> None:
     """What is to be tried again, or is parked, is not over."""
     retrying = [outcome for outcome in finished if outcome.state == "retrying"]
     alive = [outcome.run_id for outcome in finished if outcome.state in ("retrying", "running")]
@@ -135,7 +135,12 @@ async def _job_effects(
 
 
 async def _chain(
-    db: Db, tell: Tell, now_ms: int, finished: Sequence[Finished], follow: Follow, waking: Sequence[str]
+    db: Db,
+    tell: TransactionEvents,
+    now_ms: int,
+    finished: Sequence[Finished],
+    follow: Follow,
+    waking: Sequence[str],
 ) -> None:
     """Give the jobs that fire after these their runs, and so the heartbeats that some of them wake."""
     over = ",".join([f.run_id for f in finished if f.state in ("succeeded", "failed")])
@@ -145,7 +150,7 @@ async def _chain(
     await bear(db, tell, now_ms, [follow(follower) for follower in followers])
 
 
-async def _disable(db: Db, tell: Tell, jobs: Mapping[str, tuple[int, str]]) -> None:
+async def _disable(db: Db, tell: TransactionEvents, jobs: Mapping[str, tuple[int, str]]) -> None:
     """Disable these jobs, each at its time and for its reason, and withdraw what they have planned."""
     if not jobs:
         return
@@ -156,7 +161,7 @@ async def _disable(db: Db, tell: Tell, jobs: Mapping[str, tuple[int, str]]) -> N
     await withdraw(db, tell, {row[0]: jobs[row[0]][0] for row in rows}, "job_disabled")
 
 
-async def delete_jobs(db: Db, tell: Tell, jobs: Mapping[str, int], reason: str) -> bool:
+async def delete_jobs(db: Db, tell: TransactionEvents, jobs: Mapping[str, int], reason: str) -> bool:
     """Delete these jobs, each at its time, and cancel their pending runs. Whether there were any."""
     if not jobs:
         return False
@@ -168,19 +173,19 @@ async def delete_jobs(db: Db, tell: Tell, jobs: Mapping[str, int], reason: str) 
     return bool(deleted)
 
 
-async def withdraw(db: Db, tell: Tell, jobs: Mapping[str, int], reason: str) -> None:
+async def withdraw(db: Db, tell: TransactionEvents, jobs: Mapping[str, int], reason: str) -> None:
     """Cancel the ticks of these jobs that are pending, each job's at its time."""
     if jobs:
         _cancelled(tell, await db.fetch(sql.WITHDRAW, list(jobs), list(jobs.values()), reason))
 
 
-def _cancelled(tell: Tell, rows: Sequence[Record]) -> None:
+def _cancelled(tell: TransactionEvents, rows: Sequence[Record]) -> None:
     if rows:
         tell.ended([row[0] for row in rows])
         tell("runs")
 
 
-async def cancel(db: Db, tell: Tell, now_ms: int, runs: Sequence[tuple[str, str]]) -> None:
+async def cancel(db: Db, tell: TransactionEvents, now_ms: int, runs: Sequence[tuple[str, str]]) -> None:
     """Cancel these live runs, each for its reason; whoever runs one is told to stop."""
     reasons = dict(runs)
     for run_id, was in await db.fetch(sql.CANCEL, list(reasons), list(reasons.values()), now_ms):

@@ -11,20 +11,20 @@ from typing import TYPE_CHECKING
 
 from wakeful.store.port import Planned
 from wakeful.store.postgres import statements as sql
-from wakeful.store.postgres.births import bear
 from wakeful.store.postgres.catchup import END_PAUSES, write_catchup
+from wakeful.store.postgres.insert_runs import bear
 from wakeful.store.postgres.outcomes import cancel
 from wakeful.store.rows import CatchupState, DueJob, JobPlan, RunRow
 
 if TYPE_CHECKING:
-    from wakeful.store.postgres.connection import Db, Tell
+    from wakeful.store.postgres.connection import Db, TransactionEvents
 
 _NONE: tuple[str, ...] = ()
 
 
 async def plan(
     db: Db,
-    tell: Tell,
+    tell: TransactionEvents,
     now_ms: int,
     until_ms: int,
     limit: int,

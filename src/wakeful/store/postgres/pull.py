@@ -11,12 +11,12 @@ from wakeful.store.postgres.outcomes import Follow, finish
 from wakeful.store.rows import Finished, LostRun, Move
 
 if TYPE_CHECKING:
-    from wakeful.store.postgres.connection import Db, Tell
+    from wakeful.store.postgres.connection import Db, TransactionEvents
 
 
 async def expire(
     db: Db,
-    tell: Tell,
+    tell: TransactionEvents,
     now_ms: int,
     limit: int,
     judge: Callable[[LostRun], Finished],
@@ -33,7 +33,7 @@ async def expire(
     return [run.id for run in expired if run.id in ended]
 
 
-async def move(db: Db, tell: Tell, now_ms: int, jobs: Mapping[str, Move]) -> None:
+async def move(db: Db, tell: TransactionEvents, now_ms: int, jobs: Mapping[str, Move]) -> None:
     """Let the runs of these jobs that wait do so in another lane. See `Store.change_job`."""
     lanes, claims = [to.lane for to in jobs.values()], [to.claim_ms for to in jobs.values()]
     if jobs and await db.fetch(sql.MOVE, list(jobs), lanes, claims, now_ms):

@@ -18,14 +18,14 @@ from wakeful.store.office import Allowance, Inherited
 from wakeful.store.port import tell_worker
 from wakeful.store.postgres import list_statements as lists
 from wakeful.store.postgres import statements as sql
+from wakeful.store.postgres.accounts import hold_agent_of, hold_agents
 from wakeful.store.postgres.ahead import settle_ahead
-from wakeful.store.postgres.births import bear
-from wakeful.store.postgres.directory import hold_agent_of, hold_agents
 from wakeful.store.postgres.inheritance import write_changes
+from wakeful.store.postgres.insert_runs import bear
 from wakeful.store.postgres.outcomes import Follow, cancel, delete_jobs, finish
 from wakeful.store.postgres.quotas import charge
 from wakeful.store.quotas import owners
-from wakeful.store.records import view_of
+from wakeful.store.row_mapping import view_of
 from wakeful.store.rows import (
     AttemptView,
     Finished,
@@ -38,7 +38,7 @@ from wakeful.store.rows import (
 )
 
 if TYPE_CHECKING:
-    from wakeful.store.postgres.connection import Db, Tell
+    from wakeful.store.postgres.connection import Db, TransactionEvents
 
 _ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
@@ -57,7 +57,7 @@ def is_id(text: str | None) -> bool:
 
 async def create_jobs(
     db: Db,
-    tell: Tell,
+    tell: TransactionEvents,
     now_ms: int,
     jobs: Sequence[JobRow],
     allowance: Allowance | None,
@@ -102,7 +102,7 @@ async def list_jobs(db: Db, only: JobFilter) -> list[JobRow]:
 
 async def change_job(
     db: Db,
-    tell: Tell,
+    tell: TransactionEvents,
     clock: Clock,
     job_id: str,
     change: Callable[[JobRow], JobChange | None],
@@ -130,7 +130,7 @@ async def change_job(
 
 async def delete_job(
     db: Db,
-    tell: Tell,
+    tell: TransactionEvents,
     job_id: str,
     now_ms: int,
     reason: str,
@@ -158,7 +158,7 @@ def _taken(row: JobRow) -> AlreadyExists:
 # --- runs -----------------------------------------------------------------------------------------------
 
 
-async def add_runs(db: Db, tell: Tell, now_ms: int, runs: Sequence[RunRow]) -> list[RunView]:
+async def add_runs(db: Db, tell: TransactionEvents, now_ms: int, runs: Sequence[RunRow]) -> list[RunView]:
     """Add runs that are no ticks, all or none. Returns them as they are stored."""
     born = {run.id for run in await bear(db, tell, now_ms, runs)}
     for run in runs:
@@ -169,7 +169,7 @@ async def add_runs(db: Db, tell: Tell, now_ms: int, runs: Sequence[RunRow]) -> l
 
 
 async def cancel_run(
-    db: Db, tell: Tell, run_id: str, now_ms: int, reason: str, running: bool
+    db: Db, tell: TransactionEvents, run_id: str, now_ms: int, reason: str, running: bool
 ) -> RunView | None:
     """Cancel a run that waits or, with `running`, stop one that runs."""
     found = await _locked(db, run_id)
@@ -180,7 +180,9 @@ async def cancel_run(
     return await run(db, run_id)
 
 
-async def complete_run(db: Db, tell: Tell, now_ms: int, finished: Finished, follow: Follow) -> bool:
+async def complete_run(
+    db: Db, tell: TransactionEvents, now_ms: int, finished: Finished, follow: Follow
+) -> bool:
     """Write the outcome of a run that was reported from outside. See `Store.complete_run`.
 
     The run is not locked before `finish` has locked its job. So the worker may park the run between the two

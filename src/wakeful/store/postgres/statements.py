@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from wakeful.store.port import PARKED, PULL
-from wakeful.store.talking import HEARTBEAT, HEARTBEAT_LABELS
+from wakeful.store.sessions import HEARTBEAT, HEARTBEAT_LABELS
 
 
 def numbers(values: Iterable[int | None]) -> str:

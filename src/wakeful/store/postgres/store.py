@@ -20,13 +20,22 @@ from wakeful.store.changes import always, written
 from wakeful.store.idempotency import Keyed
 from wakeful.store.office import Allowance, Entry, Inherited, WorkflowRow
 from wakeful.store.port import Planned, Replay, Told
-from wakeful.store.postgres import executors, letters, manual_runs, outcomes, planning, pull, records, running
+from wakeful.store.postgres import (
+    dead_letters,
+    executors,
+    leases,
+    manual_runs,
+    outcomes,
+    planning,
+    pull,
+    records,
+)
+from wakeful.store.postgres.budgets import PostgresGuarding
+from wakeful.store.postgres.changelog import PostgresWatching
 from wakeful.store.postgres.connection import Pool
-from wakeful.store.postgres.delivering import PostgresDelivering
-from wakeful.store.postgres.guarding import PostgresGuarding
-from wakeful.store.postgres.talking import PostgresTalking
-from wakeful.store.postgres.watch import Watch
-from wakeful.store.postgres.watching import PostgresWatching
+from wakeful.store.postgres.deliveries import PostgresDelivering
+from wakeful.store.postgres.listener import Watch
+from wakeful.store.postgres.sessions import PostgresTalking
 from wakeful.store.rows import (
     AttemptView,
     ClaimedRun,
@@ -59,7 +68,7 @@ class PostgresStore(PostgresTalking, PostgresWatching, PostgresGuarding, Postgre
         self.clock: Clock = clock or steered
         self._pool = Pool(url, pool_size, self.clock)
         self._watch = Watch(self._pool, steered if clock is None else None)
-        self._pruned_to = running.FIRST_ID
+        self._pruned_to = leases.FIRST_ID
 
     async def open(self) -> None:
         """Connect, and bring the schema up to date."""
@@ -97,11 +106,11 @@ class PostgresStore(PostgresTalking, PostgresWatching, PostgresGuarding, Postgre
 
     async def take(self, now_ms: int, worker: str, free: Mapping[str, int]) -> list[TakenRun]:
         """Mark due runs as running under this worker."""
-        return await self._pool.write(lambda db, tell: running.take(db, tell, now_ms, worker, free))
+        return await self._pool.write(lambda db, tell: leases.take(db, tell, now_ms, worker, free))
 
     async def next_due_ms(self, after_ms: int, lanes: Sequence[str]) -> int | None:
         """The earliest `due_at` later than that in these lanes."""
-        return await self._pool.read(lambda db: running.next_due_ms(db, after_ms, lanes))
+        return await self._pool.read(lambda db: leases.next_due_ms(db, after_ms, lanes))
 
     async def finish(
         self, worker: str, finished: Sequence[Finished], follow: Callable[[Follower], RunRow]
@@ -117,11 +126,11 @@ class PostgresStore(PostgresTalking, PostgresWatching, PostgresGuarding, Postgre
 
     async def beat(self, worker: str, now_ms: int, holding: Sequence[str]) -> set[str]:
         """Say that the worker lives. Returns what it has lost."""
-        return await self._pool.read(lambda db: running.beat(db, worker, now_ms, holding))
+        return await self._pool.read(lambda db: leases.beat(db, worker, now_ms, holding))
 
     async def lost(self, worker: str, holding: Sequence[str]) -> set[str]:
         """Which of these runs are not the worker's any more."""
-        return await self._pool.read(lambda db: running.lost(db, worker, holding))
+        return await self._pool.read(lambda db: leases.lost(db, worker, holding))
 
     async def rescue(
         self,
@@ -133,7 +142,7 @@ class PostgresStore(PostgresTalking, PostgresWatching, PostgresGuarding, Postgre
     ) -> list[str]:
         """Take runs from the dead, and parked ones past their deadline."""
         return await self._pool.write(
-            lambda db, tell: running.rescue(db, tell, now_ms, dead_before_ms, limit, judge, follow)
+            lambda db, tell: leases.rescue(db, tell, now_ms, dead_before_ms, limit, judge, follow)
         )
 
     async def claim(
@@ -186,12 +195,12 @@ class PostgresStore(PostgresTalking, PostgresWatching, PostgresGuarding, Postgre
 
     async def release(self, worker: str, now_ms: int, but: Sequence[str] | None = None) -> int:
         """The worker goes, or lets go of all but these; what it held is retrying."""
-        return await self._pool.write(lambda db, tell: running.release(db, tell, worker, now_ms, but))
+        return await self._pool.write(lambda db, tell: leases.release(db, tell, worker, now_ms, but))
 
     async def prune(self, before_ms: int, limit: int) -> int:
         """Delete runs that finished before then."""
         pruned, self._pruned_to = await self._pool.write(
-            lambda db, _: running.prune(db, before_ms, limit, self._pruned_to)
+            lambda db, _: leases.prune(db, before_ms, limit, self._pruned_to)
         )
         return pruned
 
@@ -294,7 +303,7 @@ class PostgresStore(PostgresTalking, PostgresWatching, PostgresGuarding, Postgre
         now_ms = self.clock.now_ms()
         return await self._audited(
             lambda born: [entry(str(run.replay_of)) for run in born] if entry else [],
-            lambda db, tell: letters.replay(db, tell, now_ms, workspace, which, make),
+            lambda db, tell: dead_letters.replay(db, tell, now_ms, workspace, which, make),
             keyed=keyed,
         )
 
@@ -304,7 +313,7 @@ class PostgresStore(PostgresTalking, PostgresWatching, PostgresGuarding, Postgre
         """Dead letters that nobody wants stop being any."""
         return await self._audited(
             lambda gone: [entry(run_id) for run_id in gone] if entry else [],
-            lambda db, _: letters.discard(db, workspace, which),
+            lambda db, _: dead_letters.discard(db, workspace, which),
         )
 
     async def cancel_run(

@@ -6,12 +6,16 @@ import sqlite3
 from collections.abc import Callable
 
 from wakeful.store.sqlite import statements as sql
-from wakeful.store.sqlite.connection import Tell
-from wakeful.store.sqlite.running import release_runs
+from wakeful.store.sqlite.connection import TransactionEvents
+from wakeful.store.sqlite.leases import release_runs
 
 
 def settle_ahead(
-    db: sqlite3.Connection, tell: Tell, now_ms: int, job_id: str, reason_of: Callable[[int], str | None]
+    db: sqlite3.Connection,
+    tell: TransactionEvents,
+    now_ms: int,
+    job_id: str,
+    reason_of: Callable[[int], str | None],
 ) -> None:
     """Cancel or release the ticks of this job that are recorded as running and whose instant is to come.
 

@@ -7,7 +7,7 @@ import sqlite3
 from collections.abc import Sequence
 
 from wakeful.clock import Clock
-from wakeful.store.chain import link
+from wakeful.store.audit_chain import link
 from wakeful.store.office import AuditRow, Entry
 from wakeful.store.sqlite import office_statements as sql
 

@@ -23,8 +23,8 @@ from typing import Final, TypeVar
 from wakeful.clock import Clock, SystemClock
 from wakeful.errors import Unavailable
 from wakeful.logs import get_logger
+from wakeful.store.changelog import TransactionEvents as TransactionEvents
 from wakeful.store.migrations import Migration, load, pending
-from wakeful.store.watching import Tell as Tell
 
 T = TypeVar("T")
 
@@ -171,14 +171,14 @@ class Connection:
 
         return await self._hop(self._read_thread, snapshot)
 
-    async def write(self, work: Callable[[sqlite3.Connection, Tell], T]) -> T:
+    async def write(self, work: Callable[[sqlite3.Connection, TransactionEvents], T]) -> T:
         """Do the work in one transaction that no other writer interrupts."""
         loop = asyncio.get_running_loop()
         lock = _WriteLock(time.monotonic() + self._busy_ms / 1000)
 
         def transaction() -> T:
             db = self._connected()
-            tell = Tell()
+            tell = TransactionEvents()
             lock.acquire(db, lambda: self._closing)
             try:
                 result = work(db, tell)

@@ -9,14 +9,14 @@ from collections.abc import Sequence
 from wakeful.store.office import WorkflowRow
 from wakeful.store.rows import ClaimedRun, RenewedRun, TakenRun
 from wakeful.store.sqlite import pull_statements as sql
-from wakeful.store.sqlite.connection import Tell
+from wakeful.store.sqlite.changelog import RUNS_BY_IDS
+from wakeful.store.sqlite.connection import TransactionEvents
 from wakeful.store.sqlite.records import run_view
-from wakeful.store.sqlite.watching import RUNS_BY_IDS
 
 
 def claim(
     db: sqlite3.Connection,
-    tell: Tell,
+    tell: TransactionEvents,
     now_ms: int,
     worker: str,
     workspace: str,

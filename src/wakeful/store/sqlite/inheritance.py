@@ -7,15 +7,15 @@ from collections.abc import Callable
 
 from wakeful.clock import Clock
 from wakeful.store.office import AgentRow, Follow
-from wakeful.store.sqlite import directory
+from wakeful.store.sqlite import accounts
 from wakeful.store.sqlite import statements as sql
-from wakeful.store.sqlite.connection import Tell
+from wakeful.store.sqlite.connection import TransactionEvents
 from wakeful.store.sqlite.records import job_row, write_change
 
 
 def put_agent(
     db: sqlite3.Connection,
-    tell: Tell,
+    tell: TransactionEvents,
     clock: Clock,
     workspace: str,
     name: str,
@@ -23,7 +23,7 @@ def put_agent(
     follow: Follow | None,
 ) -> tuple[AgentRow | None, bool]:
     """Write what `change` makes of the agent and `follow` of its jobs. See `Office.put_agent`."""
-    row, written = directory.put_agent(db, workspace, name, change)
+    row, written = accounts.put_agent(db, workspace, name, change)
     if follow is not None and row is not None:
         for each in db.execute(sql.JOBS_OF_AGENT, (workspace, name)).fetchall():
             job = job_row(each)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import sqlite3
 from typing import Final
 
-from wakeful.store.records import view_of
+from wakeful.store.row_mapping import view_of
 from wakeful.store.rows import Judge, LiveRuns, RunRow, RunView
-from wakeful.store.sqlite.births import bear
-from wakeful.store.sqlite.connection import Tell
+from wakeful.store.sqlite.connection import TransactionEvents
+from wakeful.store.sqlite.insert_runs import bear
 from wakeful.store.sqlite.outcomes import cancel
 
 #: runs_running and runs_waiting: those that run or are between two attempts, and those that wait their turn
@@ -20,7 +20,9 @@ LIVE: Final = """
         AND (state = 'retrying' OR (serial AND trigger IN ('schedule', 'user', 'agent')))"""
 
 
-def add_judged_run(db: sqlite3.Connection, tell: Tell, now_ms: int, run: RunRow, judge: Judge) -> RunView:
+def add_judged_run(
+    db: sqlite3.Connection, tell: TransactionEvents, now_ms: int, run: RunRow, judge: Judge
+) -> RunView:
     """Add what `judge` makes of the run, and cancel what gives way to it. See `Store.add_judged_run`."""
     found = db.execute(LIVE, (run.job_id,)).fetchall()
     live = LiveRuns(

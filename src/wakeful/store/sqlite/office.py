@@ -24,8 +24,8 @@ from wakeful.store.office import (
     WorkflowRow,
     WorkspaceRow,
 )
-from wakeful.store.sqlite import audit, directory, idempotency, inheritance, papers, quotas
-from wakeful.store.sqlite.connection import Connection, Tell
+from wakeful.store.sqlite import accounts, audit, idempotency, inheritance, quotas, workflows
+from wakeful.store.sqlite.connection import Connection, TransactionEvents
 
 T = TypeVar("T")
 
@@ -39,7 +39,7 @@ class SqliteOffice:
     async def _audited(
         self,
         entries: Sequence[Entry] | Callable[[T], Sequence[Entry]],
-        work: Callable[[sqlite3.Connection, Tell], T],
+        work: Callable[[sqlite3.Connection, TransactionEvents], T],
         changed: Callable[[T], bool] = bool,
         keyed: Keyed[T] | None = None,
     ) -> T:
@@ -49,7 +49,7 @@ class SqliteOffice:
         response is stored after it.
         """
 
-        def both(db: sqlite3.Connection, tell: Tell) -> T:
+        def both(db: sqlite3.Connection, tell: TransactionEvents) -> T:
             if keyed is not None:
                 idempotency.claim_key(db, keyed, self.clock.now_ms())
             result = work(db, tell)
@@ -66,23 +66,23 @@ class SqliteOffice:
 
     async def workspace(self, name: str) -> WorkspaceRow | None:
         """The workspace of that name."""
-        return await self._connection.read(lambda db: directory.workspace(db, name))
+        return await self._connection.read(lambda db: accounts.workspace(db, name))
 
     async def workspaces(self) -> list[WorkspaceRow]:
         """All of them, by name."""
-        return await self._connection.read(directory.workspaces)
+        return await self._connection.read(accounts.workspaces)
 
     async def put_workspace(self, row: WorkspaceRow, entries: Sequence[Entry] = ()) -> None:
         """Add it, or replace it."""
-        await self._audited(entries, lambda db, _: directory.put_workspace(db, row), always)
+        await self._audited(entries, lambda db, _: accounts.put_workspace(db, row), always)
 
     async def agent(self, workspace: str, name: str) -> AgentRow | None:
         """The agent of that name."""
-        return await self._connection.read(lambda db: directory.agent(db, workspace, name))
+        return await self._connection.read(lambda db: accounts.agent(db, workspace, name))
 
     async def agents(self, workspace: str) -> list[AgentRow]:
         """All of a workspace, by name."""
-        return await self._connection.read(lambda db: directory.agents(db, workspace))
+        return await self._connection.read(lambda db: accounts.agents(db, workspace))
 
     async def put_agent(
         self,
@@ -102,38 +102,38 @@ class SqliteOffice:
 
     async def delete_agent(self, workspace: str, name: str, entries: Sequence[Entry] = ()) -> bool:
         """Delete the agent, unless it has jobs."""
-        return await self._audited(entries, lambda db, _: directory.delete_agent(db, workspace, name))
+        return await self._audited(entries, lambda db, _: accounts.delete_agent(db, workspace, name))
 
     # --- keys -------------------------------------------------------------------------------------
 
     async def add_key(self, row: KeyRow, entries: Sequence[Entry] = ()) -> None:
         """Keep a key."""
-        await self._audited(entries, lambda db, _: directory.add_key(db, row), always)
+        await self._audited(entries, lambda db, _: accounts.add_key(db, row), always)
 
     async def change_keys(self, decide: Callable[[Sequence[KeyRow]], KeyChange]) -> bool:
         """Write what `decide` makes of all keys there are."""
         change = await self._audited(
             lambda change: change.entries,
-            lambda db, _: directory.change_keys(db, decide, self.clock.now_ms()),
+            lambda db, _: accounts.change_keys(db, decide, self.clock.now_ms()),
             always,
         )
         return change != KeyChange()
 
     async def key_by_hash(self, hash: bytes) -> KeyRow | None:
         """The key with that hash."""
-        return await self._connection.read(lambda db: directory.key_by_hash(db, hash))
+        return await self._connection.read(lambda db: accounts.key_by_hash(db, hash))
 
     async def keys(self, workspace: str | None) -> list[KeyRow]:
         """The keys of a workspace, or all of them."""
-        return await self._connection.read(lambda db: directory.keys(db, workspace))
+        return await self._connection.read(lambda db: accounts.keys(db, workspace))
 
     async def revoke_key(self, key_id: str, now_ms: int, entries: Sequence[Entry] = ()) -> bool:
         """End a key."""
-        return await self._audited(entries, lambda db, _: directory.revoke_key(db, key_id, now_ms))
+        return await self._audited(entries, lambda db, _: accounts.revoke_key(db, key_id, now_ms))
 
     async def touch_keys(self, used: Sequence[tuple[str, int]]) -> None:
         """Note when keys were last used."""
-        await self._connection.write(lambda db, _: directory.touch_keys(db, used))
+        await self._connection.write(lambda db, _: accounts.touch_keys(db, used))
 
     # --- audit ------------------------------------------------------------------------------------
 
@@ -169,11 +169,11 @@ class SqliteOffice:
 
     async def put_workflow(self, row: WorkflowRow, entries: Sequence[Entry] = ()) -> bool:
         """Keep a version."""
-        return await self._audited(entries, lambda db, _: papers.put_workflow(db, row))
+        return await self._audited(entries, lambda db, _: workflows.put_workflow(db, row))
 
     async def workflow(self, workspace: str, workflow_id: str, version: int) -> WorkflowRow | None:
         """That version."""
-        return await self._connection.read(lambda db: papers.workflow(db, workspace, workflow_id, version))
+        return await self._connection.read(lambda db: workflows.workflow(db, workspace, workflow_id, version))
 
     # --- idempotency keys -------------------------------------------------------------------------
 

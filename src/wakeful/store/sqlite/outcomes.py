@@ -14,10 +14,10 @@ from wakeful.store.consequences import JobEffects, job_effects
 from wakeful.store.port import PARKED
 from wakeful.store.rows import Finished, Follower, RunRow
 from wakeful.store.sqlite import statements as sql
-from wakeful.store.sqlite.births import bear
-from wakeful.store.sqlite.connection import Tell
-from wakeful.store.sqlite.delivering import add_deliveries
-from wakeful.store.sqlite.spending import note_failed, spend
+from wakeful.store.sqlite.connection import TransactionEvents
+from wakeful.store.sqlite.deliveries import add_deliveries
+from wakeful.store.sqlite.insert_runs import bear
+from wakeful.store.sqlite.usage import note_failed, spend
 from wakeful.stored_text import cleaned
 
 Follow = Callable[[Follower], RunRow]
@@ -25,7 +25,7 @@ Follow = Callable[[Follower], RunRow]
 
 def finish(
     db: sqlite3.Connection,
-    tell: Tell,
+    tell: TransactionEvents,
     now_ms: int,
     worker: str,
     finished: Sequence[Finished],
@@ -42,7 +42,7 @@ def finish(
 
 def settle(
     db: sqlite3.Connection,
-    tell: Tell,
+    tell: TransactionEvents,
     now_ms: int,
     worker: str,
     finished: Sequence[Finished],
@@ -101,7 +101,7 @@ def _write(db: sqlite3.Connection, worker: str, finished: Iterable[Finished]) ->
 
 def _consequences(
     db: sqlite3.Connection,
-    tell: Tell,
+    tell: TransactionEvents,
     now_ms: int,
     worker: str,
     finished: Sequence[Finished],
@@ -154,7 +154,7 @@ def _job_effects(db: sqlite3.Connection, finished: Sequence[Finished]) -> JobEff
 
 
 def _chain(
-    db: sqlite3.Connection, tell: Tell, now_ms: int, finished: Sequence[Finished], follow: Follow
+    db: sqlite3.Connection, tell: TransactionEvents, now_ms: int, finished: Sequence[Finished], follow: Follow
 ) -> None:
     """Give the jobs that fire after these their runs, and so the heartbeats that these wake."""
     followers = []
@@ -168,13 +168,13 @@ def _chain(
         bear(db, tell, now_ms, [follow(follower) for follower in followers])
 
 
-def _disable(db: sqlite3.Connection, tell: Tell, job_id: str, now_ms: int, reason: str) -> None:
+def _disable(db: sqlite3.Connection, tell: TransactionEvents, job_id: str, now_ms: int, reason: str) -> None:
     if db.execute(sql.DISABLE_JOB, (reason, now_ms, job_id)).rowcount:
         tell.changed(db.execute(sql.JOB_NAMES, (job_id,)))
         withdraw(db, tell, job_id, now_ms, "job_disabled")
 
 
-def drop_job(db: sqlite3.Connection, tell: Tell, job_id: str, now_ms: int, reason: str) -> bool:
+def drop_job(db: sqlite3.Connection, tell: TransactionEvents, job_id: str, now_ms: int, reason: str) -> bool:
     """Delete the job and cancel its pending runs; one that never had a run is gone at once."""
     if not db.execute(sql.MARK_DELETED, (now_ms, job_id)).rowcount:
         return False
@@ -184,13 +184,13 @@ def drop_job(db: sqlite3.Connection, tell: Tell, job_id: str, now_ms: int, reaso
     return True
 
 
-def withdraw(db: sqlite3.Connection, tell: Tell, job_id: str, now_ms: int, reason: str) -> None:
+def withdraw(db: sqlite3.Connection, tell: TransactionEvents, job_id: str, now_ms: int, reason: str) -> None:
     """Cancel the job's ticks that are pending."""
     _cancel_waiting(db, tell, sql.WHICH_PLANNED, sql.WITHDRAW, (reason, now_ms, job_id))
 
 
 def _cancel_waiting(
-    db: sqlite3.Connection, tell: Tell, which: str, cancel_them: str, given: tuple[str, int, str]
+    db: sqlite3.Connection, tell: TransactionEvents, which: str, cancel_them: str, given: tuple[str, int, str]
 ) -> None:
     waiting = [run_id for (run_id,) in db.execute(which, given[2:])]
     if waiting:
@@ -199,7 +199,9 @@ def _cancel_waiting(
         tell("runs")
 
 
-def cancel(db: sqlite3.Connection, tell: Tell, now_ms: int, runs: Sequence[tuple[str, str]]) -> None:
+def cancel(
+    db: sqlite3.Connection, tell: TransactionEvents, now_ms: int, runs: Sequence[tuple[str, str]]
+) -> None:
     """Cancel these live runs, each for its reason; whoever runs one is told to stop."""
     for run_id, reason in runs:
         state = db.execute(sql.STATE, (run_id,)).fetchone()

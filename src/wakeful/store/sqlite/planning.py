@@ -8,9 +8,9 @@ from collections.abc import Callable
 from wakeful.store.port import Planned
 from wakeful.store.rows import CatchupState, DueJob, JobPlan, RunRow
 from wakeful.store.sqlite import statements as sql
-from wakeful.store.sqlite.births import bear
 from wakeful.store.sqlite.catchup import END_PAUSE, write_catchup
-from wakeful.store.sqlite.connection import Tell
+from wakeful.store.sqlite.connection import TransactionEvents
+from wakeful.store.sqlite.insert_runs import bear
 from wakeful.store.sqlite.outcomes import cancel
 
 _NONE: tuple[str, ...] = ()
@@ -18,7 +18,7 @@ _NONE: tuple[str, ...] = ()
 
 def plan(
     db: sqlite3.Connection,
-    tell: Tell,
+    tell: TransactionEvents,
     now_ms: int,
     until_ms: int,
     limit: int,

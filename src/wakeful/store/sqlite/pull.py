@@ -8,13 +8,13 @@ from collections.abc import Callable
 from wakeful.store.port import TURN_MS, UNCLAIMED
 from wakeful.store.rows import Finished, LostRun, Move
 from wakeful.store.sqlite import pull_statements as sql
-from wakeful.store.sqlite.connection import Tell
+from wakeful.store.sqlite.connection import TransactionEvents
 from wakeful.store.sqlite.outcomes import Follow, settle
 
 
 def expire(
     db: sqlite3.Connection,
-    tell: Tell,
+    tell: TransactionEvents,
     now_ms: int,
     limit: int,
     judge: Callable[[LostRun], Finished],
@@ -32,7 +32,7 @@ def expire(
     return [run.id for run in expired if run.id in ended]
 
 
-def move(db: sqlite3.Connection, tell: Tell, now_ms: int, job_id: str, to: Move) -> None:
+def move(db: sqlite3.Connection, tell: TransactionEvents, now_ms: int, job_id: str, to: Move) -> None:
     """Let the job's runs that wait do so in another lane. See `Store.change_job`."""
     if db.execute(sql.MOVE, (job_id, to.lane, now_ms, to.claim_ms)).rowcount:
         tell("runs")

@@ -12,7 +12,7 @@ from wakeful.run import check_cancellable
 from wakeful.store.office import Allowance, Inherited
 from wakeful.store.port import tell_worker
 from wakeful.store.quotas import owners
-from wakeful.store.records import view_of
+from wakeful.store.row_mapping import view_of
 from wakeful.store.rows import (
     AttemptView,
     Finished,
@@ -25,10 +25,10 @@ from wakeful.store.rows import (
 )
 from wakeful.store.sqlite import list_statements as lists
 from wakeful.store.sqlite import statements as sql
+from wakeful.store.sqlite.accounts import check_agent, make_agents
 from wakeful.store.sqlite.ahead import settle_ahead
-from wakeful.store.sqlite.births import bear
-from wakeful.store.sqlite.connection import Tell
-from wakeful.store.sqlite.directory import check_agent, make_agents
+from wakeful.store.sqlite.connection import TransactionEvents
+from wakeful.store.sqlite.insert_runs import bear
 from wakeful.store.sqlite.outcomes import Follow, cancel, drop_job, settle, withdraw
 from wakeful.store.sqlite.pull import move
 from wakeful.store.sqlite.quotas import charge
@@ -42,7 +42,7 @@ _DEAD = RunView._fields.index("dead")
 
 def create_jobs(
     db: sqlite3.Connection,
-    tell: Tell,
+    tell: TransactionEvents,
     now_ms: int,
     jobs: Sequence[JobRow],
     allowance: Allowance | None,
@@ -86,7 +86,7 @@ def list_jobs(db: sqlite3.Connection, only: JobFilter) -> list[JobRow]:
 
 def change_job(
     db: sqlite3.Connection,
-    tell: Tell,
+    tell: TransactionEvents,
     clock: Clock,
     job_id: str,
     change: Callable[[JobRow], JobChange | None],
@@ -105,7 +105,9 @@ def change_job(
     return write_change(db, tell, clock.now_ms(), old, changed), True
 
 
-def write_change(db: sqlite3.Connection, tell: Tell, now_ms: int, old: JobRow, changed: JobChange) -> JobRow:
+def write_change(
+    db: sqlite3.Connection, tell: TransactionEvents, now_ms: int, old: JobRow, changed: JobChange
+) -> JobRow:
     """Write this change of a job. Returns the job as it is now."""
     new = changed.job._replace(
         id=old.id,
@@ -134,7 +136,7 @@ def write_change(db: sqlite3.Connection, tell: Tell, now_ms: int, old: JobRow, c
 
 def delete_job(
     db: sqlite3.Connection,
-    tell: Tell,
+    tell: TransactionEvents,
     job_id: str,
     now_ms: int,
     reason: str,
@@ -166,7 +168,9 @@ def job_row(row: Sequence[object]) -> JobRow:
 # --- runs -----------------------------------------------------------------------------------------------
 
 
-def add_runs(db: sqlite3.Connection, tell: Tell, now_ms: int, runs: Sequence[RunRow]) -> list[RunView]:
+def add_runs(
+    db: sqlite3.Connection, tell: TransactionEvents, now_ms: int, runs: Sequence[RunRow]
+) -> list[RunView]:
     """Add runs that are no ticks, all or none. Returns them as they are stored."""
     ids = json.dumps([run.id for run in runs])
     taken = db.execute(sql.WHICH_EXIST, (ids,)).fetchone()
@@ -179,7 +183,7 @@ def add_runs(db: sqlite3.Connection, tell: Tell, now_ms: int, runs: Sequence[Run
 
 
 def cancel_run(
-    db: sqlite3.Connection, tell: Tell, run_id: str, now_ms: int, reason: str, running: bool
+    db: sqlite3.Connection, tell: TransactionEvents, run_id: str, now_ms: int, reason: str, running: bool
 ) -> RunView | None:
     """Cancel a run that waits or, with `running`, stop one that runs."""
     found = run(db, run_id)
@@ -190,7 +194,9 @@ def cancel_run(
     return run(db, run_id)
 
 
-def complete_run(db: sqlite3.Connection, tell: Tell, now_ms: int, finished: Finished, follow: Follow) -> bool:
+def complete_run(
+    db: sqlite3.Connection, tell: TransactionEvents, now_ms: int, finished: Finished, follow: Follow
+) -> bool:
     """Write the outcome of a run that was reported from outside. See `Store.complete_run`."""
     row = db.execute(sql.HOLDER, (finished.run_id, finished.attempt)).fetchone()
     if row is None or not settle(db, tell, now_ms, row[0], [finished], follow):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from wakeful.store.rows import JobRow, RunRow
-from wakeful.store.talking import HEARTBEAT, HEARTBEAT_LABELS
+from wakeful.store.sessions import HEARTBEAT, HEARTBEAT_LABELS
 
 
 def marks(count: int) -> str:

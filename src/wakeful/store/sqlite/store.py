@@ -41,12 +41,21 @@ from wakeful.store.rows import (
     RunView,
     TakenRun,
 )
-from wakeful.store.sqlite import executors, letters, manual_runs, outcomes, planning, pull, records, running
+from wakeful.store.sqlite import (
+    dead_letters,
+    executors,
+    leases,
+    manual_runs,
+    outcomes,
+    planning,
+    pull,
+    records,
+)
+from wakeful.store.sqlite.budgets import SqliteGuarding
+from wakeful.store.sqlite.changelog import SqliteWatching
 from wakeful.store.sqlite.connection import BUSY_MS, Connection, path_of
-from wakeful.store.sqlite.delivering import SqliteDelivering
-from wakeful.store.sqlite.guarding import SqliteGuarding
-from wakeful.store.sqlite.talking import SqliteTalking
-from wakeful.store.sqlite.watching import SqliteWatching
+from wakeful.store.sqlite.deliveries import SqliteDelivering
+from wakeful.store.sqlite.sessions import SqliteTalking
 
 #: What SQLite and its driver raise for a value that they cannot keep.
 _REFUSED: Final = (sqlite3.DataError, sqlite3.InterfaceError, OverflowError, UnicodeError)
@@ -101,11 +110,11 @@ class SqliteStore(SqliteTalking, SqliteWatching, SqliteGuarding, SqliteDeliverin
 
     async def take(self, now_ms: int, worker: str, free: Mapping[str, int]) -> list[TakenRun]:
         """Mark due runs as running under this worker."""
-        return await self._connection.write(lambda db, tell: running.take(db, tell, now_ms, worker, free))
+        return await self._connection.write(lambda db, tell: leases.take(db, tell, now_ms, worker, free))
 
     async def next_due_ms(self, after_ms: int, lanes: Sequence[str]) -> int | None:
         """The earliest `due_at` later than that in these lanes."""
-        return await self._connection.read(lambda db: running.next_due_ms(db, after_ms, lanes))
+        return await self._connection.read(lambda db: leases.next_due_ms(db, after_ms, lanes))
 
     async def finish(
         self, worker: str, finished: Sequence[Finished], follow: Callable[[Follower], RunRow]
@@ -121,11 +130,11 @@ class SqliteStore(SqliteTalking, SqliteWatching, SqliteGuarding, SqliteDeliverin
 
     async def beat(self, worker: str, now_ms: int, holding: Sequence[str]) -> set[str]:
         """Say that the worker lives. Returns what it has lost."""
-        return await self._connection.write(lambda db, _: running.beat(db, worker, now_ms, holding))
+        return await self._connection.write(lambda db, _: leases.beat(db, worker, now_ms, holding))
 
     async def lost(self, worker: str, holding: Sequence[str]) -> set[str]:
         """Which of these runs are not the worker's any more."""
-        return await self._connection.read(lambda db: running.lost(db, worker, holding))
+        return await self._connection.read(lambda db: leases.lost(db, worker, holding))
 
     async def rescue(
         self,
@@ -137,7 +146,7 @@ class SqliteStore(SqliteTalking, SqliteWatching, SqliteGuarding, SqliteDeliverin
     ) -> list[str]:
         """Take runs from the dead, and parked ones past their deadline."""
         return await self._connection.write(
-            lambda db, tell: running.rescue(db, tell, now_ms, dead_before_ms, limit, judge, follow)
+            lambda db, tell: leases.rescue(db, tell, now_ms, dead_before_ms, limit, judge, follow)
         )
 
     async def claim(
@@ -193,11 +202,11 @@ class SqliteStore(SqliteTalking, SqliteWatching, SqliteGuarding, SqliteDeliverin
 
     async def release(self, worker: str, now_ms: int, but: Sequence[str] | None = None) -> int:
         """The worker goes; what it holds is retrying. With `but` it stays, and lets go of all but these."""
-        return await self._connection.write(lambda db, tell: running.release(db, tell, worker, now_ms, but))
+        return await self._connection.write(lambda db, tell: leases.release(db, tell, worker, now_ms, but))
 
     async def prune(self, before_ms: int, limit: int) -> int:
         """Delete runs that finished before then."""
-        return await self._connection.write(lambda db, _: running.prune(db, before_ms, limit))
+        return await self._connection.write(lambda db, _: leases.prune(db, before_ms, limit))
 
     # --- jobs -------------------------------------------------------------------------------------
 
@@ -298,7 +307,7 @@ class SqliteStore(SqliteTalking, SqliteWatching, SqliteGuarding, SqliteDeliverin
         now_ms = self.clock.now_ms()
         return await self._audited(
             lambda born: [entry(str(run.replay_of)) for run in born] if entry else [],
-            lambda db, tell: letters.replay(db, tell, now_ms, workspace, which, make),
+            lambda db, tell: dead_letters.replay(db, tell, now_ms, workspace, which, make),
             keyed=keyed,
         )
 
@@ -308,7 +317,7 @@ class SqliteStore(SqliteTalking, SqliteWatching, SqliteGuarding, SqliteDeliverin
         """Dead letters that nobody wants stop being any."""
         return await self._audited(
             lambda gone: [entry(run_id) for run_id in gone] if entry else [],
-            lambda db, _: letters.discard(db, workspace, which),
+            lambda db, _: dead_letters.discard(db, workspace, which),
         )
 
     async def cancel_run(

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from wakeful.api.http.schemas import enums, jobs, office, runs
+from wakeful.api.http.schemas import admin, enums, jobs, runs
 from wakeful.api.http.schemas.parts import Schema
 
 #: Every schema, by the name that it has in the document.
-SCHEMAS: Final[dict[str, Schema]] = {**enums.SCHEMAS, **jobs.SCHEMAS, **runs.SCHEMAS, **office.SCHEMAS}
+SCHEMAS: Final[dict[str, Schema]] = {**enums.SCHEMAS, **jobs.SCHEMAS, **runs.SCHEMAS, **admin.SCHEMAS}
 
 __all__ = ["SCHEMAS"]

@@ -11,7 +11,7 @@ from wakeful.document.target import KINDS
 from wakeful.job import ChainOn
 from wakeful.policy import Catchup, OnLost, Overlap
 from wakeful.run import Delivered, RunState, Trigger
-from wakeful.service.access import ROLES
+from wakeful.service.auth.access import ROLES
 from wakeful.store.office import BUCKETS
 
 SCHEMAS: Final[dict[str, Schema]] = {

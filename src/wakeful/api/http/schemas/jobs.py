@@ -37,7 +37,7 @@ from wakeful.document.target import MAX_URL, WORKFLOW
 from wakeful.document.values import LONGEST_LABEL, MAX_DESCRIPTION, MAX_LABELS, Bounded, milliseconds
 from wakeful.duration import LONGEST
 from wakeful.schedule import LATEST_MS, LONGEST_TEXT, SHORTEST_INTERVAL_MS
-from wakeful.service.pauses import MAX_NOTE
+from wakeful.service.jobs.pauses import MAX_NOTE
 
 #: What each field of a document takes, by its name.
 _TAKEN: Final[dict[str, Schema]] = {

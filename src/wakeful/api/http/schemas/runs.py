@@ -23,7 +23,7 @@ from wakeful.api.http.schemas.parts import (
     text,
     whole,
 )
-from wakeful.service.pull import LONGEST_WAIT_MS, MOST
+from wakeful.service.runs.pull import LONGEST_WAIT_MS, MOST
 
 _STATUS: Final[Schema] = {**WHOLE, "description": "The HTTP status with which a webhook answered."}
 _RUN: Final[dict[str, Schema]] = {

@@ -1,0 +1,206 @@
+"""Work over HTTP, for executors: claim runs, renew their leases, complete them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from typing import Final, TypeVar
+
+from fastapi import APIRouter, Request
+from starlette.requests import ClientDisconnect
+from starlette.responses import Response
+
+from wakeful.api.http.declared import refuse_unknown
+from wakeful.api.http.dependencies import SECURED, CurrentPrincipal, Document, PerhapsDocument, ServicesDep
+from wakeful.api.http.responses import BODY, JsonAnswer, takes, told
+from wakeful.document.values import compact, json_value, whole_number
+from wakeful.errors import InvalidArgument
+from wakeful.service.runs.runs import ATTEMPT_MISSING
+from wakeful.service.serializers import run_shape
+
+router = APIRouter(prefix="/api/workspaces/{workspace}/runs", tags=["work"], dependencies=SECURED)
+
+T = TypeVar("T")
+_MANY_NAMES: Final = 1_000
+_MAX_USAGE: Final = 65_536
+
+
+@router.post(
+    "/claim",
+    summary="Claim runs to execute",
+    responses=told({200: "Claimed"}, *BODY, 409),
+    openapi_extra=takes("Claim", {"worker": "laptop-1", "agents": ["writer"], "limit": 1, "waitMs": 20_000}),
+)
+async def claim_runs(
+    workspace: str, request: Request, here: ServicesDep, who: CurrentPrincipal, given: Document
+) -> Response:
+    """Take runs of `pull` jobs, each with its target and payload; with `waitMs`, wait for the first.
+
+    Each claimed run has a lease of 30 s, which a heartbeat renews. A run whose lease ends is tried again as a
+    new attempt. A claim is never replayed: `Idempotency-Key` has no effect here.
+    """
+    claiming = here.pull.claim(
+        who,
+        workspace,
+        _text(given, "worker"),
+        agents=_names(given, "agents"),
+        lanes=_names(given, "lanes"),
+        limit=_whole(given, "limit", 1),
+        wait_ms=_whole(given, "waitMs", 0),
+    )
+    return JsonAnswer({"runs": list(await _while_connected(request, claiming))})
+
+
+@router.post(
+    "/heartbeat",
+    summary="Renew the leases of claimed runs",
+    responses=told({200: "Heartbeats"}, *BODY),
+    openapi_extra=takes(
+        "HeartbeatMany",
+        {"worker": "laptop-1", "runs": [{"id": "0190a0b0-0000-7000-8000-000000000000", "attempt": 1}]},
+    ),
+)
+async def heartbeat_runs(
+    workspace: str, here: ServicesDep, who: CurrentPrincipal, given: Document
+) -> Response:
+    """Each run is named with the attempt that was claimed. Stop working on those that are `lost`."""
+    renewed, lost = await here.pull.heartbeats(who, workspace, _held(given), _worker(given))
+    return JsonAnswer({"renewed": list(renewed), "lost": list(lost)})
+
+
+@router.post(
+    "/{run_id}/heartbeat",
+    summary="Renew the lease of a claimed run",
+    responses=told({200: "Run"}, *BODY, 409),
+    openapi_extra=takes("Heartbeat", {"attempt": 1}),
+)
+async def heartbeat_run(
+    workspace: str, run_id: str, here: ServicesDep, who: CurrentPrincipal, given: PerhapsDocument
+) -> Response:
+    """`attempt` is that of the claimed run. 409: it is over, or another executor's; stop working on it."""
+    attempt = _whole(given, "attempt", None)
+    run = await here.pull.heartbeat(who, workspace, run_id, attempt, _worker(given))
+    return JsonAnswer(run_shape(run))
+
+
+@router.post(
+    "/{run_id}/complete",
+    summary="Report how a run ended",
+    responses=told({200: "Run"}, *BODY, 409),
+    openapi_extra=takes(
+        "Completion", {"attempt": 1, "status": "succeeded", "output": "sent", "usage": {"tokens": 512}}
+    ),
+)
+async def complete_run(
+    workspace: str, run_id: str, here: ServicesDep, who: CurrentPrincipal, given: Document
+) -> Response:
+    """A claimed run, with the `attempt` of the claim; or one whose webhook has `completion: callback`.
+
+    The first report of an attempt counts. 409: the run is over, or at another attempt.
+    """
+    run = await here.runs.complete(
+        who,
+        workspace,
+        run_id,
+        _text(given, "status"),
+        attempt=_whole(given, "attempt", None),
+        output=_spelled(given, "output"),
+        error=_spelled(given, "error"),
+        usage=_usage(given),
+    )
+    return JsonAnswer(run_shape(run))
+
+
+async def _while_connected(request: Request, doing: Awaitable[T]) -> T:
+    """Give up waiting when whoever asked has gone: what is claimed for nobody helps nobody."""
+    task = asyncio.ensure_future(doing)
+    gone = asyncio.ensure_future(_gone(request))
+    try:
+        await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            task.cancel()
+            await asyncio.wait({task})
+            raise ClientDisconnect
+        return await task
+    except asyncio.CancelledError:
+        task.cancel()
+        raise
+    finally:
+        gone.cancel()
+
+
+async def _gone(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+def _text(given: dict[str, object], field: str) -> str:
+    value = given.get(field)
+    if not isinstance(value, str) or not value:
+        raise InvalidArgument(f"{field}: {'it is missing; ' if value is None else ''}write text")
+    return value
+
+
+def _names(given: dict[str, object], field: str) -> list[str] | None:
+    """Names that narrow; none of them is no narrowing."""
+    value = given.get(field)
+    if value is None or value == []:
+        return None
+    if not isinstance(value, list) or len(value) > _MANY_NAMES:
+        raise InvalidArgument(f'{field}: write a list of at most {_MANY_NAMES} names, such as ["writer"]')
+    names = [name for name in value if isinstance(name, str) and "\x00" not in name]
+    if len(names) != len(value):
+        raise InvalidArgument(f"{field}: a name is text")
+    return names
+
+
+def _whole(given: dict[str, object], field: str, default: T) -> int | T:
+    value = given.get(field)
+    if value is None:
+        return default
+    number = whole_number(value)
+    if number is None or not 0 <= number < 2**31:
+        raise InvalidArgument(f"{field}: write a whole number from 0 to {2**31 - 1}")
+    return number
+
+
+def _worker(given: dict[str, object]) -> str | None:
+    return None if given.get("worker") is None else _text(given, "worker")
+
+
+def _held(given: dict[str, object]) -> list[tuple[str, int]]:
+    """The runs of a heartbeat, each with its attempt."""
+    runs = given.get("runs")
+    if not isinstance(runs, list):
+        raise InvalidArgument('runs: write a list, such as [{"id": "0190…", "attempt": 1}]')
+    held: list[tuple[str, int]] = []
+    for place, run in enumerate(runs):
+        if not isinstance(run, dict):
+            raise InvalidArgument(f'runs[{place}]: write an object, such as {{"id": "0190…", "attempt": 1}}')
+        try:
+            refuse_unknown(run, ("id", "attempt"), "field")
+            attempt = _whole(run, "attempt", None)
+            if attempt is None:
+                raise InvalidArgument(ATTEMPT_MISSING)
+            held.append((_text(run, "id"), attempt))
+        except InvalidArgument as error:
+            raise InvalidArgument(f"runs[{place}].{error.message}") from error
+    return held
+
+
+def _spelled(given: dict[str, object], field: str) -> str | None:
+    """What a run said: text as it is, anything else as JSON."""
+    value = given.get(field)
+    return value if value is None or isinstance(value, str) else compact(json_value(value, None))
+
+
+def _usage(given: dict[str, object]) -> str | None:
+    value = given.get("usage")
+    if value is None:
+        return None
+    if not isinstance(value, dict):
+        raise InvalidArgument('usage: write an object, such as {"tokens": 512}')
+    try:
+        return compact(json_value(value, _MAX_USAGE))
+    except InvalidArgument as error:
+        raise InvalidArgument(f"usage: {error.message}") from error

@@ -1,0 +1,64 @@
+"""`Idempotency-Key` over HTTP: the header, and how a reply becomes a response."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Final, TypeVar
+
+from fastapi import Header, Request
+from starlette.responses import Response
+
+from wakeful.api.http.dependencies import services_of
+from wakeful.api.http.problems import Malformed
+from wakeful.service.auth.access import Principal
+from wakeful.service.idempotency import Reply, is_key
+from wakeful.store.idempotency import Keyed
+
+T = TypeVar("T")
+
+IdempotencyKey = Annotated[
+    str | None,
+    Header(
+        description="Any text of your own, up to 255 characters: the same request with the same key, within "
+        "a day, is performed once and gets the same response again.",
+    ),
+]
+
+_REPLAYED: Final = "Idempotency-Replayed"
+_HEADERS: Final = ("location", "etag")
+
+
+async def once(
+    request: Request,
+    who: Principal,
+    workspace: str,
+    act: Callable[[Keyed[T] | None], Awaitable[T]],
+    render: Callable[[T], Response],
+) -> Response:
+    """Perform the request, or return the stored response of the first one with its `Idempotency-Key`."""
+    key = request.headers.get("idempotency-key")
+    if key is None:
+        return render(await act(None))
+    if not is_key(key):
+        raise Malformed("Idempotency-Key: give 1 to 255 printable ASCII characters")
+    reply = await services_of(request).idempotency.perform(
+        who,
+        workspace,
+        key,
+        (request.method, request.url.path, request.url.query, await request.body()),
+        act,
+        lambda result: _reply(render(result)),
+    )
+    return _response(reply)
+
+
+def _reply(response: Response) -> Reply:
+    headers = {name: response.headers[name] for name in _HEADERS if name in response.headers}
+    return Reply(response.status_code, headers, bytes(response.body).decode())
+
+
+def _response(reply: Reply) -> Response:
+    headers = {**reply.headers, _REPLAYED: "true"} if reply.replayed else reply.headers
+    if not reply.body:
+        return Response(status_code=reply.status, headers=headers)
+    return Response(reply.body.encode(), reply.status, headers, "application/json")

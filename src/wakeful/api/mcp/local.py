@@ -1,0 +1,116 @@
+"""The scheduler of this process, as the tool asks it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final, Literal, cast
+
+from wakeful.api.mcp.port import CallContext, Shape
+from wakeful.errors import InvalidArgument
+from wakeful.job import Job, Json
+from wakeful.service.auth.access import Principal
+from wakeful.service.serializers import job_shape, run_shape, saved_shape
+from wakeful.service.services import Services
+from wakeful.store.rows import JobFilter, RunFilter
+
+_LAST_RUNS: Final = 5
+
+
+class Here:
+    """The service layer, for one who asks. `agent` is whose jobs they are where a call names no agent."""
+
+    def __init__(
+        self, services: Services, who: Principal, workspace: str | None = None, agent: str | None = None
+    ) -> None:
+        self._services = services
+        self._who = who
+        self._workspace = workspace or who.workspace or "default"
+        self._agent = agent or who.agent or "default"
+
+    @property
+    def _now_ms(self) -> int:
+        return self._services.store.clock.now_ms()
+
+    async def standing(self, agent: str | None) -> CallContext:
+        """The time, the zone and the agent."""
+        name = agent or self._agent
+        return CallContext(
+            self._now_ms, await self._services.status.zone(self._who, self._workspace, name), name
+        )
+
+    async def create(self, agent: str, document: Mapping[str, Json]) -> Shape:
+        """Add a job."""
+        saved = await self._services.jobs.create(self._who, self._workspace, agent, document)
+        return saved_shape(self._who, saved, self._now_ms)
+
+    async def check(self, agent: str, document: Mapping[str, Json]) -> None:
+        """Raise what is wrong with a document, and change nothing."""
+        await self._services.jobs.upsert(self._who, self._workspace, agent, document, dry_run=True)
+
+    async def update(self, agent: str, name: str, patch: Mapping[str, Json]) -> Shape:
+        """Change the fields that are named."""
+        saved = await self._services.jobs.update(self._who, self._workspace, agent, name, patch)
+        return saved_shape(self._who, saved, self._now_ms)
+
+    async def get(self, agent: str, name: str) -> Shape:
+        """The job with its next ticks and its last runs."""
+        job = await self._services.jobs.get(self._who, self._workspace, agent, name)
+        last = await self.runs(job.agent, job.id, _LAST_RUNS)
+        return {**self._shown(job), "lastRuns": [*last]}
+
+    def _shown(self, job: Job) -> Shape:
+        return job_shape(self._who, job, self._now_ms, ticks=5)
+
+    async def place_of(self, job_id: str) -> tuple[str, str]:
+        """The agent and the name of the job of that id."""
+        job = await self._services.jobs.by_id(self._who, self._workspace, job_id)
+        return job.agent, job.name
+
+    async def jobs(
+        self, agent: str, include_disabled: bool, after: str | None, limit: int
+    ) -> Sequence[Shape]:
+        """Its jobs, by name."""
+        only = JobFilter(
+            self._workspace, agent, include_disabled, None if after is None else (agent, after), limit
+        )
+        return [job_shape(self._who, job) for job in await self._services.jobs.list(self._who, only)]
+
+    async def pause(self, agent: str, name: str, note: Json, until: Json) -> Shape:
+        """Stop its ticks, with a note and up to an instant where they are given."""
+        jobs = self._services.jobs
+        job = await jobs.pause(self._who, self._workspace, agent, name, note=note, until=until)
+        return self._shown(job)
+
+    async def resume(self, agent: str, name: str) -> Shape:
+        """Start its ticks again, from now."""
+        return self._shown(await self._services.jobs.resume(self._who, self._workspace, agent, name))
+
+    async def delete(self, agent: str, name: str) -> None:
+        """Delete a job."""
+        await self._services.jobs.delete(self._who, self._workspace, agent, name)
+
+    async def run(
+        self, agent: str, name: str, mode: str, payload: Json, overlap: Json = None
+    ) -> Shape | None:
+        """Run it now."""
+        if mode not in ("force", "due"):
+            raise InvalidArgument(f"mode: '{mode[:64]}' is not 'force' or 'due'")
+        run = await self._services.jobs.trigger(
+            self._who,
+            self._workspace,
+            agent,
+            name,
+            mode=cast(Literal["force", "due"], mode),
+            payload=payload,
+            overlap=overlap,
+        )
+        return None if run is None else run_shape(run)
+
+    async def runs(self, agent: str, job_id: str | None, limit: int) -> Sequence[Shape]:
+        """Its runs, newest first."""
+        only = RunFilter(self._workspace, agent, job_id, limit=limit)
+        return [run_shape(run) for run in await self._services.runs.list(self._who, only)]
+
+    async def status(self) -> Shape:
+        """How the server is."""
+        return await self._services.status.status(self._who, self._workspace)

@@ -1,0 +1,115 @@
+"""The scheduler of a server, as the tool asks it over HTTP: for `wakeful mcp`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Final, Literal, cast
+
+from wakeful.api.mcp.port import CallContext, Shape
+from wakeful.client import AsyncClient
+from wakeful.client.jobs import Jobs
+from wakeful.errors import InvalidArgument, NotFound
+from wakeful.job import Json
+from wakeful.policy import Overlap
+
+#: For so many seconds the server's clock is believed to go on as ours does.
+_REMEMBERED: Final = 30.0
+
+
+class There:
+    """A server, with the key that the client has. `agent` is whose jobs they are, unless the key says it."""
+
+    def __init__(self, client: AsyncClient, agent: str | None = None) -> None:
+        self._client = client
+        self._agent = agent
+        self._known: dict[str, tuple[float, CallContext]] = {}
+
+    async def standing(self, agent: str | None) -> CallContext:
+        """The time, the zone and the agent."""
+        named = agent or self._agent or ""
+        known = self._known.get(named)
+        if known is None or time.monotonic() - known[0] > _REMEMBERED:
+            known = time.monotonic(), await self._asked(named)
+            self._known = {named: known}
+        since, standing = known
+        gone_ms = round((time.monotonic() - since) * 1000)
+        return CallContext(standing.now_ms + gone_ms, standing.tz, standing.agent)
+
+    async def _asked(self, named: str) -> CallContext:
+        status = await self._client.status()
+        name = named or str(status.get("agentId") or "default")
+        tz = str(status.get("tz") or "UTC")
+        if name != (status.get("agentId") or "default"):
+            with suppress(NotFound):  # it need not be there yet
+                tz = (await self._client.agents.get(name))["tz"] or tz
+        return CallContext(cast(int, status["nowMs"]), tz, name)
+
+    def _jobs(self, agent: str) -> Jobs:
+        return self._client.jobs.of(agent)
+
+    async def create(self, agent: str, document: Mapping[str, Json]) -> Shape:
+        """Add a job."""
+        return cast(Shape, await self._jobs(agent).send_new(document))
+
+    async def check(self, agent: str, document: Mapping[str, Json]) -> None:
+        """Raise what is wrong with a document, and change nothing."""
+        await self._jobs(agent).check(document)
+
+    async def update(self, agent: str, name: str, patch: Mapping[str, Json]) -> Shape:
+        """Change the fields that are named."""
+        return cast(Shape, await self._jobs(agent).send_patch(name, patch))
+
+    async def get(self, agent: str, name: str) -> Shape:
+        """The job with its next ticks."""
+        return cast(Shape, await self._jobs(agent).get(name))
+
+    async def place_of(self, job_id: str) -> tuple[str, str]:
+        """The agent and the name of the job of that id."""
+        for job in await self._client.jobs.list(all_agents=True):
+            if job["id"] == job_id:
+                return job["agentId"], job["name"]
+        raise NotFound(f"no job '{job_id}'; list the jobs to see what there is")
+
+    async def jobs(
+        self, agent: str, include_disabled: bool, after: str | None, limit: int
+    ) -> Sequence[Shape]:
+        """Its jobs, by name."""
+        found = await self._jobs(agent).list(include_disabled=include_disabled)
+        return [cast(Shape, job) for job in found if after is None or job["name"] > after][:limit]
+
+    async def pause(self, agent: str, name: str, note: Json, until: Json) -> Shape:
+        """Stop its ticks, with a note and up to an instant where they are given."""
+        return cast(
+            Shape,
+            await self._jobs(agent).pause(name, note=cast(str | None, note), until=cast(str | None, until)),
+        )
+
+    async def resume(self, agent: str, name: str) -> Shape:
+        """Start its ticks again, from now."""
+        return cast(Shape, await self._jobs(agent).resume(name))
+
+    async def delete(self, agent: str, name: str) -> None:
+        """Delete a job."""
+        await self._jobs(agent).delete(name)
+
+    async def run(
+        self, agent: str, name: str, mode: str, payload: Json, overlap: Json = None
+    ) -> Shape | None:
+        """Run it now."""
+        if mode not in ("force", "due"):
+            raise InvalidArgument(f"mode: '{mode[:64]}' is not 'force' or 'due'")
+        jobs = self._jobs(agent)
+        policy = cast(Overlap | None, overlap)
+        run = await jobs.run(name, mode=cast(Literal["due"], mode), payload=payload, overlap_policy=policy)
+        return cast(Shape | None, run)
+
+    async def runs(self, agent: str, job_id: str | None, limit: int) -> Sequence[Shape]:
+        """Its runs, newest first."""
+        page = await self._client.runs.of(agent).list(job_id=job_id, limit=limit)
+        return [cast(Shape, run) for run in page]
+
+    async def status(self) -> Shape:
+        """How the server is."""
+        return await self._client.status()

@@ -1,0 +1,148 @@
+"""Agents, keys, the audit and how the server is, as people read them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import cast
+
+from rich.table import Table
+from rich.text import Text
+
+from wakeful.cli.show.tables import Cell, compact, page, table
+from wakeful.cli.times import instant, moment, relative, span
+from wakeful.client.types import AgentShape, AuditShape, KeyShape, SessionShape
+from wakeful.job import Json
+
+
+def agent_table(agents: Sequence[AgentShape], now_ms: int) -> Table:
+    """Agents, a line each."""
+    rows: list[list[Cell]] = [
+        [
+            Text(agent["name"], "bold"),
+            Text("active", "green") if agent["active"] else Text("not active", "yellow"),
+            agent["tz"] or "",
+            "pull" if agent["target"] is None else compact(agent["target"]),
+            agent["channel"] or "",
+            _relative(agent["createdAt"], now_ms),
+        ]
+        for agent in agents
+    ]
+    return table(["AGENT", "STATE", "ZONE", "TARGET", "CHANNEL", "SINCE"], rows, elastic="TARGET")
+
+
+def session_table(sessions: Sequence[SessionShape], now_ms: int) -> Table:
+    """Conversations, a line each."""
+    rows: list[list[Cell]] = [
+        [
+            Text(session["name"], "bold"),
+            str(session["messages"]),
+            ", ".join(session["turns"]),
+            "" if session["context"] is None else f"{session['context']:.0%}",
+            _relative(session["updatedAt"], now_ms),
+        ]
+        for session in sessions
+    ]
+    return table(["SESSION", "WAITING", "UNDER WAY", "CONTEXT", "LAST SPOKEN"], rows, elastic="UNDER WAY")
+
+
+def key_table(keys: Sequence[KeyShape], now_ms: int) -> Table:
+    """Keys, a line each; never what they open."""
+    rows: list[list[Cell]] = [
+        [
+            Text(key["id"], "dim"),
+            key["name"],
+            key["role"] + (f" {key['agent']}" if key["agent"] else ""),
+            key["workspace"] or "all workspaces",
+            _relative(key["createdAt"], now_ms),
+            _relative(key["lastUsedAt"], now_ms) or "never",
+            _key_state(key, now_ms),
+        ]
+        for key in keys
+    ]
+    return table(["KEY", "NAME", "ROLE", "WORKSPACE", "MADE", "USED", "STATE"], rows, elastic="NAME")
+
+
+def audit_table(entries: Sequence[AuditShape], now_ms: int) -> Table:
+    """Who did what, a line each."""
+    rows: list[list[Cell]] = [
+        [
+            str(entry["seq"]),
+            _relative(entry["at"], now_ms),
+            entry["actor"],
+            Text(entry["action"], "bold"),
+            entry["subject"],
+            "" if entry["details"] in (None, {}) else compact(entry["details"]),
+            entry["address"] or "",
+        ]
+        for entry in entries
+    ]
+    return table(["SEQ", "WHEN", "WHO", "WHAT", "TO WHAT", "DETAILS", "FROM"], rows, elastic="DETAILS")
+
+
+def status_page(url: str, status: Mapping[str, Json], slo: Mapping[str, Json]) -> Table:
+    """How the server is, and how well it goes."""
+    next_ms, now_ms = status.get("nextAtMs"), status.get("nowMs")
+    soon = None
+    if isinstance(next_ms, int) and isinstance(now_ms, int):
+        soon = f"{relative(next_ms, now_ms)} · {moment(next_ms, None, now_ms)}"
+    return page(
+        {
+            "server": Text(url, "bold"),
+            "version": f"{status.get('version')}, on {status.get('database')}",
+            "engine": Text("running", "green") if status.get("engine") else Text("not running", "red"),
+            "replicas": str(status.get("replicas")),
+            "executors": str(status.get("executors")),
+            "jobs": _counts(status.get("jobs")),
+            "runs": _counts(status.get("runs")),
+            "next": soon,
+            "dead letters": _objective(slo.get("deadLetterRatio"), lambda ratio: f"{ratio:.2%}"),
+            "starts late by": _objective(slo.get("dispatchLatencyMs"), lambda ms: span(round(ms))),
+        }
+    )
+
+
+def agent_page(agent: AgentShape) -> Table:
+    """All there is to say of an agent."""
+    return page(dict(_flat(cast(Mapping[str, Json], agent))))
+
+
+def _counts(counts: Json) -> str | None:
+    if not isinstance(counts, dict):
+        return None
+    return ", ".join(f"{number} {name}" for name, number in counts.items())
+
+
+def _objective(found: Json, spell: Callable[[float], str]) -> Text | None:
+    """A promise: what it is at, and what it is to be below."""
+    if not isinstance(found, dict) or not isinstance(target := found.get("target"), int | float):
+        return None
+    value, below = found.get("value"), f" (to be below {spell(target)})"
+    if not isinstance(value, int | float):
+        return Text(f"nothing ran{below}", "dim")
+    return Text(spell(value), "green" if found.get("ok") else "red").append(below, "dim")
+
+
+def _flat(fields: Mapping[str, Json], above: str = "") -> list[tuple[str, str]]:
+    found: list[tuple[str, str]] = []
+    for name, value in fields.items():
+        if isinstance(value, dict):
+            found += _flat(value, f"{above}{name} ")
+        elif isinstance(value, float):
+            found.append((above + name, f"{value:g}"))
+        elif value is not None:
+            found.append((above + name, compact(value)))
+    return found
+
+
+def _key_state(key: KeyShape, now_ms: int) -> Text:
+    if key["revokedAt"]:
+        return Text("revoked", "red")
+    expires = instant(key["expiresAt"])
+    if expires is not None and expires <= now_ms:
+        return Text("expired", "yellow")
+    return Text("good" if expires is None else f"expires {relative(expires, now_ms)}", "green")
+
+
+def _relative(text: str | None, now_ms: int) -> str:
+    ms = instant(text)
+    return "" if ms is None else relative(ms, now_ms)

@@ -1,0 +1,1 @@
+"""Administration: audit, quotas, workflows, budgets, alerts, status."""

@@ -1,0 +1,60 @@
+"""The audit log: list entries, verify the hash chain."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from wakeful.service.auth.access import Principal
+from wakeful.service.auth.job_context import Directory
+from wakeful.store.audit_chain import flaw
+from wakeful.store.office import AuditRow
+from wakeful.store.port import Store
+
+_PAGE: Final = 1_000
+_LARGEST: Final = 2**31 - 1
+
+
+class Verified(NamedTuple):
+    """What looking through an audit found."""
+
+    #: how many entries were looked at
+    entries: int
+    #: what is wrong with the first that is not right; None: all are
+    flaw: str | None
+
+
+class AuditService:
+    """Shows the audit, and looks whether anybody has laid hands on it."""
+
+    def __init__(self, store: Store, directory: Directory) -> None:
+        self._store = store
+        self._directory = directory
+
+    async def list(
+        self, who: Principal, workspace: str, *, before: int | None = None, limit: int = 100
+    ) -> list[AuditRow]:
+        """Entries, newest first; `before` is the number of the last one seen."""
+        await self._directory.authorize(who, "audit.read", workspace)
+        return await self._store.audit(workspace, before=_LARGEST if before is None else before, limit=limit)
+
+    async def verify(
+        self, who: Principal, workspace: str, progress: Callable[[int], None] = lambda count: None
+    ) -> Verified:
+        """Follow the chain from its beginning: a changed, removed or reordered entry breaks it."""
+        await self._directory.authorize(who, "audit.read", workspace)
+        newest, newest_hash = await self._store.audit_head(workspace)
+        count, before = 0, ""
+        while True:
+            rows = await self._store.audit(workspace, after=count, limit=_PAGE)
+            found = flaw(rows, count, before)
+            for row in rows:
+                if found is None and row.seq == newest and row.hash != newest_hash:
+                    found = f"entry {newest} is not the one that was written last"
+            if found is not None:
+                return Verified(count + len(rows), found)
+            if not rows:
+                gone = f"entries {count + 1} to {newest} are gone" if count < newest else None
+                return Verified(count, gone)
+            count, before = rows[-1].seq, rows[-1].hash
+            progress(count)

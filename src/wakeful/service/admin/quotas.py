@@ -1,0 +1,47 @@
+"""Quotas: list usage, set limits."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from wakeful.document.values import compact
+from wakeful.errors import InvalidArgument
+from wakeful.job import check_slug
+from wakeful.service.auth.access import Principal, narrowed
+from wakeful.service.auth.job_context import Directory
+from wakeful.store.office import BUCKETS, QuotaRow
+from wakeful.store.port import Store
+
+_LARGEST: Final = 2**31 - 1
+
+
+class QuotaService:
+    """Shows and sets limits."""
+
+    def __init__(self, store: Store, directory: Directory) -> None:
+        self._store = store
+        self._directory = directory
+
+    async def list(self, who: Principal, workspace: str) -> list[QuotaRow]:
+        """What is set and what is used; an agent sees its own."""
+        await self._directory.authorize(who, "quota.read", workspace)
+        only = narrowed(who, None)
+        rows = await self._store.quotas(workspace, self._store.clock.now_ms())
+        return [row for row in rows if only in (None, row.agent)]
+
+    async def set(
+        self, who: Principal, workspace: str, agent: str | None, bucket: str, limit: int | None
+    ) -> None:
+        """Set a limit for the workspace (`agent` is None) or one of its agents; None takes it away."""
+        await self._directory.authorize(who, "operate", workspace)
+        if bucket not in BUCKETS:
+            raise InvalidArgument(f"bucket: '{bucket[:64]}' is not one of {', '.join(BUCKETS)}")
+        if agent == "":
+            raise InvalidArgument("agent: it is empty; name one, or leave it out for the whole workspace")
+        if agent is not None:
+            check_slug(agent, "agent")
+        if limit is not None and not 0 <= limit <= _LARGEST:
+            raise InvalidArgument(f"limit: write a whole number from 0 to {_LARGEST}, or null for none")
+        told = compact({"bucket": bucket, "limit": limit})
+        entry = who.entry(workspace, "quota.set", agent or workspace, told)
+        await self._store.set_quota(workspace, agent or "", bucket, limit, [entry])

@@ -1,0 +1,137 @@
+"""How things stand, and how well they go: for people, dashboards and whoever watches over the process."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from importlib.metadata import version
+from statistics import median
+from typing import Final
+
+from wakeful.engine.engine import Engine
+from wakeful.engine.rescuer import LEASE_MS
+from wakeful.errors import InvalidArgument, Unavailable
+from wakeful.policy import DAY_MS
+from wakeful.service.auth.access import Principal
+from wakeful.service.auth.job_context import Directory
+from wakeful.service.serializers import Shape, instant
+from wakeful.store.changelog import RecentRun
+from wakeful.store.port import Store, is_executor
+
+#: Of the runs that have succeeded or failed, fewer than this became dead letters.
+DEAD_LETTER_TARGET: Final = 0.01
+#: Half of the runs start sooner than this after they should.
+LATENCY_TARGET_MS: Final = 1_000
+LATENCY_P95_TARGET_MS: Final = 5_000
+#: So many runs, the newest ones, are measured.
+MEASURED: Final = 10_000
+#: A database that takes longer is not ready.
+ANSWERS_S: Final = 2.0
+_HOURS: Final = 24
+
+
+class Status:
+    """Looks, and never changes anything."""
+
+    def __init__(self, store: Store, directory: Directory) -> None:
+        self._store = store
+        self._directory = directory
+        self._version = version("wakeful")
+        #: the engine of this process, while it has one
+        self.engine: Engine | None = None
+
+    async def status(self, who: Principal, workspace: str) -> Shape:
+        """How many jobs and runs there are, what comes next, who is at work, and who is asking.
+
+        `tz` is the zone of schedules that name none, for the one agent of the key (`agentId`), or `default`.
+        """
+        await self._directory.authorize(who, "read", workspace)
+        now_ms = self._store.clock.now_ms()
+        census = await self._store.census(workspace)
+        workers = await self._store.workers(now_ms - LEASE_MS)
+        return {
+            "workspace": workspace,
+            "now": instant(now_ms),
+            "nowMs": now_ms,
+            "tz": await self.zone(who, workspace, who.agent or "default"),
+            "role": who.role,
+            "agentId": who.agent,
+            "version": self._version,
+            "database": self._store.kind,
+            "engine": self.engine is not None and self.engine.alive,
+            "replicas": sum(not is_executor(name) for name in workers),
+            "executors": census.executors,
+            "jobs": {"active": census.active_jobs, "paused": census.paused_jobs},
+            "runs": {state: census.live.get(state, 0) for state in ("running", "pending", "retrying")},
+            "nextAt": instant(census.next_ms),
+            "nextAtMs": census.next_ms,
+        }
+
+    async def zone(self, who: Principal, workspace: str, agent: str) -> str:
+        """The zone of schedules that name none: the agent's, else the workspace's, else the one set here."""
+        await self._directory.authorize(who, "read", workspace, agent)
+        return (await self._directory.context(workspace, agent)).defaults.tz
+
+    async def slo(self, who: Principal, workspace: str, hours: int = _HOURS) -> Shape:
+        """How well it went: of the runs of the last hours, the newest `MEASURED` at most.
+
+        Each objective has a target, the value, and whether that is `ok`; where nothing ran there is no value,
+        and nothing is wrong. Latency is the time from when a run was to start to when it did.
+        """
+        await self._directory.authorize(who, "read", workspace)
+        if not 1 <= hours <= 24 * 30:
+            raise InvalidArgument("hours: give a whole number from 1 to 720")
+        since_ms = self._store.clock.now_ms() - hours * DAY_MS // 24
+        runs = await self._store.recent_runs(workspace, since_ms, MEASURED)
+        over = [run.state for run in runs if run.state in ("succeeded", "failed")]
+        late = latencies(runs)
+        ratio = over.count("failed") / len(over) if over else None
+        half, most = (median(late), _p95(late)) if late else (None, None)
+        return {
+            "workspace": workspace,
+            "hours": hours,
+            "since": instant(since_ms),
+            "runs": len(runs),
+            "deadLetterRatio": {
+                "target": DEAD_LETTER_TARGET,
+                "value": ratio,
+                "ok": ratio is None or ratio < DEAD_LETTER_TARGET,
+            },
+            "dispatchLatencyMs": {
+                "target": LATENCY_TARGET_MS,
+                "value": half,
+                "ok": half is None or half < LATENCY_TARGET_MS,
+            },
+            "dispatchLatencyP95Ms": {
+                "target": LATENCY_P95_TARGET_MS,
+                "value": most,
+                "ok": most is None or most < LATENCY_P95_TARGET_MS,
+            },
+        }
+
+    async def ready(self) -> str | None:
+        """What keeps this process from doing its work, in a sentence; None: nothing does."""
+        if self.engine is None or not self.engine.alive:
+            return "the engine is not running"
+        try:
+            async with asyncio.timeout(ANSWERS_S):
+                await self._store.workspace("default")
+        except TimeoutError:
+            return "the database does not answer in time"
+        except Unavailable as error:
+            return f"the database does not answer: {error.message}"
+        stalled = self.engine.stalled()
+        return f"the engine's {', '.join(stalled)} has not gone round lately" if stalled else None
+
+
+def latencies(runs: Sequence[RecentRun]) -> list[int]:
+    """How late each run started that has started, in ms. A second attempt starts late on purpose."""
+    return [
+        max(0, run.started_ms - run.fire_ms)
+        for run in runs
+        if run.started_ms is not None and run.attempt == 1
+    ]
+
+
+def _p95(values: Sequence[int]) -> int:
+    return sorted(values)[min(len(values) - 1, len(values) * 95 // 100)]

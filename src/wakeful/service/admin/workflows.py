@@ -1,0 +1,56 @@
+"""Workflows: store and read versions. A version never changes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from wakeful.document import payload_to_text
+from wakeful.document.values import json_value
+from wakeful.errors import InvalidArgument, NotFound
+from wakeful.service.auth.access import Principal
+from wakeful.service.auth.job_context import Directory
+from wakeful.store.office import WorkflowRow
+from wakeful.store.port import Store
+
+_MAX_DAG_BYTES: Final = 256 * 1024
+_LARGEST: Final = 2**31 - 1
+
+
+class WorkflowService:
+    """Keeps versions of workflows: documents that are handed to an executor and never looked into."""
+
+    def __init__(self, store: Store, directory: Directory) -> None:
+        self._store = store
+        self._directory = directory
+
+    async def put(self, who: Principal, workspace: str, workflow_id: str, version: int, dag: object) -> bool:
+        """Keep a version; whether it is new. The same again is no error, another under its number is one."""
+        await self._directory.authorize(who, "workflow.write", workspace)
+        _check(workflow_id, version)
+        if not isinstance(dag, Mapping) or not dag:
+            raise InvalidArgument("dag: write the workflow as a JSON object with something in it")
+        try:
+            text = payload_to_text(json_value(dag, _MAX_DAG_BYTES))
+        except InvalidArgument as error:
+            raise InvalidArgument(f"dag: {error.message}") from error
+        assert text is not None
+        row = WorkflowRow(workspace, workflow_id, version, text, self._store.clock.now_ms())
+        entry = who.entry(workspace, "workflow.put", f"{workflow_id}/{version}")
+        return await self._store.put_workflow(row, [entry])
+
+    async def get(self, who: Principal, workspace: str, workflow_id: str, version: int) -> WorkflowRow:
+        """That version, or NotFound."""
+        await self._directory.authorize(who, "read", workspace)
+        _check(workflow_id, version)
+        row = await self._store.workflow(workspace, workflow_id, version)
+        if row is None:
+            raise NotFound(f"no workflow '{workflow_id}' of version {version}")
+        return row
+
+
+def _check(workflow_id: str, version: int) -> None:
+    if not 0 < len(workflow_id) <= 200 or not workflow_id.isprintable():
+        raise InvalidArgument("workflow: its id is text of 1 to 200 characters")
+    if not 0 <= version <= _LARGEST:
+        raise InvalidArgument(f"version: write a whole number from 0 to {_LARGEST}")

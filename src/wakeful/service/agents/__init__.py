@@ -1,0 +1,1 @@
+"""Use cases for agents and workspaces: settings, messages, heartbeats, wake."""

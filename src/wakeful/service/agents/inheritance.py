@@ -1,0 +1,113 @@
+"""What jobs have from their agent: a target and its secret, where they have no target of their own, and
+whether they may fire. Pure: the store writes what is decided here in the transaction of the agent's row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Final
+
+from wakeful.document import payload_from_text
+from wakeful.errors import InvalidArgument
+from wakeful.job import AGENT_INACTIVE, Definition, Job, Json, Work, inherit
+from wakeful.launch.secrets import ROTATION_MS
+from wakeful.logs import get_logger
+from wakeful.service.jobs.job_transitions import cut_off, moved, paused, resumed, worn_out
+from wakeful.store.office import AgentRow, Inherited
+from wakeful.store.row_mapping import changed_row, job_of
+from wakeful.store.rows import JobChange, JobRow
+
+INACTIVE: Final = AGENT_INACTIVE
+
+log = get_logger("wakeful.service")
+
+
+class Inheritance:
+    """Decides what becomes of the jobs of an agent that is changed at `now_ms`."""
+
+    def __init__(self, now_ms: int, new_secret: Callable[[], bytes]) -> None:
+        self._now_ms = now_ms
+        self._new_secret = new_secret
+        self._targets: dict[str | None, Mapping[str, Json] | None] = {None: None}
+
+    def __call__(self, agent: AgentRow, row: JobRow) -> JobChange | None:
+        """What becomes of this job; None: nothing."""
+        try:
+            old = job_of(row)
+        except InvalidArgument as error:
+            log.warning("job.unreadable", job=row.name, agent=row.agent, id=row.id, error=error.message)
+            return self._stopped(row) if row.enabled and not agent.active else None
+        work = inherit(old.definition.work, self._target(agent.target))
+        job = replace(old, definition=replace(old.definition, work=work))
+        stopped = old.enabled and not agent.active
+        if stopped:
+            job = replace(paused(job, self._now_ms), disabled_reason=INACTIVE)
+        elif agent.active and old.disabled_reason == INACTIVE:
+            job = _resumed(job, self._now_ms)
+        changed = changed_row(row, job)
+        if signed_by_agent(work, agent.inherited):
+            changed = with_agents_secret(changed, agent.inherited, self._now_ms)
+        elif row.secret is None and needs_secret(job.definition):
+            changed = changed._replace(secret=self._new_secret())
+        if changed == row:
+            return None
+        change = JobChange(changed._replace(updated_ms=self._now_ms), move=moved(old, job))
+        if stopped:
+            return change._replace(withdraw=INACTIVE, born=cut_off(row, self._now_ms, "paused"))
+        return change
+
+    def _target(self, text: str | None) -> Mapping[str, Json] | None:
+        if text not in self._targets:
+            target = payload_from_text(text)
+            self._targets[text] = target if isinstance(target, dict) else None
+        return self._targets[text]
+
+    def _stopped(self, row: JobRow) -> JobChange:
+        """A job that cannot be read does not fire either."""
+        now_ms = self._now_ms
+        stopped = row._replace(
+            enabled=False, disabled_reason=INACTIVE, next_ms=None, wake_ms=None, updated_ms=now_ms
+        )
+        return JobChange(stopped, withdraw=INACTIVE)
+
+
+def _resumed(job: Job, now_ms: int) -> Job:
+    """The job with its ticks from now on; if none are left, it stays disabled for that reason."""
+    if worn_out(job):
+        return replace(job, disabled_reason="max_runs")
+    ticks = job.ticks
+    if ticks is not None and ticks.next(now_ms) is None:
+        return replace(job, disabled_reason="no_more_ticks")
+    return resumed(job, now_ms)
+
+
+def goes_to_webhook(target: Mapping[str, Json] | None) -> bool:
+    """Whether runs with this target are sent to a webhook, also by way of a workflow."""
+    inner = target.get("to") if target else None
+    return any(isinstance(each, Mapping) and each.get("kind") == "webhook" for each in (target, inner))
+
+
+def needs_secret(definition: Definition) -> bool:
+    """Whether its runs are signed: they go to a webhook, or one is asked before the launch."""
+    asked = definition.work.precheck
+    return goes_to_webhook(definition.work.target) or (asked is not None and asked.get("kind") == "webhook")
+
+
+def signed_by_agent(work: Work, agent: Inherited) -> bool:
+    """Whether its runs are signed with its agent's secret: they go to a webhook that it inherits.
+
+    The agents of databases that are older than these secrets have none until their target is changed or
+    their secret is rotated: until then each job keeps its own.
+    """
+    return work.inherited and agent.secret is not None and goes_to_webhook(work.target)
+
+
+def with_agents_secret(row: JobRow, agent: Inherited, now_ms: int) -> JobRow:
+    """The row with its agent's secret. What it was signed with before signs too for a while."""
+    if agent.old_secret is not None:
+        return row._replace(
+            secret=agent.secret, old_secret=agent.old_secret, old_secret_until_ms=agent.old_secret_until_ms
+        )
+    if row.secret in (None, agent.secret):
+        return row._replace(secret=agent.secret)
+    return row._replace(secret=agent.secret, old_secret=row.secret, old_secret_until_ms=now_ms + ROTATION_MS)

@@ -1,0 +1,138 @@
+"""Speaking to an agent: a message waits in one of its sessions until it becomes part of a turn."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from wakeful.agents.sessions import hear, order_in, payload_of
+from wakeful.document import Defaults
+from wakeful.document.sessions import session_name
+from wakeful.document.values import compact, json_text, storable
+from wakeful.errors import FailedPrecondition, InvalidArgument
+from wakeful.ids import new_id
+from wakeful.service.admin.budgets import Budgets
+from wakeful.service.agents.wake_job import WakeJob
+from wakeful.service.auth.access import Principal
+from wakeful.service.auth.job_context import Directory
+from wakeful.store.budgets import Owner
+from wakeful.store.idempotency import Keyed
+from wakeful.store.port import Store
+from wakeful.store.sessions import Message, SessionKey, SessionUpdate, SessionView
+
+FIELDS: Final = ("message", "session")
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """What became of something that was said."""
+
+    session: str
+    #: `waiting` to become part of a turn; `started` already; `dropped`, because too much waits; and of an
+    #: order (`/stop`, `/stopall`): `stopped`
+    state: Literal["waiting", "started", "dropped", "stopped"]
+    #: the message's own; None: it was an order
+    id: str | None
+    #: the turn that it began
+    run_id: str | None
+    #: when its turn may begin, if there is a place for it
+    due_ms: int | None
+    #: how many turns wait now
+    waiting: int
+    #: the turns that it stopped, and how many messages nobody will read because of it
+    stopped: tuple[str, ...]
+    dropped: int
+
+
+class MessageService:
+    """Takes messages, and shows where they wait."""
+
+    def __init__(self, store: Store, directory: Directory, by_hand: WakeJob, defaults: Defaults) -> None:
+        self._store = store
+        self._directory = directory
+        self._by_hand = by_hand
+        self._longest = defaults.max_payload_bytes
+        self._budgets = Budgets(store)
+
+    async def say(
+        self,
+        who: Principal,
+        workspace: str,
+        agent: str,
+        document: Mapping[str, object],
+        *,
+        keyed: Keyed[Receipt] | None = None,
+    ) -> Receipt:
+        """Say something to the agent, in the session that is named, or in `main`."""
+        await self._directory.authorize(who, "run", workspace, agent)
+        row = await self._directory.agent(workspace, agent)
+        unknown = sorted(str(key)[:64] for key in document if key not in FIELDS)
+        if unknown:
+            raise InvalidArgument(f"a message has no {', '.join(unknown)}; it has {', '.join(FIELDS)}")
+        session = session_name(document.get("session"))
+        now_ms = self._store.clock.now_ms()
+        trigger = "agent" if who.role == "agent" else "user"
+        body = _body(document.get("message"))
+        message = Message(new_id(now_ms), body, who.actor, trigger, now_ms)
+        _check_size(session, message, self._longest)
+        order = order_in(body)
+        if order is None:
+            if not row.active:
+                raise FailedPrecondition(f"agent '{agent}' is not active; make it active to speak to it")
+            await self._budgets.check(Owner(workspace, agent))
+            await self._by_hand.job(workspace, agent)
+        entry = who.entry(workspace, "agent.message", agent, compact({"session": session, "order": order}))
+        key = SessionKey(workspace, agent, session)
+        message_id = None if order else message.id
+        settled = await self._store.talk(
+            key,
+            now_ms,
+            lambda talk: hear(talk, message, now_ms),
+            [entry],
+            keyed.of(lambda settled: _receipt(session, message_id, settled)) if keyed else None,
+        )
+        return _receipt(session, message_id, settled)
+
+    async def sessions(
+        self, who: Principal, workspace: str, agent: str, after: str | None = None, limit: int = 50
+    ) -> list[SessionView]:
+        """The agent's sessions, by name."""
+        await self._directory.authorize(who, "read", workspace, agent)
+        await self._directory.agent(workspace, agent)
+        return await self._store.sessions(workspace, agent, after, limit)
+
+
+def _body(value: object) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise InvalidArgument("message: there is none; write what is to be said, such as 'good morning'")
+    return value
+
+
+def _check_size(session: str, message: Message, longest: int) -> None:
+    """Refuse what would not fit into a payload, or cannot be stored."""
+    try:
+        storable(message.body, longest)
+        json_text(payload_of(session, [message]), longest)
+    except InvalidArgument as error:
+        raise InvalidArgument(f"message: {error.message}") from error
+
+
+def _receipt(session: str, message_id: str | None, settled: SessionUpdate) -> Receipt:
+    state: Literal["waiting", "started", "dropped", "stopped"]
+    if message_id is None:
+        state = "stopped"
+    elif settled.arrived is not None:
+        state = "waiting"
+    else:
+        state = "started" if settled.begun else "dropped"
+    return Receipt(
+        session=session,
+        state=state,
+        id=message_id,
+        run_id=settled.begun[-1].id if state == "started" else None,
+        due_ms=settled.due_ms if state == "waiting" else None,
+        waiting=settled.waiting,
+        stopped=tuple(run_id for run_id, _ in settled.stopped),
+        dropped=len(settled.dropped) + (state == "dropped"),
+    )

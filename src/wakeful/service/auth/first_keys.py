@@ -1,0 +1,87 @@
+"""The first admin key of an installation: made at the first start, or set by the operator.
+
+Both are decided in one transaction that no other replica's can interrupt, so that replicas which start
+together on an empty database make one key.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Sequence
+from typing import Final, Literal
+
+from wakeful.document.values import compact
+from wakeful.errors import InvalidArgument
+from wakeful.ids import new_id
+from wakeful.logs import get_logger
+from wakeful.service.auth.access import LOCAL, Principal
+from wakeful.settings import API_KEY, PREFIX
+from wakeful.store.office import Entry, KeyChange, KeyRow
+from wakeful.store.port import Store
+
+#: Who makes the key that `WAKEFUL_ADMIN_KEY` sets.
+OPERATOR: Final = Principal(f"setting:{PREFIX}ADMIN_KEY", "admin", None)
+
+log = get_logger("wakeful.service")
+
+
+async def make_first_key(store: Store) -> str | None:
+    """The text of a new key: an admin's, for every workspace. None: there are keys already."""
+    if await store.keys(None):
+        return None
+    text = "wk_" + secrets.token_urlsafe(32)
+    row = _admin_key(store, text, "first", LOCAL)
+
+    def decide(known: Sequence[KeyRow]) -> KeyChange:
+        return KeyChange() if known else KeyChange(row, entries=[_created(row, LOCAL)])
+
+    return text if await store.change_keys(decide) else None
+
+
+async def apply_admin_key(store: Store, text: str) -> Literal["valid", "revoked"]:
+    """See that the operator's key is there, and revoke what the setting was before.
+
+    A key that was revoked stays revoked: a replica that starts with an old setting changes nothing.
+    """
+    if not API_KEY.fullmatch(text):
+        raise InvalidArgument(f"{PREFIX}ADMIN_KEY: write wk_ and 43 letters, digits, - or _")
+    row = _admin_key(store, text, f"{PREFIX}ADMIN_KEY", OPERATOR)
+
+    def decide(known: Sequence[KeyRow]) -> KeyChange:
+        if any(each.hash == row.hash for each in known):
+            return KeyChange()
+        old = [each for each in known if each.created_by == OPERATOR.actor and each.revoked_ms is None]
+        revoked = [OPERATOR.entry("default", "key.revoke", each.id) for each in old]
+        return KeyChange(row, tuple(each.id for each in old), [_created(row, OPERATOR), *revoked])
+
+    known = await store.key_by_hash(row.hash)
+    if known is None:
+        await store.change_keys(decide)
+        known = await store.key_by_hash(row.hash)
+    if known is not None and known.revoked_ms is not None:
+        log.warning("key.revoked", setting=f"{PREFIX}ADMIN_KEY", key=known.id)
+        return "revoked"
+    return "valid"
+
+
+def _admin_key(store: Store, text: str, name: str, who: Principal) -> KeyRow:
+    now_ms = store.clock.now_ms()
+    return KeyRow(
+        id=new_id(now_ms),
+        workspace=None,
+        name=name,
+        role="admin",
+        agent=None,
+        hash=hashlib.sha256(text.encode()).digest(),
+        created_ms=now_ms,
+        created_by=who.actor,
+        expires_ms=None,
+        last_used_ms=None,
+        revoked_ms=None,
+    )
+
+
+def _created(row: KeyRow, who: Principal) -> Entry:
+    told = compact({"role": row.role, "agent": row.agent, "name": row.name})
+    return who.entry("default", "key.create", row.id, told)

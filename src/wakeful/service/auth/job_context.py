@@ -1,0 +1,129 @@
+"""Who there is: workspaces and agents, remembered for a moment, since every use case asks."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final, TypeVar
+
+from wakeful.bounded_cache import MB, BoundedCache, text_size
+from wakeful.document import Defaults, payload_from_text
+from wakeful.document.deliveries import DeliveryAddress, deliver_to
+from wakeful.errors import NotFound
+from wakeful.job import Json
+from wakeful.service.auth.access import LOCAL, Action, Principal, permit
+from wakeful.store.office import AgentChanged, AgentRow, Inherited, WorkspaceRow
+from wakeful.store.port import Store
+
+_REMEMBERED_MS: Final = 1_000
+#: Bytes of homes that are remembered.
+_BUDGET: Final = 4 * MB
+_TRIES: Final = 4
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class JobContext:
+    """Where a job lives, and what that means for a document that leaves something open."""
+
+    workspace: str
+    agent: str
+    defaults: Defaults
+    #: the target of its agent
+    target: Mapping[str, Json] | None = None
+    active: bool = True
+    #: what the store compares with the agent's row when it writes a job that was made for this home
+    inherited: Inherited = field(default_factory=Inherited)
+    #: where its agent's output goes, and where else its keys may have output delivered
+    channel: str | None = None
+    to: str | None = None
+    deliver_to: tuple[DeliveryAddress, ...] = ()
+    #: equal where the same document means the same
+    key: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        parts = self.workspace, self.agent, self.defaults.tz, self.target, self.active
+        object.__setattr__(self, "key", repr(parts))
+
+
+class Directory:
+    """Looks up workspaces and agents. What another process changes is seen within a second."""
+
+    def __init__(self, store: Store, defaults: Defaults) -> None:
+        self._store = store
+        #: what holds where neither a document nor its agent or workspace says anything
+        self.defaults = defaults
+        self._contexts: BoundedCache[tuple[str, str], tuple[int, JobContext]] = BoundedCache(_BUDGET)
+        self._workspaces: set[str] = set()
+
+    async def authorize(
+        self, who: Principal, action: Action, workspace: str, agent: str | None = None
+    ) -> None:
+        """Permit it, and see that there is such a workspace."""
+        permit(who, action, workspace, agent)
+        if who is LOCAL or workspace in self._workspaces:
+            return
+        if await self._store.workspace(workspace) is None:
+            raise NotFound(f"no workspace '{workspace[:64]}'")
+        self._workspaces.add(workspace)
+
+    async def context(self, workspace: str, agent: str) -> JobContext:
+        """What holds for a new or changed job of this agent, which need not be there yet."""
+        now_ms = self._store.clock.now_ms()
+        known = self._contexts.get((workspace, agent))
+        if known is not None and abs(now_ms - known[0]) < _REMEMBERED_MS:
+            return known[1]
+        context = self._made(
+            workspace,
+            agent,
+            await self._store.workspace(workspace),
+            await self._store.agent(workspace, agent),
+        )
+        self._contexts.put((workspace, agent), (now_ms, context), 1_000 + 8 * text_size(context.key))
+        return context
+
+    async def with_context(self, workspace: str, agent: str, work: Callable[[JobContext], Awaitable[T]]) -> T:
+        """Do what depends on the agent; again, if another process has changed the agent meanwhile."""
+        for _ in range(_TRIES):
+            try:
+                return await work(await self.context(workspace, agent))
+            except AgentChanged:
+                self.forget(workspace, agent)
+        return await work(await self.context(workspace, agent))
+
+    def _made(
+        self, workspace: str, agent: str, tenant: WorkspaceRow | None, row: AgentRow | None
+    ) -> JobContext:
+        tz = (row.tz if row else None) or (tenant.tz if tenant else None)
+        defaults = replace(self.defaults, tz=tz) if tz else self.defaults
+        target = payload_from_text(row.target) if row and row.target else None
+        return JobContext(
+            workspace,
+            agent,
+            defaults,
+            target if isinstance(target, dict) else None,
+            row.active if row else True,
+            row.inherited if row else Inherited(),
+            row.channel if row else None,
+            row.to if row else None,
+            deliver_to(payload_from_text(row.deliver_to)) if row and row.deliver_to else (),
+        )
+
+    async def agent(self, workspace: str, agent: str) -> AgentRow:
+        """The agent, or NotFound."""
+        row = await self._store.agent(workspace, agent)
+        if row is None:
+            raise no_agent(agent)
+        return row
+
+    def forget(self, workspace: str, agent: str | None = None) -> None:
+        """Something about it has changed."""
+        for key in self._contexts:
+            if key[0] == workspace and agent in (None, key[1]):
+                self._contexts.drop(key)
+
+
+def no_agent(name: str) -> NotFound:
+    """There is none of that name."""
+    return NotFound(f"no agent '{name[:64]}'; list the agents to see who there is")

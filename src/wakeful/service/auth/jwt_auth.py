@@ -1,0 +1,118 @@
+"""Tokens that somebody else has signed: JWT by a shared secret (HS256), or by a key of a key set (JWKS)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Mapping
+from typing import Final
+
+import jwt
+from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
+from cryptography.hazmat.primitives.asymmetric.ed448 import Ed448PublicKey
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
+
+from wakeful.errors import InvalidArgument, Unauthenticated
+from wakeful.job import check_slug
+from wakeful.service.auth.access import ROLES, Principal
+from wakeful.stored_text import UNSTORABLE, is_storable
+
+_RSA: Final = ("RS256", "RS384", "RS512", "PS256")
+_ECDSA: Final = {"secp256r1": "ES256", "secp384r1": "ES384"}
+_ALGORITHMS: Final = (*_RSA, *_ECDSA.values(), "EdDSA")
+_SHORTEST_SECRET: Final = 32
+
+
+class JwtTokens:
+    """Reads JWTs. They must not have expired, and must say when they will (`exp`) and who it is (`sub`).
+
+    `workspace` names the one they are for; `*` is all of them. Where the operator has set an audience or an
+    issuer, they must be those.
+    """
+
+    def __init__(
+        self,
+        *,
+        secret: str | None = None,
+        jwks_url: str | None = None,
+        audience: str | None = None,
+        issuer: str | None = None,
+    ) -> None:
+        if secret is not None and len(secret.encode()) < _SHORTEST_SECRET:
+            raise InvalidArgument(
+                f"JWT_SECRET: it has fewer than {_SHORTEST_SECRET} bytes; take a longer one"
+            )
+        self._secret = secret
+        # Its keys are kept for five minutes; one that is not among them is looked for anew.
+        self._key_set = jwt.PyJWKClient(jwks_url, timeout=5) if jwks_url else None
+        self._audience, self._issuer = audience, issuer
+
+    async def principal(self, token: str) -> Principal:
+        """Who it says they are, or Unauthenticated."""
+        try:
+            claims = await self._claims(token)
+        except jwt.ExpiredSignatureError as error:
+            raise Unauthenticated("this token has expired; get another") from error
+        except jwt.PyJWTError as error:
+            raise Unauthenticated(f"this token is not accepted: {error}") from error
+        except (TypeError, ValueError, AttributeError, RecursionError) as error:  # from inside of PyJWT
+            raise Unauthenticated("this token is not accepted: it cannot be read") from error
+        return _principal(claims)
+
+    async def _claims(self, token: str) -> Mapping[str, object]:
+        algorithm = jwt.get_unverified_header(token).get("alg")
+        if algorithm == "HS256" and self._secret is not None:
+            return self._decoded(token, self._secret, ["HS256"])
+        if algorithm in _ALGORITHMS and self._key_set is not None:
+            key = await asyncio.to_thread(self._key_set.get_signing_key_from_jwt, token)
+            if algorithm not in _algorithms_of(key.key):
+                raise Unauthenticated(
+                    f"this token is signed with {algorithm}, which its key cannot be used with"
+                )
+            return self._decoded(token, key.key, [str(algorithm)])
+        raise Unauthenticated(f"tokens signed with {algorithm} are not accepted here")
+
+    def _decoded(self, token: str, key: object, algorithms: list[str]) -> Mapping[str, object]:
+        claims: Mapping[str, object] = jwt.decode(
+            token,
+            key,  # type: ignore[arg-type]
+            algorithms=algorithms,
+            audience=self._audience,
+            issuer=self._issuer,
+            leeway=5,
+            options={"require": ["exp", "sub"], "verify_aud": self._audience is not None},
+        )
+        return claims
+
+
+def _algorithms_of(key: object) -> Collection[str]:
+    """The algorithms that a public key can be used with."""
+    if isinstance(key, RSAPublicKey):
+        return _RSA
+    if isinstance(key, EllipticCurvePublicKey):
+        return [_ECDSA[key.curve.name]] if key.curve.name in _ECDSA else []
+    return ["EdDSA"] if isinstance(key, Ed25519PublicKey | Ed448PublicKey) else []
+
+
+def _principal(claims: Mapping[str, object]) -> Principal:
+    subject, role = claims.get("sub"), claims.get("role")
+    workspace, agent = claims.get("workspace"), claims.get("agent")
+    for known in ROLES:
+        if role == known and isinstance(workspace, str) and isinstance(subject, str):
+            break
+    else:
+        raise Unauthenticated(f"a token has a workspace, and a role, one of {', '.join(ROLES)}")
+    if not is_storable(subject):
+        raise Unauthenticated(f"in this token: sub: {UNSTORABLE}")
+    if known == "agent":
+        if not isinstance(agent, str) or workspace == "*":
+            raise Unauthenticated("a token of the role agent names its agent, and one workspace")
+        return Principal(f"jwt:{subject[:200]}", known, _slug(workspace), _slug(agent))
+    return Principal(f"jwt:{subject[:200]}", known, None if workspace == "*" else _slug(workspace))
+
+
+def _slug(text: str) -> str:
+    try:
+        return check_slug(text)
+    except InvalidArgument as error:
+        raise Unauthenticated(f"in this token: {error.message}") from error

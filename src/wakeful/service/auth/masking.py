@@ -1,0 +1,121 @@
+"""Credentials in targets, prechecks and alerts are shown to admins alone; everyone else reads `***` instead.
+
+A document that was read with such values may be sent back: what is exactly as it was read stays as it is.
+Anything else with `***` in it is refused, so that no value is lost, and none is sent to another address.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final
+from urllib.parse import urlsplit, urlunsplit
+
+from wakeful.document import write_definition
+from wakeful.errors import InvalidArgument
+from wakeful.job import Definition, Json
+from wakeful.service.auth.access import Principal
+from wakeful.store.budgets import SENDERS
+
+MASK: Final = "***"
+#: The fields of a job that may hold credentials.
+FIELDS: Final = ("target", "precheck", "verify")
+#: Every value in these objects is masked.
+_OBJECTS: Final = frozenset({"headers", "env"})
+_ADDRESSES: Final = frozenset({"url", "servers", "broker"})
+_CREDENTIAL: Final = re.compile(r"secret|token|passw|api_?key|authorization|credential", re.IGNORECASE)
+
+
+def sees_credentials(who: Principal) -> bool:
+    """Whether credentials are shown to them."""
+    return who.role == "admin"
+
+
+def masked(value: Json) -> Json:
+    """A target, or a part of one, without its credentials.
+
+    >>> masked({"kind": "webhook", "url": "https://me:pw@a.example/hook?key=1", "headers": {"x-key": "abc"}})
+    {'kind': 'webhook', 'url': 'https://***@a.example/hook?***', 'headers': {'x-key': '***'}}
+    """
+    if isinstance(value, list):
+        return [masked(each) for each in value]
+    if not isinstance(value, dict):
+        return value
+    return {name: _masked_field(name, each) for name, each in value.items()}
+
+
+def masked_alerts(value: Json) -> Json:
+    """Alerts without the address of their webhook, which is a credential as a whole.
+
+    >>> masked_alerts({"url": "https://hooks.example.com/services/T0/B0/abc", "failures": 3})
+    {'url': 'https://hooks.example.com/***', 'failures': 3}
+    """
+    if not isinstance(value, dict) or not isinstance(value.get("url"), str):
+        return value
+    return {**value, "url": _host_alone(str(value["url"]))}
+
+
+def masked_job(definition: Definition) -> dict[str, Json]:
+    """The document of a job without its credentials."""
+    document = write_definition(definition)
+    mask = masked_alerts if definition.name in SENDERS else masked
+    return {**document, **{field: mask(document[field]) for field in FIELDS if field in document}}
+
+
+def unmasked(document: Mapping[str, object], old: Definition | None = None) -> Mapping[str, object]:
+    """The document with what it leaves as it was read put back; `old` is the job as it is.
+
+    InvalidArgument: `***` is in something that is not as it was read.
+    """
+    given = {field: document[field] for field in FIELDS if _has_mask(document.get(field))}
+    if not given:
+        return document
+    shown, kept = ({}, {}) if old is None else (masked_job(old), write_definition(old))
+    for field, value in given.items():
+        if field not in shown or value != shown[field]:
+            raise InvalidArgument(
+                f"{field}: '{MASK}' stands for a value that is not shown; write the value itself, or send "
+                f"the {field} exactly as it was read to leave it as it is"
+            )
+    return {**document, **{field: kept[field] for field in given}}
+
+
+def _masked_field(name: str, value: Json) -> Json:
+    if name in _OBJECTS and isinstance(value, dict):
+        return dict.fromkeys(value, MASK)
+    if name in _ADDRESSES:
+        if isinstance(value, list):
+            return [_masked_url(each) if isinstance(each, str) else each for each in value]
+        return _masked_url(value) if isinstance(value, str) else value
+    if isinstance(value, str) and _CREDENTIAL.search(name):
+        return MASK
+    return masked(value)
+
+
+def _masked_url(url: str) -> str:
+    """The address without user, password, query and fragment."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return MASK
+    host = f"{MASK}@{parts.netloc.rpartition('@')[2]}" if "@" in parts.netloc else parts.netloc
+    hidden = parts._replace(
+        netloc=host, query=MASK if parts.query else "", fragment=MASK if parts.fragment else ""
+    )
+    return urlunsplit(hidden)
+
+
+def _host_alone(url: str) -> str:
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return MASK
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}/{MASK}"
+
+
+def _has_mask(value: object) -> bool:
+    if isinstance(value, str):
+        return MASK in value
+    if isinstance(value, Mapping):
+        return any(_has_mask(each) for each in value.values())
+    return isinstance(value, list | tuple) and any(_has_mask(each) for each in value)

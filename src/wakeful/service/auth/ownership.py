@@ -1,0 +1,86 @@
+"""What an agent's key may do with a job that an admin created for its agent.
+
+It may read the job, execute its runs, run it by hand at most once a minute, and remove it while it works in
+one of its runs. Everything else would let it speed the job up or keep it from running: to change, pause,
+skip, resume or delete it, to fill in its past, to run it with another payload or in the place of runs that
+it did not start, and to cancel or stop those. Jobs that agents' keys created are theirs. Jobs that are older
+than the record of who created them count as theirs too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from wakeful.errors import PermissionDenied, ResourceExhausted
+from wakeful.job import Job
+from wakeful.policy import Overlap
+from wakeful.run import Trigger
+from wakeful.service.auth.access import Principal
+from wakeful.store.rows import JobRow, RunView
+
+#: How often an agent's key may run a job of an admin's by hand.
+PACE_MS: Final = 60_000
+#: The trigger of what an agent's key runs.
+BY_AGENT: Final[Trigger] = "agent"
+_LIVE: Final = frozenset({"pending", "retrying", "running"})
+
+
+def is_admins(who: Principal, job: Job | JobRow) -> bool:
+    """Whether they are an agent, and the job is one that an admin created."""
+    return who.role == "agent" and job.created_by.startswith("admin:")
+
+
+def check_change(who: Principal, job: Job | JobRow) -> None:
+    """Refuse an agent's key to change a job that an admin created."""
+    if is_admins(who, job):
+        raise PermissionDenied(
+            f"job '{job.name}' was created by an admin; a key of the role 'agent' may read it and run it, "
+            "and not change it; ask an admin, or create a job of your own"
+        )
+
+
+def check_removal(who: Principal, job: JobRow, running: Iterable[RunView]) -> None:
+    """Likewise to delete it, unless the agent works in one of its runs that it did not start itself."""
+    if all(run.trigger == BY_AGENT for run in running):
+        check_change(who, job)
+
+
+def check_ending(who: Principal, job: JobRow, run: RunView) -> None:
+    """Likewise to cancel or stop a run of it that the agent did not start itself."""
+    if is_admins(who, job) and run.trigger != BY_AGENT:
+        raise PermissionDenied(
+            f"run '{run.id}' is of job '{job.name}', which was created by an admin; a key of the role "
+            "'agent' may end only those of its runs that it started; ask an admin"
+        )
+
+
+def check_payload(who: Principal, job: Job) -> None:
+    """Refuse an agent's key to run a job that an admin created with another payload than its own."""
+    if is_admins(who, job):
+        raise PermissionDenied(
+            f"job '{job.name}' was created by an admin; a key of the role 'agent' may run it with its own "
+            "payload alone; leave the payload out"
+        )
+
+
+def check_overlap(who: Principal, job: Job, overlap: Overlap | None) -> None:
+    """Refuse an agent's key to run a job that an admin created in the place of the job's other runs."""
+    if overlap in ("replace", "queue_one") and is_admins(who, job):
+        raise PermissionDenied(
+            f"job '{job.name}' was created by an admin; a key of the role 'agent' may not cancel its runs "
+            f"with overlapPolicy '{overlap}'; use 'skip' or 'queue', or ask an admin"
+        )
+
+
+def check_pace(job: Job, newest: Iterable[RunView], now_ms: int) -> None:
+    """Refuse to run an admin's job once more before a minute has passed, or while such a run is live.
+
+    `newest` is the newest run of the job that an agent's key started, if there is one.
+    """
+    for run in newest:
+        if run.state in _LIVE or now_ms - run.created_ms < PACE_MS:
+            raise ResourceExhausted(
+                f"job '{job.name}' was created by an admin; a key of the role 'agent' may run it once a "
+                f"minute, one run at a time, and run '{run.id}' is {run.state}; wait, or ask an admin"
+            )

@@ -1,0 +1,1 @@
+"""Use cases for jobs: create, change, pause, delete."""

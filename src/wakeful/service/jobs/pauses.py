@@ -1,0 +1,182 @@
+"""Pausing and resuming jobs, and skipping one tick. What a change makes of a job is in `editing`."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Final, NamedTuple
+
+from wakeful.document.values import compact
+from wakeful.engine.run_factory import lane_of, tick_run
+from wakeful.errors import FailedPrecondition, InvalidArgument
+from wakeful.job import Job
+from wakeful.planning import fire_ms
+from wakeful.schedule import At, parse_schedule
+from wakeful.service.auth.access import Principal
+from wakeful.service.auth.job_context import JobContext
+from wakeful.service.jobs.job_changes import JobChanges, agent_inactive, check_version, no_job
+from wakeful.service.jobs.job_transitions import cut_off, paused, resumed, skipped
+from wakeful.store.row_mapping import changed_row, job_of, view_of
+from wakeful.store.rows import JobChange, JobRow, RunFilter, RunView
+
+#: How long the note of a pause may be.
+MAX_NOTE: Final = 500
+#: The reason of a tick that was skipped on request.
+ASKED: Final = "asked"
+_TRIES: Final = 5
+_MANY: Final = 1_000
+
+
+class SkippedTick(NamedTuple):
+    """The run that records the skipped tick, and the job afterwards."""
+
+    run: RunView
+    job: Job
+
+
+class JobPauses(JobChanges):
+    """Pauses and resumes jobs."""
+
+    async def pause(
+        self,
+        who: Principal,
+        workspace: str,
+        agent: str,
+        name: str,
+        *,
+        note: object = None,
+        until: object = None,
+        version: int | None = None,
+    ) -> Job:
+        """Stop its ticks. Its planned runs are withdrawn; time that passes now is never missed.
+
+        The planner resumes it at `until` (an instant, or text such as 'in 2h'). A job that is paused already
+        keeps its note and its end, unless one of them is given.
+        """
+        text = _note(note)
+        context = await self._directory.context(workspace, agent)
+
+        def pause(row: JobRow) -> JobChange | None:
+            job, now_ms = job_of(row), self._clock.now_ms()
+            until_ms = _pause_end(until, job, context.defaults.tz, now_ms)
+            if row.enabled:
+                changed = changed_row(row, paused(job, now_ms, text, until_ms))
+                return JobChange(changed, withdraw="paused", born=cut_off(row, now_ms, "paused"))
+            if text is None and until_ms is None:
+                return None
+            if row.disabled_reason != "paused":
+                raise FailedPrecondition(
+                    f"job '{name}' is disabled ({row.disabled_reason}), not paused; "
+                    "pause it without a note and an end, or enable it first"
+                )
+            return JobChange(changed_row(row, paused(job, now_ms, text, until_ms)))
+
+        given = {"note": text, "until": None if until is None else str(until)[:64]}
+        details = compact({field: value for field, value in given.items() if value is not None})
+        return job_of(
+            await self._change(who, "job.pause", workspace, agent, name, pause, version, details=details)
+        )
+
+    async def resume(
+        self, who: Principal, workspace: str, agent: str, name: str, *, version: int | None = None
+    ) -> Job:
+        """Start its ticks again, from now."""
+
+        def resume(context: JobContext, row: JobRow) -> JobChange | None:
+            if row.enabled:
+                return None
+            if not context.active:
+                raise agent_inactive(context)
+            return JobChange(changed_row(row, resumed(job_of(row), self._clock.now_ms())))
+
+        async def change(context: JobContext) -> JobRow:
+            checked = partial(resume, context)
+            return await self._change(
+                who, "job.resume", workspace, agent, name, checked, version, context.inherited
+            )
+
+        return job_of(await self._directory.with_context(workspace, agent, change))
+
+    async def skip_next(
+        self, who: Principal, workspace: str, agent: str, name: str, *, version: int | None = None
+    ) -> SkippedTick:
+        """Record its next tick as skipped, with the reason `asked`; the one after it is the next.
+
+        A tick whose run is recorded already, ahead of its instant, is cancelled with the same reason.
+        """
+        entry = who.entry(workspace, "job.skip-next", f"{agent}/{name}")
+        for _ in range(_TRIES):
+            row = await self._row(who, "job.write", workspace, agent, name)
+            check_version(row, version)
+            now_ms = self._clock.now_ms()
+            ahead = await self._recorded_ahead(job_of(row), now_ms)
+            if ahead is not None:
+                try:
+                    running = ahead.state == "running"
+                    run = await self._store.cancel_run(
+                        ahead.id, now_ms, ASKED, running=running, entries=[entry]
+                    )
+                except FailedPrecondition:  # it started, or another request cancelled it
+                    continue
+                if run is not None:
+                    return SkippedTick(run, job_of(row))
+                continue
+            done: list[RunView] = []
+
+            def skip(now: JobRow, seen: JobRow = row, done: list[RunView] = done) -> JobChange | None:
+                check_version(now, version)
+                if now.next_ms != seen.next_ms:
+                    return None
+                job, at_ms = job_of(now), self._clock.now_ms()
+                changed, verdict = skipped(job, at_ms)
+                definition = job.definition
+                run = tick_run(now, definition.policy, lane_of(definition.work), verdict, at_ms, None)
+                done.append(view_of(run, at_ms))
+                return JobChange(changed_row(now, changed), born=(run,))
+
+            after = await self._store.change_job(row.id, skip, [entry])
+            if after is None:
+                raise no_job(name)
+            if done:
+                return SkippedTick(done[-1], job_of(after))
+        raise FailedPrecondition(f"the ticks of job '{name}' are being planned right now; try again")
+
+    async def _recorded_ahead(self, job: Job, now_ms: int) -> RunView | None:
+        """The run of the next tick, if it is recorded and its instant is still to come."""
+        ticks, policy = job.ticks, job.definition.policy
+        if ticks is None:
+            return None
+        live = RunFilter(job.workspace, job.agent, job.id, ("pending", "running"), "schedule", limit=_MANY)
+        ahead = [
+            run
+            for run in await self._store.runs(live)
+            # A tick that is caught up later is not the next tick.
+            if run.fire_ms > now_ms and run.fire_ms == fire_ms(job.id, ticks, policy, run.scheduled_ms)
+        ]
+        return min(ahead, key=lambda run: run.scheduled_ms, default=None)
+
+
+def _note(value: object) -> str | None:
+    if value is None:
+        return None
+    if not isinstance(value, str) or len(value) > MAX_NOTE or "\x00" in value:
+        raise InvalidArgument(f"note: write why it is paused, in at most {MAX_NOTE} characters")
+    return value.strip() or None
+
+
+def _pause_end(value: object, job: Job, default_tz: str, now_ms: int) -> int | None:
+    """When a pause ends: an instant in the future, in the job's zone where it names none."""
+    if value is None:
+        return None
+    timing = job.definition.timing
+    tz = (timing.schedule.tz if timing else None) or default_tz
+    given = {"kind": "at", "atMs": value} if isinstance(value, int) and not isinstance(value, bool) else value
+    try:
+        if isinstance(given, str | dict):
+            at = parse_schedule(given, now_ms=now_ms, tz=tz)
+            if isinstance(at, At):
+                return at.at_ms
+    except InvalidArgument as error:
+        raise InvalidArgument(f"until: {error.message.removeprefix('atMs ')}") from error
+    raise InvalidArgument(
+        "until: write when the pause ends, such as '2027-03-01T09:00', 'in 2h' or milliseconds since 1970"
+    )

@@ -1,0 +1,1 @@
+"""Use cases for runs: start by hand, claim, complete, cancel, replay."""

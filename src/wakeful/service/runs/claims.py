@@ -1,0 +1,112 @@
+"""What an executor is given with the runs that it has claimed.
+
+The runs are marked as running when this is asked, so nothing here gives up on all of them because of one: a
+run that cannot be executed ends by itself, and the others are given out. A claim costs a fixed number of
+statements, however many runs it holds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+
+from wakeful.document import payload_from_text, policy_from_text, work_from_text
+from wakeful.engine.active_hours import closed
+from wakeful.engine.launcher_registry import LauncherRegistry
+from wakeful.engine.outcome import conclude
+from wakeful.engine.run_factory import follow_up_run
+from wakeful.errors import InvalidArgument, NotFound, WakefulError
+from wakeful.launch.port import Failed, Outcome, kept
+from wakeful.launch.workflow import dag_and_meta, workflow_version
+from wakeful.logs import get_logger
+from wakeful.policy import DEFAULT_POLICY
+from wakeful.service.serializers import Shape, run_shape
+from wakeful.store.office import WorkflowRow
+from wakeful.store.port import Store
+from wakeful.store.rows import ClaimedRun, Finished, TakenRun
+
+log = get_logger("wakeful.service")
+
+
+class Claims:
+    """Prepares claimed runs for their executor."""
+
+    def __init__(self, store: Store, targets: LauncherRegistry) -> None:
+        self._store = store
+        self._targets = targets
+
+    async def shapes(self, workspace: str, worker: str, claimed: Sequence[ClaimedRun]) -> list[Shape]:
+        """Each run with its job's `target`, its whole `payload` and its `timeoutMs`.
+
+        Runs that cannot be executed, or not at this hour, end here and are left out.
+        """
+        workflows = await self._workflows(workspace, claimed)
+        shapes: list[Shape] = []
+        ended: list[Finished] = []
+        for each in claimed:
+            try:
+                shaped = await self._shape(each, workflows)
+            except Exception as error:
+                run = each.taken
+                log.exception("run.set_aside", run=run.id, job=run.job_name, workspace=run.workspace)
+                shaped = Failed(kept(f"its job cannot be read: {error}"), permanent=True, reason="unreadable")
+            if isinstance(shaped, dict):
+                shapes.append(shaped)
+            else:
+                ended.append(self._finished(each.taken, shaped))
+        if ended:
+            try:
+                await self._store.finish(worker, ended, follow_up_run)
+            except WakefulError as error:  # their leases end, and they are claimed again
+                log.warning("claim.unfinished", runs=[each.run_id for each in ended], error=error.message)
+        return shapes
+
+    async def _shape(self, claimed: ClaimedRun, workflows: _Workflows) -> Shape | Outcome:
+        run, work = claimed.taken, work_from_text(claimed.taken.work)
+        held = self._targets.held(run, policy_from_text(run.policy), work, run.payload)
+        shut = closed(work, run.trigger, run.attempt, self._store.clock.now_ms())
+        if shut is not None:
+            return shut
+        payload = payload_from_text(held.launch.payload_text)
+        if held.launch.target.get("kind") == "workflow":
+            try:
+                payload = payload_from_text(await dag_and_meta(workflows, held.launch))
+            except (NotFound, InvalidArgument) as error:
+                return Failed(error.message, reason="workflow_missing")
+        return {
+            **run_shape(claimed.view),
+            "target": dict(work.target) if work.target else {"kind": "pull"},
+            "payload": payload,
+            "timeoutMs": held.policy.timeout_ms,
+        }
+
+    async def _workflows(self, workspace: str, claimed: Sequence[ClaimedRun]) -> _Workflows:
+        """All workflow versions that these runs need, in one statement where there are any."""
+        wanted: set[tuple[str, int]] = set()
+        for each in claimed:
+            with contextlib.suppress(InvalidArgument):  # `_shape` reports it
+                target = work_from_text(each.taken.work).target
+                if target is not None and target.get("kind") == "workflow":
+                    wanted.add(workflow_version(target))
+        return _Workflows(await self._store.workflows(workspace, sorted(wanted)) if wanted else ())
+
+    def _finished(self, run: TakenRun, outcome: Outcome) -> Finished:
+        policy = DEFAULT_POLICY
+        with contextlib.suppress(InvalidArgument):
+            policy = policy_from_text(run.policy)
+        now_ms = self._store.clock.now_ms()
+        return conclude(
+            run.id, run.job_id, run.attempt, policy, outcome, now_ms, now_ms,
+            failed_attempts=run.failed_attempts,
+        )  # fmt: skip
+
+
+class _Workflows:
+    """Workflow versions that are loaded already, as `WorkflowReader`."""
+
+    def __init__(self, rows: Sequence[WorkflowRow]) -> None:
+        self._rows = {(row.workspace, row.id, row.version): row for row in rows}
+
+    async def workflow(self, workspace: str, workflow_id: str, version: int) -> WorkflowRow | None:
+        """That version of the workflow."""
+        return self._rows.get((workspace, workflow_id, version))

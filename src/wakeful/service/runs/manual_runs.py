@@ -1,0 +1,149 @@
+"""The runs that people ask for, beside the ticks: pure, so that whoever asks only has to write them."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Final, Literal, cast, get_args
+
+from wakeful.document import payload_to_text, policy_from_text, work_from_text
+from wakeful.document.values import json_value
+from wakeful.engine.run_factory import claim_deadline, claim_timeout_ms, lane_of, manual_run
+from wakeful.errors import FailedPrecondition, InvalidArgument
+from wakeful.ids import new_id
+from wakeful.job import Job
+from wakeful.launch.precheck import DUE
+from wakeful.policy import DEFAULT_POLICY, Overlap
+from wakeful.run import Trigger
+from wakeful.service.auth.access import Principal
+from wakeful.store.rows import DeadLetter, JudgedRun, LiveRuns, RunRow
+
+MAX_BACKFILL: Final = 10_000
+
+
+def payload_of(value: object, longest: int) -> str | None:
+    """A payload that a run is given, judged as a job's own is."""
+    try:
+        return payload_to_text(json_value(value, longest))
+    except InvalidArgument as error:
+        raise InvalidArgument(f"payload: {error.message}") from error
+
+
+def by_hand(
+    who: Principal, job: Job, now_ms: int, *, mode: Literal["force", "due"], payload: str | None
+) -> RunRow:
+    """A run of the job, now, with this payload or its own."""
+    trigger: Trigger = "agent" if who.role == "agent" else "user"
+    run = _run(who, job, trigger, now_ms)._replace(payload=payload)
+    # An agent's key does not get past a precheck by force: the precheck may be there to hold that very agent.
+    asks = job.definition.work.precheck is not None and (mode == "due" or who.role == "agent")
+    return run._replace(reason=DUE) if asks else run
+
+
+def judged(run: RunRow, live: LiveRuns, overlap: Overlap, max_queued: int, now_ms: int) -> JudgedRun:
+    """What becomes of a run under an overlap policy: it starts, waits, is skipped or replaces others."""
+    if overlap == "allow":
+        return JudgedRun(run)
+    serial, busy = run._replace(serial=True), bool(live.running or live.waiting)
+    if overlap == "replace":
+        return JudgedRun(serial, tuple((each, "replaced") for each in (*live.running, *live.waiting)))
+    if overlap == "queue_one":
+        return JudgedRun(serial, tuple((each, "superseded") for each in live.waiting))
+    full = overlap == "queue" and len(live.waiting) >= max_queued
+    if not full and (overlap == "queue" or not busy):
+        return JudgedRun(serial)
+    reason = "queue_full" if full else "overlap"
+    skipped = run._replace(
+        state="skipped", reason=reason, attempt=0, until_ms=None, due_ms=None, finished_ms=now_ms
+    )
+    return JudgedRun(skipped)
+
+
+def read_overlap(value: object) -> Overlap | None:
+    """The overlap policy that a request names; None: it names none.
+
+    >>> read_overlap("queue")
+    'queue'
+    """
+    if value is None:
+        return None
+    for known in get_args(Overlap):
+        if value == known:
+            return cast(Overlap, known)
+    raise InvalidArgument(f"overlapPolicy: write one of {', '.join(get_args(Overlap))}")
+
+
+def of_the_past(who: Principal, job: Job, start_ms: int, end_ms: int, now_ms: int) -> list[RunRow]:
+    """A run for each of its ticks from the one instant to the other, both in the past, oldest first."""
+    ticks = job.ticks
+    if ticks is None:
+        raise FailedPrecondition(f"job '{job.name}' has no schedule of its own to fill in")
+    if not start_ms <= end_ms <= now_ms:
+        raise InvalidArgument("a backfill is over a past range: start <= end <= now")
+    wanted = ticks.count(start_ms - 1, end_ms)
+    if wanted > MAX_BACKFILL:
+        raise InvalidArgument(f"that range has {wanted} ticks; at most {MAX_BACKFILL} are filled in at once")
+    serial = job.definition.policy.overlap != "allow"
+    return [
+        _run(who, job, "backfill", now_ms, tick, serial=serial)
+        for tick in ticks.upcoming(start_ms - 1, wanted)
+    ]
+
+
+def replayed(who: Principal, letter: DeadLetter, now_ms: int) -> RunRow:
+    """A dead letter once more: with the same key, one attempt further on, and wherever its job goes now."""
+    old = letter.run
+    lane, claim_ms = old.lane, DEFAULT_POLICY.claim_timeout_ms
+    if old.job_id is not None:
+        with contextlib.suppress(InvalidArgument):  # of one that cannot be read, whoever takes it says so
+            work, policy = work_from_text(letter.work), policy_from_text(letter.policy)
+            lane, claim_ms = lane_of(work), claim_timeout_ms(work, policy)
+    return RunRow(
+        id=new_id(now_ms),
+        job_id=old.job_id,
+        workspace=old.workspace,
+        agent=old.agent,
+        job_name=old.job_name,
+        scheduled_ms=old.scheduled_ms,
+        fire_ms=now_ms,
+        trigger="replay",
+        triggered_by=who.actor,
+        state="pending",
+        reason=None,
+        covers=1,
+        until_ms=claim_deadline(lane, now_ms, claim_ms),
+        attempt=old.attempt + 1,
+        worker=None,
+        lane=lane,
+        serial=False,
+        due_ms=now_ms,
+        started_ms=None,
+        finished_ms=None,
+        idempotency_key=old.idempotency_key,
+        replay_of=old.id,
+        payload=old.payload,
+    )
+
+
+def _run(
+    who: Principal,
+    job: Job,
+    trigger: Trigger,
+    now_ms: int,
+    scheduled_ms: int | None = None,
+    *,
+    serial: bool = False,
+) -> RunRow:
+    work = job.definition.work
+    return manual_run(
+        job_id=job.id,
+        workspace=job.workspace,
+        agent=job.agent,
+        job_name=job.name,
+        lane=lane_of(work),
+        trigger=trigger,
+        now_ms=now_ms,
+        scheduled_ms=scheduled_ms,
+        triggered_by=who.actor,
+        serial=serial,
+        claim_ms=claim_timeout_ms(work, job.definition.policy),
+    )

@@ -1,0 +1,202 @@
+"""Runs for executors outside: they claim them, send heartbeats, and complete them (`RunService`).
+
+Each claimed run has a lease of its own. Run and attempt are the fence: a heartbeat renews the leases of the
+attempts that it names and of no others. The name of an executor is a label.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from wakeful.document import policy_from_text
+from wakeful.engine.launcher_registry import LauncherRegistry
+from wakeful.engine.outcome import overrun, timed_out
+from wakeful.engine.run_factory import follow_up_run
+from wakeful.errors import FailedPrecondition, InvalidArgument
+from wakeful.policy import DEFAULT_POLICY, Policy
+from wakeful.service.auth.access import Principal, narrowed
+from wakeful.service.auth.job_context import Directory
+from wakeful.service.runs.claims import Claims
+from wakeful.service.runs.runs import ATTEMPT_MISSING, RunService
+from wakeful.service.serializers import Shape
+from wakeful.store.port import PULL, Store, is_executor, pull_lane
+from wakeful.store.rows import Finished, RunView
+
+#: The most that one claim gives, and the longest that it waits for something to give.
+MOST: Final = 100
+LONGEST_WAIT_MS: Final = 60_000
+#: The most runs that one heartbeat may name.
+MANY: Final = 1_000
+#: How often somebody who waits looks again: a replica on the same SQLite file is not heard.
+_LOOK_S: Final = 1.0
+
+
+class Heartbeats(NamedTuple):
+    """What became of the leases that a heartbeat names, by the ids of the runs."""
+
+    renewed: list[str]
+    #: not claimed in that attempt any more, or out of time: work on them should stop
+    lost: list[str]
+
+
+class _Renewed(NamedTuple):
+    """The runs whose leases were renewed, and those that were out of time, with their errors."""
+
+    kept: set[str]
+    timed_out: dict[str, str]
+
+
+class PullService:
+    """Gives runs to executors."""
+
+    def __init__(
+        self, store: Store, directory: Directory, runs: RunService, targets: LauncherRegistry
+    ) -> None:
+        self._store = store
+        self._directory = directory
+        self._runs = runs
+        self._claims = Claims(store, targets)
+        self._news = asyncio.Event()
+        self._stopping = asyncio.Event()
+        store.listen(self._heard)
+
+    def _heard(self, topic: str) -> None:
+        if topic == "runs":
+            self._news.set()
+            self._news = asyncio.Event()
+
+    def hang_up(self) -> None:
+        """End the claims that wait, with nothing: the process stops."""
+        self._stopping.set()
+        self._stopping = asyncio.Event()
+        self._heard("runs")
+
+    async def claim(
+        self,
+        who: Principal,
+        workspace: str,
+        worker: str,
+        *,
+        agents: Sequence[str] | None = None,
+        lanes: Sequence[str] | None = None,
+        limit: int = 1,
+        wait_ms: int = 0,
+    ) -> list[Shape]:
+        """Up to `limit` runs that wait to be executed, now this executor's; with `wait_ms`, wait for one.
+
+        Each is shown as a run is, with its job's `target`, its whole `payload` and its `timeoutMs`.
+        """
+        await self._directory.authorize(who, "work", workspace)
+        own = narrowed(who, None)
+        if own is not None:
+            for agent in agents or ():
+                narrowed(who, agent)
+            agents = [own]
+        if not 1 <= limit <= MOST:
+            raise InvalidArgument(f"limit: write a whole number from 1 to {MOST}")
+        if not 0 <= wait_ms <= LONGEST_WAIT_MS:
+            raise InvalidArgument(f"waitMs: write a whole number from 0 to {LONGEST_WAIT_MS}")
+        name = executor(worker)
+        loop = asyncio.get_running_loop()
+        until = loop.time() + wait_ms / 1000
+        where = None if lanes is None else [pull_lane(lane) for lane in lanes]
+        stopping = self._stopping
+        while True:
+            news = self._news
+            now_ms = self._store.clock.now_ms()
+            taken = await self._store.claim(now_ms, name, workspace, agents, where, limit)
+            shapes = await self._claims.shapes(workspace, name, taken) if taken else []
+            left = until - loop.time()
+            if shapes or left <= 0:
+                return shapes
+            due_ms = await self._store.next_claim_ms(now_ms, workspace, agents, where)
+            if due_ms is not None:  # nobody says so when the time of a retry has come
+                left = min(left, max(0.0, (due_ms - self._store.clock.now_ms()) / 1000))
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(min(left, _LOOK_S)):
+                    await news.wait()
+            if stopping.is_set():
+                return []
+
+    async def heartbeat(
+        self, who: Principal, workspace: str, run_id: str, attempt: int | None, worker: str | None = None
+    ) -> RunView:
+        """Renew the lease of a claimed run.
+
+        FailedPrecondition: the run is not claimed in this attempt any more, or has had all its time.
+        """
+        run = await self._runs.get(who, workspace, run_id)
+        if run.state != "running" or not is_executor(run.worker):
+            raise _not_claimed(run)
+        if attempt is None:
+            raise InvalidArgument(ATTEMPT_MISSING)
+        renewed = await self._renew(who, workspace, [(run_id, attempt)], worker)
+        if run_id in renewed.kept:
+            return run
+        if run_id in renewed.timed_out:
+            error = renewed.timed_out[run_id]
+            raise FailedPrecondition(f"run '{run_id}' has {error}; stop working on it")
+        run = await self._runs.get(who, workspace, run_id)
+        if run.state == "running" and run.attempt != attempt:
+            raise FailedPrecondition(
+                f"run '{run_id}' is at attempt {run.attempt}, not {attempt}; stop working on it"
+            )
+        raise _not_claimed(run)
+
+    async def heartbeats(
+        self, who: Principal, workspace: str, held: Sequence[tuple[str, int]], worker: str | None = None
+    ) -> Heartbeats:
+        """Renew the leases of many claimed runs, each named by its id and attempt.
+
+        Runs that the caller may not see are lost like those that it no longer holds.
+        """
+        if len(held) > MANY:
+            raise InvalidArgument(f"runs: at most {MANY} at once, not {len(held)}")
+        ids = [run_id for run_id, _ in held]
+        if len(set(ids)) < len(ids):
+            raise InvalidArgument("runs: name each run once, with the attempt that you hold")
+        kept = (await self._renew(who, workspace, held, worker)).kept
+        return Heartbeats([each for each in ids if each in kept], [each for each in ids if each not in kept])
+
+    async def _renew(
+        self, who: Principal, workspace: str, held: Sequence[tuple[str, int]], worker: str | None
+    ) -> _Renewed:
+        """Renew the leases of these runs, and fail those whose attempt has had all its time."""
+        await self._directory.authorize(who, "work", workspace)
+        name = None if worker is None else executor(worker)
+        now_ms = self._store.clock.now_ms()
+        renewed = await self._store.renew(now_ms, workspace, held, narrowed(who, None), name)
+        policies = {run.id: _policy(run.policy) for run in renewed}
+        late = [run.id for run in renewed if timed_out(run.started_ms, policies[run.id], now_ms)]
+        errors: dict[str, str] = {}
+        ended: dict[str, list[Finished]] = {}
+        for run in await self._store.runs_by_ids(late) if late else ():
+            outcome = overrun(run, policies[run.id], now_ms)
+            if outcome is not None:
+                ended.setdefault(run.worker or "", []).append(outcome)
+                errors[run.id] = outcome.error or ""
+        for holder, outcomes in ended.items():
+            await self._store.finish(holder, outcomes, follow_up_run)
+        return _Renewed(policies.keys() - set(late), errors)
+
+
+def _not_claimed(run: RunView) -> FailedPrecondition:
+    return FailedPrecondition(f"run '{run.id}' is {run.state} and not claimed by you; stop working on it")
+
+
+def _policy(text: str) -> Policy:
+    """The policy of a job; one that cannot be read sets no limit."""
+    try:
+        return policy_from_text(text)
+    except InvalidArgument:
+        return DEFAULT_POLICY
+
+
+def executor(worker: str) -> str:
+    """The name that an executor has as a worker."""
+    if not 0 < len(worker) <= 200 or not worker.isprintable():
+        raise InvalidArgument("worker: name yourself, with text of 1 to 200 characters")
+    return PULL + worker

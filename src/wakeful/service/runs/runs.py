@@ -1,0 +1,277 @@
+"""What can be done with runs."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Sequence
+from typing import Final
+
+from wakeful.clock import Clock
+from wakeful.document import Defaults, policy_from_text, work_from_text
+from wakeful.document.values import compact
+from wakeful.engine.outcome import conclude
+from wakeful.engine.run_factory import follow_up_run
+from wakeful.errors import FailedPrecondition, InvalidArgument, NotFound, ResourceExhausted, WakefulError
+from wakeful.job import NO_WORK, Work
+from wakeful.launch.port import Failed, Succeeded, kept
+from wakeful.policy import DEFAULT_POLICY
+from wakeful.service.admin.budgets import Budgets
+from wakeful.service.auth.access import LOCAL, Action, Principal, narrowed
+from wakeful.service.auth.agent_target_policy import check_whose
+from wakeful.service.auth.job_context import Directory
+from wakeful.service.auth.ownership import check_ending
+from wakeful.service.runs.manual_runs import replayed
+from wakeful.store.budgets import SENDERS, Owner
+from wakeful.store.idempotency import Keyed
+from wakeful.store.port import PARKED, Store, is_executor
+from wakeful.store.rows import AttemptView, DeadLetter, RunFilter, RunRow, RunView
+
+#: Said to an executor that does not name the attempt that it holds.
+ATTEMPT_MISSING: Final = "attempt: it is missing; write the attempt of the claimed run"
+#: Dead letters that are replayed or discarded in one go.
+MANY: Final = 1_000
+
+
+class _NotDead(Exception):
+    """The run to be replayed is not a dead letter."""
+
+
+class RunService:
+    """Shows, cancels, replays and completes runs."""
+
+    def __init__(self, store: Store, directory: Directory | None = None) -> None:
+        self._store = store
+        self._directory = directory or Directory(store, Defaults())
+        self._budgets = Budgets(store)
+
+    @property
+    def _clock(self) -> Clock:
+        return self._store.clock
+
+    async def get(self, who: Principal, workspace: str, run_id: str) -> RunView:
+        """The run of that id, or NotFound."""
+        return await self._one(who, "read", workspace, run_id)
+
+    async def attempts(self, who: Principal, workspace: str, run_id: str) -> list[AttemptView]:
+        """All attempts of a run so far, the last one too."""
+        run = await self.get(who, workspace, run_id)
+        earlier = await self._store.attempts(run_id)
+        # Between two attempts, and where it was cancelled there, the last one is among them already.
+        if run.started_ms is None or (earlier and earlier[-1].attempt == run.attempt):
+            return earlier
+        return [
+            *earlier, AttemptView(
+                run.attempt, run.worker, run.started_ms, run.finished_ms, run.error, run.response_code
+            )
+        ]  # fmt: skip
+
+    async def list(self, who: Principal, only: RunFilter) -> list[RunView]:
+        """Runs, newest first."""
+        await self._directory.authorize(who, "read", only.workspace, only.agent)
+        runs = await self._store.runs(only._replace(agent=narrowed(who, only.agent)))
+        if not runs and only.agent not in (None, who.agent) and who is not LOCAL:
+            await self._directory.agent(only.workspace, only.agent)
+        return runs
+
+    async def cancel(self, who: Principal, workspace: str, run_id: str, reason: str = "cancelled") -> RunView:
+        """Cancel a run that is waiting: pending, or between two attempts."""
+        return await self._end(who, workspace, run_id, reason, running=False)
+
+    async def stop(self, who: Principal, workspace: str, run_id: str, reason: str = "stopped") -> RunView:
+        """Stop a run that is running."""
+        return await self._end(who, workspace, run_id, reason, running=True)
+
+    async def replay(
+        self, who: Principal, workspace: str, run_id: str, *, keyed: Keyed[RunView] | None = None
+    ) -> RunView:
+        """Run a dead letter again, as a new run with the same key, one attempt further on."""
+        dead = await self._one(who, "dead-letter", workspace, run_id)
+        await self._budgets.check(Owner(workspace, dead.agent, dead.job_id or ""), dead.job_name)
+        now_ms = self._clock.now_ms()
+
+        def first(born: Sequence[RunView]) -> RunView:
+            if not born:  # raised inside the transaction: with a key, a refusal stores nothing
+                raise _NotDead
+            return born[0]
+
+        try:
+            return first(
+                await self._store.replay_runs(
+                    workspace,
+                    [run_id],
+                    lambda letter: replayed(who, letter, now_ms),
+                    lambda dead: who.entry(workspace, "run.replay", dead),
+                    keyed.of(first) if keyed else None,
+                )
+            )
+        except _NotDead:
+            raise await self._no_letter(run_id) from None
+
+    async def discard(self, who: Principal, workspace: str, run_id: str) -> None:
+        """Put a dead letter away for good."""
+        await self._one(who, "dead-letter", workspace, run_id)
+        if not await self._discarded(who, workspace, [run_id]):
+            raise await self._no_letter(run_id)
+
+    async def replay_many(
+        self,
+        who: Principal,
+        workspace: str,
+        run_ids: Sequence[str] | None = None,
+        *,
+        keyed: Keyed[Sequence[str]] | None = None,
+    ) -> Sequence[str]:
+        """Replay these dead letters, or without ids the oldest thousand; those that are none are passed over.
+
+        So are those that may use nothing more today; ResourceExhausted where that is all there are. Returns
+        the ids of the dead letters that were replayed.
+        """
+        await self._directory.authorize(who, "dead-letter", workspace)
+        which, now_ms = _which(run_ids), self._clock.now_ms()
+        reached = await self._budgets.reached()
+        held: list[str] = []
+
+        def again(letter: DeadLetter) -> RunRow | None:
+            old = letter.run
+            cap = reached(Owner(workspace, old.agent, old.job_id or ""), old.job_name)
+            if cap is not None:
+                held.append(cap)
+                return None
+            return replayed(who, letter, now_ms)
+
+        def ids(born: Sequence[RunView]) -> Sequence[str]:
+            if held and not born:
+                raise ResourceExhausted(held[0])
+            return [str(run.replay_of) for run in born]
+
+        return ids(
+            await self._store.replay_runs(
+                workspace,
+                which,
+                again,
+                lambda dead: who.entry(workspace, "run.replay", dead),
+                keyed.of(ids) if keyed else None,
+            )
+        )
+
+    async def discard_many(
+        self, who: Principal, workspace: str, run_ids: Sequence[str] | None = None
+    ) -> Sequence[str]:
+        """Discard these dead letters, likewise."""
+        await self._directory.authorize(who, "dead-letter", workspace)
+        return await self._discarded(who, workspace, _which(run_ids))
+
+    async def complete(
+        self,
+        who: Principal,
+        workspace: str,
+        run_id: str,
+        status: str,
+        *,
+        attempt: int | None = None,
+        output: str | None = None,
+        error: str | None = None,
+        usage: str | None = None,
+    ) -> RunView:
+        """Report how a run ended that is executed outside: a claimed one, or one with a callback.
+
+        A run with a callback can be completed from the moment its attempt is running, before the answer of
+        its target is known. The first report of an attempt counts. `attempt` is required for a claimed run:
+        an executor that lost its lease must not complete the attempt of another.
+        """
+        if status not in ("succeeded", "failed"):
+            raise InvalidArgument(f"status: '{status[:64]}' is not 'succeeded' or 'failed'")
+        run, now_ms = await self._one(who, "work", workspace, run_id), self._clock.now_ms()
+        row = await self._store.job_by_id(run.job_id, deleted=True) if run.job_id else None
+        policy = policy_from_text(row.policy) if row else DEFAULT_POLICY
+        work = work_from_text(row.work) if row else NO_WORK
+        _check_completable(run, work, attempt)
+        outcome = (
+            Succeeded(kept(output) if output is not None else None, usage)
+            if status == "succeeded"
+            else Failed(kept(error or "failed"))
+        )
+        answered = run.response_code if run.worker == PARKED else None
+        finished = conclude(
+            run_id, run.job_id, run.attempt, policy, outcome, run.started_ms or now_ms, now_ms, work,
+            failed_attempts=run.failed_attempts,
+        )._replace(usage=usage, response_code=answered)  # fmt: skip
+        entry = who.entry(workspace, "run.complete", run_id, compact({"status": status}))
+        if not await self._store.complete_run(finished, follow_up_run, [entry]):
+            raise _not_completable(await self.get(who, workspace, run_id), run.attempt)
+        return await self.get(who, workspace, run_id)
+
+    # --- inside ----------------------------------------------------------------------------------
+
+    async def _one(self, who: Principal, action: Action, workspace: str, run_id: str) -> RunView:
+        await self._directory.authorize(who, "read", workspace)
+        run = await self._store.run(run_id)
+        if run is None or run.workspace != workspace or who.agent not in (None, run.agent):
+            raise _no_run(run_id)
+        await self._directory.authorize(who, action, workspace, run.agent)
+        if action != "read":
+            check_whose(who, run.job_name, SENDERS)
+        return run
+
+    async def _end(
+        self, who: Principal, workspace: str, run_id: str, reason: str, *, running: bool
+    ) -> RunView:
+        found = await self._one(who, "run", workspace, run_id)
+        if who.role == "agent" and found.job_id is not None:
+            job = await self._store.job_by_id(found.job_id, deleted=True)
+            if job is not None:
+                check_ending(who, job, found)
+        entry = who.entry(workspace, "run.stop" if running else "run.cancel", run_id)
+        run = await self._store.cancel_run(
+            run_id, self._clock.now_ms(), reason, running=running, entries=[entry]
+        )
+        if run is None:
+            raise _no_run(run_id)
+        return run
+
+    async def _discarded(
+        self, who: Principal, workspace: str, which: Sequence[str] | int
+    ) -> builtins.list[str]:
+        return await self._store.discard_runs(
+            workspace, which, lambda dead: who.entry(workspace, "run.discard", dead)
+        )
+
+    async def _no_letter(self, run_id: str) -> WakefulError:
+        """Why it was neither replayed nor discarded."""
+        run = await self._store.run(run_id)
+        if run is None:
+            return _no_run(run_id)
+        before = ", and was replayed or discarded before" if run.state == "failed" else ""
+        return FailedPrecondition(f"run '{run_id}' is no dead letter: it is {run.state}{before}")
+
+
+def _which(run_ids: Sequence[str] | None) -> Sequence[str] | int:
+    if run_ids is not None and len(run_ids) > MANY:
+        raise InvalidArgument(f"ids: at most {MANY} at once, not {len(run_ids)}")
+    return MANY if run_ids is None else run_ids
+
+
+def _no_run(run_id: str) -> NotFound:
+    return NotFound(f"no run '{run_id[:64]}'; list the runs to see what there is")
+
+
+def _check_completable(run: RunView, work: Work, attempt: int | None) -> None:
+    """Refuse a report from outside of an attempt that is over, that a worker ends itself, or is not named."""
+    claimed = is_executor(run.worker)
+    if run.state != "running":
+        raise _not_completable(run, attempt)
+    if not claimed and run.worker != PARKED and not work.awaits_callback:
+        raise FailedPrecondition(
+            f"run '{run.id}' is ended by the worker that runs it; only a claimed run, and one whose target "
+            "has completion 'callback', is completed from outside"
+        )
+    if claimed and attempt is None:
+        raise InvalidArgument(ATTEMPT_MISSING)
+    if attempt not in (None, run.attempt):
+        raise _not_completable(run, attempt)
+
+
+def _not_completable(run: RunView, attempt: int | None) -> FailedPrecondition:
+    if run.state == "running":
+        return FailedPrecondition(f"run '{run.id}' is at attempt {run.attempt}, not {attempt}")
+    return FailedPrecondition(f"run '{run.id}' is {run.state} and does not wait to be completed")

@@ -1,0 +1,264 @@
+"""What is shown, as JSON has it: the same through every face. Instants are ISO 8601, in UTC."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from zoneinfo import ZoneInfo
+
+from wakeful.document import payload_from_text, write_definition
+from wakeful.job import Job, Json
+from wakeful.schedule import explain_schedule
+from wakeful.service.agents.agents import SavedAgent
+from wakeful.service.agents.messages import Receipt
+from wakeful.service.auth.access import Principal
+from wakeful.service.auth.masking import masked, masked_alerts, masked_job, sees_credentials
+from wakeful.service.jobs.job_factory import SaveResult
+from wakeful.service.jobs.pauses import SkippedTick
+from wakeful.store.office import AgentRow, AuditRow, KeyRow, QuotaRow, WorkflowRow, WorkspaceRow
+from wakeful.store.rows import AttemptView, RunView
+from wakeful.store.sessions import SessionView
+
+Shape = dict[str, Json]
+
+
+def instant(ms: int | None, tz: str | None = None) -> str | None:
+    """An instant as text, in UTC or with the offset that a zone has then.
+
+    >>> instant(1_800_000_000_123)
+    '2027-01-15T08:00:00.123Z'
+    >>> instant(1_800_000_000_123, "Europe/Berlin")
+    '2027-01-15T09:00:00.123+01:00'
+    """
+    if ms is None:
+        return None
+    at = datetime.fromtimestamp(ms // 1000, UTC).replace(microsecond=ms % 1000 * 1000)
+    if tz is None:
+        return at.replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
+    return at.astimezone(ZoneInfo(tz)).isoformat(timespec="milliseconds")
+
+
+def job_shape(who: Principal, job: Job, now_ms: int | None = None, ticks: int = 0) -> Shape:
+    """A job, as it is shown to them; with `ticks`, its next ones after `now_ms` in its own zone."""
+    definition = job.definition
+    shape: Shape = {
+        "id": job.id,
+        "workspace": job.workspace,
+        "agentId": job.agent,
+        **(write_definition(definition) if sees_credentials(who) else masked_job(definition)),
+        "enabled": job.enabled,
+        "disabledReason": job.disabled_reason,
+        "pauseNote": job.pause_note,
+        "pausedUntil": instant(job.pause_until_ms),
+        "nextAt": instant(job.next_ms),
+        "nextAtMs": job.next_ms,
+        "explain": _explained(job),
+        "runCount": job.run_count,
+        "failures": job.failures,
+        "revision": job.version,
+        "createdAt": instant(job.created_ms),
+        "createdBy": job.created_by or None,
+        "updatedAt": instant(job.updated_ms),
+    }
+    if ticks and now_ms is not None:
+        shape["nextTicks"] = list(next_ticks(job, now_ms, ticks))
+    return shape
+
+
+def next_ticks(job: Job, now_ms: int, count: int) -> list[Json]:
+    """When it fires next; never for a job that is paused or over."""
+    timing, ticks = job.definition.timing, job.ticks
+    if timing is None or ticks is None or job.next_ms is None:
+        return []
+    tz = timing.schedule.tz or "UTC"
+    # The next one may be due and not yet planned: it is still the next one.
+    return [{"at": instant(ms, tz), "atMs": ms} for ms in ticks.upcoming(job.next_ms - 1, count)]
+
+
+def _explained(job: Job) -> str:
+    timing, after = job.definition.timing, job.definition.after
+    if timing is not None:
+        return explain_schedule(timing.schedule)
+    return f"After a run of {after.job} has {after.on}" if after else "When it is run by hand"
+
+
+def saved_shape(who: Principal, saved: SaveResult, now_ms: int) -> Shape:
+    """A job that was just saved, with its secret where one was made."""
+    shape = job_shape(who, saved.job, now_ms, ticks=5)
+    return shape if saved.secret is None else {**shape, "secret": saved.secret}
+
+
+def skipped_shape(who: Principal, done: SkippedTick, now_ms: int) -> Shape:
+    """A job after its next tick was skipped, with the run that records that tick."""
+    return {**job_shape(who, done.job, now_ms, ticks=5), "skipped": run_shape(done.run)}
+
+
+def run_shape(run: RunView, attempts: Sequence[AttemptView] | None = None) -> Shape:
+    """A run, with its attempts where they are at hand."""
+    shape: Shape = {
+        "id": run.id,
+        "jobId": run.job_id,
+        "workspace": run.workspace,
+        "agentId": run.agent,
+        "job": run.job_name,
+        "scheduledAt": instant(run.scheduled_ms),
+        "scheduledAtMs": run.scheduled_ms,
+        "fireAt": instant(run.fire_ms),
+        "trigger": run.trigger,
+        "triggeredBy": run.triggered_by,
+        "state": run.state,
+        "reason": run.reason,
+        "covers": run.covers,
+        "missed": run.missed,
+        "untilAt": instant(run.until_ms),
+        "attempt": run.attempt,
+        "failedAttempts": run.failed_attempts,
+        "worker": run.worker,
+        "lane": run.lane,
+        "dueAt": instant(run.due_ms),
+        "startedAt": instant(run.started_ms),
+        "finishedAt": instant(run.finished_ms),
+        "idempotencyKey": run.idempotency_key,
+        "replayOf": run.replay_of,
+        "payload": payload_from_text(run.payload),
+        "responseCode": run.response_code,
+        "output": run.output,
+        "error": run.error,
+        "usage": payload_from_text(run.usage),
+        "dead": run.dead,
+        "delivery": run.delivery,
+        "deliveryError": run.delivery_error,
+        "createdAt": instant(run.created_ms),
+    }
+    if attempts is not None:
+        shape["attempts"] = [
+            {
+                "attempt": each.attempt,
+                "worker": each.worker,
+                "startedAt": instant(each.started_ms),
+                "finishedAt": instant(each.finished_ms),
+                "responseCode": each.response_code,
+                "error": each.error,
+            }
+            for each in attempts
+        ]
+    return shape
+
+
+def workspace_shape(who: Principal, row: WorkspaceRow) -> Shape:
+    """A workspace."""
+    alerts = payload_from_text(row.alerts)
+    return {
+        "name": row.name,
+        "tz": row.tz,
+        "description": row.description,
+        "budget": payload_from_text(row.budget),
+        "alerts": alerts if sees_credentials(who) else masked_alerts(alerts),
+        "createdAt": instant(row.created_ms),
+        "updatedAt": instant(row.updated_ms),
+    }
+
+
+def agent_shape(who: Principal, row: AgentRow) -> Shape:
+    """An agent."""
+    target, alerts = payload_from_text(row.target), payload_from_text(row.alerts)
+    if not sees_credentials(who):
+        target, alerts = masked(target), masked_alerts(alerts)
+    return {
+        "name": row.name,
+        "workspace": row.workspace,
+        "target": target,
+        "tz": row.tz,
+        "active": row.active,
+        "channel": row.channel,
+        "to": row.to,
+        "description": row.description,
+        "budget": payload_from_text(row.budget),
+        "alerts": alerts,
+        "queue": payload_from_text(row.queue),
+        "heartbeat": payload_from_text(row.heartbeat),
+        "deliverTo": payload_from_text(row.deliver_to) or [],
+        "version": row.version,
+        "createdAt": instant(row.created_ms),
+        "updatedAt": instant(row.updated_ms),
+    }
+
+
+def saved_agent_shape(who: Principal, saved: SavedAgent) -> Shape:
+    """An agent that was just saved, with its secret where one was made."""
+    shape = agent_shape(who, saved.row)
+    return shape if saved.secret is None else {**shape, "secret": saved.secret}
+
+
+def receipt_shape(receipt: Receipt) -> Shape:
+    """What became of something that was said to an agent."""
+    return {
+        "id": receipt.id,
+        "session": receipt.session,
+        "state": receipt.state,
+        "runId": receipt.run_id,
+        "dueAt": instant(receipt.due_ms),
+        "waiting": receipt.waiting,
+        "stopped": list(receipt.stopped),
+        "dropped": receipt.dropped,
+    }
+
+
+def session_shape(session: SessionView) -> Shape:
+    """A conversation."""
+    return {
+        "name": session.name,
+        "messages": session.messages,
+        "turns": list(session.turns),
+        "context": session.context,
+        "dueAt": instant(session.due_ms),
+        "createdAt": instant(session.created_ms),
+        "updatedAt": instant(session.updated_ms),
+    }
+
+
+def key_shape(row: KeyRow) -> Shape:
+    """A key, without what it opens."""
+    return {
+        "id": row.id,
+        "workspace": row.workspace,
+        "name": row.name,
+        "role": row.role,
+        "agent": row.agent,
+        "createdAt": instant(row.created_ms),
+        "createdBy": row.created_by,
+        "expiresAt": instant(row.expires_ms),
+        "lastUsedAt": instant(row.last_used_ms),
+        "revokedAt": instant(row.revoked_ms),
+    }
+
+
+def audit_shape(row: AuditRow) -> Shape:
+    """An entry of the audit."""
+    return {
+        "seq": row.seq,
+        "at": instant(row.at_ms),
+        "atMs": row.at_ms,
+        "actor": row.actor,
+        "action": row.action,
+        "subject": row.subject,
+        "details": payload_from_text(row.details),
+        "address": row.address,
+        "before": row.before,
+        "hash": row.hash,
+    }
+
+
+def quota_shape(row: QuotaRow) -> Shape:
+    """A bucket."""
+    return {"agent": row.agent or None, "bucket": row.bucket, "limit": row.limit, "used": row.used}
+
+
+def workflow_shape(row: WorkflowRow) -> Shape:
+    """A version of a workflow."""
+    return {
+        "id": row.id,
+        "version": row.version,
+        "dag": payload_from_text(row.dag),
+        "createdAt": instant(row.created_ms),
+    }

@@ -1,0 +1,45 @@
+"""Dead letters in PostgreSQL: replayed or discarded, a thousand as quickly as one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from wakeful.store.port import Replay
+from wakeful.store.postgres import dead_letter_statements as sql
+from wakeful.store.postgres.records import add_runs, is_id
+from wakeful.store.rows import DeadLetter, RunView
+
+if TYPE_CHECKING:
+    from wakeful.store.postgres.connection import Db, TransactionEvents
+
+
+async def replay(
+    db: Db, tell: TransactionEvents, now_ms: int, workspace: str, which: Sequence[str] | int, make: Replay
+) -> list[RunView]:
+    """Make new runs of dead letters. See `Store.replay_runs`."""
+    made = [(letter.run.id, make(letter)) for letter in await _letters(db, workspace, which)]
+    born = [run._replace(replay_of=dead) for dead, run in made if run is not None]
+    if not born:
+        return []
+    views = await add_runs(db, tell, now_ms, born)
+    await db.execute(sql.BURY, [run.replay_of for run in born])
+    return views
+
+
+async def discard(db: Db, workspace: str, which: Sequence[str] | int) -> list[str]:
+    """Dead letters stop being any. See `Store.discard_runs`."""
+    gone = [letter.run.id for letter in await _letters(db, workspace, which)]
+    await db.execute(sql.BURY, gone)
+    return gone
+
+
+async def _letters(db: Db, workspace: str, which: Sequence[str] | int) -> list[DeadLetter]:
+    """Those that nobody else replays or discards before we are done."""
+    if isinstance(which, int):
+        rows = await db.fetch(sql.OLDEST_LETTERS, workspace, which)
+        return [DeadLetter(RunView(*row[:-2]), *row[-2:]) for row in map(tuple, rows)]
+    ids = list(filter(is_id, dict.fromkeys(which)))
+    rows = await db.fetch(sql.LETTERS, workspace, ids)
+    found = {row[0]: DeadLetter(RunView(*row[:-2]), *row[-2:]) for row in map(tuple, rows)}
+    return [found[run_id] for run_id in ids if run_id in found]

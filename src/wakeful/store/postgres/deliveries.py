@@ -1,0 +1,98 @@
+"""Deliveries in PostgreSQL. See `store/delivering.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from wakeful.store.deliveries import UNSAID, Delivery, DeliveryResult
+from wakeful.store.rows import Finished
+
+if TYPE_CHECKING:
+    from wakeful.store.postgres.connection import Db, Pool, TransactionEvents
+
+#: the primary keys of runs and agents, once for each
+ADD: Final = """
+    INSERT INTO deliveries (run_id, state, channel, send_to, attempt, due_at, at)
+    SELECT r.id, 'pending', coalesce(g.channel, a.channel),
+        coalesce(g.send_to, CASE WHEN coalesce(g.channel, a.channel) = a.channel THEN a.send_to END),
+        0, $4, $4
+    FROM unnest($1::uuid[], $2::text[], $3::text[]) g (run_id, channel, send_to)
+    JOIN runs r ON r.id = g.run_id
+    LEFT JOIN agents a ON a.workspace = r.workspace AND a.name = r.agent
+    ON CONFLICT (run_id) DO NOTHING"""
+#: deliveries_due: its beginning
+GIVE_UP: Final = f"""
+    WITH gone AS (
+        UPDATE deliveries SET state = 'unknown', due_at = NULL, at = $1,
+            error = '{UNSAID}'
+        WHERE due_at <= $1 AND state = 'sending' RETURNING run_id)
+    SELECT count(*) FROM gone"""
+#: deliveries_due, in its order; the primary keys of deliveries and runs, once for each
+TAKE: Final = """
+    WITH due AS (
+        SELECT run_id FROM deliveries WHERE due_at <= $1 AND state = 'pending'
+        ORDER BY due_at LIMIT $4 FOR UPDATE SKIP LOCKED),
+    taken AS (
+        UPDATE deliveries d SET state = 'sending', worker = $2, due_at = $3, at = $1, attempt = d.attempt + 1
+        FROM due WHERE d.run_id = due.run_id
+        RETURNING d.run_id, d.channel, d.send_to, d.attempt)
+    SELECT r.id::text, r.workspace, r.agent, r.job_name, t.channel, t.send_to, r.output, t.attempt
+    FROM taken t JOIN runs r ON r.id = t.run_id ORDER BY r.id"""
+#: the primary key, once for each
+CARRY: Final = """
+    UPDATE deliveries d SET state = c.state, due_at = c.due_at, error = c.error, at = $1
+    FROM unnest($3::uuid[], $4::integer[], $5::text[], $6::timestamptz[], $7::text[])
+        c (run_id, attempt, state, due_at, error)
+    WHERE d.run_id = c.run_id
+        AND CASE WHEN d.attempt = c.attempt THEN d.worker = $2 AND d.state = 'sending' END
+    RETURNING d.run_id::text"""
+#: deliveries_due: its first entry
+NEXT: Final = "SELECT min(due_at) FROM deliveries WHERE due_at IS NOT NULL"
+
+
+async def add_deliveries(db: Db, tell: TransactionEvents, now_ms: int, finished: Sequence[Finished]) -> None:
+    """Have the outputs of those that say so delivered."""
+    wanted = [(f.run_id, *f.deliver) for f in finished if f.deliver is not None]
+    if wanted:
+        runs, channels, to = map(list, zip(*wanted, strict=True))
+        await db.execute(ADD, runs, channels, to, now_ms)
+        tell("deliveries")
+
+
+async def _take(db: Db, now_ms: int, worker: str, until_ms: int, limit: int) -> tuple[list[Delivery], int]:
+    given_up = int(await db.fetchval(GIVE_UP, now_ms))
+    return [Delivery(*row) for row in await db.fetch(TAKE, now_ms, worker, until_ms, limit)], given_up
+
+
+async def _carried(
+    db: Db, tell: TransactionEvents, now_ms: int, worker: str, carried: Sequence[DeliveryResult]
+) -> set[str]:
+    if not carried:
+        return set()
+    columns = map(list, zip(*sorted(carried), strict=True))  # in the order in which all lock them
+    written = {run_id for (run_id,) in await db.fetch(CARRY, now_ms, worker, *columns)}
+    if any(each.became == "pending" for each in carried):
+        tell("deliveries")
+    return written
+
+
+class PostgresDelivering:
+    """What `PostgresStore` keeps of deliveries. Each method is that of `delivering.Delivering`."""
+
+    _pool: Pool
+
+    async def take_deliveries(
+        self, now_ms: int, worker: str, until_ms: int, limit: int
+    ) -> tuple[list[Delivery], int]:
+        """Mark those that are due as being sent by this worker."""
+        return await self._pool.write(lambda db, _: _take(db, now_ms, worker, until_ms, limit))
+
+    async def carried(self, now_ms: int, worker: str, carried: Sequence[DeliveryResult]) -> set[str]:
+        """Write how attempts ended."""
+        return await self._pool.write(lambda db, tell: _carried(db, tell, now_ms, worker, carried))
+
+    async def next_delivery_ms(self) -> int | None:
+        """When the next one is due."""
+        due: int | None = await self._pool.read(lambda db: db.fetchval(NEXT))
+        return due

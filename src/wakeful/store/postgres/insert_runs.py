@@ -1,0 +1,34 @@
+"""How runs are written into PostgreSQL, thousands at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from asyncpg import UniqueViolationError
+
+from wakeful.store.postgres import statements as sql
+from wakeful.store.postgres.usage import note_missed
+from wakeful.store.rows import RunRow
+
+if TYPE_CHECKING:
+    from wakeful.store.postgres.connection import Db, TransactionEvents
+
+
+async def bear(db: Db, tell: TransactionEvents, now_ms: int, runs: Sequence[RunRow]) -> Sequence[RunRow]:
+    """Write these runs, and return those that were: a tick that has its run already keeps that one."""
+    if not runs:
+        return runs
+    try:
+        async with db.transaction():  # a savepoint: what it costs is nothing beside asking for each run
+            await db.execute(sql.BEAR, runs, now_ms)
+    except UniqueViolationError:
+        born = set(str(await db.fetchval(sql.BEAR_THE_NEW, runs, now_ms)).split(","))
+        runs = [run for run in runs if run.id in born]
+    if any(run[9] == "pending" for run in runs):
+        tell("runs")
+    tell.born(runs)
+    missed = [run[0] for run in runs if run[9] == "missed"]
+    if missed:
+        await note_missed(db, tell, now_ms, missed)
+    return runs

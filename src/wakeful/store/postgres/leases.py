@@ -1,0 +1,137 @@
+"""Who runs what in PostgreSQL: taking, beating, rescuing, releasing, pruning."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from operator import itemgetter
+from typing import TYPE_CHECKING, Final
+
+from wakeful.store.port import is_pull_lane
+from wakeful.store.postgres import statements as sql
+from wakeful.store.postgres.outcomes import Follow, finish
+from wakeful.store.rows import Finished, LostRun, TakenRun
+
+if TYPE_CHECKING:
+    from asyncpg import Record
+
+    from wakeful.store.postgres.connection import Db, TransactionEvents
+
+FIRST_ID: Final = "00000000-0000-0000-0000-000000000000"
+_SMALLEST_PAGE: Final = 1000
+
+
+async def take(
+    db: Db, tell: TransactionEvents, now_ms: int, worker: str, free: Mapping[str, int]
+) -> list[TakenRun]:
+    """Mark due runs as running under this worker. See `Store.take`."""
+    lanes = [lane for lane, count in free.items() if count > 0 and not is_pull_lane(lane)]
+    return await start(
+        db, tell, now_ms, worker, await db.fetch(sql.PICK, now_ms, lanes, [free[lane] for lane in lanes])
+    )
+
+
+async def start(
+    db: Db,
+    tell: TransactionEvents,
+    now_ms: int,
+    worker: str,
+    picked: Sequence[Record],
+    beat_ms: int | None = None,
+) -> list[TakenRun]:
+    """Mark these as running under this worker, as far as each still has its turn: (run, job, serial).
+
+    With `beat_ms` each has a lease of its own, which begins then.
+    """
+    if not picked:
+        return []
+    turns = {job_id for _, job_id, serial in picked if serial and job_id is not None}
+    ours = [job_id for (job_id,) in await db.fetch(sql.LOCK_TURNS, list(turns))] if turns else []
+    rows = await db.fetch(sql.START, now_ms, [run_id for run_id, _, _ in picked], ours, worker, beat_ms)
+    tell.started([row[0] for row in rows])
+    return [TakenRun(*row) for row in rows]
+
+
+async def next_due_ms(db: Db, after_ms: int, lanes: Sequence[str]) -> int | None:
+    """When the next run of these lanes is due. See `Store.next_due_ms`."""
+    due: int | None = await db.fetchval(sql.NEXT_DUE, after_ms, list(lanes))
+    return due
+
+
+async def beat(db: Db, worker: str, now_ms: int, holding: Sequence[str]) -> set[str]:
+    """Note that the worker lives, and say which runs it has lost."""
+    lost = await db.fetchval(sql.BEAT, worker, now_ms, ",".join(holding))
+    return set(lost.split(",")) if lost else set()
+
+
+async def lost(db: Db, worker: str, holding: Sequence[str]) -> set[str]:
+    """Which of these runs are not the worker's any more."""
+    return {row[0] for row in await db.fetch(sql.NOT_HELD, worker, list(holding))}
+
+
+async def rescue(
+    db: Db,
+    tell: TransactionEvents,
+    now_ms: int,
+    dead_before_ms: int,
+    limit: int,
+    judge: Callable[[LostRun], Finished],
+    follow: Follow,
+) -> list[str]:
+    """Take runs from the dead, and parked ones that nobody completed in time. See `Store.rescue`."""
+    lost = [LostRun(*row) for row in await db.fetch(sql.LOST, dead_before_ms, now_ms, limit)]
+    judged: dict[str, list[Finished]] = {}
+    for run in lost:
+        judged.setdefault(run.worker or "", []).append(judge(run))
+    rescued: set[str] = set()
+    for worker, outcomes in judged.items():
+        rescued |= await finish(db, tell, now_ms, worker, outcomes, follow)
+    await db.execute(sql.FORGET_THE_DEAD, dead_before_ms)
+    return [run.id for run in lost if run.id in rescued]
+
+
+async def release(
+    db: Db, tell: TransactionEvents, worker: str, now_ms: int, but: Sequence[str] | None
+) -> int:
+    """Forget the worker, unless there is something that it keeps; what it holds is to be retried at once."""
+    kept = set(but or ())
+    held = [run_id for (run_id,) in await db.fetch(sql.HELD_BY, worker) if run_id not in kept]
+    await release_runs(db, tell, now_ms, held)
+    if but is None:
+        await db.execute(sql.FORGET_WORKER, worker)
+    return len(held)
+
+
+async def release_runs(db: Db, tell: TransactionEvents, now_ms: int, held: Sequence[str]) -> None:
+    """Let these running runs be retried: at once, or at their instant where that is to come."""
+    if held:
+        await db.execute(sql.RELEASE, held, now_ms)
+        await db.execute(sql.STAY_ALIVE, held)
+        tell.ended(held)
+        tell("runs")
+
+
+async def prune(db: Db, before_ms: int, limit: int, after_id: str) -> tuple[int, str]:
+    """Delete what finished before then, and the deleted jobs whose last run that was.
+
+    Runs are looked at page by page in the order they were made, from the one after `after_id`, as far as
+    any can be old enough: none finished before it was made. Returns how many went, and where to go on.
+    """
+    page = max(limit, _SMALLEST_PAGE)
+    old: list[Record] = []
+    while True:
+        rows = await db.fetch(sql.OLDEST, before_ms, after_id, page)
+        old += [row for row in rows if row["prunable"]]
+        if len(old) >= limit:
+            break
+        if len(rows) < page or rows[-1]["created_at"] >= before_ms:
+            after_id = FIRST_ID
+            break
+        after_id = rows[-1]["id"]
+    if not old:
+        return 0, after_id
+    old = sorted(old, key=itemgetter("finished_at"))[:limit]
+    pruned = int(await db.fetchval(sql.DELETE_RUNS, [row["id"] for row in old]))
+    jobs = {row["job_id"] for row in old if row["job_id"] is not None}
+    if jobs:
+        await db.execute(sql.DELETE_JOBS_WITHOUT_RUNS, list(jobs))
+    return pruned, after_id

@@ -1,0 +1,100 @@
+"""Deliveries in SQLite. See `store/delivering.py`."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from typing import Final
+
+from wakeful.store.deliveries import UNSAID, Delivery, DeliveryResult
+from wakeful.store.rows import Finished
+from wakeful.store.sqlite.connection import Connection, TransactionEvents
+
+#: the primary keys of runs and agents
+ADD: Final = """
+    INSERT INTO deliveries (run_id, state, channel, send_to, attempt, due_at, at)
+    SELECT r.id, 'pending', coalesce(?2, a.channel),
+        coalesce(?3, CASE WHEN coalesce(?2, a.channel) = a.channel THEN a.send_to END), 0, ?4, ?4
+    FROM runs r LEFT JOIN agents a ON a.workspace = r.workspace AND a.name = r.agent
+    WHERE r.id = ?1
+    ON CONFLICT (run_id) DO NOTHING"""
+#: deliveries_due: its beginning
+GIVE_UP: Final = f"""
+    UPDATE deliveries INDEXED BY deliveries_due SET state = 'unknown', due_at = NULL, at = ?1,
+        error = '{UNSAID}'
+    WHERE due_at <= ?1 AND state = 'sending'"""
+#: deliveries_due, in its order; the primary key of runs, once for each
+DUE: Final = """
+    SELECT r.id, r.workspace, r.agent, r.job_name, d.channel, d.send_to, r.output, d.attempt + 1
+    FROM deliveries d INDEXED BY deliveries_due CROSS JOIN runs r ON r.id = d.run_id
+    WHERE d.due_at <= ? AND d.state = 'pending' ORDER BY d.due_at LIMIT ?"""
+#: the primary key
+TAKE: Final = """
+    UPDATE deliveries SET state = 'sending', worker = ?, due_at = ?, at = ?, attempt = attempt + 1
+    WHERE run_id = ?"""
+#: the primary key
+CARRY: Final = """
+    UPDATE deliveries SET state = ?, due_at = ?, error = ?, at = ?
+    WHERE run_id = ? AND attempt = ? AND worker = ? AND state = 'sending'"""
+#: deliveries_due: its first entry
+NEXT: Final = "SELECT min(due_at) FROM deliveries INDEXED BY deliveries_due WHERE due_at IS NOT NULL"
+
+
+def add_deliveries(
+    db: sqlite3.Connection, tell: TransactionEvents, now_ms: int, finished: Sequence[Finished]
+) -> None:
+    """Have the outputs of those that say so delivered."""
+    wanted = [(f.run_id, *f.deliver, now_ms) for f in finished if f.deliver is not None]
+    if wanted:
+        db.executemany(ADD, wanted)
+        tell("deliveries")
+
+
+def _take(
+    db: sqlite3.Connection, now_ms: int, worker: str, until_ms: int, limit: int
+) -> tuple[list[Delivery], int]:
+    given_up = db.execute(GIVE_UP, (now_ms,)).rowcount
+    taken = [Delivery(*row) for row in db.execute(DUE, (now_ms, limit))]
+    db.executemany(TAKE, [(worker, until_ms, now_ms, each.run_id) for each in taken])
+    return taken, given_up
+
+
+def _carried(
+    db: sqlite3.Connection,
+    tell: TransactionEvents,
+    now_ms: int,
+    worker: str,
+    carried: Sequence[DeliveryResult],
+) -> set[str]:
+    written = set()
+    for run_id, attempt, became, due_ms, error in carried:
+        if db.execute(CARRY, (became, due_ms, error, now_ms, run_id, attempt, worker)).rowcount:
+            written.add(run_id)
+            if became == "pending":
+                tell("deliveries")
+    return written
+
+
+def _next(db: sqlite3.Connection) -> int | None:
+    due: int | None = db.execute(NEXT).fetchone()[0]
+    return due
+
+
+class SqliteDelivering:
+    """What a SQLite file keeps of deliveries. Each method is that of `delivering.Delivering`."""
+
+    _connection: Connection
+
+    async def take_deliveries(
+        self, now_ms: int, worker: str, until_ms: int, limit: int
+    ) -> tuple[list[Delivery], int]:
+        """Mark those that are due as being sent by this worker."""
+        return await self._connection.write(lambda db, _: _take(db, now_ms, worker, until_ms, limit))
+
+    async def carried(self, now_ms: int, worker: str, carried: Sequence[DeliveryResult]) -> set[str]:
+        """Write how attempts ended."""
+        return await self._connection.write(lambda db, tell: _carried(db, tell, now_ms, worker, carried))
+
+    async def next_delivery_ms(self) -> int | None:
+        """When the next one is due."""
+        return await self._connection.read(_next)

@@ -1,0 +1,54 @@
+"""How runs are written into SQLite, thousands at a time."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Sequence
+
+from wakeful.store.rows import RunRow
+from wakeful.store.sqlite import statements as sql
+from wakeful.store.sqlite.connection import TransactionEvents
+from wakeful.store.sqlite.usage import note_missed
+
+
+def bear(
+    db: sqlite3.Connection, tell: TransactionEvents, now_ms: int, runs: Sequence[RunRow]
+) -> Sequence[RunRow]:
+    """Write these runs, and return those that were: a tick that has its run already keeps that one."""
+    running, pending, other = [], [], []
+    for run in runs:
+        (
+            run_id, job_id, workspace, agent, job_name, scheduled, fire, trigger, by, state, reason, covers,
+            until, attempt, worker, lane, serial, due, started, _, key, replay_of, payload,
+        ) = run  # fmt: skip
+        if by is None and reason is None and until is None and replay_of is None and payload is None:
+            if state == "running":
+                running.append(
+                    (run_id, job_id, workspace, agent, job_name, scheduled, fire, trigger, covers, attempt,
+                     worker, lane, 1 if serial else 0, started, key, now_ms)
+                )  # fmt: skip
+                continue
+            if state == "pending":
+                pending.append(
+                    (run_id, job_id, workspace, agent, job_name, scheduled, fire, trigger, covers, attempt,
+                     lane, 1 if serial else 0, due, key, now_ms)
+                )  # fmt: skip
+                continue
+        other.append((*run, now_ms))
+    born = 0
+    for statement, rows in ((sql.BEAR_RUNNING, running), (sql.BEAR_PENDING, pending), (sql.BEAR, other)):
+        if rows:
+            born += db.executemany(statement, rows).rowcount
+    if born < len(runs):
+        ids = json.dumps([run.id for run in runs])
+        there = {run_id for (run_id,) in db.execute(sql.WHICH_EXIST, (ids,))}
+        runs = [run for run in runs if run.id in there]
+    if pending or any(run[9] == "pending" for run in other):
+        tell("runs")
+    tell.born(runs)
+    if other:
+        missed = [run[0] for run in runs if run[9] == "missed"]
+        if missed:
+            note_missed(db, tell, now_ms, missed)
+    return runs

@@ -1,0 +1,110 @@
+"""Who runs what in SQLite: taking, beating, rescuing, releasing, pruning."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable, Mapping, Sequence
+
+from wakeful.store.port import is_pull_lane
+from wakeful.store.rows import Finished, LostRun, TakenRun
+from wakeful.store.sqlite import statements as sql
+from wakeful.store.sqlite.connection import TransactionEvents
+from wakeful.store.sqlite.outcomes import Follow, settle
+
+
+def take(
+    db: sqlite3.Connection, tell: TransactionEvents, now_ms: int, worker: str, free: Mapping[str, int]
+) -> list[TakenRun]:
+    """Mark due runs as running under this worker. See `Store.take`."""
+    due = [
+        row
+        for lane, count in free.items()
+        if count > 0 and not is_pull_lane(lane)
+        for row in db.execute(sql.TAKE, (lane, now_ms, count))
+    ]
+    due.sort(key=lambda row: row[-2:])  # when it was due, and when it was born
+    db.executemany(sql.MARK_TAKEN, [(worker, now_ms, row[8], row[-1]) for row in due])
+    tell.started([row[0] for row in due])
+    return [TakenRun(*row[:-2]) for row in due]
+
+
+def next_due_ms(db: sqlite3.Connection, after_ms: int, lanes: Sequence[str]) -> int | None:
+    """When the next run of these lanes is due. See `Store.next_due_ms`."""
+    due: int | None = db.execute(sql.NEXT_DUE, (after_ms, json.dumps(list(lanes)))).fetchone()[0]
+    return due
+
+
+def beat(db: sqlite3.Connection, worker: str, now_ms: int, holding: Sequence[str]) -> set[str]:
+    """Note that the worker lives, and say which runs it has lost."""
+    db.execute(sql.BEAT, (worker, now_ms))
+    return lost(db, worker, holding)
+
+
+def lost(db: sqlite3.Connection, worker: str, holding: Sequence[str]) -> set[str]:
+    """Which of these runs are not the worker's any more."""
+    return {run_id for (run_id,) in db.execute(sql.NOT_HELD, (json.dumps(list(holding)), worker))}
+
+
+def rescue(
+    db: sqlite3.Connection,
+    tell: TransactionEvents,
+    now_ms: int,
+    dead_before_ms: int,
+    limit: int,
+    judge: Callable[[LostRun], Finished],
+    follow: Follow,
+) -> list[str]:
+    """Take runs from the dead, and parked ones that nobody completed in time. See `Store.rescue`."""
+    lost = [LostRun(*row) for row in db.execute(sql.LOST, (dead_before_ms, now_ms, limit))]
+    judged: dict[str, list[Finished]] = {}
+    for run in lost:
+        judged.setdefault(run.worker or "", []).append(judge(run))
+    rescued: set[str] = set()
+    for worker, outcomes in judged.items():
+        rescued |= settle(db, tell, now_ms, worker, outcomes, follow)
+    dead = {name for (name,) in db.execute(sql.DEAD_WORKERS, (dead_before_ms,))}
+    if dead:
+        dead.difference_update(name for (name,) in db.execute(sql.BUSY_WORKERS))
+        db.executemany(sql.FORGET_WORKER, [(name,) for name in dead])
+    return [run.id for run in lost if run.id in rescued]
+
+
+def release(
+    db: sqlite3.Connection, tell: TransactionEvents, worker: str, now_ms: int, but: Sequence[str] | None
+) -> int:
+    """Forget the worker, unless there is something that it keeps; what it holds is to be retried at once."""
+    kept = set(but or ())
+    held = [row for row in db.execute(sql.HELD_BY, (worker, now_ms)) if row[0] not in kept]
+    release_runs(db, tell, now_ms, held)
+    if but is None:
+        db.execute(sql.FORGET_WORKER, (worker,))
+    return len(held)
+
+
+def release_runs(
+    db: sqlite3.Connection,
+    tell: TransactionEvents,
+    now_ms: int,
+    held: Sequence[tuple[str, int, str | None, int | None]],
+) -> None:
+    """Let these running runs be retried: at once, or at their instant where that is to come.
+
+    Each is given with its attempt, its worker and when it started.
+    """
+    if held:
+        db.executemany(sql.ADD_ATTEMPT, [(*row, now_ms, "released", None) for row in held])
+        db.executemany(sql.RELEASE, [(now_ms, row[0]) for row in held])
+        tell.ended([row[0] for row in held])
+        tell("runs")
+
+
+def prune(db: sqlite3.Connection, before_ms: int, limit: int) -> int:
+    """Delete what finished before then, and the deleted jobs whose last run that was."""
+    old = db.execute(sql.PRUNABLE, (before_ms, limit)).fetchall()
+    db.executemany(sql.DELETE_RUN, [(rowid,) for rowid, _, _ in old])
+    db.executemany(sql.DELETE_ATTEMPTS, [(run_id,) for _, run_id, _ in old])
+    db.executemany(sql.DELETE_DELIVERY, [(run_id,) for _, run_id, _ in old])
+    jobs = {job_id for _, _, job_id in old if job_id is not None}
+    db.executemany(sql.DELETE_JOB_WITHOUT_RUNS, [(job_id,) for job_id in jobs])
+    return len(old)

@@ -1,0 +1,178 @@
+"""Conversations in SQLite: what waits in them, and their turns. See `store/talking.py`."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from typing import Final
+
+from wakeful.ids import first_id
+from wakeful.store.changes import always
+from wakeful.store.idempotency import Keyed
+from wakeful.store.office import Entry
+from wakeful.store.sessions import (
+    WAKE_JOB,
+    Judge,
+    Message,
+    SessionKey,
+    SessionState,
+    SessionUpdate,
+    SessionView,
+    Turn,
+)
+from wakeful.store.sqlite.connection import TransactionEvents
+from wakeful.store.sqlite.insert_runs import bear
+from wakeful.store.sqlite.office import SqliteOffice
+from wakeful.store.sqlite.outcomes import cancel
+
+_KEY: Final = "workspace = ?1 AND agent = ?2 AND session = ?3"
+#: turns_live: a range of it; the primary key of runs, once for each
+_LIVE: Final = """
+    FROM turns t INDEXED BY turns_live CROSS JOIN runs r ON r.id = t.run_id
+    WHERE t.live AND t.workspace = s.workspace AND t.agent = s.agent AND t.session = s.name
+    AND r.state IN ('pending', 'retrying', 'running')"""
+#: the primary key
+MAKE: Final = """
+    INSERT INTO sessions (workspace, agent, name, places, created_at, updated_at)
+    VALUES (?1, ?2, ?3, 1, ?4, ?4)
+    ON CONFLICT (workspace, agent, name) DO UPDATE SET updated_at = excluded.updated_at"""
+#: sessions_due, in its order; `_LIVE` for each
+DUE: Final = f"""
+    SELECT s.workspace, s.agent, s.name FROM sessions s INDEXED BY sessions_due
+    WHERE s.due_at <= ? AND s.places > (SELECT count(*) {_LIVE})
+    ORDER BY s.due_at LIMIT ?"""
+#: the primary keys of sessions and agents, and jobs_name
+TALK: Final = f"""
+    SELECT s.context, a.queue, j.id, j.work, j.policy FROM sessions s
+    LEFT JOIN agents a ON a.workspace = s.workspace AND a.name = s.agent
+    LEFT JOIN jobs j INDEXED BY jobs_name ON j.workspace = s.workspace AND j.agent = s.agent
+        AND j.name = '{WAKE_JOB}' AND j.deleted_at IS NULL
+    WHERE s.workspace = ?1 AND s.agent = ?2 AND s.name = ?3"""
+#: messages_of_session: a range of it, in its order
+MESSAGES: Final = f"""
+    SELECT id, body, sent_by, trigger, at FROM messages INDEXED BY messages_of_session
+    WHERE {_KEY} ORDER BY at, id"""
+#: turns_live: a range of it, in its order; the primary key of runs, once for each
+TURNS: Final = f"""
+    SELECT t.run_id, r.state, r.usage FROM (
+        SELECT run_id FROM turns INDEXED BY turns_live WHERE live AND {_KEY} ORDER BY run_id) t
+    LEFT JOIN runs r ON r.id = t.run_id"""
+#: the primary keys
+ADD_MESSAGE: Final = """
+    INSERT INTO messages (workspace, agent, session, id, body, sent_by, trigger, at)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?)"""
+DROP_MESSAGE: Final = "DELETE FROM messages WHERE id = ?"
+ADD_TURN: Final = "INSERT INTO turns (workspace, agent, session, run_id, live) VALUES (?, ?, ?, ?, 1)"
+END_TURN: Final = "UPDATE turns SET live = 0 WHERE run_id = ?"
+SETTLE: Final = """
+    UPDATE sessions SET due_at = ?4, places = ?5, context = ?6
+    WHERE workspace = ?1 AND agent = ?2 AND name = ?3"""
+#: sessions_due: its first entry, and its first after that instant
+NEXT: Final = """
+    SELECT EXISTS (SELECT 1 FROM sessions INDEXED BY sessions_due WHERE due_at <= ?1),
+        (SELECT min(due_at) FROM sessions INDEXED BY sessions_due WHERE due_at > ?1)"""
+#: the primary key: a range of it, in its order; for each, messages_of_session and `_LIVE`
+SESSIONS: Final = f"""
+    SELECT s.name,
+        (SELECT count(*) FROM messages m INDEXED BY messages_of_session
+            WHERE m.workspace = s.workspace AND m.agent = s.agent AND m.session = s.name),
+        (SELECT group_concat(r.id, ',') {_LIVE}),
+        s.context, s.due_at, s.created_at, s.updated_at
+    FROM sessions s WHERE s.workspace = ? AND s.agent = ? AND s.name > ? ORDER BY s.name LIMIT ?"""
+#: the primary key: its beginning
+PRUNE_TURNS: Final = "DELETE FROM turns WHERE run_id < ? AND NOT live"
+#: the table, all of it; for each, turns_live
+PRUNE_SESSIONS: Final = """
+    DELETE FROM sessions WHERE updated_at < ? AND due_at IS NULL AND NOT EXISTS (
+        SELECT 1 FROM turns t INDEXED BY turns_live WHERE t.live AND t.workspace = sessions.workspace
+        AND t.agent = sessions.agent AND t.session = sessions.name)"""
+
+
+def talk(
+    db: sqlite3.Connection, tell: TransactionEvents, key: SessionKey, now_ms: int, judge: Judge
+) -> SessionUpdate:
+    """Write what `judge` makes of a conversation, which may be new."""
+    db.execute(MAKE, (*key, now_ms))
+    settled = _settle(db, tell, key, now_ms, judge)
+    if settled.due_ms is not None:
+        tell("sessions")
+    return settled
+
+
+def take_turns(db: sqlite3.Connection, tell: TransactionEvents, now_ms: int, limit: int, judge: Judge) -> int:
+    """The same for those that are due."""
+    due = [SessionKey(*row) for row in db.execute(DUE, (now_ms, limit))]
+    for key in due:
+        _settle(db, tell, key, now_ms, judge)
+    return len(due)
+
+
+def _settle(
+    db: sqlite3.Connection, tell: TransactionEvents, key: SessionKey, now_ms: int, judge: Judge
+) -> SessionUpdate:
+    context, queue, job_id, work, policy = db.execute(TALK, key).fetchone()
+    messages = [Message(*row) for row in db.execute(MESSAGES, key)]
+    turns = [Turn(*row) for row in db.execute(TURNS, key)]
+    settled = judge(SessionState(key, messages, turns, context, queue, job_id, work, policy))
+    if settled.arrived is not None:
+        db.execute(ADD_MESSAGE, (*key, *settled.arrived))
+    db.executemany(DROP_MESSAGE, [(each,) for each in (*settled.dropped, *settled.taken)])
+    cancel(db, tell, now_ms, settled.stopped)
+    if settled.begun:
+        bear(db, tell, now_ms, settled.begun)
+        db.executemany(ADD_TURN, [(*key, run.id) for run in settled.begun])
+    db.executemany(END_TURN, [(run_id,) for run_id in settled.over])
+    db.execute(SETTLE, (*key, settled.due_ms, settled.places, settled.context))
+    return settled
+
+
+def _next_turn(db: sqlite3.Connection, now_ms: int) -> tuple[bool, int | None]:
+    due, next_ms = db.execute(NEXT, (now_ms,)).fetchone()
+    return bool(due), next_ms
+
+
+def _sessions(
+    db: sqlite3.Connection, workspace: str, agent: str, after: str | None, limit: int
+) -> list[SessionView]:
+    return [
+        SessionView(name, waiting, tuple(sorted(turns.split(","))) if turns else (), *rest)
+        for name, waiting, turns, *rest in db.execute(SESSIONS, (workspace, agent, after or "", limit))
+    ]
+
+
+def _prune(db: sqlite3.Connection, before_ms: int) -> None:
+    db.execute(PRUNE_TURNS, (first_id(before_ms),))
+    db.execute(PRUNE_SESSIONS, (before_ms,))
+
+
+class SqliteTalking(SqliteOffice):
+    """What a SQLite file keeps of conversations. Each method is that of `talking.Talking`."""
+
+    async def talk(
+        self,
+        key: SessionKey,
+        now_ms: int,
+        judge: Judge,
+        entries: Sequence[Entry] = (),
+        keyed: Keyed[SessionUpdate] | None = None,
+    ) -> SessionUpdate:
+        """Write what `judge` makes of a conversation, which may be new."""
+        return await self._audited(
+            entries, lambda db, tell: talk(db, tell, key, now_ms, judge), always, keyed
+        )
+
+    async def take_turns(self, now_ms: int, limit: int, judge: Judge) -> int:
+        """The same for those that are due."""
+        return await self._connection.write(lambda db, tell: take_turns(db, tell, now_ms, limit, judge))
+
+    async def next_turn(self, now_ms: int) -> tuple[bool, int | None]:
+        """Whether any is due, and when the next one will be."""
+        return await self._connection.read(lambda db: _next_turn(db, now_ms))
+
+    async def sessions(self, workspace: str, agent: str, after: str | None, limit: int) -> list[SessionView]:
+        """The conversations of an agent, by name."""
+        return await self._connection.read(lambda db: _sessions(db, workspace, agent, after, limit))
+
+    async def prune_sessions(self, before_ms: int) -> None:
+        """Forget what was before then."""
+        await self._connection.write(lambda db, _: _prune(db, before_ms))

@@ -1,0 +1,271 @@
+"""Rules that hold for every route. The routes come from the OpenAPI document, so new ones are tested too."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+import aiohttp
+import pytest
+
+from tests.integration.conftest import SELDOM
+from tests.support.api_client import HOME, JOBS, ApiClient
+from tests.support.waiting import PATIENCE, eventually
+from wakeful.api.http.app import create_app
+from wakeful.api.http.schemas import SCHEMAS
+from wakeful.api.http.schemas.enums import SCHEMAS as ENUMS
+from wakeful.service.services import Services
+
+DOCUMENT: dict[str, Any] = create_app(cast(Services, None)).openapi()
+_KNOWN = {
+    "workspace": "default",
+    "agent": "default",
+    "name": "digest",
+    "workflow_id": "invoices",
+    "version": "1",
+}
+_IDS = {
+    "getHealth", "getReadiness", "getMetrics", "listWorkspaces", "getWorkspace", "putWorkspace",
+    "listAgents", "getAgent", "putAgent", "rotateAgentSecret", "deleteAgent", "sendMessage", "listSessions",
+    "listAllJobs", "listJobs", "createJob", "getJob", "upsertJob", "updateJob", "deleteJob",
+    "pauseJob", "resumeJob", "skipNextTick", "rotateSecret", "runJob", "backfillJob",
+    "claimRuns", "heartbeatRun", "heartbeatRuns", "completeRun", "listAllRuns", "listRuns", "wakeAgent",
+    "listJobRuns", "getRun", "cancelRun", "stopRun", "replayRun",
+    "listDeadLetters", "replayDeadLetters", "discardDeadLetters",
+    "listKeys", "createKey", "revokeKey", "listQuotas", "setQuota", "listAudit", "verifyAudit",
+    "getWorkflow", "putWorkflow", "getStatus", "getSlo", "streamEvents",
+}  # fmt: skip
+
+
+class Operation(NamedTuple):
+    method: str
+    path: str
+    about: dict[str, Any]
+
+    @property
+    def query(self) -> list[str]:
+        return [each["name"] for each in self.about.get("parameters", ()) if each["in"] == "query"]
+
+    def body(self) -> tuple[dict[str, Any], dict[str, Any]] | None:
+        """The schema of its body and an example."""
+        if "requestBody" not in self.about:
+            return None
+        content = self.about["requestBody"]["content"]["application/json"]
+        return SCHEMAS[content["schema"]["$ref"].rpartition("/")[2]], content["example"]
+
+
+def _operations() -> Iterator[Operation]:
+    for path, methods in DOCUMENT["paths"].items():
+        for method, about in methods.items():
+            yield Operation(method.upper(), path, about)
+
+
+OPERATIONS = list(_operations())
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> str:
+    """None of this depends on the store."""
+    return f"sqlite:///{tmp_path}/wakeful.db"
+
+
+@pytest.fixture
+async def known(ask: ApiClient) -> dict[str, str]:
+    """What there is, by the names of path parameters."""
+    webhook = {"kind": "webhook", "url": "http://127.0.0.1:9/"}
+    await ask("POST", JOBS, {"name": "digest", "schedule": SELDOM, "target": webhook})
+    await ask("POST", JOBS, {"name": "by-hand", "schedule": SELDOM, "target": {"kind": "pull"}})
+    run = (await ask("POST", f"{JOBS}/by-hand/run")).body["id"]
+    key = (await ask("POST", "/keys", {"name": "k", "role": "member"})).body["id"]
+    await ask("PUT", "/workflows/invoices/1", {"nodes": []})
+    return {**_KNOWN, "run_id": run, "key_id": key}
+
+
+# --- what is not declared is refused ----------------------------------------------------------------
+
+
+async def test_an_unknown_query_parameter_is_refused_on_every_path(ask: ApiClient, known: dict[str, str]):
+    for operation in OPERATIONS:
+        if not operation.path.startswith("/api"):
+            continue
+        body = operation.body()
+        path = f"{operation.path.format(**known)}?surprise=1"
+        reply = await ask(operation.method, path, body and body[1])
+        assert (reply.status, reply.code) == (422, "invalid-argument"), path
+        there_are = f"there are {', '.join(operation.query)}" if operation.query else ""
+        choice = there_are or "this path takes no parameters"
+        assert reply.body["detail"] == f"surprise: there is no such parameter; {choice}"
+
+
+async def test_an_unknown_body_field_is_refused_on_every_path(ask: ApiClient, known: dict[str, str]):
+    for operation in OPERATIONS:
+        if (
+            operation.method == "GET" or operation.about["operationId"] == "putWorkflow"
+        ):  # a DAG is any object
+            continue
+        body = operation.body()
+        example = body[1] if body else {}
+        reply = await ask(operation.method, operation.path.format(**known), {**example, "surprise": 1})
+        assert (reply.status, reply.code) == (422, "invalid-argument"), (operation.path, reply)
+        assert "surprise" in reply.body["detail"]
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "says"),
+    [
+        (b"{}", 200, ""),
+        (b"null", 200, ""),
+        (b"[1]", 422, "this path takes no body"),
+        (b'{"a": 1, "b": 2}', 422, "a, b: there are no such fields; this path takes no fields"),
+        (b"{", 400, "no JSON"),
+    ],
+)
+async def test_a_path_without_a_body_takes_an_empty_one(
+    ask: ApiClient, known: dict[str, str], body: bytes, status: int, says: str
+):
+    reply = await ask("POST", f"{JOBS}/digest/rotate-secret", data=body)
+    assert reply.status == status
+    assert says in str(reply.body.get("detail", ""))
+
+
+async def test_who_is_not_authenticated_learns_nothing_of_the_parameters(ask: ApiClient):
+    reply = await ask.with_key(None)("GET", f"{HOME}/jobs?surprise=1")
+    assert reply.status == 401
+
+
+# --- methods ----------------------------------------------------------------------------------------
+
+
+async def test_head_is_get_without_the_body_on_every_path(ask: ApiClient, known: dict[str, str]):
+    headers = {"Authorization": f"Bearer {ask.key}"}
+    for path in (*(each.path for each in OPERATIONS if each.method == "GET"), "/docs", "/openapi.json"):
+        url = ask.url + path.format(**known)
+        async with asyncio.timeout(PATIENCE):
+            async with ask.session.head(url, headers=headers) as head:
+                assert await head.read() == b""
+            async with ask.session.get(url, headers=headers) as got:
+                pass
+        assert head.status == got.status == 200, path
+        for name in ("content-type", "content-length", "etag", "cache-control"):
+            assert (name == "content-length" and path == "/metrics") or (
+                head.headers.get(name) == got.headers.get(name)
+            ), (path, name)
+
+
+async def test_a_connection_goes_on_after_a_head(ask: ApiClient, known: dict[str, str]):
+    """What a HEAD must not send would be read as the answer to the next request."""
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=1)) as session:
+        one = ApiClient(ask.url, session, ask.key, ask.app)
+        for path in ("/jobs", "/events", f"{JOBS}/digest", "/nowhere"):
+            head = await one("HEAD", path)
+            assert head.status == (404 if path == "/nowhere" else 200)
+            assert (await one("GET", "/jobs")).status == 200
+    await eventually(lambda: not ask.app.services.feed._listeners)
+
+
+async def test_a_method_that_a_path_does_not_take_is_answered_with_those_it_takes(
+    ask: ApiClient, known: dict[str, str]
+):
+    for path in DOCUMENT["paths"]:
+        whole = path.format(**known)
+        takes = {
+            method.upper()
+            for other, methods in DOCUMENT["paths"].items()
+            if re.fullmatch(re.sub(r"\\\{\w+\\\}", "[^/]+", re.escape(other)), whole)
+            for method in methods
+        }
+        reply = await ask("TRACE", whole)
+        assert (reply.status, reply.code) == (405, "invalid-argument")
+        assert set(reply.headers["allow"].split(", ")) == takes | ({"HEAD"} if "GET" in takes else set())
+
+
+# --- versions ---------------------------------------------------------------------------------------
+
+_ACTIONS = {
+    "pause": None,
+    "resume": None,
+    "rotate-secret": None,
+    "run": None,
+    "backfill": {"start": "2026-01-01T00:00:00Z", "end": "2026-01-02T00:00:00Z"},
+}
+
+
+@pytest.mark.parametrize("action", _ACTIONS)
+async def test_an_action_on_another_version_is_refused(ask: ApiClient, known: dict[str, str], action: str):
+    await ask("PATCH", f"{JOBS}/digest", {"schedule": "0 7 * * *"})
+    path, body = f"{JOBS}/digest/{action}", _ACTIONS[action]
+    before = (await ask("GET", f"{JOBS}/digest")).body
+    stale = await ask("POST", path, body, headers={"If-Match": '"1"'})
+    assert (stale.status, stale.code) == (412, "failed-precondition")
+    assert "at version 2" in stale.body["detail"]
+    assert (await ask("GET", f"{JOBS}/digest")).body == before
+    assert (await ask("GET", f"{JOBS}/digest/runs")).body["runs"] == []
+    fresh = await ask("POST", path, body, headers={"If-Match": '"2"'})
+    assert fresh.status in (200, 201), fresh
+    assert (await ask("POST", path, body, headers={"If-Match": "*"})).status in (200, 201)
+    assert (await ask("POST", path, body, headers={"If-Match": "nonsense"})).status == 400
+
+
+def test_every_action_on_a_job_declares_if_match():
+    for operation in OPERATIONS:
+        if "/jobs/{name}" in operation.path and operation.method != "GET":
+            headers = [each["name"] for each in operation.about["parameters"] if each["in"] == "header"]
+            assert "if-match" in headers, operation.about["operationId"]
+            assert "412" in operation.about["responses"], operation.about["operationId"]
+
+
+@pytest.mark.parametrize("action", ["pause", "rotate-secret"])
+async def test_of_two_actions_for_one_version_one_is_done(
+    ask: ApiClient, known: dict[str, str], monkeypatch: pytest.MonkeyPatch, action: str
+):
+    """The version is compared in the transaction that writes, not only when the job is read."""
+    get, both_have_read = ask.app.services.jobs.get, asyncio.Barrier(2)
+    reads = 0
+
+    async def read_together(*given: Any) -> Any:
+        nonlocal reads
+        job = await get(*given)
+        reads += 1
+        if reads <= 2:
+            await both_have_read.wait()
+        return job
+
+    monkeypatch.setattr(ask.app.services.jobs, "get", read_together)
+    replies = await asyncio.gather(
+        *(ask("POST", f"{JOBS}/digest/{action}", headers={"If-Match": '"1"'}) for _ in range(2))
+    )
+    assert sorted(reply.status for reply in replies) == [200, 412]
+
+
+# --- the document -----------------------------------------------------------------------------------
+
+
+def test_every_operation_has_a_short_id_of_its_own_that_stays():
+    """Generated clients name their methods by these: an id that changes or goes breaks them."""
+    ids = [operation.about["operationId"] for operation in OPERATIONS]
+    assert len(ids) == len(set(ids))
+    assert set(ids) >= _IDS
+    assert all(re.fullmatch("[a-z][A-Za-z]{3,24}", each) for each in ids)
+
+
+def test_each_policy_and_state_is_one_named_enum():
+    inline: list[list[str]] = []
+
+    def walk(value: object) -> None:
+        if isinstance(value, dict):
+            if isinstance(value.get("enum"), list):
+                inline.append(value["enum"])
+            for each in value.values():
+                walk(each)
+        elif isinstance(value, list):
+            for each in value:
+                walk(each)
+
+    walk(DOCUMENT)
+    assert sorted(inline) == sorted(schema["enum"] for schema in ENUMS.values())
+    assert {"OverlapPolicy", "CatchupPolicy", "OnLost", "DstGap", "DstOverlap", "RunState", "Trigger"} <= (
+        ENUMS.keys()
+    )

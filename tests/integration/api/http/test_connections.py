@@ -1,0 +1,311 @@
+"""Connections that owe something: half-open ones, slow ones, and more than there may be."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import ssl
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import aiohttp
+import pytest
+
+from tests.integration.conftest import SELDOM, NewApp, on_one_store
+from tests.support.api_client import HOME, JOBS, ApiClient, served
+from tests.support.certificates import Authority
+from tests.support.paths import ROOT
+from tests.support.waiting import PATIENCE, eventually
+from wakeful.api import acceptor, http_protocol
+from wakeful.service.auth.access import Principal
+from wakeful.settings import Settings
+
+GET = b"GET /healthz HTTP/1.1\r\nhost: here\r\n"
+
+
+class Client:
+    """A connection that sends what a test says."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+
+    async def send(self, data: bytes) -> None:
+        self._writer.write(data)
+        await self._writer.drain()
+
+    async def response(self) -> int:
+        """The status of the next response, whose body is read too."""
+        async with asyncio.timeout(PATIENCE):
+            head = await self._reader.readuntil(b"\r\n\r\n")
+            length = next(
+                int(line.split(b":")[1]) for line in head.split(b"\r\n") if line.startswith(b"content-length")
+            )
+            await self._reader.readexactly(length)
+        return int(head.split()[1])
+
+    async def rest(self) -> bytes:
+        """All that comes until the server closes the connection."""
+        async with asyncio.timeout(PATIENCE):
+            try:
+                return await self._reader.read()
+            except ConnectionResetError:
+                return b""
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+@asynccontextmanager
+async def connected(url: str, tls: ssl.SSLContext | None = None) -> AsyncIterator[Client]:
+    address = urlsplit(url)
+    client = Client(*await asyncio.open_connection(address.hostname, address.port, ssl=tls))
+    try:
+        yield client
+    finally:
+        client.close()
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Deadlines of a moment, which are checked all the time."""
+    for name in ("HEADERS_S", "BODY_PART_S", "RESPONSE_S", "CLOSE_S"):
+        monkeypatch.setattr(http_protocol, name, 1.0)
+    monkeypatch.setattr(acceptor, "_CHECK_S", 0.02)
+    monkeypatch.setattr(acceptor, "_HANDSHAKE_S", 1.0)
+
+
+# --- deadlines -----------------------------------------------------------------------------------------
+
+
+@on_one_store
+@pytest.mark.usefixtures("impatient")
+async def test_a_connection_without_a_request_is_closed(ask: ApiClient):
+    async with connected(ask.url) as client:
+        assert await client.rest() == b""
+
+
+@on_one_store
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("before", [b"", GET + b"\r\n"], ids=["the first request", "a later request"])
+async def test_headers_that_do_not_end_are_answered_408(ask: ApiClient, before: bytes):
+    async with connected(ask.url) as client:
+        if before:
+            await client.send(before)
+            assert await client.response() == 200
+        await client.send(GET + b"x-slow: ")
+        assert await client.response() == 408
+        assert await client.rest() == b""
+
+
+@on_one_store
+@pytest.mark.usefixtures("impatient")
+async def test_a_body_that_does_not_end_is_answered_408_and_creates_nothing(ask: ApiClient):
+    async with connected(ask.url) as client:
+        await client.send(
+            f"POST {JOBS} HTTP/1.1\r\nhost: here\r\nauthorization: Bearer {ask.key}\r\n"
+            "content-length: 100\r\n\r\n{".encode()
+        )
+        assert await client.response() == 408
+        assert await client.rest() == b""
+    assert (await ask("GET", "/jobs")).body["jobs"] == []
+
+
+@on_one_store
+@pytest.mark.usefixtures("impatient")
+async def test_headers_that_come_byte_by_byte_have_the_same_deadline(ask: ApiClient):
+    async with connected(ask.url) as client:
+        rest = asyncio.create_task(client.rest())
+        while not rest.done():
+            try:
+                await client.send(b"G")
+            except ConnectionError:
+                break
+            await asyncio.sleep(0.05)
+        assert (await rest)[:12] in (b"HTTP/1.1 408", b"HTTP/1.1 400", b"")
+
+
+@on_one_store
+@pytest.mark.usefixtures("impatient")
+async def test_a_response_that_takes_long_and_an_idle_connection_have_no_such_deadline(ask: ApiClient):
+    async with connected(ask.url) as client:
+        body = b'{"worker": "w", "waitMs": 2000}'
+        claim = f"POST {HOME}/runs/claim HTTP/1.1\r\nhost: here\r\nauthorization: Bearer {ask.key}\r\n"
+        await client.send(claim.encode() + b"content-length: %d\r\n\r\n" % len(body) + body)
+        assert await client.response() == 200
+        await asyncio.sleep(1.5)
+        await client.send(GET + b"\r\n")
+        assert await client.response() == 200
+
+
+@on_one_store
+@pytest.mark.usefixtures("impatient")
+async def test_a_client_that_waits_for_100_continue_is_not_late(
+    ask: ApiClient, monkeypatch: pytest.MonkeyPatch
+):
+    """The app asks for the body late: the server is slow here, not the client."""
+    authenticate = ask.app.services.keys.authenticate
+
+    async def slowly(*given: str | None) -> Principal:
+        await asyncio.sleep(1.5)
+        return await authenticate(*given)
+
+    monkeypatch.setattr(ask.app.services.keys, "authenticate", slowly)
+    async with connected(ask.url) as client:
+        body = b'{"name": "job", "schedule": "@yearly"}'
+        await client.send(
+            f"POST {JOBS} HTTP/1.1\r\nhost: here\r\nauthorization: Bearer {ask.key}\r\n"
+            f"expect: 100-continue\r\ncontent-length: {len(body)}\r\n\r\n".encode()
+        )
+        async with asyncio.timeout(30):
+            assert (await client._reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 100 ")
+        await client.send(body)
+        assert await client.response() == 201
+
+
+@on_one_store
+@pytest.mark.usefixtures("impatient")
+async def test_a_stream_of_events_stays_open(ask: ApiClient):
+    headers = {"Authorization": f"Bearer {ask.key}"}
+    async with ask.session.get(f"{ask.url}{HOME}/events", headers=headers) as response:
+        await asyncio.sleep(1.5)
+        await ask("POST", JOBS, {"name": "job", "schedule": SELDOM})
+        async with asyncio.timeout(PATIENCE):
+            while b"job.changed" not in await response.content.readline():
+                pass
+
+
+@on_one_store
+@pytest.mark.usefixtures("impatient")
+async def test_a_client_that_reads_nothing_is_disconnected(ask: ApiClient):
+    async with connected(ask.url) as client:
+        request = b"GET /openapi.json HTTP/1.1\r\nhost: here\r\n\r\n"
+        client._reader._transport.pause_reading()  # type: ignore[attr-defined]
+        disconnected = False
+        async with asyncio.timeout(PATIENCE):
+            while not disconnected:
+                try:
+                    await client.send(100 * request)
+                except ConnectionError:
+                    disconnected = True
+
+
+@on_one_store
+@pytest.mark.usefixtures("impatient")
+async def test_a_tls_handshake_that_does_not_end_is_closed(new_app: NewApp, tmp_path: Path):
+    cert, key = Authority(tmp_path).issue("server")
+    app = new_app()
+    settings = Settings(port=0, tls_cert=str(cert), tls_key=str(key))
+    async with app, served(app, settings) as ask, connected(ask.url) as client:
+        assert await client.rest() == b""
+
+
+# --- the limit -----------------------------------------------------------------------------------------
+
+
+@on_one_store
+async def test_one_connection_too_many_is_answered_503_until_another_ends(new_app: NewApp):
+    app = new_app()
+    async with app, served(app, Settings(port=0, max_http_connections=3)) as ask:
+        idle = [connected(ask.url) for _ in range(3)]
+        first, *_ = [await each.__aenter__() for each in idle]
+
+        async def refused() -> bool:
+            async with connected(ask.url) as client:
+                await client.send(GET + b"\r\n")
+                return (await client.rest()).startswith(b"HTTP/1.1 503 ")
+
+        async def accepted() -> bool:
+            async with connected(ask.url) as client:
+                await client.send(GET + b"connection: close\r\n\r\n")
+                return (await client.rest()).startswith(b"HTTP/1.1 200 ")
+
+        assert await eventually(refused)
+        first.close()
+        assert await eventually(accepted)
+        for each in idle[1:]:
+            await each.__aexit__(None, None, None)
+
+
+# --- a real server with few open files -------------------------------------------------------------------
+
+_SERVER = """
+import asyncio, json, resource, sys
+soft, hard, db = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+from wakeful import Wakeful
+from wakeful.api import http_protocol
+from wakeful.api.server import serve
+from wakeful.service.auth.access import Principal
+from wakeful.settings import Settings
+
+http_protocol.HEADERS_S = 2.0
+settings = Settings(db=db, port=0)
+app = Wakeful(db, settings=settings)
+ran = 0
+
+@app.every("1s")
+async def tick():
+    global ran
+    ran += 1
+    open("/dev/null").close()
+    print(json.dumps({"ran": ran}), flush=True)
+
+def started(url, app):
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    print(json.dumps({"url": url, "limit": limit}), flush=True)
+
+asyncio.run(serve(settings, app=app, started=started))
+"""
+
+
+@on_one_store
+async def test_hundreds_of_half_open_connections_do_not_stop_the_scheduler(database: str, tmp_path: Path):
+    log = tmp_path / "log"
+    with log.open("w") as err:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-c", _SERVER, "100", "256", database),
+            cwd=ROOT,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=err,
+        )
+    assert process.stdout is not None
+    said = process.stdout
+
+    async def ticks(count: int) -> None:
+        async with asyncio.timeout(PATIENCE):
+            while count:
+                count -= "ran" in json.loads(await said.readline())
+
+    held: list[asyncio.StreamWriter] = []
+    try:
+        line = json.loads(await said.readline())
+        while "url" not in line:
+            line = json.loads(await said.readline())
+        assert line["limit"] == 256
+        address = urlsplit(line["url"])
+        for _ in range(600):
+            _, writer = await asyncio.open_connection(address.hostname, address.port)
+            held.append(writer)
+        await ticks(3)
+
+        async def healthy() -> bool:
+            try:
+                async with aiohttp.ClientSession() as session, session.get(f"{line['url']}/readyz") as answer:
+                    return answer.status == 200
+            except aiohttp.ClientError:
+                return False
+
+        assert await eventually(healthy)
+        await ticks(1)
+    finally:
+        for writer in held:
+            writer.close()
+        process.terminate()
+        async with asyncio.timeout(PATIENCE):
+            await process.wait()
+    assert process.returncode == 0
+    assert log.read_text().count("Too many open files") <= 1

@@ -1,0 +1,270 @@
+"""The feed over HTTP: what happens is told as it happens, and whoever comes back misses nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from tests.integration.conftest import SELDOM, NewApp, on_one_store
+from tests.support.api_client import HOME, JOBS, ApiClient, served
+from tests.support.sse_client import Heard, listening
+from tests.support.waiting import PATIENCE, eventually, over
+from wakeful import Function
+from wakeful.service.auth.access import LOCAL
+
+
+def finished(run_id: str) -> Callable[[Heard], bool]:
+    """Whether this is the end of that run."""
+    return lambda event: event.type == "run.finished" and event.data["run"]["id"] == run_id
+
+
+async def run_now(somebody: ApiClient, name: str = "digest", agent: str = "default") -> str:
+    """Run the job; the id of its run."""
+    reply = await somebody("POST", f"/agents/{agent}/jobs/{name}/run")
+    assert reply.status in (200, 201, 202), reply
+    return str(reply.body["id"])
+
+
+async def given_jobs(somebody: ApiClient, *names: str, agent: str = "default") -> None:
+    for name in names:
+        document = {"name": name, "schedule": SELDOM, "target": {"kind": "function", "name": "nothing"}}
+        reply = await somebody("POST", f"/agents/{agent}/jobs", document)
+        assert reply.status == 201, reply
+
+
+async def test_a_run_is_told_when_it_starts_and_when_it_ends(new_app: NewApp) -> None:
+    app = new_app()
+    app.function("nothing")(lambda: "done")
+    async with app, served(app) as operator, listening(operator) as stream:
+        await given_jobs(operator, "digest")
+        run_id = await run_now(operator)
+        made, started, ended = await stream.until(finished(run_id))
+        assert (made.type, made.data["job"], made.data["deleted"]) == ("job.changed", "digest", False)
+        assert (started.type, started.data["agentId"], started.data["job"]) == (
+            "run.started",
+            "default",
+            "digest",
+        )
+        assert ended.data["run"]["state"] == "succeeded"
+        shown = (await operator("GET", f"/runs/{run_id}")).body
+        assert ended.data["run"] == {name: value for name, value in shown.items() if name != "attempts"}
+        assert [event.seq for event in (made, started, ended)] == [
+            event.data["seq"] for event in (made, started, ended)
+        ]
+        await operator("DELETE", "/agents/default/jobs/digest")
+        (gone,) = await stream.until(lambda event: event.type == "job.changed")
+        assert (gone.data["job"], gone.data["deleted"]) == ("digest", True)
+
+
+@pytest.mark.parametrize("by", ["header", "query"])
+async def test_whoever_comes_back_hears_what_happened_meanwhile_once(new_app: NewApp, by: str) -> None:
+    app = new_app()
+    app.function("nothing")(lambda: None)
+    async with app, served(app) as operator:
+        await given_jobs(operator, "digest")
+        async with listening(operator) as stream:
+            first = await run_now(operator)
+            heard = await stream.until(finished(first))
+        meanwhile = [await run_now(operator) for _ in range(3)]
+        for run_id in meanwhile:
+            await over(app, run_id)
+        seen = heard[-1].seq
+        header, query = (seen, 0) if by == "header" else (None, seen)
+        async with listening(operator, last_event_id=header, after=query) as stream:
+            last = await run_now(operator)
+            heard += await stream.until(finished(last))
+    seqs = [event.seq for event in heard]
+    assert seqs == list(range(seqs[0], seqs[0] + len(seqs)))
+    for run_id in (first, *meanwhile, last):
+        assert [event.type for event in heard if event.data["run"]["id"] == run_id] == [
+            "run.started",
+            "run.finished",
+        ]
+
+
+async def test_all_that_was_is_told_from_the_beginning_and_through_a_restart(new_app: NewApp) -> None:
+    app = new_app()
+    app.function("nothing")(lambda: None)
+    async with app, served(app) as operator:
+        await given_jobs(operator, "digest")
+        run_id = await run_now(operator)
+        await over(app, run_id)
+    again = new_app()
+    async with again, served(again) as operator:
+        somebody = await operator.new("member")
+        async with listening(somebody, after=0) as stream:
+            heard = await stream.until(finished(run_id))
+    assert [event.type for event in heard] == ["job.changed", "run.started", "run.finished"]
+
+
+async def test_what_another_replica_does_is_heard(new_app: NewApp) -> None:
+    here, there = new_app(), new_app()
+    here.function("nothing")(lambda: None)
+    there.function("nothing")(lambda: None)
+    async with here, there, served(here) as operator, listening(operator) as stream:
+        await there.jobs.create("digest", schedule=SELDOM, target=Function("nothing"))
+        (made,) = await stream.until(lambda event: True)
+        assert made.data["job"] == "digest"
+
+
+@on_one_store
+async def test_only_what_was_asked_for_is_told(new_app: NewApp) -> None:
+    app = new_app()
+    app.function("nothing")(lambda: None)
+    async with (
+        app,
+        served(app) as operator,
+        listening(operator, types="run.finished") as ends,
+        listening(operator, job="other") as others,
+        listening(operator, agent="ada") as adas,
+    ):
+        await given_jobs(operator, "digest", "other")
+        await operator("PUT", "/agents/ada", {})
+        await given_jobs(operator, "hers", agent="ada")
+        for name in ("digest", "other"):
+            run_id = await run_now(operator, name)
+            await over(app, run_id)
+        hers = await run_now(operator, "hers", "ada")
+        assert {event.type for event in await ends.until(finished(hers))} == {"run.finished"}
+        assert {event.data["job"] for event in await others.until(finished(run_id))} == {"other"}
+        assert {event.data["agentId"] for event in await adas.until(finished(hers))} == {"ada"}
+
+
+@on_one_store
+async def test_somebody_elses_is_not_told(new_app: NewApp) -> None:
+    app = new_app()
+    async with app, served(app) as operator:
+        await operator("PUT", "/api/workspaces/acme", {})
+        stranger = await operator.new("admin", "acme")
+        assert (await stranger("GET", "/events")).code == "not-found"
+        assert (await operator.with_key("wk_wrong")("GET", "/events")).code == "unauthenticated"
+        assert (await operator("GET", "/events", types="run.lost")).code == "invalid-argument"
+        assert (await operator("GET", "/events", headers={"Last-Event-ID": "x"})).code == "invalid-argument"
+        bound = await operator.new("agent", agent="ada")
+        assert (await bound("GET", "/events", agent="default")).code == "not-found"
+        document = {"name": "x", "schedule": SELDOM, "target": {"kind": "pull"}}
+        async with listening(bound) as stream, listening(stranger, "/api/workspaces/acme") as elsewhere:
+            await operator("POST", "/agents/default/jobs", document)
+            await operator("POST", "/agents/ada/jobs", document)
+            await operator("POST", "/api/workspaces/acme/agents/bob/jobs", document)
+            (hers,) = await stream.until(lambda event: True)
+            (theirs,) = await elsewhere.until(lambda event: True)
+            assert (hers.data["agentId"], theirs.data["agentId"]) == ("ada", "bob")
+
+
+async def test_what_is_not_kept_any_more_is_said_to_be_gone(new_app: NewApp) -> None:
+    app = new_app()
+    async with app, served(app) as operator:
+        await given_jobs_without_function(operator, "one", "two")
+        await app.store.prune_changes(app.store.clock.now_ms() + 60_000, 100)
+        async with listening(operator, after=0) as stream:
+            reset, two = await stream.until(lambda event: event.type == "job.changed")
+            assert (reset.type, reset.seq, two.data["job"]) == ("reset", two.seq - 1, "two")
+        async with listening(operator, after=10**9) as stream:  # a number of another database
+            (reset,) = await stream.until(lambda event: True)
+            assert (reset.type, reset.seq) == ("reset", two.seq)
+
+
+async def given_jobs_without_function(somebody: ApiClient, *names: str) -> None:
+    for name in names:
+        reply = await somebody("POST", JOBS, {"name": name, "schedule": SELDOM, "target": {"kind": "pull"}})
+        assert reply.status == 201, reply
+
+
+@on_one_store
+async def test_a_server_that_stops_ends_its_streams(new_app: NewApp, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("wakeful.api.server.GRACE", 4 * PATIENCE)
+    app = new_app()
+    loop = asyncio.get_running_loop()
+    async with app:
+        async with served(app) as operator:
+            stream = listening(operator)
+            events = await stream.__aenter__()
+            began = loop.time()
+            app.services.feed.hang_up()
+            assert await events.hear() is None
+            assert loop.time() - began < PATIENCE
+            await stream.__aexit__(None, None, None)
+        assert app.services.feed._reader is None
+
+
+async def test_a_slow_listener_is_waited_for_by_nobody_and_misses_nothing(new_app: NewApp) -> None:
+    app = new_app()
+    async with app:
+        feed = app.services.feed
+        slow = await feed.subscribe(LOCAL, "default")
+        quick = await feed.subscribe(LOCAL, "default")
+        count = 2_500  # more than is kept at hand
+        documents = [
+            {"name": f"job-{n}", "schedule": SELDOM, "target": {"kind": "pull"}} for n in range(count)
+        ]
+        await app.services.jobs.create_many(LOCAL, "default", "default", documents)
+        for listener in (quick, slow):
+            names: list[str | None] = []
+            async with asyncio.timeout(PATIENCE):
+                while len(names) < count:
+                    names += [event.job for event in await listener.next(1.0) or ()]
+            assert names == [document["name"] for document in documents]
+            listener.close()
+        assert feed._reader is None  # nobody reads when nobody listens
+
+
+@on_one_store
+async def test_a_key_that_is_revoked_ends_its_stream(
+    new_app: NewApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("wakeful.api.http.events.HEARTBEAT_S", 0.05)
+    app = new_app()
+    async with app, served(app) as operator:
+        somebody = await operator.new("member")
+        async with listening(somebody) as stream:
+            (key,) = [key for key in await app.services.keys.list(LOCAL, "default") if key.name == "member"]
+            await app.services.keys.revoke(LOCAL, "default", key.id)
+            async with asyncio.timeout(PATIENCE):
+                assert await stream.hear() is None
+
+
+@on_one_store
+async def test_a_listener_whom_everybody_has_forgotten_is_not_read_for(new_app: NewApp) -> None:
+    app = new_app()
+    async with app:
+        listener = await app.services.feed.subscribe(LOCAL, "default")
+        assert app.services.feed._reader is not None
+        del listener
+        await eventually(lambda: app.services.feed._reader is None)
+        again = await app.services.feed.subscribe(LOCAL, "default", after=0)
+        await app.jobs.create("digest", schedule=SELDOM, target={"kind": "pull"})
+        assert [event.job for event in await again.next(PATIENCE) or ()] == ["digest"]
+        again.close()
+
+
+@on_one_store
+async def test_a_stream_has_no_block_without_data_but_the_first_number(
+    new_app: NewApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Clients such as httpx-sse report a block without data as an event, and code that parses it fails."""
+    monkeypatch.setattr("wakeful.api.http.events.HEARTBEAT_S", 0.01)
+    app = new_app()
+    async with app, served(app) as operator:
+        for query, first in (("?after=0", []), ("", ["id"])):
+            blocks: list[list[str]] = [[]]
+            async with (
+                asyncio.timeout(PATIENCE),
+                operator.session.get(
+                    f"{operator.url}{HOME}/events{query}", headers={"Authorization": f"Bearer {operator.key}"}
+                ) as response,
+            ):
+                comments = 0
+                while comments < 3 or not any("data" in block for block in blocks):
+                    line = (await response.content.readline()).decode().rstrip("\n")
+                    comments += line.startswith(":")
+                    if comments == 2:
+                        await operator("PUT", f"{JOBS}/digest", {"schedule": SELDOM, "description": query})
+                    if not line:
+                        blocks.append([])
+                    elif not line.startswith((":", "retry:")):
+                        blocks[-1].append(line.partition(":")[0])
+            without = [block for block in blocks[:-1] if "data" not in block]
+            assert without == ([first] if first else [])

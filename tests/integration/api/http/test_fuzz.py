@@ -1,0 +1,134 @@
+"""Whatever is written into a job document, it is a job or is refused with a sentence, and nothing is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.integration.conftest import NewApp
+from wakeful import Wakeful
+from wakeful.document.definition import _NAMES
+from wakeful.errors import AlreadyExists, FailedPrecondition, InvalidArgument
+from wakeful.service.auth.access import LOCAL
+from wakeful.service.serializers import job_shape
+from wakeful.store.rows import JobFilter, RunFilter
+
+WHERE = (LOCAL, "default", "default")
+GOOD = {"name": "good", "schedule": "0 0 29 2 *", "payload": {"kept": ["to the byte", 1.0, None]}}
+
+scalars = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-(2**70), 2**70),
+    st.floats(),
+    st.text(max_size=30),
+    st.sampled_from(
+        ["", "@daily", "every 5m", "* * * * *", "0 9 * * MON-FRI", "in 5m", "UTC", "Europe/Berlin", "skip",
+         "queue", "none", "retry", "function", "\x00", "\ud800", "5s", "2030-01-01T00:00", "a" * 300]
+    ),
+)  # fmt: skip
+values = st.recursive(
+    scalars,
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=4),
+        st.dictionaries(
+            st.one_of(
+                st.text(max_size=10),
+                st.sampled_from(["kind", "expr", "tz", "everyMs", "atMs", "at", "url", "name", "job", "on"]),
+            ),
+            inner,
+            max_size=4,
+        ),
+    ),
+    max_leaves=8,
+)
+documents = st.dictionaries(
+    st.one_of(st.sampled_from(sorted(_NAMES)), st.text(max_size=12)), values, max_size=6
+)
+
+
+class Session:
+    """An app on a loop of its own, for tests that are given many examples."""
+
+    def __init__(self, app: Wakeful, run: Callable[[Coroutine[Any, Any, Any]], Any]) -> None:
+        self.app = app
+        self.run = run
+
+
+@pytest.fixture
+def session(new_app: NewApp) -> Iterator[Session]:
+    with asyncio.Runner() as runner:
+
+        async def begin() -> Wakeful:
+            app = new_app()
+            await app.__aenter__()
+            await app.services.jobs.create(*WHERE, GOOD)
+            return app
+
+        app = runner.run(begin())
+        yield Session(app, runner.run)
+        runner.run(app.stop())
+
+
+async def _kept(app: Wakeful) -> dict[str, str]:
+    """Every job as it is shown."""
+    listed = await app.services.jobs.list(LOCAL, JobFilter("default"))
+    return {job.name: json.dumps(job_shape(LOCAL, job), sort_keys=True) for job in listed}
+
+
+async def _try(app: Wakeful, doing: Coroutine[Any, Any, Any], name: str) -> None:
+    before = await _kept(app)
+    try:
+        saved = await doing
+    except (InvalidArgument, AlreadyExists, FailedPrecondition):
+        assert await _kept(app) == before, "what was refused changed nothing"
+    else:
+        after = await _kept(app)
+        job = saved.job
+        shape = json.dumps(job_shape(LOCAL, job), sort_keys=True)
+        assert json.loads(after[job.name]) == {
+            **json.loads(shape),
+            "revision": json.loads(after[job.name])["revision"],
+        }
+        assert {each: text for each, text in after.items() if each != job.name} == {
+            each: text for each, text in before.items() if each not in (job.name, name)
+        }, "and nobody else"
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@given(document=documents)
+def test_a_document_of_anything_is_created_or_refused(session: Session, document: dict[str, Any]):
+    whole = {"name": "fuzzed", "schedule": "0 0 29 2 *", **document}
+    session.run(_try(session.app, session.app.services.jobs.upsert(*WHERE, whole), "fuzzed"))
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@given(patch=documents)
+def test_a_patch_of_anything_is_applied_or_refused(session: Session, patch: dict[str, Any]):
+    patch.pop("name", None)
+    session.run(_try(session.app, session.app.services.jobs.update(*WHERE, "good", patch), "good"))
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(payload=values)
+def test_a_payload_of_anything_is_taken_as_it_is_or_refused(session: Session, payload: object):
+    async def trigger() -> None:
+        services = session.app.services
+        try:
+            run = await services.jobs.trigger(*WHERE, "good", payload=payload)
+        except InvalidArgument:
+            return
+        assert run is not None
+        (kept, *_) = await services.runs.list(LOCAL, RunFilter("default", limit=1))
+        assert (kept.payload is None) == (payload is None)
+        if kept.payload is not None:
+            assert json.loads(kept.payload) == json.loads(json.dumps(payload))
+        await services.runs.cancel(LOCAL, "default", run.id)
+
+    session.run(trigger())

@@ -1,0 +1,99 @@
+"""The OpenAPI document tells of every path, in whole sentences, and knows every field there is."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from html import unescape
+from typing import Any, cast
+
+import pytest
+
+from tests.integration.conftest import on_one_store
+from tests.support.api_client import ApiClient
+from wakeful.api.http.app import create_app
+from wakeful.api.http.schemas import SCHEMAS
+from wakeful.document import Defaults, read_definition
+from wakeful.document.definition import _IGNORED, _NAMES
+from wakeful.job import Job
+from wakeful.service.auth.access import LOCAL
+from wakeful.service.serializers import job_shape
+from wakeful.service.services import Services
+
+DOCUMENT: dict[str, Any] = create_app(cast(Services, None)).openapi()
+OPERATIONS = [
+    pytest.param(path, operation, id=f"{method.upper()} {path}")
+    for path, methods in DOCUMENT["paths"].items()
+    for method, operation in methods.items()
+]
+
+
+@pytest.mark.parametrize(("path", "operation"), OPERATIONS)
+def test_every_path_is_told_of(path: str, operation: dict[str, Any]):
+    assert operation["summary"]
+    assert operation["description"]
+    assert operation["tags"]
+    if path.startswith("/api"):
+        assert operation["security"] == [{"bearer": []}]
+        assert {"400", "401", "403", "404", "503"} <= operation["responses"].keys()
+    if "requestBody" in operation:
+        (content,) = operation["requestBody"]["content"].values()
+        assert "example" in content
+        assert {"413", "422"} <= operation["responses"].keys()
+
+
+def test_every_schema_that_is_named_is_there_and_every_one_there_is_named():
+    named: set[str] = set()
+
+    def walk(value: object) -> None:
+        if isinstance(value, dict):
+            if isinstance(value.get("$ref"), str):
+                named.add(value["$ref"].removeprefix("#/components/schemas/"))
+            for each in value.values():
+                walk(each)
+        elif isinstance(value, list):
+            for each in value:
+                walk(each)
+
+    walk(DOCUMENT)
+    assert named == DOCUMENT["components"]["schemas"].keys()
+
+
+def test_the_schema_of_a_job_document_has_every_field_that_is_read():
+    taken = SCHEMAS["JobDocument"]["properties"].keys()
+    assert _NAMES.keys() | _IGNORED == taken
+
+
+def test_the_schema_of_a_job_has_every_field_that_is_shown():
+    definition = read_definition({"name": "a", "schedule": "@daily"}, now_ms=0, defaults=Defaults())
+    job = Job("id", "default", "default", definition, True, 0, 0, 0, 0, 0)
+    schema = SCHEMAS["Job"]
+    assert set(schema["required"]) <= job_shape(LOCAL, job).keys() <= schema["properties"].keys()
+
+
+@on_one_store
+async def test_the_document_and_its_pages_are_served_to_anybody(ask: ApiClient):
+    nobody = ask.with_key(None)
+    assert (await nobody("GET", "/openapi.json")).body["info"]["title"] == "Wakeful"
+    assert "Wakeful HTTP API" in (await nobody("GET", "/docs")).body
+
+
+@on_one_store
+async def test_the_page_shows_every_path_and_schema_and_needs_nothing_from_elsewhere(ask: ApiClient):
+    reply = await ask("GET", "/docs")
+    whole = unescape(re.sub("<[^>]*>", "", reply.body))
+    for path, verbs in DOCUMENT["paths"].items():
+        for verb, operation in verbs.items():
+            assert f"{verb.upper()}{path}" in whole
+            assert operation["summary"] in whole
+    anchors = set(re.findall(r'id="([^"]+)"', reply.body))
+    linked = set(re.findall(r'href="#([^"]+)"', reply.body))
+    assert linked <= anchors
+    assert {f"schema-{name.lower()}" for name in DOCUMENT["components"]["schemas"]} <= anchors
+    assert not re.search(r"<script|<link|<img|src=|@import|url\(|style=", reply.body)
+    assert re.findall(r'href="([^#][^"]*)"', reply.body) == ["openapi.json"]
+    (style,) = re.findall(r"<style>(.*)</style>", reply.body, re.DOTALL)
+    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    policy = reply.headers["content-security-policy"]
+    assert policy.startswith(f"default-src 'none'; style-src 'sha256-{digest}'")

@@ -1,0 +1,205 @@
+"""Whatever is wrong with a request, the answer is a problem in one form, with a code and a sentence."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from tests.integration.conftest import SELDOM, on_one_store
+from tests.support.api_client import HOME, JOBS, ApiClient
+from wakeful.service.auth.access import LOCAL
+
+pytestmark = on_one_store
+
+
+async def test_nobody_gets_in_without_a_key(ask: ApiClient):
+    for header in (None, "", "Bearer", "Bearer ", "Basic wk_x", "Bearer wk_x", "Bearer a.b.c", "wk_x"):
+        headers = {} if header is None else {"Authorization": header}
+        reply = await ask.with_key(None)("GET", "/jobs", headers=headers)
+        assert (reply.status, reply.code) == (401, "unauthenticated"), header
+        assert reply.headers["www-authenticate"].startswith("Bearer")
+
+
+async def test_a_revoked_key_opens_nothing_any_more(ask: ApiClient):
+    member = await ask.new("member")
+    assert (await member("GET", "/jobs")).status == 200
+    (key,) = [key for key in (await ask("GET", "/keys")).body["keys"] if key["name"] == "member"]
+    assert (await ask("DELETE", f"/keys/{key['id']}")).status == 204
+    assert (await member("GET", "/jobs")).code == "unauthenticated"
+    assert (await ask("DELETE", f"/keys/{key['id']}")).code == "not-found"
+
+
+async def test_the_address_of_who_asks_is_in_the_audit(ask: ApiClient):
+    await ask("POST", JOBS, {"name": "a", "schedule": SELDOM})
+    (entry,) = (await ask("GET", "/audit", limit=1)).body["entries"]
+    assert (entry["action"], entry["address"]) == ("job.create", "127.0.0.1")
+    assert entry["actor"].startswith("key:")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "code"),
+    [
+        ("GET", "/api/nowhere", 404, "not-found"),
+        ("GET", "/api/workspaces/default/jobs/", 404, "not-found"),
+        ("DELETE", "/api/workspaces/default/jobs", 405, "invalid-argument"),
+        ("GET", "/api/workspaces/elsewhere/jobs", 404, "not-found"),
+        ("GET", "/api/workspaces/default/agents/nobody", 404, "not-found"),
+        ("GET", "/api/workspaces/default/agents/nobody/jobs", 404, "not-found"),
+        ("GET", "/api/workspaces/default/agents/nobody/runs", 404, "not-found"),
+        ("GET", "/api/workspaces/default/agents/default/jobs/none", 404, "not-found"),
+        ("GET", "/api/workspaces/default/runs/none", 404, "not-found"),
+        ("GET", "/api/workspaces/default/runs/a%00b", 400, "invalid-argument"),
+        ("GET", "/api/workspaces/default/runs?agent=%00", 400, "invalid-argument"),
+        ("GET", "/api/workspaces/default/runs/%FF%FE", 404, "not-found"),
+        ("GET", "/api/workspaces/default/runs?state=asleep", 400, "invalid-argument"),
+        ("GET", "/api/workspaces/default/runs?trigger=magic", 400, "invalid-argument"),
+        ("GET", "/api/workspaces/default/runs?job=digest", 400, "invalid-argument"),
+        ("GET", "/api/workspaces/default/runs?limit=0", 400, "invalid-argument"),
+        ("GET", "/api/workspaces/default/jobs?limit=501", 400, "invalid-argument"),
+        ("GET", "/api/workspaces/default/jobs?limit=many", 400, "invalid-argument"),
+        ("GET", "/api/workspaces/default/jobs?include_disabled=perhaps", 400, "invalid-argument"),
+        ("GET", "/api/workspaces/default/jobs?cursor=", 422, "invalid-argument"),
+        ("GET", "/api/workspaces/default/jobs?cursor=!", 422, "invalid-argument"),
+        ("GET", "/api/workspaces/default/workflows/a/b", 400, "invalid-argument"),
+        ("GET", "/api/workspaces/default/workflows/a/1", 404, "not-found"),
+    ],
+)
+async def test_what_is_not_there_and_what_cannot_be_read(
+    ask: ApiClient, method: str, path: str, status: int, code: str
+):
+    reply = await ask(method, path)
+    assert (reply.status, reply.code) == (status, code)
+    assert len(reply.body["detail"]) > 10
+
+
+async def test_a_method_that_a_path_does_not_take_is_told_which_it_takes(ask: ApiClient):
+    reply = await ask("DELETE", "/jobs")
+    assert reply.headers["allow"] == "GET, HEAD"
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "says"),
+    [
+        (b"", 400, "there is no body"),
+        (b"{", 400, "no JSON"),
+        (b"\xff", 400, "UTF-8"),
+        (b'{"name": NaN}', 400, "NaN"),
+        (b'{"name": "\\ud800"}', 400, "UTF-8"),
+        (b"[" * 100_000, 400, "nested"),
+        (b"9" * 10_000, 400, "no JSON"),
+        (b"[]", 422, "object"),
+        (b"null", 422, "object"),
+        (b"{}", 422, "name: it is missing"),
+        (b'{"name": "A"}', 422, "slug"),
+        (b'{"name": "a", "schedule": "@daily", "colour": "red"}', 422, "colour: a job has no such field"),
+        (b'{"name": "a", "schedule": "61 * * * *"}', 422, "schedule"),
+        (b'{"name": "a", "schedule": "0 9 * * *", "tz": "Mars/Base"}', 422, "tz"),
+        (b'{"name": "a", "schedule": "@daily", "agentId": "other"}', 422, "agentId"),
+    ],
+)
+async def test_a_body_that_is_malformed_and_one_that_is_wrong(
+    ask: ApiClient, body: bytes, status: int, says: str
+):
+    reply = await ask("POST", JOBS, data=body)
+    assert (reply.status, reply.code) == (status, "invalid-argument")
+    assert says in reply.body["detail"]
+
+
+async def test_a_body_is_read_whatever_its_content_type_says(ask: ApiClient):
+    body = b'{"name": "a", "schedule": "@daily"}'
+    headers = {"Content-Type": "application/x-www-form-urlencoded"}  # as curl sends it
+    assert (await ask("POST", JOBS, data=body, headers=headers)).status == 201
+
+
+async def test_a_body_that_is_too_large_is_refused_before_it_is_read(ask: ApiClient):
+    reply = await ask("POST", JOBS, data=b" " * (256 * 1024 + 1))
+    assert (reply.status, reply.code) == (413, "invalid-argument")
+    assert "262144 bytes" in reply.body["detail"]
+
+
+async def test_a_body_that_is_too_large_is_refused_though_nobody_said_how_large_it_is(ask: ApiClient):
+    async def chunks() -> AsyncIterator[bytes]:
+        for _ in range(300):
+            yield b" " * 1024
+            await asyncio.sleep(0)
+
+    reply = await ask("POST", JOBS, data=chunks())
+    assert (reply.status, reply.code) == (413, "invalid-argument")
+
+
+async def test_a_payload_may_have_64_kb_and_no_more(ask: ApiClient):
+    job = {"name": "a", "schedule": SELDOM, "payload": "x" * 65_534}
+    assert (await ask("POST", JOBS, job)).status == 201
+    reply = await ask("POST", JOBS, {**job, "name": "b", "payload": "x" * 65_535})
+    assert (reply.status, reply.code) == (422, "invalid-argument")
+    assert "payload: it has 65537 bytes" in reply.body["detail"]
+
+
+async def test_a_request_has_an_id_its_own_where_it_can_be_one(ask: ApiClient):
+    given = await ask("GET", "/healthz", headers={"x-request-id": "from-outside.7"})
+    assert given.headers["x-request-id"] == "from-outside.7"
+    made = await ask("GET", "/api/nowhere", headers={"x-request-id": "two words"})
+    assert len(made.headers["x-request-id"]) == 32
+
+
+async def test_a_request_is_one_line_in_the_log_without_its_key(
+    ask: ApiClient, caplog: pytest.LogCaptureFixture
+):
+    caplog.set_level("INFO", "wakeful.http")
+    await ask("GET", f"{JOBS}/none")
+    (line,) = [record.getMessage() for record in caplog.records if record.name == "wakeful.http"]
+    assert "method=GET path=/api/workspaces/{workspace}/agents/{agent}/jobs/{name} status=404" in line
+    assert "actor=key:" in line
+    assert ask.key is not None
+    assert ask.key not in caplog.text
+
+
+async def test_a_mistake_of_ours_is_a_problem_that_tells_nothing(
+    ask: ApiClient, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+):
+    async def broken(*_: object) -> None:
+        raise RuntimeError("the secret is 42")
+
+    monkeypatch.setattr(ask.app.services.jobs, "list", broken)
+    reply = await ask("GET", "/jobs")
+    assert (reply.status, reply.code) == (500, "internal")
+    assert "42" not in str(reply.body)
+    assert "the secret is 42" in caplog.text
+    assert reply.headers["x-request-id"] in caplog.text
+
+
+async def test_it_lives_and_is_ready_and_says_so_to_anybody(ask: ApiClient):
+    nobody = ask.with_key(None)
+    assert (await nobody("GET", "/healthz")).body == {"status": "ok"}
+    assert (await nobody("GET", "/readyz")).body == {"status": "ready"}
+    await ask.app.stop()
+    assert (await nobody("GET", "/healthz")).status == 200
+    reply = await nobody("GET", "/readyz")
+    assert (reply.status, reply.code) == (503, "unavailable")
+    assert reply.headers["retry-after"] == "1"
+
+
+async def test_a_quota_that_is_used_up_is_429(ask: ApiClient):
+    await ask("PUT", "/quotas", {"bucket": "scheduler.liveJobs", "limit": 1})
+    assert (await ask("POST", JOBS, {"name": "a", "schedule": SELDOM})).status == 201
+    reply = await ask("POST", JOBS, {"name": "b", "schedule": SELDOM})
+    assert (reply.status, reply.code) == (429, "resource-exhausted")
+    assert "retry-after" not in reply.headers
+
+
+async def test_a_quota_of_the_day_says_when_the_next_begins(ask: ApiClient):
+    await ask("PUT", "/quotas", {"bucket": "scheduler.createJob", "limit": 0})
+    reply = await ask("POST", JOBS, {"name": "a", "schedule": SELDOM})
+    assert (reply.status, reply.code) == (429, "resource-exhausted")
+    assert 0 < int(reply.headers["retry-after"]) <= 24 * 3600
+
+
+async def test_another_workspace_is_not_found_whether_it_is_there_or_not(ask: ApiClient):
+    await ask.app.services.workspaces.put(LOCAL, "acme", {})
+    stranger = await ask.new("admin", "acme")
+    there = await stranger("GET", f"{HOME}/jobs")
+    nowhere = await stranger("GET", "/api/workspaces/nowhere/jobs")
+    assert (there.status, nowhere.status) == (404, 404)
+    assert there.body["detail"].replace("default", "nowhere") == nowhere.body["detail"]

@@ -1,0 +1,180 @@
+"""The server: how it starts, what stops it from starting, how it stops, and TLS."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import socket
+import ssl
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from tests.integration.conftest import SELDOM, NewApp, on_one_store
+from tests.support.api_client import HOME, JOBS, served
+from tests.support.certificates import Authority
+from tests.support.paths import ROOT
+from wakeful import InvalidArgument, Unavailable, Wakeful
+from wakeful.api.server import serve
+from wakeful.settings import Settings, read_settings
+
+_HERE = """
+import asyncio, json, sys
+from wakeful.api.server import serve
+from wakeful.settings import Settings
+
+def started(url, app):
+    async def tell():
+        print(json.dumps([url, await app.services.keys.first_key()]), flush=True)
+    asyncio.get_running_loop().create_task(tell())
+
+asyncio.run(serve(Settings(db=sys.argv[1], port=0), started=started))
+print("stopped")
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@on_one_store
+async def test_it_stops_when_it_is_told_to_and_answers_what_it_was_asked(
+    database: str, number: signal.Signals
+):
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", _HERE, database, cwd=ROOT, stdout=asyncio.subprocess.PIPE
+    )
+    try:
+        assert process.stdout is not None
+        url, key = json.loads(await process.stdout.readline())
+        headers = {"Authorization": f"Bearer {key}"}
+        async with aiohttp.ClientSession(url, headers=headers) as session:
+            job = {"name": "a", "schedule": SELDOM}
+            async with session.post(JOBS, json=job) as response:
+                assert response.status == 201
+            claim = {"worker": "w", "waitMs": 60_000}
+            claiming = asyncio.create_task(_posted(session, f"{HOME}/runs/claim", claim))
+            while (await _posted(session, f"{HOME}/runs/claim", {"worker": "other"}))[0] != 200:
+                pass
+            async with session.get(f"{HOME}/events") as stream, session.ws_connect("/ws") as rpc:
+                process.send_signal(number)
+                assert await claiming == (200, {"runs": []})
+                await stream.read()  # to its regular end
+                assert (await rpc.receive()).type is aiohttp.WSMsgType.CLOSE
+        assert await process.stdout.read() == b"stopped\n"
+        assert await process.wait() == 0
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+async def test_a_port_that_somebody_has_is_said_before_anything_starts(tmp_path: Path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        settings = Settings(db=f"sqlite:///{tmp_path}/a.db", port=taken.getsockname()[1])
+        with pytest.raises(Unavailable, match=r"port \d+ cannot be had"):
+            await serve(settings)
+    assert not (tmp_path / "a.db").exists()
+
+
+async def test_a_host_that_is_none_is_said(tmp_path: Path):
+    with pytest.raises(InvalidArgument, match="WAKEFUL_HOST"):
+        await serve(Settings(db=f"sqlite:///{tmp_path}/a.db", host="no such host", port=0))
+
+
+async def test_an_address_of_ipv6_is_listened_at(tmp_path: Path):
+    found: list[tuple[int, Any]] = []
+
+    def started(url: str, app: Wakeful) -> None:
+        assert url.startswith("http://[::1]:")
+        asyncio.get_running_loop().create_task(look(url))
+
+    async def look(url: str) -> None:
+        async with aiohttp.ClientSession() as session, session.get(f"{url}/readyz") as response:
+            found.append((response.status, await response.json()))
+        serving.cancel()
+
+    settings = Settings(db=f"sqlite:///{tmp_path}/a.db", host="::1", port=0)
+    serving = asyncio.create_task(serve(settings, started=started))
+    await asyncio.wait([serving])
+    assert serving.cancelled()
+    assert found == [(200, {"status": "ready"})]
+
+
+@on_one_store
+async def test_it_ends_tls_itself(new_app: NewApp, tmp_path: Path):
+    authority = Authority(tmp_path)
+    cert, key = authority.issue("server")
+    settings = Settings(port=0, tls_cert=str(cert), tls_key=str(key))
+    app = new_app()
+    async with app, served(app, settings) as ask:
+        assert ask.url.startswith("https://")
+        trusting = ssl.create_default_context(cafile=authority.file)
+        async with ask.session.get(f"{ask.url}/healthz", ssl=trusting) as response:
+            assert response.status == 200
+        with pytest.raises(aiohttp.ClientConnectorCertificateError):
+            await ask("GET", "/healthz")
+
+
+@on_one_store
+async def test_only_clients_with_a_certificate_of_its_authority_get_in(new_app: NewApp, tmp_path: Path):
+    authority, stranger = Authority(tmp_path), Authority(tmp_path, "stranger")
+    cert, key = authority.issue("server")
+    settings = Settings(port=0, tls_cert=str(cert), tls_key=str(key), tls_client_ca=str(authority.file))
+    app = new_app()
+    async with app, served(app, settings) as ask:
+        for shown, gets_in in (
+            (authority.issue("client"), True),
+            (stranger.issue("other"), False),
+            (None, False),
+        ):
+            context = ssl.create_default_context(cafile=authority.file)
+            if shown is not None:
+                context.load_cert_chain(*shown)
+            try:
+                async with ask.session.get(f"{ask.url}/healthz", ssl=context) as response:
+                    assert (response.status, gets_in) == (200, True)
+            except (aiohttp.ClientError, OSError):
+                assert not gets_in
+
+
+async def test_tls_that_cannot_be_is_said_before_anything_starts(tmp_path: Path):
+    cert, key = Authority(tmp_path).issue("server")
+    other = Authority(tmp_path, "other").issue("another")
+    plain = Settings(db=f"sqlite:///{tmp_path}/a.db", port=0)
+    changes: list[tuple[dict[str, Any], str]] = [
+        ({"tls_cert": str(cert)}, "TLS_KEY"),
+        ({"tls_key": str(key)}, "TLS_CERT"),
+        ({"tls_client_ca": str(cert)}, "TLS_CLIENT_CA"),
+        ({"tls_cert": str(cert), "tls_key": str(tmp_path / "none")}, "no file"),
+        ({"tls_cert": str(cert), "tls_key": str(other[1])}, "no certificate and its key"),
+    ]
+    for change, says in changes:
+        with pytest.raises(InvalidArgument, match=says):
+            await serve(replace(plain, **change))
+    assert not (tmp_path / "a.db").exists()
+
+
+def test_a_port_that_can_be_none_stops_the_start():
+    with pytest.raises(InvalidArgument, match="WAKEFUL_PORT: 70000 is too large; it is at most 65535"):
+        read_settings({"WAKEFUL_PORT": "70000"})
+
+
+@on_one_store
+async def test_a_proxy_is_believed_only_where_it_is_trusted(new_app: NewApp):
+    app = new_app()
+    headers = {"X-Forwarded-For": "203.0.113.7"}
+    async with app:
+        for proxies, address in (((), "127.0.0.1"), (("127.0.0.1",), "203.0.113.7")):
+            async with served(app, Settings(port=0, trusted_proxies=proxies)) as operator:
+                ask = await operator.new("admin")
+                await ask("PUT", f"{HOME}/agents/a-{len(proxies)}", {}, headers=headers)
+                (entry,) = (await ask("GET", "/audit", limit=1)).body["entries"]
+                assert entry["address"] == address
+
+
+async def _posted(session: aiohttp.ClientSession, path: str, body: object) -> tuple[int, Any]:
+    async with session.post(path, json=body) as response:
+        return response.status, await response.json()

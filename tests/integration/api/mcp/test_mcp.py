@@ -1,0 +1,385 @@
+"""The agents' own tool, as the official client calls it: over HTTP, and over stdin and stdout."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any, cast
+from zoneinfo import ZoneInfo
+
+import aiohttp
+import pytest
+
+from tests.integration.conftest import SELDOM, NewApp
+from tests.support.api_client import ApiClient, served
+from wakeful import Wakeful
+from wakeful.service.auth.access import LOCAL
+from wakeful.settings import Settings
+
+pytest.importorskip("mcp")
+
+from mcp.shared.exceptions import MCPError
+from mcp_types import TextContent, TextResourceContents
+
+from tests.support.mcp_agent import Agent, over_http, over_stdio, text_of
+
+BERLIN = ZoneInfo("Europe/Berlin")
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> str:
+    """What the tool does does not depend on the store: one of them will do."""
+    return f"sqlite:///{tmp_path}/wakeful.db"
+
+
+@pytest.fixture
+async def operator(new_app: NewApp) -> AsyncIterator[ApiClient]:
+    app = new_app()
+
+    @app.function()
+    async def note() -> str:
+        return "noted"
+
+    async with app, served(app) as somebody:
+        await app.services.agents.put(LOCAL, "default", "writer", {"tz": "Europe/Berlin"})
+        await app.services.agents.put(LOCAL, "default", "painter", {})
+        yield somebody
+
+
+@pytest.fixture
+async def writer(operator: ApiClient) -> AsyncIterator[Agent]:
+    """An agent with a key of its own; its client begins and ends in one task, as it must."""
+    begun: asyncio.Future[Agent] = asyncio.get_running_loop().create_future()
+    over = asyncio.Event()
+
+    async def hold() -> None:
+        async with over_http(await operator.new("agent", agent="writer")) as agent:
+            begun.set_result(agent)
+            await over.wait()
+
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(hold())
+        yield await begun
+        over.set()
+
+
+# --- the tool ----------------------------------------------------------------------------------------
+
+
+async def test_an_agent_schedules_looks_changes_runs_and_removes(operator: ApiClient, writer: Agent):
+    tomorrow = (datetime.now(BERLIN) + timedelta(days=1)).date()
+    added = await writer(
+        "add", job={"name": "digest", "schedule": "tomorrow at 9", "message": "Write the digest for Ada."}
+    )
+    job = added["job"]
+    assert job["schedule"]["kind"] == "at"
+    assert (job["agentId"], job["tz"]) == ("writer", "Europe/Berlin")
+    at = datetime.fromisoformat(job["nextAt"]).astimezone(BERLIN)
+    assert (at.date(), at.hour, at.minute) == (tomorrow, 9, 0)
+    assert f"next: tomorrow, {at:%A} {at.day} {at:%B %Y} at 09:00 Europe/Berlin (in " in added["text"]
+    assert "It is now 20" in added["text"]
+    assert abs(datetime.fromisoformat(added["now"]) - datetime.now(BERLIN)) < timedelta(minutes=1)
+
+    changed = await writer("update", jobId=job["id"], patch={"schedule": "every weekday at 7:30am"})
+    assert changed["job"]["schedule"] == {"kind": "cron", "expr": "30 7 * * 1-5", "tz": "Europe/Berlin"}
+    assert changed["job"]["message"] == "Write the digest for Ada."
+    assert ", then " in changed["text"]
+
+    ran = await writer("run", jobId="digest")
+    assert ran["run"]["state"] == "pending"
+    assert ran["run"]["trigger"] == "agent"
+    runs = await writer("runs", jobId="digest")
+    assert [run["id"] for run in runs["runs"]] == [ran["run"]["id"]]
+
+    listed = await writer("list")
+    assert [(each["name"], each["enabled"]) for each in listed["jobs"]] == [("digest", True)]
+    assert "digest: At 07:30, Monday through Friday (Europe/Berlin); next: " in listed["text"]
+
+    status = await writer("status")
+    assert status["status"]["jobs"]["active"] == 1
+    assert "agent 'writer'" in status["text"]
+
+    removed = await writer("remove", jobId="digest")
+    assert removed["removed"]["name"] == "digest"
+    assert (await writer("list"))["jobs"] == []
+
+
+async def test_a_budget_may_be_lowered_and_not_taken_off(writer: Agent):
+    await writer("add", name="think", message="Think.", schedule="@daily", budget={"tokensPerDay": 100})
+    lower = await writer("update", name="think", patch={"budget": '{"tokensPerDay": 50}'})
+    assert lower["job"]["budget"] == {"tokensPerDay": 50}
+    for budget in ({"tokensPerDay": 100}, {"costPerDay": 1}):
+        sentence = await writer.refused(action="update", name="think", patch={"budget": budget})
+        assert sentence.startswith("permission-denied: budget: a key of the role 'agent' may lower")
+
+
+async def test_flat_arguments_in_snake_case_do_as_well(writer: Agent):
+    added = await writer("add", message="\tLook again.\n\t\tTwice.", every_minutes="15", max_attempts="2")
+    assert added["job"]["name"] == "look-again-twice"
+    assert added["job"]["message"] == "Look again.\n\tTwice."
+    assert added["job"]["schedule"]["everyMs"] == 900_000
+    assert added["job"]["maxAttempts"] == 2
+    again = await writer("add", message="Look again. Twice.", when="in an hour")
+    assert again["job"]["name"] == "look-again-twice-2"
+    assert (await writer("pause", name="look-again-twice"))["job"]["enabled"] is False
+    listed = await writer("list")
+    assert [job["enabled"] for job in listed["jobs"]] == [False, True]
+    assert "next: never, the job is not enabled (paused)" in listed["text"]
+    assert len((await writer("list", includeDisabled=False))["jobs"]) == 1
+    first = await writer("list", limit=1)
+    assert first["cursor"] == "look-again-twice"
+    rest = await writer("list", cursor=first["cursor"])
+    assert [job["name"] for job in rest["jobs"]] == ["look-again-twice-2"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (
+            {"action": "explode"},
+            'invalid-argument: action: there is no action "explode"; there are add, get',
+        ),
+        ({}, "invalid-argument: action: it is missing; there are add, get, list"),
+        ({"action": "add", "schedule": "every 5m"}, "invalid-argument: message: it is missing"),
+        (
+            {"action": "add", "schedule": "every 5m", "message": " \t"},
+            "invalid-argument: message: it is empty; give it some text",
+        ),
+        (
+            {"action": "add", "schedule": "2020-01-01T09:00", "message": "x"},
+            "invalid-argument: schedule: '2020-01-01T09:00' is in the past; it is now 20",
+        ),
+        (
+            {"action": "add", "schedule": "every morning", "message": "x"},
+            "invalid-argument: schedule: 'every morning' has no time of day; write one, such as",
+        ),
+        (
+            {"action": "add", "schedule": "@daily", "tz": "Mars/Olympus", "message": "x"},
+            "invalid-argument: tz: unknown time zone 'Mars/Olympus'",
+        ),
+        (
+            {"action": "add", "name": "Daily Digest", "schedule": "@daily", "message": "x"},
+            "invalid-argument: name: 'Daily Digest' is not a slug",
+        ),
+        ({"action": "remove", "jobId": "nothing"}, "not-found: no job 'nothing'; list the jobs"),
+        ({"action": "remove"}, "invalid-argument: jobId: it is missing"),
+        ({"action": "update", "jobId": "nothing", "enabled": False}, "not-found: no job 'nothing'"),
+        ({"action": "list", "agentId": "painter"}, "not-found: no agent 'painter'"),
+        (
+            {"action": "add", "agentId": "painter", "schedule": "@daily", "message": "x"},
+            "not-found: no agent 'painter'",
+        ),
+    ],
+)
+async def test_what_is_refused_is_refused_in_the_words_of_the_service(
+    writer: Agent, arguments: dict[str, object], sentence: str
+):
+    said = await writer.refused(**arguments)
+    assert said.startswith(sentence)
+    assert "It is now 20" in text_of(await writer.raw(**arguments))
+
+
+async def test_a_time_in_the_past_says_what_to_write_instead(writer: Agent):
+    said = await writer.refused(action="add", at=1_600_000_000, message="x")
+    assert "is in the past; it is now" in said
+    assert "write a later time, or 'in 20m'" in said
+
+
+async def test_a_name_that_is_taken_is_refused(writer: Agent):
+    await writer("add", name="a", schedule=SELDOM, message="x")
+    said = await writer.refused(action="add", name="a", schedule=SELDOM, message="x")
+    assert said.startswith("already-exists: ")
+
+
+async def test_an_agent_sees_and_changes_its_own_jobs_alone(operator: ApiClient, writer: Agent):
+    mine = await writer("add", name="mine", schedule=SELDOM, message="x")
+    async with over_http(await operator.new("agent", agent="painter")) as painter:
+        assert (await painter("list"))["jobs"] == []
+        for job in ("mine", mine["job"]["id"]):
+            assert (await painter.refused(action="remove", jobId=job)).startswith("not-found: no job '")
+            assert (await painter.refused(action="runs", jobId=job)).startswith("not-found: no job '")
+    assert len((await writer("list"))["jobs"]) == 1
+
+
+async def test_an_agent_may_remove_the_job_that_it_is_running_in(operator: ApiClient, writer: Agent):
+    await writer("add", name="poll", schedule="every 1h", message="look, and stop when it is there")
+    run = (await writer("run", jobId="poll"))["run"]["id"]
+    claimed = await operator("POST", "/runs/claim", {"worker": "w", "agents": ["writer"]})
+    assert [each["id"] for each in claimed.body["runs"]] == [run]
+    await writer("remove", jobId="poll")
+    assert (await operator("GET", f"/runs/{run}")).body["state"] == "running"
+    outcome = {"status": "succeeded", "attempt": 1, "output": "it is there"}
+    done = await operator("POST", f"/runs/{run}/complete", outcome)
+    assert done.body["state"] == "succeeded"
+    assert (await writer("runs"))["runs"][0]["output"] == "it is there"
+
+
+@pytest.mark.parametrize("action", ["list", "runs", "status"])
+async def test_an_agent_that_has_only_a_key_yet_is_there(operator: ApiClient, action: str):
+    async with over_http(await operator.new("agent", agent="newcomer")) as newcomer:
+        assert "It is now" in (await newcomer(action))["text"]
+
+
+async def test_an_operator_names_the_agent(operator: ApiClient):
+    async with over_http(operator) as agent:
+        assert (await agent("add", schedule=SELDOM, message="hello"))["job"]["agentId"] == "default"
+        added = await agent("add", schedule=SELDOM, message="hello", agentId="writer")
+        assert (added["job"]["agentId"], added["job"]["tz"]) == ("writer", "Europe/Berlin")
+        assert (await agent("remove", jobId=added["job"]["id"]))["removed"]["name"] == "hello"
+    async with over_http(operator, "?agent=painter") as agent:
+        assert (await agent("add", schedule=SELDOM, message="hello"))["job"]["agentId"] == "painter"
+    await operator.app.services.workspaces.put(LOCAL, "acme", {"tz": "Asia/Tokyo"})
+    async with over_http(operator, "?workspace=acme") as agent:
+        job = (await agent("add", schedule=SELDOM, message="hello"))["job"]
+        assert (job["workspace"], job["tz"]) == ("acme", "Asia/Tokyo")
+    async with over_http(await operator.new("admin"), "?workspace=acme") as agent:
+        assert (await agent.refused(action="list")).startswith("not-found: no workspace 'acme'")
+
+
+async def test_a_time_without_a_zone_is_on_the_clocks_that_the_job_goes_by(writer: Agent):
+    await writer("add", name="a", schedule="0 9 * * *", tz="Asia/Tokyo", message="x")
+    changed = await writer("update", jobId="a", schedule="every friday at 18:00", name="b")
+    assert changed["job"]["schedule"] == {"kind": "cron", "expr": "0 18 * * 5", "tz": "Asia/Tokyo"}
+    assert "Changed 'b'" in changed["text"]
+
+
+async def test_a_member_reads_and_is_told_what_it_may_not(operator: ApiClient):
+    async with over_http(await operator.new("member")) as member:
+        assert (await member("list"))["jobs"] == []
+        said = await member.refused(action="add", schedule=SELDOM, message="hello")
+        assert said.startswith("permission-denied: a key of the role 'member' may not do this")
+
+
+async def test_the_context_says_where_the_output_goes_unless_the_job_does(operator: ApiClient, writer: Agent):
+    allowed = {"tz": "Europe/Berlin", "deliverTo": [{"channel": "telegram"}]}
+    assert (await operator("PUT", "/agents/writer", allowed)).status == 200
+    context = {"deliver": True, "channel": "telegram", "to": "@ada"}
+    added = await writer("add", schedule=SELDOM, message="one", to="@bob", context=context)
+    assert [added["job"][field] for field in ("deliver", "channel", "to")] == [True, "telegram", "@bob"]
+    arguments = {"action": "add", "schedule": SELDOM, "message": "two"}
+    result = await writer.client.call_tool("cron", arguments, meta=cast(Any, {"wakeful/context": context}))
+    assert result.structured_content["job"]["to"] == "@ada"
+
+
+# --- what it may reach -------------------------------------------------------------------------------
+
+
+async def test_an_agent_does_not_give_itself_a_target_that_nobody_allowed(operator: ApiClient, writer: Agent):
+    function = {"kind": "function", "name": "note"}
+    said = await writer.refused(action="add", schedule=SELDOM, message="x", target=function)
+    assert said.startswith(
+        "permission-denied: target: a key of the role 'agent' may not say what is sent to a"
+    )
+    workflow = {"kind": "workflow", "workflowId": "w", "version": 1, "to": function}
+    assert "function" in await writer.refused(action="add", schedule=SELDOM, message="x", target=workflow)
+    await writer("add", name="hook", schedule=SELDOM, message="x", target={"kind": "pull"})
+
+    path = "/agents/writer/jobs"
+    theirs = {"name": "theirs", "schedule": SELDOM, "target": function, "payload": {"n": 1}}
+    assert (await operator("POST", path, theirs)).status == 201
+    await writer("run", jobId="theirs")
+    for arguments in ({"action": "update", "schedule": "@daily"}, {"action": "remove"}):
+        said = await writer.refused(jobId="theirs", **arguments)
+        assert said.startswith("permission-denied: job 'theirs' was created by an admin")
+    assert "payload" in await writer.refused(action="run", jobId="theirs", payload={"n": 2})
+    assert "function" in await writer.refused(action="update", jobId="hook", target=function)
+
+    await operator("PUT", "/agents/writer", {"target": function})
+    await writer("add", name="own", schedule=SELDOM, message="x", target=function)
+
+
+async def test_the_operator_says_which_targets_agents_may_use(database: str):
+    settings = Settings(db=database, agent_targets=("*",))
+    app = Wakeful(database, settings=settings, secret_key="a key for tests")
+
+    @app.function()
+    async def note() -> None: ...
+
+    async with (
+        app,
+        served(app) as operator,
+        over_http(await operator.new("agent", agent="writer")) as writer,
+    ):
+        await writer("add", schedule=SELDOM, message="x", target={"kind": "function", "name": "note"})
+
+
+# --- resources, the prompt, and the door -------------------------------------------------------------
+
+
+async def test_jobs_and_runs_can_be_read_and_a_prompt_teaches(writer: Agent):
+    await writer("add", name="mine", schedule=SELDOM, message="x")
+    await writer("run", jobId="mine")
+    client = writer.client
+    assert [tool.name for tool in (await client.list_tools()).tools] == ["cron"]
+    assert {str(each.uri) for each in (await client.list_resources()).resources} == {
+        "wakeful://jobs",
+        "wakeful://runs",
+    }
+    for uri, field in (("wakeful://jobs", "jobs"), ("wakeful://runs", "runs")):
+        (content,) = (await client.read_resource(uri)).contents
+        assert isinstance(content, TextResourceContents)
+        assert len(json.loads(content.text)[field]) == 1
+    with pytest.raises(MCPError, match="there is no wakeful://keys"):
+        await client.read_resource("wakeful://keys")
+    assert [each.name for each in (await client.list_prompts()).prompts] == ["schedule-well"]
+    (message,) = (await client.get_prompt("schedule-well")).messages
+    assert isinstance(message.content, TextContent)
+    assert "deleteAfterRun" in message.content.text
+    with pytest.raises(MCPError, match="there is no tool 'crons'"):
+        await client.call_tool("crons", {})
+
+
+async def test_clients_of_the_older_protocol_are_served_too(operator: ApiClient):
+    async with over_http(await operator.new("agent", agent="writer"), mode="legacy") as writer:
+        assert (await writer("add", schedule=SELDOM, message="hello"))["job"]["agentId"] == "writer"
+        assert (await writer.refused(action="explode")).startswith("invalid-argument: ")
+
+
+@pytest.mark.parametrize("key", [None, "wk_nobody", "wk_" + "x" * 43])
+async def test_without_a_key_that_holds_nobody_gets_in(operator: ApiClient, key: str | None):
+    headers = {"Accept": "application/json, text/event-stream"}
+    if key is not None:
+        headers["Authorization"] = f"Bearer {key}"
+    body = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
+    async with aiohttp.ClientSession() as session:
+        async with session.post(f"{operator.url}/mcp", json=body, headers=headers) as response:
+            assert response.status == 401
+            assert response.headers["www-authenticate"].startswith("Bearer")
+            assert (await response.json(content_type=None))["code"] == "unauthenticated"
+        async with session.get(f"{operator.url}/mcp", headers=headers) as response:
+            assert response.status == 405
+
+
+# --- stdin and stdout --------------------------------------------------------------------------------
+
+
+async def test_the_same_over_stdin_and_stdout(operator: ApiClient, tmp_path: Path):
+    key = (await operator.new("agent", agent="writer")).key
+    async with over_stdio(operator.url, key, tmp_path) as writer:
+        added = await writer("add", name="digest", schedule="tomorrow at 9", message="Write the digest.")
+        assert (added["job"]["agentId"], added["job"]["tz"]) == ("writer", "Europe/Berlin")
+        assert "next: tomorrow, " in added["text"]
+        changed = await writer("update", jobId=added["job"]["id"], schedule="every 2 hours")
+        assert changed["job"]["explain"] == "Every 2 hours"
+        run = (await writer("run", jobId="digest"))["run"]
+        assert [each["id"] for each in (await writer("runs"))["runs"]] == [run["id"]]
+        assert [each["name"] for each in (await writer("list"))["jobs"]] == ["digest"]
+        assert (await writer("status"))["status"]["role"] == "agent"
+        said = await writer.refused(action="add", schedule="2020-01-01T09:00", message="x")
+        assert said.startswith("invalid-argument: schedule: '2020-01-01T09:00' is in the past; it is now 20")
+        assert (await writer.refused(action="list", agentId="painter")).startswith("not-found: no agent")
+        (content,) = (await writer.client.read_resource("wakeful://jobs")).contents
+        assert isinstance(content, TextResourceContents)
+        assert "digest" in content.text
+        await writer("remove", name="digest")
+        assert (await writer.refused(action="remove", name="digest")).startswith("not-found: no job 'digest'")
+
+
+async def test_without_a_server_the_tool_says_so(tmp_path: Path):
+    async with over_stdio("http://127.0.0.1:9", "wk_x", tmp_path, "--agent", "writer") as agent:
+        assert [tool.name for tool in (await agent.client.list_tools()).tools] == ["cron"]
+        said = await agent.refused(action="list")
+        assert said.startswith("unavailable: there is no answer from http://127.0.0.1:9")

@@ -1,0 +1,215 @@
+"""Events over a WebSocket: to whom they belong, none missed, none twice, nobody waited for."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from websockets.exceptions import ConnectionClosed
+
+from tests.integration.conftest import SELDOM, NewApp, on_one_store
+from tests.support.api_client import served
+from tests.support.rpc_client import Caller, calling
+from tests.support.waiting import PATIENCE, eventually, over
+from wakeful import Wakeful
+from wakeful.api.rpc.protocol import Protocol
+
+Heard = dict[str, Any]
+
+
+def new(new_app: NewApp) -> Wakeful:
+    app = new_app()
+    app.function("nothing")(lambda: None)
+    return app
+
+
+async def create(call: Caller, name: str = "digest", **fields: object) -> None:
+    target = {"kind": "function", "name": "nothing"}
+    await call("cron.create", name=name, schedule=SELDOM, target=target, **fields)
+
+
+async def run(call: Caller, name: str = "digest", **params: object) -> str:
+    return str((await call("cron.run", jobId=name, **params))["run"]["id"])
+
+
+def finished(run_id: str) -> Callable[[Heard], bool]:
+    return lambda heard: heard["event"] == "run.finished" and heard["data"]["run"]["id"] == run_id
+
+
+async def test_what_happens_is_pushed_once_somebody_listens(new_app: NewApp):
+    app = new(new_app)
+    async with app, served(app) as operator, calling(operator) as call:
+        await create(call, "before")
+        subscribed = await call("events.subscribe")
+        await create(call)
+        run_id = await run(call)
+        made, started, ended = await call.until(finished(run_id))
+        assert [each["event"] for each in (made, started, ended)] == [
+            "job.changed", "run.started", "run.finished"
+        ]  # fmt: skip
+        assert [each["seq"] for each in (made, started, ended)] == [
+            subscribed["after"] + n for n in (1, 2, 3)
+        ]
+        assert (made["data"]["job"], made["data"]["deleted"]) == ("digest", False)
+        assert ended["data"]["run"]["state"] == "succeeded"
+
+        assert await call("events.unsubscribe") == {"unsubscribed": True}
+        assert await call("events.unsubscribe") == {"unsubscribed": False}
+        await call("cron.delete", jobId="digest")
+        await call("events.subscribe", after=ended["seq"])
+        gone = await call.hear()
+        assert (gone["event"], gone["data"]["deleted"]) == ("job.changed", True)
+
+
+async def test_whoever_comes_back_hears_what_happened_meanwhile_once(new_app: NewApp):
+    app = new(new_app)
+    async with app, served(app) as operator, calling(operator) as doing:
+        await create(doing)
+        async with calling(operator) as call:
+            await call("events.subscribe")
+            first = await run(doing)
+            heard = await call.until(finished(first))
+        meanwhile = [await run(doing) for _ in range(3)]
+        for run_id in meanwhile:
+            await over(app, run_id)
+        async with calling(operator) as call:
+            await call("events.subscribe", after=heard[-1]["seq"])
+            last = await run(doing)
+            heard += await call.until(finished(last))
+    seqs = [each["seq"] for each in heard]
+    assert seqs == list(range(seqs[0], seqs[0] + len(seqs)))
+    for run_id in (first, *meanwhile, last):
+        told = [each["event"] for each in heard if each["data"]["run"]["id"] == run_id]
+        assert told == ["run.started", "run.finished"]
+
+
+async def test_nothing_is_missed_while_the_server_is_restarted(new_app: NewApp):
+    app = new(new_app)
+    async with app:
+        async with served(app) as operator:
+            member = await operator.new("member")
+            async with calling(operator) as call:
+                after = (await call("events.subscribe"))["after"]
+        await app.jobs.create("digest", schedule=SELDOM)
+    again = new(new_app)
+    async with again:
+        await again.jobs.create("other", schedule=SELDOM)
+        async with served(again) as operator, calling(operator.with_key(member.key)) as call:
+            await call("events.subscribe", after=after)
+            heard = [await call.hear(), await call.hear()]
+    assert [(each["seq"], each["data"]["job"]) for each in heard] == [
+        (after + 1, "digest"), (after + 2, "other")
+    ]  # fmt: skip
+
+
+@on_one_store
+async def test_what_is_not_kept_any_more_is_said_to_be_gone(new_app: NewApp):
+    app = new(new_app)
+    async with app, served(app) as operator, calling(operator) as call:
+        subscribed = await call("events.subscribe", after=10**9)  # a number of another database
+        assert subscribed["after"] == 10**9
+        assert (await call.hear())["event"] == "reset"
+
+
+@on_one_store
+async def test_only_what_was_asked_for_is_told(new_app: NewApp):
+    app = new(new_app)
+    async with (
+        app,
+        served(app) as operator,
+        calling(operator) as doing,
+        calling(operator) as ends,
+        calling(operator) as others,
+        calling(await operator.new("agent", agent="ada")) as adas,
+    ):
+        await ends("events.subscribe", types=["run.finished"])
+        await others("events.subscribe", jobId="nobody")
+        await others("events.subscribe", jobId="other")  # in place of the one before
+        await adas("events.subscribe")
+        await create(doing)
+        await create(doing, "other")
+        await create(doing, "hers", agentId="ada")
+        await over(app, await run(doing))
+        run_id = await run(doing, "other")
+        await over(app, run_id)
+        hers = await run(doing, "hers", agentId="ada")
+        assert {each["event"] for each in await ends.until(finished(hers))} == {"run.finished"}
+        assert {each["data"]["job"] for each in await others.until(finished(run_id))} == {"other"}
+        assert {each["data"]["agentId"] for each in await adas.until(finished(hers))} == {"ada"}
+
+
+@on_one_store
+async def test_another_key_hears_nothing_that_was_not_asked_for_anew(new_app: NewApp):
+    app = new(new_app)
+    async with app, served(app) as operator, calling(operator) as call:
+        await call("events.subscribe")
+        ada = await operator.new("agent", agent="ada")
+        await call("auth", token=ada.key)
+        assert await call("events.unsubscribe") == {"unsubscribed": False}
+
+
+async def test_a_slow_client_is_dropped_and_nobody_waits_for_it(
+    new_app: NewApp, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("wakeful.api.rpc.connection.TAKEN_S", 1.0)
+    app = new(new_app)
+    async with (
+        app,
+        served(app) as operator,
+        calling(operator) as doing,
+        calling(operator, max_queue=1) as slow,
+        calling(operator, max_queue=None) as quick,
+    ):
+        await create(doing)
+        after = (await slow("events.subscribe"))["after"]
+        await quick("events.subscribe")
+        payload = "x" * 60_000  # 150 of them, twice, are more than a network has room for
+        runs = [await app.jobs.run("digest", payload=payload) for _ in range(150)]
+        heard = [await quick.hear() for _ in range(2 * len(runs))]
+        wanted = list(range(after + 1, after + 1 + len(heard)))
+        assert [each["seq"] for each in heard] == wanted
+        await eventually(lambda: len(app.services.feed._listeners) == 1)
+        assert (await doing("cron.status"))["running"] is True
+        metrics = app.services.meters.registry
+        assert metrics.get_sample_value("wakeful_rpc_dropped_total", {"reason": "slow"}) == 1
+
+        taken: list[int] = []
+        with contextlib.suppress(ConnectionClosed):
+            while True:  # what was under way before it was dropped
+                taken.append((await slow.hear())["seq"])
+        code, reason = await slow.closed()
+        assert (code, "come again" in str(reason)) == (1013, True)
+        assert 0 < len(taken) < len(wanted)
+
+        async with calling(operator) as again:
+            await again("events.subscribe", after=taken[-1])
+            taken += [(await again.hear())["seq"] for _ in range(len(wanted) - len(taken))]
+        assert taken == wanted
+
+
+@on_one_store
+async def test_a_client_that_never_takes_anything_is_cut_off(
+    new_app: NewApp, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("wakeful.api.rpc.connection.TAKEN_S", 0.1)
+    monkeypatch.setattr("wakeful.api.rpc.protocol.FAREWELL_S", 0.1)
+    lost = asyncio.Event()
+    really = Protocol.connection_lost
+
+    def connection_lost(self: Protocol, error: Exception | None) -> None:
+        really(self, error)
+        lost.set()
+
+    monkeypatch.setattr(Protocol, "connection_lost", connection_lost)
+    app = new(new_app)
+    async with app, served(app) as operator, calling(operator, max_queue=1) as slow:
+        await create(slow)
+        await slow("events.subscribe")
+        for _ in range(150):
+            await app.jobs.run("digest", payload="x" * 60_000)
+        async with asyncio.timeout(PATIENCE):
+            await lost.wait()  # though not a byte of it was taken
+        assert not app.services.feed._listeners

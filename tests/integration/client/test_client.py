@@ -1,0 +1,222 @@
+"""The client says what the embedded API says, by the same names: only that a server is between."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from tests.integration.conftest import QUICK, SELDOM
+from tests.support.api_client import served
+from tests.support.receiver import Receiver
+from tests.support.waiting import PATIENCE
+from wakeful import (
+    AlreadyExists,
+    FailedPrecondition,
+    Function,
+    InvalidArgument,
+    NotFound,
+    PermissionDenied,
+    Unauthenticated,
+    Unavailable,
+    Wakeful,
+    WakefulError,
+    Webhook,
+)
+from wakeful.client import AsyncClient
+
+
+@pytest.fixture
+async def app(tmp_path: Path) -> Wakeful:
+    app = Wakeful(f"sqlite:///{tmp_path}/wakeful.db", config=QUICK, secret_key="a key for tests")
+
+    @app.function()
+    async def note() -> str:
+        return "noted"
+
+    @app.function()
+    async def fail() -> None:
+        raise RuntimeError("no")
+
+    return app
+
+
+@pytest.fixture
+async def client(app: Wakeful) -> AsyncIterator[AsyncClient]:
+    async with app, served(app) as somebody, AsyncClient(somebody.url, somebody.key) as client:
+        yield client
+
+
+async def test_a_job_is_made_changed_paused_and_deleted(client: AsyncClient):
+    made = await client.jobs.create(
+        "digest",
+        schedule="0 7 * * *",
+        tz="Europe/Berlin",
+        target=Webhook("https://example.com/hook"),
+        timeout=timedelta(seconds=90),
+        payload={"to": "me"},
+    )
+    assert made["explain"] == "At 07:00, every day (Europe/Berlin)"
+    assert str(made.get("secret")).startswith("whsec_")
+
+    same = await client.jobs.upsert(
+        "digest",
+        schedule="0 7 * * *",
+        tz="Europe/Berlin",
+        target=Webhook("https://example.com/hook"),
+        timeout=timedelta(seconds=90),
+        payload={"to": "me"},
+    )
+    assert same["revision"] == made["revision"]
+    assert "secret" not in same
+
+    changed = await client.jobs.update("digest", schedule=timedelta(minutes=5), if_version=made["revision"])
+    assert changed["schedule"] == {"kind": "every", "everyMs": 300_000, "tz": "Europe/Berlin"}
+    with pytest.raises(FailedPrecondition):
+        await client.jobs.update("digest", message="x", if_version=made["revision"])
+
+    assert (await client.jobs.pause("digest"))["enabled"] is False
+    assert await client.jobs.list(include_disabled=False) == []
+    assert (await client.jobs.resume("digest"))["enabled"] is True
+    assert str((await client.jobs.rotate_secret("digest")).get("secret")) != made.get("secret")
+    assert [job["name"] for job in await client.jobs.list()] == ["digest"]
+    await client.jobs.delete("digest")
+    with pytest.raises(NotFound, match="no job 'digest'"):
+        await client.jobs.get("digest")
+
+
+async def test_a_list_goes_on_over_its_pages(client: AsyncClient, app: Wakeful):
+    await app.jobs.create_many({"name": f"job-{n:04}", "schedule": SELDOM} for n in range(1, 1002))
+
+    assert len(await client.jobs.list()) == 1001
+
+
+async def test_a_run_is_begun_and_waited_for(client: AsyncClient):
+    await client.jobs.create("note", schedule=SELDOM, target=Function("note"))
+    assert await client.jobs.run("note", mode="due") is None
+    seen: list[str] = []
+
+    run = await client.jobs.run("note", payload=[1])
+    async with asyncio.timeout(PATIENCE):
+        over = await client.runs.wait(run["id"], poll=0.01, seen=lambda run: seen.append(run["state"]))
+
+    assert (over["state"], over["output"], over["payload"]) == ("succeeded", "noted", [1])
+    assert seen[-1] == "succeeded"
+    assert [each["id"] for each in await client.runs.list()] == [run["id"]]
+    assert [each["id"] for each in await client.jobs.runs("note")] == [run["id"]]
+    assert await client.runs.list(states=["failed", "skipped"]) == []
+    with pytest.raises(FailedPrecondition):
+        await client.runs.cancel(run["id"])
+
+
+async def test_a_dead_letter_is_replayed_and_discarded(client: AsyncClient):
+    await client.jobs.create("fail", schedule=SELDOM, target=Function("fail"), max_attempts=1)
+    run = await client.jobs.run("fail")
+    async with asyncio.timeout(PATIENCE):
+        await client.runs.wait(run["id"], poll=0.01)
+        (dead,) = await client.runs.dead_letters()
+        again = await client.runs.replay(dead["id"])
+        await client.runs.wait(again["id"], poll=0.01)
+
+    assert (again["replayOf"], again["idempotencyKey"]) == (run["id"], run["idempotencyKey"])
+    with pytest.raises(FailedPrecondition, match="no dead letter"):
+        await client.runs.discard(run["id"])
+    await client.runs.discard(again["id"])
+    assert await client.runs.dead_letters() == []
+    with pytest.raises(NotFound):
+        await client.runs.discard("nobody")
+
+
+async def test_work_is_claimed_and_completed(client: AsyncClient):
+    await client.jobs.create("pull", schedule=SELDOM, target={"kind": "pull"}, message="work")
+    run = await client.jobs.run("pull")
+
+    (claimed,) = await client.runs.claim("laptop", wait_ms=5_000)
+    assert (claimed["id"], claimed["payload"]) == (run["id"], {"message": "work"})
+    assert (await client.runs.heartbeat(claimed))["state"] == "running"
+    done = await client.runs.complete(claimed, "succeeded", output="done", usage={"tokens": 5})
+
+    assert (done["state"], done["output"], done["usage"]) == ("succeeded", "done", {"tokens": 5})
+
+
+async def test_the_past_is_filled_in(client: AsyncClient):
+    await client.jobs.create("note", schedule="@daily", target=Function("note"))
+    end = datetime.now(UTC) - timedelta(minutes=1)
+
+    assert await client.jobs.backfill("note", end - timedelta(days=3), end) == 3
+
+
+async def test_the_office_is_open(client: AsyncClient):
+    await client.agents.put("writer", {"description": "writes", "target": {"kind": "pull"}})
+    assert [agent["name"] for agent in await client.agents.list()] == ["default", "writer"]
+    assert (await client.agents.get("writer"))["description"] == "writes"
+    assert (await client.runs.of("writer").wake({"a": 1}))["state"] == "pending"
+    await client.workflows.put("flow", 1, {"nodes": ["a"]})
+    assert (await client.workflows.get("flow", 1))["dag"] == {"nodes": ["a"]}
+    key = await client.keys.create(
+        "ci", role="agent", agent="writer", expires_at=datetime(2050, 1, 1, tzinfo=UTC)
+    )
+    assert [each["id"] for each in await client.keys.list()][-1] == key["id"]
+    await client.keys.revoke(key["id"])
+    assert "key.revoke" in {entry["action"] for entry in await client.audit.list()}
+    assert (await client.audit.verify())["flaw"] is None
+    assert (await client.status())["engine"] is True
+    assert "deadLetterRatio" in await client.slo()
+    assert await client.ready()
+    assert isinstance(await client.quotas.list(), list)
+
+
+async def test_what_is_refused_is_the_same_error_with_the_same_sentence(client: AsyncClient, app: Wakeful):
+    await client.jobs.create("there", schedule="@daily")
+
+    for ask, embedded in (
+        (client.jobs.create("there", schedule="@daily"), app.jobs.create("there", schedule="@daily")),
+        (client.jobs.create("x", schedule="61 * * * *"), app.jobs.create("x", schedule="61 * * * *")),
+        (client.jobs.get("nope"), app.jobs.get("nope")),
+        (client.runs.get("nope"), app.runs.get("nope")),
+    ):
+        with pytest.raises(WakefulError) as far:
+            await ask
+        with pytest.raises(WakefulError) as near:
+            await embedded
+        assert far.value.message == near.value.message
+        assert far.value.code == near.value.code
+        assert issubclass(near.type, far.type)
+
+
+async def test_whoever_is_not_known_or_may_not_is_told_so(client: AsyncClient):
+    member = await client.keys.create("ci", role="member")
+
+    async with AsyncClient(client.url, member["key"]) as other:
+        with pytest.raises(PermissionDenied):
+            await other.jobs.create("x", schedule="@daily")
+    async with AsyncClient(client.url, "wk_" + "x" * 43) as other:
+        with pytest.raises(Unauthenticated):
+            await other.jobs.list()
+
+
+async def test_a_server_that_is_not_there_is_unavailable_and_says_what_to_do():
+    async with AsyncClient("http://127.0.0.1:1", "wk_x") as client:
+        with pytest.raises(Unavailable, match="wakeful serve"):
+            await client.jobs.list()
+
+
+async def test_a_server_of_somebody_else_is_not_believed(receiver: Receiver):
+    async with AsyncClient(receiver.url, "wk_x") as client:
+        with pytest.raises(Unavailable, match="not as Wakeful does"):
+            await client.jobs.list()
+
+
+async def test_an_address_that_is_none_is_refused():
+    with pytest.raises(InvalidArgument, match="no address"):
+        AsyncClient("nonsense")
+
+
+async def test_a_name_that_is_taken_is_refused_as_in_the_process(client: AsyncClient):
+    await client.jobs.create("a", schedule="@daily")
+
+    with pytest.raises(AlreadyExists, match="already has a job 'a'"):
+        await client.jobs.create("a", schedule="@daily")

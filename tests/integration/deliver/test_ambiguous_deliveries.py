@@ -1,0 +1,216 @@
+"""A message that was not sent is sent again; one that may have arrived is not."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+
+import pytest
+
+from tests.integration.conftest import SELDOM, NewApp, on_one_store
+from tests.integration.service.admin.test_alerts import failing, fails, put_agent
+from tests.integration.service.admin.test_channel_alerts import SENDER, to_channels, try_again_at_once
+from tests.support.misbehaving import (
+    HttpBehaviour,
+    SmtpBehaviour,
+    misbehaving_http,
+    misbehaving_smtp,
+)
+from tests.support.waiting import eventually, over, the_run_of
+from wakeful import Function, Wakeful
+from wakeful.deliver.channels import Channels, Message, SendResult
+from wakeful.policy import Backoff
+from wakeful.store.rows import RunView
+
+_SHORT = "?rto=0.5"
+
+
+def _unused_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
+async def _send(url: str, body: str = "Good morning.") -> SendResult:
+    return await asyncio.to_thread(Channels({"team": url}).send, "team", None, Message("", body))
+
+
+@pytest.mark.parametrize(
+    ("behaviours", "outcome", "says"),
+    [
+        (["accept"], "accepted", ""),
+        (["refuse"], "not_sent", "the service answered HTTP 503"),
+        (["close"], "unknown", "it was sent and not answered"),
+        (["late"], "unknown", "it was sent and not answered"),
+        (["half"], "unknown", "it was sent and not answered"),
+    ],
+)
+async def test_what_an_http_service_does_with_a_message(
+    behaviours: list[HttpBehaviour], outcome: str, says: str
+) -> None:
+    async with misbehaving_http(*behaviours) as service:
+        result = await _send(f"json://127.0.0.1:{service.port}/{_SHORT}")
+    assert result.outcome == outcome
+    assert result.error.startswith(says)
+    assert len(service.received) == 1
+
+
+async def test_a_service_that_cannot_be_connected_to() -> None:
+    for scheme in ("json", "mailto"):
+        result = await _send(f"{scheme}://127.0.0.1:{_unused_port()}/?from=a@example.com&to=b@example.com")
+        assert result.outcome == "not_sent", result
+
+
+async def test_a_request_that_is_cut_while_it_is_sent_did_not_arrive() -> None:
+    # Far more than socket buffers hold: the reset comes while the body is being written.
+    async with misbehaving_http("unread") as service:
+        result = await _send(f"json://127.0.0.1:{service.port}/?overflow=upstream", "x" * 20_000_000)
+    assert result.outcome == "not_sent", result
+    assert service.received == []
+
+
+@pytest.mark.parametrize(
+    ("behaviours", "outcome", "received"),
+    [
+        (["accept", "accept", "accept"], "accepted", 3),
+        (["accept", "close", "accept"], "unknown", 3),
+        (["accept", "refuse", "refuse"], "unknown", 3),
+        (["accept", "late", "accept"], "unknown", 3),
+        (["close", "refuse", "refuse"], "unknown", 3),
+        (["refuse", "refuse", "refuse"], "not_sent", 3),
+    ],
+)
+async def test_a_message_in_three_parts(behaviours: list[HttpBehaviour], outcome: str, received: int) -> None:
+    async with misbehaving_http(*behaviours) as service:
+        url = f"ntfy://127.0.0.1:{service.port}/topic{_SHORT}&overflow=split"
+        result = await _send(url, "word " * 4_000)
+    assert result.outcome == outcome
+    assert len(service.received) == received
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "outcome", "received"),
+    [
+        ("accept", "accepted", 1),
+        ("refuse", "not_sent", 1),
+        ("close before", "not_sent", 0),
+        ("close", "unknown", 1),
+        ("late", "unknown", 1),
+        ("one recipient", "unknown", 1),
+    ],
+)
+async def test_what_a_mail_server_does_with_a_mail(
+    behaviour: SmtpBehaviour, outcome: str, received: int
+) -> None:
+    async with misbehaving_smtp(behaviour) as server:
+        url = f"mailto://127.0.0.1:{server.port}?from=a@example.com&to=b@example.com&cc=c@example.com&cto=0.5"
+        result = await _send(url)
+    assert result.outcome == outcome
+    assert len(server.received) == received
+
+
+async def test_other_programs_in_this_process_are_not_watched() -> None:
+    import requests
+
+    async with misbehaving_http("accept", "close") as service:
+        await _send(f"json://127.0.0.1:{service.port}")
+        with pytest.raises(requests.ConnectionError):
+            await asyncio.to_thread(requests.post, f"http://127.0.0.1:{service.port}", b"{}", timeout=10)
+
+
+# --- deliveries -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No time between the attempts at a delivery."""
+    monkeypatch.setattr("wakeful.deliver.deliverer._BACKOFF", Backoff(1, 1))
+
+
+async def _deliver(app: Wakeful) -> RunView:
+    """A run whose output is delivered to the channel `team`, once its delivery is over."""
+
+    async def done() -> RunView | None:
+        found = await app.runs.get(run.id)
+        return None if found.delivery == "pending" else found
+
+    await app.jobs.upsert("digest", schedule=SELDOM, target=Function("say"), deliver=True, channel="team")
+    run = await app.jobs.run("digest")
+    await over(app, run.id)
+    found = await eventually(done)
+    assert found is not None
+    return found
+
+
+def _saying(app: Wakeful) -> Wakeful:
+    @app.function()
+    async def say() -> str:
+        return "Good morning."
+
+    return app
+
+
+@pytest.mark.parametrize("behaviour", ["close", "late", "half"])
+async def test_a_delivery_that_may_have_arrived_is_unknown_and_sent_once(
+    new_app: NewApp, at_once: None, behaviour: HttpBehaviour
+) -> None:
+    async with misbehaving_http("refuse", behaviour) as service:
+        url = f"json://127.0.0.1:{service.port}/{_SHORT}"
+        async with _saying(new_app(settings=to_channels(team=url))) as app:
+            run = await _deliver(app)
+            other = await _deliver(app)  # whatever would be sent again comes before it
+            counted = app.services.meters.deliveries
+    assert (run.state, run.delivery) == ("succeeded", "unknown")
+    assert run.delivery_error == "channel 'team': it was sent and not answered, so it may have arrived"
+    assert other.delivery == "delivered"
+    assert len(service.received) == 3
+    assert counted == {"retrying": 1, "unknown": 1, "delivered": 1}
+
+
+async def test_a_delivery_is_pending_between_two_attempts(new_app: NewApp) -> None:
+    async with misbehaving_http("refuse") as service:
+        settings = to_channels(team=f"json://127.0.0.1:{service.port}/")
+        async with _saying(new_app(settings=settings)) as app:
+            await app.jobs.create(
+                "digest", schedule=SELDOM, target=Function("say"), deliver=True, channel="team"
+            )
+            run = await app.jobs.run("digest")
+
+            async def refused() -> RunView | None:
+                found = await app.runs.get(run.id)
+                return found if found.delivery_error else None
+
+            waiting = await eventually(refused)  # the next attempt is seconds away
+    assert waiting is not None
+    assert waiting.delivery == "pending"
+    assert waiting.delivery_error == "channel 'team': the service answered HTTP 503"
+
+
+# --- alerts ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("behaviour", ["close", "late", "half"])
+async def test_an_alert_that_may_have_arrived_is_not_sent_again(
+    new_app: NewApp, behaviour: HttpBehaviour
+) -> None:
+    async with misbehaving_http("refuse", behaviour) as service:
+        app = new_app(settings=to_channels(ops=f"json://127.0.0.1:{service.port}/{_SHORT}"))
+        failing(app)
+        async with app:
+            await put_agent(app, {"channel": "ops", "failures": 1, "deadLetter": False})
+            await try_again_at_once(app)
+            await app.jobs.create("digest", schedule=SELDOM, target=Function("fail"))
+            await fails(app)
+            run = await over(app, (await the_run_of(app, SENDER)).id)
+    assert (run.state, run.attempt, run.reason) == ("failed", 2, "unknown")
+    assert run.error == "channel 'ops': it was sent and not answered, so it may have arrived"
+    assert len(service.received) == 2
+
+
+@on_one_store
+async def test_an_alert_whose_worker_died_is_not_sent_again(new_app: NewApp) -> None:
+    async with new_app(settings=to_channels(ops="json://127.0.0.1:9/")) as app:
+        await put_agent(app, {"url": "http://127.0.0.1:9/", "channel": "ops"})
+        channel, webhook = await app.jobs.get(SENDER), await app.jobs.get("wakeful-alerts")
+    assert channel.definition.policy.on_lost == "fail"
+    assert webhook.definition.policy.on_lost == "retry"

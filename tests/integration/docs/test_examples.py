@@ -1,0 +1,123 @@
+"""The examples run as they stand."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from tests.support.command_line import Machine, serving
+from tests.support.paths import ROOT
+from tests.support.waiting import PATIENCE
+
+EXAMPLES = ROOT / "examples"
+
+
+def test_the_embedded_example_wakes_greets_and_ends_when_it_is_asked_to(tmp_path: Path) -> None:
+    program = subprocess.Popen(
+        [sys.executable, str(EXAMPLES / "embedded.py")],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={key: value for key, value in os.environ.items() if not key.startswith("WAKEFUL_")},
+        preexec_fn=accept_interrupts,
+    )
+    assert program.stdout is not None
+    lines = [program.stdout.readline() for _ in range(3)]
+    program.send_signal(signal.SIGINT)
+    program.communicate(timeout=PATIENCE)
+    assert "hello, you\n" in lines
+    assert sum(line.startswith("woken for the tick of") for line in lines) == 2
+    assert program.returncode == 0
+
+
+def test_the_receiver_believes_what_is_signed_and_nothing_else(tmp_path: Path) -> None:
+    with serving(tmp_path) as machine:
+        port = free_port()
+        job = machine.wakeful(
+            *("add", "hook", "--schedule", "0 0 29 2 *", "--url", f"http://127.0.0.1:{port}"),
+            *("--max-attempts", "1", "--payload", '{"to":"me"}', "--json"),
+        ).json
+        program = example("receiver.py", machine, job["secret"], port=port)
+        try:
+            wait_for(port)
+            genuine = machine.wakeful("run", "hook", "--wait", "--json")
+            assert program.stdout is not None
+            heard = program.stdout.readline()
+            machine.wakeful("rotate-secret", "hook")  # the new one is not what it was started with
+            forged = machine.wakeful("run", "hook", "--wait", "--json")
+        finally:
+            stop(program)
+    assert genuine.json["state"] == "succeeded"
+    assert heard.split(" ", 1)[1] == '{"job":"hook","payload":{"to":"me"}}\n'
+    assert forged.json["error"].startswith("HTTP 401")
+
+
+def test_the_executor_claims_a_run_and_says_how_it_ended(tmp_path: Path) -> None:
+    with serving(tmp_path) as machine:
+        machine.wakeful("add", "greet", "--schedule", "0 0 29 2 *", "--message", "hello")
+        key = machine.wakeful("keys", "create", "laptop", "--role", "member", "--json").json["key"]
+        program = example("executor.py", machine, WAKEFUL_KEY=key)
+        try:
+            over = machine.wakeful("run", "greet", "--wait", "--json")
+        finally:
+            stop(program)
+    assert over.code == 0
+    assert over.json["output"].startswith("did {'message': 'hello'}")
+    assert over.json["worker"] is None or over.json["worker"].startswith("pull:")
+
+
+def test_the_file_of_jobs_is_applied_and_the_same_again_changes_nothing(tmp_path: Path) -> None:
+    file = str(EXAMPLES / "jobs.yaml")
+    with serving(tmp_path) as machine:
+        first = machine.wakeful("apply", file, "--json")
+        again = machine.wakeful("apply", file, "--prune", "--json")
+    assert [change["change"] for change in first.json["changes"]] == ["created"] * 3
+    assert [change["change"] for change in again.json["changes"]] == ["unchanged"] * 3
+
+
+def example(name: str, machine: Machine, *arguments: str, port: int = 8080, **environment: str):
+    """An example that stays, on a port of its own where it listens."""
+    program = machine.home / name
+    program.write_text((EXAMPLES / name).read_text().replace("8080", str(port)))
+    return subprocess.Popen(
+        [sys.executable, str(program), *arguments],
+        env={**machine.environment, **environment},
+        stdout=subprocess.PIPE,
+        text=True,
+        preexec_fn=accept_interrupts,
+    )
+
+
+def accept_interrupts() -> None:
+    """Undo what a shell does to a job in the background: its programs would ignore SIGINT."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def stop(program: subprocess.Popen[str]) -> None:
+    program.send_signal(signal.SIGINT)
+    program.communicate(timeout=PATIENCE)
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        number: int = listener.getsockname()[1]
+        return number
+
+
+def wait_for(port: int, patience: float = 30.0) -> None:
+    """Until somebody listens there."""
+    until = time.monotonic() + patience
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+        except ConnectionRefusedError:
+            assert time.monotonic() < until, f"nobody listens on {port}"
+            time.sleep(0.05)
+        else:
+            return

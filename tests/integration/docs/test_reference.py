@@ -1,0 +1,283 @@
+"""The tables of the reference name all that there is, and nothing that there is not."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import MISSING, fields
+from typing import Any
+
+import pytest
+from fastapi import FastAPI
+from typer.main import get_command
+
+import wakeful
+from tests.integration.conftest import NewApp, on_one_store
+from tests.integration.service.auth.test_permissions import TABLE
+from tests.support.api_client import HOME, ApiClient
+from tests.support.doc_pages import DOCS, code, rows
+from wakeful import client, errors
+from wakeful.api.http.app import create_app
+from wakeful.api.http.problems import STATUS
+from wakeful.api.mcp.normalize_arguments import ACTIONS
+from wakeful.api.rpc.connection import _OWN
+from wakeful.api.rpc.cron import METHODS
+from wakeful.app import Jobs, Runs, Wakeful
+from wakeful.cli import exit_codes
+from wakeful.cli.main import app as command_line
+from wakeful.document import Defaults, read_definition, write_definition
+from wakeful.document.target import TARGET_FIELDS
+from wakeful.run import RunState
+from wakeful.service.event_stream import RESET, TYPES
+from wakeful.settings import PREFIX, Settings
+
+_COMMON = {"--workspace", "--agent", "--server", "--cert", "--key", "--ca", "--json"}
+#: How the paths that everybody asks are told, and who may, as the tables say it.
+_PARTS = {
+    "/agents/writer": "/agents/{agent}",
+    "/jobs/digest": "/jobs/{name}",
+    "/runs/{run}": "/runs/{run_id}",
+    "/keys/{key}": "/keys/{key_id}",
+    "/invoices/1": "/{workflow_id}/{version}",
+}
+_WHO: dict[tuple[bool, ...], str] = {
+    (True, True, True, True): "all",
+    (True, True, False, True): "admin, agent",
+    (True, True, False, False): "admin",
+    (False, True, False, False): "a key for all workspaces",
+}
+
+
+# --- HTTP -----------------------------------------------------------------------------------------
+
+
+@on_one_store
+async def test_every_path_and_no_other_is_in_the_table(new_app: NewApp):
+    there = set(_paths(create_app(new_app().services)))
+
+    told = {_whole(code(cells[0])) for cells in rows("reference/http.md") if " /" in code(cells[0])}
+
+    assert told == there
+
+
+@on_one_store
+async def test_every_path_has_an_example(new_app: NewApp):
+    examples = (DOCS / "reference/http.md").read_text()
+    for call in _paths(create_app(new_app().services)):
+        method, path = call.split(" ")
+        short = path.removeprefix("/api/workspaces/{workspace}") if "{workspace}/" in path else path
+        wanted = re.sub(r"\\\{\w+\\\}", r'[^/\\s"\']+', re.escape(short))
+        pattern = rf"""(?:api {method} ["']?|WAKEFUL_URL(?:/api/workspaces/default)?){wanted}["'?\s]"""
+        assert re.search(pattern, examples), f"there is no example of {call}"
+
+
+def test_who_may_do_what_is_what_everybody_is_answered():
+    told = {_whole(code(cells[0])): cells[1] for cells in rows("reference/http.md") if " /" in code(cells[0])}
+    checked = 0
+    for row in TABLE:
+        path = row.path.replace(HOME, "/api/workspaces/{workspace}", 1).partition("?")[0]
+        for name, part in _PARTS.items():
+            path = path.replace(name, part)
+        who = _WHO[tuple(answer == "ok" for answer in row.answers[:4])]
+        assert told[f"{row.method} {path}"] == who, f"{row.method} {path}"
+        checked += 1
+    assert checked > 40
+
+
+async def test_every_error_is_in_the_table():
+    told = {code(cells[0]): int(cells[1]) for cells in rows("reference/http.md", "Errors")}
+
+    assert told == {**STATUS, "internal": 500}
+
+
+def _paths(app: FastAPI) -> Iterator[str]:
+    for path, verbs in app.openapi()["paths"].items():
+        for verb in verbs:
+            yield f"{verb.upper()} {path}"
+
+
+def _whole(call: str) -> str:
+    method, path = call.split(" ")
+    alone = path.startswith("/api/") or path in ("/healthz", "/readyz", "/metrics")
+    return call if alone else f"{method} /api/workspaces/{{workspace}}{path}"
+
+
+# --- the command line -----------------------------------------------------------------------------
+
+
+def test_every_command_has_a_section_with_all_its_options():
+    text = (DOCS / "reference/cli.md").read_text()
+    told = dict(re.findall(r"^### wakeful (.+?)\n(.*?)(?=^##)", text, re.MULTILINE | re.DOTALL))
+    there = dict(_commands(get_command(command_line)))
+
+    assert told.keys() == there.keys()
+    for name, options in there.items():
+        rows_of = re.findall(r"^\| (.+?) \|", told[name], re.MULTILINE)
+        named = {word for cell in rows_of for word in re.findall(r"`(--[\w-]+)`", cell)}
+        assert named == options - _COMMON, f"wakeful {name}"
+
+
+def test_every_exit_code_is_in_the_table():
+    told = {int(code(cells[0])) for cells in rows("reference/cli.md", "Exit codes")}
+    kinds = [kind for _, kind in inspect.getmembers(errors, inspect.isclass)]
+    codes = {exit_codes.exit_code(kind("…")) for kind in kinds if issubclass(kind, errors.WakefulError)}
+
+    assert told == {exit_codes.OK, exit_codes.INTERRUPTED, *codes}
+
+
+def _commands(command: Any, name: str = "") -> Iterator[tuple[str, set[str]]]:
+    if hasattr(command, "commands"):
+        for each, inner in command.commands.items():
+            yield from _commands(inner, f"{name} {each}".strip())
+        return
+    words = {word for each in command.params for word in (*each.opts, *each.secondary_opts)}
+    yield name, {word for word in words if word.startswith("--") and word != "--help"}
+
+
+# --- settings, jobs, runs -------------------------------------------------------------------------
+
+
+def test_every_setting_is_in_the_table_with_its_default():
+    told = {code(cells[0]): code(cells[1]) for cells in rows("reference/settings.md", "Settings")}
+    of_clients = {
+        code(cells[0]) for cells in rows("reference/settings.md", "Of the client and the command line")
+    }
+    there = {}
+    for field in fields(Settings):
+        if field.name not in ("lanes", "channels"):
+            default = "" if field.default in (None, ()) else _spelled(field.default)
+            there[PREFIX + field.name.upper()] = default
+        else:
+            assert field.default is MISSING
+            there[f"{PREFIX}{field.name.removesuffix('s').upper()}_…"] = ""
+
+    assert {name: value for name, value in told.items() if name not in of_clients} == there
+
+
+def _spelled(value: object) -> str:
+    if isinstance(value, tuple):
+        return ",".join(value)
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def test_every_field_of_a_job_is_in_the_tables_with_its_default():
+    document = {"name": "a", "schedule": "@daily", "workflowId": "w", "version": 1}
+    written = write_definition(read_definition(document, now_ms=0, defaults=Defaults()))
+    told: dict[str, str] = {}
+    for section in ("What and when", "Where and what with", "How", "Delivery", "Kept for later"):
+        for cells in rows("reference/job.md", section):
+            told |= dict.fromkeys(re.findall(r"`(\w+)`", cells[0]), cells[1])
+
+    assert told.keys() == {*written, *TARGET_FIELDS, "enabled", "agentId"}
+    shown = {name: code(cell) for name, cell in told.items() if cell.startswith("`")}
+    assert shown.keys() >= written.keys() - {"name", "schedule", "tz", "workflowId", "version", "userId"}
+    assert {name: json.loads(text) for name, text in shown.items() if name not in ("enabled", "target")} == {
+        name: written[name] for name in shown if name not in ("enabled", "target")
+    }
+
+
+@on_one_store
+async def test_all_that_a_job_and_a_run_are_shown_with_is_in_the_tables(ask: ApiClient):
+    await ask("PUT", "/agents/default/jobs/a", {"schedule": "@daily"})
+    job = (await ask("GET", "/agents/default/jobs/a")).body
+    run = (await ask("POST", "/agents/default/jobs/a/run")).body
+    run = (await ask("GET", f"/runs/{run['id']}")).body
+    document = write_definition(read_definition(_plain(job), now_ms=0, defaults=Defaults(), stored=True))
+
+    beside = _names("reference/job.md", "What a job is shown with beside")
+    assert beside == (job.keys() - document.keys()) | {"secret"}
+    assert _names("reference/job.md", "What a run is shown with") == set(run)
+
+
+def test_every_state_of_a_run_is_explained():
+    assert _names("concepts/words.md", "The life of a run") == {state.value for state in RunState}
+
+
+def _names(page: str, section: str) -> set[str]:
+    return {name for cells in rows(page, section) for name in re.findall(r"`(\w+)`", cells[0])}
+
+
+def _plain(job: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in job.items() if key != "secret"}
+
+
+# --- events, metrics, Python ----------------------------------------------------------------------
+
+
+def test_every_event_is_in_the_table():
+    told = {code(cells[0]) for cells in rows("reference/events.md") if "." in cells[0] or RESET in cells[0]}
+
+    assert told == {*TYPES, RESET}
+
+
+def test_every_method_of_the_rpc_is_in_the_table():
+    told = {code(cells[0]) for cells in rows("reference/rpc.md", "Messages")}
+
+    assert told == {*METHODS, *_OWN}
+
+
+def test_every_action_of_the_agents_tool_is_in_the_table():
+    told = {code(cells[0]) for cells in rows("how-to/mcp.md")}
+
+    assert {word for word in told if word.isalpha()} == set(ACTIONS)
+
+
+@on_one_store
+async def test_every_metric_is_in_the_table_with_its_kind(new_app: NewApp):
+    async with new_app() as app:
+        await app.services.meters.ask(app.store)
+        there = {
+            f"{metric.name}_total" if metric.type == "counter" else metric.name: metric.type
+            for metric in app.services.meters.collect()
+        }
+
+    assert {code(cells[0]): cells[1] for cells in rows("reference/metrics.md")} == there
+
+
+def test_what_the_rules_for_alerts_ask_for_is_measured():
+    told = {code(cells[0]) for cells in rows("reference/metrics.md")}
+    asked = set(re.findall(r"wakeful_\w+", (DOCS / "operations/watch.md").read_text()))
+
+    assert {name.removesuffix("_bucket") for name in asked} <= told
+
+
+def test_every_name_of_the_package_is_in_the_table():
+    told = {
+        name
+        for cells in rows("reference/python.md", "What `wakeful` has")
+        for name in re.findall(r"`(\w+)`", cells[0])
+    }
+
+    assert told == set(wakeful.__all__)
+
+
+@pytest.mark.parametrize(
+    ("head", "embedded", "over_http"),
+    [("jobs", Jobs, client.Jobs), ("runs", Runs, client.Runs)],
+    ids=["jobs", "runs"],
+)
+def test_every_method_is_in_the_table_and_said_to_be_where_it_is(head: str, embedded: type, over_http: type):
+    tables = rows("reference/python.md", "Jobs and runs")
+    names = set(_public(embedded)) | set(_public(over_http))
+    told: dict[str, tuple[bool, bool]] = {}
+    for cells in tables:
+        for name in re.findall(r"`(\w+)\(", cells[0]):
+            if name in names:
+                told.setdefault(name, (cells[1] == "yes", cells[2] == "yes"))
+
+    there = {name: (hasattr(embedded, name), hasattr(over_http, name)) for name in names}
+    assert {name: told.get(name) for name in names} == there, head
+
+
+def test_all_of_wakeful_and_of_the_client_is_told():
+    text = (DOCS / "reference/python.md").read_text()
+    for name in _public(Wakeful):
+        assert f"app.{name}" in text
+    for name in _public(client.AsyncClient):
+        assert name in ("close", "url", "has_key") or f"client.{name}" in text
+
+
+def _public(kind: type) -> list[str]:
+    return [name for name in vars(kind) if not name.startswith("_")]

@@ -1,0 +1,50 @@
+"""The ping: a watchdog outside hears from a process that does its work, and from no other."""
+
+from __future__ import annotations
+
+from tests.integration.conftest import NewApp, on_one_store
+from tests.support.receiver import Receiver
+from tests.support.waiting import eventually
+from wakeful.engine.pinger import Pinger
+from wakeful.settings import Settings
+
+pytestmark = on_one_store
+
+
+def pinging(receiver: Receiver) -> Settings:
+    return Settings(ping_url=receiver.url, ping_ms=100)
+
+
+async def test_a_watchdog_hears_that_all_is_well_every_so_often(new_app: NewApp, receiver: Receiver):
+    app = new_app(settings=pinging(receiver))
+    async with app:
+        await eventually(lambda: app.services.meters.pings["answered"] >= 3)
+    assert {request.method for request in receiver.requests} == {"GET"}
+    assert len(receiver.requests) >= 3
+
+
+async def test_a_watchdog_that_is_not_there_harms_nobody(new_app: NewApp, receiver: Receiver):
+    receiver.answers(500)
+    app = new_app(settings=pinging(receiver))
+    async with app:
+        await eventually(lambda: app.services.meters.pings["failed"] >= 2)
+        receiver.port = 1  # where nobody listens
+        assert await app.services.status.ready() is None
+    nowhere = new_app(settings=Settings(ping_url="http://127.0.0.1:1/", ping_ms=100))
+    async with nowhere:
+        await eventually(lambda: nowhere.services.meters.pings["failed"] >= 2)
+        assert await nowhere.services.status.ready() is None
+
+
+async def test_a_process_that_does_not_do_its_work_is_silent(new_app: NewApp, receiver: Receiver):
+    async with new_app() as app:
+
+        async def ready() -> str | None:
+            return "the database does not answer"
+
+        pinger = Pinger(app.store.clock, receiver.url, 60_000, ready)
+        before_ms = app.store.clock.now_ms()
+        again_ms = await pinger.step()
+    assert receiver.requests == []
+    assert again_ms is not None
+    assert again_ms - before_ms < 60_000

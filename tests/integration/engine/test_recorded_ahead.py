@@ -1,0 +1,92 @@
+"""A change that was acknowledged before the instant of a tick reaches that tick, also if it is recorded."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from tests.integration.conftest import SELDOM, NewApp
+from tests.support.waiting import eventually, in_state, over, the_run_of
+from wakeful import EngineConfig, Function, Launch, Wakeful
+from wakeful.planning import Limits
+from wakeful.store.rows import RunView
+
+#: A longer lead than usual: time enough to change a job between the record of its tick and the instant.
+LEAD_MS = 4_000
+AHEAD = EngineConfig(tick_ms=100, beat_ms=200, limits=Limits(lead_ms=LEAD_MS))
+
+Change = Callable[[Wakeful], Awaitable[object]]
+
+
+async def pause(app: Wakeful) -> object:
+    return await app.jobs.pause("job")
+
+
+async def delete(app: Wakeful) -> None:
+    await app.jobs.delete("job")
+
+
+async def move(app: Wakeful) -> object:
+    return await app.jobs.update("job", schedule=SELDOM)
+
+
+def noting(app: Wakeful, calls: list[Launch]) -> Wakeful:
+    @app.function()
+    async def work(run: Launch) -> None:
+        calls.append(run)
+
+    return app
+
+
+async def recorded(app: Wakeful) -> RunView:
+    """The tick of `job`, recorded and not started; that of `later` comes after it."""
+    at_ms = time.time_ns() // 1_000_000 + LEAD_MS
+    for name, start_ms in (("job", at_ms), ("later", at_ms + 100)):
+        await app.jobs.create(
+            name, schedule="every 1h", start_at=start_ms, target=Function("work"), payload={"n": 1}
+        )
+    run = await in_state(app, (await the_run_of(app, "job")).id, "running")
+    assert time.time_ns() // 1_000_000 < at_ms, "this machine is too slow for this test"
+    return run
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+@pytest.mark.parametrize("change", [pause, delete, move])
+async def test_a_tick_whose_job_was_changed_before_its_instant_does_not_fire(
+    new_app: NewApp, change: Change, elsewhere: bool
+):
+    calls: list[Launch] = []
+    app, other = (
+        noting(new_app(config=AHEAD), calls),
+        new_app(config=EngineConfig(tick_ms=100, beat_ms=200, lanes={})),
+    )
+    async with app, other:
+        run = await recorded(app)
+        await change(other if elsewhere else app)
+        seen = await app.runs.get(run.id)
+        assert (seen.state, seen.started_ms, seen.worker) == ("cancelled", None, None)
+        if not elsewhere:
+            assert run.id not in app._engine._worker.holding  # type: ignore[union-attr]
+        await eventually(lambda: [call.job for call in calls])
+        assert [call.job for call in calls] == ["later"]
+        assert await app.runs.get(run.id) == seen
+        assert await app.runs.attempts(run.id) == []
+
+
+@pytest.mark.parametrize("schedule", ["every 1h", "every 5h"])
+async def test_a_tick_that_the_job_has_after_the_change_too_fires_once_as_the_job_is_then(
+    new_app: NewApp, schedule: str
+):
+    calls: list[Launch] = []
+    app = noting(new_app(config=AHEAD), calls)
+    async with app:
+        run = await recorded(app)
+        await app.jobs.update("job", payload={"n": 2}, schedule=schedule)
+        seen = await over(app, run.id)
+        assert (seen.state, seen.failed_attempts) == ("succeeded", 0)
+        (call,) = [call for call in calls if call.job == "job"]
+    assert call.payload == {"n": 2}
+    assert seen.started_ms is not None
+    assert seen.started_ms >= run.fire_ms, "a tick never starts early"

@@ -1,0 +1,297 @@
+"""Attempts that fail: tried again by the backoff, which is kept in the database and not in a process."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from functools import partial
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from tests.integration.conftest import SELDOM, NewApp, on_one_store
+from tests.support.waiting import eventually, in_state, over, runs_of, soon
+from wakeful import Function, Launch, Permanent, Wakeful
+from wakeful.engine.in_flight import InFlight
+from wakeful.store.rows import TakenRun
+
+QUICKLY = {"base": "20ms", "max": "20ms"}
+
+
+def failing(app: Wakeful, times: int) -> list[Launch]:
+    """Register `work`, which fails so many times and then succeeds; returns what it is called with."""
+    calls: list[Launch] = []
+
+    @app.function()
+    async def work(run: Launch) -> str:
+        calls.append(run)
+        if len(calls) <= times:
+            raise RuntimeError(f"failure {len(calls)}")
+        return "at last"
+
+    return calls
+
+
+async def test_a_run_is_tried_again_until_it_succeeds_with_the_same_key(new_app: NewApp):
+    app = new_app()
+    calls = failing(app, times=2)
+    async with app:
+        await app.jobs.create("job", schedule=SELDOM, target=Function("work"), backoff=QUICKLY)
+        run = await over(app, (await app.jobs.run("job")).id)
+        attempts = await app.runs.attempts(run.id)
+    assert (run.state, run.output, run.attempt, run.error) == ("succeeded", "at last", 3, None)
+    assert [call.attempt for call in calls] == [1, 2, 3]
+    assert {call.idempotency_key for call in calls} == {run.idempotency_key}
+    assert {call.id for call in calls} == {run.id}
+    errors = ["RuntimeError: failure 1", "RuntimeError: failure 2", None]
+    assert [(each.attempt, each.error) for each in attempts] == list(zip([1, 2, 3], errors, strict=True))
+
+
+async def test_a_tick_that_fails_is_tried_again_like_any_run(new_app: NewApp):
+    app = new_app()
+    calls = failing(app, times=1)
+    async with app:
+        await app.jobs.create("job", schedule="in 100ms", target=Function("work"), backoff=QUICKLY)
+        await eventually(lambda: len(calls) == 2)
+        (run,) = await runs_of(app, "job")
+        run = await over(app, run.id)
+    assert (run.state, run.attempt, run.trigger) == ("succeeded", 2, "schedule")
+    assert {call.scheduled_ms for call in calls} == {run.scheduled_ms}
+
+
+async def test_between_two_attempts_each_attempt_is_shown_once(new_app: NewApp):
+    app = new_app()
+    failing(app, times=1)
+    async with app:
+        await app.jobs.create(
+            "job", schedule=SELDOM, target=Function("work"), backoff={"base": "1h", "max": "1h"}
+        )
+        run = await in_state(app, (await app.jobs.run("job")).id, "retrying")
+        attempts = await app.runs.attempts(run.id)
+    assert [(each.attempt, each.error) for each in attempts] == [(1, "RuntimeError: failure 1")]
+    assert attempts[0].worker is not None
+    assert run.worker is None
+
+
+async def test_a_run_that_was_cancelled_between_two_attempts_shows_each_once(new_app: NewApp):
+    app = new_app()
+    failing(app, times=1)
+    async with app:
+        await app.jobs.create("job", schedule=SELDOM, target=Function("work"), backoff={"base": "1h"})
+        run = await in_state(app, (await app.jobs.run("job")).id, "retrying")
+        await app.runs.cancel(run.id)
+        assert [each.attempt for each in await app.runs.attempts(run.id)] == [1]
+
+
+@on_one_store
+async def test_waits_grow_from_the_base_to_the_longest(new_app: NewApp):
+    app = new_app()
+    failing(app, times=4)
+    async with app:
+        await app.jobs.create(
+            "job", schedule=SELDOM, target=Function("work"), backoff={"base": "100ms", "max": "200ms"}
+        )
+        run = await over(app, (await app.jobs.run("job")).id)
+        attempts = await app.runs.attempts(run.id)
+    waits = [(later.started_ms or 0) - (earlier.finished_ms or 0) for earlier, later in pairwise(attempts)]
+    assert len(waits) == 4
+    for wait, least in zip(waits, [75, 150, 150, 150], strict=True):
+        assert wait >= least
+
+
+async def test_a_backoff_outlives_the_process_that_began_it(new_app: NewApp):
+    first, second = new_app(), new_app()
+    failing(first, times=1)
+    calls = failing(second, times=0)
+    async with first:
+        await first.jobs.create("job", schedule=SELDOM, target=Function("work"), backoff={"base": "800ms"})
+        run = await in_state(first, (await first.jobs.run("job")).id, "retrying")
+    async with second:
+        run = await over(second, run.id)
+    assert (run.state, run.attempt) == ("succeeded", 2)
+    assert [(call.attempt, call.idempotency_key) for call in calls] == [(2, run.idempotency_key)]
+
+
+@on_one_store
+async def test_a_permanent_error_is_not_tried_again(new_app: NewApp):
+    app = new_app()
+
+    @app.function()
+    async def work(run: Launch) -> None:
+        raise Permanent("the customer has left")
+
+    async with app:
+        await app.jobs.create("job", schedule=SELDOM, target=Function("work"), backoff=QUICKLY)
+        run = await over(app, (await app.jobs.run("job")).id)
+        assert (await app.jobs.get("job")).enabled
+    assert (run.state, run.attempt, run.reason) == ("failed", 1, "permanent")
+    assert run.error == "the customer has left"
+
+
+@on_one_store
+@pytest.mark.parametrize("blocking", [False, True], ids=["a coroutine", "a thread"])
+async def test_an_attempt_that_takes_too_long_is_cut_short_and_tried_again(new_app: NewApp, blocking: bool):
+    app = new_app()
+    calls: list[int] = []
+    cancelled: list[int] = []
+
+    async def wait(run: Launch) -> str:
+        calls.append(run.attempt)
+        try:
+            await asyncio.sleep(0 if run.attempt == 2 else 3_600)
+        except asyncio.CancelledError:
+            cancelled.append(run.attempt)
+            raise
+        return "in time"
+
+    def block(run: Launch) -> str:
+        calls.append(run.attempt)
+        if run.attempt == 1:
+            time.sleep(3.0)  # a thread cannot be stopped: it is let go
+        return "in time"
+
+    work: Callable[[Launch], object] = block if blocking else wait
+    app.function("work")(work)
+    async with app:
+        await app.jobs.create("job", schedule=SELDOM, target=Function("work"), timeout="2s", backoff=QUICKLY)
+        run = await over(app, (await app.jobs.run("job")).id)
+        first, last = await app.runs.attempts(run.id)
+    assert (run.state, run.output, calls) == ("succeeded", "in time", [1, 2])
+    assert (first.error, last.error) == ("timed out after 2 s", None)
+    assert cancelled == ([] if blocking else [1])
+
+
+async def test_after_the_last_attempt_a_recurring_job_stays_enabled_and_fires_again(new_app: NewApp):
+    app = new_app()
+    calls = failing(app, times=2)
+    async with app:
+        await app.jobs.create(
+            "job",
+            schedule="every 1s",
+            target=Function("work"),
+            max_attempts=2,
+            backoff=QUICKLY,
+            start_at=soon(),
+        )
+        await eventually(lambda: len(calls) >= 3)
+        job = await app.jobs.get("job")
+        failed, fine = [run for run in await runs_of(app, "job") if run.state != "skipped"][:2]
+        fine = await over(app, fine.id)
+    assert job.enabled
+    assert (failed.state, failed.attempt, failed.dead) == ("failed", 2, True)
+    assert (fine.state, fine.attempt) == ("succeeded", 1)
+    assert calls[1].idempotency_key != calls[2].idempotency_key
+
+
+@on_one_store
+async def test_a_failing_job_and_a_hung_one_delay_no_other(new_app: NewApp):
+    app = new_app()
+    failing(app, times=1_000_000)
+
+    @app.function()
+    async def hang() -> None:
+        await asyncio.Event().wait()
+
+    @app.function()
+    async def fine() -> None: ...
+
+    async with app:
+        for name, function in (("failing", "work"), ("hung", "hang"), ("fine", "fine")):
+            await app.jobs.create(name, schedule=SELDOM, target=Function(function))
+        failing_run, hung_run = await app.jobs.run("failing"), await app.jobs.run("hung")
+        await in_state(app, failing_run.id, "retrying")
+        await in_state(app, hung_run.id, "running")
+        assert (await over(app, (await app.jobs.run("fine")).id)).state == "succeeded"
+        await app.stop(grace=0)
+
+
+@on_one_store
+async def test_a_function_that_one_replica_does_not_have_is_tried_where_it_is(new_app: NewApp):
+    without, having = new_app(), new_app()
+    failing(having, times=0)
+    async with without:
+        await without.jobs.create("job", schedule=SELDOM, target=Function("work"), max_attempts=1)
+        run = await in_state(without, (await without.jobs.run("job")).id, "retrying")
+        assert "no function 'work' is registered" in str(run.error)
+    async with having:
+        run = await over(having, run.id)
+    assert (run.state, run.output, run.failed_attempts) == ("succeeded", "at last", 0)
+
+
+async def test_a_graceful_restart_uses_up_no_attempt(new_app: NewApp):
+    started: list[int] = []
+
+    def hanging(app: Wakeful) -> Wakeful:
+        @app.function()
+        async def work(run: Launch) -> None:
+            started.append(run.attempt)
+            if run.attempt < 4:
+                await asyncio.Event().wait()
+            raise RuntimeError("no")
+
+        return app
+
+    app = hanging(new_app())
+    async with app:
+        await app.jobs.create(
+            "job", schedule=SELDOM, target=Function("work"), max_attempts=2, backoff=QUICKLY
+        )
+        run = await app.jobs.run("job")
+        await eventually(lambda: started == [1])
+        await app.stop(grace=0)
+    for started_so_far in ([1, 2], [1, 2, 3]):
+        async with hanging(new_app()) as app:
+            await eventually(partial(started_so_far.__eq__, started))
+            await app.stop(grace=0)
+    async with hanging(new_app()) as app:
+        run = await over(app, run.id)
+        errors = [each.error for each in await app.runs.attempts(run.id)]
+    assert (run.state, run.attempt, run.failed_attempts) == ("failed", 5, 2)
+    assert errors == ["released", "released", "released", "RuntimeError: no", "RuntimeError: no"]
+
+
+async def test_a_replay_has_all_its_attempts_before_it(new_app: NewApp):
+    app = new_app()
+    calls = failing(app, times=3)
+    async with app:
+        await app.jobs.create(
+            "job", schedule=SELDOM, target=Function("work"), max_attempts=2, backoff=QUICKLY
+        )
+        dead = await over(app, (await app.jobs.run("job")).id)
+        assert (dead.state, dead.attempt, dead.failed_attempts) == ("failed", 2, 2)
+        replay = await over(app, (await app.runs.replay(dead.id)).id)
+    assert (replay.state, replay.attempt, replay.failed_attempts) == ("succeeded", 4, 1)
+    assert [call.attempt for call in calls] == [1, 2, 3, 4]
+
+
+@on_one_store
+async def test_the_end_of_an_attempt_does_not_stop_the_next_one_that_is_on_its_way(
+    new_app: NewApp, monkeypatch: pytest.MonkeyPatch
+):
+    """The answer to a heartbeat of the first attempt comes while the second one is being claimed."""
+    app = new_app()
+    first: list[InFlight] = []
+    take = app.store.take
+
+    @app.function()
+    async def work(run: Launch) -> None:
+        if run.attempt == 1:
+            first.append(worker.holding[run.id])
+            raise RuntimeError("no")
+
+    async def take_slowly(*given: Any, **named: Any) -> list[TakenRun]:
+        taken = await take(*given, **named)
+        for run in taken:
+            if run.attempt == 2:
+                assert not worker.stop(run.id, "lost", first[0])
+        return taken
+
+    monkeypatch.setattr(app.store, "take", take_slowly)
+    async with app:
+        assert app._engine is not None
+        worker = app._engine._worker
+        await app.jobs.create("job", schedule=SELDOM, target=Function("work"), backoff=QUICKLY)
+        run = await over(app, (await app.jobs.run("job")).id)
+    assert (run.state, run.attempt) == ("succeeded", 2)

@@ -1,0 +1,194 @@
+"""Equal replicas on one database: they share what there is to do, and never do a thing twice."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from tests.integration.conftest import SELDOM, NewApp
+from tests.support.replica import another_process, entries
+from tests.support.waiting import PATIENCE, eventually, over, runs_of, soon
+from wakeful import EngineConfig, Function, Launch, NotFound, Wakeful
+
+IDLE = EngineConfig(tick_ms=100, beat_ms=200, lanes={})
+
+
+class Work:
+    """A function of several replicas, and what each of them was given. It ends when `let_go` is set."""
+
+    def __init__(self, *apps: Wakeful, held: bool = False) -> None:
+        self.let_go = asyncio.Event()
+        if not held:
+            self.let_go.set()
+        self.calls: list[tuple[int, Launch]] = []
+        self.at_once = 0
+        self.most_at_once = 0
+        for number, app in enumerate(apps):
+            app.function("work")(self._of(number))
+
+    def _of(self, number: int):
+        async def work(run: Launch) -> None:
+            self.calls.append((number, run))
+            self.at_once += 1
+            self.most_at_once = max(self.most_at_once, self.at_once)
+            await self.let_go.wait()
+            await asyncio.sleep(0)
+            self.at_once -= 1
+
+        return work
+
+
+async def test_every_tick_runs_once_whoever_plans_it(new_app: NewApp):
+    one, other = new_app(), new_app()
+    work = Work(one, other)
+    names = [f"job-{number}" for number in range(10)]
+    async with one, other:
+        for name in names:
+            await one.jobs.create(name, schedule="every 1s", start_at=soon(), target=Function("work"))
+        await eventually(lambda: len(work.calls) >= 30)
+        for name in names:
+            await other.jobs.pause(name)
+        runs = [await over(one, run.id) for name in names for run in await runs_of(one, name)]
+    ticks = Counter((run.job_id, run.scheduled_ms) for run in runs)
+    assert set(ticks.values()) == {1}
+    calls = Counter(run.idempotency_key for _, run in work.calls)
+    assert calls == Counter(run.idempotency_key for run in runs if run.state == "succeeded")
+    assert {run.attempt for run in runs} <= {0, 1}
+
+
+async def test_every_tick_runs_once_in_real_processes(new_app: NewApp, database: str, tmp_path: Path):
+    journal = tmp_path / "journal"
+    names = [f"job-{number}" for number in range(5)]
+    async with new_app(config=IDLE) as idle:
+        with another_process(database, journal) as one, another_process(database, journal) as other:
+            for name in names:
+                await idle.jobs.create(name, schedule="every 1s", target=Function("note"))
+            await eventually(lambda: len(entries(journal)) >= 20)
+            for name in names:
+                await idle.jobs.pause(name)
+            runs = [await over(idle, run.id) for name in names for run in await runs_of(idle, name)]
+            processes = {str(one.pid), str(other.pid)}
+    written = Counter(key for _, key, _ in entries(journal))
+    assert written == Counter(run.idempotency_key for run in runs if run.state == "succeeded")
+    assert set(written.values()) == {1}
+    assert {process for process, _, _ in entries(journal)} <= processes
+
+
+async def test_what_there_is_to_do_is_shared(new_app: NewApp):
+    narrow = EngineConfig(tick_ms=20, beat_ms=200, lanes={"cron": 2})
+    one, other = new_app(config=narrow), new_app(config=narrow)
+    work = Work(one, other, held=True)
+    async with one, other:
+        await one.jobs.create("job", schedule=SELDOM, target=Function("work"))
+        runs = [await one.jobs.run("job") for _ in range(30)]
+        await eventually(lambda: {number for number, _ in work.calls} == {0, 1})
+        work.let_go.set()
+        for run in runs:
+            assert (await over(other, run.id)).state == "succeeded"
+    assert Counter(run.id for _, run in work.calls) == Counter(run.id for run in runs)
+    assert {number for number, _ in work.calls} == {0, 1}
+
+
+async def test_turns_are_kept_across_replicas(new_app: NewApp):
+    one, other = new_app(), new_app()
+    work = Work(one, other)
+    noon = datetime(2024, 6, 1, 12, tzinfo=UTC)
+    async with one, other:
+        await one.jobs.create("job", schedule="0 * * * *", target=Function("work"), enabled=False)
+        assert await other.jobs.backfill("job", noon, noon + timedelta(hours=14)) == 15
+        for run in await runs_of(one, "job"):
+            assert (await over(one, run.id)).state == "succeeded"
+    assert [run.scheduled_at for _, run in work.calls] == [noon + timedelta(hours=n) for n in range(15)]
+    assert work.most_at_once == 1
+
+
+async def test_a_tick_overlaps_a_run_of_another_replica(new_app: NewApp):
+    one, other = new_app(), new_app()
+    work = Work(one, other, held=True)
+    async with one, other:
+        await one.jobs.create("job", schedule="every 1s", start_at=soon(), target=Function("work"))
+
+        async def skipped() -> bool:
+            return any(run.state == "skipped" for run in await runs_of(one, "job"))
+
+        await eventually(skipped)
+        work.let_go.set()
+        await eventually(lambda: len(work.calls) >= 2)
+        await one.jobs.pause("job")
+    assert work.most_at_once == 1
+
+
+async def test_ticks_go_on_when_a_replica_ends(new_app: NewApp):
+    one, other = new_app(), new_app()
+    work = Work(one, other)
+    async with other:
+        async with one:
+            await one.jobs.create("job", schedule="every 1s", start_at=soon(), target=Function("work"))
+            await eventually(lambda: work.calls)
+        before = len(work.calls)
+        await eventually(lambda: len(work.calls) >= before + 2)
+        runs = [run for run in await runs_of(other, "job") if run.state != "skipped"]
+    ticks = [run.scheduled_ms for run in runs]
+    assert len(set(ticks)) == len(ticks)
+    assert {number for number, _ in work.calls[before:]} == {1}
+
+
+async def test_a_job_that_one_replica_creates_and_deletes_is_the_other_s_too(new_app: NewApp):
+    one, other = new_app(config=IDLE), new_app()
+    work = Work(one, other)
+    async with one, other:
+        await one.jobs.create("job", schedule="every 1s", start_at=soon(), target=Function("work"))
+        await eventually(lambda: work.calls)
+        await one.jobs.delete("job")
+        with pytest.raises(NotFound):
+            await other.jobs.get("job")
+        before = len(work.calls)
+        await one.jobs.create("later", schedule="every 1s", target=Function("work"))
+        later = [run for _, run in work.calls if run.job == "later"]
+        await eventually(lambda: sum(run.job == "later" for _, run in work.calls) >= 3)
+        assert not later
+        # A tick that was recorded a moment ahead, when the job was deleted, may still run.
+        assert sum(run.job == "job" for _, run in work.calls) <= before + 1
+    assert {number for number, _ in work.calls} == {1}
+
+
+@pytest.mark.parametrize("how", ["stop", "replace"])
+async def test_a_run_that_another_process_ends_stops_within_a_tick(new_app: NewApp, how: str):
+    """The holder plans nothing, and its heartbeat comes once an hour."""
+    holder, other = (
+        new_app(config=EngineConfig(tick_ms=100, beat_ms=3_600_000, batch=0)),
+        new_app(config=IDLE),
+    )
+    started, cancelled = asyncio.Event(), asyncio.Event()
+
+    @holder.function()
+    async def work() -> None:
+        started.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            cancelled.set()
+            raise
+
+    async with holder, other:
+        await holder.jobs.create("job", schedule=SELDOM, target=Function("work"))
+        run = await holder.jobs.run("job")
+        async with asyncio.timeout(PATIENCE):
+            await started.wait()
+        if how == "stop":
+            await other.runs.stop(run.id)
+        else:
+            await other.jobs.update(
+                "job",
+                overlap_policy="replace",
+                schedule="every 1s",
+                start_at=soon(),
+                target=Function("absent"),
+            )
+        async with asyncio.timeout(PATIENCE):
+            await cancelled.wait()
+        assert (await other.runs.get(run.id)).state == "cancelled"

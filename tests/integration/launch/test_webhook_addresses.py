@@ -1,0 +1,182 @@
+"""Where webhooks may go. What is refused is refused before a packet leaves; only 127.0.0.1 is reached."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+
+import pytest
+
+from tests.support.receiver import (
+    OPEN,
+    Receiver,
+    answering,
+    failed,
+    launching,
+    serving,
+    to,
+)
+from wakeful.errors import InvalidArgument
+from wakeful.launch.address_guard import SETTING, AddressInfo, Guard, GuardedResolver
+from wakeful.launch.port import Succeeded
+
+
+@pytest.fixture
+async def receiver() -> AsyncIterator[Receiver]:
+    async with serving(Receiver()) as receiver:
+        yield receiver
+
+
+class Tripwire:
+    """Fails the test when anything tries to connect at all."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        loop_class = type(asyncio.get_running_loop())
+
+        async def connect(loop: object, sock: object, address: object) -> None:
+            self.tried.append(address)
+            raise AssertionError(f"connecting to {address}")
+
+        self.tried: list[object] = []
+        monkeypatch.setattr(loop_class, "sock_connect", connect)
+
+
+REFUSED = [
+    "http://127.0.0.1:{port}/",
+    "http://10.0.0.1/",
+    "http://172.16.3.4:8080/",
+    "http://192.168.0.1/",
+    "http://169.254.169.254/latest/meta-data/",
+    "http://100.64.0.1/",
+    "http://0.0.0.0:{port}/",
+    "http://224.0.0.1/",
+    "http://[::1]:{port}/",
+    "http://[::]:{port}/",
+    "http://[fe80::1]/",
+    "http://[fd00:ec2::254]/",
+    "http://[::ffff:127.0.0.1]:{port}/",
+    "http://[::ffff:7f00:1]:{port}/",
+    "http://[64:ff9b::7f00:1]/",
+    "http://[2002:7f00:1::]/",
+    "http://2130706433:{port}/",
+    "http://0177.0.0.1:{port}/",
+    "http://0x7f.0.0.1:{port}/",
+    "http://0x7f000001:{port}/",
+    "http://127.1:{port}/",
+    "http://127.0.0.1.:{port}/",
+    "http://\uff11\uff12\uff17.0.0.1:{port}/",
+    "http://localhost:{port}/",
+    "http://LOCALHOST.:{port}/",
+    "http://example.com@127.0.0.1:{port}/",
+    "http://example.com:80@127.0.0.1:{port}/",
+]
+
+
+@pytest.mark.parametrize("url", REFUSED)
+async def test_what_is_not_public_is_refused_for_good_before_anything_is_sent(
+    receiver: Receiver, url: str, monkeypatch: pytest.MonkeyPatch
+):
+    run = to(url.format(port=receiver.port))
+    async with launching(Guard()) as launcher:
+        with pytest.raises(InvalidArgument, match=SETTING):
+            launcher.check(run.target)
+        wire = Tripwire(monkeypatch)
+        outcome = failed(await launcher.start(run))
+    assert wire.tried == []
+    assert (outcome.permanent, outcome.reason) == (True, "address_refused")
+    assert SETTING in outcome.error
+    assert receiver.requests == []
+
+
+@pytest.mark.parametrize("url", REFUSED)
+async def test_the_sockets_alone_keep_webhooks_from_what_is_not_public(
+    receiver: Receiver, url: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(Guard, "check_host", lambda self, host: None)
+    careless = GuardedResolver(OPEN, answering(["127.0.0.1"]))
+    async with launching(Guard(), resolver=careless) as launcher:
+        wire = Tripwire(monkeypatch)
+        outcome = failed(await launcher.start(to(url.format(port=receiver.port))))
+    assert wire.tried == []
+    # Some spellings aiohttp itself will have none of.
+    assert outcome.reason in ("address_refused", "invalid_target")
+    assert outcome.permanent
+    assert receiver.requests == []
+
+
+async def test_a_name_that_leads_inside_is_refused(receiver: Receiver, monkeypatch: pytest.MonkeyPatch):
+    resolver = GuardedResolver(Guard(), answering(["127.0.0.1"]))
+    async with launching(Guard(), resolver=resolver) as launcher:
+        wire = Tripwire(monkeypatch)
+        run = to(f"http://rebind.example:{receiver.port}/")
+        launcher.check(run.target)  # a name is not looked up for that
+        outcome = failed(await launcher.start(run))
+    assert wire.tried == []
+    assert outcome.permanent
+    assert "rebind.example (127.0.0.1) is a loopback address" in outcome.error
+
+
+async def test_a_name_that_changes_its_answer_is_connected_to_where_it_was_checked(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    lookup = answering(["1.1.1.1"], ["127.0.0.1"])
+    async with launching(Guard(), resolver=GuardedResolver(Guard(), lookup)) as launcher:
+        wire = Tripwire(monkeypatch)
+        with pytest.raises(AssertionError, match=r"1\.1\.1\.1"):
+            await launcher.start(to("http://rebind.example/"))
+        assert wire.tried == [("1.1.1.1", 80)]  # the answer that was checked; the second was never asked for
+
+
+async def test_a_resolver_that_lets_everything_by_does_not_get_by_the_gate(
+    receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+):
+    careless = GuardedResolver(OPEN, answering(["127.0.0.1"]))
+    async with launching(Guard(), resolver=careless) as launcher:
+        wire = Tripwire(monkeypatch)
+        outcome = failed(await launcher.start(to(f"http://rebind.example:{receiver.port}/")))
+    assert (outcome.permanent, outcome.reason, wire.tried) == (True, "address_refused", [])
+
+
+async def test_an_answer_is_not_trusted_for_longer_than_half_a_minute():
+    async with launching() as launcher:
+        connector = launcher._session.connector  # type: ignore[union-attr]
+        assert connector._cached_hosts._ttl <= 30  # type: ignore[union-attr]
+
+
+async def test_an_allowed_network_may_be_reached_and_no_other(receiver: Receiver):
+    async with launching(Guard.parse("127.0.0.0/8")) as launcher:
+        assert isinstance(await launcher.start(to(receiver.url)), Succeeded)
+        assert failed(await launcher.start(to("http://10.0.0.1/"))).reason == "address_refused"
+
+
+async def test_a_name_that_is_allowed_is_reached_by_its_name(receiver: Receiver):
+    resolver = GuardedResolver(OPEN, answering(["127.0.0.1"]))
+    async with launching(resolver=resolver) as launcher:
+        outcome = await launcher.start(to(f"http://agent.internal.example:{receiver.port}/a?b=c#d"))
+    assert isinstance(outcome, Succeeded)
+    assert receiver.headers["host"] == f"agent.internal.example:{receiver.port}"
+    assert receiver.requests[0].path_qs == "/a?b=c"
+
+
+async def test_a_name_that_does_not_resolve_may_be_tried_again():
+    def nowhere(host: str, port: int, **hints: object) -> list[AddressInfo]:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    for lookup in (nowhere, answering([])):
+        async with launching(resolver=GuardedResolver(OPEN, lookup)) as launcher:
+            outcome = failed(await launcher.start(to("http://nowhere.example/")))
+        assert (outcome.permanent, outcome.reason) == (False, "network")
+        assert "nowhere.example" in outcome.error
+
+
+async def test_proxies_of_the_environment_are_not_used(receiver: Receiver, monkeypatch: pytest.MonkeyPatch):
+    other = Receiver()
+    async with serving(other):
+        for name in ("http_proxy", "HTTP_PROXY", "https_proxy", "all_proxy", "ALL_PROXY"):
+            monkeypatch.setenv(name, f"http://127.0.0.1:{other.port}")
+        monkeypatch.delenv("no_proxy", raising=False)
+        monkeypatch.delenv("NO_PROXY", raising=False)
+        async with launching() as launcher:
+            assert isinstance(await launcher.start(to(receiver.url)), Succeeded)
+    assert (len(receiver.requests), len(other.requests)) == (1, 0)

@@ -1,0 +1,240 @@
+"""Webhooks and networks that break, with really closed sockets on 127.0.0.1."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from tests.support.receiver import (
+    OPEN,
+    SECRET,
+    Receiver,
+    Secrets,
+    answering,
+    failed,
+    launching,
+    serving,
+    to,
+)
+from tests.support.waiting import PATIENCE
+from wakeful.launch.address_guard import GuardedResolver
+from wakeful.launch.http_response import MAX_INTERIM
+from wakeful.launch.port import Outcome, Succeeded
+from wakeful.launch.webhook import WebhookLauncher
+
+
+@pytest.fixture
+async def receiver() -> AsyncIterator[Receiver]:
+    async with serving(Receiver()) as receiver:
+        yield receiver
+
+
+@pytest.fixture
+async def launcher() -> AsyncIterator[WebhookLauncher]:
+    async with launching() as launcher:
+        yield launcher
+
+
+# --- what breaks -------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def raw_server(
+    talk: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]],
+) -> AsyncIterator[str]:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            await talk(reader, writer)
+        finally:
+            writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    try:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
+    finally:
+        server.close()
+        await server.wait_closed()
+
+
+async def test_a_port_where_nobody_listens_may_be_tried_again(launcher: WebhookLauncher):
+    with socket.socket() as taken:  # bound, so that nobody else gets it, and not listening
+        taken.bind(("127.0.0.1", 0))
+        outcome = failed(await launcher.start(to(f"http://127.0.0.1:{taken.getsockname()[1]}/")))
+    assert (outcome.permanent, outcome.reason) == (False, "network")
+    assert "could not connect to 127.0.0.1" in outcome.error
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (b"", "closed before an answer"),
+        (b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nhalf", "broke off"),
+        (b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhel", "broke off"),
+        (b"this is not HTTP\r\n\r\n", ""),
+        (b"HTTP/1.1 200 OK\r\nx: " + b"y" * 100_000 + b"\r\n\r\n", ""),
+    ],
+)
+async def test_a_connection_that_breaks_may_be_tried_again(
+    launcher: WebhookLauncher, answer: bytes, said: str
+):
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(answer)
+
+    async with raw_server(talk) as url:
+        outcome = failed(await launcher.start(to(url)))
+    assert (outcome.permanent, outcome.reason) == (False, "network")
+    assert said in outcome.error
+
+
+@asynccontextmanager
+async def flooding(interim: bytes, final: bytes, times: int | None) -> AsyncIterator[str]:
+    """A receiver in a thread that sends interim responses, and after so many (None: never) a final one."""
+
+    def serve() -> None:
+        with suppress(OSError), listener.accept()[0] as connection:
+            connection.recv(65_536)
+            if times is None:
+                while True:  # until the other side closes the connection
+                    connection.sendall(interim * 1000)
+            connection.sendall(interim * times + final)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}/"
+        await asyncio.to_thread(thread.join)
+
+
+@pytest.mark.parametrize("status", ["100 Continue", "102 Processing", "103 Early Hints"])
+async def test_a_receiver_that_sends_endless_interim_responses_is_given_up(
+    launcher: WebhookLauncher, status: str
+):
+    async with asyncio.timeout(PATIENCE), flooding(f"HTTP/1.1 {status}\r\n\r\n".encode(), b"", None) as url:
+        outcome = failed(await launcher.start(to(url)))
+    assert (outcome.permanent, outcome.reason) == (False, "network")
+    assert outcome.error == "the receiver sent more than 16 interim responses (1xx) and no final one"
+
+
+async def test_a_few_interim_responses_before_the_answer_are_no_error(launcher: WebhookLauncher):
+    final = b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\ndone"
+    async with flooding(b"HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\n", final, MAX_INTERIM) as url:
+        assert await launcher.start(to(url)) == Succeeded("done", response_code=200)
+
+
+async def test_a_reset_may_be_tried_again(launcher: WebhookLauncher):
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.transport.abort()
+
+    async with raw_server(talk) as url:
+        assert not failed(await launcher.start(to(url))).permanent
+
+
+async def test_a_hang_ends_when_the_attempt_is_cancelled_and_its_connection_is_closed(
+    launcher: WebhookLauncher,
+):
+    asked, gone = asyncio.Event(), asyncio.Event()
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        asked.set()
+        while await reader.read(1000):
+            pass
+        gone.set()
+
+    async with raw_server(talk) as url:
+        task = asyncio.create_task(launcher.start(to(url)))
+        await asked.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await asyncio.wait_for(gone.wait(), 5)
+
+
+async def test_a_host_that_hangs_does_not_keep_others_waiting(receiver: Receiver):
+    hung = Receiver()
+
+    async def hang(request: web.BaseRequest) -> web.StreamResponse:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    hung.answer = hang
+    async with serving(hung), launching(per_host=1) as launcher:
+        stuck = [asyncio.create_task(launcher.start(to(hung.url))) for _ in range(3)]
+        assert isinstance(await launcher.start(to(receiver.url)), Succeeded)
+        for task in stuck:
+            task.cancel()
+        await asyncio.wait(stuck)
+
+
+async def test_connections_are_kept_between_runs(receiver: Receiver, launcher: WebhookLauncher):
+    for _ in range(3):
+        await launcher.start(to(receiver.url))
+    transports = {id(request.transport) for request in receiver.requests}
+    assert len(transports) == 1
+
+
+# --- TLS ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A certificate for agent.example that nobody but its owner trusts, and its key."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "agent.example")])
+    now = datetime.now(UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName("agent.example")]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    path = tmp_path_factory.mktemp("tls") / "agent.pem"
+    path.write_bytes(
+        key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+        + made.public_bytes(serialization.Encoding.PEM)
+    )
+    return path
+
+
+async def test_certificates_are_verified(certificate: Path):
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    tls.load_cert_chain(certificate)
+    trusting = ssl.create_default_context(cafile=str(certificate))
+
+    async def post(trust: ssl.SSLContext | None, host: str) -> Outcome:
+        resolver = GuardedResolver(OPEN, answering(["127.0.0.1"]))
+        launcher = WebhookLauncher(Secrets(SECRET), OPEN, tls=trust, resolver=resolver)
+        await launcher.open()
+        try:
+            return await launcher.start(to(f"https://{host}:{there.port}/"))
+        finally:
+            await launcher.close()
+
+    async with serving(Receiver(), tls) as there:
+        assert isinstance(await post(trusting, "agent.example"), Succeeded)
+        for trust, host in ((None, "agent.example"), (trusting, "other.example")):
+            outcome = failed(await post(trust, host))
+            assert (outcome.permanent, outcome.reason) == (False, "network")
+            assert f"certificate of {host} was not accepted" in outcome.error
+        assert len(there.requests) == 1

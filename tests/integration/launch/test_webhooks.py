@@ -1,0 +1,470 @@
+"""Webhooks from one end to the other: a job, the engine, a real server, and what becomes of the run."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import json
+from base64 import b64decode
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from aiohttp import web
+from standardwebhooks import Webhook as StandardWebhook
+from standardwebhooks import WebhookVerificationError
+
+from tests.integration.conftest import SELDOM, NewApp, on_one_store
+from tests.support.receiver import Receiver
+from tests.support.waiting import eventually, in_state, over, the_run_of
+from wakeful import FailedPrecondition, Function, InvalidArgument, Launch, Wakeful, Webhook
+from wakeful.errors import Unavailable
+from wakeful.launch.port import iso
+from wakeful.service.serializers import run_shape
+from wakeful.store.rows import JobChange, RunView
+
+QUICKLY = {"base": "20ms", "max": "20ms"}
+
+
+def verifies(receiver: Receiver, secret: str | None, number: int = -1) -> None:
+    """Both signatures of a request verify with this secret, by hand and by another's library."""
+    assert secret is not None
+    body, request = receiver.bodies[number], receiver.requests[number]
+    key = b64decode(secret.removeprefix("whsec_"))
+    assert request.headers["x-wakeful-signature"] == hmac.new(key, body, hashlib.sha256).hexdigest()
+    accepts(receiver, secret, number)
+
+
+def accepts(receiver: Receiver, secret: str | None, number: int = -1) -> None:
+    """A receiver with this secret accepts a request."""
+    headers = {name.lower(): value for name, value in receiver.requests[number].headers.items()}
+    StandardWebhook(str(secret)).verify(receiver.bodies[number], headers)
+
+
+def values(receiver: Receiver, header: str) -> list[str]:
+    return [request.headers[header] for request in receiver.requests]
+
+
+def first_answers(receiver: Receiver, *answers: str | int, **headers: str) -> None:
+    """Answer so at first, one after the other, then with 200. `close` and `hang` are no answers at all."""
+    left = list(answers)
+
+    async def answer(request: web.BaseRequest) -> web.StreamResponse:
+        how = left.pop(0) if left else 200
+        if how == "hang":
+            await asyncio.sleep(3_600)
+        if how == "close":
+            assert request.transport is not None
+            request.transport.abort()
+            return web.Response()
+        status = int(how) if isinstance(how, int) else 200
+        return web.Response(status=status, headers=headers if status >= 400 else {})
+
+    receiver.answer = answer
+
+
+async def posted(app: Wakeful, receiver: Receiver, **fields: Any) -> RunView:
+    """A job with this webhook, and a run of it that is not over yet."""
+    fields = {"schedule": SELDOM, "target": Webhook(receiver.url), "backoff": QUICKLY, **fields}
+    await app.jobs.create("digest", **fields)
+    return await app.jobs.run("digest")
+
+
+# --- what arrives ------------------------------------------------------------------------------------
+
+
+async def test_the_body_arrives_byte_for_byte_and_both_signatures_verify(new_app: NewApp, receiver: Receiver):
+    async with new_app() as app:
+        payload = {"to": "Zoë", "b": 1, "a": [1.0, None, True], "quote": '"</script>'}
+        saved = await app.jobs.create(
+            "digest", schedule="in 100ms", target=Webhook(receiver.url), payload=payload
+        )
+        run = await over(app, (await the_run_of(app, "digest")).id)
+    text = '{"job":"digest","payload":{"to":"Zoë","b":1,"a":[1.0,null,true],"quote":"\\"</script>"}}'
+    assert receiver.bodies == [text.encode()]
+    verifies(receiver, saved.secret)
+    assert (run.state, run.output) == ("succeeded", '{"ok": true}')
+    assert receiver.headers["webhook-id"] == run.idempotency_key
+    assert receiver.headers["x-wakeful-run-id"] == run.id
+    assert receiver.headers["x-wakeful-attempt"] == "1"
+
+
+@on_one_store
+async def test_a_message_is_the_payload_of_a_job_that_has_no_other(new_app: NewApp, receiver: Receiver):
+    async with new_app() as app:
+        await over(app, (await posted(app, receiver, message="wake up")).id)
+    assert receiver.bodies == [b'{"job":"digest","payload":{"message":"wake up"}}']
+
+
+async def test_the_secret_is_shown_once_and_lies_encrypted(new_app: NewApp, receiver: Receiver):
+    async with new_app() as app:
+        fields: Any = {"schedule": SELDOM, "target": Webhook(receiver.url)}
+        saved = await app.jobs.create("digest", **fields)
+        assert (await app.jobs.upsert("digest", **fields)).secret is None
+        assert (await app.jobs.update("digest", description="new")).secret is None
+        row = await app.store.job("default", "default", "digest")
+    assert row is not None
+    assert row.secret is not None
+    assert b64decode(str(saved.secret).removeprefix("whsec_")) not in row.secret
+
+
+@on_one_store
+async def test_each_job_has_a_secret_of_its_own(new_app: NewApp, receiver: Receiver):
+    async with new_app() as app:
+        first = await app.jobs.create("first", schedule=SELDOM, target=Webhook(receiver.url))
+        second = await app.jobs.create("second", schedule=SELDOM, target=Webhook(receiver.url))
+        await over(app, (await app.jobs.run("first")).id)
+    verifies(receiver, first.secret)
+    with pytest.raises(WebhookVerificationError):
+        accepts(receiver, second.secret)
+
+
+async def test_a_job_that_becomes_a_webhook_is_given_its_secret_then(new_app: NewApp, receiver: Receiver):
+    app = new_app()
+
+    @app.function()
+    async def local() -> None: ...
+
+    async with app:
+        before = await app.jobs.create("digest", schedule=SELDOM, target=Function("local"))
+        await over(app, (await app.jobs.run("digest")).id)
+        after = await app.jobs.update("digest", target=Webhook(receiver.url))
+        await over(app, (await app.jobs.run("digest")).id)
+    assert before.secret is None
+    verifies(receiver, after.secret)
+
+
+async def test_after_a_rotation_receivers_with_either_secret_accept(new_app: NewApp, receiver: Receiver):
+    async with new_app() as app:
+        old = await app.jobs.create("digest", schedule=SELDOM, target=Webhook(receiver.url))
+        await over(app, (await app.jobs.run("digest")).id)
+        new = await app.jobs.rotate_secret("digest")
+        await over(app, (await app.jobs.run("digest")).id)
+    assert new.secret not in (None, old.secret)
+    verifies(receiver, old.secret, 0)
+    verifies(receiver, new.secret, 1)
+    accepts(receiver, old.secret, 1)
+    with pytest.raises(WebhookVerificationError):
+        accepts(receiver, new.secret, 0)
+
+
+@on_one_store
+async def test_there_is_nothing_to_rotate_without_a_webhook(new_app: NewApp):
+    async with new_app() as app:
+        await app.jobs.create("digest", schedule=SELDOM, target=Function("local"))
+        with pytest.raises(FailedPrecondition, match="no secret to rotate"):
+            await app.jobs.rotate_secret("digest")
+
+
+@on_one_store
+async def test_an_address_inside_is_refused_when_the_job_is_made_unless_the_operator_allows_it(
+    new_app: NewApp, receiver: Receiver
+):
+    async with new_app(allow_private_targets=False) as app:
+        with pytest.raises(InvalidArgument, match="WAKEFUL_ALLOW_PRIVATE_TARGETS"):
+            await app.jobs.create("digest", schedule=SELDOM, target=Webhook(receiver.url))
+    assert receiver.requests == []
+
+
+# --- what is tried again -----------------------------------------------------------------------------
+
+
+async def test_the_id_is_the_same_through_retries_and_replay(new_app: NewApp, receiver: Receiver):
+    first_answers(receiver, 500, 503, 500)
+    async with new_app() as app:
+        run = await posted(app, receiver, max_attempts=3)
+        dead = await over(app, run.id)
+        replayed = await over(app, (await app.runs.replay(dead.id)).id)
+    assert (dead.state, dead.error, replayed.state) == (
+        "failed",
+        "HTTP 500 Internal Server Error",
+        "succeeded",
+    )
+    assert values(receiver, "webhook-id") == [run.idempotency_key] * 4
+    assert values(receiver, "x-wakeful-attempt") == ["1", "2", "3", "4"]
+    assert values(receiver, "x-wakeful-run-id") == [run.id] * 3 + [replayed.id]
+    assert len(set(receiver.bodies)) == 1
+
+
+@pytest.mark.parametrize("how", [500, 408, 302, "close", "hang"])
+async def test_what_did_not_arrive_is_sent_again_across_a_restart(
+    new_app: NewApp, receiver: Receiver, how: str | int
+):
+    first_answers(receiver, how)
+    async with new_app() as app:
+        run = await posted(app, receiver, backoff={"base": "600ms"}, timeout="2s")
+        waiting = await in_state(app, run.id, "retrying")
+    assert waiting.due_ms is not None
+    async with new_app() as app:
+        run = await over(app, run.id)
+        first, last = await app.runs.attempts(run.id)
+    assert (run.state, run.attempt) == ("succeeded", 2)
+    assert first.error
+    assert values(receiver, "webhook-id")[-1] == run.idempotency_key
+    assert (last.started_ms or 0) >= waiting.due_ms
+
+
+async def test_a_receiver_that_asks_for_time_is_given_it_across_a_restart(
+    new_app: NewApp, receiver: Receiver
+):
+    first_answers(receiver, 429, **{"retry-after": "1"})
+    async with new_app() as app:
+        run = await posted(app, receiver)
+        await in_state(app, run.id, "retrying")
+    async with new_app() as app:
+        run = await over(app, run.id)
+        first, last = await app.runs.attempts(run.id)
+    assert run.state == "succeeded"
+    assert first.error == "HTTP 429 Too Many Requests"
+    assert (last.started_ms or 0) - (first.finished_ms or 0) >= 1000
+
+
+async def test_a_receiver_that_is_gone_fails_the_run_at_once_and_pauses_the_job(
+    new_app: NewApp, receiver: Receiver
+):
+    receiver.answers(410)
+    async with new_app() as app:
+        run = await over(app, (await posted(app, receiver)).id)
+        job = await app.jobs.get("digest")
+        assert [letter.id for letter in await app.runs.dead_letters()] == [run.id]
+        assert (job.enabled, job.disabled_reason, job.next_ms) == (False, "gone", None)
+        resumed = await app.jobs.resume("digest")
+    assert (run.state, run.attempt, run.reason) == ("failed", 1, "gone")
+    assert resumed.enabled
+    assert len(receiver.requests) == 1
+
+
+async def test_a_run_that_outlives_its_job_is_signed_all_the_same(new_app: NewApp, receiver: Receiver):
+    first_answers(receiver, 500, 500)
+    async with new_app() as app:
+        saved = await app.jobs.create(
+            "digest",
+            schedule=SELDOM,
+            target=Webhook(receiver.url),
+            max_attempts=2,
+            backoff={"base": "300ms"},
+        )
+        run = await in_state(app, (await app.jobs.run("digest")).id, "retrying")
+        await app.jobs.delete("digest")
+        assert (await over(app, run.id)).state == "failed"
+    async with new_app() as app:
+        assert (await over(app, (await app.runs.replay(run.id)).id)).state == "succeeded"
+    for number in range(3):
+        verifies(receiver, saved.secret, number)
+
+
+# --- what is completed later -------------------------------------------------------------------------
+
+
+@pytest.fixture
+async def parked(new_app: NewApp, receiver: Receiver) -> AsyncIterator[tuple[Wakeful, RunView]]:
+    """An app, and a run that was taken on by its receiver and waits to be completed."""
+    app = new_app()
+
+    @app.function()
+    async def note(run: Launch) -> None: ...
+
+    async with app:
+        target = Webhook(receiver.url, completion="callback")
+        run = await posted(app, receiver, target=target, timeout="30s")
+        await app.jobs.create("then", after="digest", target=Function("note"))
+        await eventually(lambda: receiver.requests)
+
+        async def waits() -> bool:
+            return (await app.runs.get(run.id)).due_ms is not None
+
+        await eventually(waits)
+        yield app, run
+
+
+async def test_a_run_with_a_callback_is_running_until_somebody_completes_it(parked: tuple[Wakeful, RunView]):
+    app, run = parked
+    assert (await app.runs.get(run.id)).state == "running"
+    done = await app.runs.complete(run.id, "succeeded", output="all sent")
+    assert (done.state, done.output, done.attempt) == ("succeeded", "all sent", 1)
+    with pytest.raises(FailedPrecondition, match="does not wait to be completed"):
+        await app.runs.complete(run.id, "failed")
+    chained = await over(app, (await the_run_of(app, "then")).id)
+    assert (chained.state, chained.triggered_by) == ("succeeded", run.id)
+
+
+async def test_a_run_that_is_completed_as_failed_is_posted_again(
+    parked: tuple[Wakeful, RunView], receiver: Receiver
+):
+    app, run = parked
+    await app.runs.complete(run.id, "failed", error="out of paper")
+    await eventually(lambda: len(receiver.requests) == 2)
+    assert values(receiver, "webhook-id") == [run.idempotency_key] * 2
+    first, *_ = await app.runs.attempts(run.id)
+    assert (first.attempt, first.error) == (1, "out of paper")
+
+
+async def test_a_run_with_a_callback_can_be_stopped_and_then_not_completed(parked: tuple[Wakeful, RunView]):
+    app, run = parked
+    assert (await app.runs.stop(run.id)).state == "cancelled"
+    with pytest.raises(FailedPrecondition):
+        await app.runs.complete(run.id, "succeeded")
+
+
+async def test_a_run_with_a_callback_outlives_the_process_that_posted_it(new_app: NewApp, receiver: Receiver):
+    async with new_app() as app:
+        target = Webhook(receiver.url, completion="callback")
+        run = await posted(app, receiver, target=target, timeout="30s")
+        await eventually(lambda: receiver.requests)
+    async with new_app() as app:
+        assert (await app.runs.get(run.id)).state == "running"
+        assert (await app.runs.complete(run.id, "succeeded")).state == "succeeded"
+    assert len(receiver.requests) == 1
+
+
+async def test_a_run_that_nobody_completes_in_time_has_failed_that_attempt(
+    new_app: NewApp, receiver: Receiver
+):
+    async with new_app() as app:
+        target = Webhook(receiver.url, completion="callback")
+        run = await posted(app, receiver, target=target, timeout="2s", max_attempts=2)
+        run = await over(app, run.id)
+    assert (run.state, run.attempt, run.error) == ("failed", 2, "nobody completed it in time")
+    assert values(receiver, "x-wakeful-attempt") == ["1", "2"]
+
+
+@on_one_store
+async def test_a_receiver_that_does_not_take_it_on_has_failed_like_any_other(
+    new_app: NewApp, receiver: Receiver
+):
+    first_answers(receiver, 500)
+    async with new_app() as app:
+        run = await posted(app, receiver, target=Webhook(receiver.url, completion="callback"))
+        await eventually(lambda: len(receiver.requests) == 2)
+        first, *_ = await app.runs.attempts(run.id)
+    assert first.error == "HTTP 500 Internal Server Error"
+    assert json.loads(receiver.bodies[1]) == {"job": "digest", "payload": None}
+
+
+# --- what the receiver answered ----------------------------------------------------------------------
+
+
+async def test_the_status_of_each_answer_is_recorded_also_of_a_success(new_app: NewApp, receiver: Receiver):
+    first_answers(receiver, 503, "close", 429)
+    async with new_app() as app:
+        run = await over(app, (await posted(app, receiver)).id)
+        attempts = await app.runs.attempts(run.id)
+    assert (run.state, run.response_code, run.failed_attempts) == ("succeeded", 200, 3)
+    assert [attempt.response_code for attempt in attempts] == [503, None, 429, 200]
+    shown = run_shape(run, attempts)
+    assert shown["responseCode"] == 200
+    assert shown["failedAttempts"] == 3
+    assert [each["responseCode"] for each in shown["attempts"]] == [503, None, 429, 200]  # type: ignore[union-attr,index,call-overload]
+
+
+async def test_the_status_with_which_a_receiver_took_a_run_on_stays_when_it_is_completed(
+    parked: tuple[Wakeful, RunView],
+):
+    app, run = parked
+    assert (await app.runs.get(run.id)).response_code == 200
+    assert (await app.runs.complete(run.id, "succeeded")).response_code == 200
+
+
+# --- what a launch needs -------------------------------------------------------------------------------
+
+
+def away_after_claims(app: Wakeful, receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fail every read of one job or run from when a run is claimed until its request arrives."""
+    away = False
+
+    def cut_off(name: str) -> None:
+        read = getattr(app.store, name)
+
+        async def reading(*given: Any, **named: Any) -> Any:
+            if away:
+                raise Unavailable("the database is away")
+            return await read(*given, **named)
+
+        monkeypatch.setattr(app.store, name, reading)
+
+    def claiming(name: str) -> None:
+        claim = getattr(app.store, name)
+
+        async def claimed(*given: Any) -> Any:
+            nonlocal away
+            runs = await claim(*given)
+            away = bool(runs.born if name == "plan" else runs)
+            return runs
+
+        monkeypatch.setattr(app.store, name, claimed)
+
+    async def answer(request: web.BaseRequest) -> web.StreamResponse:
+        nonlocal away
+        away = False
+        return web.Response()
+
+    for name in ("job_by_id", "job", "run", "agent", "workflow"):
+        cut_off(name)
+    for name in ("plan", "take"):
+        claiming(name)
+    receiver.answer = answer
+
+
+@pytest.mark.parametrize("tick", [True, False])
+async def test_a_database_that_is_away_between_claim_and_launch_fails_no_run(
+    new_app: NewApp, receiver: Receiver, monkeypatch: pytest.MonkeyPatch, tick: bool
+):
+    app = new_app()
+    async with app:
+        saved = await app.jobs.create(
+            "digest", schedule="in 300ms" if tick else SELDOM, target=Webhook(receiver.url), max_attempts=1
+        )
+        away_after_claims(app, receiver, monkeypatch)
+        if not tick:
+            await app.jobs.run("digest")
+        await eventually(lambda: receiver.requests)
+        monkeypatch.undo()
+        run = await over(app, (await the_run_of(app, "digest")).id)
+    assert (run.state, run.failed_attempts) == ("succeeded", 0)
+    verifies(receiver, saved.secret)
+
+
+async def test_a_request_says_what_triggered_it_the_tick_before_and_how_many_were_missed(
+    new_app: NewApp, receiver: Receiver
+):
+    first_answers(receiver, 500)
+    async with new_app() as app:
+        saved = await app.jobs.create(
+            "digest",
+            schedule="every 1s",
+            target=Webhook(receiver.url),
+            backoff=QUICKLY,
+            misfire_grace="1s",
+            max_runs=1,
+        )
+        assert saved.row.next_ms is not None
+        an_hour_ago = saved.row.next_ms - 3_600_000
+        await app.services.store.change_job(
+            saved.row.id,
+            lambda row: JobChange(
+                row._replace(next_ms=an_hour_ago, wake_ms=an_hour_ago, anchor_ms=an_hour_ago - 1_000)
+            ),
+        )
+        await eventually(lambda: len(receiver.requests) == 2)
+        runs = await app.runs.list(job_id=saved.row.id)
+        missed = sum(run.covers for run in runs if run.state == "missed")
+        (run,) = [run for run in runs if run.state != "missed"]
+        assert missed >= 3_597
+        assert run.missed == missed
+        assert values(receiver, "x-wakeful-attempt") == ["1", "2"]
+        assert values(receiver, "x-wakeful-missed") == [str(missed)] * 2, "the same in a retry"
+        assert values(receiver, "x-wakeful-trigger") == ["schedule"] * 2
+        assert values(receiver, "x-wakeful-previous-tick") == [iso(run.scheduled_ms - 1_000)] * 2
+
+
+async def test_a_run_that_is_no_tick_says_so(new_app: NewApp, receiver: Receiver):
+    async with new_app() as app:
+        await app.jobs.create("daily", schedule="0 7 * * *", target=Webhook(receiver.url))
+        await app.jobs.create("first", schedule="in 2h", target=Webhook(receiver.url))
+        for name in ("daily", "first"):
+            await over(app, (await app.jobs.run(name)).id)
+        assert values(receiver, "x-wakeful-trigger") == ["user"] * 2
+        assert values(receiver, "x-wakeful-missed") == ["0"] * 2
+        assert receiver.requests[0].headers["x-wakeful-previous-tick"].endswith("T07:00:00Z")
+        assert "x-wakeful-previous-tick" not in receiver.requests[1].headers

@@ -1,0 +1,231 @@
+"""Workflows: the DAG is read from the store and handed to whatever executes it, with what it is for."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from tests.integration.conftest import SELDOM, NewApp, on_one_store
+from tests.integration.launch.test_webhooks import verifies
+from tests.support.receiver import Receiver, launching
+from tests.support.waiting import eventually, over
+from tests.unit.launch.launches import launch
+from wakeful import InvalidArgument, Launch, Wakeful
+from wakeful.errors import Unavailable
+from wakeful.job import Json
+from wakeful.launch.function import FunctionLauncher
+from wakeful.launch.port import Failed, Succeeded
+from wakeful.launch.workflow import WorkflowCache, WorkflowLauncher
+from wakeful.service.auth.access import LOCAL
+from wakeful.store.office import WorkflowRow
+
+DAG = {"nodes": [{"id": "fetch"}, {"id": "Zoë"}], "edges": []}
+INVOICES: dict[str, Json] = {"workflowId": "invoices", "version": 3, "userId": "ada"}
+QUICKLY = {"base": "20ms", "max": "20ms"}
+
+
+async def deployed(app: Wakeful) -> None:
+    await app.services.workflows.put(LOCAL, "default", "invoices", 3, DAG)
+
+
+def executing(app: Wakeful) -> list[Launch]:
+    """A function that executes DAGs, and what it was given."""
+    given: list[Launch] = []
+
+    @app.function("execute")
+    async def execute(run: Launch) -> str:
+        given.append(run)
+        return "done"
+
+    return given
+
+
+def to_function(**fields: Any) -> dict[str, Any]:
+    target = {"kind": "workflow", **INVOICES, "to": {"kind": "function", "name": "execute"}}
+    return {"schedule": SELDOM, "target": target, "backoff": QUICKLY, **fields}
+
+
+async def test_a_function_gets_the_dag_and_what_it_is_for(new_app: NewApp):
+    app = new_app()
+    given = executing(app)
+    async with app:
+        await deployed(app)
+        await app.jobs.create("bill", **to_function(payload={"month": 5}))
+        run = await over(app, (await app.jobs.run("bill")).id)
+        assert (run.state, run.output) == ("succeeded", "done")
+        (launched,) = given
+        assert launched.payload == {
+            "dag": DAG,
+            "meta": {
+                "source": "user",
+                "user_id": "ada",
+                "scheduled_for": launched.scheduled_at.isoformat(timespec="milliseconds").replace(
+                    "+00:00", "Z"
+                ),
+                "idempotency_key": run.idempotency_key,
+                "run_id": run.id,
+                "attempt": 1,
+                "workflow_id": "invoices",
+                "version": 3,
+                "payload": {"month": 5},
+            },
+        }
+
+
+async def test_a_tick_says_that_it_is_the_schedules_and_for_which_instant(new_app: NewApp):
+    app = new_app()
+    given = executing(app)
+    async with app:
+        await deployed(app)
+        await app.jobs.create("bill", **to_function(schedule="every 1s"))
+        await eventually(lambda: given)
+        payload = given[0].payload
+        assert isinstance(payload, dict)
+        meta = payload["meta"]
+        assert isinstance(meta, dict)
+        assert meta["source"] == "schedule"
+        assert "payload" not in meta
+
+
+async def test_a_webhook_behind_a_workflow_is_signed_with_the_jobs_secret(
+    new_app: NewApp, receiver: Receiver
+):
+    async with new_app() as app:
+        await deployed(app)
+        saved = await app.jobs.create("bill", schedule=SELDOM, webhook_url=receiver.url, **_fields())
+        run = await over(app, (await app.jobs.run("bill")).id)
+        assert run.state == "succeeded"
+        verifies(receiver, saved.secret)
+        body = json.loads(receiver.bodies[0])
+        assert (body["job"], body["payload"]["dag"]) == ("bill", DAG)
+        assert b'"id":"Zo\xc3\xab"' in receiver.bodies[0], "as it was stored"
+        assert receiver.headers["webhook-id"] == body["payload"]["meta"]["idempotency_key"]
+
+
+async def test_a_workflow_that_is_not_there_yet_is_tried_again_until_it_is(new_app: NewApp):
+    app = new_app()
+    given = executing(app)
+    async with app:
+        await app.jobs.create("bill", **to_function(max_attempts=100))
+        run = await app.jobs.run("bill")
+
+        async def missed_it() -> bool:
+            return len(await app.runs.attempts(run.id)) > 1
+
+        await eventually(missed_it)
+        await deployed(app)
+        assert (await over(app, run.id)).state == "succeeded"
+        (launched,) = given
+        assert launched.idempotency_key == run.idempotency_key
+        first = (await app.runs.attempts(run.id))[0]
+        assert first.error == (
+            "there is no version 3 of the workflow 'invoices' in the workspace 'default'; deploy it"
+        )
+
+
+async def test_a_workflow_that_goes_nowhere_waits_to_be_claimed(new_app: NewApp):
+    async with new_app() as app:
+        await app.jobs.create("bill", schedule=SELDOM, lane="main", **_fields())
+        run = await app.jobs.run("bill")
+        assert (run.state, run.lane) == ("pending", "pull:main")
+
+
+@on_one_store
+@pytest.mark.parametrize(
+    ("to", "says"),
+    [
+        ({"kind": "function"}, "needs a name"),
+        ({"kind": "webhook", "url": "https://example.com", "colour": "red"}, "no field 'colour'"),
+        ({"kind": "chat"}, "no launcher for 'chat'"),
+        ({"kind": "workflow", "workflowId": "a", "version": 1}, "another workflow"),
+        ({"kind": "pull", "claimTimeoutMs": 0}, "claimTimeoutMs"),
+    ],
+)
+async def test_what_is_behind_a_workflow_is_judged_before_it_is_saved(new_app: NewApp, to: Any, says: str):
+    async with new_app() as app:
+        with pytest.raises(InvalidArgument, match=says):
+            await app.jobs.create("bill", schedule=SELDOM, target={"kind": "workflow", **INVOICES, "to": to})
+
+
+class _Deployed:
+    async def workflow(self, workspace: str, workflow_id: str, version: int) -> WorkflowRow:
+        return WorkflowRow(workspace, workflow_id, version, "{}", 0)
+
+
+async def test_a_webhook_behind_a_workflow_has_as_long_as_any_webhook(receiver: Receiver):
+    async with launching() as webhooks:
+        webhooks.default_timeout_ms = 50
+        receiver.answer = _never
+        launcher = WorkflowLauncher(_Deployed(), lambda kind: webhooks)
+        to: dict[str, Json] = {"kind": "webhook", "url": receiver.url}
+        target: dict[str, Json] = {"kind": "workflow", **INVOICES, "to": to}
+        outcome = await launcher.start(launch(target))
+    assert outcome == Failed("timed out after 0.05 s", reason="timeout")
+
+
+async def test_a_target_that_another_process_may_know_is_tried_again():
+    launcher = WorkflowLauncher(_Deployed(), lambda kind: None)
+    target: dict[str, Json] = {"kind": "workflow", **INVOICES, "to": {"kind": "chat"}}
+    outcome = await launcher.start(launch(target))
+    assert isinstance(outcome, Failed)
+    assert (outcome.permanent, outcome.reason) == (False, "not_registered")
+
+
+class _Counting:
+    """A store of workflows that counts how often it is read, and can be cut off."""
+
+    def __init__(self, size: int) -> None:
+        self.reads: list[int] = []
+        self.cut_off = False
+        self._dag = f'"{"x" * size}"'
+
+    async def workflow(self, workspace: str, workflow_id: str, version: int) -> WorkflowRow | None:
+        if self.cut_off:
+            raise Unavailable("no database")
+        self.reads.append(version)
+        return None if version == 0 else WorkflowRow(workspace, workflow_id, version, self._dag, 0)
+
+
+async def test_a_version_of_a_workflow_is_read_once_and_the_oldest_goes_when_there_are_too_many():
+    stored = _Counting(1_000)
+    cache = WorkflowCache(stored, max_bytes=2_500)
+    for version in (1, 2, 1, 3, 1, 2, 0, 0):
+        row = await cache.workflow("default", "invoices", version)
+        assert (row.version if row else 0) == version
+    assert stored.reads == [1, 2, 3, 2, 0, 0]
+
+
+async def test_a_workflow_that_is_larger_than_the_cache_is_not_kept():
+    stored = _Counting(5_000)
+    cache = WorkflowCache(stored, max_bytes=2_500)
+    await cache.workflow("default", "invoices", 1)
+    await cache.workflow("default", "invoices", 1)
+    assert stored.reads == [1, 1]
+
+
+async def test_a_database_that_is_away_while_a_workflow_is_loaded_uses_up_no_attempt():
+    stored = _Counting(10)
+    stored.cut_off = True
+    functions = FunctionLauncher()
+    functions.register("work", _nothing)
+    launcher = WorkflowLauncher(stored, lambda kind: functions)
+    target: dict[str, Json] = {"kind": "workflow", **INVOICES, "to": {"kind": "function", "name": "work"}}
+    assert await launcher.start(launch(target)) == Failed("no database", reason="unavailable", counted=False)
+    stored.cut_off = False
+    assert await launcher.start(launch(target)) == Succeeded()
+    stored.cut_off = True
+    assert await launcher.start(launch(target)) == Succeeded(), "it was read before"
+
+
+async def _nothing() -> None: ...
+
+
+async def _never(request: object) -> Any:
+    await asyncio.get_running_loop().create_future()
+
+
+def _fields() -> dict[str, Any]:
+    return {"workflow_id": "invoices", "version": 3, "user_id": "ada"}

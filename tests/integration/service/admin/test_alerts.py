@@ -1,0 +1,230 @@
+"""Alerts, through the engine: somebody is told when something goes wrong, once, and signed."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+from typing import Any
+
+import pytest
+
+from tests.integration.conftest import SELDOM, NewApp, on_one_store
+from tests.support.api_client import ApiClient
+from tests.support.receiver import Receiver
+from tests.support.waiting import eventually, over, runs_of
+from wakeful import FailedPrecondition, Function, InvalidArgument, NotFound, Permanent, Wakeful
+from wakeful.launch.port import Succeeded
+from wakeful.launch.secrets import shown
+from wakeful.service.auth.access import LOCAL
+
+SECRET = b"s" * 32
+
+
+def failing(*apps: Wakeful) -> None:
+    """A function of each app that never works."""
+    for app in apps:
+
+        @app.function("fail")
+        async def fail() -> None:
+            raise Permanent("it never works")
+
+
+async def put_agent(app: Wakeful, alerts: object, **more: object) -> dict[str, Any]:
+    row = (await app.services.agents.put(LOCAL, "default", "default", {"alerts": alerts, **more})).row
+    return json.loads(row.alerts) if row.alerts else {}
+
+
+async def put_workspace(app: Wakeful, **document: object) -> None:
+    await app.services.workspaces.put(LOCAL, "default", document)
+
+
+def told(receiver: Receiver) -> list[dict[str, Any]]:
+    """The alerts that came, each as its payload."""
+    return [json.loads(body)["payload"] for body in receiver.bodies]
+
+
+async def fails(app: Wakeful, name: str = "digest") -> None:
+    """One more failure of that job."""
+    run = await over(app, (await app.jobs.run(name)).id)
+    assert run.state == "failed"
+
+
+async def settled(app: Wakeful, name: str = "wakeful-alerts") -> None:
+    """Wait until every alert that was written has been sent, and nothing is left to judge."""
+
+    async def look() -> bool:
+        return all(run.finished_ms is not None for run in await runs_of(app, name))
+
+    await eventually(look)
+
+
+async def test_somebody_is_told_after_so_many_failures_in_a_row(new_app: NewApp, receiver: Receiver):
+    app = new_app()
+    failing(app)
+    async with app:
+        await put_agent(
+            app, {"url": receiver.url, "failures": 2, "deadLetter": False, "secret": shown(SECRET)}
+        )
+        await app.jobs.create("digest", schedule=SELDOM, target=Function("fail"))
+        await fails(app)
+        await fails(app)
+        await eventually(lambda: told(receiver))
+        (sender,) = [job for job in await app.jobs.list() if job.name == "wakeful-alerts"]
+    (alert,) = told(receiver)
+    assert (alert["kind"], alert["workspace"], alert["agent"], alert["job"], alert["count"]) == (
+        "failures", "default", "default", "digest", 2,
+    )  # fmt: skip
+    assert alert["message"] == ("job 'digest' of agent 'default' has failed 2 times in a row: it never works")
+    assert alert["run"]
+    assert json.loads(receiver.bodies[0])["job"] == "wakeful-alerts"
+    signature = hmac.new(SECRET, receiver.bodies[0], hashlib.sha256).hexdigest()
+    assert receiver.headers["x-wakeful-signature"] == signature
+    assert sender.definition.labels == {"system": "alert"}
+
+
+async def test_a_dead_letter_is_told_once_until_the_cool_down_is_over(new_app: NewApp, receiver: Receiver):
+    app = new_app()
+    failing(app)
+    async with app:
+        await put_workspace(app, alerts={"url": receiver.url})
+        await app.jobs.create("digest", schedule=SELDOM, target=Function("fail"))
+        await app.jobs.create("report", schedule=SELDOM, target=Function("fail"))
+        for name in ("digest", "digest", "report"):
+            await fails(app, name)
+        await eventually(lambda: len(told(receiver)) >= 2)
+        await put_workspace(app, alerts={"url": receiver.url, "cooldownMs": 0})
+        await fails(app, "digest")
+        await eventually(lambda: len(told(receiver)) >= 4)
+    alerts = [(alert["kind"], alert["job"]) for alert in told(receiver)]
+    assert sorted(alerts) == [
+        ("dead_letter", "digest"), ("dead_letter", "digest"), ("dead_letter", "report"),
+        ("failures", "digest"),
+    ]  # fmt: skip
+
+
+async def test_two_replicas_tell_it_once(new_app: NewApp, receiver: Receiver):
+    one, other = new_app(), new_app()
+    failing(one, other)
+    async with one, other:
+        await put_workspace(one, alerts={"url": receiver.url, "failures": 1})
+        for number in range(4):
+            await one.jobs.create(f"job-{number}", schedule=SELDOM, target=Function("fail"))
+        runs = [await app.jobs.run(f"job-{number}") for number in range(4) for app in (one, other, one)]
+        for run in runs:
+            await over(one, run.id)
+        await eventually(lambda: len(told(receiver)) >= 8)
+        await settled(one, "wakeful-workspace-alerts")
+    alerts = [(alert["kind"], alert["job"]) for alert in told(receiver)]
+    assert sorted(alerts) == sorted(
+        (kind, f"job-{number}") for number in range(4) for kind in ("dead_letter", "failures")
+    )
+
+
+async def test_an_alert_that_does_not_arrive_is_sent_again_and_never_alerted_about(
+    new_app: NewApp, receiver: Receiver
+):
+    app = new_app()
+    failing(app)
+    async with app:
+        await put_agent(app, {"url": receiver.url, "failures": 1, "deadLetter": False})
+        receiver.answers(410)  # gone for good: the alert itself becomes a dead letter
+        await app.jobs.create("digest", schedule=SELDOM, target=Function("fail"))
+        await fails(app)
+        await eventually(lambda: len(told(receiver)))
+        dead = await eventually(lambda: _dead(app, "wakeful-alerts"))
+        assert await app.store.raise_alerts(0, 100, lambda incident: ()) == 0
+        receiver.answers(500)
+        await app.jobs.resume("wakeful-alerts")
+        again = await app.runs.replay(dead[0].id)
+        await eventually(lambda: len(told(receiver)) == 2)
+        receiver.answers(200)
+        assert (await over(app, again.id)).state == "succeeded"
+    assert [alert["job"] for alert in told(receiver)] == ["digest"] * 3
+
+
+async def test_a_cap_that_is_reached_is_told_once_a_day(new_app: NewApp, receiver: Receiver):
+    app = new_app()
+
+    @app.function("think")
+    async def think() -> Succeeded:
+        return Succeeded("done", '{"tokens":60}')
+
+    async with app:
+        await put_agent(app, {"url": receiver.url}, budget={"tokensPerDay": 50})
+        await app.jobs.create("think", schedule=SELDOM, target=Function("think"))
+        await over(app, (await app.jobs.run("think")).id)
+        await eventually(lambda: told(receiver))
+    (alert,) = told(receiver)
+    assert (alert["kind"], alert["agent"], alert["job"], alert["run"]) == ("budget", "default", None, None)
+    assert alert["message"] == (
+        "agent 'default' has used 60 tokens today, and may use 50 (tokensPerDay); "
+        "its ticks are skipped until midnight UTC"
+    )
+
+
+@on_one_store
+async def test_alerts_are_judged_when_they_are_written_and_their_secret_is_never_shown(
+    new_app: NewApp, receiver: Receiver
+):
+    async with new_app() as app:
+        kept = await put_agent(app, {"url": receiver.url, "secret": shown(SECRET)})
+        assert kept == {
+            "url": receiver.url, "failures": 3, "deadLetter": True, "missed": True,
+            "budget": True, "cooldownMs": 3_600_000,
+        }  # fmt: skip
+        for alerts, said in [
+            ({"failures": 1}, "alerts: there is neither a url nor a channel"),
+            ({"url": 5}, "alerts: url: 5 is not text"),
+            ({"url": receiver.url, "to": "@ada"}, "alerts: to: it says nothing without a channel"),
+            ({"url": "ftp://a"}, "alerts: 'ftp://a' is no http or https address"),
+            ({"url": receiver.url, "secret": "short"}, "alerts: a webhook secret is 'whsec_'"),
+            ({"url": receiver.url, "failures": 0}, "alerts: failures: 0 is out of range"),
+            ({"url": receiver.url, "often": True}, "alerts: alerts has no field 'often'"),
+        ]:
+            with pytest.raises(InvalidArgument, match=said):
+                await put_agent(app, alerts)
+        await put_agent(app, None)
+        with pytest.raises(NotFound):
+            await app.jobs.get("wakeful-alerts")
+
+
+@on_one_store
+async def test_an_agent_with_alerts_can_be_deleted(new_app: NewApp, receiver: Receiver):
+    async with new_app() as app:
+        await app.services.agents.put(LOCAL, "default", "writer", {"alerts": {"url": receiver.url}})
+        await app.services.jobs.create(LOCAL, "default", "writer", {"name": "digest", "schedule": SELDOM})
+        with pytest.raises(FailedPrecondition, match="delete them first"):
+            await app.services.agents.delete(LOCAL, "default", "writer")
+        await app.services.jobs.get(LOCAL, "default", "writer", "wakeful-alerts")  # it is still told of
+        await app.services.jobs.delete(LOCAL, "default", "writer", "digest")
+        await app.services.agents.delete(LOCAL, "default", "writer")
+        with pytest.raises(NotFound):
+            await app.services.agents.get(LOCAL, "default", "writer")
+
+
+async def _dead(app: Wakeful, name: str):
+    return [run for run in await app.runs.dead_letters() if run.job_name == name]
+
+
+async def test_an_agents_key_may_look_at_the_jobs_that_watch_it_and_no_more(
+    ask: ApiClient, receiver: Receiver
+):
+    await ask("PUT", "/agents/ada", {"alerts": {"url": receiver.url}, "queue": {"debounceMs": 0}})
+    ada = await ask.new("agent", agent="ada")
+    job = "/agents/ada/jobs/wakeful-alerts"
+    assert (await ada("GET", job)).status == 200
+    tried = [
+        await ada("DELETE", job),
+        await ada("PATCH", job, {"maxAttempts": 1}),
+        await ada("PUT", job, {"schedule": SELDOM}),
+        *[await ada("POST", f"{job}/{verb}") for verb in ("pause", "resume", "run", "rotate-secret")],
+        await ada("POST", "/agents/ada/jobs", {"name": "woken-by-hand", "schedule": SELDOM}),
+        await ada("PUT", "/agents/ada/jobs/wakeful-channel-alerts", {"schedule": SELDOM}),
+    ]
+    await ada("POST", "/agents/ada/jobs", {"name": "mine", "schedule": SELDOM})
+    tried.append(await ada("PATCH", "/agents/ada/jobs/mine", {"name": "wakeful-channel-alerts"}))
+    run = (await ask("POST", f"{job}/run")).body["id"]
+    tried += [await ada("POST", f"/runs/{run}/{verb}") for verb in ("cancel", "stop")]
+    assert [(reply.status, reply.code) for reply in tried] == [(403, "permission-denied")] * len(tried)
+    assert "one that Wakeful made for itself" in tried[0].body["detail"]

@@ -1,0 +1,208 @@
+"""Budgets, through the engine: what has had its fill today is not fired again before tomorrow."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from tests.integration.conftest import QUICK, SELDOM, NewApp, on_one_store
+from tests.support.api_client import ApiClient
+from tests.support.receiver import Receiver
+from tests.support.waiting import eventually, over, runs_of, soon
+from wakeful import Function, ResourceExhausted, Wakeful, Webhook
+from wakeful.launch.port import Succeeded
+from wakeful.service.auth.access import LOCAL
+from wakeful.store.rows import RunView
+
+
+def thinking(app: Wakeful, usage: str = '{"tokens":60,"cost":0.25}') -> list[int]:
+    """A function that says what it used; returns a list that grows with each call."""
+    calls: list[int] = []
+
+    @app.function("think")
+    async def think() -> Succeeded:
+        calls.append(1)
+        return Succeeded("done", usage)
+
+    return calls
+
+
+async def put_agent(app: Wakeful, **document: object) -> None:
+    await app.services.agents.put(LOCAL, "default", "default", document)
+
+
+async def skipped(app: Wakeful, name: str) -> Sequence[RunView]:
+    return [run for run in await runs_of(app, name) if run.state == "skipped"]
+
+
+async def test_a_job_that_has_used_its_budget_is_not_fired_again_today(new_app: NewApp):
+    app = new_app()
+    calls = thinking(app)
+    async with app:
+        await app.jobs.create(
+            "think",
+            schedule="every 1s",
+            start_at=soon(),
+            target=Function("think"),
+            budget={"tokens_per_day": 100},
+        )
+        held = await eventually(lambda: skipped(app, "think"))
+        job = await app.jobs.get("think")
+        spent = await app.services.budgets.spent("default", "default", job.id)
+        with pytest.raises(ResourceExhausted) as refused:
+            await app.jobs.run("think")
+        with pytest.raises(ResourceExhausted):
+            await app.jobs.run("think", mode="force")
+    assert held[0].reason == "budget"
+    assert len(calls) == 2
+    assert spent == {"tokens": 120, "cost": 0.5}
+    assert refused.value.message == (
+        "job 'think' may use 100 tokens a day (tokensPerDay), and has; "
+        "wait until midnight UTC, or give it a larger budget"
+    )
+    assert (job.enabled, job.failures) == (True, 0)
+
+
+async def test_the_budget_of_an_agent_holds_all_its_jobs_and_no_other_agents(new_app: NewApp):
+    app = new_app()
+    thinking(app)
+    async with app:
+        await put_agent(app, budget={"costPerDay": 0.25})
+        await app.jobs.create("think", schedule=SELDOM, target=Function("think"))
+        run = await app.jobs.run("think")
+        await over(app, run.id)
+        await app.jobs.create("other", schedule="every 1s", start_at=soon(), target=Function("think"))
+        await eventually(lambda: skipped(app, "other"))
+        with pytest.raises(ResourceExhausted, match=r"agent 'default' may use a cost of 0\.25 a day"):
+            await app.jobs.run("other")
+        elsewhere = app.jobs.of("somebody")
+        await elsewhere.create("free", schedule=SELDOM, target=Function("think"))
+        assert await elsewhere.run("free") is not None
+
+
+async def test_who_raises_a_budget_goes_on_at_once(new_app: NewApp):
+    app = new_app()
+    calls = thinking(app)
+    async with app:
+        await put_agent(app, budget={"tokensPerDay": 60})
+        await app.jobs.create("think", schedule="every 1s", start_at=soon(), target=Function("think"))
+        await eventually(lambda: skipped(app, "think"))
+        assert len(calls) == 1
+        await put_agent(app, budget={"tokensPerDay": 1000})
+        await eventually(lambda: len(calls) > 1)
+
+
+async def test_a_chain_and_what_waits_stop_at_the_cap_too(new_app: NewApp):
+    app = new_app()
+    calls = thinking(app)
+    async with app:
+        await put_agent(app, budget={"tokensPerDay": 60})
+        await app.jobs.create("think", schedule=SELDOM, target=Function("think"))
+        await app.jobs.create("next", after="think", target=Function("think"))
+        run = await app.jobs.run("think")
+        await over(app, run.id)
+        (held,) = await eventually(lambda: skipped(app, "next"))
+    assert (held.trigger, held.reason, len(calls)) == ("chain", "budget", 1)
+
+
+async def test_every_replica_knows_of_a_hold(new_app: NewApp):
+    one, other = new_app(), new_app(config=QUICK)
+    thinking(one)
+    async with one:
+        await put_agent(one, budget={"tokensPerDay": 60})
+        await one.jobs.create("think", schedule=SELDOM, target=Function("think"))
+        run = await one.jobs.run("think")
+        await over(one, run.id)
+        async with other:
+            with pytest.raises(ResourceExhausted):
+                await other.jobs.run("think")
+            await one.stop()
+            await other.jobs.create("tick", schedule="every 1s", start_at=soon(), target=Function("think"))
+            (held,) = (await eventually(lambda: skipped(other, "tick")))[:1]
+            assert held.reason == "budget"
+
+
+async def test_a_one_time_job_that_has_no_budget_left_stays_and_says_that_it_is_over(new_app: NewApp):
+    app = new_app()
+    thinking(app)
+    async with app:
+        await put_agent(app, budget={"tokensPerDay": 60})
+        await app.jobs.create("think", schedule=SELDOM, target=Function("think"))
+        run = await app.jobs.run("think")
+        await over(app, run.id)
+        await app.jobs.create("once", schedule="in 1s", target=Function("think"))
+        await eventually(lambda: skipped(app, "once"))
+        job = await app.jobs.get("once")
+    assert (job.enabled, job.disabled_reason) == (False, "no_more_ticks")
+
+
+async def test_a_webhook_says_what_it_used_in_a_header_or_in_its_answer(new_app: NewApp, receiver: Receiver):
+    async with new_app() as app:
+        await app.jobs.create("hook", schedule=SELDOM, target=Webhook(receiver.url), max_attempts=1)
+        receiver.answers(200, '{"ok": true, "usage": {"tokens": 5}}')
+        first = await over(app, (await app.jobs.run("hook")).id)
+        receiver.answers(200, "done", x_wakeful_usage='{"tokens": 7, "cost": 0.5}')
+        second = await over(app, (await app.jobs.run("hook")).id)
+        receiver.answers(500, "", x_wakeful_usage='{"tokens": 1}')
+        third = await over(app, (await app.jobs.run("hook")).id)
+        spent = await app.services.budgets.spent("default")
+    assert (first.usage, second.usage, third.usage) == (
+        '{"tokens":5}', '{"tokens":7,"cost":0.5}', '{"tokens":1}',
+    )  # fmt: skip
+    assert (third.state, spent) == ("failed", {"tokens": 13, "cost": 0.5})
+
+
+@on_one_store
+async def test_budgets_and_what_was_used_are_shown(ask: ApiClient):
+    put = await ask("PUT", "/agents/writer", {"budget": {"tokensPerDay": 100}})
+    assert put.body["budget"] == {"tokensPerDay": 100}
+    document = {"name": "a", "schedule": "@daily", "budget": {"costPerDay": 5}}
+    await ask("POST", "/agents/writer/jobs", document)
+    (claimed,) = (await _claim(ask)).body["runs"]
+    done = {"status": "succeeded", "attempt": 1, "usage": {"tokens": 40, "cost": 0.5}}
+    assert (await ask("POST", f"/runs/{claimed['id']}/complete", done)).status == 200
+    for path in ("", "/agents/writer", "/agents/writer/jobs/a"):
+        assert (await ask("GET", path)).body["spent"] == {"tokens": 40, "cost": 0.5}
+    agent = (await ask("GET", "/agents/writer")).body
+    assert (await ask("PUT", "/agents/writer", agent)).status == 200
+    refused = await ask("PUT", "/agents/writer", {"budget": {"perHour": 5}})
+    assert refused.code == "invalid-argument"
+    assert "budget: a budget has no field 'perHour'" in refused.body["detail"]
+
+
+async def test_a_cost_that_no_sum_can_hold_is_counted_as_the_most_there_is(ask: ApiClient):
+    for name in ("a", "b"):
+        document = {"name": name, "schedule": "@daily", "budget": {"costPerDay": 5}}
+        await ask("POST", "/agents/writer/jobs", document)
+        (claimed,) = (await _claim(ask, name)).body["runs"]
+        done = {"status": "succeeded", "attempt": claimed["attempt"], "usage": {"cost": 1e308}}
+        assert (await ask("POST", f"/runs/{claimed['id']}/complete", done)).status == 200
+    for path in ("", "/agents/writer", "/agents/writer/jobs/a"):
+        shown = await ask("GET", path)
+        assert (shown.status, shown.body["spent"]) == (200, {"tokens": 0, "cost": 1e12})
+
+
+@on_one_store
+async def test_an_agents_key_may_lower_the_budget_of_its_job_and_not_raise_it(ask: ApiClient):
+    writer = await ask.new("agent", agent="writer")
+    document = {"schedule": SELDOM, "budget": {"tokensPerDay": 100}}
+    job = "/agents/writer/jobs/a"
+    assert (await writer("PUT", job, document)).status == 201
+    looser: list[object] = [None, {"tokensPerDay": 101}, {"costPerDay": 1}]
+    for budget in looser:
+        refused = await writer("PATCH", job, {"budget": budget})
+        assert (refused.status, refused.code) == (403, "permission-denied")
+        assert 'leave it at {"tokensPerDay":100} or below' in refused.body["detail"]
+    assert (await writer("PUT", job, {"schedule": SELDOM})).code == "permission-denied"
+    assert (await writer("PUT", job, document)).status == 200
+    tighter = {"tokensPerDay": 50, "costPerDay": 0.5}
+    assert (await writer("PATCH", job, {"budget": tighter})).body["budget"] == tighter
+    assert (await writer("PATCH", job, {"schedule": "@daily"})).body["budget"] == tighter
+    assert (await ask("PATCH", job, {"budget": None})).body["budget"] is None
+    assert (await writer("PATCH", job, {"budget": tighter})).status == 200
+
+
+async def _claim(ask: ApiClient, job: str = "a"):
+    await ask("POST", f"/agents/writer/jobs/{job}/run", {})
+    return await ask("POST", "/runs/claim", {"worker": "w", "waitMs": 5000})

@@ -1,0 +1,322 @@
+"""Agents: what their jobs have from them, who executes their runs, and waking them by hand."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sqlite3
+from collections.abc import AsyncIterator
+
+import pytest
+
+from tests.integration.conftest import SELDOM, NewApp
+from tests.support.receiver import Receiver
+from tests.support.waiting import eventually
+from wakeful import Wakeful
+from wakeful.errors import FailedPrecondition, InvalidArgument, NotFound, PermissionDenied
+from wakeful.service.auth.access import LOCAL, Principal
+
+ADMIN = Principal("key:admin", "admin", "default")
+MEMBER = Principal("key:member", "member", "default")
+ADA = Principal("key:ada", "agent", "default", "ada")
+BOB = Principal("key:bob", "agent", "default", "bob")
+
+
+@pytest.fixture
+async def app(new_app: NewApp) -> AsyncIterator[Wakeful]:
+    async with new_app() as app:
+        yield app
+
+
+async def over(app: Wakeful, run_id: str, state: str) -> None:
+    async def so() -> bool:
+        return (await app.services.runs.get(LOCAL, "default", run_id)).state == state
+
+    await eventually(so)
+
+
+# --- what jobs have from their agent -------------------------------------------------------------------
+
+
+async def test_a_job_without_a_target_goes_where_its_agent_says(app: Wakeful, receiver: Receiver):
+    agents, jobs = app.services.agents, app.services.jobs
+    hook = {"kind": "webhook", "url": f"{receiver.url}/wake"}
+    await agents.put(ADMIN, "default", "ada", {"target": hook})
+    saved = await jobs.create(ADMIN, "default", "ada", {"name": "job", "schedule": SELDOM})
+    assert saved.secret is None, "it is signed with the secret of its agent"
+    run = await jobs.trigger(ADMIN, "default", "ada", "job")
+    assert run is not None
+    await over(app, run.id, "succeeded")
+    again = await jobs.upsert(ADMIN, "default", "ada", {"name": "job", "schedule": SELDOM})
+    assert not again.changed
+
+
+async def test_jobs_follow_their_agent_to_another_target(app: Wakeful, receiver: Receiver):
+    agents, jobs = app.services.agents, app.services.jobs
+    await jobs.create(ADMIN, "default", "ada", {"name": "job", "schedule": SELDOM})
+    own = {"name": "own", "schedule": SELDOM, "target": {"kind": "webhook", "url": f"{receiver.url}/own"}}
+    await jobs.create(ADMIN, "default", "ada", own)
+    saved = await agents.put(
+        ADMIN, "default", "ada", {"target": {"kind": "webhook", "url": f"{receiver.url}/new"}}
+    )
+    assert not saved.created, "an agent is there with its first job"
+    for name in ("job", "own"):
+        run = await jobs.trigger(ADMIN, "default", "ada", name)
+        assert run is not None
+        await over(app, run.id, "succeeded")
+    assert sorted(request.path for request in receiver.requests) == ["/hook/new", "/hook/own"]
+
+
+async def test_the_jobs_of_an_agent_that_is_not_active_do_not_fire(app: Wakeful):
+    agents, jobs = app.services.agents, app.services.jobs
+    await jobs.create(ADMIN, "default", "ada", {"name": "job", "schedule": "every 1h"})
+    await jobs.create(ADMIN, "default", "ada", {"name": "paused", "schedule": "every 1h", "enabled": False})
+    await agents.put(ADMIN, "default", "ada", {"active": False})
+    job = await jobs.get(ADMIN, "default", "ada", "job")
+    assert (job.enabled, job.next_ms, job.disabled_reason) == (False, None, "agent_inactive")
+    late = await jobs.create(ADMIN, "default", "ada", {"name": "late", "schedule": "every 1h"})
+    assert not late.job.enabled
+    with pytest.raises(FailedPrecondition, match="not active"):
+        await jobs.resume(ADMIN, "default", "ada", "job")
+    await agents.put(ADMIN, "default", "ada", {"active": True})
+    states = {
+        each: (await jobs.get(ADMIN, "default", "ada", each)).enabled for each in ("job", "late", "paused")
+    }
+    assert states == {"job": True, "late": True, "paused": False}
+
+
+async def test_a_job_without_a_zone_has_its_agents_or_else_its_workspaces(app: Wakeful):
+    services = app.services
+    operator = Principal("key:first", "admin")
+    await services.workspaces.put(operator, "acme", {"tz": "Asia/Tokyo"})
+    await services.agents.put(operator, "acme", "ada", {"tz": "Europe/Berlin"})
+    nine = {"name": "nine", "schedule": "0 9 * * *"}
+    by_agent = (await services.jobs.create(operator, "acme", "ada", nine)).job
+    by_workspace = (await services.jobs.create(operator, "acme", "bob", nine)).job
+    own = (await services.jobs.create(operator, "acme", "ada", {**nine, "name": "own", "tz": "UTC"})).job
+    zones = [
+        job.definition.timing.schedule.tz for job in (by_agent, by_workspace, own) if job.definition.timing
+    ]
+    assert zones == ["Europe/Berlin", "Asia/Tokyo", "UTC"]
+
+
+@pytest.mark.parametrize(
+    ("document", "says"),
+    [
+        ({"target": {"kind": "carrier pigeon"}}, "target"),
+        ({"target": "somewhere"}, "target"),
+        ({"tz": "Mars/Base"}, "tz"),
+        ({"active": "yes"}, "active"),
+        ({"colour": "red"}, "colour"),
+        ({"description": 5}, "description"),
+    ],
+)
+async def test_an_agent_that_makes_no_sense_is_refused_and_stays_as_it_was(app: Wakeful, document, says: str):
+    await app.services.agents.put(ADMIN, "default", "ada", {"description": "as she was"})
+    with pytest.raises(InvalidArgument, match=says):
+        await app.services.agents.put(ADMIN, "default", "ada", document)
+    assert (await app.services.agents.get(ADMIN, "default", "ada")).description == "as she was"
+
+
+async def test_an_agent_with_jobs_is_not_deleted(app: Wakeful):
+    agents, jobs = app.services.agents, app.services.jobs
+    await jobs.create(ADMIN, "default", "ada", {"name": "job", "schedule": SELDOM})
+    with pytest.raises(FailedPrecondition, match="1"):
+        await agents.delete(ADMIN, "default", "ada")
+    await jobs.delete(ADMIN, "default", "ada", "job")
+    await agents.delete(ADMIN, "default", "ada")
+    with pytest.raises(NotFound):
+        await agents.get(ADMIN, "default", "ada")
+
+
+# --- executors -----------------------------------------------------------------------------------------
+
+
+async def test_an_executor_claims_a_run_keeps_it_alive_and_completes_it(app: Wakeful):
+    services = app.services
+    job = {"name": "job", "schedule": SELDOM, "message": "wake up", "lane": "main"}
+    await services.jobs.create(ADA, "default", "ada", job)
+    run = await services.jobs.trigger(ADA, "default", "ada", "job")
+    assert run is not None
+    assert await services.pull.claim(ADMIN, "default", "w", lanes=["cron"]) == []
+    assert await services.pull.claim(ADMIN, "default", "w", agents=["bob"]) == []
+    assert await services.pull.claim(BOB, "default", "w") == []
+    (claimed,) = await services.pull.claim(ADA, "default", "w", agents=["ada"], lanes=["main"], limit=5)
+    assert (claimed["id"], claimed["state"], claimed["attempt"]) == (run.id, "running", 1)
+    assert claimed["payload"] == {"message": "wake up"}
+    assert await services.pull.claim(ADMIN, "default", "w") == []
+    assert (await services.pull.heartbeat(ADA, "default", run.id, 1)).state == "running"
+    with pytest.raises(NotFound):
+        await services.runs.complete(BOB, "default", run.id, "succeeded", attempt=1)
+    done = await services.runs.complete(
+        ADA, "default", run.id, "succeeded", attempt=1, output="good morning", usage='{"tokens":7}'
+    )
+    assert (done.state, done.output, done.usage) == ("succeeded", "good morning", '{"tokens":7}')
+    with pytest.raises(FailedPrecondition, match="succeeded"):
+        await services.runs.complete(ADA, "default", run.id, "failed")
+    with pytest.raises(FailedPrecondition, match="stop working"):
+        await services.pull.heartbeat(ADA, "default", run.id, 1)
+
+
+async def test_a_claim_waits_for_a_run_and_ends_without_one(app: Wakeful):
+    services = app.services
+    await services.jobs.create(ADMIN, "default", "ada", {"name": "job", "schedule": SELDOM})
+    assert await services.pull.claim(ADMIN, "default", "w", wait_ms=50) == []
+    waiting = asyncio.create_task(services.pull.claim(ADMIN, "default", "w", wait_ms=60_000))
+    await asyncio.sleep(0)
+    run = await services.jobs.trigger(ADMIN, "default", "ada", "job")
+    assert run is not None
+    assert [each["id"] for each in await waiting] == [run.id]
+
+
+async def test_a_claimed_run_that_fails_is_tried_again(app: Wakeful):
+    services = app.services
+    job = {"name": "job", "schedule": SELDOM, "maxAttempts": 2, "backoff": {"baseMs": 1, "maxMs": 1}}
+    await services.jobs.create(ADMIN, "default", "ada", job)
+    run = await services.jobs.trigger(ADMIN, "default", "ada", "job")
+    assert run is not None
+    for attempt in (1, 2):
+        (claimed,) = await services.pull.claim(ADMIN, "default", "w", wait_ms=60_000)
+        assert (claimed["attempt"], claimed["idempotencyKey"]) == (attempt, run.idempotency_key)
+        if attempt == 2:
+            with pytest.raises(FailedPrecondition, match="attempt 2"):
+                await services.runs.complete(ADMIN, "default", run.id, "succeeded", attempt=1)
+        await services.runs.complete(ADMIN, "default", run.id, "failed", error="not today", attempt=attempt)
+    dead = await services.runs.get(ADMIN, "default", run.id)
+    assert (dead.state, dead.dead, dead.error) == ("failed", True, "not today")
+
+
+async def test_a_claimed_run_has_no_more_time_than_its_job_gives_it(app: Wakeful):
+    services = app.services
+    job = {"name": "job", "schedule": SELDOM, "timeoutMs": 1_000, "maxAttempts": 1}
+    await services.jobs.create(ADMIN, "default", "ada", job)
+    await services.jobs.trigger(ADMIN, "default", "ada", "job")
+    (claimed,) = await services.pull.claim(ADMIN, "default", "w", wait_ms=60_000)
+    run_id = str(claimed["id"])
+
+    async def too_late() -> bool:
+        try:
+            await services.pull.heartbeat(ADMIN, "default", run_id, 1)
+        except FailedPrecondition as error:
+            return "timed out" in error.message
+        return False
+
+    await eventually(too_late)
+    run = await services.runs.get(ADMIN, "default", run_id)
+    assert (run.state, run.reason) == ("failed", "timeout")
+
+
+async def test_a_claimed_workflow_carries_its_dag(app: Wakeful):
+    services = app.services
+    job = {"name": "job", "schedule": SELDOM, "workflowId": "invoices", "version": 3, "userId": "ada"}
+    await services.jobs.create(ADMIN, "default", "ada", job)
+    dag = {"nodes": [{"id": "a"}], "edges": []}
+    assert await services.workflows.put(ADMIN, "default", "invoices", 3, dag)
+    assert not await services.workflows.put(ADMIN, "default", "invoices", 3, dag)
+    await services.jobs.trigger(ADMIN, "default", "ada", "job")
+    (claimed,) = await services.pull.claim(ADMIN, "default", "w", wait_ms=60_000)
+    payload = claimed["payload"]
+    assert isinstance(payload, dict)
+    assert payload["dag"] == dag
+    meta = payload["meta"]
+    assert isinstance(meta, dict)
+    assert (meta["user_id"], meta["version"], meta["idempotency_key"]) == (
+        "ada",
+        3,
+        claimed["idempotencyKey"],
+    )
+
+
+# --- by hand -------------------------------------------------------------------------------------------
+
+
+async def test_an_admin_wakes_an_agent_and_an_executor_sees_to_it(app: Wakeful):
+    services = app.services
+    await services.agents.put(ADMIN, "default", "ada", {})
+    with pytest.raises(PermissionDenied, match="admin"):
+        await services.wakes.wake(MEMBER, "default", "ada")
+    with pytest.raises(NotFound):
+        await services.wakes.wake(ADMIN, "default", "nobody")
+    run = await services.wakes.wake(ADMIN, "default", "ada", {"why": "now"})
+    assert (run.state, run.trigger, run.triggered_by, run.job_id) == ("pending", "user", "key:admin", None)
+    (claimed,) = await services.pull.claim(ADA, "default", "w")
+    assert (claimed["id"], claimed["payload"]) == (run.id, {"why": "now"})
+    await services.runs.complete(ADA, "default", run.id, "succeeded", attempt=1)
+
+
+async def test_an_agent_with_a_target_is_woken_there(app: Wakeful, receiver: Receiver):
+    services = app.services
+    hook = {"kind": "webhook", "url": f"{receiver.url}/wake"}
+    await services.agents.put(ADMIN, "default", "ada", {"target": hook})
+    runs = [await services.wakes.wake(ADMIN, "default", "ada", {"n": n}) for n in range(2)]
+    for run in runs:
+        assert run.state == "pending"
+        await over(app, run.id, "succeeded")
+    assert len(receiver.requests) == 2
+
+
+# --- what is written down ------------------------------------------------------------------------------
+
+
+async def test_what_is_done_is_written_down_and_what_is_refused_is_not(app: Wakeful):
+    services = app.services
+    before = (await services.audit.list(ADMIN, "default"))[:1]
+    document = {"name": "job", "schedule": "0 9 * * *"}
+    who = Principal("key:admin", "admin", "default", address="192.0.2.7")
+    await services.jobs.create(who, "default", "ada", document)
+    with pytest.raises(PermissionDenied):
+        await services.jobs.pause(MEMBER, "default", "ada", "job")
+    await services.jobs.pause(who, "default", "ada", "job")
+    await services.jobs.pause(who, "default", "ada", "job")  # it is paused already: nothing happens
+    await services.jobs.delete(who, "default", "ada", "job")
+    entries = await services.audit.list(ADMIN, "default")
+    new = [row for row in entries if not before or row.seq > before[0].seq]
+    assert [row.action for row in reversed(new)] == ["job.create", "job.pause", "job.delete"]
+    assert {(row.actor, row.subject, row.address) for row in new} == {("key:admin", "ada/job", "192.0.2.7")}
+    assert '"schedule":"0 9 * * *"' in new[-1].details
+    verified = await services.audit.verify(ADMIN, "default")
+    assert (verified.entries, verified.flaw) == (len(entries), None)
+
+
+FORGERIES = {
+    "changed": ("UPDATE audit SET actor = 'nobody' WHERE seq = 2", "2"),
+    "removed": ("DELETE FROM audit WHERE seq = 2", "2"),
+    "removed at the end": ("DELETE FROM audit WHERE seq = 4", "4"),
+    "removed at the beginning": ("DELETE FROM audit WHERE seq = 1", "1"),
+    "put in another place": (
+        "UPDATE audit SET seq = CASE seq WHEN 2 THEN 30 ELSE 2 END WHERE seq IN (2, 3); "
+        "UPDATE audit SET seq = 3 WHERE seq = 30",
+        "2",
+    ),
+}
+
+
+@pytest.mark.parametrize("forgery", FORGERIES)
+async def test_whoever_lays_hands_on_the_audit_is_found_out(database: str, new_app: NewApp, forgery: str):
+    statements, where = FORGERIES[forgery]
+    async with new_app() as app:
+        for number in range(4):
+            document = {"name": f"job-{number}", "schedule": SELDOM}
+            await app.services.jobs.create(ADMIN, "default", "ada", document)
+        assert (await app.services.audit.verify(ADMIN, "default")).flaw is None
+        for statement in statements.split("; "):
+            await lay_hands_on(database, statement)
+        flaw = (await app.services.audit.verify(ADMIN, "default")).flaw
+    assert flaw is not None
+    assert where in flaw
+
+
+async def lay_hands_on(database: str, statement: str) -> None:
+    """Write into a database behind everybody's back."""
+    if database.startswith("sqlite"):
+        with contextlib.closing(sqlite3.connect(database.removeprefix("sqlite:///"))) as file, file:
+            file.execute(statement)
+    else:
+        import asyncpg
+
+        connection = await asyncpg.connect(database)
+        try:
+            await connection.execute("SET search_path TO wakeful")
+            await connection.execute(statement)
+        finally:
+            await connection.close()

@@ -1,0 +1,262 @@
+"""What an agent's key may do with jobs that an admin created, where it may deliver, and what it reads."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from tests.integration.conftest import SELDOM, NewApp, on_one_store
+from tests.support.api_client import ApiClient, served
+from tests.support.rpc_client import Refused, calling
+from tests.support.waiting import eventually
+from wakeful import Skip
+from wakeful.service.auth.access import LOCAL
+from wakeful.service.auth.masking import MASK
+
+JOBS = "/agents/ada/jobs"
+ADMINS = f"{JOBS}/report"
+PULL = {"kind": "pull"}
+
+
+@pytest.fixture
+async def ada(ask: ApiClient) -> ApiClient:
+    """The key of an agent that has a job of an admin's."""
+    await ask("PUT", "/agents/ada", {"channel": "telegram", "to": "1"})
+    made = await ask("POST", JOBS, {"name": "report", "schedule": SELDOM, "target": PULL})
+    assert (made.status, made.body["createdBy"].partition(":")[0]) == (201, "admin")
+    return await ask.new("agent", agent="ada")
+
+
+# --- jobs of an admin's ----------------------------------------------------------------------------------
+
+
+@on_one_store
+async def test_an_agents_key_does_not_change_a_job_that_an_admin_created(ask: ApiClient, ada: ApiClient):
+    before = (await ask("GET", ADMINS)).body
+    tried = [
+        await ada("PATCH", ADMINS, {"schedule": "every 1s"}),
+        await ada("PATCH", ADMINS, {"overlapPolicy": "replace"}),
+        await ada("PATCH", ADMINS, {"description": "mine"}),
+        await ada("PUT", ADMINS, {"schedule": "every 1s"}),
+        await ada("DELETE", ADMINS),
+        await ada("POST", f"{ADMINS}/backfill", {"start": 0, "end": 1}),
+        await ada("POST", f"{ADMINS}/run", {"payload": {"n": 1}}),
+        await ada("POST", f"{ADMINS}/run", {"overlapPolicy": "replace"}),
+        await ada("POST", f"{ADMINS}/run", {"overlapPolicy": "queue_one"}),
+        *[await ada("POST", f"{ADMINS}/{verb}") for verb in ("pause", "resume", "skip-next")],
+        await ada("POST", f"{ADMINS}/rotate-secret"),
+    ]
+    assert [(reply.status, reply.code) for reply in tried] == [(403, "permission-denied")] * len(tried)
+    assert "was created by an admin" in tried[0].body["detail"]
+    assert (await ask("GET", ADMINS)).body == before
+    async with calling(ada) as call:
+        for method, params in (
+            ("cron.update", {"patch": {"schedule": "every 1s"}}),
+            ("cron.delete", {}),
+            ("cron.toggle", {"enabled": False}),
+        ):
+            with pytest.raises(Refused) as refused:
+                await call(method, jobId="report", **params)
+            assert refused.value.code == "permission-denied"
+
+
+@on_one_store
+async def test_an_agents_key_does_as_it_likes_with_its_own_jobs(ada: ApiClient):
+    made = await ada("POST", JOBS, {"name": "own", "schedule": SELDOM})
+    assert made.body["createdBy"].startswith("agent:key:")
+    own = f"{JOBS}/own"
+    assert (await ada("PATCH", own, {"schedule": "every 1h"})).status == 200
+    for verb in ("pause", "resume", "run"):
+        assert (await ada("POST", f"{own}/{verb}")).status < 300
+    assert (await ada("POST", f"{own}/run")).status == 201, "as often as it likes"
+    assert (await ada("DELETE", own)).status == 204
+
+
+@on_one_store
+async def test_a_job_of_an_older_database_counts_as_the_agents_own(ask: ApiClient, ada: ApiClient):
+    row = await ask.app.store.job("default", "ada", "report")
+    assert row is not None
+    await ask.app.store.delete_job(row.id, row.created_ms, "deleted")
+    await ask.app.store.create_jobs([row._replace(id=row.id[:-4] + "0000", created_by="")])
+    assert (await ada("GET", ADMINS)).body["createdBy"] is None
+    assert (await ada("PATCH", ADMINS, {"description": "mine"})).status == 200
+
+
+async def test_an_agents_key_runs_an_admins_job_once_a_minute_and_no_storm(ask: ApiClient, ada: ApiClient):
+    replies = await asyncio.gather(*[ada("POST", f"{ADMINS}/run") for _ in range(20)])
+    assert sorted(reply.status for reply in replies) == [201] + [429] * 19
+    refused = next(reply for reply in replies if reply.status == 429)
+    assert (refused.code, "once a minute" in refused.body["detail"]) == ("resource-exhausted", True)
+    assert (await ask("POST", f"{ADMINS}/run")).status == 201, "an admin may"
+
+
+@on_one_store
+async def test_an_agents_key_ends_only_those_runs_of_an_admins_job_that_it_started(
+    ask: ApiClient, ada: ApiClient
+):
+    theirs = (await ask("POST", f"{ADMINS}/run")).body["id"]
+    refused = await ada("POST", f"/runs/{theirs}/cancel")
+    assert (refused.status, refused.code) == (403, "permission-denied")
+    (claimed,) = (await ada("POST", "/runs/claim", {"worker": "w", "waitMs": 5_000})).body["runs"]
+    assert claimed["id"] == theirs
+    assert (await ada("POST", f"/runs/{theirs}/stop")).status == 403
+    own = (await ada("POST", f"{ADMINS}/run")).body["id"]
+    assert (await ada("POST", f"/runs/{own}/cancel")).body["state"] == "cancelled"
+
+
+@on_one_store
+async def test_an_agent_may_remove_the_job_it_is_running_in(ask: ApiClient, ada: ApiClient):
+    assert (await ada("POST", f"{ADMINS}/run")).status == 201
+    assert (await ada("POST", "/runs/claim", {"worker": "w", "waitMs": 5_000})).body["runs"]
+    assert (await ada("DELETE", ADMINS)).status == 403, "it has started that run itself"
+    await ask("POST", f"{ADMINS}/run")
+    (claimed,) = (await ada("POST", "/runs/claim", {"worker": "w", "waitMs": 5_000})).body["runs"]
+    assert claimed["trigger"] == "user"
+    assert (await ada("DELETE", ADMINS)).status == 204
+
+
+@on_one_store
+async def test_a_run_that_an_agent_forces_asks_the_precheck(new_app: NewApp):
+    app = new_app()
+    launched: list[str] = []
+
+    @app.function("anything-new")
+    async def anything_new() -> object:
+        return Skip("nothing")
+
+    @app.function("work")
+    async def work() -> None:
+        launched.append("work")
+
+    async with app, served(app) as ask:
+        job = {
+            "name": "guarded",
+            "schedule": SELDOM,
+            "target": {"kind": "function", "name": "work"},
+            "precheck": {"kind": "function", "name": "anything-new"},
+        }
+        await ask("POST", JOBS, job)
+        ada = await ask.new("agent", agent="ada")
+        forced = (await ada("POST", f"{JOBS}/guarded/run", {"mode": "force"})).body["id"]
+
+        async def over() -> Any:
+            run = await app.services.runs.get(LOCAL, "default", forced)
+            return run if run.finished_ms is not None else None
+
+        run = await eventually(over)
+        assert (run.state, run.reason, launched) == ("skipped", "precheck", [])
+        await ask("POST", f"{JOBS}/guarded/run", {"mode": "force"})
+        await eventually(lambda: launched)
+
+
+# --- where it may deliver --------------------------------------------------------------------------------
+
+
+@on_one_store
+async def test_an_agents_key_delivers_to_its_agents_channel_and_where_an_admin_allows_it(
+    ask: ApiClient, ada: ApiClient
+):
+    def document(**fields: object) -> dict[str, object]:
+        return {"schedule": SELDOM, "deliver": True, **fields}
+
+    fine: list[dict[str, object]] = [{}, {"channel": "telegram"}, {"channel": "telegram", "to": "1"}]
+    beyond: list[dict[str, object]] = [
+        {"channel": "slack"},
+        {"channel": "telegram", "to": "2"},
+        {"to": "2"},
+        {"channel": "slack", "to": "1"},
+    ]
+    for number, fields in enumerate(fine):
+        assert (await ada("PUT", f"{JOBS}/fine-{number}", document(**fields))).status == 201
+    for fields in beyond:
+        refused = await ada("PUT", f"{JOBS}/beyond", document(**fields))
+        assert (refused.status, refused.code) == (403, "permission-denied"), fields
+        patched = await ada("PATCH", f"{JOBS}/fine-0", fields)
+        assert "deliverTo" in patched.body["detail"]
+        silent = await ada("PUT", f"{JOBS}/beyond", {**document(**fields), "deliver": False})
+        assert silent.status == 403, "or it could be switched on later"
+    places = [{"channel": "slack"}, {"channel": "telegram", "to": "2"}]
+    put = {"channel": "telegram", "to": "1", "deliverTo": places}
+    assert (await ask("PUT", "/agents/ada", put)).body["deliverTo"] == places
+    for number, fields in enumerate(beyond):
+        assert (await ada("PUT", f"{JOBS}/beyond-{number}", document(**fields))).status == 201
+    assert (await ada("PUT", f"{JOBS}/third", document(channel="telegram", to="3"))).status == 403
+    assert (await ask("PUT", f"{JOBS}/third", document(channel="mail", to="3"))).status == 201, "an admin may"
+
+
+@on_one_store
+@pytest.mark.parametrize("value", ["slack", [1], [{"to": "1"}], [{"channel": "a", "x": 1}]])
+async def test_a_deliver_to_that_makes_no_sense_is_refused(ask: ApiClient, value: object):
+    refused = await ask("PUT", "/agents/ada", {"deliverTo": value})
+    assert (refused.status, refused.code) == (422, "invalid-argument")
+    assert "deliverTo: " in refused.body["detail"]
+
+
+# --- what it reads ---------------------------------------------------------------------------------------
+
+HOOK = {
+    "kind": "webhook",
+    "url": "https://user:password@hooks.example.com/in?token=query-secret#fragment-secret",
+    "headers": {"x-api-key": "header-secret"},
+}
+SECRETS = ("password", "query-secret", "fragment-secret", "header-secret", "alert-secret")
+
+
+@on_one_store
+async def test_credentials_are_shown_to_admins_alone_through_every_face(ask: ApiClient):
+    alerts = {"url": "https://hooks.example.com/services/alert-secret"}
+    await ask("PUT", "", {"alerts": alerts})
+    await ask("PUT", "/agents/ada", {"target": HOOK, "alerts": alerts})
+    precheck = {**HOOK, "timeoutMs": 5_000}
+    job = {"name": "job", "schedule": SELDOM, "target": HOOK, "precheck": precheck}
+    await ask("POST", JOBS, job)
+    flow = {"kind": "workflow", "workflowId": "w", "version": 1, "to": HOOK}
+    await ask("POST", JOBS, {"name": "flow", "schedule": SELDOM, "target": flow})
+    paths = ("", "/agents", "/agents/ada", JOBS, "/jobs", f"{JOBS}/job", f"{JOBS}/flow")
+    member, ada = await ask.new("member"), await ask.new("agent", agent="ada")
+    for somebody in (member, ada):
+        for path in (*paths, f"{JOBS}/wakeful-alerts", "/api/workspaces"):
+            reply = await somebody("GET", path)
+            assert reply.status == 200
+            found = [secret for secret in SECRETS if secret in str(reply.body)]
+            assert not found, (path, found)
+        async with calling(somebody) as call:
+            for method in ("cron.list", "cron.status"):
+                told = str(await call(method, **({"agentId": "ada"} if method == "cron.list" else {})))
+                assert not [secret for secret in SECRETS if secret in told], method
+    shown = (await ada("GET", f"{JOBS}/job")).body["target"]
+    assert shown == {
+        "kind": "webhook",
+        "url": f"https://{MASK}@hooks.example.com/in?{MASK}#{MASK}",
+        "headers": {"x-api-key": MASK},
+    }
+    assert (await ask("GET", f"{JOBS}/job")).body["target"] == HOOK
+    assert (await ask("GET", "/agents/ada")).body["alerts"]["url"] == alerts["url"]
+    audit = str((await ask("GET", "/audit")).body)
+    assert not [secret for secret in SECRETS if secret in audit]
+
+
+@on_one_store
+async def test_a_masked_document_comes_back_as_it_was_and_moves_no_credential(ask: ApiClient):
+    ada = await ask.new("agent", agent="ada")
+    made = await ada("POST", JOBS, {"name": "own", "schedule": SELDOM, "target": HOOK})
+    assert made.status == 201
+    assert "header-secret" not in str(made.body)
+    own = f"{JOBS}/own"
+    document = (await ada("GET", own)).body
+    again = await ada("PUT", own, document)
+    assert (again.status, again.body["revision"]) == (200, document["revision"])
+    changed = await ada("PUT", own, {**document, "description": "new"})
+    assert (changed.status, changed.body["description"]) == (200, "new")
+    assert (await ask("GET", own)).body["target"] == HOOK
+    stolen = {**document["target"], "url": "https://elsewhere.example.com/"}
+    for reply in (
+        await ada("PUT", own, {**document, "target": stolen}),
+        await ada("PATCH", own, {"target": stolen}),
+        await ada("POST", JOBS, {"name": "other", "schedule": SELDOM, "target": stolen}),
+    ):
+        assert (reply.status, reply.code) == (422, "invalid-argument")
+        assert f"target: '{MASK}' stands for a value that is not shown" in reply.body["detail"]
+    assert (await ask("GET", own)).body["target"] == HOOK

@@ -1,0 +1,253 @@
+"""Keys and tokens: who somebody is, by what they carry."""
+
+from __future__ import annotations
+
+import base64
+import json
+import time
+from collections.abc import AsyncIterator, Callable
+
+import jwt
+import pytest
+from aiohttp import web
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+
+from tests.integration.conftest import NewApp
+from tests.support.waiting import eventually
+from wakeful.errors import InvalidArgument, NotFound, PermissionDenied, Unauthenticated
+from wakeful.service.auth.access import LOCAL, Principal
+from wakeful.service.auth.jwt_auth import JwtTokens
+from wakeful.service.services import Services
+
+SECRET = "a secret of more than thirty-two bytes, and for some of more than sixty-four"
+
+
+def b64(value: object) -> str:
+    """A part of a token: JSON, or text as it is."""
+    text = value if isinstance(value, str) else json.dumps(value)
+    return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
+
+
+@pytest.fixture
+async def services(new_app: NewApp) -> AsyncIterator[Services]:
+    async with new_app() as app:
+        yield app.services
+
+
+async def test_the_first_key_is_made_once_and_opens_every_workspace(services: Services):
+    key = await services.keys.first_key()
+    assert key is not None
+    assert key.startswith("wk_")
+    assert await services.keys.first_key() is None
+    who = await services.keys.authenticate(key, "192.0.2.1")
+    assert (who.role, who.workspace, who.agent, who.address) == ("admin", None, None, "192.0.2.1")
+
+
+async def test_a_key_is_kept_as_its_hash_and_shown_without_it(services: Services):
+    row, key = await services.keys.create(LOCAL, "default", {"name": "ci", "role": "member"})
+    assert key.encode() not in row.hash
+    (kept,) = await services.keys.list(LOCAL, "default")
+    assert (kept.id, kept.name, kept.role, kept.workspace) == (row.id, "ci", "member", "default")
+    who = await services.keys.authenticate(key)
+    assert who == Principal(f"key:{row.id}", "member", "default")
+
+
+async def test_when_a_key_was_last_used_is_noted(services: Services):
+    row, key = await services.keys.create(LOCAL, "default", {"role": "member"})
+    assert row.last_used_ms is None
+    await services.keys.authenticate(key)
+
+    async def used() -> bool:
+        return (await services.keys.list(LOCAL, "default"))[0].last_used_ms is not None
+
+    await eventually(used)
+
+
+async def test_a_revoked_key_opens_nothing_and_cannot_be_revoked_again(services: Services):
+    row, key = await services.keys.create(LOCAL, "default", {"role": "admin"})
+    await services.keys.authenticate(key)
+    await services.keys.revoke(LOCAL, "default", row.id)
+    with pytest.raises(Unauthenticated, match="revoked"):
+        await services.keys.authenticate(key)
+    with pytest.raises(NotFound):
+        await services.keys.revoke(LOCAL, "default", row.id)
+
+
+async def test_a_key_that_has_expired_opens_nothing(services: Services, monkeypatch: pytest.MonkeyPatch):
+    expires_ms = services.store.clock.now_ms() + 3_600_000
+    _, key = await services.keys.create(LOCAL, "default", {"role": "admin", "expiresAt": expires_ms})
+    await services.keys.authenticate(key)
+    monkeypatch.setattr(services.store.clock, "now_ms", lambda: expires_ms)
+    with pytest.raises(Unauthenticated, match="expired"):
+        await services.keys.authenticate(key)
+
+
+@pytest.mark.parametrize(
+    ("document", "says"),
+    [
+        ({"role": "owner"}, "admin, member, agent"),
+        ({"role": "agent"}, "name it"),
+        ({"role": "agent", "agent": "No Slug"}, "agent"),
+        ({"role": "member", "agent": "ada"}, "leave it out"),
+        ({"role": "member", "expiresAt": "yesterday"}, "expiresAt"),
+        ({"role": "member", "expiresAt": "2001-01-01T00:00:00Z"}, "expiresAt"),
+        ({"role": "member", "color": "red"}, "color"),
+        ({"role": "member", "name": 5}, "name"),
+    ],
+)
+async def test_a_key_that_makes_no_sense_is_refused(services: Services, document, says: str):
+    with pytest.raises(InvalidArgument, match=says):
+        await services.keys.create(LOCAL, "default", document)
+
+
+async def test_nobody_makes_a_key_that_may_more_than_their_own(services: Services):
+    _, key = await services.keys.create(LOCAL, "default", {"role": "admin"})
+    admin = await services.keys.authenticate(key)
+    with pytest.raises(PermissionDenied):
+        await services.keys.create(admin, None, {"role": "admin"})
+    with pytest.raises(NotFound):
+        await services.keys.create(admin, "other", {"role": "member"})
+    _, key = await services.keys.create(LOCAL, "default", {"role": "member"})
+    member = await services.keys.authenticate(key)
+    with pytest.raises(PermissionDenied, match="admin"):
+        await services.keys.create(member, "default", {"role": "member"})
+
+
+async def test_an_admin_of_one_workspace_does_not_revoke_the_key_for_all(services: Services):
+    key = await services.keys.first_key()
+    assert key is not None
+    operator = await services.keys.authenticate(key)
+    _, own = await services.keys.create(operator, "default", {"role": "admin"})
+    admin = await services.keys.authenticate(own)
+    with pytest.raises(NotFound):
+        await services.keys.revoke(admin, "default", operator.actor.removeprefix("key:"))
+    await services.keys.authenticate(key)
+
+
+@pytest.mark.parametrize("bearer", [None, "", "wk_short", "wk_" + "x" * 43, "a.b.c", "Basic abc"])
+async def test_what_is_no_key_is_nobody(services: Services, bearer: str | None):
+    with pytest.raises(Unauthenticated):
+        await services.keys.authenticate(bearer)
+
+
+# --- tokens --------------------------------------------------------------------------------------------
+
+
+def claims(**more: object) -> dict[str, object]:
+    return {"sub": "ada", "role": "member", "workspace": "acme", "exp": int(time.time()) + 60, **more}
+
+
+async def test_a_token_signed_with_the_secret_says_who_it_is():
+    tokens = JwtTokens(secret=SECRET)
+    who = await tokens.principal(jwt.encode(claims(), SECRET, "HS256"))
+    assert who == Principal("jwt:ada", "member", "acme")
+    agent = jwt.encode(claims(role="agent", agent="bot"), SECRET, "HS256")
+    assert await tokens.principal(agent) == Principal("jwt:ada", "agent", "acme", "bot")
+    everywhere = jwt.encode(claims(role="admin", workspace="*"), SECRET, "HS256")
+    assert await tokens.principal(everywhere) == Principal("jwt:ada", "admin")
+
+
+_NOBODY = base64.urlsafe_b64encode(b"{}").decode()
+WRONG: dict[str, Callable[[], str]] = {
+    "expired": lambda: jwt.encode(claims(exp=int(time.time()) - 60), SECRET, "HS256"),
+    "another secret": lambda: jwt.encode(claims(), SECRET + "another", "HS256"),
+    "another algorithm": lambda: jwt.encode(claims(), SECRET, "HS512"),
+    "no such role": lambda: jwt.encode(claims(role="owner"), SECRET, "HS256"),
+    "an agent without a name": lambda: jwt.encode(claims(role="agent"), SECRET, "HS256"),
+    "an agent everywhere": lambda: jwt.encode(
+        claims(role="agent", agent="bot", workspace="*"), SECRET, "HS256"
+    ),
+    "no such workspace": lambda: jwt.encode(claims(workspace="No Slug"), SECRET, "HS256"),
+    "for ever": lambda: jwt.encode({"sub": "ada", "role": "member", "workspace": "acme"}, SECRET, "HS256"),
+    "cut off": lambda: jwt.encode(claims(), SECRET, "HS256")[:-2],
+    "empty": lambda: f"{_NOBODY}.{_NOBODY}.",
+    "not signed": lambda: jwt.encode(claims(), "", "none"),
+    "no token": lambda: "a.b.c",
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+async def test_a_token_that_is_not_right_is_nobody(what: str):
+    with pytest.raises(Unauthenticated):
+        await JwtTokens(secret=SECRET).principal(WRONG[what]())
+
+
+async def test_a_token_for_another_audience_or_of_another_issuer_is_nobody():
+    tokens = JwtTokens(secret=SECRET, audience="wakeful", issuer="https://id.example")
+    right = claims(aud="wakeful", iss="https://id.example")
+    assert (await tokens.principal(jwt.encode(right, SECRET, "HS256"))).actor == "jwt:ada"
+    for wrong in ({**right, "aud": "other"}, {**right, "iss": "other"}, claims()):
+        with pytest.raises(Unauthenticated):
+            await tokens.principal(jwt.encode(wrong, SECRET, "HS256"))
+
+
+def test_a_short_secret_is_refused_at_the_start():
+    with pytest.raises(InvalidArgument, match="JWT_SECRET"):
+        JwtTokens(secret="short")
+
+
+async def test_a_token_signed_by_a_key_of_the_set_says_who_it_is():
+    private = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    other = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    public = jwt.algorithms.RSAAlgorithm.to_jwk(private.public_key(), as_dict=True)
+    curve = ec.generate_private_key(ec.SECP256R1())
+    on_curve = jwt.algorithms.ECAlgorithm.to_jwk(curve.public_key(), as_dict=True)
+    edwards = ed25519.Ed25519PrivateKey.generate()
+    on_edwards = jwt.algorithms.OKPAlgorithm.to_jwk(edwards.public_key(), as_dict=True)
+    shared = {"kty": "oct", "k": b64(SECRET)}
+
+    async def key_set(request: web.Request) -> web.Response:
+        one = {**public, "kid": "one", "use": "sig", "alg": "RS256"}
+        others = [{**on_curve, "kid": "curve"}, {**on_edwards, "kid": "edwards"}, {**shared, "kid": "shared"}]
+        return web.json_response({"keys": [one, {**public, "kid": "any"}, *others]})
+
+    app = web.Application()
+    app.router.add_get("/jwks.json", key_set)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    try:
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        port = runner.addresses[0][1]
+        tokens = JwtTokens(jwks_url=f"http://127.0.0.1:{port}/jwks.json")
+        token = jwt.encode(claims(), private, "RS256", {"kid": "one"})
+        assert (await tokens.principal(token)).actor == "jwt:ada"
+        for key, algorithm, kid in (
+            (private, "RS512", "any"),
+            (private, "PS256", "any"),
+            (curve, "ES256", "curve"),
+            (edwards, "EdDSA", "edwards"),
+        ):
+            token = jwt.encode(claims(), key, algorithm, {"kid": kid})
+            assert (await tokens.principal(token)).actor == "jwt:ada", algorithm
+        mismatches = [
+            jwt.encode(claims(), key, algorithm, {"kid": kid})
+            for key, algorithm in ((private, "RS256"), (curve, "ES256"), (edwards, "EdDSA"))
+            for kid in ("any", "curve", "edwards", "shared")
+        ]
+        right = {0, 5, 10}
+        for wrong in (
+            *(token for place, token in enumerate(mismatches) if place not in right),
+            jwt.encode(claims(), ec.generate_private_key(ec.SECP384R1()), "ES384", {"kid": "curve"}),
+            f"{b64({'alg': 'RS256', 'kid': 7})}.{b64(claims())}.AAAA",
+            f"{b64({'alg': ['RS256']})}.{b64(claims())}.AAAA",
+            f"{b64(['RS256'])}.{b64(claims())}.AAAA",
+            f"{b64({'alg': 'RS256', 'kid': 'one'})}.{b64([1])}.AAAA",
+            jwt.encode(claims(), other, "RS256", {"kid": "one"}),
+            jwt.encode(claims(), private, "RS256", {"kid": "two"}),
+            jwt.encode(claims(), SECRET, "HS256", {"kid": "one"}),
+        ):
+            with pytest.raises(Unauthenticated):
+                await tokens.principal(wrong)
+    finally:
+        await runner.cleanup()
+
+
+async def test_whoever_may_everywhere_is_shown_the_keys_for_everywhere_too(services: Services):
+    key = await services.keys.first_key()
+    assert key is not None
+    operator = await services.keys.authenticate(key)
+    row, text = await services.keys.create(operator, "default", {"role": "admin"})
+    admin = await services.keys.authenticate(text)
+    assert {each.name for each in await services.keys.list(operator, "default")} == {"first", "key"}
+    assert [each.id for each in await services.keys.list(admin, "default")] == [row.id]

@@ -1,0 +1,204 @@
+"""Who may do what over HTTP: every path, asked by everybody.
+
+Each row is a request and what it is answered to each of them. `ok` is 2xx, and also 409: that has nothing to
+do with who asks. What is somebody else's is not found; what is one's own and not allowed is
+denied; who shows no key that holds is told so before anything else.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import AsyncIterator
+from typing import NamedTuple
+
+import pytest
+
+from tests.integration.conftest import SELDOM, NewApp
+from tests.support.api_client import HOME, ApiClient, served
+from wakeful.api.http.app import create_app
+from wakeful.ids import new_id
+from wakeful.service.auth.access import LOCAL, Principal
+from wakeful.service.services import Services
+from wakeful.store.office import KeyRow
+
+_OK, _DENIED, _MISSING = "ok", 403, 404
+#: admin of the workspace, operator of all, member, the agent itself, another agent, admin of another's
+_ROLES = ("admin", "operator", "member", "own", "foreign", "elsewhere")
+_NOBODY = ("none", "expired", "revoked")
+
+
+class Row(NamedTuple):
+    method: str
+    path: str
+    body: object
+    #: as in `_ROLES`
+    answers: tuple[object, ...]
+
+
+def _all(foreign: object = _MISSING) -> tuple[object, ...]:
+    return (_OK, _OK, _OK, _OK, foreign, _MISSING)
+
+
+def _admins(own: object = _DENIED, foreign: object = _MISSING) -> tuple[object, ...]:
+    return (_OK, _OK, _DENIED, own, foreign, _MISSING)
+
+
+_OWN = f"{HOME}/agents/writer"
+_JOB = f"{_OWN}/jobs/digest"
+_DOCUMENT = {"schedule": SELDOM, "target": {"kind": "webhook", "url": "http://127.0.0.1:9/"}}
+
+#: What a workspace as a whole is asked for is not found by none but strangers: an agent sees its own part.
+TABLE = [
+    Row("GET", "/api/workspaces", None, (_OK,) * 6),
+    Row("GET", HOME, None, _all(_OK)),
+    Row("PUT", HOME, {}, (_DENIED, _OK, _DENIED, _DENIED, _DENIED, _MISSING)),
+    Row("GET", f"{HOME}/agents", None, _all(_OK)),
+    Row("GET", _OWN, None, _all()),
+    Row("PUT", _OWN, {"target": {"kind": "pull"}}, _admins()),
+    Row("POST", f"{_OWN}/rotate-secret", None, _admins()),
+    Row("DELETE", _OWN, None, _admins()),
+    Row("GET", f"{HOME}/jobs", None, _all(_OK)),
+    Row("GET", f"{_OWN}/jobs", None, _all()),
+    Row(
+        "POST", f"{_OWN}/jobs", {"name": "digest", **_DOCUMENT}, (_OK, _OK, _DENIED, _OK, _MISSING, _MISSING)
+    ),
+    Row("GET", _JOB, None, _all()),
+    Row("PUT", _JOB, _DOCUMENT, (_OK, _OK, _DENIED, _OK, _MISSING, _MISSING)),
+    Row("PATCH", _JOB, {"description": "x"}, (_OK, _OK, _DENIED, _OK, _MISSING, _MISSING)),
+    Row("DELETE", _JOB, None, (_OK, _OK, _DENIED, _OK, _MISSING, _MISSING)),
+    Row("POST", f"{_JOB}/pause", None, (_OK, _OK, _DENIED, _OK, _MISSING, _MISSING)),
+    Row("POST", f"{_JOB}/skip-next", None, (_OK, _OK, _DENIED, _OK, _MISSING, _MISSING)),
+    Row("POST", f"{_JOB}/resume", None, (_OK, _OK, _DENIED, _OK, _MISSING, _MISSING)),
+    Row("POST", f"{_JOB}/rotate-secret", None, (_OK, _OK, _DENIED, _OK, _MISSING, _MISSING)),
+    Row("POST", f"{_JOB}/run", None, _all()),
+    Row("POST", f"{_JOB}/backfill", {"start": 0, "end": 1}, _all()),
+    Row("GET", f"{_JOB}/runs", None, _all()),
+    Row("GET", f"{_OWN}/runs", None, _all()),
+    Row("POST", f"{_OWN}/runs", None, _admins()),
+    Row("POST", f"{_OWN}/messages", {"message": "hello"}, _all()),
+    Row("GET", f"{_OWN}/sessions", None, _all()),
+    Row("GET", f"{HOME}/runs", None, _all(_OK)),
+    Row("GET", f"{HOME}/runs?agent=writer", None, _all()),
+    Row("GET", f"{HOME}/runs/{{run}}", None, _all()),
+    Row("POST", f"{HOME}/runs/{{run}}/cancel", None, _all()),
+    Row("POST", f"{HOME}/runs/{{run}}/stop", None, _all()),
+    Row("POST", f"{HOME}/runs/{{run}}/complete", {"status": "succeeded", "attempt": 1}, _all()),
+    Row("POST", f"{HOME}/runs/{{run}}/heartbeat", {"attempt": 1}, _all()),
+    Row("POST", f"{HOME}/runs/heartbeat", {"runs": []}, _all(_OK)),
+    Row("POST", f"{HOME}/runs/{{run}}/replay", None, _admins()),
+    Row("POST", f"{HOME}/runs/claim", {"worker": "w", "agents": ["writer"]}, _all()),
+    Row("GET", f"{HOME}/dead-letters", None, _all(_OK)),
+    Row("GET", f"{HOME}/dead-letters?agent=writer", None, _all()),
+    Row("POST", f"{HOME}/dead-letters/replay", {"all": True}, _admins(foreign=_DENIED)),
+    Row("POST", f"{HOME}/dead-letters/discard", {"ids": []}, _admins(foreign=_DENIED)),
+    Row("GET", f"{HOME}/workflows/invoices/1", None, _all(_OK)),
+    Row("PUT", f"{HOME}/workflows/invoices/1", {"nodes": []}, _admins(foreign=_DENIED)),
+    Row("GET", f"{HOME}/keys", None, _admins(foreign=_DENIED)),
+    Row("POST", f"{HOME}/keys", {"name": "new", "role": "member"}, _admins(foreign=_DENIED)),
+    Row("DELETE", f"{HOME}/keys/{{key}}", None, _admins(foreign=_DENIED)),
+    Row("GET", f"{HOME}/quotas", None, _all(_OK)),
+    Row(
+        "PUT",
+        f"{HOME}/quotas",
+        {"bucket": "scheduler.liveJobs", "limit": 9},
+        (_DENIED, _OK, _DENIED, _DENIED, _DENIED, _MISSING),
+    ),
+    Row("GET", f"{HOME}/audit", None, _admins(foreign=_DENIED)),
+    Row("GET", f"{HOME}/audit/verify", None, _admins(foreign=_DENIED)),
+    Row("GET", f"{HOME}/status", None, _all(_OK)),
+    Row("GET", f"{HOME}/slo", None, _all(_OK)),
+]
+
+
+@pytest.fixture
+async def people(new_app: NewApp) -> AsyncIterator[dict[str, ApiClient]]:
+    """Everybody who may ask."""
+    app = new_app()
+    async with app, served(app) as operator:
+        services = app.services
+        await services.workspaces.put(LOCAL, "acme", {})
+        people = {
+            "operator": operator,
+            "admin": await operator.new("admin"),
+            "member": await operator.new("member"),
+            "own": await operator.new("agent", agent="writer"),
+            "foreign": await operator.new("agent", agent="painter"),
+            "elsewhere": await operator.new("admin", "acme"),
+            "none": operator.with_key(None),
+            "revoked": await operator.new("admin", name="revoked"),
+            "expired": operator.with_key(await _expired(services)),
+        }
+        (row,) = [row for row in await services.keys.list(LOCAL, "default") if row.name == "revoked"]
+        await services.keys.revoke(LOCAL, "default", row.id)
+        await services.agents.put(LOCAL, "default", "painter", {})
+        yield people
+
+
+async def _expired(services: Services) -> str:
+    """A key that expired a moment ago."""
+    text, now_ms = "wk_" + "x" * 43, services.store.clock.now_ms()
+    key_id, hashed = new_id(now_ms), hashlib.sha256(text.encode()).digest()
+    row = KeyRow(
+        key_id, "default", "expired", "admin", None, hashed, now_ms - 1_000, "python", now_ms, None, None
+    )
+    await services.store.add_key(row, [LOCAL.entry("default", "key.create", key_id)])
+    return text
+
+
+async def test_every_path_is_answered_to_everybody_as_the_table_says(people: dict[str, ApiClient]):
+    wrong = []
+    for row in TABLE:
+        # Those who may do most come last, for they may do away with it.
+        for role, expected in reversed(list(zip(_ROLES, row.answers, strict=True))):
+            path = row.path.format(**await _things(people["operator"]))
+            reply = await people[role](row.method, path, row.body)
+            found = _OK if reply.status < 300 or reply.status == 409 else reply.status
+            if found != expected:
+                wrong.append(f"{row.method} {row.path} as {role}: {found}, not {expected}: {reply.body}")
+    assert not wrong, "\n".join(wrong)
+
+
+async def test_nobody_gets_anything_without_a_key_that_holds(people: dict[str, ApiClient]):
+    things = await _things(people["operator"])
+    while (await people["expired"]("GET", HOME)).status == 200:
+        pass
+    for row in TABLE:
+        for role in _NOBODY:
+            reply = await people[role](row.method, row.path.format(**things), row.body)
+            assert (reply.status, reply.code) == (401, "unauthenticated"), (row, role)
+
+
+def test_the_table_has_every_path_that_there_is():
+    told = {
+        (method.upper(), path)
+        for path, methods in create_app(None).openapi()["paths"].items()  # type: ignore[arg-type]
+        for method in methods
+        if path.startswith("/api") and not path.endswith("/events")
+    }
+    assert len(told) == len({(row.method, row.path.partition("?")[0]) for row in TABLE})
+
+
+async def _things(operator: ApiClient) -> dict[str, str]:
+    """What the table speaks of, there for whoever asks next."""
+    services = operator.app.services
+    await services.agents.put(LOCAL, "default", "writer", {"target": {"kind": "pull"}})
+    own = Principal("key:writer", "agent", "default", "writer")
+    await services.jobs.upsert(own, "default", "writer", {"name": "digest", **_DOCUMENT})
+    await services.workflows.put(LOCAL, "default", "invoices", 1, {"nodes": []})
+    run = await services.wakes.wake(LOCAL, "default", "writer")
+    key, _ = await services.keys.create(LOCAL, "default", {"name": "spare", "role": "member"})
+    return {"run": run.id, "key": key.id}
+
+
+async def test_an_agent_sees_nothing_of_another_wherever_it_looks(people: dict[str, ApiClient]):
+    things = await _things(people["operator"])
+    run = await people["own"]("GET", f"/runs/{things['run']}")
+    assert run.body["agentId"] == "writer"
+    for path in ("/jobs", "/runs", "/dead-letters", "/agents", "/quotas"):
+        mine, theirs = await people["own"]("GET", path), await people["foreign"]("GET", path)
+        assert (mine.status, theirs.status) == (200, 200)
+        assert "writer" not in str(theirs.body), path
+        assert "painter" not in str(mine.body), path
+    assert (await people["foreign"]("POST", "/runs/claim", {"worker": "w", "limit": 9})).body == {"runs": []}
+    claimed = await people["own"]("POST", "/runs/claim", {"worker": "w", "limit": 9})
+    assert [each["id"] for each in claimed.body["runs"]] == [things["run"]]

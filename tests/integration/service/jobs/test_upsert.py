@@ -1,0 +1,447 @@
+"""Definitions deployed again, changed, paused and deleted: what stays, what moves, what is withdrawn."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from tests.integration.conftest import SELDOM, NewApp
+from tests.support.waiting import eventually, in_state, over, runs_of, soon, starting_soon
+from wakeful import (
+    AlreadyExists,
+    EngineConfig,
+    FailedPrecondition,
+    Function,
+    InvalidArgument,
+    Launch,
+    NotFound,
+    Wakeful,
+    Webhook,
+)
+from wakeful.document import Defaults
+from wakeful.engine.launcher_registry import LauncherRegistry
+from wakeful.launch.function import FunctionLauncher
+from wakeful.launch.secrets import Keyring
+from wakeful.schedule import Every
+from wakeful.service.auth.access import LOCAL
+from wakeful.service.jobs.jobs import JobService
+from wakeful.store.connect import store_at
+from wakeful.store.rows import JobRow, RunFilter, RunView
+
+#: A replica that plans but takes nothing: what it plans stays planned.
+IDLE = EngineConfig(tick_ms=100, beat_ms=200, lanes={})
+DIGEST: Any = {
+    "schedule": "every 1h",
+    "target": Webhook("https://example.com/hook"),
+    "payload": {"to": "me", "n": 1},
+    "timeout": "30s",
+    "labels": {"team": "billing"},
+}
+
+
+async def row_of(app: Wakeful, name: str = "digest") -> JobRow:
+    row = await app.store.job("default", "default", name)
+    assert row is not None
+    return row
+
+
+# --- the same again ----------------------------------------------------------------------------------
+
+
+async def test_the_same_definition_again_changes_nothing(new_app: NewApp):
+    async with new_app() as app:
+        first = await app.jobs.upsert("digest", **DIGEST)
+        before = await row_of(app)
+        again = await app.jobs.upsert("digest", **DIGEST)
+        assert await row_of(app) == before
+    assert (first.created, first.changed) == (True, True)
+    assert (again.created, again.changed, again.secret) == (False, False, None)
+    assert again.job == first.job
+
+
+async def test_the_same_definition_in_other_words_is_the_same(new_app: NewApp):
+    async with new_app() as app:
+        await app.jobs.upsert("digest", **DIGEST)
+        before = await row_of(app)
+        words: Any = {
+            "schedule": {"kind": "every", "everyMs": 3_600_000},
+            "webhook_url": "https://example.com/hook",
+            "payload": {"to": "me", "n": 1},
+            "timeoutMs": 30_000,
+            "labels": {"team": "billing"},
+            "description": None,
+        }
+        assert not (await app.jobs.upsert("digest", **words)).changed
+        assert await row_of(app) == before
+
+
+async def test_the_same_definition_leaves_a_pause_alone(new_app: NewApp):
+    async with new_app() as app:
+        await app.jobs.upsert("digest", **DIGEST)
+        await app.jobs.pause("digest")
+        before = await row_of(app)
+        assert not (await app.jobs.upsert("digest", **DIGEST)).changed
+        assert await row_of(app) == before
+    assert (before.enabled, before.next_ms) == (False, None)
+
+
+async def test_a_program_that_starts_again_leaves_its_jobs_as_they_were(new_app: NewApp):
+    def program() -> Wakeful:
+        app = new_app()
+
+        @app.every("1h")
+        async def hourly() -> None: ...
+
+        @app.cron("0 9 * * *", tz="Europe/Berlin")
+        async def daily() -> None: ...
+
+        return app
+
+    async with program() as app:
+        await app.jobs.pause("daily")
+        before = [await row_of(app, name) for name in ("hourly", "daily")]
+    async with program() as app:
+        assert [await row_of(app, name) for name in ("hourly", "daily")] == before
+
+
+async def test_two_who_deploy_the_same_at_once_make_one_job(new_app: NewApp):
+    async with new_app() as one, new_app() as other:
+        saved = await asyncio.gather(*(app.jobs.upsert("digest", **DIGEST) for app in (one, other) * 3))
+        assert len(await one.jobs.list()) == 1
+    assert sorted(each.created for each in saved) == [False] * 5 + [True]
+    assert len({each.job.id for each in saved}) == 1
+
+
+# --- another definition ------------------------------------------------------------------------------
+
+
+async def test_another_payload_moves_neither_the_anchor_nor_the_next_tick_nor_the_secret(new_app: NewApp):
+    async with new_app() as app:
+        await app.jobs.upsert("digest", **DIGEST)
+        before = await row_of(app)
+        saved = await app.jobs.upsert("digest", **{**DIGEST, "payload": {"to": "me", "n": True}})
+        after = await row_of(app)
+    assert saved.changed
+    assert after.payload == '{"to":"me","n":true}'
+    kept = ("id", "anchor_ms", "next_ms", "wake_ms", "secret", "timing", "policy", "created_ms", "run_count")
+    assert [getattr(after, field) for field in kept] == [getattr(before, field) for field in kept]
+    assert after.version == before.version + 1
+
+
+async def test_another_interval_counts_from_now_and_the_same_one_from_where_it_did(new_app: NewApp):
+    async with new_app() as app:
+        old = (await app.jobs.upsert("digest", **DIGEST)).job
+        new = (await app.jobs.upsert("digest", **{**DIGEST, "schedule": "every 2h"})).job
+    assert new.anchor_ms >= old.anchor_ms
+    assert new.next_ms == new.anchor_ms + 7_200_000
+
+
+async def test_another_schedule_leaves_a_pause_alone_and_holds_when_it_is_resumed(new_app: NewApp):
+    async with new_app() as app:
+        await app.jobs.upsert("digest", **DIGEST)
+        await app.jobs.pause("digest")
+        job = (await app.jobs.upsert("digest", **{**DIGEST, "schedule": SELDOM})).job
+        assert (job.enabled, job.next_ms, job.disabled_reason) == (False, None, "paused")
+        resumed = await app.jobs.resume("digest")
+    assert resumed.next_ms is not None
+    assert resumed.next_ms % 86_400_000 == 0
+
+
+async def test_editing_one_job_never_touches_another(new_app: NewApp):
+    async with new_app() as app:
+        await app.jobs.upsert("digest", **DIGEST)
+        await app.jobs.upsert("other", **DIGEST)
+        before = await row_of(app, "other")
+        await app.jobs.update("digest", schedule=SELDOM, target=Function("local"))
+        await app.jobs.pause("digest")
+        await app.jobs.delete("digest")
+        assert await row_of(app, "other") == before
+
+
+async def test_a_job_that_is_renamed_keeps_its_secret_and_its_runs(new_app: NewApp):
+    async with new_app() as app:
+        await app.jobs.upsert("digest", **DIGEST)
+        before = await row_of(app)
+        await app.jobs.update("digest", name="weekly-digest")
+        after = await row_of(app, "weekly-digest")
+        with pytest.raises(NotFound):
+            await app.jobs.get("digest")
+    assert (after.id, after.secret, after.next_ms) == (before.id, before.secret, before.next_ms)
+
+
+async def test_a_job_that_was_over_lives_again_when_it_is_given_another_time(new_app: NewApp):
+    app = new_app()
+    calls: list[Launch] = []
+
+    @app.function()
+    async def work(run: Launch) -> None:
+        calls.append(run)
+        if len(calls) == 1:
+            raise RuntimeError("no")
+
+    async def is_over() -> bool:
+        return not (await app.jobs.get("failed")).enabled and not (await app.jobs.get("kept")).enabled
+
+    async with app:
+        once: Any = {"target": Function("work"), "max_attempts": 1}
+        await app.jobs.create("failed", schedule="in 50ms", **once)
+        await eventually(lambda: calls)
+        await app.jobs.create("kept", schedule="in 50ms", delete_after_run=False, **once)
+        await eventually(lambda: len(calls) == 2)  # it is over a moment before: when its tick is recorded
+        await eventually(is_over)
+        for name in ("failed", "kept"):
+            saved = await app.jobs.update(name, schedule="in 2s")
+            assert saved.job.enabled
+        await eventually(lambda: sorted(str(call.job) for call in calls) == ["failed"] * 2 + ["kept"] * 2)
+
+
+async def test_a_job_that_had_all_its_runs_lives_again_when_it_may_have_more(new_app: NewApp):
+    app = new_app()
+
+    @app.function()
+    async def work() -> None: ...
+
+    async def worn_out() -> bool:
+        return (await app.jobs.get("job")).disabled_reason == "max_runs"
+
+    async with app:
+        await app.jobs.create(
+            "job", schedule="every 1s", start_at=soon(), target=Function("work"), max_runs=1
+        )
+        await eventually(worn_out)
+        with pytest.raises(FailedPrecondition, match="has had the 1 runs"):
+            await app.jobs.resume("job")
+        assert not (await app.jobs.update("job", description="still over")).job.enabled
+        job = (await app.jobs.update("job", max_runs=2)).job
+        assert (job.enabled, job.disabled_reason) == (True, None)
+        await eventually(worn_out)
+    assert job.next_ms is not None
+
+
+async def test_a_tick_that_is_due_outlives_an_edit_of_the_jitter(database: str):
+    store = store_at(database)
+    await store.open()
+    try:
+        jobs = JobService(store, LauncherRegistry([FunctionLauncher()]), Keyring([]), Defaults())
+        where = (LOCAL, "default", "default")
+        target = {"kind": "function", "name": "work"}
+        job = (await jobs.create(*where, {"name": "job", "schedule": "every 1s", "target": target})).job
+        await eventually(lambda: store.clock.now_ms() > (job.next_ms or 0))
+        after = (await jobs.update(*where, "job", {"jitter": "200ms"})).job
+    finally:
+        await store.close()
+    assert after.next_ms == job.next_ms
+    assert abs((after.wake_ms or 0) - (job.next_ms or 0)) <= 200
+
+
+# --- an edit that fails ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("patch", "error"),
+    [
+        ({"description": "new", "schedule": "0 0 31 2 *"}, InvalidArgument),
+        ({"description": "new", "tz": "Mars/Olympus"}, InvalidArgument),
+        ({"description": "new", "target": Webhook("ftp://example.com")}, InvalidArgument),
+        ({"description": "new", "target": {"kind": "command", "argv": ["true"]}}, InvalidArgument),
+        ({"description": "new", "name": "taken"}, AlreadyExists),
+        ({"description": "new", "if_version": 7}, FailedPrecondition),
+        ({"description": "new", "enabled": "yes"}, InvalidArgument),
+    ],
+    ids=lambda value: next(reversed(value)) if isinstance(value, dict) else "",
+)
+async def test_an_edit_that_is_refused_leaves_the_job_as_it_was_and_running(
+    new_app: NewApp, patch: Any, error: type[Exception]
+):
+    app = new_app()
+    calls: list[Launch] = []
+
+    @app.function()
+    async def work(run: Launch) -> None:
+        calls.append(run)
+
+    async with app:
+        await app.jobs.create("taken", schedule=SELDOM, target=Function("work"))
+        await app.jobs.create("digest", schedule=SELDOM, target=Function("work"))
+        before = await row_of(app)
+        with pytest.raises(error):
+            await app.jobs.update("digest", **patch)
+        assert await row_of(app) == before
+        assert (await over(app, (await app.jobs.run("digest")).id)).state == "succeeded"
+
+
+async def test_an_upsert_that_is_refused_leaves_the_job_as_it_was(new_app: NewApp):
+    async with new_app() as app:
+        await app.jobs.upsert("digest", **DIGEST)
+        before = await row_of(app)
+        with pytest.raises(InvalidArgument):
+            await app.jobs.upsert("digest", **{**DIGEST, "description": "new", "max_attempts": 0})
+        assert await row_of(app) == before
+
+
+async def test_an_edit_that_cannot_be_switched_on_changes_nothing_else_either(new_app: NewApp):
+    app = new_app()
+
+    @app.function()
+    async def fail() -> None:
+        raise RuntimeError("no")
+
+    async with app:
+        await app.jobs.create("digest", schedule="in 50ms", target=Function("fail"), max_attempts=1)
+
+        async def is_over() -> bool:
+            return not (await app.jobs.get("digest")).enabled
+
+        await eventually(is_over)
+        before = await row_of(app)
+        with pytest.raises(FailedPrecondition, match="no tick left"):
+            await app.jobs.update("digest", enabled=True, description="new")
+        assert await row_of(app) == before
+
+
+# --- what is withdrawn -------------------------------------------------------------------------------
+
+
+@pytest.fixture
+async def planned(new_app: NewApp) -> AsyncIterator[tuple[Wakeful, RunView, RunView]]:
+    """An app, a tick that is planned and has not started, and a run by hand that has not either."""
+    async with new_app(config=IDLE) as app:
+        # The second tick is far off, so that there is one.
+        await starting_soon(
+            lambda start: app.jobs.upsert("job", schedule="every 1h", start_at=start, target=Function("work"))
+        )
+        (tick,) = await eventually(lambda: runs_of(app, "job"))
+        assert tick.state == "pending"
+        yield app, tick, await app.jobs.run("job")
+
+
+async def states(app: Wakeful, *runs: RunView) -> list[tuple[str, str | None]]:
+    return [(run.state, run.reason) for run in [await app.runs.get(run.id) for run in runs]]
+
+
+async def test_an_edit_of_the_schedule_withdraws_what_is_planned(planned: tuple[Wakeful, RunView, RunView]):
+    app, tick, by_hand = planned
+    await app.jobs.update("job", schedule="every 2h")
+    assert await states(app, tick, by_hand) == [("cancelled", "edited"), ("pending", None)]
+
+
+async def test_an_edit_of_something_else_withdraws_nothing(planned: tuple[Wakeful, RunView, RunView]):
+    app, tick, by_hand = planned
+    await app.jobs.update("job", description="new", payload={"n": 2})
+    assert await states(app, tick, by_hand) == [("pending", None)] * 2
+
+
+@pytest.mark.parametrize("by_patch", [False, True], ids=["pause", "enabled false"])
+async def test_a_pause_withdraws_what_is_planned(planned: tuple[Wakeful, RunView, RunView], by_patch: bool):
+    app, tick, by_hand = planned
+    await (app.jobs.update("job", enabled=False) if by_patch else app.jobs.pause("job"))
+    assert await states(app, tick, by_hand) == [("cancelled", "paused"), ("pending", None)]
+    assert not (await app.jobs.get("job")).enabled
+
+
+async def test_a_deletion_withdraws_whatever_has_not_started(planned: tuple[Wakeful, RunView, RunView]):
+    app, tick, by_hand = planned
+    await app.jobs.delete("job")
+    assert await states(app, tick, by_hand) == [("cancelled", "deleted")] * 2
+
+
+async def test_a_deletion_lets_what_runs_go_on(new_app: NewApp):
+    app = new_app()
+    let_go = asyncio.Event()
+
+    @app.function()
+    async def work() -> str:
+        await let_go.wait()
+        return "done"
+
+    async with app:
+        await app.jobs.create("job", schedule=SELDOM, target=Function("work"))
+        run = await in_state(app, (await app.jobs.run("job")).id, "running")
+        await app.jobs.delete("job")
+        await app.jobs.create("job", schedule=SELDOM, target=Function("work"))
+        let_go.set()
+        done = await over(app, run.id)
+    assert (done.state, done.output, done.job_name) == ("succeeded", "done", "job")
+
+
+async def test_time_while_paused_is_neither_missed_nor_made_up_for(new_app: NewApp):
+    app = new_app()
+    calls: list[Launch] = []
+
+    @app.function()
+    async def work(run: Launch) -> None:
+        calls.append(run)
+
+    async with app:
+        await app.jobs.create(
+            "job",
+            schedule="every 1s",
+            start_at=soon(),
+            target=Function("work"),
+            catchup_policy="fire_immediately",
+            misfire_grace="1s",
+        )
+        await eventually(lambda: calls)
+        paused = await app.jobs.pause("job")
+        await eventually(lambda: app.store.clock.now_ms() > paused.updated_ms + 2_200)
+        resumed = await app.jobs.resume("job")
+        heard = len(calls)
+        await eventually(lambda: len(calls) > heard)
+        runs = await runs_of(app, "job")
+    assert resumed.anchor_ms == paused.anchor_ms
+    assert (resumed.definition.timing and resumed.definition.timing.schedule) == Every(1000)
+    # A tick is recorded a moment before it is due: one that was, at the pause, still runs.
+    between = range(paused.updated_ms + 100, resumed.updated_ms)
+    assert [run for run in runs if run.scheduled_ms in between] == []
+    assert "missed" not in {run.state for run in runs}
+
+
+async def test_jobs_that_would_come_after_one_another_for_ever_are_refused(new_app: NewApp):
+    app = new_app()
+    app.function("work")(lambda: None)
+    async with app:
+        target = Function("work")
+        await app.jobs.create("first", schedule=SELDOM, target=target)
+        await app.jobs.create("second", after="first", target=target)
+        await app.jobs.create("third", after={"job": "second", "on": "failed"}, target=target)
+        for change in (
+            app.jobs.update("first", after="third"),
+            app.jobs.upsert("first", after="third", target=target),
+            app.jobs.update("first", after={"job": "second"}),
+        ):
+            with pytest.raises(InvalidArgument, match=r"'first', which comes after '(third|second)'"):
+                await change
+        assert (await app.jobs.get("first")).definition.after is None
+        await app.jobs.update("third", after="first")
+
+
+async def test_a_tick_that_was_due_when_its_job_was_deleted_is_on_record_as_missed(database: str):
+    store = store_at(database)
+    await store.open()
+    try:
+        jobs = JobService(store, LauncherRegistry([FunctionLauncher()]), Keyring([]), Defaults())
+        where = (LOCAL, "default", "default")
+        target = {"kind": "function", "name": "work"}
+        job = (await jobs.create(*where, {"name": "job", "schedule": "every 1s", "target": target})).job
+        await eventually(lambda: store.clock.now_ms() > (job.next_ms or 0))
+        await jobs.delete(*where, "job")
+        (record,) = await store.runs(RunFilter("default"))
+    finally:
+        await store.close()
+    assert (record.state, record.reason, record.scheduled_ms) == ("missed", "deleted", job.next_ms)
+
+
+async def test_a_lane_that_nobody_has_is_refused_unless_somebody_outside_executes_it(new_app: NewApp):
+    app = new_app(config=EngineConfig(lanes={"cron": 1, "night-shift": 2}))
+    app.function("work")(lambda: None)
+    async with app:
+        work = Function("work")
+        await app.jobs.create("night", schedule=SELDOM, target=work, lane="night-shift")
+        with pytest.raises(InvalidArgument, match="only cron, night-shift"):
+            await app.jobs.create("day", schedule=SELDOM, target=work, lane="day-shift")
+        with pytest.raises(InvalidArgument, match="WAKEFUL_LANE_DAY_SHIFT"):
+            await app.jobs.update("night", lane="day-shift")
+        await app.jobs.create("outside", schedule=SELDOM, target={"kind": "pull"}, lane="day-shift")

@@ -1,0 +1,242 @@
+"""Executors over HTTP: run and attempt are the fence, and each claimed run has a lease of its own."""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from typing import Any
+
+import pytest
+
+from tests.integration.conftest import SELDOM, on_one_store
+from tests.support.api_client import JOBS, ApiClient
+from wakeful import Unavailable, Wakeful
+from wakeful.engine.run_factory import follow_up_run
+from wakeful.service.auth.access import LOCAL
+from wakeful.store.rows import Finished, JobChange, LostRun
+
+_claiming = ContextVar("claiming", default=False)
+_CLAIM = {"worker": "laptop", "limit": 50}
+
+
+async def waiting(ask: ApiClient, name: str = "a", **more: object) -> str:
+    """A run that waits for an executor, of a job of its own."""
+    made = await ask("POST", JOBS, {"name": name, "schedule": SELDOM, "target": {"kind": "pull"}, **more})
+    assert made.status == 201, made.body
+    return str((await ask("POST", f"{JOBS}/{name}/run")).body["id"])
+
+
+async def claim(ask: ApiClient, **more: object) -> list[dict[str, Any]]:
+    runs: list[dict[str, Any]] = (await ask("POST", "/runs/claim", {**_CLAIM, **more})).body["runs"]
+    return runs
+
+
+async def end_leases(app: Wakeful) -> None:
+    """Let the lease of every claimed run end now, and its run be tried again at once."""
+    now_ms = app.store.clock.now_ms()
+
+    def retry(lost: LostRun) -> Finished:
+        started_ms = lost.started_ms or now_ms
+        return Finished(lost.id, lost.job_id, lost.attempt, "retrying", started_ms, now_ms, due_ms=now_ms)
+
+    assert await app.store.rescue(now_ms, now_ms + 1, 100, retry, follow_up_run)
+
+
+async def test_a_stale_executor_can_neither_renew_nor_complete_the_attempt_of_its_successor(ask: ApiClient):
+    run_id = await waiting(ask)
+    (first,) = await claim(ask, worker="laptop-1")
+    await end_leases(ask.app)
+    (second,) = await claim(ask, worker="laptop-2")
+    assert (second["id"], first["attempt"], second["attempt"]) == (run_id, 1, 2)
+
+    late = {"attempt": 1}
+    for verb, body in (("heartbeat", late), ("complete", {**late, "status": "succeeded", "output": "late"})):
+        refused = await ask("POST", f"/runs/{run_id}/{verb}", body)
+        assert (refused.status, refused.code) == (409, "failed-precondition")
+        assert "attempt 2" in refused.body["detail"]
+    many = await ask("POST", "/runs/heartbeat", {"runs": [{"id": run_id, "attempt": 1}]})
+    assert many.body == {"renewed": [], "lost": [run_id]}
+    assert (await ask("GET", f"/runs/{run_id}")).body["state"] == "running"
+
+    assert (await ask("POST", f"/runs/{run_id}/heartbeat", {"attempt": 2})).status == 200
+    done = await ask(
+        "POST", f"/runs/{run_id}/complete", {"attempt": 2, "status": "succeeded", "output": "ok"}
+    )
+    assert (done.status, done.body["output"]) == (200, "ok")
+
+
+async def test_one_heartbeat_renews_many_leases_and_says_which_are_lost(ask: ApiClient):
+    kept, gone, over = [await waiting(ask, name) for name in ("kept", "gone", "over")]
+    assert len(await claim(ask)) == 3
+    await ask("POST", f"/runs/{gone}/stop")
+    await ask("POST", f"/runs/{over}/complete", {"attempt": 1, "status": "succeeded"})
+    unclaimed = await waiting(ask, "unclaimed")
+    ids = [over, kept, gone, unclaimed, "nothing"]
+    reply = await ask("POST", "/runs/heartbeat", {"runs": [{"id": each, "attempt": 1} for each in ids]})
+    assert (reply.status, reply.body) == (
+        200,
+        {"renewed": [kept], "lost": [over, gone, unclaimed, "nothing"]},
+    )
+    assert (await ask("POST", "/runs/heartbeat", {"runs": []})).body == {"renewed": [], "lost": []}
+
+
+async def test_a_heartbeat_that_names_its_worker_renews_only_what_that_worker_claimed(ask: ApiClient):
+    run_id = await waiting(ask)
+    await claim(ask, worker="laptop-1")
+    runs = [{"id": run_id, "attempt": 1}]
+    other = await ask("POST", "/runs/heartbeat", {"worker": "laptop-2", "runs": runs})
+    assert other.body == {"renewed": [], "lost": [run_id]}
+    own = await ask("POST", "/runs/heartbeat", {"worker": "laptop-1", "runs": runs})
+    assert own.body == {"renewed": [run_id], "lost": []}
+
+
+async def test_runs_of_others_are_lost_to_a_heartbeat_and_not_renewed(ask: ApiClient):
+    run_id = await waiting(ask)
+    await claim(ask)
+    before = ask.app.store.clock.now_ms()
+    runs = {"runs": [{"id": run_id, "attempt": 1}]}
+    await ask.app.services.workspaces.put(LOCAL, "acme", {})
+    stranger, foreign = await ask.new("agent", agent="stranger"), await ask.new("member", "acme")
+    assert (await stranger("POST", "/runs/heartbeat", runs)).body == {"renewed": [], "lost": [run_id]}
+    reply = await foreign("POST", "/api/workspaces/acme/runs/heartbeat", runs)
+    assert (reply.status, reply.body) == (200, {"renewed": [], "lost": [run_id]})
+    for who in (stranger, foreign):
+        assert (await who("POST", f"/runs/{run_id}/heartbeat", {"attempt": 1})).status == 404
+
+    def refuse(lost: LostRun) -> Finished:
+        return Finished(lost.id, lost.job_id, lost.attempt, "failed", before, before)
+
+    rescued = await ask.app.store.rescue(before, before + 1, 10, refuse, follow_up_run)
+    assert rescued == [run_id], "nobody has renewed its lease since the claim"
+
+
+async def test_runs_that_had_all_their_time_are_lost_to_the_heartbeat_of_many(ask: ApiClient):
+    late = await waiting(ask, "late", timeoutMs=1_000, maxAttempts=1)
+    fine = await waiting(ask, "fine", timeoutMs=3_600_000)
+    await claim(ask)
+    now_ms = ask.app.store.clock.now_ms
+    ask.app.store.clock.now_ms = lambda: now_ms() + 2_000  # type: ignore[method-assign]
+    runs = [{"id": late, "attempt": 1}, {"id": fine, "attempt": 1}]
+    reply = await ask("POST", "/runs/heartbeat", {"runs": runs})
+    assert reply.body == {"renewed": [fine], "lost": [late]}
+    ended = (await ask("GET", f"/runs/{late}")).body
+    assert (ended["state"], ended["reason"], ended["error"]) == ("failed", "timeout", "timed out after 1 s")
+
+
+@on_one_store
+async def test_an_executor_must_name_the_attempt_that_it_holds(ask: ApiClient):
+    run_id = await waiting(ask)
+    await claim(ask)
+    for path, body in (
+        (f"/runs/{run_id}/heartbeat", None),
+        (f"/runs/{run_id}/heartbeat", {}),
+        (f"/runs/{run_id}/complete", {"status": "succeeded"}),
+        ("/runs/heartbeat", {"runs": [{"id": run_id}]}),
+    ):
+        reply = await ask("POST", path, body)
+        assert (reply.status, reply.code) == (422, "invalid-argument"), path
+        assert "attempt: it is missing" in reply.body["detail"]
+    assert (await ask("GET", f"/runs/{run_id}")).body["state"] == "running"
+
+
+@on_one_store
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        ({}, "runs: write a list"),
+        ({"runs": "all"}, "runs: write a list"),
+        ({"runs": ["r"]}, r"runs[0]: write an object"),
+        ({"runs": [{"attempt": 1}]}, "runs[0].id"),
+        ({"runs": [{"id": "r", "attempt": "1"}]}, "runs[0].attempt"),
+        ({"runs": [{"id": "r", "attempt": 1, "hurry": True}]}, "runs[0].hurry"),
+        ({"runs": [{"id": "r", "attempt": 1}, {"id": "r", "attempt": 2}]}, "each run once"),
+        ({"runs": [{"id": str(n), "attempt": 1} for n in range(1_001)]}, "at most 1000"),
+        ({"runs": [], "worker": ""}, "worker"),
+        ({"runs": [], "hurry": True}, "hurry"),
+    ],
+)
+async def test_a_heartbeat_that_is_wrong_is_refused_with_a_reason(
+    ask: ApiClient, body: dict[str, object], says: str
+):
+    reply = await ask("POST", "/runs/heartbeat", body)
+    assert (reply.status, reply.code) == (422, "invalid-argument")
+    assert says in reply.body["detail"]
+
+
+@on_one_store
+async def test_a_claim_is_not_replayed_to_the_same_idempotency_key(ask: ApiClient):
+    first, second = await waiting(ask, "a"), await waiting(ask, "b")
+    headers = {"Idempotency-Key": "claim-1"}
+    got = [
+        (await ask("POST", "/runs/claim", {"worker": "laptop", "limit": 1}, headers=headers)).body["runs"]
+        for _ in range(3)
+    ]
+    assert [[run["id"] for run in runs] for runs in got] == [[first], [second], []]
+
+
+async def test_a_job_that_cannot_be_read_does_not_abort_a_claim_with_others(ask: ApiClient):
+    good, bad, also_good = [await waiting(ask, name) for name in ("good", "bad", "also-good")]
+    row = await ask.app.store.job("default", "default", "bad")
+    assert row is not None
+    await ask.app.store.change_job(row.id, lambda old: JobChange(old._replace(work='{"target":7}')))
+    assert [run["id"] for run in await claim(ask)] == [good, also_good]
+    failed = (await ask("GET", f"/runs/{bad}")).body
+    assert (failed["state"], failed["reason"], failed["dead"]) == ("failed", "unreadable", True)
+    assert await claim(ask) == []
+
+
+async def test_a_claim_costs_as_many_store_calls_for_many_runs_as_for_one(ask: ApiClient):
+    await ask("PUT", "/workflows/invoices/1", {"nodes": []})
+    flow = {"kind": "workflow", "workflowId": "invoices", "version": 1, "to": {"kind": "pull"}}
+    hours = {"activeHours": "00:00-23:59"}
+    for n in range(12):
+        more = {"target": flow} if n % 2 else hours
+        assert (await ask("POST", JOBS, {"name": f"job-{n}", "schedule": SELDOM, **more})).status == 201
+        await ask("POST", f"{JOBS}/job-{n}/run")
+    store: Any = ask.app.store
+    database = getattr(store, "_pool", None) or store._connection
+    calls: list[str] = []
+    for name in ("read", "write"):
+        database.__dict__[name] = _counted(name, getattr(database, name), calls)
+    costs, claimed = [], []
+    for limit in (2, 10):
+        calls.clear()
+        _claiming.set(True)
+        given = await ask.app.services.pull.claim(LOCAL, "default", "laptop", limit=limit)
+        _claiming.set(False)
+        claimed.append(len(given))
+        costs.append(list(calls))
+    assert claimed == [2, 10]
+    assert costs[0] == costs[1]
+    assert all(run["payload"]["dag"] == {"nodes": []} for run in given if run["target"] == flow)  # type: ignore[index,call-overload]
+
+
+def _counted(name: str, call: Any, calls: list[str]) -> Any:
+    async def counted(*given: Any) -> Any:
+        if _claiming.get():  # and no loop of the engine, which has a context of its own
+            calls.append(name)
+        return await call(*given)
+
+    return counted
+
+
+async def test_a_completion_and_its_audit_entry_are_one_transaction(ask: ApiClient):
+    run_id = await waiting(ask)
+    await claim(ask)
+
+    async def append(*given: object) -> None:
+        raise Unavailable("the database went away after the outcome was written")
+
+    ask.app.store.append = append  # type: ignore[method-assign,assignment]
+    done = await ask("POST", f"/runs/{run_id}/complete", {"attempt": 1, "status": "succeeded"})
+    assert done.status == 200
+    entries = (await ask("GET", "/audit")).body["entries"]
+    assert [each["subject"] for each in entries if each["action"] == "run.complete"] == [run_id]
+
+
+async def test_the_status_counts_the_executors_that_hold_runs_of_the_workspace(ask: ApiClient):
+    for name in ("a", "b", "c"):
+        await waiting(ask, name)
+    await claim(ask, worker="laptop-1", limit=2)
+    await claim(ask, worker="laptop-2", limit=1)
+    status = (await ask("GET", "/status")).body
+    assert (status["executors"], status["replicas"]) == (2, 1)

@@ -1,0 +1,159 @@
+"""Pull targets in a real engine: runs wait for executors, expire without one, and outlive one that dies."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.integration.conftest import QUICK, SELDOM, NewApp, on_one_store
+from tests.support.leases import age_leases
+from tests.support.receiver import Receiver
+from tests.support.waiting import eventually, in_state, over, the_run_of
+from wakeful import Function, InvalidArgument, Launch, Wakeful
+from wakeful.service.auth.access import LOCAL
+
+
+async def claim(app: Wakeful, **given: Any) -> list[str]:
+    runs = await app.services.pull.claim(LOCAL, "default", "executor", wait_ms=60_000, **given)
+    return [str(run["id"]) for run in runs]
+
+
+async def test_a_tick_waits_to_be_claimed_in_its_jobs_lane_for_as_long_as_its_target_says(new_app: NewApp):
+    target = {"kind": "pull", "claimTimeoutMs": 7_200_000}
+    async with new_app() as app:
+        await app.jobs.create("digest", schedule="in 100ms", target=target, lane="team")
+        run = await the_run_of(app, "digest")
+        assert (run.state, run.lane, run.worker) == ("pending", "pull:team", None)
+        assert run.until_ms == run.fire_ms + 7_200_000
+        assert await claim(app, lanes=["team"]) == [run.id]
+        await app.services.runs.complete(LOCAL, "default", run.id, "succeeded", attempt=1, output="read")
+        assert (await over(app, run.id)).output == "read"
+
+
+async def test_a_run_that_nobody_claims_expires_and_its_job_hears_of_it(new_app: NewApp):
+    app = new_app()
+    rung: list[Launch] = []
+
+    @app.function("ring")
+    async def ring(run: Launch) -> None:
+        rung.append(run)
+
+    async with app:
+        await app.jobs.create(
+            "alarm", after={"job": "digest", "on": "failed"}, target={"kind": "function", "name": "ring"}
+        )
+        document = {"name": "digest", "schedule": SELDOM, "claimTimeout": "100ms", "maxAttempts": 5}
+        await app.services.jobs.create(LOCAL, "default", "default", document)
+        run = await over(app, (await app.jobs.run("digest")).id)
+        assert (run.state, run.reason, run.error) == ("failed", "expired", "nobody claimed it in time")
+        assert (run.dead, run.attempt, run.started_ms, run.worker) == (True, 1, None, None)
+        assert (await app.jobs.get("digest")).failures == 1
+        await eventually(lambda: rung)
+
+
+@pytest.mark.parametrize("on_lost", ["retry", "fail"])
+async def test_a_run_whose_executor_stops_beating_is_tried_again_or_failed(
+    new_app: NewApp, database: str, on_lost: Any
+):
+    async with new_app() as app:
+        await app.jobs.create("digest", schedule=SELDOM, on_lost=on_lost)
+        run = await app.jobs.run("digest")
+        assert await claim(app) == [run.id]
+        await age_leases(database)
+        if on_lost == "fail":
+            lost = await over(app, run.id)
+            assert (lost.state, lost.reason, lost.worker) == ("failed", "lost", "pull:executor")
+        else:
+            await in_state(app, run.id, "retrying")
+            assert await claim(app) == [run.id]
+            assert (await app.runs.get(run.id)).attempt == 2
+
+
+async def test_a_claim_whose_response_was_lost_heals_while_its_executor_renews_another_run(
+    new_app: NewApp, database: str
+):
+    async with new_app() as app:
+        pull = app.services.pull
+        await app.jobs.create("digest", schedule=SELDOM)
+        await app.jobs.create("other", schedule=SELDOM)
+        kept, lost = (await app.jobs.run("digest")).id, (await app.jobs.run("other")).id
+        await pull.claim(LOCAL, "default", "executor", limit=1)
+        await pull.claim(LOCAL, "default", "executor", limit=1)  # nobody ever sees what this returns
+        for _ in range(3):  # most of a lease, and then a heartbeat
+            await age_leases(database, 20_000, kept)
+            await pull.heartbeat(LOCAL, "default", kept, 1)
+        await age_leases(database, run_id=lost)
+
+        async def claimed_again() -> list[str]:
+            return [str(run["id"]) for run in await pull.claim(LOCAL, "default", "executor")]
+
+        assert await eventually(claimed_again) == [lost]
+        runs = [await app.runs.get(run_id) for run_id in (kept, lost)]
+        assert [(run.state, run.attempt) for run in runs] == [("running", 1), ("running", 2)]
+        (first, _) = await app.runs.attempts(lost)
+        assert first.error == "its executor 'executor' sent no heartbeat in time"
+
+
+async def test_a_job_that_has_its_agents_target_is_launched_there_and_its_document_says_nothing_of_it(
+    new_app: NewApp, receiver: Receiver
+):
+    async with new_app() as app:
+        hook = {"kind": "webhook", "url": receiver.url}
+        await app.services.agents.put(LOCAL, "default", "default", {"target": hook})
+        saved = await app.jobs.upsert("digest", schedule="in 100ms", message="hello", delete_after_run=False)
+        work = saved.job.definition.work
+        assert (work.target, work.own_target, work.pulled) == (hook, None, False)
+        run = await over(app, (await the_run_of(app, "digest")).id)
+        assert (run.state, run.lane) == ("succeeded", "cron")
+        assert receiver.bodies == [b'{"job":"digest","payload":{"message":"hello"}}']
+
+
+async def test_a_run_follows_the_agents_target_from_waiting_to_launched(new_app: NewApp, receiver: Receiver):
+    async with new_app() as app:
+        await app.jobs.create("digest", schedule=SELDOM)
+        waits = await app.jobs.run("digest")
+        assert (waits.state, waits.lane) == ("pending", "pull:cron")
+        hook = {"kind": "webhook", "url": receiver.url}
+        await app.services.agents.put(LOCAL, "default", "default", {"target": hook})
+        for run in (waits, await app.jobs.run("digest")):
+            launched = await over(app, run.id)
+            assert (launched.state, launched.lane) == ("succeeded", "cron")
+        await app.services.agents.put(LOCAL, "default", "default", {"target": None})
+        assert (await app.jobs.run("digest")).lane == "pull:cron"
+
+
+async def test_a_run_that_waits_for_a_place_is_claimed_when_its_job_gives_up_its_target(new_app: NewApp):
+    app, go_on = new_app(config=replace(QUICK, lanes={"cron": 1})), asyncio.Event()
+
+    @app.function("think")
+    async def think() -> None:
+        await go_on.wait()
+
+    async with app:
+        await app.jobs.create("digest", schedule=SELDOM, target=Function("think"))
+        first = await app.jobs.run("digest")
+        await in_state(app, first.id, "running")
+        second = await app.jobs.run("digest")
+        await app.jobs.update("digest", target={"kind": "pull", "claimTimeoutMs": 7_200_000})
+        go_on.set()
+        assert (await over(app, first.id)).state == "succeeded"
+        assert await claim(app) == [second.id]
+        await app.services.runs.complete(LOCAL, "default", second.id, "succeeded", attempt=1)
+        assert (await over(app, second.id)).attempt == 1
+
+
+@on_one_store
+@pytest.mark.parametrize(
+    ("target", "says"),
+    [
+        ({"kind": "pull", "url": "https://example.com"}, "no field 'url'"),
+        ({"kind": "pull", "claimTimeoutMs": "5m"}, "whole number of milliseconds"),
+    ],
+)
+async def test_a_pull_target_that_says_what_it_may_not_is_refused(new_app: NewApp, target: Any, says: str):
+    async with new_app() as app:
+        with pytest.raises(InvalidArgument, match=says):
+            await app.jobs.create("digest", schedule=SELDOM, target=target)

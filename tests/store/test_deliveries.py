@@ -1,0 +1,167 @@
+"""Deliveries: written with the outcome they are of, taken by one, and never part of the run itself."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from tests.support.factories import DAY, MINUTE, NOW, SECOND, FalseClock, alone, ended, given_held, look
+from wakeful.store.deliveries import Delivery, DeliveryResult
+from wakeful.store.office import AgentRow
+from wakeful.store.port import Store
+from wakeful.store.rows import RunView
+
+UNTIL = NOW + 5 * MINUTE
+NOWHERE = (None, None)
+
+
+async def _said(store: Store, name: str = "digest", **fields: Any) -> RunView:
+    """A run that has succeeded, and whose output is to be delivered."""
+    _, run = await given_held(store, name=name)
+    done = ended(run, **{"output": "good morning", "deliver": ("telegram", "42"), **fields})
+    assert await store.finish("w1", [done], alone) == {run.id}
+    return run
+
+
+async def _take(store: Store, worker: str = "w1", at: int = NOW, limit: int = 10) -> list[Delivery]:
+    return (await store.take_deliveries(at, worker, at + 5 * MINUTE, limit))[0]
+
+
+async def _stands(store: Store, run: RunView) -> tuple[str, str, str | None]:
+    found = await look(store, run)
+    return found.state, found.delivery, found.delivery_error
+
+
+async def test_a_delivery_is_written_with_the_outcome_and_announced(store: Store, clock: FalseClock) -> None:
+    heard: list[str] = []
+    store.listen(heard.append)
+    run = await _said(store)
+    assert await _stands(store, run) == ("succeeded", "pending", None)
+    assert await store.next_delivery_ms() == NOW
+    assert await _take(store) == [
+        Delivery(run.id, "default", "default", "digest", "telegram", "42", "good morning", 1)
+    ]
+    assert await _stands(store, run) == ("succeeded", "pending", None)
+    await asyncio.sleep(0)
+    assert "deliveries" in heard
+
+
+async def test_what_is_not_to_be_delivered_has_no_delivery(store: Store) -> None:
+    run = await _said(store, deliver=None)
+    assert await _stands(store, run) == ("succeeded", "not_requested", None)
+    assert await _take(store) == []
+    assert await store.next_delivery_ms() is None
+
+
+async def test_an_outcome_behind_the_fence_delivers_nothing(store: Store) -> None:
+    _, run = await given_held(store)
+    assert await store.finish("w2", [ended(run, deliver=NOWHERE)], alone) == set()
+    assert await _take(store) == []
+
+
+async def test_where_the_job_names_no_channel_it_is_the_agents(store: Store) -> None:
+    def told(old: AgentRow | None) -> AgentRow:
+        return AgentRow("default", "default", None, None, True, "slack", "#ops", "", 1, NOW, NOW)
+
+    await store.put_agent("default", "default", told, [])
+    for name, deliver in {
+        "a": NOWHERE, "b": (None, "#dev"), "c": ("slack", None), "d": ("mail", None), "e": ("mail", "ada"),
+    }.items():  # fmt: skip
+        await _said(store, name, deliver=deliver)
+    assert {each.job_name: (each.channel, each.to) for each in await _take(store)} == {
+        "a": ("slack", "#ops"), "b": ("slack", "#dev"), "c": ("slack", "#ops"), "d": ("mail", None),
+        "e": ("mail", "ada"),
+    }  # fmt: skip
+
+
+async def test_an_agent_without_a_channel_leaves_it_open(store: Store) -> None:
+    await _said(store, deliver=NOWHERE)
+    ((*_, channel, to, _, _),) = await _take(store)
+    assert (channel, to) == (None, None)
+
+
+async def test_one_takes_it_and_no_other_does(store: Store) -> None:
+    for number in range(20):
+        await _said(store, f"job-{number}")
+    taken = await asyncio.gather(*(_take(store, f"w{number}", limit=7) for number in range(4)))
+    runs = [each.run_id for some in taken for each in some]
+    assert (len(runs), len(set(runs))) == (20, 20)
+
+
+async def test_how_it_went_is_kept_and_the_run_stays_as_it_was(store: Store) -> None:
+    runs = [await _said(store, name) for name in ("a", "b", "c")]
+    await _take(store)
+    written = await store.carried(
+        NOW + SECOND,
+        "w1",
+        [
+            DeliveryResult(runs[0].id, 1, "delivered"),
+            DeliveryResult(runs[1].id, 1, "failed", error="no such chat"),
+            DeliveryResult(runs[2].id, 1, "suppressed", error="NO_REPLY"),
+        ],
+    )
+    assert written == {run.id for run in runs}
+    assert [await _stands(store, run) for run in runs] == [
+        ("succeeded", "delivered", None),
+        ("succeeded", "failed", "no such chat"),
+        ("succeeded", "suppressed", "NO_REPLY"),
+    ]
+    assert await store.next_delivery_ms() is None
+
+
+async def test_one_that_may_have_arrived_is_unknown_and_not_taken_again(store: Store) -> None:
+    run = await _said(store)
+    await _take(store)
+    assert await store.carried(NOW, "w1", [DeliveryResult(run.id, 1, "unknown", error="no answer")]) == {
+        run.id
+    }
+    assert await _stands(store, run) == ("succeeded", "unknown", "no answer")
+    assert await store.next_delivery_ms() is None
+    assert await _take(store, at=NOW + DAY) == []
+
+
+async def test_one_that_is_to_be_tried_again_waits_until_then(store: Store) -> None:
+    run = await _said(store)
+    await _take(store)
+    again = DeliveryResult(run.id, 1, "pending", NOW + MINUTE, "the service answered HTTP 503")
+    assert await store.carried(NOW, "w1", [again]) == {run.id}
+    assert await store.next_delivery_ms() == NOW + MINUTE
+    assert await _take(store, at=NOW + MINUTE - 1) == []
+    (taken,) = await _take(store, "w2", at=NOW + MINUTE)
+    assert taken.attempt == 2
+    assert await _stands(store, run) == ("succeeded", "pending", "the service answered HTTP 503")
+
+
+async def test_who_does_not_say_how_it_went_leaves_it_unknown_and_nobody_sends_it_again(store: Store) -> None:
+    run = await _said(store)
+    await _take(store)
+    assert await store.next_delivery_ms() == UNTIL
+    assert await store.take_deliveries(UNTIL - 1, "w2", UNTIL + MINUTE, 10) == ([], 0)
+    assert await store.take_deliveries(UNTIL, "w2", UNTIL + MINUTE, 10) == ([], 1)
+    state, delivery, error = await _stands(store, run)
+    assert (state, delivery) == ("succeeded", "unknown")
+    assert "may have arrived" in str(error)
+    assert await store.carried(UNTIL, "w1", [DeliveryResult(run.id, 1, "delivered")]) == set()
+    assert (await _stands(store, run))[1] == "unknown"
+
+
+async def test_who_had_it_before_says_nothing_any_more(store: Store) -> None:
+    run = await _said(store)
+    await _take(store)
+    await store.carried(NOW, "w1", [DeliveryResult(run.id, 1, "pending", NOW)])
+    await _take(store, "w2")
+    assert await store.carried(NOW, "w1", [DeliveryResult(run.id, 1, "failed")]) == set()
+    assert await store.carried(NOW, "w2", [DeliveryResult(run.id, 2, "delivered")]) == {run.id}
+
+
+async def test_a_delivery_goes_with_its_run(store: Store) -> None:
+    run = await _said(store)
+    await _take(store)
+    await store.carried(NOW, "w1", [DeliveryResult(run.id, 1, "delivered")])
+    assert await store.prune(NOW + DAY, 100) == 1
+    assert await store.run(run.id) is None
+    assert await store.take_deliveries(NOW + DAY, "w1", NOW + 2 * DAY, 10) == ([], 0)
+
+
+async def test_nothing_carried_is_nothing_written(store: Store) -> None:
+    assert await store.carried(NOW, "w1", []) == set()

@@ -1,0 +1,183 @@
+"""Chains: a job fires after another of its agent, in the transaction in which that one's run ended."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.factories import (
+    DAY,
+    MINUTE,
+    NOW,
+    SECOND,
+    FalseClock,
+    alone,
+    asked,
+    ended,
+    following,
+    given_held,
+    held,
+    job,
+    jobless,
+    look,
+    start,
+    ticks_of,
+)
+from wakeful.store.port import Store
+from wakeful.store.rows import Follower, JobRow, RunRow
+from wakeful.store.sessions import HEARTBEAT, HEARTBEAT_LABELS
+
+
+async def _follower(store: Store, name: str, on: str, **fields: object) -> JobRow:
+    row = job(
+        name,
+        **{"timing": None, "next_ms": None, "wake_ms": None, "after_job": "first", "after_on": on, **fields},
+    )
+    await store.create_jobs([row])
+    return row
+
+
+async def test_the_follower_gets_the_run_that_is_made_for_it(store: Store, clock: FalseClock) -> None:
+    _, run = await given_held(store, name="first")
+    then = await _follower(store, "then", "succeeded")
+    asked_for: list[Follower] = []
+
+    def follow(follower: Follower) -> RunRow:
+        asked_for.append(follower)
+        return following(follower)
+
+    clock.ms = NOW + MINUTE
+    assert await store.finish("w1", [ended(run)], follow) == {run.id}
+    assert asked_for == [
+        Follower(then.id, "default", "default", "then", then.policy, then.work, run.id, NOW + SECOND)
+    ]
+    (made,) = await ticks_of(store, then)
+    assert (made.trigger, made.triggered_by, made.state, made.due_ms, made.created_ms) == (
+        "chain", run.id, "pending", NOW + SECOND, NOW + MINUTE,
+    )  # fmt: skip
+    (taken,) = await store.take(NOW + MINUTE, "w1", {"cron": 5})
+    assert taken.id == made.id
+
+
+@pytest.mark.parametrize(
+    ("state", "fired"),
+    [
+        ("succeeded", ["on-finished", "on-succeeded"]),
+        ("failed", ["on-failed", "on-finished"]),
+        ("cancelled", []),
+        ("retrying", []),
+        ("running", []),
+    ],
+)
+async def test_it_follows_only_the_ending_it_waits_for(store: Store, state: str, fired: list[str]) -> None:
+    _, run = await given_held(store, name="first")
+    rows = [await _follower(store, f"on-{on}", on) for on in ("succeeded", "failed", "finished")]
+    await store.finish("w1", [ended(run, state, due_ms=NOW + MINUTE)], following)
+    assert sorted([row.name for row in rows if await ticks_of(store, row)]) == fired
+
+
+async def test_only_an_enabled_job_of_the_same_agent_and_workspace_follows(store: Store) -> None:
+    _, run = await given_held(store, name="first")
+    await _follower(store, "paused", "succeeded", enabled=False)
+    await _follower(store, "other-agent", "succeeded", agent="other")
+    await _follower(store, "other-workspace", "succeeded", workspace="other")
+    await _follower(store, "other-job", "succeeded", after_job="second")
+    deleted = await _follower(store, "deleted", "succeeded")
+    await store.delete_job(deleted.id, NOW, "no longer wanted")
+    assert await store.finish("w1", [ended(run)], alone) == {run.id}
+
+
+async def test_a_run_behind_its_fence_is_followed_by_nothing(store: Store) -> None:
+    _, run = await given_held(store, name="first")
+    await _follower(store, "then", "succeeded")
+    assert await store.finish("w2", [ended(run)], alone) == set()
+
+
+async def test_several_follow_and_each_run_is_followed_by_itself(store: Store) -> None:
+    await store.create_jobs([job("first"), job("second")])
+    born = (await store.plan(NOW, 10, start("w1"))).born
+    rows = [await _follower(store, f"then-{n}", "succeeded") for n in range(3)]
+    by_hand = held(asked(job("first", id=born[0].job_id if born[0].job_name == "first" else born[1].job_id)))
+    await store.add_runs([by_hand])
+    await store.finish("w1", [ended(run) for run in (*born, by_hand)], following)
+    first = next(run for run in born if run.job_name == "first")
+    for row in rows:
+        assert sorted(str(run.triggered_by) for run in await ticks_of(store, row)) == sorted(
+            [first.id, by_hand.id]
+        )
+
+
+async def test_a_job_that_is_deleted_with_its_run_is_still_followed(store: Store) -> None:
+    _, run = await given_held(store, name="first")
+    then = await _follower(store, "then", "succeeded")
+    await store.finish("w1", [ended(run, delete_job=True)], following)
+    assert len(await ticks_of(store, then)) == 1
+
+
+async def test_a_run_without_a_job_is_followed_by_nothing(store: Store) -> None:
+    await _follower(store, "then", "finished")
+    run = held(jobless())
+    await store.add_runs([run])
+    assert await store.finish("w1", [ended(run)], alone) == {run.id}
+
+
+async def test_a_completed_run_and_a_rescued_one_are_followed_too(store: Store) -> None:
+    _, parked = await given_held(store, name="first")
+    then = await _follower(store, "then", "finished")
+    await store.finish("w1", [ended(parked, "running", due_ms=NOW + MINUTE)], alone)
+    await store.complete_run(ended(parked), following)
+    lost = held(asked(job("first", id=parked.job_id)), "dead")
+    await store.add_runs([lost])
+    await store.rescue(NOW + MINUTE, NOW + 1, 10, lambda run: ended(lost, "failed"), following)
+    assert (await look(store, lost)).state == "failed"
+    assert [run.triggered_by for run in await ticks_of(store, then)] == [parked.id, lost.id]
+
+
+# --- heartbeats --------------------------------------------------------------------------------------
+
+
+async def _heartbeat(store: Store, **fields: object) -> JobRow:
+    row = job(HEARTBEAT, **{"next_ms": NOW + DAY, "wake_ms": NOW + DAY, "labels": HEARTBEAT_LABELS, **fields})
+    await store.create_jobs([row])
+    return row
+
+
+async def test_a_success_that_says_so_wakes_the_heartbeat_of_its_agent_and_no_other(store: Store) -> None:
+    _, run = await given_held(store)
+    theirs = await _heartbeat(store, agent="other")
+    ours = await _heartbeat(store)
+    await store.finish("w1", [ended(run, wake_heartbeat=True)], following)
+    (made,) = await ticks_of(store, ours)
+    assert (made.triggered_by, made.state) == (run.id, "pending")
+    assert await ticks_of(store, theirs) == []
+
+
+async def test_it_is_told_apart_from_a_chain(store: Store) -> None:
+    _, run = await given_held(store)
+    beat = await _heartbeat(store)
+    asked_for: list[Follower] = []
+
+    def follow(follower: Follower) -> RunRow:
+        asked_for.append(follower)
+        return following(follower)
+
+    await store.finish("w1", [ended(run, wake_heartbeat=True)], follow)
+    assert [(each.job_id, each.trigger) for each in asked_for] == [(beat.id, "heartbeat")]
+
+
+async def test_several_that_end_together_wake_it_once(store: Store) -> None:
+    runs = [(await given_held(store, name=name))[1] for name in ("a", "b", "c")]
+    beat = await _heartbeat(store)
+    await store.finish("w1", [ended(run, wake_heartbeat=True) for run in runs[:2]], following)
+    assert len(await ticks_of(store, beat)) == 1
+    await store.finish("w1", [ended(runs[2], wake_heartbeat=True)], following)
+    assert len(await ticks_of(store, beat)) == 1, "for it has been woken, and has not begun"
+
+
+@pytest.mark.parametrize("fields", [{"enabled": False}, {"labels": "{}"}])
+async def test_a_paused_one_and_somebodys_own_job_of_that_name_are_not_woken(
+    store: Store, fields: dict[str, object]
+) -> None:
+    _, run = await given_held(store)
+    beat = await _heartbeat(store, **fields)
+    await store.finish("w1", [ended(run, wake_heartbeat=True)], following)
+    assert await ticks_of(store, beat) == []

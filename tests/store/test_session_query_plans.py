@@ -1,0 +1,147 @@
+"""With 20,000 conversations, of which many wait for their turn, nobody looks at more of them than they must.
+
+Judged by what the databases count, never by a stopwatch, as in the tests of the other statements' plans.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.support.factories import DAY, NOW, FalseClock
+from tests.support.query_plans import visited
+from wakeful.agents.sessions import begin, hear
+from wakeful.store.postgres import sessions as postgres_talking
+from wakeful.store.sessions import Message, SessionKey
+from wakeful.store.sqlite import SqliteStore
+from wakeful.store.sqlite import sessions as sqlite_talking
+
+SESSIONS = 20_000
+STEP = 1_000
+#: what reads a whole table because that is what it is asked for
+WHOLE = "PRUNE_SESSIONS"
+# One in a hundred has messages that wait, and is due; half of those have a turn that is not over. Every one
+# has had ten turns before.
+_LITE = f"""
+    WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n LIMIT {SESSIONS})
+    INSERT INTO sessions SELECT 'default', 'agent-' || (i % 50), 's' || i,
+        iif(i % 100 = 0, {NOW}, NULL), 1, NULL, {NOW}, {NOW} FROM n;
+    INSERT INTO messages SELECT 'm' || name || '-' || k.value, workspace, agent, name, 'hello', 'key:1',
+        'user', {NOW} - 1000 FROM sessions, json_each('[1,2,3]') k WHERE due_at IS NOT NULL;
+    WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n LIMIT {SESSIONS * 10})
+    INSERT INTO turns SELECT printf('r%07d', i), 'default', 'agent-' || (i % {SESSIONS} % 50),
+        's' || (i % {SESSIONS}), i % 200 = 0 AND i < {SESSIONS} FROM n;
+    INSERT INTO runs (id, workspace, agent, scheduled_at, fire_at, trigger, state, covers, attempt, lane,
+        serial, due_at, idempotency_key, created_at)
+    SELECT run_id, workspace, agent, {NOW}, {NOW}, 'user', iif(live, 'running', 'succeeded'), 1, 1, 'main', 0,
+        NULL, 'key', {NOW} FROM turns;
+    ANALYZE"""
+_GREAT = f"""
+    INSERT INTO sessions SELECT 'default', 'agent-' || (i % 50), 's' || i,
+        CASE WHEN i % 100 = 0 THEN to_timestamp({NOW // 1000}) END, 1, NULL, now(), now()
+    FROM generate_series(0, {SESSIONS - 1}) i;
+    INSERT INTO messages SELECT gen_random_uuid(), workspace, agent, name, 'hello', 'key:1', 'user',
+        to_timestamp({NOW // 1000 - 1}) FROM sessions, generate_series(1, 3) WHERE due_at IS NOT NULL;
+    INSERT INTO turns SELECT ('01910000-0000-7000-8000-' || lpad(to_hex(i), 12, '0'))::uuid, 'default',
+        'agent-' || (i % {SESSIONS} % 50), 's' || (i % {SESSIONS}), i % 200 = 0 AND i < {SESSIONS}
+    FROM generate_series(0, {SESSIONS * 10 - 1}) i;
+    INSERT INTO runs (id, workspace, agent, scheduled_at, fire_at, trigger, state, covers, attempt, lane,
+        serial, idempotency_key, created_at)
+    SELECT run_id, workspace, agent, now(), now(), 'user', CASE WHEN live THEN 'running' ELSE 'succeeded' END,
+        1, 1, 'main', false, 'key', now() FROM turns;
+    INSERT INTO live (run_id, state, lane, serial, tick, scheduled_at)
+    SELECT id, state, lane, serial, false, scheduled_at FROM runs WHERE state = 'running';
+    ANALYZE"""
+DUE = SESSIONS // 100
+
+
+def _named(module: object) -> dict[str, str]:
+    return {
+        name: text
+        for name, text in vars(module).items()
+        if name.isupper() and name[0] != "_" and re.match(r"\s*(SELECT|INSERT|UPDATE|DELETE)\b", str(text))
+    }
+
+
+async def test_sqlite_scans_nothing_and_takes_no_more_steps_than_a_few_rows_need(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "big.db", clock=FalseClock(), inline=True)
+    await store.open()
+    db = store._connection._connected()
+    db.execute("PRAGMA synchronous = OFF")
+    db.executescript(_LITE)
+    scans = {}
+    for name, text in _named(sqlite_talking).items():
+        numbered = [int(number) for number in re.findall(r"\?(\d+)", text)]
+        given = [None] * (max(numbered) if numbered else text.count("?"))
+        plan = [step[3] for step in db.execute(f"EXPLAIN QUERY PLAN {text}", given)]
+        if found := [step for step in plan if step.startswith("SCAN") and "CONSTANT ROW" not in step]:
+            scans[name] = found
+    assert scans.keys() - {"TURNS"} == {WHOLE}
+    assert len(scans.get("TURNS", [])) <= 1, "the few that it has just found"
+
+    taken, steps = {}, 0
+
+    def count() -> int:
+        nonlocal steps
+        steps += STEP
+        return 0
+
+    db.set_progress_handler(count, STEP)
+    key = SessionKey("default", "agent-0", "s0")
+    for name, call, most in (
+        ("talk", lambda: store.talk(key, NOW, lambda talk: hear(talk, _message(), NOW)), 2),
+        ("next turn", lambda: store.next_turn(NOW), 1),
+        ("turns", lambda: store.take_turns(NOW, 10, lambda talk: begin(talk, NOW)), 20),
+        ("no turns", lambda: store.take_turns(NOW - DAY, 10, lambda talk: begin(talk, NOW)), 1),
+        ("sessions", lambda: store.sessions("default", "agent-1", None, 50), 5),
+    ):
+        steps = 0
+        await call()
+        taken[name] = steps // STEP, most
+    db.set_progress_handler(None, 0)
+    await store.close()
+    assert {name: spent for name, (spent, most) in taken.items() if spent > most} == {}
+
+
+async def test_postgres_visits_no_more_than_a_few_rows() -> None:
+    server = pytest.importorskip("tests.support.postgres_server")
+    from wakeful.store.postgres import PostgresStore
+
+    store = PostgresStore(server.fresh_database(), clock=FalseClock())
+    await store.open()
+    names = [f"s{number * 100}" for number in range(50)]
+    keys: list[object] = [["default"] * 50, [f"agent-{number * 100 % 50}" for number in range(50)], names]
+    runs = [f"01910000-0000-7000-8000-{number * 200:012x}" for number in range(50)]
+    new = [f"01920000-0000-7000-8000-{number:012x}" for number in range(50)]
+    cases: dict[str, list[object]] = {
+        "MAKE": ["default", "agent-0", "s0", NOW],
+        "DUE": [NOW, 50],
+        "TALKS": keys,
+        "MESSAGES": keys,
+        "TURNS": keys,
+        "ADD_MESSAGE": ["default", "agent-0", "s0", new[0], "hello", "key:1", "user", NOW],
+        "DROP_MESSAGES": [[new[0]]],
+        "ADD_TURNS": [*keys, new],
+        "END_TURNS": [runs],
+        "SETTLE": [*keys, [None] * 50, [1] * 50, [None] * 50],
+        "NEXT": [NOW],
+        "SESSIONS": ["default", "agent-1", "s2", 50],
+        "PRUNE_TURNS": ["01910000-0000-7000-8000-000000000100"],
+        WHOLE: [NOW - DAY],
+    }
+    assert cases.keys() == _named(postgres_talking).keys()
+    beyond = {}
+    async with store._pool._acquired() as db:
+        await db.execute(_GREAT, timeout=120)
+        for name, given in cases.items():
+            rows, scanned = await visited(db, getattr(postgres_talking, name), *given)
+            if name != WHOLE and (rows > 2_000 or {"sessions", "turns", "runs"} & set(scanned)):
+                beyond[name] = rows, scanned
+    await store.close()
+    assert beyond == {}
+
+
+def _message() -> Message:
+    return Message("m1", "hello", "key:1", "user", NOW)

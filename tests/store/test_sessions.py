@@ -1,0 +1,249 @@
+"""Conversations in every store: what waits, what becomes a turn, and who hears of it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+
+from tests.support.databases import Database
+from tests.support.factories import DAY, NOW, FalseClock, alone, asleep, ended, jobless, look
+from tests.support.notifications import NotificationRecorder
+from wakeful.agents.sessions import begin, hear
+from wakeful.ids import new_id
+from wakeful.store.office import AgentRow, Entry
+from wakeful.store.port import Store
+from wakeful.store.rows import RunFilter, RunView
+from wakeful.store.sessions import WAKE_JOB, Message, SessionKey, SessionState, SessionUpdate
+
+KEY = SessionKey("default", "default", "main")
+HOOK = '{"target":{"kind":"webhook","url":"https://a.example"},"lane":"main","inherited":true}'
+
+
+def message(body: str = "hello", at_ms: int = NOW) -> Message:
+    return Message(new_id(at_ms), body, "key:1", "user", at_ms)
+
+
+async def say(store: Store, body: str = "hello", key: SessionKey = KEY, at_ms: int = NOW) -> SessionUpdate:
+    said = message(body, at_ms)
+    return await store.talk(key, at_ms, lambda talk: hear(talk, said, at_ms))
+
+
+async def begin_due(store: Store, now_ms: int, limit: int = 100) -> int:
+    return await store.take_turns(now_ms, limit, lambda talk: begin(talk, now_ms))
+
+
+async def turns(store: Store, agent: str = "default") -> list[RunView]:
+    """The runs of the agent, oldest first."""
+    return list(reversed(await store.runs(RunFilter("default", agent))))
+
+
+def told(run: RunView) -> str:
+    return str(json.loads(run.payload or "")["message"])
+
+
+async def seen(store: Store, key: SessionKey = KEY) -> SessionState:
+    """A conversation as it stands; nothing of it changes."""
+    found: list[SessionState] = []
+
+    def judge(talk: SessionState) -> SessionUpdate:
+        found.append(talk)
+        due = min((each.at_ms for each in talk.messages), default=None)
+        return SessionUpdate(due_ms=due, context=talk.context)
+
+    await store.talk(key, NOW, judge)
+    return found[0]
+
+
+async def test_what_is_said_waits_until_it_is_due_and_is_in_the_payload_of_its_turn(store: Store):
+    await say(store, "one")
+    await say(store, "two", at_ms=NOW + 500)
+    assert await store.next_turn(NOW + 500) == (False, NOW + 1_300)
+    assert await begin_due(store, NOW + 1_299) == 0
+    assert await begin_due(store, NOW + 1_300) == 1
+    assert await store.next_turn(NOW + 1_300) == (False, None)
+    (run,) = await turns(store)
+    assert (told(run), run.state, run.lane) == ("one\ntwo", "pending", "pull:main")
+    assert (await seen(store)).messages == []
+
+
+async def test_a_conversation_is_handed_over_as_it_stands(store: Store):
+    await store.create_jobs([asleep(WAKE_JOB, work=HOOK, policy="{}")])
+
+    def queued(old: AgentRow | None) -> AgentRow:
+        assert old is not None
+        return old._replace(queue='{"debounceMs":0}')
+
+    await store.put_agent("default", "default", queued)
+    await say(store, "at work")
+    await say(store, "grüße, \U0001f98a")
+    talk = await seen(store)
+    job = await store.job("default", "default", WAKE_JOB)
+    assert job is not None
+    assert (talk.key, talk.context, talk.queue) == (KEY, None, '{"debounceMs":0}')
+    assert (talk.job_id, talk.work, talk.policy) == (job.id, HOOK, job.policy)
+    (waiting,) = talk.messages
+    assert (waiting.body, waiting.sent_by, waiting.trigger, waiting.at_ms) == (
+        "grüße, \U0001f98a", "key:1", "user", NOW
+    )  # fmt: skip
+    (run,) = await turns(store)
+    assert [(turn.run_id, turn.state, turn.usage) for turn in talk.turns] == [(run.id, "pending", None)]
+    assert run.lane == "main"
+
+
+async def test_a_turn_is_over_when_its_run_is_and_says_what_it_used(store: Store):
+    await say(store)
+    await begin_due(store, NOW + DAY)
+    ((run, _),) = await store.claim(NOW + DAY, "pull:w", "default", None, None, 10)
+    usage = '{"contextTokens":70,"contextWindow":100}'
+    assert await store.finish("pull:w", [ended(await look(store, run.id), usage=usage)], alone) == {run.id}
+    (turn,) = (await seen(store)).turns
+    assert (turn.state, turn.usage) == ("succeeded", usage)
+    await say(store, "again", at_ms=NOW + DAY)
+    talk = await seen(store)
+    assert (list(talk.turns), talk.context) == ([], 0.7)
+
+
+async def test_a_conversation_without_a_place_is_passed_over_until_its_turn_is_over(
+    store: Store, ears: NotificationRecorder
+):
+    await say(store, "one")
+    await begin_due(store, NOW + 1_000)
+    await say(store, "two", at_ms=NOW + 1_000)
+    await say(store, "elsewhere", KEY._replace(name="other"), at_ms=NOW + 1_000)
+    later = NOW + 5_000
+    assert await store.next_turn(later) == (True, None)
+    assert await begin_due(store, later) == 1, "the other one: they do not wait for each other"
+    assert [told(run) for run in await turns(store)] == ["one", "elsewhere"]
+    ((first, _), _) = await store.claim(later, "pull:w", "default", None, None, 10)
+    ears.topics.clear()
+    await store.finish("pull:w", [ended(await look(store, first.id))], alone)
+    await ears.hear("sessions")
+    assert await begin_due(store, later) == 1
+    assert [told(run) for run in await turns(store)] == ["one", "elsewhere", "two"]
+
+
+async def test_nobody_is_told_that_runs_have_ended_where_nobody_waits_in_a_session(
+    store: Store, ears: NotificationRecorder
+):
+    await store.add_runs([jobless()])
+    (run,) = await store.take(NOW, "w1", {"cron": 5, "main": 5})
+    ears.topics.clear()
+    await store.finish("w1", [ended(await look(store, run.id))], alone)
+    await store.add_runs([jobless()])
+    assert "sessions" not in await ears.hear("runs")
+
+
+async def test_those_longest_due_come_first_and_no_more_than_asked_for(store: Store):
+    for n in range(5):
+        await say(store, f"{n}", KEY._replace(name=f"s{4 - n}"), at_ms=NOW + n)
+    assert await begin_due(store, NOW + DAY, limit=2) == 2
+    assert [told(run) for run in await turns(store)] == ["0", "1"]
+    assert await begin_due(store, NOW + DAY, limit=100) == 3
+
+
+async def test_what_is_stopped_is_cancelled_and_whoever_runs_it_is_told(
+    store: Store, ears: NotificationRecorder
+):
+    await store.create_jobs([asleep(WAKE_JOB, work=HOOK, policy="{}")])
+    await say(store, "one")
+    await begin_due(store, NOW + 1_000)
+    (taken,) = await store.take(NOW + 1_000, "w1", {"main": 5})
+    await say(store, "two", at_ms=NOW + 1_000)
+    settled = await say(store, "/stopall", at_ms=NOW + 1_100)
+    assert (list(settled.stopped), len(settled.dropped)) == ([(taken.id, "stopped")], 1)
+    await ears.hear(f"stop:{taken.id}")
+    run = await look(store, taken.id)
+    assert (run.state, run.reason) == ("cancelled", "stopped")
+    talk = await seen(store)
+    assert (list(talk.messages), list(talk.turns)) == ([], [])
+    assert await store.next_turn(NOW + DAY) == (False, None)
+
+
+async def test_two_who_look_at_once_begin_a_turn_once(database: Database):
+    stores = [await database.connect() for _ in range(4)]
+    for n in range(20):
+        await say(stores[0], f"{n}", KEY._replace(name=f"s{n:02}"))
+    while any(await asyncio.gather(*(begin_due(store, NOW + 1_000, 7) for store in stores))):
+        pass
+    assert sorted(told(run) for run in await turns(stores[0])) == sorted(f"{n}" for n in range(20))
+
+
+async def test_many_who_speak_at_once_are_all_heard_and_one_turn_goes_at_a_time(database: Database):
+    stores = [await database.connect() for _ in range(3)]
+    await asyncio.gather(*(say(stores[n % 3], f"{n}") for n in range(30)))
+    await asyncio.gather(*(begin_due(store, NOW + 1_000) for store in stores))
+    (run,) = await turns(stores[0])
+    assert sorted(told(run).split("\n"), key=int) == [f"{n}" for n in range(30)]
+
+
+async def test_a_judge_that_fails_leaves_everything_as_it_was(store: Store):
+    await say(store, "one")
+
+    def fail(talk: SessionState) -> SessionUpdate:
+        raise ValueError(talk.key)
+
+    with pytest.raises(ValueError, match="main"):
+        await store.take_turns(NOW + DAY, 10, fail)
+    with pytest.raises(ValueError, match="new"):
+        await store.talk(KEY._replace(name="new"), NOW, fail)
+    assert [view.name for view in await store.sessions("default", "default", None, 10)] == ["main"]
+    assert len((await seen(store)).messages) == 1
+
+
+async def test_sessions_are_listed_by_name_with_what_waits_and_what_is_under_way(store: Store):
+    await say(store, "one", KEY._replace(name="b"))
+    await begin_due(store, NOW + 1_000)
+    await say(store, "two", KEY._replace(name="b"), at_ms=NOW + 1_000)
+    await say(store, "three", KEY._replace(name="a"), at_ms=NOW + 2_000)
+    await say(store, "four", SessionKey("default", "other", "c"))
+    first, second = await store.sessions("default", "default", None, 10)
+    (run,) = await turns(store)
+    assert (first.name, first.messages, first.turns, first.due_ms) == ("a", 1, (), NOW + 2_800)
+    assert (second.name, second.messages, second.turns) == ("b", 1, (run.id,))
+    assert (second.created_ms, second.updated_ms, second.context) == (NOW, NOW + 1_000, None)
+    assert await store.sessions("default", "default", "a", 10) == [second]
+    assert await store.sessions("default", "default", None, 1) == [first]
+
+
+async def test_what_somebody_says_is_written_down_with_it(store: Store):
+    entry = Entry("default", "key:1", "agent.message", "default", "{}", None)
+    await store.talk(KEY, NOW, lambda talk: hear(talk, message(), NOW), [entry])
+    assert [row.action for row in await store.audit("default")] == ["agent.message"]
+
+
+async def test_old_turns_and_conversations_are_forgotten(store: Store, clock: FalseClock):
+    await say(store, "old", KEY._replace(name="old"))
+    await begin_due(store, NOW + 1_000)
+    ((run, _),) = await store.claim(NOW + 1_000, "pull:w", "default", None, None, 10)
+    await say(store, "waits", KEY._replace(name="waits"))
+    await say(store, "busy", KEY._replace(name="busy"))
+    await begin_due(store, NOW + 1_000)
+    await say(store, "waits", KEY._replace(name="waits"), at_ms=NOW + 1_000)
+    await store.prune_sessions(NOW + 30 * DAY)
+    assert len(await store.sessions("default", "default", None, 10)) == 3, "all of them have something to do"
+    await store.finish("pull:w", [ended(await look(store, run.id))], alone)
+    await seen_over(store, KEY._replace(name="old"))
+    await store.prune_sessions(NOW - DAY)
+    assert len(await store.sessions("default", "default", None, 10)) == 3, "not as old as that"
+    await store.prune_sessions(NOW + 30 * DAY)
+    names = [view.name for view in await store.sessions("default", "default", None, 10)]
+    assert names == ["busy", "waits"]
+
+
+async def seen_over(store: Store, key: SessionKey) -> None:
+    await store.talk(key, NOW, lambda talk: begin(talk, NOW))
+
+
+async def test_an_agent_that_is_deleted_takes_its_conversations_with_it(store: Store):
+    await store.put_agent("default", "ops", lambda _: AgentRow(
+        "default", "ops", None, None, True, None, None, "", 1, NOW, NOW
+    ))  # fmt: skip
+    key = SessionKey("default", "ops", "main")
+    await say(store, "one", key)
+    await say(store, "two")
+    assert await store.delete_agent("default", "ops")
+    assert await store.sessions("default", "ops", None, 10) == []
+    assert len(await store.sessions("default", "default", None, 10)) == 1
+    assert (await seen(store, key)).messages == []

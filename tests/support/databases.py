@@ -1,0 +1,121 @@
+"""The databases that the suite runs on, and what a test may do to one behind its store's back."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from abc import ABC, abstractmethod
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.factories import FalseClock
+from wakeful.store.port import Store
+from wakeful.store.sqlite import SqliteStore
+
+
+class Database(ABC):
+    """A database of its own for one test, and the stores that are open on it."""
+
+    def __init__(self) -> None:
+        self.clock = FalseClock()
+        self._stores: list[Store] = []
+
+    async def connect(self) -> Store:
+        """Another store on this database, as another process would have."""
+        store = self._store()
+        await store.open()
+        self._stores.append(store)
+        return store
+
+    async def close(self) -> None:
+        """Close what was opened."""
+        for store in self._stores:
+            await store.close()
+
+    async def drop_index(self, columns: str) -> None:
+        """Remove the unique index whose columns start with these: to see that it is what guards."""
+        name = await asyncio.to_thread(self._unique_index, columns)
+        await self.execute(f'DROP INDEX "{name}"')
+
+    @abstractmethod
+    def _store(self) -> Store: ...
+
+    @abstractmethod
+    def _unique_index(self, columns: str) -> str: ...
+
+    @abstractmethod
+    async def execute(self, statement: str) -> None:
+        """Say this to the database."""
+
+
+class SqliteDatabase(Database):
+    """A SQLite file."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.path = path
+
+    def _store(self) -> Store:
+        return SqliteStore(self.path, clock=self.clock)
+
+    def _unique_index(self, columns: str) -> str:
+        found = self.rows(
+            "SELECT name FROM sqlite_master WHERE sql LIKE 'CREATE UNIQUE INDEX%(' || ? || '%'", columns
+        )
+        return str(found[0][0])
+
+    def rows(self, statement: str, *given: Any) -> list[tuple[Any, ...]]:
+        """What the database answers."""
+        db = sqlite3.connect(self.path, isolation_level=None, timeout=10)
+        try:
+            return db.execute(statement, given).fetchall()
+        finally:
+            db.close()
+
+    async def execute(self, statement: str) -> None:
+        await asyncio.to_thread(self.rows, statement)
+
+
+class PostgresDatabase(Database):
+    """A PostgreSQL database."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__()
+        self.url = url
+
+    def _store(self) -> Store:
+        from wakeful.store.postgres import PostgresStore
+
+        return PostgresStore(self.url, clock=self.clock)
+
+    def _unique_index(self, columns: str) -> str:
+        return asyncio.run(self._ask(columns))
+
+    async def _ask(self, columns: str) -> str:
+        import asyncpg
+
+        connection = await asyncpg.connect(self.url)
+        try:
+            found = "indexdef LIKE 'CREATE UNIQUE INDEX%(' || $1 || '%'"
+            return str(await connection.fetchval(f"SELECT indexname FROM pg_indexes WHERE {found}", columns))
+        finally:
+            await connection.close()
+
+    async def execute(self, statement: str) -> None:
+        import asyncpg
+
+        connection = await asyncpg.connect(self.url)
+        try:
+            await connection.execute(statement)
+        finally:
+            await connection.close()
+
+
+def postgres() -> PostgresDatabase:
+    """A fresh PostgreSQL database; the test is skipped where there is no PostgreSQL to be had."""
+    pytest.importorskip("asyncpg", reason="PostgreSQL: its driver is not installed")
+    pytest.importorskip("wakeful.store.postgres", reason="PostgreSQL: no store for it yet")
+    server = pytest.importorskip("tests.support.postgres_server", reason="PostgreSQL: no server for tests")
+    return PostgresDatabase(server.fresh_database())

@@ -1,0 +1,134 @@
+"""Where warm programs come from: one process that has imported all that they do, and is forked for each.
+
+    python fork_server.py SOCKET
+
+It says `open` when it is, and ends with whoever started it, that is, with its standard input.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import json
+import os
+import runpy
+import select
+import shutil
+import signal
+import socket
+import sys
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NoReturn
+
+#: What programs import.
+_WARM = (
+    *("wakeful.cli.main", "wakeful.app", "wakeful.client", "wakeful.api.server", "wakeful.api.http.app"),
+    *("wakeful.api.mcp.http", "wakeful.api.mcp.stdio", "wakeful.cli.demo", "wakeful.cli.manifest"),
+    *("wakeful.store.sqlite", "aiohttp", "aiohttp.web", "uvicorn.protocols.http.h11_impl"),
+)
+_MUCH = 1 << 20
+
+
+def nurse(place: Path) -> None:
+    """Fork a program for whoever asks, and tell them how it ended."""
+    for name in _WARM:
+        importlib.import_module(name)
+    sys.path.remove(str(Path(__file__).parent))
+    assert threading.active_count() == 1, "a process that is forked has one thread"
+    gc.collect()
+    gc.freeze()
+
+    ended, telling = os.pipe()
+    os.set_blocking(telling, False)
+    signal.set_wakeup_fd(telling)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    children: dict[int, socket.socket] = {}
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(str(place))
+    listener.listen(64)
+    os.write(1, b"open\n")
+    while True:
+        fork_clients = {asking.fileno(): child for child, asking in children.items()}
+        ready, _, _ = select.select([listener.fileno(), ended, 0, *fork_clients], [], [])
+        for gone in fork_clients.keys() & ready:
+            os.kill(fork_clients[gone], signal.SIGKILL)  # as somebody did with the one in its stead
+        if ended in ready:
+            os.read(ended, 512)
+        _tell_ends(children)
+        if listener.fileno() in ready:
+            asking, _ = listener.accept()
+            asked, streams = _heard(asking)
+            child = os.fork() if asked else None
+            if child == 0:
+                os.close(ended)
+                os.close(telling)
+                for other in (listener, asking, *children.values()):
+                    other.close()
+                _become(json.loads(asked), streams)
+            for stream in streams:
+                os.close(stream)
+            if child is None:
+                asking.close()
+            else:
+                children[child] = asking
+                _tell(asking, child)
+        if 0 in ready:
+            shutil.rmtree(place.parent, ignore_errors=True)
+            os.killpg(0, signal.SIGKILL)  # with whatever tests have left behind
+
+
+def _heard(asking: socket.socket) -> tuple[bytes, list[int]]:
+    """What is asked for, and the streams to do it with; nothing, where whoever asked is gone."""
+    asked, streams, _, _ = socket.recv_fds(asking, _MUCH, 3)
+    while not asked.endswith(b"\n"):
+        more = asking.recv(_MUCH)
+        if not more:
+            return b"", streams
+        asked += more
+    return asked, streams
+
+
+def _tell(asking: socket.socket, number: int) -> None:
+    with suppress(OSError):  # it may be gone
+        asking.sendall(b"%d\n" % number)
+
+
+def _tell_ends(children: dict[int, socket.socket]) -> None:
+    while children:
+        child, status = os.waitpid(-1, os.WNOHANG)
+        if child == 0:
+            return
+        with children.pop(child) as asking:
+            _tell(asking, os.waitstatus_to_exitcode(status))
+
+
+def _become(wanted: dict[str, Any], streams: list[int]) -> NoReturn:
+    """Be the program that is asked for, as if it had just been started."""
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number, stream in enumerate(streams):
+        os.dup2(stream, number)
+        os.close(stream)
+    sys.stdin, sys.stdout = os.fdopen(0, closefd=False), os.fdopen(1, "w", closefd=False)
+    sys.stderr = os.fdopen(2, "w", buffering=1, errors="backslashreplace", closefd=False)
+    os.chdir(wanted["directory"])
+    os.environ.clear()
+    os.environ.update(wanted["environment"])
+    time.tzset()
+
+    program, *_ = sys.argv = wanted["arguments"]
+    if program == "wakeful":
+        from wakeful.cli import main
+
+        sys.exit(main())
+    sys.path.insert(0, str(Path(program).absolute().parent))
+    runpy.run_path(program, run_name="__main__")
+    sys.exit()
+
+
+if __name__ == "__main__":
+    nurse(Path(sys.argv[1]))

@@ -1,0 +1,69 @@
+"""Programs for tests to run: scripts, and what became of their processes."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+from tests.support.waiting import eventually
+from tests.unit.launch.launches import launch
+from wakeful.job import Json
+from wakeful.launch.command import CommandLauncher
+from wakeful.launch.port import Outcome
+
+#: Says which processes it has and waits; it and its grandchild take no notice of SIGTERM.
+STUBBORN = """
+trap '' TERM
+sh -c 'trap "" TERM; while :; do sleep 60; done' &
+echo $$ $! > "$1.new" && mv "$1.new" "$1"
+while :; do sleep 60; done
+"""
+#: The same, but it ends when it is asked to, and says so.
+OBEDIENT = """
+trap 'echo cleaned up > "$1.said"; exit 0' TERM
+sleep 60 &
+echo $$ $! > "$1.new" && mv "$1.new" "$1"
+wait
+"""
+
+
+def sh(script: str, *arguments: object, **fields: Json) -> dict[str, Json]:
+    """The target that runs a script."""
+    return {"kind": "command", "argv": ["sh", "-c", script, "sh", *map(str, arguments)], **fields}
+
+
+def alive(pid: int) -> bool:
+    """Whether a process is there, and does more than wait for somebody to notice its end."""
+    with suppress(FileNotFoundError, ProcessLookupError):
+        return ") Z " not in Path(f"/proc/{pid}/stat").read_text()
+    with suppress(ProcessLookupError):
+        os.kill(pid, 0)
+        return not Path("/proc/self").exists()
+    return False
+
+
+async def processes(file: Path) -> list[int]:
+    """The processes that a script says it has, once it has said so."""
+    return await eventually(lambda: _numbers(file))
+
+
+def _numbers(file: Path) -> list[int]:
+    return [int(word) for word in file.read_text().split()] if file.exists() else []
+
+
+@asynccontextmanager
+async def under_way(
+    launcher: CommandLauncher, target: dict[str, Json], file: Path
+) -> AsyncIterator[tuple[asyncio.Task[Outcome], list[int]]]:
+    """A launch of a script that has begun, and its processes, which are all alive."""
+    task = asyncio.create_task(launcher.start(launch(target)))
+    pids = await processes(file)
+    assert all(map(alive, pids))
+    try:
+        yield task, pids
+    finally:
+        task.cancel()
+        await asyncio.wait({task})

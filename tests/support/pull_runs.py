@@ -1,0 +1,41 @@
+"""Runs that wait for an executor: made, claimed and judged."""
+
+from __future__ import annotations
+
+from tests.support.factories import MINUTE, NOW, asked, asleep, look
+from wakeful.store.port import PULL, Store, pull_lane
+from wakeful.store.rows import Finished, JobRow, LostRun, RunRow, TakenRun
+
+HOUR = 60 * MINUTE
+LANE = pull_lane("cron")
+ME, YOU = PULL + "me", PULL + "you"
+
+
+async def new_job(store: Store, name: str = "digest", **fields: object) -> JobRow:
+    row = asleep(name, **fields)
+    await store.create_jobs([row])
+    return row
+
+
+def pulled(of: JobRow, due: int = NOW, wait: int = HOUR, **fields: object) -> RunRow:
+    """A run that waits for an executor, an hour unless told otherwise."""
+    return asked(of, due, **{"serial": False, "lane": LANE, "until_ms": due + wait, **fields})
+
+
+async def claim(
+    store: Store, worker: str = ME, now: int = NOW, limit: int = 10, **only: object
+) -> list[TakenRun]:
+    agents, lanes = only.get("agents"), only.get("lanes")
+    workspace = str(only.get("workspace", "default"))
+    claimed = await store.claim(now, worker, workspace, agents, lanes, limit)  # type: ignore[arg-type]
+    for run in claimed:
+        assert run.view == await look(store, run.taken)
+    return [run.taken for run in claimed]
+
+
+def refuse(lost: LostRun) -> Finished:
+    raise AssertionError(f"nothing has expired, but {lost} has")
+
+
+def retry_later(lost: LostRun) -> Finished:
+    return Finished(lost.id, lost.job_id, lost.attempt, "retrying", lost.started_ms or 0, NOW, NOW + 2 * HOUR)

@@ -1,0 +1,113 @@
+"""A receiver of webhooks on 127.0.0.1, and a launcher to try it with."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
+
+from aiohttp import web
+
+from tests.unit.launch.launches import launch
+from wakeful.job import Json
+from wakeful.launch.address_guard import AddressInfo, Guard, GuardedResolver
+from wakeful.launch.port import Failed, Launch, Outcome
+from wakeful.launch.webhook import WebhookLauncher
+
+SECRET, OLD_SECRET = b"n" * 32, b"o" * 32
+OPEN = Guard(allow_private=True)
+
+Answer = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
+
+
+class Secrets:
+    def __init__(self, *secrets: bytes) -> None:
+        self.secrets = secrets
+
+    def secrets_of(self, run: Launch) -> tuple[bytes, ...]:
+        return self.secrets
+
+
+class Receiver:
+    """A server that keeps what it is sent, and answers as it is told."""
+
+    def __init__(self) -> None:
+        self.bodies: list[bytes] = []
+        self.requests: list[web.BaseRequest] = []
+        self.answer: Answer = self.ok
+        self.port = 0
+
+    @staticmethod
+    async def ok(request: web.BaseRequest) -> web.StreamResponse:
+        return web.json_response({"ok": True})
+
+    async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
+        self.bodies.append(await request.read())
+        self.requests.append(request)
+        return await self.answer(request)
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The headers of the last request, names in lower case."""
+        return {name.lower(): value for name, value in self.requests[-1].headers.items()}
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}/hook"
+
+    def answers(self, status: int, text: str = "", **headers: str) -> None:
+        """Answer so from now on."""
+
+        async def answer(request: web.BaseRequest) -> web.StreamResponse:
+            named = {name.replace("_", "-"): value for name, value in headers.items()}
+            return web.Response(status=status, text=text or None, headers=named)
+
+        self.answer = answer
+
+
+@asynccontextmanager
+async def serving(receiver: Receiver, tls: ssl.SSLContext | None = None) -> AsyncIterator[Receiver]:
+    runner = web.ServerRunner(web.Server(receiver), shutdown_timeout=0.1)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls)
+    await site.start()
+    receiver.port = runner.addresses[0][1]
+    try:
+        yield receiver
+    finally:
+        await runner.cleanup()
+
+
+@asynccontextmanager
+async def launching(
+    guard: Guard = OPEN, *secrets: bytes, resolver: GuardedResolver | None = None, per_host: int = 100
+) -> AsyncIterator[WebhookLauncher]:
+    launcher = WebhookLauncher(Secrets(*(secrets or (SECRET,))), guard, resolver=resolver, per_host=per_host)
+    await launcher.open()
+    try:
+        yield launcher
+    finally:
+        await launcher.close()
+
+
+def to(url: str, payload: str | None = None, **fields: Json) -> Launch:
+    return launch({"kind": "webhook", "url": url, **fields}, payload)
+
+
+def failed(outcome: Outcome) -> Failed:
+    assert isinstance(outcome, Failed), outcome
+    return outcome
+
+
+def answering(*answers: list[str]) -> Callable[..., list[AddressInfo]]:
+    """A name server: the first answer, then the second, and so on; the last one for good."""
+    left: Iterator[list[str]] = iter(answers)
+    now: list[str] = []
+
+    def lookup(host: str, port: int, **hints: object) -> list[AddressInfo]:
+        nonlocal now
+        now = next(left, now)
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port)) for address in now]
+
+    return lookup

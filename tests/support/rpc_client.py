@@ -1,0 +1,90 @@
+"""A client of the RPC at /ws: asks, is answered, and hears what happens."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from websockets.asyncio.client import ClientConnection, connect
+
+from tests.support.api_client import ApiClient
+from tests.support.waiting import PATIENCE
+
+
+class Refused(Exception):
+    """An answer that is an error."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+
+
+class Caller:
+    """One connection."""
+
+    def __init__(self, socket: ClientConnection) -> None:
+        self.socket = socket
+        self._number = 0
+        self._events: deque[dict[str, Any]] = deque()
+
+    async def __call__(self, method: str, /, **params: object) -> Any:
+        """The result of a method, or Refused."""
+        self._number += 1
+        reply = await self.say({"id": self._number, "method": method, "params": params})
+        assert reply.keys() in ({"id", "result"}, {"id", "error"}), reply
+        assert reply["id"] == self._number
+        if "error" in reply:
+            assert reply["error"].keys() == {"code", "message"}
+            raise Refused(**reply["error"])
+        return reply["result"]
+
+    async def say(self, message: object) -> dict[str, Any]:
+        """Whatever is answered to a message, which is sent as it is where it is text."""
+        await self.socket.send(message if isinstance(message, str | bytes) else json.dumps(message))
+        async with asyncio.timeout(PATIENCE):
+            while "event" in (heard := json.loads(await self.socket.recv())):
+                self._events.append(heard)
+        return dict(heard)
+
+    async def hear(self) -> dict[str, Any]:
+        """The next event."""
+        if self._events:
+            return self._events.popleft()
+        async with asyncio.timeout(PATIENCE):
+            heard = json.loads(await self.socket.recv())
+        assert heard.keys() == {"event", "seq", "data"}, heard
+        return dict(heard)
+
+    async def until(self, enough: Callable[[dict[str, Any]], bool]) -> list[dict[str, Any]]:
+        """All events up to the first that is enough."""
+        heard = [await self.hear()]
+        while not enough(heard[-1]):
+            heard.append(await self.hear())
+        return heard
+
+    async def closed(self) -> tuple[int | None, str | None]:
+        """How the server ended it, once it has."""
+        async with asyncio.timeout(PATIENCE):
+            await self.socket.wait_closed()
+        return self.socket.close_code, self.socket.close_reason
+
+
+@asynccontextmanager
+async def connected(url: str, key: str | None = None, **given: Any) -> AsyncIterator[Caller]:
+    """A connection, with this key in a header where there is one."""
+    headers = {} if key is None else {"Authorization": f"Bearer {key}"}
+    address = url.replace("http", "ws", 1) + "/ws"
+    async with connect(address, additional_headers=headers, compression=None, proxy=None, **given) as socket:
+        yield Caller(socket)
+
+
+@asynccontextmanager
+async def calling(somebody: ApiClient, **given: Any) -> AsyncIterator[Caller]:
+    """A connection as somebody."""
+    async with connected(somebody.url, somebody.key, **given) as caller:
+        yield caller

@@ -1,0 +1,70 @@
+"""A client of the feed of events, which reads the stream as it comes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any, NamedTuple
+
+import aiohttp
+
+from tests.support.api_client import HOME, ApiClient
+from tests.support.waiting import PATIENCE
+
+
+class Heard(NamedTuple):
+    """One event."""
+
+    seq: int
+    type: str
+    data: dict[str, Any]
+
+
+class Stream:
+    """The events that come over one connection."""
+
+    def __init__(self, response: aiohttp.ClientResponse) -> None:
+        self._response = response
+
+    async def hear(self) -> Heard | None:
+        """The next event; None when the stream is over."""
+        fields: dict[str, str] = {}
+        async for line in self._response.content:
+            text = line.decode().rstrip("\n")
+            if text.startswith((":", "retry:")):
+                continue
+            if not text:
+                if "data" in fields:
+                    return Heard(int(fields["id"]), fields["event"], json.loads(fields["data"]))
+                continue
+            name, _, value = text.partition(": ")
+            fields[name] = value
+        return None
+
+    async def until(self, enough: Callable[[Heard], bool]) -> list[Heard]:
+        """All events up to the first that is enough."""
+        heard: list[Heard] = []
+        async with asyncio.timeout(PATIENCE):
+            while event := await self.hear():
+                heard.append(event)
+                if enough(event):
+                    return heard
+        raise AssertionError(f"the stream ended after {heard}")
+
+
+@asynccontextmanager
+async def listening(
+    somebody: ApiClient, workspace: str = HOME, last_event_id: int | None = None, **query: str | int
+) -> AsyncIterator[Stream]:
+    """The feed, as somebody hears it."""
+    headers = {"Authorization": f"Bearer {somebody.key}"}
+    if last_event_id is not None:
+        headers["Last-Event-ID"] = str(last_event_id)
+    async with somebody.session.get(
+        f"{somebody.url}{workspace}/events", headers=headers, params=query
+    ) as response:
+        assert response.status == 200, await response.text()
+        assert response.content_type == "text/event-stream"
+        yield Stream(response)

@@ -1,0 +1,94 @@
+"""Waiting for what is to happen, without guessing how long it takes."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import TypeVar, overload
+
+from wakeful import Wakeful
+from wakeful.service.jobs.job_factory import SaveResult
+from wakeful.store.rows import RunView
+
+T = TypeVar("T")
+
+#: Seconds after which a test gives up. Nothing here takes nearly so long, but a busy machine may.
+PATIENCE = 120.0
+
+
+def soon() -> int:
+    """A moment from now, in epoch ms: as the start of an interval it saves waiting for the first tick."""
+    return time.time_ns() // 1_000_000 + 150
+
+
+async def starting_soon(save: Callable[[int], Awaitable[SaveResult]]) -> int:
+    """Save a job whose first tick is a moment ahead. Returns that instant.
+
+    A machine that is too slow for it saves the job again: a tick that has passed is not made up for.
+    """
+    while True:
+        start = soon()
+        saved = await save(start)
+        if saved.job.next_ms == start:
+            return start
+
+
+@overload
+async def eventually(check: Callable[[], Awaitable[T]]) -> T: ...
+@overload
+async def eventually(check: Callable[[], T]) -> T: ...
+async def eventually(check: Callable[[], object]) -> object:
+    """What `check` answers, as soon as that is something; it is asked again and again until then."""
+    answer: object = None
+    try:
+        async with asyncio.timeout(PATIENCE):
+            while True:
+                answer = check()
+                if isinstance(answer, Awaitable):
+                    answer = await answer
+                if answer:
+                    return answer
+                await asyncio.sleep(0.01)
+    except TimeoutError:
+        raise AssertionError(
+            f"it did not come to that in {PATIENCE:g} s; the last answer: {answer!r}"
+        ) from None
+
+
+async def over(app: Wakeful, run_id: str) -> RunView:
+    """The run, once it is over."""
+    async with asyncio.timeout(PATIENCE):
+        return await app.runs.wait(run_id, poll=0.01)
+
+
+async def in_state(app: Wakeful, run_id: str, state: str) -> RunView:
+    """The run, once it is in that state."""
+
+    async def look() -> RunView | None:
+        run = await app.runs.get(run_id)
+        return run if run.state == state else None
+
+    found = await eventually(look)
+    assert found is not None
+    return found
+
+
+async def runs_of(app: Wakeful, name: str) -> list[RunView]:
+    """The runs of a job, oldest first, whether or not the job is still there."""
+    return [run for run in reversed(await app.runs.list(limit=1000)) if run.job_name == name]
+
+
+async def the_run_of(app: Wakeful, name: str) -> RunView:
+    """The one run of a job, once there is one."""
+    (run,) = await eventually(lambda: runs_of(app, name))
+    return run
+
+
+async def gone(app: Wakeful, name: str) -> None:
+    """Wait until there is no such job."""
+
+    async def look() -> bool:
+        return name not in {job.definition.name for job in await app.jobs.list()}
+
+    await eventually(look)

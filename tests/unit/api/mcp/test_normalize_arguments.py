@@ -1,0 +1,350 @@
+"""What models write, and what is made of it. It is 2027-01-15, 08:00 UTC (09:00 in Berlin), a Friday."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from wakeful import InvalidArgument, InvalidSchedule
+from wakeful.api.mcp.normalize_arguments import ACTIONS, check_message, document, name_from, understand
+from wakeful.job import check_slug
+
+NOW_MS = 1_800_000_000_000
+NINE = {"kind": "cron", "expr": "0 9 * * 1-5"}
+LATER_S = 1_900_000_000
+LATER = {"kind": "at", "atMs": LATER_S * 1000}
+EVERY_15M = {"kind": "every", "everyMs": 900_000}
+
+
+def schedule(home: str = "UTC", /, **fields: object) -> Any:
+    asked = understand({"action": "add", "message": "x", **fields})
+    return document(asked.fields, now_ms=NOW_MS, tz=home)["schedule"]
+
+
+# --- which action ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("action", ACTIONS)
+def test_every_action_is_known_however_it_is_written(action: str):
+    for spelled in (action, action.upper(), f" {action} ", f"cron.{action}"):
+        assert understand({"action": spelled}).action == action
+
+
+@pytest.mark.parametrize(
+    ("said", "action"),
+    [
+        ("create", "add"), ("schedule", "add"), ("delete", "remove"), ("cancel", "remove"),
+        ("edit", "update"), ("trigger", "run"), ("run_now", "run"), ("history", "runs"), ("disable", "pause"),
+        ("enable", "resume"), ("show", "get"),
+    ],
+)  # fmt: skip
+def test_what_models_call_the_actions_instead(said: str, action: str):
+    assert understand({"action": said}).action == action
+
+
+@pytest.mark.parametrize("action", ["explode", "", 7, None, ["add"]])
+def test_an_unknown_action_is_refused_with_the_list(action: object):
+    with pytest.raises(
+        InvalidArgument, match="there are add, get, list, update, pause, resume, remove, run, runs, status"
+    ):
+        understand({"action": action})
+
+
+# --- which job ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"jobId": "digest"},
+        {"job_id": "digest"},
+        {"id": "digest"},
+        {"name": "digest"},
+        {"job": "digest"},
+        {"job": {"name": "digest"}},
+        {"job": {"id": "digest"}},
+        {"job": '{"jobId": "digest"}'},
+        {"jobId": " digest "},
+    ],
+)
+@pytest.mark.parametrize("action", ["get", "pause", "resume", "remove", "run", "runs", "update"])
+def test_the_job_is_found_by_any_of_its_names(action: str, arguments: dict[str, object]):
+    asked = understand({"action": action, **arguments})
+    assert asked.job == "digest"
+    assert not asked.fields
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"jobId": "old", "job": {"name": "new"}},
+        {"jobId": "old", "patch": {"name": "new"}},
+        {"name": "old", "patch": {"name": "new"}},
+        {"id": "old", "name": "new"},
+    ],
+)
+def test_a_job_can_be_given_another_name(arguments: dict[str, object]):
+    asked = understand({"action": "update", **arguments})
+    assert (asked.job, dict(asked.fields)) == ("old", {"name": "new"})
+
+
+@pytest.mark.parametrize("field", ["agentId", "agent_id", "agent"])
+def test_the_agent_is_named_beside_the_job_or_in_it(field: str):
+    assert understand({"action": "list", field: "writer"}).agent == "writer"
+    asked = understand({"action": "add", "job": {field: "writer", "message": "x"}})
+    assert (asked.agent, dict(asked.fields)) == ("writer", {"message": "x"})
+
+
+@pytest.mark.parametrize("job", ["", " ", "a\x00b", "x" * 1000, 7, [], {"name": "\n"}])
+def test_what_can_be_no_name_is_refused_before_anybody_looks_for_it(job: object):
+    with pytest.raises(InvalidArgument, match="jobId: give a name or an id"):
+        understand({"action": "remove", "job": job})
+
+
+# --- the fields --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"job": {"name": "a", "schedule": "@daily", "message": "x", "maxAttempts": 3}},
+        {"name": "a", "schedule": "@daily", "message": "x", "maxAttempts": 3},
+        {"name": "a", "schedule": "@daily", "prompt": "x", "max_attempts": "3"},
+        {"name": " a ", "job": {"schedule": " @daily ", "text": "\tx", "max_attempts": "3"}},
+        {"job": '{"name": "a", "schedule": "@daily", "message": "x", "max_attempts": 3}'},
+    ],
+)
+def test_flat_nested_and_snake_case_say_the_same(arguments: dict[str, object]):
+    asked = understand({"action": "add", **arguments})
+    assert document(asked.fields, now_ms=NOW_MS, tz="UTC") == {
+        "name": "a", "schedule": "@daily", "message": "x", "maxAttempts": 3,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("said", "kept"),
+    [
+        ("hello", "hello"),
+        ("\t\thello\n", "hello"),
+        ("    one\n    two", "one\ntwo"),
+        ("\tone\n\t\ttwo", "one\n\ttwo"),
+        ("one\n        two\n        three", "one\ntwo\nthree"),
+        ("Do:\n- one\n  - more", "Do:\n- one\n  - more"),
+    ],
+)
+def test_indentation_is_taken_off_messages_and_descriptions(said: str, kept: str):
+    fields = document({"message": said, "description": said}, now_ms=NOW_MS, tz="UTC")
+    assert fields == {"message": kept, "description": kept}
+
+
+@pytest.mark.parametrize(
+    ("field", "said", "meant"),
+    [
+        ("enabled", "false", False),
+        ("enabled", "yes", True),
+        ("deleteAfterRun", "True", True),
+        ("maxRuns", "10", 10),
+        ("timeoutMs", "30000", 30_000),
+        ("target", '{"kind": "pull"}', {"kind": "pull"}),
+        ("tz", " UTC ", "UTC"),
+        ("enabled", "perhaps", "perhaps"),  # for the service layer to refuse
+        ("maxRuns", "many", "many"),
+        ("labels", {"a": "1"}, {"a": "1"}),
+    ],
+)
+def test_quotes_are_taken_off_what_is_no_text(field: str, said: object, meant: object):
+    assert document({field: said}, now_ms=NOW_MS, tz="UTC") == {field: meant}
+
+
+def test_a_payload_that_is_only_a_message_is_one():
+    payload = {"kind": "agentTurn", "message": "\tgo"}
+    assert document({"payload": payload}, now_ms=NOW_MS, tz="UTC") == {"message": "go"}
+    other = {"message": "go", "to": "ada"}
+    assert document({"payload": other}, now_ms=NOW_MS, tz="UTC") == {"payload": other}
+
+
+def test_the_context_fills_in_what_the_job_does_not_say():
+    arguments = {"action": "add", "message": "x", "to": "@bob", "context": {"channel": "mail", "to": "@ada"}}
+    meta = {"channel": "telegram", "deliver": True, "secret": "kept out"}
+    fields = understand(arguments, meta).fields
+    assert fields == {"message": "x", "to": "@bob", "channel": "mail", "deliver": True}
+    assert "channel" not in understand({"action": "update", "jobId": "a"}, meta).fields
+
+
+# --- the schedule ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"schedule": {"kind": "cron", "expr": "0 9 * * 1-5"}},
+        {"schedule": '{"kind": "cron", "expr": "0 9 * * 1-5"}'},
+        {"schedule": {"cron": "0 9 * * 1-5"}},
+        {"schedule": {"type": "cron", "expression": " 0 9 * * 1-5 "}},
+        {"schedule": {"kind": "cron", "cronExpr": "0 9 * * 1-5"}},
+        {"schedule": {"kind": "cron", "cron_expr": "0 9 * * 1-5"}},
+        {"schedule": {"kind": "cron", "schedule": "0 9 * * 1-5"}},
+        {"cron": "0 9 * * 1-5"},
+        {"cronExpr": "0 9 * * 1-5"},
+        {"cron_expression": "0 9 * * 1-5"},
+        {"expression": "0 9 * * 1-5"},
+    ],
+)
+def test_a_cron_expression_under_any_name(fields: dict[str, object]):
+    assert schedule(**fields) == NINE
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"schedule": LATER},
+        {"schedule": {"kind": "at", "atMs": LATER_S}},
+        {"schedule": {"kind": "at", "atMs": str(LATER_S)}},
+        {"schedule": {"kind": "at", "at": LATER_S * 1000}},
+        {"schedule": {"kind": "at", "at_ms": str(LATER_S * 1000)}},
+        {"schedule": LATER_S},
+        {"schedule": str(LATER_S)},
+        {"at": LATER_S},
+        {"atMs": float(LATER_S)},
+        {"at_ms": f"{LATER_S}000"},
+    ],
+)
+def test_an_instant_in_seconds_or_milliseconds_with_or_without_quotes(fields: dict[str, object]):
+    assert schedule(**fields) == LATER
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"schedule": EVERY_15M},
+        {"schedule": {"kind": "every", "everyMs": "900000"}},
+        {"schedule": {"kind": "every", "every": "15m"}},
+        {"schedule": {"kind": "every", "every": "15 minutes"}},
+        {"schedule": {"every": "every 15m"}},
+        {"schedule": {"kind": "every", "everySeconds": 900}},
+        {"schedule": {"kind": "every 15m"}},
+        {"everyMinutes": 15},
+        {"every_minutes": "15"},
+        {"everySeconds": "900"},
+        {"every_hours": 0.25},
+        {"every": "15m"},
+        {"interval": "15 minutes"},
+        {"when": "every 15 minutes"},
+        {"schedule": "every 15m"},
+    ],
+)
+def test_an_interval_in_any_unit(fields: dict[str, object]):
+    assert schedule(**fields) == EVERY_15M
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"schedule": "tomorrow at 9"},
+        {"schedule": {"kind": "at", "at": "tomorrow at 9"}},
+        {"schedule": {"at": "tomorrow 9am", "tz": "Europe/Berlin"}},
+        {"schedule": {"when": "tomorrow at 9"}},
+        {"when": "tomorrow at 9", "tz": "Europe/Berlin"},
+        {"at": "tomorrow at 9", "timezone": "Europe/Berlin"},
+    ],
+)
+def test_times_as_people_say_them_in_the_zone_of_the_job(fields: dict[str, object]):
+    expected = {"kind": "at", "at": "2027-01-16T09:00", "tz": "Europe/Berlin"}
+    assert schedule("Europe/Berlin", **fields) == expected
+
+
+@pytest.mark.parametrize(
+    "fields", [{"in": "20m"}, {"when": "in 20 minutes"}, {"in_minutes": "20"}, {"delaySeconds": 1200}]
+)
+def test_so_long_from_now(fields: dict[str, object]):
+    assert schedule(**fields) == {"kind": "at", "atMs": NOW_MS + 1_200_000}
+
+
+def test_a_zone_of_its_own_stays_with_a_schedule():
+    own = {"kind": "cron", "expr": "0 9 * * 1-5", "tz": "Asia/Tokyo"}
+    assert schedule(schedule=own) == own
+    assert schedule(schedule={"cron": "0 9 * * 1-5", "timeZone": "Asia/Tokyo"}) == own
+    at = {"kind": "at", "at": "2027-03-01T09:00", "tz": "Asia/Tokyo"}
+    assert schedule(schedule=at) == at
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "whenever it suits", "0 25 * * *", "@daily", "2027-03-01T09:00", {"kind": "at"}, [], True,
+        {"kind": "every", "everyMs": 1, "cron": "0 9 * * *"}, {"kind": "sometimes", "often": 1},
+    ],
+)  # fmt: skip
+def test_what_has_no_other_meaning_is_left_to_the_service_layer(said: object):
+    assert schedule(schedule=said) == said
+
+
+def test_a_vague_time_is_refused_with_a_hint():
+    with pytest.raises(InvalidSchedule, match=r"^schedule: 'every morning' has no time of day; write one"):
+        schedule(schedule="every morning")
+
+
+def test_a_zone_that_there_is_not_is_left_to_the_service_layer():
+    assert schedule("Mars/Olympus", schedule="tomorrow at 9") == "tomorrow at 9"
+
+
+# --- what is missing ---------------------------------------------------------------------------------
+
+
+def test_a_job_that_says_nothing_is_refused():
+    with pytest.raises(InvalidArgument, match="message: it is missing"):
+        check_message({"schedule": "@daily"})
+    for field, value in (
+        ("message", "x"),
+        ("payload", {}),
+        ("target", {"kind": "pull"}),
+        ("workflowId", "w"),
+    ):
+        check_message({"schedule": "@daily", field: value})
+
+
+@pytest.mark.parametrize(
+    ("message", "name"),
+    [
+        ("Check the build, and tell Ada!", "check-the-build-and-tell-ada"),
+        ("one two three four five six seven eight nine ten", "one-two-three-four-five-six-seven-eight"),
+        ("x" * 100, "x" * 40),
+        ("日本語", "job"),
+        ("", "job"),
+    ],
+)
+def test_a_name_is_made_of_the_message(message: str, name: str):
+    assert name_from(message) == name
+    check_slug(f"{name}-50")
+
+
+@pytest.mark.parametrize("limit", ["many", 0, -1, True])
+def test_a_limit_is_a_number(limit: object):
+    with pytest.raises(InvalidArgument, match="limit: write a whole number"):
+        understand({"action": "list", "limit": limit})
+    assert understand({"action": "list", "limit": "7"}).limit == 7
+
+
+_NAMES = st.sampled_from(
+    "action job patch jobId id name schedule when at atMs at_ms every everyMs every_minutes cron expr kind "
+    "type tz message payload limit context enabled agentId cursor mode maxRuns in_days".split()
+)
+_SAID = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20) | st.sampled_from(
+    ["every 15m", "tomorrow at 9", "0 9 * * *", "2027-03-01T09:00", "12", "true", '{"kind": "at"}', "{", "x"]
+)  # fmt: skip
+_JSON = st.recursive(
+    _SAID,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_NAMES, inner, max_size=4),
+    max_leaves=8,
+)
+
+
+@given(st.sampled_from([*ACTIONS]), st.dictionaries(_NAMES | st.text(max_size=8), _JSON, max_size=6))
+def test_whatever_is_sent_is_understood_or_refused_in_words(action: str, arguments: dict[str, object]):
+    with suppress(InvalidArgument):
+        asked = understand({**arguments, "action": action})
+        document(asked.fields, now_ms=NOW_MS, tz="Europe/Berlin")

@@ -1,0 +1,77 @@
+"""What the jobs of an agent's key may reach."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from wakeful import InvalidArgument, PermissionDenied
+from wakeful.document import Defaults
+from wakeful.job import Work
+from wakeful.service.auth.access import LOCAL, Principal
+from wakeful.service.auth.agent_target_policy import AgentTargetPolicy
+from wakeful.service.auth.job_context import JobContext
+from wakeful.settings import Settings
+
+AGENT = Principal("key:1", "agent", "default", "writer")
+HOME = JobContext("default", "writer", Defaults())
+PULL: dict[str, Any] = {"kind": "pull"}
+HOOK: dict[str, Any] = {"kind": "webhook", "url": "https://a.example"}
+COMMAND: dict[str, Any] = {"kind": "command", "argv": ["true"]}
+FUNCTION: dict[str, Any] = {"kind": "function", "name": "pay"}
+
+
+def workflow(to: dict[str, Any]) -> dict[str, Any]:
+    return {"kind": "workflow", "workflowId": "w", "version": 1, "to": to}
+
+
+def test_by_default_agents_pull_and_call_webhooks_and_no_code_of_the_operator():
+    reach = AgentTargetPolicy(Settings().agent_targets)
+    for target in (None, PULL, HOOK, workflow(HOOK)):
+        reach.check(AGENT, Work(target), HOME)
+    for target in (FUNCTION, COMMAND, workflow(FUNCTION)):
+        with pytest.raises(PermissionDenied, match="WAKEFUL_AGENT_TARGETS"):
+            reach.check(AGENT, Work(target), HOME)
+        reach.check(LOCAL, Work(target), HOME)
+
+
+def test_a_precheck_is_reached_too():
+    with pytest.raises(PermissionDenied, match="function"):
+        AgentTargetPolicy(("pull",)).check(AGENT, Work(PULL, precheck=FUNCTION), HOME)
+    with pytest.raises(PermissionDenied, match="command"):
+        AgentTargetPolicy(("pull", "function")).check(AGENT, Work(FUNCTION, precheck=COMMAND), HOME)
+
+
+def test_what_the_agent_has_itself_its_jobs_may_have():
+    home = JobContext("default", "writer", Defaults(), target=FUNCTION)
+    AgentTargetPolicy(()).check(AGENT, Work(FUNCTION), home)
+    AgentTargetPolicy(()).check(AGENT, Work(FUNCTION, inherited=True), home)
+    with pytest.raises(PermissionDenied):
+        AgentTargetPolicy(()).check(AGENT, Work({**FUNCTION, "name": "pay-more"}), home)
+
+
+def test_what_somebody_else_made_stays_as_it_is():
+    reach, theirs = AgentTargetPolicy(()), Work(FUNCTION, payload={"amount": 1})
+    reach.check(AGENT, theirs, HOME, theirs)
+    for changed in (Work(FUNCTION, payload={"amount": True}), Work(FUNCTION, message="all of it")):
+        with pytest.raises(PermissionDenied):
+            reach.check(AGENT, changed, HOME, theirs)
+    reach.check(AGENT, Work(PULL, payload={"amount": 2}), HOME, theirs)
+    with pytest.raises(PermissionDenied, match="leave the payload out"):
+        reach.check_payload(AGENT, theirs, HOME)
+
+
+def test_a_precheck_that_an_agent_could_not_have_put_there_it_may_not_take_away():
+    reach, guarded = AgentTargetPolicy(("pull", "webhook")), Work(HOOK, precheck=FUNCTION)
+    for changed in (Work(HOOK), Work(HOOK, precheck=HOOK)):
+        with pytest.raises(PermissionDenied, match="precheck: a key of the role 'agent' may not change or"):
+            reach.check(AGENT, changed, HOME, guarded)
+        reach.check(LOCAL, changed, HOME, guarded)
+    reach.check(AGENT, Work(HOOK), HOME, Work(HOOK, precheck=HOOK))
+
+
+def test_an_operator_may_allow_all_and_is_told_of_a_kind_that_there_is_not():
+    AgentTargetPolicy(("*",)).check(AGENT, Work({"kind": "command"}), HOME)
+    with pytest.raises(InvalidArgument, match="WAKEFUL_AGENT_TARGETS: there is no kind of target 'webhok'"):
+        AgentTargetPolicy(("webhok",))

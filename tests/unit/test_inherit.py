@@ -1,0 +1,129 @@
+"""A job without a target has its agent's: what is kept says so, and what is shown does not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from wakeful.document import (
+    Defaults,
+    patch_definition,
+    read_definition,
+    work_from_text,
+    work_to_text,
+    write_definition,
+)
+from wakeful.engine.outcome import overrun
+from wakeful.engine.run_factory import claim_deadline, claim_timeout_ms, lane_of
+from wakeful.job import Definition, Json, Work, inherit
+from wakeful.policy import Policy
+from wakeful.store.rows import RunView
+
+HOOK: dict[str, Json] = {"kind": "webhook", "url": "https://a.example/hook"}
+OTHER: dict[str, Json] = {"kind": "function", "name": "digest"}
+PULL: dict[str, Json] = {"kind": "pull"}
+FLOW: dict[str, Json] = {"kind": "workflow", "workflowId": "invoices", "version": 3}
+
+
+def read(**fields: object) -> Definition:
+    return read_definition({"name": "job", "schedule": "@daily", **fields}, now_ms=0, defaults=Defaults())
+
+
+def heir(definition: Definition, target: dict[str, Json] | None) -> Definition:
+    return replace(definition, work=inherit(definition.work, target))
+
+
+def test_a_job_goes_where_it_says_itself_else_where_its_agent_says_else_it_is_pulled():
+    assert inherit(Work(OTHER), HOOK) == Work(OTHER)
+    assert inherit(Work(), HOOK) == Work(HOOK, inherited=True)
+    assert inherit(Work(), None) == Work()
+
+
+def test_what_was_inherited_gives_way_to_what_the_agent_has_now():
+    heir_of_hook = inherit(Work(message="hello"), HOOK)
+    assert inherit(heir_of_hook, OTHER) == Work(OTHER, message="hello", inherited=True)
+    assert inherit(heir_of_hook, None) == Work(message="hello")
+    assert inherit(heir_of_hook, HOOK) == heir_of_hook
+
+
+def test_whose_target_it_is_is_kept_and_never_shown():
+    job = heir(read(message="hello"), HOOK)
+    text = work_to_text(job.work)
+    assert text == (
+        '{"inherited":true,"message":"hello","target":{"kind":"webhook","url":"https://a.example/hook"}}'
+    )
+    assert work_from_text(text) == replace(job.work, payload=None)
+    document = write_definition(job)
+    assert document["target"] is None
+    assert "inherited" not in document
+    assert heir(read_definition(document, now_ms=0, defaults=Defaults()), HOOK) == job
+
+
+def test_an_inherited_workflow_is_not_the_documents_to_say():
+    document = write_definition(heir(read(), FLOW))
+    assert "workflowId" not in document
+
+
+def test_a_document_cannot_say_that_its_target_is_inherited():
+    with pytest.raises(Exception, match="no such field"):
+        read(inherited=True)
+
+
+def test_the_same_document_again_changes_nothing():
+    assert work_to_text(heir(read(), HOOK).work) == work_to_text(heir(heir(read(), HOOK), HOOK).work)
+
+
+def test_a_patch_leaves_what_is_inherited_to_be_inherited_again():
+    old = heir(read(), HOOK)
+    patched = patch_definition(old, {"message": "hello"}, now_ms=0, defaults=Defaults())
+    assert patched.work == Work(message="hello")
+    own = patch_definition(old, {"target": OTHER}, now_ms=0, defaults=Defaults())
+    assert heir(own, HOOK).work == Work(OTHER)
+    flow = patch_definition(old, {"workflowId": "a", "version": 1}, now_ms=0, defaults=Defaults())
+    assert flow.work.target == {"kind": "workflow", "workflowId": "a", "version": 1}
+
+
+@pytest.mark.parametrize(
+    ("target", "lane"),
+    [
+        (None, "pull:team"),
+        (PULL, "pull:team"),
+        (FLOW, "pull:team"),
+        ({**FLOW, "to": PULL}, "pull:team"),
+        ({**FLOW, "to": HOOK}, "team"),
+        (HOOK, "team"),
+        (OTHER, "team"),
+    ],
+)
+def test_runs_that_nobody_here_launches_have_a_lane_that_no_worker_takes(target, lane: str):
+    assert lane_of(Work(target, lane="team")) == lane
+    assert lane_of(inherit(Work(lane="team"), target)) == lane
+
+
+def test_a_lane_called_pull_is_a_lane_like_any_other():
+    assert lane_of(Work(HOOK, lane="pull")) == "pull"
+    assert claim_deadline("pull", 0) is None
+
+
+def test_a_run_waits_to_be_claimed_as_long_as_its_target_says_else_its_job():
+    policy = Policy(claim_timeout_ms=5)
+    assert claim_timeout_ms(Work({"kind": "pull", "claimTimeoutMs": 7}), policy) == 7
+    assert claim_timeout_ms(Work(PULL), policy) == 5
+    assert claim_timeout_ms(Work(), Policy()) == 3_600_000
+    assert claim_deadline("pull:cron", 1_000, 5) == 1_005
+
+
+def _held(started_ms: int | None) -> RunView:
+    return RunView(
+        "r1", "j1", "default", "default", "job", 0, 0, "user", None, "running", None, 1, None, 1,
+        "pull:me", "pull:cron", None, started_ms, None, "key", None, None, None, None, None, False, 0,
+    )  # fmt: skip
+
+
+def test_a_claimed_run_ends_at_its_jobs_timeout_and_without_one_never():
+    assert overrun(_held(1_000), Policy(), 10**12) is None
+    assert overrun(_held(1_000), Policy(timeout_ms=500), 1_499) is None
+    ended = overrun(_held(1_000), Policy(timeout_ms=500, max_attempts=1), 1_500)
+    assert ended is not None
+    assert (ended.state, ended.reason, ended.error) == ("failed", "timeout", "timed out after 0.5 s")
