@@ -18,7 +18,7 @@ _PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def fork_client(place: str, *arguments: str) -> int:
-    """Run a program in the fork server. Return its exit code; a signal that ends it also ends this process."""
+    """Run a program in the fork server and return its exit code. A signal that ends it ends this process."""
     signal.pthread_sigmask(signal.SIG_BLOCK, _PASSED_ON)  # until it is known whom they are for
     with socket.socket(socket.AF_UNIX) as fork_server:
         fork_server.connect(place)

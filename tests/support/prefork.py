@@ -5,7 +5,7 @@ documentation starts dozens of programs. A forked program has its own arguments,
 streams. Tests of the import itself start the program directly: `Machine.process`, on a terminal, and in the
 README's examples.
 
-`fork_server.py` forks the programs; `fork_client.py` is the small process that the test starts in their place.
+`fork_server.py` forks the programs; `fork_client.py` is the small process that the test starts instead.
 """
 
 from __future__ import annotations
