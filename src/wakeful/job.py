@@ -146,8 +146,8 @@ class Definition:
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
-    """A definition, whose it is, and where it stands."""
+class JobRecord:
+    """A stored job: its definition, its owner and its state."""
 
     id: str
     workspace: str
@@ -186,7 +186,7 @@ class Job:
         return self.enabled and self.ticks is not None and self.ticks.next(at_ms - 1) == at_ms
 
 
-def anchor_of(definition: Definition, now_ms: int, old: Job | None = None) -> int:
+def anchor_of(definition: Definition, now_ms: int, old: JobRecord | None = None) -> int:
     """The instant an interval counts from: its start, else what it was while the interval stays, else now."""
     timing = definition.timing
     if timing is None:

@@ -17,7 +17,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Final, Literal, NamedTuple, get_args
 
-from wakeful.job import Definition, Job
+from wakeful.job import Definition, JobRecord
 from wakeful.policy import Policy, spread_evenly
 from wakeful.run import tick_key
 from wakeful.schedule import At
@@ -168,7 +168,7 @@ def overdue(job: JobState, now_ms: int, reason: Reason) -> Verdict | None:
     return Verdict(first, first, Becomes.MISSED, reason, ticks.count(first - 1, last), last)
 
 
-def standing(job: Job) -> JobState | None:
+def standing(job: JobRecord) -> JobState | None:
     """What planning needs of a job; None for one that has no schedule of its own."""
     timing = job.definition.timing
     if timing is None:

@@ -30,7 +30,7 @@ from tests.chaos.server import Server
 from tests.chaos.work import LEAD_MS, LEASE_MS, build
 from tests.support.paths import ROOT
 from wakeful.errors import AlreadyExists, NotFound, Unavailable
-from wakeful.job import Job
+from wakeful.job import JobRecord
 from wakeful.service.auth.access import LOCAL
 
 T = TypeVar("T")
@@ -174,7 +174,7 @@ class World:
         for each, (name, schedule, rules) in zip(saved, made, strict=True):
             self._born(each.job, name, schedule, rules)
 
-    def _born(self, job: Job, name: str, schedule: Plain, rules: Rules) -> None:
+    def _born(self, job: JobRecord, name: str, schedule: Plain, rules: Rules) -> None:
         self.lives.append(Life(job.id, name, rules, [Stretch(schedule, job.created_ms, job.created_ms)]))
 
     async def _change_things(self) -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from wakeful.calendars import parse_exclude
 from wakeful.duration import HOUR, MINUTE, SECOND
 from wakeful.errors import InvalidArgument
-from wakeful.job import MAX_NAME, Chain, Definition, Job, Timing, Work, anchor_of, check_slug
+from wakeful.job import MAX_NAME, Chain, Definition, JobRecord, Timing, Work, anchor_of, check_slug
 from wakeful.policy import Policy
 from wakeful.schedule import At, CronSchedule, Every
 
@@ -25,8 +25,8 @@ CREATED = ms("2027-01-01T10:00:05.250Z")
 NOW = ms("2027-02-01T00:00Z")
 
 
-def job(timing: Timing | None, anchor_ms: int = CREATED) -> Job:
-    return Job(
+def job(timing: Timing | None, anchor_ms: int = CREATED) -> JobRecord:
+    return JobRecord(
         id="j1",
         workspace="default",
         agent="default",
@@ -89,7 +89,7 @@ def test_a_slug_is_letters_and_digits_with_hyphens_between_them(name):
 # --- the anchor -------------------------------------------------------------------------------------------
 
 
-def anchor(timing: Timing | None, old: Job | None = None) -> int:
+def anchor(timing: Timing | None, old: JobRecord | None = None) -> int:
     return anchor_of(Definition("digest", timing), NOW, old)
 
 

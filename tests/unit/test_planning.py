@@ -14,7 +14,7 @@ import pytest
 from wakeful import planning
 from wakeful.calendars import parse_exclude
 from wakeful.duration import DAY, HOUR, MINUTE, SECOND
-from wakeful.job import Definition, Job, Timing
+from wakeful.job import Definition, JobRecord, Timing
 from wakeful.planning import (
     DEFAULT_LIMITS,
     Cursor,
@@ -860,8 +860,8 @@ def test_a_job_wakes_when_its_first_tick_fires():
     assert place == Cursor(NINE, NINE + offset(NINE))
 
 
-def job(timing: Timing | None) -> Job:
-    return Job(
+def job(timing: Timing | None) -> JobRecord:
+    return JobRecord(
         id="j1",
         workspace="default",
         agent="default",

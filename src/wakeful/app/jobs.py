@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Final, Literal, Unpack, overload
 
 from wakeful.app.fields import JobFields, JobPatch, JsonLike
-from wakeful.job import Job
+from wakeful.job import JobRecord
 from wakeful.policy import Overlap
 from wakeful.service.auth.access import LOCAL
 from wakeful.service.jobs.job_factory import SaveResult
@@ -60,18 +60,20 @@ class Jobs:
             LOCAL, *self._where, name, _plain_fields(fields), version=if_version
         )
 
-    async def get(self, name: str) -> Job:
+    async def get(self, name: str) -> JobRecord:
         """The job of that name, or NotFound."""
         return await self._service.get(LOCAL, *self._where, name)
 
     async def list(
         self, *, include_disabled: bool = True, labels: Mapping[str, str] | Sequence[str] = ()
-    ) -> Sequence[Job]:
+    ) -> Sequence[JobRecord]:
         """All its jobs, by name; with `labels`, only those that have all of them."""
         only = JobFilter(*self._where, include_disabled, labels=read_label_filter(labels))
         return await self._service.list(LOCAL, only)
 
-    async def pause(self, name: str, *, note: str | None = None, until: datetime | str | None = None) -> Job:
+    async def pause(
+        self, name: str, *, note: str | None = None, until: datetime | str | None = None
+    ) -> JobRecord:
         """Stop its ticks and withdraw what is planned; time that passes now is never missed.
 
         It resumes by itself at `until`: an instant, or text such as "in 2h".
@@ -79,7 +81,7 @@ class Jobs:
         end = until.isoformat() if isinstance(until, datetime) else until
         return await self._service.pause(LOCAL, *self._where, name, note=note, until=end)
 
-    async def resume(self, name: str) -> Job:
+    async def resume(self, name: str) -> JobRecord:
         """Start its ticks again, from now."""
         return await self._service.resume(LOCAL, *self._where, name)
 

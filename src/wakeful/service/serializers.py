@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
 
 from wakeful.document import payload_from_text, write_definition
-from wakeful.job import Job, Json
+from wakeful.job import JobRecord, Json
 from wakeful.schedule import explain_schedule
 from wakeful.service.agents.agents import SavedAgent
 from wakeful.service.agents.messages import Receipt
@@ -38,7 +38,7 @@ def instant(ms: int | None, tz: str | None = None) -> str | None:
     return at.astimezone(ZoneInfo(tz)).isoformat(timespec="milliseconds")
 
 
-def job_shape(who: Principal, job: Job, now_ms: int | None = None, ticks: int = 0) -> Shape:
+def job_shape(who: Principal, job: JobRecord, now_ms: int | None = None, ticks: int = 0) -> Shape:
     """A job, as it is shown to them; with `ticks`, its next ones after `now_ms` in its own zone."""
     definition = job.definition
     shape: Shape = {
@@ -65,7 +65,7 @@ def job_shape(who: Principal, job: Job, now_ms: int | None = None, ticks: int = 
     return shape
 
 
-def next_ticks(job: Job, now_ms: int, count: int) -> list[Json]:
+def next_ticks(job: JobRecord, now_ms: int, count: int) -> list[Json]:
     """When it fires next; never for a job that is paused or over."""
     timing, ticks = job.definition.timing, job.ticks
     if timing is None or ticks is None or job.next_ms is None:
@@ -75,7 +75,7 @@ def next_ticks(job: Job, now_ms: int, count: int) -> list[Json]:
     return [{"at": instant(ms, tz), "atMs": ms} for ms in ticks.upcoming(job.next_ms - 1, count)]
 
 
-def _explained(job: Job) -> str:
+def _explained(job: JobRecord) -> str:
     timing, after = job.definition.timing, job.definition.after
     if timing is not None:
         return explain_schedule(timing.schedule)

@@ -14,11 +14,11 @@ from wakeful.document import (
     work_from_text,
     work_to_text,
 )
-from wakeful.job import Chain, ChainOn, Definition, Job
+from wakeful.job import Chain, ChainOn, Definition, JobRecord
 from wakeful.store.rows import JobRow, RunRow, RunView
 
 
-def row_of(job: Job, secret: bytes | None = None) -> JobRow:
+def row_of(job: JobRecord, secret: bytes | None = None) -> JobRow:
     """The row of a new job, with its encrypted webhook secret."""
     definition = job.definition
     after = definition.after
@@ -54,14 +54,14 @@ def row_of(job: Job, secret: bytes | None = None) -> JobRow:
     )
 
 
-def changed_row(row: JobRow, job: Job) -> JobRow:
+def changed_row(row: JobRow, job: JobRecord) -> JobRow:
     """The row of a job that was edited: its secrets stay."""
     return row_of(job)._replace(
         secret=row.secret, old_secret=row.old_secret, old_secret_until_ms=row.old_secret_until_ms
     )
 
 
-def job_of(row: JobRow) -> Job:
+def job_of(row: JobRow) -> JobRecord:
     """The job that a row holds."""
     labels = payload_from_text(row.labels)
     definition = Definition(
@@ -73,7 +73,7 @@ def job_of(row: JobRow) -> Job:
         description=row.description,
         labels={key: str(value) for key, value in labels.items()} if isinstance(labels, dict) else {},
     )
-    return Job(
+    return JobRecord(
         id=row.id,
         workspace=row.workspace,
         agent=row.agent,

@@ -18,7 +18,7 @@ from tests.support.waiting import (
     the_run_of,
 )
 from wakeful import FailedPrecondition, Function, Launch, Wakeful
-from wakeful.job import Job
+from wakeful.job import JobRecord
 
 QUICKLY = {"base": "20ms", "max": "20ms"}
 
@@ -37,10 +37,10 @@ class Work:
             raise RuntimeError("no")
 
 
-async def disabled(app: Wakeful, name: str) -> Job:
+async def disabled(app: Wakeful, name: str) -> JobRecord:
     """The job, once it is disabled."""
 
-    async def look() -> Job | None:
+    async def look() -> JobRecord | None:
         job = await app.jobs.get(name)
         return None if job.enabled else job
 

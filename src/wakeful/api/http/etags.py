@@ -14,7 +14,7 @@ from fastapi import Header
 
 from wakeful.api.http.problems import Malformed, Stale
 from wakeful.errors import FailedPrecondition, NotFound
-from wakeful.job import Job
+from wakeful.job import JobRecord
 from wakeful.service.auth.access import Principal
 from wakeful.service.services import Services
 
@@ -53,7 +53,7 @@ def matches(header: str, version: int, *, weak: bool = False) -> bool:
     return etag(version) in ([tag.removeprefix("W/") for tag in tags] if weak else tags)
 
 
-def check_match(header: str | None, job: Job) -> None:
+def check_match(header: str | None, job: JobRecord) -> None:
     """Refuse a change that was made up for another version of the job."""
     if header is not None and not matches(header, job.version):
         raise Stale(

@@ -12,7 +12,7 @@ from wakeful.api.http.jobs import TICKS
 from wakeful.api.http.responses import BODY, JsonAnswer, nothing, place, takes, told
 from wakeful.document.values import whole_number
 from wakeful.errors import InvalidArgument
-from wakeful.job import Job
+from wakeful.job import JobRecord
 from wakeful.schedule import LATEST_MS, At, parse_schedule
 from wakeful.service.auth.access import Principal
 from wakeful.service.jobs.job_factory import SaveResult
@@ -48,7 +48,7 @@ async def pause_job(
     end, unless one of them is given.
     """
 
-    async def pause(version: int | None) -> Job:
+    async def pause(version: int | None) -> JobRecord:
         return await here.jobs.pause(
             who, workspace, agent, name, note=given.get("note"), until=given.get("until"), version=version
         )
@@ -64,7 +64,7 @@ async def resume_job(
 ) -> Response:
     """Start its ticks again, from now."""
 
-    async def resume(version: int | None) -> Job:
+    async def resume(version: int | None) -> JobRecord:
         return await here.jobs.resume(who, workspace, agent, name, version=version)
 
     return _job(here, who, await guarded(here, who, workspace, agent, name, if_match, resume))
@@ -193,13 +193,13 @@ async def backfill_job(
     return await once(request, who, workspace, act, lambda count: JsonAnswer({"count": count}))
 
 
-def _job(here: Services, who: Principal, job: Job) -> Response:
+def _job(here: Services, who: Principal, job: JobRecord) -> Response:
     return JsonAnswer(
         job_shape(who, job, here.store.clock.now_ms(), TICKS), headers={"ETag": etag(job.version)}
     )
 
 
-def _instant(given: dict[str, object], field: str, job: Job) -> int:
+def _instant(given: dict[str, object], field: str, job: JobRecord) -> int:
     value = given.get(field)
     number = whole_number(value)
     if number is not None and 0 <= number <= LATEST_MS:

@@ -14,7 +14,7 @@ from wakeful.api.http.paging import Cursor, Limit, read_cursor, write_cursor
 from wakeful.api.http.problems import Stale
 from wakeful.api.http.responses import BODY, JsonAnswer, nothing, place, takes, told
 from wakeful.errors import AlreadyExists, InvalidArgument
-from wakeful.job import Job
+from wakeful.job import JobRecord
 from wakeful.service.auth.access import Principal
 from wakeful.service.jobs.job_factory import SaveResult
 from wakeful.service.jobs.label_filter import read_label_filter
@@ -226,7 +226,7 @@ async def _listed(
     if cursor is not None:
         agent, name = read_cursor(cursor, scope, str, str)
         only = only._replace(after=(str(agent), str(name)))
-    jobs: list[Job] = []
+    jobs: list[JobRecord] = []
     while len(jobs) <= limit:
         # One that cannot be read is left out of what is found: a page that is short need not be the last.
         wanted = limit + 1 - len(jobs)

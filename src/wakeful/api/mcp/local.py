@@ -7,7 +7,7 @@ from typing import Final, Literal, cast
 
 from wakeful.api.mcp.port import CallContext, Shape
 from wakeful.errors import InvalidArgument
-from wakeful.job import Job, Json
+from wakeful.job import JobRecord, Json
 from wakeful.service.auth.access import Principal
 from wakeful.service.serializers import job_shape, run_shape, saved_shape
 from wakeful.service.services import Services
@@ -58,7 +58,7 @@ class Here:
         last = await self.runs(job.agent, job.id, _LAST_RUNS)
         return {**self._shown(job), "lastRuns": [*last]}
 
-    def _shown(self, job: Job) -> Shape:
+    def _shown(self, job: JobRecord) -> Shape:
         return job_shape(self._who, job, self._now_ms, ticks=5)
 
     async def place_of(self, job_id: str) -> tuple[str, str]:

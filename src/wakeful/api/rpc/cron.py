@@ -8,7 +8,7 @@ from typing import Final
 from wakeful.api.http.paging import MAX_PAGE
 from wakeful.api.rpc.params import Params
 from wakeful.errors import InvalidArgument, NotFound
-from wakeful.job import Job
+from wakeful.job import JobRecord
 from wakeful.service.auth.access import Principal
 from wakeful.service.jobs.job_factory import SaveResult
 from wakeful.service.jobs.label_filter import read_label_filter
@@ -147,7 +147,7 @@ def _page(params: Params, usual: int) -> tuple[int, int]:
     return params.number("limit", usual, 1, MAX_PAGE), params.number("offset", 0, 0, FARTHEST)
 
 
-async def _job(here: Services, who: Principal, params: Params) -> Job:
+async def _job(here: Services, who: Principal, params: Params) -> JobRecord:
     """The job of this id; else the one of this name."""
     wanted = params.job()
     try:
@@ -163,11 +163,11 @@ async def _saved(here: Services, who: Principal, saved: SaveResult) -> Shape:
     return {**saved_shape(who, saved, here.store.clock.now_ms()), **await _last(here, who, saved.job)}
 
 
-async def _shown(here: Services, who: Principal, job: Job) -> Shape:
+async def _shown(here: Services, who: Principal, job: JobRecord) -> Shape:
     return {**job_shape(who, job), **await _last(here, who, job)}
 
 
-async def _last(here: Services, who: Principal, job: Job) -> Shape:
+async def _last(here: Services, who: Principal, job: JobRecord) -> Shape:
     """What the RPC says of a job beside what every face does: when it runs, and how it went last time.
 
     The job itself knows whether it failed; only for what it failed with is a run looked up.

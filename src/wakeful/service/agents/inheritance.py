@@ -9,7 +9,7 @@ from typing import Final
 
 from wakeful.document import payload_from_text
 from wakeful.errors import InvalidArgument
-from wakeful.job import AGENT_INACTIVE, Definition, Job, Json, Work, inherit
+from wakeful.job import AGENT_INACTIVE, Definition, JobRecord, Json, Work, inherit
 from wakeful.launch.secrets import ROTATION_MS
 from wakeful.logs import get_logger
 from wakeful.service.jobs.job_transitions import cut_off, moved, paused, resumed, worn_out
@@ -71,7 +71,7 @@ class Inheritance:
         return JobChange(stopped, withdraw=INACTIVE)
 
 
-def _resumed(job: Job, now_ms: int) -> Job:
+def _resumed(job: JobRecord, now_ms: int) -> JobRecord:
     """The job with its ticks from now on; if none are left, it stays disabled for that reason."""
     if worn_out(job):
         return replace(job, disabled_reason="max_runs")

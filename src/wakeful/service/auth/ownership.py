@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from wakeful.errors import PermissionDenied, ResourceExhausted
-from wakeful.job import Job
+from wakeful.job import JobRecord
 from wakeful.policy import Overlap
 from wakeful.run import Trigger
 from wakeful.service.auth.access import Principal
@@ -26,12 +26,12 @@ BY_AGENT: Final[Trigger] = "agent"
 _LIVE: Final = frozenset({"pending", "retrying", "running"})
 
 
-def is_admins(who: Principal, job: Job | JobRow) -> bool:
+def is_admins(who: Principal, job: JobRecord | JobRow) -> bool:
     """Whether they are an agent, and the job is one that an admin created."""
     return who.role == "agent" and job.created_by.startswith("admin:")
 
 
-def check_change(who: Principal, job: Job | JobRow) -> None:
+def check_change(who: Principal, job: JobRecord | JobRow) -> None:
     """Refuse an agent's key to change a job that an admin created."""
     if is_admins(who, job):
         raise PermissionDenied(
@@ -55,7 +55,7 @@ def check_ending(who: Principal, job: JobRow, run: RunView) -> None:
         )
 
 
-def check_payload(who: Principal, job: Job) -> None:
+def check_payload(who: Principal, job: JobRecord) -> None:
     """Refuse an agent's key to run a job that an admin created with another payload than its own."""
     if is_admins(who, job):
         raise PermissionDenied(
@@ -64,7 +64,7 @@ def check_payload(who: Principal, job: Job) -> None:
         )
 
 
-def check_overlap(who: Principal, job: Job, overlap: Overlap | None) -> None:
+def check_overlap(who: Principal, job: JobRecord, overlap: Overlap | None) -> None:
     """Refuse an agent's key to run a job that an admin created in the place of the job's other runs."""
     if overlap in ("replace", "queue_one") and is_admins(who, job):
         raise PermissionDenied(
@@ -73,7 +73,7 @@ def check_overlap(who: Principal, job: Job, overlap: Overlap | None) -> None:
         )
 
 
-def check_pace(job: Job, newest: Iterable[RunView], now_ms: int) -> None:
+def check_pace(job: JobRecord, newest: Iterable[RunView], now_ms: int) -> None:
     """Refuse to run an admin's job once more before a minute has passed, or while such a run is live.
 
     `newest` is the newest run of the job that an agent's key started, if there is one.

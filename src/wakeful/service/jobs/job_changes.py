@@ -13,7 +13,7 @@ from wakeful.document.values import compact
 from wakeful.engine.calendar_loader import excludes_something, has_calendar, load, work_out
 from wakeful.engine.launcher_registry import LauncherRegistry
 from wakeful.errors import FailedPrecondition, InvalidArgument, NotFound
-from wakeful.job import Definition, Job, Json, inherit
+from wakeful.job import Definition, JobRecord, Json, inherit
 from wakeful.launch.secrets import ROTATION_MS, Keyring, new_secret, shown
 from wakeful.service.admin.budgets import Budgets, check_tighter
 from wakeful.service.agents.inheritance import needs_secret, signed_by_agent, with_agents_secret
@@ -72,7 +72,7 @@ class JobChanges:
         now_ms = self._clock.now_ms()
         await check_chain(self._store, workspace, agent, name, patch.get("after"))
 
-        def patched(old: Job, context: JobContext) -> Definition:
+        def patched(old: JobRecord, context: JobContext) -> Definition:
             check_version(old, version)
             given = unmasked(patch, old.definition)
             return patch_definition(old.definition, given, now_ms=now_ms, defaults=context.defaults)
@@ -138,7 +138,7 @@ class JobChanges:
         self,
         who: Principal,
         row: JobRow,
-        edit: Callable[[Job, JobContext], Definition],
+        edit: Callable[[JobRecord, JobContext], Definition],
         entry: Entry,
         enabled: bool | None = None,
         *,
@@ -154,7 +154,7 @@ class JobChanges:
         context: JobContext,
         who: Principal,
         job_id: str,
-        edit: Callable[[Job, JobContext], Definition],
+        edit: Callable[[JobRecord, JobContext], Definition],
         entry: Entry,
         enabled: bool | None,
         dry_run: bool,
@@ -287,7 +287,7 @@ def agent_inactive(context: JobContext) -> FailedPrecondition:
     return FailedPrecondition(f"the agent '{context.agent}' is not active; make it so, and its jobs go on")
 
 
-def check_version(job: Job | JobRow, version: int | None) -> None:
+def check_version(job: JobRecord | JobRow, version: int | None) -> None:
     """Refuse what was made up for another version of the job."""
     if version is not None and job.version != version:
         raise FailedPrecondition(

@@ -14,7 +14,7 @@ from wakeful.document.values import json_text
 from wakeful.engine.launcher_registry import LauncherRegistry
 from wakeful.errors import InvalidArgument
 from wakeful.ids import new_id
-from wakeful.job import Definition, Job, Work, anchor_of, check_slug, inherit
+from wakeful.job import Definition, JobRecord, Work, anchor_of, check_slug, inherit
 from wakeful.launch.secrets import Keyring, new_secret, shown
 from wakeful.planning import begin
 from wakeful.schedule import At
@@ -39,7 +39,7 @@ class SaveResult:
     changed: bool = True
 
     @property
-    def job(self) -> Job:
+    def job(self) -> JobRecord:
         """The job."""
         return job_of(self.row)
 
@@ -149,7 +149,7 @@ class JobFactory:
         enabled = wanted and context.active
         anchor_ms = anchor_of(definition, now_ms)
         next_ms, wake_ms = begin("", definition, anchor_ms, now_ms) if enabled else (None, None)
-        job = Job(
+        job = JobRecord(
             id="",
             workspace=context.workspace,
             agent=context.agent,
@@ -196,9 +196,9 @@ def _refusals(*checks: Callable[[], object]) -> list[InvalidArgument]:
     return refused
 
 
-def without_ticks(workspace: str, agent: str, definition: Definition, now_ms: int) -> Job:
+def without_ticks(workspace: str, agent: str, definition: Definition, now_ms: int) -> JobRecord:
     """A new job that runs only when somebody says so."""
-    return Job(
+    return JobRecord(
         id=new_id(now_ms),
         workspace=workspace,
         agent=agent,

@@ -7,13 +7,13 @@ from typing import Literal
 
 from wakeful.engine.run_factory import claim_timeout_ms, lane_of, tick_run
 from wakeful.errors import FailedPrecondition
-from wakeful.job import Definition, Job, anchor_of
+from wakeful.job import Definition, JobRecord, anchor_of
 from wakeful.planning import Becomes, Verdict, begin, fire_ms, overdue, standing
 from wakeful.store.row_mapping import job_of
 from wakeful.store.rows import JobRow, Move, RunRow
 
 
-def edited(old: Job, definition: Definition, now_ms: int, enabled: bool | None = None) -> Job:
+def edited(old: JobRecord, definition: Definition, now_ms: int, enabled: bool | None = None) -> JobRecord:
     """The job with another definition, and switched on or off where `enabled` says so.
 
     Its next tick stays what it was unless the timing is another; then it is the first from now on. A job
@@ -53,7 +53,7 @@ def cut_off(row: JobRow, now_ms: int, reason: Literal["paused", "edited", "delet
     return (tick_run(row, definition.policy, lane_of(definition.work), verdict, now_ms, None),)
 
 
-def moved(old: Job, new: Job) -> Move | None:
+def moved(old: JobRecord, new: JobRecord) -> Move | None:
     """Where its runs wait from now on that wait already; None: where they do.
 
     What a run is launched with is read when it is: so one goes with its job to another lane, to be claimed by
@@ -65,7 +65,7 @@ def moved(old: Job, new: Job) -> Move | None:
     return Move(lane, claim_timeout_ms(work, new.definition.policy) if work.pulled else None)
 
 
-def paused(job: Job, now_ms: int, note: str | None = None, until_ms: int | None = None) -> Job:
+def paused(job: JobRecord, now_ms: int, note: str | None = None, until_ms: int | None = None) -> JobRecord:
     """The job without ticks until it is resumed, or until `until_ms`, when the planner resumes it."""
     return replace(
         job,
@@ -79,7 +79,7 @@ def paused(job: Job, now_ms: int, note: str | None = None, until_ms: int | None 
     )
 
 
-def resumed(job: Job, now_ms: int) -> Job:
+def resumed(job: JobRecord, now_ms: int) -> JobRecord:
     """The job with its ticks from now on; FailedPrecondition where there are none to be had."""
     name = job.definition.name
     if worn_out(job):
@@ -102,7 +102,7 @@ def resumed(job: Job, now_ms: int) -> Job:
     )
 
 
-def skipped(job: Job, now_ms: int) -> tuple[Job, Verdict]:
+def skipped(job: JobRecord, now_ms: int) -> tuple[JobRecord, Verdict]:
     """The job after its next tick is skipped on request, and what that tick becomes."""
     ticks, tick, policy = job.ticks, job.next_ms, job.definition.policy
     if ticks is None or tick is None:
@@ -122,7 +122,7 @@ def skipped(job: Job, now_ms: int) -> tuple[Job, Verdict]:
     return replace(job, next_ms=after, wake_ms=wake_ms, updated_ms=now_ms), verdict
 
 
-def _lives_again(old: Job, job: Job, moved: bool, now_ms: int) -> bool:
+def _lives_again(old: JobRecord, job: JobRecord, moved: bool, now_ms: int) -> bool:
     """Whether it was over, rather than paused, and is not any more."""
     if old.disabled_reason == "max_runs":
         return not worn_out(job)
@@ -133,7 +133,7 @@ def _lives_again(old: Job, job: Job, moved: bool, now_ms: int) -> bool:
     return over and moved and not worn_out(job)
 
 
-def worn_out(job: Job) -> bool:
+def worn_out(job: JobRecord) -> bool:
     """Whether it has had as many runs as it may have."""
     max_runs = job.definition.policy.max_runs
     return max_runs is not None and job.run_count >= max_runs

@@ -16,7 +16,7 @@ from wakeful.document.values import compact
 from wakeful.engine.calendar_loader import excludes_something, has_calendar, load, off_loop, work_out
 from wakeful.engine.launcher_registry import LauncherRegistry
 from wakeful.errors import AlreadyExists, InvalidArgument
-from wakeful.job import Definition, Job, Json, check_slug
+from wakeful.job import Definition, JobRecord, Json, check_slug
 from wakeful.launch.secrets import Keyring
 from wakeful.logs import get_logger
 from wakeful.service.admin.budgets import Budgets
@@ -173,7 +173,7 @@ class JobService(JobPauses):
         now_ms = self._clock.now_ms()
         await check_chain(self._store, workspace, agent, row.name, document.get("after"))
 
-        def converged(old: Job, context: JobContext) -> Definition:
+        def converged(old: JobRecord, context: JobContext) -> Definition:
             check_version(old, version)
             given = unmasked(document, old.definition)
             return read_definition(given, now_ms=now_ms, defaults=context.defaults, old=old.definition)
@@ -185,11 +185,11 @@ class JobService(JobPauses):
         entry = who.entry(workspace, "job.update", f"{agent}/{name}", audit_details(document))
         return await self._edit(who, row, converged, entry, dry_run=dry_run)
 
-    async def get(self, who: Principal, workspace: str, agent: str, name: str) -> Job:
+    async def get(self, who: Principal, workspace: str, agent: str, name: str) -> JobRecord:
         """The job of that name, or NotFound."""
         return job_of(await self._row(who, "read", workspace, agent, name))
 
-    async def by_id(self, who: Principal, workspace: str, job_id: str) -> Job:
+    async def by_id(self, who: Principal, workspace: str, job_id: str) -> JobRecord:
         """The job of that id, or NotFound."""
         await self._directory.authorize(who, "read", workspace)
         row = await self._store.job_by_id(job_id)
@@ -198,7 +198,7 @@ class JobService(JobPauses):
         await load([row.timing], self._clock.now_ms())
         return job_of(row)
 
-    async def list(self, who: Principal, only: JobFilter) -> list[Job]:
+    async def list(self, who: Principal, only: JobFilter) -> list[JobRecord]:
         """Jobs, by agent and name. One that cannot be read is named in the log and left out."""
         await self._directory.authorize(who, "read", only.workspace, only.agent)
         rows = await self._store.jobs(only._replace(agent=narrowed(who, only.agent)))

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from wakeful.document.values import compact
 from wakeful.engine.run_factory import lane_of, tick_run
 from wakeful.errors import FailedPrecondition, InvalidArgument
-from wakeful.job import Job
+from wakeful.job import JobRecord
 from wakeful.planning import fire_ms
 from wakeful.schedule import At, parse_schedule
 from wakeful.service.auth.access import Principal
@@ -30,7 +30,7 @@ class SkippedTick(NamedTuple):
     """The run that records the skipped tick, and the job afterwards."""
 
     run: RunView
-    job: Job
+    job: JobRecord
 
 
 class JobPauses(JobChanges):
@@ -46,7 +46,7 @@ class JobPauses(JobChanges):
         note: object = None,
         until: object = None,
         version: int | None = None,
-    ) -> Job:
+    ) -> JobRecord:
         """Stop its ticks. Its planned runs are withdrawn; time that passes now is never missed.
 
         The planner resumes it at `until` (an instant, or text such as 'in 2h'). A job that is paused already
@@ -78,7 +78,7 @@ class JobPauses(JobChanges):
 
     async def resume(
         self, who: Principal, workspace: str, agent: str, name: str, *, version: int | None = None
-    ) -> Job:
+    ) -> JobRecord:
         """Start its ticks again, from now."""
 
         def resume(context: JobContext, row: JobRow) -> JobChange | None:
@@ -140,7 +140,7 @@ class JobPauses(JobChanges):
                 return SkippedTick(done[-1], job_of(after))
         raise FailedPrecondition(f"the ticks of job '{name}' are being planned right now; try again")
 
-    async def _recorded_ahead(self, job: Job, now_ms: int) -> RunView | None:
+    async def _recorded_ahead(self, job: JobRecord, now_ms: int) -> RunView | None:
         """The run of the next tick, if it is recorded and its instant is still to come."""
         ticks, policy = job.ticks, job.definition.policy
         if ticks is None:
@@ -163,7 +163,7 @@ def _note(value: object) -> str | None:
     return value.strip() or None
 
 
-def _pause_end(value: object, job: Job, default_tz: str, now_ms: int) -> int | None:
+def _pause_end(value: object, job: JobRecord, default_tz: str, now_ms: int) -> int | None:
     """When a pause ends: an instant in the future, in the job's zone where it names none."""
     if value is None:
         return None

@@ -10,7 +10,7 @@ from wakeful.document.values import json_value
 from wakeful.engine.run_factory import claim_deadline, claim_timeout_ms, lane_of, manual_run
 from wakeful.errors import FailedPrecondition, InvalidArgument
 from wakeful.ids import new_id
-from wakeful.job import Job
+from wakeful.job import JobRecord
 from wakeful.launch.precheck import DUE
 from wakeful.policy import DEFAULT_POLICY, Overlap
 from wakeful.run import Trigger
@@ -29,7 +29,7 @@ def payload_of(value: object, longest: int) -> str | None:
 
 
 def by_hand(
-    who: Principal, job: Job, now_ms: int, *, mode: Literal["force", "due"], payload: str | None
+    who: Principal, job: JobRecord, now_ms: int, *, mode: Literal["force", "due"], payload: str | None
 ) -> RunRow:
     """A run of the job, now, with this payload or its own."""
     trigger: Trigger = "agent" if who.role == "agent" else "user"
@@ -72,7 +72,7 @@ def read_overlap(value: object) -> Overlap | None:
     raise InvalidArgument(f"overlapPolicy: write one of {', '.join(get_args(Overlap))}")
 
 
-def of_the_past(who: Principal, job: Job, start_ms: int, end_ms: int, now_ms: int) -> list[RunRow]:
+def of_the_past(who: Principal, job: JobRecord, start_ms: int, end_ms: int, now_ms: int) -> list[RunRow]:
     """A run for each of its ticks from the one instant to the other, both in the past, oldest first."""
     ticks = job.ticks
     if ticks is None:
@@ -126,7 +126,7 @@ def replayed(who: Principal, letter: DeadLetter, now_ms: int) -> RunRow:
 
 def _run(
     who: Principal,
-    job: Job,
+    job: JobRecord,
     trigger: Trigger,
     now_ms: int,
     scheduled_ms: int | None = None,

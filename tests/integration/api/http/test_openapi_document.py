@@ -16,7 +16,7 @@ from wakeful.api.http.app import create_app
 from wakeful.api.http.schemas import SCHEMAS
 from wakeful.document import Defaults, read_definition
 from wakeful.document.definition import _IGNORED, _NAMES
-from wakeful.job import Job
+from wakeful.job import JobRecord
 from wakeful.service.auth.access import LOCAL
 from wakeful.service.serializers import job_shape
 from wakeful.service.services import Services
@@ -67,7 +67,7 @@ def test_the_schema_of_a_job_document_has_every_field_that_is_read():
 
 def test_the_schema_of_a_job_has_every_field_that_is_shown():
     definition = read_definition({"name": "a", "schedule": "@daily"}, now_ms=0, defaults=Defaults())
-    job = Job("id", "default", "default", definition, True, 0, 0, 0, 0, 0)
+    job = JobRecord("id", "default", "default", definition, True, 0, 0, 0, 0, 0)
     schema = SCHEMAS["Job"]
     assert set(schema["required"]) <= job_shape(LOCAL, job).keys() <= schema["properties"].keys()
 
