@@ -30,8 +30,9 @@ from statistics import median
 from aiohttp import ClientSession, ClientTimeout, DummyCookieJar, TCPConnector
 
 from wakeful.launch.address_guard import Guard
-from wakeful.launch.port import Launch, Succeeded
+from wakeful.launch.port import Launch
 from wakeful.launch.webhook import WebhookLauncher
+from wakeful.outcome import Succeeded
 
 POSTS = 5_000
 IN_FLIGHT = 100

@@ -21,8 +21,9 @@ from tests.support.postgres_server import fresh_database
 from wakeful import EngineConfig, Wakeful
 from wakeful.clock import SteeredClock
 from wakeful.engine.run_factory import follow_up_run
+from wakeful.outcome import Finished
 from wakeful.store.port import Store
-from wakeful.store.rows import Finished, Follower, RunRow
+from wakeful.store.rows import Follower, RunRow
 
 #: Seconds. Nothing here takes so long.
 PATIENCE = 120.0

@@ -19,7 +19,8 @@ from tests.simulation.journal import Life, Plain, Rules
 from tests.simulation.world import Body, Replica, World
 from wakeful.engine.engine import EngineConfig
 from wakeful.errors import FailedPrecondition, NotFound, Permanent
-from wakeful.launch.port import AwaitingCallback, Failed, Launch
+from wakeful.launch.port import Launch
+from wakeful.outcome import AwaitingCallback, Failed
 from wakeful.planning import Limits
 from wakeful.service.auth.access import LOCAL
 

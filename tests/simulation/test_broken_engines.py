@@ -20,8 +20,8 @@ from tests.simulation.history import History
 from tests.simulation.journal import Plain, Rules
 from tests.simulation.virtual_loop import Stuck, run_virtually
 from tests.simulation.world import World, takes
-from wakeful import planning
-from wakeful.engine import dispatcher, outcome, planner, rescuer, worker
+from wakeful import outcome, planning
+from wakeful.engine import dispatcher, planner, rescuer, worker
 from wakeful.engine.engine import EngineConfig
 from wakeful.errors import WakefulError
 from wakeful.store.sqlite import outcomes as sqlite_outcomes

@@ -31,8 +31,9 @@ from wakeful.engine.engine import Engine, EngineConfig
 from wakeful.engine.launcher_registry import LauncherRegistry
 from wakeful.errors import Permanent, Unavailable
 from wakeful.launch.function import FunctionLauncher
-from wakeful.launch.port import AwaitingCallback, Failed, Launch
+from wakeful.launch.port import Launch
 from wakeful.launch.secrets import Keyring
+from wakeful.outcome import AwaitingCallback, Failed
 from wakeful.service.auth.access import LOCAL
 from wakeful.service.jobs.jobs import JobService
 from wakeful.service.runs.runs import RunService

@@ -24,8 +24,9 @@ from tests.support.factories import (
     start,
     ticks_of,
 )
+from wakeful.outcome import Finished
 from wakeful.store.port import Store
-from wakeful.store.rows import AttemptView, Finished, LostRun, RunView
+from wakeful.store.rows import AttemptView, LostRun, RunView
 
 
 async def test_what_is_known_of_an_attempt_is_written(store: Store) -> None:

@@ -29,17 +29,9 @@ from tests.support.factories import (
 )
 from tests.support.notifications import NotificationRecorder
 from tests.support.pull_runs import HOUR, LANE, ME, YOU, claim, new_job, pulled, refuse
+from wakeful.outcome import Finished
 from wakeful.store.port import PULL, TURN_MS, UNCLAIMED, Store, pull_lane
-from wakeful.store.rows import (
-    DueJob,
-    Finished,
-    JobChange,
-    JobPlan,
-    JobRow,
-    LostRun,
-    Move,
-    TakenRun,
-)
+from wakeful.store.rows import DueJob, JobChange, JobPlan, JobRow, LostRun, Move, TakenRun
 
 
 def _expired(lost: LostRun) -> Finished:

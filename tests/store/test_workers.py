@@ -22,8 +22,9 @@ from tests.support.factories import (
     look_at_job,
     over,
 )
+from wakeful.outcome import Finished
 from wakeful.store.port import PARKED, Store
-from wakeful.store.rows import AttemptView, Finished, LostRun
+from wakeful.store.rows import AttemptView, LostRun
 
 DEAD = NOW + 31 * SECOND
 SINCE = NOW + SECOND

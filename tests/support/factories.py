@@ -6,19 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 from wakeful.ids import new_id
+from wakeful.outcome import Finished
 from wakeful.run import tick_key
 from wakeful.store.port import Store
-from wakeful.store.rows import (
-    DueJob,
-    Finished,
-    Follower,
-    JobPlan,
-    JobRow,
-    RunFilter,
-    RunRow,
-    RunView,
-    TakenRun,
-)
+from wakeful.store.rows import DueJob, Follower, JobPlan, JobRow, RunFilter, RunRow, RunView, TakenRun
 
 #: Friday, 15 January 2027, 08:00 UTC
 NOW = 1_800_000_000_000

@@ -12,7 +12,7 @@ from tests.support.waiting import eventually
 from tests.unit.launch.launches import launch
 from wakeful.job import Json
 from wakeful.launch.command import CommandLauncher
-from wakeful.launch.port import Outcome
+from wakeful.outcome import Outcome
 
 #: Says which processes it has and waits; it and its grandchild take no notice of SIGTERM.
 STUBBORN = """

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from tests.support.factories import MINUTE, NOW, asked, asleep, look
+from wakeful.outcome import Finished
 from wakeful.store.port import PULL, Store, pull_lane
-from wakeful.store.rows import Finished, JobRow, LostRun, RunRow, TakenRun
+from wakeful.store.rows import JobRow, LostRun, RunRow, TakenRun
 
 HOUR = 60 * MINUTE
 LANE = pull_lane("cron")

@@ -12,8 +12,9 @@ from aiohttp import web
 from tests.unit.launch.launches import launch
 from wakeful.job import Json
 from wakeful.launch.address_guard import AddressInfo, Guard, GuardedResolver
-from wakeful.launch.port import Failed, Launch, Outcome
+from wakeful.launch.port import Launch
 from wakeful.launch.webhook import WebhookLauncher
+from wakeful.outcome import Failed, Outcome
 
 SECRET, OLD_SECRET = b"n" * 32, b"o" * 32
 OPEN = Guard(allow_private=True)

@@ -14,11 +14,9 @@ from wakeful.document import (
     work_to_text,
     write_definition,
 )
-from wakeful.engine.outcome import overrun
 from wakeful.engine.run_factory import claim_deadline, claim_timeout_ms, lane_of
 from wakeful.job import Definition, Json, Work, inherit
 from wakeful.policy import Policy
-from wakeful.store.rows import RunView
 
 HOOK: dict[str, Json] = {"kind": "webhook", "url": "https://a.example/hook"}
 OTHER: dict[str, Json] = {"kind": "function", "name": "digest"}
@@ -112,18 +110,3 @@ def test_a_run_waits_to_be_claimed_as_long_as_its_target_says_else_its_job():
     assert claim_timeout_ms(Work(PULL), policy) == 5
     assert claim_timeout_ms(Work(), Policy()) == 3_600_000
     assert claim_deadline("pull:cron", 1_000, 5) == 1_005
-
-
-def _held(started_ms: int | None) -> RunView:
-    return RunView(
-        "r1", "j1", "default", "default", "job", 0, 0, "user", None, "running", None, 1, None, 1,
-        "pull:me", "pull:cron", None, started_ms, None, "key", None, None, None, None, None, False, 0,
-    )  # fmt: skip
-
-
-def test_a_claimed_run_ends_at_its_jobs_timeout_and_without_one_never():
-    assert overrun(_held(1_000), Policy(), 10**12) is None
-    assert overrun(_held(1_000), Policy(timeout_ms=500), 1_499) is None
-    ended = overrun(_held(1_000), Policy(timeout_ms=500, max_attempts=1), 1_500)
-    assert ended is not None
-    assert (ended.state, ended.reason, ended.error) == ("failed", "timeout", "timed out after 0.5 s")

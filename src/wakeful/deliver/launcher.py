@@ -17,9 +17,10 @@ from typing import Final
 from wakeful.deliver.channels import KINDS, Channels, Message, SendResult
 from wakeful.errors import InvalidArgument, ResourceExhausted
 from wakeful.job import Json
-from wakeful.launch.port import Failed, Launch, Outcome, Succeeded, kept
+from wakeful.launch.port import Launch, kept
 from wakeful.launch.threads import Threads
 from wakeful.logs import get_logger
+from wakeful.outcome import Failed, Outcome, Succeeded
 
 #: How many messages are on their way at a time: Apprise blocks, and each takes a thread.
 PLACES: Final = 4

@@ -6,7 +6,7 @@ from typing import Final
 
 from wakeful.hours import within
 from wakeful.job import Work
-from wakeful.launch.port import Skipped
+from wakeful.outcome import Skipped
 
 #: One word for why a run was not started, for machines.
 OUTSIDE_HOURS: Final = "outside_hours"

@@ -18,8 +18,9 @@ from wakeful.clock import Clock
 from wakeful.engine.loop import Loop
 from wakeful.errors import DatabaseFault, InvalidArgument, Unavailable
 from wakeful.logs import get_logger
+from wakeful.outcome import Finished
 from wakeful.store.port import Store
-from wakeful.store.rows import Finished, Follower, RunRow
+from wakeful.store.rows import Follower, RunRow
 
 _LARGEST_BATCH: Final = 2_000
 _UNSTORABLE: Final = "what it said could not be stored"

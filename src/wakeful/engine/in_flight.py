@@ -6,7 +6,8 @@ import asyncio
 import math
 
 from wakeful.job import NO_WORK, Work
-from wakeful.launch.port import Failed, Launch, Launcher
+from wakeful.launch.port import Launch, Launcher
+from wakeful.outcome import Failed
 from wakeful.policy import Policy
 
 

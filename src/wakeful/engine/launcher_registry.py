@@ -10,10 +10,11 @@ from wakeful.document.target import KINDS
 from wakeful.engine.in_flight import InFlight
 from wakeful.errors import InvalidArgument
 from wakeful.job import Json, Work
-from wakeful.launch.port import Failed, Launch, Launcher, Outcome, SealedSecrets, Skipped
+from wakeful.launch.port import Launch, Launcher, SealedSecrets
 from wakeful.launch.precheck import Prechecked, asks
 from wakeful.launch.pull import check_pull
 from wakeful.logs import get_logger
+from wakeful.outcome import Failed, Outcome, Skipped
 from wakeful.policy import DEFAULT_POLICY, Policy
 from wakeful.store.rows import DueJob, RunRow, TakenRun
 

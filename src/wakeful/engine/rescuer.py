@@ -18,14 +18,13 @@ from typing import Final
 from wakeful.clock import Clock
 from wakeful.document import policy_from_text
 from wakeful.engine.loop import Loop
-from wakeful.engine.outcome import conclude
 from wakeful.engine.worker import Worker
 from wakeful.errors import InvalidArgument
-from wakeful.launch.port import Failed
 from wakeful.logs import get_logger
+from wakeful.outcome import Failed, Finished, conclude
 from wakeful.policy import DEFAULT_POLICY
 from wakeful.store.port import PARKED, PULL, UNCLAIMED, Store, is_executor
-from wakeful.store.rows import Finished, Follower, LostRun, RunRow
+from wakeful.store.rows import Follower, LostRun, RunRow
 
 BEAT_MS: Final = 5_000
 LEASE_MS: Final = 30_000

@@ -20,11 +20,10 @@ from wakeful.engine.active_hours import OUTSIDE_HOURS, closed
 from wakeful.engine.completer import Completer
 from wakeful.engine.in_flight import InFlight
 from wakeful.engine.lease import Lease
-from wakeful.engine.outcome import conclude
 from wakeful.errors import Unavailable
-from wakeful.launch.port import Failed, Launch, Outcome
+from wakeful.launch.port import Launch
 from wakeful.logs import get_logger
-from wakeful.store.rows import Finished
+from wakeful.outcome import Failed, Finished, Outcome, conclude
 
 _INLINE_RUNS: Final = 50  # then the loop has a turn
 _PATIENCE_S: Final = 10  # for a run that was told to stop; then its outcome is written without it

@@ -24,10 +24,11 @@ from wakeful.job import Json
 from wakeful.launch.argv import Asked, read_command
 from wakeful.launch.command_allowlist import Allowed, NotAllowed, NotThere
 from wakeful.launch.command_environment import AllowedNames
-from wakeful.launch.port import DEFAULT_TIMEOUT_MS, Failed, Launch, Outcome, Skipped, Succeeded, iso, kept
+from wakeful.launch.port import DEFAULT_TIMEOUT_MS, Launch, iso, kept
 from wakeful.launch.precheck import Answer
 from wakeful.launch.process import Ended, Order, Processes
 from wakeful.launch.webhook_response import usage_in
+from wakeful.outcome import Failed, Outcome, Skipped, Succeeded
 from wakeful.settings import PREFIX
 
 #: What is not mended by trying again. Too many processes, or too little memory, may be.

@@ -16,19 +16,11 @@ from typing import Any, Final, NamedTuple
 
 from wakeful.errors import AlreadyExists, InvalidArgument, Permanent
 from wakeful.job import Json
-from wakeful.launch.port import (
-    DEFAULT_TIMEOUT_MS,
-    AwaitingCallback,
-    Failed,
-    Launch,
-    Outcome,
-    Skipped,
-    Succeeded,
-    kept,
-)
+from wakeful.launch.port import DEFAULT_TIMEOUT_MS, Launch, kept
 from wakeful.launch.precheck import Answer, answer_of
 from wakeful.launch.threads import Threads
 from wakeful.logs import get_logger
+from wakeful.outcome import AwaitingCallback, Failed, Outcome, Skipped, Succeeded
 
 #: What may be registered: `async def f(run)`, `async def f()`, `def f(run)`, `def f()`.
 Function = Callable[..., object]

@@ -22,6 +22,7 @@ from typing import Final, NamedTuple, Protocol
 
 from wakeful.document import timing_from_text
 from wakeful.job import Json
+from wakeful.outcome import Outcome
 
 #: How much of what a run said is kept, in bytes of UTF-8.
 MAX_OUTPUT: Final = 16 * 1024
@@ -196,60 +197,6 @@ class Launch:
 
     def __repr__(self) -> str:
         return f"<Launch {self.id} of {self.job or self.agent}, attempt {self.attempt}>"
-
-
-class Succeeded(NamedTuple):
-    """It is done."""
-
-    #: what it said, through `kept`
-    output: str | None = None
-    #: compact JSON of what it used (tokens, cost)
-    usage: str | None = None
-    #: the status with which the target answered, where it has one
-    response_code: int | None = None
-
-
-class Failed(NamedTuple):
-    """It did not work."""
-
-    #: a sentence for people, through `kept`
-    error: str
-    #: trying again will not help
-    permanent: bool = False
-    #: the target asked for so much time before the next attempt
-    retry_after_ms: int | None = None
-    #: the target is gone for good: the job is to be paused
-    pause_job: bool = False
-    #: one word for machines: `gone`, `address_refused`, `not_registered` …
-    reason: str | None = None
-    #: compact JSON of what it used all the same
-    usage: str | None = None
-    #: the status with which the target answered, where it has one
-    response_code: int | None = None
-    #: whether the attempt counts towards `max_attempts`. Not where the cause lies with Wakeful or its
-    #: deployment: a function that is not registered in this process, a database that cannot be reached
-    counted: bool = True
-
-
-class Skipped(NamedTuple):
-    """There was nothing to do, or no leave to do it: the target was not launched, and nothing is wrong."""
-
-    #: why, in a sentence for people, through `kept`
-    output: str | None = None
-    #: one word for machines: `precheck`, `budget`, `outside_hours`
-    reason: str = "precheck"
-
-
-class AwaitingCallback(NamedTuple):
-    """It is under way elsewhere: the run stays running until it is completed (`completion: "callback"`)."""
-
-    #: how long to wait for that, from now; past it the attempt has failed
-    timeout_ms: int
-    #: the status with which the target answered, where it has one
-    response_code: int | None = None
-
-
-Outcome = Succeeded | Failed | AwaitingCallback | Skipped
 
 
 class Launcher(Protocol):

@@ -20,7 +20,8 @@ from typing import Final, Protocol, runtime_checkable
 
 from wakeful.document.guards import DEFAULT_PRECHECK_MS
 from wakeful.job import Json
-from wakeful.launch.port import Failed, Launch, Launcher, Outcome, Skipped, kept
+from wakeful.launch.port import Launch, Launcher, kept
+from wakeful.outcome import Failed, Outcome, Skipped
 
 #: Why an attempt failed whose precheck could not be asked, or did not answer what can be understood.
 PRECHECK_FAILED: Final = "precheck_failed"

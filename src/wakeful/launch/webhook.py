@@ -40,20 +40,12 @@ from wakeful.errors import InvalidArgument, WakefulError
 from wakeful.job import Json
 from wakeful.launch.address_guard import AddressRefused, Guard, GuardedResolver
 from wakeful.launch.http_response import LimitedResponse, TooManyInterimResponses
-from wakeful.launch.port import (
-    DEFAULT_TIMEOUT_MS,
-    AwaitingCallback,
-    Failed,
-    Launch,
-    Outcome,
-    Succeeded,
-    iso,
-    kept,
-)
+from wakeful.launch.port import DEFAULT_TIMEOUT_MS, Launch, iso, kept
 from wakeful.launch.precheck import Answer, answer_in
 from wakeful.launch.secrets import SecretSource
 from wakeful.launch.signing import hex_signature, standard_signature
 from wakeful.launch.webhook_response import failure, read_text, usage_in
+from wakeful.outcome import AwaitingCallback, Failed, Outcome, Succeeded
 
 #: Connections at a time, to one host and in all. What waits for one waits within its timeout: so these
 #: are fuses, and how much is sent to one receiver at a time is for lanes to say.

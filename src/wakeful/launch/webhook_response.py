@@ -11,7 +11,8 @@ from typing import Final
 
 from aiohttp import ClientResponse
 
-from wakeful.launch.port import MAX_OUTPUT, Failed, kept
+from wakeful.launch.port import MAX_OUTPUT, kept
+from wakeful.outcome import Failed
 
 #: The longest wait that a receiver may ask for with `Retry-After`.
 MAX_RETRY_AFTER_MS: Final = 24 * 3_600_000

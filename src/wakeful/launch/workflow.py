@@ -20,8 +20,9 @@ from typing import Final, Protocol
 from wakeful.document import payload_to_text
 from wakeful.errors import InvalidArgument, NotFound, Unavailable, WakefulError
 from wakeful.job import Json
-from wakeful.launch.port import DEFAULT_TIMEOUT_MS, Failed, Launch, Launcher, Outcome, iso, kept
+from wakeful.launch.port import DEFAULT_TIMEOUT_MS, Launch, Launcher, iso, kept
 from wakeful.launch.pull import check_pull
+from wakeful.outcome import Failed, Outcome
 from wakeful.store.office import WorkflowRow
 
 #: How much memory the versions take that are kept.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
-from wakeful.store.rows import Finished
+from wakeful.outcome import Finished
 
 
 class JobEffects(NamedTuple):

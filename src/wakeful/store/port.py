@@ -43,6 +43,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from wakeful.clock import Clock
+from wakeful.outcome import Finished
 from wakeful.store.budgets import GuardrailStore
 from wakeful.store.changelog import ChangelogStore
 from wakeful.store.deliveries import DeliveryStore
@@ -53,7 +54,6 @@ from wakeful.store.rows import (
     ClaimedRun,
     DeadLetter,
     DueJob,
-    Finished,
     Follower,
     JobChange,
     JobFilter,

@@ -202,40 +202,6 @@ class TakenRun(NamedTuple):
     anchor_ms: int | None = None
 
 
-class Finished(NamedTuple):
-    """How one attempt ended, fenced: it is written only if run, attempt and worker still match."""
-
-    run_id: str
-    job_id: str | None
-    attempt: int
-    #: succeeded, failed, cancelled, skipped (before its launch), retrying; or running, for one that is parked
-    #: until somebody completes it
-    state: str
-    started_ms: int
-    finished_ms: int
-    #: when the next attempt is due; for a parked one, when it has waited long enough
-    due_ms: int | None = None
-    output: str | None = None
-    error: str | None = None
-    reason: str | None = None
-    #: compact JSON of what the run used (tokens, cost)
-    usage: str | None = None
-    #: what becomes of the job: deleted (by a skipped run, only if it has no tick to come), or disabled for
-    #: this reason
-    delete_job: bool = False
-    disable_job: str | None = None
-    #: disable the job when so many of its runs in a row have failed
-    disable_after: int | None = None
-    #: have its output delivered: to this channel and recipient, or where these are None, its agent's
-    deliver: tuple[str | None, str | None] | None = None
-    #: fire the heartbeat of its agent
-    wake_heartbeat: bool = False
-    #: how many attempts of this run have failed now and count towards `max_attempts`
-    failed_attempts: int = 0
-    #: the status with which the target answered, where it has one
-    response_code: int | None = None
-
-
 class Follower(NamedTuple):
     """A job that fires after another, or the heartbeat of its agent, and the run it fires after."""
 

@@ -12,9 +12,9 @@ from wakeful.document.guards import MOST_COST
 from wakeful.document.values import compact
 from wakeful.errors import InvalidArgument
 from wakeful.job import Json
+from wakeful.outcome import Finished
 from wakeful.store.budgets import Owner, Spent
 from wakeful.store.quotas import day_of
-from wakeful.store.rows import Finished
 
 #: What a run calls what it used: all of it, or else in two parts.
 _WHOLE: Final = ("tokens", "totalTokens", "total_tokens")

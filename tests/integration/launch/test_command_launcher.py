@@ -19,8 +19,9 @@ from wakeful.launch import process
 from wakeful.launch.command import CommandLauncher
 from wakeful.launch.command_allowlist import Allowed
 from wakeful.launch.command_environment import AllowedNames
-from wakeful.launch.port import MAX_OUTPUT, Failed, Outcome, Skipped, Succeeded
+from wakeful.launch.port import MAX_OUTPUT
 from wakeful.launch.precheck import Answer
+from wakeful.outcome import Failed, Outcome, Skipped, Succeeded
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from tests.support.receiver import (
 )
 from wakeful.errors import InvalidArgument
 from wakeful.launch.address_guard import SETTING, AddressInfo, Guard, GuardedResolver
-from wakeful.launch.port import Succeeded
+from wakeful.outcome import Succeeded
 
 
 @pytest.fixture

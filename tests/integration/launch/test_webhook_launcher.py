@@ -28,9 +28,10 @@ from tests.support.receiver import (
 from tests.unit.launch.launches import launch
 from wakeful.errors import FailedPrecondition, InvalidArgument
 from wakeful.job import Json
-from wakeful.launch.port import MAX_OUTPUT, AwaitingCallback, Failed, Launch, Succeeded
+from wakeful.launch.port import MAX_OUTPUT, Launch
 from wakeful.launch.secrets import shown
 from wakeful.launch.webhook import WebhookLauncher
+from wakeful.outcome import AwaitingCallback, Failed, Succeeded
 
 
 @pytest.fixture

@@ -31,8 +31,8 @@ from tests.support.receiver import (
 from tests.support.waiting import PATIENCE
 from wakeful.launch.address_guard import GuardedResolver
 from wakeful.launch.http_response import MAX_INTERIM
-from wakeful.launch.port import Outcome, Succeeded
 from wakeful.launch.webhook import WebhookLauncher
+from wakeful.outcome import Outcome, Succeeded
 
 
 @pytest.fixture

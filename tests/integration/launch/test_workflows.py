@@ -17,8 +17,8 @@ from wakeful import InvalidArgument, Launch, Wakeful
 from wakeful.errors import Unavailable
 from wakeful.job import Json
 from wakeful.launch.function import FunctionLauncher
-from wakeful.launch.port import Failed, Succeeded
 from wakeful.launch.workflow import WorkflowCache, WorkflowLauncher
+from wakeful.outcome import Failed, Succeeded
 from wakeful.service.auth.access import LOCAL
 from wakeful.store.office import WorkflowRow
 

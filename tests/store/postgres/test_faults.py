@@ -12,9 +12,10 @@ from tests.support.factories import alone, asked, ended, given_job, held, look
 from wakeful.clock import SystemClock
 from wakeful.engine.completer import Completer
 from wakeful.errors import DatabaseFault, Unstorable
+from wakeful.outcome import Finished
 from wakeful.store.port import Store
 from wakeful.store.postgres import PostgresStore
-from wakeful.store.rows import Finished, RunRow
+from wakeful.store.rows import RunRow
 
 
 async def _fail(url: str, code: str, times: int, when: str = "true") -> None:

@@ -31,12 +31,12 @@ from tests.support.factories import (
 )
 from tests.support.notifications import NotificationRecorder
 from wakeful.errors import FailedPrecondition, InvalidArgument, Unavailable
+from wakeful.outcome import Finished
 from wakeful.store.migrations import Migration, load
 from wakeful.store.postgres import PostgresStore
 from wakeful.store.postgres.connection import address_of, migrate
 from wakeful.store.rows import (
     DueJob,
-    Finished,
     Follower,
     JobChange,
     JobFilter,

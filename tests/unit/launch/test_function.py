@@ -11,8 +11,9 @@ import pytest
 from tests.unit.launch.launches import launch
 from wakeful.errors import AlreadyExists, InvalidArgument, Permanent, ResourceExhausted
 from wakeful.launch.function import Function, FunctionLauncher
-from wakeful.launch.port import MAX_OUTPUT, AwaitingCallback, Failed, Launch, Outcome, Succeeded
+from wakeful.launch.port import MAX_OUTPUT, Launch
 from wakeful.launch.threads import Threads
+from wakeful.outcome import AwaitingCallback, Failed, Outcome, Succeeded
 
 TARGET = {"kind": "function", "name": "f"}
 

@@ -10,13 +10,13 @@ import pytest
 from tests.unit.launch.launches import launch
 from wakeful import Permanent, Skip
 from wakeful.engine.launcher_registry import LauncherRegistry
-from wakeful.engine.outcome import conclude
 from wakeful.errors import InvalidArgument
 from wakeful.job import Json, Work
 from wakeful.launch.function import FunctionLauncher
-from wakeful.launch.port import Failed, Launch, Outcome, Skipped, Succeeded
+from wakeful.launch.port import Launch
 from wakeful.launch.precheck import Prechecked, answer_in, answer_of, asks
 from wakeful.launch.webhook_response import usage_in
+from wakeful.outcome import Failed, Outcome, Skipped, Succeeded, conclude
 from wakeful.policy import Policy
 
 TARGET: dict[str, Json] = {"kind": "function", "name": "work"}

@@ -13,17 +13,17 @@ from collections.abc import Sequence
 from wakeful.document import payload_from_text, policy_from_text, work_from_text
 from wakeful.engine.active_hours import closed
 from wakeful.engine.launcher_registry import LauncherRegistry
-from wakeful.engine.outcome import conclude
 from wakeful.engine.run_factory import follow_up_run
 from wakeful.errors import InvalidArgument, NotFound, WakefulError
-from wakeful.launch.port import Failed, Outcome, kept
+from wakeful.launch.port import kept
 from wakeful.launch.workflow import dag_and_meta, workflow_version
 from wakeful.logs import get_logger
+from wakeful.outcome import Failed, Finished, Outcome, conclude
 from wakeful.policy import DEFAULT_POLICY
 from wakeful.service.serializers import Shape, run_shape
 from wakeful.store.office import WorkflowRow
 from wakeful.store.port import Store
-from wakeful.store.rows import ClaimedRun, Finished, TakenRun
+from wakeful.store.rows import ClaimedRun, TakenRun
 
 log = get_logger("wakeful.service")
 

@@ -13,9 +13,9 @@ from typing import Final, NamedTuple
 
 from wakeful.document import policy_from_text
 from wakeful.engine.launcher_registry import LauncherRegistry
-from wakeful.engine.outcome import overrun, timed_out
 from wakeful.engine.run_factory import follow_up_run
 from wakeful.errors import FailedPrecondition, InvalidArgument
+from wakeful.outcome import Finished, conclude, timed_out
 from wakeful.policy import DEFAULT_POLICY, Policy
 from wakeful.service.auth.access import Principal, narrowed
 from wakeful.service.auth.job_context import Directory
@@ -23,7 +23,7 @@ from wakeful.service.runs.claims import Claims
 from wakeful.service.runs.runs import ATTEMPT_MISSING, RunService
 from wakeful.service.serializers import Shape
 from wakeful.store.port import PULL, Store, is_executor, pull_lane
-from wakeful.store.rows import Finished, RunView
+from wakeful.store.rows import RunView
 
 #: The most that one claim gives, and the longest that it waits for something to give.
 MOST: Final = 100
@@ -174,10 +174,15 @@ class PullService:
         errors: dict[str, str] = {}
         ended: dict[str, list[Finished]] = {}
         for run in await self._store.runs_by_ids(late) if late else ():
-            outcome = overrun(run, policies[run.id], now_ms)
+            policy = policies[run.id]
+            outcome = timed_out(run.started_ms, policy, now_ms)
             if outcome is not None:
-                ended.setdefault(run.worker or "", []).append(outcome)
-                errors[run.id] = outcome.error or ""
+                finished = conclude(
+                    run.id, run.job_id, run.attempt, policy, outcome, run.started_ms or now_ms, now_ms,
+                    failed_attempts=run.failed_attempts,
+                )  # fmt: skip
+                ended.setdefault(run.worker or "", []).append(finished)
+                errors[run.id] = outcome.error
         for holder, outcomes in ended.items():
             await self._store.finish(holder, outcomes, follow_up_run)
         return _Renewed(policies.keys() - set(late), errors)

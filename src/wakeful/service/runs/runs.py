@@ -9,11 +9,11 @@ from typing import Final
 from wakeful.clock import Clock
 from wakeful.document import Defaults, policy_from_text, work_from_text
 from wakeful.document.values import compact
-from wakeful.engine.outcome import conclude
 from wakeful.engine.run_factory import follow_up_run
 from wakeful.errors import FailedPrecondition, InvalidArgument, NotFound, ResourceExhausted, WakefulError
 from wakeful.job import NO_WORK, Work
-from wakeful.launch.port import Failed, Succeeded, kept
+from wakeful.launch.port import kept
+from wakeful.outcome import Failed, Succeeded, conclude
 from wakeful.policy import DEFAULT_POLICY
 from wakeful.service.admin.budgets import Budgets
 from wakeful.service.auth.access import LOCAL, Action, Principal, narrowed

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
+from wakeful.outcome import Finished
 from wakeful.store.deliveries import UNSAID, Delivery, DeliveryResult
-from wakeful.store.rows import Finished
 
 if TYPE_CHECKING:
     from wakeful.store.postgres.connection import Db, Pool, TransactionEvents

@@ -6,10 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
+from wakeful.outcome import Finished
 from wakeful.store.port import is_pull_lane
 from wakeful.store.postgres import statements as sql
 from wakeful.store.postgres.outcomes import Follow, finish
-from wakeful.store.rows import Finished, LostRun, TakenRun
+from wakeful.store.rows import LostRun, TakenRun
 
 if TYPE_CHECKING:
     from asyncpg import Record

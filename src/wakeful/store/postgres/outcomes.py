@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
+from wakeful.outcome import Finished
 from wakeful.store.consequences import JobEffects, job_effects
 from wakeful.store.postgres import statements as sql
 from wakeful.store.postgres.deliveries import add_deliveries
 from wakeful.store.postgres.insert_runs import bear
 from wakeful.store.postgres.usage import note_failed, spend
-from wakeful.store.rows import Finished, Follower, RunRow
+from wakeful.store.rows import Follower, RunRow
 from wakeful.stored_text import cleaned
 
 if TYPE_CHECKING:

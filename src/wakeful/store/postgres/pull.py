@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
+from wakeful.outcome import Finished
 from wakeful.store.port import TURN_MS, UNCLAIMED
 from wakeful.store.postgres import pull_statements as sql
 from wakeful.store.postgres.outcomes import Follow, finish
-from wakeful.store.rows import Finished, LostRun, Move
+from wakeful.store.rows import LostRun, Move
 
 if TYPE_CHECKING:
     from wakeful.store.postgres.connection import Db, TransactionEvents

@@ -13,6 +13,7 @@ from asyncpg import UniqueViolationError
 
 from wakeful.clock import Clock
 from wakeful.errors import AlreadyExists
+from wakeful.outcome import Finished
 from wakeful.run import check_cancellable
 from wakeful.store.office import Allowance, Inherited
 from wakeful.store.port import tell_worker
@@ -26,16 +27,7 @@ from wakeful.store.postgres.outcomes import Follow, cancel, delete_jobs, finish
 from wakeful.store.postgres.quotas import charge
 from wakeful.store.quotas import owners
 from wakeful.store.row_mapping import view_of
-from wakeful.store.rows import (
-    AttemptView,
-    Finished,
-    JobChange,
-    JobFilter,
-    JobRow,
-    RunFilter,
-    RunRow,
-    RunView,
-)
+from wakeful.store.rows import AttemptView, JobChange, JobFilter, JobRow, RunFilter, RunRow, RunView
 
 if TYPE_CHECKING:
     from wakeful.store.postgres.connection import Db, TransactionEvents

@@ -16,6 +16,7 @@ from asyncpg import DataError
 
 from wakeful.clock import Clock, SteeredClock
 from wakeful.errors import Unstorable
+from wakeful.outcome import Finished
 from wakeful.store.changes import always, written
 from wakeful.store.idempotency import Keyed
 from wakeful.store.office import Allowance, Entry, Inherited, WorkflowRow
@@ -40,7 +41,6 @@ from wakeful.store.rows import (
     AttemptView,
     ClaimedRun,
     DueJob,
-    Finished,
     Follower,
     JobChange,
     JobFilter,

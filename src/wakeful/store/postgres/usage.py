@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from wakeful.outcome import Finished
 from wakeful.store.budgets import Owner
 from wakeful.store.postgres import budget_statements as sql
 from wakeful.store.quotas import day_of
-from wakeful.store.rows import Finished
 from wakeful.store.usage import Weighed, additions, changes, details_of
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ import sqlite3
 from collections.abc import Sequence
 from typing import Final
 
+from wakeful.outcome import Finished
 from wakeful.store.deliveries import UNSAID, Delivery, DeliveryResult
-from wakeful.store.rows import Finished
 from wakeful.store.sqlite.connection import Connection, TransactionEvents
 
 #: the primary keys of runs and agents

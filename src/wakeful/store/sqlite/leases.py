@@ -6,8 +6,9 @@ import json
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 
+from wakeful.outcome import Finished
 from wakeful.store.port import is_pull_lane
-from wakeful.store.rows import Finished, LostRun, TakenRun
+from wakeful.store.rows import LostRun, TakenRun
 from wakeful.store.sqlite import statements as sql
 from wakeful.store.sqlite.connection import TransactionEvents
 from wakeful.store.sqlite.outcomes import Follow, settle

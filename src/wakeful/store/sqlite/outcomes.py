@@ -10,9 +10,10 @@ import json
 import sqlite3
 from collections.abc import Callable, Iterable, Sequence
 
+from wakeful.outcome import Finished
 from wakeful.store.consequences import JobEffects, job_effects
 from wakeful.store.port import PARKED
-from wakeful.store.rows import Finished, Follower, RunRow
+from wakeful.store.rows import Follower, RunRow
 from wakeful.store.sqlite import statements as sql
 from wakeful.store.sqlite.connection import TransactionEvents
 from wakeful.store.sqlite.deliveries import add_deliveries

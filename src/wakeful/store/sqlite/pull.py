@@ -5,8 +5,9 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable
 
+from wakeful.outcome import Finished
 from wakeful.store.port import TURN_MS, UNCLAIMED
-from wakeful.store.rows import Finished, LostRun, Move
+from wakeful.store.rows import LostRun, Move
 from wakeful.store.sqlite import pull_statements as sql
 from wakeful.store.sqlite.connection import TransactionEvents
 from wakeful.store.sqlite.outcomes import Follow, settle

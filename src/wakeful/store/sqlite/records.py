@@ -8,21 +8,13 @@ from collections.abc import Callable, Mapping, Sequence
 
 from wakeful.clock import Clock
 from wakeful.errors import AlreadyExists
+from wakeful.outcome import Finished
 from wakeful.run import check_cancellable
 from wakeful.store.office import Allowance, Inherited
 from wakeful.store.port import tell_worker
 from wakeful.store.quotas import owners
 from wakeful.store.row_mapping import view_of
-from wakeful.store.rows import (
-    AttemptView,
-    Finished,
-    JobChange,
-    JobFilter,
-    JobRow,
-    RunFilter,
-    RunRow,
-    RunView,
-)
+from wakeful.store.rows import AttemptView, JobChange, JobFilter, JobRow, RunFilter, RunRow, RunView
 from wakeful.store.sqlite import list_statements as lists
 from wakeful.store.sqlite import statements as sql
 from wakeful.store.sqlite.accounts import check_agent, make_agents

@@ -19,6 +19,7 @@ from typing import Final
 
 from wakeful.clock import Clock, SystemClock
 from wakeful.errors import Unstorable
+from wakeful.outcome import Finished
 from wakeful.store.changes import always, written
 from wakeful.store.idempotency import Keyed
 from wakeful.store.office import Allowance, Entry, Inherited, WorkflowRow
@@ -27,7 +28,6 @@ from wakeful.store.rows import (
     AttemptView,
     ClaimedRun,
     DueJob,
-    Finished,
     Follower,
     JobChange,
     JobFilter,

@@ -6,9 +6,9 @@ import json
 import sqlite3
 from collections.abc import Iterable, Sequence
 
+from wakeful.outcome import Finished
 from wakeful.store.budgets import Owner
 from wakeful.store.quotas import day_of
-from wakeful.store.rows import Finished
 from wakeful.store.sqlite import budget_statements as sql
 from wakeful.store.sqlite.connection import TransactionEvents
 from wakeful.store.usage import Weighed, additions, changes, details_of

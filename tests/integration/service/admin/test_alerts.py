@@ -14,8 +14,8 @@ from tests.support.api_client import ApiClient
 from tests.support.receiver import Receiver
 from tests.support.waiting import eventually, over, runs_of
 from wakeful import FailedPrecondition, Function, InvalidArgument, NotFound, Permanent, Wakeful
-from wakeful.launch.port import Succeeded
 from wakeful.launch.secrets import shown
+from wakeful.outcome import Succeeded
 from wakeful.service.auth.access import LOCAL
 
 SECRET = b"s" * 32

@@ -11,7 +11,7 @@ from tests.support.api_client import ApiClient
 from tests.support.receiver import Receiver
 from tests.support.waiting import eventually, over, runs_of, soon
 from wakeful import Function, ResourceExhausted, Wakeful, Webhook
-from wakeful.launch.port import Succeeded
+from wakeful.outcome import Succeeded
 from wakeful.service.auth.access import LOCAL
 from wakeful.store.rows import RunView
 

@@ -31,7 +31,7 @@ from wakeful import Function, InvalidArgument, NotFound, Wakeful
 from wakeful.deliver.channels import Channels
 from wakeful.deliver.launcher import ChannelLauncher
 from wakeful.document import policy_to_text
-from wakeful.launch.port import Failed, Succeeded
+from wakeful.outcome import Failed, Succeeded
 from wakeful.policy import Backoff, Policy
 from wakeful.service.auth.access import LOCAL
 from wakeful.settings import Settings

@@ -15,7 +15,7 @@ from tests.support.api_client import ApiClient, served
 from tests.support.command_line import Machine, serving
 from tests.support.waiting import eventually
 from wakeful import AsyncClient, Client, Launch
-from wakeful.launch.port import Succeeded
+from wakeful.outcome import Succeeded
 from wakeful.service.auth.access import LOCAL
 
 SAY = "/agents/default/messages"

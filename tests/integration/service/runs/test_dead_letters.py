@@ -7,7 +7,7 @@ import pytest
 from tests.integration.conftest import SELDOM, NewApp
 from tests.support.waiting import over
 from wakeful import FailedPrecondition, Function, Launch, NotFound, Permanent, ResourceExhausted, Wakeful
-from wakeful.launch.port import Failed
+from wakeful.outcome import Failed
 from wakeful.service.auth.access import LOCAL
 from wakeful.store.rows import RunView
 

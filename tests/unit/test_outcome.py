@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from wakeful.engine.outcome import UNCOUNTED, conclude
-from wakeful.launch.port import AwaitingCallback, Failed, Skipped, Succeeded
+from wakeful.outcome import (
+    UNCOUNTED,
+    AwaitingCallback,
+    Failed,
+    Finished,
+    Skipped,
+    Succeeded,
+    conclude,
+    timed_out,
+)
 from wakeful.policy import Backoff, Policy
-from wakeful.store.rows import Finished
 
 THRICE = Policy(max_attempts=3, backoff=Backoff(1_000, 60_000))
 COUNTED = Failed("refused")
@@ -54,3 +61,19 @@ def test_what_is_no_failure_leaves_the_count_as_it_was(outcome: Succeeded | Awai
 def test_the_status_of_a_failed_answer_is_recorded_whether_or_not_it_is_tried_again():
     refused = COUNTED._replace(response_code=503)
     assert [_ended(refused, 1, failed).response_code for failed in (0, 2)] == [503, 503]
+
+
+@pytest.mark.parametrize(
+    ("started_ms", "timeout_ms", "now_ms", "expected"),
+    [
+        (1_000, None, 10**12, None),
+        (None, 500, 10**12, None),
+        (1_000, 500, 1_499, None),
+        (1_000, 500, 1_500, Failed("timed out after 0.5 s", reason="timeout")),
+        (1_000, 2_000, 3_001, Failed("timed out after 2 s", reason="timeout")),
+    ],
+)
+def test_an_attempt_times_out_when_its_job_sets_a_limit_and_it_is_reached(
+    started_ms: int | None, timeout_ms: int | None, now_ms: int, expected: Failed | None
+):
+    assert timed_out(started_ms, Policy(timeout_ms=timeout_ms), now_ms) == expected

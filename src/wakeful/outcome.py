@@ -1,0 +1,175 @@
+"""What one attempt's outcome means for its run: succeeded, failed, skipped, or tried again, and when. Pure.
+
+A launcher returns an `Outcome`. `conclude` turns it into a `Finished`: the new state of the run, and what the
+attempt asks for its job. What follows from it for other rows is in `wakeful.consequences`.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from wakeful.job import NO_WORK, Work
+from wakeful.policy import Backoff, Policy
+
+#: The backoff after a failure that does not count. Such a run is retried without limit, so its delay does
+#: not depend on the job's policy and grows with the attempt number.
+UNCOUNTED: Final = Backoff(base_ms=500, max_ms=60_000)
+
+
+class Succeeded(NamedTuple):
+    """The target did the work."""
+
+    #: what it returned, truncated by `launch.port.kept`
+    output: str | None = None
+    #: compact JSON of what it used (tokens, cost)
+    usage: str | None = None
+    #: the status code of the target's response, if it has one
+    response_code: int | None = None
+
+
+class Failed(NamedTuple):
+    """The attempt failed."""
+
+    #: an error message for people, truncated by `launch.port.kept`
+    error: str
+    #: a retry cannot succeed
+    permanent: bool = False
+    #: the delay that the target requests before the next attempt
+    retry_after_ms: int | None = None
+    #: the target no longer exists: disable the job
+    pause_job: bool = False
+    #: a machine-readable reason: `gone`, `address_refused`, `not_registered` …
+    reason: str | None = None
+    #: compact JSON of what it used despite the failure
+    usage: str | None = None
+    #: the status code of the target's response, if it has one
+    response_code: int | None = None
+    #: whether the attempt counts towards `max_attempts`. False if the cause is Wakeful or its deployment: a
+    #: function that is not registered in this process, an unreachable database
+    counted: bool = True
+
+
+class Skipped(NamedTuple):
+    """The target was not launched, and nothing is wrong: there was nothing to do, or it was not allowed."""
+
+    #: the reason in a sentence, truncated by `launch.port.kept`
+    output: str | None = None
+    #: a machine-readable reason: `precheck`, `budget`, `outside_hours`
+    reason: str = "precheck"
+
+
+class AwaitingCallback(NamedTuple):
+    """The target accepted the run and reports its result later (`completion: "callback"`)."""
+
+    #: how long to wait for the callback, from now; after that the attempt has failed
+    timeout_ms: int
+    #: the status code of the target's response, if it has one
+    response_code: int | None = None
+
+
+Outcome = Succeeded | Failed | AwaitingCallback | Skipped
+
+
+class Finished(NamedTuple):
+    """The end of one attempt. A store writes it only if run, attempt and worker still match."""
+
+    run_id: str
+    job_id: str | None
+    attempt: int
+    #: succeeded, failed, cancelled, skipped, retrying; or running, for a run that awaits its callback
+    state: str
+    started_ms: int
+    finished_ms: int
+    #: retrying: when the next attempt is due; running: the deadline of the callback
+    due_ms: int | None = None
+    output: str | None = None
+    error: str | None = None
+    reason: str | None = None
+    #: compact JSON of what the run used (tokens, cost)
+    usage: str | None = None
+    #: delete the job; a skipped run does so only if the job has no next tick
+    delete_job: bool = False
+    #: disable the job for this reason
+    disable_job: str | None = None
+    #: disable the job after this number of consecutive failed runs
+    disable_after: int | None = None
+    #: deliver the output to this channel and recipient; None: to those of the agent
+    deliver: tuple[str | None, str | None] | None = None
+    #: fire the heartbeat of the run's agent
+    wake_heartbeat: bool = False
+    #: how many failed attempts of the run count towards `max_attempts`, including this one
+    failed_attempts: int = 0
+    #: the status code of the target's response, if it has one
+    response_code: int | None = None
+
+
+def conclude(
+    run_id: str,
+    job_id: str | None,
+    attempt: int,
+    policy: Policy,
+    outcome: Outcome,
+    started_ms: int,
+    now_ms: int,
+    work: Work = NO_WORK,
+    *,
+    failed_attempts: int = 0,
+) -> Finished:
+    """Return the row to write for an attempt. `failed_attempts` counts the failed ones before it.
+
+    A success is delivered and fires the heartbeat if the job's `work` says so, and deletes a job with
+    `delete_after_run`. A failure is retried after the backoff, or after the delay that the target requests if
+    that is longer, until `max_attempts` have failed or the error is permanent. Then the run has failed, and a
+    job with `delete_after_run` is disabled and kept. A failure that does not count is retried after
+    `UNCOUNTED`. A skipped run is not a failure: it deletes a job with `delete_after_run` only if the job has
+    no next tick, so a precheck can refuse many ticks until one has work to do.
+    """
+    if isinstance(outcome, Succeeded):
+        return Finished(
+            run_id, job_id, attempt, "succeeded", started_ms, now_ms,
+            output=outcome.output, usage=outcome.usage, delete_job=policy.delete_after_run,
+            deliver=(work.channel, work.to) if work.deliver else None, wake_heartbeat=work.wake_heartbeat,
+            failed_attempts=failed_attempts, response_code=outcome.response_code,
+        )  # fmt: skip
+    if isinstance(outcome, Skipped):
+        return Finished(
+            run_id, job_id, attempt, "skipped", started_ms, now_ms,
+            output=outcome.output, reason=outcome.reason, delete_job=policy.delete_after_run,
+            failed_attempts=failed_attempts,
+        )  # fmt: skip
+    if isinstance(outcome, AwaitingCallback):
+        return Finished(
+            run_id, job_id, attempt, "running", started_ms, now_ms, due_ms=now_ms + outcome.timeout_ms,
+            failed_attempts=failed_attempts, response_code=outcome.response_code,
+        )  # fmt: skip
+    failed_attempts += outcome.counted
+    if not outcome.permanent and not (outcome.counted and failed_attempts >= policy.max_attempts):
+        backoff_ms = (
+            policy.backoff.delay_ms(failed_attempts, run_id)
+            if outcome.counted
+            else UNCOUNTED.delay_ms(attempt, run_id)
+        )
+        delay_ms = max(backoff_ms, outcome.retry_after_ms or 0)
+        # The reason is always set: it tells the next attempt that the target has been launched before.
+        return Finished(
+            run_id, job_id, attempt, "retrying", started_ms, now_ms,
+            due_ms=now_ms + delay_ms, error=outcome.error, reason=outcome.reason or "failed",
+            usage=outcome.usage, failed_attempts=failed_attempts, response_code=outcome.response_code,
+        )  # fmt: skip
+    disable = (
+        (outcome.reason or "failed") if outcome.pause_job else "failed" if policy.delete_after_run else None
+    )
+    return Finished(
+        run_id, job_id, attempt, "failed", started_ms, now_ms,
+        error=outcome.error, reason=outcome.reason or ("permanent" if outcome.permanent else None),
+        usage=outcome.usage, disable_job=disable, disable_after=policy.disable_after,
+        failed_attempts=failed_attempts, response_code=outcome.response_code,
+    )  # fmt: skip
+
+
+def timed_out(started_ms: int | None, policy: Policy, now_ms: int) -> Failed | None:
+    """Return the failure of an attempt that has run for as long as its policy allows, else None."""
+    limit_ms = policy.timeout_ms
+    if started_ms is None or limit_ms is None or now_ms - started_ms < limit_ms:
+        return None
+    return Failed(f"timed out after {limit_ms / 1000:g} s", reason="timeout")
