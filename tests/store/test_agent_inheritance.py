@@ -15,7 +15,7 @@ from wakeful.errors import FailedPrecondition
 from wakeful.launch.secrets import ROTATION_MS, Keyring, read_secret
 from wakeful.service.agents.inheritance import INACTIVE
 from wakeful.service.auth.access import LOCAL
-from wakeful.store.office import AgentChanged, AgentRow, Inherited
+from wakeful.store.accounts import AgentChanged, AgentRow, Inherited
 from wakeful.store.port import Store
 from wakeful.store.rows import JobChange, JobFilter, JobRow
 

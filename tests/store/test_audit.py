@@ -22,14 +22,17 @@ from tests.support.factories import (
     tick,
 )
 from wakeful.errors import AlreadyExists, FailedPrecondition, ResourceExhausted
+from wakeful.store.accounts import AgentRow, KeyRow, WorkspaceRow
+from wakeful.store.audit import AuditEntry, AuditRow
 from wakeful.store.audit_chain import flaw
-from wakeful.store.office import AgentRow, Allowance, AuditRow, Entry, KeyRow, WorkflowRow, WorkspaceRow
 from wakeful.store.port import PARKED, Store
+from wakeful.store.quotas import Allowance
 from wakeful.store.rows import JobChange, JobRow
+from wakeful.store.workflows import WorkflowRow
 
 
-def entry(action: str = "job.create", workspace: str = "default", **fields: object) -> Entry:
-    whole = Entry(workspace, "key:1", action, "default/digest", '{"a":1}', "192.0.2.1")
+def entry(action: str = "job.create", workspace: str = "default", **fields: object) -> AuditEntry:
+    whole = AuditEntry(workspace, "key:1", action, "default/digest", '{"a":1}', "192.0.2.1")
     return whole._replace(**fields)  # type: ignore[arg-type]
 
 

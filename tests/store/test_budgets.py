@@ -27,26 +27,24 @@ from tests.support.factories import (
 )
 from tests.support.notifications import NotificationRecorder
 from wakeful.document.guards import MOST_COST
-from wakeful.store.budgets import (
+from wakeful.store.accounts import AgentRow, WorkspaceRow
+from wakeful.store.alerts import (
     AGENT_ALERTS,
     AGENT_CHANNEL,
-    SENDERS,
+    ALERT_JOBS,
     WORKSPACE_ALERTS,
     WORKSPACE_CHANNEL,
     Alert,
-    HoldRow,
     Incident,
-    Owner,
-    Spent,
 )
-from wakeful.store.office import AgentRow, WorkspaceRow
+from wakeful.store.budgets import BudgetBlock, BudgetOwner, Spent
 from wakeful.store.port import Store
 from wakeful.store.rows import JobChange, JobRow, RunView
 from wakeful.store.usage import MOST_TOKENS, usage_of
 
 TODAY = NOW // DAY
-WHOLE = Owner("default")
-AGENT = Owner("default", "default")
+WHOLE = BudgetOwner("default")
+AGENT = BudgetOwner("default", "default")
 SAYS = '{"url":"https://a.example"}'
 
 
@@ -83,8 +81,8 @@ async def given_alerts(store: Store, *, agent: str | None = None, workspace: str
 async def test_what_a_run_used_is_added_to_its_job_its_agent_and_its_workspace(store: Store) -> None:
     one, _ = await spending(store, '{"tokens":100,"cost":0.5}')
     other, _ = await spending(store, '{"tokens":20,"model":"x"}', "other")
-    assert await store.spent(Owner("default", "default", one.id), TODAY) == Spent(100, 0.5)
-    assert await store.spent(Owner("default", "default", other.id), TODAY) == Spent(20, 0.0)
+    assert await store.spent(BudgetOwner("default", "default", one.id), TODAY) == Spent(100, 0.5)
+    assert await store.spent(BudgetOwner("default", "default", other.id), TODAY) == Spent(20, 0.0)
     assert await store.spent(AGENT, TODAY) == await store.spent(WHOLE, TODAY) == Spent(120, 0.5)
     assert await store.spent(WHOLE, TODAY - 1) == Spent()
 
@@ -165,7 +163,7 @@ async def test_a_cap_that_is_reached_is_held_once_and_announced(
     assert await store.holds(TODAY) == []
     ears.topics.clear()
     await spending(store, '{"tokens":40}', "other")
-    assert await store.holds(TODAY) == [HoldRow(TODAY, "default", "default", "", "tokensPerDay", 100.0)]
+    assert await store.holds(TODAY) == [BudgetBlock(TODAY, "default", "default", "", "tokensPerDay", 100.0)]
     assert await store.holds(TODAY + 1) == []
     await ears.hear("holds")
     await spending(store, '{"tokens":40,"cost":5}', "third")
@@ -180,7 +178,7 @@ async def test_a_job_has_a_budget_of_its_own(store: Store) -> None:
     (run,) = await store.runs_by_ids([run.id for run in await _runs(store, job)])
     await store.finish("w1", [ended(run, usage='{"tokens":10}')], alone)
     (hold,) = await store.holds(TODAY)
-    assert hold.owner == Owner("default", "default", job.id)
+    assert hold.owner == BudgetOwner("default", "default", job.id)
 
 
 async def test_who_raises_a_cap_ends_its_hold_and_who_sets_one_too_late_begins_it(store: Store) -> None:
@@ -248,7 +246,7 @@ async def test_a_failure_is_told_with_how_many_there_were_in_a_row(
     (incident,) = await incidents(store)
     assert (incident.kind, incident.job_id, incident.job_name) == ("failed", job.id, "digest")
     assert (incident.run_id, incident.times, incident.error, incident.alerts) == (run.id, 1, "no", SAYS)
-    assert (incident.workspace, incident.agent, incident.sender_id) == ("default", "default", None)
+    assert (incident.workspace, incident.agent, incident.webhook_id) == ("default", "default", None)
     assert await incidents(store) == []
 
 
@@ -290,13 +288,13 @@ async def test_the_alerts_of_an_agent_go_before_those_of_its_workspace(store: St
     _, run = await given_held(store)
     await store.finish("w1", [ended(run, "failed")], alone)
     (incident,) = await incidents(store)
-    assert (incident.alerts, incident.sender_id, incident.sender_name) == (own, sender.id, AGENT_ALERTS)
+    assert (incident.alerts, incident.webhook_id, incident.webhook_name) == (own, sender.id, AGENT_ALERTS)
 
 
 @pytest.mark.parametrize("own", [None, SAYS])
 async def test_whoever_is_told_in_two_ways_has_a_job_for_each(store: Store, own: str | None) -> None:
     await given_alerts(store, agent=own, workspace=SAYS)
-    jobs = {name: await given_job(store, name) for name in SENDERS}
+    jobs = {name: await given_job(store, name) for name in ALERT_JOBS}
     _, run = await given_held(store)
     await store.finish("w1", [ended(run, "failed")], alone)
     (incident,) = await incidents(store)
@@ -307,7 +305,7 @@ async def test_whoever_is_told_in_two_ways_has_a_job_for_each(store: Store, own:
 
 async def test_of_the_jobs_that_tell_nobody_is_told(store: Store) -> None:
     await given_alerts(store, workspace=SAYS)
-    for name in SENDERS:
+    for name in ALERT_JOBS:
         _, run = await given_held(store, name=name)
         await store.finish("w1", [ended(run, "failed")], alone)
     assert await incidents(store) == []

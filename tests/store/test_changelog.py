@@ -20,8 +20,8 @@ from tests.support.factories import (
     tick,
 )
 from wakeful.ids import first_id
-from wakeful.store.changelog import Backlog, RecentRun, WorkspaceStats
 from wakeful.store.port import Store
+from wakeful.store.stats import Backlog, RecentRun, WorkspaceStats
 
 
 async def test_a_workspace_without_anything_has_nothing(store: Store) -> None:

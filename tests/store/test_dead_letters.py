@@ -23,7 +23,7 @@ from tests.support.factories import (
 )
 from tests.support.notifications import NotificationRecorder
 from wakeful.errors import AlreadyExists
-from wakeful.store.office import Entry
+from wakeful.store.audit import AuditEntry
 from wakeful.store.port import Store
 from wakeful.store.rows import DeadLetter, JobRow, RunFilter, RunRow, RunView
 
@@ -54,8 +54,8 @@ def _again(letter: DeadLetter) -> RunRow:
     )
 
 
-def _told(run_id: str) -> Entry:
-    return Entry("default", "key:1", "told", run_id, "{}", None)
+def _told(run_id: str) -> AuditEntry:
+    return AuditEntry("default", "key:1", "told", run_id, "{}", None)
 
 
 async def _audited(store: Store) -> list[str]:

@@ -6,8 +6,8 @@ import asyncio
 from typing import Any
 
 from tests.support.factories import DAY, MINUTE, NOW, SECOND, FalseClock, alone, ended, given_held, look
+from wakeful.store.accounts import AgentRow
 from wakeful.store.deliveries import Delivery, DeliveryResult
-from wakeful.store.office import AgentRow
 from wakeful.store.port import Store
 from wakeful.store.rows import RunView
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from tests.store.test_audit import actions, entry
 from tests.support.factories import NOW, SECOND, alone, asked, ended, held, jobless, look
 from tests.support.pull_runs import HOUR, ME, YOU, claim, new_job, pulled, refuse, retry_later
-from wakeful.store.office import WorkflowRow
 from wakeful.store.port import Store
 from wakeful.store.rows import AttemptView, JobChange, Move
+from wakeful.store.workflows import WorkflowRow
 
 
 async def renew(

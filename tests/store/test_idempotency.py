@@ -10,13 +10,14 @@ import pytest
 from tests.support.databases import Database
 from tests.support.factories import DAY, NOW, FalseClock, alone, asleep, ended, held, jobless
 from wakeful.errors import AlreadyExists, InvalidArgument, ResourceExhausted
+from wakeful.store.audit import AuditEntry
 from wakeful.store.idempotency import ABANDONED_MS, AlreadyPerformed, InProgress, Keyed, StoredResponse
-from wakeful.store.office import Allowance, Entry
 from wakeful.store.port import Store
+from wakeful.store.quotas import Allowance
 from wakeful.store.rows import JobFilter, RunFilter
-from wakeful.store.sessions import Message, SessionKey, SessionState, SessionUpdate
+from wakeful.store.sessions import SessionKey, SessionMessage, SessionState, SessionUpdate
 
-_ENTRY = Entry("default", "key:1", "job.create", "default/digest", "{}", None)
+_ENTRY = AuditEntry("default", "key:1", "job.create", "default/digest", "{}", None)
 _KEY = SessionKey("default", "default", "main")
 
 
@@ -31,7 +32,7 @@ async def stored(store: Store, key: str = "k1") -> str | None:
 
 def arrived(talk: SessionState) -> SessionUpdate:
     return SessionUpdate(
-        arrived=Message("01890000-0000-7000-8000-000000000001", "hello", "key:1", "user", NOW)
+        arrived=SessionMessage("01890000-0000-7000-8000-000000000001", "hello", "key:1", "user", NOW)
     )
 
 

@@ -10,8 +10,8 @@ import pytest
 from tests.support.databases import Database
 from tests.support.factories import DAY, NOW, asleep, given_held
 from wakeful.errors import AlreadyExists, ResourceExhausted
-from wakeful.store.office import CREATE_JOB, LIVE_JOBS, Allowance
 from wakeful.store.port import Store
+from wakeful.store.quotas import CREATE_JOB, LIVE_JOBS, Allowance
 from wakeful.store.rows import JobFilter, JobRow
 
 ANY = Allowance()

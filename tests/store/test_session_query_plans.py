@@ -14,7 +14,7 @@ from tests.support.factories import DAY, NOW, FalseClock
 from tests.support.query_plans import visited
 from wakeful.agents.sessions import begin, hear
 from wakeful.store.postgres import sessions as postgres_talking
-from wakeful.store.sessions import Message, SessionKey
+from wakeful.store.sessions import SessionKey, SessionMessage
 from wakeful.store.sqlite import SqliteStore
 from wakeful.store.sqlite import sessions as sqlite_talking
 
@@ -143,5 +143,5 @@ async def test_postgres_visits_no_more_than_a_few_rows() -> None:
     assert beyond == {}
 
 
-def _message() -> Message:
-    return Message("m1", "hello", "key:1", "user", NOW)
+def _message() -> SessionMessage:
+    return SessionMessage("m1", "hello", "key:1", "user", NOW)

@@ -12,17 +12,18 @@ from tests.support.factories import DAY, NOW, FalseClock, alone, asleep, ended, 
 from tests.support.notifications import NotificationRecorder
 from wakeful.agents.sessions import begin, hear
 from wakeful.ids import new_id
-from wakeful.store.office import AgentRow, Entry
+from wakeful.store.accounts import AgentRow
+from wakeful.store.audit import AuditEntry
 from wakeful.store.port import Store
 from wakeful.store.rows import RunFilter, RunView
-from wakeful.store.sessions import WAKE_JOB, Message, SessionKey, SessionState, SessionUpdate
+from wakeful.store.sessions import WAKE_JOB, SessionKey, SessionMessage, SessionState, SessionUpdate
 
 KEY = SessionKey("default", "default", "main")
 HOOK = '{"target":{"kind":"webhook","url":"https://a.example"},"lane":"main","inherited":true}'
 
 
-def message(body: str = "hello", at_ms: int = NOW) -> Message:
-    return Message(new_id(at_ms), body, "key:1", "user", at_ms)
+def message(body: str = "hello", at_ms: int = NOW) -> SessionMessage:
+    return SessionMessage(new_id(at_ms), body, "key:1", "user", at_ms)
 
 
 async def say(store: Store, body: str = "hello", key: SessionKey = KEY, at_ms: int = NOW) -> SessionUpdate:
@@ -208,7 +209,7 @@ async def test_sessions_are_listed_by_name_with_what_waits_and_what_is_under_way
 
 
 async def test_what_somebody_says_is_written_down_with_it(store: Store):
-    entry = Entry("default", "key:1", "agent.message", "default", "{}", None)
+    entry = AuditEntry("default", "key:1", "agent.message", "default", "{}", None)
     await store.talk(KEY, NOW, lambda talk: hear(talk, message(), NOW), [entry])
     assert [row.action for row in await store.audit("default")] == ["agent.message"]
 

@@ -16,8 +16,8 @@ from wakeful import Wakeful
 from wakeful.service.agents import agents
 from wakeful.service.agents.inheritance import Inheritance
 from wakeful.service.auth.access import LOCAL
+from wakeful.store.accounts import AgentRow
 from wakeful.store.changelog import TransactionEvents
-from wakeful.store.office import AgentRow
 from wakeful.store.rows import JobChange, JobRow
 
 HALF = 100

@@ -23,7 +23,7 @@ from wakeful.job import Json, Work
 from wakeful.policy import DEFAULT_POLICY
 from wakeful.run import RunState, Trigger
 from wakeful.store.rows import RunRow
-from wakeful.store.sessions import WAKE_JOB, Message, SessionState, SessionUpdate, Turn
+from wakeful.store.sessions import WAKE_JOB, SessionMessage, SessionState, SessionUpdate, Turn
 
 STOP: Final = "/stop"
 STOP_ALL: Final = "/stopall"
@@ -72,7 +72,7 @@ def order_in(body: str) -> str | None:
     return word if word in (STOP, STOP_ALL) else None
 
 
-def hear(talk: SessionState, message: Message, now_ms: int) -> SessionUpdate:
+def hear(talk: SessionState, message: SessionMessage, now_ms: int) -> SessionUpdate:
     """What becomes of a conversation when somebody says something.
 
     Whoever was let in first spoke first, whatever their clock says: so nobody is put before another.
@@ -104,14 +104,16 @@ def begin(talk: SessionState, now_ms: int) -> SessionUpdate:
     return _settle(talk, talk.messages, _live(talk), now_ms)
 
 
-def batches(messages: Sequence[Message], queue: Queue) -> list[list[Message]]:
+def batches(messages: Sequence[SessionMessage], queue: Queue) -> list[list[SessionMessage]]:
     """The messages by the turns that they will be, in order.
 
-    >>> said = [Message(str(n), "hi", "key:1", "user", at) for n, at in enumerate((0, 700, 1400, 2200))]
+    >>> said = [
+    ...     SessionMessage(str(n), "hi", "key:1", "user", at) for n, at in enumerate((0, 700, 1400, 2200))
+    ... ]
     >>> [[m.at_ms for m in batch] for batch in batches(said, Queue())]
     [[0, 700, 1400], [2200]]
     """
-    found: list[list[Message]] = []
+    found: list[list[SessionMessage]] = []
     said = 0
     for message in messages:
         length = len(message.body.encode("utf-8", "replace")) + 1
@@ -129,7 +131,7 @@ def batches(messages: Sequence[Message], queue: Queue) -> list[list[Message]]:
     return found
 
 
-def payload_of(session: str, batch: Sequence[Message]) -> dict[str, Json]:
+def payload_of(session: str, batch: Sequence[SessionMessage]) -> dict[str, Json]:
     """What the run of a turn carries."""
     said = "\n".join(message.body for message in batch)
     return {"session": session, "message": said, "messages": [message.id for message in batch]}
@@ -155,12 +157,12 @@ def fullness(usage: str | None) -> float | None:
 
 def _settle(
     talk: SessionState,
-    messages: Sequence[Message],
+    messages: Sequence[SessionMessage],
     live: Sequence[Turn],
     now_ms: int,
     stopped: Sequence[tuple[str, str]] = (),
-    dropped: Sequence[Message] = (),
-    arrived: Message | None = None,
+    dropped: Sequence[SessionMessage] = (),
+    arrived: SessionMessage | None = None,
 ) -> SessionUpdate:
     """Begin what can begin of these messages beside the live turns, and say when to look again."""
     queue, over = queue_of(talk.queue), [turn for turn in talk.turns if _is_over(turn)]
@@ -191,7 +193,7 @@ def _settle(
     )
 
 
-def _run(talk: SessionState, batch: Sequence[Message], now_ms: int) -> RunRow:
+def _run(talk: SessionState, batch: Sequence[SessionMessage], now_ms: int) -> RunRow:
     """The run of a turn: where the agent's other runs go, in the lane of conversations."""
     work = work_from_text(talk.work) if talk.work else Work(lane=LANE)
     policy = policy_from_text(talk.policy) if talk.policy else DEFAULT_POLICY
@@ -212,7 +214,7 @@ def _run(talk: SessionState, batch: Sequence[Message], now_ms: int) -> RunRow:
     )
 
 
-def _closes_ms(batch: Sequence[Message], queue: Queue) -> int:
+def _closes_ms(batch: Sequence[SessionMessage], queue: Queue) -> int:
     """When nothing is added to it any more."""
     return min(batch[-1].at_ms + queue.debounce_ms, batch[0].at_ms + _LONGEST * queue.debounce_ms)
 

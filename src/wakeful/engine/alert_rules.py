@@ -11,7 +11,7 @@ from wakeful.document.guards import ALERT_DEFAULTS
 from wakeful.engine.run_factory import lane_of, manual_run
 from wakeful.job import Json
 from wakeful.launch.port import instant
-from wakeful.store.budgets import Alert, Incident, Sender
+from wakeful.store.alerts import Alert, AlertJob, Incident
 from wakeful.store.rows import RunRow
 
 #: How much of an error is told; on a telephone, less.
@@ -103,7 +103,7 @@ def _for_people(incident: Incident, kind: str, words: Words) -> dict[str, Json]:
     }
 
 
-def _run(incident: Incident, sender: Sender, payload: Json, now_ms: int) -> RunRow:
+def _run(incident: Incident, sender: AlertJob, payload: Json, now_ms: int) -> RunRow:
     return manual_run(
         job_id=sender.id,
         workspace=incident.workspace,

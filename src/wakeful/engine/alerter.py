@@ -14,7 +14,7 @@ from wakeful.clock import Clock
 from wakeful.engine.alert_rules import judge
 from wakeful.engine.loop import Loop
 from wakeful.logs import get_logger
-from wakeful.store.budgets import Alert, Incident
+from wakeful.store.alerts import Alert, Incident
 from wakeful.store.port import Store
 
 _BATCH: Final = 200

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 
-from wakeful.store.budgets import Owner
+from wakeful.store.budgets import BudgetOwner
 from wakeful.store.port import Store
 from wakeful.store.quotas import day_of
 from wakeful.store.rows import DueJob, TakenRun
@@ -25,7 +25,7 @@ class BudgetCache:
     def __init__(self, store: Store, longest_ms: int) -> None:
         self._store = store
         self._longest_ms = longest_ms
-        self._held: frozenset[Owner] = frozenset()
+        self._held: frozenset[BudgetOwner] = frozenset()
         self._day = -1
         self._asked_ms = 0
         self._asking = asyncio.Lock()
@@ -71,7 +71,7 @@ class BudgetCache:
     def _any(self, workspace: str, agent: str, job_id: str) -> bool:
         held = self._held
         return (
-            Owner(workspace) in held
-            or Owner(workspace, agent) in held
-            or Owner(workspace, agent, job_id) in held
+            BudgetOwner(workspace) in held
+            or BudgetOwner(workspace, agent) in held
+            or BudgetOwner(workspace, agent, job_id) in held
         )

@@ -49,8 +49,8 @@ from prometheus_client.core import (
 from wakeful.errors import Unavailable
 from wakeful.outcome import Finished
 from wakeful.planning import HOLDS
-from wakeful.store.changelog import Backlog
 from wakeful.store.port import Planned, Store
+from wakeful.store.stats import Backlog
 
 #: upper bounds in ms
 _DRIFT: Final = (1, 2, 5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 60_000, 600_000)

@@ -23,7 +23,7 @@ from wakeful.job import Json
 from wakeful.launch.port import DEFAULT_TIMEOUT_MS, Launch, Launcher, iso, kept
 from wakeful.launch.pull import check_pull
 from wakeful.outcome import Failed, Outcome
-from wakeful.store.office import WorkflowRow
+from wakeful.store.workflows import WorkflowRow
 
 #: How much memory the versions take that are kept.
 CACHE_BYTES: Final = 16 * 1024 * 1024

@@ -15,9 +15,12 @@ from wakeful.service.auth.access import Principal
 from wakeful.service.auth.masking import masked, masked_alerts, masked_job, sees_credentials
 from wakeful.service.jobs.job_factory import SaveResult
 from wakeful.service.jobs.pauses import SkippedTick
-from wakeful.store.office import AgentRow, AuditRow, KeyRow, QuotaRow, WorkflowRow, WorkspaceRow
+from wakeful.store.accounts import AgentRow, KeyRow, WorkspaceRow
+from wakeful.store.audit import AuditRow
+from wakeful.store.quotas import QuotaRow
 from wakeful.store.rows import AttemptView, RunView
 from wakeful.store.sessions import SessionView
+from wakeful.store.workflows import WorkflowRow
 
 Shape = dict[str, Json]
 

@@ -31,8 +31,8 @@ from wakeful.service.jobs.jobs import JobService
 from wakeful.service.runs.pull import PullService
 from wakeful.service.runs.runs import RunService
 from wakeful.settings import Settings
-from wakeful.store.office import Allowance
 from wakeful.store.port import Store
+from wakeful.store.quotas import Allowance
 
 
 class Services:

@@ -15,16 +15,16 @@ import json
 from collections.abc import Sequence
 from hashlib import sha256
 
-from wakeful.store.office import AuditRow, Entry
+from wakeful.store.audit import AuditEntry, AuditRow
 from wakeful.stored_text import cleaned
 
 
-def link(entry: Entry, seq: int, at_ms: int, before: str) -> AuditRow:
+def link(entry: AuditEntry, seq: int, at_ms: int, before: str) -> AuditRow:
     """The entry as number `seq` of its chain, after the one whose hash is `before` ('' for the first).
 
     What no database can keep (NUL, half characters) is replaced, so that what is read is what was hashed.
 
-    >>> entry = Entry("default", "python", "job.create", "default/digest", "{}", None)
+    >>> entry = AuditEntry("default", "python", "job.create", "default/digest", "{}", None)
     >>> first = link(entry, 1, 0, "")
     >>> first.hash[:8], link(entry, 2, 5, first.hash).before[:8]
     ('b16e4db2', 'b16e4db2')

@@ -1,38 +1,19 @@
-"""What a store keeps so that runs do not cost more than they are worth, and that somebody hears of trouble.
+"""Budgets: what runs used per day, and which caps are reached.
 
-- `spending`: what runs used (`Finished.usage`), a day (UTC) at a time, of a job, an agent and a workspace. It
-  is added to in the transaction of the outcome that says it, whether or not that attempt succeeded.
-- `holds`: caps that were reached. Budgets stand on jobs (in their `work`), agents and workspaces; whenever
-  something is added, what it is of is weighed in the same transaction. A cap is reached once a day, whoever
-  counts. New holds, and ones that are gone, are announced (`holds`).
-- `incidents`: runs that failed, ticks that were missed because nobody was awake, caps that were reached, each
-  written in the transaction of what it tells of, if the agent or the workspace has `alerts` (announced:
-  `incidents`). Whoever takes one away decides in that transaction whether somebody is told: so one does.
-- `alerted`: when somebody was last told, which is what a cool-down counts from.
+- `spending`: what runs used (`Finished.usage`) per day (UTC) of a job, an agent and a workspace. The
+  transaction of an outcome adds to it, whether or not the attempt succeeded.
+- `holds`: caps that are reached. Budgets belong to jobs (in their `work`), agents and workspaces. Whenever
+  use is added, the budgets concerned are checked in the same transaction. Topic: `holds`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Final, Literal, NamedTuple, Protocol
-
-from wakeful.store.rows import RunRow
-
-#: The jobs by which alerts are sent: an agent's own, and of the workspace's one agent, `default`; each to a
-#: webhook, and to a channel, so that either is tried again for itself. Of their own runs nobody is told.
-AGENT_ALERTS: Final = "wakeful-alerts"
-WORKSPACE_ALERTS: Final = "wakeful-workspace-alerts"
-AGENT_CHANNEL: Final = "wakeful-channel-alerts"
-WORKSPACE_CHANNEL: Final = "wakeful-workspace-channel-alerts"
-SENDERS: Final = (AGENT_ALERTS, WORKSPACE_ALERTS, AGENT_CHANNEL, WORKSPACE_CHANNEL)
-#: The agent whose job sends the alerts of a whole workspace.
-WORKSPACE_AGENT: Final = "default"
-
-IncidentKind = Literal["failed", "missed", "budget"]
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
 
 
-class Owner(NamedTuple):
-    """Whose budget it is: a job's, with its id; an agent's, without; or that of the workspace as a whole."""
+class BudgetOwner(NamedTuple):
+    """The owner of a budget: a job (with its id), an agent (without job), or a whole workspace."""
 
     workspace: str
     agent: str = ""
@@ -46,8 +27,8 @@ class Spent(NamedTuple):
     cost: float = 0.0
 
 
-class HoldRow(NamedTuple):
-    """A cap that was reached."""
+class BudgetBlock(NamedTuple):
+    """A cap that is reached: runs of its owner do not start for the rest of the day."""
 
     #: (UTC, counted from 1970)
     day: int
@@ -59,105 +40,26 @@ class HoldRow(NamedTuple):
     most: float
 
     @property
-    def owner(self) -> Owner:
-        """Whose it is."""
-        return Owner(self.workspace, self.agent, self.job)
+    def owner(self) -> BudgetOwner:
+        """The owner of the budget."""
+        return BudgetOwner(self.workspace, self.agent, self.job)
 
 
-class Sender(NamedTuple):
-    """A job by which alerts are sent."""
+class BudgetStore(Protocol):
+    """The part of a store that holds spending and budget blocks."""
 
-    id: str
-    agent: str
-    name: str
-    work: str
-
-
-class Incident(NamedTuple):
-    """Something that somebody may want to be told of, with all that it takes to tell it."""
-
-    id: int
-    at_ms: int
-    kind: str
-    workspace: str
-    #: '' for the workspace as a whole
-    agent: str
-    job_id: str | None
-    run_id: str | None
-    #: failures in a row; ticks that were missed; 1
-    times: int
-    #: compact JSON of what else there is to say
-    details: str
-    job_name: str | None
-    error: str | None
-    #: compact JSON of the alerts that hold: the agent's, else the workspace's; None: they are gone since
-    alerts: str | None
-    #: the job by which they are sent to a webhook; None: there is none, or it is gone since
-    sender_id: str | None
-    sender_agent: str | None
-    sender_name: str | None
-    sender_work: str | None
-    #: likewise, to a channel
-    channel_id: str | None
-    channel_agent: str | None
-    channel_name: str | None
-    channel_work: str | None
-
-    @property
-    def webhook(self) -> Sender | None:
-        """What sends to a webhook."""
-        return _sender(self.sender_id, self.sender_agent, self.sender_name, self.sender_work)
-
-    @property
-    def channel(self) -> Sender | None:
-        """What sends to a channel."""
-        return _sender(self.channel_id, self.channel_agent, self.channel_name, self.channel_work)
-
-
-class Alert(NamedTuple):
-    """Somebody is to be told, unless they were a moment ago."""
-
-    workspace: str
-    #: what it is about: a job's id, or whose cap it is; with the kind, what the cool-down is kept for
-    subject: str
-    kind: str
-    cooldown_ms: int
-    #: the runs that tell it, one for each way that it goes
-    runs: tuple[RunRow, ...]
-
-
-class GuardrailStore(Protocol):
-    """The part of a store that keeps the guardrails."""
-
-    async def spent(self, owner: Owner, day: int) -> Spent:
-        """What was used on that day."""
+    async def spent(self, owner: BudgetOwner, day: int) -> Spent:
+        """Return what was used on that day."""
         ...
 
-    async def holds(self, day: int) -> list[HoldRow]:
-        """The caps that were reached on that day, of all workspaces."""
+    async def holds(self, day: int) -> list[BudgetBlock]:
+        """Return the caps that are reached on that day, of all workspaces."""
         ...
 
-    async def weigh(self, now_ms: int, owners: Sequence[Owner]) -> None:
-        """Somebody has changed these budgets: hold what is over them today, and no longer what is not."""
-        ...
-
-    async def raise_alerts(
-        self, now_ms: int, limit: int, judge: Callable[[Incident], Sequence[Alert]]
-    ) -> int:
-        """Take away up to `limit` incidents, the oldest first, and write the runs of the alerts due to them.
-
-        An alert of the same kind about the same subject is not written again before its cool-down is over,
-        whichever replica wrote the last, and is counted once however many ways it goes. Returns how many
-        incidents there were.
-        """
+    async def weigh(self, now_ms: int, owners: Sequence[BudgetOwner]) -> None:
+        """Check these budgets again after a change: add blocks for caps that are reached, remove others."""
         ...
 
     async def prune_guards(self, before_ms: int) -> None:
-        """Forget what was used, held and told before then."""
+        """Delete spending, blocks and cool-downs from before then."""
         ...
-
-
-def _sender(id: str | None, agent: str | None, name: str | None, work: str | None) -> Sender | None:
-    if id is None or agent is None or name is None or work is None:
-        return None
-    return Sender(id, agent, name, work)

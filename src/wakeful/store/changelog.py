@@ -1,25 +1,25 @@
-"""What a store tells whoever watches: what has changed, how much there is, and how late it was.
+"""The changelog: which runs and jobs changed, in order.
 
-**Changes** are a log, a row for each kind of thing that a transaction changed, written in that transaction.
-Each change has a number; numbers begin at 1, have no gap, and a smaller one is never seen after a larger one
-was: whoever remembers the last number it saw and asks for what came after it misses nothing and sees nothing
-twice. Old rows are pruned; who asks for what is gone sees it by the first number that comes.
+A transaction writes one row for each kind of thing that it changed (more for large transactions). Each change
+has a number. Numbers start at 1 and have no gaps, and a smaller one never becomes visible after a larger one.
+So a reader that continues after the last number it saw misses nothing and sees nothing twice. Old rows are
+pruned; a reader detects that by the first number it gets.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Final, Literal, NamedTuple, Protocol
 
-from wakeful.store.rows import JobRow, RunRow, RunView
+from wakeful.store.rows import RunRow
 
 Kind = Literal["run.started", "run.finished", "job.changed"]
-#: So many changes share a row at most: a reader that takes a few rows takes a few thousand runs.
+#: The maximum number of changes in a row, so that a reader of a few rows gets a few thousand changes.
 PAGE: Final = 1_000
 
 
 class ChangedJob(NamedTuple):
-    """A job that was made, changed or deleted: by name too, for its row may be gone."""
+    """A job that was created, changed or deleted; with its name, since its row may be gone."""
 
     id: str
     workspace: str
@@ -28,12 +28,12 @@ class ChangedJob(NamedTuple):
 
 
 class ChangeRow(NamedTuple):
-    """Changes of one kind, made together. The numbers go up from `first`, in the order of what is named."""
+    """Changes of one kind in one transaction, numbered from `first` in the order of `items`."""
 
     first: int
     kind: str
     at_ms: int
-    #: ids of runs; of jobs, what `ChangedJob` holds, with tabs between
+    #: ids of runs; for jobs, the fields of `ChangedJob` separated by tabs
     items: tuple[str, ...]
 
     @property
@@ -42,12 +42,12 @@ class ChangeRow(NamedTuple):
         return self.first + len(self.items) - 1
 
     def jobs(self) -> list[ChangedJob]:
-        """The jobs, where it is about jobs."""
+        """Return the jobs of a row of the kind `job.changed`."""
         return [ChangedJob(*item.split("\t", 3)) for item in self.items]
 
 
 class TransactionEvents:
-    """What a transaction has to say if it commits: topics to whoever listens now, changes for the log."""
+    """What a transaction publishes when it commits: topics for listeners, and changes for the changelog."""
 
     __slots__ = ("_changes", "topics")
 
@@ -56,19 +56,19 @@ class TransactionEvents:
         self._changes: dict[Kind, dict[str, None]] = {}
 
     def __call__(self, topic: str) -> None:
-        """Announce this."""
+        """Publish this topic."""
         self.topics[topic] = None
 
     def started(self, run_ids: Iterable[str]) -> None:
-        """These runs are running now."""
+        """Record that these runs are running."""
         self._note("run.started", run_ids)
 
     def ended(self, run_ids: Iterable[str]) -> None:
-        """An attempt at each of these is over, and mostly the run with it; or it was cancelled."""
+        """Record that an attempt of each of these runs ended, or that the run was cancelled."""
         self._note("run.finished", run_ids)
 
     def born(self, runs: Iterable[RunRow]) -> None:
-        """These runs were written: some begin as running, and some are over from the start."""
+        """Record that these runs were inserted; some are running or finished from the start."""
         started, ended = [], []
         for run in runs:
             state = run[9]
@@ -80,7 +80,7 @@ class TransactionEvents:
         self._note("run.finished", ended)
 
     def changed(self, jobs: Iterable[Iterable[str]]) -> None:
-        """These jobs (id, workspace, agent, name) were made, changed or deleted."""
+        """Record that these jobs (id, workspace, agent, name) were created, changed or deleted."""
         self._note("job.changed", ["\t".join(job) for job in jobs])
 
     def _note(self, kind: Kind, items: Iterable[str]) -> None:
@@ -90,11 +90,11 @@ class TransactionEvents:
 
     @property
     def any_ended(self) -> bool:
-        """Whether any attempt or run is over."""
+        """Whether any attempt or run ended."""
         return "run.finished" in self._changes
 
     def log(self) -> list[tuple[str, int, str]]:
-        """The rows for the log: kind, how many, and what, a line each."""
+        """Return the rows for the changelog: kind, count, and items, one per line."""
         rows: list[tuple[str, int, str]] = []
         for kind, noted in self._changes.items():
             items = list(noted)
@@ -104,81 +104,21 @@ class TransactionEvents:
         return rows
 
 
-class WorkspaceStats(NamedTuple):
-    """How much there is in a workspace."""
-
-    active_jobs: int
-    paused_jobs: int
-    #: how many runs are pending, retrying and running; none where there is none
-    live: dict[str, int]
-    #: the next tick of all its jobs
-    next_ms: int | None
-    #: how many executors hold its runs
-    executors: int = 0
-
-
-class RecentRun(NamedTuple):
-    """What is measured of a run."""
-
-    state: str
-    trigger: str
-    attempt: int
-    fire_ms: int
-    started_ms: int | None
-
-
-class Backlog(NamedTuple):
-    """What waits, in all workspaces together."""
-
-    dead_letters: int
-    #: by lane, how many runs are due and not yet taken
-    due: dict[str, int]
-
-
 class ChangelogStore(Protocol):
-    """The part of a store that only looks on."""
-
-    #: which database it is: `sqlite` or `postgresql`
-    kind: str
-    #: whether `listen` also reports the changes of other processes on the same database
-    notifies_other_processes: bool
+    """The part of a store that holds the changelog."""
 
     async def changes(self, after: int, limit: int = 20) -> list[ChangeRow]:
-        """The rows of the log that hold a number above `after`, in order, at most `limit` of them.
+        """Return up to `limit` rows that hold a number above `after`, in order.
 
-        The first may begin before it. One that begins later than `after + 1`: what was between is pruned.
-        None: nothing has happened since, or `after` is no number of this log.
+        The first may begin before it. If it begins later than `after + 1`, the rows between are pruned.
+        No rows: nothing has changed since, or `after` is not a number of this log.
         """
         ...
 
     async def last_change(self) -> int:
-        """The number of the newest change; 0: there was none yet."""
+        """Return the number of the newest change; 0: there is none."""
         ...
 
     async def prune_changes(self, before_ms: int, limit: int) -> int:
-        """Delete up to `limit` rows of the log that are older, but never the newest. Returns how many."""
-        ...
-
-    async def runs_by_ids(self, ids: Sequence[str]) -> list[RunView]:
-        """Those of these runs that there are, in any order."""
-        ...
-
-    async def jobs_by_ids(self, ids: Sequence[str]) -> list[JobRow]:
-        """Those of these jobs that there are and that are not deleted, in any order."""
-        ...
-
-    async def census(self, workspace: str) -> WorkspaceStats:
-        """How much there is in a workspace."""
-        ...
-
-    async def recent_runs(self, workspace: str, since_ms: int, limit: int) -> list[RecentRun]:
-        """The newest runs of a workspace that were made since then."""
-        ...
-
-    async def backlog(self, now_ms: int) -> Backlog:
-        """What waits."""
-        ...
-
-    async def workers(self, since_ms: int) -> list[str]:
-        """The names of the workers that have beaten since then."""
+        """Delete up to `limit` older rows, but never the newest. Returns how many."""
         ...

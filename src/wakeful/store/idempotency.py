@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Generic, NamedTuple, TypeVar
+from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
 from wakeful.errors import FailedPrecondition, InvalidArgument
 
@@ -92,3 +92,11 @@ def conflict(there: StoredResponse, fingerprint: str) -> Exception:
     """What to raise where the key is in the table already."""
     check_fingerprint(there, fingerprint)
     return InProgress() if there.status == 0 else AlreadyPerformed(there)
+
+
+class IdempotencyStore(Protocol):
+    """The part of a store that holds idempotency keys."""
+
+    async def stored_response(self, workspace: str, key: str) -> StoredResponse | None:
+        """Return the response that was stored with that key less than a day ago."""
+        ...

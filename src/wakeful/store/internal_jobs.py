@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from wakeful.store.budgets import SENDERS
+from wakeful.store.alerts import ALERT_JOBS
 from wakeful.store.sessions import HEARTBEAT, WAKE_JOB
 
-INTERNAL_JOBS: Final = frozenset({*SENDERS, WAKE_JOB, HEARTBEAT})
+INTERNAL_JOBS: Final = frozenset({*ALERT_JOBS, WAKE_JOB, HEARTBEAT})
 #: Names that begin so are kept for internal jobs to come.
 RESERVED_PREFIX: Final = "wakeful-"
 #: The names as a list in SQL.

@@ -44,11 +44,14 @@ from typing import NamedTuple, Protocol
 
 from wakeful.clock import Clock
 from wakeful.outcome import Finished
-from wakeful.store.budgets import GuardrailStore
+from wakeful.store.accounts import AccountStore, Inherited
+from wakeful.store.alerts import AlertStore
+from wakeful.store.audit import AuditEntry, AuditStore
+from wakeful.store.budgets import BudgetStore
 from wakeful.store.changelog import ChangelogStore
 from wakeful.store.deliveries import DeliveryStore
-from wakeful.store.idempotency import Keyed
-from wakeful.store.office import Allowance, Entry, Inherited, Office, WorkflowRow
+from wakeful.store.idempotency import IdempotencyStore, Keyed
+from wakeful.store.quotas import Allowance, QuotaStore
 from wakeful.store.rows import (
     AttemptView,
     ClaimedRun,
@@ -59,8 +62,8 @@ from wakeful.store.rows import (
     JobFilter,
     JobPlan,
     JobRow,
-    Judge,
     LostRun,
+    ManualRunRule,
     RenewedRun,
     RunFilter,
     RunRow,
@@ -68,6 +71,8 @@ from wakeful.store.rows import (
     TakenRun,
 )
 from wakeful.store.sessions import SessionStore
+from wakeful.store.stats import StatsStore
+from wakeful.store.workflows import WorkflowStore
 
 #: The worker's name on a run that is parked: launched, and waiting for somebody outside to complete it.
 PARKED = "(callback)"
@@ -108,7 +113,7 @@ def tell_worker(announce: Callable[[str], None], worker: str, finished: Finished
 #: What becomes of a dead letter: the run that is made of it, or None where it stays one.
 Replay = Callable[[DeadLetter], RunRow | None]
 #: The entry for the audit that tells of a run, by its id.
-Told = Callable[[str], Entry]
+EntryForRun = Callable[[str], AuditEntry]
 
 
 class Planned(NamedTuple):
@@ -120,7 +125,20 @@ class Planned(NamedTuple):
     born: list[RunRow]
 
 
-class Store(Office, ChangelogStore, GuardrailStore, SessionStore, DeliveryStore, Protocol):
+class Store(
+    AccountStore,
+    AuditStore,
+    QuotaStore,
+    WorkflowStore,
+    IdempotencyStore,
+    ChangelogStore,
+    StatsStore,
+    BudgetStore,
+    AlertStore,
+    SessionStore,
+    DeliveryStore,
+    Protocol,
+):
     """A database that keeps Wakeful's time.
 
     Where a call takes `entries`, they are appended to the audit in the same transaction, if it changes
@@ -272,10 +290,6 @@ class Store(Office, ChangelogStore, GuardrailStore, SessionStore, DeliveryStore,
         """
         ...
 
-    async def workflows(self, workspace: str, wanted: Sequence[tuple[str, int]]) -> list[WorkflowRow]:
-        """Those of these workflow versions (id, version) that exist, in any order."""
-        ...
-
     async def next_claim_ms(
         self, after_ms: int, workspace: str, agents: Sequence[str] | None, lanes: Sequence[str] | None
     ) -> int | None:
@@ -318,7 +332,7 @@ class Store(Office, ChangelogStore, GuardrailStore, SessionStore, DeliveryStore,
     async def create_jobs(
         self,
         jobs: Sequence[JobRow],
-        entries: Sequence[Entry] = (),
+        entries: Sequence[AuditEntry] = (),
         allowance: Allowance | None = None,
         keyed: Keyed[None] | None = None,
         agents: Mapping[tuple[str, str], Inherited] | None = None,
@@ -348,7 +362,7 @@ class Store(Office, ChangelogStore, GuardrailStore, SessionStore, DeliveryStore,
         self,
         job_id: str,
         change: Callable[[JobRow], JobChange | None],
-        entries: Sequence[Entry] = (),
+        entries: Sequence[AuditEntry] = (),
         agent: Inherited | None = None,
     ) -> JobRow | None:
         """Lock the job, write what `change` makes of it with `version` one higher, and announce it.
@@ -367,7 +381,7 @@ class Store(Office, ChangelogStore, GuardrailStore, SessionStore, DeliveryStore,
         job_id: str,
         now_ms: int,
         reason: str,
-        entries: Sequence[Entry] = (),
+        entries: Sequence[AuditEntry] = (),
         born: Callable[[JobRow], Sequence[RunRow]] = lambda job: (),
     ) -> bool:
         """Delete the job and cancel its pending runs. Running and retrying ones go on. False: not there.
@@ -383,7 +397,7 @@ class Store(Office, ChangelogStore, GuardrailStore, SessionStore, DeliveryStore,
     async def add_runs(
         self,
         runs: Sequence[RunRow],
-        entries: Sequence[Entry] = (),
+        entries: Sequence[AuditEntry] = (),
         keyed: Keyed[list[RunView]] | None = None,
     ) -> list[RunView]:
         """Add runs that are no ticks, all or none, and announce them. AlreadyExists: an id is taken.
@@ -395,8 +409,8 @@ class Store(Office, ChangelogStore, GuardrailStore, SessionStore, DeliveryStore,
     async def add_judged_run(
         self,
         run: RunRow,
-        judge: Judge,
-        entries: Sequence[Entry] = (),
+        judge: ManualRunRule,
+        entries: Sequence[AuditEntry] = (),
         keyed: Keyed[RunView] | None = None,
     ) -> RunView:
         """Add a run that is no tick as `judge` says, given the live runs of its job, and announce it.
@@ -411,7 +425,7 @@ class Store(Office, ChangelogStore, GuardrailStore, SessionStore, DeliveryStore,
         workspace: str,
         which: Sequence[str] | int,
         make: Replay,
-        entry: Told | None = None,
+        entry: EntryForRun | None = None,
         keyed: Keyed[list[RunView]] | None = None,
     ) -> list[RunView]:
         """Make new runs of dead letters, which are none from then on, all or none; return the new ones.
@@ -424,13 +438,13 @@ class Store(Office, ChangelogStore, GuardrailStore, SessionStore, DeliveryStore,
         ...
 
     async def discard_runs(
-        self, workspace: str, which: Sequence[str] | int, entry: Told | None = None
+        self, workspace: str, which: Sequence[str] | int, entry: EntryForRun | None = None
     ) -> list[str]:
         """Dead letters that nobody wants any more stop being any; return their ids. As `replay_runs`."""
         ...
 
     async def cancel_run(
-        self, run_id: str, now_ms: int, reason: str, *, running: bool, entries: Sequence[Entry] = ()
+        self, run_id: str, now_ms: int, reason: str, *, running: bool, entries: Sequence[AuditEntry] = ()
     ) -> RunView | None:
         """Cancel a run that is pending or retrying or, with `running`, stop one that is running.
 
@@ -441,7 +455,7 @@ class Store(Office, ChangelogStore, GuardrailStore, SessionStore, DeliveryStore,
         ...
 
     async def complete_run(
-        self, finished: Finished, follow: Callable[[Follower], RunRow], entries: Sequence[Entry] = ()
+        self, finished: Finished, follow: Callable[[Follower], RunRow], entries: Sequence[AuditEntry] = ()
     ) -> bool:
         """Write the outcome of a running run that was reported from outside, as `finish` does.
 

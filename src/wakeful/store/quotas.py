@@ -1,27 +1,57 @@
-"""What a quota means: who is charged for new jobs, which limit holds, and what is said when it is reached.
+"""Quotas: who is charged for new jobs, which limit applies, and what a store does with them.
 
-Pure. A bucket belongs to an owner: (workspace, agent), where the agent '' stands for the whole workspace. A
-limit that somebody set goes before the installation's own.
+A bucket belongs to an owner: (workspace, agent), where the agent '' stands for the whole workspace. The table
+`quotas` holds limits and use. A limit that is set there takes precedence over the installation's default.
+The functions are pure.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from typing import Final, NamedTuple, TypeAlias
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from wakeful.errors import ResourceExhausted
-from wakeful.store.office import BUCKETS, CREATE_JOB, LIVE_JOBS, Allowance, QuotaRow
+from wakeful.store.audit import AuditEntry
 from wakeful.store.rows import JobRow
 
-#: (workspace, agent), or (workspace, '') for the whole of it
-Owner: TypeAlias = tuple[str, str]
+#: Counts jobs created since midnight UTC.
+CREATE_JOB: Final = "scheduler.createJob"
+#: Counts existing jobs, without deleted ones. Only its limit is stored.
+LIVE_JOBS: Final = "scheduler.liveJobs"
+BUCKETS: Final = (CREATE_JOB, LIVE_JOBS)
+
+#: (workspace, agent), or (workspace, '') for the whole workspace
+QuotaOwner: TypeAlias = tuple[str, str]
 
 _DAY_MS: Final = 86_400_000
 
 
+class QuotaRow(NamedTuple):
+    """A bucket: its limit and its use."""
+
+    workspace: str
+    #: '' for the whole workspace
+    agent: str
+    bucket: str
+    #: None: the installation's default applies
+    limit: int | None
+    used: int
+
+
+class Allowance(NamedTuple):
+    """The installation's default limits; None is no limit."""
+
+    #: jobs created per day
+    create_per_workspace: int | None = None
+    create_per_agent: int | None = None
+    #: jobs that exist
+    live_per_workspace: int | None = None
+    live_per_agent: int | None = None
+
+
 class Charged(NamedTuple):
-    """An owner's buckets once new jobs have been charged to it: the limits that were set, and today's use."""
+    """An owner's buckets after new jobs were charged: the limits that are set, and today's use."""
 
     workspace: str
     agent: str
@@ -31,18 +61,18 @@ class Charged(NamedTuple):
 
 
 class Stored(NamedTuple):
-    """A row of the table `quotas`; of LIVE_JOBS, what is used is counted, not stored."""
+    """A row of the table `quotas`. For LIVE_JOBS, `used` is counted, not stored."""
 
     agent: str
     bucket: str
     limit: int | None
     used: int
-    #: the day (UTC, counted from 1970) that `used` is of
+    #: the day (UTC, counted from 1970) of `used`
     day: int
 
 
 def day_of(now_ms: int) -> int:
-    """The day (UTC) of that instant, counted from 1970.
+    """Return the day (UTC) of that instant, counted from 1970.
 
     >>> day_of(86_399_999), day_of(86_400_000)
     (0, 1)
@@ -50,22 +80,22 @@ def day_of(now_ms: int) -> int:
     return now_ms // _DAY_MS
 
 
-def owners(jobs: Iterable[JobRow]) -> list[Owner]:
-    """The agents of these jobs, in the order in which they are locked."""
+def owners(jobs: Iterable[JobRow]) -> list[QuotaOwner]:
+    """Return the agents of these jobs, in lock order."""
     return sorted({(job[1], job[2]) for job in jobs})
 
 
-def charges(jobs: Iterable[JobRow]) -> dict[Owner, int]:
-    """How many jobs each owner is charged for, in the order in which owners are locked."""
+def charges(jobs: Iterable[JobRow]) -> dict[QuotaOwner, int]:
+    """Return how many jobs each owner is charged for, in lock order."""
     agents = Counter((job.workspace, job.agent) for job in jobs)
-    workspaces: Counter[Owner] = Counter()
+    workspaces: Counter[QuotaOwner] = Counter()
     for (workspace, _), count in agents.items():
         workspaces[workspace, ""] += count
     return dict(sorted((agents + workspaces).items()))
 
 
-def check_created(charged: Iterable[Charged], added: Mapping[Owner, int], allowance: Allowance) -> None:
-    """ResourceExhausted where an owner has created more jobs today than it may."""
+def check_created(charged: Iterable[Charged], added: Mapping[QuotaOwner, int], allowance: Allowance) -> None:
+    """Raise ResourceExhausted if an owner has created too many jobs today."""
     for owner in charged:
         usual = allowance.create_per_agent if owner.agent else allowance.create_per_workspace
         limit = usual if owner.create_limit is None else owner.create_limit
@@ -79,8 +109,8 @@ def check_created(charged: Iterable[Charged], added: Mapping[Owner, int], allowa
             )
 
 
-def live_limits(charged: Iterable[Charged], allowance: Allowance) -> dict[Owner, int]:
-    """How many jobs the owners may have that may not have any number."""
+def live_limits(charged: Iterable[Charged], allowance: Allowance) -> dict[QuotaOwner, int]:
+    """Return the limit of existing jobs of each owner that has one."""
     limits = {}
     for owner in charged:
         usual = allowance.live_per_agent if owner.agent else allowance.live_per_workspace
@@ -90,8 +120,8 @@ def live_limits(charged: Iterable[Charged], allowance: Allowance) -> dict[Owner,
     return limits
 
 
-def check_live(live: Mapping[Owner, int], limits: Mapping[Owner, int]) -> None:
-    """ResourceExhausted where an owner has more jobs, the new ones among them, than it may."""
+def check_live(live: Mapping[QuotaOwner, int], limits: Mapping[QuotaOwner, int]) -> None:
+    """Raise ResourceExhausted if an owner has too many jobs, new ones included."""
     for owner, limit in limits.items():
         if live.get(owner, 0) > limit:
             raise ResourceExhausted(
@@ -101,10 +131,10 @@ def check_live(live: Mapping[Owner, int], limits: Mapping[Owner, int]) -> None:
 
 
 def listed(workspace: str, stored: Iterable[Stored], now_ms: int) -> list[QuotaRow]:
-    """What is shown of a workspace's quotas: both buckets of its own, and of its agents what is set or used.
+    """Return both buckets of the workspace, and those of its agents that have a limit or use.
 
-    `stored` has besides the table's rows one for each agent with jobs, of LIVE_JOBS and without a limit, that
-    says how many they are.
+    Besides the rows of the table, `stored` has one for each agent with jobs: of LIVE_JOBS, without a limit,
+    `used` being their number.
     """
     found: dict[tuple[str, str], tuple[int | None, int]] = {("", bucket): (None, 0) for bucket in BUCKETS}
     today = day_of(now_ms)
@@ -128,3 +158,17 @@ def _whose(workspace: str, agent: str) -> str:
 
 def _jobs(count: int) -> str:
     return "1 job" if count == 1 else f"{count} jobs"
+
+
+class QuotaStore(Protocol):
+    """The part of a store that holds quotas."""
+
+    async def quotas(self, workspace: str, now_ms: int) -> list[QuotaRow]:
+        """Return limits and use of the workspace and of each of its agents with either."""
+        ...
+
+    async def set_quota(
+        self, workspace: str, agent: str, bucket: str, limit: int | None, entries: Sequence[AuditEntry] = ()
+    ) -> None:
+        """Set a limit, or with None return to the installation's default. The use stays."""
+        ...

@@ -136,7 +136,7 @@ class JudgedRun(NamedTuple):
 
 
 #: What becomes of such a run, given the live runs of its job.
-Judge = Callable[[RunRow, LiveRuns], JudgedRun]
+ManualRunRule = Callable[[RunRow, LiveRuns], JudgedRun]
 
 
 class CatchupState(NamedTuple):

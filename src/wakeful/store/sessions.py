@@ -15,8 +15,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, Protocol
 
+from wakeful.store.audit import AuditEntry
 from wakeful.store.idempotency import Keyed
-from wakeful.store.office import Entry
 from wakeful.store.rows import RunRow
 
 #: The job that an agent with a target of its own is woken through: it has no ticks, and what every launch
@@ -35,7 +35,7 @@ class SessionKey(NamedTuple):
     name: str
 
 
-class Message(NamedTuple):
+class SessionMessage(NamedTuple):
     """Something that somebody said to an agent."""
 
     id: str
@@ -62,7 +62,7 @@ class SessionState(NamedTuple):
 
     key: SessionKey
     #: those that wait, and the live turns: oldest first
-    messages: Sequence[Message]
+    messages: Sequence[SessionMessage]
     turns: Sequence[Turn]
     #: how full its context window is, of 1, where somebody said so
     context: float | None
@@ -78,7 +78,7 @@ class SessionUpdate(NamedTuple):
     """What becomes of it."""
 
     #: a message that waits from now on
-    arrived: Message | None = None
+    arrived: SessionMessage | None = None
     #: ids of messages that nobody will read, and of those that became part of a turn
     dropped: Sequence[str] = ()
     taken: Sequence[str] = ()
@@ -110,7 +110,7 @@ class SessionView(NamedTuple):
     updated_ms: int
 
 
-Judge = Callable[[SessionState], SessionUpdate]
+SessionRule = Callable[[SessionState], SessionUpdate]
 
 
 class SessionStore(Protocol):
@@ -120,8 +120,8 @@ class SessionStore(Protocol):
         self,
         key: SessionKey,
         now_ms: int,
-        judge: Judge,
-        entries: Sequence[Entry] = (),
+        judge: SessionRule,
+        entries: Sequence[AuditEntry] = (),
         keyed: Keyed[SessionUpdate] | None = None,
     ) -> SessionUpdate:
         """Lock a conversation, which is made where there is none, and write what `judge` makes of it.
@@ -130,7 +130,7 @@ class SessionStore(Protocol):
         """
         ...
 
-    async def take_turns(self, now_ms: int, limit: int, judge: Judge) -> int:
+    async def take_turns(self, now_ms: int, limit: int, judge: SessionRule) -> int:
         """The same for up to `limit` conversations that are due and have a place, longest due first.
 
         Those that somebody else holds are passed over. Returns how many there were.

@@ -13,7 +13,7 @@ from wakeful.document.values import compact
 from wakeful.errors import InvalidArgument
 from wakeful.job import Json
 from wakeful.outcome import Finished
-from wakeful.store.budgets import Owner, Spent
+from wakeful.store.budgets import BudgetOwner, Spent
 from wakeful.store.quotas import day_of
 
 #: What a run calls what it used: all of it, or else in two parts.
@@ -44,15 +44,15 @@ class Weighed(NamedTuple):
     held: str | None
 
     @property
-    def owner(self) -> Owner:
+    def owner(self) -> BudgetOwner:
         """Whose it is."""
-        return Owner(self.workspace, self.agent, self.job)
+        return BudgetOwner(self.workspace, self.agent, self.job)
 
 
-class Change(NamedTuple):
+class BudgetChange(NamedTuple):
     """A cap that is reached, or is not any more (`most` is None)."""
 
-    owner: Owner
+    owner: BudgetOwner
     cap: str
     most: float | None
     used: float
@@ -88,17 +88,19 @@ def capped(tokens: float, cost: float) -> Spent:
     return Spent(int(min(tokens, MOST_TOKENS)), min(cost, MOST_COST))
 
 
-def additions(finished: Iterable[Finished], owners: Mapping[str, Owner]) -> dict[tuple[Owner, int], Spent]:
+def additions(
+    finished: Iterable[Finished], owners: Mapping[str, BudgetOwner]
+) -> dict[tuple[BudgetOwner, int], Spent]:
     """What is added to whose spending, by owner and day, in the order in which rows are locked.
 
     `owners` names the job of each run that used anything, or where it has none its agent.
     """
-    added: dict[tuple[Owner, int], Spent] = {}
+    added: dict[tuple[BudgetOwner, int], Spent] = {}
     for outcome in finished:
         used, owner = usage_of(outcome.usage), owners.get(outcome.run_id)
         if used is None or owner is None:
             continue
-        levels = {owner, Owner(owner.workspace, owner.agent), Owner(owner.workspace)}
+        levels = {owner, BudgetOwner(owner.workspace, owner.agent), BudgetOwner(owner.workspace)}
         for level in levels:
             key = level, day_of(outcome.finished_ms)
             before = added.get(key, Spent())
@@ -106,7 +108,7 @@ def additions(finished: Iterable[Finished], owners: Mapping[str, Owner]) -> dict
     return dict(sorted(added.items()))
 
 
-def changes(weighed: Iterable[Weighed]) -> list[Change]:
+def changes(weighed: Iterable[Weighed]) -> list[BudgetChange]:
     """Which caps are reached that were not, and which are not any more."""
     found = []
     for one in weighed:
@@ -117,13 +119,13 @@ def changes(weighed: Iterable[Weighed]) -> list[Change]:
             most = caps.get(cap)
             if isinstance(most, int | float) and so_much >= most:
                 if cap not in held:
-                    found.append(Change(one.owner, cap, float(most), so_much))
+                    found.append(BudgetChange(one.owner, cap, float(most), so_much))
             elif cap in held:
-                found.append(Change(one.owner, cap, None, so_much))
+                found.append(BudgetChange(one.owner, cap, None, so_much))
     return found
 
 
-def details_of(change: Change) -> str:
+def details_of(change: BudgetChange) -> str:
     """What an incident says of a cap that was reached."""
     return compact({"cap": change.cap, "most": change.most, "used": change.used})
 

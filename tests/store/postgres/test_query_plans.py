@@ -16,8 +16,8 @@ import pytest
 from tests.support import postgres_server
 from tests.support.factories import NOW, FalseClock, job, tick
 from tests.support.query_plans import visited
+from wakeful.store.audit import AuditEntry
 from wakeful.store.audit_chain import link
-from wakeful.store.office import CREATE_JOB, LIVE_JOBS, Entry
 from wakeful.store.postgres import PostgresStore, changelog, deliveries
 from wakeful.store.postgres import budget_statements as guards
 from wakeful.store.postgres import dead_letter_statements as letters
@@ -25,6 +25,7 @@ from wakeful.store.postgres import list_statements as lists
 from wakeful.store.postgres import office_statements as office
 from wakeful.store.postgres import statements as sql
 from wakeful.store.postgres.leases import FIRST_ID
+from wakeful.store.quotas import CREATE_JOB, LIVE_JOBS
 from wakeful.store.rows import JobFilter, RunFilter
 
 if TYPE_CHECKING:
@@ -207,7 +208,7 @@ async def _office_cases() -> AsyncIterator[tuple[str, str, list[object]]]:
     agents = [f"agent-{number}" for number in range(500)]
     of = [f"ws-{number % 10}" for number in range(500)]
     many = [f"ws-{number}" for number in range(500)]
-    entries = [link(Entry(name, "a", "b", "c", "{}", None), 101, NOW, "") for name in many]
+    entries = [link(AuditEntry(name, "a", "b", "c", "{}", None), 101, NOW, "") for name in many]
     given: dict[str, list[object]] = {
         "WORKSPACE": ["ws-7"],
         "WORKSPACES": [],

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tests.support.factories import DAY, NOW, FalseClock, alone, asleep, ended, start
 from wakeful.ids import new_id
-from wakeful.store.office import Allowance
+from wakeful.store.quotas import Allowance
 from wakeful.store.rows import JobFilter, RunFilter
 from wakeful.store.sqlite import SqliteStore, statements
 from wakeful.store.sqlite import budget_statements as sqlite_guard_statements

@@ -15,7 +15,7 @@ from wakeful.document.sessions import queue as read_queue
 from wakeful.document.sessions import session_name
 from wakeful.errors import InvalidArgument
 from wakeful.store.rows import RunRow
-from wakeful.store.sessions import Message, SessionKey, SessionState, SessionUpdate, Turn
+from wakeful.store.sessions import SessionKey, SessionMessage, SessionState, SessionUpdate, Turn
 
 NOW = 1_800_000_000_000
 KEY = SessionKey("default", "ops", "main")
@@ -29,7 +29,7 @@ class Conversation:
     queue: dict[str, object] = field(default_factory=dict)
     work: str | None = None
     now_ms: int = NOW
-    waiting: list[Message] = field(default_factory=list)
+    waiting: list[SessionMessage] = field(default_factory=list)
     #: the turns by their runs: their state and what they used
     turns: dict[str, tuple[str, str | None]] = field(default_factory=dict)
     known_over: set[str] = field(default_factory=set)
@@ -51,7 +51,7 @@ class Conversation:
 
     def say(self, body: str, after_ms: int = 0) -> SessionUpdate:
         self.wait(after_ms)
-        message = Message(f"m{next(self._ids):06}", body, "key:1", "user", self.now_ms)
+        message = SessionMessage(f"m{next(self._ids):06}", body, "key:1", "user", self.now_ms)
         settled = hear(self._talk(), message, self.now_ms)
         if settled.arrived is None and not settled.begun and not body.startswith("/"):
             self.dropped.append(message.id)
@@ -249,7 +249,7 @@ def test_a_turn_goes_where_the_agents_runs_go():
 
 def test_no_turn_is_longer_than_a_payload_may_be():
     long = "ü" * (MAX_SAID // 4)
-    said = [Message(str(n), long, "key:1", "user", NOW) for n in range(3)]
+    said = [SessionMessage(str(n), long, "key:1", "user", NOW) for n in range(3)]
     assert [len(batch) for batch in batches(said, Queue())] == [1, 1, 1]
     assert [len(batch) for batch in batches([m._replace(body="ü") for m in said], Queue())] == [3]
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from wakeful.engine.alert_rules import judge
-from wakeful.store.budgets import AGENT_ALERTS, AGENT_CHANNEL, Incident
+from wakeful.store.alerts import AGENT_ALERTS, AGENT_CHANNEL, Incident
 
 AT = 1_741_392_000_250  # 2025-03-08T00:00:00.250Z
 WEBHOOK = ("s1", "ops", AGENT_ALERTS, "{}")

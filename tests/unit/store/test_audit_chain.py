@@ -9,14 +9,14 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from wakeful.store.audit import AuditEntry, AuditRow
 from wakeful.store.audit_chain import flaw, link
-from wakeful.store.office import AuditRow, Entry
 
 texts = st.text(st.characters(exclude_characters="\x00"), max_size=12)
-entries = st.builds(Entry, st.just("acme"), texts, texts, texts, texts, st.none() | texts)
+entries = st.builds(AuditEntry, st.just("acme"), texts, texts, texts, texts, st.none() | texts)
 
 
-def chained(of: list[Entry]) -> list[AuditRow]:
+def chained(of: list[AuditEntry]) -> list[AuditRow]:
     rows: list[AuditRow] = []
     for seq, entry in enumerate(of, 1):
         rows.append(link(entry, seq, 1000 + seq, rows[-1].hash if rows else ""))
@@ -51,7 +51,7 @@ def test_an_entry_that_says_something_else_is_named(rows: list[AuditRow], data: 
 
 @given(chains, entries, st.data())
 def test_an_entry_with_a_new_hash_to_match_does_not_fit_the_next(
-    rows: list[AuditRow], entry: Entry, data: st.DataObject
+    rows: list[AuditRow], entry: AuditEntry, data: st.DataObject
 ) -> None:
     place = data.draw(st.integers(0, len(rows) - 1))
     new = link(entry, place + 1, 5, rows[place].before)
@@ -98,12 +98,12 @@ def test_the_chain_of_one_workspace_holds_nothing_of_another() -> None:
 
 
 @given(entries, entries)
-def test_no_two_entries_share_a_hash(one: Entry, other: Entry) -> None:
+def test_no_two_entries_share_a_hash(one: AuditEntry, other: AuditEntry) -> None:
     assert (link(one, 1, 0, "").hash == link(other, 1, 0, "").hash) is (one == other)
 
 
 def test_what_runs_over_from_one_field_into_the_next_is_told_apart() -> None:
-    one = Entry("acme", "ada", "run", "x", "{}", None)
+    one = AuditEntry("acme", "ada", "run", "x", "{}", None)
     for other in (
         one._replace(actor="adar", action="un"),
         one._replace(address=""),
@@ -123,10 +123,10 @@ def test_the_hash_is_the_one_that_the_page_describes() -> None:
 
 def test_what_no_database_can_keep_is_replaced_before_it_is_hashed() -> None:
     for unfit in (0, 0xD800, 0xDFFF):
-        row = link(Entry("acme", f"jwt:a{chr(unfit)}b", "x", "y", "{}", chr(unfit)), 1, 0, "")
+        row = link(AuditEntry("acme", f"jwt:a{chr(unfit)}b", "x", "y", "{}", chr(unfit)), 1, 0, "")
         assert (row.actor, row.address) == ("jwt:a\ufffdb", "\ufffd")
         assert flaw([row], 0, "") is None
 
 
-def _said(subject: str) -> Entry:
-    return Entry("acme", "key:1", "job.create", subject, "{}", None)
+def _said(subject: str) -> AuditEntry:
+    return AuditEntry("acme", "key:1", "job.create", subject, "{}", None)

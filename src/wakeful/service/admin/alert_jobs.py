@@ -20,7 +20,7 @@ from wakeful.launch.secrets import Keyring, new_secret, read_secret
 from wakeful.policy import Backoff, Policy
 from wakeful.service.agents.inheritance import needs_secret
 from wakeful.service.jobs.job_factory import without_ticks
-from wakeful.store.budgets import (
+from wakeful.store.alerts import (
     AGENT_ALERTS,
     AGENT_CHANNEL,
     WORKSPACE_AGENT,

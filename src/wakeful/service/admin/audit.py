@@ -7,8 +7,8 @@ from typing import Final, NamedTuple
 
 from wakeful.service.auth.access import Principal
 from wakeful.service.auth.job_context import Directory
+from wakeful.store.audit import AuditRow
 from wakeful.store.audit_chain import flaw
-from wakeful.store.office import AuditRow
 from wakeful.store.port import Store
 
 _PAGE: Final = 1_000

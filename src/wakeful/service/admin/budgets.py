@@ -10,7 +10,7 @@ from wakeful.document.values import compact
 from wakeful.errors import InvalidArgument, PermissionDenied, ResourceExhausted
 from wakeful.job import Json
 from wakeful.service.auth.access import Principal
-from wakeful.store.budgets import HoldRow, Owner
+from wakeful.store.budgets import BudgetBlock, BudgetOwner
 from wakeful.store.port import Store
 from wakeful.store.quotas import day_of
 
@@ -23,30 +23,30 @@ class Budgets:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    async def check(self, owner: Owner, job: str | None = None) -> None:
+    async def check(self, owner: BudgetOwner, job: str | None = None) -> None:
         """ResourceExhausted where a cap of the job, its agent or its workspace has been reached today."""
         reached = (await self.reached())(owner, job)
         if reached is not None:
             raise ResourceExhausted(reached)
 
-    async def reached(self) -> Callable[[Owner, str | None], str | None]:
+    async def reached(self) -> Callable[[BudgetOwner, str | None], str | None]:
         """Says of whoever, in a sentence, which cap has been reached today; None: none has."""
         holds = {hold.owner: hold for hold in reversed(await self._store.holds(self._today()))}
 
-        def said(owner: Owner, job: str | None) -> str | None:
-            levels = (owner, Owner(owner.workspace, owner.agent), Owner(owner.workspace))
+        def said(owner: BudgetOwner, job: str | None) -> str | None:
+            levels = (owner, BudgetOwner(owner.workspace, owner.agent), BudgetOwner(owner.workspace))
             hold = next((holds[level] for level in levels if level in holds), None)
             return None if hold is None else _reached(hold, job)
 
         return said
 
-    async def weigh(self, owner: Owner) -> None:
+    async def weigh(self, owner: BudgetOwner) -> None:
         """A budget is another now: hold what is over it, and no longer what is not."""
         await self._store.weigh(self._store.clock.now_ms(), [owner])
 
     async def spent(self, workspace: str, agent: str = "", job_id: str = "") -> dict[str, Json]:
         """What was used today. Whether they may know is asked by whoever shows what it is of."""
-        tokens, cost = await self._store.spent(Owner(workspace, agent, job_id), self._today())
+        tokens, cost = await self._store.spent(BudgetOwner(workspace, agent, job_id), self._today())
         return {"tokens": tokens, "cost": cost}
 
     def _today(self) -> int:
@@ -87,7 +87,7 @@ def _above(cap: str, new: Mapping[str, Json] | None, old: Mapping[str, Json]) ->
     return not isinstance(given, int | float) or not isinstance(most, int | float) or given > most
 
 
-def _reached(hold: HoldRow, job: str | None) -> str:
+def _reached(hold: BudgetBlock, job: str | None) -> str:
     if hold.job:
         who = f"job '{job or hold.job}'"
     else:

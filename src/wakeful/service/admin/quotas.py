@@ -9,8 +9,8 @@ from wakeful.errors import InvalidArgument
 from wakeful.job import check_slug
 from wakeful.service.auth.access import Principal, narrowed
 from wakeful.service.auth.job_context import Directory
-from wakeful.store.office import BUCKETS, QuotaRow
 from wakeful.store.port import Store
+from wakeful.store.quotas import BUCKETS, QuotaRow
 
 _LARGEST: Final = 2**31 - 1
 

@@ -15,8 +15,8 @@ from wakeful.policy import DAY_MS
 from wakeful.service.auth.access import Principal
 from wakeful.service.auth.job_context import Directory
 from wakeful.service.serializers import Shape, instant
-from wakeful.store.changelog import RecentRun
 from wakeful.store.port import Store, is_executor
+from wakeful.store.stats import RecentRun
 
 #: Of the runs that have succeeded or failed, fewer than this became dead letters.
 DEAD_LETTER_TARGET: Final = 0.01

@@ -20,8 +20,9 @@ from wakeful.service.agents.heartbeats import NONE, Heartbeats
 from wakeful.service.agents.inheritance import Inheritance, goes_to_webhook
 from wakeful.service.auth.access import Principal, narrowed, permit
 from wakeful.service.auth.job_context import Directory, no_agent
-from wakeful.store.budgets import Owner
-from wakeful.store.office import AgentRow, Entry, Inherited, WorkspaceRow
+from wakeful.store.accounts import AgentRow, Inherited, WorkspaceRow
+from wakeful.store.audit import AuditEntry
+from wakeful.store.budgets import BudgetOwner
 from wakeful.store.port import Store
 from wakeful.store.rows import JobFilter
 from wakeful.stored_text import UNSTORABLE, is_storable
@@ -142,7 +143,7 @@ class AgentService:
         await self._senders.follow(workspace, name, alerts)
         await self._heartbeats.follow(who, workspace, name, beat)
         if row.budget != (before[0].budget if before[0] else None):
-            await self._budgets.weigh(Owner(workspace, name))
+            await self._budgets.weigh(BudgetOwner(workspace, name))
         made = secret is not None and row.secret == sealed
         return SavedAgent(row, before[0] is None, shown(secret) if secret is not None and made else None)
 
@@ -170,7 +171,11 @@ class AgentService:
         return SavedAgent(row, False, shown(secret))
 
     async def _write(
-        self, workspace: str, name: str, change: Callable[[AgentRow | None], AgentRow | None], entry: Entry
+        self,
+        workspace: str,
+        name: str,
+        change: Callable[[AgentRow | None], AgentRow | None],
+        entry: AuditEntry,
     ) -> AgentRow:
         """Write the agent, and with it all that its jobs inherit."""
         inheritance = Inheritance(self._store.clock.now_ms(), lambda: self._keyring.seal(new_secret()))
@@ -279,5 +284,5 @@ class WorkspaceService:
         self._directory.forget(name)
         await self._senders.follow(name, None, alerts)
         if budget != (old.budget if old else None):
-            await self._budgets.weigh(Owner(name))
+            await self._budgets.weigh(BudgetOwner(name))
         return row, old is None

@@ -13,7 +13,7 @@ from wakeful.job import AGENT_INACTIVE, Definition, JobRecord, Json, Work, inher
 from wakeful.launch.secrets import ROTATION_MS
 from wakeful.logs import get_logger
 from wakeful.service.jobs.job_transitions import cut_off, moved, paused, resumed, worn_out
-from wakeful.store.office import AgentRow, Inherited
+from wakeful.store.accounts import AgentRow, Inherited
 from wakeful.store.row_mapping import changed_row, job_of
 from wakeful.store.rows import JobChange, JobRow
 

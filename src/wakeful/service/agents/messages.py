@@ -16,10 +16,10 @@ from wakeful.service.admin.budgets import Budgets
 from wakeful.service.agents.wake_job import WakeJob
 from wakeful.service.auth.access import Principal
 from wakeful.service.auth.job_context import Directory
-from wakeful.store.budgets import Owner
+from wakeful.store.budgets import BudgetOwner
 from wakeful.store.idempotency import Keyed
 from wakeful.store.port import Store
-from wakeful.store.sessions import Message, SessionKey, SessionUpdate, SessionView
+from wakeful.store.sessions import SessionKey, SessionMessage, SessionUpdate, SessionView
 
 FIELDS: Final = ("message", "session")
 
@@ -74,13 +74,13 @@ class MessageService:
         now_ms = self._store.clock.now_ms()
         trigger = "agent" if who.role == "agent" else "user"
         body = _body(document.get("message"))
-        message = Message(new_id(now_ms), body, who.actor, trigger, now_ms)
+        message = SessionMessage(new_id(now_ms), body, who.actor, trigger, now_ms)
         _check_size(session, message, self._longest)
         order = order_in(body)
         if order is None:
             if not row.active:
                 raise FailedPrecondition(f"agent '{agent}' is not active; make it active to speak to it")
-            await self._budgets.check(Owner(workspace, agent))
+            await self._budgets.check(BudgetOwner(workspace, agent))
             await self._by_hand.job(workspace, agent)
         entry = who.entry(workspace, "agent.message", agent, compact({"session": session, "order": order}))
         key = SessionKey(workspace, agent, session)
@@ -109,7 +109,7 @@ def _body(value: object) -> str:
     return value
 
 
-def _check_size(session: str, message: Message, longest: int) -> None:
+def _check_size(session: str, message: SessionMessage, longest: int) -> None:
     """Refuse what would not fit into a payload, or cannot be stored."""
     try:
         storable(message.body, longest)

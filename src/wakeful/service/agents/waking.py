@@ -10,7 +10,7 @@ from wakeful.service.agents.wake_job import WakeJob
 from wakeful.service.auth.access import Principal
 from wakeful.service.auth.job_context import Directory
 from wakeful.service.runs.manual_runs import payload_of
-from wakeful.store.budgets import Owner
+from wakeful.store.budgets import BudgetOwner
 from wakeful.store.idempotency import Keyed
 from wakeful.store.port import Store
 from wakeful.store.rows import RunView
@@ -39,7 +39,7 @@ class WakeService:
         await self._directory.authorize(who, "wake", workspace, agent)
         await self._directory.agent(workspace, agent)
         own = payload_of(payload, self._defaults.max_payload_bytes)
-        await self._budgets.check(Owner(workspace, agent))
+        await self._budgets.check(BudgetOwner(workspace, agent))
         work, job = await self._by_hand.job(workspace, agent)
         now_ms = self._store.clock.now_ms()
         run = manual_run(

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, get_args
 
 from wakeful.errors import NotFound, PermissionDenied
-from wakeful.store.office import Entry
+from wakeful.store.audit import AuditEntry
 
 Role = Literal["admin", "member", "agent"]
 ROLES: Final[tuple[Role, ...]] = get_args(Role)
@@ -66,9 +66,9 @@ class Principal:
         """How what they create is marked: their role, and who they are."""
         return f"{self.role}:{self.actor}"
 
-    def entry(self, workspace: str, action: str, subject: str, details: str = "{}") -> Entry:
+    def entry(self, workspace: str, action: str, subject: str, details: str = "{}") -> AuditEntry:
         """What they do, for the audit."""
-        return Entry(workspace, self.actor, action, subject, details, self.address)
+        return AuditEntry(workspace, self.actor, action, subject, details, self.address)
 
 
 #: A Python program that has the scheduler in its own process, and so the database too.

@@ -17,7 +17,8 @@ from wakeful.ids import new_id
 from wakeful.logs import get_logger
 from wakeful.service.auth.access import LOCAL, Principal
 from wakeful.settings import API_KEY, PREFIX
-from wakeful.store.office import Entry, KeyChange, KeyRow
+from wakeful.store.accounts import KeyChange, KeyRow
+from wakeful.store.audit import AuditEntry
 from wakeful.store.port import Store
 
 #: Who makes the key that `WAKEFUL_ADMIN_KEY` sets.
@@ -82,6 +83,6 @@ def _admin_key(store: Store, text: str, name: str, who: Principal) -> KeyRow:
     )
 
 
-def _created(row: KeyRow, who: Principal) -> Entry:
+def _created(row: KeyRow, who: Principal) -> AuditEntry:
     told = compact({"role": row.role, "agent": row.agent, "name": row.name})
     return who.entry("default", "key.create", row.id, told)

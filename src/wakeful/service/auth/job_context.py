@@ -12,7 +12,7 @@ from wakeful.document.deliveries import DeliveryAddress, deliver_to
 from wakeful.errors import NotFound
 from wakeful.job import Json
 from wakeful.service.auth.access import LOCAL, Action, Principal, permit
-from wakeful.store.office import AgentChanged, AgentRow, Inherited, WorkspaceRow
+from wakeful.store.accounts import AgentChanged, AgentRow, Inherited, WorkspaceRow
 from wakeful.store.port import Store
 
 _REMEMBERED_MS: Final = 1_000

@@ -22,7 +22,7 @@ from wakeful.service.auth.access import ROLES, Principal, Role, permit
 from wakeful.service.auth.first_keys import apply_admin_key, make_first_key
 from wakeful.service.auth.job_context import Directory
 from wakeful.settings import API_KEY
-from wakeful.store.office import KeyRow
+from wakeful.store.accounts import KeyRow
 from wakeful.store.port import Store
 from wakeful.stored_text import UNSTORABLE, is_storable
 

@@ -15,7 +15,7 @@ from wakeful.document import write_definition
 from wakeful.errors import InvalidArgument
 from wakeful.job import Definition, Json
 from wakeful.service.auth.access import Principal
-from wakeful.store.budgets import SENDERS
+from wakeful.store.alerts import ALERT_JOBS
 
 MASK: Final = "***"
 #: The fields of a job that may hold credentials.
@@ -58,7 +58,7 @@ def masked_alerts(value: Json) -> Json:
 def masked_job(definition: Definition) -> dict[str, Json]:
     """The document of a job without its credentials."""
     document = write_definition(definition)
-    mask = masked_alerts if definition.name in SENDERS else masked
+    mask = masked_alerts if definition.name in ALERT_JOBS else masked
     return {**document, **{field: mask(document[field]) for field in FIELDS if field in document}}
 
 

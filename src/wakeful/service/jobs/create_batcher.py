@@ -11,8 +11,10 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from wakeful.errors import AlreadyExists, ResourceExhausted
-from wakeful.store.office import AgentChanged, Allowance, Entry, Inherited
+from wakeful.store.accounts import AgentChanged, Inherited
+from wakeful.store.audit import AuditEntry
 from wakeful.store.port import Store
+from wakeful.store.quotas import Allowance
 from wakeful.store.rows import JobRow
 
 _LARGEST_BATCH: Final = 500
@@ -20,7 +22,7 @@ _LARGEST_BATCH: Final = 500
 
 class _Arrival(NamedTuple):
     job: JobRow
-    entry: Entry
+    entry: AuditEntry
     agent: Inherited
     written: asyncio.Future[None]
 
@@ -34,7 +36,7 @@ class CreateBatcher:
         self._waiting: list[_Arrival] = []
         self._writing: asyncio.Task[None] | None = None
 
-    async def add(self, job: JobRow, entry: Entry, agent: Inherited) -> None:
+    async def add(self, job: JobRow, entry: AuditEntry, agent: Inherited) -> None:
         """Write this job, made for such an agent; raises what the store says to it, and to no other."""
         loop = asyncio.get_running_loop()
         written: asyncio.Future[None] = loop.create_future()

@@ -25,8 +25,9 @@ from wakeful.service.auth.ownership import check_change, check_removal, is_admin
 from wakeful.service.jobs.chains import check_chain
 from wakeful.service.jobs.job_factory import SaveResult, check_lane
 from wakeful.service.jobs.job_transitions import cut_off, edited, moved
-from wakeful.store.budgets import Owner
-from wakeful.store.office import Entry, Inherited
+from wakeful.store.accounts import Inherited
+from wakeful.store.audit import AuditEntry
+from wakeful.store.budgets import BudgetOwner
 from wakeful.store.port import Store
 from wakeful.store.row_mapping import changed_row, job_of
 from wakeful.store.rows import JobChange, JobRow, RunFilter, RunRow
@@ -139,7 +140,7 @@ class JobChanges:
         who: Principal,
         row: JobRow,
         edit: Callable[[JobRecord, JobContext], Definition],
-        entry: Entry,
+        entry: AuditEntry,
         enabled: bool | None = None,
         *,
         dry_run: bool = False,
@@ -155,7 +156,7 @@ class JobChanges:
         who: Principal,
         job_id: str,
         edit: Callable[[JobRecord, JobContext], Definition],
-        entry: Entry,
+        entry: AuditEntry,
         enabled: bool | None,
         dry_run: bool,
     ) -> SaveResult:
@@ -217,7 +218,7 @@ class JobChanges:
         if dry_run:
             return SaveResult(row, changed=changed)
         if rebudgeted and rebudgeted[-1]:
-            await self._budgets.weigh(Owner(row.workspace, row.agent, row.id))
+            await self._budgets.weigh(BudgetOwner(row.workspace, row.agent, row.id))
         return SaveResult(row, shown(made[0]) if made else None, changed=changed)
 
     async def _change(

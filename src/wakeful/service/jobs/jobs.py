@@ -38,10 +38,10 @@ from wakeful.service.jobs.job_changes import audit_details, check_version, no_jo
 from wakeful.service.jobs.job_factory import JobFactory, SaveResult
 from wakeful.service.jobs.pauses import JobPauses
 from wakeful.service.runs.manual_runs import by_hand, judged, of_the_past, payload_of, read_overlap
-from wakeful.store.budgets import Owner
+from wakeful.store.budgets import BudgetOwner
 from wakeful.store.idempotency import Keyed
-from wakeful.store.office import Allowance
 from wakeful.store.port import Store
+from wakeful.store.quotas import Allowance
 from wakeful.store.row_mapping import job_of
 from wakeful.store.rows import JobFilter, RunFilter, RunView
 
@@ -248,7 +248,7 @@ class JobService(JobPauses):
             if is_admins(who, row):
                 started = RunFilter(workspace, agent, job.id, trigger=BY_AGENT, limit=1)
                 check_pace(job, await self._store.runs(started), now_ms)
-            await self._budgets.check(Owner(workspace, agent, job.id), name)
+            await self._budgets.check(BudgetOwner(workspace, agent, job.id), name)
             run = by_hand(who, job, now_ms, mode=mode, payload=own)
             entry = who.entry(workspace, "job.run", f"{agent}/{name}", compact({"run": run.id, "mode": mode}))
             if policy is not None:
@@ -278,7 +278,7 @@ class JobService(JobPauses):
         check_version(row, version)
         job = job_of(row)
         runs = await off_loop(partial(of_the_past, who, job, start_ms, end_ms, self._clock.now_ms()))
-        await self._budgets.check(Owner(workspace, agent, job.id), name)
+        await self._budgets.check(BudgetOwner(workspace, agent, job.id), name)
         about = compact({"count": len(runs), "startMs": start_ms, "endMs": end_ms})
         entry = who.entry(workspace, "job.backfill", f"{agent}/{name}", about)
         return len(await self._store.add_runs(runs, [entry], keyed.of(len) if keyed else None))

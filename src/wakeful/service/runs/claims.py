@@ -21,9 +21,9 @@ from wakeful.logs import get_logger
 from wakeful.outcome import Failed, Finished, Outcome, conclude
 from wakeful.policy import DEFAULT_POLICY
 from wakeful.service.serializers import Shape, run_shape
-from wakeful.store.office import WorkflowRow
 from wakeful.store.port import Store
 from wakeful.store.rows import ClaimedRun, TakenRun
+from wakeful.store.workflows import WorkflowRow
 
 log = get_logger("wakeful.service")
 

@@ -21,7 +21,8 @@ from wakeful.service.auth.agent_target_policy import check_whose
 from wakeful.service.auth.job_context import Directory
 from wakeful.service.auth.ownership import check_ending
 from wakeful.service.runs.manual_runs import replayed
-from wakeful.store.budgets import SENDERS, Owner
+from wakeful.store.alerts import ALERT_JOBS
+from wakeful.store.budgets import BudgetOwner
 from wakeful.store.idempotency import Keyed
 from wakeful.store.port import PARKED, Store, is_executor
 from wakeful.store.rows import AttemptView, DeadLetter, RunFilter, RunRow, RunView
@@ -86,7 +87,7 @@ class RunService:
     ) -> RunView:
         """Run a dead letter again, as a new run with the same key, one attempt further on."""
         dead = await self._one(who, "dead-letter", workspace, run_id)
-        await self._budgets.check(Owner(workspace, dead.agent, dead.job_id or ""), dead.job_name)
+        await self._budgets.check(BudgetOwner(workspace, dead.agent, dead.job_id or ""), dead.job_name)
         now_ms = self._clock.now_ms()
 
         def first(born: Sequence[RunView]) -> RunView:
@@ -133,7 +134,7 @@ class RunService:
 
         def again(letter: DeadLetter) -> RunRow | None:
             old = letter.run
-            cap = reached(Owner(workspace, old.agent, old.job_id or ""), old.job_name)
+            cap = reached(BudgetOwner(workspace, old.agent, old.job_id or ""), old.job_name)
             if cap is not None:
                 held.append(cap)
                 return None
@@ -210,7 +211,7 @@ class RunService:
             raise _no_run(run_id)
         await self._directory.authorize(who, action, workspace, run.agent)
         if action != "read":
-            check_whose(who, run.job_name, SENDERS)
+            check_whose(who, run.job_name, ALERT_JOBS)
         return run
 
     async def _end(

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from asyncpg import UniqueViolationError
 
 from wakeful.errors import AlreadyExists, FailedPrecondition
-from wakeful.store.office import AgentChanged, AgentRow, Inherited, KeyChange, KeyRow, WorkspaceRow
+from wakeful.store.accounts import AgentChanged, AgentRow, Inherited, KeyChange, KeyRow, WorkspaceRow
 from wakeful.store.postgres import office_statements as sql
-from wakeful.store.quotas import Owner
+from wakeful.store.quotas import QuotaOwner
 
 if TYPE_CHECKING:
     from wakeful.store.postgres.connection import Db
@@ -69,7 +69,7 @@ async def put_agent(
 
 
 async def hold_agents(
-    db: Db, now_ms: int, owners: Sequence[Owner], expected: Mapping[Owner, Inherited] | None = None
+    db: Db, now_ms: int, owners: Sequence[QuotaOwner], expected: Mapping[QuotaOwner, Inherited] | None = None
 ) -> None:
     """Make those of these agents that are not there yet, and lock all of them against changes.
 

@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from wakeful.clock import Clock
+from wakeful.store.audit import AuditEntry, AuditRow
 from wakeful.store.audit_chain import link
-from wakeful.store.office import AuditRow, Entry
 from wakeful.store.postgres import office_statements as sql
 
 if TYPE_CHECKING:
     from wakeful.store.postgres.connection import Db
 
 
-async def append(db: Db, clock: Clock, entries: Sequence[Entry]) -> None:
+async def append(db: Db, clock: Clock, entries: Sequence[AuditEntry]) -> None:
     """Write these entries down, each at the end of its workspace's chain."""
     if not entries:
         return

@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import Final
 
 from wakeful.document.guards import MOST_COST
-from wakeful.store.budgets import (
+from wakeful.store.alerts import (
     AGENT_ALERTS,
     AGENT_CHANNEL,
-    SENDERS,
+    ALERT_JOBS,
     WORKSPACE_AGENT,
     WORKSPACE_ALERTS,
     WORKSPACE_CHANNEL,
@@ -60,7 +60,7 @@ _TOLD: Final = """
     (EXISTS (SELECT FROM agents a
         WHERE a.workspace = o.workspace AND a.name = o.agent AND a.alerts IS NOT NULL)
     OR EXISTS (SELECT FROM workspaces w WHERE w.name = o.workspace AND w.alerts IS NOT NULL))"""
-_OURS: Final = f"coalesce(o.job_name, '') NOT IN {SENDERS}"
+_OURS: Final = f"coalesce(o.job_name, '') NOT IN {ALERT_JOBS}"
 _NEW: Final = "INSERT INTO incidents (at, kind, workspace, agent, job_id, run_id, count, details)"
 #: the primary key of runs, once for each, and that of jobs; then `_TOLD`
 FAILED: Final = f"""

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from wakeful.store.budgets import Alert, HoldRow, Incident, Owner, Spent
+from wakeful.store.alerts import Alert, Incident
+from wakeful.store.budgets import BudgetBlock, BudgetOwner, Spent
 from wakeful.store.postgres import budget_statements as sql
 from wakeful.store.postgres.connection import Pool
 from wakeful.store.postgres.insert_runs import bear
@@ -48,13 +49,13 @@ async def _prune(db: Db, before_ms: int) -> None:
     await db.execute(sql.PRUNE_ALERTED, before_ms)
 
 
-async def _spent(db: Db, owner: Owner, day: int) -> Spent:
+async def _spent(db: Db, owner: BudgetOwner, day: int) -> Spent:
     row = await db.fetchrow(sql.SPENT, *owner, day)
     return Spent() if row is None else capped(*row)
 
 
-async def _holds(db: Db, day: int) -> list[HoldRow]:
-    return [HoldRow(*row) for row in await db.fetch(sql.HOLDS, day)]
+async def _holds(db: Db, day: int) -> list[BudgetBlock]:
+    return [BudgetBlock(*row) for row in await db.fetch(sql.HOLDS, day)]
 
 
 class PostgresGuarding:
@@ -62,15 +63,15 @@ class PostgresGuarding:
 
     _pool: Pool
 
-    async def spent(self, owner: Owner, day: int) -> Spent:
+    async def spent(self, owner: BudgetOwner, day: int) -> Spent:
         """What was used on that day."""
         return await self._pool.read(lambda db: _spent(db, owner, day))
 
-    async def holds(self, day: int) -> list[HoldRow]:
+    async def holds(self, day: int) -> list[BudgetBlock]:
         """The caps that were reached on that day."""
         return await self._pool.read(lambda db: _holds(db, day))
 
-    async def weigh(self, now_ms: int, owners: Sequence[Owner]) -> None:
+    async def weigh(self, now_ms: int, owners: Sequence[BudgetOwner]) -> None:
         """Look anew which of these are over their budgets."""
         await self._pool.write(lambda db, tell: weigh(db, tell, now_ms, owners))
 

@@ -11,11 +11,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from wakeful.ids import first_id
-from wakeful.store.changelog import Backlog, ChangeRow, RecentRun, WorkspaceStats
+from wakeful.store.changelog import ChangeRow
 from wakeful.store.port import PULL
 from wakeful.store.postgres.records import is_id
 from wakeful.store.postgres.statements import jobs_where, runs_where
 from wakeful.store.rows import JobRow, RunView
+from wakeful.store.stats import Backlog, RecentRun, WorkspaceStats
 
 if TYPE_CHECKING:
     from wakeful.store.postgres.connection import Db, Pool, TransactionEvents

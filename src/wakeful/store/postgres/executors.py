@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from wakeful.store.office import WorkflowRow
 from wakeful.store.postgres import pull_statements as sql
 from wakeful.store.postgres.changelog import RUNS_BY_IDS
 from wakeful.store.postgres.leases import start
 from wakeful.store.rows import ClaimedRun, RenewedRun, RunView
+from wakeful.store.workflows import WorkflowRow
 
 if TYPE_CHECKING:
     from wakeful.store.postgres.connection import Db, TransactionEvents

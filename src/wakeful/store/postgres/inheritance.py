@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from wakeful.clock import Clock
-from wakeful.store.office import AgentRow, Follow
+from wakeful.store.accounts import AgentRow, InheritingChange
 from wakeful.store.postgres import accounts
 from wakeful.store.postgres import statements as sql
 from wakeful.store.postgres.ahead import settle_ahead
@@ -36,7 +36,7 @@ async def put_agent(
     workspace: str,
     name: str,
     change: Callable[[AgentRow | None], AgentRow | None],
-    follow: Follow | None,
+    follow: InheritingChange | None,
 ) -> tuple[AgentRow | None, bool]:
     """Write what `change` makes of the agent and `follow` of its jobs. See `Office.put_agent`."""
     before, row, written = await accounts.put_agent(db, workspace, name, change)
@@ -54,7 +54,7 @@ async def put_agent(
 
 
 async def _decided(
-    db: Db, query: str, job_ids: Sequence[str], agent: AgentRow, follow: Follow
+    db: Db, query: str, job_ids: Sequence[str], agent: AgentRow, follow: InheritingChange
 ) -> list[tuple[JobRow, JobChange]]:
     """What becomes of these jobs, as the query finds them."""
     changes = []

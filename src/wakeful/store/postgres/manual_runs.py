@@ -8,7 +8,7 @@ from wakeful.store.postgres.insert_runs import bear
 from wakeful.store.postgres.outcomes import cancel
 from wakeful.store.postgres.statements import LOCK_CURSORS
 from wakeful.store.row_mapping import view_of
-from wakeful.store.rows import Judge, LiveRuns, RunRow, RunView
+from wakeful.store.rows import LiveRuns, ManualRunRule, RunRow, RunView
 
 if TYPE_CHECKING:
     from wakeful.store.postgres.connection import Db, TransactionEvents
@@ -21,7 +21,9 @@ LIVE: Final = """
         OR r.serial AND r.trigger IN ('schedule', 'user', 'agent'))"""
 
 
-async def add_judged_run(db: Db, tell: TransactionEvents, now_ms: int, run: RunRow, judge: Judge) -> RunView:
+async def add_judged_run(
+    db: Db, tell: TransactionEvents, now_ms: int, run: RunRow, judge: ManualRunRule
+) -> RunView:
     """Add what `judge` makes of the run, and cancel what gives way to it. See `Store.add_judged_run`."""
     # The cursor is locked by planners and by workers that start a serial run: until the end neither changes.
     await db.execute(LOCK_CURSORS, [run.job_id])

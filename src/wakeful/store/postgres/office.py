@@ -10,21 +10,13 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from wakeful.clock import Clock
-from wakeful.store.changes import always, written
+from wakeful.store.accounts import AgentRow, InheritingChange, KeyChange, KeyRow, WorkspaceRow
+from wakeful.store.audit import AuditEntry, AuditRow, always, written
 from wakeful.store.idempotency import Keyed, StoredResponse
-from wakeful.store.office import (
-    AgentRow,
-    AuditRow,
-    Entry,
-    Follow,
-    KeyChange,
-    KeyRow,
-    QuotaRow,
-    WorkflowRow,
-    WorkspaceRow,
-)
 from wakeful.store.postgres import accounts, audit, idempotency, inheritance, quotas, workflows
 from wakeful.store.postgres.connection import Pool, TransactionEvents
+from wakeful.store.quotas import QuotaRow
+from wakeful.store.workflows import WorkflowRow
 
 if TYPE_CHECKING:
     from wakeful.store.postgres.connection import Db
@@ -40,7 +32,7 @@ class PostgresOffice:
 
     async def _audited(
         self,
-        entries: Sequence[Entry] | Callable[[T], Sequence[Entry]],
+        entries: Sequence[AuditEntry] | Callable[[T], Sequence[AuditEntry]],
         work: Callable[[Db, TransactionEvents], Awaitable[T]],
         changed: Callable[[T], bool] = bool,
         keyed: Keyed[T] | None = None,
@@ -74,7 +66,7 @@ class PostgresOffice:
         """All of them, by name."""
         return await self._pool.read(accounts.workspaces)
 
-    async def put_workspace(self, row: WorkspaceRow, entries: Sequence[Entry] = ()) -> None:
+    async def put_workspace(self, row: WorkspaceRow, entries: Sequence[AuditEntry] = ()) -> None:
         """Add it, or replace it."""
         await self._audited(entries, lambda db, _: accounts.put_workspace(db, row), always)
 
@@ -91,8 +83,8 @@ class PostgresOffice:
         workspace: str,
         name: str,
         change: Callable[[AgentRow | None], AgentRow | None],
-        entries: Sequence[Entry] = (),
-        follow: Follow | None = None,
+        entries: Sequence[AuditEntry] = (),
+        follow: InheritingChange | None = None,
     ) -> AgentRow | None:
         """Write what `change` makes of the agent, and what `follow` makes of its jobs."""
         row, _ = await self._audited(
@@ -102,13 +94,13 @@ class PostgresOffice:
         )
         return row
 
-    async def delete_agent(self, workspace: str, name: str, entries: Sequence[Entry] = ()) -> bool:
+    async def delete_agent(self, workspace: str, name: str, entries: Sequence[AuditEntry] = ()) -> bool:
         """Delete the agent, unless it has jobs."""
         return await self._audited(entries, lambda db, _: accounts.delete_agent(db, workspace, name))
 
     # --- keys -------------------------------------------------------------------------------------
 
-    async def add_key(self, row: KeyRow, entries: Sequence[Entry] = ()) -> None:
+    async def add_key(self, row: KeyRow, entries: Sequence[AuditEntry] = ()) -> None:
         """Keep a key."""
         await self._audited(entries, lambda db, _: accounts.add_key(db, row), always)
 
@@ -129,7 +121,7 @@ class PostgresOffice:
         """The keys of a workspace, or all of them."""
         return await self._pool.read(lambda db: accounts.keys(db, workspace))
 
-    async def revoke_key(self, key_id: str, now_ms: int, entries: Sequence[Entry] = ()) -> bool:
+    async def revoke_key(self, key_id: str, now_ms: int, entries: Sequence[AuditEntry] = ()) -> bool:
         """End a key."""
         return await self._audited(entries, lambda db, _: accounts.revoke_key(db, key_id, now_ms))
 
@@ -139,7 +131,7 @@ class PostgresOffice:
 
     # --- audit ------------------------------------------------------------------------------------
 
-    async def append(self, entries: Sequence[Entry]) -> None:
+    async def append(self, entries: Sequence[AuditEntry]) -> None:
         """Write these entries down."""
         await self._pool.write(lambda db, _: audit.append(db, self.clock, entries))
 
@@ -160,7 +152,7 @@ class PostgresOffice:
         return await self._pool.read(lambda db: quotas.quotas(db, workspace, now_ms))
 
     async def set_quota(
-        self, workspace: str, agent: str, bucket: str, limit: int | None, entries: Sequence[Entry] = ()
+        self, workspace: str, agent: str, bucket: str, limit: int | None, entries: Sequence[AuditEntry] = ()
     ) -> None:
         """Set a limit, or none."""
         await self._audited(
@@ -169,7 +161,7 @@ class PostgresOffice:
 
     # --- workflows --------------------------------------------------------------------------------
 
-    async def put_workflow(self, row: WorkflowRow, entries: Sequence[Entry] = ()) -> bool:
+    async def put_workflow(self, row: WorkflowRow, entries: Sequence[AuditEntry] = ()) -> bool:
         """Keep a version."""
         return await self._audited(entries, lambda db, _: workflows.put_workflow(db, row))
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from wakeful.store.office import CREATE_JOB, LIVE_JOBS, Allowance, QuotaRow
 from wakeful.store.postgres import office_statements as sql
 from wakeful.store.quotas import (
+    CREATE_JOB,
+    LIVE_JOBS,
+    Allowance,
     Charged,
-    Owner,
+    QuotaOwner,
+    QuotaRow,
     Stored,
     charges,
     check_created,
@@ -35,9 +38,9 @@ async def charge(db: Db, now_ms: int, jobs: Sequence[JobRow], allowance: Allowan
         check_live(await _live(db, limits), limits)
 
 
-async def _live(db: Db, limits: Mapping[Owner, int]) -> dict[Owner, int]:
+async def _live(db: Db, limits: Mapping[QuotaOwner, int]) -> dict[QuotaOwner, int]:
     """How many jobs each owner has, as far as that matters: its limit, or one more."""
-    live: dict[Owner, int] = {}
+    live: dict[QuotaOwner, int] = {}
     for statement, whole in ((sql.LIVE_OF_WORKSPACES, True), (sql.LIVE_OF_AGENTS, False)):
         asked = {owner: limit for owner, limit in limits.items() if (owner[1] == "") is whole}
         if asked:
@@ -46,7 +49,7 @@ async def _live(db: Db, limits: Mapping[Owner, int]) -> dict[Owner, int]:
     return live
 
 
-def _columns(numbers: Mapping[Owner, int]) -> tuple[list[str], list[str], list[int]]:
+def _columns(numbers: Mapping[QuotaOwner, int]) -> tuple[list[str], list[str], list[int]]:
     return [workspace for workspace, _ in numbers], [agent for _, agent in numbers], list(numbers.values())
 
 

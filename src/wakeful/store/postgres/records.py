@@ -15,7 +15,7 @@ from wakeful.clock import Clock
 from wakeful.errors import AlreadyExists
 from wakeful.outcome import Finished
 from wakeful.run import check_cancellable
-from wakeful.store.office import Allowance, Inherited
+from wakeful.store.accounts import Inherited
 from wakeful.store.port import tell_worker
 from wakeful.store.postgres import list_statements as lists
 from wakeful.store.postgres import statements as sql
@@ -25,7 +25,7 @@ from wakeful.store.postgres.inheritance import write_changes
 from wakeful.store.postgres.insert_runs import bear
 from wakeful.store.postgres.outcomes import Follow, cancel, delete_jobs, finish
 from wakeful.store.postgres.quotas import charge
-from wakeful.store.quotas import owners
+from wakeful.store.quotas import Allowance, owners
 from wakeful.store.row_mapping import view_of
 from wakeful.store.rows import AttemptView, JobChange, JobFilter, JobRow, RunFilter, RunRow, RunView
 

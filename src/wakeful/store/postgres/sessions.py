@@ -10,17 +10,16 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from wakeful.ids import first_id
-from wakeful.store.changes import always
+from wakeful.store.audit import AuditEntry, always
 from wakeful.store.idempotency import Keyed
-from wakeful.store.office import Entry
 from wakeful.store.postgres.insert_runs import bear
 from wakeful.store.postgres.office import PostgresOffice
 from wakeful.store.postgres.outcomes import cancel
 from wakeful.store.sessions import (
     WAKE_JOB,
-    Judge,
-    Message,
     SessionKey,
+    SessionMessage,
+    SessionRule,
     SessionState,
     SessionUpdate,
     SessionView,
@@ -99,7 +98,9 @@ PRUNE_SESSIONS: Final = """
         AND t.session = s.name)"""
 
 
-async def talk(db: Db, tell: TransactionEvents, key: SessionKey, now_ms: int, judge: Judge) -> SessionUpdate:
+async def talk(
+    db: Db, tell: TransactionEvents, key: SessionKey, now_ms: int, judge: SessionRule
+) -> SessionUpdate:
     """Write what `judge` makes of a conversation, which may be new."""
     await db.execute(MAKE, *key, now_ms)
     (settled,) = await _settle(db, tell, [key], now_ms, judge)
@@ -108,7 +109,7 @@ async def talk(db: Db, tell: TransactionEvents, key: SessionKey, now_ms: int, ju
     return settled
 
 
-async def take_turns(db: Db, tell: TransactionEvents, now_ms: int, limit: int, judge: Judge) -> int:
+async def take_turns(db: Db, tell: TransactionEvents, now_ms: int, limit: int, judge: SessionRule) -> int:
     """The same for those that are due."""
     due = [SessionKey(*row) for row in await db.fetch(DUE, now_ms, limit)]
     if due:
@@ -117,13 +118,13 @@ async def take_turns(db: Db, tell: TransactionEvents, now_ms: int, limit: int, j
 
 
 async def _settle(
-    db: Db, tell: TransactionEvents, keys: Sequence[SessionKey], now_ms: int, judge: Judge
+    db: Db, tell: TransactionEvents, keys: Sequence[SessionKey], now_ms: int, judge: SessionRule
 ) -> list[SessionUpdate]:
     """Write what `judge` makes of these, which are locked."""
     given = _columns(keys)
-    messages: dict[SessionKey, list[Message]] = defaultdict(list)
+    messages: dict[SessionKey, list[SessionMessage]] = defaultdict(list)
     for row in await db.fetch(MESSAGES, *given):
-        messages[SessionKey(*row[:3])].append(Message(*row[3:]))
+        messages[SessionKey(*row[:3])].append(SessionMessage(*row[3:]))
     turns: dict[SessionKey, list[Turn]] = defaultdict(list)
     for row in await db.fetch(TURNS, *given):
         turns[SessionKey(*row[:3])].append(Turn(*row[3:]))
@@ -187,8 +188,8 @@ class PostgresTalking(PostgresOffice):
         self,
         key: SessionKey,
         now_ms: int,
-        judge: Judge,
-        entries: Sequence[Entry] = (),
+        judge: SessionRule,
+        entries: Sequence[AuditEntry] = (),
         keyed: Keyed[SessionUpdate] | None = None,
     ) -> SessionUpdate:
         """Write what `judge` makes of a conversation, which may be new."""
@@ -196,7 +197,7 @@ class PostgresTalking(PostgresOffice):
             entries, lambda db, tell: talk(db, tell, key, now_ms, judge), always, keyed
         )
 
-    async def take_turns(self, now_ms: int, limit: int, judge: Judge) -> int:
+    async def take_turns(self, now_ms: int, limit: int, judge: SessionRule) -> int:
         """The same for those that are due."""
         return await self._pool.write(lambda db, tell: take_turns(db, tell, now_ms, limit, judge))
 

@@ -17,10 +17,10 @@ from asyncpg import DataError
 from wakeful.clock import Clock, SteeredClock
 from wakeful.errors import Unstorable
 from wakeful.outcome import Finished
-from wakeful.store.changes import always, written
+from wakeful.store.accounts import Inherited
+from wakeful.store.audit import AuditEntry, always, written
 from wakeful.store.idempotency import Keyed
-from wakeful.store.office import Allowance, Entry, Inherited, WorkflowRow
-from wakeful.store.port import Planned, Replay, Told
+from wakeful.store.port import EntryForRun, Planned, Replay
 from wakeful.store.postgres import (
     dead_letters,
     executors,
@@ -37,6 +37,7 @@ from wakeful.store.postgres.connection import Pool
 from wakeful.store.postgres.deliveries import PostgresDelivering
 from wakeful.store.postgres.listener import Watch
 from wakeful.store.postgres.sessions import PostgresTalking
+from wakeful.store.quotas import Allowance
 from wakeful.store.rows import (
     AttemptView,
     ClaimedRun,
@@ -46,14 +47,15 @@ from wakeful.store.rows import (
     JobFilter,
     JobPlan,
     JobRow,
-    Judge,
     LostRun,
+    ManualRunRule,
     RenewedRun,
     RunFilter,
     RunRow,
     RunView,
     TakenRun,
 )
+from wakeful.store.workflows import WorkflowRow
 
 
 class PostgresStore(PostgresTalking, PostgresWatching, PostgresGuarding, PostgresDelivering):
@@ -209,7 +211,7 @@ class PostgresStore(PostgresTalking, PostgresWatching, PostgresGuarding, Postgre
     async def create_jobs(
         self,
         jobs: Sequence[JobRow],
-        entries: Sequence[Entry] = (),
+        entries: Sequence[AuditEntry] = (),
         allowance: Allowance | None = None,
         keyed: Keyed[None] | None = None,
         agents: Mapping[tuple[str, str], Inherited] | None = None,
@@ -239,7 +241,7 @@ class PostgresStore(PostgresTalking, PostgresWatching, PostgresGuarding, Postgre
         self,
         job_id: str,
         change: Callable[[JobRow], JobChange | None],
-        entries: Sequence[Entry] = (),
+        entries: Sequence[AuditEntry] = (),
         agent: Inherited | None = None,
     ) -> JobRow | None:
         """Write what `change` makes of the job."""
@@ -255,7 +257,7 @@ class PostgresStore(PostgresTalking, PostgresWatching, PostgresGuarding, Postgre
         job_id: str,
         now_ms: int,
         reason: str,
-        entries: Sequence[Entry] = (),
+        entries: Sequence[AuditEntry] = (),
         born: Callable[[JobRow], Sequence[RunRow]] = lambda job: (),
     ) -> bool:
         """Delete the job and cancel its pending runs."""
@@ -269,7 +271,7 @@ class PostgresStore(PostgresTalking, PostgresWatching, PostgresGuarding, Postgre
     async def add_runs(
         self,
         runs: Sequence[RunRow],
-        entries: Sequence[Entry] = (),
+        entries: Sequence[AuditEntry] = (),
         keyed: Keyed[list[RunView]] | None = None,
     ) -> list[RunView]:
         """Add runs that are no ticks."""
@@ -281,8 +283,8 @@ class PostgresStore(PostgresTalking, PostgresWatching, PostgresGuarding, Postgre
     async def add_judged_run(
         self,
         run: RunRow,
-        judge: Judge,
-        entries: Sequence[Entry] = (),
+        judge: ManualRunRule,
+        entries: Sequence[AuditEntry] = (),
         keyed: Keyed[RunView] | None = None,
     ) -> RunView:
         """Add a run that is no tick, as `judge` says."""
@@ -296,7 +298,7 @@ class PostgresStore(PostgresTalking, PostgresWatching, PostgresGuarding, Postgre
         workspace: str,
         which: Sequence[str] | int,
         make: Replay,
-        entry: Told | None = None,
+        entry: EntryForRun | None = None,
         keyed: Keyed[list[RunView]] | None = None,
     ) -> list[RunView]:
         """Make new runs of dead letters."""
@@ -308,7 +310,7 @@ class PostgresStore(PostgresTalking, PostgresWatching, PostgresGuarding, Postgre
         )
 
     async def discard_runs(
-        self, workspace: str, which: Sequence[str] | int, entry: Told | None = None
+        self, workspace: str, which: Sequence[str] | int, entry: EntryForRun | None = None
     ) -> list[str]:
         """Dead letters that nobody wants stop being any."""
         return await self._audited(
@@ -317,7 +319,7 @@ class PostgresStore(PostgresTalking, PostgresWatching, PostgresGuarding, Postgre
         )
 
     async def cancel_run(
-        self, run_id: str, now_ms: int, reason: str, *, running: bool, entries: Sequence[Entry] = ()
+        self, run_id: str, now_ms: int, reason: str, *, running: bool, entries: Sequence[AuditEntry] = ()
     ) -> RunView | None:
         """Cancel a run that has not started or, with `running`, one that has."""
         return await self._audited(
@@ -325,7 +327,7 @@ class PostgresStore(PostgresTalking, PostgresWatching, PostgresGuarding, Postgre
         )
 
     async def complete_run(
-        self, finished: Finished, follow: Callable[[Follower], RunRow], entries: Sequence[Entry] = ()
+        self, finished: Finished, follow: Callable[[Follower], RunRow], entries: Sequence[AuditEntry] = ()
     ) -> bool:
         """Write the outcome of a run that was reported from outside."""
         now_ms = self.clock.now_ms()

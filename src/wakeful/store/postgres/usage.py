@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from wakeful.outcome import Finished
-from wakeful.store.budgets import Owner
+from wakeful.store.budgets import BudgetOwner
 from wakeful.store.postgres import budget_statements as sql
 from wakeful.store.quotas import day_of
 from wakeful.store.usage import Weighed, additions, changes, details_of
@@ -19,14 +19,14 @@ async def spend(db: Db, tell: TransactionEvents, now_ms: int, finished: Iterable
     """Add what these used, of which each says so, and hold what has had its fill."""
     used = [outcome for outcome in finished if outcome.usage is not None]
     rows = await db.fetch(sql.WHOSE, [outcome.run_id for outcome in used])
-    added = additions(used, {row[0]: Owner(*row[1:]) for row in rows})
+    added = additions(used, {row[0]: BudgetOwner(*row[1:]) for row in rows})
     if added:
         new = [(*owner, day, *spent) for (owner, day), spent in added.items()]
         await db.execute(sql.ADD_SPENDING, *map(list, zip(*new, strict=True)))
         await weigh(db, tell, now_ms, [owner for owner, _ in added])
 
 
-async def weigh(db: Db, tell: TransactionEvents, now_ms: int, owners: Sequence[Owner]) -> None:
+async def weigh(db: Db, tell: TransactionEvents, now_ms: int, owners: Sequence[BudgetOwner]) -> None:
     """Hold what is over its budget today, and no longer what is not."""
     day = day_of(now_ms)
     columns = map(list, zip(*sorted(set(owners)), strict=True))

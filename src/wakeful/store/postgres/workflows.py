@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from wakeful.errors import AlreadyExists
-from wakeful.store.office import WorkflowRow
 from wakeful.store.postgres import office_statements as sql
+from wakeful.store.workflows import WorkflowRow
 
 if TYPE_CHECKING:
     from wakeful.store.postgres.connection import Db

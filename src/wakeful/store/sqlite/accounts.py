@@ -6,8 +6,8 @@ import sqlite3
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from wakeful.errors import AlreadyExists, FailedPrecondition
-from wakeful.store.office import AgentChanged, AgentRow, Inherited, KeyChange, KeyRow, WorkspaceRow
-from wakeful.store.quotas import Owner
+from wakeful.store.accounts import AgentChanged, AgentRow, Inherited, KeyChange, KeyRow, WorkspaceRow
+from wakeful.store.quotas import QuotaOwner
 from wakeful.store.sqlite import office_statements as sql
 
 _ACTIVE = AgentRow._fields.index("active")
@@ -61,8 +61,8 @@ def put_agent(
 def make_agents(
     db: sqlite3.Connection,
     now_ms: int,
-    owners: Iterable[Owner],
-    expected: Mapping[Owner, Inherited] | None = None,
+    owners: Iterable[QuotaOwner],
+    expected: Mapping[QuotaOwner, Inherited] | None = None,
 ) -> None:
     """Make those of these agents that are not there yet. AgentChanged: one does not have what is expected."""
     db.executemany(sql.MAKE_AGENT, [(*owner, now_ms) for owner in owners])

@@ -7,12 +7,12 @@ import sqlite3
 from collections.abc import Sequence
 
 from wakeful.clock import Clock
+from wakeful.store.audit import AuditEntry, AuditRow
 from wakeful.store.audit_chain import link
-from wakeful.store.office import AuditRow, Entry
 from wakeful.store.sqlite import office_statements as sql
 
 
-def append(db: sqlite3.Connection, clock: Clock, entries: Sequence[Entry]) -> None:
+def append(db: sqlite3.Connection, clock: Clock, entries: Sequence[AuditEntry]) -> None:
     """Write these entries down, each at the end of its workspace's chain."""
     if not entries:
         return

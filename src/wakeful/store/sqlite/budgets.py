@@ -6,7 +6,8 @@ import json
 import sqlite3
 from collections.abc import Callable, Sequence
 
-from wakeful.store.budgets import Alert, HoldRow, Incident, Owner, Spent
+from wakeful.store.alerts import Alert, Incident
+from wakeful.store.budgets import BudgetBlock, BudgetOwner, Spent
 from wakeful.store.quotas import day_of
 from wakeful.store.sqlite import budget_statements as sql
 from wakeful.store.sqlite.connection import Connection, TransactionEvents
@@ -48,7 +49,7 @@ def _prune(db: sqlite3.Connection, before_ms: int) -> None:
     db.execute(sql.PRUNE_ALERTED, (before_ms,))
 
 
-def _spent(db: sqlite3.Connection, owner: Owner, day: int) -> Spent:
+def _spent(db: sqlite3.Connection, owner: BudgetOwner, day: int) -> Spent:
     row = db.execute(sql.SPENT, (*owner, day)).fetchone()
     return Spent() if row is None else capped(*row)
 
@@ -58,17 +59,17 @@ class SqliteGuarding:
 
     _connection: Connection
 
-    async def spent(self, owner: Owner, day: int) -> Spent:
+    async def spent(self, owner: BudgetOwner, day: int) -> Spent:
         """What was used on that day."""
         return await self._connection.read(lambda db: _spent(db, owner, day))
 
-    async def holds(self, day: int) -> list[HoldRow]:
+    async def holds(self, day: int) -> list[BudgetBlock]:
         """The caps that were reached on that day."""
         return await self._connection.read(
-            lambda db: [HoldRow(*row) for row in db.execute(sql.HOLDS, (day,))]
+            lambda db: [BudgetBlock(*row) for row in db.execute(sql.HOLDS, (day,))]
         )
 
-    async def weigh(self, now_ms: int, owners: Sequence[Owner]) -> None:
+    async def weigh(self, now_ms: int, owners: Sequence[BudgetOwner]) -> None:
         """Look anew which of these are over their budgets."""
         await self._connection.write(lambda db, tell: weigh(db, tell, now_ms, owners))
 

@@ -12,11 +12,12 @@ from collections.abc import Sequence
 from typing import Final
 
 from wakeful.ids import first_id
-from wakeful.store.changelog import Backlog, ChangeRow, RecentRun, WorkspaceStats
+from wakeful.store.changelog import ChangeRow
 from wakeful.store.rows import JobRow, RunView
 from wakeful.store.sqlite.connection import Connection
 from wakeful.store.sqlite.records import job_row, run_view
 from wakeful.store.sqlite.statements import JOB_COLUMNS, LIVE_ROWS, RUN_VIEW
+from wakeful.store.stats import Backlog, RecentRun, WorkspaceStats
 
 #: the primary key, in its order
 CHANGES: Final = "SELECT seq - count + 1, kind, at, items FROM changes WHERE seq > ? ORDER BY seq LIMIT ?"

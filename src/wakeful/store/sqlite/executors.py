@@ -6,12 +6,12 @@ import json
 import sqlite3
 from collections.abc import Sequence
 
-from wakeful.store.office import WorkflowRow
 from wakeful.store.rows import ClaimedRun, RenewedRun, TakenRun
 from wakeful.store.sqlite import pull_statements as sql
 from wakeful.store.sqlite.changelog import RUNS_BY_IDS
 from wakeful.store.sqlite.connection import TransactionEvents
 from wakeful.store.sqlite.records import run_view
+from wakeful.store.workflows import WorkflowRow
 
 
 def claim(

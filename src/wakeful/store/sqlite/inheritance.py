@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Callable
 
 from wakeful.clock import Clock
-from wakeful.store.office import AgentRow, Follow
+from wakeful.store.accounts import AgentRow, InheritingChange
 from wakeful.store.sqlite import accounts
 from wakeful.store.sqlite import statements as sql
 from wakeful.store.sqlite.connection import TransactionEvents
@@ -20,7 +20,7 @@ def put_agent(
     workspace: str,
     name: str,
     change: Callable[[AgentRow | None], AgentRow | None],
-    follow: Follow | None,
+    follow: InheritingChange | None,
 ) -> tuple[AgentRow | None, bool]:
     """Write what `change` makes of the agent and `follow` of its jobs. See `Office.put_agent`."""
     row, written = accounts.put_agent(db, workspace, name, change)

@@ -6,7 +6,7 @@ import sqlite3
 from typing import Final
 
 from wakeful.store.row_mapping import view_of
-from wakeful.store.rows import Judge, LiveRuns, RunRow, RunView
+from wakeful.store.rows import LiveRuns, ManualRunRule, RunRow, RunView
 from wakeful.store.sqlite.connection import TransactionEvents
 from wakeful.store.sqlite.insert_runs import bear
 from wakeful.store.sqlite.outcomes import cancel
@@ -21,7 +21,7 @@ LIVE: Final = """
 
 
 def add_judged_run(
-    db: sqlite3.Connection, tell: TransactionEvents, now_ms: int, run: RunRow, judge: Judge
+    db: sqlite3.Connection, tell: TransactionEvents, now_ms: int, run: RunRow, judge: ManualRunRule
 ) -> RunView:
     """Add what `judge` makes of the run, and cancel what gives way to it. See `Store.add_judged_run`."""
     found = db.execute(LIVE, (run.job_id,)).fetchall()

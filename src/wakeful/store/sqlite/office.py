@@ -11,21 +11,13 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from wakeful.clock import Clock
-from wakeful.store.changes import always, written
+from wakeful.store.accounts import AgentRow, InheritingChange, KeyChange, KeyRow, WorkspaceRow
+from wakeful.store.audit import AuditEntry, AuditRow, always, written
 from wakeful.store.idempotency import Keyed, StoredResponse
-from wakeful.store.office import (
-    AgentRow,
-    AuditRow,
-    Entry,
-    Follow,
-    KeyChange,
-    KeyRow,
-    QuotaRow,
-    WorkflowRow,
-    WorkspaceRow,
-)
+from wakeful.store.quotas import QuotaRow
 from wakeful.store.sqlite import accounts, audit, idempotency, inheritance, quotas, workflows
 from wakeful.store.sqlite.connection import Connection, TransactionEvents
+from wakeful.store.workflows import WorkflowRow
 
 T = TypeVar("T")
 
@@ -38,7 +30,7 @@ class SqliteOffice:
 
     async def _audited(
         self,
-        entries: Sequence[Entry] | Callable[[T], Sequence[Entry]],
+        entries: Sequence[AuditEntry] | Callable[[T], Sequence[AuditEntry]],
         work: Callable[[sqlite3.Connection, TransactionEvents], T],
         changed: Callable[[T], bool] = bool,
         keyed: Keyed[T] | None = None,
@@ -72,7 +64,7 @@ class SqliteOffice:
         """All of them, by name."""
         return await self._connection.read(accounts.workspaces)
 
-    async def put_workspace(self, row: WorkspaceRow, entries: Sequence[Entry] = ()) -> None:
+    async def put_workspace(self, row: WorkspaceRow, entries: Sequence[AuditEntry] = ()) -> None:
         """Add it, or replace it."""
         await self._audited(entries, lambda db, _: accounts.put_workspace(db, row), always)
 
@@ -89,8 +81,8 @@ class SqliteOffice:
         workspace: str,
         name: str,
         change: Callable[[AgentRow | None], AgentRow | None],
-        entries: Sequence[Entry] = (),
-        follow: Follow | None = None,
+        entries: Sequence[AuditEntry] = (),
+        follow: InheritingChange | None = None,
     ) -> AgentRow | None:
         """Write what `change` makes of the agent, and what `follow` makes of its jobs."""
         row, _ = await self._audited(
@@ -100,13 +92,13 @@ class SqliteOffice:
         )
         return row
 
-    async def delete_agent(self, workspace: str, name: str, entries: Sequence[Entry] = ()) -> bool:
+    async def delete_agent(self, workspace: str, name: str, entries: Sequence[AuditEntry] = ()) -> bool:
         """Delete the agent, unless it has jobs."""
         return await self._audited(entries, lambda db, _: accounts.delete_agent(db, workspace, name))
 
     # --- keys -------------------------------------------------------------------------------------
 
-    async def add_key(self, row: KeyRow, entries: Sequence[Entry] = ()) -> None:
+    async def add_key(self, row: KeyRow, entries: Sequence[AuditEntry] = ()) -> None:
         """Keep a key."""
         await self._audited(entries, lambda db, _: accounts.add_key(db, row), always)
 
@@ -127,7 +119,7 @@ class SqliteOffice:
         """The keys of a workspace, or all of them."""
         return await self._connection.read(lambda db: accounts.keys(db, workspace))
 
-    async def revoke_key(self, key_id: str, now_ms: int, entries: Sequence[Entry] = ()) -> bool:
+    async def revoke_key(self, key_id: str, now_ms: int, entries: Sequence[AuditEntry] = ()) -> bool:
         """End a key."""
         return await self._audited(entries, lambda db, _: accounts.revoke_key(db, key_id, now_ms))
 
@@ -137,7 +129,7 @@ class SqliteOffice:
 
     # --- audit ------------------------------------------------------------------------------------
 
-    async def append(self, entries: Sequence[Entry]) -> None:
+    async def append(self, entries: Sequence[AuditEntry]) -> None:
         """Write these entries down."""
         await self._connection.write(lambda db, _: audit.append(db, self.clock, entries))
 
@@ -158,7 +150,7 @@ class SqliteOffice:
         return await self._connection.read(lambda db: quotas.quotas(db, workspace, now_ms))
 
     async def set_quota(
-        self, workspace: str, agent: str, bucket: str, limit: int | None, entries: Sequence[Entry] = ()
+        self, workspace: str, agent: str, bucket: str, limit: int | None, entries: Sequence[AuditEntry] = ()
     ) -> None:
         """Set a limit, or none."""
         await self._audited(
@@ -167,7 +159,7 @@ class SqliteOffice:
 
     # --- workflows --------------------------------------------------------------------------------
 
-    async def put_workflow(self, row: WorkflowRow, entries: Sequence[Entry] = ()) -> bool:
+    async def put_workflow(self, row: WorkflowRow, entries: Sequence[AuditEntry] = ()) -> bool:
         """Keep a version."""
         return await self._audited(entries, lambda db, _: workflows.put_workflow(db, row))
 

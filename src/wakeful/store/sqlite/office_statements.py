@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from typing import Final
 
+from wakeful.store.accounts import AgentRow, KeyRow, WorkspaceRow
+from wakeful.store.audit import AuditRow
 from wakeful.store.idempotency import StoredResponse
 from wakeful.store.internal_jobs import IN_SQL
-from wakeful.store.office import AgentRow, AuditRow, KeyRow, WorkflowRow, WorkspaceRow
+from wakeful.store.workflows import WorkflowRow
 
 
 def _marks(row: type[tuple[object, ...]]) -> str:

@@ -6,9 +6,12 @@ import json
 import sqlite3
 from collections.abc import Sequence
 
-from wakeful.store.office import CREATE_JOB, LIVE_JOBS, Allowance, QuotaRow
 from wakeful.store.quotas import (
+    CREATE_JOB,
+    LIVE_JOBS,
+    Allowance,
     Charged,
+    QuotaRow,
     Stored,
     charges,
     check_created,

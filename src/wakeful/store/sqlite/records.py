@@ -10,9 +10,9 @@ from wakeful.clock import Clock
 from wakeful.errors import AlreadyExists
 from wakeful.outcome import Finished
 from wakeful.run import check_cancellable
-from wakeful.store.office import Allowance, Inherited
+from wakeful.store.accounts import Inherited
 from wakeful.store.port import tell_worker
-from wakeful.store.quotas import owners
+from wakeful.store.quotas import Allowance, owners
 from wakeful.store.row_mapping import view_of
 from wakeful.store.rows import AttemptView, JobChange, JobFilter, JobRow, RunFilter, RunRow, RunView
 from wakeful.store.sqlite import list_statements as lists

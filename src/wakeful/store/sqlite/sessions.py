@@ -7,14 +7,13 @@ from collections.abc import Sequence
 from typing import Final
 
 from wakeful.ids import first_id
-from wakeful.store.changes import always
+from wakeful.store.audit import AuditEntry, always
 from wakeful.store.idempotency import Keyed
-from wakeful.store.office import Entry
 from wakeful.store.sessions import (
     WAKE_JOB,
-    Judge,
-    Message,
     SessionKey,
+    SessionMessage,
+    SessionRule,
     SessionState,
     SessionUpdate,
     SessionView,
@@ -89,7 +88,7 @@ PRUNE_SESSIONS: Final = """
 
 
 def talk(
-    db: sqlite3.Connection, tell: TransactionEvents, key: SessionKey, now_ms: int, judge: Judge
+    db: sqlite3.Connection, tell: TransactionEvents, key: SessionKey, now_ms: int, judge: SessionRule
 ) -> SessionUpdate:
     """Write what `judge` makes of a conversation, which may be new."""
     db.execute(MAKE, (*key, now_ms))
@@ -99,7 +98,9 @@ def talk(
     return settled
 
 
-def take_turns(db: sqlite3.Connection, tell: TransactionEvents, now_ms: int, limit: int, judge: Judge) -> int:
+def take_turns(
+    db: sqlite3.Connection, tell: TransactionEvents, now_ms: int, limit: int, judge: SessionRule
+) -> int:
     """The same for those that are due."""
     due = [SessionKey(*row) for row in db.execute(DUE, (now_ms, limit))]
     for key in due:
@@ -108,10 +109,10 @@ def take_turns(db: sqlite3.Connection, tell: TransactionEvents, now_ms: int, lim
 
 
 def _settle(
-    db: sqlite3.Connection, tell: TransactionEvents, key: SessionKey, now_ms: int, judge: Judge
+    db: sqlite3.Connection, tell: TransactionEvents, key: SessionKey, now_ms: int, judge: SessionRule
 ) -> SessionUpdate:
     context, queue, job_id, work, policy = db.execute(TALK, key).fetchone()
-    messages = [Message(*row) for row in db.execute(MESSAGES, key)]
+    messages = [SessionMessage(*row) for row in db.execute(MESSAGES, key)]
     turns = [Turn(*row) for row in db.execute(TURNS, key)]
     settled = judge(SessionState(key, messages, turns, context, queue, job_id, work, policy))
     if settled.arrived is not None:
@@ -152,8 +153,8 @@ class SqliteTalking(SqliteOffice):
         self,
         key: SessionKey,
         now_ms: int,
-        judge: Judge,
-        entries: Sequence[Entry] = (),
+        judge: SessionRule,
+        entries: Sequence[AuditEntry] = (),
         keyed: Keyed[SessionUpdate] | None = None,
     ) -> SessionUpdate:
         """Write what `judge` makes of a conversation, which may be new."""
@@ -161,7 +162,7 @@ class SqliteTalking(SqliteOffice):
             entries, lambda db, tell: talk(db, tell, key, now_ms, judge), always, keyed
         )
 
-    async def take_turns(self, now_ms: int, limit: int, judge: Judge) -> int:
+    async def take_turns(self, now_ms: int, limit: int, judge: SessionRule) -> int:
         """The same for those that are due."""
         return await self._connection.write(lambda db, tell: take_turns(db, tell, now_ms, limit, judge))
 

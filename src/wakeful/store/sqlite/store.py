@@ -20,10 +20,11 @@ from typing import Final
 from wakeful.clock import Clock, SystemClock
 from wakeful.errors import Unstorable
 from wakeful.outcome import Finished
-from wakeful.store.changes import always, written
+from wakeful.store.accounts import Inherited
+from wakeful.store.audit import AuditEntry, always, written
 from wakeful.store.idempotency import Keyed
-from wakeful.store.office import Allowance, Entry, Inherited, WorkflowRow
-from wakeful.store.port import Planned, Replay, Told
+from wakeful.store.port import EntryForRun, Planned, Replay
+from wakeful.store.quotas import Allowance
 from wakeful.store.rows import (
     AttemptView,
     ClaimedRun,
@@ -33,8 +34,8 @@ from wakeful.store.rows import (
     JobFilter,
     JobPlan,
     JobRow,
-    Judge,
     LostRun,
+    ManualRunRule,
     RenewedRun,
     RunFilter,
     RunRow,
@@ -56,6 +57,7 @@ from wakeful.store.sqlite.changelog import SqliteWatching
 from wakeful.store.sqlite.connection import BUSY_MS, Connection, path_of
 from wakeful.store.sqlite.deliveries import SqliteDelivering
 from wakeful.store.sqlite.sessions import SqliteTalking
+from wakeful.store.workflows import WorkflowRow
 
 #: What SQLite and its driver raise for a value that they cannot keep.
 _REFUSED: Final = (sqlite3.DataError, sqlite3.InterfaceError, OverflowError, UnicodeError)
@@ -213,7 +215,7 @@ class SqliteStore(SqliteTalking, SqliteWatching, SqliteGuarding, SqliteDeliverin
     async def create_jobs(
         self,
         jobs: Sequence[JobRow],
-        entries: Sequence[Entry] = (),
+        entries: Sequence[AuditEntry] = (),
         allowance: Allowance | None = None,
         keyed: Keyed[None] | None = None,
         agents: Mapping[tuple[str, str], Inherited] | None = None,
@@ -243,7 +245,7 @@ class SqliteStore(SqliteTalking, SqliteWatching, SqliteGuarding, SqliteDeliverin
         self,
         job_id: str,
         change: Callable[[JobRow], JobChange | None],
-        entries: Sequence[Entry] = (),
+        entries: Sequence[AuditEntry] = (),
         agent: Inherited | None = None,
     ) -> JobRow | None:
         """Write what `change` makes of the job."""
@@ -259,7 +261,7 @@ class SqliteStore(SqliteTalking, SqliteWatching, SqliteGuarding, SqliteDeliverin
         job_id: str,
         now_ms: int,
         reason: str,
-        entries: Sequence[Entry] = (),
+        entries: Sequence[AuditEntry] = (),
         born: Callable[[JobRow], Sequence[RunRow]] = lambda job: (),
     ) -> bool:
         """Delete the job and cancel its pending runs."""
@@ -273,7 +275,7 @@ class SqliteStore(SqliteTalking, SqliteWatching, SqliteGuarding, SqliteDeliverin
     async def add_runs(
         self,
         runs: Sequence[RunRow],
-        entries: Sequence[Entry] = (),
+        entries: Sequence[AuditEntry] = (),
         keyed: Keyed[list[RunView]] | None = None,
     ) -> list[RunView]:
         """Add runs that are no ticks."""
@@ -285,8 +287,8 @@ class SqliteStore(SqliteTalking, SqliteWatching, SqliteGuarding, SqliteDeliverin
     async def add_judged_run(
         self,
         run: RunRow,
-        judge: Judge,
-        entries: Sequence[Entry] = (),
+        judge: ManualRunRule,
+        entries: Sequence[AuditEntry] = (),
         keyed: Keyed[RunView] | None = None,
     ) -> RunView:
         """Add a run that is no tick, as `judge` says."""
@@ -300,7 +302,7 @@ class SqliteStore(SqliteTalking, SqliteWatching, SqliteGuarding, SqliteDeliverin
         workspace: str,
         which: Sequence[str] | int,
         make: Replay,
-        entry: Told | None = None,
+        entry: EntryForRun | None = None,
         keyed: Keyed[list[RunView]] | None = None,
     ) -> list[RunView]:
         """Make new runs of dead letters."""
@@ -312,7 +314,7 @@ class SqliteStore(SqliteTalking, SqliteWatching, SqliteGuarding, SqliteDeliverin
         )
 
     async def discard_runs(
-        self, workspace: str, which: Sequence[str] | int, entry: Told | None = None
+        self, workspace: str, which: Sequence[str] | int, entry: EntryForRun | None = None
     ) -> list[str]:
         """Dead letters that nobody wants stop being any."""
         return await self._audited(
@@ -321,7 +323,7 @@ class SqliteStore(SqliteTalking, SqliteWatching, SqliteGuarding, SqliteDeliverin
         )
 
     async def cancel_run(
-        self, run_id: str, now_ms: int, reason: str, *, running: bool, entries: Sequence[Entry] = ()
+        self, run_id: str, now_ms: int, reason: str, *, running: bool, entries: Sequence[AuditEntry] = ()
     ) -> RunView | None:
         """Cancel a run that has not started or, with `running`, one that has."""
         return await self._audited(
@@ -329,7 +331,7 @@ class SqliteStore(SqliteTalking, SqliteWatching, SqliteGuarding, SqliteDeliverin
         )
 
     async def complete_run(
-        self, finished: Finished, follow: Callable[[Follower], RunRow], entries: Sequence[Entry] = ()
+        self, finished: Finished, follow: Callable[[Follower], RunRow], entries: Sequence[AuditEntry] = ()
     ) -> bool:
         """Write the outcome of a run that was reported from outside."""
         now_ms = self.clock.now_ms()

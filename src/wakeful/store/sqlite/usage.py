@@ -7,7 +7,7 @@ import sqlite3
 from collections.abc import Iterable, Sequence
 
 from wakeful.outcome import Finished
-from wakeful.store.budgets import Owner
+from wakeful.store.budgets import BudgetOwner
 from wakeful.store.quotas import day_of
 from wakeful.store.sqlite import budget_statements as sql
 from wakeful.store.sqlite.connection import TransactionEvents
@@ -18,14 +18,16 @@ def spend(db: sqlite3.Connection, tell: TransactionEvents, now_ms: int, finished
     """Add what these used, of which each says so, and hold what has had its fill."""
     used = [outcome for outcome in finished if outcome.usage is not None]
     runs = json.dumps([outcome.run_id for outcome in used])
-    owners = {row[0]: Owner(*row[1:]) for row in db.execute(sql.WHOSE, (runs,))}
+    owners = {row[0]: BudgetOwner(*row[1:]) for row in db.execute(sql.WHOSE, (runs,))}
     added = additions(used, owners)
     if added:
         db.executemany(sql.ADD_SPENDING, [(*owner, day, *spent) for (owner, day), spent in added.items()])
         weigh(db, tell, now_ms, [owner for owner, _ in added])
 
 
-def weigh(db: sqlite3.Connection, tell: TransactionEvents, now_ms: int, owners: Sequence[Owner]) -> None:
+def weigh(
+    db: sqlite3.Connection, tell: TransactionEvents, now_ms: int, owners: Sequence[BudgetOwner]
+) -> None:
     """Hold what is over its budget today, and no longer what is not."""
     day = day_of(now_ms)
     rows = db.execute(sql.WEIGHED, (json.dumps(list(dict.fromkeys(owners))), day)).fetchall()

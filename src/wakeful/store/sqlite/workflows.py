@@ -5,8 +5,8 @@ from __future__ import annotations
 import sqlite3
 
 from wakeful.errors import AlreadyExists
-from wakeful.store.office import WorkflowRow
 from wakeful.store.sqlite import office_statements as sql
+from wakeful.store.workflows import WorkflowRow
 
 
 def put_workflow(db: sqlite3.Connection, row: WorkflowRow) -> bool:

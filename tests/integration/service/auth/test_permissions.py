@@ -19,7 +19,7 @@ from wakeful.api.http.app import create_app
 from wakeful.ids import new_id
 from wakeful.service.auth.access import LOCAL, Principal
 from wakeful.service.services import Services
-from wakeful.store.office import KeyRow
+from wakeful.store.accounts import KeyRow
 
 _OK, _DENIED, _MISSING = "ok", 403, 404
 #: admin of the workspace, operator of all, member, the agent itself, another agent, admin of another's

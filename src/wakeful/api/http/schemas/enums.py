@@ -12,7 +12,7 @@ from wakeful.job import ChainOn
 from wakeful.policy import Catchup, OnLost, Overlap
 from wakeful.run import Delivered, RunState, Trigger
 from wakeful.service.auth.access import ROLES
-from wakeful.store.office import BUCKETS
+from wakeful.store.quotas import BUCKETS
 
 SCHEMAS: Final[dict[str, Schema]] = {
     "OverlapPolicy": one_of(*get_args(Overlap)),

@@ -1,0 +1,197 @@
+"""Workspaces, agents and API keys: their rows, and what a store does with them.
+
+- `workspaces`, `agents`: the workspace `default` and its agent `default` always exist. The first job of an
+  agent creates the agent.
+- `keys`: API keys, by the SHA-256 of the key. The key itself is not stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
+
+from wakeful.errors import Unavailable
+from wakeful.store.audit import AuditEntry
+from wakeful.store.rows import JobChange, JobRow
+
+
+class WorkspaceRow(NamedTuple):
+    """A tenant."""
+
+    name: str
+    #: the time zone of jobs that name none
+    tz: str | None
+    description: str
+    created_ms: int
+    updated_ms: int
+    #: compact JSON: the daily budget of its runs, and its alert settings
+    budget: str | None = None
+    alerts: str | None = None
+
+
+class Inherited(NamedTuple):
+    """What jobs inherit from their agent. The defaults are those of an agent that does not exist yet."""
+
+    #: compact JSON of the target of jobs without one
+    target: str | None = None
+    active: bool = True
+    #: encrypted secret that signs inherited webhooks, and the previous one while it is still valid
+    secret: bytes | None = None
+    old_secret: bytes | None = None
+    old_secret_until_ms: int | None = None
+
+
+class AgentChanged(Unavailable):
+    """A job was prepared for an agent that has changed since; nothing was written.
+
+    The caller reads the agent again and repeats the operation.
+    """
+
+    def __init__(self, agent: str) -> None:
+        super().__init__(f"agent '{agent}' is being changed at this moment; try again")
+
+
+class AgentRow(NamedTuple):
+    """An agent, which owns jobs and sessions."""
+
+    workspace: str
+    name: str
+    #: compact JSON of the target of jobs without one
+    target: str | None
+    tz: str | None
+    active: bool
+    #: where output is delivered, unless a job names another channel
+    channel: str | None
+    to: str | None
+    description: str
+    version: int
+    created_ms: int
+    updated_ms: int
+    #: compact JSON: the daily budget of its runs, and its alert settings
+    budget: str | None = None
+    alerts: str | None = None
+    #: compact JSON of how messages queue in its sessions
+    queue: str | None = None
+    #: compact JSON of its heartbeat settings
+    heartbeat: str | None = None
+    #: encrypted secret that signs inherited webhooks, and the previous one while it is still valid
+    secret: bytes | None = None
+    old_secret: bytes | None = None
+    old_secret_until_ms: int | None = None
+    #: compact JSON of the destinations its keys may deliver to, besides its own channel and recipient
+    deliver_to: str | None = None
+
+    @property
+    def inherited(self) -> Inherited:
+        """What its jobs inherit."""
+        return Inherited(self.target, self.active, self.secret, self.old_secret, self.old_secret_until_ms)
+
+
+#: Returns the change of a job that follows from a change of its agent; None: no change.
+InheritingChange = Callable[[AgentRow, JobRow], JobChange | None]
+
+
+class KeyRow(NamedTuple):
+    """An API key, without the key."""
+
+    id: str
+    #: None: every workspace, as the first key of an installation
+    workspace: str | None
+    name: str
+    role: str
+    #: the agent that a key of the role `agent` is bound to
+    agent: str | None
+    #: SHA-256 of the whole key
+    hash: bytes
+    created_ms: int
+    created_by: str
+    expires_ms: int | None
+    last_used_ms: int | None
+    revoked_ms: int | None
+
+
+class KeyChange(NamedTuple):
+    """Keys to add and to revoke."""
+
+    add: KeyRow | None = None
+    #: ids
+    revoke: Sequence[str] = ()
+    entries: Sequence[AuditEntry] = ()
+
+
+class AccountStore(Protocol):
+    """The part of a store that holds workspaces, agents and keys."""
+
+    # --- workspaces and agents --------------------------------------------------------------------
+
+    async def workspace(self, name: str) -> WorkspaceRow | None:
+        """Return the workspace of that name."""
+        ...
+
+    async def workspaces(self) -> list[WorkspaceRow]:
+        """Return all workspaces, by name."""
+        ...
+
+    async def put_workspace(self, row: WorkspaceRow, entries: Sequence[AuditEntry] = ()) -> None:
+        """Add the workspace, or replace all of it but `created_ms`."""
+        ...
+
+    async def agent(self, workspace: str, name: str) -> AgentRow | None:
+        """Return the agent of that name."""
+        ...
+
+    async def agents(self, workspace: str) -> list[AgentRow]:
+        """Return the agents of a workspace, by name."""
+        ...
+
+    async def put_agent(
+        self,
+        workspace: str,
+        name: str,
+        change: Callable[[AgentRow | None], AgentRow | None],
+        entries: Sequence[AuditEntry] = (),
+        follow: InheritingChange | None = None,
+    ) -> AgentRow | None:
+        """Lock the agent and write what `change` returns; None changes nothing and writes no entry.
+
+        `version` goes up by one, or is 1 for a new agent; `created_ms` stays. Returns the agent afterwards.
+        The changes of its jobs that `follow` returns are written in the same transaction, as by `change_job`,
+        but set-based. Transactions that create or change jobs of this agent wait for this one, and the other
+        way round. An exception of either function rolls everything back. `follow` may be called twice for a
+        job.
+        """
+        ...
+
+    async def delete_agent(self, workspace: str, name: str, entries: Sequence[AuditEntry] = ()) -> bool:
+        """Delete the agent. False: there is none. FailedPrecondition: it has jobs, and says how many."""
+        ...
+
+    # --- keys -------------------------------------------------------------------------------------
+
+    async def add_key(self, row: KeyRow, entries: Sequence[AuditEntry] = ()) -> None:
+        """Add a key."""
+        ...
+
+    async def change_keys(self, decide: Callable[[Sequence[KeyRow]], KeyChange]) -> bool:
+        """Write what `decide` returns for all keys. No other transaction changes keys meanwhile.
+
+        Returns whether anything changed. For the start of a process only: it reads all keys and blocks
+        other writers of keys.
+        """
+        ...
+
+    async def key_by_hash(self, hash: bytes) -> KeyRow | None:
+        """Return the key with that hash, expired and revoked ones included."""
+        ...
+
+    async def keys(self, workspace: str | None) -> list[KeyRow]:
+        """Return the keys of a workspace, oldest first; None: all keys."""
+        ...
+
+    async def revoke_key(self, key_id: str, now_ms: int, entries: Sequence[AuditEntry] = ()) -> bool:
+        """Revoke a key. False: no such key, or it is revoked already."""
+        ...
+
+    async def touch_keys(self, used: Sequence[tuple[str, int]]) -> None:
+        """Record when keys were last used: (id, instant). An instant before the stored one is ignored."""
+        ...

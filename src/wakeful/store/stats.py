@@ -1,0 +1,72 @@
+"""Counts and samples for status pages and metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from wakeful.store.rows import JobRow, RunView
+
+
+class WorkspaceStats(NamedTuple):
+    """Counts of a workspace."""
+
+    active_jobs: int
+    paused_jobs: int
+    #: the number of pending, retrying and running runs; a state without runs is absent
+    live: dict[str, int]
+    #: the next tick of all its jobs
+    next_ms: int | None
+    #: the number of executors that hold its runs
+    executors: int = 0
+
+
+class RecentRun(NamedTuple):
+    """The fields of a run that latency statistics use."""
+
+    state: str
+    trigger: str
+    attempt: int
+    fire_ms: int
+    started_ms: int | None
+
+
+class Backlog(NamedTuple):
+    """Waiting runs of all workspaces."""
+
+    dead_letters: int
+    #: by lane, the number of runs that are due and not yet taken
+    due: dict[str, int]
+
+
+class StatsStore(Protocol):
+    """The part of a store that only reads, for observers."""
+
+    #: the database: `sqlite` or `postgresql`
+    kind: str
+    #: whether `listen` also reports changes by other processes on the same database
+    notifies_other_processes: bool
+
+    async def runs_by_ids(self, ids: Sequence[str]) -> list[RunView]:
+        """Return those of these runs that exist, in any order."""
+        ...
+
+    async def jobs_by_ids(self, ids: Sequence[str]) -> list[JobRow]:
+        """Return those of these jobs that exist and are not deleted, in any order."""
+        ...
+
+    async def census(self, workspace: str) -> WorkspaceStats:
+        """Return the counts of a workspace."""
+        ...
+
+    async def recent_runs(self, workspace: str, since_ms: int, limit: int) -> list[RecentRun]:
+        """Return the newest runs of a workspace that were created since then."""
+        ...
+
+    async def backlog(self, now_ms: int) -> Backlog:
+        """Return the waiting runs."""
+        ...
+
+    async def workers(self, since_ms: int) -> list[str]:
+        """Return the names of the workers with a heartbeat since then."""
+        ...
