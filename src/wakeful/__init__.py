@@ -1,6 +1,6 @@
 """Wakeful: cron for agents. It keeps time in a database and wakes the agent.
 
-What needs a database or a network is imported when it is first used: `wakeful.cron` alone stays light.
+Names that need a database or a network are imported on first use: `import wakeful.cron` stays light.
 """
 
 from importlib import import_module
@@ -27,27 +27,49 @@ if TYPE_CHECKING:
     from wakeful.engine.engine import EngineConfig
     from wakeful.launch.port import Launch
     from wakeful.launch.precheck import Skip
+    from wakeful.model import (
+        AgentInfo,
+        Attempt,
+        CatchupPolicy,
+        DeliveryState,
+        Job,
+        OverlapPolicy,
+        Page,
+        Run,
+        RunState,
+        Trigger,
+    )
     from wakeful.target import Command, Function, Webhook
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "AgentInfo",
     "AlreadyExists",
     "AsyncClient",
+    "Attempt",
+    "CatchupPolicy",
     "Client",
     "Command",
     "Defaults",
+    "DeliveryState",
     "EngineConfig",
     "FailedPrecondition",
     "Function",
     "InvalidArgument",
     "InvalidSchedule",
+    "Job",
     "Launch",
     "NotFound",
+    "OverlapPolicy",
+    "Page",
     "Permanent",
     "PermissionDenied",
     "ResourceExhausted",
+    "Run",
+    "RunState",
     "Skip",
+    "Trigger",
     "Unauthenticated",
     "Unavailable",
     "Wakeful",
@@ -58,14 +80,24 @@ __all__ = [
 
 if not TYPE_CHECKING:
     _HOME = {
+        "AgentInfo": "wakeful.model",
         "AsyncClient": "wakeful.client",
+        "Attempt": "wakeful.model",
+        "CatchupPolicy": "wakeful.model",
         "Client": "wakeful.client",
         "Command": "wakeful.target",
         "Defaults": "wakeful.document",
-        "Function": "wakeful.target",
-        "Launch": "wakeful.launch.port",
+        "DeliveryState": "wakeful.model",
         "EngineConfig": "wakeful.engine.engine",
+        "Function": "wakeful.target",
+        "Job": "wakeful.model",
+        "Launch": "wakeful.launch.port",
+        "OverlapPolicy": "wakeful.model",
+        "Page": "wakeful.model",
+        "Run": "wakeful.model",
+        "RunState": "wakeful.model",
         "Skip": "wakeful.launch.precheck",
+        "Trigger": "wakeful.model",
         "Wakeful": "wakeful.app",
         "Webhook": "wakeful.target",
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Final, Literal
 
 Overlap = Literal["allow", "skip", "queue", "queue_one", "replace"]
@@ -23,6 +24,16 @@ class Backoff:
 
     base_ms: int = 2_000
     max_ms: int = 30_000
+
+    @property
+    def base(self) -> timedelta:
+        """The first wait."""
+        return timedelta(milliseconds=self.base_ms)
+
+    @property
+    def max(self) -> timedelta:
+        """The longest wait."""
+        return timedelta(milliseconds=self.max_ms)
 
     def delay_ms(self, failures: int, seed: str) -> int:
         """The wait after so many failed attempts. The same seed gives the same answer, on every replica."""

@@ -8,8 +8,7 @@ from typing import Final, Literal
 
 from wakeful.errors import FailedPrecondition
 
-Delivered = Literal["not_requested", "pending", "delivered", "suppressed", "failed", "unknown"]
-Trigger = Literal["schedule", "user", "agent", "replay", "backfill", "chain", "heartbeat", "alert"]
+TriggerName = Literal["schedule", "user", "agent", "replay", "backfill", "chain", "heartbeat", "alert"]
 
 
 class RunState(StrEnum):

@@ -44,6 +44,11 @@ class At:
     tz: str | None = None
     kind: ClassVar[Literal["at"]] = "at"
 
+    @property
+    def at(self) -> datetime:
+        """The instant, in UTC."""
+        return _EPOCH + timedelta(milliseconds=self.at_ms)
+
     def to_json(self) -> dict[str, object]:
         """The normal form.
 
@@ -60,6 +65,11 @@ class Every:
     every_ms: int
     tz: str | None = None
     kind: ClassVar[Literal["every"]] = "every"
+
+    @property
+    def every(self) -> timedelta:
+        """The interval."""
+        return timedelta(milliseconds=self.every_ms)
 
     def to_json(self) -> dict[str, object]:
         """The normal form.

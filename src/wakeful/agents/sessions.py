@@ -21,7 +21,7 @@ from wakeful.document.sessions import Drop, Mode
 from wakeful.engine.run_factory import claim_timeout_ms, lane_of, manual_run
 from wakeful.job import Json, Work
 from wakeful.policy import DEFAULT_POLICY
-from wakeful.run import RunState, Trigger
+from wakeful.run import RunState, TriggerName
 from wakeful.store.rows import RunRow
 from wakeful.store.sessions import WAKE_JOB, SessionMessage, SessionState, SessionUpdate, Turn
 
@@ -199,7 +199,7 @@ def _run(talk: SessionState, batch: Sequence[SessionMessage], now_ms: int) -> Ru
     policy = policy_from_text(talk.policy) if talk.policy else DEFAULT_POLICY
     has_job = not work.pulled
     workspace, agent, session = talk.key
-    trigger: Trigger = "agent" if batch[-1].trigger == "agent" else "user"
+    trigger: TriggerName = "agent" if batch[-1].trigger == "agent" else "user"
     return manual_run(
         job_id=talk.job_id if has_job else None,
         workspace=workspace,

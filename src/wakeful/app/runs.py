@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
-from wakeful.run import RunState, Trigger
+from wakeful.run import RunState, TriggerName
 from wakeful.service.auth.access import LOCAL
 from wakeful.service.runs.runs import RunService
 from wakeful.store.rows import AttemptView, RunFilter, RunView
@@ -36,7 +36,7 @@ class Runs:
         *,
         job_id: str | None = None,
         states: Iterable[str] = (),
-        trigger: Trigger | None = None,
+        trigger: TriggerName | None = None,
         dead: bool = False,
         limit: int = 50,
         before: str | None = None,

@@ -11,7 +11,7 @@ from wakeful.client.fields import document
 from wakeful.client.types import HeartbeatsShape, RunShape
 from wakeful.errors import FailedPrecondition
 from wakeful.job import Json
-from wakeful.run import RunState, Trigger
+from wakeful.run import RunState, TriggerName
 
 if TYPE_CHECKING:
     from wakeful.app.fields import JsonLike
@@ -41,7 +41,7 @@ class Runs:
         *,
         job_id: str | None = None,
         states: Iterable[str] = (),
-        trigger: Trigger | None = None,
+        trigger: TriggerName | None = None,
         dead: bool = False,
         limit: int = 50,
         before: str | None = None,

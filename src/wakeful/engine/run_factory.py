@@ -12,7 +12,7 @@ from wakeful.ids import new_id
 from wakeful.job import Work
 from wakeful.planning import Becomes, Verdict
 from wakeful.policy import DEFAULT_POLICY, Policy
-from wakeful.run import Trigger, tick_key
+from wakeful.run import TriggerName, tick_key
 from wakeful.store.port import is_pull_lane, pull_lane
 from wakeful.store.rows import DueJob, Follower, JobRow, RunRow
 
@@ -86,7 +86,7 @@ def manual_run(
     agent: str,
     job_name: str | None,
     lane: str,
-    trigger: Trigger,
+    trigger: TriggerName,
     now_ms: int,
     scheduled_ms: int | None = None,
     triggered_by: str | None = None,

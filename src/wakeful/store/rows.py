@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from wakeful.run import Trigger
+from wakeful.run import TriggerName
 
 
 class JobRow(NamedTuple):
@@ -214,7 +214,7 @@ class Follower(NamedTuple):
     after_run_id: str
     after_finished_ms: int
     #: `chain`, or `heartbeat`
-    trigger: Trigger = "chain"
+    trigger: TriggerName = "chain"
 
 
 class LostRun(NamedTuple):
@@ -262,7 +262,7 @@ class RunView(NamedTuple):
     #: failed, and nobody has replayed or discarded it
     dead: bool
     created_ms: int
-    #: what became of delivering its output (`run.Delivered`; `pending` until it is over), and why
+    #: what became of delivering its output (`model.DeliveryState`; `pending` until it is over), and why
     delivery: str = "not_requested"
     delivery_error: str | None = None
     #: of a tick: how many ticks were missed since the one before it that became a run

@@ -12,7 +12,7 @@ from wakeful.api.http.idempotency import IdempotencyKey, once
 from wakeful.api.http.paging import Cursor, Limit, page, read_cursor
 from wakeful.api.http.problems import Malformed
 from wakeful.api.http.responses import BODY, JsonAnswer, place, takes, told
-from wakeful.run import RunState, Trigger
+from wakeful.run import RunState, TriggerName
 from wakeful.service.auth.access import Principal
 from wakeful.service.serializers import run_shape
 from wakeful.service.services import Services
@@ -31,7 +31,7 @@ States = Annotated[
         f"{', '.join(_STATES)}.",
     ),
 ]
-OfTrigger = Annotated[Trigger | None, Query(description="Only runs that came about in this way.")]
+OfTrigger = Annotated[TriggerName | None, Query(description="Only runs that came about in this way.")]
 Before = Annotated[
     str | None, Query(max_length=64, description="Only runs older than the one of this id: a cursor by hand.")
 ]

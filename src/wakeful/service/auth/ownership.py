@@ -15,14 +15,14 @@ from typing import Final
 from wakeful.errors import PermissionDenied, ResourceExhausted
 from wakeful.job import JobRecord
 from wakeful.policy import Overlap
-from wakeful.run import Trigger
+from wakeful.run import TriggerName
 from wakeful.service.auth.access import Principal
 from wakeful.store.rows import JobRow, RunView
 
 #: How often an agent's key may run a job of an admin's by hand.
 PACE_MS: Final = 60_000
 #: The trigger of what an agent's key runs.
-BY_AGENT: Final[Trigger] = "agent"
+BY_AGENT: Final[TriggerName] = "agent"
 _LIVE: Final = frozenset({"pending", "retrying", "running"})
 
 

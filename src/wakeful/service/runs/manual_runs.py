@@ -13,7 +13,7 @@ from wakeful.ids import new_id
 from wakeful.job import JobRecord
 from wakeful.launch.precheck import DUE
 from wakeful.policy import DEFAULT_POLICY, Overlap
-from wakeful.run import Trigger
+from wakeful.run import TriggerName
 from wakeful.service.auth.access import Principal
 from wakeful.store.rows import DeadLetter, JudgedRun, LiveRuns, RunRow
 
@@ -32,7 +32,7 @@ def by_hand(
     who: Principal, job: JobRecord, now_ms: int, *, mode: Literal["force", "due"], payload: str | None
 ) -> RunRow:
     """A run of the job, now, with this payload or its own."""
-    trigger: Trigger = "agent" if who.role == "agent" else "user"
+    trigger: TriggerName = "agent" if who.role == "agent" else "user"
     run = _run(who, job, trigger, now_ms)._replace(payload=payload)
     # An agent's key does not get past a precheck by force: the precheck may be there to hold that very agent.
     asks = job.definition.work.precheck is not None and (mode == "due" or who.role == "agent")
@@ -127,7 +127,7 @@ def replayed(who: Principal, letter: DeadLetter, now_ms: int) -> RunRow:
 def _run(
     who: Principal,
     job: JobRecord,
-    trigger: Trigger,
+    trigger: TriggerName,
     now_ms: int,
     scheduled_ms: int | None = None,
     *,

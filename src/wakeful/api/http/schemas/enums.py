@@ -9,8 +9,9 @@ from wakeful.cron import DstGap, DstOverlap
 from wakeful.document.sessions import Drop, Mode
 from wakeful.document.target import KINDS
 from wakeful.job import ChainOn
+from wakeful.model import DeliveryState
 from wakeful.policy import Catchup, OnLost, Overlap
-from wakeful.run import Delivered, RunState, Trigger
+from wakeful.run import RunState, TriggerName
 from wakeful.service.auth.access import ROLES
 from wakeful.store.quotas import BUCKETS
 
@@ -26,8 +27,8 @@ SCHEMAS: Final[dict[str, Schema]] = {
     "RunMode": one_of("force", "due"),
     "RunState": one_of(*(state.value for state in RunState)),
     "RunResult": one_of("succeeded", "failed"),
-    "Trigger": one_of(*get_args(Trigger)),
-    "DeliveryState": one_of(*get_args(Delivered)),
+    "Trigger": one_of(*get_args(TriggerName)),
+    "DeliveryState": one_of(*(state.value for state in DeliveryState)),
     "QueueMode": one_of(*get_args(Mode)),
     "QueueDrop": one_of(*get_args(Drop)),
     "MessageState": one_of("waiting", "started", "dropped", "stopped"),

@@ -1,0 +1,34 @@
+"""The public model: jobs, runs, attempts and agents as the embedded API and the clients return them.
+
+All types are frozen dataclasses. Instants are aware datetimes in UTC, durations are timedeltas. The fields
+are those of the JSON in the HTTP API, in Python spelling: `jobId` is `job_id`, `agentId` is `agent`, and
+`timeoutMs` is `timeout`. A value that the JSON holds twice (`nextAt`, `nextAtMs`) is here once.
+"""
+
+from wakeful.model.admin import ApiKey, AuditEntry, Event, Quota, WorkflowVersion
+from wakeful.model.agent import AgentInfo, MessageReceipt, SessionInfo
+from wakeful.model.enums import CatchupPolicy, DeliveryState, OverlapPolicy, RunState, Trigger
+from wakeful.model.job import Job
+from wakeful.model.page import Page
+from wakeful.model.run import Attempt, HeartbeatResult, Run
+
+__all__ = [
+    "AgentInfo",
+    "ApiKey",
+    "Attempt",
+    "AuditEntry",
+    "CatchupPolicy",
+    "DeliveryState",
+    "Event",
+    "HeartbeatResult",
+    "Job",
+    "MessageReceipt",
+    "OverlapPolicy",
+    "Page",
+    "Quota",
+    "Run",
+    "RunState",
+    "SessionInfo",
+    "Trigger",
+    "WorkflowVersion",
+]

@@ -1,0 +1,79 @@
+"""Agents, their sessions, and the messages to them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from wakeful.job import Json
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentInfo:
+    """An agent: the defaults of its jobs and its state."""
+
+    name: str
+    workspace: str
+    #: the target of its jobs that have none; None: they wait for an executor (`pull`)
+    target: Mapping[str, Json] | None
+    #: the zone of its schedules that name none
+    tz: str | None
+    #: False: its jobs are paused
+    active: bool
+    #: the channel of its output, and the recipient there
+    channel: str | None
+    to: str | None
+    description: str
+    #: the most that its runs may use in a day
+    budget: Mapping[str, Json] | None
+    alerts: Json
+    #: how its session queues work
+    queue: Mapping[str, Json] | None
+    heartbeat: Mapping[str, Json] | None
+    #: where its own key may deliver
+    deliver_to: tuple[Json, ...]
+    #: increases with each edit
+    version: int
+    created_at: datetime
+    updated_at: datetime
+    #: its new webhook secret, shown once; only in `put` and `rotate_secret`
+    secret: str | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageReceipt:
+    """The result of sending a message to an agent."""
+
+    #: the id of the message; None for a command such as `/stop`
+    id: str | None
+    session: str
+    #: `waiting`, `started`, `dropped`; `stopped` for a command
+    state: str
+    #: the run of its turn, once started
+    run_id: str | None
+    #: when its turn starts
+    due_at: datetime | None
+    #: how many messages wait in the session
+    waiting: int
+    #: the runs that a command stopped
+    stopped: tuple[str, ...]
+    #: how many messages were dropped
+    dropped: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionInfo:
+    """A session of an agent."""
+
+    name: str
+    #: how many messages wait
+    messages: int
+    #: the runs of its live turns
+    turns: tuple[str, ...]
+    #: how full the context window is, from 0 to 1
+    context: float | None
+    #: when its next turn starts
+    due_at: datetime | None
+    created_at: datetime
+    updated_at: datetime

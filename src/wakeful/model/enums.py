@@ -1,0 +1,75 @@
+"""The enumerations of the public model. Each member compares equal to its text: `run.state == "failed"`."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from wakeful.run import RunState
+
+__all__ = ["CatchupPolicy", "DeliveryState", "OverlapPolicy", "RunState", "Trigger"]
+
+
+class Trigger(StrEnum):
+    """What caused a run."""
+
+    #: a tick of the job's schedule
+    SCHEDULE = "schedule"
+    #: a person or an API key
+    USER = "user"
+    #: the agent itself, with its own key
+    AGENT = "agent"
+    #: the replay of a dead letter
+    REPLAY = "replay"
+    #: a tick of the past that was backfilled
+    BACKFILL = "backfill"
+    #: the end of a run of another job (`after`)
+    CHAIN = "chain"
+    #: the agent's heartbeat, after a run with `wake_heartbeat`
+    HEARTBEAT = "heartbeat"
+    #: an alert about a job, an agent or a workspace
+    ALERT = "alert"
+
+
+class OverlapPolicy(StrEnum):
+    """What happens to a tick while an earlier run of the job is live."""
+
+    #: both run
+    ALLOW = "allow"
+    #: the tick is recorded as skipped
+    SKIP = "skip"
+    #: the tick waits, in order, at most `max_queued` deep
+    QUEUE = "queue"
+    #: only the newest tick waits
+    QUEUE_ONE = "queue_one"
+    #: the earlier run is cancelled
+    REPLACE = "replace"
+
+
+class CatchupPolicy(StrEnum):
+    """What happens to ticks that were missed."""
+
+    #: one run records them as missed
+    NONE = "none"
+    #: the newest of them runs
+    LATEST = "latest"
+    #: all of them run, oldest first
+    FIRE_IMMEDIATELY = "fire_immediately"
+    #: all of them run, spread over time
+    SPREAD = "spread"
+
+
+class DeliveryState(StrEnum):
+    """The state of the delivery of a run's output to a channel."""
+
+    #: the job does not deliver
+    NOT_REQUESTED = "not_requested"
+    #: not yet sent
+    PENDING = "pending"
+    #: sent
+    DELIVERED = "delivered"
+    #: not sent: the output says so, or repeats the previous one
+    SUPPRESSED = "suppressed"
+    #: not sent: the channel refused it
+    FAILED = "failed"
+    #: sent or not: the connection broke before the reply
+    UNKNOWN = "unknown"

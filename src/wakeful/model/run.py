@@ -1,0 +1,101 @@
+"""Runs and their attempts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from wakeful.job import Json
+from wakeful.model.enums import DeliveryState, RunState, Trigger
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One launch of a run."""
+
+    #: its number, from 1
+    attempt: int
+    #: the process that launched it
+    worker: str | None
+    started_at: datetime | None
+    #: None while it runs
+    finished_at: datetime | None
+    #: the HTTP status of a webhook
+    response_code: int | None
+    #: why it failed
+    error: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """The record of one tick, or of one manual trigger."""
+
+    id: str
+    #: None for a run that woke an agent without a job
+    job_id: str | None
+    workspace: str
+    agent: str
+    #: the name of its job
+    job: str | None
+    #: the tick; for a run that is no tick, the time of the request
+    scheduled_at: datetime
+    #: when it may start: the tick with its jitter, or its time in a catch-up
+    fire_at: datetime
+    trigger: Trigger
+    #: the user or key that triggered it
+    triggered_by: str | None
+    state: RunState
+    #: why it has this state, in one word: `overlap`, `timeout` …
+    reason: str | None
+    #: how many ticks a missed run stands for
+    covers: int
+    #: how many ticks were missed between the previous run of the job and this one
+    missed: int
+    #: of a missed run: the last tick that it stands for
+    until_at: datetime | None
+    #: the number of its last launch, from 1
+    attempt: int
+    #: how many attempts failed and count towards `max_attempts`
+    failed_attempts: int
+    #: the process that runs it
+    worker: str | None
+    lane: str
+    #: while pending or retrying: when it may start
+    due_at: datetime | None
+    started_at: datetime | None
+    finished_at: datetime | None
+    #: the same through every retry and replay
+    idempotency_key: str
+    #: the id of the dead letter that it replays
+    replay_of: str | None
+    payload: Json
+    #: the HTTP status of a webhook
+    response_code: int | None
+    #: the beginning of the output
+    output: str | None
+    #: why it failed
+    error: str | None
+    #: what it used, such as tokens and cost
+    usage: Json
+    #: whether it is a dead letter: failed, and neither replayed nor discarded
+    dead: bool
+    delivery: DeliveryState
+    #: why the delivery failed
+    delivery_error: str | None
+    created_at: datetime
+    #: its attempts in order; only where one run is read
+    attempts: tuple[Attempt, ...] = ()
+    #: the target of its job; only where it is claimed
+    target: Mapping[str, Json] | None = None
+    #: how long the attempt may take; only where it is claimed and its job sets one
+    timeout: timedelta | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HeartbeatResult:
+    """The result of a heartbeat, by the ids of the runs."""
+
+    renewed: tuple[str, ...]
+    #: no longer claimed by the caller: stop working on them
+    lost: tuple[str, ...]
