@@ -141,7 +141,7 @@ async def read_records(url: str) -> Records:
             [Step(*row) for row in await connection.fetch(_STEPS)],
             [Attempt(*row) for row in await connection.fetch(_ATTEMPTS)],
             [Beat(*row) for row in await connection.fetch(_BEATS)],
-            await connection.fetchval("SELECT count(*) FROM live"),
+            await connection.fetchval("SELECT count(*) FROM live_runs"),
         )
     finally:
         await connection.close()

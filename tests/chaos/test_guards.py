@@ -63,7 +63,7 @@ class Stage:
     async def end(self, app: Wakeful) -> Findings:
         """Pause the job, let its runs end, and look."""
         self.life.stretches[-1].end((await app.jobs.pause("job")).updated_ms)
-        await until(lambda: self.ask("SELECT count(*) = 0 FROM live"))
+        await until(lambda: self.ask("SELECT count(*) = 0 FROM live_runs"))
         await until(lambda: self._all_ended())
         records = await read_records(self.url)
         return check([self.life], records, self.launches(), lead_ms=LEAD_MS, lease_ms=LEASE_MS)

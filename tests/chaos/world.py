@@ -273,7 +273,7 @@ class World:
         began = time.monotonic()
         while await self._rest(10, 10):
             runs = await insist(lambda: ask(self._url, "SELECT count(*) FROM wakeful.runs"))
-            live = await insist(lambda: ask(self._url, "SELECT count(*) FROM wakeful.live"))
+            live = await insist(lambda: ask(self._url, "SELECT count(*) FROM wakeful.live_runs"))
             self.say(f"{time.monotonic() - began:4.0f} s: {runs} runs, {live} live; {self.tally}")
 
     async def _quiet(self) -> None:

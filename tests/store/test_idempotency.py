@@ -138,4 +138,4 @@ async def test_an_abandoned_key_of_an_earlier_version_is_free_after_a_minute(
 
 
 def _table(database: Database) -> str:
-    return "answers" if hasattr(database, "path") else "wakeful.answers"
+    return "idempotency_keys" if hasattr(database, "path") else "wakeful.idempotency_keys"

@@ -39,8 +39,8 @@ _GREAT = f"""
         t.now, 'user', 'pending', 1, t.now + interval '1 hour' + i * interval '1 ms', 1, 'pull:cron',
         i % 2 = 1, t.now, 'key', t.now
     FROM generate_series(0, {RUNS - 1}) i, (SELECT to_timestamp({NOW // 1000}) AS now) t;
-    INSERT INTO live (run_id, job_id, state, lane, serial, tick, scheduled_at, due_at, until_at, workspace,
-        agent)
+    INSERT INTO live_runs (run_id, job_id, state, lane, serial, tick, scheduled_at, due_at, until_at,
+        workspace, agent)
     SELECT id, job_id, state, lane, serial, false, scheduled_at, due_at, until_at, workspace, agent FROM runs;
     ANALYZE"""
 

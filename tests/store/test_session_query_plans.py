@@ -51,7 +51,7 @@ _GREAT = f"""
         serial, idempotency_key, created_at)
     SELECT run_id, workspace, agent, now(), now(), 'user', CASE WHEN live THEN 'running' ELSE 'succeeded' END,
         1, 1, 'main', false, 'key', now() FROM turns;
-    INSERT INTO live (run_id, state, lane, serial, tick, scheduled_at)
+    INSERT INTO live_runs (run_id, state, lane, serial, tick, scheduled_at)
     SELECT id, state, lane, serial, false, scheduled_at FROM runs WHERE state = 'running';
     ANALYZE"""
 DUE = SESSIONS // 100

@@ -67,7 +67,7 @@ class CommitProxy:
             body = await reader.readexactly(struct.unpack("!I", head[1:])[0] - 4)
             if head[:1] == b"P":
                 name, query, _ = body.split(b"\0", 2)
-                if b"UPDATE answers" in query:
+                if b"UPDATE idempotency_keys" in query:
                     keyed_statements.add(name)
             if head[:1] == b"B":
                 keyed = keyed or body.split(b"\0", 2)[1] in keyed_statements

@@ -24,7 +24,7 @@ class _Connection(sqlite3.Connection):
         done = super().execute(sql, *parameters)
         if self.keyed and sql == "COMMIT":
             os.kill(os.getpid(), signal.SIGKILL)
-        self.keyed = self.keyed or "UPDATE answers" in sql
+        self.keyed = self.keyed or "UPDATE idempotency_keys" in sql
         return done
 
 

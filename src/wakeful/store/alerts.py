@@ -3,7 +3,7 @@
 - `incidents`: failed runs, ticks missed during downtime, and budget caps that were reached. An incident is
   written in the transaction of its cause if the agent or the workspace has `alerts` (topic: `incidents`).
   The transaction that removes it decides whether an alert is sent, so at most one is.
-- `alerted`: when the last alert was sent, from which a cool-down counts.
+- `alert_cooldowns`: when the last alert was sent, from which a cool-down counts.
 """
 
 from __future__ import annotations

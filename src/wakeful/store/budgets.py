@@ -2,8 +2,8 @@
 
 - `spending`: what runs used (`Finished.usage`) per day (UTC) of a job, an agent and a workspace. The
   transaction of an outcome adds to it, whether or not the attempt succeeded.
-- `holds`: caps that are reached. Budgets belong to jobs (in their `work`), agents and workspaces. Whenever
-  use is added, the budgets concerned are checked in the same transaction. Topic: `holds`.
+- `budget_blocks`: caps that are reached. Budgets belong to jobs (in their `work`), agents and workspaces.
+  Whenever use is added, the budgets concerned are checked in the same transaction. Topic: `holds`.
 """
 
 from __future__ import annotations

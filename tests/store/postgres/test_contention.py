@@ -134,7 +134,7 @@ async def test_no_two_runs_of_a_serial_job_ever_run_at_once(url: str) -> None:
     stores = [PostgresStore(url, clock=FalseClock()) for _ in range(4)]
     for store in stores:
         await store.open()
-    await say(url, "CREATE UNIQUE INDEX one_at_a_time ON live (job_id) WHERE state = 'running'")
+    await say(url, "CREATE UNIQUE INDEX one_at_a_time ON live_runs (job_id) WHERE state = 'running'")
     jobs = [job(f"job-{n}") for n in range(3)]
     await stores[0].create_jobs(jobs)
     started: dict[str, list[int]] = {row.id: [] for row in jobs}

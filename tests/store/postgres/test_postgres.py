@@ -192,14 +192,14 @@ async def test_who_may_create_nothing_is_told_what_to_do_where_nothing_is(url: s
 
 # --- runs and live runs --------------------------------------------------------------------------------
 
-#: runs that are not over, as `runs` has them and as `live` has them: what only one of them has
+#: runs that are not over, as `runs` has them and as `live_runs` has them: what only one of them has
 DIFFERING = """
     WITH ours AS (
         SELECT id, job_id, state, worker, lane, serial, trigger = 'schedule', scheduled_at,
             CASE WHEN state <> 'running' THEN due_at END
         FROM runs WHERE state IN ('pending', 'retrying', 'running')),
     theirs AS (
-        SELECT run_id, job_id, state, worker, lane, serial, tick, scheduled_at, due_at FROM live)
+        SELECT run_id, job_id, state, worker, lane, serial, tick, scheduled_at, due_at FROM live_runs)
     SELECT count(*) FROM (
         (SELECT * FROM ours EXCEPT ALL SELECT * FROM theirs)
         UNION ALL (SELECT * FROM theirs EXCEPT ALL SELECT * FROM ours)) differing"""

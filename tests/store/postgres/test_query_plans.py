@@ -39,7 +39,7 @@ BATCH = 1_000
 #: end, and any batch that is compared with another row by row, is far beyond it
 MOST_VISITED = 10 * BATCH + 2 * LIVE
 #: hold what somebody is to be told of, or was of late, and what is used up today
-SMALL = ("incidents", "alerted", "holds")
+SMALL = ("incidents", "alert_cooldowns", "budget_blocks")
 
 _NOW = f"to_timestamp({NOW // 1000})"
 _LOAD = f"""
@@ -75,7 +75,7 @@ _LOAD_OFFICE = f"""
         FROM generate_series(0, {JOBS - 1}) i;
     INSERT INTO workflows SELECT 'ws-' || i % 10, 'flow', i, '{{}}', {_NOW}
         FROM generate_series(0, {JOBS - 1}) i;
-    INSERT INTO answers SELECT 'ws-1', 'key-' || i, '', 200, '{{}}', {_NOW} + i * interval '1 second'
+    INSERT INTO idempotency_keys SELECT 'ws-1', 'key-' || i, '', 200, '{{}}', {_NOW} + i * interval '1 second'
         FROM generate_series(0, {JOBS - 1}) i"""
 _FILL_LOG = f"""
     INSERT INTO changes (seq, at, kind, count, items)
@@ -86,7 +86,7 @@ _LOAD_DELIVERIES = f"""
     INSERT INTO deliveries SELECT id, 'delivered', 'ops', NULL, 1, 'w1', NULL, {_NOW}, NULL FROM runs
     WHERE state = 'succeeded'"""
 _FILL_LIVE = """
-    INSERT INTO live SELECT id, job_id, state, worker, lane, serial, true, scheduled_at, due_at FROM runs
+    INSERT INTO live_runs SELECT id, job_id, state, worker, lane, serial, true, scheduled_at, due_at FROM runs
     WHERE state IN ('pending', 'retrying', 'running')"""
 
 
@@ -96,7 +96,7 @@ async def store(request: pytest.FixtureRequest) -> AsyncIterator[PostgresStore]:
     store = PostgresStore(postgres_server.fresh_database(), clock=FalseClock())
     await store.open()
     async with store._pool._acquired() as db:
-        for table in ("jobs", "cursors", "runs", "live"):
+        for table in ("jobs", "cursors", "runs", "live_runs"):
             await db.execute(f"ALTER TABLE {table} SET (autovacuum_enabled = off)")
         await db.execute("VACUUM ANALYZE")
         await db.execute(_LOAD, timeout=120)
@@ -107,8 +107,8 @@ async def store(request: pytest.FixtureRequest) -> AsyncIterator[PostgresStore]:
         if request.param == "of now":
             await db.execute("VACUUM ANALYZE")
         else:  # nothing was under way just now: of a table with many pages PostgreSQL knows that it is empty
-            await db.execute("DELETE FROM live")
-            await db.execute("VACUUM ANALYZE live")
+            await db.execute("DELETE FROM live_runs")
+            await db.execute("VACUUM ANALYZE live_runs")
             await db.execute(_FILL_LIVE)
     yield store
     await store.close()
@@ -342,7 +342,7 @@ async def test_no_statement_visits_more_than_it_must(store: PostgresStore) -> No
             async for name, statement, given in cases:
                 tried.add(name)
                 rows, scanned = await visited(db, statement, *given)
-                whole = {"keys"} if name == "ALL_KEYS" else {"workers", "live", "changes_head", *SMALL}
+                whole = {"keys"} if name == "ALL_KEYS" else {"workers", "live_runs", "changes_head", *SMALL}
                 if rows > MOST_VISITED or set(scanned) - whole:
                     beyond[name] = rows, scanned
         await transaction.rollback()

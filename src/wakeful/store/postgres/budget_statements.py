@@ -33,8 +33,8 @@ ADD_SPENDING: Final = f"""
 SPENT: Final = """
     SELECT tokens, cost FROM spending WHERE workspace = $1 AND agent = $2 AND job = $3 AND day = $4"""
 #: the primary key: a range of it
-HOLDS: Final = "SELECT day, workspace, agent, job, cap, most FROM holds WHERE day = $1"
-#: the primary keys of spending, holds, workspaces, agents and jobs, once for each
+HOLDS: Final = "SELECT day, workspace, agent, job, cap, most FROM budget_blocks WHERE day = $1"
+#: the primary keys of spending, budget_blocks, workspaces, agents and jobs, once for each
 WEIGHED: Final = """
     SELECT o.workspace, o.agent, o.job, coalesce(s.tokens, 0), coalesce(s.cost, 0),
         CASE WHEN o.job <> ''
@@ -42,18 +42,18 @@ WEIGHED: Final = """
             WHEN o.agent <> ''
             THEN (SELECT budget FROM agents WHERE workspace = o.workspace AND name = o.agent)
             ELSE (SELECT budget FROM workspaces WHERE name = o.workspace) END,
-        (SELECT string_agg(cap, ',') FROM holds h
+        (SELECT string_agg(cap, ',') FROM budget_blocks h
             WHERE h.day = $4 AND h.workspace = o.workspace AND h.agent = o.agent AND h.job = o.job)
     FROM unnest($1::text[], $2::text[], $3::text[]) o (workspace, agent, job)
     LEFT JOIN spending s
         ON s.workspace = o.workspace AND s.agent = o.agent AND s.job = o.job AND s.day = $4"""
 #: the primary key turns away what somebody else has found out meanwhile
 HOLD: Final = """
-    INSERT INTO holds (day, workspace, agent, job, cap, most) VALUES ($1, $2, $3, $4, $5, $6)
+    INSERT INTO budget_blocks (day, workspace, agent, job, cap, most) VALUES ($1, $2, $3, $4, $5, $6)
     ON CONFLICT DO NOTHING RETURNING true"""
 #: the primary key
 LET_GO: Final = """
-    DELETE FROM holds WHERE day = $1 AND workspace = $2 AND agent = $3 AND job = $4 AND cap = $5"""
+    DELETE FROM budget_blocks WHERE day = $1 AND workspace = $2 AND agent = $3 AND job = $4 AND cap = $5"""
 
 #: agents_alerts and workspaces_alerts, which are mostly empty
 _TOLD: Final = """
@@ -105,12 +105,12 @@ INCIDENTS: Final = f"""
 DROP_INCIDENTS: Final = "DELETE FROM incidents WHERE id = ANY($1::bigint[])"
 #: the primary key; nothing is written where the last time is too near, whoever wrote it
 NOTE_ALERT: Final = """
-    INSERT INTO alerted AS t (workspace, subject, kind, at) VALUES ($1, $2, $3, $4)
+    INSERT INTO alert_cooldowns AS t (workspace, subject, kind, at) VALUES ($1, $2, $3, $4)
     ON CONFLICT (workspace, subject, kind) DO UPDATE SET at = EXCLUDED.at WHERE t.at <= $5 RETURNING true"""
 
 #: spending_day
 PRUNE_SPENDING: Final = "DELETE FROM spending WHERE day < $1"
 #: the primary key: its beginning
-PRUNE_HOLDS: Final = "DELETE FROM holds WHERE day < $1"
+PRUNE_HOLDS: Final = "DELETE FROM budget_blocks WHERE day < $1"
 #: all of it: there is a row for a job that something went wrong with, and kind
-PRUNE_ALERTED: Final = "DELETE FROM alerted WHERE at < $1"
+PRUNE_ALERTED: Final = "DELETE FROM alert_cooldowns WHERE at < $1"

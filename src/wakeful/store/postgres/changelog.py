@@ -54,10 +54,10 @@ JOBS_BY_IDS: Final = jobs_where("c.job_id = ANY(string_to_array($1, ',')::uuid[]
 #: jobs_name: the workspace's part of it
 COUNT_JOBS: Final = """
     SELECT count(*) FILTER (WHERE enabled), count(*) FROM jobs WHERE workspace = $1 AND deleted_at IS NULL"""
-#: live, all of it; the runs' primary key, once for each
+#: live_runs, all of it; the runs' primary key, once for each
 COUNT_LIVE: Final = f"""
     SELECT l.state, count(*), count(DISTINCT r.worker) FILTER (WHERE starts_with(r.worker, '{PULL}'))
-    FROM live l CROSS JOIN LATERAL (
+    FROM live_runs l CROSS JOIN LATERAL (
         SELECT workspace, worker FROM runs WHERE id = l.run_id OFFSET 0) r
     WHERE r.workspace = $1 GROUP BY 1"""
 #: cursors_wake, in its order, up to the first of the workspace; the jobs' primary key, once for each
@@ -71,8 +71,8 @@ RECENT_RUNS: Final = """
     WHERE workspace = $1 AND id >= $2 ORDER BY id DESC LIMIT $3"""
 #: runs_dead, all of it: it holds the dead letters and nothing else
 COUNT_DEAD: Final = "SELECT count(*) FROM runs WHERE dead"
-#: live_due, all of it: it holds what waits and nothing else
-COUNT_DUE: Final = "SELECT lane, count(*) FROM live WHERE due_at <= $1 GROUP BY lane"
+#: live_runs_due, all of it: it holds what waits and nothing else
+COUNT_DUE: Final = "SELECT lane, count(*) FROM live_runs WHERE due_at <= $1 GROUP BY lane"
 ALIVE: Final = "SELECT name FROM workers WHERE beat_at >= $1 ORDER BY name"
 
 

@@ -56,4 +56,4 @@ def list_runs(only: RunFilter) -> tuple[str, list[str | int | list[str]]]:
         where.append("r.dead")
     alive = only.states and _LIVE.issuperset(only.states) and only.job_id is None
     query = f"{' AND '.join(where)} ORDER BY r.id DESC LIMIT ${len(given) + 1}"
-    return runs_where(query, "JOIN live l ON l.run_id = r.id" if alive else ""), [*given, only.limit]
+    return runs_where(query, "JOIN live_runs l ON l.run_id = r.id" if alive else ""), [*given, only.limit]

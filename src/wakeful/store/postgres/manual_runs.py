@@ -13,10 +13,10 @@ from wakeful.store.rows import LiveRuns, ManualRunRule, RunRow, RunView
 if TYPE_CHECKING:
     from wakeful.store.postgres.connection import Db, TransactionEvents
 
-#: live_of_job and the runs' primary key: those that run or are between two attempts, and those that wait
+#: live_runs_of_job and the runs' primary key: those that run or are between two attempts, and those that wait
 #: their turn
 LIVE: Final = """
-    SELECT r.id::text, r.state FROM live l JOIN runs r ON r.id = l.run_id AND r.state = l.state
+    SELECT r.id::text, r.state FROM live_runs l JOIN runs r ON r.id = l.run_id AND r.state = l.state
     WHERE l.job_id = $1 AND (r.state IN ('running', 'retrying')
         OR r.serial AND r.trigger IN ('schedule', 'user', 'agent'))"""
 

@@ -180,22 +180,22 @@ WORKFLOW: Final = """
 
 _RESPONSE_COLUMNS: Final = "workspace, key, fingerprint, status, body, created_at"
 #: the primary key
-KEY_ROW: Final = f"SELECT {_RESPONSE_COLUMNS} FROM answers WHERE workspace = $1 AND key = $2"
+KEY_ROW: Final = f"SELECT {_RESPONSE_COLUMNS} FROM idempotency_keys WHERE workspace = $1 AND key = $2"
 #: the primary key
 RESPONSE: Final = f"{KEY_ROW} AND status <> 0 AND created_at >= $3"
-#: answers_created: a range of it, in its order; then the primary key. Rows that another transaction is
-#: deleting are skipped
+#: idempotency_keys_created: a range of it, in its order; then the primary key. Rows that another transaction
+#: is deleting are skipped
 EXPIRE_KEYS: Final = """
-    DELETE FROM answers a USING (
-        SELECT workspace, key FROM answers WHERE created_at < $1 ORDER BY created_at LIMIT 1000
+    DELETE FROM idempotency_keys a USING (
+        SELECT workspace, key FROM idempotency_keys WHERE created_at < $1 ORDER BY created_at LIMIT 1000
         FOR UPDATE SKIP LOCKED) old
     WHERE a.workspace = old.workspace AND a.key = old.key"""
 #: the primary key; an expired or abandoned row is taken over
 CLAIM_KEY: Final = f"""
-    INSERT INTO answers AS a ({_RESPONSE_COLUMNS}) VALUES ($1, $2, $3, $4, $5, $6)
+    INSERT INTO idempotency_keys AS a ({_RESPONSE_COLUMNS}) VALUES ($1, $2, $3, $4, $5, $6)
     ON CONFLICT (workspace, key) DO UPDATE SET fingerprint = EXCLUDED.fingerprint, status = EXCLUDED.status,
         body = EXCLUDED.body, created_at = EXCLUDED.created_at
     WHERE a.created_at < $7 OR a.status = 0 AND a.created_at < $8
     RETURNING true"""
 #: the primary key
-STORE_RESPONSE: Final = "UPDATE answers SET status = $3, body = $4 WHERE workspace = $1 AND key = $2"
+STORE_RESPONSE: Final = "UPDATE idempotency_keys SET status = $3, body = $4 WHERE workspace = $1 AND key = $2"

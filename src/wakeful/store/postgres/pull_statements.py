@@ -14,16 +14,16 @@ from wakeful.store.postgres.statements import HAS_THE_TURN
 _CLAIMABLE: Final = f"""
     l.workspace = $2 AND l.due_at <= $1 AND r.state = l.state AND r.lane = l.lane
     AND ($3::text[] IS NULL OR l.lane = ANY($3::text[])) AND (NOT l.serial OR {HAS_THE_TURN})"""
-#: live_claimable: a range of it, in its order; the runs' primary key for what is found
+#: live_runs_claimable: a range of it, in its order; the runs' primary key for what is found
 CLAIMABLE: Final = f"""
-    SELECT r.id::text, l.job_id::text, l.serial FROM live l JOIN runs r ON r.id = l.run_id
+    SELECT r.id::text, l.job_id::text, l.serial FROM live_runs l JOIN runs r ON r.id = l.run_id
     WHERE {_CLAIMABLE} ORDER BY l.due_at, l.run_id LIMIT $4 FOR UPDATE OF r SKIP LOCKED"""
-#: live_claimable_of_agent: for each agent a range of it, in its order; then the same. What is one too many is
-#: let go with the transaction
+#: live_runs_claimable_of_agent: for each agent a range of it, in its order; then the same. Locks on runs over
+#: the limit end with the transaction
 CLAIMABLE_OF_AGENTS: Final = f"""
     SELECT p.id::text, p.job_id::text, p.serial FROM unnest($5::text[]) a (agent)
     CROSS JOIN LATERAL (
-        SELECT r.id, l.job_id, l.serial, l.due_at FROM live l JOIN runs r ON r.id = l.run_id
+        SELECT r.id, l.job_id, l.serial, l.due_at FROM live_runs l JOIN runs r ON r.id = l.run_id
         WHERE l.agent = a.agent AND {_CLAIMABLE}
         ORDER BY l.due_at, l.run_id LIMIT $4 FOR UPDATE OF r SKIP LOCKED) p
     ORDER BY p.due_at, p.id LIMIT $4"""
@@ -40,53 +40,53 @@ WORKFLOWS: Final = """
     SELECT w.workspace, w.id, w.version, w.dag, w.created_at
     FROM unnest($2::text[], $3::integer[]) k (id, version)
     JOIN workflows w ON w.workspace = $1 AND w.id = k.id AND w.version = k.version"""
-#: live_claimable: the first entry after that instant that will do
+#: live_runs_claimable: the first entry after that instant that will do
 NEXT_CLAIMABLE: Final = """
-    SELECT due_at FROM live
+    SELECT due_at FROM live_runs
     WHERE workspace = $2 AND due_at > $1 AND ($3::text[] IS NULL OR lane = ANY($3::text[]))
         AND ($4::text[] IS NULL OR agent = ANY($4::text[]))
     ORDER BY due_at LIMIT 1"""
 
-# live_of_job. Whether somebody is at another run of its job, or will be again: then it is not for want of an
-# executor that nobody claims this one.
+# live_runs_of_job. Whether another run of its job is running or retrying: then this one waits for its turn,
+# not for an executor.
 _BUSY: Final = """
-    l.serial AND EXISTS (SELECT FROM live o
+    l.serial AND EXISTS (SELECT FROM live_runs o
         WHERE o.job_id = l.job_id AND o.run_id <> l.run_id AND o.state IN ('running', 'retrying'))"""
-#: live_unclaimed: a range of it; the primary keys of runs and live for what is found
+#: live_runs_unclaimed: a range of it; the primary keys of runs and live_runs for what is found
 WAIT_ANEW: Final = """
     WITH held_up AS (
-        SELECT r.id FROM live l JOIN runs r ON r.id = l.run_id
+        SELECT r.id FROM live_runs l JOIN runs r ON r.id = l.run_id
         WHERE l.until_at <= $2 AND l.due_at <= $1 AND r.state = l.state AND r.lane = l.lane AND l.serial
             AND EXISTS (
-            SELECT FROM live o WHERE o.job_id = l.job_id AND o.state = 'running')
+            SELECT FROM live_runs o WHERE o.job_id = l.job_id AND o.state = 'running')
         LIMIT $3 FOR UPDATE OF r SKIP LOCKED),
     anew AS (
         UPDATE runs r SET until_at = $1::timestamptz + (r.until_at - r.due_at), due_at = $1
         WHERE r.id = ANY(ARRAY(SELECT id FROM held_up)) RETURNING r.id)
-    UPDATE live SET until_at = $1::timestamptz + (until_at - due_at), due_at = $1
+    UPDATE live_runs SET until_at = $1::timestamptz + (until_at - due_at), due_at = $1
     WHERE run_id = ANY(ARRAY(SELECT id FROM anew))"""
-#: live_unclaimed: a range of it, in its order; the primary keys of runs and jobs for what is found
+#: live_runs_unclaimed: a range of it, in its order; the primary keys of runs and jobs for what is found
 EXPIRED: Final = f"""
     SELECT r.id::text, r.job_id::text, r.attempt, coalesce(j.policy, '{{}}'), r.started_at, '{UNCLAIMED}',
         r.failed_attempts
-    FROM live l JOIN runs r ON r.id = l.run_id LEFT JOIN jobs j ON j.id = r.job_id
+    FROM live_runs l JOIN runs r ON r.id = l.run_id LEFT JOIN jobs j ON j.id = r.job_id
     WHERE l.until_at <= $1 AND l.due_at IS NOT NULL AND r.state = l.state AND r.lane = l.lane
         AND NOT ({_BUSY})
     ORDER BY l.until_at, l.run_id LIMIT $2 FOR UPDATE OF r SKIP LOCKED"""
-#: live_of_job, once for each job; the primary keys of runs and live for what is found
+#: live_runs_of_job, once for each job; the primary keys of runs and live_runs for what is found
 MOVE: Final = f"""
     WITH picked AS (
         SELECT r.id, t.lane, t.claim_ms
         FROM unnest($1::uuid[], $2::text[], $3::bigint[]) t (job_id, lane, claim_ms)
         CROSS JOIN LATERAL (
-            SELECT l.run_id, l.state FROM live l
+            SELECT l.run_id, l.state FROM live_runs l
             WHERE l.job_id = t.job_id AND l.due_at IS NOT NULL AND l.lane <> t.lane OFFSET 0) l
         JOIN runs r ON r.id = l.run_id AND r.state = l.state ORDER BY r.id FOR UPDATE OF r),
     moved AS (
         UPDATE runs r SET lane = p.lane,
             until_at = greatest(r.due_at, $4::timestamptz) + p.claim_ms * interval '1 ms'
         FROM picked p WHERE r.id = p.id RETURNING r.*)
-    UPDATE live l SET lane = m.lane, until_at = m.until_at,
+    UPDATE live_runs l SET lane = m.lane, until_at = m.until_at,
         workspace = CASE WHEN starts_with(m.lane, '{PULL}') THEN m.workspace END,
         agent = CASE WHEN starts_with(m.lane, '{PULL}') THEN m.agent END
     FROM moved m WHERE l.run_id = m.id RETURNING true"""

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _GIVEN: Final = "unnest($1::text[], $2::text[], $3::text[]) k (workspace, agent, name)"
 #: turns_live: a range of it; the primary key of live, once for each
 _LIVE: Final = """
-    FROM turns t JOIN live l ON l.run_id = t.run_id
+    FROM turns t JOIN live_runs l ON l.run_id = t.run_id
     WHERE t.live AND t.workspace = s.workspace AND t.agent = s.agent AND t.session = s.name"""
 #: the primary key
 MAKE: Final = """

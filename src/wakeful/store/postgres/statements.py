@@ -32,8 +32,8 @@ def numbers(values: Iterable[int | None]) -> str:
 CLAIM: Final = """
     SELECT job_id::text, coalesce(next_at, wake_at), run_count FROM cursors
     WHERE wake_at <= $1 ORDER BY wake_at LIMIT $2 FOR UPDATE SKIP LOCKED"""
-#: the jobs' primary key and live_of_job, once for each. A statement of its own, after the claim: it must see
-#: what the planner before has written, which had the lock until a moment ago
+#: the jobs' primary key and live_runs_of_job, once for each. A statement of its own, after the claim: it must
+#: see what the previous holder of the lock wrote
 FACTS: Final = """
     SELECT j.id::text, j.workspace, j.agent, j.name, j.timing, j.policy, j.work, j.payload, j.anchor_at,
         l.run_id::text, l.state, l.tick, j.missed, j.spread_from, j.spread_until,
@@ -41,7 +41,7 @@ FACTS: Final = """
             (SELECT a.active FROM agents a WHERE a.workspace = j.workspace AND a.name = j.agent) END,
         j.secret, j.old_secret, j.old_secret_until_at
     FROM unnest(string_to_array($1, ',')::uuid[]) claimed (id)
-    JOIN jobs j ON j.id = claimed.id LEFT JOIN live l ON l.job_id = claimed.id"""
+    JOIN jobs j ON j.id = claimed.id LEFT JOIN live_runs l ON l.job_id = claimed.id"""
 #: the cursors' primary key, once for each
 ADVANCE: Final = """
     UPDATE cursors c SET next_at = to_timestamp(s.next_ms::float8 / 1000),
@@ -76,8 +76,8 @@ def _bear(on_conflict: str) -> str:
             until_at, CASE WHEN starts_with(lane, '{PULL}') THEN workspace END,
             CASE WHEN starts_with(lane, '{PULL}') THEN agent END),
     alive AS (
-        INSERT INTO live (run_id, job_id, state, worker, lane, serial, tick, scheduled_at, due_at, until_at,
-            workspace, agent)
+        INSERT INTO live_runs (run_id, job_id, state, worker, lane, serial, tick, scheduled_at, due_at,
+            until_at, workspace, agent)
         SELECT * FROM born WHERE state IN ('pending', 'retrying', 'running'))"""
 
 
@@ -89,18 +89,18 @@ BEAR_THE_NEW: Final = f"{_bear('ON CONFLICT DO NOTHING')} SELECT string_agg(id::
 
 # --- running --------------------------------------------------------------------------------------------
 
-#: live_of_job. Whether a run is the one of its job that may start: none is running, none like it is older,
-#: and none that started before is waiting to be tried again
+#: live_runs_of_job. Whether a serial run may start: no run of its job is running, none in the same state is
+#: older, and a pending one waits for those that retry
 HAS_THE_TURN: Final = """
-    NOT EXISTS (SELECT FROM live o WHERE o.job_id = l.job_id AND o.run_id <> l.run_id AND (
+    NOT EXISTS (SELECT FROM live_runs o WHERE o.job_id = l.job_id AND o.run_id <> l.run_id AND (
         o.state = 'running'
         OR o.state = l.state AND (o.scheduled_at, o.run_id) < (l.scheduled_at, l.run_id)
         OR o.state = 'retrying' AND l.state = 'pending'))"""
-#: live_due: for each lane a range of it, in its order; the runs' primary key for what is found
+#: live_runs_due: for each lane a range of it, in its order; the runs' primary key for what is found
 PICK: Final = f"""
     SELECT p.id::text, p.job_id::text, p.serial FROM unnest($2::text[], $3::integer[]) f (lane, free)
     CROSS JOIN LATERAL (
-        SELECT r.id, l.job_id, l.serial FROM live l JOIN runs r ON r.id = l.run_id
+        SELECT r.id, l.job_id, l.serial FROM live_runs l JOIN runs r ON r.id = l.run_id
         WHERE l.lane = f.lane AND l.due_at <= $1 AND r.state = l.state AND r.lane = l.lane
             AND (NOT l.serial OR {HAS_THE_TURN})
         ORDER BY l.due_at, l.run_id LIMIT f.free FOR UPDATE OF r SKIP LOCKED) p"""
@@ -108,30 +108,30 @@ PICK: Final = f"""
 #: does: so no two can start at once, each because it cannot see the other yet
 LOCK_TURNS: Final = """
     SELECT job_id::text FROM cursors WHERE job_id = ANY($1::uuid[]) FOR UPDATE SKIP LOCKED"""
-#: the primary keys of live, runs and jobs, and for a serial run live_of_job once more: now that the turn is
-#: ours, is it still this run's?
+#: the primary keys of live_runs, runs and jobs, and for a serial run live_runs_of_job once more: whether it
+#: may start is checked again under the lock
 START: Final = f"""
     WITH started AS (
         UPDATE runs r SET state = 'running', worker = $4, started_at = $1, due_at = NULL, beat_at = $5,
             until_at = $1::timestamptz + (r.until_at - r.due_at),
             attempt = r.attempt + (r.state = 'retrying')::integer
-        FROM live l
+        FROM live_runs l
         WHERE r.id = ANY($2::uuid[]) AND l.run_id = r.id AND l.due_at <= $1 AND (NOT l.serial OR (
             {HAS_THE_TURN} AND (l.job_id IS NULL OR l.job_id = ANY($3::uuid[])
                 OR NOT EXISTS (SELECT FROM cursors c WHERE c.job_id = l.job_id))))
         RETURNING r.*, l.due_at AS was_due_at),
     marked AS (
-        UPDATE live SET state = 'running', worker = $4, due_at = NULL
+        UPDATE live_runs SET state = 'running', worker = $4, due_at = NULL
         WHERE run_id = ANY(ARRAY(SELECT id FROM started)))
     SELECT s.id::text, s.job_id::text, s.workspace, s.agent, s.job_name, s.scheduled_at, s.fire_at, s.trigger,
         s.attempt, s.lane, s.idempotency_key, coalesce(j.policy, '{{}}'), coalesce(j.work, '{{}}'),
         coalesce(s.payload, j.payload), s.reason, s.failed_attempts, j.secret, j.old_secret,
         j.old_secret_until_at, s.missed, j.timing, j.anchor_at
     FROM started s LEFT JOIN jobs j ON j.id = s.job_id ORDER BY s.was_due_at, s.id"""
-#: live_due: the first entry after that instant, once for each lane
+#: live_runs_due: the first entry after that instant, once for each lane
 NEXT_DUE: Final = """
     SELECT min(d.due_at) FROM unnest($2::text[]) f (lane) CROSS JOIN LATERAL (
-        SELECT due_at FROM live WHERE lane = f.lane AND due_at > $1 ORDER BY due_at LIMIT 1) d"""
+        SELECT due_at FROM live_runs WHERE lane = f.lane AND due_at > $1 ORDER BY due_at LIMIT 1) d"""
 #: the primary keys of workers and, once for each, of runs
 BEAT: Final = """
     WITH alive AS (
@@ -174,15 +174,15 @@ _FINISH: Final = f"""
             AND CASE WHEN r.attempt = o.attempt THEN r.worker = $1 AND r.state = 'running' END
         RETURNING r.id, r.state),
     gone AS (
-        DELETE FROM live
+        DELETE FROM live_runs
         WHERE run_id = ANY(ARRAY(SELECT id FROM done WHERE state NOT IN ('retrying', 'running'))))
     SELECT string_agg(id::text, ','),
         EXISTS (SELECT FROM jobs WHERE failures > 0),
         EXISTS (SELECT FROM jobs WHERE after_job IS NOT NULL AND deleted_at IS NULL),
-        EXISTS (SELECT FROM live WHERE due_at IS NOT NULL)
+        EXISTS (SELECT FROM live_runs WHERE due_at IS NOT NULL)
     FROM done"""
-#: the runs' primary key, once for each, and that of live. Also tells whether anybody need look further:
-#: jobs_failing, jobs_after and live_due are mostly empty
+#: the runs' primary key, once for each, and that of live_runs. Also tells whether anybody need look further:
+#: jobs_failing, jobs_after and live_runs_due are mostly empty
 FINISH: Final = _FINISH.format(outcomes="unnest($2::attempt_outcome[])")
 #: the same, for runs that succeeded and had nothing to say
 SUCCEED: Final = _FINISH.format(
@@ -195,9 +195,9 @@ SUCCEED: Final = _FINISH.format(
             $5::text::bigint[], $6::text::integer[])
             u (run_id, attempt, started_ms, finished_ms, response_code))"""
 )
-#: the primary keys of live and runs
+#: the primary keys of live_runs and runs
 STAY_ALIVE: Final = """
-    UPDATE live l SET state = r.state, worker = r.worker,
+    UPDATE live_runs l SET state = r.state, worker = r.worker,
         due_at = CASE r.state WHEN 'retrying' THEN r.due_at END, until_at = r.until_at
     FROM runs r WHERE l.run_id = ANY($1::uuid[]) AND r.id = l.run_id"""
 #: the attempts' primary key
@@ -245,7 +245,8 @@ FOLLOWERS: Final = """
         WHERE f.workspace = r.workspace AND f.agent = r.agent AND f.after_job = r.job_name
             AND f.deleted_at IS NULL AND f.enabled AND f.after_on IN (r.state, 'finished') OFFSET 0) f
     WHERE r.job_id IS NOT NULL ORDER BY e.place, f.name"""
-#: the runs' primary key, jobs_name and live_of_job, once for each; one for each heartbeat that does not wait
+#: the runs' primary key, jobs_name and live_runs_of_job, once for each; one for each heartbeat job without a
+#: pending run
 HEARTBEATS: Final = f"""
     SELECT DISTINCT ON (h.id) h.id::text, h.workspace, h.agent, h.name, h.policy, h.work, r.id::text,
         r.finished_at, 'heartbeat'
@@ -253,12 +254,12 @@ HEARTBEATS: Final = f"""
     JOIN jobs h ON h.workspace = r.workspace AND h.agent = r.agent AND h.name = '{HEARTBEAT}'
         AND h.deleted_at IS NULL
     WHERE h.enabled AND h.labels = '{HEARTBEAT_LABELS}' AND NOT EXISTS (
-        SELECT FROM live l WHERE l.job_id = h.id AND l.state = 'pending' AND NOT l.tick)
+        SELECT FROM live_runs l WHERE l.job_id = h.id AND l.state = 'pending' AND NOT l.tick)
     ORDER BY h.id, r.id"""
-#: live_of_job
+#: live_runs_of_job
 ANY_WAITING_OF: Final = """
     SELECT EXISTS (
-        SELECT FROM live WHERE job_id = ANY(string_to_array($1, ',')::uuid[]) AND due_at IS NOT NULL)"""
+        SELECT FROM live_runs WHERE job_id = ANY(string_to_array($1, ',')::uuid[]) AND due_at IS NOT NULL)"""
 
 # --- cancelling -----------------------------------------------------------------------------------------
 
@@ -266,9 +267,9 @@ _CANCEL: Final = """
     cancelled AS (
         UPDATE runs r SET state = 'cancelled', reason = p.reason, finished_at = p.at, due_at = NULL
         FROM picked p WHERE r.id = p.id RETURNING r.id, p.state AS was),
-    gone AS (DELETE FROM live WHERE run_id = ANY(ARRAY(SELECT id FROM cancelled)))
+    gone AS (DELETE FROM live_runs WHERE run_id = ANY(ARRAY(SELECT id FROM cancelled)))
     SELECT id::text, was FROM cancelled"""
-#: the primary keys of runs and live, once for each
+#: the primary keys of runs and live_runs, once for each
 CANCEL: Final = f"""
     WITH picked AS (
         SELECT r.id, r.state, c.reason, $3::timestamptz AS at
@@ -284,52 +285,52 @@ def _cancel_pending(which: str) -> str:
         SELECT r.id, r.state, $3::text AS reason, c.at
         FROM unnest($1::uuid[], $2::timestamptz[]) c (job_id, at)
         CROSS JOIN LATERAL (
-            SELECT l.run_id, l.state FROM live l
+            SELECT l.run_id, l.state FROM live_runs l
             WHERE l.job_id = c.job_id AND l.state = 'pending' {which} OFFSET 0) l
         JOIN runs r ON r.id = l.run_id AND r.state = l.state ORDER BY r.id FOR UPDATE OF r),
     {_CANCEL}"""
 
 
-#: live_of_job, once for each job; the primary keys of runs and live for what is found
+#: live_runs_of_job, once for each job; the primary keys of runs and live_runs for what is found
 CANCEL_PENDING: Final = _cancel_pending("")
-#: live_of_job, once for each job; the primary keys of runs and live for what is found
+#: live_runs_of_job, once for each job; the primary keys of runs and live_runs for what is found
 WITHDRAW: Final = _cancel_pending("AND l.tick")
 
-#: live_of_job, once for each job; the runs' primary key for what is found
+#: live_runs_of_job, once for each job; the runs' primary key for what is found
 AHEAD: Final = """
     SELECT r.id::text, r.job_id::text, r.scheduled_at, r.attempt FROM unnest($1::uuid[]) c (job_id)
     CROSS JOIN LATERAL (
-        SELECT l.run_id, l.state FROM live l
+        SELECT l.run_id, l.state FROM live_runs l
         WHERE l.job_id = c.job_id AND l.state = 'running' AND l.tick OFFSET 0) l
     JOIN runs r ON r.id = l.run_id AND r.state = l.state
     WHERE r.fire_at > $2 ORDER BY r.id FOR UPDATE OF r"""
-#: the primary keys of runs and live, once for each
+#: the primary keys of runs and live_runs, once for each
 WITHDRAW_AHEAD: Final = """
     WITH withdrawn AS (
         UPDATE runs r SET state = 'cancelled', reason = w.reason, finished_at = $3, started_at = NULL,
             worker = NULL
         FROM unnest($1::uuid[], $2::text[]) w (id, reason) WHERE r.id = w.id)
-    DELETE FROM live WHERE run_id = ANY($1::uuid[])"""
+    DELETE FROM live_runs WHERE run_id = ANY($1::uuid[])"""
 
 # --- rescuing and pruning -------------------------------------------------------------------------------
 
-#: live, all of it: it holds what is under way or waits, and nothing else; the runs' primary key for what runs
+#: live_runs, all of it; the runs' primary key for those that are running
 LOST: Final = """
     SELECT r.id::text, r.job_id::text, r.attempt, coalesce(j.policy, '{}'), r.started_at, r.worker,
         r.failed_attempts, CASE WHEN r.due_at IS NOT NULL THEN r.response_code END
-    FROM live l JOIN runs r ON r.id = l.run_id
+    FROM live_runs l JOIN runs r ON r.id = l.run_id
     LEFT JOIN workers w ON w.name = r.worker LEFT JOIN jobs j ON j.id = r.job_id
     WHERE l.state = 'running' AND CASE WHEN l.state <> r.state THEN false WHEN r.due_at IS NULL
         THEN coalesce(r.beat_at, w.beat_at, r.started_at) < $1 ELSE r.due_at <= $2 END
     ORDER BY r.started_at, r.id LIMIT $3 FOR UPDATE OF r SKIP LOCKED"""
-#: workers and live, all of them
+#: workers and live_runs, all of them
 FORGET_THE_DEAD: Final = """
     DELETE FROM workers w WHERE w.beat_at < $1
-    AND NOT EXISTS (SELECT FROM live l WHERE l.state = 'running' AND l.worker = w.name)"""
+    AND NOT EXISTS (SELECT FROM live_runs l WHERE l.state = 'running' AND l.worker = w.name)"""
 FORGET_WORKER: Final = "DELETE FROM workers WHERE name = $1"
-#: live, all of it; the runs' primary key for what is found
+#: live_runs, all of it; the runs' primary key for what is found
 HELD_BY: Final = """
-    SELECT r.id::text FROM live l JOIN runs r ON r.id = l.run_id
+    SELECT r.id::text FROM live_runs l JOIN runs r ON r.id = l.run_id
     WHERE l.state = 'running' AND l.worker = $1
         AND CASE WHEN l.state = r.state THEN l.worker = r.worker END
     ORDER BY r.id FOR UPDATE OF r"""

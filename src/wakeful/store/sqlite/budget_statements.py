@@ -31,24 +31,26 @@ ADD_SPENDING: Final = f"""
 #: the primary key
 SPENT: Final = "SELECT tokens, cost FROM spending WHERE workspace = ? AND agent = ? AND job = ? AND day = ?"
 #: the primary key: a range of it
-HOLDS: Final = "SELECT day, workspace, agent, job, cap, most FROM holds WHERE day = ?"
-#: the primary keys of spending, holds, workspaces, agents and jobs, once for each
+HOLDS: Final = "SELECT day, workspace, agent, job, cap, most FROM budget_blocks WHERE day = ?"
+#: the primary keys of spending, budget_blocks, workspaces, agents and jobs, once for each
 WEIGHED: Final = """
     SELECT o.workspace, o.agent, o.job, coalesce(s.tokens, 0), coalesce(s.cost, 0.0),
         CASE WHEN o.job <> '' THEN (SELECT work FROM jobs WHERE id = o.job AND deleted_at IS NULL)
             WHEN o.agent <> ''
             THEN (SELECT budget FROM agents WHERE workspace = o.workspace AND name = o.agent)
             ELSE (SELECT budget FROM workspaces WHERE name = o.workspace) END,
-        (SELECT group_concat(cap) FROM holds h
+        (SELECT group_concat(cap) FROM budget_blocks h
             WHERE h.day = ?2 AND h.workspace = o.workspace AND h.agent = o.agent AND h.job = o.job)
     FROM (SELECT json_extract(value, '$[0]') AS workspace, json_extract(value, '$[1]') AS agent,
             json_extract(value, '$[2]') AS job FROM json_each(?1)) o
     LEFT JOIN spending s
         ON s.workspace = o.workspace AND s.agent = o.agent AND s.job = o.job AND s.day = ?2"""
 #: the primary key
-HOLD: Final = "INSERT INTO holds (day, workspace, agent, job, cap, most) VALUES (?, ?, ?, ?, ?, ?)"
+HOLD: Final = "INSERT INTO budget_blocks (day, workspace, agent, job, cap, most) VALUES (?, ?, ?, ?, ?, ?)"
 #: the primary key
-LET_GO: Final = "DELETE FROM holds WHERE day = ? AND workspace = ? AND agent = ? AND job = ? AND cap = ?"
+LET_GO: Final = (
+    "DELETE FROM budget_blocks WHERE day = ? AND workspace = ? AND agent = ? AND job = ? AND cap = ?"
+)
 
 #: agents_alerts and workspaces_alerts, which are mostly empty
 _TOLD: Final = """
@@ -93,12 +95,12 @@ INCIDENTS: Final = f"""
 DROP_INCIDENTS: Final = "DELETE FROM incidents WHERE id IN (SELECT value FROM json_each(?))"
 #: the primary key; nothing is written where the last time is too near
 NOTE_ALERT: Final = """
-    INSERT INTO alerted (workspace, subject, kind, at) VALUES (?1, ?2, ?3, ?4)
+    INSERT INTO alert_cooldowns (workspace, subject, kind, at) VALUES (?1, ?2, ?3, ?4)
     ON CONFLICT (workspace, subject, kind) DO UPDATE SET at = excluded.at WHERE at <= ?5"""
 
 #: spending_day
 PRUNE_SPENDING: Final = "DELETE FROM spending WHERE day < ?"
 #: the primary key: its beginning
-PRUNE_HOLDS: Final = "DELETE FROM holds WHERE day < ?"
+PRUNE_HOLDS: Final = "DELETE FROM budget_blocks WHERE day < ?"
 #: all of it: there is a row for a job that something went wrong with, and kind
-PRUNE_ALERTED: Final = "DELETE FROM alerted WHERE at < ?"
+PRUNE_ALERTED: Final = "DELETE FROM alert_cooldowns WHERE at < ?"

@@ -142,16 +142,16 @@ WORKFLOW: Final = """
 
 _RESPONSE_COLUMNS: Final = "workspace, key, fingerprint, status, body, created_at"
 #: the primary key
-KEY_ROW: Final = f"SELECT {_RESPONSE_COLUMNS} FROM answers WHERE workspace = ? AND key = ?"
+KEY_ROW: Final = f"SELECT {_RESPONSE_COLUMNS} FROM idempotency_keys WHERE workspace = ? AND key = ?"
 #: the primary key
 RESPONSE: Final = f"{KEY_ROW} AND status <> 0 AND created_at >= ?"
-#: answers_created: a range of it
-EXPIRE_KEYS: Final = "DELETE FROM answers INDEXED BY answers_created WHERE created_at < ?"
+#: idempotency_keys_created: a range of it
+EXPIRE_KEYS: Final = "DELETE FROM idempotency_keys INDEXED BY idempotency_keys_created WHERE created_at < ?"
 #: the primary key; an abandoned row is taken over
 CLAIM_KEY: Final = f"""
-    INSERT INTO answers ({_RESPONSE_COLUMNS}) VALUES ({_marks(StoredResponse)})
+    INSERT INTO idempotency_keys ({_RESPONSE_COLUMNS}) VALUES ({_marks(StoredResponse)})
     ON CONFLICT (workspace, key) DO UPDATE SET fingerprint = excluded.fingerprint,
         created_at = excluded.created_at
-    WHERE answers.status = 0 AND answers.created_at < ?"""
+    WHERE idempotency_keys.status = 0 AND idempotency_keys.created_at < ?"""
 #: the primary key
-STORE_RESPONSE: Final = "UPDATE answers SET status = ?3, body = ?4 WHERE workspace = ?1 AND key = ?2"
+STORE_RESPONSE: Final = "UPDATE idempotency_keys SET status = ?3, body = ?4 WHERE workspace = ?1 AND key = ?2"

@@ -82,7 +82,7 @@ async def test_keys_belong_to_whoever_sent_them(ask: ApiClient):
 async def test_a_stored_secret_is_encrypted(ask: ApiClient, database: str):
     reply = await ask("POST", JOBS, _JOB, headers=_KEY)
     with closing(sqlite3.connect(database.removeprefix("sqlite:///"))) as db:
-        ((status, body),) = db.execute("SELECT status, body FROM answers").fetchall()
+        ((status, body),) = db.execute("SELECT status, body FROM idempotency_keys").fetchall()
     assert status == 201
     assert reply.body["secret"] not in body
 

@@ -197,9 +197,11 @@ async def test_a_key_that_another_request_holds_is_waited_for_and_blocks_no_othe
     holder = await asyncpg.connect(url)
     async with app, served(app) as ask:
         await ask("POST", JOBS, _JOB, headers=_KEY)
-        await holder.execute("UPDATE wakeful.answers SET created_at = created_at - interval '2 days'")
+        await holder.execute(
+            "UPDATE wakeful.idempotency_keys SET created_at = created_at - interval '2 days'"
+        )
         async with holder.transaction():
-            await holder.execute("SELECT FROM wakeful.answers FOR UPDATE")
+            await holder.execute("SELECT FROM wakeful.idempotency_keys FOR UPDATE")
             held = ask("POST", JOBS, {**_JOB, "name": "b"}, headers=_KEY)
             others = [
                 ask("POST", JOBS, {**_JOB, "name": f"c{number}"}, headers=headers)
@@ -225,9 +227,11 @@ async def test_many_requests_with_a_held_key_leave_connections_for_others() -> N
     holder = await asyncpg.connect(url)
     async with app, served(app) as ask:
         await ask("POST", JOBS, _JOB, headers=_KEY)
-        await holder.execute("UPDATE wakeful.answers SET created_at = created_at - interval '2 days'")
+        await holder.execute(
+            "UPDATE wakeful.idempotency_keys SET created_at = created_at - interval '2 days'"
+        )
         async with holder.transaction():
-            await holder.execute("SELECT FROM wakeful.answers FOR UPDATE")
+            await holder.execute("SELECT FROM wakeful.idempotency_keys FOR UPDATE")
             held = [
                 asyncio.create_task(ask("POST", JOBS, {**_JOB, "name": "b"}, headers=_KEY)) for _ in range(20)
             ]
