@@ -163,9 +163,9 @@ class Listening:
         if self._server.should_exit:
             self._server.force_exit = True
         self._server.should_exit = True
-        self._services.feed.hang_up()  # else event streams and waiting claims would keep us
-        self._services.pull.hang_up()
-        self._connections.hang_up()
+        self._services.events.shut_down()  # else event streams and waiting claims would keep us
+        self._services.pull.shut_down()
+        self._connections.shut_down()
 
     async def ended(self) -> None:
         """Wait until it has."""

@@ -135,7 +135,7 @@ class Wakeful:
             settings,
             lanes=self._config.lanes,
         )
-        webhooks.on_answer = self.services.meters.answered
+        webhooks.on_answer = self.services.metrics.answered
         self._where = (workspace, agent)
         #: create, change and trigger jobs
         self.jobs = Jobs(self.services.jobs, workspace, agent)
@@ -211,7 +211,7 @@ class Wakeful:
             for document in self._declared.values():
                 await self._bring_up_to_date(document)
             self._ending = asyncio.Event()
-            meters, clock = self.services.meters, self.store.clock
+            meters, clock = self.services.metrics, self.store.clock
             turner = TurnStarter(self.store, clock, self._config.tick_ms)
             deliverer = Deliverer(self.store, clock, self._channels)
             deliverer.on_carried = meters.carried
@@ -247,8 +247,8 @@ class Wakeful:
         if self._engine is not None:
             engine, self._engine = self._engine, None
             self.services.status.engine = None
-            self.services.feed.hang_up()
-            self.services.pull.hang_up()
+            self.services.events.shut_down()
+            self.services.pull.shut_down()
             self._ending.set()
             try:
                 await engine.stop(round((self._grace if grace is None else grace) * 1000))
@@ -277,7 +277,7 @@ class Wakeful:
         if url is None:
             return []
         pinger = Pinger(self.store.clock, url, every_ms, self.services.status.ready)
-        pinger.on_ping = self.services.meters.pinged
+        pinger.on_ping = self.services.metrics.pinged
         return [pinger]
 
     async def _bring_up_to_date(self, document: Mapping[str, object]) -> None:

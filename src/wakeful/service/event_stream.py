@@ -22,7 +22,7 @@ from wakeful.errors import InvalidArgument, Unavailable
 from wakeful.logs import get_logger
 from wakeful.service.auth.access import Principal, narrowed
 from wakeful.service.auth.job_context import Directory
-from wakeful.service.serializers import Shape, instant, run_shape
+from wakeful.service.serializers import JsonObject, instant, serialize_run
 from wakeful.store.changelog import ChangedJob, ChangeRow
 from wakeful.store.port import Store
 from wakeful.store.rows import RunView
@@ -60,7 +60,7 @@ class Event(NamedTuple):
     deleted: bool = False
 
 
-def event_shape(event: Event) -> Shape:
+def serialize_event(event: Event) -> JsonObject:
     """An event, as JSON has it."""
     return {
         "seq": event.seq,
@@ -70,7 +70,7 @@ def event_shape(event: Event) -> Shape:
         "agentId": event.agent,
         "jobId": event.job_id,
         "job": event.job,
-        "run": run_shape(event.run) if event.run else None,
+        "run": serialize_run(event.run) if event.run else None,
         "deleted": event.deleted,
     }
 
@@ -166,7 +166,7 @@ class EventStream:
 
     async def subscribe(
         self,
-        who: Principal,
+        principal: Principal,
         workspace: str,
         *,
         agent: str | None = None,
@@ -178,8 +178,8 @@ class EventStream:
 
         What is so old that it is not kept any more is told as `reset`, once, and then all that is kept.
         """
-        await self._directory.authorize(who, "read", workspace, agent)
-        agent = narrowed(who, agent)
+        await self._directory.authorize(principal, "read", workspace, agent)
+        agent = narrowed(principal, agent)
         wanted = frozenset(types)
         for unknown in sorted(wanted.difference(TYPES)):
             raise InvalidArgument(f"types: there is no '{unknown[:64]}'; there are {', '.join(TYPES)}")
@@ -207,7 +207,7 @@ class EventStream:
             self._reader = None
             self._at_hand.clear()
 
-    def hang_up(self) -> None:
+    def shut_down(self) -> None:
         """End it for all who listen now: the process is about to."""
         for listener in list(self._listeners):
             listener.close()

@@ -59,7 +59,7 @@ class IdempotencyService:
 
     async def perform(
         self,
-        who: Principal,
+        principal: Principal,
         workspace: str,
         key: str,
         request: Sequence[str | bytes],
@@ -71,8 +71,8 @@ class IdempotencyService:
         `request` identifies what is asked for; the same key with another request is refused. `act` hands the
         key to the store call that makes the change.
         """
-        permit(who, "read", workspace)  # a key occupies space in the workspace
-        own_key, fingerprint = _hash(who.actor, key), _hash(*request)
+        permit(principal, "read", workspace)  # a key occupies space in the workspace
+        own_key, fingerprint = _hash(principal.actor, key), _hash(*request)
         async with self._one_at_a_time(workspace, own_key):
             return await self._perform(workspace, own_key, fingerprint, act, render)
 

@@ -22,7 +22,7 @@ from wakeful.store.rows import AttemptView, RunView
 from wakeful.store.sessions import SessionView
 from wakeful.store.workflows import WorkflowRow
 
-Shape = dict[str, Json]
+JsonObject = dict[str, Json]
 
 
 def instant(ms: int | None, tz: str | None = None) -> str | None:
@@ -41,14 +41,16 @@ def instant(ms: int | None, tz: str | None = None) -> str | None:
     return at.astimezone(ZoneInfo(tz)).isoformat(timespec="milliseconds")
 
 
-def job_shape(who: Principal, job: JobRecord, now_ms: int | None = None, ticks: int = 0) -> Shape:
+def serialize_job(
+    principal: Principal, job: JobRecord, now_ms: int | None = None, ticks: int = 0
+) -> JsonObject:
     """A job, as it is shown to them; with `ticks`, its next ones after `now_ms` in its own zone."""
     definition = job.definition
-    shape: Shape = {
+    content: JsonObject = {
         "id": job.id,
         "workspace": job.workspace,
         "agentId": job.agent,
-        **(write_definition(definition) if sees_credentials(who) else masked_job(definition)),
+        **(write_definition(definition) if sees_credentials(principal) else masked_job(definition)),
         "enabled": job.enabled,
         "disabledReason": job.disabled_reason,
         "pauseNote": job.pause_note,
@@ -64,8 +66,8 @@ def job_shape(who: Principal, job: JobRecord, now_ms: int | None = None, ticks: 
         "updatedAt": instant(job.updated_ms),
     }
     if ticks and now_ms is not None:
-        shape["nextTicks"] = list(next_ticks(job, now_ms, ticks))
-    return shape
+        content["nextTicks"] = list(next_ticks(job, now_ms, ticks))
+    return content
 
 
 def next_ticks(job: JobRecord, now_ms: int, count: int) -> list[Json]:
@@ -85,20 +87,20 @@ def _explained(job: JobRecord) -> str:
     return f"After a run of {after.job} has {after.on}" if after else "When it is run by hand"
 
 
-def saved_shape(who: Principal, saved: SaveResult, now_ms: int) -> Shape:
+def serialize_saved_job(principal: Principal, saved: SaveResult, now_ms: int) -> JsonObject:
     """A job that was just saved, with its secret where one was made."""
-    shape = job_shape(who, saved.job, now_ms, ticks=5)
-    return shape if saved.secret is None else {**shape, "secret": saved.secret}
+    content = serialize_job(principal, saved.job, now_ms, ticks=5)
+    return content if saved.secret is None else {**content, "secret": saved.secret}
 
 
-def skipped_shape(who: Principal, done: SkippedTick, now_ms: int) -> Shape:
+def serialize_skipped_tick(principal: Principal, done: SkippedTick, now_ms: int) -> JsonObject:
     """A job after its next tick was skipped, with the run that records that tick."""
-    return {**job_shape(who, done.job, now_ms, ticks=5), "skipped": run_shape(done.run)}
+    return {**serialize_job(principal, done.job, now_ms, ticks=5), "skipped": serialize_run(done.run)}
 
 
-def run_shape(run: RunView, attempts: Sequence[AttemptView] | None = None) -> Shape:
+def serialize_run(run: RunView, attempts: Sequence[AttemptView] | None = None) -> JsonObject:
     """A run, with its attempts where they are at hand."""
-    shape: Shape = {
+    content: JsonObject = {
         "id": run.id,
         "jobId": run.job_id,
         "workspace": run.workspace,
@@ -134,7 +136,7 @@ def run_shape(run: RunView, attempts: Sequence[AttemptView] | None = None) -> Sh
         "createdAt": instant(run.created_ms),
     }
     if attempts is not None:
-        shape["attempts"] = [
+        content["attempts"] = [
             {
                 "attempt": each.attempt,
                 "worker": each.worker,
@@ -145,10 +147,10 @@ def run_shape(run: RunView, attempts: Sequence[AttemptView] | None = None) -> Sh
             }
             for each in attempts
         ]
-    return shape
+    return content
 
 
-def workspace_shape(who: Principal, row: WorkspaceRow) -> Shape:
+def serialize_workspace(principal: Principal, row: WorkspaceRow) -> JsonObject:
     """A workspace."""
     alerts = payload_from_text(row.alerts)
     return {
@@ -156,16 +158,16 @@ def workspace_shape(who: Principal, row: WorkspaceRow) -> Shape:
         "tz": row.tz,
         "description": row.description,
         "budget": payload_from_text(row.budget),
-        "alerts": alerts if sees_credentials(who) else masked_alerts(alerts),
+        "alerts": alerts if sees_credentials(principal) else masked_alerts(alerts),
         "createdAt": instant(row.created_ms),
         "updatedAt": instant(row.updated_ms),
     }
 
 
-def agent_shape(who: Principal, row: AgentRow) -> Shape:
+def serialize_agent(principal: Principal, row: AgentRow) -> JsonObject:
     """An agent."""
     target, alerts = payload_from_text(row.target), payload_from_text(row.alerts)
-    if not sees_credentials(who):
+    if not sees_credentials(principal):
         target, alerts = masked(target), masked_alerts(alerts)
     return {
         "name": row.name,
@@ -187,13 +189,13 @@ def agent_shape(who: Principal, row: AgentRow) -> Shape:
     }
 
 
-def saved_agent_shape(who: Principal, saved: SavedAgent) -> Shape:
+def serialize_saved_agent(principal: Principal, saved: SavedAgent) -> JsonObject:
     """An agent that was just saved, with its secret where one was made."""
-    shape = agent_shape(who, saved.row)
-    return shape if saved.secret is None else {**shape, "secret": saved.secret}
+    content = serialize_agent(principal, saved.row)
+    return content if saved.secret is None else {**content, "secret": saved.secret}
 
 
-def receipt_shape(receipt: Receipt) -> Shape:
+def serialize_receipt(receipt: Receipt) -> JsonObject:
     """What became of something that was said to an agent."""
     return {
         "id": receipt.id,
@@ -207,7 +209,7 @@ def receipt_shape(receipt: Receipt) -> Shape:
     }
 
 
-def session_shape(session: SessionView) -> Shape:
+def serialize_session(session: SessionView) -> JsonObject:
     """A conversation."""
     return {
         "name": session.name,
@@ -220,7 +222,7 @@ def session_shape(session: SessionView) -> Shape:
     }
 
 
-def key_shape(row: KeyRow) -> Shape:
+def serialize_key(row: KeyRow) -> JsonObject:
     """A key, without what it opens."""
     return {
         "id": row.id,
@@ -236,7 +238,7 @@ def key_shape(row: KeyRow) -> Shape:
     }
 
 
-def audit_shape(row: AuditRow) -> Shape:
+def serialize_audit_entry(row: AuditRow) -> JsonObject:
     """An entry of the audit."""
     return {
         "seq": row.seq,
@@ -252,12 +254,12 @@ def audit_shape(row: AuditRow) -> Shape:
     }
 
 
-def quota_shape(row: QuotaRow) -> Shape:
+def serialize_quota(row: QuotaRow) -> JsonObject:
     """A bucket."""
     return {"agent": row.agent or None, "bucket": row.bucket, "limit": row.limit, "used": row.used}
 
 
-def workflow_shape(row: WorkflowRow) -> Shape:
+def serialize_workflow(row: WorkflowRow) -> JsonObject:
     """A version of a workflow."""
     return {
         "id": row.id,

@@ -80,14 +80,14 @@ class Services:
         self.audit = AuditService(store, directory)
         self.quotas = QuotaService(store, directory)
         self.workflows = WorkflowService(store, directory)
-        self.feed = EventStream(store, directory)
-        self.places = ConnectionLimits(
+        self.events = EventStream(store, directory)
+        self.connection_limits = ConnectionLimits(
             settings.max_connections,
             settings.max_connections_per_key,
             settings.max_unauthenticated_connections,
         )
-        self.meters = Metrics()
-        self.meters.connections = self.places.open
+        self.metrics = Metrics()
+        self.metrics.connections = self.connection_limits.open
         self.metrics_key = settings.metrics_key
         self.origins = Origins(settings.allowed_origins, settings.allowed_hosts)
         self.status = Status(store, directory)

@@ -26,7 +26,7 @@ async def heard(events: AsyncIterator[EventShape], count: int) -> list[EventShap
 
 async def listening(app: Wakeful) -> None:
     """Wait until somebody listens."""
-    await eventually(lambda: bool(app.services.feed._listeners))
+    await eventually(lambda: bool(app.services.events._listeners))
 
 
 async def test_what_happens_is_heard_as_it_happens(new_app: NewApp):
@@ -42,7 +42,7 @@ async def test_what_happens_is_heard_as_it_happens(new_app: NewApp):
         (gone,) = await heard(events, 1)
         assert (gone["seq"], gone["deleted"]) == (made["seq"] + 1, True)
         await events.aclose()
-        await eventually(lambda: not app.services.feed._listeners)
+        await eventually(lambda: not app.services.events._listeners)
 
 
 async def test_a_restart_is_not_noticed_though_nothing_had_been_heard_yet(new_app: NewApp):
@@ -97,7 +97,7 @@ async def test_what_is_refused_is_raised(new_app: NewApp):
             await listening(app)
             (key,) = [key for key in await app.services.keys.list(LOCAL, "default") if key.name == "member"]
             await app.services.keys.revoke(LOCAL, "default", key.id)
-            app.services.feed.hang_up()
+            app.services.events.shut_down()
             with pytest.raises(Unauthenticated):
                 await waiting
 

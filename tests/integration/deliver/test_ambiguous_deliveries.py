@@ -159,7 +159,7 @@ async def test_a_delivery_that_may_have_arrived_is_unknown_and_sent_once(
         async with _saying(new_app(settings=to_channels(team=url))) as app:
             run = await _deliver(app)
             other = await _deliver(app)  # whatever would be sent again comes before it
-            counted = app.services.meters.deliveries
+            counted = app.services.metrics.deliveries
     assert (run.state, run.delivery) == ("succeeded", "unknown")
     assert run.delivery_error == "channel 'team': it was sent and not answered, so it may have arrived"
     assert other.delivery == "delivered"

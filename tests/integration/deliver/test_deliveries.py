@@ -71,7 +71,7 @@ async def test_what_a_run_says_is_delivered_as_it_is(
     saying(app)
     async with app:
         run = await say(app, channel="team")
-        metrics = app.services.meters.deliveries
+        metrics = app.services.metrics.deliveries
     (message,) = messages(service)
     assert (message["title"], message["message"], message["type"]) == ("", "Good morning.", "info")
     assert (run.state, run.delivery, run.delivery_error) == ("succeeded", "delivered", None)
@@ -129,7 +129,7 @@ async def test_what_does_not_arrive_is_tried_again_and_the_run_stays_a_success(
     saying(app)
     async with app:
         run = await say(app, channel="team")
-        metrics = app.services.meters.deliveries
+        metrics = app.services.metrics.deliveries
     assert (run.state, run.delivery, run.delivery_error) == ("succeeded", "delivered", None)
     assert metrics == {"retrying": 2, "delivered": 1}
     assert len(service.bodies) == 3

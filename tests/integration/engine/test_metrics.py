@@ -16,7 +16,7 @@ from wakeful.settings import Settings
 
 def value(app: Wakeful, name: str, **labels: str) -> float:
     """What a metric says; 0 where it says nothing."""
-    return app.services.meters.registry.get_sample_value(f"wakeful_{name}", labels) or 0
+    return app.services.metrics.registry.get_sample_value(f"wakeful_{name}", labels) or 0
 
 
 async def scraped(somebody: ApiClient, **given: Any) -> tuple[int, str]:
@@ -64,7 +64,7 @@ async def test_failures_retries_and_dead_letters_are_counted(new_app: NewApp) ->
         await eventually(lambda: value(app, "runs_finished_total", state="failed") == 2)
         assert value(app, "runs_failed_launch_total") == 3
         assert value(app, "retries_total") == 1
-        await app.services.meters.ask(app.store)
+        await app.services.metrics.ask(app.store)
         assert value(app, "dead_letters") == 2
         assert value(app, "queue_depth", lane="cron") == 0
 

@@ -18,7 +18,7 @@ def pinging(receiver: Receiver) -> Settings:
 async def test_a_watchdog_hears_that_all_is_well_every_so_often(new_app: NewApp, receiver: Receiver):
     app = new_app(settings=pinging(receiver))
     async with app:
-        await eventually(lambda: app.services.meters.pings["answered"] >= 3)
+        await eventually(lambda: app.services.metrics.pings["answered"] >= 3)
     assert {request.method for request in receiver.requests} == {"GET"}
     assert len(receiver.requests) >= 3
 
@@ -27,12 +27,12 @@ async def test_a_watchdog_that_is_not_there_harms_nobody(new_app: NewApp, receiv
     receiver.answers(500)
     app = new_app(settings=pinging(receiver))
     async with app:
-        await eventually(lambda: app.services.meters.pings["failed"] >= 2)
+        await eventually(lambda: app.services.metrics.pings["failed"] >= 2)
         receiver.port = 1  # where nobody listens
         assert await app.services.status.ready() is None
     nowhere = new_app(settings=Settings(ping_url="http://127.0.0.1:1/", ping_ms=100))
     async with nowhere:
-        await eventually(lambda: nowhere.services.meters.pings["failed"] >= 2)
+        await eventually(lambda: nowhere.services.metrics.pings["failed"] >= 2)
         assert await nowhere.services.status.ready() is None
 
 

@@ -21,7 +21,7 @@ from tests.support.waiting import eventually, in_state, over, the_run_of
 from wakeful import FailedPrecondition, Function, InvalidArgument, Launch, Wakeful, Webhook
 from wakeful.errors import Unavailable
 from wakeful.launch.port import iso
-from wakeful.service.serializers import run_shape
+from wakeful.service.serializers import serialize_run
 from wakeful.store.rows import JobChange, RunView
 
 QUICKLY = {"base": "20ms", "max": "20ms"}
@@ -352,7 +352,7 @@ async def test_the_status_of_each_answer_is_recorded_also_of_a_success(new_app: 
         attempts = await app.runs.attempts(run.id)
     assert (run.state, run.response_code, run.failed_attempts) == ("succeeded", 200, 3)
     assert [attempt.response_code for attempt in attempts] == [503, None, 429, 200]
-    shown = run_shape(run, attempts)
+    shown = serialize_run(run, attempts)
     assert shown["responseCode"] == 200
     assert shown["failedAttempts"] == 3
     assert [each["responseCode"] for each in shown["attempts"]] == [503, None, 429, 200]  # type: ignore[union-attr,index,call-overload]

@@ -16,7 +16,7 @@ from wakeful.policy import Backoff, Catchup, Overlap
 from wakeful.run import TriggerName
 from wakeful.schedule import CronSchedule
 from wakeful.service.auth.access import LOCAL
-from wakeful.service.serializers import job_shape
+from wakeful.service.serializers import serialize_job
 
 #: Keys that say the same as another key, which the model has.
 SAID_TWICE = {"nextAtMs", "scheduledAtMs"}
@@ -42,7 +42,9 @@ def test_an_enumeration_has_the_names_that_are_accepted(enum: type, names: objec
 
 def test_a_job_is_parsed_into_python_values() -> None:
     job = job_from_json(
-        job_shape(LOCAL, record(timeout="90s", backoff={"base": "1s", "max": "5s"}, after="extract"), 0, 2)
+        serialize_job(
+            LOCAL, record(timeout="90s", backoff={"base": "1s", "max": "5s"}, after="extract"), 0, 2
+        )
     )
     assert job.agent == "writer"
     assert job.schedule == CronSchedule("0 7 * * *", "Europe/Berlin")
@@ -60,7 +62,7 @@ def test_a_job_is_parsed_into_python_values() -> None:
 
 def test_no_field_of_the_json_of_a_job_is_lost() -> None:
     workflow = {"workflow_id": "etl", "version": 3, "target": None}
-    shape = job_shape(LOCAL, record(**workflow), 0, 5)
+    shape = serialize_job(LOCAL, record(**workflow), 0, 5)
     keys = {
         {"agent": "agentId"}.get(each.name, each.name).replace("_", "").lower()
         for each in dataclasses.fields(Job)
@@ -70,12 +72,12 @@ def test_no_field_of_the_json_of_a_job_is_lost() -> None:
 
 
 def test_a_secret_is_not_in_the_representation_of_a_job() -> None:
-    assert "whsec_" not in repr(job_from_json({**job_shape(LOCAL, record()), "secret": "whsec_x"}))
+    assert "whsec_" not in repr(job_from_json({**serialize_job(LOCAL, record()), "secret": "whsec_x"}))
 
 
 @pytest.mark.parametrize(
     "json",
-    [None, [], {}, {**job_shape(LOCAL, record()), "overlapPolicy": "later"}],
+    [None, [], {}, {**serialize_job(LOCAL, record()), "overlapPolicy": "later"}],
     ids=["null", "a list", "an empty object", "an unknown policy"],
 )
 def test_json_that_is_not_a_job_is_refused(json: object) -> None:

@@ -11,8 +11,8 @@ from starlette.responses import Response
 from wakeful.api.http.dependencies import SECURED, CurrentPrincipal, Document, ServicesDep
 from wakeful.api.http.idempotency import IdempotencyKey, once
 from wakeful.api.http.paging import Cursor, Limit
-from wakeful.api.http.responses import BODY, JsonAnswer, takes, told
-from wakeful.api.http.runs import listed_runs
+from wakeful.api.http.responses import BODY, JsonResponse, request_body, responses
+from wakeful.api.http.runs import runs_page
 from wakeful.errors import InvalidArgument
 from wakeful.store.idempotency import Keyed
 from wakeful.store.rows import RunFilter
@@ -22,62 +22,62 @@ router = APIRouter(
 )
 
 
-@router.get("", summary="List dead letters", responses=told({200: "DeadLetters"}))
+@router.get("", summary="List dead letters", responses=responses({200: "DeadLetters"}))
 async def list_dead_letters(
     workspace: str,
-    here: ServicesDep,
-    who: CurrentPrincipal,
+    services: ServicesDep,
+    principal: CurrentPrincipal,
     agent: Annotated[str | None, Query(description="Only those of this agent.")] = None,
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> Response:
     """Failed runs that nobody has replayed or discarded, newest first."""
     only_dead = RunFilter(workspace, agent, dead=True)
-    return await listed_runs(here, who, only_dead, limit, cursor, "deadLetters")
+    return await runs_page(services, principal, only_dead, limit, cursor, "deadLetters")
 
 
 @router.post(
     "/replay",
     summary="Replay dead letters",
-    responses=told({200: "Replayed"}, *BODY, 409, headers=("Idempotency-Replayed",)),
-    openapi_extra=takes("WhichDeadLetters", {"all": True}),
+    responses=responses({200: "Replayed"}, *BODY, 409, headers=("Idempotency-Replayed",)),
+    openapi_extra=request_body("WhichDeadLetters", {"all": True}),
 )
 async def replay_dead_letters(
     workspace: str,
     request: Request,
-    here: ServicesDep,
-    who: CurrentPrincipal,
-    given: Document,
+    services: ServicesDep,
+    principal: CurrentPrincipal,
+    body: Document,
     idempotency_key: IdempotencyKey = None,
 ) -> Response:
     """These, or with `all` the oldest thousand; what is no dead letter any more is passed over."""
-    ids = _ids(given)
+    ids = _ids(body)
 
     async def replay(keyed: Keyed[Sequence[str]] | None) -> Sequence[str]:
-        return await here.runs.replay_many(who, workspace, ids, keyed=keyed)
+        return await services.runs.replay_many(principal, workspace, ids, keyed=keyed)
 
     return await once(
-        request, who, workspace, replay, lambda replayed: JsonAnswer({"replayed": list(replayed)})
+        request, principal, workspace, replay, lambda replayed: JsonResponse({"replayed": list(replayed)})
     )
 
 
 @router.post(
     "/discard",
     summary="Discard dead letters",
-    responses=told({200: "Discarded"}, *BODY),
-    openapi_extra=takes("WhichDeadLetters", {"ids": ["01980000-0000-7000-8000-000000000000"]}),
+    responses=responses({200: "Discarded"}, *BODY),
+    openapi_extra=request_body("WhichDeadLetters", {"ids": ["01980000-0000-7000-8000-000000000000"]}),
 )
 async def discard_dead_letters(
-    workspace: str, here: ServicesDep, who: CurrentPrincipal, given: Document
+    workspace: str, services: ServicesDep, principal: CurrentPrincipal, body: Document
 ) -> Response:
     """Put them away for good, likewise; their runs can still be seen."""
-    ids = _ids(given)
-    return JsonAnswer({"discarded": list(await here.runs.discard_many(who, workspace, ids))})
+    ids = _ids(body)
+    return JsonResponse({"discarded": list(await services.runs.discard_many(principal, workspace, ids))})
 
 
-def _ids(given: dict[str, object]) -> list[str] | None:
+def _ids(body: dict[str, object]) -> list[str] | None:
     """Which ones; None for all of them, which nobody gets by leaving something out."""
-    ids, everything = given.get("ids"), given.get("all")
+    ids, everything = body.get("ids"), body.get("all")
     if everything is True and ids is None:
         return None
     if isinstance(ids, list) and all(isinstance(each, str) for each in ids) and not everything:

@@ -33,7 +33,7 @@ def check_fields(request: Request, fields: Iterable[str]) -> None:
         refuse_unknown(fields, names, "field")
 
 
-def takes_body(request: Request) -> bool:
+def declares_body(request: Request) -> bool:
     """Whether the route declares a body."""
     return "requestBody" in (request.scope["route"].openapi_extra or {})
 

@@ -8,7 +8,7 @@ from typing import Annotated, Final, cast
 from fastapi import Depends, Request
 from fastapi.security import HTTPBearer
 
-from wakeful.api.http.declared import check_fields, check_query, refuse_unknown, takes_body
+from wakeful.api.http.declared import check_fields, check_query, declares_body, refuse_unknown
 from wakeful.api.http.problems import Malformed
 from wakeful.errors import InvalidArgument, Unauthenticated
 from wakeful.service.auth.access import Principal
@@ -31,21 +31,23 @@ async def _services(request: Request) -> Services:
     return services_of(request)
 
 
-async def asker(request: Request) -> Principal:
+async def current_principal(request: Request) -> Principal:
     """Whoever asks, by the bearer that they show; Unauthenticated where they show none that holds."""
     scheme, _, token = request.headers.get("authorization", "").partition(" ")
     if scheme.lower() != "bearer" or not token.strip():
         raise Unauthenticated("say who you are: send the header 'Authorization: Bearer wk_…' with an API key")
     address = request.client.host if request.client else None
-    who = await services_of(request).keys.authenticate(token.strip(), address)
-    request.state.actor = who.actor
-    return who
+    principal = await services_of(request).keys.authenticate(token.strip(), address)
+    request.state.actor = principal.actor
+    return principal
 
 
-async def declared(request: Request, who: Annotated[Principal, Depends(asker)]) -> None:
+async def check_declared(
+    request: Request, principal: Annotated[Principal, Depends(current_principal)]
+) -> None:
     """Refuse parameters, and a body, that the route does not declare. The caller is authenticated first."""
     check_query(request)
-    if request.method != "GET" and not takes_body(request) and await request.body():
+    if request.method != "GET" and not declares_body(request) and await request.body():
         value = await json_body(request)
         if isinstance(value, dict):
             refuse_unknown(value, (), "field")
@@ -68,7 +70,7 @@ async def document(request: Request) -> dict[str, object]:
     return value
 
 
-async def perhaps_document(request: Request) -> dict[str, object]:
+async def optional_document(request: Request) -> dict[str, object]:
     """The body, which is a JSON object or is left out."""
     return await document(request) if await request.body() else {}
 
@@ -107,12 +109,12 @@ def _refuse_constant(name: str) -> object:
 #: The service layer.
 ServicesDep = Annotated[Services, Depends(_services)]
 #: Who asks.
-CurrentPrincipal = Annotated[Principal, Depends(asker)]
+CurrentPrincipal = Annotated[Principal, Depends(current_principal)]
 #: The body, a JSON object.
 Document = Annotated[dict[str, object], Depends(document)]
 #: The body, a JSON object that a use case judges whole.
 ServiceDocument = Annotated[dict[str, object], Depends(service_document)]
 #: The body, a JSON object or nothing.
-PerhapsDocument = Annotated[dict[str, object], Depends(perhaps_document)]
+OptionalDocument = Annotated[dict[str, object], Depends(optional_document)]
 #: What every route under /api needs: a bearer, and a request that says nothing the route does not declare.
-SECURED: Final = [Depends(_BEARER), Depends(declared)]
+SECURED: Final = [Depends(_BEARER), Depends(check_declared)]

@@ -44,7 +44,7 @@ def page(document: Mapping[str, Any]) -> str:
     for path, verbs in document["paths"].items():
         for verb, operation in verbs.items():
             operations[operation["tags"][0]].append(_operation(verb, path, operation, document))
-    sections = {tag: "".join(told) for tag, told in operations.items() if told}
+    sections = {tag: "".join(parts) for tag, parts in operations.items() if parts}
     schemas = document["components"]["schemas"]
     links = "".join(f'<a href="#{_anchor(tag)}">{escape(tag)}</a>' for tag in (*sections, "schemas"))
     info = document["info"]
@@ -66,7 +66,7 @@ def page(document: Mapping[str, Any]) -> str:
 <main>
 <h1>{escape(info["title"])} HTTP API</h1>
 {_prose(info["description"])}
-{"".join(f'<h2 id="{_anchor(tag)}">{escape(tag)}</h2>{told}' for tag, told in sections.items())}
+{"".join(f'<h2 id="{_anchor(tag)}">{escape(tag)}</h2>{html}' for tag, html in sections.items())}
 <h2 id="schemas">schemas</h2>
 {"".join(_schema(name, schema) for name, schema in schemas.items())}
 </main>
@@ -84,9 +84,9 @@ def _operation(verb: str, path: str, operation: Schema, document: Schema) -> str
     ]
     if body:
         schema = _resolved(body["schema"], document)
-        told = _table("Body", _fields(schema)) or f"<h4>Body</h4><p>{_type(body['schema'])}</p>"
+        table = _table("Body", _fields(schema)) or f"<h4>Body</h4><p>{_type(body['schema'])}</p>"
         left_out = "" if operation["requestBody"].get("required") else "<p>It may be left out.</p>"
-        parts += [told, left_out]
+        parts += [table, left_out]
     parts.append(_table("Answers", [_answer(*each) for each in sorted(operation["responses"].items())]))
     prefix = _PREFIX if path.startswith(_PREFIX) else ""
     rest = escape(path.removeprefix(prefix))
@@ -145,9 +145,9 @@ def _answer(status: str, answer: Schema) -> Row:
 
 
 def _table(title: str, rows: Iterable[Row]) -> str:
-    told = "".join(f"<tr><th>{name}</th><td>{kind}</td><td>{said}</td></tr>" for name, kind, said in rows)
+    cells = "".join(f"<tr><th>{name}</th><td>{kind}</td><td>{said}</td></tr>" for name, kind, said in rows)
     heading = f"<h4>{title}</h4>" if title else ""
-    return f'{heading}<div class="wide"><table>{told}</table></div>' if told else ""
+    return f'{heading}<div class="wide"><table>{cells}</table></div>' if cells else ""
 
 
 # --- schemas in words -------------------------------------------------------------------------------------

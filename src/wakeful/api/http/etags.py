@@ -27,7 +27,7 @@ IfMatch = Annotated[
     str | None, Header(description='Only if the job is still at this version, as its ETag says: `"3"`.')
 ]
 IfNoneMatch = Annotated[str | None, Header(description="Only if the job has changed since this ETag.")]
-OnlyNew = Annotated[str | None, Header(description="`*`: only create, and change nothing that is there.")]
+CreateOnly = Annotated[str | None, Header(description="`*`: only create, and change nothing that is there.")]
 
 
 def etag(version: int) -> str:
@@ -63,8 +63,8 @@ def check_match(header: str | None, job: JobRecord) -> None:
 
 
 async def guarded(
-    here: Services,
-    who: Principal,
+    services: Services,
+    principal: Principal,
     workspace: str,
     agent: str,
     name: str,
@@ -81,7 +81,7 @@ async def guarded(
     if header is None:
         return await act(None)
     try:
-        job = await here.jobs.get(who, workspace, agent, name)
+        job = await services.jobs.get(principal, workspace, agent, name)
     except NotFound as error:
         if missing is None:
             raise
@@ -91,5 +91,5 @@ async def guarded(
         return await act(None if header.strip() == "*" else job.version)
     except (FailedPrecondition, NotFound):
         # The job may have changed since it was read: then that is the reason, and no other.
-        check_match(header, await here.jobs.get(who, workspace, agent, name))
+        check_match(header, await services.jobs.get(principal, workspace, agent, name))
         raise

@@ -9,12 +9,12 @@ from typing import Annotated, Final
 from fastapi import APIRouter, Header, Query, Request
 from starlette.responses import Response, StreamingResponse
 
-from wakeful.api.http.dependencies import SECURED, CurrentPrincipal, ServicesDep, asker
-from wakeful.api.http.responses import told
+from wakeful.api.http.dependencies import SECURED, CurrentPrincipal, ServicesDep, current_principal
+from wakeful.api.http.responses import responses
 from wakeful.document.values import compact
 from wakeful.errors import InvalidArgument, WakefulError
 from wakeful.service.auth.connection_limits import ConnectionSlot
-from wakeful.service.event_stream import TYPES, Event, Subscription, event_shape
+from wakeful.service.event_stream import TYPES, Event, Subscription, serialize_event
 
 #: Seconds of silence after which a comment says that the connection lives.
 HEARTBEAT_S: Final = 15.0
@@ -26,7 +26,7 @@ _ALIVE: Final = b": alive\n"
 
 router = APIRouter(prefix="/api/workspaces/{workspace}", tags=["events"], dependencies=SECURED)
 
-_ANSWERS = told({200: None}, 429)
+_ANSWERS = responses({200: None}, 429)
 _ANSWERS[200]["content"] = {"text/event-stream": {"schema": {"type": "string"}}}
 
 
@@ -34,8 +34,8 @@ _ANSWERS[200]["content"] = {"text/event-stream": {"schema": {"type": "string"}}}
 async def stream_events(
     request: Request,
     workspace: str,
-    here: ServicesDep,
-    who: CurrentPrincipal,
+    services: ServicesDep,
+    principal: CurrentPrincipal,
     agent: str | None = None,
     job: Annotated[str | None, Query(description="The name of a job, or its id.")] = None,
     types: Annotated[str | None, Query(description=f"Some of {', '.join(TYPES)}, with commas.")] = None,
@@ -49,10 +49,10 @@ async def stream_events(
     the lists anew. A comment comes every 15 s when nothing else does.
     """
     number = _number(last_event_id) if last_event_id else after
-    place = here.places.take("events", who.actor)
+    place = services.connection_limits.take("events", principal.actor)
     try:
-        listener = await here.feed.subscribe(
-            who,
+        listener = await services.events.subscribe(
+            principal,
             workspace,
             agent=agent,
             job=job,
@@ -88,7 +88,7 @@ async def _stream(
             try:
                 found = await listener.next(HEARTBEAT_S)
                 if loop.time() - checked >= HEARTBEAT_S:
-                    await asker(request)
+                    await current_principal(request)
                     checked = loop.time()
             except WakefulError:
                 return  # where it was the database, the client comes again and goes on where it stopped
@@ -101,4 +101,4 @@ async def _stream(
 
 
 def _told(event: Event) -> bytes:
-    return f"id: {event.seq}\nevent: {event.type}\ndata: {compact(event_shape(event))}\n\n".encode()
+    return f"id: {event.seq}\nevent: {event.type}\ndata: {compact(serialize_event(event))}\n\n".encode()

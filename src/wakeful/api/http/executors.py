@@ -11,12 +11,12 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from wakeful.api.http.declared import refuse_unknown
-from wakeful.api.http.dependencies import SECURED, CurrentPrincipal, Document, PerhapsDocument, ServicesDep
-from wakeful.api.http.responses import BODY, JsonAnswer, takes, told
+from wakeful.api.http.dependencies import SECURED, CurrentPrincipal, Document, OptionalDocument, ServicesDep
+from wakeful.api.http.responses import BODY, JsonResponse, request_body, responses
 from wakeful.document.values import compact, json_value, whole_number
 from wakeful.errors import InvalidArgument
 from wakeful.service.runs.runs import ATTEMPT_MISSING
-from wakeful.service.serializers import run_shape
+from wakeful.service.serializers import serialize_run
 
 router = APIRouter(prefix="/api/workspaces/{workspace}/runs", tags=["work"], dependencies=SECURED)
 
@@ -28,87 +28,89 @@ _MAX_USAGE: Final = 65_536
 @router.post(
     "/claim",
     summary="Claim runs to execute",
-    responses=told({200: "Claimed"}, *BODY, 409),
-    openapi_extra=takes("Claim", {"worker": "laptop-1", "agents": ["writer"], "limit": 1, "waitMs": 20_000}),
+    responses=responses({200: "Claimed"}, *BODY, 409),
+    openapi_extra=request_body(
+        "Claim", {"worker": "laptop-1", "agents": ["writer"], "limit": 1, "waitMs": 20_000}
+    ),
 )
 async def claim_runs(
-    workspace: str, request: Request, here: ServicesDep, who: CurrentPrincipal, given: Document
+    workspace: str, request: Request, services: ServicesDep, principal: CurrentPrincipal, body: Document
 ) -> Response:
     """Take runs of `pull` jobs, each with its target and payload; with `waitMs`, wait for the first.
 
     Each claimed run has a lease of 30 s, which a heartbeat renews. A run whose lease ends is tried again as a
     new attempt. A claim is never replayed: `Idempotency-Key` has no effect here.
     """
-    claiming = here.pull.claim(
-        who,
+    claiming = services.pull.claim(
+        principal,
         workspace,
-        _text(given, "worker"),
-        agents=_names(given, "agents"),
-        lanes=_names(given, "lanes"),
-        limit=_whole(given, "limit", 1),
-        wait_ms=_whole(given, "waitMs", 0),
+        _text(body, "worker"),
+        agents=_names(body, "agents"),
+        lanes=_names(body, "lanes"),
+        limit=_whole(body, "limit", 1),
+        wait_ms=_whole(body, "waitMs", 0),
     )
-    return JsonAnswer({"runs": list(await _while_connected(request, claiming))})
+    return JsonResponse({"runs": list(await _while_connected(request, claiming))})
 
 
 @router.post(
     "/heartbeat",
     summary="Renew the leases of claimed runs",
-    responses=told({200: "Heartbeats"}, *BODY),
-    openapi_extra=takes(
+    responses=responses({200: "Heartbeats"}, *BODY),
+    openapi_extra=request_body(
         "HeartbeatMany",
         {"worker": "laptop-1", "runs": [{"id": "0190a0b0-0000-7000-8000-000000000000", "attempt": 1}]},
     ),
 )
 async def heartbeat_runs(
-    workspace: str, here: ServicesDep, who: CurrentPrincipal, given: Document
+    workspace: str, services: ServicesDep, principal: CurrentPrincipal, body: Document
 ) -> Response:
     """Each run is named with the attempt that was claimed. Stop working on those that are `lost`."""
-    renewed, lost = await here.pull.heartbeats(who, workspace, _held(given), _worker(given))
-    return JsonAnswer({"renewed": list(renewed), "lost": list(lost)})
+    renewed, lost = await services.pull.heartbeats(principal, workspace, _held(body), _worker(body))
+    return JsonResponse({"renewed": list(renewed), "lost": list(lost)})
 
 
 @router.post(
     "/{run_id}/heartbeat",
     summary="Renew the lease of a claimed run",
-    responses=told({200: "Run"}, *BODY, 409),
-    openapi_extra=takes("Heartbeat", {"attempt": 1}),
+    responses=responses({200: "Run"}, *BODY, 409),
+    openapi_extra=request_body("Heartbeat", {"attempt": 1}),
 )
 async def heartbeat_run(
-    workspace: str, run_id: str, here: ServicesDep, who: CurrentPrincipal, given: PerhapsDocument
+    workspace: str, run_id: str, services: ServicesDep, principal: CurrentPrincipal, body: OptionalDocument
 ) -> Response:
     """`attempt` is that of the claimed run. 409: it is over, or another executor's; stop working on it."""
-    attempt = _whole(given, "attempt", None)
-    run = await here.pull.heartbeat(who, workspace, run_id, attempt, _worker(given))
-    return JsonAnswer(run_shape(run))
+    attempt = _whole(body, "attempt", None)
+    run = await services.pull.heartbeat(principal, workspace, run_id, attempt, _worker(body))
+    return JsonResponse(serialize_run(run))
 
 
 @router.post(
     "/{run_id}/complete",
     summary="Report how a run ended",
-    responses=told({200: "Run"}, *BODY, 409),
-    openapi_extra=takes(
+    responses=responses({200: "Run"}, *BODY, 409),
+    openapi_extra=request_body(
         "Completion", {"attempt": 1, "status": "succeeded", "output": "sent", "usage": {"tokens": 512}}
     ),
 )
 async def complete_run(
-    workspace: str, run_id: str, here: ServicesDep, who: CurrentPrincipal, given: Document
+    workspace: str, run_id: str, services: ServicesDep, principal: CurrentPrincipal, body: Document
 ) -> Response:
     """A claimed run, with the `attempt` of the claim; or one whose webhook has `completion: callback`.
 
     The first report of an attempt counts. 409: the run is over, or at another attempt.
     """
-    run = await here.runs.complete(
-        who,
+    run = await services.runs.complete(
+        principal,
         workspace,
         run_id,
-        _text(given, "status"),
-        attempt=_whole(given, "attempt", None),
-        output=_spelled(given, "output"),
-        error=_spelled(given, "error"),
-        usage=_usage(given),
+        _text(body, "status"),
+        attempt=_whole(body, "attempt", None),
+        output=_spelled(body, "output"),
+        error=_spelled(body, "error"),
+        usage=_usage(body),
     )
-    return JsonAnswer(run_shape(run))
+    return JsonResponse(serialize_run(run))
 
 
 async def _while_connected(request: Request, doing: Awaitable[T]) -> T:
@@ -134,16 +136,16 @@ async def _gone(request: Request) -> None:
         pass
 
 
-def _text(given: dict[str, object], field: str) -> str:
-    value = given.get(field)
+def _text(body: dict[str, object], field: str) -> str:
+    value = body.get(field)
     if not isinstance(value, str) or not value:
         raise InvalidArgument(f"{field}: {'it is missing; ' if value is None else ''}write text")
     return value
 
 
-def _names(given: dict[str, object], field: str) -> list[str] | None:
+def _names(body: dict[str, object], field: str) -> list[str] | None:
     """Names that narrow; none of them is no narrowing."""
-    value = given.get(field)
+    value = body.get(field)
     if value is None or value == []:
         return None
     if not isinstance(value, list) or len(value) > _MANY_NAMES:
@@ -154,8 +156,8 @@ def _names(given: dict[str, object], field: str) -> list[str] | None:
     return names
 
 
-def _whole(given: dict[str, object], field: str, default: T) -> int | T:
-    value = given.get(field)
+def _whole(body: dict[str, object], field: str, default: T) -> int | T:
+    value = body.get(field)
     if value is None:
         return default
     number = whole_number(value)
@@ -164,13 +166,13 @@ def _whole(given: dict[str, object], field: str, default: T) -> int | T:
     return number
 
 
-def _worker(given: dict[str, object]) -> str | None:
-    return None if given.get("worker") is None else _text(given, "worker")
+def _worker(body: dict[str, object]) -> str | None:
+    return None if body.get("worker") is None else _text(body, "worker")
 
 
-def _held(given: dict[str, object]) -> list[tuple[str, int]]:
+def _held(body: dict[str, object]) -> list[tuple[str, int]]:
     """The runs of a heartbeat, each with its attempt."""
-    runs = given.get("runs")
+    runs = body.get("runs")
     if not isinstance(runs, list):
         raise InvalidArgument('runs: write a list, such as [{"id": "0190…", "attempt": 1}]')
     held: list[tuple[str, int]] = []
@@ -188,14 +190,14 @@ def _held(given: dict[str, object]) -> list[tuple[str, int]]:
     return held
 
 
-def _spelled(given: dict[str, object], field: str) -> str | None:
+def _spelled(body: dict[str, object], field: str) -> str | None:
     """What a run said: text as it is, anything else as JSON."""
-    value = given.get(field)
+    value = body.get(field)
     return value if value is None or isinstance(value, str) else compact(json_value(value, None))
 
 
-def _usage(given: dict[str, object]) -> str | None:
-    value = given.get("usage")
+def _usage(body: dict[str, object]) -> str | None:
+    value = body.get("usage")
     if value is None:
         return None
     if not isinstance(value, dict):

@@ -8,7 +8,7 @@ from typing import cast
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from wakeful.api.http.responses import JsonAnswer, told
+from wakeful.api.http.responses import JsonResponse, responses
 from wakeful.errors import Unavailable
 
 #: Says what is not ready, or None.
@@ -17,18 +17,20 @@ Ready = Callable[[], Awaitable[str | None]]
 router = APIRouter(tags=["health"])
 
 
-@router.get("/healthz", summary="Whether the process lives", responses=told({200: "Health"}, always=False))
+@router.get(
+    "/healthz", summary="Whether the process lives", responses=responses({200: "Health"}, always=False)
+)
 async def get_health() -> Response:
     """It answers: so it does."""
-    return JsonAnswer({"status": "ok"})
+    return JsonResponse({"status": "ok"})
 
 
 @router.get(
-    "/readyz", summary="Whether it is ready for work", responses=told({200: "Health"}, 503, always=False)
+    "/readyz", summary="Whether it is ready for work", responses=responses({200: "Health"}, 503, always=False)
 )
 async def get_readiness(request: Request) -> Response:
     """The database answers, and every loop of the engine is alive."""
     flaw = await cast(Ready, request.app.state.ready)()
     if flaw is not None:
         raise Unavailable(flaw)
-    return JsonAnswer({"status": "ready"})
+    return JsonResponse({"status": "ready"})

@@ -30,7 +30,7 @@ _HEADERS: Final = ("location", "etag")
 
 async def once(
     request: Request,
-    who: Principal,
+    principal: Principal,
     workspace: str,
     act: Callable[[Keyed[T] | None], Awaitable[T]],
     render: Callable[[T], Response],
@@ -42,7 +42,7 @@ async def once(
     if not is_key(key):
         raise Malformed("Idempotency-Key: give 1 to 255 printable ASCII characters")
     reply = await services_of(request).idempotency.perform(
-        who,
+        principal,
         workspace,
         key,
         (request.method, request.url.path, request.url.query, await request.body()),

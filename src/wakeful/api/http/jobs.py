@@ -8,17 +8,17 @@ from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from wakeful.api.http.dependencies import SECURED, CurrentPrincipal, ServiceDocument, ServicesDep
-from wakeful.api.http.etags import IfMatch, IfNoneMatch, OnlyNew, etag, guarded, matches
+from wakeful.api.http.etags import CreateOnly, IfMatch, IfNoneMatch, etag, guarded, matches
 from wakeful.api.http.idempotency import IdempotencyKey, once
 from wakeful.api.http.paging import Cursor, Limit, read_cursor, write_cursor
 from wakeful.api.http.problems import Stale
-from wakeful.api.http.responses import BODY, JsonAnswer, nothing, place, takes, told
+from wakeful.api.http.responses import BODY, JsonResponse, location_of, no_content, request_body, responses
 from wakeful.errors import AlreadyExists, InvalidArgument
 from wakeful.job import JobRecord
 from wakeful.service.auth.access import Principal
 from wakeful.service.jobs.job_factory import SaveResult
 from wakeful.service.jobs.label_filter import read_label_filter
-from wakeful.service.serializers import job_shape, run_shape, saved_shape
+from wakeful.service.serializers import serialize_job, serialize_run, serialize_saved_job
 from wakeful.service.services import Services
 from wakeful.store.idempotency import Keyed
 from wakeful.store.rows import JobFilter, RunFilter
@@ -47,11 +47,11 @@ Label = Annotated[
 ]
 
 
-@router.get("/jobs", summary="List the jobs of all agents", responses=told({200: "Jobs"}))
+@router.get("/jobs", summary="List the jobs of all agents", responses=responses({200: "Jobs"}))
 async def list_all_jobs(
     workspace: str,
-    here: ServicesDep,
-    who: CurrentPrincipal,
+    services: ServicesDep,
+    principal: CurrentPrincipal,
     agent: Annotated[str | None, Query(description="Only those of this agent.")] = None,
     include_disabled: IncludeDisabled = False,
     label: Label = None,
@@ -60,15 +60,15 @@ async def list_all_jobs(
 ) -> Response:
     """Jobs of a workspace, by agent and name."""
     only = JobFilter(workspace, agent, include_disabled, labels=read_label_filter(label or ()))
-    return await _listed(here, who, only, limit, cursor)
+    return await _jobs_page(services, principal, only, limit, cursor)
 
 
-@router.get("/agents/{agent}/jobs", summary="List the jobs of an agent", responses=told({200: "Jobs"}))
+@router.get("/agents/{agent}/jobs", summary="List the jobs of an agent", responses=responses({200: "Jobs"}))
 async def list_jobs(
     workspace: str,
     agent: str,
-    here: ServicesDep,
-    who: CurrentPrincipal,
+    services: ServicesDep,
+    principal: CurrentPrincipal,
     include_disabled: IncludeDisabled = False,
     label: Label = None,
     limit: Limit = 100,
@@ -76,22 +76,24 @@ async def list_jobs(
 ) -> Response:
     """Jobs of an agent, by name."""
     only = JobFilter(workspace, agent, include_disabled, labels=read_label_filter(label or ()))
-    return await _listed(here, who, only, limit, cursor)
+    return await _jobs_page(services, principal, only, limit, cursor)
 
 
 @router.post(
     "/agents/{agent}/jobs",
     summary="Create a job",
     status_code=201,
-    responses=told({201: "SavedJob"}, *BODY, 409, 429, headers=("Location", "ETag", "Idempotency-Replayed")),
-    openapi_extra=takes("JobDocument", _EXAMPLE),  # type: ignore[arg-type]
+    responses=responses(
+        {201: "SavedJob"}, *BODY, 409, 429, headers=("Location", "ETag", "Idempotency-Replayed")
+    ),
+    openapi_extra=request_body("JobDocument", _EXAMPLE),  # type: ignore[arg-type]
 )
 async def create_job(
     workspace: str,
     agent: str,
     request: Request,
-    here: ServicesDep,
-    who: CurrentPrincipal,
+    services: ServicesDep,
+    principal: CurrentPrincipal,
     document: ServiceDocument,
     idempotency_key: IdempotencyKey = None,
 ) -> Response:
@@ -99,22 +101,24 @@ async def create_job(
     _check_agent(document, agent)
 
     async def create(keyed: Keyed[SaveResult] | None) -> SaveResult:
-        return await here.jobs.create(who, workspace, agent, document, keyed=keyed)
+        return await services.jobs.create(principal, workspace, agent, document, keyed=keyed)
 
-    return await once(request, who, workspace, create, lambda saved: _saved(here, who, saved, created=True))
+    return await once(
+        request, principal, workspace, create, lambda saved: _saved(services, principal, saved, created=True)
+    )
 
 
 @router.get(
     "/agents/{agent}/jobs/{name}",
     summary="Read a job",
-    responses=told({200: "JobWithTicks", 304: None}, headers=("ETag",)),
+    responses=responses({200: "JobWithTicks", 304: None}, headers=("ETag",)),
 )
 async def get_job(
     workspace: str,
     agent: str,
     name: str,
-    here: ServicesDep,
-    who: CurrentPrincipal,
+    services: ServicesDep,
+    principal: CurrentPrincipal,
     if_none_match: IfNoneMatch = None,
 ) -> Response:
     """A job with its next 5 ticks and its last 5 runs.
@@ -122,34 +126,34 @@ async def get_job(
     Its ETag goes up with every edit, not with the passing of time: `nextAt` and `runCount` may be others
     under the same one.
     """
-    job = await here.jobs.get(who, workspace, agent, name)
+    job = await services.jobs.get(principal, workspace, agent, name)
     headers = {"ETag": etag(job.version)}
     if if_none_match is not None and matches(if_none_match, job.version, weak=True):
         return Response(status_code=304, headers=headers)
-    shape = job_shape(who, job, here.store.clock.now_ms(), TICKS)
-    shape["spent"] = await here.budgets.spent(workspace, agent, job.id)
-    last = await here.runs.list(who, RunFilter(workspace, agent, job.id, limit=LAST_RUNS))
-    shape["lastRuns"] = [run_shape(run) for run in last]
-    return JsonAnswer(shape, headers=headers)
+    content = serialize_job(principal, job, services.store.clock.now_ms(), TICKS)
+    content["spent"] = await services.budgets.spent(workspace, agent, job.id)
+    last = await services.runs.list(principal, RunFilter(workspace, agent, job.id, limit=LAST_RUNS))
+    content["lastRuns"] = [serialize_run(run) for run in last]
+    return JsonResponse(content, headers=headers)
 
 
 @router.put(
     "/agents/{agent}/jobs/{name}",
     summary="Create a job, or make it what the document says",
-    responses=told(
+    responses=responses(
         {200: "SavedJob", 201: "SavedJob", 204: None}, *BODY, 409, 412, 429, headers=("Location", "ETag")
     ),
-    openapi_extra=takes("NamedJobDocument", {k: v for k, v in _EXAMPLE.items() if k != "name"}),  # type: ignore[misc]
+    openapi_extra=request_body("NamedJobDocument", {k: v for k, v in _EXAMPLE.items() if k != "name"}),  # type: ignore[misc]
 )
 async def upsert_job(
     workspace: str,
     agent: str,
     name: str,
-    here: ServicesDep,
-    who: CurrentPrincipal,
+    services: ServicesDep,
+    principal: CurrentPrincipal,
     document: ServiceDocument,
     if_match: IfMatch = None,
-    if_none_match: OnlyNew = None,
+    if_none_match: CreateOnly = None,
     dry_run: Annotated[
         bool, Query(description="Change nothing: refuse what would be refused, or answer 204.")
     ] = False,
@@ -165,27 +169,29 @@ async def upsert_job(
         )
     named = {**document, "name": name}
     if if_none_match is not None:
-        return await _create_only(here, who, workspace, agent, named, if_none_match, dry_run)
+        return await _create_only(services, principal, workspace, agent, named, if_none_match, dry_run)
 
     async def upsert(version: int | None) -> SaveResult:
-        return await here.jobs.upsert(who, workspace, agent, named, version=version, dry_run=dry_run)
+        return await services.jobs.upsert(
+            principal, workspace, agent, named, version=version, dry_run=dry_run
+        )
 
-    saved = await guarded(here, who, workspace, agent, name, if_match, upsert, missing=Stale)
-    return nothing() if dry_run else _saved(here, who, saved, created=saved.created)
+    saved = await guarded(services, principal, workspace, agent, name, if_match, upsert, missing=Stale)
+    return no_content() if dry_run else _saved(services, principal, saved, created=saved.created)
 
 
 @router.patch(
     "/agents/{agent}/jobs/{name}",
     summary="Change fields of a job",
-    responses=told({200: "SavedJob"}, *BODY, 409, 412, headers=("ETag",)),
-    openapi_extra=takes("JobPatch", {"schedule": "0 8 * * 1-5", "enabled": False}),
+    responses=responses({200: "SavedJob"}, *BODY, 409, 412, headers=("ETag",)),
+    openapi_extra=request_body("JobPatch", {"schedule": "0 8 * * 1-5", "enabled": False}),
 )
 async def update_job(
     workspace: str,
     agent: str,
     name: str,
-    here: ServicesDep,
-    who: CurrentPrincipal,
+    services: ServicesDep,
+    principal: CurrentPrincipal,
     patch: ServiceDocument,
     if_match: IfMatch = None,
 ) -> Response:
@@ -193,34 +199,41 @@ async def update_job(
     _check_agent(patch, agent)
 
     async def update(version: int | None) -> SaveResult:
-        return await here.jobs.update(who, workspace, agent, name, patch, version=version)
+        return await services.jobs.update(principal, workspace, agent, name, patch, version=version)
 
-    return _saved(here, who, await guarded(here, who, workspace, agent, name, if_match, update))
+    return _saved(
+        services, principal, await guarded(services, principal, workspace, agent, name, if_match, update)
+    )
 
 
 @router.delete(
     "/agents/{agent}/jobs/{name}",
     summary="Delete a job",
     status_code=204,
-    responses=told({204: None}, 409, 412),
+    responses=responses({204: None}, 409, 412),
 )
 async def delete_job(
-    workspace: str, agent: str, name: str, here: ServicesDep, who: CurrentPrincipal, if_match: IfMatch = None
+    workspace: str,
+    agent: str,
+    name: str,
+    services: ServicesDep,
+    principal: CurrentPrincipal,
+    if_match: IfMatch = None,
 ) -> Response:
     """What runs goes on; what has not started is withdrawn; its runs can still be seen."""
 
     async def delete(version: int | None) -> None:
-        await here.jobs.delete(who, workspace, agent, name, version=version)
+        await services.jobs.delete(principal, workspace, agent, name, version=version)
 
-    await guarded(here, who, workspace, agent, name, if_match, delete)
-    return nothing()
+    await guarded(services, principal, workspace, agent, name, if_match, delete)
+    return no_content()
 
 
 # --- inside ----------------------------------------------------------------------------------------
 
 
-async def _listed(
-    here: Services, who: Principal, only: JobFilter, limit: int, cursor: str | None
+async def _jobs_page(
+    services: Services, principal: Principal, only: JobFilter, limit: int, cursor: str | None
 ) -> Response:
     scope = ("jobs", *only[:3], *only.labels)
     if cursor is not None:
@@ -230,7 +243,7 @@ async def _listed(
     while len(jobs) <= limit:
         # One that cannot be read is left out of what is found: a page that is short need not be the last.
         wanted = limit + 1 - len(jobs)
-        found = await here.jobs.list(who, only._replace(limit=wanted))
+        found = await services.jobs.list(principal, only._replace(limit=wanted))
         jobs += found
         if not found or len(found) == wanted:
             break
@@ -238,21 +251,21 @@ async def _listed(
     more = len(jobs) > limit
     jobs = jobs[:limit]
     next_cursor = write_cursor((jobs[-1].agent, jobs[-1].name), scope) if more else None
-    return JsonAnswer({"jobs": [job_shape(who, job) for job in jobs], "cursor": next_cursor})
+    return JsonResponse({"jobs": [serialize_job(principal, job) for job in jobs], "cursor": next_cursor})
 
 
-def _saved(here: Services, who: Principal, saved: SaveResult, *, created: bool = False) -> Response:
+def _saved(services: Services, principal: Principal, saved: SaveResult, *, created: bool = False) -> Response:
     row = saved.row
     headers = {"ETag": etag(row.version)}
     if created:
-        headers["Location"] = place(row.workspace, "agents", row.agent, "jobs", row.name)
-    shape = saved_shape(who, saved, here.store.clock.now_ms())
-    return JsonAnswer(shape, 201 if created else 200, headers)
+        headers["Location"] = location_of(row.workspace, "agents", row.agent, "jobs", row.name)
+    content = serialize_saved_job(principal, saved, services.store.clock.now_ms())
+    return JsonResponse(content, 201 if created else 200, headers)
 
 
 async def _create_only(
-    here: Services,
-    who: Principal,
+    services: Services,
+    principal: Principal,
     workspace: str,
     agent: str,
     document: dict[str, object],
@@ -262,8 +275,8 @@ async def _create_only(
     if not matches(header, 0):
         raise InvalidArgument("If-None-Match: a PUT takes '*' alone, to only create")
     try:
-        saved = await here.jobs.create(who, workspace, agent, document, dry_run=dry_run)
-        return nothing() if dry_run else _saved(here, who, saved, created=True)
+        saved = await services.jobs.create(principal, workspace, agent, document, dry_run=dry_run)
+        return no_content() if dry_run else _saved(services, principal, saved, created=True)
     except AlreadyExists as error:
         raise Stale(error.message) from error
 

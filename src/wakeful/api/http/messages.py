@@ -8,9 +8,9 @@ from starlette.responses import Response
 from wakeful.api.http.dependencies import SECURED, CurrentPrincipal, ServiceDocument, ServicesDep
 from wakeful.api.http.idempotency import IdempotencyKey, once
 from wakeful.api.http.paging import Cursor, Limit, page, read_cursor
-from wakeful.api.http.responses import BODY, JsonAnswer, takes, told
+from wakeful.api.http.responses import BODY, JsonResponse, request_body, responses
 from wakeful.service.agents.messages import Receipt
-from wakeful.service.serializers import receipt_shape, session_shape
+from wakeful.service.serializers import serialize_receipt, serialize_session
 from wakeful.store.idempotency import Keyed
 
 router = APIRouter(
@@ -22,15 +22,17 @@ router = APIRouter(
     "/messages",
     summary="Say something to an agent",
     status_code=202,
-    responses=told({202: "Receipt"}, *BODY, 409, headers=("Idempotency-Replayed",)),
-    openapi_extra=takes("Message", {"message": "what failed last night?", "session": "telegram:123456789"}),
+    responses=responses({202: "Receipt"}, *BODY, 409, headers=("Idempotency-Replayed",)),
+    openapi_extra=request_body(
+        "Message", {"message": "what failed last night?", "session": "telegram:123456789"}
+    ),
 )
 async def send_message(
     workspace: str,
     agent: str,
     request: Request,
-    here: ServicesDep,
-    who: CurrentPrincipal,
+    services: ServicesDep,
+    principal: CurrentPrincipal,
     document: ServiceDocument,
     idempotency_key: IdempotencyKey = None,
 ) -> Response:
@@ -40,23 +42,27 @@ async def send_message(
     """
 
     async def act(keyed: Keyed[Receipt] | None) -> Receipt:
-        return await here.messages.say(who, workspace, agent, document, keyed=keyed)
+        return await services.messages.say(principal, workspace, agent, document, keyed=keyed)
 
-    return await once(request, who, workspace, act, lambda receipt: JsonAnswer(receipt_shape(receipt), 202))
+    return await once(
+        request, principal, workspace, act, lambda receipt: JsonResponse(serialize_receipt(receipt), 202)
+    )
 
 
-@router.get("/sessions", summary="List the sessions of an agent", responses=told({200: "Sessions"}))
+@router.get("/sessions", summary="List the sessions of an agent", responses=responses({200: "Sessions"}))
 async def list_sessions(
     workspace: str,
     agent: str,
-    here: ServicesDep,
-    who: CurrentPrincipal,
+    services: ServicesDep,
+    principal: CurrentPrincipal,
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> Response:
     """Its conversations by name: what waits in each, and what is under way."""
     scope = ["sessions", workspace, agent]
     after = str(read_cursor(cursor, scope, str)[0]) if cursor is not None else None
-    found = await here.messages.sessions(who, workspace, agent, after, limit + 1)
+    found = await services.messages.sessions(principal, workspace, agent, after, limit + 1)
     sessions, following = page(found, limit, scope, lambda session: [session.name])
-    return JsonAnswer({"sessions": [session_shape(session) for session in sessions], "cursor": following})
+    return JsonResponse(
+        {"sessions": [serialize_session(session) for session in sessions], "cursor": following}
+    )

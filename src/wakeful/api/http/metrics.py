@@ -12,23 +12,23 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.responses import Response
 
 from wakeful.api.http.dependencies import ServicesDep
-from wakeful.api.http.responses import told
+from wakeful.api.http.responses import responses
 from wakeful.errors import Unauthenticated
 
 router = APIRouter(tags=["health"])
 
-_ANSWERS = told({200: None}, 401, always=False)
+_ANSWERS = responses({200: None}, 401, always=False)
 _ANSWERS[200]["content"] = {"text/plain": {"schema": {"type": "string"}}}
 
 
 @router.get("/metrics", summary="What is counted and measured", responses=_ANSWERS)
-async def get_metrics(request: Request, here: ServicesDep) -> Response:
+async def get_metrics(request: Request, services: ServicesDep) -> Response:
     """In the format of Prometheus."""
-    if here.metrics_key is not None:
+    if services.metrics_key is not None:
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
         if scheme.lower() != "bearer" or not hmac.compare_digest(
-            token.strip().encode(), here.metrics_key.encode()
+            token.strip().encode(), services.metrics_key.encode()
         ):
             raise Unauthenticated("send the header 'Authorization: Bearer …' with the key for metrics")
-    await here.meters.ask(here.store)
-    return Response(generate_latest(here.meters.registry), media_type=CONTENT_TYPE_LATEST)
+    await services.metrics.ask(services.store)
+    return Response(generate_latest(services.metrics.registry), media_type=CONTENT_TYPE_LATEST)

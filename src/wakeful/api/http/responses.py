@@ -34,10 +34,10 @@ _HEADERS: Final[dict[str, str]] = {
     "Idempotency-Replayed": "`true` where this is the first answer to this key again.",
 }
 #: Responses as FastAPI takes them.
-Told = dict[int | str, dict[str, Any]]
+Responses = dict[int | str, dict[str, Any]]
 
 
-class JsonAnswer(Response):
+class JsonResponse(Response):
     """Compact JSON."""
 
     media_type = "application/json"
@@ -46,15 +46,15 @@ class JsonAnswer(Response):
         super().__init__(compact(content).encode(), status, headers)
 
 
-def nothing() -> Response:
+def no_content() -> Response:
     """An answer without a body: it is done."""
     return Response(status_code=204)
 
 
-def place(*parts: str) -> str:
+def location_of(*parts: str) -> str:
     """The path of something, for a `Location`.
 
-    >>> place("acme", "runs", "7")
+    >>> location_of("acme", "runs", "7")
     '/api/workspaces/acme/runs/7'
     """
     return "/api/workspaces/" + "/".join(quote(part, safe="") for part in parts)
@@ -65,11 +65,11 @@ def ref(schema: str) -> dict[str, str]:
     return {"$ref": f"#/components/schemas/{schema}"}
 
 
-def told(
+def responses(
     good: Mapping[int, str | None], *errors: int, headers: tuple[str, ...] = (), always: bool = True
-) -> Told:
+) -> Responses:
     """What a path may answer: schemas by status, and which errors beside those that are always possible."""
-    answers: Told = {}
+    answers: Responses = {}
     for status, schema in good.items():
         answers[status] = {"description": HTTPStatus(status).phrase}
         if schema is not None:
@@ -86,7 +86,7 @@ def told(
     return answers
 
 
-def takes(schema: str, example: Json, *, required: bool = True) -> dict[str, Any]:
+def request_body(schema: str, example: Json, *, required: bool = True) -> dict[str, Any]:
     """The body that a path takes, for its `openapi_extra`."""
     content = {"application/json": {"schema": ref(schema), "example": example}}
     return {"requestBody": {"required": required, "content": content}}

@@ -7,14 +7,14 @@ from typing import Annotated, Final, Literal
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
-from wakeful.api.http.dependencies import SECURED, CurrentPrincipal, PerhapsDocument, ServicesDep
+from wakeful.api.http.dependencies import SECURED, CurrentPrincipal, OptionalDocument, ServicesDep
 from wakeful.api.http.idempotency import IdempotencyKey, once
 from wakeful.api.http.paging import Cursor, Limit, page, read_cursor
 from wakeful.api.http.problems import Malformed
-from wakeful.api.http.responses import BODY, JsonAnswer, place, takes, told
+from wakeful.api.http.responses import BODY, JsonResponse, location_of, request_body, responses
 from wakeful.run import RunState, TriggerName
 from wakeful.service.auth.access import Principal
-from wakeful.service.serializers import run_shape
+from wakeful.service.serializers import serialize_run
 from wakeful.service.services import Services
 from wakeful.store.idempotency import Keyed
 from wakeful.store.rows import RunFilter, RunView
@@ -37,11 +37,11 @@ Before = Annotated[
 ]
 
 
-@router.get("/runs", summary="List the runs of all agents", responses=told({200: "Runs"}))
+@router.get("/runs", summary="List the runs of all agents", responses=responses({200: "Runs"}))
 async def list_all_runs(
     workspace: str,
-    here: ServicesDep,
-    who: CurrentPrincipal,
+    services: ServicesDep,
+    principal: CurrentPrincipal,
     agent: Annotated[str | None, Query(description="Only those of this agent.")] = None,
     job: Annotated[
         str | None, Query(description="Only those of this job: its id, or with `agent` its name.")
@@ -58,17 +58,17 @@ async def list_all_runs(
 ) -> Response:
     """Runs of a workspace, newest first. Those of a deleted job are found by its id."""
     if job is not None and job_id is None:
-        job_id = job if _is_id(job) else await _named(here, who, workspace, agent, job)
+        job_id = job if _is_id(job) else await _named(services, principal, workspace, agent, job)
     only_these = RunFilter(workspace, agent, job_id, _states(state), trigger, dead, before)
-    return await listed_runs(here, who, only_these, limit, cursor)
+    return await runs_page(services, principal, only_these, limit, cursor)
 
 
-@router.get("/agents/{agent}/runs", summary="List the runs of an agent", responses=told({200: "Runs"}))
+@router.get("/agents/{agent}/runs", summary="List the runs of an agent", responses=responses({200: "Runs"}))
 async def list_runs(
     workspace: str,
     agent: str,
-    here: ServicesDep,
-    who: CurrentPrincipal,
+    services: ServicesDep,
+    principal: CurrentPrincipal,
     state: States = None,
     trigger: OfTrigger = None,
     limit: Limit = 50,
@@ -76,100 +76,108 @@ async def list_runs(
 ) -> Response:
     """Runs of an agent, newest first."""
     only_these = RunFilter(workspace, agent, None, _states(state), trigger)
-    return await listed_runs(here, who, only_these, limit, cursor)
+    return await runs_page(services, principal, only_these, limit, cursor)
 
 
 @router.post(
     "/agents/{agent}/runs",
     summary="Wake an agent now",
     status_code=201,
-    responses=told({201: "Run"}, *BODY, 409, headers=("Location", "Idempotency-Replayed")),
-    openapi_extra=takes("Wake", {"payload": {"message": "look at this"}}, required=False),
+    responses=responses({201: "Run"}, *BODY, 409, headers=("Location", "Idempotency-Replayed")),
+    openapi_extra=request_body("Wake", {"payload": {"message": "look at this"}}, required=False),
 )
 async def wake_agent(
     workspace: str,
     agent: str,
     request: Request,
-    here: ServicesDep,
-    who: CurrentPrincipal,
-    given: PerhapsDocument,
+    services: ServicesDep,
+    principal: CurrentPrincipal,
+    body: OptionalDocument,
     idempotency_key: IdempotencyKey = None,
 ) -> Response:
     """A run without a job, `pending`, at the agent's own target. It takes the role admin."""
 
     async def wake(keyed: Keyed[RunView] | None) -> RunView:
-        return await here.wakes.wake(who, workspace, agent, given.get("payload"), keyed=keyed)
+        return await services.wakes.wake(principal, workspace, agent, body.get("payload"), keyed=keyed)
 
-    return await once(request, who, workspace, wake, _born)
+    return await once(request, principal, workspace, wake, _created)
 
 
 @router.get(
-    "/agents/{agent}/jobs/{name}/runs", summary="List the runs of a job", responses=told({200: "Runs"})
+    "/agents/{agent}/jobs/{name}/runs", summary="List the runs of a job", responses=responses({200: "Runs"})
 )
 async def list_job_runs(
     workspace: str,
     agent: str,
     name: str,
-    here: ServicesDep,
-    who: CurrentPrincipal,
+    services: ServicesDep,
+    principal: CurrentPrincipal,
     state: States = None,
     trigger: OfTrigger = None,
     limit: Limit = 20,
     cursor: Cursor = None,
 ) -> Response:
     """Runs of a job, newest first."""
-    job_id = (await here.jobs.get(who, workspace, agent, name)).id
+    job_id = (await services.jobs.get(principal, workspace, agent, name)).id
     only_these = RunFilter(workspace, agent, job_id, _states(state), trigger)
-    return await listed_runs(here, who, only_these, limit, cursor)
+    return await runs_page(services, principal, only_these, limit, cursor)
 
 
-@router.get("/runs/{run_id}", summary="Read a run", responses=told({200: "RunWithAttempts"}))
-async def get_run(workspace: str, run_id: str, here: ServicesDep, who: CurrentPrincipal) -> Response:
+@router.get("/runs/{run_id}", summary="Read a run", responses=responses({200: "RunWithAttempts"}))
+async def get_run(
+    workspace: str, run_id: str, services: ServicesDep, principal: CurrentPrincipal
+) -> Response:
     """A run with its attempts."""
-    run = await here.runs.get(who, workspace, run_id)
-    return JsonAnswer(run_shape(run, await here.runs.attempts(who, workspace, run_id)))
+    run = await services.runs.get(principal, workspace, run_id)
+    return JsonResponse(serialize_run(run, await services.runs.attempts(principal, workspace, run_id)))
 
 
-@router.post("/runs/{run_id}/cancel", summary="Cancel a run that waits", responses=told({200: "Run"}, 409))
-async def cancel_run(workspace: str, run_id: str, here: ServicesDep, who: CurrentPrincipal) -> Response:
+@router.post(
+    "/runs/{run_id}/cancel", summary="Cancel a run that waits", responses=responses({200: "Run"}, 409)
+)
+async def cancel_run(
+    workspace: str, run_id: str, services: ServicesDep, principal: CurrentPrincipal
+) -> Response:
     """One that is pending, or between two attempts."""
-    return JsonAnswer(run_shape(await here.runs.cancel(who, workspace, run_id)))
+    return JsonResponse(serialize_run(await services.runs.cancel(principal, workspace, run_id)))
 
 
-@router.post("/runs/{run_id}/stop", summary="Stop a run that runs", responses=told({200: "Run"}, 409))
-async def stop_run(workspace: str, run_id: str, here: ServicesDep, who: CurrentPrincipal) -> Response:
+@router.post("/runs/{run_id}/stop", summary="Stop a run that runs", responses=responses({200: "Run"}, 409))
+async def stop_run(
+    workspace: str, run_id: str, services: ServicesDep, principal: CurrentPrincipal
+) -> Response:
     """Wherever it runs, its worker is told."""
-    return JsonAnswer(run_shape(await here.runs.stop(who, workspace, run_id)))
+    return JsonResponse(serialize_run(await services.runs.stop(principal, workspace, run_id)))
 
 
 @router.post(
     "/runs/{run_id}/replay",
     summary="Replay a dead letter",
     status_code=201,
-    responses=told({201: "Run"}, 409, headers=("Location", "Idempotency-Replayed")),
+    responses=responses({201: "Run"}, 409, headers=("Location", "Idempotency-Replayed")),
 )
 async def replay_run(
     workspace: str,
     run_id: str,
     request: Request,
-    here: ServicesDep,
-    who: CurrentPrincipal,
+    services: ServicesDep,
+    principal: CurrentPrincipal,
     idempotency_key: IdempotencyKey = None,
 ) -> Response:
     """A new run with the same idempotency key, one attempt further on. It takes the role admin."""
 
     async def replay(keyed: Keyed[RunView] | None) -> RunView:
-        return await here.runs.replay(who, workspace, run_id, keyed=keyed)
+        return await services.runs.replay(principal, workspace, run_id, keyed=keyed)
 
-    return await once(request, who, workspace, replay, _born)
+    return await once(request, principal, workspace, replay, _created)
 
 
 # --- inside ----------------------------------------------------------------------------------------
 
 
-async def listed_runs(
-    here: Services,
-    who: Principal,
+async def runs_page(
+    services: Services,
+    principal: Principal,
     only_these: RunFilter,
     limit: int,
     cursor: str | None,
@@ -180,17 +188,17 @@ async def listed_runs(
     if cursor is not None:
         (before,) = read_cursor(cursor, scope, str)
         only_these = only_these._replace(before=str(before))
-    found = await here.runs.list(who, only_these._replace(limit=limit + 1))
+    found = await services.runs.list(principal, only_these._replace(limit=limit + 1))
     shown, next_cursor = page(found, limit, scope, lambda run: (run.id,))
-    return JsonAnswer({name: [run_shape(run) for run in shown], "cursor": next_cursor})
+    return JsonResponse({name: [serialize_run(run) for run in shown], "cursor": next_cursor})
 
 
-def _born(run: RunView) -> Response:
-    return JsonAnswer(run_shape(run), 201, {"Location": place(run.workspace, "runs", run.id)})
+def _created(run: RunView) -> Response:
+    return JsonResponse(serialize_run(run), 201, {"Location": location_of(run.workspace, "runs", run.id)})
 
 
-def _states(given: list[str] | None) -> tuple[str, ...]:
-    states = tuple(state.strip() for each in given or () for state in each.split(","))
+def _states(body: list[str] | None) -> tuple[str, ...]:
+    states = tuple(state.strip() for each in body or () for state in each.split(","))
     for state in states:
         if state not in _STATES:
             raise Malformed(f"state: '{state[:64]}' is not one of {', '.join(_STATES)}")
@@ -201,7 +209,9 @@ def _is_id(text: str) -> bool:
     return len(text) == 36 and text.count("-") == 4
 
 
-async def _named(here: Services, who: Principal, workspace: str, agent: str | None, name: str) -> str:
+async def _named(
+    services: Services, principal: Principal, workspace: str, agent: str | None, name: str
+) -> str:
     if agent is None:
         raise Malformed("job: a name is a job's only with its agent; give agent too, or the job's id")
-    return (await here.jobs.get(who, workspace, agent, name)).id
+    return (await services.jobs.get(principal, workspace, agent, name)).id

@@ -19,9 +19,9 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from wakeful.api.http.declared import refuse_unknown
-from wakeful.api.http.dependencies import asker, services_of
+from wakeful.api.http.dependencies import current_principal, services_of
 from wakeful.api.http.problems import MAX_BODY
-from wakeful.api.mcp.local import Here
+from wakeful.api.mcp.local import LocalScheduler
 from wakeful.api.mcp.port import Scheduler
 from wakeful.api.mcp.server import Context, make_server
 from wakeful.errors import Unavailable
@@ -53,13 +53,13 @@ class Mcp:
         """Find out who asks, and answer."""
         scope["route"] = self.route  # by which the log and the metrics call it
         request = Request(scope, receive)
-        who = await asker(request)
+        principal = await current_principal(request)
         if self._manager is None:
             raise Unavailable("the server is about to start or to stop; try again in a moment")
         query = request.query_params
         refuse_unknown(query, _PARAMETERS, "parameter")
-        request.state.scheduler = Here(
-            services_of(request), who, query.get("workspace") or None, query.get("agent") or None
+        request.state.scheduler = LocalScheduler(
+            services_of(request), principal, query.get("workspace") or None, query.get("agent") or None
         )
         await self._manager.handle_request(scope, receive, send)
 

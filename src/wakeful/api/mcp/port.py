@@ -12,7 +12,7 @@ from typing import Protocol
 
 from wakeful.job import Json
 
-Shape = dict[str, Json]
+JsonObject = dict[str, Json]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Scheduler(Protocol):
         """The time, the zone and the agent; `agent` is the one that was named."""
         ...
 
-    async def create(self, agent: str, document: Mapping[str, Json]) -> Shape:
+    async def create(self, agent: str, document: Mapping[str, Json]) -> JsonObject:
         """Add a job; its secret is in what comes back, where one was made."""
         ...
 
@@ -41,11 +41,11 @@ class Scheduler(Protocol):
         """Raise what is wrong with a document, and change nothing."""
         ...
 
-    async def update(self, agent: str, name: str, patch: Mapping[str, Json]) -> Shape:
+    async def update(self, agent: str, name: str, patch: Mapping[str, Json]) -> JsonObject:
         """Change the fields that are named."""
         ...
 
-    async def get(self, agent: str, name: str) -> Shape:
+    async def get(self, agent: str, name: str) -> JsonObject:
         """The job with its next ticks, or NotFound."""
         ...
 
@@ -55,15 +55,15 @@ class Scheduler(Protocol):
 
     async def jobs(
         self, agent: str, include_disabled: bool, after: str | None, limit: int
-    ) -> Sequence[Shape]:
+    ) -> Sequence[JsonObject]:
         """Its jobs, by name, from after that one on."""
         ...
 
-    async def pause(self, agent: str, name: str, note: Json, until: Json) -> Shape:
+    async def pause(self, agent: str, name: str, note: Json, until: Json) -> JsonObject:
         """Stop its ticks, with a note and up to an instant where they are given."""
         ...
 
-    async def resume(self, agent: str, name: str) -> Shape:
+    async def resume(self, agent: str, name: str) -> JsonObject:
         """Start its ticks again, from now."""
         ...
 
@@ -73,14 +73,14 @@ class Scheduler(Protocol):
 
     async def run(
         self, agent: str, name: str, mode: str, payload: Json, overlap: Json = None
-    ) -> Shape | None:
+    ) -> JsonObject | None:
         """Run it now; None: by the mode `due`, it is not due."""
         ...
 
-    async def runs(self, agent: str, job_id: str | None, limit: int) -> Sequence[Shape]:
+    async def runs(self, agent: str, job_id: str | None, limit: int) -> Sequence[JsonObject]:
         """Its runs, or those of one job, newest first."""
         ...
 
-    async def status(self) -> Shape:
+    async def status(self) -> JsonObject:
         """How the server is, and what there is in the workspace."""
         ...

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Final, Literal, cast
 
-from wakeful.api.mcp.port import CallContext, Shape
+from wakeful.api.mcp.port import CallContext, JsonObject
 from wakeful.client import AsyncClient
 from wakeful.client.jobs import Jobs
 from wakeful.errors import InvalidArgument, NotFound
@@ -18,7 +18,7 @@ from wakeful.policy import Overlap
 _REMEMBERED: Final = 30.0
 
 
-class There:
+class RemoteScheduler:
     """A server, with the key that the client has. `agent` is whose jobs they are, unless the key says it."""
 
     def __init__(self, client: AsyncClient, agent: str | None = None) -> None:
@@ -49,21 +49,21 @@ class There:
     def _jobs(self, agent: str) -> Jobs:
         return self._client.jobs.of(agent)
 
-    async def create(self, agent: str, document: Mapping[str, Json]) -> Shape:
+    async def create(self, agent: str, document: Mapping[str, Json]) -> JsonObject:
         """Add a job."""
-        return cast(Shape, await self._jobs(agent).send_new(document))
+        return cast(JsonObject, await self._jobs(agent).send_new(document))
 
     async def check(self, agent: str, document: Mapping[str, Json]) -> None:
         """Raise what is wrong with a document, and change nothing."""
         await self._jobs(agent).check(document)
 
-    async def update(self, agent: str, name: str, patch: Mapping[str, Json]) -> Shape:
+    async def update(self, agent: str, name: str, patch: Mapping[str, Json]) -> JsonObject:
         """Change the fields that are named."""
-        return cast(Shape, await self._jobs(agent).send_patch(name, patch))
+        return cast(JsonObject, await self._jobs(agent).send_patch(name, patch))
 
-    async def get(self, agent: str, name: str) -> Shape:
+    async def get(self, agent: str, name: str) -> JsonObject:
         """The job with its next ticks."""
-        return cast(Shape, await self._jobs(agent).get(name))
+        return cast(JsonObject, await self._jobs(agent).get(name))
 
     async def place_of(self, job_id: str) -> tuple[str, str]:
         """The agent and the name of the job of that id."""
@@ -74,21 +74,21 @@ class There:
 
     async def jobs(
         self, agent: str, include_disabled: bool, after: str | None, limit: int
-    ) -> Sequence[Shape]:
+    ) -> Sequence[JsonObject]:
         """Its jobs, by name."""
         found = await self._jobs(agent).list(include_disabled=include_disabled)
-        return [cast(Shape, job) for job in found if after is None or job["name"] > after][:limit]
+        return [cast(JsonObject, job) for job in found if after is None or job["name"] > after][:limit]
 
-    async def pause(self, agent: str, name: str, note: Json, until: Json) -> Shape:
+    async def pause(self, agent: str, name: str, note: Json, until: Json) -> JsonObject:
         """Stop its ticks, with a note and up to an instant where they are given."""
         return cast(
-            Shape,
+            JsonObject,
             await self._jobs(agent).pause(name, note=cast(str | None, note), until=cast(str | None, until)),
         )
 
-    async def resume(self, agent: str, name: str) -> Shape:
+    async def resume(self, agent: str, name: str) -> JsonObject:
         """Start its ticks again, from now."""
-        return cast(Shape, await self._jobs(agent).resume(name))
+        return cast(JsonObject, await self._jobs(agent).resume(name))
 
     async def delete(self, agent: str, name: str) -> None:
         """Delete a job."""
@@ -96,20 +96,20 @@ class There:
 
     async def run(
         self, agent: str, name: str, mode: str, payload: Json, overlap: Json = None
-    ) -> Shape | None:
+    ) -> JsonObject | None:
         """Run it now."""
         if mode not in ("force", "due"):
             raise InvalidArgument(f"mode: '{mode[:64]}' is not 'force' or 'due'")
         jobs = self._jobs(agent)
         policy = cast(Overlap | None, overlap)
         run = await jobs.run(name, mode=cast(Literal["due"], mode), payload=payload, overlap_policy=policy)
-        return cast(Shape | None, run)
+        return cast(JsonObject | None, run)
 
-    async def runs(self, agent: str, job_id: str | None, limit: int) -> Sequence[Shape]:
+    async def runs(self, agent: str, job_id: str | None, limit: int) -> Sequence[JsonObject]:
         """Its runs, newest first."""
         page = await self._client.runs.of(agent).list(job_id=job_id, limit=limit)
-        return [cast(Shape, run) for run in page]
+        return [cast(JsonObject, run) for run in page]
 
-    async def status(self) -> Shape:
+    async def status(self) -> JsonObject:
         """How the server is."""
         return await self._client.status()

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from mcp.server.stdio import stdio_server
 
-from wakeful.api.mcp.remote import There
+from wakeful.api.mcp.remote import RemoteScheduler
 from wakeful.api.mcp.server import make_server
 from wakeful.client import AsyncClient
 
 
 async def speak(client: AsyncClient, agent: str | None = None) -> None:
     """Speak until the other side hangs up. The server that the client asks need not be there yet."""
-    there = There(client, agent)
+    there = RemoteScheduler(client, agent)
     server = make_server(lambda ctx: there)
     async with stdio_server() as (reading, writing):
         await server.run(reading, writing, server.create_initialization_options())

@@ -15,7 +15,7 @@ from typing import Final, cast
 
 from wakeful.api.mcp.coercion import empty, plain
 from wakeful.api.mcp.normalize_arguments import Asked, all_of, check_message, document, name_from, understand
-from wakeful.api.mcp.port import CallContext, Scheduler, Shape
+from wakeful.api.mcp.port import CallContext, JsonObject, Scheduler
 from wakeful.api.mcp.schedules import read_instant
 from wakeful.api.mcp.time_text import iso, next_in_words, now_in_words, when_in_words
 from wakeful.errors import AlreadyExists, InvalidArgument, NotFound, WakefulError
@@ -48,7 +48,7 @@ class Answer:
     """What the tool says, in words and as JSON."""
 
     text: str
-    content: Shape
+    content: JsonObject
     is_error: bool = False
 
 
@@ -73,13 +73,13 @@ async def call(
     return answer if standing is None else _timed(answer, standing)
 
 
-async def listed(scheduler: Scheduler) -> Shape:
+async def listed(scheduler: Scheduler) -> JsonObject:
     """The jobs of whoever asks, for those who read rather than call."""
     standing = await scheduler.standing(None)
     return (await _list(scheduler, Asked("list", limit=100), standing)).content
 
 
-async def recent(scheduler: Scheduler) -> Shape:
+async def recent(scheduler: Scheduler) -> JsonObject:
     """The runs of whoever asks, likewise."""
     standing = await scheduler.standing(None)
     return (await _runs(scheduler, Asked("runs", limit=50), standing)).content
@@ -112,7 +112,7 @@ async def _done(scheduler: Scheduler, asked: Asked, standing: CallContext) -> An
 def _timed(answer: Answer, standing: CallContext) -> Answer:
     now_ms, tz = standing.now_ms, standing.tz
     words = now_in_words(now_ms, tz)
-    content: Shape = {"now": iso(now_ms, tz), "nowMs": now_ms, "tz": tz, **answer.content}
+    content: JsonObject = {"now": iso(now_ms, tz), "nowMs": now_ms, "tz": tz, **answer.content}
     return replace(answer, text=f"{answer.text}\n{words}", content=content)
 
 
@@ -129,7 +129,7 @@ async def _add(scheduler: Scheduler, asked: Asked, standing: CallContext) -> Ans
     if made.get("name") in (None, ""):
         job = await _named(scheduler, standing.agent, made)
     else:
-        job = await scheduler.create(standing.agent, cast(Shape, made))
+        job = await scheduler.create(standing.agent, cast(JsonObject, made))
     return _about(f"Added '{job['name']}'", job, standing)
 
 
@@ -138,7 +138,7 @@ async def _judge_rest(
 ) -> None:
     """Add what the service layer finds wrong, so that a model learns of everything in one answer."""
     try:
-        await scheduler.check(agent, cast(Shape, {**made, "name": made.get("name") or _name_for(made)}))
+        await scheduler.check(agent, cast(JsonObject, {**made, "name": made.get("name") or _name_for(made)}))
     except InvalidArgument as error:
         _note(problems, error)
     except WakefulError:
@@ -155,13 +155,13 @@ def _name_for(made: Mapping[str, object]) -> str:
     return name_from(str(made.get("message") or made.get("description") or ""))
 
 
-async def _named(scheduler: Scheduler, agent: str, made: dict[str, object]) -> Shape:
+async def _named(scheduler: Scheduler, agent: str, made: dict[str, object]) -> JsonObject:
     """A job that was given no name, under one that is free."""
     name = _name_for(made)
     for number in count(1):
         own = name if number == 1 else f"{name}-{number}"
         try:
-            return await scheduler.create(agent, cast(Shape, {**made, "name": own}))
+            return await scheduler.create(agent, cast(JsonObject, {**made, "name": own}))
         except AlreadyExists:
             if number >= _NAMES_TRIED:
                 raise
@@ -202,7 +202,7 @@ async def _update(scheduler: Scheduler, asked: Asked, standing: CallContext) -> 
     patch = document(asked.fields, now_ms=standing.now_ms, tz=tz)
     if not patch:
         raise InvalidArgument("there is nothing to change; give the fields that are to be others")
-    job = await scheduler.update(agent, name, cast(Shape, patch))
+    job = await scheduler.update(agent, name, cast(JsonObject, patch))
     return _about(f"Changed '{job['name']}'", job, standing)
 
 
@@ -253,7 +253,7 @@ async def _runs(scheduler: Scheduler, asked: Asked, standing: CallContext) -> An
 
 async def _status(scheduler: Scheduler, standing: CallContext) -> Answer:
     status = await scheduler.status()
-    jobs, runs = cast(Shape, status["jobs"]), cast(Shape, status["runs"])
+    jobs, runs = cast(JsonObject, status["jobs"]), cast(JsonObject, status["runs"])
     next_ms = status.get("nextAtMs")
     lines = [
         f"The workspace '{status['workspace']}': {jobs['active']} jobs active, {jobs['paused']} paused; "
@@ -265,7 +265,7 @@ async def _status(scheduler: Scheduler, standing: CallContext) -> Answer:
     return Answer("\n".join(lines), {"status": status})
 
 
-async def _job(scheduler: Scheduler, asked: Asked, standing: CallContext) -> tuple[str, str, Shape]:
+async def _job(scheduler: Scheduler, asked: Asked, standing: CallContext) -> tuple[str, str, JsonObject]:
     """The job that a call is about, by its name or its id: its agent, its name, and all there is to tell."""
     said = asked.job
     if not said:
@@ -280,19 +280,21 @@ async def _job(scheduler: Scheduler, asked: Asked, standing: CallContext) -> tup
         return agent, name, await scheduler.get(agent, name)
 
 
-def _about(what: str, job: Shape, standing: CallContext) -> Answer:
+def _about(what: str, job: JsonObject, standing: CallContext) -> Answer:
     next_words = next_in_words(job, standing.now_ms)
     lines = [f"{what} ({job['id']}) of the agent '{job['agentId']}'. {job['explain']}.", next_words]
     if job.get("secret"):
         lines.append(f"Its webhook secret, which is not shown again: {job['secret']}")
-    told: Shape = {name: value for name, value in job.items() if value is not None and value not in ({}, [])}
+    told: JsonObject = {
+        name: value for name, value in job.items() if value is not None and value not in ({}, [])
+    }
     return Answer("\n".join(lines), {"job": told, "next": next_words.removeprefix("next: ")})
 
 
-def _compact(job: Shape, standing: CallContext) -> Shape:
+def _compact(job: JsonObject, standing: CallContext) -> JsonObject:
     tz, next_ms = str(job.get("tz") or "UTC"), job.get("nextAtMs")
     message = job.get("message")
-    made: Shape = {
+    made: JsonObject = {
         "id": job["id"],
         "name": job["name"],
         "enabled": job["enabled"],
@@ -305,5 +307,5 @@ def _compact(job: Shape, standing: CallContext) -> Shape:
     return made
 
 
-def _compact_run(run: Shape) -> Shape:
+def _compact_run(run: JsonObject) -> JsonObject:
     return {name: run.get(name) for name in (*_OF_RUN, "error") if run.get(name) is not None}

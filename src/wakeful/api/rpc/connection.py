@@ -22,7 +22,7 @@ from wakeful.logs import get_logger
 from wakeful.service.auth.access import Principal
 from wakeful.service.auth.connection_limits import ConnectionSlot, TooMany
 from wakeful.service.event_stream import Subscription
-from wakeful.service.serializers import Shape
+from wakeful.service.serializers import JsonObject
 from wakeful.service.services import Services
 
 #: Seconds in which a client says who it is.
@@ -61,9 +61,9 @@ class Closed(Exception):
 class Connection:
     """A client that asks, and perhaps listens."""
 
-    def __init__(self, socket: WebSocket, here: Services) -> None:
+    def __init__(self, socket: WebSocket, services: Services) -> None:
         self._socket = socket
-        self._here = here
+        self._services = services
         self._address = socket.client.host if socket.client else None
         self._token: str | None = None
         #: what is sent is sent whole, one after the other
@@ -87,7 +87,7 @@ class Connection:
             code, reason = (end.code, end.reason) if isinstance(end, Closed) else (None, "")
         except TooMany as error:
             code, reason = FULL, _short(error.message)
-            self._here.meters.dropped("limit")
+            self._services.metrics.dropped("limit")
         finally:
             await self._hear_no_more()
             if self._place is not None:
@@ -97,7 +97,7 @@ class Connection:
             with contextlib.suppress(WebSocketDisconnect, RuntimeError):  # they have gone meanwhile
                 await self._socket.close(code, reason)
 
-    def hang_up(self) -> None:
+    def shut_down(self) -> None:
         """End it as soon as what is under way is answered: the process is about to stop."""
         self._stopping = True
         if self._waiting is not None:
@@ -115,12 +115,12 @@ class Connection:
             self._token = carried[0]
         if self._token is not None:
             try:
-                who = await self._who()
+                principal = await self._principal()
             except Unauthenticated as error:
                 raise Closed(NOT_KNOWN, _short(error.message)) from error
-            self._place = self._here.places.take("rpc", who.actor)
+            self._place = self._services.connection_limits.take("rpc", principal.actor)
             return
-        self._place = self._here.places.take("rpc")
+        self._place = self._services.connection_limits.take("rpc")
         try:
             async with asyncio.timeout(GREETING_S):
                 text = await self._next()
@@ -130,26 +130,26 @@ class Connection:
         if self._token is None:
             raise Closed(NOT_KNOWN, "say who you are first: the method 'auth' with a token")
 
-    async def _who(self) -> Principal:
+    async def _principal(self) -> Principal:
         """Who asks, as their key says now."""
         if self._token is None:
             raise Unauthenticated("say who you are first: the method 'auth' with a token")
-        return await self._here.keys.authenticate(self._token, self._address)
+        return await self._services.keys.authenticate(self._token, self._address)
 
-    def _belong(self, who: Principal) -> None:
+    def _belong(self, principal: Principal) -> None:
         if self._place is not None:
-            self._place.belong(who.actor)
+            self._place.belong(principal.actor)
 
-    async def _auth(self, request: Request) -> Shape:
+    async def _auth(self, request: Request) -> JsonObject:
         token = request.params.get("token")
         if not isinstance(token, str) or not token:
             raise Unauthenticated("token: give an API key (wk_…) or a JWT")
-        who = await self._here.keys.authenticate(token, self._address)
-        self._belong(who)
+        principal = await self._services.keys.authenticate(token, self._address)
+        self._belong(principal)
         if self._listener is not None:  # what it hears was somebody else's to hear
             await self._hear_no_more()
         self._token = token
-        return {"role": who.role, "workspace": who.workspace, "agentId": who.agent}
+        return {"role": principal.role, "workspace": principal.workspace, "agentId": principal.agent}
 
     # --- requests --------------------------------------------------------------------------------
 
@@ -192,9 +192,9 @@ class Connection:
             if request.method == "auth":
                 said = await self._auth(request)
             else:
-                who = await self._who()
-                actor = who.actor
-                said = await self._answered(who, request)
+                principal = await self._principal()
+                actor = principal.actor
+                said = await self._answered(principal, request)
                 listen = request.method == "events.subscribe"
             told = answer(request.id, said)
         except WakefulError as error:
@@ -205,7 +205,7 @@ class Connection:
             code, told = "internal", refusal(request.id, error)
         ms = round((time.perf_counter() - began) * 1000, 1)
         log.info("rpc.request", method=_known(request.method), code=code, ms=ms, actor=actor)
-        self._here.meters.called(_known(request.method), code)
+        self._services.metrics.called(_known(request.method), code)
         await self._say(told)
         if full is not None:
             raise full
@@ -214,14 +214,14 @@ class Connection:
         if listen and self._listener is not None:  # not before they know that they do
             self._telling = asyncio.create_task(self._tell(self._listener), name="wakeful-rpc-events")
 
-    async def _answered(self, who: Principal, request: Request) -> Shape:
+    async def _answered(self, principal: Principal, request: Request) -> JsonObject:
         method = METHODS.get(request.method)
         if method is not None:
-            return await method(self._here, who, Params(who, request.params))
+            return await method(self._services, principal, Params(principal, request.params))
         if request.method == "events.subscribe":
-            return await self._subscribe(who, Params(who, request.params))
+            return await self._subscribe(principal, Params(principal, request.params))
         if request.method == "events.unsubscribe":
-            Params(who, request.params).only()
+            Params(principal, request.params).only()
             heard = self._listener is not None
             await self._hear_no_more()
             return {"unsubscribed": heard}
@@ -230,12 +230,12 @@ class Connection:
 
     # --- events ----------------------------------------------------------------------------------
 
-    async def _subscribe(self, who: Principal, params: Params) -> Shape:
+    async def _subscribe(self, principal: Principal, params: Params) -> JsonObject:
         """Begin to listen, in place of what was listened to before."""
         params.only("jobId", "types", "after")
         after = params.number("after", -1, 0, 2**53) if "after" in params.given else None
-        listener = await self._here.feed.subscribe(
-            who,
+        listener = await self._services.events.subscribe(
+            principal,
             params.workspace,
             agent=params.agent,
             job=params.name("jobId"),
@@ -250,7 +250,7 @@ class Connection:
         """Send the events as they come, for as long as the key is good."""
         try:
             while (found := await listener.next(CHECKED_S)) is not None:
-                await self._who()
+                await self._principal()
                 for happened in found:
                     await self._say(event(happened))
             return  # the feed has ended, and so will the connection
@@ -289,7 +289,7 @@ class Connection:
         except TimeoutError:
             if not self._slow:
                 self._slow = True
-                self._here.meters.dropped("slow")
+                self._services.metrics.dropped("slow")
             raise Closed(
                 TOO_SLOW, f"nothing was taken for {TAKEN_S:g} s; come again and go on after the last event"
             ) from None

@@ -12,85 +12,85 @@ from wakeful.job import JobRecord
 from wakeful.service.auth.access import Principal
 from wakeful.service.jobs.job_factory import SaveResult
 from wakeful.service.jobs.label_filter import read_label_filter
-from wakeful.service.serializers import Shape, job_shape, run_shape, saved_shape
+from wakeful.service.serializers import JsonObject, serialize_job, serialize_run, serialize_saved_job
 from wakeful.service.services import Services
 from wakeful.store.rows import JobFilter, RunFilter
 
 #: How far a list can be leafed through by number; HTTP has cursors, which go on for ever.
 FARTHEST: Final = 10_000
 
-Method = Callable[[Services, Principal, Params], Awaitable[Shape]]
+Method = Callable[[Services, Principal, Params], Awaitable[JsonObject]]
 
 
-async def list_jobs(here: Services, who: Principal, params: Params) -> Shape:
+async def list_jobs(services: Services, principal: Principal, params: Params) -> JsonObject:
     """Jobs by agent and name: those of one agent, or of all."""
     params.only("includeDisabled", "label", "limit", "offset")
     limit, offset = _page(params, 100)
     disabled = params.flag("includeDisabled", False)
     labels = read_label_filter(params.words("label"))
     only = JobFilter(params.workspace, params.agent, disabled, limit=offset + limit + 1, labels=labels)
-    found = await here.jobs.list(who, only)
-    shown = [await _shown(here, who, job) for job in found[offset : offset + limit]]
+    found = await services.jobs.list(principal, only)
+    shown = [await _shown(services, principal, job) for job in found[offset : offset + limit]]
     return {"jobs": [*shown], "limit": limit, "offset": offset, "more": len(found) > offset + limit}
 
 
-async def create_job(here: Services, who: Principal, params: Params) -> Shape:
+async def create_job(services: Services, principal: Principal, params: Params) -> JsonObject:
     """Add a job, which is what the parameters say; a webhook's `secret` is shown here and never again."""
     document = {name: value for name, value in params.given.items() if name not in ("agentId", "workspace")}
-    saved = await here.jobs.create(who, params.workspace, params.home, document)
-    return {"job": await _saved(here, who, saved)}
+    saved = await services.jobs.create(principal, params.workspace, params.home, document)
+    return {"job": await _saved(services, principal, saved)}
 
 
-async def update_job(here: Services, who: Principal, params: Params) -> Shape:
+async def update_job(services: Services, principal: Principal, params: Params) -> JsonObject:
     """Change the fields that `patch` names, and no others."""
     params.only("jobId", "patch")
     patch = params.object("patch")
-    job = await _job(here, who, params)
-    saved = await here.jobs.update(who, job.workspace, job.agent, job.name, patch)
-    return {"job": await _saved(here, who, saved)}
+    job = await _job(services, principal, params)
+    saved = await services.jobs.update(principal, job.workspace, job.agent, job.name, patch)
+    return {"job": await _saved(services, principal, saved)}
 
 
-async def delete_job(here: Services, who: Principal, params: Params) -> Shape:
+async def delete_job(services: Services, principal: Principal, params: Params) -> JsonObject:
     """Delete a job and withdraw what has not started; its runs can still be seen."""
     params.only("jobId")
-    job = await _job(here, who, params)
-    await here.jobs.delete(who, job.workspace, job.agent, job.name)
+    job = await _job(services, principal, params)
+    await services.jobs.delete(principal, job.workspace, job.agent, job.name)
     return {"deleted": True, "jobId": job.id}
 
 
-async def toggle_job(here: Services, who: Principal, params: Params) -> Shape:
+async def toggle_job(services: Services, principal: Principal, params: Params) -> JsonObject:
     """Resume a job (`enabled`), or pause it: with a `note`, and `until` an instant."""
     params.only("jobId", "enabled", "note", "until")
     enabled = params.flag("enabled")
     note, until = params.given.get("note"), params.given.get("until")
     if enabled and (note is not None or until is not None):
         raise InvalidArgument("note, until: they belong to a pause; leave them out, or pause the job")
-    job = await _job(here, who, params)
+    job = await _job(services, principal, params)
     where = job.workspace, job.agent, job.name
     if enabled:
-        done = await here.jobs.resume(who, *where)
+        done = await services.jobs.resume(principal, *where)
     else:
-        done = await here.jobs.pause(who, *where, note=note, until=until)
-    return {"job": await _shown(here, who, done)}
+        done = await services.jobs.pause(principal, *where, note=note, until=until)
+    return {"job": await _shown(services, principal, done)}
 
 
-async def skip_next(here: Services, who: Principal, params: Params) -> Shape:
+async def skip_next(services: Services, principal: Principal, params: Params) -> JsonObject:
     """Record the next tick of a job as skipped."""
     params.only("jobId")
-    job = await _job(here, who, params)
-    done = await here.jobs.skip_next(who, job.workspace, job.agent, job.name)
-    return {"job": await _shown(here, who, done.job), "run": run_shape(done.run)}
+    job = await _job(services, principal, params)
+    done = await services.jobs.skip_next(principal, job.workspace, job.agent, job.name)
+    return {"job": await _shown(services, principal, done.job), "run": serialize_run(done.run)}
 
 
-async def run_job(here: Services, who: Principal, params: Params) -> Shape:
+async def run_job(services: Services, principal: Principal, params: Params) -> JsonObject:
     """Run a job now: `force` whatever its schedule says, `due` only if a tick is due."""
     params.only("jobId", "mode", "payload", "overlapPolicy")
     mode = params.given.get("mode", "force")
     if mode != "force" and mode != "due":
         raise InvalidArgument("mode: write 'force' to run it whatever its schedule says, or 'due'")
-    job = await _job(here, who, params)
-    run = await here.jobs.trigger(
-        who,
+    job = await _job(services, principal, params)
+    run = await services.jobs.trigger(
+        principal,
         job.workspace,
         job.agent,
         job.name,
@@ -98,30 +98,30 @@ async def run_job(here: Services, who: Principal, params: Params) -> Shape:
         payload=params.given.get("payload"),
         overlap=params.given.get("overlapPolicy"),
     )
-    return {"ran": run is not None, "run": run_shape(run) if run else None}
+    return {"ran": run is not None, "run": serialize_run(run) if run else None}
 
 
-async def list_runs(here: Services, who: Principal, params: Params) -> Shape:
+async def list_runs(services: Services, principal: Principal, params: Params) -> JsonObject:
     """The runs of a job, newest first; those of a deleted one by its id."""
     params.only("jobId", "limit", "offset")
     limit, offset = _page(params, 20)
     only = RunFilter(params.workspace, params.agent, limit=offset + limit + 1)
     try:
-        job = await _job(here, who, params)
+        job = await _job(services, principal, params)
     except NotFound:
-        runs = await here.runs.list(who, only._replace(job_id=params.job()))
+        runs = await services.runs.list(principal, only._replace(job_id=params.job()))
         if not runs:
             raise
     else:
-        runs = await here.runs.list(who, only._replace(agent=job.agent, job_id=job.id))
-    shown = [run_shape(run) for run in runs[offset : offset + limit]]
+        runs = await services.runs.list(principal, only._replace(agent=job.agent, job_id=job.id))
+    shown = [serialize_run(run) for run in runs[offset : offset + limit]]
     return {"runs": [*shown], "limit": limit, "offset": offset, "more": len(runs) > offset + limit}
 
 
-async def status(here: Services, who: Principal, params: Params) -> Shape:
+async def status(services: Services, principal: Principal, params: Params) -> JsonObject:
     """How the scheduler is: whether it is running, how many jobs are active, and what comes next."""
     params.only()
-    stands = await here.status.status(who, params.workspace)
+    stands = await services.status.status(principal, params.workspace)
     jobs = stands["jobs"]
     assert isinstance(jobs, dict)
     return {"running": stands["engine"], "activeJobs": jobs["active"], **stands}
@@ -147,27 +147,30 @@ def _page(params: Params, usual: int) -> tuple[int, int]:
     return params.number("limit", usual, 1, MAX_PAGE), params.number("offset", 0, 0, FARTHEST)
 
 
-async def _job(here: Services, who: Principal, params: Params) -> JobRecord:
+async def _job(services: Services, principal: Principal, params: Params) -> JobRecord:
     """The job of this id; else the one of this name."""
     wanted = params.job()
     try:
-        job = await here.jobs.by_id(who, params.workspace, wanted)
+        job = await services.jobs.by_id(principal, params.workspace, wanted)
     except NotFound:
-        return await here.jobs.get(who, params.workspace, params.home, wanted)
+        return await services.jobs.get(principal, params.workspace, params.home, wanted)
     if params.agent not in (None, job.agent):
         raise NotFound(f"no job '{wanted}' of the agent '{params.agent}'; list the jobs to see what there is")
     return job
 
 
-async def _saved(here: Services, who: Principal, saved: SaveResult) -> Shape:
-    return {**saved_shape(who, saved, here.store.clock.now_ms()), **await _last(here, who, saved.job)}
+async def _saved(services: Services, principal: Principal, saved: SaveResult) -> JsonObject:
+    return {
+        **serialize_saved_job(principal, saved, services.store.clock.now_ms()),
+        **await _last(services, principal, saved.job),
+    }
 
 
-async def _shown(here: Services, who: Principal, job: JobRecord) -> Shape:
-    return {**job_shape(who, job), **await _last(here, who, job)}
+async def _shown(services: Services, principal: Principal, job: JobRecord) -> JsonObject:
+    return {**serialize_job(principal, job), **await _last(services, principal, job)}
 
 
-async def _last(here: Services, who: Principal, job: JobRecord) -> Shape:
+async def _last(services: Services, principal: Principal, job: JobRecord) -> JsonObject:
     """What the RPC says of a job beside what every face does: when it runs, and how it went last time.
 
     The job itself knows whether it failed; only for what it failed with is a run looked up.
@@ -175,7 +178,7 @@ async def _last(here: Services, who: Principal, job: JobRecord) -> Shape:
     error = None
     if job.failures:
         only = RunFilter(job.workspace, job.agent, job.id, ("failed",), limit=1)
-        error = next((run.error for run in await here.runs.list(who, only)), None)
+        error = next((run.error for run in await services.runs.list(principal, only)), None)
     return {
         "nextRunAtMs": job.next_ms,
         "lastStatus": "error" if job.failures else "ok" if job.run_count else None,

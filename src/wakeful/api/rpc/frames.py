@@ -9,7 +9,7 @@ from wakeful.api.http.dependencies import read_json
 from wakeful.document.values import compact
 from wakeful.errors import InvalidArgument, WakefulError
 from wakeful.job import Json
-from wakeful.service.event_stream import Event, event_shape
+from wakeful.service.event_stream import Event, serialize_event
 
 #: The number or text by which a client knows an answer again; none where it gave none.
 RequestId = str | int | float | None
@@ -89,4 +89,4 @@ def refusal(id: RequestId, error: Exception) -> str:
 
 def event(happened: Event) -> str:
     """Something that happened."""
-    return compact({"event": happened.type, "seq": happened.seq, "data": event_shape(happened)})
+    return compact({"event": happened.type, "seq": happened.seq, "data": serialize_event(happened)})

@@ -17,13 +17,13 @@ _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 class Params:
     """What a request brings, and what it leaves open: the workspace and the agent of whoever asks."""
 
-    def __init__(self, who: Principal, given: Mapping[str, object]) -> None:
+    def __init__(self, principal: Principal, given: Mapping[str, object]) -> None:
         self.given = {name: value for name, value in given.items() if value is not None}
-        self.workspace = self.name("workspace") or who.workspace or "default"
+        self.workspace = self.name("workspace") or principal.workspace or "default"
         #: the agent that was named
         self.agent = self.name("agentId")
         #: the agent that is meant where one is needed
-        self.home = self.agent or who.agent or "default"
+        self.home = self.agent or principal.agent or "default"
 
     def only(self, *names: str) -> None:
         """Refuse what nobody reads: it is a mistake, more often than not."""

@@ -30,10 +30,10 @@ class Connections:
         finally:
             self._open.discard(connection)
 
-    def hang_up(self) -> None:
+    def shut_down(self) -> None:
         """End them all: the process is about to stop."""
         for connection in list(self._open):
-            connection.hang_up()
+            connection.shut_down()
 
 
 @router.websocket("/ws")

@@ -32,17 +32,17 @@ class AuditService:
         self._directory = directory
 
     async def list(
-        self, who: Principal, workspace: str, *, before: int | None = None, limit: int = 100
+        self, principal: Principal, workspace: str, *, before: int | None = None, limit: int = 100
     ) -> list[AuditRow]:
         """Entries, newest first; `before` is the number of the last one seen."""
-        await self._directory.authorize(who, "audit.read", workspace)
+        await self._directory.authorize(principal, "audit.read", workspace)
         return await self._store.audit(workspace, before=_LARGEST if before is None else before, limit=limit)
 
     async def verify(
-        self, who: Principal, workspace: str, progress: Callable[[int], None] = lambda count: None
+        self, principal: Principal, workspace: str, progress: Callable[[int], None] = lambda count: None
     ) -> Verified:
         """Follow the chain from its beginning: a changed, removed or reordered entry breaks it."""
-        await self._directory.authorize(who, "audit.read", workspace)
+        await self._directory.authorize(principal, "audit.read", workspace)
         newest, newest_hash = await self._store.audit_head(workspace)
         count, before = 0, ""
         while True:

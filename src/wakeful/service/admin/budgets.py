@@ -63,7 +63,9 @@ def read_budget(value: object) -> str | None:
         raise InvalidArgument(f"budget: {error.message}") from error
 
 
-def check_tighter(who: Principal, new: Mapping[str, Json] | None, old: Mapping[str, Json] | None) -> None:
+def check_tighter(
+    principal: Principal, new: Mapping[str, Json] | None, old: Mapping[str, Json] | None
+) -> None:
     """Refuse an agent's key a job's budget that is looser than the one before; everybody else may.
 
     A job's budget is somebody's guard against that very agent. A cap that is not there is no cap, so one more
@@ -75,7 +77,7 @@ def check_tighter(who: Principal, new: Mapping[str, Json] | None, old: Mapping[s
     Traceback (most recent call last):
     wakeful.errors.PermissionDenied: budget: a key of the role 'agent' may lower a job's budget...
     """
-    if who.role == "agent" and old is not None and any(_above(cap, new, old) for cap in old):
+    if principal.role == "agent" and old is not None and any(_above(cap, new, old) for cap in old):
         raise PermissionDenied(
             "budget: a key of the role 'agent' may lower a job's budget, not raise or remove it; "
             f"leave it at {compact(dict(old))} or below, or ask an admin"
@@ -89,11 +91,11 @@ def _above(cap: str, new: Mapping[str, Json] | None, old: Mapping[str, Json]) ->
 
 def _reached(hold: BudgetBlock, job: str | None) -> str:
     if hold.job:
-        who = f"job '{job or hold.job}'"
+        subject = f"job '{job or hold.job}'"
     else:
-        who = f"agent '{hold.agent}'" if hold.agent else f"workspace '{hold.workspace}'"
+        subject = f"agent '{hold.agent}'" if hold.agent else f"workspace '{hold.workspace}'"
     much = _WORDS.get(hold.cap, "{most:g}").format(most=hold.most)
     return (
-        f"{who} may use {much} a day ({hold.cap}), and has; "
+        f"{subject} may use {much} a day ({hold.cap}), and has; "
         "wait until midnight UTC, or give it a larger budget"
     )

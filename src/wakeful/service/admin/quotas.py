@@ -22,18 +22,18 @@ class QuotaService:
         self._store = store
         self._directory = directory
 
-    async def list(self, who: Principal, workspace: str) -> list[QuotaRow]:
+    async def list(self, principal: Principal, workspace: str) -> list[QuotaRow]:
         """What is set and what is used; an agent sees its own."""
-        await self._directory.authorize(who, "quota.read", workspace)
-        only = narrowed(who, None)
+        await self._directory.authorize(principal, "quota.read", workspace)
+        only = narrowed(principal, None)
         rows = await self._store.quotas(workspace, self._store.clock.now_ms())
         return [row for row in rows if only in (None, row.agent)]
 
     async def set(
-        self, who: Principal, workspace: str, agent: str | None, bucket: str, limit: int | None
+        self, principal: Principal, workspace: str, agent: str | None, bucket: str, limit: int | None
     ) -> None:
         """Set a limit for the workspace (`agent` is None) or one of its agents; None takes it away."""
-        await self._directory.authorize(who, "operate", workspace)
+        await self._directory.authorize(principal, "operate", workspace)
         if bucket not in BUCKETS:
             raise InvalidArgument(f"bucket: '{bucket[:64]}' is not one of {', '.join(BUCKETS)}")
         if agent == "":
@@ -43,5 +43,5 @@ class QuotaService:
         if limit is not None and not 0 <= limit <= _LARGEST:
             raise InvalidArgument(f"limit: write a whole number from 0 to {_LARGEST}, or null for none")
         told = compact({"bucket": bucket, "limit": limit})
-        entry = who.entry(workspace, "quota.set", agent or workspace, told)
+        entry = principal.entry(workspace, "quota.set", agent or workspace, told)
         await self._store.set_quota(workspace, agent or "", bucket, limit, [entry])

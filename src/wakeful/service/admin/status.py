@@ -14,7 +14,7 @@ from wakeful.errors import InvalidArgument, Unavailable
 from wakeful.policy import DAY_MS
 from wakeful.service.auth.access import Principal
 from wakeful.service.auth.job_context import Directory
-from wakeful.service.serializers import Shape, instant
+from wakeful.service.serializers import JsonObject, instant
 from wakeful.store.port import Store, is_executor
 from wakeful.store.stats import RecentRun
 
@@ -40,12 +40,12 @@ class Status:
         #: the engine of this process, while it has one
         self.engine: Engine | None = None
 
-    async def status(self, who: Principal, workspace: str) -> Shape:
+    async def status(self, principal: Principal, workspace: str) -> JsonObject:
         """How many jobs and runs there are, what comes next, who is at work, and who is asking.
 
         `tz` is the zone of schedules that name none, for the one agent of the key (`agentId`), or `default`.
         """
-        await self._directory.authorize(who, "read", workspace)
+        await self._directory.authorize(principal, "read", workspace)
         now_ms = self._store.clock.now_ms()
         census = await self._store.census(workspace)
         workers = await self._store.workers(now_ms - LEASE_MS)
@@ -53,9 +53,9 @@ class Status:
             "workspace": workspace,
             "now": instant(now_ms),
             "nowMs": now_ms,
-            "tz": await self.zone(who, workspace, who.agent or "default"),
-            "role": who.role,
-            "agentId": who.agent,
+            "tz": await self.zone(principal, workspace, principal.agent or "default"),
+            "role": principal.role,
+            "agentId": principal.agent,
             "version": self._version,
             "database": self._store.kind,
             "engine": self.engine is not None and self.engine.alive,
@@ -67,18 +67,18 @@ class Status:
             "nextAtMs": census.next_ms,
         }
 
-    async def zone(self, who: Principal, workspace: str, agent: str) -> str:
+    async def zone(self, principal: Principal, workspace: str, agent: str) -> str:
         """The zone of schedules that name none: the agent's, else the workspace's, else the one set here."""
-        await self._directory.authorize(who, "read", workspace, agent)
+        await self._directory.authorize(principal, "read", workspace, agent)
         return (await self._directory.context(workspace, agent)).defaults.tz
 
-    async def slo(self, who: Principal, workspace: str, hours: int = _HOURS) -> Shape:
+    async def slo(self, principal: Principal, workspace: str, hours: int = _HOURS) -> JsonObject:
         """How well it went: of the runs of the last hours, the newest `MEASURED` at most.
 
         Each objective has a target, the value, and whether that is `ok`; where nothing ran there is no value,
         and nothing is wrong. Latency is the time from when a run was to start to when it did.
         """
-        await self._directory.authorize(who, "read", workspace)
+        await self._directory.authorize(principal, "read", workspace)
         if not 1 <= hours <= 24 * 30:
             raise InvalidArgument("hours: give a whole number from 1 to 720")
         since_ms = self._store.clock.now_ms() - hours * DAY_MS // 24

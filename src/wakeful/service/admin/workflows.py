@@ -24,9 +24,11 @@ class WorkflowService:
         self._store = store
         self._directory = directory
 
-    async def put(self, who: Principal, workspace: str, workflow_id: str, version: int, dag: object) -> bool:
+    async def put(
+        self, principal: Principal, workspace: str, workflow_id: str, version: int, dag: object
+    ) -> bool:
         """Keep a version; whether it is new. The same again is no error, another under its number is one."""
-        await self._directory.authorize(who, "workflow.write", workspace)
+        await self._directory.authorize(principal, "workflow.write", workspace)
         _check(workflow_id, version)
         if not isinstance(dag, Mapping) or not dag:
             raise InvalidArgument("dag: write the workflow as a JSON object with something in it")
@@ -36,12 +38,12 @@ class WorkflowService:
             raise InvalidArgument(f"dag: {error.message}") from error
         assert text is not None
         row = WorkflowRow(workspace, workflow_id, version, text, self._store.clock.now_ms())
-        entry = who.entry(workspace, "workflow.put", f"{workflow_id}/{version}")
+        entry = principal.entry(workspace, "workflow.put", f"{workflow_id}/{version}")
         return await self._store.put_workflow(row, [entry])
 
-    async def get(self, who: Principal, workspace: str, workflow_id: str, version: int) -> WorkflowRow:
+    async def get(self, principal: Principal, workspace: str, workflow_id: str, version: int) -> WorkflowRow:
         """That version, or NotFound."""
-        await self._directory.authorize(who, "read", workspace)
+        await self._directory.authorize(principal, "read", workspace)
         _check(workflow_id, version)
         row = await self._store.workflow(workspace, workflow_id, version)
         if row is None:

@@ -70,19 +70,19 @@ class AgentService:
         self._heartbeats = heartbeats
         self._budgets = Budgets(store)
 
-    async def get(self, who: Principal, workspace: str, name: str) -> AgentRow:
+    async def get(self, principal: Principal, workspace: str, name: str) -> AgentRow:
         """The agent, or NotFound."""
-        await self._directory.authorize(who, "read", workspace, name)
+        await self._directory.authorize(principal, "read", workspace, name)
         return await self._directory.agent(workspace, name)
 
-    async def list(self, who: Principal, workspace: str) -> list[AgentRow]:
+    async def list(self, principal: Principal, workspace: str) -> list[AgentRow]:
         """All of them, by name; an agent sees itself."""
-        await self._directory.authorize(who, "read", workspace)
-        only = narrowed(who, None)
+        await self._directory.authorize(principal, "read", workspace)
+        only = narrowed(principal, None)
         return [row for row in await self._store.agents(workspace) if only in (None, row.name)]
 
     async def put(
-        self, who: Principal, workspace: str, name: str, document: Mapping[str, object]
+        self, principal: Principal, workspace: str, name: str, document: Mapping[str, object]
     ) -> SavedAgent:
         """Make the agent what the document says.
 
@@ -91,7 +91,7 @@ class AgentService:
         given a webhook gets a secret with it. The jobs that send its alerts, and its heartbeat, become what
         the document says of them afterwards.
         """
-        await self._directory.authorize(who, "agent.write", workspace, name)
+        await self._directory.authorize(principal, "agent.write", workspace, name)
         check_slug(name, "agent")
         said = _read(document, self._directory.defaults)
         self._targets.check(said.work.target)
@@ -104,7 +104,7 @@ class AgentService:
         places = _deliver_to(document.get("deliverTo"))
         tz = said.timing.schedule.tz if said.timing and document.get("tz") is not None else None
         beat = self._heartbeats.read(document.get("heartbeat"), tz, said.work.channel)
-        await self._heartbeats.check(who, workspace, name, beat)
+        await self._heartbeats.check(principal, workspace, name, beat)
         now_ms = self._store.clock.now_ms()
         secret = new_secret() if goes_to_webhook(said.work.target) else None
         sealed = self._keyring.seal(secret) if secret is not None else None
@@ -139,17 +139,17 @@ class AgentService:
             return None if row == old else row._replace(updated_ms=now_ms)
 
         told = compact({"fields": [*sorted(str(key)[:64] for key in document)[:64]]})
-        row = await self._write(workspace, name, changed, who.entry(workspace, "agent.put", name, told))
+        row = await self._write(workspace, name, changed, principal.entry(workspace, "agent.put", name, told))
         await self._senders.follow(workspace, name, alerts)
-        await self._heartbeats.follow(who, workspace, name, beat)
+        await self._heartbeats.follow(principal, workspace, name, beat)
         if row.budget != (before[0].budget if before[0] else None):
             await self._budgets.weigh(BudgetOwner(workspace, name))
         made = secret is not None and row.secret == sealed
         return SavedAgent(row, before[0] is None, shown(secret) if secret is not None and made else None)
 
-    async def rotate_secret(self, who: Principal, workspace: str, name: str) -> SavedAgent:
+    async def rotate_secret(self, principal: Principal, workspace: str, name: str) -> SavedAgent:
         """Give it a new secret. For a day, the webhooks that its jobs inherit are signed with both."""
-        await self._directory.authorize(who, "agent.write", workspace, name)
+        await self._directory.authorize(principal, "agent.write", workspace, name)
         await self._directory.agent(workspace, name)
         now_ms = self._store.clock.now_ms()
         secret = new_secret()
@@ -167,7 +167,9 @@ class AgentService:
                 return now
             return now._replace(old_secret=old.secret, old_secret_until_ms=now_ms + ROTATION_MS)
 
-        row = await self._write(workspace, name, rotated, who.entry(workspace, "agent.rotate-secret", name))
+        row = await self._write(
+            workspace, name, rotated, principal.entry(workspace, "agent.rotate-secret", name)
+        )
         return SavedAgent(row, False, shown(secret))
 
     async def _write(
@@ -184,13 +186,15 @@ class AgentService:
         self._directory.forget(workspace, name)
         return row
 
-    async def delete(self, who: Principal, workspace: str, name: str) -> None:
+    async def delete(self, principal: Principal, workspace: str, name: str) -> None:
         """Delete an agent that has no jobs but those made for it; its runs can still be seen."""
-        await self._directory.authorize(who, "agent.write", workspace, name)
+        await self._directory.authorize(principal, "agent.write", workspace, name)
         if await self._alone(workspace, name):  # else the agent stays, and so do they
             await self._senders.follow(workspace, name, NOBODY)
-            await self._heartbeats.follow(who, workspace, name, NONE)
-        if not await self._store.delete_agent(workspace, name, [who.entry(workspace, "agent.delete", name)]):
+            await self._heartbeats.follow(principal, workspace, name, NONE)
+        if not await self._store.delete_agent(
+            workspace, name, [principal.entry(workspace, "agent.delete", name)]
+        ):
             raise no_agent(name)
         self._directory.forget(workspace, name)
 
@@ -239,23 +243,23 @@ class WorkspaceService:
         self._senders = senders
         self._budgets = Budgets(store)
 
-    async def list(self, who: Principal) -> list[WorkspaceRow]:
+    async def list(self, principal: Principal) -> list[WorkspaceRow]:
         """Those that they belong to."""
-        return [row for row in await self._store.workspaces() if who.workspace in (None, row.name)]
+        return [row for row in await self._store.workspaces() if principal.workspace in (None, row.name)]
 
-    async def get(self, who: Principal, name: str) -> WorkspaceRow:
+    async def get(self, principal: Principal, name: str) -> WorkspaceRow:
         """The workspace, or NotFound."""
-        permit(who, "read", name)
+        permit(principal, "read", name)
         row = await self._store.workspace(name)
         if row is None:
             raise NotFound(f"no workspace '{name[:64]}'")
         return row
 
     async def put(
-        self, who: Principal, name: str, document: Mapping[str, object]
+        self, principal: Principal, name: str, document: Mapping[str, object]
     ) -> tuple[WorkspaceRow, bool]:
         """Make the workspace what the document says; whether it is new."""
-        permit(who, "operate", name)
+        permit(principal, "operate", name)
         check_slug(name, "workspace")
         unknown = sorted(str(key)[:64] for key in document if key not in _WORKSPACE_FIELDS)
         unknown = [key for key in unknown if key not in _SHOWN]
@@ -280,7 +284,7 @@ class WorkspaceService:
         old = await self._store.workspace(name)
         created_ms = old.created_ms if old else now_ms
         row = WorkspaceRow(name, tz, description, created_ms, now_ms, budget, alerts.text)
-        await self._store.put_workspace(row, [who.entry(name, "workspace.put", name)])
+        await self._store.put_workspace(row, [principal.entry(name, "workspace.put", name)])
         self._directory.forget(name)
         await self._senders.follow(name, None, alerts)
         if budget != (old.budget if old else None):

@@ -56,7 +56,7 @@ class Heartbeats:
         about: dict[str, Json] = {"description": "Lets its agent look around by itself.", "labels": _LABELS}
         return Heartbeat(compact(beat), {"name": HEARTBEAT, **heartbeat_job(beat, tz, channel), **about})
 
-    async def check(self, who: Principal, workspace: str, agent: str, beat: Heartbeat) -> None:
+    async def check(self, principal: Principal, workspace: str, agent: str, beat: Heartbeat) -> None:
         """Refuse what could not be followed, before anything is written."""
         if beat.job is None:
             return
@@ -66,20 +66,20 @@ class Heartbeats:
                 f"heartbeat: agent '{agent}' has a job '{HEARTBEAT}' that is not Wakeful's own; "
                 "delete or rename it"
             )
-        await self._save(who, workspace, agent, beat.job, dry_run=True)
+        await self._save(principal, workspace, agent, beat.job, dry_run=True)
 
-    async def follow(self, who: Principal, workspace: str, agent: str, beat: Heartbeat) -> None:
+    async def follow(self, principal: Principal, workspace: str, agent: str, beat: Heartbeat) -> None:
         """Have the job that this heartbeat is, or none; it has been checked.
 
         The same again changes nothing: not a pause, nor the next tick.
         """
         if beat.job is not None:
-            await self._save(who, workspace, agent, beat.job)
+            await self._save(principal, workspace, agent, beat.job)
             return
         row = await self._store.job(workspace, agent, HEARTBEAT)
         if row is not None and self.owns(row):
             with contextlib.suppress(NotFound):  # somebody says the same at this moment
-                await self._jobs.delete(who, workspace, agent, HEARTBEAT)
+                await self._jobs.delete(principal, workspace, agent, HEARTBEAT)
 
     @staticmethod
     def owns(row: JobRow) -> bool:
@@ -87,10 +87,16 @@ class Heartbeats:
         return row.name == HEARTBEAT and row.labels == HEARTBEAT_LABELS
 
     async def _save(
-        self, who: Principal, workspace: str, agent: str, job: Mapping[str, Json], *, dry_run: bool = False
+        self,
+        principal: Principal,
+        workspace: str,
+        agent: str,
+        job: Mapping[str, Json],
+        *,
+        dry_run: bool = False,
     ) -> None:
         try:
-            await self._jobs.upsert(who, workspace, agent, job, dry_run=dry_run)
+            await self._jobs.upsert(principal, workspace, agent, job, dry_run=dry_run)
         except InvalidArgument as error:
             raise _refused(error) from error
 

@@ -57,7 +57,7 @@ class MessageService:
 
     async def say(
         self,
-        who: Principal,
+        principal: Principal,
         workspace: str,
         agent: str,
         document: Mapping[str, object],
@@ -65,16 +65,16 @@ class MessageService:
         keyed: Keyed[Receipt] | None = None,
     ) -> Receipt:
         """Say something to the agent, in the session that is named, or in `main`."""
-        await self._directory.authorize(who, "run", workspace, agent)
+        await self._directory.authorize(principal, "run", workspace, agent)
         row = await self._directory.agent(workspace, agent)
         unknown = sorted(str(key)[:64] for key in document if key not in FIELDS)
         if unknown:
             raise InvalidArgument(f"a message has no {', '.join(unknown)}; it has {', '.join(FIELDS)}")
         session = session_name(document.get("session"))
         now_ms = self._store.clock.now_ms()
-        trigger = "agent" if who.role == "agent" else "user"
+        trigger = "agent" if principal.role == "agent" else "user"
         body = _body(document.get("message"))
-        message = SessionMessage(new_id(now_ms), body, who.actor, trigger, now_ms)
+        message = SessionMessage(new_id(now_ms), body, principal.actor, trigger, now_ms)
         _check_size(session, message, self._longest)
         order = order_in(body)
         if order is None:
@@ -82,7 +82,9 @@ class MessageService:
                 raise FailedPrecondition(f"agent '{agent}' is not active; make it active to speak to it")
             await self._budgets.check(BudgetOwner(workspace, agent))
             await self._by_hand.job(workspace, agent)
-        entry = who.entry(workspace, "agent.message", agent, compact({"session": session, "order": order}))
+        entry = principal.entry(
+            workspace, "agent.message", agent, compact({"session": session, "order": order})
+        )
         key = SessionKey(workspace, agent, session)
         message_id = None if order else message.id
         settled = await self._store.talk(
@@ -95,10 +97,10 @@ class MessageService:
         return _receipt(session, message_id, settled)
 
     async def sessions(
-        self, who: Principal, workspace: str, agent: str, after: str | None = None, limit: int = 50
+        self, principal: Principal, workspace: str, agent: str, after: str | None = None, limit: int = 50
     ) -> list[SessionView]:
         """The agent's sessions, by name."""
-        await self._directory.authorize(who, "read", workspace, agent)
+        await self._directory.authorize(principal, "read", workspace, agent)
         await self._directory.agent(workspace, agent)
         return await self._store.sessions(workspace, agent, after, limit)
 

@@ -28,7 +28,7 @@ class WakeService:
 
     async def wake(
         self,
-        who: Principal,
+        principal: Principal,
         workspace: str,
         agent: str,
         payload: object = None,
@@ -36,7 +36,7 @@ class WakeService:
         keyed: Keyed[RunView] | None = None,
     ) -> RunView:
         """A run of the agent, now, with this payload: pending, until its target or an executor takes it."""
-        await self._directory.authorize(who, "wake", workspace, agent)
+        await self._directory.authorize(principal, "wake", workspace, agent)
         await self._directory.agent(workspace, agent)
         own = payload_of(payload, self._defaults.max_payload_bytes)
         await self._budgets.check(BudgetOwner(workspace, agent))
@@ -50,11 +50,11 @@ class WakeService:
             lane=lane_of(work),
             trigger="user",
             now_ms=now_ms,
-            triggered_by=who.actor,
+            triggered_by=principal.actor,
             payload=own,
             claim_ms=claim_timeout_ms(work, DEFAULT_POLICY),
         )
-        entry = who.entry(workspace, "agent.wake", agent)
+        entry = principal.entry(workspace, "agent.wake", agent)
         (view,) = await self._store.add_runs(
             [run], [entry], keyed.of(lambda runs: runs[0]) if keyed else None
         )

@@ -75,7 +75,7 @@ class Principal:
 LOCAL: Final = Principal("python", "admin")
 
 
-def permit(who: Principal, action: Action, workspace: str, agent: str | None = None) -> None:
+def permit(principal: Principal, action: Action, workspace: str, agent: str | None = None) -> None:
     """Let them, or say why not: NotFound for what is somebody else's, PermissionDenied for what is theirs.
 
     `agent` is the agent that it is about; None for what concerns the workspace as a whole.
@@ -88,23 +88,25 @@ def permit(who: Principal, action: Action, workspace: str, agent: str | None = N
     Traceback (most recent call last):
     wakeful.errors.NotFound: no workspace 'other'
     """
-    if who.workspace not in (None, workspace):
+    if principal.workspace not in (None, workspace):
         raise NotFound(f"no workspace '{workspace[:64]}'")
-    if who.role == "agent" and agent is not None and agent != who.agent:
+    if principal.role == "agent" and agent is not None and agent != principal.agent:
         raise NotFound(f"no agent '{agent[:64]}'")
-    if who.role not in MAY[action]:
+    if principal.role not in MAY[action]:
         roles = " or ".join(sorted(MAY[action]))
-        raise PermissionDenied(f"a key of the role '{who.role}' may not do this; it takes the role {roles}")
-    if action == "operate" and who.workspace is not None:
+        raise PermissionDenied(
+            f"a key of the role '{principal.role}' may not do this; it takes the role {roles}"
+        )
+    if action == "operate" and principal.workspace is not None:
         raise PermissionDenied(
             "only a key for all workspaces may do this, such as the one of the first start"
         )
 
 
-def narrowed(who: Principal, agent: str | None) -> str | None:
+def narrowed(principal: Principal, agent: str | None) -> str | None:
     """The agent that a list is limited to: an agent sees its own things wherever it looks."""
-    if who.role != "agent":
+    if principal.role != "agent":
         return agent
-    if agent is not None and agent != who.agent:
+    if agent is not None and agent != principal.agent:
         raise NotFound(f"no agent '{agent[:64]}'")
-    return who.agent
+    return principal.agent

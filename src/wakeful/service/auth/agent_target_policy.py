@@ -26,12 +26,12 @@ from wakeful.store.sessions import WAKE_JOB
 ALL: Final = "*"
 
 
-def check_whose(who: Principal, name: str | None, own: Container[str] = INTERNAL_JOBS) -> None:
+def check_whose(principal: Principal, name: str | None, own: Container[str] = INTERNAL_JOBS) -> None:
     """Refuse to let an agent's key touch the jobs that Wakeful makes for itself: they are the operator's.
 
     An agent that could delete the job by which people are told of its failures would not be watched.
     """
-    if who.role == "agent" and name is not None and name in own:
+    if principal.role == "agent" and name is not None and name in own:
         raise PermissionDenied(
             f"job '{name}' is one that Wakeful made for itself; a key of the role 'agent' may look at it, "
             "and no more"
@@ -71,9 +71,9 @@ class AgentTargetPolicy:
                 f"there are {', '.join(KINDS)}, and {ALL} for all"
             )
 
-    def check(self, who: Principal, work: Work, context: JobContext, old: Work | None = None) -> None:
+    def check(self, principal: Principal, work: Work, context: JobContext, old: Work | None = None) -> None:
         """Refuse work that reaches further than an agent may; `old` may stay as it was."""
-        kind = self._beyond(who, work, context)
+        kind = self._beyond(principal, work, context)
         if kind is not None and (old is None or _texts(work) != _texts(old)):
             raise PermissionDenied(
                 f"target: a key of the role 'agent' may not say what is sent to a {kind}; leave the target "
@@ -81,16 +81,18 @@ class AgentTargetPolicy:
                 f"{PREFIX}AGENT_TARGETS"
             )
         asked = None if old is None else old.precheck
-        if asked is not None and work.precheck != asked and self._out_of_reach(who, asked, context):
+        if asked is not None and work.precheck != asked and self._out_of_reach(principal, asked, context):
             raise PermissionDenied(
                 f"precheck: a key of the role 'agent' may not change or remove this one, which asks a "
                 f"{asked.get('kind')}; leave it as it is, or ask an admin"
             )
 
     @staticmethod
-    def check_delivery(who: Principal, work: Work, context: JobContext, old: Work | None = None) -> None:
+    def check_delivery(
+        principal: Principal, work: Work, context: JobContext, old: Work | None = None
+    ) -> None:
         """Refuse to have output delivered where the agent may not; where `old` goes may stay."""
-        if who.role != "agent" or (work.channel is None and work.to is None):
+        if principal.role != "agent" or (work.channel is None and work.to is None):
             return
         if old is not None and (work.channel, work.to) == (old.channel, old.to):
             return
@@ -105,22 +107,22 @@ class AgentTargetPolicy:
             f"agent '{context.agent}', and to those in deliverTo; leave channel and to out, or ask an admin"
         )
 
-    def check_payload(self, who: Principal, work: Work, context: JobContext) -> None:
+    def check_payload(self, principal: Principal, work: Work, context: JobContext) -> None:
         """The same for a payload that is given to a single run."""
-        if self._beyond(who, work, context) is not None:
+        if self._beyond(principal, work, context) is not None:
             raise PermissionDenied(
                 "a key of the role 'agent' may run this job with its own payload alone; leave the payload out"
             )
 
-    def _beyond(self, who: Principal, work: Work, context: JobContext) -> str | None:
+    def _beyond(self, principal: Principal, work: Work, context: JobContext) -> str | None:
         """The kind of target that is beyond them, if there is one."""
         for target in _reached(work):
-            if self._out_of_reach(who, target, context):
+            if self._out_of_reach(principal, target, context):
                 return str(target.get("kind"))
         return None
 
-    def _out_of_reach(self, who: Principal, target: Mapping[str, Json], context: JobContext) -> bool:
-        if who.role != "agent" or ALL in self._kinds or target == context.target:
+    def _out_of_reach(self, principal: Principal, target: Mapping[str, Json], context: JobContext) -> bool:
+        if principal.role != "agent" or ALL in self._kinds or target == context.target:
             return False
         return target.get("kind") not in ("pull", *self._kinds)
 

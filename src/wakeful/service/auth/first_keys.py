@@ -66,7 +66,7 @@ async def apply_admin_key(store: Store, text: str) -> Literal["valid", "revoked"
     return "valid"
 
 
-def _admin_key(store: Store, text: str, name: str, who: Principal) -> KeyRow:
+def _admin_key(store: Store, text: str, name: str, principal: Principal) -> KeyRow:
     now_ms = store.clock.now_ms()
     return KeyRow(
         id=new_id(now_ms),
@@ -76,13 +76,13 @@ def _admin_key(store: Store, text: str, name: str, who: Principal) -> KeyRow:
         agent=None,
         hash=hashlib.sha256(text.encode()).digest(),
         created_ms=now_ms,
-        created_by=who.actor,
+        created_by=principal.actor,
         expires_ms=None,
         last_used_ms=None,
         revoked_ms=None,
     )
 
 
-def _created(row: KeyRow, who: Principal) -> AuditEntry:
+def _created(row: KeyRow, principal: Principal) -> AuditEntry:
     told = compact({"role": row.role, "agent": row.agent, "name": row.name})
-    return who.entry("default", "key.create", row.id, told)
+    return principal.entry("default", "key.create", row.id, told)

@@ -58,11 +58,11 @@ class Directory:
         self._workspaces: set[str] = set()
 
     async def authorize(
-        self, who: Principal, action: Action, workspace: str, agent: str | None = None
+        self, principal: Principal, action: Action, workspace: str, agent: str | None = None
     ) -> None:
         """Permit it, and see that there is such a workspace."""
-        permit(who, action, workspace, agent)
-        if who is LOCAL or workspace in self._workspaces:
+        permit(principal, action, workspace, agent)
+        if principal is LOCAL or workspace in self._workspaces:
             return
         if await self._store.workspace(workspace) is None:
             raise NotFound(f"no workspace '{workspace[:64]}'")

@@ -66,8 +66,8 @@ class KeyService:
             row = await self._key(hashlib.sha256(bearer.encode()).digest())
             return Principal(f"key:{row.id}", _role(row.role), row.workspace, row.agent, address)
         if self._tokens is not None and bearer.count(".") == 2:
-            who = await self._tokens.principal(bearer)
-            return Principal(who.actor, who.role, who.workspace, who.agent, address)
+            principal = await self._tokens.principal(bearer)
+            return Principal(principal.actor, principal.role, principal.workspace, principal.agent, address)
         raise Unauthenticated("this is no key; a key begins with wk_")
 
     async def _key(self, hash: bytes) -> KeyRow:
@@ -111,16 +111,16 @@ class KeyService:
     # --- keys ----------------------------------------------------------------------------------------
 
     async def create(
-        self, who: Principal, workspace: str | None, document: Mapping[str, object]
+        self, principal: Principal, workspace: str | None, document: Mapping[str, object]
     ) -> tuple[KeyRow, str]:
         """A new key and its text, which is not shown again. For all workspaces where `workspace` is None.
 
         Nobody makes a key that may more than their own: one for all workspaces takes one for all workspaces.
         """
         if workspace is None:
-            permit(who, "operate", "default")
+            permit(principal, "operate", "default")
         else:
-            await self._directory.authorize(who, "key", workspace)
+            await self._directory.authorize(principal, "key", workspace)
         unknown = sorted(str(key)[:64] for key in document if key not in _FIELDS)
         if unknown:
             raise InvalidArgument(
@@ -153,35 +153,35 @@ class KeyService:
             agent=agent if isinstance(agent, str) else None,
             hash=hashlib.sha256(text.encode()).digest(),
             created_ms=now_ms,
-            created_by=who.actor,
+            created_by=principal.actor,
             expires_ms=_expiry(document.get("expiresAt"), now_ms),
             last_used_ms=None,
             revoked_ms=None,
         )
         told = compact({"role": role, "agent": row.agent, "name": name})
-        await self._store.add_key(row, [who.entry(workspace or "default", "key.create", row.id, told)])
+        await self._store.add_key(row, [principal.entry(workspace or "default", "key.create", row.id, told)])
         return row, text
 
-    async def list(self, who: Principal, workspace: str | None) -> list[KeyRow]:
+    async def list(self, principal: Principal, workspace: str | None) -> list[KeyRow]:
         """The keys of a workspace; None: all there are.
 
         Whoever may in every workspace is shown the keys for all of them too.
         """
         if workspace is None:
-            permit(who, "operate", "default")
+            permit(principal, "operate", "default")
             return await self._store.keys(None)
-        await self._directory.authorize(who, "key", workspace)
-        if who.workspace is not None:
+        await self._directory.authorize(principal, "key", workspace)
+        if principal.workspace is not None:
             return await self._store.keys(workspace)
         return [row for row in await self._store.keys(None) if row.workspace in (workspace, None)]
 
-    async def revoke(self, who: Principal, workspace: str, key_id: str) -> None:
+    async def revoke(self, principal: Principal, workspace: str, key_id: str) -> None:
         """End a key, here at once and elsewhere within a second."""
-        await self._directory.authorize(who, "key", workspace)
+        await self._directory.authorize(principal, "key", workspace)
         # A key for all workspaces is ended only by another of its kind.
-        known = await self._store.keys(workspace if who.workspace is not None else None)
+        known = await self._store.keys(workspace if principal.workspace is not None else None)
         mine = [row for row in known if row.id == key_id and row.workspace in (workspace, None)]
-        entry = who.entry(workspace, "key.revoke", key_id[:64])
+        entry = principal.entry(workspace, "key.revoke", key_id[:64])
         if not mine or not await self._store.revoke_key(key_id, self._store.clock.now_ms(), [entry]):
             raise NotFound(
                 f"no key '{key_id[:64]}' that could be revoked; list the keys to see what there is"

@@ -26,9 +26,9 @@ _ADDRESSES: Final = frozenset({"url", "servers", "broker"})
 _CREDENTIAL: Final = re.compile(r"secret|token|passw|api_?key|authorization|credential", re.IGNORECASE)
 
 
-def sees_credentials(who: Principal) -> bool:
+def sees_credentials(principal: Principal) -> bool:
     """Whether credentials are shown to them."""
-    return who.role == "admin"
+    return principal.role == "admin"
 
 
 def masked(value: Json) -> Json:

@@ -26,47 +26,47 @@ BY_AGENT: Final[TriggerName] = "agent"
 _LIVE: Final = frozenset({"pending", "retrying", "running"})
 
 
-def is_admins(who: Principal, job: JobRecord | JobRow) -> bool:
+def is_admins(principal: Principal, job: JobRecord | JobRow) -> bool:
     """Whether they are an agent, and the job is one that an admin created."""
-    return who.role == "agent" and job.created_by.startswith("admin:")
+    return principal.role == "agent" and job.created_by.startswith("admin:")
 
 
-def check_change(who: Principal, job: JobRecord | JobRow) -> None:
+def check_change(principal: Principal, job: JobRecord | JobRow) -> None:
     """Refuse an agent's key to change a job that an admin created."""
-    if is_admins(who, job):
+    if is_admins(principal, job):
         raise PermissionDenied(
             f"job '{job.name}' was created by an admin; a key of the role 'agent' may read it and run it, "
             "and not change it; ask an admin, or create a job of your own"
         )
 
 
-def check_removal(who: Principal, job: JobRow, running: Iterable[RunView]) -> None:
+def check_removal(principal: Principal, job: JobRow, running: Iterable[RunView]) -> None:
     """Likewise to delete it, unless the agent works in one of its runs that it did not start itself."""
     if all(run.trigger == BY_AGENT for run in running):
-        check_change(who, job)
+        check_change(principal, job)
 
 
-def check_ending(who: Principal, job: JobRow, run: RunView) -> None:
+def check_ending(principal: Principal, job: JobRow, run: RunView) -> None:
     """Likewise to cancel or stop a run of it that the agent did not start itself."""
-    if is_admins(who, job) and run.trigger != BY_AGENT:
+    if is_admins(principal, job) and run.trigger != BY_AGENT:
         raise PermissionDenied(
             f"run '{run.id}' is of job '{job.name}', which was created by an admin; a key of the role "
             "'agent' may end only those of its runs that it started; ask an admin"
         )
 
 
-def check_payload(who: Principal, job: JobRecord) -> None:
+def check_payload(principal: Principal, job: JobRecord) -> None:
     """Refuse an agent's key to run a job that an admin created with another payload than its own."""
-    if is_admins(who, job):
+    if is_admins(principal, job):
         raise PermissionDenied(
             f"job '{job.name}' was created by an admin; a key of the role 'agent' may run it with its own "
             "payload alone; leave the payload out"
         )
 
 
-def check_overlap(who: Principal, job: JobRecord, overlap: Overlap | None) -> None:
+def check_overlap(principal: Principal, job: JobRecord, overlap: Overlap | None) -> None:
     """Refuse an agent's key to run a job that an admin created in the place of the job's other runs."""
-    if overlap in ("replace", "queue_one") and is_admins(who, job):
+    if overlap in ("replace", "queue_one") and is_admins(principal, job):
         raise PermissionDenied(
             f"job '{job.name}' was created by an admin; a key of the role 'agent' may not cancel its runs "
             f"with overlapPolicy '{overlap}'; use 'skip' or 'queue', or ask an admin"

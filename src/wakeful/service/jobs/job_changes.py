@@ -60,7 +60,7 @@ class JobChanges:
 
     async def update(
         self,
-        who: Principal,
+        principal: Principal,
         workspace: str,
         agent: str,
         name: str,
@@ -69,7 +69,7 @@ class JobChanges:
         version: int | None = None,
     ) -> SaveResult:
         """Change the fields that a patch names; with `version`, only if the job is still at that one."""
-        row = await self._row(who, "job.write", workspace, agent, name)
+        row = await self._row(principal, "job.write", workspace, agent, name)
         now_ms = self._clock.now_ms()
         await check_chain(self._store, workspace, agent, name, patch.get("after"))
 
@@ -81,32 +81,32 @@ class JobChanges:
         if has_calendar(row.timing) or excludes_something(patch):
             context = await self._directory.context(workspace, agent)
             await work_out(partial(patched, job_of(row), context), now_ms)
-        entry = who.entry(workspace, "job.update", f"{agent}/{name}", audit_details(patch))
-        return await self._edit(who, row, patched, entry, read_enabled(patch))
+        entry = principal.entry(workspace, "job.update", f"{agent}/{name}", audit_details(patch))
+        return await self._edit(principal, row, patched, entry, read_enabled(patch))
 
     async def delete(
-        self, who: Principal, workspace: str, agent: str, name: str, *, version: int | None = None
+        self, principal: Principal, workspace: str, agent: str, name: str, *, version: int | None = None
     ) -> None:
         """Delete it; with `version`, only if it is still at that one.
 
         What runs goes on; what has not started is withdrawn; its runs can still be seen.
         """
-        row = await self._found(who, "job.write", workspace, agent, name)
-        if is_admins(who, row):
+        row = await self._found(principal, "job.write", workspace, agent, name)
+        if is_admins(principal, row):
             running = RunFilter(workspace, agent, row.id, ("running",))
-            check_removal(who, row, await self._store.runs(running))
+            check_removal(principal, row, await self._store.runs(running))
         now_ms = self._clock.now_ms()
 
         def leave(row: JobRow) -> tuple[RunRow, ...]:
             check_version(row, version)
             return _overdue(row, now_ms)
 
-        entry = who.entry(workspace, "job.delete", f"{agent}/{name}")
+        entry = principal.entry(workspace, "job.delete", f"{agent}/{name}")
         if not await self._store.delete_job(row.id, now_ms, "deleted", [entry], leave):
             raise no_job(name)
 
     async def rotate_secret(
-        self, who: Principal, workspace: str, agent: str, name: str, *, version: int | None = None
+        self, principal: Principal, workspace: str, agent: str, name: str, *, version: int | None = None
     ) -> SaveResult:
         """Give it a new webhook secret. For a day, deliveries are signed with both."""
         secret = new_secret()
@@ -127,7 +127,7 @@ class JobChanges:
         async def change(context: JobContext) -> JobRow:
             checked = partial(rotated, context)
             return await self._change(
-                who, "job.rotate-secret", workspace, agent, name, checked, version, context.inherited
+                principal, "job.rotate-secret", workspace, agent, name, checked, version, context.inherited
             )
 
         row = await self._directory.with_context(workspace, agent, change)
@@ -137,7 +137,7 @@ class JobChanges:
 
     async def _edit(
         self,
-        who: Principal,
+        principal: Principal,
         row: JobRow,
         edit: Callable[[JobRecord, JobContext], Definition],
         entry: AuditEntry,
@@ -146,14 +146,14 @@ class JobChanges:
         dry_run: bool = False,
     ) -> SaveResult:
         async def change(context: JobContext) -> SaveResult:
-            return await self._edit_for(context, who, row.id, edit, entry, enabled, dry_run)
+            return await self._edit_for(context, principal, row.id, edit, entry, enabled, dry_run)
 
         return await self._directory.with_context(row.workspace, row.agent, change)
 
     async def _edit_for(
         self,
         context: JobContext,
-        who: Principal,
+        principal: Principal,
         job_id: str,
         edit: Callable[[JobRecord, JobContext], Definition],
         entry: AuditEntry,
@@ -177,12 +177,12 @@ class JobChanges:
                 return None
             changed = True
             rebudgeted.append(definition.work.budget != old.definition.work.budget)
-            check_change(who, row)
-            check_whose(who, definition.name)
+            check_change(principal, row)
+            check_whose(principal, definition.name)
             check_name(definition.name, old.definition)
-            check_tighter(who, definition.work.budget, old.definition.work.budget)
-            self._reach.check(who, definition.work, context, old.definition.work)
-            self._reach.check_delivery(who, definition.work, context, old.definition.work)
+            check_tighter(principal, definition.work.budget, old.definition.work.budget)
+            self._reach.check(principal, definition.work, context, old.definition.work)
+            self._reach.check_delivery(principal, definition.work, context, old.definition.work)
             self._targets.check(definition.work.target)
             self._targets.check_precheck(definition.work)
             check_lane(definition.work, self._lanes)
@@ -223,7 +223,7 @@ class JobChanges:
 
     async def _change(
         self,
-        who: Principal,
+        principal: Principal,
         action: str,
         workspace: str,
         agent: str,
@@ -233,29 +233,33 @@ class JobChanges:
         inherited: Inherited | None = None,
         details: str = "{}",
     ) -> JobRow:
-        row = await self._row(who, "job.write", workspace, agent, name)
+        row = await self._row(principal, "job.write", workspace, agent, name)
 
         def checked(row: JobRow) -> JobChange | None:
             check_version(row, version)
             return change(row)
 
-        entry = who.entry(workspace, action, f"{agent}/{name}", details)
+        entry = principal.entry(workspace, action, f"{agent}/{name}", details)
         after = await self._store.change_job(row.id, checked, [entry], inherited)
         if after is None:
             raise no_job(name)
         return after
 
-    async def _row(self, who: Principal, action: Action, workspace: str, agent: str, name: str) -> JobRow:
+    async def _row(
+        self, principal: Principal, action: Action, workspace: str, agent: str, name: str
+    ) -> JobRow:
         """The job, if they may do this with it."""
-        row = await self._found(who, action, workspace, agent, name)
+        row = await self._found(principal, action, workspace, agent, name)
         if action == "job.write":
-            check_change(who, row)
+            check_change(principal, row)
         return row
 
-    async def _found(self, who: Principal, action: Action, workspace: str, agent: str, name: str) -> JobRow:
-        await self._directory.authorize(who, action, workspace, agent)
+    async def _found(
+        self, principal: Principal, action: Action, workspace: str, agent: str, name: str
+    ) -> JobRow:
+        await self._directory.authorize(principal, action, workspace, agent)
         if action != "read":
-            check_whose(who, name)
+            check_whose(principal, name)
         row = await self._store.job(workspace, agent, name)
         if row is None:
             raise no_job(name)

@@ -85,7 +85,7 @@ class JobService(JobPauses):
 
     async def create(
         self,
-        who: Principal,
+        principal: Principal,
         workspace: str,
         agent: str,
         document: Mapping[str, object],
@@ -94,18 +94,20 @@ class JobService(JobPauses):
         keyed: Keyed[SaveResult] | None = None,
     ) -> SaveResult:
         """Add a job; AlreadyExists if the name is taken. With `rehearse`, as `upsert` has it."""
-        await self._directory.authorize(who, "job.write", workspace, agent)
+        await self._directory.authorize(principal, "job.write", workspace, agent)
 
         async def create(context: JobContext) -> SaveResult:
             with bypass() if dry_run else nullcontext():
                 await self._read_calendars(context, [document])
-                saved = self._made(who, context, document, self._clock.now_ms())
+                saved = self._made(principal, context, document, self._clock.now_ms())
             await check_chain(self._store, workspace, agent, saved.row.name, saved.row.after_job)
             if dry_run:
                 if await self._store.job(workspace, agent, saved.row.name) is not None:
                     raise AlreadyExists(f"agent '{agent}' already has a job '{saved.row.name}'")
                 return saved
-            entry = who.entry(workspace, "job.create", f"{agent}/{saved.row.name}", audit_details(document))
+            entry = principal.entry(
+                workspace, "job.create", f"{agent}/{saved.row.name}", audit_details(document)
+            )
             if keyed is None:
                 await self._arrivals.add(saved.row, entry, context.inherited)
             else:  # not batched: waiting for another request with this key would delay the whole batch
@@ -118,22 +120,22 @@ class JobService(JobPauses):
         return await self._directory.with_context(workspace, check_slug(agent, "agent"), create)
 
     async def create_many(
-        self, who: Principal, workspace: str, agent: str, documents: Sequence[Mapping[str, object]]
+        self, principal: Principal, workspace: str, agent: str, documents: Sequence[Mapping[str, object]]
     ) -> list[SaveResult]:
         """Add many jobs in one go: all of them, or none. The audit has one entry for them all."""
-        await self._directory.authorize(who, "job.write", workspace, agent)
+        await self._directory.authorize(principal, "job.write", workspace, agent)
 
         async def create(context: JobContext) -> list[SaveResult]:
             await self._read_calendars(context, documents)
             now_ms = self._clock.now_ms()
-            saved = [self._made(who, context, document, now_ms) for document in documents]
+            saved = [self._made(principal, context, document, now_ms) for document in documents]
             if saved:
                 about: dict[str, Json] = {
                     "count": len(saved),
                     "first": saved[0].row.name,
                     "last": saved[-1].row.name,
                 }
-                entry = who.entry(workspace, "job.create-many", agent, compact(about))
+                entry = principal.entry(workspace, "job.create-many", agent, compact(about))
                 rows, agents = [each.row for each in saved], {(workspace, agent): context.inherited}
                 await self._store.create_jobs(rows, [entry], self._allowance, agents=agents)
             return saved
@@ -142,7 +144,7 @@ class JobService(JobPauses):
 
     async def upsert(
         self,
-        who: Principal,
+        principal: Principal,
         workspace: str,
         agent: str,
         document: Mapping[str, object],
@@ -156,15 +158,15 @@ class JobService(JobPauses):
         `rehearse`, nothing is changed at all, but what would be refused is; all but what depends on how many
         jobs there are by then.
         """
-        await self._directory.authorize(who, "job.write", workspace, agent)
+        await self._directory.authorize(principal, "job.write", workspace, agent)
         name = document.get("name")
-        check_whose(who, str(name))
+        check_whose(principal, str(name))
         row = await self._store.job(workspace, agent, name) if isinstance(name, str) else None
         if row is None and version is not None:
             raise no_job(str(name))
         if row is None:
             try:
-                return await self.create(who, workspace, agent, document, dry_run=dry_run)
+                return await self.create(principal, workspace, agent, document, dry_run=dry_run)
             except AlreadyExists:  # somebody was quicker: then it is theirs that we change
                 row = await self._store.job(workspace, agent, str(name))
                 if row is None:
@@ -182,27 +184,27 @@ class JobService(JobPauses):
             context = await self._directory.context(workspace, agent)
             with bypass() if dry_run else nullcontext():
                 await work_out(partial(converged, job_of(row), context), now_ms)
-        entry = who.entry(workspace, "job.update", f"{agent}/{name}", audit_details(document))
-        return await self._edit(who, row, converged, entry, dry_run=dry_run)
+        entry = principal.entry(workspace, "job.update", f"{agent}/{name}", audit_details(document))
+        return await self._edit(principal, row, converged, entry, dry_run=dry_run)
 
-    async def get(self, who: Principal, workspace: str, agent: str, name: str) -> JobRecord:
+    async def get(self, principal: Principal, workspace: str, agent: str, name: str) -> JobRecord:
         """The job of that name, or NotFound."""
-        return job_of(await self._row(who, "read", workspace, agent, name))
+        return job_of(await self._row(principal, "read", workspace, agent, name))
 
-    async def by_id(self, who: Principal, workspace: str, job_id: str) -> JobRecord:
+    async def by_id(self, principal: Principal, workspace: str, job_id: str) -> JobRecord:
         """The job of that id, or NotFound."""
-        await self._directory.authorize(who, "read", workspace)
+        await self._directory.authorize(principal, "read", workspace)
         row = await self._store.job_by_id(job_id)
-        if row is None or row.workspace != workspace or who.agent not in (None, row.agent):
+        if row is None or row.workspace != workspace or principal.agent not in (None, row.agent):
             raise no_job(job_id)
         await load([row.timing], self._clock.now_ms())
         return job_of(row)
 
-    async def list(self, who: Principal, only: JobFilter) -> list[JobRecord]:
+    async def list(self, principal: Principal, only: JobFilter) -> list[JobRecord]:
         """Jobs, by agent and name. One that cannot be read is named in the log and left out."""
-        await self._directory.authorize(who, "read", only.workspace, only.agent)
-        rows = await self._store.jobs(only._replace(agent=narrowed(who, only.agent)))
-        if not rows and only.agent not in (None, who.agent) and who is not LOCAL:
+        await self._directory.authorize(principal, "read", only.workspace, only.agent)
+        rows = await self._store.jobs(only._replace(agent=narrowed(principal, only.agent)))
+        if not rows and only.agent not in (None, principal.agent) and principal is not LOCAL:
             await self._directory.agent(only.workspace, only.agent)
         jobs = []
         for row in rows:
@@ -214,7 +216,7 @@ class JobService(JobPauses):
 
     async def trigger(
         self,
-        who: Principal,
+        principal: Principal,
         workspace: str,
         agent: str,
         name: str,
@@ -232,25 +234,27 @@ class JobService(JobPauses):
         may use today is used up, or an agent's key runs an admin's job too often.
         """
         own, policy = payload_of(payload, self._defaults.max_payload_bytes), read_overlap(overlap)
-        row = await self._row(who, "run", workspace, agent, name)
+        row = await self._row(principal, "run", workspace, agent, name)
         check_version(row, version)
         job, now_ms = job_of(row), self._clock.now_ms()
-        check_overlap(who, job, policy)
+        check_overlap(principal, job, policy)
         if own is not None:
             context = await self._directory.context(workspace, agent)
-            check_payload(who, job)
-            self._reach.check_payload(who, job.definition.work, context)
+            check_payload(principal, job)
+            self._reach.check_payload(principal, job.definition.work, context)
         if mode == "due" and (job.next_ms is None or job.next_ms > now_ms):
             if keyed is not None:
                 await self._store.add_runs([], (), keyed.of(lambda _: None))
             return None
-        async with self._pacing if is_admins(who, row) else contextlib.nullcontext():
-            if is_admins(who, row):
+        async with self._pacing if is_admins(principal, row) else contextlib.nullcontext():
+            if is_admins(principal, row):
                 started = RunFilter(workspace, agent, job.id, trigger=BY_AGENT, limit=1)
                 check_pace(job, await self._store.runs(started), now_ms)
             await self._budgets.check(BudgetOwner(workspace, agent, job.id), name)
-            run = by_hand(who, job, now_ms, mode=mode, payload=own)
-            entry = who.entry(workspace, "job.run", f"{agent}/{name}", compact({"run": run.id, "mode": mode}))
+            run = by_hand(principal, job, now_ms, mode=mode, payload=own)
+            entry = principal.entry(
+                workspace, "job.run", f"{agent}/{name}", compact({"run": run.id, "mode": mode})
+            )
             if policy is not None:
                 most = job.definition.policy.max_queued
                 judge = partial(judged, overlap=policy, max_queued=most, now_ms=now_ms)
@@ -262,7 +266,7 @@ class JobService(JobPauses):
 
     async def backfill(
         self,
-        who: Principal,
+        principal: Principal,
         workspace: str,
         agent: str,
         name: str,
@@ -273,14 +277,14 @@ class JobService(JobPauses):
         keyed: Keyed[int] | None = None,
     ) -> int:
         """Run its ticks of a past range, oldest first, whether or not they ran before. Returns how many."""
-        row = await self._row(who, "run", workspace, agent, name)
-        check_change(who, row)
+        row = await self._row(principal, "run", workspace, agent, name)
+        check_change(principal, row)
         check_version(row, version)
         job = job_of(row)
-        runs = await off_loop(partial(of_the_past, who, job, start_ms, end_ms, self._clock.now_ms()))
+        runs = await off_loop(partial(of_the_past, principal, job, start_ms, end_ms, self._clock.now_ms()))
         await self._budgets.check(BudgetOwner(workspace, agent, job.id), name)
         about = compact({"count": len(runs), "startMs": start_ms, "endMs": end_ms})
-        entry = who.entry(workspace, "job.backfill", f"{agent}/{name}", about)
+        entry = principal.entry(workspace, "job.backfill", f"{agent}/{name}", about)
         return len(await self._store.add_runs(runs, [entry], keyed.of(len) if keyed else None))
 
     # --- inside ----------------------------------------------------------------------------------
@@ -294,14 +298,14 @@ class JobService(JobPauses):
                 await work_out(read, now_ms)
 
     def _made(
-        self, who: Principal, context: JobContext, document: Mapping[str, object], now_ms: int
+        self, principal: Principal, context: JobContext, document: Mapping[str, object], now_ms: int
     ) -> SaveResult:
-        saved = self._maker.make(context, unmasked(document), now_ms, who.creator)
-        if who.role == "agent":
-            check_whose(who, saved.row.name)
+        saved = self._maker.make(context, unmasked(document), now_ms, principal.creator)
+        if principal.role == "agent":
+            check_whose(principal, saved.row.name)
             work = saved.job.definition.work
-            self._reach.check(who, work, context)
-            self._reach.check_delivery(who, work, context)
+            self._reach.check(principal, work, context)
+            self._reach.check_delivery(principal, work, context)
         if not self._internal:
             check_name(saved.row.name)
         return saved

@@ -38,7 +38,7 @@ class JobPauses(JobChanges):
 
     async def pause(
         self,
-        who: Principal,
+        principal: Principal,
         workspace: str,
         agent: str,
         name: str,
@@ -73,11 +73,13 @@ class JobPauses(JobChanges):
         given = {"note": text, "until": None if until is None else str(until)[:64]}
         details = compact({field: value for field, value in given.items() if value is not None})
         return job_of(
-            await self._change(who, "job.pause", workspace, agent, name, pause, version, details=details)
+            await self._change(
+                principal, "job.pause", workspace, agent, name, pause, version, details=details
+            )
         )
 
     async def resume(
-        self, who: Principal, workspace: str, agent: str, name: str, *, version: int | None = None
+        self, principal: Principal, workspace: str, agent: str, name: str, *, version: int | None = None
     ) -> JobRecord:
         """Start its ticks again, from now."""
 
@@ -91,21 +93,21 @@ class JobPauses(JobChanges):
         async def change(context: JobContext) -> JobRow:
             checked = partial(resume, context)
             return await self._change(
-                who, "job.resume", workspace, agent, name, checked, version, context.inherited
+                principal, "job.resume", workspace, agent, name, checked, version, context.inherited
             )
 
         return job_of(await self._directory.with_context(workspace, agent, change))
 
     async def skip_next(
-        self, who: Principal, workspace: str, agent: str, name: str, *, version: int | None = None
+        self, principal: Principal, workspace: str, agent: str, name: str, *, version: int | None = None
     ) -> SkippedTick:
         """Record its next tick as skipped, with the reason `asked`; the one after it is the next.
 
         A tick whose run is recorded already, ahead of its instant, is cancelled with the same reason.
         """
-        entry = who.entry(workspace, "job.skip-next", f"{agent}/{name}")
+        entry = principal.entry(workspace, "job.skip-next", f"{agent}/{name}")
         for _ in range(_TRIES):
-            row = await self._row(who, "job.write", workspace, agent, name)
+            row = await self._row(principal, "job.write", workspace, agent, name)
             check_version(row, version)
             now_ms = self._clock.now_ms()
             ahead = await self._recorded_ahead(job_of(row), now_ms)

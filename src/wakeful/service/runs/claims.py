@@ -20,7 +20,7 @@ from wakeful.launch.workflow import dag_and_meta, workflow_version
 from wakeful.logs import get_logger
 from wakeful.outcome import Failed, Finished, Outcome, conclude
 from wakeful.policy import DEFAULT_POLICY
-from wakeful.service.serializers import Shape, run_shape
+from wakeful.service.serializers import JsonObject, serialize_run
 from wakeful.store.port import Store
 from wakeful.store.rows import ClaimedRun, TakenRun
 from wakeful.store.workflows import WorkflowRow
@@ -35,13 +35,13 @@ class Claims:
         self._store = store
         self._targets = targets
 
-    async def shapes(self, workspace: str, worker: str, claimed: Sequence[ClaimedRun]) -> list[Shape]:
+    async def shapes(self, workspace: str, worker: str, claimed: Sequence[ClaimedRun]) -> list[JsonObject]:
         """Each run with its job's `target`, its whole `payload` and its `timeoutMs`.
 
         Runs that cannot be executed, or not at this hour, end here and are left out.
         """
         workflows = await self._workflows(workspace, claimed)
-        shapes: list[Shape] = []
+        shapes: list[JsonObject] = []
         ended: list[Finished] = []
         for each in claimed:
             try:
@@ -61,7 +61,7 @@ class Claims:
                 log.warning("claim.unfinished", runs=[each.run_id for each in ended], error=error.message)
         return shapes
 
-    async def _shape(self, claimed: ClaimedRun, workflows: _Workflows) -> Shape | Outcome:
+    async def _shape(self, claimed: ClaimedRun, workflows: _Workflows) -> JsonObject | Outcome:
         run, work = claimed.taken, work_from_text(claimed.taken.work)
         held = self._targets.held(run, policy_from_text(run.policy), work, run.payload)
         shut = closed(work, run.trigger, run.attempt, self._store.clock.now_ms())
@@ -74,7 +74,7 @@ class Claims:
             except (NotFound, InvalidArgument) as error:
                 return Failed(error.message, reason="workflow_missing")
         return {
-            **run_shape(claimed.view),
+            **serialize_run(claimed.view),
             "target": dict(work.target) if work.target else {"kind": "pull"},
             "payload": payload,
             "timeoutMs": held.policy.timeout_ms,

@@ -29,13 +29,13 @@ def payload_of(value: object, longest: int) -> str | None:
 
 
 def by_hand(
-    who: Principal, job: JobRecord, now_ms: int, *, mode: Literal["force", "due"], payload: str | None
+    principal: Principal, job: JobRecord, now_ms: int, *, mode: Literal["force", "due"], payload: str | None
 ) -> RunRow:
     """A run of the job, now, with this payload or its own."""
-    trigger: TriggerName = "agent" if who.role == "agent" else "user"
-    run = _run(who, job, trigger, now_ms)._replace(payload=payload)
+    trigger: TriggerName = "agent" if principal.role == "agent" else "user"
+    run = _run(principal, job, trigger, now_ms)._replace(payload=payload)
     # An agent's key does not get past a precheck by force: the precheck may be there to hold that very agent.
-    asks = job.definition.work.precheck is not None and (mode == "due" or who.role == "agent")
+    asks = job.definition.work.precheck is not None and (mode == "due" or principal.role == "agent")
     return run._replace(reason=DUE) if asks else run
 
 
@@ -72,7 +72,9 @@ def read_overlap(value: object) -> Overlap | None:
     raise InvalidArgument(f"overlapPolicy: write one of {', '.join(get_args(Overlap))}")
 
 
-def of_the_past(who: Principal, job: JobRecord, start_ms: int, end_ms: int, now_ms: int) -> list[RunRow]:
+def of_the_past(
+    principal: Principal, job: JobRecord, start_ms: int, end_ms: int, now_ms: int
+) -> list[RunRow]:
     """A run for each of its ticks from the one instant to the other, both in the past, oldest first."""
     ticks = job.ticks
     if ticks is None:
@@ -84,12 +86,12 @@ def of_the_past(who: Principal, job: JobRecord, start_ms: int, end_ms: int, now_
         raise InvalidArgument(f"that range has {wanted} ticks; at most {MAX_BACKFILL} are filled in at once")
     serial = job.definition.policy.overlap != "allow"
     return [
-        _run(who, job, "backfill", now_ms, tick, serial=serial)
+        _run(principal, job, "backfill", now_ms, tick, serial=serial)
         for tick in ticks.upcoming(start_ms - 1, wanted)
     ]
 
 
-def replayed(who: Principal, letter: DeadLetter, now_ms: int) -> RunRow:
+def replayed(principal: Principal, letter: DeadLetter, now_ms: int) -> RunRow:
     """A dead letter once more: with the same key, one attempt further on, and wherever its job goes now."""
     old = letter.run
     lane, claim_ms = old.lane, DEFAULT_POLICY.claim_timeout_ms
@@ -106,7 +108,7 @@ def replayed(who: Principal, letter: DeadLetter, now_ms: int) -> RunRow:
         scheduled_ms=old.scheduled_ms,
         fire_ms=now_ms,
         trigger="replay",
-        triggered_by=who.actor,
+        triggered_by=principal.actor,
         state="pending",
         reason=None,
         covers=1,
@@ -125,7 +127,7 @@ def replayed(who: Principal, letter: DeadLetter, now_ms: int) -> RunRow:
 
 
 def _run(
-    who: Principal,
+    principal: Principal,
     job: JobRecord,
     trigger: TriggerName,
     now_ms: int,
@@ -143,7 +145,7 @@ def _run(
         trigger=trigger,
         now_ms=now_ms,
         scheduled_ms=scheduled_ms,
-        triggered_by=who.actor,
+        triggered_by=principal.actor,
         serial=serial,
         claim_ms=claim_timeout_ms(work, job.definition.policy),
     )

@@ -21,7 +21,7 @@ from wakeful.service.auth.access import Principal, narrowed
 from wakeful.service.auth.job_context import Directory
 from wakeful.service.runs.claims import Claims
 from wakeful.service.runs.runs import ATTEMPT_MISSING, RunService
-from wakeful.service.serializers import Shape
+from wakeful.service.serializers import JsonObject
 from wakeful.store.port import PULL, Store, is_executor, pull_lane
 from wakeful.store.rows import RunView
 
@@ -68,7 +68,7 @@ class PullService:
             self._news.set()
             self._news = asyncio.Event()
 
-    def hang_up(self) -> None:
+    def shut_down(self) -> None:
         """End the claims that wait, with nothing: the process stops."""
         self._stopping.set()
         self._stopping = asyncio.Event()
@@ -76,7 +76,7 @@ class PullService:
 
     async def claim(
         self,
-        who: Principal,
+        principal: Principal,
         workspace: str,
         worker: str,
         *,
@@ -84,16 +84,16 @@ class PullService:
         lanes: Sequence[str] | None = None,
         limit: int = 1,
         wait_ms: int = 0,
-    ) -> list[Shape]:
+    ) -> list[JsonObject]:
         """Up to `limit` runs that wait to be executed, now this executor's; with `wait_ms`, wait for one.
 
         Each is shown as a run is, with its job's `target`, its whole `payload` and its `timeoutMs`.
         """
-        await self._directory.authorize(who, "work", workspace)
-        own = narrowed(who, None)
+        await self._directory.authorize(principal, "work", workspace)
+        own = narrowed(principal, None)
         if own is not None:
             for agent in agents or ():
-                narrowed(who, agent)
+                narrowed(principal, agent)
             agents = [own]
         if not 1 <= limit <= MOST:
             raise InvalidArgument(f"limit: write a whole number from 1 to {MOST}")
@@ -122,24 +122,29 @@ class PullService:
                 return []
 
     async def heartbeat(
-        self, who: Principal, workspace: str, run_id: str, attempt: int | None, worker: str | None = None
+        self,
+        principal: Principal,
+        workspace: str,
+        run_id: str,
+        attempt: int | None,
+        worker: str | None = None,
     ) -> RunView:
         """Renew the lease of a claimed run.
 
         FailedPrecondition: the run is not claimed in this attempt any more, or has had all its time.
         """
-        run = await self._runs.get(who, workspace, run_id)
+        run = await self._runs.get(principal, workspace, run_id)
         if run.state != "running" or not is_executor(run.worker):
             raise _not_claimed(run)
         if attempt is None:
             raise InvalidArgument(ATTEMPT_MISSING)
-        renewed = await self._renew(who, workspace, [(run_id, attempt)], worker)
+        renewed = await self._renew(principal, workspace, [(run_id, attempt)], worker)
         if run_id in renewed.kept:
             return run
         if run_id in renewed.timed_out:
             error = renewed.timed_out[run_id]
             raise FailedPrecondition(f"run '{run_id}' has {error}; stop working on it")
-        run = await self._runs.get(who, workspace, run_id)
+        run = await self._runs.get(principal, workspace, run_id)
         if run.state == "running" and run.attempt != attempt:
             raise FailedPrecondition(
                 f"run '{run_id}' is at attempt {run.attempt}, not {attempt}; stop working on it"
@@ -147,7 +152,7 @@ class PullService:
         raise _not_claimed(run)
 
     async def heartbeats(
-        self, who: Principal, workspace: str, held: Sequence[tuple[str, int]], worker: str | None = None
+        self, principal: Principal, workspace: str, held: Sequence[tuple[str, int]], worker: str | None = None
     ) -> Heartbeats:
         """Renew the leases of many claimed runs, each named by its id and attempt.
 
@@ -158,17 +163,17 @@ class PullService:
         ids = [run_id for run_id, _ in held]
         if len(set(ids)) < len(ids):
             raise InvalidArgument("runs: name each run once, with the attempt that you hold")
-        kept = (await self._renew(who, workspace, held, worker)).kept
+        kept = (await self._renew(principal, workspace, held, worker)).kept
         return Heartbeats([each for each in ids if each in kept], [each for each in ids if each not in kept])
 
     async def _renew(
-        self, who: Principal, workspace: str, held: Sequence[tuple[str, int]], worker: str | None
+        self, principal: Principal, workspace: str, held: Sequence[tuple[str, int]], worker: str | None
     ) -> _Renewed:
         """Renew the leases of these runs, and fail those whose attempt has had all its time."""
-        await self._directory.authorize(who, "work", workspace)
+        await self._directory.authorize(principal, "work", workspace)
         name = None if worker is None else executor(worker)
         now_ms = self._store.clock.now_ms()
-        renewed = await self._store.renew(now_ms, workspace, held, narrowed(who, None), name)
+        renewed = await self._store.renew(now_ms, workspace, held, narrowed(principal, None), name)
         policies = {run.id: _policy(run.policy) for run in renewed}
         late = [run.id for run in renewed if timed_out(run.started_ms, policies[run.id], now_ms)]
         errors: dict[str, str] = {}

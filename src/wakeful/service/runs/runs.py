@@ -49,13 +49,13 @@ class RunService:
     def _clock(self) -> Clock:
         return self._store.clock
 
-    async def get(self, who: Principal, workspace: str, run_id: str) -> RunView:
+    async def get(self, principal: Principal, workspace: str, run_id: str) -> RunView:
         """The run of that id, or NotFound."""
-        return await self._one(who, "read", workspace, run_id)
+        return await self._one(principal, "read", workspace, run_id)
 
-    async def attempts(self, who: Principal, workspace: str, run_id: str) -> list[AttemptView]:
+    async def attempts(self, principal: Principal, workspace: str, run_id: str) -> list[AttemptView]:
         """All attempts of a run so far, the last one too."""
-        run = await self.get(who, workspace, run_id)
+        run = await self.get(principal, workspace, run_id)
         earlier = await self._store.attempts(run_id)
         # Between two attempts, and where it was cancelled there, the last one is among them already.
         if run.started_ms is None or (earlier and earlier[-1].attempt == run.attempt):
@@ -66,27 +66,31 @@ class RunService:
             )
         ]  # fmt: skip
 
-    async def list(self, who: Principal, only: RunFilter) -> list[RunView]:
+    async def list(self, principal: Principal, only: RunFilter) -> list[RunView]:
         """Runs, newest first."""
-        await self._directory.authorize(who, "read", only.workspace, only.agent)
-        runs = await self._store.runs(only._replace(agent=narrowed(who, only.agent)))
-        if not runs and only.agent not in (None, who.agent) and who is not LOCAL:
+        await self._directory.authorize(principal, "read", only.workspace, only.agent)
+        runs = await self._store.runs(only._replace(agent=narrowed(principal, only.agent)))
+        if not runs and only.agent not in (None, principal.agent) and principal is not LOCAL:
             await self._directory.agent(only.workspace, only.agent)
         return runs
 
-    async def cancel(self, who: Principal, workspace: str, run_id: str, reason: str = "cancelled") -> RunView:
+    async def cancel(
+        self, principal: Principal, workspace: str, run_id: str, reason: str = "cancelled"
+    ) -> RunView:
         """Cancel a run that is waiting: pending, or between two attempts."""
-        return await self._end(who, workspace, run_id, reason, running=False)
+        return await self._end(principal, workspace, run_id, reason, running=False)
 
-    async def stop(self, who: Principal, workspace: str, run_id: str, reason: str = "stopped") -> RunView:
+    async def stop(
+        self, principal: Principal, workspace: str, run_id: str, reason: str = "stopped"
+    ) -> RunView:
         """Stop a run that is running."""
-        return await self._end(who, workspace, run_id, reason, running=True)
+        return await self._end(principal, workspace, run_id, reason, running=True)
 
     async def replay(
-        self, who: Principal, workspace: str, run_id: str, *, keyed: Keyed[RunView] | None = None
+        self, principal: Principal, workspace: str, run_id: str, *, keyed: Keyed[RunView] | None = None
     ) -> RunView:
         """Run a dead letter again, as a new run with the same key, one attempt further on."""
-        dead = await self._one(who, "dead-letter", workspace, run_id)
+        dead = await self._one(principal, "dead-letter", workspace, run_id)
         await self._budgets.check(BudgetOwner(workspace, dead.agent, dead.job_id or ""), dead.job_name)
         now_ms = self._clock.now_ms()
 
@@ -100,23 +104,23 @@ class RunService:
                 await self._store.replay_runs(
                     workspace,
                     [run_id],
-                    lambda letter: replayed(who, letter, now_ms),
-                    lambda dead: who.entry(workspace, "run.replay", dead),
+                    lambda letter: replayed(principal, letter, now_ms),
+                    lambda dead: principal.entry(workspace, "run.replay", dead),
                     keyed.of(first) if keyed else None,
                 )
             )
         except _NotDead:
             raise await self._no_letter(run_id) from None
 
-    async def discard(self, who: Principal, workspace: str, run_id: str) -> None:
+    async def discard(self, principal: Principal, workspace: str, run_id: str) -> None:
         """Put a dead letter away for good."""
-        await self._one(who, "dead-letter", workspace, run_id)
-        if not await self._discarded(who, workspace, [run_id]):
+        await self._one(principal, "dead-letter", workspace, run_id)
+        if not await self._discarded(principal, workspace, [run_id]):
             raise await self._no_letter(run_id)
 
     async def replay_many(
         self,
-        who: Principal,
+        principal: Principal,
         workspace: str,
         run_ids: Sequence[str] | None = None,
         *,
@@ -127,7 +131,7 @@ class RunService:
         So are those that may use nothing more today; ResourceExhausted where that is all there are. Returns
         the ids of the dead letters that were replayed.
         """
-        await self._directory.authorize(who, "dead-letter", workspace)
+        await self._directory.authorize(principal, "dead-letter", workspace)
         which, now_ms = _which(run_ids), self._clock.now_ms()
         reached = await self._budgets.reached()
         held: list[str] = []
@@ -138,7 +142,7 @@ class RunService:
             if cap is not None:
                 held.append(cap)
                 return None
-            return replayed(who, letter, now_ms)
+            return replayed(principal, letter, now_ms)
 
         def ids(born: Sequence[RunView]) -> Sequence[str]:
             if held and not born:
@@ -150,21 +154,21 @@ class RunService:
                 workspace,
                 which,
                 again,
-                lambda dead: who.entry(workspace, "run.replay", dead),
+                lambda dead: principal.entry(workspace, "run.replay", dead),
                 keyed.of(ids) if keyed else None,
             )
         )
 
     async def discard_many(
-        self, who: Principal, workspace: str, run_ids: Sequence[str] | None = None
+        self, principal: Principal, workspace: str, run_ids: Sequence[str] | None = None
     ) -> Sequence[str]:
         """Discard these dead letters, likewise."""
-        await self._directory.authorize(who, "dead-letter", workspace)
-        return await self._discarded(who, workspace, _which(run_ids))
+        await self._directory.authorize(principal, "dead-letter", workspace)
+        return await self._discarded(principal, workspace, _which(run_ids))
 
     async def complete(
         self,
-        who: Principal,
+        principal: Principal,
         workspace: str,
         run_id: str,
         status: str,
@@ -182,7 +186,7 @@ class RunService:
         """
         if status not in ("succeeded", "failed"):
             raise InvalidArgument(f"status: '{status[:64]}' is not 'succeeded' or 'failed'")
-        run, now_ms = await self._one(who, "work", workspace, run_id), self._clock.now_ms()
+        run, now_ms = await self._one(principal, "work", workspace, run_id), self._clock.now_ms()
         row = await self._store.job_by_id(run.job_id, deleted=True) if run.job_id else None
         policy = policy_from_text(row.policy) if row else DEFAULT_POLICY
         work = work_from_text(row.work) if row else NO_WORK
@@ -197,32 +201,32 @@ class RunService:
             run_id, run.job_id, run.attempt, policy, outcome, run.started_ms or now_ms, now_ms, work,
             failed_attempts=run.failed_attempts,
         )._replace(usage=usage, response_code=answered)  # fmt: skip
-        entry = who.entry(workspace, "run.complete", run_id, compact({"status": status}))
+        entry = principal.entry(workspace, "run.complete", run_id, compact({"status": status}))
         if not await self._store.complete_run(finished, follow_up_run, [entry]):
-            raise _not_completable(await self.get(who, workspace, run_id), run.attempt)
-        return await self.get(who, workspace, run_id)
+            raise _not_completable(await self.get(principal, workspace, run_id), run.attempt)
+        return await self.get(principal, workspace, run_id)
 
     # --- inside ----------------------------------------------------------------------------------
 
-    async def _one(self, who: Principal, action: Action, workspace: str, run_id: str) -> RunView:
-        await self._directory.authorize(who, "read", workspace)
+    async def _one(self, principal: Principal, action: Action, workspace: str, run_id: str) -> RunView:
+        await self._directory.authorize(principal, "read", workspace)
         run = await self._store.run(run_id)
-        if run is None or run.workspace != workspace or who.agent not in (None, run.agent):
+        if run is None or run.workspace != workspace or principal.agent not in (None, run.agent):
             raise _no_run(run_id)
-        await self._directory.authorize(who, action, workspace, run.agent)
+        await self._directory.authorize(principal, action, workspace, run.agent)
         if action != "read":
-            check_whose(who, run.job_name, ALERT_JOBS)
+            check_whose(principal, run.job_name, ALERT_JOBS)
         return run
 
     async def _end(
-        self, who: Principal, workspace: str, run_id: str, reason: str, *, running: bool
+        self, principal: Principal, workspace: str, run_id: str, reason: str, *, running: bool
     ) -> RunView:
-        found = await self._one(who, "run", workspace, run_id)
-        if who.role == "agent" and found.job_id is not None:
+        found = await self._one(principal, "run", workspace, run_id)
+        if principal.role == "agent" and found.job_id is not None:
             job = await self._store.job_by_id(found.job_id, deleted=True)
             if job is not None:
-                check_ending(who, job, found)
-        entry = who.entry(workspace, "run.stop" if running else "run.cancel", run_id)
+                check_ending(principal, job, found)
+        entry = principal.entry(workspace, "run.stop" if running else "run.cancel", run_id)
         run = await self._store.cancel_run(
             run_id, self._clock.now_ms(), reason, running=running, entries=[entry]
         )
@@ -231,10 +235,10 @@ class RunService:
         return run
 
     async def _discarded(
-        self, who: Principal, workspace: str, which: Sequence[str] | int
+        self, principal: Principal, workspace: str, which: Sequence[str] | int
     ) -> builtins.list[str]:
         return await self._store.discard_runs(
-            workspace, which, lambda dead: who.entry(workspace, "run.discard", dead)
+            workspace, which, lambda dead: principal.entry(workspace, "run.discard", dead)
         )
 
     async def _no_letter(self, run_id: str) -> WakefulError:

@@ -163,7 +163,7 @@ async def test_a_connection_goes_on_after_a_head(ask: ApiClient, known: dict[str
             head = await one("HEAD", path)
             assert head.status == (404 if path == "/nowhere" else 200)
             assert (await one("GET", "/jobs")).status == 200
-    await eventually(lambda: not ask.app.services.feed._listeners)
+    await eventually(lambda: not ask.app.services.events._listeners)
 
 
 async def test_a_method_that_a_path_does_not_take_is_answered_with_those_it_takes(

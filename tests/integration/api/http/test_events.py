@@ -183,17 +183,17 @@ async def test_a_server_that_stops_ends_its_streams(new_app: NewApp, monkeypatch
             stream = listening(operator)
             events = await stream.__aenter__()
             began = loop.time()
-            app.services.feed.hang_up()
+            app.services.events.shut_down()
             assert await events.hear() is None
             assert loop.time() - began < PATIENCE
             await stream.__aexit__(None, None, None)
-        assert app.services.feed._reader is None
+        assert app.services.events._reader is None
 
 
 async def test_a_slow_listener_is_waited_for_by_nobody_and_misses_nothing(new_app: NewApp) -> None:
     app = new_app()
     async with app:
-        feed = app.services.feed
+        feed = app.services.events
         slow = await feed.subscribe(LOCAL, "default")
         quick = await feed.subscribe(LOCAL, "default")
         count = 2_500  # more than is kept at hand
@@ -230,11 +230,11 @@ async def test_a_key_that_is_revoked_ends_its_stream(
 async def test_a_listener_whom_everybody_has_forgotten_is_not_read_for(new_app: NewApp) -> None:
     app = new_app()
     async with app:
-        listener = await app.services.feed.subscribe(LOCAL, "default")
-        assert app.services.feed._reader is not None
+        listener = await app.services.events.subscribe(LOCAL, "default")
+        assert app.services.events._reader is not None
         del listener
-        await eventually(lambda: app.services.feed._reader is None)
-        again = await app.services.feed.subscribe(LOCAL, "default", after=0)
+        await eventually(lambda: app.services.events._reader is None)
+        again = await app.services.events.subscribe(LOCAL, "default", after=0)
         await app.jobs.create("digest", schedule=SELDOM, target={"kind": "pull"})
         assert [event.job for event in await again.next(PATIENCE) or ()] == ["digest"]
         again.close()

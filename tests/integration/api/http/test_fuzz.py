@@ -16,7 +16,7 @@ from wakeful import Wakeful
 from wakeful.document.definition import _NAMES
 from wakeful.errors import AlreadyExists, FailedPrecondition, InvalidArgument
 from wakeful.service.auth.access import LOCAL
-from wakeful.service.serializers import job_shape
+from wakeful.service.serializers import serialize_job
 from wakeful.store.rows import JobFilter, RunFilter
 
 WHERE = (LOCAL, "default", "default")
@@ -79,7 +79,7 @@ def session(new_app: NewApp) -> Iterator[Session]:
 async def _kept(app: Wakeful) -> dict[str, str]:
     """Every job as it is shown."""
     listed = await app.services.jobs.list(LOCAL, JobFilter("default"))
-    return {job.name: json.dumps(job_shape(LOCAL, job), sort_keys=True) for job in listed}
+    return {job.name: json.dumps(serialize_job(LOCAL, job), sort_keys=True) for job in listed}
 
 
 async def _try(app: Wakeful, doing: Coroutine[Any, Any, Any], name: str) -> None:
@@ -91,7 +91,7 @@ async def _try(app: Wakeful, doing: Coroutine[Any, Any, Any], name: str) -> None
     else:
         after = await _kept(app)
         job = saved.job
-        shape = json.dumps(job_shape(LOCAL, job), sort_keys=True)
+        shape = json.dumps(serialize_job(LOCAL, job), sort_keys=True)
         assert json.loads(after[job.name]) == {
             **json.loads(shape),
             "revision": json.loads(after[job.name])["revision"],

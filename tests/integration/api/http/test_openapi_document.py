@@ -18,7 +18,7 @@ from wakeful.document import Defaults, read_definition
 from wakeful.document.definition import _IGNORED, _NAMES
 from wakeful.job import JobRecord
 from wakeful.service.auth.access import LOCAL
-from wakeful.service.serializers import job_shape
+from wakeful.service.serializers import serialize_job
 from wakeful.service.services import Services
 
 DOCUMENT: dict[str, Any] = create_app(cast(Services, None)).openapi()
@@ -69,7 +69,7 @@ def test_the_schema_of_a_job_has_every_field_that_is_shown():
     definition = read_definition({"name": "a", "schedule": "@daily"}, now_ms=0, defaults=Defaults())
     job = JobRecord("id", "default", "default", definition, True, 0, 0, 0, 0, 0)
     schema = SCHEMAS["Job"]
-    assert set(schema["required"]) <= job_shape(LOCAL, job).keys() <= schema["properties"].keys()
+    assert set(schema["required"]) <= serialize_job(LOCAL, job).keys() <= schema["properties"].keys()
 
 
 @on_one_store

@@ -171,9 +171,9 @@ async def test_a_slow_client_is_dropped_and_nobody_waits_for_it(
         heard = [await quick.hear() for _ in range(2 * len(runs))]
         wanted = list(range(after + 1, after + 1 + len(heard)))
         assert [each["seq"] for each in heard] == wanted
-        await eventually(lambda: len(app.services.feed._listeners) == 1)
+        await eventually(lambda: len(app.services.events._listeners) == 1)
         assert (await doing("cron.status"))["running"] is True
-        metrics = app.services.meters.registry
+        metrics = app.services.metrics.registry
         assert metrics.get_sample_value("wakeful_rpc_dropped_total", {"reason": "slow"}) == 1
 
         taken: list[int] = []
@@ -212,4 +212,4 @@ async def test_a_client_that_never_takes_anything_is_cut_off(
             await app.jobs.run("digest", payload="x" * 60_000)
         async with asyncio.timeout(PATIENCE):
             await lost.wait()  # though not a byte of it was taken
-        assert not app.services.feed._listeners
+        assert not app.services.events._listeners

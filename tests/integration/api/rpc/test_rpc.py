@@ -407,7 +407,7 @@ async def test_a_server_that_stops_says_so(new_app: NewApp, monkeypatch: pytest.
             assert (code, "come again" in str(reason)) == (1012, True)
         await idle.__aexit__(None, None, None)
         await hearing.__aexit__(None, None, None)
-        assert app.services.feed._reader is None
+        assert app.services.events._reader is None
 
 
 @on_one_store
@@ -439,15 +439,15 @@ async def test_a_client_that_does_not_answer_pings_is_gone(new_app: NewApp, monk
 async def test_a_client_that_goes_leaves_nothing_behind(ask: ApiClient):
     async with calling(ask) as call:
         await call("events.subscribe")
-        assert ask.app.services.feed._listeners
-    await eventually(lambda: not ask.app.services.feed._listeners)
+        assert ask.app.services.events._listeners
+    await eventually(lambda: not ask.app.services.events._listeners)
 
 
 # --- how many --------------------------------------------------------------------------------------------
 
 
 async def test_what_is_asked_is_counted_by_method_and_outcome(ask: ApiClient):
-    metric = ask.app.services.meters.registry.get_sample_value
+    metric = ask.app.services.metrics.registry.get_sample_value
     async with calling(ask) as call:
         await names(call)
         for method in ("cron.delete", "cron.made-up"):
@@ -463,7 +463,7 @@ async def test_what_is_asked_is_counted_by_method_and_outcome(ask: ApiClient):
 @on_one_store
 async def test_a_key_has_no_more_connections_than_it_may_have(new_app: NewApp):
     app = new_app(settings=Settings(max_connections=3, max_connections_per_key=2))
-    metric = app.services.meters.registry.get_sample_value
+    metric = app.services.metrics.registry.get_sample_value
     async with app, served(app) as operator:
         member = await operator.new("member")
         async with calling(operator) as one, calling(operator):
@@ -498,7 +498,7 @@ async def test_connections_without_a_key_take_no_place_from_those_with_one(
     monkeypatch.setattr("wakeful.api.rpc.connection.GREETING_S", 3_600.0)
     app = new_app(settings=Settings(max_connections=1, max_unauthenticated_connections=2))
     async with app, served(app) as operator, connected(operator.url) as one, connected(operator.url):
-        await eventually(lambda: app.services.places.open()["rpc"] == 2)
+        await eventually(lambda: app.services.connection_limits.open()["rpc"] == 2)
         async with connected(operator.url) as third:
             code, reason = await third.closed()
             assert (code, "not authenticated" in str(reason)) == (4429, True)
@@ -506,7 +506,7 @@ async def test_connections_without_a_key_take_no_place_from_those_with_one(
             assert await names(with_header) == []
             with pytest.raises(Refused, match="this server has 1 connections open"):
                 await one("auth", token=operator.key)
-        await eventually(lambda: app.services.places.open()["rpc"] == 1)
+        await eventually(lambda: app.services.connection_limits.open()["rpc"] == 1)
         async with connected(operator.url) as later:
             await later("auth", token=operator.key)
             assert await names(later) == []
@@ -515,7 +515,7 @@ async def test_connections_without_a_key_take_no_place_from_those_with_one(
 @on_one_store
 async def test_streams_of_events_are_connections_too(new_app: NewApp):
     app = new_app(settings=Settings(max_connections_per_key=1))
-    metric = app.services.meters.registry.get_sample_value
+    metric = app.services.metrics.registry.get_sample_value
     async with app, served(app) as operator:
         async with listening(operator):
             assert metric("wakeful_event_streams") == 1

@@ -349,7 +349,7 @@ async def test_a_tick_outside_its_hours_does_not_replace_the_run_that_is_under_w
 
         await eventually(skipped)
         assert (await app.runs.get(asked.id)).state == "running"
-        assert app.services.meters.runs_skipped == 0, "for no other run of its job was in the way"
+        assert app.services.metrics.runs_skipped == 0, "for no other run of its job was in the way"
 
 
 # --- what wakes it ---------------------------------------------------------------------------------------
