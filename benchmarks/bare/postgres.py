@@ -7,9 +7,9 @@ import time
 from typing import Any
 
 from wakeful.ids import new_id
+from wakeful.run import NewRun
 from wakeful.store.postgres import statements as sql
 from wakeful.store.postgres.connection import Pool
-from wakeful.store.rows import RunRow
 
 WORKER = "floor"
 HOUR_MS = 3_600_000
@@ -19,13 +19,13 @@ async def postgres_floor(url: str, jobs: int, batch: int, now_ms: int) -> float:
     """Jobs a second through claim, insert, advance and complete, as bare batched SQL."""
     pool = Pool(url, 1)
     await pool.open()
-    runs: list[RunRow] = []
+    runs: list[NewRun] = []
 
     async def begin(db: Any, tell: object) -> None:
         claimed = await db.fetch(sql.CLAIM, now_ms, batch)
         facts = await db.fetch(sql.FACTS, ",".join([job[0] for job in claimed]))
         runs[:] = [
-            RunRow(
+            NewRun(
                 new_id(now_ms), job[0], job[1], job[2], job[3], now_ms, now_ms, "schedule", None, "running",
                 None, 1, None, 1, WORKER, "cron", True, None, now_ms, None,
                 hashlib.sha256(job[0].encode()).hexdigest(), None, None,

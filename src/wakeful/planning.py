@@ -15,12 +15,13 @@ Instants are epoch milliseconds.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Final, Literal, NamedTuple, get_args
+from typing import Final, Literal, NamedTuple
 
 from wakeful.job import Definition, JobRecord
 from wakeful.policy import Policy, spread_evenly
 from wakeful.run import tick_key
 from wakeful.schedule import At
+from wakeful.start_rules import BlockReason
 from wakeful.ticks import Ticks
 
 Reason = Literal[
@@ -28,8 +29,8 @@ Reason = Literal[
     "queue_full",  # as many wait as may
     "replaced",  # a newer tick of the same pass runs in its place
     "superseded",  # a newer tick of the same pass waits in its place
-    "budget",  # what it may use today is used up (`Facts.hold`)
-    "outside_hours",  # the job runs at other hours of the day (`Facts.hold`)
+    "budget",  # what it may use today is used up (`Facts.blocked`)
+    "outside_hours",  # the job runs at other hours of the day (`Facts.blocked`)
     "downtime",  # nobody was awake, and the job does not catch up
     "too_old",  # older than the catch-up window
     "newer_tick_runs",  # the job catches up with the latest only
@@ -38,11 +39,6 @@ Reason = Literal[
     "edited",  # likewise, when the job was given other ticks
     "asked",  # a request skipped it (`skip-next`)
 ]
-
-
-#: Why no tick of a job may run just now.
-Hold = Literal["budget", "outside_hours"]
-HOLDS: Final[tuple[Hold, ...]] = get_args(Hold)
 
 
 class Spread(NamedTuple):
@@ -73,8 +69,8 @@ class Facts(NamedTuple):
 
     running: tuple[str, ...] = ()
     waiting: tuple[str, ...] = ()
-    #: why no tick may run just now, or None
-    hold: Hold | None = None
+    #: why no run of the job may start now, or None
+    blocked: BlockReason | None = None
 
 
 IDLE: Final = Facts()
@@ -324,7 +320,7 @@ class _Pass:
     def _catch_up_latest(self, first: int, last: int) -> None:
         """Run the newest missed tick and record the others; ticks on time follow the overlap policy."""
         if first < last:
-            reason: Reason = "newer_tick_runs" if self.facts.hold is None else "downtime"
+            reason: Reason = "newer_tick_runs" if self.facts.blocked is None else "downtime"
             self._miss(first, self.job.ticks.prev(last) or first, reason)
         self.cursor = last
         self.caught_up = True
@@ -367,8 +363,8 @@ class _Pass:
 
     def _judge(self, later: bool) -> tuple[Becomes, Reason | None]:
         overlap = self.job.policy.overlap
-        if self.facts.hold is not None:
-            return Becomes.SKIPPED, self.facts.hold
+        if self.facts.blocked is not None:
+            return Becomes.SKIPPED, self.facts.blocked
         if later:
             return Becomes.PLANNED, None
         if overlap == "allow" or not self._engaged:

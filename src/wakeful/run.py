@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from enum import StrEnum
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 from wakeful.errors import FailedPrecondition
 
@@ -57,6 +57,82 @@ MOVES: Final[dict[RunState, frozenset[RunState]]] = {
     RunState.MISSED: frozenset(),
 }
 BIRTHS: Final = frozenset({RunState.PENDING, RunState.RUNNING, RunState.SKIPPED, RunState.MISSED})
+
+
+class NewRun(NamedTuple):
+    """A run to insert, with the columns that an insert sets."""
+
+    id: str
+    #: None for a run that woke an agent without a job
+    job_id: str | None
+    workspace: str
+    agent: str
+    job_name: str | None
+    #: the tick; for a run that is no tick, the time of the request
+    scheduled_ms: int
+    #: when it may start; jitter and catch-up make it differ from `scheduled_ms`
+    fire_ms: int
+    trigger: str
+    triggered_by: str | None
+    state: str
+    reason: str | None
+    #: how many ticks a missed run stands for, from `scheduled_ms` to `until_ms`
+    covers: int
+    #: of a missed run, its last tick; of a pull run, until when it may be claimed
+    until_ms: int | None
+    attempt: int
+    #: the worker of a run that is inserted as running
+    worker: str | None
+    lane: str
+    #: whether it waits until no other run of its job is live (every overlap policy but `allow`)
+    serial: bool
+    #: when it may be taken: set while pending or retrying, None otherwise
+    due_ms: int | None
+    started_ms: int | None
+    finished_ms: int | None
+    idempotency_key: str
+    replay_of: str | None
+    #: its own payload where it is not the job's, as compact JSON
+    payload: str | None
+
+
+class Follower(NamedTuple):
+    """A job that fires after another job's run, or the heartbeat that a run wakes, and that run."""
+
+    job_id: str
+    workspace: str
+    agent: str
+    name: str
+    policy: str
+    work: str
+    after_run_id: str
+    after_finished_ms: int
+    #: `chain` or `heartbeat`
+    trigger: TriggerName = "chain"
+
+
+#: The prefix of the lane of a pull run, which an executor claims, and of the executor's worker name.
+#: No worker takes such a run, and no replica has such a name.
+PULL: Final = "pull:"
+
+
+def pull_lane(lane: str) -> str:
+    """Return the lane of pull runs of a job in this lane.
+
+    >>> pull_lane("cron")
+    'pull:cron'
+    """
+    return PULL + lane
+
+
+def is_pull_lane(lane: str) -> bool:
+    """Return whether runs of this lane are pull runs. No job can name such a lane: a lane is a slug."""
+    return lane.startswith(PULL)
+
+
+def is_executor(worker: str | None) -> bool:
+    """Return whether the worker of a run is an executor."""
+    return worker is not None and worker.startswith(PULL)
 
 
 def tick_key(job_id: str, scheduled_ms: int) -> str:

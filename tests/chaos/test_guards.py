@@ -20,10 +20,10 @@ from tests.chaos.work import LEAD_MS, build
 from tests.support.postgres_server import fresh_database
 from wakeful import EngineConfig, Wakeful
 from wakeful.clock import SteeredClock
-from wakeful.engine.run_factory import follow_up_run
 from wakeful.outcome import Finished
+from wakeful.run import Follower, NewRun
+from wakeful.run_factory import follow_up_run
 from wakeful.store.port import Store
-from wakeful.store.rows import Follower, RunRow
 
 #: Seconds. Nothing here takes so long.
 PATIENCE = 120.0
@@ -156,7 +156,7 @@ def _unfenced(store: Store) -> Callable[..., Awaitable[set[str]]]:
     """`store.finish` for a worker that takes every run for its own."""
     fenced = store.finish
 
-    async def finish(_: str, finished: Sequence[Finished], follow: Callable[[Follower], RunRow]) -> set[str]:
+    async def finish(_: str, finished: Sequence[Finished], follow: Callable[[Follower], NewRun]) -> set[str]:
         for each in finished:
             run = await store.run(each.run_id)
             assert run is not None

@@ -26,18 +26,12 @@ from tests.support.factories import (
     ticks_of,
 )
 from tests.support.notifications import NotificationRecorder
+from wakeful.alert_rules import Alert, Incident
 from wakeful.document.guards import MOST_COST
+from wakeful.start_rules import BudgetBlock, BudgetOwner
 from wakeful.store.accounts import AgentRow, WorkspaceRow
-from wakeful.store.alerts import (
-    AGENT_ALERTS,
-    AGENT_CHANNEL,
-    ALERT_JOBS,
-    WORKSPACE_ALERTS,
-    WORKSPACE_CHANNEL,
-    Alert,
-    Incident,
-)
-from wakeful.store.budgets import BudgetBlock, BudgetOwner, Spent
+from wakeful.store.alerts import AGENT_ALERTS, AGENT_CHANNEL, ALERT_JOBS, WORKSPACE_ALERTS, WORKSPACE_CHANNEL
+from wakeful.store.budgets import Spent
 from wakeful.store.port import Store
 from wakeful.store.rows import JobChange, JobRow, RunView
 from wakeful.store.usage import MOST_TOKENS, usage_of

@@ -23,9 +23,10 @@ from tests.support.factories import (
 )
 from tests.support.notifications import NotificationRecorder
 from wakeful.errors import AlreadyExists
+from wakeful.run import NewRun
 from wakeful.store.audit import AuditEntry
 from wakeful.store.port import Store
-from wakeful.store.rows import DeadLetter, JobRow, RunFilter, RunRow, RunView
+from wakeful.store.rows import DeadLetter, JobRow, RunFilter, RunView
 
 
 async def _dead_letter(store: Store) -> RunView:
@@ -42,7 +43,7 @@ async def _dead_letters(store: Store, of: JobRow, many: int, **fields: object) -
     return sorted(run.id for run in runs)
 
 
-def _again(letter: DeadLetter) -> RunRow:
+def _again(letter: DeadLetter) -> NewRun:
     dead = letter.run
     return jobless(
         job_id=dead.job_id,
@@ -73,7 +74,7 @@ async def test_a_dead_letter_is_replayed_as_a_new_run(store: Store, ears: Notifi
     dead = await _dead_letter(store)
     made: list[DeadLetter] = []
 
-    def make(letter: DeadLetter) -> RunRow:
+    def make(letter: DeadLetter) -> NewRun:
         made.append(letter)
         return _again(letter)
 
@@ -99,7 +100,7 @@ async def test_a_dead_letter_is_replayed_once(store: Store) -> None:
 async def test_a_replay_that_cannot_be_made_leaves_the_dead_letter(store: Store) -> None:
     dead = await _dead_letter(store)
 
-    def fail(letter: DeadLetter) -> RunRow:
+    def fail(letter: DeadLetter) -> NewRun:
         raise ValueError("its job is gone")
 
     with pytest.raises(ValueError, match="its job is gone"):
@@ -168,7 +169,7 @@ async def test_without_ids_the_oldest_come_first_and_those_that_stay_are_no_hind
     ids = await _dead_letters(store, digest, 10)
     stays = set(ids[:2])
 
-    def make(letter: DeadLetter) -> RunRow | None:
+    def make(letter: DeadLetter) -> NewRun | None:
         return None if letter.run.id in stays else _again(letter)
 
     born = await store.replay_runs("default", 5, make, _told)

@@ -22,8 +22,9 @@ from tests.support.factories import (
     start,
     ticks_of,
 )
+from wakeful.run import Follower, NewRun
 from wakeful.store.port import Store
-from wakeful.store.rows import Follower, JobRow, RunRow
+from wakeful.store.rows import JobRow
 from wakeful.store.sessions import HEARTBEAT, HEARTBEAT_LABELS
 
 
@@ -41,7 +42,7 @@ async def test_the_follower_gets_the_run_that_is_made_for_it(store: Store, clock
     then = await _follower(store, "then", "succeeded")
     asked_for: list[Follower] = []
 
-    def follow(follower: Follower) -> RunRow:
+    def follow(follower: Follower) -> NewRun:
         asked_for.append(follower)
         return following(follower)
 
@@ -156,7 +157,7 @@ async def test_it_is_told_apart_from_a_chain(store: Store) -> None:
     beat = await _heartbeat(store)
     asked_for: list[Follower] = []
 
-    def follow(follower: Follower) -> RunRow:
+    def follow(follower: Follower) -> NewRun:
         asked_for.append(follower)
         return following(follower)
 

@@ -26,8 +26,9 @@ from tests.support.factories import (
 )
 from wakeful.errors import AlreadyExists, FailedPrecondition
 from wakeful.ids import new_id
+from wakeful.run import NewRun
 from wakeful.store.port import Store
-from wakeful.store.rows import JobChange, JobFilter, JobRow, RunRow
+from wakeful.store.rows import JobChange, JobFilter, JobRow
 
 
 async def test_a_job_keeps_every_column(store: Store) -> None:
@@ -291,7 +292,7 @@ async def test_who_deletes_may_look_at_the_job_first_and_leave_it_be(database: D
     jobs = [asleep(f"job-{number}") for number in range(20)]
     await one.create_jobs(jobs)
 
-    def only_the_first(row: JobRow) -> tuple[RunRow, ...]:
+    def only_the_first(row: JobRow) -> tuple[NewRun, ...]:
         if row.version != 1:
             raise FailedPrecondition("it has changed")
         return ()

@@ -23,8 +23,9 @@ from tests.support.factories import (
     tick,
     ticks_of,
 )
+from wakeful.run import NewRun
 from wakeful.store.port import Store
-from wakeful.store.rows import CatchupState, DueJob, JobPlan, RunRow
+from wakeful.store.rows import CatchupState, DueJob, JobPlan
 
 
 async def test_a_due_job_gets_its_run_and_its_next_tick(store: Store, clock: FalseClock) -> None:
@@ -263,7 +264,7 @@ async def test_a_run_keeps_every_column_it_was_born_with(store: Store, state: st
     )
     await store.plan(NOW, 10, lambda due: plan_of(due, whole))
     view = await look(store, whole)
-    for field in RunRow._fields:
+    for field in NewRun._fields:
         if field != "serial":
             assert getattr(view, field) == getattr(whole, field), field
 
@@ -336,7 +337,7 @@ async def test_the_next_wake_is_the_earliest_of_all_jobs(store: Store) -> None:
 async def test_a_storm_of_due_jobs_is_planned_in_batches_and_none_is_left(store: Store) -> None:
     jobs = [job(f"job-{n}") for n in range(2_500)]
     await store.create_jobs(jobs)
-    born: list[RunRow] = []
+    born: list[NewRun] = []
     while (planned := await store.plan(NOW, 1_000, start("w1"))).claimed:
         born += planned.born
     assert sorted(run.job_id or "" for run in born) == sorted(row.id for row in jobs)

@@ -30,7 +30,8 @@ from tests.support.factories import (
 from tests.support.notifications import NotificationRecorder
 from tests.support.pull_runs import HOUR, LANE, ME, YOU, claim, new_job, pulled, refuse
 from wakeful.outcome import Finished
-from wakeful.store.port import PULL, TURN_MS, UNCLAIMED, Store, pull_lane
+from wakeful.run import PULL, pull_lane
+from wakeful.store.port import TURN_MS, UNCLAIMED, Store
 from wakeful.store.rows import DueJob, JobChange, JobPlan, JobRow, LostRun, Move, TakenRun
 
 

@@ -13,7 +13,8 @@ import pytest
 from tests.support.factories import NOW, FalseClock, alone
 from tests.support.query_plans import visited
 from wakeful.outcome import Finished
-from wakeful.store.port import PULL, TURN_MS
+from wakeful.run import PULL
+from wakeful.store.port import TURN_MS
 from wakeful.store.postgres import pull_statements as statements
 from wakeful.store.rows import LostRun
 from wakeful.store.sqlite import SqliteStore

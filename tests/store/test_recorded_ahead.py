@@ -9,13 +9,14 @@ import pytest
 
 from tests.support.factories import NOW, SECOND, alone, asked, ended, given_job, held, look, tick
 from tests.support.notifications import NotificationRecorder
+from wakeful.run import NewRun
 from wakeful.store.port import Store
-from wakeful.store.rows import JobChange, JobRow, RunRow, RunView
+from wakeful.store.rows import JobChange, JobRow, RunView
 
 AHEAD = NOW + 40
 
 
-async def _recorded(store: Store, row: JobRow, at: int = AHEAD, **fields: Any) -> RunRow:
+async def _recorded(store: Store, row: JobRow, at: int = AHEAD, **fields: Any) -> NewRun:
     """A tick of this job that was planned a moment ago, and starts then."""
     run = held(tick(row, at, **fields), since=at)
     await store.add_runs([run])

@@ -22,13 +22,14 @@ from tests.support.factories import (
     over,
 )
 from wakeful.errors import AlreadyExists, FailedPrecondition
+from wakeful.run import NewRun
 from wakeful.store.port import Store
-from wakeful.store.rows import JobRow, RunFilter, RunRow, RunView
+from wakeful.store.rows import JobRow, RunFilter, RunView
 
 STATES = ("pending", "running", "retrying", "succeeded", "failed", "cancelled", "skipped", "missed")
 
 
-def _in(state: str, run: RunRow) -> RunRow:
+def _in(state: str, run: NewRun) -> NewRun:
     if state == "running":
         return held(run)
     return run._replace(state=state) if state in ("pending", "retrying") else over(run, state)

@@ -16,8 +16,9 @@ from tests.support.factories import (
     look,
     over,
 )
-from wakeful.store.port import Store, pull_lane
-from wakeful.store.rows import JobRow, RunRow, TakenRun
+from wakeful.run import NewRun, pull_lane
+from wakeful.store.port import Store
+from wakeful.store.rows import JobRow, TakenRun
 
 
 async def _job(store: Store, name: str = "digest", **fields: object) -> JobRow:
@@ -26,7 +27,7 @@ async def _job(store: Store, name: str = "digest", **fields: object) -> JobRow:
     return row
 
 
-def _free(of: JobRow, due: int = NOW, **fields: object) -> RunRow:
+def _free(of: JobRow, due: int = NOW, **fields: object) -> NewRun:
     """A run that waits for no other."""
     return asked(of, due, serial=False, **fields)
 

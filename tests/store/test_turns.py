@@ -19,8 +19,9 @@ from tests.support.factories import (
     look,
     tick,
 )
+from wakeful.run import NewRun
 from wakeful.store.port import Store
-from wakeful.store.rows import JobRow, RunRow, TakenRun
+from wakeful.store.rows import JobRow, TakenRun
 
 
 async def _take(store: Store, now_ms: int = NOW + MINUTE) -> list[str]:
@@ -32,7 +33,7 @@ async def _taken(store: Store) -> TakenRun:
     return run
 
 
-async def _waiting(store: Store, *ticks: int) -> tuple[JobRow, list[RunRow]]:
+async def _waiting(store: Store, *ticks: int) -> tuple[JobRow, list[NewRun]]:
     row = asleep()
     await store.create_jobs([row])
     runs = [asked(row, NOW + at, due_ms=NOW) for at in ticks]
@@ -153,7 +154,7 @@ async def test_a_serial_run_waits_for_one_that_is_not(store: Store) -> None:
     assert await _take(store) == [serial.id]
 
 
-def _may_start(run: RunRow, runs: list[RunRow]) -> bool:
+def _may_start(run: NewRun, runs: list[NewRun]) -> bool:
     """The rule, said once more in Python."""
     others = [other for other in runs if other.job_id == run.job_id and other.id != run.id]
     older = [other for other in others if (other.scheduled_ms, other.id) < (run.scheduled_ms, run.id)]
@@ -185,7 +186,7 @@ async def test_whoever_may_start_is_taken_and_nobody_else(store: Store, seed: in
             runs.append(held(run) if state == "running" else run._replace(state=state))
     await store.add_runs(runs)
     room = {"a": dice.randrange(1, 40), "b": dice.randrange(1, 40)}
-    expected: list[RunRow] = []
+    expected: list[NewRun] = []
     for lane, count in room.items():
         ready = [
             run

@@ -7,9 +7,9 @@ from typing import Any
 
 from wakeful.ids import new_id
 from wakeful.outcome import Finished
-from wakeful.run import tick_key
+from wakeful.run import Follower, NewRun, tick_key
 from wakeful.store.port import Store
-from wakeful.store.rows import DueJob, Follower, JobPlan, JobRow, RunFilter, RunRow, RunView, TakenRun
+from wakeful.store.rows import DueJob, JobPlan, JobRow, RunFilter, RunView, TakenRun
 
 #: Friday, 15 January 2027, 08:00 UTC
 NOW = 1_800_000_000_000
@@ -65,9 +65,9 @@ def asleep(name: str = "digest", **fields: Any) -> JobRow:
     return job(name, **{"next_ms": NOW + DAY, "wake_ms": NOW + DAY, **fields})
 
 
-def tick(of: JobRow | DueJob, at: int = NOW, **fields: Any) -> RunRow:
+def tick(of: JobRow | DueJob, at: int = NOW, **fields: Any) -> NewRun:
     """The run of a tick, pending."""
-    row = RunRow(
+    row = NewRun(
         id=new_id(NOW),
         job_id=of.id,
         workspace=of.workspace,
@@ -95,27 +95,27 @@ def tick(of: JobRow | DueJob, at: int = NOW, **fields: Any) -> RunRow:
     return row._replace(**fields)
 
 
-def asked(of: JobRow, at: int = NOW, **fields: Any) -> RunRow:
+def asked(of: JobRow, at: int = NOW, **fields: Any) -> NewRun:
     """A run that somebody asked for by hand, pending."""
     return tick(of, at, **{"trigger": "user", "triggered_by": "ada", **fields})
 
 
-def jobless(**fields: Any) -> RunRow:
+def jobless(**fields: Any) -> NewRun:
     """A run that wakes an agent without a job."""
     return asked(job(), **{"job_id": None, "job_name": None, "payload": '{"message":"hello"}', **fields})
 
 
-def held(run: RunRow, worker: str = "w1", since: int = NOW) -> RunRow:
+def held(run: NewRun, worker: str = "w1", since: int = NOW) -> NewRun:
     """The run, born running under a worker."""
     return run._replace(state="running", worker=worker, due_ms=None, started_ms=since)
 
 
-def over(run: RunRow, state: str = "succeeded", at: int = NOW) -> RunRow:
+def over(run: NewRun, state: str = "succeeded", at: int = NOW) -> NewRun:
     """The run, born when it was over."""
     return run._replace(state=state, due_ms=None, finished_ms=at)
 
 
-def plan_of(of: DueJob, *runs: RunRow, **fields: Any) -> JobPlan:
+def plan_of(of: DueJob, *runs: NewRun, **fields: Any) -> JobPlan:
     """These runs are born, and the job's next tick is a day later."""
     row = JobPlan(
         job_id=of.id,
@@ -139,20 +139,20 @@ def start(worker: str) -> Callable[[DueJob], JobPlan]:
     return lambda due: plan_of(due, held(tick(due, due.next_ms), worker))
 
 
-def ended(run: RunRow | RunView | TakenRun, state: str = "succeeded", **fields: Any) -> Finished:
+def ended(run: NewRun | RunView | TakenRun, state: str = "succeeded", **fields: Any) -> Finished:
     """How the run's attempt ended, a second after it began."""
     row = Finished(run.id, run.job_id, run.attempt, state, NOW, NOW + SECOND)
     return row._replace(**fields)
 
 
-def alone(follower: Follower) -> RunRow:
+def alone(follower: Follower) -> NewRun:
     """For tests in which nothing follows."""
     raise AssertionError(f"nothing was to follow, but {follower} does")
 
 
-def following(follower: Follower) -> RunRow:
+def following(follower: Follower) -> NewRun:
     """The run of a job that fires after another."""
-    return RunRow(
+    return NewRun(
         id=new_id(NOW),
         job_id=follower.job_id,
         workspace=follower.workspace,
@@ -179,7 +179,7 @@ def following(follower: Follower) -> RunRow:
     )
 
 
-async def given_job(store: Store, name: str = "digest", *runs: Callable[[DueJob], RunRow]) -> JobRow:
+async def given_job(store: Store, name: str = "digest", *runs: Callable[[DueJob], NewRun]) -> JobRow:
     """A job that is in the store, with the ticks that these make of it, and not due again for a day."""
     row = job(name)
     await store.create_jobs([row])
@@ -203,7 +203,7 @@ async def ticks_of(store: Store, of: JobRow) -> list[RunView]:
     return (await store.runs(RunFilter(of.workspace, job_id=of.id, limit=10_000)))[::-1]
 
 
-async def look(store: Store, run: RunRow | RunView | TakenRun | str) -> RunView:
+async def look(store: Store, run: NewRun | RunView | TakenRun | str) -> RunView:
     """The run as it is now."""
     found = await store.run(run if isinstance(run, str) else run.id)
     assert found is not None

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from tests.support.factories import MINUTE, NOW, asked, asleep, look
 from wakeful.outcome import Finished
-from wakeful.store.port import PULL, Store, pull_lane
-from wakeful.store.rows import JobRow, LostRun, RunRow, TakenRun
+from wakeful.run import PULL, NewRun, pull_lane
+from wakeful.store.port import Store
+from wakeful.store.rows import JobRow, LostRun, TakenRun
 
 HOUR = 60 * MINUTE
 LANE = pull_lane("cron")
@@ -18,7 +19,7 @@ async def new_job(store: Store, name: str = "digest", **fields: object) -> JobRo
     return row
 
 
-def pulled(of: JobRow, due: int = NOW, wait: int = HOUR, **fields: object) -> RunRow:
+def pulled(of: JobRow, due: int = NOW, wait: int = HOUR, **fields: object) -> NewRun:
     """A run that waits for an executor, an hour unless told otherwise."""
     return asked(of, due, **{"serial": False, "lane": LANE, "until_ms": due + wait, **fields})
 

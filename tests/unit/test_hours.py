@@ -9,12 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wakeful.engine.active_hours import closed, open_at
-from wakeful.engine.run_factory import follow_up_run
 from wakeful.errors import InvalidArgument
 from wakeful.hours import parse_hours, within
-from wakeful.job import Work
-from wakeful.store.rows import Follower
 
 ZONES = ["UTC", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Asia/Kathmandu", "Pacific/Apia"]
 
@@ -127,57 +123,3 @@ def test_each_instant_is_within_some_hours_or_within_the_rest_of_the_day(
     some, rest = (f"{spelled(a)}-{spelled(b)}" for a, b in ((start, end), (end, start)))
 
     assert within(some, tz, at) != within(rest, tz, at)
-
-
-# --- what that means for a run --------------------------------------------------------------------
-
-BY_DAY = Work(active_hours="08:00-22:00", hours_tz="Asia/Kathmandu")
-NIGHT, DAY = ms("2027-03-01T23:00", "Asia/Kathmandu"), ms("2027-03-01T12:00", "Asia/Kathmandu")
-
-
-@pytest.mark.parametrize("trigger", ["schedule", "chain", "heartbeat"])
-def test_what_comes_about_by_itself_starts_within_the_hours_alone(trigger: str):
-    assert closed(BY_DAY, trigger, 1, DAY) is None
-    assert closed(Work(), trigger, 1, NIGHT) is None
-    skipped = closed(BY_DAY, trigger, 1, NIGHT)
-    assert skipped is not None
-    assert skipped == ("it runs from 08:00 to 22:00 (Asia/Kathmandu), and not now", "outside_hours")
-
-
-@pytest.mark.parametrize("trigger", ["user", "agent", "replay", "backfill"])
-def test_what_somebody_asks_for_starts_at_any_hour(trigger: str):
-    assert closed(BY_DAY, trigger, 1, NIGHT) is None
-
-
-def test_what_was_begun_within_the_hours_is_brought_to_an_end():
-    assert closed(BY_DAY, "schedule", 2, NIGHT) is None
-
-
-def test_hours_without_a_zone_are_those_of_utc():
-    assert open_at(Work(active_hours="08:00-09:00"), ms("2027-03-01T08:30"))
-
-
-@pytest.mark.parametrize(
-    ("work", "at", "state"),
-    [
-        ('{"activeHours":"08:00-22:00","hoursTz":"Asia/Kathmandu"}', NIGHT, "skipped"),
-        ('{"activeHours":"08:00-22:00","hoursTz":"Asia/Kathmandu"}', DAY, "pending"),
-        ("{}", NIGHT, "pending"),
-        # A worker is awake, and says so in a sentence when it comes to it.
-        (
-            '{"activeHours":"08:00-22:00","hoursTz":"Asia/Kathmandu","target":{"kind":"function"}}',
-            NIGHT,
-            "pending",
-        ),
-    ],
-    ids=["at night", "by day", "without hours", "not pulled"],
-)
-def test_a_follower_that_executors_would_claim_is_skipped_outside_its_hours(work: str, at: int, state: str):
-    follower = Follower("j", "default", "default", "heartbeat", "{}", work, "r", at, "heartbeat")
-
-    run = follow_up_run(follower)
-
-    assert run.state == state
-    if state == "skipped":
-        assert (run.reason, run.attempt, run.due_ms, run.until_ms) == ("outside_hours", 0, None, None)
-        assert run.finished_ms == at

@@ -14,9 +14,9 @@ from wakeful.document import (
     work_to_text,
     write_definition,
 )
-from wakeful.engine.run_factory import claim_deadline, claim_timeout_ms, lane_of
 from wakeful.job import Definition, Json, Work, inherit
 from wakeful.policy import Policy
+from wakeful.run_factory import claim_deadline, claim_timeout_ms, lane_of
 
 HOOK: dict[str, Json] = {"kind": "webhook", "url": "https://a.example/hook"}
 OTHER: dict[str, Json] = {"kind": "function", "name": "digest"}

@@ -258,7 +258,7 @@ def test_a_tick_on_time_after_the_latest_follows_the_overlap_policy(overlap, exp
 
 
 def test_latest_claims_no_newer_run_where_the_newest_tick_is_held_back():
-    back = plan(minute(60.5), Facts(hold="budget"), catchup="latest")
+    back = plan(minute(60.5), Facts(blocked="budget"), catchup="latest")
     assert told(back) == ["1-58 (58) missed: downtime", "59 skipped: budget", "60 skipped: budget"]
 
 
@@ -615,7 +615,7 @@ def test_replace_cancels_nothing_before_its_tick_is_due():
 
 
 @pytest.mark.parametrize("overlap", ["allow", "skip", "queue", "queue_one", "replace"])
-@pytest.mark.parametrize("facts", [Facts(hold="budget"), BUSY._replace(hold="budget")])
+@pytest.mark.parametrize("facts", [Facts(blocked="budget"), BUSY._replace(blocked="budget")])
 def test_a_tick_that_may_not_run_just_now_is_skipped_and_counts_for_nothing(overlap, facts):
     held = plan(minute(1), facts, overlap=overlap)
     assert told(held) == ["1 skipped: budget"]
@@ -623,7 +623,7 @@ def test_a_tick_that_may_not_run_just_now_is_skipped_and_counts_for_nothing(over
 
 
 def test_what_is_caught_up_is_held_too():
-    facts = Facts(hold="budget")
+    facts = Facts(blocked="budget")
     assert told(plan(minute(3.5), facts, catchup="fire_immediately")) == [
         "1 skipped: budget",
         "2 skipped: budget",
@@ -708,7 +708,7 @@ def test_a_job_that_has_had_all_its_runs_gets_no_other(catchup, run_count, now):
 
 
 @pytest.mark.parametrize("now", [0, T0, minute(1), T0 + 400 * DAY])
-@pytest.mark.parametrize("facts", [IDLE, BUSY_WITH_ONE_WAITING, Facts(hold="budget")])
+@pytest.mark.parametrize("facts", [IDLE, BUSY_WITH_ONE_WAITING, Facts(blocked="budget")])
 def test_a_paused_job_gets_an_empty_plan(now, facts):
     assert plan(now, facts, cursor=None, run_count=7) == Plan((), None, None, 7)
 

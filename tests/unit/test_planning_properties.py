@@ -23,9 +23,10 @@ from wakeful import planning
 from wakeful.calendars import NOTHING, parse_exclude
 from wakeful.duration import DAY, HOUR, MINUTE, SECOND
 from wakeful.job import Definition, Timing
-from wakeful.planning import IDLE, Becomes, Facts, Hold, JobState, Limits, Plan, Verdict, begin, decide
+from wakeful.planning import IDLE, Becomes, Facts, JobState, Limits, Plan, Verdict, begin, decide
 from wakeful.policy import Policy
 from wakeful.schedule import At, CronSchedule, Every
+from wakeful.start_rules import BlockReason
 from wakeful.ticks import Ticks
 
 FIRST_DAY = date(2027, 3, 1)
@@ -199,13 +200,13 @@ policies = st.builds(
 all_limits = st.sampled_from(
     [Limits(*limits) for limits in product([0, 1, 1_000, 60_000], [1, 2, 3, 10, 100], [0, 250, 5_000])]
 )
-HOLDS: list[Hold | None] = [None, None, None, None, None, "budget"]
+BLOCKED: list[BlockReason | None] = [None, None, None, None, None, "budget"]
 some_facts = st.sampled_from(
     [
-        Facts(running, waiting, hold)
+        Facts(running, waiting, blocked)
         for running in [(), (), ("r1",), ("r1", "r2")]
         for waiting in [(), (), ("w1",), ("w1", "w2", "w3")]
-        for hold in HOLDS
+        for blocked in BLOCKED
     ]
 )
 
@@ -374,7 +375,7 @@ def test_a_tick_is_missed_only_when_it_is_too_late_and_the_policy_says_so(story)
                 assert verdict.until_ms is not None
                 assert not once, "a one-time job always catches up"
                 assert story.late(verdict.until_ms, one.now)
-                held_back = policy.catchup == "latest" and one.facts.hold is not None
+                held_back = policy.catchup == "latest" and one.facts.blocked is not None
                 if not held_back:
                     assert (verdict.reason == "downtime") == (policy.catchup == "none")
                 if verdict.reason == "newer_tick_runs":

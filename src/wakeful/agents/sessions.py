@@ -18,11 +18,10 @@ from typing import Final
 
 from wakeful.document import payload_to_text, policy_from_text, work_from_text
 from wakeful.document.sessions import Drop, Mode
-from wakeful.engine.run_factory import claim_timeout_ms, lane_of, manual_run
 from wakeful.job import Json, Work
 from wakeful.policy import DEFAULT_POLICY
-from wakeful.run import RunState, TriggerName
-from wakeful.store.rows import RunRow
+from wakeful.run import NewRun, RunState, TriggerName
+from wakeful.run_factory import claim_timeout_ms, lane_of, manual_run
 from wakeful.store.sessions import WAKE_JOB, SessionMessage, SessionState, SessionUpdate, Turn
 
 STOP: Final = "/stop"
@@ -193,7 +192,7 @@ def _settle(
     )
 
 
-def _run(talk: SessionState, batch: Sequence[SessionMessage], now_ms: int) -> RunRow:
+def _run(talk: SessionState, batch: Sequence[SessionMessage], now_ms: int) -> NewRun:
     """The run of a turn: where the agent's other runs go, in the lane of conversations."""
     work = work_from_text(talk.work) if talk.work else Work(lane=LANE)
     policy = policy_from_text(talk.policy) if talk.policy else DEFAULT_POLICY

@@ -10,11 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from wakeful.alert_rules import Alert, Incident, judge
 from wakeful.clock import Clock
-from wakeful.engine.alert_rules import judge
 from wakeful.engine.loop import Loop
 from wakeful.logs import get_logger
-from wakeful.store.alerts import Alert, Incident
 from wakeful.store.port import Store
 
 _BATCH: Final = 200

@@ -19,8 +19,8 @@ from wakeful.engine.loop import Loop
 from wakeful.errors import DatabaseFault, InvalidArgument, Unavailable
 from wakeful.logs import get_logger
 from wakeful.outcome import Finished
+from wakeful.run import Follower, NewRun
 from wakeful.store.port import Store
-from wakeful.store.rows import Follower, RunRow
 
 _LARGEST_BATCH: Final = 2_000
 _UNSTORABLE: Final = "what it said could not be stored"
@@ -39,7 +39,7 @@ class Completer(Loop):
     name = "writer"
 
     def __init__(
-        self, worker: str, store: Store, clock: Clock, longest_ms: int, follow: Callable[[Follower], RunRow]
+        self, worker: str, store: Store, clock: Clock, longest_ms: int, follow: Callable[[Follower], NewRun]
     ) -> None:
         super().__init__(clock, longest_ms)
         self._worker = worker

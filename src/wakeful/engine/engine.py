@@ -21,13 +21,13 @@ from wakeful.engine.metrics import Metrics
 from wakeful.engine.planner import BATCH, Planner
 from wakeful.engine.pruner import Pruner
 from wakeful.engine.rescuer import BEAT_MS, LEASE_MS, Rescuer
-from wakeful.engine.run_factory import follow_up_run
 from wakeful.engine.worker import Worker
 from wakeful.errors import Unavailable
 from wakeful.ids import new_id
 from wakeful.logs import get_logger
 from wakeful.planning import Limits
 from wakeful.policy import Backoff
+from wakeful.run_factory import follow_up_run
 from wakeful.store.port import Store
 
 LANES: Final = {"main": 30, "subagent": 50, "team": 100, "cron": 30}
@@ -75,8 +75,8 @@ class Engine:
         self.worker_name = f"{socket.gethostname()}:{os.getpid()}:{new_id(clock.now_ms())[-8:]}"
         name, tick_ms = self.worker_name, config.tick_ms
         self._writer = Completer(name, store, clock, tick_ms, follow_up_run)
-        self._worker = Worker(clock, self._writer, config.lanes, lease_ms=config.lease_ms)
-        self._holds = BudgetCache(store, tick_ms)
+        self._budgets = BudgetCache(store, tick_ms)
+        self._worker = Worker(clock, self._writer, self._budgets, config.lanes, lease_ms=config.lease_ms)
         self._planner = Planner(
             name,
             store,
@@ -86,10 +86,10 @@ class Engine:
             config.limits,
             longest_ms=tick_ms,
             batch=config.batch,
-            holds=self._holds,
+            budgets=self._budgets,
         )
         self._dispatcher = Dispatcher(
-            name, store, clock, self._worker, targets, longest_ms=tick_ms, holds=self._holds
+            name, store, clock, self._worker, targets, longest_ms=tick_ms, budgets=self._budgets
         )
         self._rescuer = Rescuer(
             name, store, clock, self._worker, follow_up_run, beat_ms=config.beat_ms, lease_ms=config.lease_ms
@@ -174,7 +174,7 @@ class Engine:
         elif topic == "incidents":
             self._alerter.wake()
         elif topic == "holds":
-            self._holds.heard()
+            self._budgets.invalidate()
         elif topic.startswith("stop:"):
             run_id, _, attempt = topic.removeprefix("stop:").partition(":")
             if attempt:

@@ -14,9 +14,10 @@ from wakeful.launch.port import Launch, Launcher, SealedSecrets
 from wakeful.launch.precheck import Prechecked, asks
 from wakeful.launch.pull import check_pull
 from wakeful.logs import get_logger
-from wakeful.outcome import Failed, Outcome, Skipped
+from wakeful.outcome import Failed, Outcome
 from wakeful.policy import DEFAULT_POLICY, Policy
-from wakeful.store.rows import DueJob, RunRow, TakenRun
+from wakeful.run import NewRun
+from wakeful.store.rows import DueJob, TakenRun
 
 log = get_logger("wakeful.engine")
 
@@ -80,7 +81,7 @@ class LauncherRegistry:
 
     def held(
         self,
-        run: RunRow | TakenRun,
+        run: NewRun | TakenRun,
         policy: Policy,
         work: Work,
         payload: str | None,
@@ -120,10 +121,6 @@ class LauncherRegistry:
             held = self.held(run, DEFAULT_POLICY, Work(), None)
             held.launcher = _StandIn("", Failed(f"{error}", permanent=True, reason="unreadable"))
             return held
-
-    def hold(self, held: InFlight) -> None:
-        """Do not launch this run: what it may use today is used up."""
-        held.launcher = _StandIn("", Skipped("the budget of the day is used up", reason="budget"))
 
 
 class _StandIn:

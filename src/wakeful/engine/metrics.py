@@ -48,7 +48,7 @@ from prometheus_client.core import (
 
 from wakeful.errors import Unavailable
 from wakeful.outcome import Finished
-from wakeful.planning import HOLDS
+from wakeful.start_rules import BLOCK_REASONS
 from wakeful.store.port import Planned, Store
 from wakeful.store.stats import Backlog
 
@@ -127,7 +127,7 @@ class Metrics:
             if state == "running" or state == "pending":
                 emitted += 1
             elif state == "skipped":
-                if run[10] not in HOLDS:
+                if run[10] not in BLOCK_REASONS:
                     self.runs_skipped += run.covers
             elif state == "missed":
                 self.runs_missed += run.covers

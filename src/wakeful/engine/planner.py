@@ -14,21 +14,22 @@ from wakeful.bounded_cache import MB, bounded_cache, text_size
 from wakeful.clock import Clock
 from wakeful.document import policy_from_text, timing_from_text, work_from_text
 from wakeful.engine import calendar_loader
-from wakeful.engine.active_hours import OUTSIDE_HOURS, open_at
 from wakeful.engine.budget_cache import BudgetCache
 from wakeful.engine.in_flight import InFlight
 from wakeful.engine.launcher_registry import LauncherRegistry
 from wakeful.engine.loop import Loop
-from wakeful.engine.run_factory import claim_timeout_ms, lane_of, tick_run
 from wakeful.engine.worker import Worker
 from wakeful.errors import Unavailable
 from wakeful.job import AGENT_INACTIVE, Work
 from wakeful.logs import get_logger
 from wakeful.planning import Becomes, Facts, JobState, Limits, Plan, Spread, Verdict, decide
 from wakeful.policy import Policy
+from wakeful.run import NewRun
+from wakeful.run_factory import claim_timeout_ms, lane_of, tick_run
 from wakeful.schedule import Every
+from wakeful.start_rules import BlockReason, may_start
 from wakeful.store.port import Planned, Store
-from wakeful.store.rows import CatchupState, DueJob, JobPlan, RunRow
+from wakeful.store.rows import CatchupState, DueJob, JobPlan
 from wakeful.ticks import Ticks
 
 BATCH: Final = 1_000
@@ -52,10 +53,10 @@ class Planner(Loop):
         *,
         longest_ms: int,
         batch: int = BATCH,
-        holds: BudgetCache | None = None,
+        budgets: BudgetCache,
     ) -> None:
         super().__init__(clock, longest_ms)
-        self._holds = BudgetCache(store, longest_ms) if holds is None else holds
+        self._budgets = budgets
         self._worker_name = worker_name
         self._store = store
         self._worker = worker
@@ -67,10 +68,10 @@ class Planner(Loop):
 
     async def step(self) -> int | None:
         """One pass. Returns when the next job is to be planned."""
-        await self._holds.refresh(self.clock.now_ms())
+        await self._budgets.refresh(self.clock.now_ms())
         async with self._worker.places() as free:
             now_ms = self.clock.now_ms()
-            this = _Pass(self._worker_name, self._targets, self._limits, self._holds, now_ms, free)
+            this = _Pass(self._worker_name, self._targets, self._limits, self._budgets, now_ms, free)
             planned = await self._store.plan(now_ms + self._limits.lead_ms, self._batch, this.decide)
             # Some ticks may have had their run already: those are not ours to launch.
             if len(planned.born) < this.runs:
@@ -98,14 +99,14 @@ class _Pass:
         worker: str,
         targets: LauncherRegistry,
         limits: Limits,
-        holds: BudgetCache,
+        budgets: BudgetCache,
         now_ms: int,
         free: dict[str, int],
     ) -> None:
         self._worker = worker
         self._targets = targets
         self._limits = limits
-        self._holds = holds
+        self._budgets = budgets
         self._now_ms = now_ms
         self.free = free
         #: the runs that were decided, and of these the ones that start here
@@ -157,12 +158,8 @@ class _Pass:
         ticks = _unanchored_ticks(timing) or timing_from_text(timing).ticks(job.anchor_ms)
         spread = None if job.spread_from_ms is None else _spread(job)
         standing = JobState(job.id, ticks, policy, next_ms, job.run_count, job.missed, spread)
-        facts = Facts(job.running, job.waiting)
         work = work_from_text(job.work)
-        if self._holds and self._holds.of(job):
-            facts = facts._replace(hold="budget")
-        elif work.active_hours is not None and not open_at(work, self._starts_ms(next_ms)):
-            facts = facts._replace(hold=OUTSIDE_HOURS)
+        facts = Facts(job.running, job.waiting, self._block_reason(job, work))
         plan = decide(standing, facts, self._now_ms, self._limits)
         if not plan.verdicts and plan.next_ms == next_ms and job.pause_until_ms is None:
             if plan.wake_ms is not None:
@@ -192,11 +189,13 @@ class _Pass:
             return plan_for_job._replace(cancelled=(*replaced, *superseded))
         return plan_for_job
 
-    def _starts_ms(self, next_ms: int) -> int:
-        """When a run would start that is planned now: on its tick, if that is still to come."""
-        return max(self._now_ms, min(next_ms, self._now_ms + self._limits.lead_ms))
+    def _block_reason(self, job: DueJob, work: Work) -> BlockReason | None:
+        """Return why a run of this job may not start; None if it may. It would start on its tick, or now."""
+        start_ms = max(self._now_ms, min(job.next_ms, self._now_ms + self._limits.lead_ms))
+        block = self._budgets.find(job.workspace, job.agent, job.id)
+        return may_start("schedule", 1, work, start_ms, block).reason
 
-    def _born(self, job: DueJob, policy: Policy, work: Work, lane: str, verdict: Verdict) -> RunRow:
+    def _born(self, job: DueJob, policy: Policy, work: Work, lane: str, verdict: Verdict) -> NewRun:
         if verdict.becomes is Becomes.STARTED and self.free.get(lane, 0) > 0:
             self.free[lane] -= 1
             run = tick_run(job, policy, lane, verdict, self._now_ms, self._worker)
@@ -235,7 +234,7 @@ def _with_catchup(planned: JobPlan, job: DueJob, plan: Plan) -> JobPlan:
 
 def _skipped(facts: Facts, plan: Plan) -> bool:
     """Whether nothing is under way or to come that could succeed: the last of its ticks was not to run."""
-    return facts.hold is not None and not facts.running and plan.verdicts[-1].becomes is Becomes.SKIPPED
+    return facts.blocked is not None and not facts.running and plan.verdicts[-1].becomes is Becomes.SKIPPED
 
 
 @bounded_cache(32 * MB, lambda ticks, timing: text_size(timing) + (ticks.size if ticks else 0))

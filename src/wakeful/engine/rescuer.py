@@ -23,8 +23,9 @@ from wakeful.errors import InvalidArgument
 from wakeful.logs import get_logger
 from wakeful.outcome import Failed, Finished, conclude
 from wakeful.policy import DEFAULT_POLICY
-from wakeful.store.port import PARKED, PULL, UNCLAIMED, Store, is_executor
-from wakeful.store.rows import Follower, LostRun, RunRow
+from wakeful.run import PULL, Follower, NewRun, is_executor
+from wakeful.store.port import PARKED, UNCLAIMED, Store
+from wakeful.store.rows import LostRun
 
 BEAT_MS: Final = 5_000
 LEASE_MS: Final = 30_000
@@ -44,7 +45,7 @@ class Rescuer(Loop):
         store: Store,
         clock: Clock,
         worker: Worker,
-        follow: Callable[[Follower], RunRow],
+        follow: Callable[[Follower], NewRun],
         *,
         beat_ms: int = BEAT_MS,
         lease_ms: int = LEASE_MS,

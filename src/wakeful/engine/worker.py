@@ -16,14 +16,15 @@ from contextvars import copy_context
 from typing import Final
 
 from wakeful.clock import Clock
-from wakeful.engine.active_hours import OUTSIDE_HOURS, closed
+from wakeful.engine.budget_cache import BudgetCache
 from wakeful.engine.completer import Completer
 from wakeful.engine.in_flight import InFlight
 from wakeful.engine.lease import Lease
 from wakeful.errors import Unavailable
 from wakeful.launch.port import Launch
 from wakeful.logs import get_logger
-from wakeful.outcome import Failed, Finished, Outcome, conclude
+from wakeful.outcome import Failed, Finished, Outcome, Skipped, conclude
+from wakeful.start_rules import BLOCK_REASONS, may_start
 
 _INLINE_RUNS: Final = 50  # then the loop has a turn
 _PATIENCE_S: Final = 10  # for a run that was told to stop; then its outcome is written without it
@@ -39,12 +40,14 @@ class Worker:
         self,
         clock: Clock,
         writer: Completer,
+        budgets: BudgetCache,
         lanes: Mapping[str, int],
         *,
         lease_ms: int,
     ) -> None:
         self._clock = clock
         self._writer = writer
+        self._budgets = budgets
         self.lease = Lease(lease_ms)
         self._lease_s = lease_ms / 1000
         writer.on_written = self._let_go
@@ -220,9 +223,7 @@ class Worker:
                     self._growing = True
                     loop.call_soon(self._grow)  # has its turn only if this run waits for something
                 try:
-                    outcome: Outcome = closed(
-                        held.work, launch.trigger, launch.attempt, held.started_ms
-                    ) or await held.launcher.start(launch)
+                    outcome: Outcome = self._blocked(held) or await held.launcher.start(launch)
                 except asyncio.CancelledError:
                     if me.cancelling() > held.cut_short():
                         raise  # it is the process that ends
@@ -244,6 +245,13 @@ class Worker:
         if self._ready and not self._growing:
             self._growing = True
             loop.call_soon(self._grow)
+
+    def _blocked(self, held: InFlight) -> Skipped | None:
+        """Return the outcome of an attempt that may not start now; None if it may."""
+        launch = held.launch
+        block = self._budgets.find(launch.workspace, launch.agent, launch.job_id)
+        decision = may_start(launch.trigger, launch.attempt, held.work, held.started_ms, block, launch.job)
+        return None if decision.reason is None else Skipped(decision.message, decision.reason)
 
     def _end(self, held: InFlight, outcome: Outcome) -> None:
         launch = held.launch
@@ -346,5 +354,5 @@ def _log_outcome(finished: Finished, job: str | None) -> None:
         log.info("run.retrying", run=run, job=job, attempt=attempt, error=error)
     elif finished.state == "failed":
         log.warning("run.failed", run=run, job=job, attempt=attempt, error=error)
-    elif finished.reason == OUTSIDE_HOURS:
-        log.info("run.skipped", reason=OUTSIDE_HOURS, run=run, job=job)
+    elif finished.reason in BLOCK_REASONS:
+        log.info("run.skipped", reason=finished.reason, run=run, job=job)

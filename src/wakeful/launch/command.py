@@ -20,11 +20,12 @@ from collections.abc import Mapping
 from typing import Final
 
 from wakeful.errors import InvalidArgument
+from wakeful.instants import iso_utc
 from wakeful.job import Json
 from wakeful.launch.argv import Asked, read_command
 from wakeful.launch.command_allowlist import Allowed, NotAllowed, NotThere
 from wakeful.launch.command_environment import AllowedNames
-from wakeful.launch.port import DEFAULT_TIMEOUT_MS, Launch, iso, kept
+from wakeful.launch.port import DEFAULT_TIMEOUT_MS, Launch, kept
 from wakeful.launch.precheck import Answer
 from wakeful.launch.process import Ended, Order, Processes
 from wakeful.launch.webhook_response import usage_in
@@ -144,7 +145,7 @@ def _about(run: Launch) -> dict[str, str]:
         f"{PREFIX}AGENT": run.agent,
         f"{PREFIX}WORKSPACE": run.workspace,
         f"{PREFIX}ATTEMPT": str(run.attempt),
-        f"{PREFIX}SCHEDULED_AT": iso(run.scheduled_ms),
+        f"{PREFIX}SCHEDULED_AT": iso_utc(run.scheduled_ms),
         f"{PREFIX}IDEMPOTENCY_KEY": run.idempotency_key,
         f"{PREFIX}TRIGGER": run.trigger,
     }

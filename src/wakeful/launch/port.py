@@ -17,10 +17,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Final, NamedTuple, Protocol
 
 from wakeful.document import timing_from_text
+from wakeful.instants import utc_datetime
 from wakeful.job import Json
 from wakeful.outcome import Outcome
 
@@ -157,7 +158,7 @@ class Launch:
     @property
     def scheduled_at(self) -> datetime:
         """The tick, in UTC."""
-        return instant(self.scheduled_ms)
+        return utc_datetime(self.scheduled_ms)
 
     @property
     def previous_ms(self) -> int | None:
@@ -170,7 +171,7 @@ class Launch:
     def previous_tick(self) -> datetime | None:
         """The same, in UTC."""
         ms = self.previous_ms
-        return None if ms is None else instant(ms)
+        return None if ms is None else utc_datetime(ms)
 
     def sent_to(self, target: Mapping[str, Json], payload_text: str | None) -> Launch:
         """The same attempt on its way to another target: for launchers that hand a run on."""
@@ -222,26 +223,6 @@ class Launcher(Protocol):
     async def start(self, run: Launch) -> Outcome:
         """Take this attempt to its target, and say how it went."""
         ...
-
-
-def instant(ms: int) -> datetime:
-    """Epoch milliseconds as an aware UTC datetime, exactly.
-
-    >>> instant(1_741_392_000_250).isoformat(timespec="milliseconds")
-    '2025-03-08T00:00:00.250+00:00'
-    """
-    seconds, rest = divmod(ms, 1000)
-    return datetime.fromtimestamp(seconds, UTC).replace(microsecond=rest * 1000)
-
-
-def iso(ms: int) -> str:
-    """Epoch milliseconds in ISO 8601, with milliseconds only where there are any.
-
-    >>> iso(1_741_392_000_000), iso(1_741_392_000_250)
-    ('2025-03-08T00:00:00Z', '2025-03-08T00:00:00.250Z')
-    """
-    text = instant(ms).isoformat(timespec="milliseconds" if ms % 1000 else "seconds")
-    return text.replace("+00:00", "Z")
 
 
 def kept(text: str, limit: int = MAX_OUTPUT) -> str:

@@ -37,10 +37,11 @@ from yarl import URL
 from wakeful.bounded_cache import MB, bounded_cache, text_size
 from wakeful.clock import Clock, SystemClock
 from wakeful.errors import InvalidArgument, WakefulError
+from wakeful.instants import iso_utc
 from wakeful.job import Json
 from wakeful.launch.address_guard import AddressRefused, Guard, GuardedResolver
 from wakeful.launch.http_response import LimitedResponse, TooManyInterimResponses
-from wakeful.launch.port import DEFAULT_TIMEOUT_MS, Launch, iso, kept
+from wakeful.launch.port import DEFAULT_TIMEOUT_MS, Launch, kept
 from wakeful.launch.precheck import Answer, answer_in
 from wakeful.launch.secrets import SecretSource
 from wakeful.launch.signing import hex_signature, standard_signature
@@ -71,7 +72,7 @@ _RESERVED: Final = re.compile(
 _KEEP_ALIVE_S: Final = 4.0
 _DNS_TTL_S: Final = 30
 #: A storm has but a few instants, so they are remembered.
-_iso: Final = lru_cache(maxsize=1024)(iso)
+_iso: Final = lru_cache(maxsize=1024)(iso_utc)
 
 
 class _Accepted(NamedTuple):

@@ -19,8 +19,9 @@ from typing import Final, Protocol
 
 from wakeful.document import payload_to_text
 from wakeful.errors import InvalidArgument, NotFound, Unavailable, WakefulError
+from wakeful.instants import iso_utc
 from wakeful.job import Json
-from wakeful.launch.port import DEFAULT_TIMEOUT_MS, Launch, Launcher, iso, kept
+from wakeful.launch.port import DEFAULT_TIMEOUT_MS, Launch, Launcher, kept
 from wakeful.launch.pull import check_pull
 from wakeful.outcome import Failed, Outcome
 from wakeful.store.workflows import WorkflowRow
@@ -154,7 +155,7 @@ def meta_of(run: Launch) -> dict[str, Json]:
     meta: dict[str, Json] = {
         "source": run.trigger,
         "user_id": run.target.get("userId"),
-        "scheduled_for": iso(run.scheduled_ms),
+        "scheduled_for": iso_utc(run.scheduled_ms),
         "idempotency_key": run.idempotency_key,
         "run_id": run.id,
         "attempt": run.attempt,

@@ -9,9 +9,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final, Literal, NamedTuple, Protocol
+from typing import Final, Literal, Protocol
 
-from wakeful.store.rows import RunRow
+from wakeful.alert_rules import Alert, Incident
 
 #: The jobs that send alerts: of an agent, and of a workspace (owned by its agent `default`). Webhook and
 #: channel have a job each, so that each is retried on its own. Their own runs cause no alerts.
@@ -26,68 +26,6 @@ WORKSPACE_AGENT: Final = "default"
 IncidentKind = Literal["failed", "missed", "budget"]
 
 
-class AlertJob(NamedTuple):
-    """A job that sends alerts."""
-
-    id: str
-    agent: str
-    name: str
-    work: str
-
-
-class Incident(NamedTuple):
-    """An event that may cause an alert, with everything that the alert needs."""
-
-    id: int
-    at_ms: int
-    kind: str
-    workspace: str
-    #: '' for the whole workspace
-    agent: str
-    job_id: str | None
-    run_id: str | None
-    #: consecutive failures; missed ticks; 1
-    times: int
-    #: compact JSON with further facts
-    details: str
-    job_name: str | None
-    error: str | None
-    #: compact JSON of the alert settings: the agent's, else the workspace's; None: removed since
-    alerts: str | None
-    #: the job that sends to the webhook; None: there is none
-    webhook_id: str | None
-    webhook_agent: str | None
-    webhook_name: str | None
-    webhook_work: str | None
-    #: the job that sends to the channel; None: there is none
-    channel_id: str | None
-    channel_agent: str | None
-    channel_name: str | None
-    channel_work: str | None
-
-    @property
-    def webhook(self) -> AlertJob | None:
-        """The job that sends to the webhook."""
-        return _alert_job(self.webhook_id, self.webhook_agent, self.webhook_name, self.webhook_work)
-
-    @property
-    def channel(self) -> AlertJob | None:
-        """The job that sends to the channel."""
-        return _alert_job(self.channel_id, self.channel_agent, self.channel_name, self.channel_work)
-
-
-class Alert(NamedTuple):
-    """An alert to send, unless its cool-down is running."""
-
-    workspace: str
-    #: a job's id, or the owner of a cap; the cool-down is per subject and kind
-    subject: str
-    kind: str
-    cooldown_ms: int
-    #: the runs that send it, one for each destination
-    runs: tuple[RunRow, ...]
-
-
 class AlertStore(Protocol):
     """The part of a store that holds incidents and cool-downs."""
 
@@ -100,9 +38,3 @@ class AlertStore(Protocol):
         one; all destinations of an alert count as one. Returns the number of incidents.
         """
         ...
-
-
-def _alert_job(id: str | None, agent: str | None, name: str | None, work: str | None) -> AlertJob | None:
-    if id is None or agent is None or name is None or work is None:
-        return None
-    return AlertJob(id, agent, name, work)

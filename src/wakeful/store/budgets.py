@@ -11,13 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-
-class BudgetOwner(NamedTuple):
-    """The owner of a budget: a job (with its id), an agent (without job), or a whole workspace."""
-
-    workspace: str
-    agent: str = ""
-    job: str = ""
+from wakeful.start_rules import BudgetBlock, BudgetOwner
 
 
 class Spent(NamedTuple):
@@ -25,24 +19,6 @@ class Spent(NamedTuple):
 
     tokens: int = 0
     cost: float = 0.0
-
-
-class BudgetBlock(NamedTuple):
-    """A cap that is reached: runs of its owner do not start for the rest of the day."""
-
-    #: (UTC, counted from 1970)
-    day: int
-    workspace: str
-    agent: str
-    job: str
-    #: `tokensPerDay` or `costPerDay`
-    cap: str
-    most: float
-
-    @property
-    def owner(self) -> BudgetOwner:
-        """The owner of the budget."""
-        return BudgetOwner(self.workspace, self.agent, self.job)
 
 
 class BudgetStore(Protocol):

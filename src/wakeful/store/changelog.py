@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, Literal, NamedTuple, Protocol
 
-from wakeful.store.rows import RunRow
+from wakeful.run import NewRun
 
 Kind = Literal["run.started", "run.finished", "job.changed"]
 #: The maximum number of changes in a row, so that a reader of a few rows gets a few thousand changes.
@@ -67,7 +67,7 @@ class TransactionEvents:
         """Record that an attempt of each of these runs ended, or that the run was cancelled."""
         self._note("run.finished", run_ids)
 
-    def born(self, runs: Iterable[RunRow]) -> None:
+    def born(self, runs: Iterable[NewRun]) -> None:
         """Record that these runs were inserted; some are running or finished from the start."""
         started, ended = [], []
         for run in runs:

@@ -44,6 +44,7 @@ from typing import NamedTuple, Protocol
 
 from wakeful.clock import Clock
 from wakeful.outcome import Finished
+from wakeful.run import Follower, NewRun, is_executor
 from wakeful.store.accounts import AccountStore, Inherited
 from wakeful.store.alerts import AlertStore
 from wakeful.store.audit import AuditEntry, AuditStore
@@ -57,7 +58,6 @@ from wakeful.store.rows import (
     ClaimedRun,
     DeadLetter,
     DueJob,
-    Follower,
     JobChange,
     JobFilter,
     JobPlan,
@@ -66,7 +66,6 @@ from wakeful.store.rows import (
     ManualRunRule,
     RenewedRun,
     RunFilter,
-    RunRow,
     RunView,
     TakenRun,
 )
@@ -78,30 +77,8 @@ from wakeful.store.workflows import WorkflowStore
 PARKED = "(callback)"
 #: The worker's name on a run for the moment in which it ends because nobody claimed it.
 UNCLAIMED = "(unclaimed)"
-#: How the lane begins of a run that waits for an executor to claim it, and how that executor's name does.
-#: No worker takes such a run, and no replica has such a name.
-PULL = "pull:"
 #: A run that is to be claimed, and whose turn it was not yet, has so much time left when its turn comes.
 TURN_MS = 60_000
-
-
-def pull_lane(lane: str) -> str:
-    """The lane of runs that are claimed rather than taken, and whose job is in this one.
-
-    >>> pull_lane("cron")
-    'pull:cron'
-    """
-    return PULL + lane
-
-
-def is_pull_lane(lane: str) -> bool:
-    """Whether runs of this lane wait to be claimed. No job can say so itself: a lane is a slug."""
-    return lane.startswith(PULL)
-
-
-def is_executor(worker: str | None) -> bool:
-    """Whether this name, as a run has it, is that of an executor outside."""
-    return worker is not None and worker.startswith(PULL)
 
 
 def tell_worker(announce: Callable[[str], None], worker: str, finished: Finished) -> None:
@@ -111,7 +88,7 @@ def tell_worker(announce: Callable[[str], None], worker: str, finished: Finished
 
 
 #: What becomes of a dead letter: the run that is made of it, or None where it stays one.
-Replay = Callable[[DeadLetter], RunRow | None]
+Replay = Callable[[DeadLetter], NewRun | None]
 #: The entry for the audit that tells of a run, by its id.
 EntryForRun = Callable[[str], AuditEntry]
 
@@ -122,7 +99,7 @@ class Planned(NamedTuple):
     #: how many due jobs it claimed; as many as the limit means that there may be more
     claimed: int
     #: the runs that were written: a tick that had its run already is not among them
-    born: list[RunRow]
+    born: list[NewRun]
 
 
 class Store(
@@ -208,7 +185,7 @@ class Store(
         ...
 
     async def finish(
-        self, worker: str, finished: Sequence[Finished], follow: Callable[[Follower], RunRow]
+        self, worker: str, finished: Sequence[Finished], follow: Callable[[Follower], NewRun]
     ) -> set[str]:
         """Write how attempts ended, each only if its run is still running under this worker and attempt.
 
@@ -245,7 +222,7 @@ class Store(
         dead_before_ms: int,
         limit: int,
         judge: Callable[[LostRun], Finished],
-        follow: Callable[[Follower], RunRow],
+        follow: Callable[[Follower], NewRun],
     ) -> list[str]:
         """Take running runs from workers that have not beaten since, and parked ones past their deadline.
 
@@ -301,7 +278,7 @@ class Store(
         now_ms: int,
         limit: int,
         judge: Callable[[LostRun], Finished],
-        follow: Callable[[Follower], RunRow],
+        follow: Callable[[Follower], NewRun],
     ) -> list[str]:
         """End runs that waited for an executor until their `until_at`, and nobody claimed them.
 
@@ -382,7 +359,7 @@ class Store(
         now_ms: int,
         reason: str,
         entries: Sequence[AuditEntry] = (),
-        born: Callable[[JobRow], Sequence[RunRow]] = lambda job: (),
+        born: Callable[[JobRow], Sequence[NewRun]] = lambda job: (),
     ) -> bool:
         """Delete the job and cancel its pending runs. Running and retrying ones go on. False: not there.
 
@@ -396,7 +373,7 @@ class Store(
 
     async def add_runs(
         self,
-        runs: Sequence[RunRow],
+        runs: Sequence[NewRun],
         entries: Sequence[AuditEntry] = (),
         keyed: Keyed[list[RunView]] | None = None,
     ) -> list[RunView]:
@@ -408,7 +385,7 @@ class Store(
 
     async def add_judged_run(
         self,
-        run: RunRow,
+        run: NewRun,
         judge: ManualRunRule,
         entries: Sequence[AuditEntry] = (),
         keyed: Keyed[RunView] | None = None,
@@ -455,7 +432,7 @@ class Store(
         ...
 
     async def complete_run(
-        self, finished: Finished, follow: Callable[[Follower], RunRow], entries: Sequence[AuditEntry] = ()
+        self, finished: Finished, follow: Callable[[Follower], NewRun], entries: Sequence[AuditEntry] = ()
     ) -> bool:
         """Write the outcome of a running run that was reported from outside, as `finish` does.
 

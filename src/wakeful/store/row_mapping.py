@@ -15,7 +15,8 @@ from wakeful.document import (
     work_to_text,
 )
 from wakeful.job import Chain, ChainOn, Definition, JobRecord
-from wakeful.store.rows import JobRow, RunRow, RunView
+from wakeful.run import NewRun
+from wakeful.store.rows import JobRow, RunView
 
 
 def row_of(job: JobRecord, secret: bytes | None = None) -> JobRow:
@@ -94,7 +95,7 @@ def job_of(row: JobRow) -> JobRecord:
     )
 
 
-def view_of(run: RunRow, now_ms: int) -> RunView:
+def view_of(run: NewRun, now_ms: int) -> RunView:
     """A run as it is seen when it has just been born."""
     return RunView(
         id=run.id,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from wakeful.run import TriggerName
+from wakeful.run import NewRun
 
 
 class JobRow(NamedTuple):
@@ -84,42 +84,6 @@ class DueJob(NamedTuple):
     old_secret_until_ms: int | None = None
 
 
-class RunRow(NamedTuple):
-    """A run as it is born, all columns that a birth can fill."""
-
-    id: str
-    #: None for a run that woke an agent without a job
-    job_id: str | None
-    workspace: str
-    agent: str
-    job_name: str | None
-    #: the tick; for a run that is no tick, the time it was asked for
-    scheduled_ms: int
-    #: when it may start; jitter and catch-up make it differ from `scheduled_ms`
-    fire_ms: int
-    trigger: str
-    triggered_by: str | None
-    state: str
-    reason: str | None
-    #: a missed run speaks for so many ticks, up to `until_ms`; one that is to be claimed waits until then
-    covers: int
-    until_ms: int | None
-    attempt: int
-    #: who runs it, where it is born running
-    worker: str | None
-    lane: str
-    #: whether it must wait until no other run of its job is live (every overlap policy but `allow`)
-    serial: bool
-    #: when it may be taken: set while pending or retrying, None otherwise
-    due_ms: int | None
-    started_ms: int | None
-    finished_ms: int | None
-    idempotency_key: str
-    replay_of: str | None
-    #: its own payload where it is not the job's, as compact JSON
-    payload: str | None
-
-
 class LiveRuns(NamedTuple):
     """The ids of the live runs of a job: those under way, and those that wait their turn."""
 
@@ -130,13 +94,13 @@ class LiveRuns(NamedTuple):
 class JudgedRun(NamedTuple):
     """What becomes of a run that was asked for by hand."""
 
-    run: RunRow
+    run: NewRun
     #: live runs to cancel, with the reason
     cancelled: tuple[tuple[str, str], ...] = ()
 
 
 #: What becomes of such a run, given the live runs of its job.
-ManualRunRule = Callable[[RunRow, LiveRuns], JudgedRun]
+ManualRunRule = Callable[[NewRun, LiveRuns], JudgedRun]
 
 
 class CatchupState(NamedTuple):
@@ -158,7 +122,7 @@ class JobPlan(NamedTuple):
     enabled: bool
     disabled_reason: str | None
     #: the runs born of its ticks, in the order of the ticks
-    runs: tuple[RunRow, ...]
+    runs: tuple[NewRun, ...]
     #: live runs to cancel, with the reason: replaced by, or superseded by, a newer one
     cancelled: tuple[tuple[str, str], ...] = ()
     #: what is left for the next pass; None: as it was
@@ -200,21 +164,6 @@ class TakenRun(NamedTuple):
     #: its job's schedule and anchor, which tell the tick before it
     timing: str | None = None
     anchor_ms: int | None = None
-
-
-class Follower(NamedTuple):
-    """A job that fires after another, or the heartbeat of its agent, and the run it fires after."""
-
-    job_id: str
-    workspace: str
-    agent: str
-    name: str
-    policy: str
-    work: str
-    after_run_id: str
-    after_finished_ms: int
-    #: `chain`, or `heartbeat`
-    trigger: TriggerName = "chain"
 
 
 class LostRun(NamedTuple):
@@ -307,7 +256,7 @@ class JobChange(NamedTuple):
     #: cancel its runs that are planned and have not started, with this reason
     withdraw: str | None = None
     #: what became of the ticks that were due before the change, and that no planner had come to yet
-    born: tuple[RunRow, ...] = ()
+    born: tuple[NewRun, ...] = ()
     #: where its runs wait from now on that wait already, pending or between two attempts
     move: Move | None = None
     #: with `withdraw`: whether the job has this tick after the change too. Then a run that was recorded ahead

@@ -15,9 +15,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, Protocol
 
+from wakeful.run import NewRun
 from wakeful.store.audit import AuditEntry
 from wakeful.store.idempotency import Keyed
-from wakeful.store.rows import RunRow
 
 #: The job that an agent with a target of its own is woken through: it has no ticks, and what every launch
 #: needs, such as a secret to sign with.
@@ -85,7 +85,7 @@ class SessionUpdate(NamedTuple):
     #: turns that are cancelled, each with its reason
     stopped: Sequence[tuple[str, str]] = ()
     #: the runs of new turns
-    begun: Sequence[RunRow] = ()
+    begun: Sequence[NewRun] = ()
     #: turns that are over
     over: Sequence[str] = ()
     #: when the next turn may begin, if there is a place for it; None: nothing waits

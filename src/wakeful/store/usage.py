@@ -13,7 +13,8 @@ from wakeful.document.values import compact
 from wakeful.errors import InvalidArgument
 from wakeful.job import Json
 from wakeful.outcome import Finished
-from wakeful.store.budgets import BudgetOwner, Spent
+from wakeful.start_rules import BudgetOwner
+from wakeful.store.budgets import Spent
 from wakeful.store.quotas import day_of
 
 #: What a run calls what it used: all of it, or else in two parts.

@@ -20,7 +20,7 @@ from tests.support.receiver import Receiver
 from tests.support.waiting import eventually, in_state, over, the_run_of
 from wakeful import FailedPrecondition, Function, InvalidArgument, Launch, Wakeful, Webhook
 from wakeful.errors import Unavailable
-from wakeful.launch.port import iso
+from wakeful.instants import iso_utc
 from wakeful.service.serializers import serialize_run
 from wakeful.store.rows import JobChange, RunView
 
@@ -455,7 +455,7 @@ async def test_a_request_says_what_triggered_it_the_tick_before_and_how_many_wer
         assert values(receiver, "x-wakeful-attempt") == ["1", "2"]
         assert values(receiver, "x-wakeful-missed") == [str(missed)] * 2, "the same in a retry"
         assert values(receiver, "x-wakeful-trigger") == ["schedule"] * 2
-        assert values(receiver, "x-wakeful-previous-tick") == [iso(run.scheduled_ms - 1_000)] * 2
+        assert values(receiver, "x-wakeful-previous-tick") == [iso_utc(run.scheduled_ms - 1_000)] * 2
 
 
 async def test_a_run_that_is_no_tick_says_so(new_app: NewApp, receiver: Receiver):

@@ -13,9 +13,9 @@ from wakeful.clock import SystemClock
 from wakeful.engine.completer import Completer
 from wakeful.errors import DatabaseFault, Unstorable
 from wakeful.outcome import Finished
+from wakeful.run import NewRun
 from wakeful.store.port import Store
 from wakeful.store.postgres import PostgresStore
-from wakeful.store.rows import RunRow
 
 
 async def _fail(url: str, code: str, times: int, when: str = "true") -> None:
@@ -34,7 +34,7 @@ async def _fail(url: str, code: str, times: int, when: str = "true") -> None:
     await connection.close()
 
 
-async def _held(store: Store, *outputs: str) -> list[tuple[RunRow, Finished]]:
+async def _held(store: Store, *outputs: str) -> list[tuple[NewRun, Finished]]:
     row = await given_job(store)
     runs = [held(asked(row, serial=False)) for _ in outputs]
     await store.add_runs(runs)

@@ -32,21 +32,11 @@ from tests.support.factories import (
 from tests.support.notifications import NotificationRecorder
 from wakeful.errors import FailedPrecondition, InvalidArgument, Unavailable
 from wakeful.outcome import Finished
+from wakeful.run import Follower, NewRun
 from wakeful.store.migrations import Migration, load
 from wakeful.store.postgres import PostgresStore
 from wakeful.store.postgres.connection import address_of, migrate
-from wakeful.store.rows import (
-    DueJob,
-    Follower,
-    JobChange,
-    JobFilter,
-    JobPlan,
-    LostRun,
-    RunFilter,
-    RunRow,
-    RunView,
-    TakenRun,
-)
+from wakeful.store.rows import DueJob, JobChange, JobFilter, JobPlan, LostRun, RunFilter, RunView, TakenRun
 
 # --- what it keeps --------------------------------------------------------------------------------------
 
@@ -215,12 +205,12 @@ async def test_whatever_happens_the_table_of_live_runs_is_in_step(
     await store.create_jobs([*jobs, then])
     states = ["succeeded", "failed", "retrying", "running", "cancelled"]
 
-    def end(run: RunRow | RunView | TakenRun | LostRun) -> Finished:
+    def end(run: NewRun | RunView | TakenRun | LostRun) -> Finished:
         doomed = dice.random() < 0.05
         outcome = Finished(run.id, run.job_id, run.attempt, dice.choice(states), NOW, NOW, NOW + 1)
         return outcome._replace(delete_job=doomed, disable_job="tired" if dice.random() < 0.05 else None)
 
-    def follow(follower: Follower) -> RunRow:
+    def follow(follower: Follower) -> NewRun:
         return asked(then, follower.after_finished_ms)
 
     def decide(due: DueJob) -> JobPlan:

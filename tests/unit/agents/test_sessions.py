@@ -14,7 +14,7 @@ from wakeful.agents.sessions import MAX_SAID, Queue, batches, begin, fullness, h
 from wakeful.document.sessions import queue as read_queue
 from wakeful.document.sessions import session_name
 from wakeful.errors import InvalidArgument
-from wakeful.store.rows import RunRow
+from wakeful.run import NewRun
 from wakeful.store.sessions import SessionKey, SessionMessage, SessionState, SessionUpdate, Turn
 
 NOW = 1_800_000_000_000
@@ -33,7 +33,7 @@ class Conversation:
     #: the turns by their runs: their state and what they used
     turns: dict[str, tuple[str, str | None]] = field(default_factory=dict)
     known_over: set[str] = field(default_factory=set)
-    begun: list[RunRow] = field(default_factory=list)
+    begun: list[NewRun] = field(default_factory=list)
     dropped: list[str] = field(default_factory=list)
     due_ms: int | None = None
     places: int = 1

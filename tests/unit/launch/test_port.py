@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.launch.launches import launch
-from wakeful.launch.port import MAX_OUTPUT, Launch, instant, kept
+from wakeful.instants import utc_datetime
+from wakeful.launch.port import MAX_OUTPUT, Launch, kept
 
 TARGET = {"kind": "function", "name": "digest"}
 
@@ -54,7 +55,7 @@ def test_a_launch_is_small():
 
 @given(st.integers(min_value=-(10**13), max_value=10**14))
 def test_an_instant_goes_there_and_back(ms: int):
-    assert instant(ms) - datetime(1970, 1, 1, tzinfo=UTC) == timedelta(milliseconds=ms)
+    assert utc_datetime(ms) - datetime(1970, 1, 1, tzinfo=UTC) == timedelta(milliseconds=ms)
 
 
 @given(st.text(st.characters(exclude_categories=()), max_size=40), st.integers(min_value=0, max_value=50))

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Final
 
 from wakeful.document.guards import budget
 from wakeful.document.values import compact
 from wakeful.errors import InvalidArgument, PermissionDenied, ResourceExhausted
-from wakeful.job import Json
+from wakeful.job import NO_WORK, Json
 from wakeful.service.auth.access import Principal
-from wakeful.store.budgets import BudgetBlock, BudgetOwner
+from wakeful.start_rules import BudgetBlock, BudgetOwner, StartDecision, find_block, may_start
 from wakeful.store.port import Store
 from wakeful.store.quotas import day_of
-
-_WORDS: Final = {"tokensPerDay": "{most:.0f} tokens", "costPerDay": "a cost of {most:g}"}
 
 
 class Budgets:
@@ -23,22 +20,25 @@ class Budgets:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    async def check(self, owner: BudgetOwner, job: str | None = None) -> None:
-        """ResourceExhausted where a cap of the job, its agent or its workspace has been reached today."""
-        reached = (await self.reached())(owner, job)
-        if reached is not None:
-            raise ResourceExhausted(reached)
+    async def check(self, owner: BudgetOwner, job_name: str | None = None) -> None:
+        """Raise ResourceExhausted if a budget of the job, its agent or its workspace is used up today."""
+        decision = (await self.may_request())(owner, job_name)
+        if not decision:
+            raise ResourceExhausted(decision.message)
 
-    async def reached(self) -> Callable[[BudgetOwner, str | None], str | None]:
-        """Says of whoever, in a sentence, which cap has been reached today; None: none has."""
-        holds = {hold.owner: hold for hold in reversed(await self._store.holds(self._today()))}
+    async def may_request(self) -> Callable[[BudgetOwner, str | None], StartDecision]:
+        """Return a function that decides whether a run may be requested, by the budgets as they are now."""
+        blocks, now_ms = await self.blocks(), self._store.clock.now_ms()
 
-        def said(owner: BudgetOwner, job: str | None) -> str | None:
-            levels = (owner, BudgetOwner(owner.workspace, owner.agent), BudgetOwner(owner.workspace))
-            hold = next((holds[level] for level in levels if level in holds), None)
-            return None if hold is None else _reached(hold, job)
+        def decide(owner: BudgetOwner, job_name: str | None) -> StartDecision:
+            block = find_block(blocks, owner.workspace, owner.agent, owner.job)
+            return may_start("user", 1, NO_WORK, now_ms, block, job_name, at_request=True)
 
-        return said
+        return decide
+
+    async def blocks(self) -> dict[BudgetOwner, BudgetBlock]:
+        """Return the budgets that are used up today, by owner."""
+        return {block.owner: block for block in reversed(await self._store.holds(self._today()))}
 
     async def weigh(self, owner: BudgetOwner) -> None:
         """A budget is another now: hold what is over it, and no longer what is not."""
@@ -87,15 +87,3 @@ def check_tighter(
 def _above(cap: str, new: Mapping[str, Json] | None, old: Mapping[str, Json]) -> bool:
     given, most = (new or {}).get(cap), old[cap]
     return not isinstance(given, int | float) or not isinstance(most, int | float) or given > most
-
-
-def _reached(hold: BudgetBlock, job: str | None) -> str:
-    if hold.job:
-        subject = f"job '{job or hold.job}'"
-    else:
-        subject = f"agent '{hold.agent}'" if hold.agent else f"workspace '{hold.workspace}'"
-    much = _WORDS.get(hold.cap, "{most:g}").format(most=hold.most)
-    return (
-        f"{subject} may use {much} a day ({hold.cap}), and has; "
-        "wait until midnight UTC, or give it a larger budget"
-    )

@@ -12,10 +12,11 @@ from wakeful.engine.engine import Engine
 from wakeful.engine.rescuer import LEASE_MS
 from wakeful.errors import InvalidArgument, Unavailable
 from wakeful.policy import DAY_MS
+from wakeful.run import is_executor
 from wakeful.service.auth.access import Principal
 from wakeful.service.auth.job_context import Directory
 from wakeful.service.serializers import JsonObject, instant
-from wakeful.store.port import Store, is_executor
+from wakeful.store.port import Store
 from wakeful.store.stats import RecentRun
 
 #: Of the runs that have succeeded or failed, fewer than this became dead letters.

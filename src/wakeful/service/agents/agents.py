@@ -20,9 +20,9 @@ from wakeful.service.agents.heartbeats import NONE, Heartbeats
 from wakeful.service.agents.inheritance import Inheritance, goes_to_webhook
 from wakeful.service.auth.access import Principal, narrowed, permit
 from wakeful.service.auth.job_context import Directory, no_agent
+from wakeful.start_rules import BudgetOwner
 from wakeful.store.accounts import AgentRow, Inherited, WorkspaceRow
 from wakeful.store.audit import AuditEntry
-from wakeful.store.budgets import BudgetOwner
 from wakeful.store.port import Store
 from wakeful.store.rows import JobFilter
 from wakeful.stored_text import UNSTORABLE, is_storable

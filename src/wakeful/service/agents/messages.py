@@ -16,7 +16,7 @@ from wakeful.service.admin.budgets import Budgets
 from wakeful.service.agents.wake_job import WakeJob
 from wakeful.service.auth.access import Principal
 from wakeful.service.auth.job_context import Directory
-from wakeful.store.budgets import BudgetOwner
+from wakeful.start_rules import BudgetOwner
 from wakeful.store.idempotency import Keyed
 from wakeful.store.port import Store
 from wakeful.store.sessions import SessionKey, SessionMessage, SessionUpdate, SessionView

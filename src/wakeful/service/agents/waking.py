@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from wakeful.document import Defaults
-from wakeful.engine.run_factory import claim_timeout_ms, lane_of, manual_run
 from wakeful.policy import DEFAULT_POLICY
+from wakeful.run_factory import claim_timeout_ms, lane_of, manual_run
 from wakeful.service.admin.budgets import Budgets
 from wakeful.service.agents.wake_job import WakeJob
 from wakeful.service.auth.access import Principal
 from wakeful.service.auth.job_context import Directory
 from wakeful.service.runs.manual_runs import payload_of
-from wakeful.store.budgets import BudgetOwner
+from wakeful.start_rules import BudgetOwner
 from wakeful.store.idempotency import Keyed
 from wakeful.store.port import Store
 from wakeful.store.rows import RunView

@@ -15,6 +15,7 @@ from wakeful.engine.launcher_registry import LauncherRegistry
 from wakeful.errors import FailedPrecondition, InvalidArgument, NotFound
 from wakeful.job import Definition, JobRecord, Json, inherit
 from wakeful.launch.secrets import ROTATION_MS, Keyring, new_secret, shown
+from wakeful.run import NewRun
 from wakeful.service.admin.budgets import Budgets, check_tighter
 from wakeful.service.agents.inheritance import needs_secret, signed_by_agent, with_agents_secret
 from wakeful.service.auth.access import Action, Principal
@@ -25,12 +26,12 @@ from wakeful.service.auth.ownership import check_change, check_removal, is_admin
 from wakeful.service.jobs.chains import check_chain
 from wakeful.service.jobs.job_factory import SaveResult, check_lane
 from wakeful.service.jobs.job_transitions import cut_off, edited, moved
+from wakeful.start_rules import BudgetOwner
 from wakeful.store.accounts import Inherited
 from wakeful.store.audit import AuditEntry
-from wakeful.store.budgets import BudgetOwner
 from wakeful.store.port import Store
 from wakeful.store.row_mapping import changed_row, job_of
-from wakeful.store.rows import JobChange, JobRow, RunFilter, RunRow
+from wakeful.store.rows import JobChange, JobRow, RunFilter
 
 
 class JobChanges:
@@ -97,7 +98,7 @@ class JobChanges:
             check_removal(principal, row, await self._store.runs(running))
         now_ms = self._clock.now_ms()
 
-        def leave(row: JobRow) -> tuple[RunRow, ...]:
+        def leave(row: JobRow) -> tuple[NewRun, ...]:
             check_version(row, version)
             return _overdue(row, now_ms)
 
@@ -279,7 +280,7 @@ def audit_details(document: Mapping[str, object]) -> str:
     return compact(about)
 
 
-def _overdue(row: JobRow, now_ms: int) -> tuple[RunRow, ...]:
+def _overdue(row: JobRow, now_ms: int) -> tuple[NewRun, ...]:
     """What a job leaves behind that is deleted; nothing, where it cannot be read: it goes all the same."""
     try:
         return cut_off(row, now_ms, "deleted")

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Literal
 
-from wakeful.engine.run_factory import claim_timeout_ms, lane_of, tick_run
 from wakeful.errors import FailedPrecondition
 from wakeful.job import Definition, JobRecord, anchor_of
 from wakeful.planning import Becomes, Verdict, begin, fire_ms, overdue, standing
+from wakeful.run import NewRun
+from wakeful.run_factory import claim_timeout_ms, lane_of, tick_run
 from wakeful.store.row_mapping import job_of
-from wakeful.store.rows import JobRow, Move, RunRow
+from wakeful.store.rows import JobRow, Move
 
 
 def edited(old: JobRecord, definition: Definition, now_ms: int, enabled: bool | None = None) -> JobRecord:
@@ -38,7 +39,7 @@ def edited(old: JobRecord, definition: Definition, now_ms: int, enabled: bool | 
     return job
 
 
-def cut_off(row: JobRow, now_ms: int, reason: Literal["paused", "edited", "deleted"]) -> tuple[RunRow, ...]:
+def cut_off(row: JobRow, now_ms: int, reason: Literal["paused", "edited", "deleted"]) -> tuple[NewRun, ...]:
     """The record of the ticks that were due, and that no planner had come to, when a job stops having them.
 
     While nobody is awake to plan, somebody may still pause or edit a job: what it missed until then is not

@@ -38,7 +38,7 @@ from wakeful.service.jobs.job_changes import audit_details, check_version, no_jo
 from wakeful.service.jobs.job_factory import JobFactory, SaveResult
 from wakeful.service.jobs.pauses import JobPauses
 from wakeful.service.runs.manual_runs import by_hand, judged, of_the_past, payload_of, read_overlap
-from wakeful.store.budgets import BudgetOwner
+from wakeful.start_rules import BudgetOwner
 from wakeful.store.idempotency import Keyed
 from wakeful.store.port import Store
 from wakeful.store.quotas import Allowance

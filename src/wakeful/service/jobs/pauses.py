@@ -6,10 +6,10 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from wakeful.document.values import compact
-from wakeful.engine.run_factory import lane_of, tick_run
 from wakeful.errors import FailedPrecondition, InvalidArgument
 from wakeful.job import JobRecord
 from wakeful.planning import fire_ms
+from wakeful.run_factory import lane_of, tick_run
 from wakeful.schedule import At, parse_schedule
 from wakeful.service.auth.access import Principal
 from wakeful.service.auth.job_context import JobContext

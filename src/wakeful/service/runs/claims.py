@@ -8,19 +8,20 @@ statements, however many runs it holds.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from wakeful.document import payload_from_text, policy_from_text, work_from_text
-from wakeful.engine.active_hours import closed
 from wakeful.engine.launcher_registry import LauncherRegistry
-from wakeful.engine.run_factory import follow_up_run
 from wakeful.errors import InvalidArgument, NotFound, WakefulError
 from wakeful.launch.port import kept
 from wakeful.launch.workflow import dag_and_meta, workflow_version
 from wakeful.logs import get_logger
-from wakeful.outcome import Failed, Finished, Outcome, conclude
+from wakeful.outcome import Failed, Finished, Outcome, Skipped, conclude
 from wakeful.policy import DEFAULT_POLICY
+from wakeful.run_factory import follow_up_run
+from wakeful.service.admin.budgets import Budgets
 from wakeful.service.serializers import JsonObject, serialize_run
+from wakeful.start_rules import BudgetBlock, BudgetOwner, find_block, may_start
 from wakeful.store.port import Store
 from wakeful.store.rows import ClaimedRun, TakenRun
 from wakeful.store.workflows import WorkflowRow
@@ -34,18 +35,20 @@ class Claims:
     def __init__(self, store: Store, targets: LauncherRegistry) -> None:
         self._store = store
         self._targets = targets
+        self._budgets = Budgets(store)
 
     async def shapes(self, workspace: str, worker: str, claimed: Sequence[ClaimedRun]) -> list[JsonObject]:
         """Each run with its job's `target`, its whole `payload` and its `timeoutMs`.
 
-        Runs that cannot be executed, or not at this hour, end here and are left out.
+        Runs that cannot be executed, or may not start now, end here and are left out.
         """
         workflows = await self._workflows(workspace, claimed)
+        blocks = await self._budgets.blocks() if claimed else {}
         shapes: list[JsonObject] = []
         ended: list[Finished] = []
         for each in claimed:
             try:
-                shaped = await self._shape(each, workflows)
+                shaped = await self._shape(each, workflows, blocks)
             except Exception as error:
                 run = each.taken
                 log.exception("run.set_aside", run=run.id, job=run.job_name, workspace=run.workspace)
@@ -61,12 +64,16 @@ class Claims:
                 log.warning("claim.unfinished", runs=[each.run_id for each in ended], error=error.message)
         return shapes
 
-    async def _shape(self, claimed: ClaimedRun, workflows: _Workflows) -> JsonObject | Outcome:
+    async def _shape(
+        self, claimed: ClaimedRun, workflows: _Workflows, blocks: Mapping[BudgetOwner, BudgetBlock]
+    ) -> JsonObject | Outcome:
         run, work = claimed.taken, work_from_text(claimed.taken.work)
         held = self._targets.held(run, policy_from_text(run.policy), work, run.payload)
-        shut = closed(work, run.trigger, run.attempt, self._store.clock.now_ms())
-        if shut is not None:
-            return shut
+        block = find_block(blocks, run.workspace, run.agent, run.job_id)
+        now_ms = self._store.clock.now_ms()
+        decision = may_start(run.trigger, run.attempt, work, now_ms, block, run.job_name)
+        if decision.reason is not None:
+            return Skipped(decision.message, decision.reason)
         payload = payload_from_text(held.launch.payload_text)
         if held.launch.target.get("kind") == "workflow":
             try:

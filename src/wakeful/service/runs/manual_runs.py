@@ -7,15 +7,15 @@ from typing import Final, Literal, cast, get_args
 
 from wakeful.document import payload_to_text, policy_from_text, work_from_text
 from wakeful.document.values import json_value
-from wakeful.engine.run_factory import claim_deadline, claim_timeout_ms, lane_of, manual_run
 from wakeful.errors import FailedPrecondition, InvalidArgument
 from wakeful.ids import new_id
 from wakeful.job import JobRecord
 from wakeful.launch.precheck import DUE
 from wakeful.policy import DEFAULT_POLICY, Overlap
-from wakeful.run import TriggerName
+from wakeful.run import NewRun, TriggerName
+from wakeful.run_factory import claim_deadline, claim_timeout_ms, lane_of, manual_run, skipped
 from wakeful.service.auth.access import Principal
-from wakeful.store.rows import DeadLetter, JudgedRun, LiveRuns, RunRow
+from wakeful.store.rows import DeadLetter, JudgedRun, LiveRuns
 
 MAX_BACKFILL: Final = 10_000
 
@@ -30,7 +30,7 @@ def payload_of(value: object, longest: int) -> str | None:
 
 def by_hand(
     principal: Principal, job: JobRecord, now_ms: int, *, mode: Literal["force", "due"], payload: str | None
-) -> RunRow:
+) -> NewRun:
     """A run of the job, now, with this payload or its own."""
     trigger: TriggerName = "agent" if principal.role == "agent" else "user"
     run = _run(principal, job, trigger, now_ms)._replace(payload=payload)
@@ -39,7 +39,7 @@ def by_hand(
     return run._replace(reason=DUE) if asks else run
 
 
-def judged(run: RunRow, live: LiveRuns, overlap: Overlap, max_queued: int, now_ms: int) -> JudgedRun:
+def judged(run: NewRun, live: LiveRuns, overlap: Overlap, max_queued: int, now_ms: int) -> JudgedRun:
     """What becomes of a run under an overlap policy: it starts, waits, is skipped or replaces others."""
     if overlap == "allow":
         return JudgedRun(run)
@@ -52,10 +52,7 @@ def judged(run: RunRow, live: LiveRuns, overlap: Overlap, max_queued: int, now_m
     if not full and (overlap == "queue" or not busy):
         return JudgedRun(serial)
     reason = "queue_full" if full else "overlap"
-    skipped = run._replace(
-        state="skipped", reason=reason, attempt=0, until_ms=None, due_ms=None, finished_ms=now_ms
-    )
-    return JudgedRun(skipped)
+    return JudgedRun(skipped(run, reason, now_ms))
 
 
 def read_overlap(value: object) -> Overlap | None:
@@ -74,7 +71,7 @@ def read_overlap(value: object) -> Overlap | None:
 
 def of_the_past(
     principal: Principal, job: JobRecord, start_ms: int, end_ms: int, now_ms: int
-) -> list[RunRow]:
+) -> list[NewRun]:
     """A run for each of its ticks from the one instant to the other, both in the past, oldest first."""
     ticks = job.ticks
     if ticks is None:
@@ -91,7 +88,7 @@ def of_the_past(
     ]
 
 
-def replayed(principal: Principal, letter: DeadLetter, now_ms: int) -> RunRow:
+def replayed(principal: Principal, letter: DeadLetter, now_ms: int) -> NewRun:
     """A dead letter once more: with the same key, one attempt further on, and wherever its job goes now."""
     old = letter.run
     lane, claim_ms = old.lane, DEFAULT_POLICY.claim_timeout_ms
@@ -99,7 +96,7 @@ def replayed(principal: Principal, letter: DeadLetter, now_ms: int) -> RunRow:
         with contextlib.suppress(InvalidArgument):  # of one that cannot be read, whoever takes it says so
             work, policy = work_from_text(letter.work), policy_from_text(letter.policy)
             lane, claim_ms = lane_of(work), claim_timeout_ms(work, policy)
-    return RunRow(
+    return NewRun(
         id=new_id(now_ms),
         job_id=old.job_id,
         workspace=old.workspace,
@@ -134,7 +131,7 @@ def _run(
     scheduled_ms: int | None = None,
     *,
     serial: bool = False,
-) -> RunRow:
+) -> NewRun:
     work = job.definition.work
     return manual_run(
         job_id=job.id,

@@ -13,16 +13,17 @@ from typing import Final, NamedTuple
 
 from wakeful.document import policy_from_text
 from wakeful.engine.launcher_registry import LauncherRegistry
-from wakeful.engine.run_factory import follow_up_run
 from wakeful.errors import FailedPrecondition, InvalidArgument
 from wakeful.outcome import Finished, conclude, timed_out
 from wakeful.policy import DEFAULT_POLICY, Policy
+from wakeful.run import PULL, is_executor, pull_lane
+from wakeful.run_factory import follow_up_run
 from wakeful.service.auth.access import Principal, narrowed
 from wakeful.service.auth.job_context import Directory
 from wakeful.service.runs.claims import Claims
 from wakeful.service.runs.runs import ATTEMPT_MISSING, RunService
 from wakeful.service.serializers import JsonObject
-from wakeful.store.port import PULL, Store, is_executor, pull_lane
+from wakeful.store.port import Store
 from wakeful.store.rows import RunView
 
 #: The most that one claim gives, and the longest that it waits for something to give.

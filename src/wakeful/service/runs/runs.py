@@ -9,23 +9,24 @@ from typing import Final
 from wakeful.clock import Clock
 from wakeful.document import Defaults, policy_from_text, work_from_text
 from wakeful.document.values import compact
-from wakeful.engine.run_factory import follow_up_run
 from wakeful.errors import FailedPrecondition, InvalidArgument, NotFound, ResourceExhausted, WakefulError
 from wakeful.job import NO_WORK, Work
 from wakeful.launch.port import kept
 from wakeful.outcome import Failed, Succeeded, conclude
 from wakeful.policy import DEFAULT_POLICY
+from wakeful.run import NewRun, is_executor
+from wakeful.run_factory import follow_up_run
 from wakeful.service.admin.budgets import Budgets
 from wakeful.service.auth.access import LOCAL, Action, Principal, narrowed
 from wakeful.service.auth.agent_target_policy import check_whose
 from wakeful.service.auth.job_context import Directory
 from wakeful.service.auth.ownership import check_ending
 from wakeful.service.runs.manual_runs import replayed
+from wakeful.start_rules import BudgetOwner
 from wakeful.store.alerts import ALERT_JOBS
-from wakeful.store.budgets import BudgetOwner
 from wakeful.store.idempotency import Keyed
-from wakeful.store.port import PARKED, Store, is_executor
-from wakeful.store.rows import AttemptView, DeadLetter, RunFilter, RunRow, RunView
+from wakeful.store.port import PARKED, Store
+from wakeful.store.rows import AttemptView, DeadLetter, RunFilter, RunView
 
 #: Said to an executor that does not name the attempt that it holds.
 ATTEMPT_MISSING: Final = "attempt: it is missing; write the attempt of the claimed run"
@@ -133,20 +134,20 @@ class RunService:
         """
         await self._directory.authorize(principal, "dead-letter", workspace)
         which, now_ms = _which(run_ids), self._clock.now_ms()
-        reached = await self._budgets.reached()
-        held: list[str] = []
+        may_request = await self._budgets.may_request()
+        refused: list[str] = []
 
-        def again(letter: DeadLetter) -> RunRow | None:
+        def again(letter: DeadLetter) -> NewRun | None:
             old = letter.run
-            cap = reached(BudgetOwner(workspace, old.agent, old.job_id or ""), old.job_name)
-            if cap is not None:
-                held.append(cap)
+            decision = may_request(BudgetOwner(workspace, old.agent, old.job_id or ""), old.job_name)
+            if not decision:
+                refused.append(decision.message)
                 return None
             return replayed(principal, letter, now_ms)
 
         def ids(born: Sequence[RunView]) -> Sequence[str]:
-            if held and not born:
-                raise ResourceExhausted(held[0])
+            if refused and not born:
+                raise ResourceExhausted(refused[0])
             return [str(run.replay_of) for run in born]
 
         return ids(

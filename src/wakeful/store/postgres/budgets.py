@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from wakeful.store.alerts import Alert, Incident
-from wakeful.store.budgets import BudgetBlock, BudgetOwner, Spent
+from wakeful.alert_rules import Alert, Incident
+from wakeful.start_rules import BudgetBlock, BudgetOwner
+from wakeful.store.budgets import Spent
 from wakeful.store.postgres import budget_statements as sql
 from wakeful.store.postgres.connection import Pool
 from wakeful.store.postgres.insert_runs import bear

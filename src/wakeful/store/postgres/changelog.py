@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from wakeful.ids import first_id
+from wakeful.run import PULL
 from wakeful.store.changelog import ChangeRow
-from wakeful.store.port import PULL
 from wakeful.store.postgres.records import is_id
 from wakeful.store.postgres.statements import jobs_where, runs_where
 from wakeful.store.rows import JobRow, RunView

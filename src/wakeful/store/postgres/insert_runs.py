@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 
 from asyncpg import UniqueViolationError
 
+from wakeful.run import NewRun
 from wakeful.store.postgres import statements as sql
 from wakeful.store.postgres.usage import note_missed
-from wakeful.store.rows import RunRow
 
 if TYPE_CHECKING:
     from wakeful.store.postgres.connection import Db, TransactionEvents
 
 
-async def bear(db: Db, tell: TransactionEvents, now_ms: int, runs: Sequence[RunRow]) -> Sequence[RunRow]:
+async def bear(db: Db, tell: TransactionEvents, now_ms: int, runs: Sequence[NewRun]) -> Sequence[NewRun]:
     """Write these runs, and return those that were: a tick that has its run already keeps that one."""
     if not runs:
         return runs

@@ -7,7 +7,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
 from wakeful.outcome import Finished
-from wakeful.store.port import is_pull_lane
+from wakeful.run import is_pull_lane
 from wakeful.store.postgres import statements as sql
 from wakeful.store.postgres.outcomes import Follow, finish
 from wakeful.store.rows import LostRun, TakenRun

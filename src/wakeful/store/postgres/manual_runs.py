@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from wakeful.run import NewRun
 from wakeful.store.postgres.insert_runs import bear
 from wakeful.store.postgres.outcomes import cancel
 from wakeful.store.postgres.statements import LOCK_CURSORS
 from wakeful.store.row_mapping import view_of
-from wakeful.store.rows import LiveRuns, ManualRunRule, RunRow, RunView
+from wakeful.store.rows import LiveRuns, ManualRunRule, RunView
 
 if TYPE_CHECKING:
     from wakeful.store.postgres.connection import Db, TransactionEvents
@@ -22,7 +23,7 @@ LIVE: Final = """
 
 
 async def add_judged_run(
-    db: Db, tell: TransactionEvents, now_ms: int, run: RunRow, judge: ManualRunRule
+    db: Db, tell: TransactionEvents, now_ms: int, run: NewRun, judge: ManualRunRule
 ) -> RunView:
     """Add what `judge` makes of the run, and cancel what gives way to it. See `Store.add_judged_run`."""
     # The cursor is locked by planners and by workers that start a serial run: until the end neither changes.

@@ -7,12 +7,12 @@ from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from wakeful.outcome import Finished
+from wakeful.run import Follower, NewRun
 from wakeful.store.consequences import JobEffects, job_effects
 from wakeful.store.postgres import statements as sql
 from wakeful.store.postgres.deliveries import add_deliveries
 from wakeful.store.postgres.insert_runs import bear
 from wakeful.store.postgres.usage import note_failed, spend
-from wakeful.store.rows import Follower, RunRow
 from wakeful.stored_text import cleaned
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from wakeful.store.postgres.connection import Db, TransactionEvents
 
-Follow = Callable[[Follower], RunRow]
+Follow = Callable[[Follower], NewRun]
 
 _STORED = Finished._fields.index("usage") + 1
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from wakeful.run import NewRun
 from wakeful.store.port import Planned
 from wakeful.store.postgres import statements as sql
 from wakeful.store.postgres.catchup import END_PAUSES, write_catchup
 from wakeful.store.postgres.insert_runs import bear
 from wakeful.store.postgres.outcomes import cancel
-from wakeful.store.rows import CatchupState, DueJob, JobPlan, RunRow
+from wakeful.store.rows import CatchupState, DueJob, JobPlan
 
 if TYPE_CHECKING:
     from wakeful.store.postgres.connection import Db, TransactionEvents
@@ -48,7 +49,7 @@ async def plan(
     for row in pending:
         if row[11]:
             waiting[row[0]] = (*waiting.get(row[0], _NONE), row[9])
-    runs: list[RunRow] = []
+    runs: list[NewRun] = []
     ahead: list[JobPlan] = []
     halted: list[tuple[str, bool, str | None]] = []
     cancelled: list[tuple[str, str]] = []

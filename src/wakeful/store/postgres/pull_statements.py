@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from wakeful.store.port import PULL, UNCLAIMED
+from wakeful.run import PULL
+from wakeful.store.port import UNCLAIMED
 from wakeful.store.postgres.statements import HAS_THE_TURN
 
 _CLAIMABLE: Final = f"""

@@ -14,7 +14,7 @@ from asyncpg import UniqueViolationError
 from wakeful.clock import Clock
 from wakeful.errors import AlreadyExists
 from wakeful.outcome import Finished
-from wakeful.run import check_cancellable
+from wakeful.run import NewRun, check_cancellable
 from wakeful.store.accounts import Inherited
 from wakeful.store.port import tell_worker
 from wakeful.store.postgres import list_statements as lists
@@ -27,7 +27,7 @@ from wakeful.store.postgres.outcomes import Follow, cancel, delete_jobs, finish
 from wakeful.store.postgres.quotas import charge
 from wakeful.store.quotas import Allowance, owners
 from wakeful.store.row_mapping import view_of
-from wakeful.store.rows import AttemptView, JobChange, JobFilter, JobRow, RunFilter, RunRow, RunView
+from wakeful.store.rows import AttemptView, JobChange, JobFilter, JobRow, RunFilter, RunView
 
 if TYPE_CHECKING:
     from wakeful.store.postgres.connection import Db, TransactionEvents
@@ -126,7 +126,7 @@ async def delete_job(
     job_id: str,
     now_ms: int,
     reason: str,
-    born: Callable[[JobRow], Sequence[RunRow]],
+    born: Callable[[JobRow], Sequence[NewRun]],
     clock: Clock,
 ) -> bool:
     """Delete the job and cancel its runs that have not started; one that never had a run is gone at once."""
@@ -150,7 +150,7 @@ def _taken(row: JobRow) -> AlreadyExists:
 # --- runs -----------------------------------------------------------------------------------------------
 
 
-async def add_runs(db: Db, tell: TransactionEvents, now_ms: int, runs: Sequence[RunRow]) -> list[RunView]:
+async def add_runs(db: Db, tell: TransactionEvents, now_ms: int, runs: Sequence[NewRun]) -> list[RunView]:
     """Add runs that are no ticks, all or none. Returns them as they are stored."""
     born = {run.id for run in await bear(db, tell, now_ms, runs)}
     for run in runs:

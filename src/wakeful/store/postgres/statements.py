@@ -13,7 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from wakeful.store.port import PARKED, PULL
+from wakeful.run import PULL
+from wakeful.store.port import PARKED
 from wakeful.store.sessions import HEARTBEAT, HEARTBEAT_LABELS
 
 

@@ -17,6 +17,7 @@ from asyncpg import DataError
 from wakeful.clock import Clock, SteeredClock
 from wakeful.errors import Unstorable
 from wakeful.outcome import Finished
+from wakeful.run import Follower, NewRun
 from wakeful.store.accounts import Inherited
 from wakeful.store.audit import AuditEntry, always, written
 from wakeful.store.idempotency import Keyed
@@ -42,7 +43,6 @@ from wakeful.store.rows import (
     AttemptView,
     ClaimedRun,
     DueJob,
-    Follower,
     JobChange,
     JobFilter,
     JobPlan,
@@ -51,7 +51,6 @@ from wakeful.store.rows import (
     ManualRunRule,
     RenewedRun,
     RunFilter,
-    RunRow,
     RunView,
     TakenRun,
 )
@@ -115,7 +114,7 @@ class PostgresStore(PostgresTalking, PostgresWatching, PostgresGuarding, Postgre
         return await self._pool.read(lambda db: leases.next_due_ms(db, after_ms, lanes))
 
     async def finish(
-        self, worker: str, finished: Sequence[Finished], follow: Callable[[Follower], RunRow]
+        self, worker: str, finished: Sequence[Finished], follow: Callable[[Follower], NewRun]
     ) -> set[str]:
         """Write how attempts ended, and all that follows from it."""
         now_ms = self.clock.now_ms()
@@ -140,7 +139,7 @@ class PostgresStore(PostgresTalking, PostgresWatching, PostgresGuarding, Postgre
         dead_before_ms: int,
         limit: int,
         judge: Callable[[LostRun], Finished],
-        follow: Callable[[Follower], RunRow],
+        follow: Callable[[Follower], NewRun],
     ) -> list[str]:
         """Take runs from the dead, and parked ones past their deadline."""
         return await self._pool.write(
@@ -190,7 +189,7 @@ class PostgresStore(PostgresTalking, PostgresWatching, PostgresGuarding, Postgre
         now_ms: int,
         limit: int,
         judge: Callable[[LostRun], Finished],
-        follow: Callable[[Follower], RunRow],
+        follow: Callable[[Follower], NewRun],
     ) -> list[str]:
         """End pull runs that nobody claimed in time."""
         return await self._pool.write(lambda db, tell: pull.expire(db, tell, now_ms, limit, judge, follow))
@@ -258,7 +257,7 @@ class PostgresStore(PostgresTalking, PostgresWatching, PostgresGuarding, Postgre
         now_ms: int,
         reason: str,
         entries: Sequence[AuditEntry] = (),
-        born: Callable[[JobRow], Sequence[RunRow]] = lambda job: (),
+        born: Callable[[JobRow], Sequence[NewRun]] = lambda job: (),
     ) -> bool:
         """Delete the job and cancel its pending runs."""
         return await self._audited(
@@ -270,7 +269,7 @@ class PostgresStore(PostgresTalking, PostgresWatching, PostgresGuarding, Postgre
 
     async def add_runs(
         self,
-        runs: Sequence[RunRow],
+        runs: Sequence[NewRun],
         entries: Sequence[AuditEntry] = (),
         keyed: Keyed[list[RunView]] | None = None,
     ) -> list[RunView]:
@@ -282,7 +281,7 @@ class PostgresStore(PostgresTalking, PostgresWatching, PostgresGuarding, Postgre
 
     async def add_judged_run(
         self,
-        run: RunRow,
+        run: NewRun,
         judge: ManualRunRule,
         entries: Sequence[AuditEntry] = (),
         keyed: Keyed[RunView] | None = None,
@@ -327,7 +326,7 @@ class PostgresStore(PostgresTalking, PostgresWatching, PostgresGuarding, Postgre
         )
 
     async def complete_run(
-        self, finished: Finished, follow: Callable[[Follower], RunRow], entries: Sequence[AuditEntry] = ()
+        self, finished: Finished, follow: Callable[[Follower], NewRun], entries: Sequence[AuditEntry] = ()
     ) -> bool:
         """Write the outcome of a run that was reported from outside."""
         now_ms = self.clock.now_ms()

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from wakeful.outcome import Finished
-from wakeful.store.budgets import BudgetOwner
+from wakeful.start_rules import BudgetOwner
 from wakeful.store.postgres import budget_statements as sql
 from wakeful.store.quotas import day_of
 from wakeful.store.usage import Weighed, additions, changes, details_of

@@ -6,8 +6,9 @@ import json
 import sqlite3
 from collections.abc import Callable, Sequence
 
-from wakeful.store.alerts import Alert, Incident
-from wakeful.store.budgets import BudgetBlock, BudgetOwner, Spent
+from wakeful.alert_rules import Alert, Incident
+from wakeful.start_rules import BudgetBlock, BudgetOwner
+from wakeful.store.budgets import Spent
 from wakeful.store.quotas import day_of
 from wakeful.store.sqlite import budget_statements as sql
 from wakeful.store.sqlite.connection import Connection, TransactionEvents

@@ -6,15 +6,15 @@ import json
 import sqlite3
 from collections.abc import Sequence
 
-from wakeful.store.rows import RunRow
+from wakeful.run import NewRun
 from wakeful.store.sqlite import statements as sql
 from wakeful.store.sqlite.connection import TransactionEvents
 from wakeful.store.sqlite.usage import note_missed
 
 
 def bear(
-    db: sqlite3.Connection, tell: TransactionEvents, now_ms: int, runs: Sequence[RunRow]
-) -> Sequence[RunRow]:
+    db: sqlite3.Connection, tell: TransactionEvents, now_ms: int, runs: Sequence[NewRun]
+) -> Sequence[NewRun]:
     """Write these runs, and return those that were: a tick that has its run already keeps that one."""
     running, pending, other = [], [], []
     for run in runs:

@@ -7,7 +7,7 @@ import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 
 from wakeful.outcome import Finished
-from wakeful.store.port import is_pull_lane
+from wakeful.run import is_pull_lane
 from wakeful.store.rows import LostRun, TakenRun
 from wakeful.store.sqlite import statements as sql
 from wakeful.store.sqlite.connection import TransactionEvents

@@ -5,8 +5,9 @@ from __future__ import annotations
 import sqlite3
 from typing import Final
 
+from wakeful.run import NewRun
 from wakeful.store.row_mapping import view_of
-from wakeful.store.rows import LiveRuns, ManualRunRule, RunRow, RunView
+from wakeful.store.rows import LiveRuns, ManualRunRule, RunView
 from wakeful.store.sqlite.connection import TransactionEvents
 from wakeful.store.sqlite.insert_runs import bear
 from wakeful.store.sqlite.outcomes import cancel
@@ -21,7 +22,7 @@ LIVE: Final = """
 
 
 def add_judged_run(
-    db: sqlite3.Connection, tell: TransactionEvents, now_ms: int, run: RunRow, judge: ManualRunRule
+    db: sqlite3.Connection, tell: TransactionEvents, now_ms: int, run: NewRun, judge: ManualRunRule
 ) -> RunView:
     """Add what `judge` makes of the run, and cancel what gives way to it. See `Store.add_judged_run`."""
     found = db.execute(LIVE, (run.job_id,)).fetchall()

@@ -11,9 +11,9 @@ import sqlite3
 from collections.abc import Callable, Iterable, Sequence
 
 from wakeful.outcome import Finished
+from wakeful.run import Follower, NewRun
 from wakeful.store.consequences import JobEffects, job_effects
 from wakeful.store.port import PARKED
-from wakeful.store.rows import Follower, RunRow
 from wakeful.store.sqlite import statements as sql
 from wakeful.store.sqlite.connection import TransactionEvents
 from wakeful.store.sqlite.deliveries import add_deliveries
@@ -21,7 +21,7 @@ from wakeful.store.sqlite.insert_runs import bear
 from wakeful.store.sqlite.usage import note_failed, spend
 from wakeful.stored_text import cleaned
 
-Follow = Callable[[Follower], RunRow]
+Follow = Callable[[Follower], NewRun]
 
 
 def finish(

@@ -5,8 +5,9 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable
 
+from wakeful.run import NewRun
 from wakeful.store.port import Planned
-from wakeful.store.rows import CatchupState, DueJob, JobPlan, RunRow
+from wakeful.store.rows import CatchupState, DueJob, JobPlan
 from wakeful.store.sqlite import statements as sql
 from wakeful.store.sqlite.catchup import END_PAUSE, write_catchup
 from wakeful.store.sqlite.connection import TransactionEvents
@@ -33,7 +34,7 @@ def plan(
     for job_id, run_id, state in db.execute(sql.LIVE_RUNS, (until_ms, limit)):
         live = waiting if state == "pending" else running
         live[job_id] = (*live.get(job_id, _NONE), run_id)
-    runs: list[RunRow] = []
+    runs: list[NewRun] = []
     ahead: list[tuple[int | None, int | None, int, int]] = []
     halted: list[tuple[int | None, int | None, int, bool, str | None, int]] = []
     cancelled: list[tuple[str, str]] = []

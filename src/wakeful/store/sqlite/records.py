@@ -9,12 +9,12 @@ from collections.abc import Callable, Mapping, Sequence
 from wakeful.clock import Clock
 from wakeful.errors import AlreadyExists
 from wakeful.outcome import Finished
-from wakeful.run import check_cancellable
+from wakeful.run import NewRun, check_cancellable
 from wakeful.store.accounts import Inherited
 from wakeful.store.port import tell_worker
 from wakeful.store.quotas import Allowance, owners
 from wakeful.store.row_mapping import view_of
-from wakeful.store.rows import AttemptView, JobChange, JobFilter, JobRow, RunFilter, RunRow, RunView
+from wakeful.store.rows import AttemptView, JobChange, JobFilter, JobRow, RunFilter, RunView
 from wakeful.store.sqlite import list_statements as lists
 from wakeful.store.sqlite import statements as sql
 from wakeful.store.sqlite.accounts import check_agent, make_agents
@@ -132,7 +132,7 @@ def delete_job(
     job_id: str,
     now_ms: int,
     reason: str,
-    born: Callable[[JobRow], Sequence[RunRow]],
+    born: Callable[[JobRow], Sequence[NewRun]],
     clock: Clock,
 ) -> bool:
     """Delete the job, with a record of the ticks that were due and not yet planned."""
@@ -161,7 +161,7 @@ def job_row(row: Sequence[object]) -> JobRow:
 
 
 def add_runs(
-    db: sqlite3.Connection, tell: TransactionEvents, now_ms: int, runs: Sequence[RunRow]
+    db: sqlite3.Connection, tell: TransactionEvents, now_ms: int, runs: Sequence[NewRun]
 ) -> list[RunView]:
     """Add runs that are no ticks, all or none. Returns them as they are stored."""
     ids = json.dumps([run.id for run in runs])

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from wakeful.store.rows import JobRow, RunRow
+from wakeful.run import NewRun
+from wakeful.store.rows import JobRow
 from wakeful.store.sessions import HEARTBEAT, HEARTBEAT_LABELS
 
 
@@ -65,7 +66,7 @@ BEAR_PENDING: Final = f"""
         attempt, lane, serial, due_at, idempotency_key, created_at)
     VALUES ({marks(8)}, 'pending', {marks(7)}) ON CONFLICT DO NOTHING"""
 BEAR: Final = f"""
-    INSERT INTO runs ({RUN_BIRTH}) VALUES ({marks(len(RunRow._fields) + 1)}) ON CONFLICT DO NOTHING"""
+    INSERT INTO runs ({RUN_BIRTH}) VALUES ({marks(len(NewRun._fields) + 1)}) ON CONFLICT DO NOTHING"""
 #: the primary key, once for each
 WHICH_EXIST: Final = "SELECT id FROM runs WHERE id IN (SELECT value FROM json_each(?))"
 

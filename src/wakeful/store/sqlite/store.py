@@ -20,6 +20,7 @@ from typing import Final
 from wakeful.clock import Clock, SystemClock
 from wakeful.errors import Unstorable
 from wakeful.outcome import Finished
+from wakeful.run import Follower, NewRun
 from wakeful.store.accounts import Inherited
 from wakeful.store.audit import AuditEntry, always, written
 from wakeful.store.idempotency import Keyed
@@ -29,7 +30,6 @@ from wakeful.store.rows import (
     AttemptView,
     ClaimedRun,
     DueJob,
-    Follower,
     JobChange,
     JobFilter,
     JobPlan,
@@ -38,7 +38,6 @@ from wakeful.store.rows import (
     ManualRunRule,
     RenewedRun,
     RunFilter,
-    RunRow,
     RunView,
     TakenRun,
 )
@@ -119,7 +118,7 @@ class SqliteStore(SqliteTalking, SqliteWatching, SqliteGuarding, SqliteDeliverin
         return await self._connection.read(lambda db: leases.next_due_ms(db, after_ms, lanes))
 
     async def finish(
-        self, worker: str, finished: Sequence[Finished], follow: Callable[[Follower], RunRow]
+        self, worker: str, finished: Sequence[Finished], follow: Callable[[Follower], NewRun]
     ) -> set[str]:
         """Write how attempts ended, and all that follows from it."""
         now_ms = self.clock.now_ms()
@@ -144,7 +143,7 @@ class SqliteStore(SqliteTalking, SqliteWatching, SqliteGuarding, SqliteDeliverin
         dead_before_ms: int,
         limit: int,
         judge: Callable[[LostRun], Finished],
-        follow: Callable[[Follower], RunRow],
+        follow: Callable[[Follower], NewRun],
     ) -> list[str]:
         """Take runs from the dead, and parked ones past their deadline."""
         return await self._connection.write(
@@ -195,7 +194,7 @@ class SqliteStore(SqliteTalking, SqliteWatching, SqliteGuarding, SqliteDeliverin
         now_ms: int,
         limit: int,
         judge: Callable[[LostRun], Finished],
-        follow: Callable[[Follower], RunRow],
+        follow: Callable[[Follower], NewRun],
     ) -> list[str]:
         """End pull runs that nobody claimed in time."""
         return await self._connection.write(
@@ -262,7 +261,7 @@ class SqliteStore(SqliteTalking, SqliteWatching, SqliteGuarding, SqliteDeliverin
         now_ms: int,
         reason: str,
         entries: Sequence[AuditEntry] = (),
-        born: Callable[[JobRow], Sequence[RunRow]] = lambda job: (),
+        born: Callable[[JobRow], Sequence[NewRun]] = lambda job: (),
     ) -> bool:
         """Delete the job and cancel its pending runs."""
         return await self._audited(
@@ -274,7 +273,7 @@ class SqliteStore(SqliteTalking, SqliteWatching, SqliteGuarding, SqliteDeliverin
 
     async def add_runs(
         self,
-        runs: Sequence[RunRow],
+        runs: Sequence[NewRun],
         entries: Sequence[AuditEntry] = (),
         keyed: Keyed[list[RunView]] | None = None,
     ) -> list[RunView]:
@@ -286,7 +285,7 @@ class SqliteStore(SqliteTalking, SqliteWatching, SqliteGuarding, SqliteDeliverin
 
     async def add_judged_run(
         self,
-        run: RunRow,
+        run: NewRun,
         judge: ManualRunRule,
         entries: Sequence[AuditEntry] = (),
         keyed: Keyed[RunView] | None = None,
@@ -331,7 +330,7 @@ class SqliteStore(SqliteTalking, SqliteWatching, SqliteGuarding, SqliteDeliverin
         )
 
     async def complete_run(
-        self, finished: Finished, follow: Callable[[Follower], RunRow], entries: Sequence[AuditEntry] = ()
+        self, finished: Finished, follow: Callable[[Follower], NewRun], entries: Sequence[AuditEntry] = ()
     ) -> bool:
         """Write the outcome of a run that was reported from outside."""
         now_ms = self.clock.now_ms()

@@ -7,7 +7,7 @@ import sqlite3
 from collections.abc import Iterable, Sequence
 
 from wakeful.outcome import Finished
-from wakeful.store.budgets import BudgetOwner
+from wakeful.start_rules import BudgetOwner
 from wakeful.store.quotas import day_of
 from wakeful.store.sqlite import budget_statements as sql
 from wakeful.store.sqlite.connection import TransactionEvents

@@ -58,8 +58,8 @@ async def test_a_job_that_has_used_its_budget_is_not_fired_again_today(new_app: 
     assert len(calls) == 2
     assert spent == {"tokens": 120, "cost": 0.5}
     assert refused.value.message == (
-        "job 'think' may use 100 tokens a day (tokensPerDay), and has; "
-        "wait until midnight UTC, or give it a larger budget"
+        "job 'think' has used its budget of 100 tokens a day (tokensPerDay); "
+        "wait until midnight UTC, or raise the budget"
     )
     assert (job.enabled, job.failures) == (True, 0)
 
@@ -74,7 +74,7 @@ async def test_the_budget_of_an_agent_holds_all_its_jobs_and_no_other_agents(new
         await over(app, run.id)
         await app.jobs.create("other", schedule="every 1s", start_at=soon(), target=Function("think"))
         await eventually(lambda: skipped(app, "other"))
-        with pytest.raises(ResourceExhausted, match=r"agent 'default' may use a cost of 0\.25 a day"):
+        with pytest.raises(ResourceExhausted, match=r"agent 'default' has used its budget of 0\.25 a day"):
             await app.jobs.run("other")
         elsewhere = app.jobs.of("somebody")
         await elsewhere.create("free", schedule=SELDOM, target=Function("think"))

@@ -12,8 +12,8 @@ from wakeful import Function, InvalidArgument
 from wakeful.engine import loop as engine_loop
 from wakeful.errors import NotFound, Unavailable
 from wakeful.ids import first_id, new_id
+from wakeful.run import NewRun
 from wakeful.service.auth.access import LOCAL, Principal
-from wakeful.store.rows import RunRow
 
 
 async def test_the_status_says_what_there_is_and_who_is_at_work(new_app: NewApp, database: str) -> None:
@@ -42,7 +42,7 @@ async def test_objectives_are_measured_on_the_runs_that_were(new_app: NewApp) ->
         assert nothing["deadLetterRatio"] == {"target": 0.01, "value": None, "ok": True}
         assert nothing["dispatchLatencyMs"]["ok"] is True  # type: ignore[index, call-overload]
 
-        def run(late_ms: int, state: str = "succeeded", at_ms: int = now_ms) -> RunRow:
+        def run(late_ms: int, state: str = "succeeded", at_ms: int = now_ms) -> NewRun:
             begun = jobless(
                 id=new_id(at_ms), fire_ms=at_ms, started_ms=at_ms + late_ms, attempt=1, lane="nobody"
             )

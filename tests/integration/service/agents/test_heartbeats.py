@@ -302,7 +302,7 @@ async def test_outside_its_hours_it_does_not_run_but_for_those_who_run_it_by_han
         assert {beat.state for beat in await beats(app) if beat.trigger != "user"} == {"skipped"}
     assert {each.reason for each in found.values()} == {None, "outside_hours"}
     start, end = LATER.split("-")
-    assert found["heartbeat"].output == f"it runs from {start} to {end} (UTC), and not now"
+    assert found["heartbeat"].output == f"the job runs from {start} to {end} (UTC)"
 
 
 async def test_outside_the_hours_of_a_job_no_executor_is_given_its_runs(ask: ApiClient):

@@ -182,6 +182,6 @@ async def test_many_are_replayed_and_those_without_a_budget_are_left(new_app: Ne
             )
             letters.append((await over(app, (await app.jobs.run(name)).id)).id)
         assert await runs.replay_many(LOCAL, "default", [letters[1], letters[0]]) == [letters[0]]
-        with pytest.raises(ResourceExhausted, match="job 'poor' may use 50 tokens a day"):
+        with pytest.raises(ResourceExhausted, match="job 'poor' has used its budget of 50 tokens a day"):
             await runs.replay_many(LOCAL, "default", [letters[1]])
         assert letters[1] in await runs.discard_many(LOCAL, "default")

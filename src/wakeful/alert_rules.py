@@ -8,16 +8,77 @@ from typing import Final, NamedTuple
 
 from wakeful.document import payload_to_text, work_from_text
 from wakeful.document.guards import ALERT_DEFAULTS
-from wakeful.engine.run_factory import lane_of, manual_run
+from wakeful.instants import utc_datetime
 from wakeful.job import Json
-from wakeful.launch.port import instant
-from wakeful.store.alerts import Alert, AlertJob, Incident
-from wakeful.store.rows import RunRow
+from wakeful.run import NewRun
+from wakeful.run_factory import lane_of, manual_run
 
 #: How much of an error is told; on a telephone, less.
 _SHOWN: Final = 500
 _GLANCE: Final = 300
 _WORDS: Final = {"tokensPerDay": "tokens", "costPerDay": "cost"}
+
+
+class AlertJob(NamedTuple):
+    """A job that sends alerts."""
+
+    id: str
+    agent: str
+    name: str
+    work: str
+
+
+class Incident(NamedTuple):
+    """An event that may cause an alert, with everything that the alert needs."""
+
+    id: int
+    at_ms: int
+    kind: str
+    workspace: str
+    #: '' for the whole workspace
+    agent: str
+    job_id: str | None
+    run_id: str | None
+    #: consecutive failures; missed ticks; 1
+    times: int
+    #: compact JSON with further facts
+    details: str
+    job_name: str | None
+    error: str | None
+    #: compact JSON of the alert settings: the agent's, else the workspace's; None: removed since
+    alerts: str | None
+    #: the job that sends to the webhook; None: there is none
+    webhook_id: str | None
+    webhook_agent: str | None
+    webhook_name: str | None
+    webhook_work: str | None
+    #: the job that sends to the channel; None: there is none
+    channel_id: str | None
+    channel_agent: str | None
+    channel_name: str | None
+    channel_work: str | None
+
+    @property
+    def webhook(self) -> AlertJob | None:
+        """The job that sends to the webhook."""
+        return _alert_job(self.webhook_id, self.webhook_agent, self.webhook_name, self.webhook_work)
+
+    @property
+    def channel(self) -> AlertJob | None:
+        """The job that sends to the channel."""
+        return _alert_job(self.channel_id, self.channel_agent, self.channel_name, self.channel_work)
+
+
+class Alert(NamedTuple):
+    """An alert to send, unless its cool-down is running."""
+
+    workspace: str
+    #: a job's id, or the owner of a cap; the cool-down is per subject and kind
+    subject: str
+    kind: str
+    cooldown_ms: int
+    #: the runs that send it, one for each destination
+    runs: tuple[NewRun, ...]
 
 
 class Words(NamedTuple):
@@ -86,7 +147,7 @@ def _for_machines(incident: Incident, kind: str, words: Words) -> dict[str, Json
         "run": incident.run_id,
         "count": incident.times,
         "message": words.message,
-        "at": instant(incident.at_ms).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        "at": utc_datetime(incident.at_ms).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
     }
 
 
@@ -94,7 +155,7 @@ def _for_people(incident: Incident, kind: str, words: Words) -> dict[str, Json]:
     """What a channel is sent, to be read at a glance: what is wrong as the title, the rest below it."""
     error = words.error if len(words.error) <= _GLANCE else f"{words.error[: _GLANCE - 1]}…"
     said = "\n".join(_sentence(text) for text in (error, words.advice) if text)
-    at = instant(incident.at_ms).strftime("%Y-%m-%d %H:%M:%S UTC")
+    at = utc_datetime(incident.at_ms).strftime("%Y-%m-%d %H:%M:%S UTC")
     where = [f"workspace {incident.workspace}", *([f"run {incident.run_id}"] if incident.run_id else []), at]
     return {
         "title": f"Wakeful: {words.fact}",
@@ -103,7 +164,7 @@ def _for_people(incident: Incident, kind: str, words: Words) -> dict[str, Json]:
     }
 
 
-def _run(incident: Incident, sender: AlertJob, payload: Json, now_ms: int) -> RunRow:
+def _run(incident: Incident, sender: AlertJob, payload: Json, now_ms: int) -> NewRun:
     return manual_run(
         job_id=sender.id,
         workspace=incident.workspace,
@@ -161,3 +222,9 @@ def _who(incident: Incident) -> str:
 
 def _times(count: int, what: str) -> str:
     return f"{count} {what}{'s' * (count != 1)}"
+
+
+def _alert_job(id: str | None, agent: str | None, name: str | None, work: str | None) -> AlertJob | None:
+    if id is None or agent is None or name is None or work is None:
+        return None
+    return AlertJob(id, agent, name, work)

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from wakeful.engine.alert_rules import judge
-from wakeful.store.alerts import AGENT_ALERTS, AGENT_CHANNEL, Incident
+from wakeful.alert_rules import Incident, judge
+from wakeful.store.alerts import AGENT_ALERTS, AGENT_CHANNEL
 
 AT = 1_741_392_000_250  # 2025-03-08T00:00:00.250Z
 WEBHOOK = ("s1", "ops", AGENT_ALERTS, "{}")

@@ -1,58 +1,81 @@
-"""How runs are born: the rows for ticks, for what people trigger, and for what follows another run. Pure."""
+"""Creates the runs to insert: for ticks, for requests, and for jobs that follow another. Pure."""
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
+from typing import Protocol
 
 from wakeful.document import policy_from_text, work_from_text
-from wakeful.engine.active_hours import OUTSIDE_HOURS, closed
 from wakeful.errors import InvalidArgument
 from wakeful.ids import new_id
 from wakeful.job import Work
 from wakeful.planning import Becomes, Verdict
 from wakeful.policy import DEFAULT_POLICY, Policy
-from wakeful.run import TriggerName, tick_key
-from wakeful.store.port import is_pull_lane, pull_lane
-from wakeful.store.rows import DueJob, Follower, JobRow, RunRow
+from wakeful.run import Follower, NewRun, TriggerName, is_pull_lane, pull_lane, tick_key
+from wakeful.start_rules import may_start
+
+
+class JobKey(Protocol):
+    """What a run copies from its job."""
+
+    @property
+    def id(self) -> str:
+        """The job's id."""
+        ...
+
+    @property
+    def workspace(self) -> str:
+        """The job's workspace."""
+        ...
+
+    @property
+    def agent(self) -> str:
+        """The job's agent."""
+        ...
+
+    @property
+    def name(self) -> str:
+        """The job's name."""
+        ...
 
 
 def lane_of(work: Work) -> str:
-    """The lane its runs take a place in; those that somebody else executes take none of ours."""
+    """Return the lane of a job's runs. Pull runs take no slot of a worker: they have lanes of their own."""
     return pull_lane(work.lane) if work.pulled else work.lane
 
 
 def claim_timeout_ms(work: Work, policy: Policy) -> int:
-    """How long its runs wait to be claimed: as its target says, else the job."""
+    """Return how long a pull run waits to be claimed: as the target says, else the job."""
     target = work.target or {}
     own = target.get("claimTimeoutMs") if target.get("kind") == "pull" else None
     return own if isinstance(own, int) else policy.claim_timeout_ms
 
 
 def claim_deadline(lane: str, due_ms: int, claim_ms: int = DEFAULT_POLICY.claim_timeout_ms) -> int | None:
-    """Until when a run of this lane waits to be claimed; None where a worker takes it, whenever that is."""
+    """Return until when a pull run waits to be claimed; None for a run that a worker takes."""
     return due_ms + claim_ms if is_pull_lane(lane) else None
 
 
 def tick_run(
-    job: DueJob | JobRow,
+    job: JobKey,
     policy: Policy,
     lane: str,
     verdict: Verdict,
     now_ms: int,
     worker: str | None,
     claim_ms: int = DEFAULT_POLICY.claim_timeout_ms,
-) -> RunRow:
-    """The run of a tick: running under `worker` where one is given, else as its verdict says.
+) -> NewRun:
+    """Return the run of a tick: running under `worker` if that is given, else as the verdict says.
 
-    One that is to be claimed waits for that no longer than `claim_ms`.
+    A pull run waits at most `claim_ms` to be claimed.
     """
     tick, fire, becomes, reason, covers, until, _ = verdict
     over = becomes is Becomes.SKIPPED or becomes is Becomes.MISSED
     if not over:
         until = claim_deadline(lane, fire, claim_ms)
-    # By position, since a storm bears a hundred thousand of them: names would take four times as long.
-    return RunRow(
+    # By position: keyword arguments take four times as long, and a storm creates 100,000 runs.
+    return NewRun(
         new_id(now_ms),
         job.id,
         job.workspace,
@@ -93,10 +116,10 @@ def manual_run(
     serial: bool = False,
     payload: str | None = None,
     claim_ms: int = DEFAULT_POLICY.claim_timeout_ms,
-) -> RunRow:
-    """A run that is no tick: due now, with a key of its own. For `claim_ms`, see `tick_run`."""
+) -> NewRun:
+    """Return a run that is no tick: due now, with a key of its own. For `claim_ms`, see `tick_run`."""
     run_id = new_id(now_ms)
-    return RunRow(
+    return NewRun(
         id=run_id,
         job_id=job_id,
         workspace=workspace,
@@ -123,12 +146,12 @@ def manual_run(
     )
 
 
-def follow_up_run(follower: Follower) -> RunRow:
-    """The run of a job that fires after another's, or of the heartbeat that another wakes.
+def follow_up_run(follower: Follower) -> NewRun:
+    """Return the run of a job that fires after another job's run, or of a heartbeat that a run wakes.
 
-    One that cannot be read gets its run too, and whoever takes it says so: the run before is written all the
-    same. One that executors would claim, outside the hours of its job, is skipped from the start: nobody may
-    be awake who would find out.
+    A job that cannot be read gets a run too, which fails when it is taken: the outcome that fires it is
+    written in any case. A pull run that may not start is skipped at once: executors may not be running, so
+    a later check could come too late.
     """
     work, policy, lane = Work(), DEFAULT_POLICY, Work().lane
     with contextlib.suppress(InvalidArgument):
@@ -147,8 +170,14 @@ def follow_up_run(follower: Follower) -> RunRow:
         serial=policy.overlap != "allow",
         claim_ms=claim_timeout_ms(work, policy),
     )
-    if not is_pull_lane(lane) or closed(work, run.trigger, run.attempt, run.fire_ms) is None:
+    if not is_pull_lane(lane):
         return run
+    decision = may_start(run.trigger, run.attempt, work, run.fire_ms, None)
+    return run if decision else skipped(run, str(decision.reason), run.fire_ms)
+
+
+def skipped(run: NewRun, reason: str, now_ms: int) -> NewRun:
+    """Return the run as one that is skipped before its first attempt."""
     return run._replace(
-        state="skipped", reason=OUTSIDE_HOURS, attempt=0, until_ms=None, due_ms=None, finished_ms=run.fire_ms
+        state="skipped", reason=reason, attempt=0, until_ms=None, due_ms=None, finished_ms=now_ms
     )
