@@ -42,7 +42,7 @@ def draw(path: Path, seconds: int = 20) -> None:
         patch.object(output, "_console", lambda *, stderr: away),
         patch.object(demo, "_introduction", introduced),
         patch.object(demo, "_screen", shown),
-        patch.object(demo, "how_to_call", lambda: "wakeful"),
+        patch.object(demo, "wakeful_command", lambda: "wakeful"),
     ):
         assert main(["demo", "--seconds", str(seconds)]) == 0
         assert last is not None

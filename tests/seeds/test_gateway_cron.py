@@ -20,7 +20,7 @@ import pytest
 
 from tests.integration.conftest import SELDOM, NewApp
 from tests.support.api_client import ApiClient, served
-from tests.support.command_line import Machine, Said
+from tests.support.command_line import Completed, Machine
 from tests.support.receiver import Receiver, serving
 from tests.support.rpc_client import Caller, Refused, calling
 from tests.support.waiting import PATIENCE, eventually
@@ -246,7 +246,7 @@ async def test_the_command_line_lists_toggles_and_deletes(
     await create(gateway, **{**STANDUP, "agentId": "default"}, enabled=False)
     machine = Machine(tmp_path, operator.url)
 
-    async def wakeful(*arguments: str) -> Said:
+    async def wakeful(*arguments: str) -> Completed:
         said = await asyncio.to_thread(machine.wakeful, *arguments, WAKEFUL_KEY=operator.key or "")
         assert said.code == 0, said
         return said

@@ -1,7 +1,7 @@
-"""The command line and its server, each in a process of its own, as people have them.
+"""The command line and a server for tests.
 
-A process takes a second to begin, so that only what depends on being one is asked of one (`process`); the
-rest calls the same entry point here (`wakeful`). The server is always a process of its own.
+A process takes a second to start. So `wakeful` calls the entry point in this process, and `process` is for
+tests that depend on a separate one. The server always runs in a separate process.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from unittest.mock import patch
 from tests.support import prefork
 from wakeful.cli import main
 
-_LONG = 120.0
-#: Whatever is set where the tests run is none of their business.
+_TIMEOUT_S = 120.0
+#: The environment without the settings of the machine that runs the tests.
 _ENVIRONMENT = {
     name: value for name, value in os.environ.items() if not name.startswith(("WAKEFUL_", "XDG_"))
 }
 
 
 @dataclass(frozen=True)
-class Said:
-    """What a command said, and how it ended."""
+class Completed:
+    """The exit code and output of a command."""
 
     code: int
     out: str
@@ -45,24 +45,24 @@ class Said:
 
     @property
     def json(self) -> Any:
-        """What it said to a machine: JSON, and nothing else."""
+        """Return stdout parsed as JSON."""
         return json.loads(self.out)
 
 
 @dataclass(frozen=True)
 class Machine:
-    """A machine with a home of its own, and perhaps a server."""
+    """A machine with its own home directory, and optionally a server."""
 
     home: Path
     url: str | None = None
 
     @property
     def environment(self) -> dict[str, str]:
-        here = {"HOME": str(self.home), "XDG_CONFIG_HOME": str(self.home / "config"), "TZ": "UTC"}
-        return {**_ENVIRONMENT, **here, **({"WAKEFUL_URL": self.url} if self.url else {})}
+        own = {"HOME": str(self.home), "XDG_CONFIG_HOME": str(self.home / "config"), "TZ": "UTC"}
+        return {**_ENVIRONMENT, **own, **({"WAKEFUL_URL": self.url} if self.url else {})}
 
-    def wakeful(self, *arguments: str, stdin: str = "", **environment: str) -> Said:
-        """Call a command, without a process of its own."""
+    def wakeful(self, *arguments: str, stdin: str = "", **environment: str) -> Completed:
+        """Run a command in this process."""
         out, err = StringIO(), StringIO()
         with (
             patch.dict(os.environ, {**self.environment, **environment}, clear=True),
@@ -71,10 +71,10 @@ class Machine:
             redirect_stderr(err),
         ):
             code = main(arguments)
-        return Said(code, out.getvalue(), err.getvalue())
+        return Completed(code, out.getvalue(), err.getvalue())
 
-    def process(self, *arguments: str, stdin: str = "", **environment: str) -> Said:
-        """Run a command to its end, in a process of its own."""
+    def process(self, *arguments: str, stdin: str = "", **environment: str) -> Completed:
+        """Run a command in a separate process and wait for its end."""
         done = subprocess.run(
             [sys.executable, "-m", "wakeful", *arguments],
             env={**self.environment, **environment},
@@ -82,33 +82,33 @@ class Machine:
             input=stdin,
             capture_output=True,
             text=True,
-            timeout=_LONG,
+            timeout=_TIMEOUT_S,
             check=False,
         )
         assert "Traceback" not in done.stderr, done.stderr
-        return Said(done.returncode, done.stdout, done.stderr)
+        return Completed(done.returncode, done.stdout, done.stderr)
 
-    def on_a_terminal(self, *arguments: str) -> Said:
-        """Run a command to its end on a terminal of 100 columns; all that it says is in `out`."""
-        ours, theirs = pty.openpty()
-        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 100, 0, 0))
+    def on_a_terminal(self, *arguments: str) -> Completed:
+        """Run a command on a terminal of 100 columns and wait for its end; `out` has all output."""
+        primary, secondary = pty.openpty()
+        fcntl.ioctl(secondary, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 100, 0, 0))
         process = subprocess.Popen(
             [sys.executable, "-m", "wakeful", *arguments],
             env={**self.environment, "TERM": "xterm-256color"},
             cwd=self.home,
-            stdin=theirs,
-            stdout=theirs,
-            stderr=theirs,
+            stdin=secondary,
+            stdout=secondary,
+            stderr=secondary,
         )
-        os.close(theirs)
-        said = b""
-        with open(ours, "rb", buffering=0) as screen, suppress(OSError):  # which is how its end is told
+        os.close(secondary)
+        output = b""
+        with open(primary, "rb", buffering=0) as screen, suppress(OSError):  # OSError: the process has ended
             while chunk := screen.read(65_536):
-                said += chunk
-        return Said(process.wait(_LONG), said.decode(), "")
+                output += chunk
+        return Completed(process.wait(_TIMEOUT_S), output.decode(), "")
 
     def start(self, *arguments: str, cold: bool = False) -> subprocess.Popen[str]:
-        """Run a command that stays, in a process of its own; a warm one, unless it is to be cold."""
+        """Start a command in a separate process: a preforked one, or with `cold` a new interpreter."""
         python = [sys.executable, "-m", "wakeful", *arguments]
         with (self.home / "log").open("w") as log:
             return subprocess.Popen(
@@ -123,7 +123,7 @@ class Machine:
 
 @contextmanager
 def serving(home: Path, *options: str) -> Iterator[Machine]:
-    """A machine with a server on SQLite; at the end it is asked to stop, and has."""
+    """Run a server on SQLite and yield its machine; stop the server at the end."""
     process = Machine(home).start(
         "serve", "--dev", "--port", "0", "--db", str(home / "a.db"), "--json", *options
     )
@@ -133,23 +133,23 @@ def serving(home: Path, *options: str) -> Iterator[Machine]:
         process.send_signal(signal.SIGTERM)
         assert process.stdout is not None
         process.stdout.close()
-        assert process.wait(_LONG) == 0, (home / "log").read_text()
+        assert process.wait(_TIMEOUT_S) == 0, (home / "log").read_text()
 
 
 def first_json(process: subprocess.Popen[str]) -> Any:
-    """The first JSON that a process says."""
+    """Return the first JSON object that a process prints."""
     assert process.stdout is not None
     lines: list[str] = []
     for line in process.stdout:
         lines.append(line)
         if line == "}\n":
             return json.loads("".join(lines))
-    raise AssertionError(f"it ended with {process.wait()} and said only {lines}")
+    raise AssertionError(f"the process exited with {process.wait()} after printing {lines}")
 
 
 @contextmanager
-def answering() -> Iterator[str]:
-    """A receiver of webhooks: `/500` is answered 500, and all else 200."""
+def webhook_receiver() -> Iterator[str]:
+    """Run a webhook receiver that responds 500 to `/500`, and 200 to all else."""
 
     class Receiver(BaseHTTPRequestHandler):
         def do_POST(self) -> None:

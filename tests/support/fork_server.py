@@ -26,7 +26,7 @@ from typing import Any, NoReturn
 #: What programs import.
 _WARM = (
     *("wakeful.cli.main", "wakeful.app", "wakeful.client", "wakeful.api.server", "wakeful.api.http.app"),
-    *("wakeful.api.mcp.http", "wakeful.api.mcp.stdio", "wakeful.cli.demo", "wakeful.cli.manifest"),
+    *("wakeful.api.mcp.http", "wakeful.api.mcp.stdio", "wakeful.cli.demo_agent", "wakeful.cli.manifest"),
     *("wakeful.store.sqlite", "aiohttp", "aiohttp.web", "uvicorn.protocols.http.h11_impl"),
 )
 _MUCH = 1 << 20

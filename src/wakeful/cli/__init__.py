@@ -1,6 +1,6 @@
-"""The command line: `wakeful`. It asks a server, and shows what it says.
+"""The command line, `wakeful`: a client of the HTTP API.
 
-A command calls (`commands/`), and something else shows (`show/`): every command says the same as JSON.
+`commands/` calls the server, `show/` formats the result for a terminal; `--json` prints the data as JSON.
 """
 
 from wakeful.cli.main import main

@@ -1,4 +1,4 @@
-"""Names that a shell completes: those of the server's jobs, where it is quick to say."""
+"""Shell completion of job names, which come from the server."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import os
 from wakeful.client import AsyncClient
 from wakeful.errors import WakefulError
 
-#: Seconds: whoever presses Tab does not wait for longer.
-_QUICK = 0.8
+#: Completion gives up after this many seconds.
+_TIMEOUT_S = 0.8
 
 
 def job_names(incomplete: str) -> list[str]:
-    """The names of jobs that begin so; none where the server does not answer at once."""
+    """Return the job names with this prefix; none if the server does not respond in time."""
     try:
         return asyncio.run(_names(incomplete))
     except (WakefulError, OSError):
@@ -22,8 +22,8 @@ def job_names(incomplete: str) -> list[str]:
 
 async def _names(incomplete: str) -> list[str]:
     workspace = os.environ.get("WAKEFUL_WORKSPACE") or "default"
-    mine = os.environ.get("WAKEFUL_AGENT") or "default"
-    async with AsyncClient(workspace=workspace, timeout=_QUICK) as client:
+    agent = os.environ.get("WAKEFUL_AGENT") or "default"
+    async with AsyncClient(workspace=workspace, timeout=_TIMEOUT_S) as client:
         jobs = await client.jobs.list(all_agents=True)
-    names = [job["name"] if job["agentId"] == mine else f"{job['agentId']}/{job['name']}" for job in jobs]
+    names = [job["name"] if job["agentId"] == agent else f"{job['agentId']}/{job['name']}" for job in jobs]
     return [name for name in names if name.startswith(incomplete)]

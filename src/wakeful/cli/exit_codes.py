@@ -1,4 +1,4 @@
-"""What an exit code means."""
+"""The exit codes of the command line."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Final
 from wakeful.errors import WakefulError
 
 OK: Final = 0
-#: a run that did not succeed, a line that could not be taken, a chain that is broken
+#: a run did not succeed, a crontab line was refused, the audit chain is broken
 NOT_DONE: Final = 1
 USAGE: Final = 2
-#: what a shell says of a process that Ctrl-C ended
+#: what a shell reports for a process that Ctrl-C ended
 INTERRUPTED: Final = 130
 
 _BY_CODE: Final = {
@@ -25,18 +25,18 @@ _BY_CODE: Final = {
 }
 
 HELP: Final = """Exit codes
-  0  all is well
-  1  a run did not succeed, or not everything could be taken
+  0  success
+  1  a run did not succeed, or part of the input was refused
   2  wrong arguments
   3  not found
-  4  no key, or not allowed
-  5  exists already, or cannot be done now
-  6  a limit is used up
-  7  no server, or no answer"""
+  4  no valid key, or permission denied
+  5  already exists, or not possible in the current state
+  6  a limit is exhausted
+  7  the server is unreachable or does not respond"""
 
 
 def exit_code(error: WakefulError) -> int:
-    """The exit code of an error.
+    """Return the exit code of an error.
 
     >>> from wakeful.errors import NotFound
     >>> exit_code(NotFound("no job 'digest'"))

@@ -1,4 +1,4 @@
-"""The command line as a whole: its commands, and what becomes of an error."""
+"""The `wakeful` command: its subcommands, and how errors become exit codes."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import typer
 from wakeful import __version__
 from wakeful.cli import exit_codes
 from wakeful.cli.commands import register_all
-from wakeful.cli.commands.serving import with_default_wait
-from wakeful.cli.output import complain
+from wakeful.cli.commands.serve import with_default_wait
+from wakeful.cli.output import print_error
 from wakeful.errors import WakefulError
 
 app = typer.Typer(
     name="wakeful",
-    help="Cron for agents: it keeps time in a database and wakes the agent.",
+    help="Cron for AI agents: a durable scheduler that keeps its jobs and runs in a database.",
     epilog=exit_codes.HELP,
     no_args_is_help=True,
     rich_markup_mode="rich",
@@ -29,8 +29,8 @@ register_all(app)
 
 
 @runtime_checkable
-class _Refused(Protocol):
-    """What Typer raises where the arguments are wrong."""
+class _UsageError(Protocol):
+    """The errors that Typer raises for wrong arguments."""
 
     exit_code: int
 
@@ -38,29 +38,29 @@ class _Refused(Protocol):
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Do what the arguments say; returns the exit code. An error is one sentence on stderr."""
+    """Run a command and return its exit code. An error is printed as one sentence on stderr."""
     arguments = with_default_wait(list(sys.argv[1:] if argv is None else argv)) or ["--help"]
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):  # a screen that knows no '…' shows another sign for it
+        if isinstance(stream, TextIOWrapper):  # for terminals whose encoding has no '…'
             stream.reconfigure(errors="replace")
     try:
         code = app(arguments, prog_name="wakeful", standalone_mode=False)
     except WakefulError as error:
-        complain(error.message)
+        print_error(error.message)
         return exit_codes.exit_code(error)
     except typer.Abort:
         return exit_codes.INTERRUPTED
     except Exception as error:
-        if not isinstance(error, _Refused):
+        if not isinstance(error, _UsageError):
             raise
         if message := error.format_message():
-            complain(f"{message} ('wakeful --help', or --help after a command, shows what there is)")
+            print_error(f"{message} (see 'wakeful --help', or --help after a command)")
         return error.exit_code
     return code if isinstance(code, int) else exit_codes.OK
 
 
-def _version(asked: bool) -> None:
-    if asked:
+def _version(requested: bool) -> None:
+    if requested:
         print(f"wakeful {__version__}")
         raise typer.Exit
 
@@ -71,4 +71,4 @@ def _options(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="show the version")
     ] = False,
 ) -> None:
-    """Cron for agents: it keeps time in a database and wakes the agent."""
+    """Cron for AI agents: a durable scheduler that keeps its jobs and runs in a database."""

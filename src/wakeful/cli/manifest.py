@@ -1,7 +1,7 @@
-"""A file of jobs: what `apply` reads, and what it would change.
+"""The file of jobs that `apply` reads, and the changes that it makes.
 
-A file is a list of job documents, or an object of `name`, `agent` and `jobs`. A `name` makes its jobs the
-file's own: they carry it as the label `managed-by`, and only such jobs are ever removed.
+A file is a list of job documents, or an object with `name`, `agent` and `jobs`. With a `name`, its jobs get
+the label `managed-by: NAME`, and only jobs with that label are ever removed.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, Final, cast
 
 import yaml
 
-from wakeful.cli.changes import Change
+from wakeful.cli.show.diff import JobChange
 from wakeful.client.fields import document as plain
 from wakeful.client.types import JobShape
 from wakeful.document import Defaults, read_definition, write_definition
@@ -23,7 +23,7 @@ from wakeful.job import Definition, Json, check_slug
 
 LABEL: Final = "managed-by"
 _KEYS: Final = ("name", "agent", "jobs")
-#: What a definition is made of, as a job shows it.
+#: The fields of a job that belong to its definition.
 _FIELDS: Final = (
     "name",
     "tz",
@@ -33,8 +33,8 @@ _FIELDS: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """A job that the file has."""
+class ManifestJob:
+    """A job in the file."""
 
     agent: str
     name: str
@@ -46,11 +46,11 @@ class Manifest:
     """A file of jobs."""
 
     name: str | None
-    jobs: tuple[Wanted, ...]
+    jobs: tuple[ManifestJob, ...]
 
 
 def read_manifest(text: str, agent: str, where: str = "the file") -> Manifest:
-    """The jobs of a file, YAML or JSON; InvalidArgument where it is no such file.
+    """Read a file, YAML or JSON. Raise InvalidArgument if it is not a file of jobs.
 
     >>> read_manifest("agent: writer\\njobs: [{name: digest, schedule: '@daily'}]", "default").jobs[0].agent
     'writer'
@@ -60,17 +60,17 @@ def read_manifest(text: str, agent: str, where: str = "the file") -> Manifest:
     if isinstance(content, Mapping):
         unknown = [str(key) for key in content if key not in _KEYS]
         if unknown or "jobs" not in content:
-            what = f"it has no {', '.join(unknown)}" if unknown else "its jobs are missing"
+            what = f"unknown key {', '.join(unknown)}" if unknown else "the key 'jobs' is missing"
             raise InvalidArgument(
-                f"{where}: {what}; write a list of jobs, or an object of {', '.join(_KEYS)}"
+                f"{where}: {what}; write a list of jobs, or an object with {', '.join(_KEYS)}"
             )
         name, agent = content.get("name"), str(content.get("agent") or agent)
         content = content["jobs"]
     if not isinstance(content, list) or not all(isinstance(each, Mapping) for each in content):
-        raise InvalidArgument(f"{where}: jobs are a list, each an object with a name and a schedule")
+        raise InvalidArgument(f"{where}: write a list of jobs, each an object with a name and a schedule")
     if name is not None:
         check_slug(str(name), f"{where}: name")
-    return Manifest(None if name is None else str(name), tuple(_wanted(content, agent, name, where)))
+    return Manifest(None if name is None else str(name), tuple(_jobs(content, agent, name, where)))
 
 
 def plan(
@@ -80,18 +80,17 @@ def plan(
     now_ms: int,
     prune: bool = False,
     defaults: Defaults | None = None,
-) -> list[Change]:
-    """What the file would change about these jobs; InvalidArgument if any document is wrong, saying all.
+) -> list[JobChange]:
+    """Return the changes that turn `jobs` into the file's. Raise InvalidArgument with all wrong documents.
 
-    A schedule that names no zone is taken to stay in the one it is in: which one a new one is given, only the
-    server knows.
+    A schedule without a zone keeps the job's current one, since only the server knows the default.
     """
-    there = {(job["agentId"], job["name"]): job for job in jobs}
-    changes: list[Change] = []
+    existing = {(job["agentId"], job["name"]): job for job in jobs}
+    changes: list[JobChange] = []
     wrong: list[str] = []
     for wanted in manifest.jobs:
         try:
-            old = there.get((wanted.agent, wanted.name))
+            old = existing.get((wanted.agent, wanted.name))
             changes.append(_change(wanted, old, now_ms, defaults or Defaults()))
         except InvalidArgument as error:
             wrong += [f"job '{wanted.name}': {line}" for line in error.message.splitlines()]
@@ -100,21 +99,21 @@ def plan(
     if prune:
         if manifest.name is None:
             raise InvalidArgument(
-                "--prune removes the jobs of the file's name, and it has none; give it a `name`"
+                "--prune removes jobs by the file's `name`, and the file has none; add a `name`"
             )
         kept = {(wanted.agent, wanted.name) for wanted in manifest.jobs}
         changes += [
-            Change("removed", agent, name)
-            for (agent, name), job in there.items()
+            JobChange("removed", agent, name)
+            for (agent, name), job in existing.items()
             if (agent, name) not in kept and job["labels"].get(LABEL) == manifest.name
         ]
     return changes
 
 
-def _change(wanted: Wanted, job: JobShape | None, now_ms: int, defaults: Defaults) -> Change:
+def _change(wanted: ManifestJob, job: JobShape | None, now_ms: int, defaults: Defaults) -> JobChange:
     if job is None:
         read_definition(wanted.document, now_ms=now_ms, defaults=defaults)
-        return Change("created", wanted.agent, wanted.name, wanted.document)
+        return JobChange("created", wanted.agent, wanted.name, wanted.document)
     old = _definition(job, now_ms)
     tz = job["tz"] or defaults.tz
     new = read_definition(wanted.document, now_ms=now_ms, defaults=_in_zone(defaults, tz), old=old)
@@ -123,7 +122,7 @@ def _change(wanted: Wanted, job: JobShape | None, now_ms: int, defaults: Default
     enabled = wanted.document.get("enabled")
     if isinstance(enabled, bool) and enabled != job["enabled"]:
         fields["enabled"] = (job["enabled"], enabled)
-    return Change("changed" if fields else "unchanged", wanted.agent, wanted.name, wanted.document, fields)
+    return JobChange("changed" if fields else "unchanged", wanted.agent, wanted.name, wanted.document, fields)
 
 
 def _definition(job: JobShape, now_ms: int) -> Definition:
@@ -136,41 +135,38 @@ def _in_zone(defaults: Defaults, tz: str) -> Defaults:
     return Defaults(tz, defaults.overlap, defaults.catchup, defaults.jitter_ms)
 
 
-def _wanted(
-    content: Sequence[Mapping[str, object]], agent: str, name: object, where: str
-) -> Iterable[Wanted]:
+def _jobs(
+    content: Sequence[Mapping[str, object]], default_agent: str, name: object, where: str
+) -> Iterable[ManifestJob]:
     seen: set[tuple[str, str]] = set()
-    for index, given in enumerate(content, 1):
-        job = plain(given)
-        whose = str(job.pop("agentId", None) or job.pop("agent_id", None) or agent)
+    for index, entry in enumerate(content, 1):
+        job = plain(entry)
+        agent = str(job.pop("agentId", None) or job.pop("agent_id", None) or default_agent)
         if not isinstance(job.get("name"), str):
-            raise InvalidArgument(f"{where}: job {index} has no name; give it one such as 'daily-report'")
-        check_slug(whose, f"{where}: agent")
+            raise InvalidArgument(f"{where}: job {index} has no name; add one such as 'daily-report'")
+        check_slug(agent, f"{where}: agent")
         slug = str(job["name"])
-        if (whose, slug) in seen:
-            raise InvalidArgument(f"{where}: job '{slug}' of the agent '{whose}' is there twice")
-        seen.add((whose, slug))
+        if (agent, slug) in seen:
+            raise InvalidArgument(f"{where}: job '{slug}' of the agent '{agent}' appears twice")
+        seen.add((agent, slug))
         if name is not None:
             labels = job.get("labels") or {}
-            if isinstance(labels, dict):  # what else they are, the reader of documents refuses
+            if isinstance(labels, dict):  # read_definition refuses other types
                 job["labels"] = {**labels, LABEL: str(name)}
-        yield Wanted(whose, slug, job)
-
-
-# --- YAML as people mean it -------------------------------------------------------------------------
+        yield ManifestJob(agent, slug, job)
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML 1.2: `on` is a word, `09:30` is no number of seconds, a date is text; and no key stands twice."""
+    """YAML 1.2: `on`, `09:30` and dates are text. Duplicate keys are an error."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        """The mapping, if each key is in it once."""
+        """Return the mapping; raise MarkedYAMLError if a key appears twice."""
         keys: set[object] = set()
         for key_node, _ in node.value:
             key = self.construct_object(key_node, deep=True)
             if key_node.tag != "tag:yaml.org,2002:merge" and key in keys:
                 raise yaml.MarkedYAMLError(
-                    problem=f"'{key}' is there twice", problem_mark=key_node.start_mark
+                    problem=f"the key '{key}' appears twice", problem_mark=key_node.start_mark
                 )
             keys.add(key)
         return super().construct_mapping(node, deep)
@@ -192,7 +188,7 @@ def _load(text: str, where: str) -> object:
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = f"line {mark.line + 1}: " if mark else ""
-        problem = getattr(error, "problem", None) or "it cannot be read"
-        raise InvalidArgument(f"{where}: this is neither YAML nor JSON: {line}{problem}") from error
+        problem = getattr(error, "problem", None) or "unreadable"
+        raise InvalidArgument(f"{where}: not valid YAML or JSON: {line}{problem}") from error
     except (ValueError, RecursionError) as error:
-        raise InvalidArgument(f"{where}: this is neither YAML nor JSON: {error}") from error
+        raise InvalidArgument(f"{where}: not valid YAML or JSON: {error}") from error

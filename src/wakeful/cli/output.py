@@ -1,4 +1,4 @@
-"""Where a command speaks: what was asked for on stdout, all else on stderr; colours only on a terminal."""
+"""The output of a command: results on stdout, the rest on stderr, colours only on a terminal."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.text import Text
 
-from wakeful.cli.show.tables import harmless
+from wakeful.cli.show.tables import escaped
 
 T = TypeVar("T")
 
-#: In a pipe nothing is cut: whoever reads it is no screen.
-_WIDE: Final = 10_000
-#: Columns of a screen that has room for whole tables.
-_ROOM: Final = 120
-#: Seconds after which whoever waits is told so.
-_SOON: Final = 0.7
+#: The width where stdout is no terminal: nothing is cut.
+_PIPE_WIDTH: Final = 10_000
+#: The least width, in columns, that fits whole tables.
+_WIDE: Final = 120
+#: Seconds before a spinner appears.
+_SPINNER_AFTER_S: Final = 0.7
 
 
 class Output:
@@ -35,11 +35,11 @@ class Output:
 
     @property
     def wide(self) -> bool:
-        """Whether there is room for everything."""
-        return self.console.width >= _ROOM
+        """Whether the terminal has room for all columns."""
+        return self.console.width >= _WIDE
 
     def show(self, value: object, *renderables: RenderableType) -> None:
-        """The answer: as JSON if that was asked for, else as people read it."""
+        """Print the result: `value` as JSON with --json, else the renderables."""
         if self.as_json:
             sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
             sys.stdout.flush()
@@ -47,7 +47,7 @@ class Output:
         self._print(renderables)
 
     def say(self, *renderables: RenderableType) -> None:
-        """Something beside the answer, for people; nothing where JSON was asked for."""
+        """Print something besides the result; nothing with --json."""
         if not self.as_json:
             self._print(renderables)
 
@@ -59,21 +59,21 @@ class Output:
         with self.console.capture() as captured:
             for renderable in renderables:
                 self.console.print(renderable)
-        # A table fills its last column with blanks, which nobody wants in a file.
+        # Rich pads the last column of a table with blanks.
         lines = [line.rstrip() for line in captured.get().split("\n")]
         sys.stdout.write("\n".join(lines))
         sys.stdout.flush()
 
     def warn(self, sentence: str) -> None:
-        """Something that people should know of, on stderr."""
+        """Print a warning on stderr."""
         self.aside.print(Text(sentence, "yellow"))
 
     async def ask(self, answer: Awaitable[T], what: str = "waiting for the server") -> T:
-        """What comes of waiting; on a terminal, whoever waits for long sees that something happens."""
+        """Await a result; on a terminal, show a spinner if it takes long."""
         if not self.aside.is_terminal:
             return await answer
         status = self.aside.status(Text(what, "dim"))
-        later = asyncio.get_running_loop().call_later(_SOON, status.start)
+        later = asyncio.get_running_loop().call_later(_SPINNER_AFTER_S, status.start)
         try:
             return await answer
         finally:
@@ -82,7 +82,7 @@ class Output:
 
     @contextmanager
     def counting(self, what: str, total: int) -> Iterator[Callable[[int], None]]:
-        """A bar on stderr, for many things on a terminal; yields what moves it on."""
+        """Show a progress bar on stderr for many items; yields the function that advances it."""
         if not self.aside.is_terminal or total < 20:
             yield lambda done: None
             return
@@ -92,12 +92,14 @@ class Output:
             yield lambda done: progress.advance(task, done)
 
 
-def complain(sentence: str) -> None:
-    """What went wrong, in red, on stderr."""
-    text = Text("wakeful: ", "bold red").append(harmless(sentence).plain, "red")
+def print_error(sentence: str) -> None:
+    """Print an error on stderr, in red."""
+    text = Text("wakeful: ", "bold red").append(escaped(sentence).plain, "red")
     _console(stderr=True).print(text, soft_wrap=True)
 
 
 def _console(*, stderr: bool) -> Console:
     stream = sys.stderr if stderr else sys.stdout
-    return Console(stderr=stderr, highlight=False, emoji=False, width=None if stream.isatty() else _WIDE)
+    return Console(
+        stderr=stderr, highlight=False, emoji=False, width=None if stream.isatty() else _PIPE_WIDTH
+    )

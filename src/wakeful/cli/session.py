@@ -1,7 +1,7 @@
-"""What every command has: the options that say of whom it asks, and the client that asks.
+"""The options, client and output that every command shares.
 
-A command is an async function of a session and its own arguments; `command` gives it the options that all
-have, runs it, and makes of what it returns the exit code.
+A command is an async function of a `Session` and its own arguments. The decorator `command` adds the shared
+options, runs the function and turns its result into the exit code.
 """
 
 from __future__ import annotations
@@ -23,19 +23,21 @@ from wakeful.errors import InvalidArgument
 P = ParamSpec("P")
 Command = Callable[Concatenate["Session", P], Awaitable[int | None]]
 
-_WHERE: Final = "Of whom"
+_CONNECTION: Final = "Connection"
 KEY_PREFIX: Final = "wk_"
 WorkspaceOption = Annotated[
     str,
-    typer.Option("--workspace", envvar="WAKEFUL_WORKSPACE", rich_help_panel=_WHERE, help="the workspace"),
+    typer.Option(
+        "--workspace", envvar="WAKEFUL_WORKSPACE", rich_help_panel=_CONNECTION, help="the workspace"
+    ),
 ]
 AgentOption = Annotated[
     str | None,
-    typer.Option("--agent", envvar="WAKEFUL_AGENT", rich_help_panel=_WHERE, help="the agent"),
+    typer.Option("--agent", envvar="WAKEFUL_AGENT", rich_help_panel=_CONNECTION, help="the agent"),
 ]
 ServerOption = Annotated[
     str | None,
-    typer.Option("--server", envvar="WAKEFUL_URL", rich_help_panel=_WHERE, help="the server's address"),
+    typer.Option("--server", envvar="WAKEFUL_URL", rich_help_panel=_CONNECTION, help="the server's URL"),
 ]
 CertOption = Annotated[
     str | None,
@@ -43,8 +45,8 @@ CertOption = Annotated[
         "--cert",
         metavar="FILE",
         envvar=tls.CERT,
-        rich_help_panel=_WHERE,
-        help="a client certificate (PEM), where the server asks for one",
+        rich_help_panel=_CONNECTION,
+        help="the client certificate (PEM), if the server requires one",
     ),
 ]
 CertKeyOption = Annotated[
@@ -53,8 +55,8 @@ CertKeyOption = Annotated[
         "--key",
         metavar="FILE",
         envvar=tls.KEY,
-        rich_help_panel=_WHERE,
-        help="its private key (PEM), unless it is in the same file",
+        rich_help_panel=_CONNECTION,
+        help="the certificate's private key (PEM), unless it is in the same file",
     ),
 ]
 CaOption = Annotated[
@@ -63,11 +65,11 @@ CaOption = Annotated[
         "--ca",
         metavar="FILE",
         envvar=tls.CA,
-        rich_help_panel=_WHERE,
-        help="the authorities to trust (PEM) instead of the system's",
+        rich_help_panel=_CONNECTION,
+        help="the CA certificates to trust (PEM) instead of the system's",
     ),
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="answer with JSON, and with nothing else")]
+JsonOption = Annotated[bool, typer.Option("--json", help="print only JSON")]
 
 _COMMON: Final = (
     ("workspace", WorkspaceOption, "default"),
@@ -82,43 +84,43 @@ _COMMON: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """One command: whom it asks, about whom, and where it speaks."""
+    """One call of a command: its client, output, workspace and agent."""
 
     client: AsyncClient
     out: Output
     workspace: str
-    #: the agent that was named; None: none was
+    #: the agent of --agent; None if the option is absent
     agent: str | None
 
     @property
     def all_agents(self) -> bool:
-        """Whether lists go over all agents: unless one is named, they do."""
+        """Whether lists cover all agents: yes, unless --agent names one."""
         return self.agent is None
 
     def job(self, name: str) -> tuple[Jobs, str]:
-        """Where a job is: the jobs of its agent, and its name. `agent/name` says both."""
+        """Return the jobs of a job's agent, and the job's name. `agent/name` gives both."""
         agent, slash, rest = name.partition("/")
         if not slash:
             return self.jobs(), name
         if self.agent not in (None, agent):
-            raise InvalidArgument(f"'{name}' is of the agent '{agent}', and --agent says '{self.agent}'")
+            raise InvalidArgument(f"'{name}' names the agent '{agent}', but --agent is '{self.agent}'")
         return self.jobs(agent), rest
 
     def jobs(self, agent: str | None = None) -> Jobs:
-        """The jobs of an agent: this one, else the one that was named, else `default`."""
+        """Return the jobs of `agent`, else of --agent, else of the agent `default`."""
         return self.client.jobs.of(agent or self.agent or "default")
 
     def runs(self) -> Runs:
-        """The runs of the agent that was named."""
+        """Return the runs of --agent, else of the agent `default`."""
         return self.client.runs.of(self.agent or "default")
 
 
 def command(
-    app: typer.Typer, name: str, *, panel: str | None = None, asks: bool = True
+    app: typer.Typer, name: str, *, panel: str | None = None, calls_server: bool = True
 ) -> Callable[[Command[P]], Command[P]]:
-    """Make an async function a command of this name, with the options that all of them have.
+    """Register an async function as a command, with the shared options.
 
-    One that `asks` no server has none that say which.
+    Without `calls_server` it gets only --json, and no connection options.
     """
 
     def register(function: Command[P]) -> Command[P]:
@@ -127,12 +129,12 @@ def command(
         common = [
             inspect.Parameter(option, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
             for option, kind, default in _COMMON
-            if asks or option == "as_json"
+            if calls_server or option == "as_json"
         ]
         parameters = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in own] + common
 
-        def invoke(**given: object) -> int:
-            return asyncio.run(_invoke(function, given))
+        def invoke(**options: object) -> int:
+            return asyncio.run(_invoke(function, options))
 
         invoke.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         invoke.__annotations__ = {each.name: each.annotation for each in parameters}
@@ -143,16 +145,16 @@ def command(
     return register
 
 
-async def _invoke(function: Callable[..., Awaitable[int | None]], given: dict[str, object]) -> int:
-    workspace, agent = str(given.pop("workspace", "default")), given.pop("agent", None)
-    server, as_json = given.pop("server", None), bool(given.pop("as_json"))
-    cert, cert_key, ca = (_text(given.pop(name, None)) for name in ("cert", "cert_key", "ca"))
+async def _invoke(function: Callable[..., Awaitable[int | None]], options: dict[str, object]) -> int:
+    workspace, agent = str(options.pop("workspace", "default")), options.pop("agent", None)
+    server, as_json = options.pop("server", None), bool(options.pop("as_json"))
+    cert, cert_key, ca = (_text(options.pop(name, None)) for name in ("cert", "cert_key", "ca"))
     if cert_key is not None and cert_key.startswith(KEY_PREFIX):
-        raise InvalidArgument("--key: it takes the file of a private key; an API key goes into WAKEFUL_KEY")
+        raise InvalidArgument("--key takes the file of a private key; set an API key as WAKEFUL_KEY")
     client = AsyncClient(_text(server), workspace=workspace, cert=cert, cert_key=cert_key, ca=ca)
     async with client:
         session = Session(client, Output(as_json), workspace, str(agent) if agent else None)
-        return await function(session, **given) or 0
+        return await function(session, **options) or 0
 
 
 def _text(value: object) -> str | None:

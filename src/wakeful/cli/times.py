@@ -1,4 +1,4 @@
-"""Instants as people read them: how far away, and on which clock."""
+"""Instants as text: relative to now, and as wall-clock time in a zone."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-#: Up to how many seconds a unit is told, how many of them it has, and what it is called.
+#: (used below this many seconds, its length in seconds, singular, plural)
 _UNITS: Final = (
     (60, 1, "s", "s"),
     (3_600, 60, "min", "min"),
@@ -24,7 +24,7 @@ _WEEK: Final = timedelta(days=6)
 
 
 def relative(ms: int, now_ms: int) -> str:
-    """How far away an instant is, in one unit.
+    """Return the distance of an instant from now, in one unit.
 
     >>> relative(10_800_000, 0), relative(0, 125_000), relative(400, 0)
     ('in 3 h', '2 min ago', 'now')
@@ -37,7 +37,7 @@ def relative(ms: int, now_ms: int) -> str:
 
 
 def span(ms: int) -> str:
-    """A length of time in one unit, to the nearest.
+    """Return a duration rounded to one unit.
 
     >>> span(350), span(1_500), span(119_000), span(172_800_000)
     ('350 ms', '1.5 s', '2 min', '2 days')
@@ -55,7 +55,7 @@ def span(ms: int) -> str:
 
 
 def instant(text: str | None) -> int | None:
-    """The epoch milliseconds of an ISO 8601 time.
+    """Return an ISO 8601 time as epoch milliseconds.
 
     >>> instant("2027-01-15T08:00:00.123Z")
     1800000000123
@@ -64,7 +64,7 @@ def instant(text: str | None) -> int | None:
 
 
 def moment(ms: int, tz: str | None, now_ms: int | None = None) -> str:
-    """What a clock in the zone shows then, and which clock it is; the weekday alone where that is enough.
+    """Return the wall-clock time in a zone; within six days of now, the weekday replaces the date.
 
     >>> moment(1_800_000_000_000, "Europe/Berlin")
     'Fri 2027-01-15 09:00 Europe/Berlin'
@@ -79,7 +79,7 @@ def moment(ms: int, tz: str | None, now_ms: int | None = None) -> str:
 
 
 def local_zone(environment: Mapping[str, str] = os.environ, link: Path = Path("/etc/localtime")) -> str:
-    """The IANA name of this machine's zone, or UTC where it does not tell.
+    """Return the IANA name of this machine's zone, or UTC if it is unknown.
 
     >>> local_zone({"TZ": "Europe/Berlin"})
     'Europe/Berlin'

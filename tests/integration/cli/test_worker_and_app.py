@@ -1,4 +1,4 @@
-"""`worker` with its port, and `serve --app` and `worker --app` with the operator's settings."""
+"""The port of `worker`, and the settings of `serve --app` and `worker --app`."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from urllib.request import urlopen
 
 import pytest
 
-from tests.support.command_line import Machine, answering, first_json
+from tests.support.command_line import Machine, first_json, webhook_receiver
 
-OWN = "from wakeful import Wakeful\napp = Wakeful({})\n"
+APP = "from wakeful import Wakeful\napp = Wakeful({})\n"
 
 
 def get(url: str) -> tuple[int, str]:
@@ -31,7 +31,7 @@ def get(url: str) -> tuple[int, str]:
 
 @contextmanager
 def started(home: Path, *arguments: str, **environment: str) -> Iterator[Any]:
-    """What a process says first; at the end it is asked to stop, and has."""
+    """Start a process and yield its first JSON output; stop it at the end."""
     with patch("tests.support.command_line._ENVIRONMENT", {**Machine(home).environment, **environment}):
         process = Machine(home).start(*arguments, "--json")
     try:
@@ -47,18 +47,15 @@ def _end(process: subprocess.Popen[str]) -> None:
     assert process.wait(60) == 0
 
 
-# --- the port of a worker ------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("options", "environment"),
     [(("--port", "0"), {}), ((), {"WAKEFUL_WORKER_PORT": "0"}), ((), {"WAKEFUL_PORT": "0"})],
 )
-def test_a_worker_answers_health_and_metrics_and_nothing_else(
+def test_a_worker_serves_only_health_and_metrics(
     tmp_path: Path, options: tuple[str, ...], environment: dict[str, str]
 ):
-    with started(tmp_path, "worker", "--db", str(tmp_path / "a.db"), *options, **environment) as said:
-        url = said["url"]
+    with started(tmp_path, "worker", "--db", str(tmp_path / "a.db"), *options, **environment) as result:
+        url = result["url"]
         assert get(f"{url}/healthz") == (200, '{"status":"ok"}')
         assert get(f"{url}/readyz") == (200, '{"status":"ready"}')
         status, metrics = get(f"{url}/metrics")
@@ -69,49 +66,46 @@ def test_a_worker_answers_health_and_metrics_and_nothing_else(
     assert f"url={url}" in (tmp_path / "log").read_text()
 
 
-def test_a_worker_whose_usual_port_is_taken_takes_a_free_one(tmp_path: Path):
+def test_a_worker_picks_a_free_port_if_its_default_is_in_use(tmp_path: Path):
     with socket.socket() as taken:
         taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             taken.bind(("127.0.0.1", 9254))
             taken.listen()
         except OSError:
-            pass  # something else has it: as good
-        with started(tmp_path, "worker", "--db", str(tmp_path / "a.db")) as said:
-            assert not said["url"].endswith(":9254")
-            assert get(f"{said['url']}/healthz")[0] == 200
+            pass  # another process uses the port, which serves as well
+        with started(tmp_path, "worker", "--db", str(tmp_path / "a.db")) as result:
+            assert not result["url"].endswith(":9254")
+            assert get(f"{result['url']}/healthz")[0] == 200
 
 
-def test_a_port_that_a_worker_is_told_and_that_is_taken_stops_the_start(tmp_path: Path):
+def test_a_worker_does_not_start_if_its_given_port_is_in_use(tmp_path: Path):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
-        said = Machine(tmp_path).wakeful("worker", "--port", port, "--db", str(tmp_path / "a.db"))
+        result = Machine(tmp_path).wakeful("worker", "--port", port, "--db", str(tmp_path / "a.db"))
 
-    assert (said.code, port in said.err) == (7, True)
-
-
-def test_a_worker_may_answer_no_http(tmp_path: Path):
-    with started(tmp_path, "worker", "--db", str(tmp_path / "a.db"), WAKEFUL_WORKER_HTTP="no") as said:
-        assert said["url"] is None
+    assert (result.code, port in result.err) == (7, True)
 
 
-def test_a_server_takes_a_free_port_by_its_setting(tmp_path: Path):
-    with started(tmp_path, "serve", "--db", str(tmp_path / "a.db"), WAKEFUL_PORT="0") as said:
-        assert get(f"{said['url']}/readyz")[0] == 200
+def test_worker_http_can_be_disabled(tmp_path: Path):
+    with started(tmp_path, "worker", "--db", str(tmp_path / "a.db"), WAKEFUL_WORKER_HTTP="no") as result:
+        assert result["url"] is None
 
 
-# --- an app of one's own -------------------------------------------------------------------------------
+def test_port_zero_picks_a_free_port(tmp_path: Path):
+    with started(tmp_path, "serve", "--db", str(tmp_path / "a.db"), WAKEFUL_PORT="0") as result:
+        assert get(f"{result['url']}/readyz")[0] == 200
 
 
-def test_an_app_has_the_settings_of_options_environment_and_file(tmp_path: Path):
-    (tmp_path / "mine.py").write_text(OWN.format(""))
+def test_an_app_gets_the_settings_of_options_environment_and_file(tmp_path: Path):
+    (tmp_path / "mine.py").write_text(APP.format(""))
     (tmp_path / "wakeful.toml").write_text('lane_night_shift = 1\nsecret_key = "a key for tests"\n')
     options = ("--app", "mine:app", "--dev", "--db", str(tmp_path / "own.db"))
     with (
-        answering() as receiver,
-        started(tmp_path, "serve", "--port", "0", *options, WAKEFUL_DEFAULT_TZ="Asia/Tokyo") as said,
+        webhook_receiver() as receiver,
+        started(tmp_path, "serve", "--port", "0", *options, WAKEFUL_DEFAULT_TZ="Asia/Tokyo") as result,
     ):
-        wakeful = Machine(tmp_path, said["url"]).wakeful
+        wakeful = Machine(tmp_path, result["url"]).wakeful
         made = wakeful(
             *("add", "job", "--schedule", "@yearly", "--url", receiver, "--set", 'lane="night-shift"')
         )
@@ -130,7 +124,7 @@ def test_an_app_has_the_settings_of_options_environment_and_file(tmp_path: Path)
         ('"sqlite:///own.db"', (), {"WAKEFUL_DB": "sqlite:///other.db"}, ("WAKEFUL_DB", "url")),
         ("allow_private_targets=False", ("--dev",), {}, ("--dev", "allow_private_targets")),
         (
-            "pace=__import__('wakeful').EngineConfig()",
+            "config=__import__('wakeful').EngineConfig()",
             (),
             {"WAKEFUL_LANE_CRON": "5"},
             ("WAKEFUL_LANE_CRON", "config"),
@@ -138,7 +132,7 @@ def test_an_app_has_the_settings_of_options_environment_and_file(tmp_path: Path)
         ("wait_for_db=1", ("--wait-for-db", "5"), {}, ("--wait-for-db", "wait_for_db")),
     ],
 )
-def test_what_an_app_decides_itself_is_refused(
+def test_a_setting_that_the_app_overrides_is_refused(
     tmp_path: Path,
     command: str,
     arguments: str,
@@ -146,17 +140,17 @@ def test_what_an_app_decides_itself_is_refused(
     environment: dict[str, str],
     names: tuple[str, str],
 ):
-    (tmp_path / "mine.py").write_text(OWN.format(arguments))
-    said = Machine(tmp_path).process(command, "--app", "mine:app", "--port", "0", *options, **environment)
+    (tmp_path / "mine.py").write_text(APP.format(arguments))
+    result = Machine(tmp_path).process(command, "--app", "mine:app", "--port", "0", *options, **environment)
 
-    assert said.code == 2, said
-    assert all(name in said.err for name in names), said.err
+    assert result.code == 2, result
+    assert all(name in result.err for name in names), result.err
     assert not list(tmp_path.glob("*.db"))
 
 
-def test_a_setting_that_says_the_same_as_the_app_is_no_mistake(tmp_path: Path):
-    (tmp_path / "mine.py").write_text(OWN.format('"sqlite:///own.db", commands=["true"]'))
+def test_a_setting_equal_to_the_apps_argument_is_accepted(tmp_path: Path):
+    (tmp_path / "mine.py").write_text(APP.format('"sqlite:///own.db", commands=["true"]'))
     same = {"WAKEFUL_DB": "sqlite:///own.db", "WAKEFUL_COMMANDS": "true"}
-    with started(tmp_path, "worker", "--app", "mine:app", "--port", "0", **same) as said:
-        assert get(f"{said['url']}/readyz")[0] == 200
+    with started(tmp_path, "worker", "--app", "mine:app", "--port", "0", **same) as result:
+        assert get(f"{result['url']}/readyz")[0] == 200
     assert (tmp_path / "own.db").exists()

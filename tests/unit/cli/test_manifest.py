@@ -1,4 +1,4 @@
-"""A file of jobs: how it is read, and what it would change."""
+"""Reading a file of jobs, and the changes it makes."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from wakeful.errors import InvalidArgument
 NOW = 1_800_000_000_000
 
 
-def there(
+def existing_job(
     document: dict[str, Any], *, agent: str = "default", enabled: bool = True, tz: str = "UTC"
 ) -> JobShape:
-    """The job of this document, as a server shows it."""
+    """Return the job of this document as the server returns it."""
     definition = read_definition(document, now_ms=NOW, defaults=Defaults(tz))
     job = {**write_definition(definition), "agentId": agent, "enabled": enabled, "revision": 7, "id": "j"}
     return cast(JobShape, job)
 
 
 def changes(text: str, *jobs: JobShape, prune: bool = False) -> list[tuple[str, str]]:
-    found = plan(read_manifest(text, "default"), jobs, now_ms=NOW, prune=prune)
-    return [(change.kind, change.name) for change in found]
+    result = plan(read_manifest(text, "default"), jobs, now_ms=NOW, prune=prune)
+    return [(change.kind, change.name) for change in result]
 
 
 DAILY = "[{name: digest, schedule: '@daily'}]"
 
 
-def test_a_file_is_a_list_of_jobs_or_an_object_that_has_one():
+def test_a_file_is_a_list_of_jobs_or_an_object_with_one():
     alone = read_manifest(DAILY, "mine")
     within = read_manifest(
         '{"name": "reports", "agent": "writer", "jobs": [{"name": "a", "schedule": "@daily"}]}', "x"
@@ -42,14 +42,14 @@ def test_a_file_is_a_list_of_jobs_or_an_object_that_has_one():
     assert (within.name, within.jobs[0].agent) == ("reports", "writer")
 
 
-def test_a_job_may_be_of_an_agent_of_its_own():
+def test_a_job_can_name_its_agent():
     (job,) = read_manifest("[{name: a, schedule: '@daily', agentId: other}]", "mine").jobs
 
     assert job.agent == "other"
     assert "agentId" not in job.document
 
 
-def test_the_words_and_times_of_a_file_are_what_they_look_like():
+def test_yaml_words_times_and_dates_are_text():
     (job,) = read_manifest(
         "- name: a\n  after: {job: b, on: failed}\n  labels: {time: 09:30, day: 2027-03-01, yes: no}", "x"
     ).jobs
@@ -58,7 +58,7 @@ def test_the_words_and_times_of_a_file_are_what_they_look_like():
     assert job.document["labels"] == {"time": "09:30", "day": "2027-03-01", "yes": "no"}
 
 
-def test_a_cron_expression_needs_no_quotes_where_yaml_lets_it():
+def test_a_cron_expression_needs_no_quotes_if_yaml_allows_it():
     (job,) = read_manifest("- name: a\n  schedule: 0 9 * * 1-5\n  maxAttempts: 3\n  deliver: true", "x").jobs
 
     assert (job.document["schedule"], job.document["maxAttempts"]) == ("0 9 * * 1-5", 3)
@@ -66,26 +66,26 @@ def test_a_cron_expression_needs_no_quotes_where_yaml_lets_it():
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "message"),
     [
         ("- name: a\n  schedule: * * * * *", "line 2"),
         ("{jobs: [], nmae: x}", "nmae"),
-        ("{name: x}", "jobs are missing"),
+        ("{name: x}", "'jobs' is missing"),
         ("just text", "a list"),
         ("[1, 2]", "a list"),
         ("- schedule: '@daily'", "job 1 has no name"),
-        ("- name: a\n  name: b", "'name' is there twice"),
+        ("- name: a\n  name: b", "'name' appears twice"),
         ("[{name: a, schedule: '@daily'}, {name: a, schedule: '@hourly'}]", "twice"),
         ("{name: Not A Slug, jobs: []}", "slug"),
         ("{agent: Not A Slug, jobs: [{name: a, schedule: '@daily'}]}", "agent: 'Not A Slug' is not a slug"),
     ],
 )
-def test_what_is_no_such_file_is_refused_with_a_sentence(text: str, says: str):
-    with pytest.raises(InvalidArgument, match=says):
+def test_an_invalid_file_is_refused_with_the_reason(text: str, message: str):
+    with pytest.raises(InvalidArgument, match=message):
         read_manifest(text, "default")
 
 
-def test_all_that_is_wrong_in_a_file_is_said_at_once_and_of_which_job():
+def test_all_errors_of_a_file_are_reported_with_their_job():
     text = (
         "[{name: a, schedule: nope}, {name: b, schedule: '@daily'}, {name: c, schedule: '@daily', jitter: x}]"
     )
@@ -98,20 +98,20 @@ def test_all_that_is_wrong_in_a_file_is_said_at_once_and_of_which_job():
     assert "job 'b'" not in error.value.message
 
 
-def test_labels_that_are_none_are_refused_though_the_file_adds_its_own():
+def test_invalid_labels_are_refused_although_the_file_adds_one():
     with pytest.raises(InvalidArgument, match="labels"):
         changes("{name: reports, jobs: [{name: a, schedule: '@daily', labels: nonsense}]}")
 
 
-def test_what_is_not_there_is_created_and_what_is_the_same_is_left_alone():
-    same = there({"name": "digest", "schedule": "0 0 * * *", "maxAttempts": 5})
+def test_a_missing_job_is_created_and_an_equal_one_is_unchanged():
+    same = existing_job({"name": "digest", "schedule": "0 0 * * *", "maxAttempts": 5})
 
     assert changes(DAILY) == [("created", "digest")]
     assert changes(DAILY, same) == [("unchanged", "digest")]
 
 
-def test_another_field_is_a_change_and_says_from_what_to_what():
-    old = there({"name": "digest", "schedule": "@daily", "timeout": "30s", "message": "hello"})
+def test_a_changed_field_is_listed_with_its_old_and_new_value():
+    old = existing_job({"name": "digest", "schedule": "@daily", "timeout": "30s", "message": "hello"})
 
     (change,) = plan(
         read_manifest("[{name: digest, schedule: '@daily', timeout: 1m}]", "default"), [old], now_ms=NOW
@@ -121,53 +121,53 @@ def test_another_field_is_a_change_and_says_from_what_to_what():
     assert change.fields == {"timeoutMs": (30_000, 60_000), "message": ("hello", None)}
 
 
-def test_a_schedule_without_a_zone_stays_in_the_one_it_is_in():
-    assert changes(DAILY, there({"name": "digest", "schedule": "@daily"}, tz="Asia/Tokyo")) == [
+def test_a_schedule_without_a_zone_keeps_the_current_zone():
+    assert changes(DAILY, existing_job({"name": "digest", "schedule": "@daily"}, tz="Asia/Tokyo")) == [
         ("unchanged", "digest")
     ]
 
 
-def test_a_pause_is_a_change_only_where_the_file_says_so():
-    paused = there({"name": "digest", "schedule": "@daily"}, enabled=False)
+def test_a_pause_is_a_change_only_if_the_file_sets_enabled():
+    paused = existing_job({"name": "digest", "schedule": "@daily"}, enabled=False)
 
     assert changes(DAILY, paused) == [("unchanged", "digest")]
     assert changes("[{name: digest, schedule: '@daily', enabled: true}]", paused) == [("changed", "digest")]
 
 
-def test_a_job_of_another_agent_is_another_job():
-    assert changes(DAILY, there({"name": "digest", "schedule": "@daily"}, agent="other")) == [
+def test_the_same_name_at_another_agent_is_another_job():
+    assert changes(DAILY, existing_job({"name": "digest", "schedule": "@daily"}, agent="other")) == [
         ("created", "digest")
     ]
 
 
-def test_only_the_files_own_jobs_are_ever_removed():
+def test_prune_removes_only_jobs_labelled_with_the_files_name():
     file = "{name: reports, jobs: [{name: a, schedule: '@daily'}]}"
     own = {"labels": {"managed-by": "reports"}, "schedule": "@daily"}
     jobs = [
-        there({"name": "a", **own}),
-        there({"name": "gone", **own}),
-        there({"name": "other", "schedule": "@daily", "labels": {"managed-by": "others"}}),
-        there({"name": "mine", "schedule": "@daily"}),
+        existing_job({"name": "a", **own}),
+        existing_job({"name": "gone", **own}),
+        existing_job({"name": "other", "schedule": "@daily", "labels": {"managed-by": "others"}}),
+        existing_job({"name": "mine", "schedule": "@daily"}),
     ]
 
     assert changes(file, *jobs) == [("unchanged", "a")]
     assert changes(file, *jobs, prune=True) == [("unchanged", "a"), ("removed", "gone")]
 
 
-def test_a_file_without_a_name_removes_nothing():
+def test_prune_needs_a_file_with_a_name():
     with pytest.raises(InvalidArgument, match="--prune"):
         changes(DAILY, prune=True)
 
 
-def test_the_diff_says_each_job_and_what_it_comes_to():
-    old = there({"name": "digest", "schedule": "@daily"})
-    found = plan(
+def test_the_diff_shows_each_job_and_the_totals():
+    old = existing_job({"name": "digest", "schedule": "@daily"})
+    result = plan(
         read_manifest("[{name: digest, schedule: '@hourly'}, {name: new, schedule: '@daily'}]", "default"),
         [old],
         now_ms=NOW,
     )
 
-    lines = [str(line) for line in diff(found, dry_run=True)]
+    lines = [str(line) for line in diff(result, dry_run=True)]
 
     assert lines[0].startswith("~ digest")
     assert "0 0 * * *" in lines[1]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from wakeful import InvalidArgument, Unavailable, Wakeful
-from wakeful.cli.commands.serving import database
+from wakeful.cli.commands.serve import database
 from wakeful.settings import Settings
 from wakeful.store.address import shown_address
 from wakeful.store.connect import store_at

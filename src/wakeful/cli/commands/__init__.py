@@ -1,4 +1,4 @@
-"""The commands, a file for each group of them."""
+"""The commands, one file per command or group."""
 
 from __future__ import annotations
 
@@ -6,38 +6,38 @@ import typer
 
 from wakeful.cli.commands import (
     agents,
-    applying,
+    apply,
     audit,
     dead_letters,
     demo,
-    importing,
+    import_crontab,
     job_edit,
     jobs,
     keys,
     messages,
-    pausing,
-    previewing,
-    running,
+    pause,
+    preview,
+    run,
     runs,
-    serving,
+    serve,
     status,
 )
 
 
 def register_all(app: typer.Typer) -> None:
-    """Put every command on the app, in the order that its help shows."""
+    """Register every command, in the order of the help text."""
     groups = (
         demo,
-        serving,
+        serve,
         jobs,
         job_edit,
-        pausing,
-        running,
+        pause,
+        run,
         runs,
         messages,
-        previewing,
-        applying,
-        importing,
+        preview,
+        apply,
+        import_crontab,
         dead_letters,
         agents,
         keys,

@@ -1,4 +1,4 @@
-"""Agents: `agents` lists them; `agents show | put | rotate-secret | delete`."""
+"""`wakeful agents`: list, show, put, rotate-secret, delete."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ AgentName = Annotated[str, typer.Argument(metavar="AGENT", help="the agent's nam
 
 def register(app: typer.Typer) -> None:
     """Put these commands on the app."""
-    group = typer.Typer(help="Who is woken: list, show, put, rotate-secret, delete.", no_args_is_help=True)
-    app.add_typer(group, name="agents", rich_help_panel="Office")
+    group = typer.Typer(help="Agents: list, show, put, rotate-secret, delete.", no_args_is_help=True)
+    app.add_typer(group, name="agents", rich_help_panel="Administration")
 
     @command(group, "list")
     async def list_agents(s: Session) -> None:
@@ -36,13 +36,15 @@ def register(app: typer.Typer) -> None:
     async def put(
         s: Session,
         name: AgentName,
-        tz: Annotated[str | None, typer.Option("--tz", help="the zone of its jobs that name none")] = None,
-        url: Annotated[str | None, typer.Option("--url", help="its jobs call this webhook")] = None,
+        tz: Annotated[
+            str | None, typer.Option("--tz", help="the time zone of its jobs that set none")
+        ] = None,
+        url: Annotated[str | None, typer.Option("--url", help="the webhook that its jobs call")] = None,
         target: Annotated[str | None, typer.Option("--target", metavar="JSON")] = None,
         channel: Annotated[
-            str | None, typer.Option("--channel", help="where what its runs say is delivered")
+            str | None, typer.Option("--channel", help="the channel that run output is delivered to")
         ] = None,
-        to: Annotated[str | None, typer.Option("--to", help="to whom")] = None,
+        to: Annotated[str | None, typer.Option("--to", help="the recipient in the channel")] = None,
         description: Annotated[str | None, typer.Option("--description")] = None,
         active: Annotated[bool | None, typer.Option("--active/--inactive")] = None,
         budget: Annotated[
@@ -51,25 +53,27 @@ def register(app: typer.Typer) -> None:
         ] = None,
         alerts: Annotated[
             str | None,
-            typer.Option("--alerts", metavar="JSON", help="who is told when something goes wrong"),
+            typer.Option("--alerts", metavar="JSON", help="where alerts about failing jobs are sent"),
         ] = None,
         queue: Annotated[
-            str | None, typer.Option("--queue", metavar="JSON", help="how messages wait in its sessions")
+            str | None, typer.Option("--queue", metavar="JSON", help="the message queue of its sessions")
         ] = None,
         heartbeat: Annotated[
             str | None,
-            typer.Option("--heartbeat", metavar="JSON", help="how it looks around by itself, or true"),
+            typer.Option("--heartbeat", metavar="JSON", help="the heartbeat job's settings, or true"),
         ] = None,
         deliver_to: Annotated[
             str | None,
-            typer.Option("--deliver-to", metavar="JSON", help="where else its keys may deliver"),
+            typer.Option(
+                "--deliver-to", metavar="JSON", help="further channels that its keys may deliver to"
+            ),
         ] = None,
     ) -> None:
-        """Add an agent, or make it what these options say."""
-        given = await json_argument("--target", target)
+        """Create an agent, or replace its fields."""
+        target_json = await json_argument("--target", target)
         fields = {
             "tz": tz,
-            "target": {"kind": "webhook", "url": url} if url else given,
+            "target": {"kind": "webhook", "url": url} if url else target_json,
             "channel": channel,
             "to": to,
             "description": description,
@@ -83,16 +87,16 @@ def register(app: typer.Typer) -> None:
         agent = await s.out.ask(
             s.client.agents.put(name, {key: value for key, value in fields.items() if value is not None})
         )
-        s.out.show(agent, Text(f"{name} is there", "green"), *secret(agent))
+        s.out.show(agent, Text(f"saved {name}", "green"), *secret(agent))
 
     @command(group, "rotate-secret")
     async def rotate_secret(s: Session, name: AgentName) -> None:
-        """Give the webhook that its jobs inherit a new secret; for a day, both sign."""
+        """Replace the secret of the agent's webhook. For a day, requests are signed with both."""
         agent = await s.out.ask(s.client.agents.rotate_secret(name))
         s.out.show(agent, *secret(agent))
 
     @command(group, "delete")
     async def delete(s: Session, name: AgentName) -> None:
-        """Delete an agent that has no jobs; those that were made for it go with it."""
+        """Delete an agent that has no jobs. Its internal jobs are deleted with it."""
         await s.out.ask(s.client.agents.delete(name))
-        s.out.show({"deleted": name}, Text(f"{name} is deleted", "green"))
+        s.out.show({"deleted": name}, Text(f"deleted {name}", "green"))

@@ -1,4 +1,4 @@
-"""Who did what: `audit list | verify`."""
+"""`wakeful audit`: list, verify."""
 
 from __future__ import annotations
 
@@ -15,29 +15,31 @@ from wakeful.cli.show.admin import audit_table
 
 def register(app: typer.Typer) -> None:
     """Put these commands on the app."""
-    group = typer.Typer(help="Who did what: list, verify.", no_args_is_help=True)
-    app.add_typer(group, name="audit", rich_help_panel="Office")
+    group = typer.Typer(help="The audit log: list, verify.", no_args_is_help=True)
+    app.add_typer(group, name="audit", rich_help_panel="Administration")
 
     @command(group, "list")
     async def list_entries(
         s: Session,
         limit: Limit = 50,
-        cursor: Annotated[str | None, typer.Option("--cursor", help="go on where --json ended")] = None,
+        cursor: Annotated[
+            str | None, typer.Option("--cursor", help="the `cursor` of the previous page's --json output")
+        ] = None,
     ) -> None:
-        """Show who did what, newest first."""
+        """Show the audit log, newest first."""
         entries = await s.out.ask(s.client.audit.list(limit=limit, cursor=cursor))
-        shown = audit_table(entries, now_ms()) if entries else Text("nobody has done anything yet", "dim")
+        shown = audit_table(entries, now_ms()) if entries else Text("the audit log is empty", "dim")
         s.out.show({"entries": entries, "cursor": entries.cursor}, shown)
 
     @command(group, "verify")
     async def verify(s: Session) -> int:
-        """Follow the chain of hashes from its beginning; exit code 1 where it is broken."""
-        found = await s.out.ask(s.client.audit.verify(), "following the chain")
+        """Verify the hash chain of the audit log. The exit code is 1 if it is broken."""
+        found = await s.out.ask(s.client.audit.verify(), "verifying the hash chain")
         flaw, count = found.get("flaw"), found.get("count")
         shown = (
-            Text(f"{count} entries, and none was changed, removed or reordered", "green")
+            Text(f"{count} entries verified: none was changed, removed or reordered", "green")
             if flaw is None
-            else Text(f"the chain is broken: {flaw}", "red")
+            else Text(f"the hash chain is broken: {flaw}", "red")
         )
         s.out.show(found, shown)
         return exit_codes.OK if flaw is None else exit_codes.NOT_DONE

@@ -1,4 +1,4 @@
-"""Dead letters: `dead-letters`, `replay`, `discard`."""
+"""`wakeful dead-letters`, `replay` and `discard`."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from rich.text import Text
 
 from wakeful.cli import exit_codes
 from wakeful.cli.arguments import Limit, now_ms
-from wakeful.cli.commands.running import follow
+from wakeful.cli.commands.run import follow
 from wakeful.cli.session import Session, command
 from wakeful.cli.show.runs import run_table
 from wakeful.errors import InvalidArgument
 
 _PANEL = "Dead letters"
 RunIds = Annotated[
-    list[str] | None, typer.Argument(metavar="RUN", help="ids, as `wakeful dead-letters` shows them")
+    list[str] | None, typer.Argument(metavar="RUN", help="run ids from `wakeful dead-letters`")
 ]
-All = Annotated[bool, typer.Option("--all", help="all there are")]
+All = Annotated[bool, typer.Option("--all", help="all dead letters")]
 
 
 def register(app: typer.Typer) -> None:
@@ -26,29 +26,29 @@ def register(app: typer.Typer) -> None:
 
     @command(app, "dead-letters", panel=_PANEL)
     async def dead_letters(s: Session, limit: Limit = 50) -> None:
-        """Show failed runs that nobody has replayed or discarded, newest first."""
+        """Show failed runs that were neither replayed nor discarded, newest first."""
         found = await s.out.ask(s.runs().dead_letters(limit=limit, all_agents=s.all_agents))
-        shown = (
-            run_table(found, now_ms(), wide=s.out.wide)
-            if found
-            else Text("there are no dead letters", "green")
-        )
+        shown = run_table(found, now_ms(), wide=s.out.wide) if found else Text("no dead letters", "green")
         s.out.show({"deadLetters": found, "cursor": found.cursor}, shown)
         if found:
-            s.out.say(Text("wakeful replay RUN runs one again, wakeful discard RUN puts it away", "dim"))
+            s.out.say(
+                Text("replay one with: wakeful replay RUN; discard one with: wakeful discard RUN", "dim")
+            )
 
     @command(app, "replay", panel=_PANEL)
     async def replay(
         s: Session,
         ids: RunIds = None,
         all_: All = False,
-        wait: Annotated[bool, typer.Option("--wait", "-w", help="follow it, if it is one")] = False,
+        wait: Annotated[
+            bool, typer.Option("--wait", "-w", help="wait for the run to finish; for one run only")
+        ] = False,
     ) -> int:
-        """Run dead letters again: each a new run with the same idempotency key."""
+        """Run dead letters again, each as a new run with the same idempotency key."""
         chosen = _chosen(ids, all_, "replay")
         if chosen is None or len(chosen) > 1:
             if wait:
-                raise InvalidArgument("--wait follows one run; name one")
+                raise InvalidArgument("--wait works for one run only")
             done = await s.out.ask(s.client.runs.replay_many(chosen))
             s.out.show({"replayed": done}, Text(f"{len(done)} replayed", "green"))
             return exit_codes.OK
@@ -60,9 +60,9 @@ def register(app: typer.Typer) -> None:
 
     @command(app, "discard", panel=_PANEL)
     async def discard(s: Session, ids: RunIds = None, all_: All = False) -> None:
-        """Put dead letters away. They stay failed runs."""
+        """Remove runs from the dead letters. They stay failed."""
         chosen = _chosen(ids, all_, "discard")
-        if chosen is not None and len(chosen) == 1:  # which is told why not, where it is none
+        if chosen is not None and len(chosen) == 1:  # this endpoint reports why a run cannot be discarded
             await s.out.ask(s.client.runs.discard(chosen[0]))
             done = chosen
         else:
@@ -72,5 +72,5 @@ def register(app: typer.Typer) -> None:
 
 def _chosen(ids: list[str] | None, all_: bool, verb: str) -> list[str] | None:
     if bool(ids) == all_:
-        raise InvalidArgument(f"say which: `wakeful {verb} RUN`, or `wakeful {verb} --all`")
+        raise InvalidArgument(f"give run ids or --all: `wakeful {verb} RUN`, or `wakeful {verb} --all`")
     return None if all_ else ids

@@ -1,4 +1,4 @@
-"""Everything at once, to look at: `demo`."""
+"""`wakeful demo`: a server, an agent and some jobs in one process."""
 
 from __future__ import annotations
 
@@ -16,10 +16,9 @@ from rich.live import Live
 from rich.text import Text
 
 from wakeful.cli.arguments import now_ms
-from wakeful.cli.calling import how_to_call
-from wakeful.cli.commands.serving import keep_log, settings_with
+from wakeful.cli.commands.serve import keep_log, settings_with, wakeful_command
 from wakeful.cli.session import Session, command
-from wakeful.cli.show.runs import change, run_table
+from wakeful.cli.show.runs import progress_line, run_table
 from wakeful.cli.times import moment
 from wakeful.client import AsyncClient
 from wakeful.client.types import RunShape
@@ -29,33 +28,36 @@ from wakeful.run import RunState
 from wakeful.settings import Settings
 
 if TYPE_CHECKING:
-    from wakeful.cli.demo import DemoAgent
+    from wakeful.cli.demo_agent import DemoAgent
 
-#: Beside the port of a real server, which is left alone.
+#: Differs from the port of `wakeful serve`, so both can run.
 _PORT: Final = 9254
-_LOOK: Final = 0.5
+_REFRESH_S: Final = 0.5
 _SHOWN: Final = 12
 
 
 def register(app: typer.Typer) -> None:
     """Put these commands on the app."""
 
-    @command(app, "demo", panel="Server", asks=False)
+    @command(app, "demo", panel="Server", calls_server=False)
     async def demo(
         s: Session,
         seconds: Annotated[
-            float | None, typer.Option("--seconds", min=0, help="end after so many (Ctrl-C)")
+            float | None, typer.Option("--seconds", min=0, help="stop after this many seconds")
         ] = None,
-        enough: Annotated[int | None, typer.Option("--runs", min=1, help="end when so many are over")] = None,
+        enough: Annotated[
+            int | None, typer.Option("--runs", min=1, help="stop after this many finished runs")
+        ] = None,
         port: Annotated[
             int | None, typer.Option("--port", min=0, max=65_535, help="(9254, or a free one)")
         ] = None,
         directory: Annotated[
-            Path | None, typer.Option("--dir", help="keep the database here (nowhere: it goes at the end)")
+            Path | None,
+            typer.Option("--dir", help="keep the database in this directory (default: a temporary one)"),
         ] = None,
     ) -> None:
-        """Start a server and an agent that it wakes every few seconds, and show what happens."""
-        from wakeful.cli.demo import DemoAgent, make_jobs
+        """Start a server and an agent, run the agent every few seconds, and show the runs."""
+        from wakeful.cli.demo_agent import DemoAgent, make_jobs
 
         keep_log("error")
         async with contextlib.AsyncExitStack() as stack:
@@ -76,30 +78,30 @@ def register(app: typer.Typer) -> None:
                 async with asyncio.timeout(seconds):
                     await _watch(s, client, agent, server, enough)
             runs = [] if server.done() else await client.runs.list(limit=_SHOWN, all_agents=True)
-            answer = {"url": url, "woken": agent.woken, "verified": agent.verified, "refused": agent.refused}
-            s.out.show({**answer, "runs": runs}, "", _counts(agent))
+            result = {"url": url, "woken": agent.woken, "verified": agent.verified, "refused": agent.refused}
+            s.out.show({**result, "runs": runs}, "", _counts(agent))
 
 
 @contextlib.asynccontextmanager
 async def _server(settings: Settings, port: int | None) -> AsyncIterator[tuple[str, str, asyncio.Task[None]]]:
-    """A server in this process: its address, an admin's key, and the task that it is."""
+    """Run a server in this process; yields its URL, an admin key and its task."""
     from wakeful.api.server import serve
     from wakeful.app import Wakeful
     from wakeful.service.auth.access import LOCAL
 
     loop = asyncio.get_running_loop()
-    begun: asyncio.Future[tuple[str, Wakeful]] = loop.create_future()
+    started: asyncio.Future[tuple[str, Wakeful]] = loop.create_future()
     for number in (port,) if port is not None else (_PORT, 0):
         task = asyncio.create_task(
-            serve(replace(settings, port=number), started=lambda url, app: begun.set_result((url, app)))
+            serve(replace(settings, port=number), started=lambda url, app: started.set_result((url, app)))
         )
-        either: set[asyncio.Future[Any]] = {task, begun}
-        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-        if begun.done():
+        pending: set[asyncio.Future[Any]] = {task, started}
+        await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+        if started.done():
             break
         if number == 0 or port is not None or not isinstance(task.exception(), Unavailable):
             await task
-    url, app = begun.result()
+    url, app = started.result()
     try:
         _, key = await app.services.keys.create(LOCAL, None, {"name": "demo", "role": "admin"})
         yield url, key, task
@@ -112,11 +114,11 @@ async def _server(settings: Settings, port: int | None) -> AsyncIterator[tuple[s
 async def _watch(
     s: Session, client: AsyncClient, agent: DemoAgent, server: asyncio.Task[None], enough: int | None
 ) -> None:
-    """Show the runs as they happen, until the server ends, or enough of them are over."""
+    """Show the runs until the server stops or `enough` runs have finished."""
     seen: set[str] = set()
-    lives = s.out.console.is_terminal and not s.out.as_json
+    interactive = s.out.console.is_terminal and not s.out.as_json
     with contextlib.ExitStack() as stack:
-        live = stack.enter_context(Live(console=s.out.console, auto_refresh=False)) if lives else None
+        live = stack.enter_context(Live(console=s.out.console, auto_refresh=False)) if interactive else None
         while not server.done() and (enough is None or len(seen) < enough):
             runs = await _runs(client)
             over = [run for run in runs if RunState(run["state"]).terminal and run["id"] not in seen]
@@ -126,13 +128,16 @@ async def _watch(
             else:
                 now = now_ms()
                 s.out.say(
-                    *(Text(f"{moment(now, None, now)}  {run['job']}  ").append(change(run)) for run in over)
+                    *(
+                        Text(f"{moment(now, None, now)}  {run['job']}  ").append(progress_line(run))
+                        for run in over
+                    )
                 )
-            await asyncio.wait({server}, timeout=_LOOK)
+            await asyncio.wait({server}, timeout=_REFRESH_S)
 
 
 async def _runs(client: AsyncClient) -> list[RunShape]:
-    """The last runs, oldest first; none any more while the server goes."""
+    """Return the last runs, oldest first; none while the server stops."""
     try:
         return list(reversed(await client.runs.list(limit=_SHOWN, all_agents=True)))
     except Unavailable:
@@ -140,7 +145,9 @@ async def _runs(client: AsyncClient) -> list[RunShape]:
 
 
 def _screen(runs: list[RunShape], agent: DemoAgent, wide: bool) -> RenderableType:
-    return Group(run_table(runs, now_ms(), wide=wide), "", _counts(agent), Text("Ctrl-C ends it", "dim"))
+    return Group(
+        run_table(runs, now_ms(), wide=wide), "", _counts(agent), Text("press Ctrl-C to stop", "dim")
+    )
 
 
 def _counts(agent: DemoAgent) -> Text:
@@ -150,11 +157,11 @@ def _counts(agent: DemoAgent) -> Text:
 
 
 def _introduction(url: str, key: str) -> Iterator[RenderableType]:
-    wakeful = how_to_call()
-    yield Text("Wakeful is awake", "bold green").append(f" at {url}", "default")
-    yield Text("In another terminal, first this:", "dim")
+    wakeful = wakeful_command()
+    yield Text("Wakeful is running", "bold green").append(f" at {url}", "default")
+    yield Text("In another terminal, set these variables:", "dim")
     yield Text(f"  export WAKEFUL_URL={url} WAKEFUL_KEY={key}")
-    yield Text("and then any of these:", "dim")
+    yield Text("then try:", "dim")
     yield Text(f"  {wakeful} list")
     yield Text(f"  {wakeful} run demo/hello --wait")
     yield Text(f"  {wakeful} preview demo/standup")

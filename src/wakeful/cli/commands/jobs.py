@@ -1,4 +1,4 @@
-"""Looking at jobs: `list`, `show`."""
+"""`wakeful list` and `wakeful show`."""
 
 from __future__ import annotations
 
@@ -21,23 +21,25 @@ def register(app: typer.Typer) -> None:
     @command(app, "list", panel=_PANEL)
     async def list_jobs(
         s: Session,
-        all_: Annotated[bool, typer.Option("--all", "-a", help="those that are paused or over too")] = False,
+        all_: Annotated[bool, typer.Option("--all", "-a", help="include disabled jobs")] = False,
         label: Annotated[
             list[str] | None,
-            typer.Option("--label", metavar="NAME=VALUE", help="only those with this label, or with NAME"),
+            typer.Option(
+                "--label", metavar="NAME=VALUE", help="only jobs with this label; NAME matches any value"
+            ),
         ] = None,
     ) -> None:
-        """Show the jobs, of all agents unless --agent names one."""
+        """Show the jobs of all agents, or of --agent."""
         jobs = await s.out.ask(
             s.jobs().list(include_disabled=all_, all_agents=s.all_agents, labels=label or ())
         )
-        hint = "there are no jobs" if all_ else "there are no jobs that are on; --all shows the others too"
+        hint = "no jobs" if all_ else "no enabled jobs; --all includes disabled ones"
         shown = job_table(jobs, now_ms(), wide=s.out.wide) if jobs else Text(hint, "dim")
         s.out.show({"jobs": jobs, "cursor": None}, shown)
 
     @command(app, "show", panel=_PANEL)
     async def show(s: Session, name: JobName) -> None:
-        """Show a job: its document, when it fires next, and its last runs."""
+        """Show a job: its definition, its next ticks and its last runs."""
         jobs, name = s.job(name)
         job = await s.out.ask(jobs.get(name))
         if s.out.as_json:

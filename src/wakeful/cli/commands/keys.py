@@ -1,4 +1,4 @@
-"""API keys: `keys create | list | revoke`."""
+"""`wakeful keys`: create, list, revoke."""
 
 from __future__ import annotations
 
@@ -15,37 +15,38 @@ from wakeful.cli.show.admin import key_table
 def register(app: typer.Typer) -> None:
     """Put these commands on the app."""
     group = typer.Typer(help="API keys: create, list, revoke.", no_args_is_help=True)
-    app.add_typer(group, name="keys", rich_help_panel="Office")
+    app.add_typer(group, name="keys", rich_help_panel="Administration")
 
     @command(group, "create")
     async def create(
         s: Session,
-        name: Annotated[str, typer.Argument(metavar="NAME", help="whose it is, or what it is for")],
+        name: Annotated[str, typer.Argument(metavar="NAME", help="the owner or purpose of the key")],
         role: Annotated[str, typer.Option("--role", help="admin, member or agent")] = "member",
         expires: Annotated[
             str | None, typer.Option("--expires", metavar="TIME", help="as in 2030-01-01T00:00:00Z")
         ] = None,
     ) -> None:
-        """Make a key. It is shown this once. With --agent, it is for that agent alone."""
+        """Create a key. It is shown only once. With --agent, the key is limited to that agent."""
         role = "agent" if s.agent and role == "member" else role
         agent = s.agent if role == "agent" else None
         key = await s.out.ask(s.client.keys.create(name, role=role, agent=agent, expires_at=expires))
         s.out.show(
             key,
             Text("key  ", "bold").append(str(key.get("key", "")), "green"),
-            Text("     keep it; it is not shown again. The CLI takes it from WAKEFUL_KEY", "dim"),
+            Text("     store it now: it is not shown again. The CLI reads it from WAKEFUL_KEY", "dim"),
         )
 
     @command(group, "list")
     async def list_keys(s: Session) -> None:
-        """Show the keys of the workspace, without what they open."""
+        """Show the keys of the workspace, without their secrets."""
         keys = await s.out.ask(s.client.keys.list())
         s.out.show({"keys": keys}, key_table(keys, now_ms()))
 
     @command(group, "revoke")
     async def revoke(
-        s: Session, key_id: Annotated[str, typer.Argument(metavar="KEY", help="its id, as the list shows it")]
+        s: Session,
+        key_id: Annotated[str, typer.Argument(metavar="KEY", help="the key's id from `wakeful keys list`")],
     ) -> None:
-        """End a key, at once."""
+        """Revoke a key, effective at once."""
         await s.out.ask(s.client.keys.revoke(key_id))
-        s.out.show({"revoked": key_id}, Text(f"{key_id} is revoked", "green"))
+        s.out.show({"revoked": key_id}, Text(f"revoked {key_id}", "green"))

@@ -1,4 +1,4 @@
-"""Speaking to agents: `say`, `sessions`."""
+"""`wakeful say` and `wakeful sessions`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rich.text import Text
 
 from wakeful.cli import exit_codes
 from wakeful.cli.arguments import now_ms
-from wakeful.cli.commands.running import follow
+from wakeful.cli.commands.run import follow
 from wakeful.cli.session import Session, command
 from wakeful.cli.show.admin import session_table
 from wakeful.cli.show.runs import run_page
@@ -18,12 +18,12 @@ from wakeful.client.types import ReceiptShape
 from wakeful.errors import FailedPrecondition
 
 _PANEL: Final = "Runs"
-_LOOK_S: Final = 0.2
-_WORDS: Final = {
-    "waiting": ("it waits; its turn begins soon", "green"),
-    "started": ("its turn has begun", "green"),
-    "dropped": ("it was dropped: too much waits in this session", "yellow"),
-    "stopped": ("nothing goes on that it should end", "yellow"),
+_POLL_S: Final = 0.2
+_STATES: Final = {
+    "waiting": ("queued; its turn starts soon", "green"),
+    "started": ("its turn has started", "green"),
+    "dropped": ("dropped: the queue of this session is full", "yellow"),
+    "stopped": ("nothing to stop: no turn is running", "yellow"),
 }
 
 AgentName = Annotated[str, typer.Argument(metavar="AGENT", help="the agent's name")]
@@ -36,55 +36,56 @@ def register(app: typer.Typer) -> None:
     async def say(
         s: Session,
         name: AgentName,
-        message: Annotated[str, typer.Argument(metavar="MESSAGE", help="what is said; /stop, /stopall")],
-        session: Annotated[
-            str | None, typer.Option("--session", help="which conversation; main, if none is named")
-        ] = None,
+        message: Annotated[
+            str, typer.Argument(metavar="MESSAGE", help="the message; /stop and /stopall stop turns")
+        ],
+        session: Annotated[str | None, typer.Option("--session", help="the session (default: main)")] = None,
         wait: Annotated[
-            bool, typer.Option("--wait", "-w", help="follow its turn; the exit code is 0 only if it succeeds")
+            bool,
+            typer.Option("--wait", "-w", help="wait for the turn; the exit code is 0 only if it succeeds"),
         ] = False,
     ) -> int:
-        """Say something to an agent."""
+        """Send a message to an agent."""
         receipt = await s.out.ask(s.client.agents.say(name, message, session=session))
-        words, colour = _WORDS[receipt["state"]]
+        text, colour = _STATES[receipt["state"]]
         if receipt["stopped"] or (receipt["state"] == "stopped" and receipt["dropped"]):
-            words, colour = "stopped", "green"
+            text, colour = "stopped", "green"
         if not wait or receipt["state"] in ("dropped", "stopped"):
-            s.out.show(receipt, Text(words, colour), *_aside(receipt))
+            s.out.show(receipt, Text(text, colour), *_details(receipt))
             return exit_codes.NOT_DONE if receipt["state"] == "dropped" else exit_codes.OK
-        over = await follow(s, receipt["runId"] or await _turn(s, name, receipt))
-        s.out.show(over, "", *run_page(over, now_ms()))
-        return exit_codes.OK if over["state"] == "succeeded" else exit_codes.NOT_DONE
+        run = await follow(s, receipt["runId"] or await _turn(s, name, receipt))
+        s.out.show(run, "", *run_page(run, now_ms()))
+        return exit_codes.OK if run["state"] == "succeeded" else exit_codes.NOT_DONE
 
     @command(app, "sessions", panel=_PANEL)
     async def sessions(s: Session, name: AgentName) -> None:
-        """Show the conversations of an agent: what waits in each, and what is under way."""
+        """Show the sessions of an agent, with their queued messages and running turns."""
         found = await s.out.ask(s.client.agents.sessions(name, limit=500))
         s.out.show({"sessions": list(found)}, session_table(found, now_ms()))
 
 
-def _aside(receipt: ReceiptShape) -> list[Text]:
-    said = []
+def _details(receipt: ReceiptShape) -> list[Text]:
+    lines = []
     if receipt["runId"]:
-        said.append(Text(f"follow it with: wakeful runs {receipt['runId']}", "dim"))
+        lines.append(Text(f"show it with: wakeful runs {receipt['runId']}", "dim"))
     if receipt["stopped"]:
-        said.append(Text(f"stopped: {', '.join(receipt['stopped'])}", "dim"))
+        lines.append(Text(f"stopped: {', '.join(receipt['stopped'])}", "dim"))
     if receipt["dropped"]:
-        said.append(Text(f"messages that nobody will read: {receipt['dropped']}", "dim"))
-    return said
+        lines.append(Text(f"messages dropped: {receipt['dropped']}", "dim"))
+    return lines
 
 
 async def _turn(s: Session, agent: str, receipt: ReceiptShape) -> str:
-    """The turn that the message becomes part of, once there is one."""
+    """Wait until the message is part of a turn, and return the turn's run id."""
     while True:
-        # First whether it waits: what is taken in between is found among the runs.
-        there = await s.client.agents.sessions(agent, limit=500)
-        waits = {each["name"]: each["messages"] for each in there}.get(receipt["session"], 1)
+        # The queue before the runs: a turn that starts in between is then found among the runs.
+        sessions = await s.client.agents.sessions(agent, limit=500)
+        queued = {each["name"]: each["messages"] for each in sessions}.get(receipt["session"], 1)
         for run in await s.client.runs.of(agent).list(limit=50):
             payload = run["payload"]
-            said = payload.get("messages") if isinstance(payload, dict) else None
-            if isinstance(said, list) and receipt["id"] in said:
+            messages = payload.get("messages") if isinstance(payload, dict) else None
+            if isinstance(messages, list) and receipt["id"] in messages:
                 return run["id"]
-        if not waits:
-            raise FailedPrecondition("nobody will read it: it was dropped while it waited")
-        await asyncio.sleep(_LOOK_S)
+        if not queued:
+            raise FailedPrecondition("the message was dropped from the queue")
+        await asyncio.sleep(_POLL_S)

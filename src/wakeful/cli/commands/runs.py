@@ -1,4 +1,4 @@
-"""Looking at runs: `runs`; and ending them: `cancel`, `stop`."""
+"""`wakeful runs`, `cancel` and `stop`."""
 
 from __future__ import annotations
 
@@ -28,19 +28,21 @@ def register(app: typer.Typer) -> None:
             typer.Argument(metavar="NAME|RUN", autocompletion=job_names, help="those of a job, or one run"),
         ] = None,
         state: Annotated[
-            list[str] | None, typer.Option("--state", help="only those in this state; may be given again")
+            list[str] | None, typer.Option("--state", help="only runs in this state; repeatable")
         ] = None,
         limit: Limit = 20,
-        cursor: Annotated[str | None, typer.Option("--cursor", help="go on where --json ended")] = None,
+        cursor: Annotated[
+            str | None, typer.Option("--cursor", help="the `cursor` of the previous page's --json output")
+        ] = None,
     ) -> None:
-        """Show runs, newest first: all, those of a job, or one of them with its attempts."""
+        """Show runs, newest first: all, those of a job, or one run with its attempts."""
         if name and _ID.fullmatch(name):
             run = await s.out.ask(s.client.runs.get(name))
             s.out.show(run, *run_page(run, now_ms()))
             return
         if name:
             jobs, slug = s.job(name)
-            # By its id, so that a state can be asked for; and a job that is not there is said not to be.
+            # By id: that endpoint filters by state. Getting the job first reports an unknown name.
             job_id = (await s.out.ask(jobs.get(slug)))["id"]
         else:
             job_id = None
@@ -53,19 +55,19 @@ def register(app: typer.Typer) -> None:
                 all_agents=s.all_agents or job_id is not None,
             )
         )
-        shown = run_table(found, now_ms(), wide=s.out.wide) if found else Text("there are no runs", "dim")
+        shown = run_table(found, now_ms(), wide=s.out.wide) if found else Text("no runs", "dim")
         s.out.show({"runs": found, "cursor": found.cursor}, shown)
         if found.cursor:
-            s.out.say(Text("there are more; --limit shows them", "dim"))
+            s.out.say(Text("more runs exist; raise --limit to show them", "dim"))
 
     @command(app, "cancel", panel=_PANEL)
     async def cancel(s: Session, run_id: RunId) -> None:
-        """Cancel a run that has not started, or waits for its next attempt."""
+        """Cancel a run that is pending or retrying."""
         run = await s.out.ask(s.client.runs.cancel(run_id))
         s.out.show(run, Text(f"{run['id']} is {run['state']}", "green"))
 
     @command(app, "stop", panel=_PANEL)
     async def stop(s: Session, run_id: RunId) -> None:
-        """Stop a run that is running, wherever that is."""
+        """Stop a running run, on whichever replica it runs."""
         run = await s.out.ask(s.client.runs.stop(run_id))
         s.out.show(run, Text(f"{run['id']} is {run['state']}", "green"))

@@ -1,4 +1,4 @@
-"""How the server is: `status`; and `mcp`."""
+"""`wakeful status` and `wakeful mcp`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from importlib.util import find_spec
 
 import typer
 
-from wakeful.cli.commands.serving import keep_log
+from wakeful.cli.commands.serve import keep_log
 from wakeful.cli.session import Session, command
 from wakeful.cli.show.admin import status_page
 from wakeful.errors import FailedPrecondition
@@ -18,18 +18,18 @@ def register(app: typer.Typer) -> None:
 
     @command(app, "status", panel="Server")
     async def status(s: Session) -> None:
-        """Show how the server is, and how well it keeps its promises."""
+        """Show the state of the server and its service level objectives."""
         status, slo = await s.out.ask(asyncio.gather(s.client.status(), s.client.slo()))
         s.out.show({**status, "slo": slo}, status_page(s.client.url, status, slo))
 
     @command(app, "mcp", panel="Server")
     async def mcp(s: Session) -> None:
-        """Speak MCP on stdin and stdout, for an agent that schedules its own work.
+        """Serve MCP on stdin and stdout, for an agent that schedules its own work.
 
-        An agent's key says whose jobs they are; with another, --agent does. Logs go to stderr.
+        The key of an agent determines the agent; with any other key, set --agent. Logs go to stderr.
         """
         if find_spec("mcp") is None:
-            raise FailedPrecondition("this takes the library of MCP: pip install 'wakeful[mcp]'")
+            raise FailedPrecondition("the MCP library is not installed: pip install 'wakeful[mcp]'")
         from wakeful.api.mcp.stdio import speak
 
         keep_log("warning")

@@ -1,4 +1,4 @@
-"""Crontabs, read as cron reads them, and what becomes of each line."""
+"""Read crontabs as cron does, and turn their lines into jobs."""
 
 from wakeful.cli.crontab.documents import Planned, plan
 from wakeful.cli.crontab.reader import Crontab, Entry, Remark, read_crontab

@@ -1,4 +1,4 @@
-"""From the lines of a crontab to the documents of jobs."""
+"""Turn the lines of a crontab into job documents."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from wakeful.errors import InvalidArgument
 from wakeful.job import Json
 from wakeful.schedule import explain_schedule
 
-#: The label of jobs that come from a crontab: importing it again may change these, and no others.
+#: The label of imported jobs: importing again may change only these.
 LABEL: Final = "imported-from"
 SOURCE: Final = "crontab"
-#: What cron runs a line with, where the crontab does not say.
+#: The shell that cron runs a line with, unless the crontab sets SHELL.
 SHELL: Final = "/bin/sh"
 
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A line of the crontab, and the job that it becomes."""
+    """A line of the crontab and the job made from it."""
 
     entry: Entry
     name: str
@@ -40,17 +40,16 @@ def plan(
     paused: bool = False,
     taken: Container[str] = (),
 ) -> tuple[list[Planned], list[Remark]]:
-    """The jobs of a crontab, and the lines that cannot become one, by line.
+    """Return the jobs of a crontab, and the lines that cannot become one, in line order.
 
-    A job carries its line to the target; with none, the line is what is run. Names are made from the
-    commands, unlike each other and those that are `taken`. `tz` is the zone of lines before which no CRON_TZ
-    stands.
+    The line is the payload for `target`; without a target, the job runs the line as a command. Names come
+    from the commands, are unique and not in `taken`. `tz` applies to lines that no CRON_TZ precedes.
     """
     planned: list[Planned] = []
     refused = list(crontab.refused)
     names: set[str] = set()
     for entry in crontab.entries:
-        name = name_of(entry.command, _Either(names, taken))
+        name = name_of(entry.command, _Union(names, taken))
         document = _document(entry, name, target, tz, paused)
         try:
             timing = read_definition(document, now_ms=now_ms, defaults=Defaults()).timing
@@ -65,12 +64,12 @@ def plan(
 
 
 @dataclass(frozen=True, slots=True)
-class _Either:
-    one: Container[str]
-    other: Container[str]
+class _Union:
+    first: Container[str]
+    second: Container[str]
 
     def __contains__(self, name: object) -> bool:
-        return name in self.one or name in self.other
+        return name in self.first or name in self.second
 
 
 def _document(entry: Entry, name: str, target: Json, tz: str, paused: bool) -> dict[str, Json]:
@@ -79,7 +78,7 @@ def _document(entry: Entry, name: str, target: Json, tz: str, paused: bool) -> d
         "schedule": entry.schedule,
         "tz": entry.tz or tz,
         "target": _command(entry) if target is None else target,
-        "payload": None if target is None else _carried(entry),
+        "payload": None if target is None else _payload(entry),
         "description": f"crontab, line {entry.line}: {entry.text}",
         "labels": {LABEL: SOURCE},
     }
@@ -87,26 +86,26 @@ def _document(entry: Entry, name: str, target: Json, tz: str, paused: bool) -> d
 
 
 def _command(entry: Entry) -> Json:
-    """The line as cron runs it: by a shell, with the variables that were assigned before it.
+    """Return a command target that runs the line as cron does: in a shell, with the variables set before it.
 
-    The shell sets the variables, so the operator need not allow their names in `WAKEFUL_COMMAND_ENV`.
+    The shell sets the variables, so `WAKEFUL_COMMAND_ENV` does not have to allow them.
     """
     env = dict(entry.env)
     shell = env.pop("SHELL", "") or SHELL
     line = entry.command
     if entry.stdin is not None:
-        # The newline ends a comment that the line may end with.
+        # The newline ends a comment at the end of the line.
         line = f"printf %s {shlex.quote(entry.stdin)} | {{ {line}\n}}"
     named = {name: value for name, value in env.items() if name.isascii() and name.isidentifier()}
     exports = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in named.items())
     target: dict[str, Json] = {"kind": "command", "argv": [shell, "-c", exports + line]}
-    # No shell can set the other names: the server refuses the job and says which name is wrong.
+    # A shell cannot set the other names; the server refuses the job and names them.
     others: dict[str, Json] = {name: value for name, value in env.items() if name not in named}
     return {**target, "env": others} if others else target
 
 
-def _carried(entry: Entry) -> Json:
-    """What whoever runs the line needs to know."""
+def _payload(entry: Entry) -> Json:
+    """Return what an executor needs to run the line."""
     payload: dict[str, Json] = {"command": entry.command}
     if entry.stdin is not None:
         payload["stdin"] = entry.stdin

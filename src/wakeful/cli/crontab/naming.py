@@ -1,4 +1,4 @@
-"""A name for a command: what a person would call the job."""
+"""Derive a job name from a command."""
 
 from __future__ import annotations
 
@@ -12,49 +12,51 @@ from wakeful.job import MAX_NAME
 
 _SEPARATORS: Final = re.compile(r"&&|\|\||[;|&(){}]")
 _ASSIGNMENT: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=.*")
-#: Words that prepare for what is meant.
-_BEFORE: Final = frozenset("cd test [ [[ export source . sleep set umask ulimit true : echo if then".split())
-#: Words that only run another command.
-_AROUND: Final = frozenset(
+#: Commands that only prepare for the next one.
+_PREPARATION: Final = frozenset(
+    "cd test [ [[ export source . sleep set umask ulimit true : echo if then".split()
+)
+#: Commands that only run another command.
+_WRAPPERS: Final = frozenset(
     "sudo nice nohup env exec time chronic ionice timeout flock setsid command cronic run-one stdbuf".split()
 )
 _INTERPRETERS: Final = re.compile(r"(python|perl|ruby|node|php|bash|sh|zsh|dash|Rscript|uv|npx)[0-9.]*")
-_ENDING: Final = re.compile(r"\.(sh|bash|py|pl|rb|php|js|ts|bin|exe|R)$")
+_EXTENSION: Final = re.compile(r"\.(sh|bash|py|pl|rb|php|js|ts|bin|exe|R)$")
 
 
 def name_of(command: str, taken: Container[str] = ()) -> str:
-    """A slug for a command, unlike those that are taken.
+    """Return a slug for a command that is not in `taken`.
 
     >>> name_of("cd /srv/app && /usr/bin/python3 manage.py clearsessions >/dev/null 2>&1")
     'manage-clearsessions'
     >>> name_of("/usr/local/bin/backup.sh --full", {"backup"})
     'backup-2'
     """
-    base = _slug(" ".join(_telling(command))) or "job"
+    base = _slug(" ".join(_significant_words(command))) or "job"
     base = base[:MAX_NAME].rstrip("-")
     name, number = base, 1
     while name in taken:
         number += 1
-        ending = f"-{number}"
-        name = base[: MAX_NAME - len(ending)].rstrip("-") + ending
+        suffix = f"-{number}"
+        name = base[: MAX_NAME - len(suffix)].rstrip("-") + suffix
     return name
 
 
-def _telling(command: str) -> list[str]:
-    """The words that say what a command does: the program, and the first thing it is told."""
+def _significant_words(command: str) -> list[str]:
+    """Return the program of a command and its first argument."""
     fallback: list[str] = []
     for part in _SEPARATORS.split(command):
         words = _words(part)
-        while words and (_ASSIGNMENT.fullmatch(words[0]) or words[0] in _AROUND):
+        while words and (_ASSIGNMENT.fullmatch(words[0]) or words[0] in _WRAPPERS):
             wrapper = words.pop(0)
-            if wrapper in _AROUND:
+            if wrapper in _WRAPPERS:
                 words = _without_options(words)
         if not words:
             continue
-        told = _program(words)
-        if words[0] not in _BEFORE:
-            return told
-        fallback = fallback or told
+        program = _program(words)
+        if words[0] not in _PREPARATION:
+            return program
+        fallback = fallback or program
     return fallback
 
 
@@ -67,7 +69,7 @@ def _words(part: str) -> list[str]:
 
 
 def _without_options(words: list[str]) -> list[str]:
-    """What follows the options of a wrapper, and its numbers, durations and lock files."""
+    """Drop the options, numbers, durations and lock files of a wrapper."""
     while len(words) > 1 and re.fullmatch(
         r"-\S*|\d+[smhd]?|\S*\.lock|\S*/lock/\S*|[A-Za-z_]\w*=\S*", words[0]
     ):
@@ -80,14 +82,14 @@ def _program(words: list[str]) -> list[str]:
     plain = [word for word in rest if not word.startswith("-")]
     if _INTERPRETERS.fullmatch(first) and plain:
         first, plain = _base(plain[0]), plain[1:]
-        if len(first) > 40 or " " in first:  # a script on the line itself
+        if len(first) > 40 or " " in first:  # an inline script
             return [first.split()[0]]
     following = [_base(word) for word in plain[:1] if re.fullmatch(r"[\w./:-]{1,40}", word)]
     return [first, *following]
 
 
 def _base(word: str) -> str:
-    return _ENDING.sub("", PurePosixPath(word).name or word)
+    return _EXTENSION.sub("", PurePosixPath(word).name or word)
 
 
 def _slug(text: str) -> str:

@@ -1,7 +1,7 @@
-"""A crontab, line by line: what Debian's cron would do with it, and what cannot be taken from it.
+"""Read a crontab by the rules of Debian's cron, and list the lines that Wakeful cannot run.
 
-Its rules are cron's own: `#` begins a comment only at the beginning of a line, an assignment holds for the
-lines after it, a `%` is a newline and what follows the first one is stdin, and no line is ever continued.
+A `#` starts a comment only at the start of a line. An assignment applies to the lines after it. A `%` is a
+newline, and the text after the first one is stdin. There are no continuation lines.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ _ASSIGNMENT: Final = re.compile(r"""(?:"([^"=]+)"|'([^'=]+)'|([A-Za-z_][A-Za-z0-
 _PERCENT: Final = re.compile(r"\\%|%")
 _MACROS: Final = frozenset("@yearly @annually @monthly @weekly @daily @midnight @hourly".split())
 _EVERY_MINUTE: Final = {"@every_minute": "* * * * *", "@every_second": "* * * * * *"}
-#: What a crontab says to cron itself, and what comes of it here.
-_TO_CRON: Final = {
-    "MAILTO": "nobody is mailed; `wakeful dead-letters` shows what failed",
-    "MAILFROM": "nobody is mailed",
-    "CONTENT_TYPE": "nobody is mailed",
-    "RANDOM_DELAY": "it is not taken; a job's own is `jitter`",
-    "START_HOURS_RANGE": "it is not taken; it is anacron's",
+#: Settings of cron itself, with a note on what replaces them.
+_CRON_SETTINGS: Final = {
+    "MAILTO": "ignored: Wakeful sends no mail; `wakeful dead-letters` shows failed runs",
+    "MAILFROM": "ignored: Wakeful sends no mail",
+    "CONTENT_TYPE": "ignored: Wakeful sends no mail",
+    "RANDOM_DELAY": "ignored; set the job's `jitter` instead",
+    "START_HOURS_RANGE": "ignored: it is a setting of anacron",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A line that says when to do what."""
+    """A line with a schedule and a command."""
 
     line: int
     text: str
@@ -38,7 +38,7 @@ class Entry:
     schedule: str
     command: str
     stdin: str | None = None
-    #: the zone of CRON_TZ, where one was set
+    #: the zone of CRON_TZ, if set
     tz: str | None = None
     user: str | None = None
     env: Mapping[str, str] = field(default_factory=dict)
@@ -46,7 +46,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Remark:
-    """A line that could not be taken, or was not taken as it stands, and why."""
+    """A line that was refused or changed, and the reason."""
 
     line: int
     text: str
@@ -55,7 +55,7 @@ class Remark:
 
 @dataclass(frozen=True, slots=True)
 class Crontab:
-    """What was read: entries, what could not be taken, and what people should know."""
+    """The result of reading a crontab: entries, refused lines and notes."""
 
     entries: tuple[Entry, ...]
     refused: tuple[Remark, ...]
@@ -63,19 +63,19 @@ class Crontab:
 
 
 def read_crontab(text: str, *, user_field: bool = False) -> Crontab:
-    """Read a crontab; with `user_field`, a system one, where the user stands before the command.
+    """Read a crontab; with `user_field`, a system crontab, with a user before the command.
 
     >>> read_crontab("MAILTO=me\\n@daily backup --all").entries[0].command
     'backup --all'
     """
-    reading = _Reading(user_field)
+    reader = _Reader(user_field)
     for number, line in enumerate(text.removeprefix("\ufeff").split("\n"), 1):
-        reading.read(number, line)
-    return Crontab(tuple(reading.entries), tuple(reading.refused), tuple(reading.notes))
+        reader.read(number, line)
+    return Crontab(tuple(reader.entries), tuple(reader.refused), tuple(reader.notes))
 
 
-class _Reading:
-    """Where a reader is: what was assigned so far, and what the line before was."""
+class _Reader:
+    """The state of reading: the assignments so far, and whether the previous line ended with a backslash."""
 
     def __init__(self, user_field: bool) -> None:
         self.entries: list[Entry] = []
@@ -97,11 +97,11 @@ class _Reading:
         self._open_ended = text.endswith("\\")
         why = self._entry(number, text)
         if why is not None:
-            hint = "; the line before ends with \\, but cron continues no line" if follows else ""
+            hint = "; the previous line ends with \\, but cron has no continuation lines" if follows else ""
             self.refused.append(Remark(number, text, why + hint))
         elif self._open_ended:
             self.notes.append(
-                Remark(number, text, "cron continues no line: the \\ at its end is kept as it is")
+                Remark(number, text, "cron has no continuation lines: the \\ at the end is kept")
             )
 
     def _assign(self, number: int, text: str, name: str, value: str) -> None:
@@ -111,46 +111,45 @@ class _Reading:
             except WakefulError as error:
                 self.refused.append(Remark(number, text, error.message))
             return
-        if name in _TO_CRON:
+        if name in _CRON_SETTINGS:
             if value:
-                self.notes.append(Remark(number, text, _TO_CRON[name]))
+                self.notes.append(Remark(number, text, _CRON_SETTINGS[name]))
             return
         if name == "TZ":
-            why = "the command sees it, but cron does not keep time by it; CRON_TZ or --tz does"
+            why = "passed to the command, but it does not set the schedule's zone; CRON_TZ or --tz does"
             self.notes.append(Remark(number, text, why))
         self._env[name] = value
 
     def _entry(self, number: int, text: str) -> str | None:
-        """Take a line; else say why not."""
+        """Add the entry of a line; return the reason if it is refused."""
         quiet = text.startswith("-") and not text.startswith("- ")
-        words = text[1:] if quiet else text  # a leading hyphen keeps it out of syslog
-        wanted = 1 if words.startswith("@") else 5
-        parts = words.split(None, wanted)
-        if len(parts) <= wanted:
-            what = "a macro and a command" if wanted == 1 else "five fields and a command"
-            return f"a line has {what}; this one has {'nothing after it' if wanted == 1 else 'less'}"
-        schedule, rest = " ".join(parts[:wanted]), parts[wanted]
-        if wanted == 1:
+        words = text[1:] if quiet else text  # a leading hyphen means: do not log to syslog
+        fields = 1 if words.startswith("@") else 5
+        parts = words.split(None, fields)
+        if len(parts) <= fields:
+            return f"expected {'a macro' if fields == 1 else 'five fields'} and a command"
+        schedule, rest = " ".join(parts[:fields]), parts[fields]
+        if fields == 1:
             schedule = _EVERY_MINUTE.get(schedule.lower(), schedule.lower())
             if schedule == "@reboot":
-                return "a scheduler that is not the machine's own does not know when that starts"
+                return "Wakeful does not know when the machine boots"
             if schedule.startswith("@") and schedule not in _MACROS:
-                return f"'{parts[0]}' is no macro of cron's"
+                return f"'{parts[0]}' is not a macro of cron"
         elif "~" in schedule:
-            return "a random time (~) is not taken; choose one, and give the job a jitter"
+            return "random times (~) are not supported; choose a time and set the job's `jitter`"
         user: str | None = None
         if self._user_field:
             user, *following = rest.split(None, 1)
             rest = following[0] if following else ""
             if not rest:
-                return "a line of a system crontab has a user before the command; this one has only one word"
+                return "a line of a system crontab has a user before the command; only one word is left"
         elif rest.split()[0] == "root" and len(rest.split()) > 1:
             self.notes.append(
-                Remark(number, text, "'root' looks like a user; for a system crontab give --user-field")
+                Remark(number, text, "'root' looks like a user; add --user-field for a system crontab")
             )
         command, stdin = _split_stdin(rest)
         if not command:
-            return "there is no command before the %"
+            return "no command before the %"
         self.entries.append(Entry(number, text, schedule, command, stdin, self._tz, user, dict(self._env)))
         return None
 
@@ -163,7 +162,7 @@ def _value(text: str) -> str:
 
 
 def _split_stdin(text: str) -> tuple[str, str | None]:
-    """The command, and what it reads: a % that no backslash stands before is a newline.
+    """Split a line into its command and stdin: an unescaped % is a newline.
 
     >>> _split_stdin(r"mail -s 100\\% me%Hello,%all is well.")
     ('mail -s 100% me', 'Hello,\\nall is well.\\n')

@@ -1,1 +1,1 @@
-"""How things look on a terminal. Nothing here asks anybody anything."""
+"""Formatting for the terminal: pure functions, no I/O."""

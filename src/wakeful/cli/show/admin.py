@@ -1,4 +1,4 @@
-"""Agents, keys, the audit and how the server is, as people read them."""
+"""Tables and pages of agents, sessions, keys, the audit log and the server's status."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from wakeful.job import Json
 
 
 def agent_table(agents: Sequence[AgentShape], now_ms: int) -> Table:
-    """Agents, a line each."""
+    """Return a table with a line per agent."""
     rows: list[list[Cell]] = [
         [
             Text(agent["name"], "bold"),
@@ -31,7 +31,7 @@ def agent_table(agents: Sequence[AgentShape], now_ms: int) -> Table:
 
 
 def session_table(sessions: Sequence[SessionShape], now_ms: int) -> Table:
-    """Conversations, a line each."""
+    """Return a table with a line per session."""
     rows: list[list[Cell]] = [
         [
             Text(session["name"], "bold"),
@@ -42,11 +42,11 @@ def session_table(sessions: Sequence[SessionShape], now_ms: int) -> Table:
         ]
         for session in sessions
     ]
-    return table(["SESSION", "WAITING", "UNDER WAY", "CONTEXT", "LAST SPOKEN"], rows, elastic="UNDER WAY")
+    return table(["SESSION", "QUEUED", "RUNNING", "CONTEXT", "LAST USED"], rows, elastic="RUNNING")
 
 
 def key_table(keys: Sequence[KeyShape], now_ms: int) -> Table:
-    """Keys, a line each; never what they open."""
+    """Return a table with a line per key, without secrets."""
     rows: list[list[Cell]] = [
         [
             Text(key["id"], "dim"),
@@ -59,11 +59,11 @@ def key_table(keys: Sequence[KeyShape], now_ms: int) -> Table:
         ]
         for key in keys
     ]
-    return table(["KEY", "NAME", "ROLE", "WORKSPACE", "MADE", "USED", "STATE"], rows, elastic="NAME")
+    return table(["KEY", "NAME", "ROLE", "WORKSPACE", "CREATED", "USED", "STATE"], rows, elastic="NAME")
 
 
 def audit_table(entries: Sequence[AuditShape], now_ms: int) -> Table:
-    """Who did what, a line each."""
+    """Return a table with a line per audit entry."""
     rows: list[list[Cell]] = [
         [
             str(entry["seq"]),
@@ -76,11 +76,11 @@ def audit_table(entries: Sequence[AuditShape], now_ms: int) -> Table:
         ]
         for entry in entries
     ]
-    return table(["SEQ", "WHEN", "WHO", "WHAT", "TO WHAT", "DETAILS", "FROM"], rows, elastic="DETAILS")
+    return table(["SEQ", "WHEN", "ACTOR", "ACTION", "SUBJECT", "DETAILS", "ADDRESS"], rows, elastic="DETAILS")
 
 
 def status_page(url: str, status: Mapping[str, Json], slo: Mapping[str, Json]) -> Table:
-    """How the server is, and how well it goes."""
+    """Return a page with the server's status and its objectives."""
     next_ms, now_ms = status.get("nextAtMs"), status.get("nowMs")
     soon = None
     if isinstance(next_ms, int) and isinstance(now_ms, int):
@@ -96,13 +96,13 @@ def status_page(url: str, status: Mapping[str, Json], slo: Mapping[str, Json]) -
             "runs": _counts(status.get("runs")),
             "next": soon,
             "dead letters": _objective(slo.get("deadLetterRatio"), lambda ratio: f"{ratio:.2%}"),
-            "starts late by": _objective(slo.get("dispatchLatencyMs"), lambda ms: span(round(ms))),
+            "start delay": _objective(slo.get("dispatchLatencyMs"), lambda ms: span(round(ms))),
         }
     )
 
 
 def agent_page(agent: AgentShape) -> Table:
-    """All there is to say of an agent."""
+    """Return a page with all fields of an agent."""
     return page(dict(_flat(cast(Mapping[str, Json], agent))))
 
 
@@ -112,26 +112,26 @@ def _counts(counts: Json) -> str | None:
     return ", ".join(f"{number} {name}" for name, number in counts.items())
 
 
-def _objective(found: Json, spell: Callable[[float], str]) -> Text | None:
-    """A promise: what it is at, and what it is to be below."""
-    if not isinstance(found, dict) or not isinstance(target := found.get("target"), int | float):
+def _objective(objective: Json, format_value: Callable[[float], str]) -> Text | None:
+    """Return an objective's current value and its target."""
+    if not isinstance(objective, dict) or not isinstance(target := objective.get("target"), int | float):
         return None
-    value, below = found.get("value"), f" (to be below {spell(target)})"
+    value, below = objective.get("value"), f" (target: below {format_value(target)})"
     if not isinstance(value, int | float):
-        return Text(f"nothing ran{below}", "dim")
-    return Text(spell(value), "green" if found.get("ok") else "red").append(below, "dim")
+        return Text(f"no runs{below}", "dim")
+    return Text(format_value(value), "green" if objective.get("ok") else "red").append(below, "dim")
 
 
-def _flat(fields: Mapping[str, Json], above: str = "") -> list[tuple[str, str]]:
-    found: list[tuple[str, str]] = []
+def _flat(fields: Mapping[str, Json], prefix: str = "") -> list[tuple[str, str]]:
+    flat: list[tuple[str, str]] = []
     for name, value in fields.items():
         if isinstance(value, dict):
-            found += _flat(value, f"{above}{name} ")
+            flat += _flat(value, f"{prefix}{name} ")
         elif isinstance(value, float):
-            found.append((above + name, f"{value:g}"))
+            flat.append((prefix + name, f"{value:g}"))
         elif value is not None:
-            found.append((above + name, compact(value)))
-    return found
+            flat.append((prefix + name, compact(value)))
+    return flat
 
 
 def _key_state(key: KeyShape, now_ms: int) -> Text:
@@ -140,7 +140,7 @@ def _key_state(key: KeyShape, now_ms: int) -> Text:
     expires = instant(key["expiresAt"])
     if expires is not None and expires <= now_ms:
         return Text("expired", "yellow")
-    return Text("good" if expires is None else f"expires {relative(expires, now_ms)}", "green")
+    return Text("valid" if expires is None else f"expires {relative(expires, now_ms)}", "green")
 
 
 def _relative(text: str | None, now_ms: int) -> str:

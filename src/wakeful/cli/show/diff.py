@@ -1,17 +1,19 @@
-"""What a file changes, as people read it."""
+"""The changes that `apply` makes, and how they are shown."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Final
+from dataclasses import dataclass, field
+from typing import Final, Literal
 
 from rich.console import RenderableType
 from rich.text import Text
 
-from wakeful.cli.changes import Change, Kind
-from wakeful.cli.show.tables import compact, harmless
+from wakeful.cli.show.tables import compact, escaped
 from wakeful.job import Json
+
+Kind = Literal["created", "changed", "unchanged", "removed"]
 
 _MARKS: Final[dict[Kind, tuple[str, str]]] = {
     "created": ("+", "green"),
@@ -21,21 +23,31 @@ _MARKS: Final[dict[Kind, tuple[str, str]]] = {
 }
 
 
-def diff(changes: Sequence[Change], *, dry_run: bool) -> Iterator[RenderableType]:
-    """A line for each job, a line for each of its fields that is another, and what it all comes to."""
+@dataclass(frozen=True, slots=True)
+class JobChange:
+    """The change to one job, and its changed fields as (old, new)."""
+
+    kind: Kind
+    agent: str
+    name: str
+    document: dict[str, Json] = field(default_factory=dict)
+    fields: dict[str, tuple[Json, Json]] = field(default_factory=dict)
+
+
+def diff(changes: Sequence[JobChange], *, dry_run: bool) -> Iterator[RenderableType]:
+    """Yield a line for each job, a line for each changed field, and the totals."""
     for change in changes:
         mark, colour = _MARKS[change.kind]
-        whose = "" if change.agent == "default" else f"{change.agent}/"
-        yield Text(f"{mark} {whose}{change.name}", colour).append(f"  {change.kind}", "dim")
+        agent = "" if change.agent == "default" else f"{change.agent}/"
+        yield Text(f"{mark} {agent}{change.name}", colour).append(f"  {change.kind}", "dim")
         for name, (old, new) in change.fields.items():
             line = Text(f"    {name}: ").append(_shown(old), "red").append(" → ")
             yield line.append(_shown(new), "green")
     counts = Counter(change.kind for change in changes)
-    told = ", ".join(f"{counts[kind]} {kind}" for kind in _MARKS)
-    yield Text(told + (" if it were applied" if dry_run else ""), "bold")
+    totals = ", ".join(f"{counts[kind]} {kind}" for kind in _MARKS)
+    yield Text(totals + (" (dry run)" if dry_run else ""), "bold")
 
 
 def _shown(value: Json) -> str:
-
-    text = harmless(compact(value)).plain
+    text = escaped(compact(value)).plain
     return text if len(text) <= 120 else text[:119] + "…"

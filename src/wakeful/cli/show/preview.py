@@ -1,4 +1,4 @@
-"""The ticks to come, on the schedule's clock and on yours, with the changes of the clocks between them."""
+"""The next ticks in the schedule's zone and the user's, with the DST changes between them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from wakeful.cli.times import relative
 
 
 def preview(explain: str, ticks: Sequence[int], tz: str, yours: str, now_ms: int) -> Iterator[RenderableType]:
-    """What the schedule says, then a line for each tick, and one where the clocks change between two."""
+    """Yield the schedule in words, a line per tick, and a line per clock change between two ticks."""
     yield Text(explain, "bold")
     if not ticks:
         yield Text("never within 100 years", "yellow")

@@ -1,4 +1,4 @@
-"""Runs, as people read them."""
+"""Tables and pages of runs."""
 
 from __future__ import annotations
 
@@ -8,29 +8,29 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from wakeful.cli.show.tables import Cell, compact, first_line, harmless, page, state, table
+from wakeful.cli.show.tables import Cell, compact, escaped, first_line, page, state, table
 from wakeful.cli.times import instant, moment, relative, span
 from wakeful.client.types import AttemptShape, RunShape
 
 
 def run_table(runs: Sequence[RunShape], now_ms: int, *, wide: bool = True) -> Table:
-    """Runs, a line each, as they were given."""
+    """Return a table with a line per run, in the given order."""
     several = any(run["agentId"] != "default" for run in runs)
     columns = ["RUN", "JOB", *(["AGENT"] if several else []), "STATE", "WHEN"]
-    columns += ["TOOK", "TRY", "BY", "WHY"] if wide else ["WHY"]
+    columns += ["TOOK", "ATTEMPT", "TRIGGER", "REASON"] if wide else ["REASON"]
     rows: list[list[Cell]] = []
     for run in runs:
-        whose: list[Cell] = [run["agentId"]] if several else []
+        agent: list[Cell] = [run["agentId"]] if several else []
         rest: list[Cell] = [took(run), str(run["attempt"]), run["trigger"]] if wide else []
         when = relative(run["scheduledAtMs"], now_ms)
         rows.append(
-            [Text(run["id"], "dim"), run["job"] or "—", *whose, state(run["state"]), when, *rest, why(run)]
+            [Text(run["id"], "dim"), run["job"] or "—", *agent, state(run["state"]), when, *rest, why(run)]
         )
     return table(columns, rows)
 
 
 def run_page(run: RunShape, now_ms: int) -> list[RenderableType]:
-    """All there is to say of a run, and of each attempt at it."""
+    """Return a page with all fields of a run, and a table of its attempts."""
     scheduled = f"{moment(run['scheduledAtMs'], None)} ({relative(run['scheduledAtMs'], now_ms)})"
     by = f" by {run['triggeredBy']}" if run["triggeredBy"] else ""
     fields = page(
@@ -39,18 +39,18 @@ def run_page(run: RunShape, now_ms: int) -> list[RenderableType]:
             "job": run["job"],
             "agent": f"{run['agentId']} in {run['workspace']}",
             "state": state(run["state"]).append(", a dead letter" if run["dead"] else ""),
-            "why": run["reason"],
+            "reason": run["reason"],
             "scheduled": scheduled,
             "covers": f"{run['covers']} ticks, until {run['untilAt']}" if run["covers"] > 1 else None,
             "trigger": run["trigger"] + by,
             "took": took(run),
             "attempt": str(run["attempt"]),
-            "next try": _relative(run["dueAt"], now_ms) if run["state"] == "retrying" else None,
+            "next attempt": _relative(run["dueAt"], now_ms) if run["state"] == "retrying" else None,
             "worker": run["worker"],
             "lane": run["lane"],
             "replay of": run["replayOf"],
             "payload": None if run["payload"] is None else compact(run["payload"]),
-            "answered": None if run["responseCode"] is None else f"HTTP {run['responseCode']}",
+            "response": None if run["responseCode"] is None else f"HTTP {run['responseCode']}",
             "output": run["output"],
             "error": None if run["error"] is None else Text(run["error"], "red"),
             "delivery": _delivery(run),
@@ -65,7 +65,7 @@ def run_page(run: RunShape, now_ms: int) -> list[RenderableType]:
 
 
 def _delivery(run: RunShape) -> str | None:
-    """What became of carrying its output to a channel, where somebody asked for that."""
+    """Return the state of the delivery, if one was requested."""
     if run["delivery"] == "not_requested":
         return None
     why = run["deliveryError"]
@@ -73,7 +73,7 @@ def _delivery(run: RunShape) -> str | None:
 
 
 def attempt_table(attempts: Sequence[AttemptShape], now_ms: int) -> Table:
-    """Attempts, a line each."""
+    """Return a table with a line per attempt."""
     rows: list[list[Cell]] = [
         [
             str(each["attempt"]),
@@ -84,28 +84,28 @@ def attempt_table(attempts: Sequence[AttemptShape], now_ms: int) -> Table:
         ]
         for each in attempts
     ]
-    return table(["TRY", "STARTED", "TOOK", "HTTP", "ERROR"], rows)
+    return table(["ATTEMPT", "STARTED", "TOOK", "HTTP", "ERROR"], rows)
 
 
-def change(run: RunShape) -> Text:
-    """One line that says where a run stands now, for somebody who follows it."""
+def progress_line(run: RunShape) -> Text:
+    """Return one line with the current state of a run."""
     line = state(run["state"])
     if run["state"] == "running":
         line.append(f" (attempt {run['attempt']})", "dim")
     elif run["state"] == "retrying":
-        line.append(f" after attempt {run['attempt']}: {harmless(first_line(run['error']))}", "dim")
+        line.append(f" after attempt {run['attempt']}: {escaped(first_line(run['error']))}", "dim")
     elif length := took(run):
         line.append(f" in {length}", "dim")
     return line
 
 
 def took(run: RunShape) -> str:
-    """How long it took, once it is over."""
+    """Return how long a finished run took."""
     return _length(run["startedAt"], run["finishedAt"])
 
 
 def why(run: RunShape) -> Text:
-    """Why it ended as it did, where there is something to say."""
+    """Return the error or the reason of a run."""
     reason, error = run["reason"], run["error"]
     if error:
         return Text(first_line(error), "red")

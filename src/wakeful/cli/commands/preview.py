@@ -1,4 +1,4 @@
-"""When something would fire: `preview`. An expression needs no server."""
+"""`wakeful preview`: the next ticks of a schedule or job. A schedule needs no server."""
 
 from __future__ import annotations
 
@@ -31,51 +31,54 @@ def register(app: typer.Typer) -> None:
         what: Annotated[
             str,
             typer.Argument(
-                metavar="EXPR|NAME", autocompletion=job_names, help="a schedule, quoted; or the name of a job"
+                metavar="EXPR|NAME", autocompletion=job_names, help="a quoted schedule, or a job's name"
             ),
         ],
-        tz: Annotated[str | None, typer.Option("--tz", help="the schedule's zone (UTC)")] = None,
+        tz: Annotated[
+            str | None, typer.Option("--tz", help="the schedule's time zone (default: UTC)")
+        ] = None,
         count: Annotated[int, typer.Option("--count", "-n", min=1, max=1000, help="how many ticks")] = 10,
         after: Annotated[
-            str | None, typer.Option("--after", metavar="TIME", help="from this ISO 8601 time on (now)")
+            str | None,
+            typer.Option("--after", metavar="TIME", help="ticks after this ISO 8601 time (default: now)"),
         ] = None,
     ) -> None:
-        """Show when a schedule fires, on its own clock and on yours, and where the clocks change."""
+        """Show the next ticks of a schedule in its time zone and yours, with DST changes."""
         now = now_ms()
         start = now if after is None else _instant(after)
         if _is_name(what):
             jobs, name = s.job(what)
             job = await s.out.ask(jobs.get(name))
-            found, zone, explain = _of_job(job, start, count)
+            found, zone, explain = _job_ticks(job, start, count)
         else:
             schedule = parse_schedule(what, now_ms=start, tz=tz)
             zone, explain = schedule.tz or "UTC", explain_schedule(schedule)
-            # An interval that nobody has begun begins now.
+            # The interval's anchor is `start`.
             found = Ticks(schedule, start).upcoming(start, count)
-        answer = {
+        result = {
             "explain": explain,
             "tz": zone,
             "nextTicks": [{"at": _iso(ms, zone), "atMs": ms} for ms in found],
         }
-        s.out.show(answer, *lines(explain, found, zone, local_zone(), now))
+        s.out.show(result, *lines(explain, found, zone, local_zone(), now))
         if _is_name(what) and not found:
-            s.out.say(Text("the job is off, or fires after another one", "dim"))
+            s.out.say(Text("the job is disabled, or runs after another job", "dim"))
 
 
-def _of_job(job: JobShape, start: int, count: int) -> tuple[list[int], str, str]:
-    """The ticks of a job as it stands, its zone, and what it says."""
+def _job_ticks(job: JobShape, start: int, count: int) -> tuple[list[int], str, str]:
+    """Return a job's next ticks, its time zone and its schedule in words."""
     zone = job["tz"] or "UTC"
     if job["nextAtMs"] is None:
         return [], zone, job["explain"]
     document = {key: value for key, value in cast(dict[str, object], job).items() if key in _DOCUMENT}
     timing = read_definition(document, now_ms=start, defaults=Defaults(), stored=True).timing
     assert timing is not None
-    # The anchor is the server's; any tick of an interval will do for one.
+    # The anchor is not in the response; any tick of the interval serves as one.
     anchor = job["nextAtMs"] if isinstance(timing.schedule, Every) else 0
     return timing.ticks(anchor).upcoming(start, count), zone, job["explain"]
 
 
-#: What says when a job fires.
+#: The fields that determine a job's ticks.
 _DOCUMENT = frozenset({"name", "schedule", "tz", "startAt", "endAt", "exclude", "dstGap", "dstOverlap"})
 
 
@@ -96,5 +99,7 @@ def _instant(text: str) -> int:
     try:
         at = datetime.fromisoformat(text)
     except ValueError:
-        raise InvalidArgument(f"--after: '{text}' is no time; write one such as 2027-03-01T09:00") from None
+        raise InvalidArgument(
+            f"--after: '{text}' is not a time; write one such as 2027-03-01T09:00"
+        ) from None
     return round((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)

@@ -1,9 +1,11 @@
-"""Being the server: `serve`, and `worker`, which is the same without HTTP."""
+"""`wakeful serve`, and `wakeful worker`, which does the same without the HTTP API."""
 
 from __future__ import annotations
 
 import logging
 import os
+import shlex
+import shutil
 import sys
 from dataclasses import replace
 from importlib import import_module
@@ -13,7 +15,6 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 from rich.text import Text
 
-from wakeful.cli.calling import how_to_call
 from wakeful.cli.output import Output
 from wakeful.cli.session import Session, command
 from wakeful.cli.show.tables import page
@@ -31,11 +32,12 @@ if TYPE_CHECKING:
 _PANEL: Final = "Server"
 _FILE: Final = Path("wakeful.toml")
 Db = Annotated[
-    str | None, typer.Option("--db", help="sqlite:///wakeful.db, postgresql://…, or the path of a file")
+    str | None,
+    typer.Option("--db", help="sqlite:///wakeful.db, postgresql://…, or the path of an SQLite file"),
 ]
 AppOption = Annotated[
     str | None,
-    typer.Option("--app", metavar="MODULE:NAME", help="a Wakeful of your own, with its functions"),
+    typer.Option("--app", metavar="MODULE:NAME", help="the Wakeful object that registers your functions"),
 ]
 WaitForDb = Annotated[
     int | None,
@@ -43,7 +45,7 @@ WaitForDb = Annotated[
         "--wait-for-db",
         metavar="[SECONDS]",
         min=0,
-        help=f"wait at the start for a database that is unavailable, {WAIT_FOR_DB_S} s unless it says",
+        help=f"at start, wait this long for an unavailable database ({WAIT_FOR_DB_S} without a value)",
     ),
 ]
 LogLevel = Annotated[str, typer.Option("--log-level", help="debug, info, warning or error")]
@@ -52,74 +54,78 @@ LogLevel = Annotated[str, typer.Option("--log-level", help="debug, info, warning
 def register(app: typer.Typer) -> None:
     """Put these commands on the app."""
 
-    @command(app, "serve", panel=_PANEL, asks=False)
+    @command(app, "serve", panel=_PANEL, calls_server=False)
     async def serve(
         s: Session,
-        host: Annotated[str | None, typer.Option("--host", help="where to listen (127.0.0.1)")] = None,
+        host: Annotated[
+            str | None, typer.Option("--host", help="the address to listen on (default: 127.0.0.1)")
+        ] = None,
         port: Annotated[
-            int | None, typer.Option("--port", min=0, max=65_535, help="(9253); 0 takes a free one")
+            int | None, typer.Option("--port", min=0, max=65_535, help="default: 9253; 0 picks a free port")
         ] = None,
         db: Db = None,
-        own: AppOption = None,
+        app_name: AppOption = None,
         dev: Annotated[
-            bool, typer.Option("--dev", help="webhooks may reach this machine and private networks")
+            bool, typer.Option("--dev", help="allow webhooks to this machine and private networks")
         ] = False,
         new_key: Annotated[
-            bool, typer.Option("--new-key", help="make an admin key and leave it for this machine's CLI")
+            bool, typer.Option("--new-key", help="create an admin key and store it for this machine's CLI")
         ] = False,
         wait_for_db: WaitForDb = None,
         log_level: LogLevel = "info",
     ) -> None:
-        """Keep time, wake agents, and answer HTTP. Settings come from WAKEFUL_… and wakeful.toml too.
+        """Run the scheduler and the HTTP API. WAKEFUL_… variables and wakeful.toml set the rest.
 
-        The first start makes an admin key and leaves it where the CLI of this machine finds it, unless
-        WAKEFUL_ADMIN_KEY sets one.
+        The first start creates an admin key and stores it for this machine's CLI, unless WAKEFUL_ADMIN_KEY
+        sets one.
         """
         from wakeful.api.server import serve as run
 
         keep_log(log_level)
         settings = settings_with(host=host, port=port, db=db, dev=dev, wait_for_db=wait_for_db)
-        scheduler = own_app(own, settings)
-        place = database(settings, own)
-        where, good = "", False
+        scheduler = load_app(app_name, settings)
+        db_name = database(settings, app_name)
+        key_text, key_valid = "", False
 
         async def prepare(url: str, scheduler: Wakeful) -> None:
-            # Before requests are taken: when /readyz answers, the key is where it should be.
-            nonlocal where, good
+            # Before the server accepts requests: once /readyz responds, the key file exists.
+            nonlocal key_text, key_valid
             try:
-                where, good = await _key(url, scheduler, new_key, settings.admin_key)
+                key_text, key_valid = await _key(url, scheduler, new_key, settings.admin_key)
             except WakefulError as error:
-                where, good = error.message, False
+                key_text, key_valid = error.message, False
 
         def started(url: str, scheduler: Wakeful) -> None:
-            _greet(s.out, url, place, where, good)
+            _greet(s.out, url, db_name, key_text, key_valid)
 
         protect_process()
         await run(settings, app=scheduler, prepare=prepare, started=started)
         s.out.say(Text("stopped", "dim"))
 
-    @command(app, "worker", panel=_PANEL, asks=False)
+    @command(app, "worker", panel=_PANEL, calls_server=False)
     async def worker(
         s: Session,
         host: Annotated[
-            str | None, typer.Option("--host", help="where to listen for health and metrics (127.0.0.1)")
+            str | None, typer.Option("--host", help="the address for health and metrics (default: 127.0.0.1)")
         ] = None,
         port: Annotated[
             int | None,
-            typer.Option("--port", min=0, max=65_535, help="(9254, or a free one); 0 takes a free one"),
+            typer.Option(
+                "--port", min=0, max=65_535, help="default: 9254, else a free port; 0 picks a free port"
+            ),
         ] = None,
         db: Db = None,
-        own: AppOption = None,
+        app_name: AppOption = None,
         dev: Annotated[
-            bool, typer.Option("--dev", help="webhooks may reach this machine and private networks")
+            bool, typer.Option("--dev", help="allow webhooks to this machine and private networks")
         ] = False,
         wait_for_db: WaitForDb = None,
         log_level: LogLevel = "info",
     ) -> None:
-        """Keep time and wake agents, without the API: one more replica on the same database.
+        """Run the scheduler without the HTTP API: one more replica on the same database.
 
-        It answers /healthz, /readyz and /metrics on a port of its own, unless WAKEFUL_WORKER_HTTP is false.
-        It waits a minute at the start for a database that is unavailable; --wait-for-db 0 does not.
+        It serves /healthz, /readyz and /metrics on its own port, unless WAKEFUL_WORKER_HTTP is false. At
+        start it waits a minute for an unavailable database; --wait-for-db 0 disables that.
         """
         from wakeful.api.server import work
         from wakeful.app import Wakeful
@@ -128,23 +134,23 @@ def register(app: typer.Typer) -> None:
         settings = settings_with(host=host, db=db, dev=dev, wait_for_db=wait_for_db)
         if port is not None:
             settings = replace(settings, worker_port=port)
-        scheduler = own_app(own, settings, wait_for_db=WAIT_FOR_DB_S)
+        scheduler = load_app(app_name, settings, wait_for_db=WAIT_FOR_DB_S)
         if settings.wait_for_db is None:
             settings = replace(settings, wait_for_db=WAIT_FOR_DB_S)
         scheduler = scheduler or Wakeful(settings.db, settings=settings)
-        place = database(settings, own)
+        db_name = database(settings, app_name)
         protect_process()
 
         def started(url: str | None) -> None:
             at = f"; health and metrics at {url}" if url else ""
-            s.out.show({"db": place, "url": url, "pid": os.getpid()}, Text(f"working on {place}{at}"))
+            s.out.show({"db": db_name, "url": url, "pid": os.getpid()}, Text(f"working on {db_name}{at}"))
 
         await work(settings, scheduler, started=started)
         s.out.say(Text("stopped", "dim"))
 
 
 def with_default_wait(arguments: list[str]) -> list[str]:
-    """Give a `--wait-for-db` that says no seconds those it has by default: Typer knows no such options.
+    """Add the default to `--wait-for-db` without a value: Typer has no options with an optional value.
 
     >>> with_default_wait(["serve", "--wait-for-db", "--dev"])
     ['serve', '--wait-for-db=60', '--dev']
@@ -166,7 +172,7 @@ def settings_with(
     dev: bool = False,
     wait_for_db: int | None = None,
 ) -> Settings:
-    """The settings of the environment and of wakeful.toml, with what the options say."""
+    """Return the settings of the environment and wakeful.toml, overridden by the options."""
     settings = read_settings(os.environ, _FILE)
     if db is not None:
         settings = replace(settings, db=db if "://" in db else f"sqlite:///{db}")
@@ -179,22 +185,22 @@ def settings_with(
     )
 
 
-#: Options that say the same as a setting.
+#: The options that override a setting.
 _OPTIONS: Final = {"db": "--db", "allow_private_targets": "--dev", "wait_for_db": "--wait-for-db"}
 
 
-def own_app(place: str | None, settings: Settings, *, wait_for_db: int | None = None) -> Wakeful | None:
-    """The scheduler that `module:name` names, from this directory or what is installed.
+def load_app(path: str | None, settings: Settings, *, wait_for_db: int | None = None) -> Wakeful | None:
+    """Import the Wakeful object `module:name` from this directory or the installed packages.
 
-    It is made with these settings, apart from what its own arguments say; a setting that these leave without
-    effect is refused. `wait_for_db` is what holds where neither says.
+    It is built with these settings, except where its own arguments override them. A setting that an argument
+    overrides is refused. `wait_for_db` is the default of that setting.
     """
-    if place is None:
+    if path is None:
         return None
     from wakeful.app import Wakeful
     from wakeful.app.overrides import ignored_settings
 
-    module, colon, name = place.partition(":")
+    module, colon, name = path.partition(":")
     sys.path.insert(0, os.getcwd())
     waiting = settings.wait_for_db if settings.wait_for_db is not None else wait_for_db
     try:
@@ -204,19 +210,18 @@ def own_app(place: str | None, settings: Settings, *, wait_for_db: int | None = 
         raise InvalidArgument(f"--app: {error}; write it as module:name, such as myagents:app") from error
     if not isinstance(found, Wakeful):
         raise InvalidArgument(
-            f"--app: '{place}' is no Wakeful; write it as module:name, such as myagents:app"
+            f"--app: '{path}' is not a Wakeful object; write it as module:name, such as myagents:app"
         )
     for setting, argument in ignored_settings(settings, found.overrides):
-        said = " or ".join([*([_OPTIONS[setting]] if setting in _OPTIONS else []), PREFIX + setting.upper()])
+        names = " or ".join([*([_OPTIONS[setting]] if setting in _OPTIONS else []), PREFIX + setting.upper()])
         raise InvalidArgument(
-            f"{said} has no effect: {place} is made with an argument `{argument}` of its own; "
-            "leave out one of them"
+            f"{names} has no effect: the code of {path} passes the argument `{argument}`; remove one of them"
         )
     return found
 
 
 def keep_log(level: str) -> None:
-    """Send the logs to stderr."""
+    """Configure logging to stderr."""
     known = {"debug", "info", "warning", "error"}
     if level.lower() not in known:
         raise InvalidArgument(f"--log-level: '{level}' is not one of {', '.join(sorted(known))}")
@@ -228,16 +233,30 @@ def keep_log(level: str) -> None:
     logging.getLogger("asyncio").setLevel(logging.WARNING)
 
 
-def _greet(out: Output, url: str, place: str, where: str, good: bool) -> None:
-    """Say where it is, where its key is, and what to try next."""
-    wakeful = how_to_call()
+def wakeful_command() -> str:
+    """Return what to type for `wakeful` in the commands that are printed to be copied.
+
+    It is the plain name if PATH finds it, else the path beside this Python.
+    """
+    if shutil.which("wakeful"):
+        return "wakeful"
+    beside = Path(sys.executable).with_name("wakeful")
+    if beside.exists():
+        below_here = beside.is_relative_to(Path.cwd())
+        return shlex.quote(os.path.relpath(beside) if below_here else str(beside))
+    return f"{shlex.quote(sys.executable)} -m wakeful"
+
+
+def _greet(out: Output, url: str, db_name: str, key_text: str, key_valid: bool) -> None:
+    """Print the server's URL, database and key, and commands to try."""
+    wakeful = wakeful_command()
     if url != DEFAULT_URL:
         wakeful = f"WAKEFUL_URL={url} {wakeful}"
     out.show(
-        {"url": url, "db": place, "keyFile": str(key_file(url)), "pid": os.getpid()},
-        Text("Wakeful is awake", "bold green"),
-        page({"url": Text(url, "bold"), "db": place, "key": Text(where, "" if good else "yellow")}),
-        Text("next", "dim"),
+        {"url": url, "db": db_name, "keyFile": str(key_file(url)), "pid": os.getpid()},
+        Text("Wakeful is running", "bold green"),
+        page({"url": Text(url, "bold"), "db": db_name, "key": Text(key_text, "" if key_valid else "yellow")}),
+        Text("try", "dim"),
         Text(f"  {wakeful} add hello --schedule 'every 10s' --message 'good morning'"),
         Text(f"  {wakeful} list"),
         Text(f"  {url}/docs for the HTTP API; Ctrl-C stops", "dim"),
@@ -245,7 +264,7 @@ def _greet(out: Output, url: str, place: str, where: str, good: bool) -> None:
 
 
 async def _key(url: str, scheduler: Wakeful, new_key: bool, admin_key: str | None) -> tuple[str, bool]:
-    """Where the key for this machine is, and whether it is good for something."""
+    """Return where this machine's CLI finds its key, and whether that key is valid."""
     from wakeful.service.auth.access import LOCAL
 
     keys = scheduler.services.keys
@@ -254,27 +273,30 @@ async def _key(url: str, scheduler: Wakeful, new_key: bool, admin_key: str | Non
         _, key = await keys.create(LOCAL, None, {"name": "local", "role": "admin"})
     if key is not None:
         try:
-            return f"{leave_key(url, key)} (an admin's, new; the CLI finds it)", True
-        except WakefulError as error:  # it is not to be had again, so it must not be lost
-            return f"{key} (keep it, it is not shown again: {error.message})", False
+            return f"{leave_key(url, key)} (a new admin key; the CLI reads it)", True
+        except WakefulError as error:  # print it: it cannot be read again
+            return f"{key} (store it now, it is not shown again: {error.message})", False
     if admin_key is not None:
         try:
             await keys.authenticate(admin_key)
         except Unauthenticated as error:
             return f"WAKEFUL_ADMIN_KEY: {error.message}", False
-        return "the one in WAKEFUL_ADMIN_KEY", True
-    there = read_key(url)
-    if there is None:
-        return "none is here for the CLI; set WAKEFUL_KEY, or start once with --new-key", False
+        return "from WAKEFUL_ADMIN_KEY", True
+    stored = read_key(url)
+    if stored is None:
+        return "none for this machine's CLI; set WAKEFUL_KEY, or start once with --new-key", False
     try:
-        await keys.authenticate(there)
+        await keys.authenticate(stored)
     except Unauthenticated:
-        return f"{key_file(url)} is of another database; set WAKEFUL_KEY, or start once with --new-key", False
-    return f"{key_file(url)} (the CLI finds it)", True
+        return (
+            f"{key_file(url)} belongs to another database; set WAKEFUL_KEY, or start once with --new-key",
+            False,
+        )
+    return f"{key_file(url)} (the CLI reads it)", True
 
 
-def database(settings: Settings, own: str | None) -> str:
-    """Which database it is, for people to read: without a password."""
-    if own is not None:
-        return f"that of {own}"
+def database(settings: Settings, app_name: str | None) -> str:
+    """Return the database's address without its password, for display."""
+    if app_name is not None:
+        return f"that of {app_name}"
     return shown_address(settings.db)

@@ -1,4 +1,4 @@
-"""What the demo is made of: an agent that is woken, and the jobs that wake it."""
+"""The agent and the jobs of `wakeful demo`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ AGENT: Final = "demo"
 
 
 class DemoAgent:
-    """A small agent behind a webhook: it believes only what is signed. `async with DemoAgent() as agent`."""
+    """A webhook that verifies signatures: `async with DemoAgent() as agent`."""
 
     def __init__(self) -> None:
         self.woken = 0
@@ -28,7 +28,7 @@ class DemoAgent:
         self._runner: web.AppRunner | None = None
 
     def trust(self, job: str, secret: str) -> None:
-        """Remember the secret of a job, as it was shown when the job was made."""
+        """Store the secret that the creation of a job returned."""
         self._secrets[job] = base64.b64decode(secret.removeprefix("whsec_"))
 
     async def __aenter__(self) -> Self:
@@ -55,39 +55,39 @@ class DemoAgent:
     async def _wake(self, request: web.Request) -> web.Response:
         body = await request.read()
         self.woken += 1
-        if not self._genuine(request, body):
+        if not self._verify(request, body):
             self.refused += 1
-            return web.Response(status=401, text="the signature is wrong")
+            return web.Response(status=401, text="invalid signature")
         self.verified += 1
-        return web.Response(text=f"good morning; I was woken {self.woken} times")
+        return web.Response(text=f"good morning; this is call {self.woken}")
 
     async def _flaky(self, request: web.Request) -> web.Response:
-        """One that fails the first time, and every third time again and again."""
+        """Fail every first attempt, and every third call."""
         body = await request.read()
-        if not self._genuine(request, body):
+        if not self._verify(request, body):
             self.refused += 1
-            return web.Response(status=401, text="the signature is wrong")
+            return web.Response(status=401, text="invalid signature")
         self.woken += 1
         self.verified += 1
         if request.headers["x-wakeful-attempt"] == "1" or self.woken % 3 == 0:
-            return web.Response(status=503, text="not now, I am busy")
-        return web.Response(text="now I could")
+            return web.Response(status=503, text="busy, try again")
+        return web.Response(text="done")
 
-    def _genuine(self, request: web.Request, body: bytes) -> bool:
+    def _verify(self, request: web.Request, body: bytes) -> bool:
         secret = self._secrets.get(str(json.loads(body).get("job")), b"")
         expected = hmac.new(secret, body, hashlib.sha256).hexdigest()
         return bool(secret) and hmac.compare_digest(expected, request.headers.get("x-wakeful-signature", ""))
 
 
 async def make_jobs(client: AsyncClient, agent: DemoAgent) -> None:
-    """The jobs of the demo: one that goes well, one that needs a second try, one for later."""
+    """Create the demo's jobs: one that succeeds, one that is retried, one for an executor."""
     jobs = client.jobs.of(AGENT)
     hello = await jobs.create(
         "hello",
         schedule="every 2s",
         webhook_url=f"{agent.url}/wake",
         message="good morning",
-        description="wakes the agent every two seconds",
+        description="runs the agent every two seconds",
     )
     agent.trust("hello", str(hello.get("secret")))
     flaky = await jobs.create(
@@ -96,7 +96,7 @@ async def make_jobs(client: AsyncClient, agent: DemoAgent) -> None:
         webhook_url=f"{agent.url}/flaky",
         max_attempts=2,
         backoff={"base": "1s", "max": "1s"},
-        description="fails the first time, and sometimes for good: a dead letter",
+        description="fails its first attempt, and sometimes all: a dead letter",
     )
     agent.trust("flaky", str(flaky.get("secret")))
     await jobs.create(
@@ -105,5 +105,5 @@ async def make_jobs(client: AsyncClient, agent: DemoAgent) -> None:
         tz="Europe/Berlin",
         target={"kind": "pull"},
         message="what is on today?",
-        description="waits for an executor to fetch it",
+        description="waits for an executor to claim it",
     )

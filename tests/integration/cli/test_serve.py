@@ -1,0 +1,131 @@
+"""`wakeful serve`, `worker` and `demo`, and commands that need no server."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+from pathlib import Path
+
+from tests.support.command_line import Machine, first_json, serving
+from tests.support.waiting import PATIENCE
+
+
+def test_the_first_start_stores_a_key_that_the_next_one_accepts(tmp_path: Path):
+    with serving(tmp_path) as machine:
+        (key,) = (tmp_path / "config/wakeful/keys").iterdir()
+        assert key.stat().st_mode & 0o777 == 0o600
+        port = str(machine.url).rpartition(":")[2]
+
+    process = Machine(tmp_path).start("serve", "--port", port, "--db", str(tmp_path / "a.db"), cold=True)
+    assert process.stdout is not None
+    try:
+        greeting = "".join(process.stdout.readline() for _ in range(7))
+        assert f"{key} (the CLI reads it)" in greeting
+        assert Machine(tmp_path, machine.url).wakeful("list").code == 0
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.stdout.read()
+        process.stdout.close()
+        assert process.wait(PATIENCE) == 0
+
+
+def test_a_worker_starts_and_stops(tmp_path: Path):
+    process = Machine(tmp_path).start("worker", "--db", str(tmp_path / "a.db"), "--json", cold=True)
+    assert first_json(process)["db"].endswith("a.db")
+    process.send_signal(signal.SIGTERM)
+    assert process.stdout is not None
+    process.stdout.close()
+    assert process.wait(PATIENCE) == 0
+
+
+def test_serve_refuses_a_port_that_is_in_use(tmp_path: Path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+
+        result = Machine(tmp_path).wakeful("serve", "--port", port, "--db", str(tmp_path / "b.db"))
+
+    assert result.code == 7
+    assert port in result.err
+    assert list(tmp_path.glob("b.db*")) == []
+
+
+def test_the_demo_runs_an_agent_that_verifies_signatures(tmp_path: Path):
+    result = Machine(tmp_path).process("demo", "--port", "0", "--runs", "2", "--json")
+
+    assert result.code == 0, result
+    assert result.json["verified"] == result.json["woken"] > 0
+    assert result.json["refused"] == 0
+    assert "succeeded" in {run["state"] for run in result.json["runs"]}
+    assert list(tmp_path.glob("**/*.db")) == []
+
+
+def test_the_demo_shows_a_live_table_on_a_terminal(tmp_path: Path):
+    result = Machine(tmp_path).on_a_terminal("demo", "--port", "0", "--runs", "1")
+
+    assert result.code == 0
+    assert "export WAKEFUL_URL=http://127.0.0.1:" in result.out
+    assert "press Ctrl-C to stop" in result.out
+    assert "hello" in result.out
+    assert "\x1b[32msucceeded" in result.out
+
+
+def test_preview_needs_no_server_and_marks_clock_changes(tmp_path: Path):
+    result = Machine(tmp_path).wakeful(
+        *("preview", "0 2 * * *", "--tz", "Europe/Berlin", "-n", "3", "--after", "2027-03-26T12:00Z")
+    )
+
+    assert result.code == 0
+    assert result.out.splitlines()[:4] == [
+        "At 02:00, every day (Europe/Berlin)",
+        *(line for line in result.out.splitlines()[1:2] if line.startswith("Sat 2027-03-27 02:00:00+01:00")),
+        "-- clocks go forward 1 h in Europe/Berlin --",
+        *(line for line in result.out.splitlines()[3:4] if line.startswith("Sun 2027-03-28 03:00:00+02:00")),
+    ]
+
+
+def test_preview_prints_json(tmp_path: Path):
+    result = Machine(tmp_path).wakeful("preview", "every 15m", "-n", "2", "--json")
+
+    first, second = result.json["nextTicks"]
+    assert second["atMs"] - first["atMs"] == 15 * 60_000
+    assert result.json["explain"] == "Every 15 minutes"
+
+
+def test_the_help_lists_the_exit_codes(tmp_path: Path):
+    result = Machine(tmp_path).wakeful("--help")
+
+    assert result.code == 0
+    assert "Exit codes" in result.out
+    assert "7  the server is unreachable" in result.out
+
+
+def test_colours_are_off_in_a_pipe_and_with_no_color(tmp_path: Path):
+    assert "\x1b" not in Machine(tmp_path).wakeful("preview", "@daily").out
+    coloured = Machine(tmp_path).wakeful("preview", "@daily", FORCE_COLOR="1", TERM="xterm").out
+    assert "\x1b[1m" in coloured
+    plain = Machine(tmp_path).wakeful("preview", "@daily", FORCE_COLOR="1", NO_COLOR="1", TERM="xterm").out
+    assert "\x1b[3" not in plain
+    assert os.linesep in plain
+
+
+def test_characters_that_the_terminal_cannot_encode_are_replaced(tmp_path: Path):
+    file = tmp_path / "crontab"
+    file.write_text("0 9 * * * grüße\n", encoding="utf-8")
+
+    result = Machine(tmp_path, "http://127.0.0.1:1").process(
+        "import", "crontab", str(file), "--dry-run", PYTHONIOENCODING="ascii"
+    )
+
+    assert result.code == 0
+    assert "gr??e" in result.out
+
+
+def test_a_dry_run_of_a_crontab_needs_no_server(tmp_path: Path):
+    result = Machine(tmp_path, "http://127.0.0.1:1").wakeful(
+        "import", "crontab", "--dry-run", "--json", stdin="0 9 * * * backup\n"
+    )
+
+    assert result.code == 0
+    assert [job["name"] for job in result.json["jobs"]] == ["backup"]
+    assert "without the server" in result.err
