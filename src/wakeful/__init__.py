@@ -39,12 +39,14 @@ if TYPE_CHECKING:
         RunState,
         Trigger,
     )
+    from wakeful.scheduler import AgentsApi, JobsApi, RunsApi, Scheduler
     from wakeful.target import Command, Function, Webhook
 
 __version__ = "0.1.0"
 
 __all__ = [
     "AgentInfo",
+    "AgentsApi",
     "AlreadyExists",
     "AsyncClient",
     "Attempt",
@@ -59,6 +61,7 @@ __all__ = [
     "InvalidArgument",
     "InvalidSchedule",
     "Job",
+    "JobsApi",
     "Launch",
     "NotFound",
     "OverlapPolicy",
@@ -68,6 +71,8 @@ __all__ = [
     "ResourceExhausted",
     "Run",
     "RunState",
+    "RunsApi",
+    "Scheduler",
     "Skip",
     "Trigger",
     "Unauthenticated",
@@ -81,6 +86,7 @@ __all__ = [
 if not TYPE_CHECKING:
     _HOME = {
         "AgentInfo": "wakeful.model",
+        "AgentsApi": "wakeful.scheduler",
         "AsyncClient": "wakeful.client",
         "Attempt": "wakeful.model",
         "CatchupPolicy": "wakeful.model",
@@ -91,11 +97,14 @@ if not TYPE_CHECKING:
         "EngineConfig": "wakeful.engine.engine",
         "Function": "wakeful.target",
         "Job": "wakeful.model",
+        "JobsApi": "wakeful.scheduler",
         "Launch": "wakeful.launch.port",
         "OverlapPolicy": "wakeful.model",
         "Page": "wakeful.model",
         "Run": "wakeful.model",
         "RunState": "wakeful.model",
+        "RunsApi": "wakeful.scheduler",
+        "Scheduler": "wakeful.scheduler",
         "Skip": "wakeful.launch.precheck",
         "Trigger": "wakeful.model",
         "Wakeful": "wakeful.app",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 
-from wakeful.client import AsyncClient
+from wakeful.client.rest import RestClient
 from wakeful.errors import WakefulError
 
 #: Completion gives up after this many seconds.
@@ -23,7 +23,7 @@ def job_names(incomplete: str) -> list[str]:
 async def _names(incomplete: str) -> list[str]:
     workspace = os.environ.get("WAKEFUL_WORKSPACE") or "default"
     agent = os.environ.get("WAKEFUL_AGENT") or "default"
-    async with AsyncClient(workspace=workspace, timeout=_TIMEOUT_S) as client:
+    async with RestClient(workspace=workspace, timeout=_TIMEOUT_S) as client:
         jobs = await client.jobs.list(all_agents=True)
     names = [job["name"] if job["agentId"] == agent else f"{job['agentId']}/{job['name']}" for job in jobs]
     return [name for name in names if name.startswith(incomplete)]

@@ -11,7 +11,7 @@ from typing import Final, Self
 
 from aiohttp import web
 
-from wakeful.client import AsyncClient
+from wakeful.client.rest import RestClient
 
 AGENT: Final = "demo"
 
@@ -79,31 +79,37 @@ class DemoAgent:
         return bool(secret) and hmac.compare_digest(expected, request.headers.get("x-wakeful-signature", ""))
 
 
-async def make_jobs(client: AsyncClient, agent: DemoAgent) -> None:
+async def make_jobs(client: RestClient, agent: DemoAgent) -> None:
     """Create the demo's jobs: one that succeeds, one that is retried, one for an executor."""
     jobs = client.jobs.of(AGENT)
     hello = await jobs.create(
-        "hello",
-        schedule="every 2s",
-        webhook_url=f"{agent.url}/wake",
-        message="good morning",
-        description="runs the agent every two seconds",
+        {
+            "name": "hello",
+            "schedule": "every 2s",
+            "webhookUrl": f"{agent.url}/wake",
+            "message": "good morning",
+            "description": "runs the agent every two seconds",
+        }
     )
     agent.trust("hello", str(hello.get("secret")))
     flaky = await jobs.create(
-        "flaky",
-        schedule="every 5s",
-        webhook_url=f"{agent.url}/flaky",
-        max_attempts=2,
-        backoff={"base": "1s", "max": "1s"},
-        description="fails its first attempt, and sometimes all: a dead letter",
+        {
+            "name": "flaky",
+            "schedule": "every 5s",
+            "webhookUrl": f"{agent.url}/flaky",
+            "maxAttempts": 2,
+            "backoff": {"base": "1s", "max": "1s"},
+            "description": "fails its first attempt, and sometimes all: a dead letter",
+        }
     )
     agent.trust("flaky", str(flaky.get("secret")))
     await jobs.create(
-        "standup",
-        schedule="0 9 * * MON-FRI",
-        tz="Europe/Berlin",
-        target={"kind": "pull"},
-        message="what is on today?",
-        description="waits for an executor to claim it",
+        {
+            "name": "standup",
+            "schedule": "0 9 * * MON-FRI",
+            "tz": "Europe/Berlin",
+            "target": {"kind": "pull"},
+            "message": "what is on today?",
+            "description": "waits for an executor to claim it",
+        }
     )

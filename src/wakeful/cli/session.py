@@ -15,9 +15,8 @@ from typing import Annotated, Concatenate, Final, ParamSpec
 import typer
 
 from wakeful.cli.output import Output
-from wakeful.client import AsyncClient, tls
-from wakeful.client.jobs import Jobs
-from wakeful.client.runs import Runs
+from wakeful.client import tls
+from wakeful.client.rest import RestClient, RestJobs, RestRuns
 from wakeful.errors import InvalidArgument
 
 P = ParamSpec("P")
@@ -86,7 +85,7 @@ _COMMON: Final = (
 class Session:
     """One call of a command: its client, output, workspace and agent."""
 
-    client: AsyncClient
+    client: RestClient
     out: Output
     workspace: str
     #: the agent of --agent; None if the option is absent
@@ -97,7 +96,7 @@ class Session:
         """Whether lists cover all agents: yes, unless --agent names one."""
         return self.agent is None
 
-    def job(self, name: str) -> tuple[Jobs, str]:
+    def job(self, name: str) -> tuple[RestJobs, str]:
         """Return the jobs of a job's agent, and the job's name. `agent/name` gives both."""
         agent, slash, rest = name.partition("/")
         if not slash:
@@ -106,11 +105,11 @@ class Session:
             raise InvalidArgument(f"'{name}' names the agent '{agent}', but --agent is '{self.agent}'")
         return self.jobs(agent), rest
 
-    def jobs(self, agent: str | None = None) -> Jobs:
+    def jobs(self, agent: str | None = None) -> RestJobs:
         """Return the jobs of `agent`, else of --agent, else of the agent `default`."""
         return self.client.jobs.of(agent or self.agent or "default")
 
-    def runs(self) -> Runs:
+    def runs(self) -> RestRuns:
         """Return the runs of --agent, else of the agent `default`."""
         return self.client.runs.of(self.agent or "default")
 
@@ -151,7 +150,7 @@ async def _invoke(function: Callable[..., Awaitable[int | None]], options: dict[
     cert, cert_key, ca = (_text(options.pop(name, None)) for name in ("cert", "cert_key", "ca"))
     if cert_key is not None and cert_key.startswith(KEY_PREFIX):
         raise InvalidArgument("--key takes the file of a private key; set an API key as WAKEFUL_KEY")
-    client = AsyncClient(_text(server), workspace=workspace, cert=cert, cert_key=cert_key, ca=ca)
+    client = RestClient(_text(server), workspace=workspace, cert=cert, cert_key=cert_key, ca=ca)
     async with client:
         session = Session(client, Output(as_json), workspace, str(agent) if agent else None)
         return await function(session, **options) or 0

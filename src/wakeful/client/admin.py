@@ -1,77 +1,74 @@
-"""What there is besides jobs and runs, on a server: agents, keys, the audit, limits, workflows."""
+"""Agents, keys, the audit log, quotas and workflows of a server."""
 
 from __future__ import annotations
 
 import builtins
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Final, cast
 
-from wakeful.client.connection import Connection, Page, path
 from wakeful.client.fields import document
-from wakeful.client.types import AgentShape, AuditShape, KeyShape, ReceiptShape, SessionShape
+from wakeful.client.rest.admin import RestAgents, RestAudit, RestKeys, RestQuotas, RestWorkflows
 from wakeful.job import Json
+from wakeful.model import (
+    AgentInfo,
+    ApiKey,
+    AuditEntry,
+    MessageReceipt,
+    Page,
+    Quota,
+    SessionInfo,
+    WorkflowVersion,
+)
+from wakeful.model.from_json import (
+    agent_from_json,
+    audit_entry_from_json,
+    key_from_json,
+    quota_from_json,
+    receipt_from_json,
+    session_from_json,
+    workflow_from_json,
+)
+from wakeful.scheduler import AgentsApi
 
-#: Seconds that following a chain may take beyond what an answer takes.
-_LONG_CHAIN: Final = 600.0
 
+class Agents(AgentsApi):
+    """The agents of a workspace: `client.agents`. `wakeful.scheduler` documents the methods."""
 
-class _Part:
-    def __init__(self, connection: Connection, workspace: str) -> None:
-        self._connection = connection
-        self._workspace = workspace
+    def __init__(self, rest: RestAgents) -> None:
+        self._rest = rest
 
-    async def _ask(
-        self,
-        method: str,
-        *parts: str,
-        body: Json = None,
-        query: Mapping[str, str | int | None] | None = None,
-    ) -> dict[str, Json]:
-        answer = await self._connection.ask(method, path(self._workspace, *parts), body=body, query=query)
-        return cast(dict[str, Json], answer)
+    async def list(self) -> builtins.list[AgentInfo]:
+        return [agent_from_json(agent) for agent in await self._rest.list()]
 
+    async def get(self, name: str) -> AgentInfo:
+        return agent_from_json(await self._rest.get(name))
 
-class Agents(_Part):
-    """The agents of a workspace: `client.agents`."""
+    async def put(self, name: str, fields: Mapping[str, object]) -> AgentInfo:
+        return agent_from_json(await self._rest.put(name, document(fields)))
 
-    async def list(self) -> builtins.list[AgentShape]:
-        """All of them, by name."""
-        return cast(builtins.list[AgentShape], (await self._ask("GET", "agents"))["agents"])
-
-    async def get(self, name: str) -> AgentShape:
-        """The agent of that name, or NotFound."""
-        return cast(AgentShape, await self._ask("GET", "agents", name))
-
-    async def put(self, name: str, fields: Mapping[str, object]) -> AgentShape:
-        """Add it, or make it what these fields say; a `secret` in what is returned is not shown again."""
-        return cast(AgentShape, await self._ask("PUT", "agents", name, body=document(fields)))
-
-    async def rotate_secret(self, name: str) -> AgentShape:
-        """Give it a new webhook secret, which is not shown again."""
-        return cast(AgentShape, await self._ask("POST", "agents", name, "rotate-secret"))
+    async def rotate_secret(self, name: str) -> AgentInfo:
+        return agent_from_json(await self._rest.rotate_secret(name))
 
     async def delete(self, name: str) -> None:
-        """Delete an agent that has no jobs."""
-        await self._ask("DELETE", "agents", name)
+        await self._rest.delete(name)
 
-    async def say(self, name: str, message: str, *, session: str | None = None) -> ReceiptShape:
-        """Say something to an agent, in the session `main` unless another is named."""
-        said: dict[str, Json] = {"message": message, **({} if session is None else {"session": session})}
-        return cast(ReceiptShape, await self._ask("POST", "agents", name, "messages", body=said))
+    async def say(self, name: str, message: str, *, session: str | None = None) -> MessageReceipt:
+        return receipt_from_json(await self._rest.say(name, message, session=session))
 
-    async def sessions(self, name: str, *, limit: int = 50, cursor: str | None = None) -> Page[SessionShape]:
-        """The conversations of an agent, by name; `cursor` is that of the page before."""
-        query = {"cursor": cursor, "limit": limit}
-        return Page(await self._ask("GET", "agents", name, "sessions", query=query), "sessions")
+    async def sessions(self, name: str, *, limit: int = 50, cursor: str | None = None) -> Page[SessionInfo]:
+        page = await self._rest.sessions(name, limit=limit, cursor=cursor)
+        return Page(map(session_from_json, page), page.cursor)
 
 
-class Keys(_Part):
-    """The keys of a workspace: `client.keys`."""
+class Keys:
+    """The API keys of a workspace: `client.keys`."""
 
-    async def list(self) -> builtins.list[KeyShape]:
-        """All of them, oldest first; never the keys themselves."""
-        return cast(builtins.list[KeyShape], (await self._ask("GET", "keys"))["keys"])
+    def __init__(self, rest: RestKeys) -> None:
+        self._rest = rest
+
+    async def list(self) -> builtins.list[ApiKey]:
+        """Return all keys, oldest first; never the keys themselves."""
+        return [key_from_json(key) for key in await self._rest.list()]
 
     async def create(
         self,
@@ -80,46 +77,54 @@ class Keys(_Part):
         role: str = "member",
         agent: str | None = None,
         expires_at: str | datetime | None = None,
-    ) -> KeyShape:
-        """Make a key; the `key` in what is returned is not shown again."""
+    ) -> ApiKey:
+        """Create a key. The `key` in the result is shown once."""
         given = {"name": name, "role": role, "agent": agent, "expiresAt": expires_at}
         body = document({field: value for field, value in given.items() if value is not None})
-        return cast(KeyShape, await self._ask("POST", "keys", body=body))
+        return key_from_json(await self._rest.create(body))
 
     async def revoke(self, key_id: str) -> None:
-        """End a key, at once."""
-        await self._ask("DELETE", "keys", key_id)
+        """Revoke a key, at once."""
+        await self._rest.revoke(key_id)
 
 
-class Audit(_Part):
-    """Who did what: `client.audit`."""
+class Audit:
+    """The audit log of a workspace: `client.audit`."""
 
-    async def list(self, *, limit: int = 100, cursor: str | None = None) -> Page[AuditShape]:
-        """Entries, newest first; `cursor` is that of the page before."""
-        answer = await self._ask("GET", "audit", query={"cursor": cursor, "limit": limit})
-        return Page(answer, "entries")
+    def __init__(self, rest: RestAudit) -> None:
+        self._rest = rest
+
+    async def list(self, *, limit: int = 100, cursor: str | None = None) -> Page[AuditEntry]:
+        """Return entries, newest first; `cursor` is that of the previous page."""
+        page = await self._rest.list(limit=limit, cursor=cursor)
+        return Page(map(audit_entry_from_json, page), page.cursor)
 
     async def verify(self) -> dict[str, Json]:
-        """Read the whole chain: how many entries there are, and the first flaw in it, if there is one."""
-        where = path(self._workspace, "audit", "verify")
-        return cast(dict[str, Json], await self._connection.ask("GET", where, patience=_LONG_CHAIN))
+        """Check the whole chain of hashes: return the number of entries, and the first flaw or None."""
+        return await self._rest.verify()
 
 
-class Quotas(_Part):
-    """Limits, and what is used of them: `client.quotas`."""
+class Quotas:
+    """The quotas of a workspace: `client.quotas`."""
 
-    async def list(self) -> builtins.list[dict[str, Json]]:
-        """All that are set or used."""
-        return cast(builtins.list[dict[str, Json]], (await self._ask("GET", "quotas"))["quotas"])
+    def __init__(self, rest: RestQuotas) -> None:
+        self._rest = rest
+
+    async def list(self) -> builtins.list[Quota]:
+        """Return all quotas that are set or used."""
+        return [quota_from_json(quota) for quota in await self._rest.list()]
 
 
-class Workflows(_Part):
-    """Documents by id and version, which never change: `client.workflows`."""
+class Workflows:
+    """The workflows of a workspace, by id and version: `client.workflows`."""
 
-    async def put(self, workflow_id: str, version: int, dag: Mapping[str, object]) -> dict[str, Json]:
-        """Keep a version; AlreadyExists where it is there and another."""
-        return await self._ask("PUT", "workflows", workflow_id, str(version), body=document(dag))
+    def __init__(self, rest: RestWorkflows) -> None:
+        self._rest = rest
 
-    async def get(self, workflow_id: str, version: int) -> dict[str, Json]:
-        """That version, or NotFound."""
-        return await self._ask("GET", "workflows", workflow_id, str(version))
+    async def put(self, workflow_id: str, version: int, dag: Mapping[str, object]) -> WorkflowVersion:
+        """Store a version; AlreadyExists if it exists with another content."""
+        return workflow_from_json(await self._rest.put(workflow_id, version, document(dag)))
+
+    async def get(self, workflow_id: str, version: int) -> WorkflowVersion:
+        """Return a version, or raise NotFound."""
+        return workflow_from_json(await self._rest.get(workflow_id, version))

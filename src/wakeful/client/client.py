@@ -1,36 +1,31 @@
-"""The client: which server, with which key, for whom."""
+"""The client for programs with an event loop."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import AsyncGenerator, Iterable
 from types import TracebackType
-from typing import Final, Literal, Self, cast
+from typing import Literal, Self
 
 from wakeful.client.admin import Agents, Audit, Keys, Quotas, Workflows
-from wakeful.client.api_key_file import read_key
-from wakeful.client.connection import Connection, path
-from wakeful.client.events import events
 from wakeful.client.jobs import Jobs
+from wakeful.client.rest.client import RestClient
 from wakeful.client.runs import Runs
-from wakeful.client.tls import ClientTls
-from wakeful.client.types import EventShape
 from wakeful.job import Json
+from wakeful.model import Event
+from wakeful.model.from_json import event_from_json
 
-#: What can be listened for.
+#: The types of events.
 EventType = Literal["run.started", "run.finished", "job.changed"]
-
-DEFAULT_URL: Final = "http://127.0.0.1:9253"
 
 
 class AsyncClient:
-    """A Wakeful server, with the names of the embedded API. Use it as an async context manager.
+    """A Wakeful server, with the interface of the embedded API. Use it as an async context manager.
 
-    - `url`: where the server is; else `WAKEFUL_URL`; else this machine, port 9253
-    - `key`: an API key or a token; else `WAKEFUL_KEY`; else the one that `wakeful serve` left on this machine
-    - `workspace`, `agent`: whose jobs and runs, unless one is named with `.of(…)`
-    - `timeout`: how many seconds an answer may take
-    - `cert`, `cert_key`: PEM files of a client certificate and its private key, if the server asks for one;
+    - `url`: the address of the server; else `WAKEFUL_URL`; else this machine, port 9253
+    - `key`: an API key or a token; else `WAKEFUL_KEY`; else the key that `wakeful serve` stored here
+    - `workspace`, `agent`: the owner of the jobs and runs, unless `.of(…)` names another
+    - `timeout`: seconds until a request fails
+    - `cert`, `cert_key`: PEM files of a client certificate and its private key, if the server requires one;
       else `WAKEFUL_CLIENT_CERT` and `WAKEFUL_CLIENT_KEY`. One file may hold both
     - `ca`: a PEM file of the authorities to trust instead of the system's; else `WAKEFUL_CA_BUNDLE`
     """
@@ -47,29 +42,36 @@ class AsyncClient:
         cert_key: str | None = None,
         ca: str | None = None,
     ) -> None:
-        url = url or os.environ.get("WAKEFUL_URL") or DEFAULT_URL
-        key = key or os.environ.get("WAKEFUL_KEY") or read_key(url)
-        self._connection = Connection(url, key, timeout, ClientTls(cert, cert_key, ca).or_else())
+        self._rest = RestClient(
+            url,
+            key,
+            workspace=workspace,
+            agent=agent,
+            timeout=timeout,
+            cert=cert,
+            cert_key=cert_key,
+            ca=ca,
+        )
         self.workspace = workspace
-        #: create, change and trigger jobs
-        self.jobs = Jobs(self._connection, workspace, agent)
-        #: look at runs, cancel, stop, replay and complete them
-        self.runs = Runs(self._connection, workspace, agent)
-        self.agents = Agents(self._connection, workspace)
-        self.keys = Keys(self._connection, workspace)
-        self.audit = Audit(self._connection, workspace)
-        self.quotas = Quotas(self._connection, workspace)
-        self.workflows = Workflows(self._connection, workspace)
+        #: create, change and run jobs
+        self.jobs = Jobs(self._rest.jobs)
+        #: read, stop, replay and complete runs
+        self.runs = Runs(self._rest.runs)
+        self.agents = Agents(self._rest.agents)
+        self.keys = Keys(self._rest.keys)
+        self.audit = Audit(self._rest.audit)
+        self.quotas = Quotas(self._rest.quotas)
+        self.workflows = Workflows(self._rest.workflows)
 
     @property
     def url(self) -> str:
-        """The server's address."""
-        return self._connection.url
+        """The address of the server."""
+        return self._rest.url
 
     @property
     def has_key(self) -> bool:
-        """Whether there is a key to show."""
-        return self._connection.key is not None
+        """Whether requests carry a key."""
+        return self._rest.has_key
 
     async def __aenter__(self) -> Self:
         return self
@@ -83,18 +85,22 @@ class AsyncClient:
         await self.close()
 
     async def close(self) -> None:
-        """Let go of the server."""
-        await self._connection.close()
+        """Close the connections."""
+        await self._rest.close()
 
     async def status(self) -> dict[str, Json]:
-        """How the server is, and what there is in the workspace."""
-        return cast(dict[str, Json], await self._connection.ask("GET", path(self.workspace, "status")))
+        """Return the status of the server and the counts of the workspace."""
+        return await self._rest.status()
 
     async def slo(self) -> dict[str, Json]:
-        """How well it keeps its promises: dead letters, and how late things fire."""
-        return cast(dict[str, Json], await self._connection.ask("GET", path(self.workspace, "slo")))
+        """Return the service level: the dead-letter ratio and the dispatch latency."""
+        return await self._rest.slo()
 
-    def events(
+    async def ready(self) -> bool:
+        """Return True if the server and its database respond; Unavailable otherwise."""
+        return await self._rest.ready()
+
+    async def events(
         self,
         *,
         agent: str | None = None,
@@ -102,25 +108,24 @@ class AsyncClient:
         types: Iterable[EventType] = (),
         after: int | None = None,
         patience: float = 60.0,
-    ) -> AsyncGenerator[EventShape, None]:
-        """What happens, as it happens: from now on, or all that happened after the event of that number.
+    ) -> AsyncGenerator[Event, None]:
+        """Yield events as they happen: from now on, or all after the event of that number.
 
         ```python
         async for event in client.events(types=["run.finished"]):
-            print(event["job"], event["run"]["state"])
+            print(event.job, event.run.state)
         ```
 
         - `agent`, `job` (its name or id), `types`: only those
-        - `after`: the `seq` of the last event that you have seen
-        - `patience`: how many seconds a server that was there may be gone
+        - `after`: the `seq` of the last event that you received
+        - `patience`: seconds to wait for a server that was reached before
 
-        A connection that breaks is made anew, and goes on where it stopped: nothing is missed and nothing
-        comes twice. An event of the type `reset` says that what you asked for is not kept any more.
+        After a broken connection the stream resumes where it stopped: no event is lost or repeated. An event
+        of the type `reset` means that the events after `after` are no longer stored.
         """
-        query = {"agent": agent, "job": job, "types": ",".join(types) or None}
-        return events(self._connection, path(self.workspace, "events"), query, after, patience)
-
-    async def ready(self) -> bool:
-        """Whether the server is up and its database answers; Unavailable where there is no server."""
-        await self._connection.ask("GET", "/readyz")
-        return True
+        found = self._rest.events(agent=agent, job=job, types=types, after=after, patience=patience)
+        try:
+            async for event in found:
+                yield event_from_json(event)
+        finally:
+            await found.aclose()

@@ -1,16 +1,15 @@
-"""The way to the server and back: one request, one answer, or the error that it means.
+"""Requests to a server: one request, one response, or the error that it reports.
 
-The HTTP library is imported when something is first asked: a command that asks nobody starts without it.
+The HTTP library is imported with the first request: commands without a request start without it.
 """
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Final, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Final, TypeVar, cast
 from urllib.parse import quote
 
 from wakeful.client.tls import ClientTls
@@ -26,6 +25,7 @@ from wakeful.errors import (
     WakefulError,
 )
 from wakeful.job import Json
+from wakeful.model import Page
 
 if TYPE_CHECKING:
     import aiohttp
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Query = Mapping[str, str | int | bool | list[str] | None]
 
-#: Seconds to reach the server at most.
-_CONNECTED: Final = 10.0
-#: Seconds without a byte after which a stream is broken: the server says something every 15.
-_SILENCE: Final = 45.0
+#: Seconds to connect.
+_CONNECT_TIMEOUT: Final = 10.0
+#: Seconds without data after which a stream counts as broken: the server sends something every 15.
+_READ_TIMEOUT: Final = 45.0
 _BY_CODE: Final[dict[str, type[WakefulError]]] = {
     kind.code: kind
     for kind in (
@@ -59,19 +59,8 @@ _BY_STATUS: Final[dict[int, type[WakefulError]]] = {
 }
 
 
-class Page(list[T], Generic[T]):
-    """A page of a list, and the cursor to the next one; None where there is none."""
-
-    def __init__(self, answer: Json, name: str) -> None:
-        found = answer.get(name) if isinstance(answer, dict) else None
-        if not isinstance(answer, dict) or not isinstance(found, list):
-            raise Unavailable(f"the server answered, but not as Wakeful does: there are no {name} in it")
-        super().__init__(cast(list[T], found))
-        self.cursor = cast(str | None, answer.get("cursor"))
-
-
 class Connection:
-    """A server that can be asked, by those who hold one of its keys."""
+    """HTTP connections to one server, with one key."""
 
     def __init__(
         self, url: str, key: str | None, timeout: float = 30.0, tls: ClientTls | None = None
@@ -83,7 +72,7 @@ class Connection:
         self._session: aiohttp.ClientSession | None = None
 
     async def open(self) -> None:
-        """Be ready to ask; nothing is sent yet."""
+        """Prepare for requests; send nothing yet."""
         import aiohttp
 
         if self._session is None:
@@ -95,12 +84,12 @@ class Connection:
             self._session = aiohttp.ClientSession(headers=headers, connector=connector)
 
     async def close(self) -> None:
-        """Let go of the server."""
+        """Close all connections."""
         if self._session is not None:
             session, self._session = self._session, None
             await session.close()
 
-    async def ask(
+    async def request(
         self,
         method: str,
         path: str,
@@ -108,34 +97,50 @@ class Connection:
         body: Json = None,
         query: Query | None = None,
         headers: Mapping[str, str] | None = None,
-        patience: float | None = None,
+        extra_timeout: float = 0.0,
     ) -> Json:
-        """What the server answers; what it refuses is raised, in its own words.
+        """Return the JSON of the response; raise the error that the server reports.
 
-        `patience` is how many seconds more than usual it may take, where the server itself waits.
+        `extra_timeout` is added to the timeout, for requests in which the server itself waits.
         """
+        _, reply = await self.request_with_status(
+            method, path, body=body, query=query, headers=headers, extra_timeout=extra_timeout
+        )
+        return reply
+
+    async def request_with_status(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: Json = None,
+        query: Query | None = None,
+        headers: Mapping[str, str] | None = None,
+        extra_timeout: float = 0.0,
+    ) -> tuple[int, Json]:
+        """Do `request`; also return the HTTP status."""
         import aiohttp
 
         await self.open()
         assert self._session is not None
-        longest = self._timeout + (patience or 0.0)
+        timeout = self._timeout + extra_timeout
         try:
             async with self._session.request(
                 method,
                 self.url + path,
                 json=body,
-                params=_told(query or {}),
+                params=_pairs(query or {}),
                 headers=headers,
-                timeout=aiohttp.ClientTimeout(total=longest, connect=min(self._timeout, _CONNECTED)),
+                timeout=aiohttp.ClientTimeout(total=timeout, connect=min(self._timeout, _CONNECT_TIMEOUT)),
                 allow_redirects=False,
             ) as response:
-                return _answer(response, await response.read(), self.url)
+                return response.status, _json(response, await response.read(), self.url)
         except (aiohttp.ClientError, OSError) as error:
-            raise self._failure(error, longest) from error
+            raise self._failure(error, timeout) from error
 
     @asynccontextmanager
     async def stream(self, path: str, *, query: Query) -> AsyncIterator[AsyncIterator[bytes]]:
-        """What the server sends for as long as it does; Unavailable when it is not there any more."""
+        """Stream a response in chunks; Unavailable when the connection breaks."""
         import aiohttp
 
         await self.open()
@@ -143,35 +148,35 @@ class Connection:
         try:
             async with self._session.get(
                 self.url + path,
-                params=_told(query),
+                params=_pairs(query),
                 headers={"Accept": "text/event-stream"},
-                timeout=aiohttp.ClientTimeout(total=None, connect=_CONNECTED, sock_read=_SILENCE),
+                timeout=aiohttp.ClientTimeout(total=None, connect=_CONNECT_TIMEOUT, sock_read=_READ_TIMEOUT),
                 allow_redirects=False,
             ) as response:
                 if response.status != 200:
-                    _answer(response, await response.read(), self.url)
+                    _json(response, await response.read(), self.url)
                 yield response.content.iter_any()
         except (aiohttp.ClientError, OSError) as error:
-            raise self._failure(error, _SILENCE) from error
+            raise self._failure(error, _READ_TIMEOUT) from error
 
-    def _failure(self, error: Exception, longest: float) -> WakefulError:
-        """What it means that there was no answer."""
+    def _failure(self, error: Exception, timeout: float) -> WakefulError:
+        """Return the error for a request without a response."""
         import aiohttp
 
         if isinstance(error, TimeoutError):
-            return Unavailable(f"{self.url} did not answer in {longest:g} s; try again later")
+            return Unavailable(f"{self.url} did not respond within {timeout:g} s; try again later")
         if isinstance(error, aiohttp.InvalidURL):
             return InvalidArgument(
-                f"'{self.url}' is no address of a server; give one such as http://127.0.0.1:9253"
+                f"'{self.url}' is not the address of a server; give one such as http://127.0.0.1:9253"
             )
         return Unavailable(
-            f"there is no answer from {self.url}: {_why(error)}; start one with `wakeful serve`, or say "
-            "where it is by WAKEFUL_URL"
+            f"no response from {self.url}: {_cause(error)}; start a server with `wakeful serve`, or set "
+            "WAKEFUL_URL to its address"
         )
 
 
 def path(*parts: str) -> str:
-    """The path of something under /api/workspaces, whatever characters it has.
+    """Return a path under /api/workspaces, with its parts quoted.
 
     >>> path("default", "agents", "a b")
     '/api/workspaces/default/agents/a%20b'
@@ -179,8 +184,16 @@ def path(*parts: str) -> str:
     return "/api/workspaces/" + "/".join(quote(part, safe="") for part in parts)
 
 
+def read_page(reply: Json, name: str) -> Page[T]:
+    """Return the list of that name in a reply, with the cursor of the next page."""
+    found = reply.get(name) if isinstance(reply, dict) else None
+    if not isinstance(reply, dict) or not isinstance(found, list):
+        raise Unavailable(f"the server responded, but not as Wakeful does: there is no list '{name}'")
+    return Page(cast(list[T], found), cast(str | None, reply.get("cursor")))
+
+
 def refusal(status: int, content: object, text: str = "") -> WakefulError:
-    """The error that a refusal means.
+    """Return the error that a response reports.
 
     >>> refusal(404, {"code": "not-found", "detail": "no job 'digest'"})
     NotFound("no job 'digest'")
@@ -190,52 +203,47 @@ def refusal(status: int, content: object, text: str = "") -> WakefulError:
     kind = _BY_CODE.get(str(code)) or _BY_STATUS.get(status)
     if kind is None:
         kind = InvalidArgument if 400 <= status < 500 else Unavailable
-    sentence = str(detail) if detail else f"the server answered {status} {text[:200]}".rstrip()
+    sentence = str(detail) if detail else f"the server responded {status} {text[:200]}".rstrip()
     return kind(sentence)
 
 
-def _answer(response: aiohttp.ClientResponse, content: bytes, url: str) -> Json:
+def _json(response: aiohttp.ClientResponse, content: bytes, url: str) -> Json:
     text = content.decode(errors="replace")
     try:
         value: Json = json.loads(text) if text.strip() else None
     except ValueError:
         if response.status < 300:
-            raise Unavailable(f"{url} answered, but not as Wakeful does; is it the right address?") from None
+            raise Unavailable(f"{url} responded, but not as Wakeful does; check the address") from None
         value = None
     if response.status < 300:
         return value
     error = refusal(response.status, value, response.reason or "")
     if isinstance(error, Unauthenticated) and "Authorization" not in response.request_info.headers:
         raise Unauthenticated(
-            f"{url} wants a key; give it one by WAKEFUL_KEY, or run this where `wakeful serve` left its own"
+            f"{url} requires a key; set WAKEFUL_KEY, or run this on the machine of `wakeful serve`"
         )
     raise error
 
 
-def _told(query: Query) -> list[tuple[str, str]]:
+def _pairs(query: Query) -> list[tuple[str, str]]:
     return [
-        (name, _spelled(each))
+        (name, _text(each))
         for name, value in query.items()
         if value is not None
         for each in (value if isinstance(value, list) else [value])
     ]
 
 
-def _spelled(value: str | int | bool | None) -> str:
+def _text(value: str | int | bool | None) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _why(error: Exception) -> str:
+def _cause(error: Exception) -> str:
     import aiohttp
 
     if isinstance(error, aiohttp.ClientConnectorError):
         number = error.os_error.errno
         return os.strerror(number).lower() if number and number > 0 else str(error.os_error)
     if isinstance(error, aiohttp.ServerDisconnectedError):
-        return "it hung up"
+        return "it closed the connection"
     return str(error) or type(error).__name__
-
-
-async def pause(seconds: float) -> None:
-    """Wait between two looks."""
-    await asyncio.sleep(seconds)

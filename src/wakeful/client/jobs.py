@@ -1,84 +1,48 @@
-"""The jobs of an agent, on a server."""
+"""The jobs of an agent on a server. `wakeful.scheduler` documents the methods."""
 
 from __future__ import annotations
 
 import builtins
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Literal, Unpack, cast, overload
+from typing import TYPE_CHECKING, Literal, Unpack, overload
 
-from wakeful.client.connection import Connection, Page, Query, path
-from wakeful.client.fields import document, label_texts
-from wakeful.client.types import JobShape, RunShape, SkippedShape
+from wakeful.client.fields import document
+from wakeful.client.rest.jobs import RestJobs
 from wakeful.job import Json
+from wakeful.model import Job, OverlapPolicy, Page, Run
+from wakeful.model.from_json import job_from_json, run_from_json
 from wakeful.policy import Overlap
+from wakeful.scheduler import JobsApi
 
 if TYPE_CHECKING:
     from wakeful.app.fields import JobFields, JobPatch, JsonLike
 
-_PAGE = 500
 
+class Jobs(JobsApi):
+    """The jobs of one agent: `client.jobs`."""
 
-class Jobs:
-    """The jobs of one agent: `client.jobs`. Fields are those of a job document, in Python's spelling."""
-
-    def __init__(self, connection: Connection, workspace: str, agent: str) -> None:
-        self._connection = connection
-        self._where = (workspace, agent)
+    def __init__(self, rest: RestJobs) -> None:
+        self._rest = rest
 
     def of(self, agent: str, workspace: str | None = None) -> Jobs:
-        """The jobs of another agent."""
-        return Jobs(self._connection, workspace or self._where[0], agent)
+        return Jobs(self._rest.of(agent, workspace))
 
-    def _path(self, *parts: str) -> str:
-        workspace, agent = self._where
-        return path(workspace, "agents", agent, "jobs", *parts)
+    async def create(self, name: str, **fields: Unpack[JobFields]) -> Job:
+        return job_from_json(await self._rest.create(_document(name, fields)), created=True)
 
-    async def _job(self, method: str, *parts: str, body: Json = None, **headers: str) -> JobShape:
-        answer = await self._connection.ask(method, self._path(*parts), body=body, headers=headers)
-        return cast(JobShape, answer)
+    async def upsert(self, name: str, **fields: Unpack[JobFields]) -> Job:
+        job, created = await self._rest.create_or_change(_document(name, fields))
+        return job_from_json(job, created=created)
 
-    async def create(self, name: str, **fields: Unpack[JobFields]) -> JobShape:
-        """Add a job; AlreadyExists if the name is taken.
+    async def dry_run(self, name: str, **fields: Unpack[JobFields]) -> None:
+        await self._rest.dry_run(_document(name, fields))
 
-        The webhook `secret` in what is returned is not shown again.
-        """
-        return await self.send_new({"name": name, **document(fields)})
+    async def update(self, name: str, /, *, if_version: int | None = None, **fields: Unpack[JobPatch]) -> Job:
+        return job_from_json(await self._rest.update(name, document(fields), if_version=if_version))
 
-    async def upsert(self, name: str, **fields: Unpack[JobFields]) -> JobShape:
-        """Make the job what these fields say. The same again changes nothing: not even a pause."""
-        return await self.send({"name": name, **document(fields)})
-
-    async def send_new(self, job: Mapping[str, Json]) -> JobShape:
-        """`create` for a document that is JSON already."""
-        return await self._job("POST", body=dict(job))
-
-    async def send(self, job: Mapping[str, Json]) -> JobShape:
-        """`upsert` for a document that is JSON already."""
-        return await self._job("PUT", str(job.get("name")), body=dict(job))
-
-    async def check(self, job: Mapping[str, Json]) -> None:
-        """Raise what `send` would, and change nothing; how many jobs there may be is not asked."""
-        where = self._path(str(job.get("name")))
-        await self._connection.ask("PUT", where, body=dict(job), query={"dry_run": True})
-
-    async def send_patch(self, name: str, patch: Mapping[str, Json]) -> JobShape:
-        """`update` for a patch that is JSON already."""
-        return await self._job("PATCH", name, body=dict(patch))
-
-    async def update(
-        self, name: str, /, *, if_version: int | None = None, **fields: Unpack[JobPatch]
-    ) -> JobShape:
-        """Change these fields and no others; None puts one back to its default.
-
-        With `if_version`, only if the job is still at that version; FailedPrecondition otherwise.
-        """
-        headers = {} if if_version is None else {"If-Match": f'"{if_version}"'}
-        return await self._job("PATCH", name, body=document(fields), **headers)
-
-    async def get(self, name: str) -> JobShape:
-        """The job of that name with its next ticks, or NotFound."""
-        return await self._job("GET", name)
+    async def get(self, name: str) -> Job:
+        return job_from_json(await self._rest.get(name))
 
     async def list(
         self,
@@ -86,53 +50,25 @@ class Jobs:
         include_disabled: bool = True,
         all_agents: bool = False,
         labels: Mapping[str, str] | Sequence[str] = (),
-    ) -> builtins.list[JobShape]:
-        """All its jobs, by name; with `all_agents`, those of the whole workspace.
+    ) -> builtins.list[Job]:
+        found = await self._rest.list(include_disabled=include_disabled, all_agents=all_agents, labels=labels)
+        return [job_from_json(job) for job in found]
 
-        With `labels`, only those that have all of them: `{"team": "ops"}`, or `["team=ops", "urgent"]`.
-        """
-        where = path(self._where[0], "jobs") if all_agents else self._path()
-        found: builtins.list[JobShape] = []
-        cursor: str | None = None
-        while True:
-            query: Query = {
-                "include_disabled": include_disabled,
-                "label": label_texts(labels),
-                "limit": _PAGE,
-                "cursor": cursor,
-            }
-            page = Page[JobShape](await self._connection.ask("GET", where, query=query), "jobs")
-            found += page
-            cursor = page.cursor
-            if not cursor:
-                return found
+    async def pause(self, name: str, *, note: str | None = None, until: datetime | str | None = None) -> Job:
+        end = until.isoformat() if isinstance(until, datetime) else until
+        return job_from_json(await self._rest.pause(name, note=note, until=end))
 
-    async def pause(
-        self, name: str, *, note: str | None = None, until: datetime | str | None = None
-    ) -> JobShape:
-        """Stop its ticks and withdraw what is planned; time that passes now is never missed.
+    async def resume(self, name: str) -> Job:
+        return job_from_json(await self._rest.resume(name))
 
-        It resumes by itself at `until`: an instant, or text such as "in 2h".
-        """
-        given = {"note": note, "until": until}
-        body = document({key: value for key, value in given.items() if value is not None})
-        return await self._job("POST", name, "pause", body=body or None)
-
-    async def resume(self, name: str) -> JobShape:
-        """Start its ticks again, from now."""
-        return await self._job("POST", name, "resume")
-
-    async def skip_next(self, name: str) -> SkippedShape:
-        """Skip its next tick: it is recorded as skipped, with the reason `asked`."""
-        return cast(SkippedShape, await self._job("POST", name, "skip-next"))
+    async def skip_next(self, name: str) -> Job:
+        return job_from_json(await self._rest.skip_next(name))
 
     async def delete(self, name: str) -> None:
-        """Delete it and withdraw what has not started; its runs can still be seen."""
-        await self._connection.ask("DELETE", self._path(name))
+        await self._rest.delete(name)
 
-    async def rotate_secret(self, name: str) -> JobShape:
-        """Give it a new webhook secret; for a day, deliveries are signed with both."""
-        return await self._job("POST", name, "rotate-secret")
+    async def rotate_secret(self, name: str) -> Job:
+        return job_from_json(await self._rest.rotate_secret(name))
 
     @overload
     async def run(
@@ -141,8 +77,8 @@ class Jobs:
         *,
         mode: Literal["force"] = "force",
         payload: JsonLike = None,
-        overlap_policy: Overlap | None = None,
-    ) -> RunShape: ...
+        overlap_policy: OverlapPolicy | Overlap | None = None,
+    ) -> Run: ...
     @overload
     async def run(
         self,
@@ -150,32 +86,27 @@ class Jobs:
         *,
         mode: Literal["due"],
         payload: JsonLike = None,
-        overlap_policy: Overlap | None = None,
-    ) -> RunShape | None: ...
+        overlap_policy: OverlapPolicy | Overlap | None = None,
+    ) -> Run | None: ...
     async def run(
         self,
         name: str,
         *,
         mode: Literal["force", "due"] = "force",
         payload: JsonLike = None,
-        overlap_policy: Overlap | None = None,
-    ) -> RunShape | None:
-        """Run it now, with this payload or its own; with `mode="due"`, only if a tick is due, else None.
+        overlap_policy: OverlapPolicy | Overlap | None = None,
+    ) -> Run | None:
+        plain = document({"payload": payload})["payload"]
+        run = await self._rest.run(name, mode=mode, payload=plain, overlap_policy=overlap_policy)
+        return None if run is None else run_from_json(run)
 
-        It starts at once, beside any other run of the job, unless `overlap_policy` says otherwise.
-        """
-        given = {"mode": mode, "payload": payload, "overlapPolicy": overlap_policy}
-        body = document({field: value for field, value in given.items() if value is not None})
-        answer = await self._connection.ask("POST", self._path(name, "run"), body=body)
-        return cast(RunShape | None, answer)
-
-    async def runs(self, name: str, *, limit: int = 20, cursor: str | None = None) -> Page[RunShape]:
-        """Its runs, newest first; `cursor` is that of the page before."""
-        query = {"limit": limit, "cursor": cursor}
-        return Page(await self._connection.ask("GET", self._path(name, "runs"), query=query), "runs")
+    async def runs(self, name: str, *, limit: int = 20, cursor: str | None = None) -> Page[Run]:
+        page = await self._rest.runs(name, limit=limit, cursor=cursor)
+        return Page(map(run_from_json, page), page.cursor)
 
     async def backfill(self, name: str, start: datetime, end: datetime) -> int:
-        """Run its ticks from `start` to `end`, both in the past. Returns how many there are."""
-        body = document({"start": start, "end": end})
-        answer = await self._connection.ask("POST", self._path(name, "backfill"), body=body)
-        return cast(int, cast(dict[str, Json], answer)["count"])
+        return await self._rest.backfill(name, start.isoformat(), end.isoformat())
+
+
+def _document(name: str, fields: Mapping[str, object]) -> dict[str, Json]:
+    return {"name": name, **document(fields)}

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import inspect
 import threading
 import weakref
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
@@ -133,8 +134,8 @@ class Blocking(Generic[A, P, R]):
     """A method that waits for what an async one returns."""
 
     def __init__(self, method: Callable[Concatenate[A, P], Coroutine[object, object, R]]) -> None:
-        self._method = method
-        self.__doc__ = method.__doc__
+        self.method = method
+        self.__doc__ = inspect.getdoc(method)
 
     @overload
     def __get__(self, instance: None, owner: type) -> Self: ...
@@ -145,9 +146,9 @@ class Blocking(Generic[A, P, R]):
             return self
         portal, inner = instance.portal, instance.inner
 
-        @functools.wraps(self._method)
+        @functools.wraps(self.method)
         def call(*args: P.args, **kwargs: P.kwargs) -> R:
-            return portal.call(self._method(inner, *args, **kwargs))
+            return portal.call(self.method(inner, *args, **kwargs))
 
         return call
 

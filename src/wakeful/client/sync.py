@@ -1,15 +1,16 @@
-"""The client for programs without an event loop: every name of `AsyncClient`, and no `await`."""
+"""The client for programs without an event loop: the methods of `AsyncClient` without `await`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
-from typing import TYPE_CHECKING, Generic, Literal, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Generic, Literal, Self, TypeVar, cast, overload
 
 from wakeful.client import admin, jobs, runs
 from wakeful.client.client import AsyncClient, EventType
 from wakeful.client.portal import Portal, blocking
-from wakeful.client.types import EventShape, RunShape
+from wakeful.model import Event, OverlapPolicy, Run
+from wakeful.policy import Overlap
 
 if TYPE_CHECKING:
     from wakeful.app.fields import JsonLike
@@ -24,14 +25,11 @@ class _Part(Generic[A]):
 
 
 class Jobs(_Part[jobs.Jobs]):
-    """The jobs of one agent: `client.jobs`. Fields are those of a job document, in Python's spelling."""
+    """The jobs of one agent: `client.jobs`."""
 
     create = blocking(jobs.Jobs.create)
     upsert = blocking(jobs.Jobs.upsert)
-    send_new = blocking(jobs.Jobs.send_new)
-    send = blocking(jobs.Jobs.send)
-    check = blocking(jobs.Jobs.check)
-    send_patch = blocking(jobs.Jobs.send_patch)
+    dry_run = blocking(jobs.Jobs.dry_run)
     update = blocking(jobs.Jobs.update)
     get = blocking(jobs.Jobs.get)
     list = blocking(jobs.Jobs.list)
@@ -44,26 +42,47 @@ class Jobs(_Part[jobs.Jobs]):
     backfill = blocking(jobs.Jobs.backfill)
 
     def of(self, agent: str, workspace: str | None = None) -> Jobs:
-        """The jobs of another agent."""
+        """Return the jobs of another agent."""
         return Jobs(self.portal, self.inner.of(agent, workspace))
 
     @overload
-    def run(self, name: str, *, mode: Literal["force"] = "force", payload: JsonLike = None) -> RunShape: ...
-    @overload
-    def run(self, name: str, *, mode: Literal["due"], payload: JsonLike = None) -> RunShape | None: ...
     def run(
-        self, name: str, *, mode: Literal["force", "due"] = "force", payload: JsonLike = None
-    ) -> RunShape | None:
-        """Run it now, with this payload or its own; with `mode="due"`, only if a tick is due, else None."""
-        if mode == "due":
-            return self.portal.call(self.inner.run(name, mode=mode, payload=payload))
-        return self.portal.call(self.inner.run(name, mode=mode, payload=payload))
+        self,
+        name: str,
+        *,
+        mode: Literal["force"] = "force",
+        payload: JsonLike = None,
+        overlap_policy: OverlapPolicy | Overlap | None = None,
+    ) -> Run: ...
+    @overload
+    def run(
+        self,
+        name: str,
+        *,
+        mode: Literal["due"],
+        payload: JsonLike = None,
+        overlap_policy: OverlapPolicy | Overlap | None = None,
+    ) -> Run | None: ...
+    def run(
+        self,
+        name: str,
+        *,
+        mode: Literal["force", "due"] = "force",
+        payload: JsonLike = None,
+        overlap_policy: OverlapPolicy | Overlap | None = None,
+    ) -> Run | None:
+        """Run a job now; with `mode="due"`, only if a tick is due, else None."""
+        call = self.inner.run(
+            name, mode=cast(Literal["due"], mode), payload=payload, overlap_policy=overlap_policy
+        )
+        return self.portal.call(call)
 
 
 class Runs(_Part[runs.Runs]):
     """The runs of one agent: `client.runs`."""
 
     get = blocking(runs.Runs.get)
+    attempts = blocking(runs.Runs.attempts)
     list = blocking(runs.Runs.list)
     dead_letters = blocking(runs.Runs.dead_letters)
     cancel = blocking(runs.Runs.cancel)
@@ -79,7 +98,7 @@ class Runs(_Part[runs.Runs]):
     wake = blocking(runs.Runs.wake)
 
     def of(self, agent: str, workspace: str | None = None) -> Runs:
-        """The runs of another agent."""
+        """Return the runs of another agent."""
         return Runs(self.portal, self.inner.of(agent, workspace))
 
     def wait(
@@ -88,13 +107,13 @@ class Runs(_Part[runs.Runs]):
         *,
         timeout: float | None = None,
         poll: float = 0.1,
-        seen: Callable[[RunShape], None] = lambda run: None,
-    ) -> RunShape:
-        """The run, once it is over; TimeoutError where that takes more than `timeout` seconds.
+        on_poll: Callable[[Run], None] | None = None,
+    ) -> Run:
+        """Return a run once it has ended; TimeoutError after `timeout` seconds.
 
-        `seen` is told what it looks like every time that somebody looked, on another thread.
+        `on_poll` is called with the run after each read, on another thread.
         """
-        return self.portal.call(self.inner.wait(run_id, poll=poll, seen=seen), timeout)
+        return self.portal.call(self.inner.wait(run_id, poll=poll, on_poll=on_poll), timeout)
 
 
 class Agents(_Part[admin.Agents]):
@@ -110,7 +129,7 @@ class Agents(_Part[admin.Agents]):
 
 
 class Keys(_Part[admin.Keys]):
-    """The keys of a workspace: `client.keys`."""
+    """The API keys of a workspace: `client.keys`."""
 
     list = blocking(admin.Keys.list)
     create = blocking(admin.Keys.create)
@@ -118,20 +137,20 @@ class Keys(_Part[admin.Keys]):
 
 
 class Audit(_Part[admin.Audit]):
-    """Who did what: `client.audit`."""
+    """The audit log of a workspace: `client.audit`."""
 
     list = blocking(admin.Audit.list)
     verify = blocking(admin.Audit.verify)
 
 
 class Quotas(_Part[admin.Quotas]):
-    """Limits, and what is used of them: `client.quotas`."""
+    """The quotas of a workspace: `client.quotas`."""
 
     list = blocking(admin.Quotas.list)
 
 
 class Workflows(_Part[admin.Workflows]):
-    """Documents by id and version, which never change: `client.workflows`."""
+    """The workflows of a workspace, by id and version: `client.workflows`."""
 
     put = blocking(admin.Workflows.put)
     get = blocking(admin.Workflows.get)
@@ -146,11 +165,11 @@ class Client(_Part[AsyncClient]):
     with Client() as client:  # WAKEFUL_URL and WAKEFUL_KEY, or the server on this machine
         client.jobs.upsert("digest", schedule="0 7 * * *", webhook_url="https://example.com/hook")
         run = client.jobs.run("digest")
-        print(client.runs.wait(run["id"], timeout=60)["state"])
+        print(client.runs.wait(run.id, timeout=60).state)
     ```
 
-    It takes what `AsyncClient` takes, and has its names. Where there is an event loop, use that one: this
-    one would keep the loop waiting.
+    The arguments and methods are those of `AsyncClient`. In a program with an event loop use `AsyncClient`:
+    this client blocks the loop.
     """
 
     status = blocking(AsyncClient.status)
@@ -181,9 +200,9 @@ class Client(_Part[AsyncClient]):
         )
         portal = Portal(inner.close)
         super().__init__(portal, inner)
-        #: create, change and trigger jobs
+        #: create, change and run jobs
         self.jobs = Jobs(portal, inner.jobs)
-        #: look at runs, cancel, stop, replay and complete them
+        #: read, stop, replay and complete runs
         self.runs = Runs(portal, inner.runs)
         self.agents = Agents(portal, inner.agents)
         self.keys = Keys(portal, inner.keys)
@@ -193,17 +212,17 @@ class Client(_Part[AsyncClient]):
 
     @property
     def url(self) -> str:
-        """The server's address."""
+        """The address of the server."""
         return self.inner.url
 
     @property
     def workspace(self) -> str:
-        """The workspace that is asked about."""
+        """The workspace of the requests."""
         return self.inner.workspace
 
     @property
     def has_key(self) -> bool:
-        """Whether there is a key to show."""
+        """Whether requests carry a key."""
         return self.inner.has_key
 
     def __enter__(self) -> Self:
@@ -218,7 +237,7 @@ class Client(_Part[AsyncClient]):
         self.close()
 
     def close(self) -> None:
-        """Let go of the server; said again, nothing happens."""
+        """Close the connections. Further calls do nothing."""
         self.portal.close()
 
     def events(
@@ -229,15 +248,15 @@ class Client(_Part[AsyncClient]):
         types: Iterable[EventType] = (),
         after: int | None = None,
         patience: float = 60.0,
-    ) -> Iterator[EventShape]:
-        """What happens, as it happens: from now on, or all that happened after the event of that number.
+    ) -> Iterator[Event]:
+        """Yield events as they happen: from now on, or all after the event of that number.
 
         ```python
         for event in client.events(types=["run.finished"]):
-            print(event["job"], event["run"]["state"])
+            print(event.job, event.run.state)
         ```
 
-        As with `AsyncClient.events`, a connection that breaks is made anew and goes on where it stopped.
+        `AsyncClient.events` describes the arguments and what happens when a connection breaks.
         """
         return self.portal.each(
             self.inner.events(agent=agent, job=job, types=types, after=after, patience=patience)

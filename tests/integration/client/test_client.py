@@ -27,6 +27,7 @@ from wakeful import (
     Webhook,
 )
 from wakeful.client import AsyncClient
+from wakeful.schedule import Every
 
 
 @pytest.fixture
@@ -59,8 +60,8 @@ async def test_a_job_is_made_changed_paused_and_deleted(client: AsyncClient):
         timeout=timedelta(seconds=90),
         payload={"to": "me"},
     )
-    assert made["explain"] == "At 07:00, every day (Europe/Berlin)"
-    assert str(made.get("secret")).startswith("whsec_")
+    assert made.explain == "At 07:00, every day (Europe/Berlin)"
+    assert str(made.secret).startswith("whsec_")
 
     same = await client.jobs.upsert(
         "digest",
@@ -70,19 +71,19 @@ async def test_a_job_is_made_changed_paused_and_deleted(client: AsyncClient):
         timeout=timedelta(seconds=90),
         payload={"to": "me"},
     )
-    assert same["revision"] == made["revision"]
-    assert "secret" not in same
+    assert same.revision == made.revision
+    assert (made.created, same.created, same.secret) == (True, False, None)
 
-    changed = await client.jobs.update("digest", schedule=timedelta(minutes=5), if_version=made["revision"])
-    assert changed["schedule"] == {"kind": "every", "everyMs": 300_000, "tz": "Europe/Berlin"}
+    changed = await client.jobs.update("digest", schedule=timedelta(minutes=5), if_version=made.revision)
+    assert changed.schedule == Every(300_000, "Europe/Berlin")
     with pytest.raises(FailedPrecondition):
-        await client.jobs.update("digest", message="x", if_version=made["revision"])
+        await client.jobs.update("digest", message="x", if_version=made.revision)
 
-    assert (await client.jobs.pause("digest"))["enabled"] is False
+    assert (await client.jobs.pause("digest")).enabled is False
     assert await client.jobs.list(include_disabled=False) == []
-    assert (await client.jobs.resume("digest"))["enabled"] is True
-    assert str((await client.jobs.rotate_secret("digest")).get("secret")) != made.get("secret")
-    assert [job["name"] for job in await client.jobs.list()] == ["digest"]
+    assert (await client.jobs.resume("digest")).enabled is True
+    assert str((await client.jobs.rotate_secret("digest")).secret) != made.secret
+    assert [job.name for job in await client.jobs.list()] == ["digest"]
     await client.jobs.delete("digest")
     with pytest.raises(NotFound, match="no job 'digest'"):
         await client.jobs.get("digest")
@@ -101,30 +102,30 @@ async def test_a_run_is_begun_and_waited_for(client: AsyncClient):
 
     run = await client.jobs.run("note", payload=[1])
     async with asyncio.timeout(PATIENCE):
-        over = await client.runs.wait(run["id"], poll=0.01, seen=lambda run: seen.append(run["state"]))
+        over = await client.runs.wait(run.id, poll=0.01, on_poll=lambda run: seen.append(run.state))
 
-    assert (over["state"], over["output"], over["payload"]) == ("succeeded", "noted", [1])
+    assert (over.state, over.output, over.payload) == ("succeeded", "noted", [1])
     assert seen[-1] == "succeeded"
-    assert [each["id"] for each in await client.runs.list()] == [run["id"]]
-    assert [each["id"] for each in await client.jobs.runs("note")] == [run["id"]]
+    assert [each.id for each in await client.runs.list()] == [run.id]
+    assert [each.id for each in await client.jobs.runs("note")] == [run.id]
     assert await client.runs.list(states=["failed", "skipped"]) == []
     with pytest.raises(FailedPrecondition):
-        await client.runs.cancel(run["id"])
+        await client.runs.cancel(run.id)
 
 
 async def test_a_dead_letter_is_replayed_and_discarded(client: AsyncClient):
     await client.jobs.create("fail", schedule=SELDOM, target=Function("fail"), max_attempts=1)
     run = await client.jobs.run("fail")
     async with asyncio.timeout(PATIENCE):
-        await client.runs.wait(run["id"], poll=0.01)
+        await client.runs.wait(run.id, poll=0.01)
         (dead,) = await client.runs.dead_letters()
-        again = await client.runs.replay(dead["id"])
-        await client.runs.wait(again["id"], poll=0.01)
+        again = await client.runs.replay(dead.id)
+        await client.runs.wait(again.id, poll=0.01)
 
-    assert (again["replayOf"], again["idempotencyKey"]) == (run["id"], run["idempotencyKey"])
+    assert (again.replay_of, again.idempotency_key) == (run.id, run.idempotency_key)
     with pytest.raises(FailedPrecondition, match="no dead letter"):
-        await client.runs.discard(run["id"])
-    await client.runs.discard(again["id"])
+        await client.runs.discard(run.id)
+    await client.runs.discard(again.id)
     assert await client.runs.dead_letters() == []
     with pytest.raises(NotFound):
         await client.runs.discard("nobody")
@@ -135,11 +136,11 @@ async def test_work_is_claimed_and_completed(client: AsyncClient):
     run = await client.jobs.run("pull")
 
     (claimed,) = await client.runs.claim("laptop", wait_ms=5_000)
-    assert (claimed["id"], claimed["payload"]) == (run["id"], {"message": "work"})
-    assert (await client.runs.heartbeat(claimed))["state"] == "running"
+    assert (claimed.id, claimed.payload) == (run.id, {"message": "work"})
+    assert (await client.runs.heartbeat(claimed)).state == "running"
     done = await client.runs.complete(claimed, "succeeded", output="done", usage={"tokens": 5})
 
-    assert (done["state"], done["output"], done["usage"]) == ("succeeded", "done", {"tokens": 5})
+    assert (done.state, done.output, done.usage) == ("succeeded", "done", {"tokens": 5})
 
 
 async def test_the_past_is_filled_in(client: AsyncClient):
@@ -151,17 +152,17 @@ async def test_the_past_is_filled_in(client: AsyncClient):
 
 async def test_the_office_is_open(client: AsyncClient):
     await client.agents.put("writer", {"description": "writes", "target": {"kind": "pull"}})
-    assert [agent["name"] for agent in await client.agents.list()] == ["default", "writer"]
-    assert (await client.agents.get("writer"))["description"] == "writes"
-    assert (await client.runs.of("writer").wake({"a": 1}))["state"] == "pending"
+    assert [agent.name for agent in await client.agents.list()] == ["default", "writer"]
+    assert (await client.agents.get("writer")).description == "writes"
+    assert (await client.runs.of("writer").wake({"a": 1})).state == "pending"
     await client.workflows.put("flow", 1, {"nodes": ["a"]})
-    assert (await client.workflows.get("flow", 1))["dag"] == {"nodes": ["a"]}
+    assert (await client.workflows.get("flow", 1)).dag == {"nodes": ["a"]}
     key = await client.keys.create(
         "ci", role="agent", agent="writer", expires_at=datetime(2050, 1, 1, tzinfo=UTC)
     )
-    assert [each["id"] for each in await client.keys.list()][-1] == key["id"]
-    await client.keys.revoke(key["id"])
-    assert "key.revoke" in {entry["action"] for entry in await client.audit.list()}
+    assert [each.id for each in await client.keys.list()][-1] == key.id
+    await client.keys.revoke(key.id)
+    assert "key.revoke" in {entry.action for entry in await client.audit.list()}
     assert (await client.audit.verify())["flaw"] is None
     assert (await client.status())["engine"] is True
     assert "deadLetterRatio" in await client.slo()
@@ -190,7 +191,7 @@ async def test_what_is_refused_is_the_same_error_with_the_same_sentence(client: 
 async def test_whoever_is_not_known_or_may_not_is_told_so(client: AsyncClient):
     member = await client.keys.create("ci", role="member")
 
-    async with AsyncClient(client.url, member["key"]) as other:
+    async with AsyncClient(client.url, member.key) as other:
         with pytest.raises(PermissionDenied):
             await other.jobs.create("x", schedule="@daily")
     async with AsyncClient(client.url, "wk_" + "x" * 43) as other:

@@ -13,13 +13,13 @@ from tests.integration.conftest import SELDOM, NewApp, on_one_store
 from tests.support.api_client import served
 from tests.support.waiting import PATIENCE, eventually
 from wakeful import AsyncClient, InvalidArgument, NotFound, Unauthenticated, Unavailable, Wakeful
-from wakeful.client import EventShape
-from wakeful.client.events import read_events
+from wakeful.client.rest.events import read_events
+from wakeful.model import Event
 from wakeful.service.auth.access import LOCAL
 from wakeful.settings import Settings
 
 
-async def heard(events: AsyncIterator[EventShape], count: int) -> list[EventShape]:
+async def heard(events: AsyncIterator[Event], count: int) -> list[Event]:
     async with asyncio.timeout(PATIENCE):
         return [await anext(events) for _ in range(count)]
 
@@ -37,10 +37,10 @@ async def test_what_happens_is_heard_as_it_happens(new_app: NewApp):
         await listening(app)
         await client.jobs.create("digest", schedule=SELDOM)
         (made,) = await first
-        assert (made["type"], made["job"], made["deleted"]) == ("job.changed", "digest", False)
+        assert (made.type, made.job, made.deleted) == ("job.changed", "digest", False)
         await client.jobs.delete("digest")
         (gone,) = await heard(events, 1)
-        assert (gone["seq"], gone["deleted"]) == (made["seq"] + 1, True)
+        assert (gone.seq, gone.deleted) == (made.seq + 1, True)
         await events.aclose()
         await eventually(lambda: not app.services.events._listeners)
 
@@ -65,8 +65,8 @@ async def test_a_restart_is_not_noticed_though_nothing_had_been_heard_yet(new_ap
             told = await all_of_it
             await events.aclose()
             await client.close()
-    assert [event["job"] for event in told] == ["while-away", "back", "away-again"]
-    assert [event["seq"] for event in told] == [told[0]["seq"] + n for n in range(3)]
+    assert [event.job for event in told] == ["while-away", "back", "away-again"]
+    assert [event.seq for event in told] == [told[0].seq + n for n in range(3)]
 
 
 @on_one_store

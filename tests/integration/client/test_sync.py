@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import inspect
 import os
 import signal
@@ -19,6 +20,7 @@ from tests.support.api_client import served
 from tests.support.waiting import PATIENCE
 from wakeful import AsyncClient, Client, FailedPrecondition, Function, NotFound, Permanent, Unavailable
 from wakeful.client import sync
+from wakeful.client.portal import Blocking
 
 T = TypeVar("T")
 Program = Callable[[Callable[[Client], T]], "asyncio.Future[T]"]
@@ -52,18 +54,19 @@ async def program(new_app: NewApp) -> AsyncIterator[Program[None]]:
 async def test_a_job_is_made_changed_run_and_deleted(program: Program[None]):
     def work(client: Client) -> None:
         made = client.jobs.create("note", schedule=SELDOM, target=Function("note"))
-        assert client.jobs.upsert("note", schedule=SELDOM, target=Function("note")) == made
-        changed = client.jobs.update("note", message="hello", if_version=made["revision"])
-        assert changed["message"] == "hello"
-        assert client.jobs.pause("note")["enabled"] is False
+        same = client.jobs.upsert("note", schedule=SELDOM, target=Function("note"))
+        assert same == dataclasses.replace(made, created=False)
+        changed = client.jobs.update("note", message="hello", if_version=made.revision)
+        assert changed.message == "hello"
+        assert client.jobs.pause("note").enabled is False
         assert client.jobs.list(include_disabled=False) == []
-        assert client.jobs.resume("note")["enabled"] is True
+        assert client.jobs.resume("note").enabled is True
         assert client.jobs.run("note", mode="due") is None
         run = client.jobs.run("note", payload=[1])
-        over = client.runs.wait(run["id"], timeout=PATIENCE, poll=0.01)
-        assert (over["state"], over["output"], over["payload"]) == ("succeeded", "noted", [1])
+        over = client.runs.wait(run.id, timeout=PATIENCE, poll=0.01)
+        assert (over.state, over.output, over.payload) == ("succeeded", "noted", [1])
         page = client.jobs.runs("note")
-        assert ([each["id"] for each in page], page.cursor) == ([run["id"]], None)
+        assert ([each.id for each in page], page.cursor) == ([run.id], None)
         client.jobs.delete("note")
         with pytest.raises(NotFound, match="no job 'note'"):
             client.jobs.get("note")
@@ -75,17 +78,17 @@ async def test_dead_letters_and_the_office(program: Program[None]):
     def work(client: Client) -> None:
         client.jobs.create("fail", schedule=SELDOM, target=Function("fail"))
         run = client.jobs.run("fail")
-        assert client.runs.wait(run["id"], timeout=PATIENCE, poll=0.01)["state"] == "failed"
+        assert client.runs.wait(run.id, timeout=PATIENCE, poll=0.01).state == "failed"
         (dead,) = client.runs.dead_letters()
-        client.runs.discard(dead["id"])
-        assert client.agents.put("ada", {"description": "x"})["name"] == "ada"
-        assert client.jobs.of("ada").create("hers", schedule=SELDOM)["agentId"] == "ada"
+        client.runs.discard(dead.id)
+        assert client.agents.put("ada", {"description": "x"}).name == "ada"
+        assert client.jobs.of("ada").create("hers", schedule=SELDOM).agent == "ada"
         woken = client.runs.of("ada").wake({"a": 1})
-        assert [claimed["id"] for claimed in client.runs.claim("laptop", agents=["ada"])] == [woken["id"]]
+        assert [claimed.id for claimed in client.runs.claim("laptop", agents=["ada"])] == [woken.id]
         key = client.keys.create("ci", role="member")
-        client.keys.revoke(key["id"])
-        assert "key.revoke" in {entry["action"] for entry in client.audit.list()}
-        assert client.workflows.put("flow", 1, {"nodes": ["a"]})["id"] == "flow"
+        client.keys.revoke(key.id)
+        assert "key.revoke" in {entry.action for entry in client.audit.list()}
+        assert client.workflows.put("flow", 1, {"nodes": ["a"]}).id == "flow"
         assert client.status()["engine"] is True
         assert client.ready()
         assert "deadLetterRatio" in client.slo()
@@ -99,8 +102,8 @@ async def test_a_wait_has_an_end(program: Program[None]):
         client.jobs.create("pulled", schedule=SELDOM)
         run = client.jobs.run("pulled")
         with pytest.raises(TimeoutError):
-            client.runs.wait(run["id"], timeout=0.05, poll=0.01)
-        assert client.runs.get(run["id"])["state"] == "pending"
+            client.runs.wait(run.id, timeout=0.05, poll=0.01)
+        assert client.runs.get(run.id).state == "pending"
 
     await program(work)
 
@@ -133,12 +136,12 @@ async def test_events_come_as_they_happen_and_from_any_number_on(program: Progra
         heard = []
         for event in client.events(after=0, job="note"):
             heard.append(event)
-            if event["type"] == "run.finished":
+            if event.type == "run.finished":
                 break
-        assert [event["type"] for event in heard] == ["job.changed", "run.started", "run.finished"]
-        assert heard[-1]["run"] is not None
-        assert heard[-1]["run"]["id"] == run["id"]
-        ends = client.events(after=heard[0]["seq"], types=["run.finished"])
+        assert [event.type for event in heard] == ["job.changed", "run.started", "run.finished"]
+        assert heard[-1].run is not None
+        assert heard[-1].run.id == run.id
+        ends = client.events(after=heard[0].seq, types=["run.finished"])
         assert next(iter(ends)) == heard[-1]
 
     await program(work)
@@ -177,11 +180,23 @@ def test_a_server_that_is_not_there_is_unavailable():
         (Client, AsyncClient),
     ],
 )
-def test_it_has_every_name_that_the_async_one_has(blocking: type, inner: type):
+def test_it_mirrors_the_async_client(blocking: type, inner: type):
     names = {name for name in dir(inner) if not name.startswith("_")}
     assert names <= set(dir(blocking))
     for name in names:
+        method = getattr(inner, name)
         assert inspect.getdoc(getattr(blocking, name)), f"{name} says what it does"
+        if callable(method):
+            own = getattr(blocking, name)
+            parameters = _parameters(own.method if isinstance(own, Blocking) else own)
+            if (blocking, name) == (sync.Runs, "wait"):  # the async one takes `asyncio.timeout`
+                del parameters["timeout"]
+            assert parameters == _parameters(method), name
+
+
+def _parameters(method: Callable[..., object]) -> dict[str, tuple[object, object]]:
+    found = inspect.signature(method).parameters.values()
+    return {each.name: (each.kind, each.default) for each in found}
 
 
 FORGETFUL = """
@@ -190,7 +205,7 @@ from wakeful import Client
 client = Client()
 client.jobs.create("digest", schedule="@daily")
 events = client.events(after=0)
-print(next(events)["job"])
+print(next(events).job)
 """
 # Whoever runs these tests in the background may have told all that they start to take no notice of SIGINT.
 LISTENING = """
@@ -201,7 +216,7 @@ from wakeful import Client
 signal.signal(signal.SIGINT, signal.default_int_handler)
 with Client() as client:
     for event in client.events(after=0):
-        print(event["job"], flush=True)
+        print(event.job, flush=True)
 """
 
 

@@ -5,14 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Final, Literal, cast
+from typing import Final, cast
 
 from wakeful.api.mcp.port import CallContext, JsonObject
-from wakeful.client import AsyncClient
-from wakeful.client.jobs import Jobs
+from wakeful.client.rest import RestClient, RestJobs
 from wakeful.errors import InvalidArgument, NotFound
 from wakeful.job import Json
-from wakeful.policy import Overlap
 
 #: For so many seconds the server's clock is believed to go on as ours does.
 _REMEMBERED: Final = 30.0
@@ -21,7 +19,7 @@ _REMEMBERED: Final = 30.0
 class RemoteScheduler:
     """A server, with the key that the client has. `agent` is whose jobs they are, unless the key says it."""
 
-    def __init__(self, client: AsyncClient, agent: str | None = None) -> None:
+    def __init__(self, client: RestClient, agent: str | None = None) -> None:
         self._client = client
         self._agent = agent
         self._known: dict[str, tuple[float, CallContext]] = {}
@@ -46,20 +44,20 @@ class RemoteScheduler:
                 tz = (await self._client.agents.get(name))["tz"] or tz
         return CallContext(cast(int, status["nowMs"]), tz, name)
 
-    def _jobs(self, agent: str) -> Jobs:
+    def _jobs(self, agent: str) -> RestJobs:
         return self._client.jobs.of(agent)
 
     async def create(self, agent: str, document: Mapping[str, Json]) -> JsonObject:
         """Add a job."""
-        return cast(JsonObject, await self._jobs(agent).send_new(document))
+        return cast(JsonObject, await self._jobs(agent).create(document))
 
     async def check(self, agent: str, document: Mapping[str, Json]) -> None:
         """Raise what is wrong with a document, and change nothing."""
-        await self._jobs(agent).check(document)
+        await self._jobs(agent).dry_run(document)
 
     async def update(self, agent: str, name: str, patch: Mapping[str, Json]) -> JsonObject:
         """Change the fields that are named."""
-        return cast(JsonObject, await self._jobs(agent).send_patch(name, patch))
+        return cast(JsonObject, await self._jobs(agent).update(name, patch))
 
     async def get(self, agent: str, name: str) -> JsonObject:
         """The job with its next ticks."""
@@ -100,9 +98,8 @@ class RemoteScheduler:
         """Run it now."""
         if mode not in ("force", "due"):
             raise InvalidArgument(f"mode: '{mode[:64]}' is not 'force' or 'due'")
-        jobs = self._jobs(agent)
-        policy = cast(Overlap | None, overlap)
-        run = await jobs.run(name, mode=cast(Literal["due"], mode), payload=payload, overlap_policy=policy)
+        policy = cast(str | None, overlap)
+        run = await self._jobs(agent).run(name, mode=mode, payload=payload, overlap_policy=policy)
         return cast(JsonObject | None, run)
 
     async def runs(self, agent: str, job_id: str | None, limit: int) -> Sequence[JsonObject]:

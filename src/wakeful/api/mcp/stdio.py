@@ -6,10 +6,10 @@ from mcp.server.stdio import stdio_server
 
 from wakeful.api.mcp.remote import RemoteScheduler
 from wakeful.api.mcp.server import make_server
-from wakeful.client import AsyncClient
+from wakeful.client.rest import RestClient
 
 
-async def speak(client: AsyncClient, agent: str | None = None) -> None:
+async def speak(client: RestClient, agent: str | None = None) -> None:
     """Speak until the other side hangs up. The server that the client asks need not be there yet."""
     there = RemoteScheduler(client, agent)
     server = make_server(lambda ctx: there)

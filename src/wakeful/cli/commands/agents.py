@@ -71,7 +71,7 @@ def register(app: typer.Typer) -> None:
     ) -> None:
         """Create an agent, or replace its fields."""
         target_json = await json_argument("--target", target)
-        fields = {
+        fields: dict[str, Json] = {
             "tz": tz,
             "target": {"kind": "webhook", "url": url} if url else target_json,
             "channel": channel,

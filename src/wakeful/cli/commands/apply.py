@@ -92,7 +92,7 @@ async def _validate(s: Session, changes: Sequence[JobChange]) -> None:
     wanted = [change for change in changes if change.kind != "removed"]
     wrong: list[tuple[JobChange, WakefulError]] = []
     for batch in _batches(wanted):
-        wrong += _refused(batch, await _gather(s.jobs(each.agent).check(each.document) for each in batch))
+        wrong += _refused(batch, await _gather(s.jobs(each.agent).dry_run(each.document) for each in batch))
     if wrong:
         lines = [f"job '{change.name}': {line}" for change, e in wrong for line in e.message.splitlines()]
         raise type(wrong[0][1])("\n".join(lines))
@@ -158,7 +158,7 @@ async def _send(s: Session, change: JobChange) -> JobShape | None:
     if change.kind == "removed":
         await jobs.delete(change.name)
         return None
-    return await jobs.send(change.document)
+    return await jobs.upsert(change.document)
 
 
 def _actual(

@@ -20,7 +20,7 @@ from wakeful.cli.commands.serve import keep_log, settings_with, wakeful_command
 from wakeful.cli.session import Session, command
 from wakeful.cli.show.runs import progress_line, run_table
 from wakeful.cli.times import moment
-from wakeful.client import AsyncClient
+from wakeful.client.rest import RestClient
 from wakeful.client.types import RunShape
 from wakeful.errors import Unavailable
 from wakeful.process_protection import protect_process
@@ -71,7 +71,7 @@ def register(app: typer.Typer) -> None:
             protect_process()
             url, key, server = await stack.enter_async_context(_server(settings, port))
             agent = await stack.enter_async_context(DemoAgent())
-            client = await stack.enter_async_context(AsyncClient(url, key))
+            client = await stack.enter_async_context(RestClient(url, key))
             await make_jobs(client, agent)
             s.out.say(*_introduction(url, key))
             with contextlib.suppress(TimeoutError):
@@ -112,7 +112,7 @@ async def _server(settings: Settings, port: int | None) -> AsyncIterator[tuple[s
 
 
 async def _watch(
-    s: Session, client: AsyncClient, agent: DemoAgent, server: asyncio.Task[None], enough: int | None
+    s: Session, client: RestClient, agent: DemoAgent, server: asyncio.Task[None], enough: int | None
 ) -> None:
     """Show the runs until the server stops or `enough` runs have finished."""
     seen: set[str] = set()
@@ -136,7 +136,7 @@ async def _watch(
             await asyncio.wait({server}, timeout=_REFRESH_S)
 
 
-async def _runs(client: AsyncClient) -> list[RunShape]:
+async def _runs(client: RestClient) -> list[RunShape]:
     """Return the last runs, oldest first; none while the server stops."""
     try:
         return list(reversed(await client.runs.list(limit=_SHOWN, all_agents=True)))

@@ -79,7 +79,7 @@ def register(app: typer.Typer) -> None:
         if not dry_run:
             with s.out.counting("importing", len(planned)) as step:
                 for each in planned:
-                    await s.out.ask(s.jobs().send(each.document))
+                    await s.out.ask(s.jobs().upsert(each.document))
                     step(1)
         result = {
             "dryRun": dry_run,

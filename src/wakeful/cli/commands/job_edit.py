@@ -122,7 +122,7 @@ def register(app: typer.Typer) -> None:
             document[key] = await json_argument(f"--set {key}", value)
         document = {key: value for key, value in document.items() if value is not None}
         jobs = s.jobs()
-        job = await s.out.ask(jobs.send(document) if replace else jobs.send_new(document))
+        job = await s.out.ask(jobs.upsert(document) if replace else jobs.create(document))
         now = now_ms()
         done = Text("added ", "green").append(job["name"], "bold").append(f": {job['explain']}")
         s.out.show(job, done, *ticks(job, now), *secret(job))

@@ -29,7 +29,10 @@ def register(app: typer.Typer) -> None:
         """Create a key. It is shown only once. With --agent, the key is limited to that agent."""
         role = "agent" if s.agent and role == "member" else role
         agent = s.agent if role == "agent" else None
-        key = await s.out.ask(s.client.keys.create(name, role=role, agent=agent, expires_at=expires))
+        given = {"name": name, "role": role, "agent": agent, "expiresAt": expires}
+        key = await s.out.ask(
+            s.client.keys.create({field: value for field, value in given.items() if value is not None})
+        )
         s.out.show(
             key,
             Text("key  ", "bold").append(str(key.get("key", "")), "green"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import datetime
-from typing import Annotated, cast
+from typing import Annotated
 
 import typer
 from rich.text import Text
@@ -14,10 +14,12 @@ from wakeful.cli.arguments import JobName, Payload, json_argument, now_ms
 from wakeful.cli.session import Session, command
 from wakeful.cli.show.runs import progress_line, run_page
 from wakeful.cli.times import local_zone
+from wakeful.client.runs import LONGEST_POLL
 from wakeful.client.types import RunShape
 from wakeful.cron import zone
 from wakeful.errors import InvalidArgument, Unavailable
-from wakeful.policy import Overlap
+from wakeful.run import RunState
+from wakeful.scheduler import poll_until
 
 _PANEL = "Runs"
 
@@ -53,7 +55,7 @@ def register(app: typer.Typer) -> None:
                 slug,
                 mode="due" if due else "force",
                 payload=await json_argument("--payload", payload),
-                overlap_policy=cast(Overlap | None, overlap),
+                overlap_policy=overlap,
             )
         )
         if started is None:
@@ -88,7 +90,8 @@ def register(app: typer.Typer) -> None:
     ) -> None:
         """Run a job for each tick of its schedule between two times in the past."""
         jobs, slug = s.job(name)
-        count = await s.out.ask(jobs.backfill(slug, _instant("--from", start), _instant("--to", end)))
+        span = _instant("--from", start).isoformat(), _instant("--to", end).isoformat()
+        count = await s.out.ask(jobs.backfill(slug, *span))
         s.out.show({"count": count}, Text(f"planned {count} runs of {slug}", "green"))
 
 
@@ -97,7 +100,7 @@ async def follow(s: Session, run_id: str) -> RunShape:
     last: tuple[str, int] | None = None
     status = s.out.aside.status("") if s.out.aside.is_terminal and not s.out.as_json else None
 
-    def seen(run: RunShape) -> None:
+    def show(run: RunShape) -> None:
         nonlocal last
         now = run["state"], run["attempt"]
         if now == last:
@@ -110,7 +113,13 @@ async def follow(s: Session, run_id: str) -> RunShape:
     if status:
         status.start()
     try:
-        return await s.client.runs.wait(run_id, seen=seen)
+        return await poll_until(
+            lambda: s.client.runs.get(run_id),
+            lambda run: RunState(run["state"]).terminal,
+            poll=0.1,
+            longest=LONGEST_POLL,
+            on_poll=show,
+        )
     finally:
         if status:
             status.stop()

@@ -19,7 +19,7 @@ from wakeful.cli.output import Output
 from wakeful.cli.session import Session, command
 from wakeful.cli.show.tables import page
 from wakeful.client.api_key_file import key_file, leave_key, read_key
-from wakeful.client.client import DEFAULT_URL
+from wakeful.client.rest.client import DEFAULT_URL
 from wakeful.errors import InvalidArgument, Unauthenticated, WakefulError
 from wakeful.logs import ConsoleFormatter
 from wakeful.process_protection import protect_process

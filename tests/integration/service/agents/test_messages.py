@@ -145,9 +145,9 @@ async def test_the_client_speaks_too(ask: ApiClient):
     async with AsyncClient(ask.url, ask.key) as client:
         await client.agents.put("default", {"queue": {"debounce_ms": 0, "cap": 2}})
         receipt = await client.agents.say("default", "hello", session="telegram:1")
-        assert (receipt["state"], receipt["session"]) == ("started", "telegram:1")
+        assert (receipt.state, receipt.session) == ("started", "telegram:1")
         (session,) = await client.agents.sessions("default")
-        assert session["turns"] == [receipt["runId"]]
+        assert session.turns == (receipt.run_id,)
 
 
 @pytest.fixture
@@ -166,7 +166,7 @@ def executing(machine: Machine) -> Iterator[None]:
         with Client(machine.url or "", key) as client:
             while not done.is_set():
                 for run in client.runs.claim("parrot", wait_ms=200):
-                    client.runs.complete(run, "succeeded", output=f"you said: {run['payload']}")
+                    client.runs.complete(run, "succeeded", output=f"you said: {run.payload}")
 
     thread = threading.Thread(target=work)
     thread.start()

@@ -65,7 +65,7 @@ async def test_the_same_through_rpc_the_client_and_python(ask: ApiClient):
         assert [job["name"] for job in found["jobs"]] == ["a"]
         assert len((await call("cron.list", label="team"))["jobs"]) == 3
     async with AsyncClient(ask.url, ask.key) as client:
-        assert [job["name"] for job in await client.jobs.list(labels={"team": "web"})] == ["c"]
+        assert [job.name for job in await client.jobs.list(labels={"team": "web"})] == ["c"]
         found = await client.jobs.list(labels=["team=ops", "urgent"], all_agents=True)
-        assert [job["name"] for job in found] == ["a"]
+        assert [job.name for job in found] == ["a"]
     assert [job.name for job in await ask.app.jobs.list(labels={"team": "ops"})] == ["a", "b"]

@@ -1,4 +1,4 @@
-"""What happens on a server, as it happens: a stream that goes on where a broken connection stopped."""
+"""The event stream, which resumes where a broken connection stopped."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import json
 from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Final, cast
 
-from wakeful.client.connection import Connection, Query, pause
+from wakeful.client.connection import Connection, Query
 from wakeful.client.types import EventShape
 from wakeful.errors import Unavailable
 
-#: Seconds before the first try to come back, and between two of them at most.
+#: Seconds before the first reconnection, and at most between two.
 _FIRST_WAIT: Final = 0.1
 _LONGEST_WAIT: Final = 5.0
 
@@ -19,33 +19,33 @@ _LONGEST_WAIT: Final = 5.0
 async def events(
     connection: Connection, path: str, query: Query, after: int | None, patience: float
 ) -> AsyncGenerator[EventShape, None]:
-    """The events from that number on, over as many connections as it takes.
+    """Yield the events after that number, over as many connections as necessary.
 
-    A server that was there and is gone is waited for, `patience` seconds at most; what it refuses is raised.
+    Reconnect for at most `patience` seconds to a server that was reached before.
     """
     loop = asyncio.get_running_loop()
     seen, wait = after, _FIRST_WAIT
-    gone: float | None = None
+    lost_at: float | None = None
     reached = False
     while True:
         try:
             async with connection.stream(path, query={**query, "after": seen}) as chunks:
-                reached, gone, wait = True, None, _FIRST_WAIT
+                reached, lost_at, wait = True, None, _FIRST_WAIT
                 async for number, event in read_events(chunks):
                     seen = number
                     if event is not None:
                         yield event
         except Unavailable:
-            if not reached or (gone is not None and loop.time() - gone > patience):
+            if not reached or (lost_at is not None and loop.time() - lost_at > patience):
                 raise
-        if gone is None:
-            gone = loop.time()
-        await pause(wait)
+        if lost_at is None:
+            lost_at = loop.time()
+        await asyncio.sleep(wait)
         wait = min(wait * 2, _LONGEST_WAIT)
 
 
 async def read_events(chunks: AsyncIterator[bytes]) -> AsyncIterator[tuple[int, EventShape | None]]:
-    """The events of a stream, each with its number; a number alone says where the stream begins."""
+    """Yield the events of a stream, each with its number; a number alone is where the stream starts."""
     rest = b""
     number, data = "", ""
     async for chunk in chunks:

@@ -1,0 +1,114 @@
+"""The endpoints of agents, keys, the audit log, quotas and workflows."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Mapping
+from typing import Final, cast
+
+from wakeful.client.connection import Connection, Query, path, read_page
+from wakeful.client.types import AgentShape, AuditShape, KeyShape, ReceiptShape, SessionShape
+from wakeful.job import Json
+from wakeful.model import Page
+
+#: Seconds that the check of a long audit chain may take beyond the usual timeout.
+_CHAIN_TIMEOUT: Final = 600.0
+
+
+class _Part:
+    def __init__(self, connection: Connection, workspace: str) -> None:
+        self._connection = connection
+        self._workspace = workspace
+
+    async def _request(
+        self, method: str, *parts: str, body: Json = None, query: Query | None = None
+    ) -> dict[str, Json]:
+        where = path(self._workspace, *parts)
+        return cast(dict[str, Json], await self._connection.request(method, where, body=body, query=query))
+
+
+class RestAgents(_Part):
+    """The agents of a workspace."""
+
+    async def list(self) -> builtins.list[AgentShape]:
+        """Return all agents, by name."""
+        return cast(builtins.list[AgentShape], (await self._request("GET", "agents"))["agents"])
+
+    async def get(self, name: str) -> AgentShape:
+        """Return an agent."""
+        return cast(AgentShape, await self._request("GET", "agents", name))
+
+    async def put(self, name: str, document: Mapping[str, Json]) -> AgentShape:
+        """Create an agent, or change it to match the document."""
+        return cast(AgentShape, await self._request("PUT", "agents", name, body=dict(document)))
+
+    async def rotate_secret(self, name: str) -> AgentShape:
+        """Create a new webhook secret."""
+        return cast(AgentShape, await self._request("POST", "agents", name, "rotate-secret"))
+
+    async def delete(self, name: str) -> None:
+        """Delete an agent that has no jobs."""
+        await self._request("DELETE", "agents", name)
+
+    async def say(self, name: str, message: str, *, session: str | None = None) -> ReceiptShape:
+        """Send a message to an agent."""
+        body: dict[str, Json] = {"message": message}
+        if session is not None:
+            body["session"] = session
+        return cast(ReceiptShape, await self._request("POST", "agents", name, "messages", body=body))
+
+    async def sessions(self, name: str, *, limit: int = 50, cursor: str | None = None) -> Page[SessionShape]:
+        """Return a page of the sessions of an agent, by name."""
+        query: Query = {"cursor": cursor, "limit": limit}
+        return read_page(await self._request("GET", "agents", name, "sessions", query=query), "sessions")
+
+
+class RestKeys(_Part):
+    """The API keys of a workspace."""
+
+    async def list(self) -> builtins.list[KeyShape]:
+        """Return all keys, oldest first."""
+        return cast(builtins.list[KeyShape], (await self._request("GET", "keys"))["keys"])
+
+    async def create(self, document: Mapping[str, Json]) -> KeyShape:
+        """Create a key."""
+        return cast(KeyShape, await self._request("POST", "keys", body=dict(document)))
+
+    async def revoke(self, key_id: str) -> None:
+        """Revoke a key."""
+        await self._request("DELETE", "keys", key_id)
+
+
+class RestAudit(_Part):
+    """The audit log of a workspace."""
+
+    async def list(self, *, limit: int = 100, cursor: str | None = None) -> Page[AuditShape]:
+        """Return a page of entries, newest first."""
+        query: Query = {"cursor": cursor, "limit": limit}
+        return read_page(await self._request("GET", "audit", query=query), "entries")
+
+    async def verify(self) -> dict[str, Json]:
+        """Check the whole chain of hashes."""
+        where = path(self._workspace, "audit", "verify")
+        reply = await self._connection.request("GET", where, extra_timeout=_CHAIN_TIMEOUT)
+        return cast(dict[str, Json], reply)
+
+
+class RestQuotas(_Part):
+    """The quotas of a workspace."""
+
+    async def list(self) -> builtins.list[dict[str, Json]]:
+        """Return all quotas that are set or used."""
+        return cast(builtins.list[dict[str, Json]], (await self._request("GET", "quotas"))["quotas"])
+
+
+class RestWorkflows(_Part):
+    """The workflows of a workspace."""
+
+    async def put(self, workflow_id: str, version: int, dag: Mapping[str, Json]) -> dict[str, Json]:
+        """Store a version."""
+        return await self._request("PUT", "workflows", workflow_id, str(version), body=dict(dag))
+
+    async def get(self, workflow_id: str, version: int) -> dict[str, Json]:
+        """Return a version."""
+        return await self._request("GET", "workflows", workflow_id, str(version))

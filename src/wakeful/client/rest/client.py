@@ -1,0 +1,99 @@
+"""A server and its endpoints."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncGenerator, Iterable
+from types import TracebackType
+from typing import Final, Self, cast
+
+from wakeful.client.api_key_file import read_key
+from wakeful.client.connection import Connection, Query, path
+from wakeful.client.rest.admin import RestAgents, RestAudit, RestKeys, RestQuotas, RestWorkflows
+from wakeful.client.rest.events import events
+from wakeful.client.rest.jobs import RestJobs
+from wakeful.client.rest.runs import RestRuns
+from wakeful.client.tls import ClientTls
+from wakeful.client.types import EventShape
+from wakeful.job import Json
+
+DEFAULT_URL: Final = "http://127.0.0.1:9253"
+
+
+class RestClient:
+    """A server. Use it as an async context manager. `AsyncClient` documents the arguments."""
+
+    def __init__(
+        self,
+        url: str | None = None,
+        key: str | None = None,
+        *,
+        workspace: str = "default",
+        agent: str = "default",
+        timeout: float = 30.0,
+        cert: str | None = None,
+        cert_key: str | None = None,
+        ca: str | None = None,
+    ) -> None:
+        url = url or os.environ.get("WAKEFUL_URL") or DEFAULT_URL
+        key = key or os.environ.get("WAKEFUL_KEY") or read_key(url)
+        self._connection = Connection(url, key, timeout, ClientTls(cert, cert_key, ca).or_else())
+        self.workspace = workspace
+        self.jobs = RestJobs(self._connection, workspace, agent)
+        self.runs = RestRuns(self._connection, workspace, agent)
+        self.agents = RestAgents(self._connection, workspace)
+        self.keys = RestKeys(self._connection, workspace)
+        self.audit = RestAudit(self._connection, workspace)
+        self.quotas = RestQuotas(self._connection, workspace)
+        self.workflows = RestWorkflows(self._connection, workspace)
+
+    @property
+    def url(self) -> str:
+        """The address of the server."""
+        return self._connection.url
+
+    @property
+    def has_key(self) -> bool:
+        """Whether requests carry a key."""
+        return self._connection.key is not None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._connection.close()
+
+    async def status(self) -> dict[str, Json]:
+        """Return the status of the server and the counts of the workspace."""
+        return cast(dict[str, Json], await self._connection.request("GET", path(self.workspace, "status")))
+
+    async def slo(self) -> dict[str, Json]:
+        """Return the service level: the dead-letter ratio and the dispatch latency."""
+        return cast(dict[str, Json], await self._connection.request("GET", path(self.workspace, "slo")))
+
+    async def ready(self) -> bool:
+        """Return True if the server and its database respond; Unavailable otherwise."""
+        await self._connection.request("GET", "/readyz")
+        return True
+
+    def events(
+        self,
+        *,
+        agent: str | None = None,
+        job: str | None = None,
+        types: Iterable[str] = (),
+        after: int | None = None,
+        patience: float = 60.0,
+    ) -> AsyncGenerator[EventShape, None]:
+        """Yield events as they happen, over as many connections as necessary."""
+        query: Query = {"agent": agent, "job": job, "types": ",".join(types) or None}
+        return events(self._connection, path(self.workspace, "events"), query, after, patience)

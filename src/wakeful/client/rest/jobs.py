@@ -1,0 +1,133 @@
+"""The endpoints of jobs."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Mapping, Sequence
+from typing import cast
+
+from wakeful.client.connection import Connection, Query, path, read_page
+from wakeful.client.fields import label_texts
+from wakeful.client.types import JobShape, RunShape, SkippedShape
+from wakeful.job import Json
+from wakeful.model import Page
+
+_PAGE = 500
+
+
+class RestJobs:
+    """The jobs of one agent."""
+
+    def __init__(self, connection: Connection, workspace: str, agent: str) -> None:
+        self._connection = connection
+        self._where = (workspace, agent)
+
+    def of(self, agent: str, workspace: str | None = None) -> RestJobs:
+        """Return the jobs of another agent."""
+        return RestJobs(self._connection, workspace or self._where[0], agent)
+
+    def _path(self, *parts: str) -> str:
+        workspace, agent = self._where
+        return path(workspace, "agents", agent, "jobs", *parts)
+
+    async def _job(self, method: str, *parts: str, body: Json = None, **headers: str) -> JobShape:
+        reply = await self._connection.request(method, self._path(*parts), body=body, headers=headers)
+        return cast(JobShape, reply)
+
+    async def create(self, document: Mapping[str, Json]) -> JobShape:
+        """Create the job of a document."""
+        return await self._job("POST", body=dict(document))
+
+    async def upsert(self, document: Mapping[str, Json]) -> JobShape:
+        """Create the job of a document, or change it to match."""
+        return await self._job("PUT", str(document.get("name")), body=dict(document))
+
+    async def create_or_change(self, document: Mapping[str, Json]) -> tuple[JobShape, bool]:
+        """Do `upsert`; also return whether it created the job."""
+        where = self._path(str(document.get("name")))
+        status, reply = await self._connection.request_with_status("PUT", where, body=dict(document))
+        return cast(JobShape, reply), status == 201
+
+    async def dry_run(self, document: Mapping[str, Json]) -> None:
+        """Raise the error of `upsert`, and change nothing. Quotas are not checked."""
+        where = self._path(str(document.get("name")))
+        await self._connection.request("PUT", where, body=dict(document), query={"dry_run": True})
+
+    async def update(
+        self, name: str, patch: Mapping[str, Json], *, if_version: int | None = None
+    ) -> JobShape:
+        """Change the fields of a patch; with `if_version`, only at that revision."""
+        headers = {} if if_version is None else {"If-Match": f'"{if_version}"'}
+        return await self._job("PATCH", name, body=dict(patch), **headers)
+
+    async def get(self, name: str) -> JobShape:
+        """Return a job with its next ticks and last runs."""
+        return await self._job("GET", name)
+
+    async def list(
+        self,
+        *,
+        include_disabled: bool = True,
+        all_agents: bool = False,
+        labels: Mapping[str, str] | Sequence[str] = (),
+    ) -> builtins.list[JobShape]:
+        """Return all jobs by name, page by page; with `all_agents`, those of the workspace."""
+        where = path(self._where[0], "jobs") if all_agents else self._path()
+        found: builtins.list[JobShape] = []
+        cursor: str | None = None
+        while True:
+            query: Query = {
+                "include_disabled": include_disabled,
+                "label": label_texts(labels),
+                "limit": _PAGE,
+                "cursor": cursor,
+            }
+            page: Page[JobShape] = read_page(
+                await self._connection.request("GET", where, query=query), "jobs"
+            )
+            found += page
+            cursor = page.cursor
+            if not cursor:
+                return found
+
+    async def pause(self, name: str, *, note: str | None = None, until: str | None = None) -> JobShape:
+        """Pause a job."""
+        given: dict[str, Json] = {"note": note, "until": until}
+        body: dict[str, Json] = {key: value for key, value in given.items() if value is not None}
+        return await self._job("POST", name, "pause", body=body or None)
+
+    async def resume(self, name: str) -> JobShape:
+        """Resume a job."""
+        return await self._job("POST", name, "resume")
+
+    async def skip_next(self, name: str) -> SkippedShape:
+        """Skip the next tick of a job."""
+        return cast(SkippedShape, await self._job("POST", name, "skip-next"))
+
+    async def delete(self, name: str) -> None:
+        """Delete a job."""
+        await self._connection.request("DELETE", self._path(name))
+
+    async def rotate_secret(self, name: str) -> JobShape:
+        """Create a new webhook secret."""
+        return await self._job("POST", name, "rotate-secret")
+
+    async def run(
+        self, name: str, *, mode: str = "force", payload: Json = None, overlap_policy: str | None = None
+    ) -> RunShape | None:
+        """Run a job now; None: with the mode `due`, no tick is due."""
+        given: dict[str, Json] = {"mode": mode, "payload": payload, "overlapPolicy": overlap_policy}
+        body: dict[str, Json] = {field: value for field, value in given.items() if value is not None}
+        reply = await self._connection.request("POST", self._path(name, "run"), body=body)
+        return cast(RunShape | None, reply)
+
+    async def runs(self, name: str, *, limit: int = 20, cursor: str | None = None) -> Page[RunShape]:
+        """Return the runs of a job, newest first."""
+        query: Query = {"limit": limit, "cursor": cursor}
+        return read_page(await self._connection.request("GET", self._path(name, "runs"), query=query), "runs")
+
+    async def backfill(self, name: str, start: str, end: str) -> int:
+        """Run the ticks between two instants of the past; return how many there are."""
+        body: Json = {"start": start, "end": end}
+        reply = await self._connection.request("POST", self._path(name, "backfill"), body=body)
+        return cast(int, cast(dict[str, Json], reply)["count"])

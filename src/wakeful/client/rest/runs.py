@@ -1,0 +1,129 @@
+"""The endpoints of runs and dead letters."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Iterable, Mapping
+from typing import cast
+
+from wakeful.client.connection import Connection, Query, path, read_page
+from wakeful.client.types import HeartbeatsShape, RunShape
+from wakeful.errors import FailedPrecondition
+from wakeful.job import Json
+from wakeful.model import Page
+
+
+class RestRuns:
+    """The runs of one agent."""
+
+    def __init__(self, connection: Connection, workspace: str, agent: str) -> None:
+        self._connection = connection
+        self._workspace, self._agent = workspace, agent
+
+    def of(self, agent: str, workspace: str | None = None) -> RestRuns:
+        """Return the runs of another agent."""
+        return RestRuns(self._connection, workspace or self._workspace, agent)
+
+    async def _run(self, method: str, run_id: str, *action: str, body: Json = None) -> RunShape:
+        where = path(self._workspace, "runs", run_id, *action)
+        return cast(RunShape, await self._connection.request(method, where, body=body))
+
+    async def get(self, run_id: str) -> RunShape:
+        """Return a run with its attempts."""
+        return await self._run("GET", run_id)
+
+    async def list(
+        self,
+        *,
+        job_id: str | None = None,
+        states: Iterable[str] = (),
+        trigger: str | None = None,
+        dead: bool = False,
+        limit: int = 50,
+        before: str | None = None,
+        cursor: str | None = None,
+        all_agents: bool = False,
+    ) -> Page[RunShape]:
+        """Return a page of runs, newest first; with `all_agents`, those of the workspace."""
+        query: Query = {
+            "agent": None if all_agents else self._agent,
+            "job_id": job_id,
+            "state": ",".join(states) or None,
+            "trigger": trigger,
+            "dead": dead or None,
+            "before": before,
+            "limit": limit,
+            "cursor": cursor,
+        }
+        where = path(self._workspace, "runs")
+        return read_page(await self._connection.request("GET", where, query=query), "runs")
+
+    async def dead_letters(
+        self, *, limit: int = 50, cursor: str | None = None, all_agents: bool = False
+    ) -> Page[RunShape]:
+        """Return a page of dead letters, newest first."""
+        query: Query = {"agent": None if all_agents else self._agent, "limit": limit, "cursor": cursor}
+        where = path(self._workspace, "dead-letters")
+        return read_page(await self._connection.request("GET", where, query=query), "deadLetters")
+
+    async def cancel(self, run_id: str) -> RunShape:
+        """Cancel a run that has not started."""
+        return await self._run("POST", run_id, "cancel")
+
+    async def stop(self, run_id: str) -> RunShape:
+        """Stop a running run."""
+        return await self._run("POST", run_id, "stop")
+
+    async def replay(self, run_id: str) -> RunShape:
+        """Replay a dead letter."""
+        return await self._run("POST", run_id, "replay")
+
+    async def discard(self, run_id: str) -> None:
+        """Discard a dead letter; FailedPrecondition if the run is none."""
+        if not await self.discard_many([run_id]):
+            run = await self.get(run_id)
+            raise FailedPrecondition(f"run '{run_id}' is no dead letter: it is {run['state']}")
+
+    async def replay_many(self, run_ids: Iterable[str] | None) -> builtins.list[str]:
+        """Replay these dead letters, or all; return the ids of the dead letters that were replayed."""
+        return await self._many("replay", run_ids, "replayed")
+
+    async def discard_many(self, run_ids: Iterable[str] | None) -> builtins.list[str]:
+        """Discard these dead letters, or all; return the ids of those that were discarded."""
+        return await self._many("discard", run_ids, "discarded")
+
+    async def _many(self, action: str, run_ids: Iterable[str] | None, key: str) -> builtins.list[str]:
+        body: Json = {"all": True} if run_ids is None else {"ids": builtins.list[Json](run_ids)}
+        where = path(self._workspace, "dead-letters", action)
+        reply = await self._connection.request("POST", where, body=body)
+        return cast(builtins.list[str], cast(dict[str, Json], reply)[key])
+
+    async def complete(self, run_id: str, report: Mapping[str, Json]) -> RunShape:
+        """Report the end of a run."""
+        return await self._run("POST", run_id, "complete", body=dict(report))
+
+    async def heartbeat(self, run_id: str, attempt: int | None) -> RunShape:
+        """Renew the lease of a claimed run."""
+        return await self._run("POST", run_id, "heartbeat", body={"attempt": attempt})
+
+    async def heartbeat_many(
+        self, held: Iterable[tuple[str, int]], *, worker: str | None = None
+    ) -> HeartbeatsShape:
+        """Renew the leases of claimed runs, each given by its id and attempt."""
+        runs: Json = [{"id": run_id, "attempt": attempt} for run_id, attempt in held]
+        body: Json = {"runs": runs} if worker is None else {"runs": runs, "worker": worker}
+        where = path(self._workspace, "runs", "heartbeat")
+        return cast(HeartbeatsShape, await self._connection.request("POST", where, body=body))
+
+    async def claim(self, request: Mapping[str, Json], *, wait_ms: int = 0) -> builtins.list[RunShape]:
+        """Claim runs; the server waits up to `wait_ms` for the first one."""
+        body: Json = {**request, "waitMs": wait_ms}
+        where = path(self._workspace, "runs", "claim")
+        reply = await self._connection.request("POST", where, body=body, extra_timeout=wait_ms / 1000)
+        return cast(builtins.list[RunShape], cast(dict[str, Json], reply)["runs"])
+
+    async def wake(self, payload: Json = None) -> RunShape:
+        """Wake the agent without a job."""
+        where = path(self._workspace, "agents", self._agent, "runs")
+        body: Json = {} if payload is None else {"payload": payload}
+        return cast(RunShape, await self._connection.request("POST", where, body=body))

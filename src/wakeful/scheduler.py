@@ -1,0 +1,375 @@
+"""The interface that `Wakeful` and `AsyncClient` share: code can switch between them by changing one line.
+
+```python
+async def report(scheduler: Scheduler) -> None:
+    job = await scheduler.jobs.upsert("digest", schedule="0 7 * * *", webhook_url="https://…")
+    print(job.next_at)
+
+
+async with Wakeful("sqlite:///wakeful.db") as scheduler:  # or AsyncClient("https://wakeful.example")
+    await report(scheduler)
+```
+
+Both implement each method with the same parameters, return the same types (`wakeful.model`) and raise the
+same errors (`wakeful.errors`). mypy checks it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import builtins
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Final, Literal, Protocol, Self, TypeVar, Unpack, overload
+
+from wakeful.model import (
+    AgentInfo,
+    Attempt,
+    HeartbeatResult,
+    Job,
+    MessageReceipt,
+    OverlapPolicy,
+    Page,
+    Run,
+    SessionInfo,
+    Trigger,
+)
+from wakeful.policy import Overlap
+from wakeful.run import TriggerName
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from wakeful.app.fields import JobFields, JobPatch, JsonLike
+
+T = TypeVar("T")
+
+#: How much longer each wait between two polls is than the one before.
+_POLL_GROWTH: Final = 1.2
+
+
+class JobsApi(Protocol):
+    """The jobs of one agent. Fields are those of a job document, in Python spelling."""
+
+    def of(self, agent: str, workspace: str | None = None) -> Self:
+        """Return the jobs of another agent."""
+        ...
+
+    async def create(self, name: str, **fields: Unpack[JobFields]) -> Job:
+        """Create a job; AlreadyExists if the name is taken.
+
+        `schedule` takes any of its forms: `"0 9 * * 1-5"`, `"every 15m"`, `"in 20m"`, a mapping. The webhook
+        `secret` in the result is not shown again.
+        """
+        ...
+
+    async def upsert(self, name: str, **fields: Unpack[JobFields]) -> Job:
+        """Create the job, or change it to match these fields. The same fields again change nothing.
+
+        A pause stays. `created` in the result says whether the job is new.
+        """
+        ...
+
+    async def dry_run(self, name: str, **fields: Unpack[JobFields]) -> None:
+        """Raise the error of `upsert`, and change nothing. Quotas are not checked."""
+        ...
+
+    async def update(self, name: str, /, *, if_version: int | None = None, **fields: Unpack[JobPatch]) -> Job:
+        """Change only these fields; None resets a field to its default.
+
+        With `if_version`, only if the job still has that revision; FailedPrecondition otherwise.
+        """
+        ...
+
+    async def get(self, name: str) -> Job:
+        """Return a job with its next ticks and last runs, or raise NotFound."""
+        ...
+
+    async def list(
+        self,
+        *,
+        include_disabled: bool = True,
+        all_agents: bool = False,
+        labels: Mapping[str, str] | Sequence[str] = (),
+    ) -> builtins.list[Job]:
+        """Return all jobs, by name; with `all_agents`, those of the whole workspace.
+
+        With `labels`, only jobs that have all of them: `{"team": "ops"}`, or `["team=ops", "urgent"]`.
+        """
+        ...
+
+    async def pause(self, name: str, *, note: str | None = None, until: datetime | str | None = None) -> Job:
+        """Stop the ticks of a job and withdraw its planned runs. Ticks during a pause are not missed.
+
+        The job resumes by itself at `until`: an instant, or text such as `"in 2h"`.
+        """
+        ...
+
+    async def resume(self, name: str) -> Job:
+        """Start the ticks again, from now."""
+        ...
+
+    async def skip_next(self, name: str) -> Job:
+        """Record the next tick as skipped, with the reason `asked`. The run is `skipped` in the result."""
+        ...
+
+    async def delete(self, name: str) -> None:
+        """Delete a job and withdraw its planned runs. Its finished runs stay."""
+        ...
+
+    async def rotate_secret(self, name: str) -> Job:
+        """Create a new webhook secret. For a day, deliveries are signed with both."""
+        ...
+
+    @overload
+    async def run(
+        self,
+        name: str,
+        *,
+        mode: Literal["force"] = "force",
+        payload: JsonLike = None,
+        overlap_policy: OverlapPolicy | Overlap | None = None,
+    ) -> Run: ...
+    @overload
+    async def run(
+        self,
+        name: str,
+        *,
+        mode: Literal["due"],
+        payload: JsonLike = None,
+        overlap_policy: OverlapPolicy | Overlap | None = None,
+    ) -> Run | None: ...
+    async def run(
+        self,
+        name: str,
+        *,
+        mode: Literal["force", "due"] = "force",
+        payload: JsonLike = None,
+        overlap_policy: OverlapPolicy | Overlap | None = None,
+    ) -> Run | None:
+        """Run a job now, with this payload or its own. With `mode="due"`, only if a tick is due, else None.
+
+        The run starts at once, beside other runs of the job, unless `overlap_policy` says otherwise.
+        `runs.wait(run.id)` waits for its end.
+        """
+        ...
+
+    async def runs(self, name: str, *, limit: int = 20, cursor: str | None = None) -> Page[Run]:
+        """Return the runs of a job, newest first; `cursor` is that of the previous page."""
+        ...
+
+    async def backfill(self, name: str, start: datetime, end: datetime) -> int:
+        """Run the ticks from `start` to `end`, both in the past. Return their number."""
+        ...
+
+
+class RunsApi(Protocol):
+    """The runs of one agent."""
+
+    def of(self, agent: str, workspace: str | None = None) -> Self:
+        """Return the runs of another agent."""
+        ...
+
+    async def get(self, run_id: str) -> Run:
+        """Return a run with its attempts, or raise NotFound."""
+        ...
+
+    async def attempts(self, run_id: str) -> Sequence[Attempt]:
+        """Return the attempts of a run, in order."""
+        ...
+
+    async def list(
+        self,
+        *,
+        job_id: str | None = None,
+        states: Iterable[str] = (),
+        trigger: Trigger | TriggerName | None = None,
+        dead: bool = False,
+        limit: int = 50,
+        before: str | None = None,
+        cursor: str | None = None,
+        all_agents: bool = False,
+    ) -> Page[Run]:
+        """Return runs, newest first; with `all_agents`, those of the whole workspace.
+
+        `cursor` is that of the previous page. `before` is the id of a run: only older ones.
+        """
+        ...
+
+    async def dead_letters(
+        self, *, limit: int = 50, cursor: str | None = None, all_agents: bool = False
+    ) -> Page[Run]:
+        """Return failed runs that were neither replayed nor discarded, newest first."""
+        ...
+
+    async def wait(
+        self, run_id: str, *, poll: float = 0.1, on_poll: Callable[[Run], None] | None = None
+    ) -> Run:
+        """Return a run once it has ended. Limit the wait with `async with asyncio.timeout(60):`.
+
+        `on_poll` is called with the run after each read.
+        """
+        ...
+
+    async def cancel(self, run_id: str) -> Run:
+        """Cancel a run that has not started, or that waits for its next attempt."""
+        ...
+
+    async def stop(self, run_id: str) -> Run:
+        """Stop a run that is running, on any worker."""
+        ...
+
+    async def replay(self, run_id: str) -> Run:
+        """Run a dead letter again: a new run with the same idempotency key and the next attempt number."""
+        ...
+
+    async def discard(self, run_id: str) -> None:
+        """Discard a dead letter."""
+        ...
+
+    async def replay_many(self, run_ids: Iterable[str] | None) -> builtins.list[str]:
+        """Replay these dead letters, or with None the oldest thousand.
+
+        Return the ids of the dead letters that were replayed.
+        """
+        ...
+
+    async def discard_many(self, run_ids: Iterable[str] | None) -> builtins.list[str]:
+        """Discard these dead letters, or with None the oldest thousand.
+
+        Return the ids of the dead letters that were discarded.
+        """
+        ...
+
+    async def complete(
+        self,
+        run: str | Run,
+        status: Literal["succeeded", "failed"],
+        *,
+        attempt: int | None = None,
+        output: JsonLike = None,
+        error: str | None = None,
+        usage: Mapping[str, object] | None = None,
+    ) -> Run:
+        """Report the end of a claimed run, or of a run whose webhook has `completion="callback"`.
+
+        Pass a claimed run as `claim` returned it, or its id and `attempt`. FailedPrecondition: the run has
+        ended, or is at another attempt.
+        """
+        ...
+
+    async def heartbeat(self, run: str | Run, *, attempt: int | None = None) -> Run:
+        """Renew the lease of a claimed run, passed as `claim` returned it, or by its id and `attempt`.
+
+        FailedPrecondition: the run has ended, or another executor holds it. Stop working on it.
+        """
+        ...
+
+    async def heartbeat_many(self, runs: Iterable[Run], *, worker: str | None = None) -> HeartbeatResult:
+        """Renew the leases of claimed runs. Stop working on those that are `lost`."""
+        ...
+
+    async def claim(
+        self,
+        worker: str,
+        *,
+        agents: Iterable[str] = (),
+        lanes: Iterable[str] = (),
+        limit: int = 1,
+        wait_ms: int = 0,
+    ) -> builtins.list[Run]:
+        """Claim runs that wait for an executor; with `wait_ms`, wait so long for the first one.
+
+        Each has its `target`, and a lease of 30 seconds that a heartbeat renews.
+        """
+        ...
+
+    async def wake(self, payload: JsonLike = None) -> Run:
+        """Wake the agent now, without a job. It requires the role admin."""
+        ...
+
+
+class AgentsApi(Protocol):
+    """The agents of a workspace."""
+
+    async def list(self) -> builtins.list[AgentInfo]:
+        """Return all agents, by name."""
+        ...
+
+    async def get(self, name: str) -> AgentInfo:
+        """Return an agent, or raise NotFound."""
+        ...
+
+    async def put(self, name: str, fields: Mapping[str, object]) -> AgentInfo:
+        """Create an agent, or change it to match these fields. A `secret` in the result is shown once."""
+        ...
+
+    async def rotate_secret(self, name: str) -> AgentInfo:
+        """Create a new webhook secret, which is shown once."""
+        ...
+
+    async def delete(self, name: str) -> None:
+        """Delete an agent that has no jobs."""
+        ...
+
+    async def say(self, name: str, message: str, *, session: str | None = None) -> MessageReceipt:
+        """Send a message to an agent, in the session `main` or the one that is named."""
+        ...
+
+    async def sessions(self, name: str, *, limit: int = 50, cursor: str | None = None) -> Page[SessionInfo]:
+        """Return the sessions of an agent, by name; `cursor` is that of the previous page."""
+        ...
+
+
+class Scheduler(Protocol):
+    """A scheduler in this process (`Wakeful`) or on a server (`AsyncClient`)."""
+
+    @property
+    def jobs(self) -> JobsApi:
+        """Create, change and run jobs."""
+        ...
+
+    @property
+    def runs(self) -> RunsApi:
+        """Read, stop, replay and complete runs."""
+        ...
+
+    @property
+    def agents(self) -> AgentsApi:
+        """Create and change agents, and send messages to them."""
+        ...
+
+    async def __aenter__(self) -> Self: ...
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None: ...
+
+
+async def poll_until(
+    read: Callable[[], Awaitable[T]],
+    ended: Callable[[T], bool],
+    *,
+    poll: float,
+    longest: float,
+    on_poll: Callable[[T], None] | None = None,
+) -> T:
+    """Read again and again until the value has ended; each wait is longer than the one before."""
+    while True:
+        value = await read()
+        if on_poll is not None:
+            on_poll(value)
+        if ended(value):
+            return value
+        await asyncio.sleep(poll)
+        poll = min(poll * _POLL_GROWTH, longest)
+
+
+def id_and_attempt(run: str | Run, attempt: int | None) -> tuple[str, int | None]:
+    """Return the id of a run and the attempt that is meant: of a `Run`, its own unless one is given."""
+    if isinstance(run, str):
+        return run, attempt
+    return run.id, run.attempt if attempt is None else attempt
