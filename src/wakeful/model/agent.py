@@ -37,6 +37,8 @@ class AgentInfo:
     version: int
     created_at: datetime
     updated_at: datetime
+    #: what its runs used today, such as tokens and cost; not in lists
+    spent: Mapping[str, Json] | None = None
     #: its new webhook secret, shown once; only in `put` and `rotate_secret`
     secret: str | None = field(default=None, repr=False)
 
