@@ -20,6 +20,8 @@ class WakefulError(Exception):
     """
 
     code: ClassVar[str] = "internal"
+    #: seconds after which a retry may succeed; None: unknown
+    retry_after_s: ClassVar[int | None] = None
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
@@ -84,6 +86,7 @@ class Unavailable(WakefulError):
     """The database or a service cannot be reached; trying again later may help."""
 
     code = "unavailable"
+    retry_after_s = 1
 
 
 class DatabaseFault(Unavailable):

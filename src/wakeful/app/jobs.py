@@ -14,7 +14,7 @@ from wakeful.service.jobs.job_factory import SaveResult
 from wakeful.service.jobs.jobs import JobService
 from wakeful.service.jobs.label_filter import read_label_filter
 from wakeful.service.jobs.pauses import SkippedTick
-from wakeful.store.rows import JobFilter, RunView
+from wakeful.store.rows import RunView
 from wakeful.target import Target
 
 _JSON: Final = frozenset({str, int, float, bool, dict, list, type(None)})
@@ -68,8 +68,9 @@ class Jobs:
         self, *, include_disabled: bool = True, labels: Mapping[str, str] | Sequence[str] = ()
     ) -> Sequence[JobRecord]:
         """All its jobs, by name; with `labels`, only those that have all of them."""
-        only = JobFilter(*self._where, include_disabled, labels=read_label_filter(labels))
-        return await self._service.list(LOCAL, only)
+        return await self._service.list(
+            LOCAL, *self._where, include_disabled=include_disabled, labels=read_label_filter(labels)
+        )
 
     async def pause(
         self, name: str, *, note: str | None = None, until: datetime | str | None = None

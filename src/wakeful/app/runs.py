@@ -9,7 +9,7 @@ from typing import Literal
 from wakeful.run import RunState, TriggerName
 from wakeful.service.auth.access import LOCAL
 from wakeful.service.runs.runs import RunService
-from wakeful.store.rows import AttemptView, RunFilter, RunView
+from wakeful.store.rows import AttemptView, RunView
 
 
 class Runs:
@@ -42,8 +42,17 @@ class Runs:
         before: str | None = None,
     ) -> Sequence[RunView]:
         """Runs, newest first; `before` is the id of the last one seen, for the next page."""
-        only = RunFilter(self._workspace, self._agent, job_id, tuple(states), trigger, dead, before, limit)
-        return await self._service.list(LOCAL, only)
+        return await self._service.list(
+            LOCAL,
+            self._workspace,
+            self._agent,
+            job_id=job_id,
+            states=tuple(states),
+            trigger=trigger,
+            dead=dead,
+            before=before,
+            limit=limit,
+        )
 
     async def dead_letters(self, *, limit: int = 50) -> Sequence[RunView]:
         """Failed runs that nobody has replayed or discarded, newest first."""

@@ -13,16 +13,17 @@ import re
 from base64 import b64decode, b64encode
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple, Protocol, TypeVar
 
 from wakeful.document.values import compact
-from wakeful.errors import Unavailable, WakefulError
+from wakeful.errors import InvalidArgument, Unavailable, WakefulError
 from wakeful.launch.secrets import Keyring
 from wakeful.service.auth.access import Principal, permit
 from wakeful.store.idempotency import AlreadyPerformed, InProgress, Keyed, StoredResponse, check_fingerprint
 from wakeful.store.port import Store
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 _KEY: Final = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]{0,253}[\x21-\x7e])?")
 _SEALED: Final = "sealed:"
@@ -40,13 +41,28 @@ class Reply(NamedTuple):
     replayed: bool = False
 
 
-def is_key(text: str) -> bool:
-    """Whether this can be an idempotency key: 1 to 255 printable ASCII characters.
+class InvalidKey(InvalidArgument):
+    """The text cannot be an idempotency key."""
 
-    >>> is_key("deploy 17"), is_key(""), is_key(" 17")
-    (True, False, False)
+
+class KeyedOperation(Protocol[T_co]):
+    """A service call that makes one change and stores its response with `keyed`, where it is given."""
+
+    def __call__(self, *, keyed: Keyed[T_co] | None) -> Awaitable[T_co]:
+        """Perform the operation."""
+        ...
+
+
+def check_key(text: str) -> None:
+    """Raise InvalidKey unless the text is 1 to 255 printable ASCII characters.
+
+    >>> check_key("deploy 17")
+    >>> check_key(" 17")
+    Traceback (most recent call last):
+    wakeful.service.idempotency.InvalidKey: Idempotency-Key: give 1 to 255 printable ASCII characters
     """
-    return _KEY.fullmatch(text) is not None
+    if _KEY.fullmatch(text) is None:
+        raise InvalidKey("Idempotency-Key: give 1 to 255 printable ASCII characters")
 
 
 class IdempotencyService:
@@ -63,25 +79,25 @@ class IdempotencyService:
         workspace: str,
         key: str,
         request: Sequence[str | bytes],
-        act: Callable[[Keyed[T]], Awaitable[T]],
+        operation: KeyedOperation[T],
         render: Callable[[T], Reply],
     ) -> Reply:
-        """Perform `act` and return `render` of its result, or return the reply of an earlier request.
+        """Perform the operation and return `render` of its result, or the reply of an earlier request.
 
-        `request` identifies what is asked for; the same key with another request is refused. `act` hands the
-        key to the store call that makes the change.
+        `request` identifies the request: the same key with another request is refused.
         """
+        check_key(key)
         permit(principal, "read", workspace)  # a key occupies space in the workspace
         own_key, fingerprint = _hash(principal.actor, key), _hash(*request)
         async with self._one_at_a_time(workspace, own_key):
-            return await self._perform(workspace, own_key, fingerprint, act, render)
+            return await self._perform(workspace, own_key, fingerprint, operation, render)
 
     async def _perform(
         self,
         workspace: str,
         own_key: str,
         fingerprint: str,
-        act: Callable[[Keyed[T]], Awaitable[T]],
+        operation: KeyedOperation[T],
         render: Callable[[T], Reply],
     ) -> Reply:
         reply: Reply | None = None
@@ -94,7 +110,7 @@ class IdempotencyService:
         stored = await self._store.stored_response(workspace, own_key)
         if stored is None:
             try:
-                await act(Keyed(workspace, own_key, fingerprint, rendered))
+                await operation(keyed=Keyed(workspace, own_key, fingerprint, rendered))
             except AlreadyPerformed as found:
                 stored = found.response
             except (Unavailable, InProgress):

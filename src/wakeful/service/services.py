@@ -92,6 +92,10 @@ class Services:
         self.origins = Origins(settings.allowed_origins, settings.allowed_hosts)
         self.status = Status(store, directory)
 
+    def now_ms(self) -> int:
+        """Return the current time of the store's clock."""
+        return self.store.clock.now_ms()
+
 
 def allowance(settings: Settings) -> Allowance:
     """The limits that hold where no other is set: 0 in the settings is none."""

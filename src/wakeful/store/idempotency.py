@@ -43,6 +43,8 @@ class StoredResponse(NamedTuple):
 class InProgress(FailedPrecondition):
     """Another request with the same idempotency key is in progress. Retry in a moment."""
 
+    retry_after_s = 1
+
     def __init__(self) -> None:
         super().__init__(
             "another request with this Idempotency-Key is in progress; send it again in a moment"

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from functools import partial
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from wakeful.api.http.dependencies import SECURED, CurrentPrincipal, Document, ServicesDep
-from wakeful.api.http.idempotency import IdempotencyKey, once
+from wakeful.api.http.idempotency import IdempotencyKey, respond_once
 from wakeful.api.http.paging import Cursor, Limit
 from wakeful.api.http.responses import BODY, JsonResponse, request_body, responses
 from wakeful.api.http.runs import runs_page
 from wakeful.errors import InvalidArgument
-from wakeful.store.idempotency import Keyed
-from wakeful.store.rows import RunFilter
 
 router = APIRouter(
     prefix="/api/workspaces/{workspace}/dead-letters", tags=["dead letters"], dependencies=SECURED
@@ -32,8 +30,9 @@ async def list_dead_letters(
     cursor: Cursor = None,
 ) -> Response:
     """Failed runs that nobody has replayed or discarded, newest first."""
-    only_dead = RunFilter(workspace, agent, dead=True)
-    return await runs_page(services, principal, only_dead, limit, cursor, "deadLetters")
+    return await runs_page(
+        services, principal, workspace, agent, dead=True, limit=limit, cursor=cursor, name="deadLetters"
+    )
 
 
 @router.post(
@@ -51,13 +50,9 @@ async def replay_dead_letters(
     idempotency_key: IdempotencyKey = None,
 ) -> Response:
     """These, or with `all` the oldest thousand; what is no dead letter any more is passed over."""
-    ids = _ids(body)
-
-    async def replay(keyed: Keyed[Sequence[str]] | None) -> Sequence[str]:
-        return await services.runs.replay_many(principal, workspace, ids, keyed=keyed)
-
-    return await once(
-        request, principal, workspace, replay, lambda replayed: JsonResponse({"replayed": list(replayed)})
+    replay = partial(services.runs.replay_many, principal, workspace, _ids(body))
+    return await respond_once(
+        request, principal, workspace, replay, lambda ids: JsonResponse({"replayed": list(ids)})
     )
 
 

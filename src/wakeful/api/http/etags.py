@@ -8,14 +8,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Annotated, Final, TypeVar
 
-from fastapi import Header
+from fastapi import Depends, Header
+from starlette.responses import Response
 
+from wakeful.api.http.dependencies import CurrentPrincipal, ServicesDep
 from wakeful.api.http.problems import Malformed, Stale
+from wakeful.api.http.responses import JsonResponse
 from wakeful.errors import FailedPrecondition, NotFound
 from wakeful.job import JobRecord
 from wakeful.service.auth.access import Principal
+from wakeful.service.serializers import JsonObject
 from wakeful.service.services import Services
 
 T = TypeVar("T")
@@ -62,34 +67,64 @@ def check_match(header: str | None, job: JobRecord) -> None:
         )
 
 
-async def guarded(
-    services: Services,
-    principal: Principal,
+@dataclass(frozen=True, slots=True)
+class JobRequest:
+    """A request about one job, with its `If-Match` header."""
+
+    services: Services
+    principal: Principal
+    workspace: str
+    agent: str
+    name: str
+    if_match: str | None
+
+    @property
+    def job(self) -> tuple[Principal, str, str, str]:
+        """The first arguments of a service call about the job."""
+        return self.principal, self.workspace, self.agent, self.name
+
+    async def perform(
+        self,
+        operation: Callable[..., Awaitable[T]],
+        *,
+        missing: type[Exception] = NotFound,
+        **options: object,
+    ) -> T:
+        """Perform the operation if `If-Match` holds; raise Stale (412) if it does not.
+
+        `operation` takes the `version` that the job must still have; None is any. `missing` is raised if
+        `If-Match` is given and the job does not exist.
+        """
+        if self.if_match is None:
+            return await operation(version=None, **options)
+        try:
+            job = await self.services.jobs.get(*self.job)
+        except NotFound as error:
+            raise missing(error.message) from error
+        check_match(self.if_match, job)
+        try:
+            version = None if self.if_match.strip() == "*" else job.version
+            return await operation(version=version, **options)
+        except (FailedPrecondition, NotFound):
+            # If the job changed since it was read, that is the reason to report.
+            check_match(self.if_match, await self.services.jobs.get(*self.job))
+            raise
+
+    def job_response(self, content: JsonObject, version: int) -> Response:
+        """Return the job as JSON, with its ETag."""
+        return JsonResponse(content, headers={"ETag": etag(version)})
+
+
+async def _job_request(
+    services: ServicesDep,
+    principal: CurrentPrincipal,
     workspace: str,
     agent: str,
     name: str,
-    header: str | None,
-    act: Callable[[int | None], Awaitable[T]],
-    *,
-    missing: type[Exception] | None = None,
-) -> T:
-    """Act on a job, if `If-Match` holds; Stale (412) where it does not.
+    if_match: IfMatch = None,
+) -> JobRequest:
+    return JobRequest(services, principal, workspace, agent, name, if_match)
 
-    `act` is given the version that the job must still have when it is changed; None: any. `missing` is raised
-    in place of NotFound where there is no such job.
-    """
-    if header is None:
-        return await act(None)
-    try:
-        job = await services.jobs.get(principal, workspace, agent, name)
-    except NotFound as error:
-        if missing is None:
-            raise
-        raise missing(error.message) from error
-    check_match(header, job)
-    try:
-        return await act(None if header.strip() == "*" else job.version)
-    except (FailedPrecondition, NotFound):
-        # The job may have changed since it was read: then that is the reason, and no other.
-        check_match(header, await services.jobs.get(principal, workspace, agent, name))
-        raise
+
+#: A request about one job.
+JobRequestDep = Annotated[JobRequest, Depends(_job_request)]

@@ -1,18 +1,16 @@
-"""`Idempotency-Key` over HTTP: the header, and how a reply becomes a response."""
+"""The header `Idempotency-Key`. The rules are in `wakeful.service.idempotency`."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Annotated, Final, TypeVar
 
 from fastapi import Header, Request
 from starlette.responses import Response
 
 from wakeful.api.http.dependencies import services_of
-from wakeful.api.http.problems import Malformed
 from wakeful.service.auth.access import Principal
-from wakeful.service.idempotency import Reply, is_key
-from wakeful.store.idempotency import Keyed
+from wakeful.service.idempotency import KeyedOperation, Reply
 
 T = TypeVar("T")
 
@@ -28,25 +26,23 @@ _REPLAYED: Final = "Idempotency-Replayed"
 _HEADERS: Final = ("location", "etag")
 
 
-async def once(
+async def respond_once(
     request: Request,
     principal: Principal,
     workspace: str,
-    act: Callable[[Keyed[T] | None], Awaitable[T]],
+    operation: KeyedOperation[T],
     render: Callable[[T], Response],
 ) -> Response:
     """Perform the request, or return the stored response of the first one with its `Idempotency-Key`."""
     key = request.headers.get("idempotency-key")
     if key is None:
-        return render(await act(None))
-    if not is_key(key):
-        raise Malformed("Idempotency-Key: give 1 to 255 printable ASCII characters")
+        return render(await operation(keyed=None))
     reply = await services_of(request).idempotency.perform(
         principal,
         workspace,
         key,
         (request.method, request.url.path, request.url.query, await request.body()),
-        act,
+        operation,
         lambda result: _reply(render(result)),
     )
     return _response(reply)

@@ -1,31 +1,25 @@
-"""What can be done with one job over HTTP: pause, resume, skip a tick, run, rotate its secret, backfill."""
+"""Actions on one job over HTTP: pause, resume, skip a tick, run, rotate its secret, backfill."""
 
 from __future__ import annotations
+
+from functools import partial
 
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from wakeful.api.http.dependencies import SECURED, CurrentPrincipal, Document, OptionalDocument, ServicesDep
-from wakeful.api.http.etags import IfMatch, etag, guarded
-from wakeful.api.http.idempotency import IdempotencyKey, once
+from wakeful.api.http.dependencies import SECURED, Document, OptionalDocument
+from wakeful.api.http.etags import JobRequest, JobRequestDep
+from wakeful.api.http.idempotency import IdempotencyKey, respond_once
 from wakeful.api.http.jobs import TICKS
-from wakeful.api.http.responses import BODY, JsonResponse, location_of, no_content, request_body, responses
-from wakeful.document.values import whole_number
-from wakeful.errors import InvalidArgument
+from wakeful.api.http.responses import BODY, JsonResponse, no_content, request_body, responses
+from wakeful.api.http.runs import created_run
 from wakeful.job import JobRecord
-from wakeful.schedule import LATEST_MS, At, parse_schedule
-from wakeful.service.auth.access import Principal
-from wakeful.service.jobs.job_factory import SaveResult
-from wakeful.service.jobs.pauses import SkippedTick
 from wakeful.service.serializers import (
     serialize_job,
     serialize_run,
     serialize_saved_job,
     serialize_skipped_tick,
 )
-from wakeful.service.services import Services
-from wakeful.store.idempotency import Keyed
-from wakeful.store.rows import RunView
 
 router = APIRouter(
     prefix="/api/workspaces/{workspace}/agents/{agent}/jobs/{name}", tags=["jobs"], dependencies=SECURED
@@ -38,50 +32,24 @@ router = APIRouter(
     responses=responses({200: "JobWithTicks"}, *BODY, 409, 412, headers=("ETag",)),
     openapi_extra=request_body("Pause", {"note": "maintenance", "until": "in 2h"}, required=False),
 )
-async def pause_job(
-    workspace: str,
-    agent: str,
-    name: str,
-    services: ServicesDep,
-    principal: CurrentPrincipal,
-    body: OptionalDocument,
-    if_match: IfMatch = None,
-) -> Response:
-    """Stop its ticks and withdraw what is planned; time that passes now is never missed.
+async def pause_job(about: JobRequestDep, body: OptionalDocument) -> Response:
+    """Stop its ticks and cancel its planned runs. Ticks that pass during the pause are not missed.
 
-    With `until` it resumes by itself at that instant. A job that is paused already keeps its note and its
-    end, unless one of them is given.
+    With `until`, the job resumes by itself at that instant. A job that is paused already keeps its note and
+    its end, unless one of them is given.
     """
-
-    async def pause(version: int | None) -> JobRecord:
-        return await services.jobs.pause(
-            principal, workspace, agent, name, note=body.get("note"), until=body.get("until"), version=version
-        )
-
-    return _job(
-        services, principal, await guarded(services, principal, workspace, agent, name, if_match, pause)
-    )
+    pause = partial(about.services.jobs.pause, *about.job, note=body.get("note"), until=body.get("until"))
+    return _job(about, await about.perform(pause))
 
 
 @router.post(
-    "/resume", summary="Resume a job", responses=responses({200: "JobWithTicks"}, 409, 412, headers=("ETag",))
+    "/resume",
+    summary="Resume a job",
+    responses=responses({200: "JobWithTicks"}, 409, 412, headers=("ETag",)),
 )
-async def resume_job(
-    workspace: str,
-    agent: str,
-    name: str,
-    services: ServicesDep,
-    principal: CurrentPrincipal,
-    if_match: IfMatch = None,
-) -> Response:
+async def resume_job(about: JobRequestDep) -> Response:
     """Start its ticks again, from now."""
-
-    async def resume(version: int | None) -> JobRecord:
-        return await services.jobs.resume(principal, workspace, agent, name, version=version)
-
-    return _job(
-        services, principal, await guarded(services, principal, workspace, agent, name, if_match, resume)
-    )
+    return _job(about, await about.perform(partial(about.services.jobs.resume, *about.job)))
 
 
 @router.post(
@@ -89,22 +57,11 @@ async def resume_job(
     summary="Skip the next tick of a job",
     responses=responses({200: "SkippedTick"}, 409, 412, headers=("ETag",)),
 )
-async def skip_next_tick(
-    workspace: str,
-    agent: str,
-    name: str,
-    services: ServicesDep,
-    principal: CurrentPrincipal,
-    if_match: IfMatch = None,
-) -> Response:
-    """Record the next tick as skipped (reason `asked`); one that is recorded already is cancelled."""
-
-    async def skip(version: int | None) -> SkippedTick:
-        return await services.jobs.skip_next(principal, workspace, agent, name, version=version)
-
-    done = await guarded(services, principal, workspace, agent, name, if_match, skip)
-    content = serialize_skipped_tick(principal, done, services.store.clock.now_ms())
-    return JsonResponse(content, headers={"ETag": etag(done.job.version)})
+async def skip_next_tick(about: JobRequestDep) -> Response:
+    """Record the next tick as skipped (reason `asked`). If its run is recorded already, cancel that run."""
+    done = await about.perform(partial(about.services.jobs.skip_next, *about.job))
+    content = serialize_skipped_tick(about.principal, done, about.services.now_ms())
+    return about.job_response(content, done.job.version)
 
 
 @router.post(
@@ -112,24 +69,11 @@ async def skip_next_tick(
     summary="Give a job a new webhook secret",
     responses=responses({200: "SavedJob"}, 409, 412, headers=("ETag",)),
 )
-async def rotate_secret(
-    workspace: str,
-    agent: str,
-    name: str,
-    services: ServicesDep,
-    principal: CurrentPrincipal,
-    if_match: IfMatch = None,
-) -> Response:
-    """For a day, deliveries are signed with both. The new `secret` is shown here and never again."""
-
-    async def rotate(version: int | None) -> SaveResult:
-        return await services.jobs.rotate_secret(principal, workspace, agent, name, version=version)
-
-    saved = await guarded(services, principal, workspace, agent, name, if_match, rotate)
-    return JsonResponse(
-        serialize_saved_job(principal, saved, services.store.clock.now_ms()),
-        headers={"ETag": etag(saved.row.version)},
-    )
+async def rotate_secret(about: JobRequestDep) -> Response:
+    """For a day, deliveries are signed with both secrets. The new `secret` is returned only once."""
+    saved = await about.perform(partial(about.services.jobs.rotate_secret, *about.job))
+    content = serialize_saved_job(about.principal, saved, about.services.now_ms())
+    return about.job_response(content, saved.row.version)
 
 
 @router.post(
@@ -142,50 +86,26 @@ async def rotate_secret(
     openapi_extra=request_body("RunRequest", {"mode": "force", "payload": {"to": "you"}}, required=False),
 )
 async def run_job(
-    workspace: str,
-    agent: str,
-    name: str,
-    request: Request,
-    services: ServicesDep,
-    principal: CurrentPrincipal,
-    body: OptionalDocument,
-    idempotency_key: IdempotencyKey = None,
-    if_match: IfMatch = None,
+    request: Request, about: JobRequestDep, body: OptionalDocument, idempotency_key: IdempotencyKey = None
 ) -> Response:
     """`force` runs it whatever its schedule says; `due` only if a tick is due, and 204 says that none is.
 
     It starts at once, beside any other run of the job, unless `overlapPolicy` says otherwise.
     """
-    mode = body.get("mode", "force")
-    if mode != "force" and mode != "due":
-        raise InvalidArgument("mode: write 'force' to run it whatever its schedule says, or 'due'")
-
-    async def trigger(version: int | None, keyed: Keyed[RunView | None] | None) -> RunView | None:
-        return await services.jobs.trigger(
-            principal,
-            workspace,
-            agent,
-            name,
-            mode=mode,
-            payload=body.get("payload"),
-            overlap=body.get("overlapPolicy"),
-            version=version,
-            keyed=keyed,
-        )
-
-    async def run(keyed: Keyed[RunView | None] | None) -> RunView | None:
-        return await guarded(
-            services, principal, workspace, agent, name, if_match, lambda version: trigger(version, keyed)
-        )
-
-    def render(started: RunView | None) -> Response:
-        if started is None:
-            return no_content()
-        return JsonResponse(
-            serialize_run(started), 201, {"Location": location_of(workspace, "runs", started.id)}
-        )
-
-    return await once(request, principal, workspace, run, render)
+    trigger = partial(
+        about.services.jobs.trigger,
+        *about.job,
+        mode=body.get("mode", "force"),
+        payload=body.get("payload"),
+        overlap=body.get("overlapPolicy"),
+    )
+    return await respond_once(
+        request,
+        about.principal,
+        about.workspace,
+        partial(about.perform, trigger),
+        lambda run: no_content() if run is None else created_run(serialize_run(run)),
+    )
 
 
 @router.post(
@@ -195,53 +115,19 @@ async def run_job(
     openapi_extra=request_body("Backfill", {"start": "2026-01-01T00:00:00Z", "end": "2026-01-02T00:00:00Z"}),
 )
 async def backfill_job(
-    workspace: str,
-    agent: str,
-    name: str,
-    request: Request,
-    services: ServicesDep,
-    principal: CurrentPrincipal,
-    body: Document,
-    idempotency_key: IdempotencyKey = None,
-    if_match: IfMatch = None,
+    request: Request, about: JobRequestDep, body: Document, idempotency_key: IdempotencyKey = None
 ) -> Response:
-    """Oldest first, whether or not they ran before. An instant without a zone is in the job's."""
-
-    async def backfill(version: int | None, keyed: Keyed[int] | None) -> int:
-        job = await services.jobs.get(principal, workspace, agent, name)
-        start_ms, end_ms = (_instant(body, field, job) for field in ("start", "end"))
-        return await services.jobs.backfill(
-            principal, workspace, agent, name, start_ms, end_ms, version=version, keyed=keyed
-        )
-
-    async def act(keyed: Keyed[int] | None) -> int:
-        return await guarded(
-            services, principal, workspace, agent, name, if_match, lambda version: backfill(version, keyed)
-        )
-
-    return await once(request, principal, workspace, act, lambda count: JsonResponse({"count": count}))
-
-
-def _job(services: Services, principal: Principal, job: JobRecord) -> Response:
-    return JsonResponse(
-        serialize_job(principal, job, services.store.clock.now_ms(), TICKS),
-        headers={"ETag": etag(job.version)},
+    """Oldest first, whether or not they ran before. An instant without a zone is in the zone of the job."""
+    backfill = partial(about.services.jobs.backfill, *about.job, body.get("start"), body.get("end"))
+    return await respond_once(
+        request,
+        about.principal,
+        about.workspace,
+        partial(about.perform, backfill),
+        lambda count: JsonResponse({"count": count}),
     )
 
 
-def _instant(body: dict[str, object], field: str, job: JobRecord) -> int:
-    value = body.get(field)
-    number = whole_number(value)
-    if number is not None and 0 <= number <= LATEST_MS:
-        return number
-    if not isinstance(value, str):
-        raise InvalidArgument(
-            f"{field}: write an instant such as '2026-01-01T00:00:00Z', or milliseconds since 1970"
-        )
-    tz = job.definition.timing.schedule.tz if job.definition.timing else None
-    try:
-        at = parse_schedule({"kind": "at", "at": value}, now_ms=-1, tz=tz or "UTC")
-    except InvalidArgument as error:
-        raise InvalidArgument(f"{field}: {error.message}") from error
-    assert isinstance(at, At)
-    return at.at_ms
+def _job(about: JobRequest, job: JobRecord) -> Response:
+    now_ms = about.services.now_ms()
+    return about.job_response(serialize_job(about.principal, job, now_ms, TICKS), job.version)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, Final
 
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from wakeful.api.http.dependencies import SECURED, CurrentPrincipal, ServiceDocument, ServicesDep
-from wakeful.api.http.etags import CreateOnly, IfMatch, IfNoneMatch, etag, guarded, matches
-from wakeful.api.http.idempotency import IdempotencyKey, once
-from wakeful.api.http.paging import Cursor, Limit, read_cursor, write_cursor
+from wakeful.api.http.etags import CreateOnly, IfNoneMatch, JobRequest, JobRequestDep, etag, matches
+from wakeful.api.http.idempotency import IdempotencyKey, respond_once
+from wakeful.api.http.paging import Cursor, Limit, page, read_cursor
 from wakeful.api.http.problems import Stale
 from wakeful.api.http.responses import BODY, JsonResponse, location_of, no_content, request_body, responses
 from wakeful.errors import AlreadyExists, InvalidArgument
@@ -20,8 +21,6 @@ from wakeful.service.jobs.job_factory import SaveResult
 from wakeful.service.jobs.label_filter import read_label_filter
 from wakeful.service.serializers import serialize_job, serialize_run, serialize_saved_job
 from wakeful.service.services import Services
-from wakeful.store.idempotency import Keyed
-from wakeful.store.rows import JobFilter, RunFilter
 
 router = APIRouter(prefix="/api/workspaces/{workspace}", tags=["jobs"], dependencies=SECURED)
 
@@ -59,8 +58,7 @@ async def list_all_jobs(
     cursor: Cursor = None,
 ) -> Response:
     """Jobs of a workspace, by agent and name."""
-    only = JobFilter(workspace, agent, include_disabled, labels=read_label_filter(label or ()))
-    return await _jobs_page(services, principal, only, limit, cursor)
+    return await _jobs_page(services, principal, workspace, agent, include_disabled, label, limit, cursor)
 
 
 @router.get("/agents/{agent}/jobs", summary="List the jobs of an agent", responses=responses({200: "Jobs"}))
@@ -75,8 +73,7 @@ async def list_jobs(
     cursor: Cursor = None,
 ) -> Response:
     """Jobs of an agent, by name."""
-    only = JobFilter(workspace, agent, include_disabled, labels=read_label_filter(label or ()))
-    return await _jobs_page(services, principal, only, limit, cursor)
+    return await _jobs_page(services, principal, workspace, agent, include_disabled, label, limit, cursor)
 
 
 @router.post(
@@ -99,11 +96,8 @@ async def create_job(
 ) -> Response:
     """Add a job; a name that is taken is refused. A webhook's `secret` is shown here and never again."""
     _check_agent(document, agent)
-
-    async def create(keyed: Keyed[SaveResult] | None) -> SaveResult:
-        return await services.jobs.create(principal, workspace, agent, document, keyed=keyed)
-
-    return await once(
+    create = partial(services.jobs.create, principal, workspace, agent, document)
+    return await respond_once(
         request, principal, workspace, create, lambda saved: _saved(services, principal, saved, created=True)
     )
 
@@ -130,9 +124,9 @@ async def get_job(
     headers = {"ETag": etag(job.version)}
     if if_none_match is not None and matches(if_none_match, job.version, weak=True):
         return Response(status_code=304, headers=headers)
-    content = serialize_job(principal, job, services.store.clock.now_ms(), TICKS)
+    content = serialize_job(principal, job, services.now_ms(), TICKS)
     content["spent"] = await services.budgets.spent(workspace, agent, job.id)
-    last = await services.runs.list(principal, RunFilter(workspace, agent, job.id, limit=LAST_RUNS))
+    last = await services.runs.list(principal, workspace, agent, job_id=job.id, limit=LAST_RUNS)
     content["lastRuns"] = [serialize_run(run) for run in last]
     return JsonResponse(content, headers=headers)
 
@@ -146,13 +140,8 @@ async def get_job(
     openapi_extra=request_body("NamedJobDocument", {k: v for k, v in _EXAMPLE.items() if k != "name"}),  # type: ignore[misc]
 )
 async def upsert_job(
-    workspace: str,
-    agent: str,
-    name: str,
-    services: ServicesDep,
-    principal: CurrentPrincipal,
+    about: JobRequestDep,
     document: ServiceDocument,
-    if_match: IfMatch = None,
     if_none_match: CreateOnly = None,
     dry_run: Annotated[
         bool, Query(description="Change nothing: refuse what would be refused, or answer 204.")
@@ -162,22 +151,19 @@ async def upsert_job(
 
     With `dry_run`, all is judged but how many jobs there may be, and nothing is done.
     """
-    _check_agent(document, agent)
-    if document.get("name", name) != name:
+    _check_agent(document, about.agent)
+    if document.get("name", about.name) != about.name:
         raise InvalidArgument(
-            f"name: the path says '{name[:64]}' and the document another; PATCH gives a job another name"
+            f"name: the path names '{about.name[:64]}' and the document another job; rename a job with PATCH"
         )
-    named = {**document, "name": name}
+    named = {**document, "name": about.name}
     if if_none_match is not None:
-        return await _create_only(services, principal, workspace, agent, named, if_none_match, dry_run)
-
-    async def upsert(version: int | None) -> SaveResult:
-        return await services.jobs.upsert(
-            principal, workspace, agent, named, version=version, dry_run=dry_run
-        )
-
-    saved = await guarded(services, principal, workspace, agent, name, if_match, upsert, missing=Stale)
-    return no_content() if dry_run else _saved(services, principal, saved, created=saved.created)
+        return await _create_only(about, named, if_none_match, dry_run)
+    upsert = partial(
+        about.services.jobs.upsert, about.principal, about.workspace, about.agent, named, dry_run=dry_run
+    )
+    saved = await about.perform(upsert, missing=Stale)
+    return no_content() if dry_run else _saved(about.services, about.principal, saved, created=saved.created)
 
 
 @router.patch(
@@ -186,24 +172,11 @@ async def upsert_job(
     responses=responses({200: "SavedJob"}, *BODY, 409, 412, headers=("ETag",)),
     openapi_extra=request_body("JobPatch", {"schedule": "0 8 * * 1-5", "enabled": False}),
 )
-async def update_job(
-    workspace: str,
-    agent: str,
-    name: str,
-    services: ServicesDep,
-    principal: CurrentPrincipal,
-    patch: ServiceDocument,
-    if_match: IfMatch = None,
-) -> Response:
-    """Change the fields that are given and no others; null puts one back to its default."""
-    _check_agent(patch, agent)
-
-    async def update(version: int | None) -> SaveResult:
-        return await services.jobs.update(principal, workspace, agent, name, patch, version=version)
-
-    return _saved(
-        services, principal, await guarded(services, principal, workspace, agent, name, if_match, update)
-    )
+async def update_job(about: JobRequestDep, patch: ServiceDocument) -> Response:
+    """Change the fields that are given and no others; null resets a field to its default."""
+    _check_agent(patch, about.agent)
+    saved = await about.perform(partial(about.services.jobs.update, *about.job, patch))
+    return _saved(about.services, about.principal, saved)
 
 
 @router.delete(
@@ -212,20 +185,9 @@ async def update_job(
     status_code=204,
     responses=responses({204: None}, 409, 412),
 )
-async def delete_job(
-    workspace: str,
-    agent: str,
-    name: str,
-    services: ServicesDep,
-    principal: CurrentPrincipal,
-    if_match: IfMatch = None,
-) -> Response:
-    """What runs goes on; what has not started is withdrawn; its runs can still be seen."""
-
-    async def delete(version: int | None) -> None:
-        await services.jobs.delete(principal, workspace, agent, name, version=version)
-
-    await guarded(services, principal, workspace, agent, name, if_match, delete)
+async def delete_job(about: JobRequestDep) -> Response:
+    """A running run continues; waiting runs are cancelled. Its runs stay readable."""
+    await about.perform(partial(about.services.jobs.delete, *about.job))
     return no_content()
 
 
@@ -233,25 +195,40 @@ async def delete_job(
 
 
 async def _jobs_page(
-    services: Services, principal: Principal, only: JobFilter, limit: int, cursor: str | None
+    services: Services,
+    principal: Principal,
+    workspace: str,
+    agent: str | None,
+    include_disabled: bool,
+    label: list[str] | None,
+    limit: int,
+    cursor: str | None,
 ) -> Response:
-    scope = ("jobs", *only[:3], *only.labels)
+    labels = read_label_filter(label or ())
+    scope = ("jobs", workspace, agent, include_disabled, *labels)
+    after: tuple[str, str] | None = None
     if cursor is not None:
-        agent, name = read_cursor(cursor, scope, str, str)
-        only = only._replace(after=(str(agent), str(name)))
+        last_agent, last_name = read_cursor(cursor, scope, str, str)
+        after = str(last_agent), str(last_name)
     jobs: list[JobRecord] = []
     while len(jobs) <= limit:
-        # One that cannot be read is left out of what is found: a page that is short need not be the last.
+        # A job that cannot be read is left out, so a short page need not be the last one.
         wanted = limit + 1 - len(jobs)
-        found = await services.jobs.list(principal, only._replace(limit=wanted))
+        found = await services.jobs.list(
+            principal,
+            workspace,
+            agent,
+            include_disabled=include_disabled,
+            labels=labels,
+            after=after,
+            limit=wanted,
+        )
         jobs += found
         if not found or len(found) == wanted:
             break
-        only = only._replace(after=(found[-1].agent, found[-1].name))
-    more = len(jobs) > limit
-    jobs = jobs[:limit]
-    next_cursor = write_cursor((jobs[-1].agent, jobs[-1].name), scope) if more else None
-    return JsonResponse({"jobs": [serialize_job(principal, job) for job in jobs], "cursor": next_cursor})
+        after = found[-1].agent, found[-1].name
+    shown, next_cursor = page(jobs, limit, scope, lambda job: (job.agent, job.name))
+    return JsonResponse({"jobs": [serialize_job(principal, job) for job in shown], "cursor": next_cursor})
 
 
 def _saved(services: Services, principal: Principal, saved: SaveResult, *, created: bool = False) -> Response:
@@ -259,26 +236,22 @@ def _saved(services: Services, principal: Principal, saved: SaveResult, *, creat
     headers = {"ETag": etag(row.version)}
     if created:
         headers["Location"] = location_of(row.workspace, "agents", row.agent, "jobs", row.name)
-    content = serialize_saved_job(principal, saved, services.store.clock.now_ms())
+    content = serialize_saved_job(principal, saved, services.now_ms())
     return JsonResponse(content, 201 if created else 200, headers)
 
 
 async def _create_only(
-    services: Services,
-    principal: Principal,
-    workspace: str,
-    agent: str,
-    document: dict[str, object],
-    header: str,
-    dry_run: bool,
+    about: JobRequest, document: dict[str, object], header: str, dry_run: bool
 ) -> Response:
     if not matches(header, 0):
-        raise InvalidArgument("If-None-Match: a PUT takes '*' alone, to only create")
+        raise InvalidArgument("If-None-Match: a PUT accepts only '*', which creates and changes nothing")
     try:
-        saved = await services.jobs.create(principal, workspace, agent, document, dry_run=dry_run)
-        return no_content() if dry_run else _saved(services, principal, saved, created=True)
+        saved = await about.services.jobs.create(
+            about.principal, about.workspace, about.agent, document, dry_run=dry_run
+        )
     except AlreadyExists as error:
         raise Stale(error.message) from error
+    return no_content() if dry_run else _saved(about.services, about.principal, saved, created=True)
 
 
 def _check_agent(document: dict[str, object], agent: str) -> None:

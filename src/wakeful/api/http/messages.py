@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from wakeful.api.http.dependencies import SECURED, CurrentPrincipal, ServiceDocument, ServicesDep
-from wakeful.api.http.idempotency import IdempotencyKey, once
+from wakeful.api.http.idempotency import IdempotencyKey, respond_once
 from wakeful.api.http.paging import Cursor, Limit, page, read_cursor
 from wakeful.api.http.responses import BODY, JsonResponse, request_body, responses
-from wakeful.service.agents.messages import Receipt
 from wakeful.service.serializers import serialize_receipt, serialize_session
-from wakeful.store.idempotency import Keyed
 
 router = APIRouter(
     prefix="/api/workspaces/{workspace}/agents/{agent}", tags=["sessions"], dependencies=SECURED
@@ -40,12 +40,9 @@ async def send_message(
 
     `/stop` ends the oldest turn that is under way, `/stopall` all of them and what waits: both at once.
     """
-
-    async def act(keyed: Keyed[Receipt] | None) -> Receipt:
-        return await services.messages.say(principal, workspace, agent, document, keyed=keyed)
-
-    return await once(
-        request, principal, workspace, act, lambda receipt: JsonResponse(serialize_receipt(receipt), 202)
+    say = partial(services.messages.say, principal, workspace, agent, document)
+    return await respond_once(
+        request, principal, workspace, say, lambda receipt: JsonResponse(serialize_receipt(receipt), 202)
     )
 
 

@@ -22,8 +22,7 @@ from wakeful.document.values import compact
 from wakeful.errors import FailedPrecondition, InvalidArgument, ResourceExhausted, WakefulError
 from wakeful.job import Json
 from wakeful.policy import DAY_MS
-from wakeful.service.auth.connection_limits import TooMany
-from wakeful.store.idempotency import InProgress
+from wakeful.service.idempotency import InvalidKey
 
 PROBLEM_JSON: Final = "application/problem+json"
 #: The largest body that is read, in bytes.
@@ -75,7 +74,7 @@ class Stale(FailedPrecondition):
 
 def status_of(error: WakefulError) -> int:
     """The status that tells this error."""
-    if isinstance(error, Malformed):
+    if isinstance(error, Malformed | InvalidKey):
         return 400
     if isinstance(error, Stale):
         return 412
@@ -127,10 +126,10 @@ async def _refused(request: Request, error: Exception) -> Response:
     headers: dict[str, str] = {}
     if status == 401:
         headers["WWW-Authenticate"] = challenge(request)
-    if status == 503 or isinstance(error, InProgress | TooMany):
-        headers["Retry-After"] = "1"
+    if error.retry_after_s is not None:
+        headers["Retry-After"] = str(error.retry_after_s)
     if isinstance(error, ResourceExhausted) and error.daily:
-        now_ms = request.app.state.services.store.clock.now_ms()
+        now_ms = request.app.state.services.now_ms()
         headers["Retry-After"] = str((DAY_MS - now_ms % DAY_MS) // 1000 + 1)
     return problem(status, error.message, error.code, path=path, headers=headers)
 

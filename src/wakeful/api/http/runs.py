@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, Final, Literal
 
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from wakeful.api.http.dependencies import SECURED, CurrentPrincipal, OptionalDocument, ServicesDep
-from wakeful.api.http.idempotency import IdempotencyKey, once
+from wakeful.api.http.idempotency import IdempotencyKey, respond_once
 from wakeful.api.http.paging import Cursor, Limit, page, read_cursor
 from wakeful.api.http.problems import Malformed
 from wakeful.api.http.responses import BODY, JsonResponse, location_of, request_body, responses
 from wakeful.run import RunState, TriggerName
 from wakeful.service.auth.access import Principal
-from wakeful.service.serializers import serialize_run
+from wakeful.service.serializers import JsonObject, serialize_run
 from wakeful.service.services import Services
-from wakeful.store.idempotency import Keyed
-from wakeful.store.rows import RunFilter, RunView
 
 router = APIRouter(prefix="/api/workspaces/{workspace}", tags=["runs"], dependencies=SECURED)
 
@@ -59,8 +58,19 @@ async def list_all_runs(
     """Runs of a workspace, newest first. Those of a deleted job are found by its id."""
     if job is not None and job_id is None:
         job_id = job if _is_id(job) else await _named(services, principal, workspace, agent, job)
-    only_these = RunFilter(workspace, agent, job_id, _states(state), trigger, dead, before)
-    return await runs_page(services, principal, only_these, limit, cursor)
+    return await runs_page(
+        services,
+        principal,
+        workspace,
+        agent,
+        job_id=job_id,
+        states=_states(state),
+        trigger=trigger,
+        dead=dead,
+        before=before,
+        limit=limit,
+        cursor=cursor,
+    )
 
 
 @router.get("/agents/{agent}/runs", summary="List the runs of an agent", responses=responses({200: "Runs"}))
@@ -75,8 +85,16 @@ async def list_runs(
     cursor: Cursor = None,
 ) -> Response:
     """Runs of an agent, newest first."""
-    only_these = RunFilter(workspace, agent, None, _states(state), trigger)
-    return await runs_page(services, principal, only_these, limit, cursor)
+    return await runs_page(
+        services,
+        principal,
+        workspace,
+        agent,
+        states=_states(state),
+        trigger=trigger,
+        limit=limit,
+        cursor=cursor,
+    )
 
 
 @router.post(
@@ -96,11 +114,10 @@ async def wake_agent(
     idempotency_key: IdempotencyKey = None,
 ) -> Response:
     """A run without a job, `pending`, at the agent's own target. It takes the role admin."""
-
-    async def wake(keyed: Keyed[RunView] | None) -> RunView:
-        return await services.wakes.wake(principal, workspace, agent, body.get("payload"), keyed=keyed)
-
-    return await once(request, principal, workspace, wake, _created)
+    wake = partial(services.wakes.wake, principal, workspace, agent, body.get("payload"))
+    return await respond_once(
+        request, principal, workspace, wake, lambda run: created_run(serialize_run(run))
+    )
 
 
 @router.get(
@@ -119,8 +136,17 @@ async def list_job_runs(
 ) -> Response:
     """Runs of a job, newest first."""
     job_id = (await services.jobs.get(principal, workspace, agent, name)).id
-    only_these = RunFilter(workspace, agent, job_id, _states(state), trigger)
-    return await runs_page(services, principal, only_these, limit, cursor)
+    return await runs_page(
+        services,
+        principal,
+        workspace,
+        agent,
+        job_id=job_id,
+        states=_states(state),
+        trigger=trigger,
+        limit=limit,
+        cursor=cursor,
+    )
 
 
 @router.get("/runs/{run_id}", summary="Read a run", responses=responses({200: "RunWithAttempts"}))
@@ -165,11 +191,10 @@ async def replay_run(
     idempotency_key: IdempotencyKey = None,
 ) -> Response:
     """A new run with the same idempotency key, one attempt further on. It takes the role admin."""
-
-    async def replay(keyed: Keyed[RunView] | None) -> RunView:
-        return await services.runs.replay(principal, workspace, run_id, keyed=keyed)
-
-    return await once(request, principal, workspace, replay, _created)
+    replay = partial(services.runs.replay, principal, workspace, run_id)
+    return await respond_once(
+        request, principal, workspace, replay, lambda run: created_run(serialize_run(run))
+    )
 
 
 # --- inside ----------------------------------------------------------------------------------------
@@ -178,23 +203,41 @@ async def replay_run(
 async def runs_page(
     services: Services,
     principal: Principal,
-    only_these: RunFilter,
+    workspace: str,
+    agent: str | None,
+    *,
+    job_id: str | None = None,
+    states: tuple[str, ...] = (),
+    trigger: str | None = None,
+    dead: bool = False,
+    before: str | None = None,
     limit: int,
     cursor: str | None,
     name: Literal["runs", "deadLetters"] = "runs",
 ) -> Response:
-    """A page of runs, under the name that the list has."""
-    scope = (name, *only_these[:6])
+    """Return a page of runs, in the field `name`."""
+    scope = (name, workspace, agent, job_id, states, trigger, dead)
     if cursor is not None:
-        (before,) = read_cursor(cursor, scope, str)
-        only_these = only_these._replace(before=str(before))
-    found = await services.runs.list(principal, only_these._replace(limit=limit + 1))
+        before = str(read_cursor(cursor, scope, str)[0])
+    found = await services.runs.list(
+        principal,
+        workspace,
+        agent,
+        job_id=job_id,
+        states=states,
+        trigger=trigger,
+        dead=dead,
+        before=before,
+        limit=limit + 1,
+    )
     shown, next_cursor = page(found, limit, scope, lambda run: (run.id,))
     return JsonResponse({name: [serialize_run(run) for run in shown], "cursor": next_cursor})
 
 
-def _created(run: RunView) -> Response:
-    return JsonResponse(serialize_run(run), 201, {"Location": location_of(run.workspace, "runs", run.id)})
+def created_run(content: JsonObject) -> Response:
+    """Return a new run, with its `Location`."""
+    location = location_of(str(content["workspace"]), "runs", str(content["id"]))
+    return JsonResponse(content, 201, {"Location": location})
 
 
 def _states(body: list[str] | None) -> tuple[str, ...]:

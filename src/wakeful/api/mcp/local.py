@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final, Literal, cast
+from typing import Final
 
 from wakeful.api.mcp.port import CallContext, JsonObject
-from wakeful.errors import InvalidArgument
 from wakeful.job import JobRecord, Json
 from wakeful.service.auth.access import Principal
 from wakeful.service.serializers import serialize_job, serialize_run, serialize_saved_job
 from wakeful.service.services import Services
-from wakeful.store.rows import JobFilter, RunFilter
 
 _LAST_RUNS: Final = 5
 
@@ -29,7 +27,7 @@ class LocalScheduler:
 
     @property
     def _now_ms(self) -> int:
-        return self._services.store.clock.now_ms()
+        return self._services.now_ms()
 
     async def standing(self, agent: str | None) -> CallContext:
         """The time, the zone and the agent."""
@@ -70,13 +68,15 @@ class LocalScheduler:
         self, agent: str, include_disabled: bool, after: str | None, limit: int
     ) -> Sequence[JsonObject]:
         """Its jobs, by name."""
-        only = JobFilter(
-            self._workspace, agent, include_disabled, None if after is None else (agent, after), limit
+        found = await self._services.jobs.list(
+            self._principal,
+            self._workspace,
+            agent,
+            include_disabled=include_disabled,
+            after=None if after is None else (agent, after),
+            limit=limit,
         )
-        return [
-            serialize_job(self._principal, job)
-            for job in await self._services.jobs.list(self._principal, only)
-        ]
+        return [serialize_job(self._principal, job) for job in found]
 
     async def pause(self, agent: str, name: str, note: Json, until: Json) -> JsonObject:
         """Stop its ticks, with a note and up to an instant where they are given."""
@@ -96,14 +96,12 @@ class LocalScheduler:
         self, agent: str, name: str, mode: str, payload: Json, overlap: Json = None
     ) -> JsonObject | None:
         """Run it now."""
-        if mode not in ("force", "due"):
-            raise InvalidArgument(f"mode: '{mode[:64]}' is not 'force' or 'due'")
         run = await self._services.jobs.trigger(
             self._principal,
             self._workspace,
             agent,
             name,
-            mode=cast(Literal["force", "due"], mode),
+            mode=mode,
             payload=payload,
             overlap=overlap,
         )
@@ -111,8 +109,10 @@ class LocalScheduler:
 
     async def runs(self, agent: str, job_id: str | None, limit: int) -> Sequence[JsonObject]:
         """Its runs, newest first."""
-        only = RunFilter(self._workspace, agent, job_id, limit=limit)
-        return [serialize_run(run) for run in await self._services.runs.list(self._principal, only)]
+        found = await self._services.runs.list(
+            self._principal, self._workspace, agent, job_id=job_id, limit=limit
+        )
+        return [serialize_run(run) for run in found]
 
     async def status(self) -> JsonObject:
         """How the server is."""

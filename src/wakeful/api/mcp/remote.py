@@ -9,7 +9,7 @@ from typing import Final, cast
 
 from wakeful.api.mcp.port import CallContext, JsonObject
 from wakeful.client.rest import RestClient, RestJobs
-from wakeful.errors import InvalidArgument, NotFound
+from wakeful.errors import NotFound
 from wakeful.job import Json
 
 #: For so many seconds the server's clock is believed to go on as ours does.
@@ -96,8 +96,6 @@ class RemoteScheduler:
         self, agent: str, name: str, mode: str, payload: Json, overlap: Json = None
     ) -> JsonObject | None:
         """Run it now."""
-        if mode not in ("force", "due"):
-            raise InvalidArgument(f"mode: '{mode[:64]}' is not 'force' or 'due'")
         policy = cast(str | None, overlap)
         run = await self._jobs(agent).run(name, mode=mode, payload=payload, overlap_policy=policy)
         return cast(JsonObject | None, run)

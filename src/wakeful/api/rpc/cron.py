@@ -14,7 +14,6 @@ from wakeful.service.jobs.job_factory import SaveResult
 from wakeful.service.jobs.label_filter import read_label_filter
 from wakeful.service.serializers import JsonObject, serialize_job, serialize_run, serialize_saved_job
 from wakeful.service.services import Services
-from wakeful.store.rows import JobFilter, RunFilter
 
 #: How far a list can be leafed through by number; HTTP has cursors, which go on for ever.
 FARTHEST: Final = 10_000
@@ -26,10 +25,14 @@ async def list_jobs(services: Services, principal: Principal, params: Params) ->
     """Jobs by agent and name: those of one agent, or of all."""
     params.only("includeDisabled", "label", "limit", "offset")
     limit, offset = _page(params, 100)
-    disabled = params.flag("includeDisabled", False)
-    labels = read_label_filter(params.words("label"))
-    only = JobFilter(params.workspace, params.agent, disabled, limit=offset + limit + 1, labels=labels)
-    found = await services.jobs.list(principal, only)
+    found = await services.jobs.list(
+        principal,
+        params.workspace,
+        params.agent,
+        include_disabled=params.flag("includeDisabled", False),
+        labels=read_label_filter(params.words("label")),
+        limit=offset + limit + 1,
+    )
     shown = [await _shown(services, principal, job) for job in found[offset : offset + limit]]
     return {"jobs": [*shown], "limit": limit, "offset": offset, "more": len(found) > offset + limit}
 
@@ -85,16 +88,13 @@ async def skip_next(services: Services, principal: Principal, params: Params) ->
 async def run_job(services: Services, principal: Principal, params: Params) -> JsonObject:
     """Run a job now: `force` whatever its schedule says, `due` only if a tick is due."""
     params.only("jobId", "mode", "payload", "overlapPolicy")
-    mode = params.given.get("mode", "force")
-    if mode != "force" and mode != "due":
-        raise InvalidArgument("mode: write 'force' to run it whatever its schedule says, or 'due'")
     job = await _job(services, principal, params)
     run = await services.jobs.trigger(
         principal,
         job.workspace,
         job.agent,
         job.name,
-        mode=mode,
+        mode=params.given.get("mode", "force"),
         payload=params.given.get("payload"),
         overlap=params.given.get("overlapPolicy"),
     )
@@ -105,15 +105,17 @@ async def list_runs(services: Services, principal: Principal, params: Params) ->
     """The runs of a job, newest first; those of a deleted one by its id."""
     params.only("jobId", "limit", "offset")
     limit, offset = _page(params, 20)
-    only = RunFilter(params.workspace, params.agent, limit=offset + limit + 1)
+    agent, job_id, missing = params.agent, params.job(), None
     try:
         job = await _job(services, principal, params)
-    except NotFound:
-        runs = await services.runs.list(principal, only._replace(job_id=params.job()))
-        if not runs:
-            raise
-    else:
-        runs = await services.runs.list(principal, only._replace(agent=job.agent, job_id=job.id))
+        agent, job_id = job.agent, job.id
+    except NotFound as error:
+        missing = error
+    runs = await services.runs.list(
+        principal, params.workspace, agent, job_id=job_id, limit=offset + limit + 1
+    )
+    if missing is not None and not runs:
+        raise missing
     shown = [serialize_run(run) for run in runs[offset : offset + limit]]
     return {"runs": [*shown], "limit": limit, "offset": offset, "more": len(runs) > offset + limit}
 
@@ -161,7 +163,7 @@ async def _job(services: Services, principal: Principal, params: Params) -> JobR
 
 async def _saved(services: Services, principal: Principal, saved: SaveResult) -> JsonObject:
     return {
-        **serialize_saved_job(principal, saved, services.store.clock.now_ms()),
+        **serialize_saved_job(principal, saved, services.now_ms()),
         **await _last(services, principal, saved.job),
     }
 
@@ -177,8 +179,10 @@ async def _last(services: Services, principal: Principal, job: JobRecord) -> Jso
     """
     error = None
     if job.failures:
-        only = RunFilter(job.workspace, job.agent, job.id, ("failed",), limit=1)
-        error = next((run.error for run in await services.runs.list(principal, only)), None)
+        failed = await services.runs.list(
+            principal, job.workspace, job.agent, job_id=job.id, states=("failed",), limit=1
+        )
+        error = next((run.error for run in failed), None)
     return {
         "nextRunAtMs": job.next_ms,
         "lastStatus": "error" if job.failures else "ok" if job.run_count else None,

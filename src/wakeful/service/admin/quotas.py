@@ -10,7 +10,8 @@ from wakeful.job import check_slug
 from wakeful.service.auth.access import Principal, narrowed
 from wakeful.service.auth.job_context import Directory
 from wakeful.store.port import Store
-from wakeful.store.quotas import BUCKETS, QuotaRow
+from wakeful.store.quotas import BUCKETS as BUCKETS
+from wakeful.store.quotas import QuotaRow
 
 _LARGEST: Final = 2**31 - 1
 

@@ -19,7 +19,9 @@ UNLIMITED: Final = 0
 
 
 class TooMany(ResourceExhausted):
-    """There are as many connections as there may be."""
+    """The connection limit is reached."""
+
+    retry_after_s = 1
 
 
 class ConnectionSlot:

@@ -8,7 +8,6 @@ import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
-from typing import Literal
 
 from wakeful.bounded_cache import bypass
 from wakeful.document import Defaults, read_definition
@@ -37,13 +36,21 @@ from wakeful.service.jobs.create_batcher import CreateBatcher
 from wakeful.service.jobs.job_changes import audit_details, check_version, no_job, read_enabled
 from wakeful.service.jobs.job_factory import JobFactory, SaveResult
 from wakeful.service.jobs.pauses import JobPauses
-from wakeful.service.runs.manual_runs import by_hand, judged, of_the_past, payload_of, read_overlap
+from wakeful.service.runs.manual_runs import (
+    by_hand,
+    judged,
+    of_the_past,
+    payload_of,
+    read_instant,
+    read_mode,
+    read_overlap,
+)
 from wakeful.start_rules import BudgetOwner
 from wakeful.store.idempotency import Keyed
 from wakeful.store.port import Store
 from wakeful.store.quotas import Allowance
 from wakeful.store.row_mapping import job_of
-from wakeful.store.rows import JobFilter, RunFilter, RunView
+from wakeful.store.rows import JobFilter, LabelFilter, RunFilter, RunView
 
 log = get_logger("wakeful.service")
 
@@ -200,12 +207,27 @@ class JobService(JobPauses):
         await load([row.timing], self._clock.now_ms())
         return job_of(row)
 
-    async def list(self, principal: Principal, only: JobFilter) -> list[JobRecord]:
-        """Jobs, by agent and name. One that cannot be read is named in the log and left out."""
-        await self._directory.authorize(principal, "read", only.workspace, only.agent)
-        rows = await self._store.jobs(only._replace(agent=narrowed(principal, only.agent)))
-        if not rows and only.agent not in (None, principal.agent) and principal is not LOCAL:
-            await self._directory.agent(only.workspace, only.agent)
+    async def list(
+        self,
+        principal: Principal,
+        workspace: str,
+        agent: str | None = None,
+        *,
+        include_disabled: bool = True,
+        labels: LabelFilter = (),
+        after: tuple[str, str] | None = None,
+        limit: int = 1_000,
+    ) -> list[JobRecord]:
+        """List jobs, by agent and name, that come after the pair (agent, name).
+
+        A job that cannot be read is logged and left out.
+        """
+        await self._directory.authorize(principal, "read", workspace, agent)
+        rows = await self._store.jobs(
+            JobFilter(workspace, narrowed(principal, agent), include_disabled, after, limit, labels)
+        )
+        if not rows and agent not in (None, principal.agent) and principal is not LOCAL:
+            await self._directory.agent(workspace, agent)
         jobs = []
         for row in rows:
             try:
@@ -221,7 +243,7 @@ class JobService(JobPauses):
         agent: str,
         name: str,
         *,
-        mode: Literal["force", "due"] = "force",
+        mode: object = "force",
         payload: object = None,
         overlap: object = None,
         version: int | None = None,
@@ -233,6 +255,7 @@ class JobService(JobPauses):
         A forced run asks no precheck, unless an agent's key forces it. ResourceExhausted: what it
         may use today is used up, or an agent's key runs an admin's job too often.
         """
+        due_only = read_mode(mode) == "due"
         own, policy = payload_of(payload, self._defaults.max_payload_bytes), read_overlap(overlap)
         row = await self._row(principal, "run", workspace, agent, name)
         check_version(row, version)
@@ -242,7 +265,7 @@ class JobService(JobPauses):
             context = await self._directory.context(workspace, agent)
             check_payload(principal, job)
             self._reach.check_payload(principal, job.definition.work, context)
-        if mode == "due" and (job.next_ms is None or job.next_ms > now_ms):
+        if due_only and (job.next_ms is None or job.next_ms > now_ms):
             if keyed is not None:
                 await self._store.add_runs([], (), keyed.of(lambda _: None))
             return None
@@ -251,10 +274,9 @@ class JobService(JobPauses):
                 started = RunFilter(workspace, agent, job.id, trigger=BY_AGENT, limit=1)
                 check_pace(job, await self._store.runs(started), now_ms)
             await self._budgets.check(BudgetOwner(workspace, agent, job.id), name)
-            run = by_hand(principal, job, now_ms, mode=mode, payload=own)
-            entry = principal.entry(
-                workspace, "job.run", f"{agent}/{name}", compact({"run": run.id, "mode": mode})
-            )
+            run = by_hand(principal, job, now_ms, due_only=due_only, payload=own)
+            details = compact({"run": run.id, "mode": "due" if due_only else "force"})
+            entry = principal.entry(workspace, "job.run", f"{agent}/{name}", details)
             if policy is not None:
                 most = job.definition.policy.max_queued
                 judge = partial(judged, overlap=policy, max_queued=most, now_ms=now_ms)
@@ -270,17 +292,21 @@ class JobService(JobPauses):
         workspace: str,
         agent: str,
         name: str,
-        start_ms: int,
-        end_ms: int,
+        start: object,
+        end: object,
         *,
         version: int | None = None,
         keyed: Keyed[int] | None = None,
     ) -> int:
-        """Run its ticks of a past range, oldest first, whether or not they ran before. Returns how many."""
+        """Run the ticks of a past range, oldest first, whether or not they ran before; return their number.
+
+        An instant is text or milliseconds since 1970. Text without a zone is in the zone of the job.
+        """
         row = await self._row(principal, "run", workspace, agent, name)
         check_change(principal, row)
         check_version(row, version)
         job = job_of(row)
+        start_ms, end_ms = read_instant("start", start, job), read_instant("end", end, job)
         runs = await off_loop(partial(of_the_past, principal, job, start_ms, end_ms, self._clock.now_ms()))
         await self._budgets.check(BudgetOwner(workspace, agent, job.id), name)
         about = compact({"count": len(runs), "startMs": start_ms, "endMs": end_ms})

@@ -6,7 +6,7 @@ import contextlib
 from typing import Final, Literal, cast, get_args
 
 from wakeful.document import payload_to_text, policy_from_text, work_from_text
-from wakeful.document.values import json_value
+from wakeful.document.values import json_value, whole_number
 from wakeful.errors import FailedPrecondition, InvalidArgument
 from wakeful.ids import new_id
 from wakeful.job import JobRecord
@@ -14,6 +14,7 @@ from wakeful.launch.precheck import DUE
 from wakeful.policy import DEFAULT_POLICY, Overlap
 from wakeful.run import NewRun, TriggerName
 from wakeful.run_factory import claim_deadline, claim_timeout_ms, lane_of, manual_run, skipped
+from wakeful.schedule import LATEST_MS, At, parse_schedule
 from wakeful.service.auth.access import Principal
 from wakeful.store.rows import DeadLetter, JudgedRun, LiveRuns
 
@@ -29,13 +30,13 @@ def payload_of(value: object, longest: int) -> str | None:
 
 
 def by_hand(
-    principal: Principal, job: JobRecord, now_ms: int, *, mode: Literal["force", "due"], payload: str | None
+    principal: Principal, job: JobRecord, now_ms: int, *, due_only: bool, payload: str | None
 ) -> NewRun:
     """A run of the job, now, with this payload or its own."""
     trigger: TriggerName = "agent" if principal.role == "agent" else "user"
     run = _run(principal, job, trigger, now_ms)._replace(payload=payload)
     # An agent's key does not get past a precheck by force: the precheck may be there to hold that very agent.
-    asks = job.definition.work.precheck is not None and (mode == "due" or principal.role == "agent")
+    asks = job.definition.work.precheck is not None and (due_only or principal.role == "agent")
     return run._replace(reason=DUE) if asks else run
 
 
@@ -53,6 +54,31 @@ def judged(run: NewRun, live: LiveRuns, overlap: Overlap, max_queued: int, now_m
         return JudgedRun(serial)
     reason = "queue_full" if full else "overlap"
     return JudgedRun(skipped(run, reason, now_ms))
+
+
+def read_mode(value: object) -> Literal["force", "due"]:
+    """Return the mode of a manual run: `force`, or `due` to run it only if a tick is due."""
+    if value == "force" or value == "due":
+        return "force" if value == "force" else "due"
+    raise InvalidArgument("mode: write 'force' to run it whatever its schedule says, or 'due'")
+
+
+def read_instant(field: str, value: object, job: JobRecord) -> int:
+    """Return an instant in milliseconds. Text without a zone is in the zone of the job."""
+    number = whole_number(value)
+    if number is not None and 0 <= number <= LATEST_MS:
+        return number
+    if not isinstance(value, str):
+        raise InvalidArgument(
+            f"{field}: write an instant such as '2026-01-01T00:00:00Z', or milliseconds since 1970"
+        )
+    tz = job.definition.timing.schedule.tz if job.definition.timing else None
+    try:
+        at = parse_schedule({"kind": "at", "at": value}, now_ms=-1, tz=tz or "UTC")
+    except InvalidArgument as error:
+        raise InvalidArgument(f"{field}: {error.message}") from error
+    assert isinstance(at, At)
+    return at.at_ms
 
 
 def read_overlap(value: object) -> Overlap | None:

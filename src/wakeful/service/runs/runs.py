@@ -67,12 +67,27 @@ class RunService:
             )
         ]  # fmt: skip
 
-    async def list(self, principal: Principal, only: RunFilter) -> list[RunView]:
-        """Runs, newest first."""
-        await self._directory.authorize(principal, "read", only.workspace, only.agent)
-        runs = await self._store.runs(only._replace(agent=narrowed(principal, only.agent)))
-        if not runs and only.agent not in (None, principal.agent) and principal is not LOCAL:
-            await self._directory.agent(only.workspace, only.agent)
+    async def list(
+        self,
+        principal: Principal,
+        workspace: str,
+        agent: str | None = None,
+        *,
+        job_id: str | None = None,
+        states: Sequence[str] = (),
+        trigger: str | None = None,
+        dead: bool = False,
+        before: str | None = None,
+        limit: int = 50,
+    ) -> list[RunView]:
+        """List runs, newest first; `before` is the id of the last run of the previous page."""
+        await self._directory.authorize(principal, "read", workspace, agent)
+        visible = narrowed(principal, agent)
+        runs = await self._store.runs(
+            RunFilter(workspace, visible, job_id, tuple(states), trigger, dead, before, limit)
+        )
+        if not runs and agent not in (None, principal.agent) and principal is not LOCAL:
+            await self._directory.agent(workspace, agent)
         return runs
 
     async def cancel(

@@ -17,7 +17,6 @@ from wakeful.document.definition import _NAMES
 from wakeful.errors import AlreadyExists, FailedPrecondition, InvalidArgument
 from wakeful.service.auth.access import LOCAL
 from wakeful.service.serializers import serialize_job
-from wakeful.store.rows import JobFilter, RunFilter
 
 WHERE = (LOCAL, "default", "default")
 GOOD = {"name": "good", "schedule": "0 0 29 2 *", "payload": {"kept": ["to the byte", 1.0, None]}}
@@ -78,7 +77,7 @@ def session(new_app: NewApp) -> Iterator[Session]:
 
 async def _kept(app: Wakeful) -> dict[str, str]:
     """Every job as it is shown."""
-    listed = await app.services.jobs.list(LOCAL, JobFilter("default"))
+    listed = await app.services.jobs.list(LOCAL, "default")
     return {job.name: json.dumps(serialize_job(LOCAL, job), sort_keys=True) for job in listed}
 
 
@@ -125,7 +124,7 @@ def test_a_payload_of_anything_is_taken_as_it_is_or_refused(session: Session, pa
         except InvalidArgument:
             return
         assert run is not None
-        (kept, *_) = await services.runs.list(LOCAL, RunFilter("default", limit=1))
+        (kept, *_) = await services.runs.list(LOCAL, "default", limit=1)
         assert (kept.payload is None) == (payload is None)
         if kept.payload is not None:
             assert json.loads(kept.payload) == json.loads(json.dumps(payload))

@@ -217,7 +217,7 @@ async def test_a_forged_cursor_is_refused_on_every_store(ask: ApiClient, monkeyp
         scopes.append(scope)
         return read_cursor(cursor, scope, *kinds)
 
-    for module in ("jobs", "runs", "office", "messages"):
+    for module in ("jobs", "runs", "admin", "messages"):
         monkeypatch.setattr(f"wakeful.api.http.{module}.read_cursor", noted)
     sessions = "/agents/default/sessions"
     forged: dict[str, list[list[str | int]]] = {

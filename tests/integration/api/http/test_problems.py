@@ -159,7 +159,7 @@ async def test_a_request_is_one_line_in_the_log_without_its_key(
 async def test_a_mistake_of_ours_is_a_problem_that_tells_nothing(
     ask: ApiClient, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ):
-    async def broken(*_: object) -> None:
+    async def broken(*_: object, **__: object) -> None:
         raise RuntimeError("the secret is 42")
 
     monkeypatch.setattr(ask.app.services.jobs, "list", broken)

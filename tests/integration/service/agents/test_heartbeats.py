@@ -14,7 +14,7 @@ from wakeful import Wakeful
 from wakeful.document.heartbeats import DEFAULT_MESSAGE
 from wakeful.service.auth.access import LOCAL
 from wakeful.settings import Settings
-from wakeful.store.rows import JobChange, RunFilter, RunView
+from wakeful.store.rows import JobChange, RunView
 
 LOOK = {"kind": "function", "name": "look"}
 BEAT = "/agents/ada/jobs/heartbeat"
@@ -62,7 +62,7 @@ async def run(app: Wakeful, name: str) -> RunView:
 
 async def beats(app: Wakeful) -> list[RunView]:
     """The runs of the heartbeat that are over, newest first."""
-    runs = await app.services.runs.list(LOCAL, RunFilter("default", "ada"))
+    runs = await app.services.runs.list(LOCAL, "default", "ada")
     return [each for each in runs if each.job_name == "heartbeat" and each.finished_ms is not None]
 
 
@@ -344,7 +344,7 @@ async def test_a_tick_outside_its_hours_does_not_replace_the_run_that_is_under_w
         assert given["id"] == asked.id
 
         async def skipped() -> bool:
-            runs = await app.services.runs.list(LOCAL, RunFilter("default", "ada"))
+            runs = await app.services.runs.list(LOCAL, "default", "ada")
             return any(each.reason == "outside_hours" for each in runs)
 
         await eventually(skipped)

@@ -12,8 +12,8 @@ from wakeful.job import ChainOn
 from wakeful.model import DeliveryState
 from wakeful.policy import Catchup, OnLost, Overlap
 from wakeful.run import RunState, TriggerName
+from wakeful.service.admin.quotas import BUCKETS
 from wakeful.service.auth.access import ROLES
-from wakeful.store.quotas import BUCKETS
 
 SCHEMAS: Final[dict[str, Schema]] = {
     "OverlapPolicy": one_of(*get_args(Overlap)),
