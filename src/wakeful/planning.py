@@ -189,7 +189,7 @@ def fire_ms(job_id: str, ticks: Ticks, policy: Policy, tick: int) -> int:
 
 def decide(job: JobState, facts: Facts, now_ms: int, limits: Limits = DEFAULT_LIMITS) -> Plan:
     """What the job's due ticks become, and where the job stands afterwards."""
-    return _ordinary(job, facts, now_ms, limits) or _Pass(job, facts, now_ms, limits).plan()
+    return _ordinary(job, facts, now_ms, limits) or _JobPlanner(job, facts, now_ms, limits).plan()
 
 
 def _ordinary(job: JobState, facts: Facts, now_ms: int, limits: Limits) -> Plan | None:
@@ -214,7 +214,7 @@ def _ordinary(job: JobState, facts: Facts, now_ms: int, limits: Limits) -> Plan 
     return Plan((verdict,), following, following, job.run_count + 1)
 
 
-class _Pass:
+class _JobPlanner:
     """One planning pass over one job: ticks are taken from the cursor in order, each with its verdict."""
 
     __slots__ = (

@@ -44,7 +44,7 @@ class Stage:
 
     async def replica(self, *, places: int = 30) -> Wakeful:
         self._replicas += 1
-        config = EngineConfig(tick_ms=100, beat_ms=100, lease_ms=LEASE_MS, lanes={"cron": places})
+        config = EngineConfig(tick_ms=100, heartbeat_ms=100, lease_ms=LEASE_MS, lanes={"cron": places})
         app = build(self.url, self._folder / f"{self._replicas}.journal", config=config)
         return await self._stack.enter_async_context(app)
 

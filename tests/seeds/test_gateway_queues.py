@@ -278,7 +278,7 @@ async def _is_quiet(operator: ApiClient) -> bool:
 async def test_whichever_replica_hears_it_one_of_them_begins_the_turn(
     new_app: NewApp, brain: Brain, receiver: Receiver
 ):
-    quick = EngineConfig(tick_ms=100, beat_ms=200)
+    quick = EngineConfig(tick_ms=100, heartbeat_ms=200)
     async with (
         new_app(grace=0.1, config=quick) as one,
         new_app(grace=0.1, config=quick) as other,

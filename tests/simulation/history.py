@@ -52,7 +52,7 @@ class History:
                 lead_ms=rng.choice((0, 50, ms // 10)),
             ),
             batch=rng.choice((2, 1000)),
-            beat_ms=10 * ms,
+            heartbeat_ms=10 * ms,
             lease_ms=40 * ms,
             retention_days=36_500,
         )

@@ -120,7 +120,7 @@ def test_without_the_fence_a_worker_that_comes_back_has_the_last_word(monkeypatc
 
 def test_without_leases_the_runs_of_the_dead_never_end(monkeypatch: pytest.MonkeyPatch):
     async def only_beat(self: rescuer.Rescuer) -> int:
-        return await self.beat() + self._beat_ms
+        return await self.heartbeat() + self._heartbeat_ms
 
     monkeypatch.setattr(rescuer.Rescuer, "step", only_beat)
     assert complains_that("for ever", troubled)
@@ -128,28 +128,28 @@ def test_without_leases_the_runs_of_the_dead_never_end(monkeypatch: pytest.Monke
 
 def test_without_giving_back_a_claim_whose_answer_was_lost_is_held_for_ever(monkeypatch: pytest.MonkeyPatch):
     async def nothing(self: dispatcher.Dispatcher) -> None:
-        self._worker.unsure = False
+        self._worker.claims_uncertain = False
 
-    monkeypatch.setattr(dispatcher.Dispatcher, "_give_back", nothing)
+    monkeypatch.setattr(dispatcher.Dispatcher, "_release_unknown", nothing)
     assert complains_that("for ever", unanswered)
 
 
 def test_a_planner_that_looks_only_ahead_loses_ticks(monkeypatch: pytest.MonkeyPatch):
-    def forward(self: planning._Pass, first: int, last: int) -> None:
+    def forward(self: planning._JobPlanner, first: int, last: int) -> None:
         self.cursor = self.job.ticks.next(last)
 
-    monkeypatch.setattr(planning._Pass, "_catch_up", forward)
+    monkeypatch.setattr(planning._JobPlanner, "_catch_up", forward)
     assert complains_that("have no record")
 
 
 def test_a_planner_that_counts_wrong_is_found_out(monkeypatch: pytest.MonkeyPatch):
-    real = planning._Pass._miss
+    real = planning._JobPlanner._miss
 
-    def one_too_many(self: planning._Pass, *rest: Any) -> None:
+    def one_too_many(self: planning._JobPlanner, *rest: Any) -> None:
         real(self, *rest)
         self.verdicts[-1] = self.verdicts[-1]._replace(covers=self.verdicts[-1].covers + 1)
 
-    monkeypatch.setattr(planning._Pass, "_miss", one_too_many)
+    monkeypatch.setattr(planning._JobPlanner, "_miss", one_too_many)
     assert complains_that("ticks, not")
 
 
@@ -162,12 +162,12 @@ def test_a_planner_that_does_not_look_what_runs_launches_two_at_once(monkeypatch
 
 
 def test_a_worker_that_does_not_wait_for_the_instant_is_early(monkeypatch: pytest.MonkeyPatch):
-    real = worker.Worker.hold
+    real = worker.Worker.submit
 
     def at_once(self: worker.Worker, runs: Any) -> None:
         runs = list(runs)
-        for held in runs:
-            held.launch.fire_ms = 0
+        for run in runs:
+            run.launch.fire_ms = 0
         real(self, runs)
 
     def leading(history: History) -> None:
@@ -175,7 +175,7 @@ def test_a_worker_that_does_not_wait_for_the_instant_is_early(monkeypatch: pytes
         history.config = replace(history.config, limits=limits)
 
     assert complains_of_nothing(leading)
-    monkeypatch.setattr(worker.Worker, "hold", at_once)
+    monkeypatch.setattr(worker.Worker, "submit", at_once)
     assert complains_that("too early", leading)
 
 

@@ -22,7 +22,7 @@ MINUTE = 60_000
 MINUTELY = Plain(cron="* * * * *")
 #: for stories of weeks and months: it looks round less often, and fires on time all the same
 LEISURELY = EngineConfig(
-    tick_ms=30 * MINUTE, beat_ms=30 * MINUTE, lease_ms=180 * MINUTE, retention_days=36_500
+    tick_ms=30 * MINUTE, heartbeat_ms=30 * MINUTE, lease_ms=180 * MINUTE, retention_days=36_500
 )
 
 

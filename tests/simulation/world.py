@@ -29,6 +29,7 @@ from wakeful.document import Defaults
 from wakeful.engine import pruner
 from wakeful.engine.engine import Engine, EngineConfig
 from wakeful.engine.launcher_registry import LauncherRegistry
+from wakeful.engine.metrics import Metrics
 from wakeful.errors import Permanent, Unavailable
 from wakeful.launch.function import FunctionLauncher
 from wakeful.launch.port import Launch
@@ -94,7 +95,7 @@ class Replica:
             await self.store.open()
             hasten(self._inner)
             # The clock is only right once the database has been heard.
-            engine = Engine(self.store, self.targets, self._world.config)
+            engine = Engine(self.store, self.targets, self._world.config, Metrics(), ())
             self.worker = engine.worker_name
             await engine.start()
             self._engine = engine

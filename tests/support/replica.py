@@ -18,7 +18,7 @@ from wakeful import EngineConfig, Launch, Wakeful
 
 
 def build(url: str, journal: Path) -> Wakeful:
-    app = Wakeful(url, config=EngineConfig(tick_ms=100, beat_ms=200), grace=0.2)
+    app = Wakeful(url, config=EngineConfig(tick_ms=100, heartbeat_ms=200), grace=0.2)
 
     @app.function()
     async def note(run: Launch) -> None:

@@ -22,7 +22,7 @@ LEASE_MS = 1_500
 
 
 def build(url: str, journal: Path, *, lead_ms: int = 50) -> Wakeful:
-    config = EngineConfig(tick_ms=100, beat_ms=200, lease_ms=LEASE_MS, limits=Limits(lead_ms=lead_ms))
+    config = EngineConfig(tick_ms=100, heartbeat_ms=200, lease_ms=LEASE_MS, limits=Limits(lead_ms=lead_ms))
     app = Wakeful(url, config=config, grace=0.2)
 
     def write(what: str, run: Launch) -> None:

@@ -930,5 +930,5 @@ def test_the_short_way_for_ordinary_ticks_says_what_the_long_way_says(
     limits = Limits(lead_ms=50)
     assert (
         decide(standing, Facts(), tick + late_ms, limits)
-        == planning._Pass(standing, Facts(), tick + late_ms, limits).plan()
+        == planning._JobPlanner(standing, Facts(), tick + late_ms, limits).plan()
     )

@@ -357,7 +357,7 @@ def test_a_paused_job_gets_an_empty_plan(life, policy, limits, facts, now):
 @given(stories())
 def test_the_short_way_says_what_the_long_way_says(story):
     for before, facts, now, limits, plan in story.passes():
-        assert plan == planning._Pass(before, facts, now, limits).plan()
+        assert plan == planning._JobPlanner(before, facts, now, limits).plan()
 
 
 # --- what is late, and what becomes of it -----------------------------------------------------------------

@@ -135,7 +135,7 @@ class Wakeful:
             settings,
             lanes=self._config.lanes,
         )
-        webhooks.on_answer = self.services.metrics.answered
+        webhooks.on_answer = self.services.metrics.record_webhook
         self._where = (workspace, agent)
         #: create, change and trigger jobs
         self.jobs = Jobs(self.services.jobs, workspace, agent)
@@ -211,12 +211,11 @@ class Wakeful:
             for document in self._declared.values():
                 await self._bring_up_to_date(document)
             self._ending = asyncio.Event()
-            meters, clock = self.services.metrics, self.store.clock
+            metrics, clock = self.services.metrics, self.store.clock
             turner = TurnStarter(self.store, clock, self._config.tick_ms)
-            deliverer = Deliverer(self.store, clock, self._channels)
-            deliverer.on_carried = meters.carried
+            deliverer = Deliverer(self.store, clock, self._channels, metrics.record_delivery)
             engine = Engine(
-                self.store, self._targets, self._config, meters, [turner, deliverer, *self._pingers()]
+                self.store, self._targets, self._config, metrics, [turner, deliverer, *self._pingers()]
             )
             await engine.start()
         except BaseException:
@@ -276,9 +275,8 @@ class Wakeful:
         url, every_ms = self._ping
         if url is None:
             return []
-        pinger = Pinger(self.store.clock, url, every_ms, self.services.status.ready)
-        pinger.on_ping = self.services.metrics.pinged
-        return [pinger]
+        services = self.services
+        return [Pinger(self.store.clock, url, every_ms, services.status.ready, services.metrics.record_ping)]
 
     async def _bring_up_to_date(self, document: Mapping[str, object]) -> None:
         name = document["name"]

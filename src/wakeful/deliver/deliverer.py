@@ -46,7 +46,9 @@ class Deliverer(Loop):
 
     name = "deliverer"
 
-    def __init__(self, store: Store, clock: Clock, channels: Channels) -> None:
+    def __init__(
+        self, store: Store, clock: Clock, channels: Channels, on_attempt: Callable[[str], None]
+    ) -> None:
         super().__init__(clock, _LOOK_MS)
         self._store = store
         self._channels = channels
@@ -54,8 +56,8 @@ class Deliverer(Loop):
         self._threads = Threads(PLACES)
         self._sending: set[asyncio.Task[None]] = set()
         self._carried: list[DeliveryResult] = []
-        #: called with what became of each attempt
-        self.on_carried: Callable[[str], None] = lambda became: None
+        #: called with the new state of the delivery after each attempt
+        self._on_attempt = on_attempt
         store.listen(self._heard)
 
     async def run(self) -> None:
@@ -93,7 +95,7 @@ class Deliverer(Loop):
             del self._carried[: len(batch)]
             for each in batch:
                 if each.run_id in written:
-                    self.on_carried(each.became)
+                    self._on_attempt(each.became)
 
     async def _carry(self, delivery: Delivery) -> None:
         """One attempt at one; whatever happens, something is said of it."""

@@ -1,8 +1,8 @@
-"""The alerter: tells somebody when something goes wrong. `alerting.judge` says whom, and of what.
+"""The alerter: turns incidents into alerts. `alert_rules.judge` decides which.
 
-An alert is a run of a job that posts it, and another of one that sends it to a channel where there is one: so
-either is recorded, and tried again by itself until it arrives. An incident is taken away, and the runs for it
-written, in one transaction: whichever replica does, no other does too.
+An alert is a run of the job that posts it to the webhook, and a run of the job that sends it to the channel,
+so that each is recorded and retried on its own. One transaction removes an incident and inserts its runs, so
+only one replica does it.
 """
 
 from __future__ import annotations
@@ -24,23 +24,24 @@ log = get_logger("wakeful.alerter")
 class Alerter(Loop):
     """Turns incidents into alerts.
 
-    The replica that writes an incident hears of it; the others look every `look_ms`, lest that one has died.
+    The replica that writes an incident is notified of it. The others check every `check_ms`, in case that
+    replica has died.
     """
 
     name = "alerter"
 
-    def __init__(self, store: Store, clock: Clock, look_ms: int) -> None:
-        super().__init__(clock, look_ms)
+    def __init__(self, store: Store, clock: Clock, check_ms: int) -> None:
+        super().__init__(clock, check_ms)
         self._store = store
 
     async def step(self) -> int | None:
-        """One batch. Returns at once while there may be more."""
+        """Handle one batch. Returns the current time while there may be more."""
         now_ms = self.clock.now_ms()
         taken = await self._store.raise_alerts(now_ms, _BATCH, self._judge)
         return now_ms if taken >= _BATCH else None
 
     def _judge(self, incident: Incident) -> Sequence[Alert]:
-        """What becomes of one; one that cannot be judged is set aside, and holds up no other."""
+        """Return the alerts of an incident; none for one that cannot be read, so that it blocks no other."""
         try:
             return judge(incident, self.clock.now_ms())
         except Exception:

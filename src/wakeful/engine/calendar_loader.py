@@ -1,8 +1,8 @@
-"""Works out excluded days off the event loop, before they are needed on it.
+"""Computes excluded days in a thread, before the event loop needs them.
 
 Loading the holidays library takes half a second, and a search over excluded days up to a tenth. One thread
-does both, so that the event loop shares the interpreter with no more than that. What it has worked out is
-cached where it is looked up: afterwards the same question takes microseconds.
+does both, so that the event loop shares the interpreter with one thread at most. The results are cached where
+they are looked up, so that later calls take microseconds.
 """
 
 from __future__ import annotations
@@ -21,42 +21,42 @@ from wakeful.logs import get_logger
 
 T = TypeVar("T")
 
-#: A timing is worked out again after so long: its ticks lie in other years by then.
-_LASTS_MS: Final = 7 * 86_400_000
-#: One more than are shown with a job.
+#: After this time a timing is loaded again: its next ticks may be in another year.
+_MAX_AGE_MS: Final = 7 * 86_400_000
+#: One more than is shown with a job.
 _TICKS: Final = 6
 _STORED: Final = f'"{HOLIDAYS}'
 _FIELDS: Final = ("exclude", "holidays", "calendar", "calendars")
 
 _thread: Final = ThreadPoolExecutor(1, "calendars")
-#: the timings that have been worked out, as they are stored, and when
+#: the stored texts of loaded timings, and when they were loaded
 _loaded: Final = BoundedCache[str, int](4 * MB)
 log = get_logger("wakeful.calendars")
 
 
 def is_loaded(timing: str | None, now_ms: int) -> bool:
-    """Whether the ticks of this timing, as it is stored, can be asked for on the event loop."""
+    """Return whether the ticks of this timing (its stored text) can be computed on the event loop."""
     if timing is None or _STORED not in timing:
         return True
     loaded_ms = _loaded.get(timing)
-    return loaded_ms is not None and abs(now_ms - loaded_ms) < _LASTS_MS
+    return loaded_ms is not None and abs(now_ms - loaded_ms) < _MAX_AGE_MS
 
 
 async def load(timings: Iterable[str | None], now_ms: int) -> None:
-    """Work out the next ticks of these timings, as they are stored, unless that has been done."""
+    """Compute the next ticks of these timings (their stored texts) that are not loaded."""
     missing = [timing for timing in timings if timing is not None and not is_loaded(timing, now_ms)]
     if missing:
         await off_loop(lambda: _work_out(dict.fromkeys(missing), now_ms))
 
 
 async def off_loop(work: Callable[[], T]) -> T:
-    """What `work` returns, worked out in the thread for calendars."""
+    """Call `work` in the thread for calendars and return its result."""
     context = contextvars.copy_context()
     return await asyncio.get_running_loop().run_in_executor(_thread, lambda: context.run(work))
 
 
 async def work_out(read: Callable[[], Definition], now_ms: int) -> None:
-    """Work out the next ticks of what `read` returns, off the event loop; what it raises is raised."""
+    """Compute the next ticks of the definition that `read` returns, in the thread. Its errors are raised."""
 
     def work() -> None:
         timing = read().timing
@@ -68,12 +68,12 @@ async def work_out(read: Callable[[], Definition], now_ms: int) -> None:
 
 
 def has_calendar(timing: str | None) -> bool:
-    """Whether a timing, as it is stored, excludes anything."""
+    """Return whether a timing (its stored text) excludes anything."""
     return timing is not None and '"exclude"' in timing
 
 
 def excludes_something(document: Mapping[str, object]) -> bool:
-    """Whether a job document has a calendar: reading it may take long."""
+    """Return whether a job document has a calendar: reading it may take long."""
     found = (document.get(name) for name in _FIELDS)
     return any(isinstance(value, str | list | tuple | Calendar) and bool(value) for value in found)
 
@@ -82,6 +82,6 @@ def _work_out(timings: Iterable[str], now_ms: int) -> None:
     for timing in timings:
         try:
             timing_from_text(timing).ticks(now_ms).upcoming(now_ms, _TICKS)
-        except Exception as error:  # the planner sets such a job aside, and says so
+        except Exception as error:  # the planner disables and logs such a job
             log.warning("calendar.unreadable", error=str(error))
         _loaded.put(timing, now_ms, text_size(timing))

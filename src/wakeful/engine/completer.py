@@ -30,18 +30,18 @@ _SAME_BATCH: Final = 3
 #: How often that happens to one outcome alone before it is written without its output.
 _ALONE: Final = 3
 
-log = get_logger("wakeful.writer")
+log = get_logger("wakeful.completer")
 
 
 class Completer(Loop):
     """Takes outcomes in and writes them out."""
 
-    name = "writer"
+    name = "completer"
 
     def __init__(
-        self, worker: str, store: Store, clock: Clock, longest_ms: int, follow: Callable[[Follower], NewRun]
+        self, worker: str, store: Store, clock: Clock, max_sleep_ms: int, follow: Callable[[Follower], NewRun]
     ) -> None:
-        super().__init__(clock, longest_ms)
+        super().__init__(clock, max_sleep_ms)
         self._worker = worker
         self._store = store
         self._follow = follow

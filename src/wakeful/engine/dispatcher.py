@@ -1,4 +1,4 @@
-"""The dispatcher: takes runs that are due and waiting (retries, queues, full lanes, triggers by hand)."""
+"""The dispatcher: claims due runs that wait (retries, queued runs, full lanes, manual runs)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ log = get_logger("wakeful.dispatcher")
 
 
 class Dispatcher(Loop):
-    """Takes as many due runs as there are places, and hands them to the worker of this process."""
+    """Claims as many due runs as there are free slots, and submits them to the worker of this process."""
 
     name = "dispatcher"
 
@@ -24,42 +24,42 @@ class Dispatcher(Loop):
         store: Store,
         clock: Clock,
         worker: Worker,
-        targets: LauncherRegistry,
-        *,
-        longest_ms: int,
+        launchers: LauncherRegistry,
         budgets: BudgetCache,
+        *,
+        max_sleep_ms: int,
     ) -> None:
-        super().__init__(clock, longest_ms)
-        self._budgets = budgets
+        super().__init__(clock, max_sleep_ms)
         self._worker_name = worker_name
         self._store = store
         self._worker = worker
-        self._targets = targets
+        self._launchers = launchers
+        self._budgets = budgets
 
     async def step(self) -> int | None:
-        """Take what can be taken. Returns when the next run is due; a place that falls free wakes us too."""
-        if self._worker.unsure:
-            await self._give_back()
+        """Claim due runs. Returns when the next run is due; a free slot wakes the loop too."""
+        if self._worker.claims_uncertain:
+            await self._release_unknown()
         await self._budgets.refresh(self.clock.now_ms())
-        async with self._worker.places() as free:
+        async with self._worker.reserve_slots() as free:
             if not free:
                 return None
             lanes = list(free)
             now_ms = self.clock.now_ms()
-            due = await self._store.take(now_ms, self._worker_name, free)
-            taken = [self._targets.taken(run) for run in due]
-            for held in taken:
-                free[held.lane] -= 1
-        self._worker.hold(taken)
-        if taken:
+            taken = await self._store.take(now_ms, self._worker_name, free)
+            runs = [self._launchers.prepare_taken(run, self._worker.lease) for run in taken]
+            for run in runs:
+                free[run.lane] -= 1
+        self._worker.submit(runs)
+        if runs:
             return now_ms
         return await self._store.next_due_ms(now_ms, lanes)
 
-    async def _give_back(self) -> None:
-        """Let go of what the database says is ours, and we were never told that it is."""
-        async with self._worker.places():  # and nobody claims anything meanwhile
-            holding = list(self._worker.holding)
-            released = await self._store.release(self._worker_name, self.clock.now_ms(), holding)
-            self._worker.unsure = False
+    async def _release_unknown(self) -> None:
+        """Release runs claimed for us whose claim response was lost."""
+        async with self._worker.reserve_slots():  # so that nothing is claimed meanwhile
+            known = list(self._worker.in_flight)
+            released = await self._store.release(self._worker_name, self.clock.now_ms(), known)
+            self._worker.claims_uncertain = False
         if released:
-            log.warning("runs.given_back", count=released)
+            log.warning("runs.released", count=released)

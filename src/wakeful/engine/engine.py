@@ -1,4 +1,4 @@
-"""The engine: starts the loops of a replica, hears what changed, and stops them without losing anything."""
+"""The engine: starts the loops of a replica, wakes them on notifications, and stops them in order."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from wakeful.engine.loop import Loop
 from wakeful.engine.metrics import Metrics
 from wakeful.engine.planner import BATCH, Planner
 from wakeful.engine.pruner import Pruner
-from wakeful.engine.rescuer import BEAT_MS, LEASE_MS, Rescuer
+from wakeful.engine.rescuer import HEARTBEAT_MS, LEASE_MS, Rescuer
 from wakeful.engine.worker import Worker
 from wakeful.errors import Unavailable
 from wakeful.ids import new_id
@@ -31,142 +31,154 @@ from wakeful.run_factory import follow_up_run
 from wakeful.store.port import Store
 
 LANES: Final = {"main": 30, "subagent": 50, "team": 100, "cron": 30}
-#: long enough to record a run before its instant, short enough that nobody minds
+#: How long before its instant a run is recorded.
 LEAD_MS: Final = 50
-#: Seconds that the last write at a stop has, if less is left of the grace period.
+#: The last write at a stop has at least so many seconds, whatever is left of the grace period.
 _LAST_WRITE_S: Final = 3.0
-_AFTER_ERRORS: Final = Backoff(base_ms=100, max_ms=1_000)
+_RETRY_BACKOFF: Final = Backoff(base_ms=100, max_ms=1_000)
 
 log = get_logger("wakeful.engine")
 
 
 @dataclass(frozen=True, slots=True)
 class EngineConfig:
-    """How an engine goes about its work; the defaults suit everybody but tests."""
+    """The intervals and limits of an engine. The defaults suit every deployment; tests use shorter ones."""
 
     tick_ms: int = 1_000
     lanes: dict[str, int] = field(default_factory=lambda: dict(LANES))
     limits: Limits = field(default_factory=lambda: Limits(lead_ms=LEAD_MS))
     batch: int = BATCH
-    beat_ms: int = BEAT_MS
+    heartbeat_ms: int = HEARTBEAT_MS
     lease_ms: int = LEASE_MS
     retention_days: int = 30
 
 
 class Engine:
-    """One replica's engine. Any number of them share a database, and none of them leads.
+    """The engine of one replica. Any number of replicas share a database; there is no leader.
 
-    `more` are loops of others that live as long as it does.
+    `extra_loops` start and stop with the engine.
     """
 
     def __init__(
         self,
         store: Store,
-        targets: LauncherRegistry,
-        config: EngineConfig | None = None,
-        meters: Metrics | None = None,
-        more: Sequence[Loop] = (),
+        launchers: LauncherRegistry,
+        config: EngineConfig,
+        metrics: Metrics,
+        extra_loops: Sequence[Loop],
     ) -> None:
-        config = config or EngineConfig()
-        meters = meters or Metrics()
         clock = store.clock
         self._store = store
-        self._targets = targets
+        self._launchers = launchers
         self.worker_name = f"{socket.gethostname()}:{os.getpid()}:{new_id(clock.now_ms())[-8:]}"
         name, tick_ms = self.worker_name, config.tick_ms
-        self._writer = Completer(name, store, clock, tick_ms, follow_up_run)
+        self._completer = Completer(name, store, clock, tick_ms, follow_up_run)
         self._budgets = BudgetCache(store, tick_ms)
-        self._worker = Worker(clock, self._writer, self._budgets, config.lanes, lease_ms=config.lease_ms)
+        self._worker = Worker(
+            clock,
+            self._completer,
+            self._budgets,
+            config.lanes,
+            metrics.record_finished,
+            lease_ms=config.lease_ms,
+        )
         self._planner = Planner(
             name,
             store,
             clock,
             self._worker,
-            targets,
+            launchers,
+            self._budgets,
             config.limits,
-            longest_ms=tick_ms,
+            metrics.record_planned,
+            max_sleep_ms=tick_ms,
             batch=config.batch,
-            budgets=self._budgets,
         )
         self._dispatcher = Dispatcher(
-            name, store, clock, self._worker, targets, longest_ms=tick_ms, budgets=self._budgets
+            name, store, clock, self._worker, launchers, self._budgets, max_sleep_ms=tick_ms
         )
         self._rescuer = Rescuer(
-            name, store, clock, self._worker, follow_up_run, beat_ms=config.beat_ms, lease_ms=config.lease_ms
+            name,
+            store,
+            clock,
+            self._worker,
+            follow_up_run,
+            heartbeat_ms=config.heartbeat_ms,
+            lease_ms=config.lease_ms,
         )
-        self._pruner = Pruner(
-            store, clock, retention_days=config.retention_days, log_every_ms=12 * config.beat_ms
-        )
-        self._alerter = Alerter(store, clock, 2 * config.beat_ms)
-        self._worker.on_free = self._dispatcher.wake
-        self._worker.on_lease_over = self._rescuer.wake
-        targets.may_start = lambda: self._worker.lease.valid
-        self._planner.on_planned = meters.planned
-        self._worker.on_ended = meters.ended
-        meters.lanes = self._worker.lanes
+        self._alerter = Alerter(store, clock, 2 * config.heartbeat_ms)
+        self._worker.on_slot_free = self._dispatcher.wake
+        self._worker.on_lease_expired = self._rescuer.wake
+        metrics.lanes = self._worker.lanes
         self._loops: list[Loop] = [
-            self._writer, self._rescuer, self._planner, self._dispatcher, self._pruner, self._alerter, *more,
-        ]  # fmt: skip
+            self._completer,
+            self._rescuer,
+            self._planner,
+            self._dispatcher,
+            Pruner(store, clock, retention_days=config.retention_days, log_every_ms=12 * config.heartbeat_ms),
+            self._alerter,
+            *extra_loops,
+        ]
         if not store.notifies_other_processes:
             self._loops.append(HeldRunChecker(name, store, clock, self._worker, tick_ms))
         self._tasks: list[asyncio.Task[None]] = []
 
     @property
     def alive(self) -> bool:
-        """Whether it has started, and every loop of it goes on."""
+        """Whether the engine has started and all its loops are running."""
         return bool(self._tasks) and not any(task.done() for task in self._tasks)
 
     def stalled(self) -> list[str]:
-        """The loops that have not gone round lately: they hang, or fail each time."""
+        """Return the names of the loops that hang or fail each time."""
         return [loop.name for loop in self._loops if loop.stalled]
 
     async def start(self) -> None:
-        """Say that we live, then begin."""
-        await self._targets.open()
-        self._store.listen(self._heard)
-        await self._rescuer.beat()
+        """Open the launchers, send the first heartbeat, then start the loops."""
+        await self._launchers.open()
+        self._store.listen(self._notified)
+        await self._rescuer.heartbeat()
         self._tasks = [asyncio.create_task(loop.run(), name=f"wakeful-{loop.name}") for loop in self._loops]
         log.info("engine.started", worker=self.worker_name)
 
     async def stop(self, grace_ms: int = 10_000) -> None:
-        """No new launches; what runs has a grace period; what is left is due again at once.
+        """Launch nothing new, let running attempts end within the grace period, release the rest.
 
-        The last outcomes are tried again until the grace period ends; Unavailable says that they were not
-        written. Their runs are lost with the process: another one takes them after the lease.
+        Released runs are due at once. The last outcomes are retried until the grace period ends; Unavailable
+        means that they were not written. Another replica takes their runs after the lease.
         """
         until = asyncio.get_running_loop().time() + grace_ms / 1000
-        writing, beating, *others = self._tasks
+        completing, heartbeats, *others = self._tasks
         try:
-            await _end(others)
-            await self._worker.drain(grace_ms)  # which may be longer than a lease: so the heart beats on
-            await _end([beating, writing])
+            await _cancel(others)
+            await self._worker.drain(grace_ms)  # may take longer than a lease, so heartbeats continue
+            await _cancel([heartbeats, completing])
             released = await self._write_last(until)
-        finally:  # also where the database is not to be had any more
+        finally:  # also if the database is unavailable
             self._tasks = []
-            await self._targets.close()
+            await self._launchers.close()
         log.info("engine.stopped", worker=self.worker_name, released=released)
 
     async def _write_last(self, until: float) -> int:
-        """Write the outcomes that are left and release the held runs. Returns how many were released."""
+        """Write the remaining outcomes and release all runs. Returns the number of released runs."""
         loop = asyncio.get_running_loop()
-        for tried in itertools.count(1):
+        for tries in itertools.count(1):
             try:
                 async with asyncio.timeout(max(until - loop.time(), _LAST_WRITE_S)):
-                    await self._writer.step()
+                    await self._completer.step()
                     return await self._store.release(self.worker_name, self._store.clock.now_ms())
             except (Unavailable, TimeoutError) as error:
                 message = error.message if isinstance(error, Unavailable) else "the database did not answer"
-                unwritten, left = self._writer.unwritten, until - loop.time()
+                unwritten, left = self._completer.unwritten, until - loop.time()
                 if left <= 0:
                     log.error("engine.outcomes_lost", count=unwritten, error=message)
                     raise Unavailable(f"stopped without writing {unwritten} outcomes: {message}") from error
                 log.warning(
                     "engine.stopping", unwritten=unwritten, error=message, seconds_left=round(left, 1)
                 )
-                await asyncio.sleep(min(_AFTER_ERRORS.delay_ms(tried, "stop") / 1000, left))
+                await asyncio.sleep(min(_RETRY_BACKOFF.delay_ms(tries, "stop") / 1000, left))
         raise AssertionError("not reached")
 
-    def _heard(self, topic: str) -> None:
+    def _notified(self, topic: str) -> None:
         if topic == "jobs":
             self._planner.wake()
         elif topic == "runs":
@@ -183,7 +195,7 @@ class Engine:
                 self._worker.stop(run_id, "stopped")
 
 
-async def _end(tasks: list[asyncio.Task[None]]) -> None:
+async def _cancel(tasks: list[asyncio.Task[None]]) -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)

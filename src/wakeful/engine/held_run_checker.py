@@ -1,7 +1,7 @@
-"""Checks every tick which held runs another process has ended, where no notification says so.
+"""The held run checker: finds runs of this worker that another process has ended, without notifications.
 
 `stop` and the overlap policy `replace` end a run in the database. PostgreSQL notifies the process that holds
-the run. SQLite notifies only its own process, so that others on the same file must look.
+the run. SQLite notifies only its own process, so other processes on the same file must poll.
 """
 
 from __future__ import annotations
@@ -16,21 +16,23 @@ log = get_logger("wakeful.worker")
 
 
 class HeldRunChecker(Loop):
-    """Stops held runs that are not this worker's any more."""
+    """Stops runs in flight that no longer belong to this worker."""
 
     name = "held_run_checker"
 
-    def __init__(self, worker_name: str, store: Store, clock: Clock, worker: Worker, longest_ms: int) -> None:
-        super().__init__(clock, longest_ms)
+    def __init__(
+        self, worker_name: str, store: Store, clock: Clock, worker: Worker, max_sleep_ms: int
+    ) -> None:
+        super().__init__(clock, max_sleep_ms)
         self._worker_name = worker_name
         self._store = store
         self._worker = worker
 
     async def step(self) -> int | None:
-        """One read, and none while nothing is held."""
-        holding = self._worker.holding
-        if holding:
-            for run_id in await self._store.lost(self._worker_name, list(holding)):
-                if self._worker.stop(run_id, "lost", holding[run_id]):
+        """Read once, and not at all if nothing is in flight."""
+        in_flight = self._worker.in_flight
+        if in_flight:
+            for run_id in await self._store.lost(self._worker_name, list(in_flight)):
+                if self._worker.stop(run_id, "lost", in_flight[run_id]):
                     log.info("run.stopped", run=run_id, reason="another process ended it")
         return None

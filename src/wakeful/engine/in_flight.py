@@ -1,22 +1,22 @@
-"""A run that this worker holds, from the moment it is marked running until its outcome is written."""
+"""A run in this worker: from when it is marked running until its outcome is written."""
 
 from __future__ import annotations
 
 import asyncio
 import math
 
-from wakeful.job import NO_WORK, Work
+from wakeful.job import Work
 from wakeful.launch.port import Launch, Launcher
 from wakeful.outcome import Failed
 from wakeful.policy import Policy
 
 
 class InFlight:
-    """One attempt in this worker's hands."""
+    """One attempt of a run that this worker holds."""
 
     __slots__ = (
-        "deadline", "ended", "failed_attempts", "lane", "launch", "launcher", "policy", "started_ms", "task",
-        "verdict", "work",
+        "deadline", "ended", "failed_attempts", "lane", "launch", "launcher", "policy", "started_ms",
+        "stop_reason", "task", "work",
     )  # fmt: skip
 
     def __init__(
@@ -25,7 +25,7 @@ class InFlight:
         policy: Policy,
         lane: str,
         launcher: Launcher,
-        work: Work = NO_WORK,
+        work: Work,
         failed_attempts: int = 0,
     ) -> None:
         self.launch = launch
@@ -33,18 +33,19 @@ class InFlight:
         self.work = work
         self.lane = lane
         self.launcher = launcher
-        #: how many attempts of the run before this one failed and count
+        #: how many earlier attempts of the run failed and count
         self.failed_attempts = failed_attempts
         self.started_ms = launch.fire_ms
-        #: when it has had its time, by the event loop's clock, which nobody sets
+        #: when the attempt times out, by the monotonic clock of the event loop
         self.deadline = math.inf
-        #: whether its attempt is over, and only its outcome is still to be written
+        #: whether the attempt is over; its outcome may still have to be written
         self.ended = False
-        #: who is at it
+        #: the task that runs the attempt
         self.task: asyncio.Task[None] | None = None
-        #: why it was cut short: a failure to record, or a word where there is nothing for us to write
-        self.verdict: Failed | str | None = None
+        #: why the attempt was stopped: a failure to record, or a word if this worker must write nothing
+        self.stop_reason: Failed | str | None = None
 
-    def cut_short(self) -> bool:
-        """Whether somebody has ended it."""
-        return self.verdict is not None
+    @property
+    def stopped(self) -> bool:
+        """Whether the attempt was stopped before it ended by itself."""
+        return self.stop_reason is not None

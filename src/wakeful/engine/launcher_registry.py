@@ -1,17 +1,18 @@
-"""The targets that this process can reach: which launcher takes a run where."""
+"""The launchers of this process, by the kind of target that they serve."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 
 from wakeful.bounded_cache import MB, bounded_cache, text_size
 from wakeful.document import payload_to_text, policy_from_text, work_from_text
 from wakeful.document.target import KINDS
 from wakeful.engine.in_flight import InFlight
+from wakeful.engine.lease import Lease
 from wakeful.errors import InvalidArgument
-from wakeful.job import Json, Work
+from wakeful.job import NO_WORK, Json, Work
 from wakeful.launch.port import Launch, Launcher, SealedSecrets
-from wakeful.launch.precheck import Prechecked, asks
+from wakeful.launch.precheck import PrecheckedLauncher, needs_precheck
 from wakeful.launch.pull import check_pull
 from wakeful.logs import get_logger
 from wakeful.outcome import Failed, Outcome
@@ -23,33 +24,31 @@ log = get_logger("wakeful.engine")
 
 
 class LauncherRegistry:
-    """The launchers by the kind of target they serve."""
+    """The launchers by kind. It prepares runs for launching."""
 
-    def __init__(self, launchers: Iterable[Launcher] = ()) -> None:
+    def __init__(self, launchers: Iterable[Launcher]) -> None:
         self._launchers = {launcher.kind: launcher for launcher in launchers}
-        #: whether a run that is held may still be started: the engine says so by its lease
-        self.may_start: Callable[[], bool] = lambda: True
 
     def add(self, launcher: Launcher) -> None:
-        """Serve one more kind."""
+        """Add a launcher. It replaces one of the same kind."""
         self._launchers[launcher.kind] = launcher
 
     def launcher(self, kind: object) -> Launcher | None:
-        """The launcher of that kind, if it is to be had here."""
+        """Return the launcher of that kind, if this process has one."""
         return self._launchers.get(kind) if isinstance(kind, str) else None
 
     async def open(self) -> None:
-        """Get every launcher ready."""
+        """Open every launcher."""
         for launcher in self._launchers.values():
             await launcher.open()
 
     async def close(self) -> None:
-        """Let every launcher go."""
+        """Close every launcher."""
         for launcher in self._launchers.values():
             await launcher.close()
 
     def check(self, target: Mapping[str, Json] | None) -> None:
-        """Refuse a target that no launcher here could ever reach."""
+        """Raise InvalidArgument for a target that no launcher of this process could launch."""
         kind = target.get("kind") if target else "pull"
         launcher = self.launcher(kind)
         if target and launcher is not None:
@@ -57,11 +56,11 @@ class LauncherRegistry:
         elif kind == "pull":
             check_pull(target or {})
         else:
-            there = sorted(self._launchers.keys() & set(KINDS))
-            raise InvalidArgument(f"target: no launcher for '{kind}' here; there are {', '.join(there)}")
+            available = sorted(self._launchers.keys() & set(KINDS))
+            raise InvalidArgument(f"target: no launcher for '{kind}' here; available: {', '.join(available)}")
 
     def check_precheck(self, work: Work) -> None:
-        """Refuse a precheck that nobody here could ever ask, and that of a job that executors run."""
+        """Raise InvalidArgument for a precheck that cannot run here, and for one of a pull job."""
         precheck = work.precheck
         if precheck is None:
             return
@@ -72,59 +71,72 @@ class LauncherRegistry:
             )
         launcher = self.launcher(precheck.get("kind"))
         if launcher is None:
-            raise InvalidArgument(f"precheck: no launcher for '{precheck.get('kind')}' here to ask with")
-        asked = {key: value for key, value in precheck.items() if key != "timeoutMs"}
+            raise InvalidArgument(f"precheck: no launcher for '{precheck.get('kind')}' here")
+        target = {key: value for key, value in precheck.items() if key != "timeoutMs"}
         try:
-            launcher.check(asked)
+            launcher.check(target)
         except InvalidArgument as error:
             raise InvalidArgument(f"precheck: {error.message.removeprefix('target: ')}") from error
 
-    def held(
+    def prepare(
         self,
         run: NewRun | TakenRun,
         policy: Policy,
         work: Work,
         payload: str | None,
-        job: DueJob | TakenRun | None = None,
+        job: DueJob | TakenRun | None,
+        lease: Lease,
     ) -> InFlight:
-        """A run that was marked as ours, ready to be launched. `job` has its schedule and its secrets."""
-        target = work.target or {}
-        kind = str(target.get("kind"))
-        launcher: Launcher = self._launchers.get(kind) or _unknown(kind)
-        launch = Launch(
-            run.id, run.job_name, run.job_id, run.workspace, run.agent,
-            payload if payload is not None or work.message is None else _message(work.message),
-            run.scheduled_ms, run.fire_ms, run.attempt, run.trigger, run.idempotency_key, target,
-            policy.timeout_ms, work.stateless,
-            None
-            if job is None or job.secret is None
-            else SealedSecrets(job.secret, job.old_secret, job.old_secret_until_ms),
-            None if job is None else job.timing,
-            None if job is None else job.anchor_ms,
-            run.missed if isinstance(run, TakenRun) else 0,
-        )  # fmt: skip
+        """Return a run of this worker, ready to launch. For `job` see `build_launch`.
+
+        A precheck takes time, so the target is launched only if the lease is still valid after it.
+        """
+        launch = build_launch(run, policy, work, payload, job)
+        kind = str(launch.target.get("kind"))
+        launcher: Launcher = self._launchers.get(kind) or _missing(kind)
         precheck = work.precheck
-        if precheck is not None and asks(run.trigger, run.reason):
-            launcher = Prechecked(launcher, self.launcher(precheck.get("kind")), precheck, self.may_start)
+        if precheck is not None and needs_precheck(run.trigger, run.reason):
+            checker = self.launcher(precheck.get("kind"))
+            launcher = PrecheckedLauncher(launcher, checker, precheck, lambda: lease.valid)
         failed_attempts = run.failed_attempts if isinstance(run, TakenRun) else 0
         return InFlight(launch, policy, run.lane, launcher, work, failed_attempts)
 
-    def taken(self, run: TakenRun) -> InFlight:
-        """The same, for a run that was taken from among those that were due.
-
-        One whose job cannot be read is set aside: it fails, and those that were taken with it go on.
-        """
+    def prepare_taken(self, run: TakenRun, lease: Lease) -> InFlight:
+        """Return a claimed run, ready to launch. If its job cannot be read, only this run fails."""
         try:
-            return self.held(run, policy_from_text(run.policy), work_from_text(run.work), run.payload, run)
+            policy, work = policy_from_text(run.policy), work_from_text(run.work)
+            return self.prepare(run, policy, work, run.payload, run, lease)
         except Exception as error:
             log.exception("run.set_aside", run=run.id, job=run.job_name, workspace=run.workspace)
-            held = self.held(run, DEFAULT_POLICY, Work(), None)
-            held.launcher = _StandIn("", Failed(f"{error}", permanent=True, reason="unreadable"))
-            return held
+            unreadable = self.prepare(run, DEFAULT_POLICY, NO_WORK, None, None, lease)
+            unreadable.launcher = _FixedOutcome("", Failed(f"{error}", permanent=True, reason="unreadable"))
+            return unreadable
 
 
-class _StandIn:
-    """Stands in for a launcher that is not to be had here, or not to be used, and says why."""
+def build_launch(
+    run: NewRun | TakenRun,
+    policy: Policy,
+    work: Work,
+    payload: str | None,
+    job: DueJob | TakenRun | None,
+) -> Launch:
+    """Return what a launcher gets of this attempt. `job` supplies the schedule and the webhook secrets."""
+    return Launch(
+        run.id, run.job_name, run.job_id, run.workspace, run.agent,
+        payload if payload is not None or work.message is None else _message_payload(work.message),
+        run.scheduled_ms, run.fire_ms, run.attempt, run.trigger, run.idempotency_key, work.target or {},
+        policy.timeout_ms, work.stateless,
+        None
+        if job is None or job.secret is None
+        else SealedSecrets(job.secret, job.old_secret, job.old_secret_until_ms),
+        None if job is None else job.timing,
+        None if job is None else job.anchor_ms,
+        run.missed if isinstance(run, TakenRun) else 0,
+    )  # fmt: skip
+
+
+class _FixedOutcome:
+    """A launcher that launches nothing and always returns the same outcome."""
 
     default_timeout_ms = 1_000
 
@@ -133,26 +145,26 @@ class _StandIn:
         self._outcome = outcome
 
     async def open(self) -> None:
-        """Nothing to get ready."""
+        """Do nothing."""
 
     async def close(self) -> None:
-        """Nothing to let go."""
+        """Do nothing."""
 
     def check(self, target: Mapping[str, Json]) -> None:
-        """Nothing is known of it."""
+        """Accept any target."""
 
     async def start(self, run: Launch) -> Outcome:
-        """Say what becomes of it."""
+        """Return the outcome."""
         return self._outcome
 
 
-def _unknown(kind: str) -> _StandIn:
-    """For a launcher that this process does not have: it is tried again, and another replica may have it."""
-    return _StandIn(
+def _missing(kind: str) -> _FixedOutcome:
+    """Return the launcher for a kind that this process lacks. Another replica may have it on a retry."""
+    return _FixedOutcome(
         kind, Failed(f"no launcher for '{kind}' in this process", reason="not_registered", counted=False)
     )
 
 
 @bounded_cache(4 * MB, lambda payload, message: text_size(message, payload or ""))
-def _message(message: str) -> str | None:
+def _message_payload(message: str) -> str | None:
     return payload_to_text({"message": message})

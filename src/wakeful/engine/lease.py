@@ -1,8 +1,8 @@
-"""The lease of this process: whether the runs it holds are still its own.
+"""The lease of this process on its runs.
 
-A heartbeat renews the lease on everything a worker holds. Another replica takes the runs of a worker whose
-last heartbeat is older than the lease. A process that was suspended (SIGSTOP, a frozen container, a laptop
-that slept) does not notice that by itself, so it asks here before it starts anything.
+A heartbeat renews the lease on all runs of a worker. Other replicas take the runs of a worker whose last
+heartbeat is older than the lease. A process that was suspended (SIGSTOP, a frozen container, a sleeping
+laptop) does not notice this by itself, so it checks its lease before it starts a run.
 """
 
 from __future__ import annotations
@@ -12,34 +12,34 @@ import time
 from typing import NamedTuple
 
 
-class Moment(NamedTuple):
-    """An instant by two clocks that nobody sets."""
+class Instant(NamedTuple):
+    """An instant by two monotonic clocks."""
 
-    #: the event loop's clock; it stands still while the machine sleeps
+    #: the clock of the event loop; it stands still while the machine sleeps
     loop: float
-    #: the time since boot, including sleep, where the system has such a clock
+    #: the time since boot, including sleep, if the system has such a clock
     boot: float
 
 
 class Lease:
-    """Counts how old the last successful heartbeat is."""
+    """The age of the last successful heartbeat."""
 
     def __init__(self, lease_ms: int) -> None:
         self._seconds = lease_ms / 1000
-        self._until: Moment | None = None
+        self._until: Instant | None = None
 
     @staticmethod
-    def now() -> Moment:
-        """This instant."""
-        return Moment(asyncio.get_running_loop().time(), _boot_time())
+    def now() -> Instant:
+        """Return the current instant."""
+        return Instant(asyncio.get_running_loop().time(), _boot_time())
 
-    def renew(self, sent: Moment) -> None:
-        """A heartbeat that was sent then has succeeded. Other replicas count from when it was sent, too."""
-        self._until = Moment(sent.loop + self._seconds, sent.boot + self._seconds)
+    def renew(self, sent: Instant) -> None:
+        """Renew the lease by a successful heartbeat, from when it was sent, as other replicas count it."""
+        self._until = Instant(sent.loop + self._seconds, sent.boot + self._seconds)
 
     @property
     def valid(self) -> bool:
-        """Whether held runs may be started. Before the first heartbeat there is nothing to lose."""
+        """Whether runs may start. It is valid before the first heartbeat: there are no runs to lose."""
         until = self._until
         if until is None:
             return True

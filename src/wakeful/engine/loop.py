@@ -1,7 +1,7 @@
-"""What every loop of the engine is: a step, a sleep until the next thing is due, and a way to be woken.
+"""The base class of the engine's loops: step, sleep until something is due, wake.
 
-A loop never dies of an error: it says so, waits a little longer each time, and goes on. It never polls:
-`step` says when it wants to be called again, and `longest_ms` only bounds how wrong that can be.
+An error does not end a loop: it is logged, and the next step follows after a growing pause. A loop does not
+poll: `step` returns when it must run again, and `max_sleep_ms` only limits the sleep.
 """
 
 from __future__ import annotations
@@ -15,38 +15,38 @@ from wakeful.logs import get_logger
 from wakeful.policy import Backoff
 
 _AFTER_ERRORS: Final = Backoff(base_ms=100, max_ms=10_000)
-#: A loop that has not gone round for so much longer than its longest sleep is stuck, or fails each time.
-_LATELY_S: Final = 30.0
+#: A loop is stalled if its last step ended so many seconds more than its longest sleep ago.
+_STALLED_S: Final = 30.0
 
 log = get_logger("wakeful.engine")
 
 
 class Loop:
-    """A step, repeated."""
+    """A step that is repeated until the task is cancelled."""
 
     name = "loop"
 
-    def __init__(self, clock: Clock, longest_ms: int) -> None:
+    def __init__(self, clock: Clock, max_sleep_ms: int) -> None:
         self.clock = clock
-        self._longest_ms = longest_ms
+        self._max_sleep_ms = max_sleep_ms
         self._woken = False
         self._sleeper: asyncio.Future[None] | None = None
-        #: when it last went round without an error, or began, by the event loop's clock; None: never
+        #: when the last step succeeded, or the loop began, by the event loop's clock; None: not started
         self.last_step: float | None = None
 
     @property
     def stalled(self) -> bool:
-        """Whether it ought to have gone round since it last did."""
+        """Whether no step has succeeded for too long: the loop hangs, or fails each time."""
         if self.last_step is None:
             return True
-        return asyncio.get_running_loop().time() - self.last_step > self._longest_ms / 1000 + _LATELY_S
+        return asyncio.get_running_loop().time() - self.last_step > self._max_sleep_ms / 1000 + _STALLED_S
 
     async def step(self) -> int | None:
-        """Do what is due. Returns when the next thing is, in epoch ms; None: nothing that is known of."""
+        """Do what is due. Returns when to step again, in epoch ms; None: after the longest sleep."""
         raise NotImplementedError
 
     def wake(self) -> None:
-        """End the sleep, or skip the next one: something has changed."""
+        """End the sleep, or skip the next one."""
         self._woken = True
         if self._sleeper is not None and not self._sleeper.done():
             self._sleeper.set_result(None)
@@ -64,18 +64,18 @@ class Loop:
                 self.last_step = time()
             except Exception as error:
                 errors += 1
-                wait_ms = min(_AFTER_ERRORS.delay_ms(errors, self.name), self._longest_ms)
+                wait_ms = min(_AFTER_ERRORS.delay_ms(errors, self.name), self._max_sleep_ms)
                 if isinstance(error, Unavailable):
                     log.warning(f"{self.name}.unavailable", error=error.message, again_in_ms=wait_ms)
                 else:
                     log.exception(f"{self.name}.error", again_in_ms=wait_ms)
-                # No wake ends this rest: what a step does before it fails may wake its own loop, every time.
+                # A wake does not end this pause: a failing step may wake its own loop every time.
                 await asyncio.sleep(wait_ms / 1000)
             else:
                 await self._sleep(until_ms)
 
     async def _sleep(self, until_ms: int | None) -> None:
-        wait_ms = self._longest_ms
+        wait_ms = self._max_sleep_ms
         if until_ms is not None:
             wait_ms = min(wait_ms, until_ms - self.clock.now_ms())
         if self._woken or wait_ms <= 0:

@@ -1,7 +1,6 @@
-"""The pinger: tells a watchdog outside that this process does its work. Silence is what it listens for.
+"""The pinger: requests the URL of an external watchdog while this process is healthy.
 
-While the process is healthy it asks for a url every so often. A process that has died, hangs or has no
-database cannot do so, and whoever watches the url hears that nothing comes.
+A process that has died, hangs or has no database sends no pings, which the watchdog reports.
 """
 
 from __future__ import annotations
@@ -17,17 +16,17 @@ from wakeful.launch.http_response import LimitedResponse
 from wakeful.logs import get_logger
 
 _TIMEOUT_S: Final = 10.0
-#: When to look again whether all is well, where it is not.
-_AGAIN_MS: Final = 1_000
+#: When to check again after the process was not ready.
+_RECHECK_MS: Final = 1_000
 
 log = get_logger("wakeful.pinger")
 
 
 class Pinger(Loop):
-    """Pings while all is well. Whether it is answered changes nothing here: it is logged and counted.
+    """Pings while the process is ready. The result is logged and counted, and changes nothing else.
 
-    `ready` says what keeps the process from doing its work, or None. The url is the operator's own, so it may
-    lead anywhere.
+    `ready` returns why the process is not ready, or None. The URL is set by the operator, so any address is
+    allowed.
     """
 
     name = "pinger"
@@ -38,21 +37,22 @@ class Pinger(Loop):
         url: str,
         every_ms: int,
         ready: Callable[[], Awaitable[str | None]],
+        on_ping: Callable[[bool], None],
     ) -> None:
         super().__init__(clock, every_ms)
         self._url = url
         self._every_ms = every_ms
         self._ready = ready
-        #: called after each ping with whether it was answered with 2xx
-        self.on_ping: Callable[[bool], None] = lambda answered: None
+        #: called after each ping with whether the response was 2xx
+        self._on_ping = on_ping
 
     async def step(self) -> int | None:
-        """One ping, if all is well."""
+        """Send one ping, if the process is ready."""
         now_ms = self.clock.now_ms()
         reason = await self._ready()
         if reason is not None:
             log.warning("ping.withheld", reason=reason)
-            return now_ms + min(self._every_ms, _AGAIN_MS)
+            return now_ms + min(self._every_ms, _RECHECK_MS)
         try:
             async with (
                 ClientSession(
@@ -60,11 +60,11 @@ class Pinger(Loop):
                 ) as session,
                 session.get(self._url) as response,
             ):
-                answered = 200 <= response.status < 300
-                if not answered:
+                succeeded = 200 <= response.status < 300
+                if not succeeded:
                     log.warning("ping.refused", status=response.status)
         except (ClientError, OSError, ValueError) as error:
-            answered = False
+            succeeded = False
             log.warning("ping.failed", error=f"{type(error).__name__}: {error}")
-        self.on_ping(answered)
+        self._on_ping(succeeded)
         return now_ms + self._every_ms

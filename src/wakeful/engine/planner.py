@@ -1,8 +1,8 @@
-"""The planner: turns due ticks into runs. `planning.decide` says what each becomes; this loop has it written.
+"""The planner: turns due ticks into runs. `planning.decide` decides what each becomes; this loop writes it.
 
-It looks `lead_ms` ahead, so that a run is recorded before its instant and starts on it: a tick whose job
-is idle is written down a moment early and fired on time. Overlap is never judged early: a job that is
-busy is left alone until its tick is really due.
+It looks `lead_ms` ahead, so that a run is recorded before its instant and starts on it: the tick of an idle
+job is recorded early and fired on time. Overlap is never decided early: a busy job is left alone until its
+tick is due.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from wakeful.engine import calendar_loader
 from wakeful.engine.budget_cache import BudgetCache
 from wakeful.engine.in_flight import InFlight
 from wakeful.engine.launcher_registry import LauncherRegistry
+from wakeful.engine.lease import Lease
 from wakeful.engine.loop import Loop
 from wakeful.engine.worker import Worker
 from wakeful.errors import Unavailable
@@ -33,12 +34,14 @@ from wakeful.store.rows import CatchupState, DueJob, JobPlan
 from wakeful.ticks import Ticks
 
 BATCH: Final = 1_000
+#: How long a job is deferred whose calendar is not available.
+_DEFER_MS: Final = 1_000
 
 log = get_logger("wakeful.planner")
 
 
 class Planner(Loop):
-    """Plans, and hands what can start at once to the worker of this process."""
+    """Plans due jobs, and submits runs that can start at once to the worker of this process."""
 
     name = "planner"
 
@@ -48,107 +51,119 @@ class Planner(Loop):
         store: Store,
         clock: Clock,
         worker: Worker,
-        targets: LauncherRegistry,
-        limits: Limits,
-        *,
-        longest_ms: int,
-        batch: int = BATCH,
+        launchers: LauncherRegistry,
         budgets: BudgetCache,
+        limits: Limits,
+        on_planned: Callable[[Planned], None],
+        *,
+        max_sleep_ms: int,
+        batch: int = BATCH,
     ) -> None:
-        super().__init__(clock, longest_ms)
-        self._budgets = budgets
+        super().__init__(clock, max_sleep_ms)
         self._worker_name = worker_name
         self._store = store
         self._worker = worker
-        self._targets = targets
+        self._launchers = launchers
+        self._budgets = budgets
         self._limits = limits
         self._batch = batch
-        #: called with what each pass did
-        self.on_planned: Callable[[Planned], None] = lambda planned: None
+        #: called with the result of each pass
+        self._on_planned = on_planned
 
     async def step(self) -> int | None:
-        """One pass. Returns when the next job is to be planned."""
+        """Plan one batch of due jobs. Returns when the next job is due."""
         await self._budgets.refresh(self.clock.now_ms())
-        async with self._worker.places() as free:
+        async with self._worker.reserve_slots() as free:
             now_ms = self.clock.now_ms()
-            this = _Pass(self._worker_name, self._targets, self._limits, self._budgets, now_ms, free)
-            planned = await self._store.plan(now_ms + self._limits.lead_ms, self._batch, this.decide)
-            # Some ticks may have had their run already: those are not ours to launch.
-            if len(planned.born) < this.runs:
-                born = {run.id for run in planned.born}
-                this.release([held for held in this.started if held.launch.id not in born])
-                this.started = [held for held in this.started if held.launch.id in born]
-        self._worker.hold(this.started)
-        self.on_planned(planned)
-        if this.unloaded:  # jobs whose holidays are not worked out yet: only they wait for that
-            await calendar_loader.load(this.unloaded, now_ms)
+            batch = PlanningBatch(
+                self._worker_name,
+                self._worker.lease,
+                self._launchers,
+                self._budgets,
+                self._limits,
+                now_ms,
+                free,
+            )
+            planned = await self._store.plan(now_ms + self._limits.lead_ms, self._batch, batch.decide)
+            # A tick that had a run already got no new one: there is nothing to launch for it.
+            if len(planned.born) < batch.run_count:
+                batch.keep_inserted({run.id for run in planned.born})
+        self._worker.submit(batch.started)
+        self._on_planned(planned)
+        if batch.unloaded:
+            await calendar_loader.load(batch.unloaded, now_ms)
             return now_ms
-        if planned.claimed > this.left and planned.claimed >= self._batch:
+        if planned.claimed > batch.deferred and planned.claimed >= self._batch:
             return now_ms
         wake_ms = await self._store.next_wake_ms()
-        if wake_ms is not None and this.deferred_ms is not None:
-            return max(this.deferred_ms, wake_ms - self._limits.lead_ms)
+        if wake_ms is not None and batch.deferred_until_ms is not None:
+            return max(batch.deferred_until_ms, wake_ms - self._limits.lead_ms)
         return None if wake_ms is None else wake_ms - self._limits.lead_ms
 
 
-class _Pass:
-    """One planning pass: what `decide` is to the store, with the places that runs may take in our worker."""
+class PlanningBatch:
+    """The decisions for one batch of due jobs, and the worker slots that its runs take."""
 
     def __init__(
         self,
         worker: str,
-        targets: LauncherRegistry,
-        limits: Limits,
+        lease: Lease,
+        launchers: LauncherRegistry,
         budgets: BudgetCache,
+        limits: Limits,
         now_ms: int,
         free: dict[str, int],
     ) -> None:
         self._worker = worker
-        self._targets = targets
-        self._limits = limits
+        self._lease = lease
+        self._launchers = launchers
         self._budgets = budgets
+        self._limits = limits
         self._now_ms = now_ms
-        self.free = free
-        #: the runs that were decided, and of these the ones that start here
-        self.runs = 0
+        self._free = free
+        #: how many runs were decided, and those of them that start in this process
+        self.run_count = 0
         self.started: list[InFlight] = []
-        #: how many jobs were left alone, and when the first of them is really due
-        self.left = 0
-        self.deferred_ms: int | None = None
-        #: the timings of jobs that were left alone because their holidays are not worked out yet
+        #: how many jobs were deferred to their tick, and the earliest of these ticks
+        self.deferred = 0
+        self.deferred_until_ms: int | None = None
+        #: the timings of jobs that wait until their holidays are loaded
         self.unloaded: list[str | None] = []
 
-    def release(self, unborn: list[InFlight]) -> None:
-        """These did not come to be: their places are free."""
-        for held in unborn:
-            self.free[held.lane] += 1
+    def keep_inserted(self, run_ids: set[str]) -> None:
+        """Keep the runs that were inserted; return the slots of the others."""
+        for run in self.started:
+            if run.launch.id not in run_ids:
+                self._free[run.lane] += 1
+        self.started = [run for run in self.started if run.launch.id in run_ids]
 
     def decide(self, job: DueJob) -> JobPlan | None:
-        """What becomes of one due job. A job that cannot be read is set aside, and its siblings go on."""
+        """Return the plan of one due job; None leaves it as it is. A job that cannot be read is disabled."""
         if not calendar_loader.is_loaded(job.timing, self._now_ms):
             self.unloaded.append(job.timing)
             return None
         try:
             return self._decide(job) if job.pause_until_ms is None else self._resume(job, job.pause_until_ms)
         except Unavailable as error:
-            # It steps back a little, so that those behind it in the row have their turn.
+            # Move its wake time, so that the jobs behind it are planned.
             log.warning("job.deferred", job=job.name, agent=job.agent, error=error.message)
-            return JobPlan(job.id, job.next_ms, self._now_ms + 1_000, job.run_count, True, None, ())
+            wake_ms = self._now_ms + _DEFER_MS
+            return JobPlan(job.id, job.next_ms, wake_ms, job.run_count, True, None, ())
         except Exception as error:
             log.exception("job.set_aside", job=job.name, agent=job.agent, workspace=job.workspace, id=job.id)
             return JobPlan(job.id, None, None, job.run_count, False, f"cannot be read: {error}", ())
 
     def _resume(self, job: DueJob, until_ms: int) -> JobPlan | None:
-        """End a pause that is over, and plan the ticks from its end on: those before it do not count."""
+        """End a pause that is over, and plan the ticks from its end on. Earlier ticks do not count."""
         log.info("job.resumed", job=job.name, agent=job.agent, workspace=job.workspace)
-        ended = JobPlan(job.id, None, None, job.run_count, True, None, (), resumed=True)
+        resumed = JobPlan(job.id, None, None, job.run_count, True, None, (), resumed=True)
         if job.agent_active is not None and not job.agent_active:
-            return ended._replace(enabled=False, disabled_reason=AGENT_INACTIVE)
+            return resumed._replace(enabled=False, disabled_reason=AGENT_INACTIVE)
         if job.timing is None:
-            return ended
+            return resumed
         first = timing_from_text(job.timing).ticks(job.anchor_ms).next(until_ms - 1)
         if first is None:
-            return ended._replace(enabled=False, disabled_reason="no_more_ticks")
+            return resumed._replace(enabled=False, disabled_reason="no_more_ticks")
         planned = self._decide(job._replace(next_ms=first))
         return None if planned is None else planned._replace(resumed=True)
 
@@ -157,18 +172,18 @@ class _Pass:
         policy = policy_from_text(job.policy)
         ticks = _unanchored_ticks(timing) or timing_from_text(timing).ticks(job.anchor_ms)
         spread = None if job.spread_from_ms is None else _spread(job)
-        standing = JobState(job.id, ticks, policy, next_ms, job.run_count, job.missed, spread)
+        state = JobState(job.id, ticks, policy, next_ms, job.run_count, job.missed, spread)
         work = work_from_text(job.work)
         facts = Facts(job.running, job.waiting, self._block_reason(job, work))
-        plan = decide(standing, facts, self._now_ms, self._limits)
+        plan = decide(state, facts, self._now_ms, self._limits)
         if not plan.verdicts and plan.next_ms == next_ms and job.pause_until_ms is None:
             if plan.wake_ms is not None:
                 self._defer(plan.wake_ms)
             return None
         lane = lane_of(work)
-        runs = tuple([self._born(job, policy, work, lane, verdict) for verdict in plan.verdicts])
-        self.runs += len(runs)
-        # A job that goes when its run succeeds waits for that, with nothing left to plan, if it has one.
+        runs = tuple([self._new_run(job, policy, work, lane, verdict) for verdict in plan.verdicts])
+        self.run_count += len(runs)
+        # A job that is deleted after its run stays enabled, without ticks, until its last run succeeds.
         over = plan.finished is not None and not (
             policy.delete_after_run and plan.finished == "no_more_ticks" and not _skipped(facts, plan)
         )
@@ -195,14 +210,15 @@ class _Pass:
         block = self._budgets.find(job.workspace, job.agent, job.id)
         return may_start("schedule", 1, work, start_ms, block).reason
 
-    def _born(self, job: DueJob, policy: Policy, work: Work, lane: str, verdict: Verdict) -> NewRun:
-        if verdict.becomes is Becomes.STARTED and self.free.get(lane, 0) > 0:
-            self.free[lane] -= 1
+    def _new_run(self, job: DueJob, policy: Policy, work: Work, lane: str, verdict: Verdict) -> NewRun:
+        """Return the run of a verdict; one that can start here takes a slot."""
+        if verdict.becomes is Becomes.STARTED and self._free.get(lane, 0) > 0:
+            self._free[lane] -= 1
             run = tick_run(job, policy, lane, verdict, self._now_ms, self._worker)
-            held = self._targets.held(run, policy, work, job.payload, job)
+            in_flight = self._launchers.prepare(run, policy, work, job.payload, job, self._lease)
             if verdict.missed:
-                held.launch.missed = verdict.missed
-            self.started.append(held)
+                in_flight.launch.missed = verdict.missed
+            self.started.append(in_flight)
             return run
         if verdict.reason is not None:
             log.info(
@@ -212,8 +228,9 @@ class _Pass:
         return tick_run(job, policy, lane, verdict, self._now_ms, None, claim_timeout_ms(work, policy))
 
     def _defer(self, until_ms: int) -> None:
-        self.left += 1
-        self.deferred_ms = until_ms if self.deferred_ms is None else min(self.deferred_ms, until_ms)
+        self.deferred += 1
+        before_ms = self.deferred_until_ms
+        self.deferred_until_ms = until_ms if before_ms is None else min(before_ms, until_ms)
 
 
 def _spread(job: DueJob) -> Spread | None:
@@ -223,22 +240,22 @@ def _spread(job: DueJob) -> Spread | None:
 
 
 def _with_catchup(planned: JobPlan, job: DueJob, plan: Plan) -> JobPlan:
-    """The plan with what it leaves for the next pass, where that is not what was there."""
-    left = CatchupState(plan.missed, *(plan.spread or (None, None)))
+    """Return the plan with the catch-up state for the next pass, if that changes."""
+    state = CatchupState(plan.missed, *(plan.spread or (None, None)))
     missed = [(run.id, verdict.missed) for run, verdict in zip(planned.runs, plan.verdicts, strict=True)]
     counted = tuple(pair for pair in missed if pair[1])
-    if not counted and left == (job.missed, job.spread_from_ms, job.spread_until_ms):
+    if not counted and state == (job.missed, job.spread_from_ms, job.spread_until_ms):
         return planned
-    return planned._replace(catchup=left, missed=counted)
+    return planned._replace(catchup=state, missed=counted)
 
 
 def _skipped(facts: Facts, plan: Plan) -> bool:
-    """Whether nothing is under way or to come that could succeed: the last of its ticks was not to run."""
+    """Return whether the last tick was skipped by a block, and no run is left that could succeed."""
     return facts.blocked is not None and not facts.running and plan.verdicts[-1].becomes is Becomes.SKIPPED
 
 
 @bounded_cache(32 * MB, lambda ticks, timing: text_size(timing) + (ticks.size if ticks else 0))
 def _unanchored_ticks(timing: str) -> Ticks | None:
-    """The ticks of a timing that has no anchor, found by its text; None for an interval."""
-    read = timing_from_text(timing)
-    return None if isinstance(read.schedule, Every) else read.ticks(0)
+    """Return the ticks of a stored timing that needs no anchor; None for an interval."""
+    definition = timing_from_text(timing)
+    return None if isinstance(definition.schedule, Every) else definition.ticks(0)

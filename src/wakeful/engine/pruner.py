@@ -1,4 +1,4 @@
-"""The pruner: deletes the history that nobody has to keep any more."""
+"""The pruner: deletes history that is older than its retention."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from wakeful.policy import DAY_MS
 from wakeful.store.port import Store
 
 _EVERY_MS: Final = 3_600_000
-#: How long the log of changes is kept.
+#: How long the changelog is kept.
 LOG_KEPT_MS: Final = 3_600_000
-#: What runs used is known for at least as long, and when somebody was told: longer than any cool-down.
+#: Usage and alert cool-downs are kept at least this long: longer than any cool-down.
 _GUARDS_KEPT_MS: Final = 31 * DAY_MS
 _BATCH: Final = 5_000
 
@@ -21,9 +21,9 @@ log = get_logger("wakeful.pruner")
 
 
 class Pruner(Loop):
-    """Deletes finished runs older than the retention, and old changes from the log, a batch at a time.
+    """Deletes finished runs, sessions, usage and changelog entries that are too old, in batches.
 
-    The log is looked after every `log_every_ms`.
+    The changelog is pruned every `log_every_ms`, everything else every hour.
     """
 
     name = "pruner"
@@ -36,7 +36,7 @@ class Pruner(Loop):
         self._runs_due_ms = 0
 
     async def step(self) -> int | None:
-        """One batch. Returns at once while there is more."""
+        """Delete one batch. Returns a near time while there is more."""
         now_ms = self.clock.now_ms()
         if now_ms >= self._runs_due_ms:
             await self._store.prune_guards(now_ms - max(self._retention_ms, _GUARDS_KEPT_MS))

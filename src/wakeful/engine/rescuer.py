@@ -27,7 +27,7 @@ from wakeful.run import PULL, Follower, NewRun, is_executor
 from wakeful.store.port import PARKED, UNCLAIMED, Store
 from wakeful.store.rows import LostRun
 
-BEAT_MS: Final = 5_000
+HEARTBEAT_MS: Final = 5_000
 LEASE_MS: Final = 30_000
 _BATCH: Final = 1_000
 
@@ -47,15 +47,15 @@ class Rescuer(Loop):
         worker: Worker,
         follow: Callable[[Follower], NewRun],
         *,
-        beat_ms: int = BEAT_MS,
-        lease_ms: int = LEASE_MS,
+        heartbeat_ms: int,
+        lease_ms: int,
     ) -> None:
-        super().__init__(clock, beat_ms)
+        super().__init__(clock, heartbeat_ms)
         self._worker_name = worker_name
         self._store = store
         self._worker = worker
         self._follow = follow
-        self._beat_ms = beat_ms
+        self._heartbeat_ms = heartbeat_ms
         self._lease_ms = lease_ms
         #: when we last beat, and after a silence: until when the others may still say that they live, and
         #: when we last knew of them
@@ -66,7 +66,7 @@ class Rescuer(Loop):
     async def step(self) -> int | None:
         """Beat; drop what is not ours any more; take from the dead."""
         # Judged by the time of our own beat: one that outlasts a lease must not make us rob ourselves.
-        now_ms = await self.beat()
+        now_ms = await self.heartbeat()
         dead_before_ms = self._dead_before_ms(now_ms)
         while True:
             rescued = await self._store.rescue(now_ms, dead_before_ms, _BATCH, self._judge, self._follow)
@@ -79,19 +79,19 @@ class Rescuer(Loop):
             if expired:
                 log.warning("runs.expired", count=len(expired))
             if len(expired) < _BATCH:
-                return now_ms + self._beat_ms
+                return now_ms + self._heartbeat_ms
 
-    async def beat(self) -> int:
+    async def heartbeat(self) -> int:
         """Renew the lease. Returns the time from which it holds."""
-        now_ms, holding = self.clock.now_ms(), self._worker.holding
+        now_ms, in_flight = self.clock.now_ms(), self._worker.in_flight
         sent = self._worker.lease.now()
-        for run_id in await self._store.beat(self._worker_name, now_ms, list(holding)):
-            if self._worker.stop(run_id, "lost", holding[run_id]):
+        for run_id in await self._store.beat(self._worker_name, now_ms, list(in_flight)):
+            if self._worker.stop(run_id, "lost", in_flight[run_id]):
                 log.warning("run.lost", run=run_id)
         self._worker.lease.renew(sent)
         before_ms = self._beaten_ms
         # The others may have beaten a little before we last did, and come to it a little later again.
-        if before_ms is not None and now_ms - before_ms > self._lease_ms - 2 * self._beat_ms:
+        if before_ms is not None and now_ms - before_ms > self._lease_ms - 2 * self._heartbeat_ms:
             log.warning("rescuer.patient", silent_for_ms=now_ms - before_ms)
             if now_ms >= self._patient_until_ms:
                 self._known_ms = before_ms

@@ -1,9 +1,9 @@
-"""The worker: launches the runs it holds, as many at once as its lanes allow, and writes how they ended.
+"""The worker: launches runs, as many at once as its lanes allow, and passes on their outcomes.
 
-A run is *held* from when it is marked running under this worker's name until its outcome is written. It
-takes a place in its lane from when it is handed in until its attempt is over. Attempts run in *slots*,
-tasks that go from run to run: a new one is added only while runs wait and those there are busy, so
-a storm of quick functions needs no task each.
+A run is *in flight* from when it is marked running under this worker's name until its outcome is written. It
+takes a slot of its lane from when it is submitted until its attempt ends. Attempts run in *runners*, tasks
+that run one attempt after another. A runner is added only while runs are ready and all runners wait, so that
+a storm of fast functions does not need one task per run.
 """
 
 from __future__ import annotations
@@ -26,329 +26,332 @@ from wakeful.logs import get_logger
 from wakeful.outcome import Failed, Finished, Outcome, Skipped, conclude
 from wakeful.start_rules import BLOCK_REASONS, may_start
 
-_INLINE_RUNS: Final = 50  # then the loop has a turn
-_PATIENCE_S: Final = 10  # for a run that was told to stop; then its outcome is written without it
-_CUT_SHORT: Final = Failed("its process ended in the middle of it", permanent=True, reason="lost")
+#: After so many runs a runner yields to the event loop.
+_RUNS_PER_TURN: Final = 50
+#: Seconds that a stopped attempt has to end; then its outcome is written while it still runs.
+_STOP_TIMEOUT_S: Final = 10
+#: Seconds that stopped attempts have to end at shutdown: as long as a command has to exit.
+_DRAIN_STOP_S: Final = 3
+_PROCESS_ENDED: Final = Failed("its process ended in the middle of it", permanent=True, reason="lost")
 
 log = get_logger("wakeful.worker")
 
 
 class Worker:
-    """Holds runs, launches them, and hands their outcomes to the store."""
+    """Launches runs and passes their outcomes to the completer."""
 
     def __init__(
         self,
         clock: Clock,
-        writer: Completer,
+        completer: Completer,
         budgets: BudgetCache,
         lanes: Mapping[str, int],
+        on_finished: Callable[[Sequence[Finished], list[int]], None],
         *,
         lease_ms: int,
     ) -> None:
         self._clock = clock
-        self._writer = writer
+        self._completer = completer
         self._budgets = budgets
         self.lease = Lease(lease_ms)
         self._lease_s = lease_ms / 1000
-        writer.on_written = self._let_go
+        completer.on_written = self._outcomes_written
+        #: called with each batch of written outcomes, and the start delays of first attempts in ms
+        self._on_finished = on_finished
         self._lanes = dict(lanes)
         self._free = dict(lanes)
-        self._placing = asyncio.Lock()
-        self._held: dict[str, InFlight] = {}
+        self._claiming = asyncio.Lock()
+        self._in_flight: dict[str, InFlight] = {}
         self._ready: deque[InFlight] = deque()
-        self._slots: set[asyncio.Task[None]] = set()
-        self._growing = False
-        self._waiting_for: dict[int, list[InFlight]] = {}
-        self._watch: asyncio.TimerHandle | None = None
-        #: what was stopped while a claim was under way, whose answer may still hand it in: run and attempt
-        self._stopped_meanwhile: set[tuple[str, int | None]] = set()
-        #: whether a claim failed or was answered too late: the database may say that we hold more than we do
-        self.unsure = False
-        #: called when runs were let go because the lease is over: a heartbeat is to renew it
-        self.on_lease_over: Callable[[], None] = lambda: None
-        #: called when a slot may be free again, and when a run that others wait for may have ended
-        self.on_free: Callable[[], None] = lambda: None
-        #: called with each batch of outcomes that was written, and how late its first attempts began, in ms
-        self.on_ended: Callable[[Sequence[Finished], list[int]], None] = lambda batch, late: None
+        self._runners: set[asyncio.Task[None]] = set()
+        self._adding_runners = False
+        #: runs that are not due yet, by when they fire
+        self._scheduled: dict[int, list[InFlight]] = {}
+        self._deadline_timer: asyncio.TimerHandle | None = None
+        #: runs (with attempt, or None for any) stopped during a claim that may still return them
+        self._stopped_during_claim: set[tuple[str, int | None]] = set()
+        #: whether a claim failed or was answered too late: the database may have more runs under our name
+        self.claims_uncertain = False
+        #: set by the engine: called when the lease has expired, and a heartbeat must renew it
+        self.on_lease_expired: Callable[[], None] = lambda: None
+        #: set by the engine: called when a slot, or the turn of a waiting run, may be free
+        self.on_slot_free: Callable[[], None] = lambda: None
 
-    # --- what it holds ---------------------------------------------------------------------------
+    # --- slots and submission --------------------------------------------------------------------
 
     @property
-    def holding(self) -> dict[str, InFlight]:
-        """What it holds just now, by the ids of the runs."""
-        return dict(self._held)
+    def in_flight(self) -> dict[str, InFlight]:
+        """The runs in flight, by run id: a copy."""
+        return dict(self._in_flight)
 
     def lanes(self) -> dict[str, tuple[int, int]]:
-        """By lane, how many places are taken, and how many there are."""
-        taken = Counter(held.lane for held in self._held.values() if not held.ended)
-        return {lane: (taken[lane], size) for lane, size in self._lanes.items()}
+        """Return the used and the total slots of each lane."""
+        used = Counter(run.lane for run in self._in_flight.values() if not run.ended)
+        return {lane: (used[lane], size) for lane, size in self._lanes.items()}
 
     @asynccontextmanager
-    async def places(self) -> AsyncIterator[dict[str, int]]:
-        """How many more runs each lane takes, for the caller alone: it counts down what it uses.
+    async def reserve_slots(self) -> AsyncIterator[dict[str, int]]:
+        """Reserve all free slots, by lane. The caller counts down those it uses; the rest return on exit.
 
-        What is left goes back at the end; all of it, if that is an error. One at a time: whoever has the
-        places need not share them. Runs are claimed in here, and only here: a claim that fails may have been
-        written all the same, and one that took as long as a lease may be another's when we hear of it.
-        Unavailable: the lease is over, and what would be claimed now could be taken away at once.
+        On an error all of them return. Only one caller at a time has the slots. Runs are claimed only inside:
+        a claim that fails may have been written nevertheless, and the runs of one that takes longer than the
+        lease may belong to another worker already. Both set `claims_uncertain`. Raises Unavailable if the
+        lease has expired: another worker could take what is claimed now.
         """
         loop = asyncio.get_running_loop()
-        async with self._placing:
+        async with self._claiming:
             if not self.lease.valid:
-                self.on_lease_over()
+                self.on_lease_expired()
                 raise Unavailable("no heartbeat within the lease; nothing is claimed until there is one")
-            self._stopped_meanwhile.clear()
+            self._stopped_during_claim.clear()
             free = {lane: count for lane, count in self._free.items() if count > 0}
             for lane in free:
                 self._free[lane] = 0
-            places, began = dict(free), loop.time()
+            slots, began = dict(free), loop.time()
             try:
-                yield places
+                yield slots
                 if loop.time() - began >= self._lease_s:
-                    raise Unavailable("the database answered when the lease was over")
+                    raise Unavailable("the database answered after the lease had expired")
             except BaseException:
-                # Nobody is woken for it: who is told to look again because looking failed never rests.
-                places, self.unsure = free, True
+                # Do not call `on_slot_free`: a claim that fails would be repeated without a pause.
+                slots, self.claims_uncertain = free, True
                 raise
             finally:
-                for lane, count in places.items():
+                for lane, count in slots.items():
                     self._free[lane] += count
 
-    def hold(self, runs: Iterable[InFlight]) -> None:
-        """Launch these, each when its time has come. Their places are taken already."""
+    def submit(self, runs: Iterable[InFlight]) -> None:
+        """Launch these runs, each when it is due. The caller has taken their slots already."""
         now_ms = self._clock.now_ms()
         loop = asyncio.get_running_loop()
-        for held in runs:
-            if self._stopped_meanwhile and self._was_stopped(held.launch):
-                self._free[held.lane] += 1
+        for run in runs:
+            if self._stopped_during_claim and self._was_stopped(run.launch):
+                self._free[run.lane] += 1
                 continue
-            if held.launch.id in self._held:  # an attempt before this one, that was lost and does not know it
-                self.stop(held.launch.id, "lost")
-            self._held[held.launch.id] = held
-            fire_ms = held.launch.fire_ms
+            if run.launch.id in self._in_flight:  # an earlier attempt that was lost and does not know it
+                self.stop(run.launch.id, "lost")
+            self._in_flight[run.launch.id] = run
+            fire_ms = run.launch.fire_ms
             if fire_ms <= now_ms:
-                self._ready.append(held)
-            elif fire_ms in self._waiting_for:
-                self._waiting_for[fire_ms].append(held)
+                self._ready.append(run)
+            elif fire_ms in self._scheduled:
+                self._scheduled[fire_ms].append(run)
             else:
-                self._waiting_for[fire_ms] = [held]
-                loop.call_later((fire_ms - now_ms) / 1000, self._time_has_come, fire_ms)
-        self._grow()
+                self._scheduled[fire_ms] = [run]
+                loop.call_later((fire_ms - now_ms) / 1000, self._fire, fire_ms)
+        self._add_runners()
 
-    def stop(self, run_id: str, verdict: Failed | str, only: InFlight | None = None) -> bool:
-        """Cut a run short. A failure is recorded; a word says why nothing is to be written.
+    def stop(self, run_id: str, reason: Failed | str, only: InFlight | None = None) -> bool:
+        """Stop a run. A failure is recorded; a word is the reason why this worker writes nothing.
 
-        With `only`, this attempt at it and no later one. One that has not started does not start any more
-        when this returns. False: there is nothing to cut; it is over, or not held here.
+        With `only`, stop that attempt and no later one. A run that has not started does not start after this
+        returns. Returns False if there is nothing to stop: the attempt is over, or not in flight here.
         """
-        held = self._held.get(run_id)
-        if held is None and self._placing.locked():
-            # Its next attempt may be on its way here: one that is stopped takes no later one with it.
-            self._stopped_meanwhile.add((run_id, only.launch.attempt if only else None))
-        if held is None or held.ended or held.verdict is not None or held is not (only or held):
+        run = self._in_flight.get(run_id)
+        if run is None and self._claiming.locked():
+            # A claim under way may return its next attempt. Stopping one attempt does not stop later ones.
+            self._stopped_during_claim.add((run_id, only.launch.attempt if only else None))
+        if run is None or run.ended or run.stopped or run is not (only or run):
             return False
-        held.verdict = verdict
-        if held.task is not None:
-            held.task.cancel()
-            self._watch_over(held, _PATIENCE_S)
+        run.stop_reason = reason
+        if run.task is not None:
+            run.task.cancel()
+            self._set_deadline(run, _STOP_TIMEOUT_S)
         else:
-            self._end(held, Failed("stopped"))
+            self._end(run, Failed("stopped"))
         return True
 
     def completed(self, run_id: str, attempt: int) -> None:
-        """Stop waiting for this attempt: its outcome was reported from outside, and nothing is left to write.
+        """Stop this attempt: its outcome was reported from outside, and nothing is left to write.
 
-        One whose launch is over stays until its own outcome has been refused by the store.
+        An attempt whose launch is over stays in flight until the store has refused its own outcome.
         """
-        held = self._held.get(run_id)
-        if held is not None and held.launch.attempt == attempt:
-            self.stop(run_id, "completed", held)
-        elif self._placing.locked():
-            self._stopped_meanwhile.add((run_id, attempt))
+        run = self._in_flight.get(run_id)
+        if run is not None and run.launch.attempt == attempt:
+            self.stop(run_id, "completed", run)
+        elif self._claiming.locked():
+            self._stopped_during_claim.add((run_id, attempt))
 
     def _was_stopped(self, launch: Launch) -> bool:
-        """Whether it was stopped before the answer to its claim came."""
-        return not self._stopped_meanwhile.isdisjoint({(launch.id, None), (launch.id, launch.attempt)})
+        """Return whether the run was stopped before its claim returned."""
+        return not self._stopped_during_claim.isdisjoint({(launch.id, None), (launch.id, launch.attempt)})
 
     # --- launching -------------------------------------------------------------------------------
 
-    def _time_has_come(self, fire_ms: int) -> None:
+    def _fire(self, fire_ms: int) -> None:
         early_ms = fire_ms - self._clock.now_ms()
-        if early_ms > 0:  # a timer may be early by a hair; a tick never is
-            asyncio.get_running_loop().call_later(early_ms / 1000, self._time_has_come, fire_ms)
+        if early_ms > 0:  # a timer may be slightly early; a tick never is
+            asyncio.get_running_loop().call_later(early_ms / 1000, self._fire, fire_ms)
             return
-        self._ready.extend(self._waiting_for.pop(fire_ms))
-        self._grow()
+        self._ready.extend(self._scheduled.pop(fire_ms))
+        self._add_runners()
 
-    def _grow(self) -> None:
-        """Add slots for what is ready: as many again as there are, so that a few turns make any number."""
-        self._growing = False
+    def _add_runners(self) -> None:
+        """Add runners for what is ready. Their number at most doubles per call."""
+        self._adding_runners = False
         loop = asyncio.get_running_loop()
-        for _ in range(min(len(self._ready), max(1, len(self._slots)))):
-            slot = loop.create_task(self._slot(), name="wakeful-slot")
-            self._slots.add(slot)
-            slot.add_done_callback(self._slots.discard)
+        for _ in range(min(len(self._ready), max(1, len(self._runners)))):
+            runner = loop.create_task(self._run_ready(), name="wakeful-runner")
+            self._runners.add(runner)
+            runner.add_done_callback(self._runners.discard)
 
-    def _let_go_unstarted(self) -> None:
-        """Start nothing that is held: the lease is over, and another replica may have it or be done with it.
+    def _drop_unstarted(self) -> None:
+        """Drop all runs that have not started: the lease expired, and another replica may have them.
 
-        The dispatcher releases what the database still says is ours, once the lease is renewed.
+        The dispatcher releases those that are still under our name once the lease is renewed.
         """
-        unstarted = [held for held in self._held.values() if held.task is None and not held.ended]
-        self.unsure = True
-        for held in unstarted:
-            self.stop(held.launch.id, "lost", held)
-        log.warning("runs.let_go", reason="lease over", count=len(unstarted))
-        self.on_lease_over()
+        unstarted = [run for run in self._in_flight.values() if run.task is None and not run.ended]
+        self.claims_uncertain = True
+        for run in unstarted:
+            self.stop(run.launch.id, "lost", run)
+        log.warning("runs.dropped", reason="lease expired", count=len(unstarted))
+        self.on_lease_expired()
 
-    async def _slot(self) -> None:
-        """Go from run to run until none is ready."""
+    async def _run_ready(self) -> None:
+        """Run one ready attempt after another until none is ready."""
         me = asyncio.current_task()
         assert me is not None
         loop = asyncio.get_running_loop()
         clean = copy_context()
-        inline = 0
+        runs = 0
         while self._ready:
-            held = self._ready.popleft()
-            if held.ended:  # stopped before it started
+            run = self._ready.popleft()
+            if run.ended:  # stopped before it started
                 pass
             elif not self.lease.valid:
-                self._let_go_unstarted()
+                self._drop_unstarted()
             else:
-                held.task = me
-                launch = held.launch
-                held.started_ms = self._clock.now_ms()
-                self._watch_over(held, self._timeout_ms(held) / 1000)
-                if self._ready and not self._growing:
-                    self._growing = True
-                    loop.call_soon(self._grow)  # has its turn only if this run waits for something
+                run.task = me
+                launch = run.launch
+                run.started_ms = self._clock.now_ms()
+                self._set_deadline(run, self._timeout_ms(run) / 1000)
+                if self._ready and not self._adding_runners:
+                    self._adding_runners = True
+                    loop.call_soon(self._add_runners)  # called only if this run waits for something
                 try:
-                    outcome: Outcome = self._blocked(held) or await held.launcher.start(launch)
+                    outcome: Outcome = self._blocked(run) or await run.launcher.start(launch)
                 except asyncio.CancelledError:
-                    if me.cancelling() > held.cut_short():
-                        raise  # it is the process that ends
-                    outcome = Failed("stopped" if held.cut_short() else "what it waited for was cancelled")
+                    if me.cancelling() > run.stopped:
+                        raise  # the process is stopping
+                    outcome = Failed("stopped" if run.stopped else "what it waited for was cancelled")
                 except Exception as error:
-                    log.exception("launcher.error", run=launch.id, kind=held.launcher.kind)
+                    log.exception("launcher.error", run=launch.id, kind=run.launcher.kind)
                     outcome = Failed(f"{type(error).__name__}: {error}")
-                held.task = None
-                if held.cut_short():
-                    me.uncancel()  # the slot goes on, also where the run took no notice
-                if not held.ended:  # or else it was given up long ago
-                    self._end(held, outcome)
-            inline += 1
-            if inline >= _INLINE_RUNS:
-                inline = 0
+                run.task = None
+                if run.stopped:
+                    me.uncancel()  # the runner continues, also if the run ignored the cancellation
+                if not run.ended:  # else it was abandoned before
+                    self._end(run, outcome)
+            runs += 1
+            if runs >= _RUNS_PER_TURN:
+                runs = 0
                 await asyncio.sleep(0)
             if copy_context() != clean:
-                break  # a run that changed its context takes the slot with it
-        if self._ready and not self._growing:
-            self._growing = True
-            loop.call_soon(self._grow)
+                break  # the run changed the context of this task: do not use it for another one
+        if self._ready and not self._adding_runners:
+            self._adding_runners = True
+            loop.call_soon(self._add_runners)
 
-    def _blocked(self, held: InFlight) -> Skipped | None:
+    def _blocked(self, run: InFlight) -> Skipped | None:
         """Return the outcome of an attempt that may not start now; None if it may."""
-        launch = held.launch
+        launch = run.launch
         block = self._budgets.find(launch.workspace, launch.agent, launch.job_id)
-        decision = may_start(launch.trigger, launch.attempt, held.work, held.started_ms, block, launch.job)
+        decision = may_start(launch.trigger, launch.attempt, run.work, run.started_ms, block, launch.job)
         return None if decision.reason is None else Skipped(decision.message, decision.reason)
 
-    def _end(self, held: InFlight, outcome: Outcome) -> None:
-        launch = held.launch
-        held.ended = True
-        self._free[held.lane] += 1
-        if isinstance(held.verdict, str):
-            if self._held.get(launch.id) is held:
-                del self._held[launch.id]
-            self.on_free()
+    def _end(self, run: InFlight, outcome: Outcome) -> None:
+        launch = run.launch
+        run.ended = True
+        self._free[run.lane] += 1
+        if isinstance(run.stop_reason, str):
+            if self._in_flight.get(launch.id) is run:
+                del self._in_flight[launch.id]
+            self.on_slot_free()
             return
-        if held.verdict is not None:
-            outcome = held.verdict
+        if run.stop_reason is not None:
+            outcome = run.stop_reason
         now_ms = self._clock.now_ms()
         finished = conclude(
-            launch.id, launch.job_id, launch.attempt, held.policy, outcome, held.started_ms, now_ms,
-            held.work, failed_attempts=held.failed_attempts,
+            launch.id, launch.job_id, launch.attempt, run.policy, outcome, run.started_ms, now_ms,
+            run.work, failed_attempts=run.failed_attempts,
         )  # fmt: skip
-        self._writer.add(finished)
+        self._completer.add(finished)
 
     # --- timeouts --------------------------------------------------------------------------------
 
-    def _watch_over(self, held: InFlight, seconds: float) -> None:
-        """See to it that somebody looks when this run has had so much time."""
+    def _set_deadline(self, run: InFlight, seconds: float) -> None:
+        """Set the deadline of an attempt. One timer serves all attempts: it waits for the earliest."""
         loop = asyncio.get_running_loop()
-        held.deadline = loop.time() + seconds
-        if self._watch is None or held.deadline < self._watch.when():
-            if self._watch is not None:
-                self._watch.cancel()
-            self._watch = loop.call_at(held.deadline, self._look)
+        run.deadline = loop.time() + seconds
+        if self._deadline_timer is None or run.deadline < self._deadline_timer.when():
+            if self._deadline_timer is not None:
+                self._deadline_timer.cancel()
+            self._deadline_timer = loop.call_at(run.deadline, self._check_deadlines)
 
-    def _look(self) -> None:
-        """Stop what has had its time, give up what took no notice of that; come back for the next."""
-        self._watch = None
+    def _check_deadlines(self) -> None:
+        """Stop attempts that timed out, abandon those that did not stop in time, set the next timer."""
+        self._deadline_timer = None
         loop = asyncio.get_running_loop()
         now = loop.time()
-        for held in list(self._held.values()):
-            if held.task is None or held.ended or held.deadline > now:
+        for run in list(self._in_flight.values()):
+            if run.task is None or run.ended or run.deadline > now:
                 continue
-            if held.verdict is None:
-                limit_ms = self._timeout_ms(held)
-                verdict = Failed(f"timed out after {limit_ms / 1000:g} s", reason="timeout")
-                self.stop(held.launch.id, verdict)
+            if run.stop_reason is None:
+                limit_ms = self._timeout_ms(run)
+                self.stop(run.launch.id, Failed(f"timed out after {limit_ms / 1000:g} s", reason="timeout"))
             else:
-                log.warning(
-                    "run.abandoned", run=held.launch.id, job=held.launch.job, reason="it does not stop"
-                )
-                if isinstance(held.verdict, Failed) and held.policy.on_lost == "fail":
-                    # It may still be at work, so another attempt would be a second start.
-                    held.verdict = held.verdict._replace(permanent=True)
-                self._end(held, Failed("stopped"))
-        watched = [held.deadline for held in self._held.values() if held.task is not None and not held.ended]
-        if watched and self._watch is None:
-            self._watch = loop.call_at(min(watched), self._look)
+                log.warning("run.abandoned", run=run.launch.id, job=run.launch.job, reason="it does not stop")
+                if isinstance(run.stop_reason, Failed) and run.policy.on_lost == "fail":
+                    # It may still be running, so another attempt would be a second start.
+                    run.stop_reason = run.stop_reason._replace(permanent=True)
+                self._end(run, Failed("stopped"))
+        deadlines = [
+            run.deadline for run in self._in_flight.values() if run.task is not None and not run.ended
+        ]
+        if deadlines and self._deadline_timer is None:
+            self._deadline_timer = loop.call_at(min(deadlines), self._check_deadlines)
 
     @staticmethod
-    def _timeout_ms(held: InFlight) -> int:
-        return held.policy.timeout_ms or held.launcher.default_timeout_ms
+    def _timeout_ms(run: InFlight) -> int:
+        return run.policy.timeout_ms or run.launcher.default_timeout_ms
 
-    # --- the end ---------------------------------------------------------------------------------
+    # --- outcomes and shutdown -------------------------------------------------------------------
 
-    def _let_go(self, finished: Sequence[Finished], written: set[str]) -> None:
-        late = []
+    def _outcomes_written(self, finished: Sequence[Finished], written: set[str]) -> None:
+        delays_ms = []
         for each in finished:
-            held = self._held.get(each.run_id)
-            if held is not None and held.launch.attempt == each.attempt:  # and not the next, already taken
-                del self._held[each.run_id]
+            run = self._in_flight.get(each.run_id)
+            if run is not None and run.launch.attempt == each.attempt:  # not the next one, already claimed
+                del self._in_flight[each.run_id]
                 if each.run_id in written:
-                    _log_outcome(each, held.launch.job)
+                    _log_outcome(each, run.launch.job)
                     if each.attempt == 1:
-                        late.append(each.started_ms - held.launch.fire_ms)
+                        delays_ms.append(each.started_ms - run.launch.fire_ms)
         if len(written) < len(finished):
             finished = [each for each in finished if each.run_id in written]
-        self.on_ended(finished, late)
-        self.on_free()
+        self._on_finished(finished, delays_ms)
+        self.on_slot_free()
 
     async def drain(self, grace_ms: int) -> None:
-        """Give what runs a while to end, then cut short what does not. Nothing may be handed in any more."""
+        """Let running attempts end within the grace period, then stop the rest. Submit nothing after this."""
         loop = asyncio.get_running_loop()
         until = loop.time() + grace_ms / 1000
-        for run_id in [held.launch.id for due in self._waiting_for.values() for held in due]:
+        for run_id in [run.launch.id for runs in self._scheduled.values() for run in runs]:
             self.stop(run_id, "released")
-        while self._slots and loop.time() < until:
-            await asyncio.wait(self._slots, timeout=until - loop.time())
-        for held in list(self._held.values()):
-            # What must not start twice is not handed on once it has started.
-            ends_here = held.task is not None and held.policy.on_lost == "fail"
-            self.stop(held.launch.id, _CUT_SHORT if ends_here else "released")
-        if self._slots:
-            # As long as a program has that is asked to end: it is not handed on while it is still at it.
-            await asyncio.wait(self._slots, timeout=3)
-        for held in [held for held in self._held.values() if held.task is not None and not held.ended]:
-            if held.verdict is _CUT_SHORT:  # it will not be stopped; that it was is true all the same
-                self._end(held, _CUT_SHORT)
+        while self._runners and loop.time() < until:
+            await asyncio.wait(self._runners, timeout=until - loop.time())
+        for run in list(self._in_flight.values()):
+            # A started run of `on_lost: fail` must not start again elsewhere: it fails here.
+            fails_here = run.task is not None and run.policy.on_lost == "fail"
+            self.stop(run.launch.id, _PROCESS_ENDED if fails_here else "released")
+        if self._runners:
+            await asyncio.wait(self._runners, timeout=_DRAIN_STOP_S)
+        for run in [run for run in self._in_flight.values() if run.task is not None and not run.ended]:
+            if run.stop_reason is _PROCESS_ENDED:  # it did not stop; the process ends it
+                self._end(run, _PROCESS_ENDED)
 
 
 def _log_outcome(finished: Finished, job: str | None) -> None:
-    """Log what a person may want to know of an outcome that was written."""
     run, attempt, error = finished.run_id, finished.attempt, finished.error
     if finished.state == "retrying":
         log.info("run.retrying", run=run, job=job, attempt=attempt, error=error)

@@ -26,7 +26,7 @@ from wakeful.launch.argv import Asked, read_command
 from wakeful.launch.command_allowlist import Allowed, NotAllowed, NotThere
 from wakeful.launch.command_environment import AllowedNames
 from wakeful.launch.port import DEFAULT_TIMEOUT_MS, Launch, kept
-from wakeful.launch.precheck import Answer
+from wakeful.launch.precheck import PrecheckResult
 from wakeful.launch.process import Ended, Order, Processes
 from wakeful.launch.webhook_response import usage_in
 from wakeful.outcome import Failed, Outcome, Skipped, Succeeded
@@ -82,7 +82,7 @@ class CommandLauncher:
         output = kept(ended.out.beginning())
         return Succeeded(output or None, usage_in(None, output))
 
-    async def ask(self, run: Launch, precheck: Mapping[str, Json]) -> Answer:
+    async def precheck(self, run: Launch, precheck: Mapping[str, Json]) -> PrecheckResult:
         """Run the program of a precheck: its exit code says whether there is anything to do.
 
         It has a key of its own: who does each thing once does not take the run for done because it was

@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 from wakeful.errors import AlreadyExists, InvalidArgument, Permanent
 from wakeful.job import Json
 from wakeful.launch.port import DEFAULT_TIMEOUT_MS, Launch, kept
-from wakeful.launch.precheck import Answer, answer_of
+from wakeful.launch.precheck import PrecheckResult, result_of_value
 from wakeful.launch.threads import Threads
 from wakeful.logs import get_logger
 from wakeful.outcome import AwaitingCallback, Failed, Outcome, Skipped, Succeeded
@@ -119,7 +119,7 @@ class FunctionLauncher:
             return _failed(run, name, error)
         return _DONE if value is None else _outcome(value)
 
-    async def ask(self, run: Launch, precheck: Mapping[str, Json]) -> Answer:
+    async def precheck(self, run: Launch, precheck: Mapping[str, Json]) -> PrecheckResult:
         """Call the function of a precheck: what it returns says whether there is anything to do."""
         name = precheck.get("name")
         found = self._functions.get(name) if isinstance(name, str) else None
@@ -128,8 +128,8 @@ class FunctionLauncher:
         function, awaited, takes_run = found
         try:
             if not awaited:
-                return answer_of(await self._in_thread(function, takes_run, run))
-            return answer_of(await (function(run) if takes_run else function()))
+                return result_of_value(await self._in_thread(function, takes_run, run))
+            return result_of_value(await (function(run) if takes_run else function()))
         except Permanent as error:
             return Failed(kept(error.message), permanent=True)
         except asyncio.CancelledError as error:

@@ -1,13 +1,13 @@
-"""Prechecks: whether there is anything to do, asked before a target is launched.
+"""Prechecks: decide before each launch whether there is anything to do.
 
     {"kind": "function", "name": "anything-new"}
     {"kind": "webhook", "url": "https://example.com/anything-new", "timeoutMs": 5000}
 
-No tokens are spent on a run that has nothing to do: it ends as skipped, which is no failure. Where nobody can
-be asked the attempt has failed, and is tried again as any other.
+A run that has nothing to do costs no tokens: it ends as skipped, which is no failure. If the precheck itself
+fails, the attempt has failed and is retried like any other.
 
-Each attempt asks, until the target has been launched once: what was begun is not called off because it is
-half done. A run that somebody forces by hand asks nobody.
+Each attempt is prechecked until the target has been launched once: a run that has started is not skipped
+half-way. A forced manual run has no precheck.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from wakeful.job import Json
 from wakeful.launch.port import Launch, Launcher, kept
 from wakeful.outcome import Failed, Outcome, Skipped
 
-#: Why an attempt failed whose precheck could not be asked, or did not answer what can be understood.
+#: The reason of an attempt whose precheck failed or returned an invalid result.
 PRECHECK_FAILED: Final = "precheck_failed"
-#: On a run that somebody asked for by hand, if it was due: it asks as a tick would.
+#: The reason of a manual run of mode `due`: it is prechecked like a tick.
 DUE: Final = "due"
-_BY_HAND: Final = ("user", "agent")
+_MANUAL: Final = ("user", "agent")
 
 #: None: there is something to do.
-Answer = Skipped | Failed | None
+PrecheckResult = Skipped | Failed | None
 
 
 @dataclass(frozen=True, slots=True)
 class Skip:
-    """What a function that is asked returns to say: nothing to do, and why.
+    """Returned by a precheck function if there is nothing to do, with the reason.
 
     >>> def anything_new():
     ...     return Skip("the inbox is empty")
@@ -45,88 +45,88 @@ class Skip:
 
 
 @runtime_checkable
-class Asker(Protocol):
-    """A launcher that can also ask."""
+class PrecheckLauncher(Protocol):
+    """A launcher that can run prechecks."""
 
-    async def ask(self, run: Launch, precheck: Mapping[str, Json]) -> Answer:
-        """Whether there is anything to do for this run. Lets CancelledError pass."""
+    async def precheck(self, run: Launch, precheck: Mapping[str, Json]) -> PrecheckResult:
+        """Return whether there is anything to do for this run. Let CancelledError pass."""
         ...
 
 
-class Prechecked:
-    """A launcher that asks first."""
+class PrecheckedLauncher:
+    """A launcher that runs the precheck first."""
 
     def __init__(
         self,
         launcher: Launcher,
-        asker: Launcher | None,
+        checker: Launcher | None,
         precheck: Mapping[str, Json],
-        may_start: Callable[[], bool] = lambda: True,
+        lease_valid: Callable[[], bool],
     ) -> None:
         self.kind = launcher.kind
-        self._may_start = may_start
+        self._lease_valid = lease_valid
         self._launcher = launcher
-        self._asker = asker
+        self._checker = checker
         self._precheck = precheck
         timeout_ms = precheck.get("timeoutMs")
         self._timeout_ms = timeout_ms if isinstance(timeout_ms, int) else DEFAULT_PRECHECK_MS
-        #: the launch has all the time that it would have without being asked for
+        #: the precheck does not shorten the time of the launch
         self.default_timeout_ms = launcher.default_timeout_ms + self._timeout_ms
 
     async def open(self) -> None:
-        """Nothing to get ready: the launchers behind are opened for themselves."""
+        """Do nothing: the launchers behind it are opened on their own."""
 
     async def close(self) -> None:
-        """Nothing to let go."""
+        """Do nothing."""
 
     def check(self, target: Mapping[str, Json]) -> None:
-        """Its launcher's business."""
+        """Check the target with its launcher."""
         self._launcher.check(target)
 
     async def start(self, run: Launch) -> Outcome:
-        """Ask, and launch unless there is nothing to do."""
-        asker: object = self._asker
-        if not isinstance(asker, Asker):
+        """Run the precheck, then launch unless there is nothing to do."""
+        checker: object = self._checker
+        if not isinstance(checker, PrecheckLauncher):
             kind = self._precheck.get("kind")
             return Failed(
                 f"precheck: no launcher for '{kind}' in this process", reason=PRECHECK_FAILED, counted=False
             )
         try:
             async with asyncio.timeout(self._timeout_ms / 1000) as limit:
-                answer = await asker.ask(run, self._precheck)
+                result = await checker.precheck(run, self._precheck)
         except TimeoutError:
             if not limit.expired():
                 raise
-            answer = Failed(f"no answer within {self._timeout_ms / 1000:g} s")
-        if isinstance(answer, Failed):
-            return answer._replace(
-                error=kept(f"precheck: {answer.error}"),
+            result = Failed(f"no answer within {self._timeout_ms / 1000:g} s")
+        if isinstance(result, Failed):
+            return result._replace(
+                error=kept(f"precheck: {result.error}"),
                 pause_job=False,
                 reason=PRECHECK_FAILED,
-                response_code=None,  # of the precheck, and not of the target
+                response_code=None,  # it is the one of the precheck, not of the target
             )
-        if answer is not None:
-            return answer
-        if not self._may_start():
+        if result is not None:
+            return result
+        if not self._lease_valid():
             return Failed("the lease ended during its precheck", reason=PRECHECK_FAILED, counted=False)
         return await self._launcher.start(run)
 
 
-def asks(trigger: str, reason: str | None) -> bool:
-    """Whether an attempt asks first: `reason` is why the one before it did not work, or `DUE`.
+def needs_precheck(trigger: str, reason: str | None) -> bool:
+    """Return whether an attempt is prechecked: `reason` is why the attempt before it failed, or `DUE`.
 
-    >>> asks("schedule", None), asks("schedule", "network"), asks("schedule", PRECHECK_FAILED)
-    (True, False, True)
-    >>> asks("user", None), asks("user", DUE)
+    >>> [needs_precheck("schedule", reason) for reason in (None, "network", PRECHECK_FAILED)]
+    [True, False, True]
+    >>> needs_precheck("user", None), needs_precheck("user", DUE)
     (False, True)
     """
-    return reason in (DUE, PRECHECK_FAILED) or (reason is None and trigger not in _BY_HAND)
+    return reason in (DUE, PRECHECK_FAILED) or (reason is None and trigger not in _MANUAL)
 
 
-def answer_of(value: object) -> Answer:
-    """What a function means by what it returned.
+def result_of_value(value: object) -> PrecheckResult:
+    """Return the result of a precheck function by its return value.
 
-    >>> answer_of(True), answer_of(None), answer_of("the inbox is empty")
+    >>> result_of_value(True), result_of_value(None), result_of_value("the inbox is empty")
     (None, None, Skipped(output='the inbox is empty', reason='precheck'))
     """
     if value is None or value is True:
@@ -137,27 +137,29 @@ def answer_of(value: object) -> Answer:
         return _skipped(value.reason)
     if isinstance(value, str):
         return _skipped(value)
-    return Failed(f"it returned {type(value).__name__}; return True or False, or in a text why not")
+    return Failed(f"it returned {type(value).__name__}; return True, False, or a text with the reason")
 
 
-def answer_in(status: int, text: str) -> Answer:
-    """What a webhook means by its answer, which is 2xx.
+def result_of_response(status: int, text: str) -> PrecheckResult:
+    """Return the result of a precheck webhook by its 2xx response.
 
-    >>> answer_in(200, ""), answer_in(204, ""), answer_in(200, '{"run": false, "reason": "all read"}')
-    (None, Skipped(output=None, reason='precheck'), Skipped(output='all read', reason='precheck'))
+    >>> result_of_response(200, ""), result_of_response(204, "")
+    (None, Skipped(output=None, reason='precheck'))
+    >>> result_of_response(200, '{"run": false, "reason": "all read"}')
+    Skipped(output='all read', reason='precheck')
     """
     if status == 204:
         return Skipped()
     if not text.strip():
         return None
     try:
-        said = json.loads(text)
+        body = json.loads(text)
     except ValueError:
-        said = None
-    run = said.get("run") if isinstance(said, dict) else None
+        body = None
+    run = body.get("run") if isinstance(body, dict) else None
     if not isinstance(run, bool):
-        return Failed('it answered neither {"run": true} nor {"run": false}, nor nothing at all')
-    reason = said.get("reason")
+        return Failed('the response is neither {"run": true} nor {"run": false} nor empty')
+    reason = body.get("reason")
     return None if run else _skipped(reason if isinstance(reason, str) else "")
 
 

@@ -42,7 +42,7 @@ from wakeful.job import Json
 from wakeful.launch.address_guard import AddressRefused, Guard, GuardedResolver
 from wakeful.launch.http_response import LimitedResponse, TooManyInterimResponses
 from wakeful.launch.port import DEFAULT_TIMEOUT_MS, Launch, kept
-from wakeful.launch.precheck import Answer, answer_in
+from wakeful.launch.precheck import PrecheckResult, result_of_response
 from wakeful.launch.secrets import SecretSource
 from wakeful.launch.signing import hex_signature, standard_signature
 from wakeful.launch.webhook_response import failure, read_text, usage_in
@@ -175,7 +175,7 @@ class WebhookLauncher:
             return AwaitingCallback(run.timeout_ms or DEFAULT_TIMEOUT_MS, outcome.response_code)
         return outcome
 
-    async def ask(self, run: Launch, precheck: Mapping[str, Json]) -> Answer:
+    async def precheck(self, run: Launch, precheck: Mapping[str, Json]) -> PrecheckResult:
         """Post the run to the url of a precheck: the answer says whether there is anything to do.
 
         It is signed as the run is, and has an id of its own: who does each thing once does not take the run
@@ -188,7 +188,7 @@ class WebhookLauncher:
         except WakefulError as error:
             return Failed(kept(error.message))
         answer = await self._exchange(asked, secrets, {"x-wakeful-precheck": "1"})
-        return answer if isinstance(answer, Failed) else answer_in(answer.status, answer.text)
+        return answer if isinstance(answer, Failed) else result_of_response(answer.status, answer.text)
 
     async def _post(self, run: Launch, secrets: tuple[bytes, ...]) -> Outcome:
         answer = await self._exchange(run, secrets)

@@ -62,7 +62,7 @@ class Services:
         )
         self.runs = RunService(store, directory)
         self.idempotency = IdempotencyService(store, keyring)
-        self.pull = PullService(store, directory, self.runs, targets)
+        self.pull = PullService(store, directory, self.runs)
         by_hand = WakeJob(store, directory, keyring)
         self.wakes = WakeService(store, directory, by_hand, defaults)
         self.messages = MessageService(store, directory, by_hand, defaults)

@@ -227,7 +227,7 @@ def test_every_action_of_the_agents_tool_is_in_the_table():
 @on_one_store
 async def test_every_metric_is_in_the_table_with_its_kind(new_app: NewApp):
     async with new_app() as app:
-        await app.services.metrics.ask(app.store)
+        await app.services.metrics.refresh(app.store)
         there = {
             f"{metric.name}_total" if metric.type == "counter" else metric.name: metric.type
             for metric in app.services.metrics.collect()

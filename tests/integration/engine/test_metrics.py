@@ -64,7 +64,7 @@ async def test_failures_retries_and_dead_letters_are_counted(new_app: NewApp) ->
         await eventually(lambda: value(app, "runs_finished_total", state="failed") == 2)
         assert value(app, "runs_failed_launch_total") == 3
         assert value(app, "retries_total") == 1
-        await app.services.metrics.ask(app.store)
+        await app.services.metrics.refresh(app.store)
         assert value(app, "dead_letters") == 2
         assert value(app, "queue_depth", lane="cron") == 0
 
@@ -74,14 +74,14 @@ async def test_skipped_and_missed_ticks_are_counted(new_app: NewApp) -> None:
     from tests.support.factories import over as ended
     from wakeful.store.port import Planned
 
-    meters = Metrics()
+    metrics = Metrics()
     runs = [
         ended(tick(job(), NOW), "skipped"),
         ended(tick(job(), NOW), "missed")._replace(covers=59),
         tick(job(), NOW),
     ]
-    meters.planned(Planned(3, runs))
-    said = {name: meters.registry.get_sample_value(f"wakeful_{name}_total") for name in (
+    metrics.record_planned(Planned(3, runs))
+    said = {name: metrics.registry.get_sample_value(f"wakeful_{name}_total") for name in (
         "schedules_due", "runs_emitted", "runs_skipped_overlap", "runs_missed",
     )}  # fmt: skip
     assert said == {

@@ -42,7 +42,7 @@ async def test_a_process_that_does_not_do_its_work_is_silent(new_app: NewApp, re
         async def ready() -> str | None:
             return "the database does not answer"
 
-        pinger = Pinger(app.store.clock, receiver.url, 60_000, ready)
+        pinger = Pinger(app.store.clock, receiver.url, 60_000, ready, lambda succeeded: None)
         before_ms = app.store.clock.now_ms()
         again_ms = await pinger.step()
     assert receiver.requests == []

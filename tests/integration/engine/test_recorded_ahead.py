@@ -15,7 +15,7 @@ from wakeful.store.rows import RunView
 
 #: A longer lead than usual: time enough to change a job between the record of its tick and the instant.
 LEAD_MS = 4_000
-AHEAD = EngineConfig(tick_ms=100, beat_ms=200, limits=Limits(lead_ms=LEAD_MS))
+AHEAD = EngineConfig(tick_ms=100, heartbeat_ms=200, limits=Limits(lead_ms=LEAD_MS))
 
 Change = Callable[[Wakeful], Awaitable[object]]
 
@@ -60,7 +60,7 @@ async def test_a_tick_whose_job_was_changed_before_its_instant_does_not_fire(
     calls: list[Launch] = []
     app, other = (
         noting(new_app(config=AHEAD), calls),
-        new_app(config=EngineConfig(tick_ms=100, beat_ms=200, lanes={})),
+        new_app(config=EngineConfig(tick_ms=100, heartbeat_ms=200, lanes={})),
     )
     async with app, other:
         run = await recorded(app)
@@ -68,7 +68,7 @@ async def test_a_tick_whose_job_was_changed_before_its_instant_does_not_fire(
         seen = await app.runs.get(run.id)
         assert (seen.state, seen.started_ms, seen.worker) == ("cancelled", None, None)
         if not elsewhere:
-            assert run.id not in app._engine._worker.holding  # type: ignore[union-attr]
+            assert run.id not in app._engine._worker.in_flight  # type: ignore[union-attr]
         await eventually(lambda: [call.job for call in calls])
         assert [call.job for call in calls] == ["later"]
         assert await app.runs.get(run.id) == seen

@@ -278,7 +278,7 @@ async def test_the_end_of_an_attempt_does_not_stop_the_next_one_that_is_on_its_w
     @app.function()
     async def work(run: Launch) -> None:
         if run.attempt == 1:
-            first.append(worker.holding[run.id])
+            first.append(worker.in_flight[run.id])
             raise RuntimeError("no")
 
     async def take_slowly(*given: Any, **named: Any) -> list[TakenRun]:

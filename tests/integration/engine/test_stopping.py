@@ -24,7 +24,7 @@ from wakeful.planning import Limits
 from wakeful.store.rows import RunView
 
 #: A replica that plans and rescues but takes nothing.
-IDLE = EngineConfig(tick_ms=100, beat_ms=200, lanes={})
+IDLE = EngineConfig(tick_ms=100, heartbeat_ms=200, lanes={})
 
 
 class Hanging:
@@ -114,7 +114,7 @@ async def test_a_run_that_runs_is_stopped_not_cancelled(new_app: NewApp):
 async def test_a_run_that_is_stopped_is_cancelled_here_and_in_the_record_and_not_tried_again(
     new_app: NewApp,
 ):
-    app = new_app(config=EngineConfig(tick_ms=100, beat_ms=200, lanes={"cron": 1}))
+    app = new_app(config=EngineConfig(tick_ms=100, heartbeat_ms=200, lanes={"cron": 1}))
     work = Hanging(app)
     async with app:
         run = await running(app)
@@ -258,7 +258,7 @@ async def test_work_that_must_not_start_twice_fails_though_it_will_not_be_stoppe
 
 @on_one_store
 async def test_work_that_must_not_start_twice_is_handed_on_if_it_had_not_started(new_app: NewApp):
-    app = new_app(config=EngineConfig(tick_ms=100, beat_ms=200, limits=Limits(lead_ms=10_000)))
+    app = new_app(config=EngineConfig(tick_ms=100, heartbeat_ms=200, limits=Limits(lead_ms=10_000)))
     work = Hanging(app)
     async with app:
         await app.jobs.create("job", schedule="in 5s", target=Function("work"), on_lost="fail")
@@ -271,7 +271,7 @@ async def test_work_that_must_not_start_twice_is_handed_on_if_it_had_not_started
 
 @on_one_store
 async def test_a_process_that_ends_starts_nothing_more(new_app: NewApp):
-    app = new_app(config=EngineConfig(tick_ms=100, beat_ms=200, lanes={"cron": 1}))
+    app = new_app(config=EngineConfig(tick_ms=100, heartbeat_ms=200, lanes={"cron": 1}))
     work = Hanging(app)
     async with app:
         run = await running(app)

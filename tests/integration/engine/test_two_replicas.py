@@ -14,7 +14,7 @@ from tests.support.replica import another_process, entries
 from tests.support.waiting import PATIENCE, eventually, over, runs_of, soon
 from wakeful import EngineConfig, Function, Launch, NotFound, Wakeful
 
-IDLE = EngineConfig(tick_ms=100, beat_ms=200, lanes={})
+IDLE = EngineConfig(tick_ms=100, heartbeat_ms=200, lanes={})
 
 
 class Work:
@@ -79,7 +79,7 @@ async def test_every_tick_runs_once_in_real_processes(new_app: NewApp, database:
 
 
 async def test_what_there_is_to_do_is_shared(new_app: NewApp):
-    narrow = EngineConfig(tick_ms=20, beat_ms=200, lanes={"cron": 2})
+    narrow = EngineConfig(tick_ms=20, heartbeat_ms=200, lanes={"cron": 2})
     one, other = new_app(config=narrow), new_app(config=narrow)
     work = Work(one, other, held=True)
     async with one, other:
@@ -160,7 +160,7 @@ async def test_a_job_that_one_replica_creates_and_deletes_is_the_other_s_too(new
 async def test_a_run_that_another_process_ends_stops_within_a_tick(new_app: NewApp, how: str):
     """The holder plans nothing, and its heartbeat comes once an hour."""
     holder, other = (
-        new_app(config=EngineConfig(tick_ms=100, beat_ms=3_600_000, batch=0)),
+        new_app(config=EngineConfig(tick_ms=100, heartbeat_ms=3_600_000, batch=0)),
         new_app(config=IDLE),
     )
     started, cancelled = asyncio.Event(), asyncio.Event()

@@ -20,7 +20,7 @@ from wakeful.launch.command import CommandLauncher
 from wakeful.launch.command_allowlist import Allowed
 from wakeful.launch.command_environment import AllowedNames
 from wakeful.launch.port import MAX_OUTPUT
-from wakeful.launch.precheck import Answer
+from wakeful.launch.precheck import PrecheckResult
 from wakeful.outcome import Failed, Outcome, Skipped, Succeeded
 
 
@@ -40,7 +40,7 @@ async def run(
         return await launcher.start(launch(sh(script, *arguments, **fields), payload))
 
 
-def error(outcome: Outcome | Answer) -> str:
+def error(outcome: Outcome | PrecheckResult) -> str:
     assert isinstance(outcome, Failed)
     return outcome.error
 
@@ -359,18 +359,18 @@ async def test_a_launcher_that_closes_ends_what_is_left_at_once(
     ],
 )
 async def test_its_exit_code_says_whether_there_is_anything_to_do(
-    launcher: CommandLauncher, script: str, answer: Answer
+    launcher: CommandLauncher, script: str, answer: PrecheckResult
 ):
     precheck = {**sh(script), "timeoutMs": 5000}
-    assert await launcher.ask(launch({"kind": "pull"}), precheck) == answer
+    assert await launcher.precheck(launch({"kind": "pull"}), precheck) == answer
 
 
 async def test_whoever_is_asked_knows_it_and_has_a_key_of_its_own(launcher: CommandLauncher):
     precheck = sh('cat; echo " $WAKEFUL_PRECHECK $WAKEFUL_IDEMPOTENCY_KEY"; exit 1')
-    answer = await launcher.ask(launch({"kind": "pull"}, '{"a":1}', key="k"), precheck)
+    answer = await launcher.precheck(launch({"kind": "pull"}, '{"a":1}', key="k"), precheck)
     assert answer == Skipped('{"a":1} 1 k-precheck')
 
 
 async def test_whoever_may_not_be_asked_is_not():
-    answer = await CommandLauncher().ask(launch({"kind": "pull"}), sh("true"))
+    answer = await CommandLauncher().precheck(launch({"kind": "pull"}), sh("true"))
     assert "no commands are allowed here" in error(answer)

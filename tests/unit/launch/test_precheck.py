@@ -14,7 +14,7 @@ from wakeful.errors import InvalidArgument
 from wakeful.job import Json, Work
 from wakeful.launch.function import FunctionLauncher
 from wakeful.launch.port import Launch
-from wakeful.launch.precheck import Prechecked, answer_in, answer_of, asks
+from wakeful.launch.precheck import PrecheckedLauncher, needs_precheck, result_of_response, result_of_value
 from wakeful.launch.webhook_response import usage_in
 from wakeful.outcome import Failed, Outcome, Skipped, Succeeded, conclude
 from wakeful.policy import Policy
@@ -36,8 +36,9 @@ class Agent:
         self.launches += 1
         return "done"
 
-    async def start(self, precheck: Mapping[str, Json] = PRECHECK) -> Outcome:
-        return await Prechecked(self.launcher, self.launcher, precheck).start(launch(TARGET))
+    async def start(self, precheck: Mapping[str, Json] = PRECHECK, *, lease_valid: bool = True) -> Outcome:
+        prechecked = PrecheckedLauncher(self.launcher, self.launcher, precheck, lambda: lease_valid)
+        return await prechecked.start(launch(TARGET))
 
 
 async def returning(value: object) -> tuple[Outcome, int]:
@@ -64,7 +65,7 @@ async def test_an_answer_that_cannot_be_understood_is_a_failure(value):
     outcome, launches = await returning(value)
     assert isinstance(outcome, Failed)
     assert (outcome.reason, outcome.permanent, launches) == ("precheck_failed", False, 0)
-    assert outcome.error.startswith(f"precheck: it returned {type(value).__name__}; return True or False")
+    assert outcome.error.startswith(f"precheck: it returned {type(value).__name__}; return True, False")
 
 
 async def test_whoever_raises_when_asked_has_failed_for_good_only_where_it_says_so():
@@ -110,23 +111,23 @@ async def test_a_function_that_nobody_registered_is_looked_for_again_later():
     ],
 )
 def test_what_a_webhook_means_by_its_answer(status, text, answer):
-    assert answer_in(status, text) == answer
+    assert result_of_response(status, text) == answer
 
 
 @pytest.mark.parametrize("text", ["ok", "{", "true", '{"run": "no"}', '{"ok": true}'])
 def test_an_answer_that_says_neither_yes_nor_no_is_a_failure(text):
-    assert isinstance(answer_in(200, text), Failed)
+    assert isinstance(result_of_response(200, text), Failed)
 
 
 def test_every_attempt_asks_until_the_target_was_launched_and_one_by_hand_only_if_it_was_to_be_due():
-    assert asks("schedule", None)
-    assert asks("chain", None)
-    assert asks("schedule", "precheck_failed")
-    assert not asks("schedule", "network")
-    assert not asks("user", None)
-    assert not asks("agent", None)
-    assert asks("user", "due")
-    assert asks("agent", "precheck_failed")
+    assert needs_precheck("schedule", None)
+    assert needs_precheck("chain", None)
+    assert needs_precheck("schedule", "precheck_failed")
+    assert not needs_precheck("schedule", "network")
+    assert not needs_precheck("user", None)
+    assert not needs_precheck("agent", None)
+    assert needs_precheck("user", "due")
+    assert needs_precheck("agent", "precheck_failed")
 
 
 def test_a_skipped_run_is_no_failure_and_may_be_the_last_of_its_job():
@@ -158,4 +159,13 @@ def test_usage_is_read_from_the_header_before_the_body_and_nonsense_is_none():
 
 
 def test_what_a_function_is_asked_may_be_answered_in_words():
-    assert answer_of("x" * 20_000) == Skipped("x" * 16_384)
+    assert result_of_value("x" * 20_000) == Skipped("x" * 16_384)
+
+
+async def test_a_target_is_not_launched_if_the_lease_expired_during_the_precheck():
+    agent = Agent(lambda: True)
+
+    outcome = await agent.start(lease_valid=False)
+
+    assert outcome == Failed("the lease ended during its precheck", reason="precheck_failed", counted=False)
+    assert agent.launches == 0

@@ -30,5 +30,5 @@ async def get_metrics(request: Request, services: ServicesDep) -> Response:
             token.strip().encode(), services.metrics_key.encode()
         ):
             raise Unauthenticated("send the header 'Authorization: Bearer …' with the key for metrics")
-    await services.metrics.ask(services.store)
+    await services.metrics.refresh(services.store)
     return Response(generate_latest(services.metrics.registry), media_type=CONTENT_TYPE_LATEST)

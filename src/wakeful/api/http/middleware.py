@@ -160,7 +160,7 @@ def _template(scope: Scope) -> str:
 
 def _tell(scope: Scope, method: str, status: int, began: float, request_id: str) -> None:
     path = _template(scope)
-    cast(Services, scope["app"].state.services).metrics.requested(method, path, status)
+    cast(Services, scope["app"].state.services).metrics.record_request(method, path, status)
     tell = log.debug if path in _QUIET or not status else log.info
     tell(
         "http.request",

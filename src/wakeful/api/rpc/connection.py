@@ -87,7 +87,7 @@ class Connection:
             code, reason = (end.code, end.reason) if isinstance(end, Closed) else (None, "")
         except TooMany as error:
             code, reason = FULL, _short(error.message)
-            self._services.metrics.dropped("limit")
+            self._services.metrics.record_rpc_drop("limit")
         finally:
             await self._hear_no_more()
             if self._place is not None:
@@ -205,7 +205,7 @@ class Connection:
             code, told = "internal", refusal(request.id, error)
         ms = round((time.perf_counter() - began) * 1000, 1)
         log.info("rpc.request", method=_known(request.method), code=code, ms=ms, actor=actor)
-        self._services.metrics.called(_known(request.method), code)
+        self._services.metrics.record_rpc_call(_known(request.method), code)
         await self._say(told)
         if full is not None:
             raise full
@@ -289,7 +289,7 @@ class Connection:
         except TimeoutError:
             if not self._slow:
                 self._slow = True
-                self._services.metrics.dropped("slow")
+                self._services.metrics.record_rpc_drop("slow")
             raise Closed(
                 TOO_SLOW, f"nothing was taken for {TAKEN_S:g} s; come again and go on after the last event"
             ) from None

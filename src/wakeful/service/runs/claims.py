@@ -11,7 +11,7 @@ import contextlib
 from collections.abc import Mapping, Sequence
 
 from wakeful.document import payload_from_text, policy_from_text, work_from_text
-from wakeful.engine.launcher_registry import LauncherRegistry
+from wakeful.engine.launcher_registry import build_launch
 from wakeful.errors import InvalidArgument, NotFound, WakefulError
 from wakeful.launch.port import kept
 from wakeful.launch.workflow import dag_and_meta, workflow_version
@@ -32,9 +32,8 @@ log = get_logger("wakeful.service")
 class Claims:
     """Prepares claimed runs for their executor."""
 
-    def __init__(self, store: Store, targets: LauncherRegistry) -> None:
+    def __init__(self, store: Store) -> None:
         self._store = store
-        self._targets = targets
         self._budgets = Budgets(store)
 
     async def shapes(self, workspace: str, worker: str, claimed: Sequence[ClaimedRun]) -> list[JsonObject]:
@@ -68,23 +67,24 @@ class Claims:
         self, claimed: ClaimedRun, workflows: _Workflows, blocks: Mapping[BudgetOwner, BudgetBlock]
     ) -> JsonObject | Outcome:
         run, work = claimed.taken, work_from_text(claimed.taken.work)
-        held = self._targets.held(run, policy_from_text(run.policy), work, run.payload)
+        policy = policy_from_text(run.policy)
+        launch = build_launch(run, policy, work, run.payload, None)
         block = find_block(blocks, run.workspace, run.agent, run.job_id)
         now_ms = self._store.clock.now_ms()
         decision = may_start(run.trigger, run.attempt, work, now_ms, block, run.job_name)
         if decision.reason is not None:
             return Skipped(decision.message, decision.reason)
-        payload = payload_from_text(held.launch.payload_text)
-        if held.launch.target.get("kind") == "workflow":
+        payload = payload_from_text(launch.payload_text)
+        if launch.target.get("kind") == "workflow":
             try:
-                payload = payload_from_text(await dag_and_meta(workflows, held.launch))
+                payload = payload_from_text(await dag_and_meta(workflows, launch))
             except (NotFound, InvalidArgument) as error:
                 return Failed(error.message, reason="workflow_missing")
         return {
             **serialize_run(claimed.view),
             "target": dict(work.target) if work.target else {"kind": "pull"},
             "payload": payload,
-            "timeoutMs": held.policy.timeout_ms,
+            "timeoutMs": policy.timeout_ms,
         }
 
     async def _workflows(self, workspace: str, claimed: Sequence[ClaimedRun]) -> _Workflows:

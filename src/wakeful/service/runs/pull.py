@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from wakeful.document import policy_from_text
-from wakeful.engine.launcher_registry import LauncherRegistry
 from wakeful.errors import FailedPrecondition, InvalidArgument
 from wakeful.outcome import Finished, conclude, timed_out
 from wakeful.policy import DEFAULT_POLICY, Policy
@@ -53,13 +52,11 @@ class _Renewed(NamedTuple):
 class PullService:
     """Gives runs to executors."""
 
-    def __init__(
-        self, store: Store, directory: Directory, runs: RunService, targets: LauncherRegistry
-    ) -> None:
+    def __init__(self, store: Store, directory: Directory, runs: RunService) -> None:
         self._store = store
         self._directory = directory
         self._runs = runs
-        self._claims = Claims(store, targets)
+        self._claims = Claims(store)
         self._news = asyncio.Event()
         self._stopping = asyncio.Event()
         store.listen(self._heard)

@@ -13,7 +13,8 @@ from tests.support.waiting import eventually
 from wakeful import FailedPrecondition
 from wakeful.engine.budget_cache import BudgetCache
 from wakeful.engine.launcher_registry import LauncherRegistry
-from wakeful.engine.planner import _Pass
+from wakeful.engine.lease import Lease
+from wakeful.engine.planner import PlanningBatch
 from wakeful.planning import Limits
 
 _NOTHING = {"kind": "function", "name": "nothing"}
@@ -159,7 +160,8 @@ async def test_a_tick_whose_run_is_recorded_ahead_is_cancelled(new_app: NewApp):
         assert job.next_ms is not None
         # As a planner records it: a moment ahead of its instant.
         store, at_ms = app.services.store, job.next_ms
-        ahead = _Pass("w", LauncherRegistry(), Limits(lead_ms=50), BudgetCache(store, 1_000), at_ms - 20, {})
+        limits, budgets = Limits(lead_ms=50), BudgetCache(store, 1_000)
+        ahead = PlanningBatch("w", Lease(1_000), LauncherRegistry([]), budgets, limits, at_ms - 20, {})
         planned = await store.plan(at_ms, 10, ahead.decide)
         assert [run.state for run in planned.born] == ["pending"]
 

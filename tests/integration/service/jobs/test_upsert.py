@@ -32,7 +32,7 @@ from wakeful.store.connect import store_at
 from wakeful.store.rows import JobRow, RunFilter, RunView
 
 #: A replica that plans but takes nothing: what it plans stays planned.
-IDLE = EngineConfig(tick_ms=100, beat_ms=200, lanes={})
+IDLE = EngineConfig(tick_ms=100, heartbeat_ms=200, lanes={})
 DIGEST: Any = {
     "schedule": "every 1h",
     "target": Webhook("https://example.com/hook"),
