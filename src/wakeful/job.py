@@ -1,8 +1,8 @@
-"""The job: what is to happen when. Its definition is what people write; the rest is what time makes of it.
+"""The job: its definition and its state.
 
-A definition is a value: two deployments of the same definition are equal, which is how `upsert` knows
-that nothing has changed. It is kept in three parts, because they are used by different people: the
-*timing* and the *policy* by the planner, the *work* by the launcher.
+A definition is a value. Two equal definitions describe the same job: `upsert` compares them to see whether
+anything has changed. It has three parts with different consumers: the planner reads the *timing* and the
+*policy*, the launcher reads the *work*. Each attribute with a `FieldSpec` declares a job field.
 """
 
 from __future__ import annotations
@@ -10,12 +10,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 
 from wakeful.bounded_cache import MB, bounded_cache
 from wakeful.calendars import NOTHING, Calendar
 from wakeful.cron import DstGap, DstOverlap
 from wakeful.errors import InvalidArgument
+from wakeful.field_spec import FieldSpec
 from wakeful.policy import DEFAULT_POLICY, Policy
 from wakeful.schedule import At, CronSchedule, Schedule
 from wakeful.ticks import Ticks
@@ -24,24 +25,61 @@ Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 ChainOn = Literal["succeeded", "failed", "finished"]
 
 MAX_NAME: Final = 64
-#: Why a job is not enabled whose agent is not active.
+#: The disabled reason of a job whose agent is not active.
 AGENT_INACTIVE: Final = "agent_inactive"
-_SLUG: Final = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
+#: The characters of a name, as a regular expression.
+SLUG: Final = "[a-z0-9]([a-z0-9-]*[a-z0-9])?"
+_SLUG: Final = re.compile(SLUG)
 
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Which ticks a job has, all but the anchor of an interval, which is the job's own."""
+    """Which ticks a job has. The anchor of an interval is not part of it: the job has that."""
 
-    schedule: Schedule
-    start_ms: int | None = None
-    end_ms: int | None = None
-    exclude: Calendar = NOTHING
-    dst_gap: DstGap = "run_after"
-    dst_overlap: DstOverlap = "first"
+    schedule: Annotated[
+        Schedule,
+        FieldSpec(
+            "When the job fires: [any of these forms](../concepts/time.md#schedules). Required unless there "
+            "is `after`. `cron` is another name for it.",
+            section="schedule",
+        ),
+    ]
+    start_ms: Annotated[
+        int | None,
+        FieldSpec(
+            "No tick before this time: ISO 8601, or milliseconds since 1970.",
+            section="schedule",
+            name="startAt",
+        ),
+    ] = None
+    end_ms: Annotated[
+        int | None,
+        FieldSpec(
+            "No tick after this time.",
+            section="schedule",
+            name="endAt",
+            tool="no run after this time, such as 2027-03-31T00:00",
+        ),
+    ] = None
+    exclude: Annotated[
+        Calendar,
+        FieldSpec(
+            "[Days and hours without ticks](../how-to/exclude.md), such as `2027-12-24`, "
+            "`2027-12-24/2028-01-01` or `holidays:DE-BY`.",
+            section="schedule",
+        ),
+    ] = NOTHING
+    dst_gap: Annotated[
+        DstGap,
+        FieldSpec("What happens to a fixed time in the hour that DST skips in spring.", section="schedule"),
+    ] = "run_after"
+    dst_overlap: Annotated[
+        DstOverlap,
+        FieldSpec("When a fixed time fires in the hour that DST repeats in autumn.", section="schedule"),
+    ] = "first"
 
     def ticks(self, anchor_ms: int) -> Ticks:
-        """The ticks; those that need no anchor are worked out once and shared by all who have this timing."""
+        """Return the ticks. Without an interval they do not depend on the anchor, and jobs share them."""
         return _ticks(self, 0 if isinstance(self.schedule, CronSchedule | At) else anchor_ms)
 
 
@@ -60,7 +98,7 @@ def _ticks(timing: Timing, anchor_ms: int) -> Ticks:
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """`after`: fire when a run of another job of the same agent ends in this way."""
+    """`after`: fire when a run of another job of the same agent ends with this result."""
 
     job: str
     on: ChainOn = "succeeded"
@@ -68,41 +106,111 @@ class Chain:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What a launcher needs: where the run goes and what it carries."""
+    """What a launcher needs: the target of a run and what the run carries."""
 
-    target: Mapping[str, Json] | None = None
+    target: Annotated[
+        Mapping[str, Json] | None,
+        FieldSpec(
+            "Where its runs go: an object with a `kind`, [`webhook`](../how-to/webhook.md), "
+            "[`function`](../how-to/function.md), [`command`](../how-to/command.md), "
+            "[`workflow`](../how-to/workflow.md) or [`pull`](../how-to/pull.md). `null`: the target of its "
+            "agent, else `pull`.",
+            section="target",
+        ),
+    ] = None
     payload: Json = None
-    message: str | None = None
-    lane: str = "cron"
-    stateless: bool = False
-    deliver: bool = False
-    channel: str | None = None
-    to: str | None = None
-    wake_heartbeat: bool = False
-    #: who says before each launch whether there is anything to do
-    precheck: Mapping[str, Json] | None = None
-    #: how much its runs may use on one day (UTC)
-    budget: Mapping[str, Json] | None = None
-    #: at which hours of the day its runs start, and on the clocks of which zone; None: at any
-    active_hours: str | None = None
+    message: Annotated[
+        str | None,
+        FieldSpec(
+            'The text for the agent. Without a payload, the payload is `{"message": …}`.',
+            section="target",
+            flags=("--message", "-m"),
+            tool="what to do then, understandable without this conversation",
+        ),
+    ] = None
+    stateless: Annotated[
+        bool,
+        FieldSpec(
+            "Start each run without a conversation; a function target reads it as `run.stateless`.",
+            section="reserved",
+        ),
+    ] = False
+    deliver: Annotated[
+        bool,
+        FieldSpec(
+            "Send the output of each successful run to a channel.",
+            section="delivery",
+            tool="send the output of its runs to a channel",
+        ),
+    ] = False
+    channel: Annotated[
+        str | None,
+        FieldSpec("The channel. `null`: the channel of its agent.", section="delivery", tool="which channel"),
+    ] = None
+    to: Annotated[
+        str | None,
+        FieldSpec(
+            "The recipient, if the channel takes one. `null`: the recipient of its agent.",
+            section="delivery",
+            high=1024,
+            tool="the recipient on that channel",
+        ),
+    ] = None
+    wake_heartbeat: Annotated[
+        bool,
+        FieldSpec(
+            "[Trigger the heartbeat of the agent](../how-to/heartbeats.md#wake-it-after-a-success) when a "
+            "run succeeds."
+        ),
+    ] = False
+    lane: Annotated[
+        str,
+        FieldSpec(
+            "The concurrency limit that its runs count towards. A lane that no process has is refused, "
+            "unless the target is `pull`.",
+            section="target",
+        ),
+    ] = "cron"
+    active_hours: Annotated[
+        str | None,
+        FieldSpec(
+            "[Its runs start only within these hours](../how-to/heartbeats.md#active-hours) of `tz`: "
+            "`08:00-22:00`, or `22:00-06:00` over midnight."
+        ),
+    ] = None
+    precheck: Annotated[
+        Mapping[str, Json] | None,
+        FieldSpec(
+            '[A check before each launch whether there is work](../how-to/precheck.md): `{"kind": '
+            '"function", "name": …}`, `{"kind": "webhook", "url": …}` or `{"kind": "command", "argv": […]}`.'
+        ),
+    ] = None
+    budget: Annotated[
+        Mapping[str, Json] | None,
+        FieldSpec(
+            "[How much its runs may use per day](../how-to/guardrails.md#budgets) (UTC): "
+            '`{"tokensPerDay": …, "costPerDay": …}`.'
+        ),
+    ] = None
+    #: the time zone of `active_hours`
     hours_tz: str | None = None
-    #: whether the target is not the job's own but its agent's: nobody wrote it into the document
+    #: whether the target is the agent's and not in the job's document
     inherited: bool = False
 
     @property
     def own_target(self) -> Mapping[str, Json] | None:
-        """The target that the job itself names, if it does."""
+        """The target in the job's own document, if any."""
         return None if self.inherited else self.target
 
     @property
     def pulled(self) -> bool:
-        """Whether its runs wait for an executor to claim them: they have no target, or nothing behind it."""
+        """Whether its runs wait for a claim: there is no target, or no target behind a workflow."""
         target = self._final_target
         return target is None or target.get("kind") == "pull"
 
     @property
     def awaits_callback(self) -> bool:
-        """Whether its runs are completed from outside after their launch (`completion: "callback"`).
+        """Whether its runs are completed by a request after their launch (`completion: "callback"`).
 
         >>> Work({"kind": "webhook", "url": "https://a.example", "completion": "callback"}).awaits_callback
         True
@@ -112,7 +220,7 @@ class Work:
 
     @property
     def _final_target(self) -> Mapping[str, Json] | None:
-        """Where a run ends up: for a workflow, where it is handed on to."""
+        """The target that executes a run: for a workflow, its `to`."""
         target = self.target
         if target is not None and target.get("kind") == "workflow":
             to = target.get("to")
@@ -121,28 +229,39 @@ class Work:
 
     @property
     def body(self) -> Json:
-        """What is sent: the payload, or where there is only a message, that."""
+        """What is sent: the payload, else the message."""
         if self.payload is None and self.message is not None:
             return {"message": self.message}
         return self.payload
 
 
-#: What nothing is said of.
+#: The work of a job that specifies none.
 NO_WORK: Final = Work()
 
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """What somebody wrote: a job without its history."""
+    """A job as it is written: without its state and history."""
 
     name: str
-    #: None for a job that only ever fires after another (`after`)
+    #: None for a job that only fires after another (`after`)
     timing: Timing | None
     policy: Policy = DEFAULT_POLICY
     work: Work = field(default_factory=Work)
-    after: Chain | None = None
-    description: str = ""
-    labels: Mapping[str, str] = field(default_factory=dict)
+    after: Annotated[
+        Chain | None,
+        FieldSpec(
+            "Fire after another job of the same agent: its name, or "
+            '`{"job": …, "on": "succeeded" | "failed" | "finished"}`.',
+            section="schedule",
+        ),
+    ] = None
+    description: Annotated[
+        str, FieldSpec("What the job is for.", section="target", tool="what the job is for")
+    ] = ""
+    labels: Annotated[Mapping[str, str], FieldSpec("Up to 32 names with text values.", section="target")] = (
+        field(default_factory=dict)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,32 +281,32 @@ class JobRecord:
     run_count: int = 0
     failures: int = 0
     version: int = 1
-    #: why it is not enabled, where nobody paused it: "max_runs", "failed", "gone" …
+    #: why it is not enabled, if it was not paused: "max_runs", "failed", "gone" …
     disabled_reason: str | None = None
-    #: who created it: `role:actor`, as in `admin:key:1f`; '' where that was not recorded
+    #: who created it: `role:actor`, as in `admin:key:1f`; empty if not recorded
     created_by: str = ""
-    #: of a paused job: why, and until when
+    #: of a paused job: the reason, and when it resumes
     pause_note: str | None = None
     pause_until_ms: int | None = None
 
     @property
     def name(self) -> str:
-        """Its name."""
+        """The name in the definition."""
         return self.definition.name
 
     @property
     def ticks(self) -> Ticks | None:
-        """Its ticks, or None for a job that has no schedule of its own."""
+        """The ticks, or None for a job without a schedule."""
         timing = self.definition.timing
         return timing.ticks(self.anchor_ms) if timing else None
 
     def has_tick(self, at_ms: int) -> bool:
-        """Whether it is enabled and this instant is one of its ticks."""
+        """Return whether the job is enabled and has a tick at this instant."""
         return self.enabled and self.ticks is not None and self.ticks.next(at_ms - 1) == at_ms
 
 
 def anchor_of(definition: Definition, now_ms: int, old: JobRecord | None = None) -> int:
-    """The instant an interval counts from: its start, else what it was while the interval stays, else now."""
+    """Return the anchor: the start, else the old anchor if the interval is unchanged, else now."""
     timing = definition.timing
     if timing is None:
         return now_ms
@@ -196,15 +315,15 @@ def anchor_of(definition: Definition, now_ms: int, old: JobRecord | None = None)
     before = old.definition.timing if old else None
     if old is None or before is None or before.start_ms is not None:
         return now_ms
-    # The zone says which days are excluded; an interval is the same in all of them.
-    stays = replace(before.schedule, tz=None) == replace(timing.schedule, tz=None)
-    return old.anchor_ms if stays else now_ms
+    # The zone only matters for excluded days: an interval is the same in every zone.
+    unchanged = replace(before.schedule, tz=None) == replace(timing.schedule, tz=None)
+    return old.anchor_ms if unchanged else now_ms
 
 
 def inherit(work: Work, agent_target: Mapping[str, Json] | None) -> Work:
-    """The work with the target that its runs go to: its own, else its agent's, else none, which is `pull`.
+    """Return the work with its effective target: its own, else the agent's, else None, which means `pull`.
 
-    What was inherited before counts for nothing: whatever the agent has now takes its place.
+    A target that was inherited before is replaced by the agent's current one.
 
     >>> hook = {"kind": "webhook", "url": "https://a.example"}
     >>> inherit(Work(message="hello"), hook).target == hook
@@ -220,7 +339,7 @@ def inherit(work: Work, agent_target: Mapping[str, Json] | None) -> Work:
 
 
 def check_slug(text: str, what: str = "name") -> str:
-    """`text`, if it can be the name of a job, an agent or a workspace.
+    """Return `text` if it is a valid name of a job, an agent or a workspace, else raise InvalidArgument.
 
     >>> check_slug("daily-report")
     'daily-report'

@@ -1,11 +1,13 @@
-"""How a job behaves when things are not ideal: overlap, catch-up, jitter, retries, limits. All values."""
+"""The policies of a job: overlap, catch-up, jitter, retries, limits. All are values."""
 
 from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
+
+from wakeful.field_spec import FieldSpec
 
 Overlap = Literal["allow", "skip", "queue", "queue_one", "replace"]
 Catchup = Literal["none", "latest", "fire_immediately", "spread"]
@@ -16,7 +18,7 @@ DAY_MS: Final = 86_400_000
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """How long to wait between two attempts: min(base·2^n, max), give or take a quarter.
+    """The delay between two attempts: min(base·2^n, max), plus or minus up to 25 %.
 
     >>> Backoff().delay_ms(failures=1, seed="r1") in range(1500, 2501)
     True
@@ -27,45 +29,99 @@ class Backoff:
 
     @property
     def base(self) -> timedelta:
-        """The first wait."""
+        """The first delay."""
         return timedelta(milliseconds=self.base_ms)
 
     @property
     def max(self) -> timedelta:
-        """The longest wait."""
+        """The longest delay."""
         return timedelta(milliseconds=self.max_ms)
 
     def delay_ms(self, failures: int, seed: str) -> int:
-        """The wait after so many failed attempts. The same seed gives the same answer, on every replica."""
-        whole = min(self.base_ms << min(failures - 1, 62), self.max_ms)
-        return whole + spread_evenly(f"{seed}:{failures}", whole // 4)
+        """Return the delay after this number of failed attempts; the same seed gives the same delay."""
+        delay = min(self.base_ms << min(failures - 1, 62), self.max_ms)
+        return delay + spread_evenly(f"{seed}:{failures}", delay // 4)
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """The policies of a job, each with its default."""
+    """The policies of a job with their defaults. Each attribute declares a job field."""
 
-    overlap: Overlap = "skip"
-    max_queued: int = 100
-    catchup: Catchup = "none"
-    catchup_window_ms: int = DAY_MS
-    misfire_grace_ms: int = 60_000
-    jitter_ms: int = 0
-    max_runs: int | None = None
-    max_attempts: int = 5
-    backoff: Backoff = Backoff()
-    timeout_ms: int | None = None
-    on_lost: OnLost = "retry"
-    disable_after: int | None = None
-    delete_after_run: bool = False
-    claim_timeout_ms: int = 3_600_000
+    overlap: Annotated[
+        Overlap,
+        FieldSpec(
+            "What happens to [a tick while an earlier run is active](../concepts/policies.md#overlap).",
+            name="overlapPolicy",
+            flags=("--overlap",),
+        ),
+    ] = "skip"
+    max_queued: Annotated[
+        int, FieldSpec("How many runs may wait with the overlap policy `queue`.", low=1, high=10_000)
+    ] = 100
+    catchup: Annotated[
+        Catchup,
+        FieldSpec(
+            "What happens to [ticks that were missed](../concepts/policies.md#catch-up).",
+            name="catchupPolicy",
+            flags=("--catchup",),
+        ),
+    ] = "none"
+    catchup_window_ms: Annotated[int, FieldSpec("Older ticks are not caught up.")] = DAY_MS
+    # With less grace than an engine sleeps, every tick would be missed.
+    misfire_grace_ms: Annotated[
+        int, FieldSpec("How late a tick may start before it counts as missed.", low=1000)
+    ] = 60_000
+    jitter_ms: Annotated[
+        int, FieldSpec("Each start moves by a random time up to this, earlier or later.", high=DAY_MS)
+    ] = 0
+    max_attempts: Annotated[
+        int,
+        FieldSpec(
+            "After this number of [failed attempts](../concepts/policies.md#retries) a run has failed.",
+            low=1,
+            high=100,
+        ),
+    ] = 5
+    backoff: Annotated[
+        Backoff,
+        FieldSpec("The first and the longest delay between attempts; `base` and `max` take durations."),
+    ] = Backoff()
+    timeout_ms: Annotated[
+        int | None,
+        FieldSpec(
+            "How long an attempt may take. `null`: webhook 30 s, function 10 min, claimed runs no limit.",
+            low=1,
+        ),
+    ] = None
+    max_runs: Annotated[
+        int | None,
+        FieldSpec(
+            "After this number of scheduled runs the job is disabled.",
+            low=1,
+            tool="disable the job after this number of runs",
+        ),
+    ] = None
+    on_lost: Annotated[OnLost, FieldSpec("What happens to a run whose worker died.")] = "retry"
+    disable_after: Annotated[
+        int | None, FieldSpec("After this number of consecutive failed runs the job is disabled.", low=1)
+    ] = None
+    delete_after_run: Annotated[
+        bool,
+        FieldSpec(
+            "Delete the job when a run succeeds. An `at` job has `true` unless the document says otherwise.",
+            tool="delete the job once a run of it has succeeded",
+        ),
+    ] = False
+    claim_timeout_ms: Annotated[
+        int, FieldSpec("How long a `pull` run waits for a claim before it fails.", low=1)
+    ] = 3_600_000
 
 
 DEFAULT_POLICY: Final = Policy()
 
 
 def spread_evenly(seed: str, limit_ms: int) -> int:
-    """A number in ±limit, uniform over seeds, and always the same for one seed."""
+    """Return a number in ±limit, uniform over seeds, and always the same for one seed."""
     if limit_ms <= 0:
         return 0
     number = int.from_bytes(hashlib.sha256(seed.encode()).digest()[:8])

@@ -17,19 +17,14 @@ from wakeful.cli.show.diff import JobChange
 from wakeful.client.fields import document as plain
 from wakeful.client.types import JobShape
 from wakeful.document import Defaults, read_definition, write_definition
-from wakeful.document.fields import ABOUT, POLICY, TIMING, WORK
+from wakeful.document.fields import DECLARED
 from wakeful.errors import InvalidArgument
 from wakeful.job import Definition, Json, check_slug
 
 LABEL: Final = "managed-by"
 _KEYS: Final = ("name", "agent", "jobs")
 #: The fields of a job that belong to its definition.
-_FIELDS: Final = (
-    "name",
-    "tz",
-    "payload",
-    *(f.name for table in (TIMING, WORK, POLICY, ABOUT) for f in table),
-)
+_FIELDS: Final = ("name", "tz", "payload", *(field.name for field in DECLARED))
 
 
 @dataclass(frozen=True, slots=True)

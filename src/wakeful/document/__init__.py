@@ -1,17 +1,16 @@
-"""The job document: what people write, read into a definition and written out again.
+"""The job document: the external form of a definition, read and written.
 
-A document is an object of fields, in JSON's spelling (`maxAttempts`) or Python's (`max_attempts`); a null
-says nothing, and neither does a field that is left out. It is read whole: whatever is wrong with it is said
-at once, a line for each field, in words that hold for every way in. Beside the fields of a definition these
-are understood:
+A document is an object of fields, with names in camelCase (`maxAttempts`) or snake_case (`max_attempts`); a
+null is the same as a field that is left out. All problems of a document are reported in one error, a line for
+each field. A document may also contain these:
 
 - each `…Ms` field without its Ms takes a duration: `timeout: "30s"`, `jitter: "5s"`, `catchupWindow: "12h"`;
 - `cron` is short for `schedule`, `webhookUrl` for a webhook `target`, and `workflowId`, `version` and
-  `userId` for one that starts a workflow (see `document.target`);
-- `enabled` and `agentId` say where a job stands and whose it is. They are the caller's to read, and no part
-  of a definition.
+  `userId` for a workflow target (see `document.target`);
+- `enabled` and `agentId` are state and owner of the job. The caller reads them: they are no part of a
+  definition.
 
-An `at` schedule makes `deleteAfterRun` true unless the document says otherwise.
+An `at` schedule makes `deleteAfterRun` true unless the document sets it.
 """
 
 from wakeful.document.definition import patch_definition, read_definition, write_definition

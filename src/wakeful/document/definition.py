@@ -1,4 +1,4 @@
-"""A job document read into a definition, patched, and written out again: the way there and back."""
+"""Reading a job document into a definition, patching a definition, and writing it as a document."""
 
 from __future__ import annotations
 
@@ -6,33 +6,28 @@ from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from typing import Final
 
-from wakeful.document.fields import ABOUT, POLICY, TIMING, WORK
-from wakeful.document.reading import MAX_TOLD, Defaults, Given, Problems, Reading
-from wakeful.document.target import TARGET_FIELDS, fold_target, workflow_fields
+from wakeful.document.fields import ABOUT, DECLARED, OTHER, POLICY, RESPONSE_ONLY, TIMING, WORK
+from wakeful.document.kinds import duration, slug
+from wakeful.document.reading import MAX_REPORTED, Defaults, NamedValue, Problems, Reading
+from wakeful.document.target import TARGET_FIELDS, read_targets, workflow_fields
 from wakeful.document.timing import TIMING_FIELDS, check_zone, read_timing
-from wakeful.document.values import camel, duration, json_value, shown, slug
+from wakeful.document.values import camel, json_value, shown
 from wakeful.errors import InvalidArgument
 from wakeful.job import Definition, Json, Work
 from wakeful.policy import Policy
 from wakeful.schedule import At
 
-_IGNORED: Final = frozenset({"enabled", "agentId"}) | {
-    # What a job is shown with beside: a document that was read may come back as it is.
-    "id", "workspace", "disabledReason", "nextAt", "nextAtMs", "explain", "runCount", "failures", "revision",
-    "createdAt", "createdBy", "updatedAt", "nextTicks", "spent", "pauseNote", "pausedUntil", "lastRuns",
-}  # fmt: skip
-_DURATIONS: Final = {
-    field.name.removesuffix("Ms"): field.name for field in POLICY if field.name.endswith("Ms")
-}
-#: every name that a document may use, and the field that it means
-_NAMES: Final[dict[str, str]] = {
-    **{name: name for name in ("name", "schedule", "tz", *TARGET_FIELDS, "payload")},
-    **{field.name: field.name for field in (*TIMING, *WORK, *POLICY, *ABOUT)},
+#: Names that are accepted and ignored here: the caller reads `enabled` and `agentId`.
+IGNORED: Final = frozenset({"enabled", "agentId", *RESPONSE_ONLY})
+_DURATIONS: Final = {field.duration_name: field.name for field in DECLARED if field.duration_name}
+#: Every name that a document may use, and its field.
+NAMES: Final[dict[str, str]] = {
+    **{field.name: field.name for field in (*OTHER, *DECLARED) if field.name not in IGNORED},
     **_DURATIONS,
     "cron": "schedule",
 }
-#: what people call it elsewhere
-_MEANT: Final = {
+#: Names from other schedulers, for the suggestion in an error message.
+_FOREIGN_NAMES: Final = {
     **dict.fromkeys(("every", "at", "in", "when", "interval"), "schedule"),
     **dict.fromkeys(("expr", "cronExpr", "expression"), "cron"),
     **dict.fromkeys(("timezone", "timeZone", "zone"), "tz"),
@@ -43,6 +38,7 @@ _MEANT: Final = {
     "dependsOn": "after",
     "tags": "labels",
 }
+_JOB_NAME: Final = slug("name")
 
 
 def read_definition(
@@ -53,10 +49,10 @@ def read_definition(
     stored: bool = False,
     old: Definition | None = None,
 ) -> Definition:
-    """The definition that a document spells, or InvalidArgument with a line for each field that is wrong.
+    """Return the definition of a document, or raise InvalidArgument with a line for each wrong field.
 
-    A `stored` document was right once, so that an `at` may be in the past. With `old`, the definition that
-    this one takes the place of, a schedule may stay as it is though its time is over.
+    A `stored` document was valid when it was written: an `at` may be in the past. With `old`, the definition
+    that this one replaces, an unchanged schedule may be in the past too.
 
     >>> job = read_definition(
     ...     {"name": "digest", "cron": "0 7 * * *", "webhookUrl": "https://a.example", "timeout": "30s"},
@@ -71,18 +67,18 @@ def read_definition(
     name: 'Digest' is not a slug; use lowercase letters, digits and inner hyphens, ...
     """
     problems = Problems()
-    given = {name: item for name, item in _given(document, problems).items() if item.value is not None}
-    return _definition(Reading(given, problems, now_ms, defaults, stored, old.timing if old else None))
+    values = {name: item for name, item in _values(document, problems).items() if item.value is not None}
+    return _definition(Reading(values, problems, now_ms, defaults, stored, old.timing if old else None))
 
 
 def patch_definition(
     old: Definition, patch: Mapping[str, object], *, now_ms: int, defaults: Defaults
 ) -> Definition:
-    """The definition with the fields of a patch changed, judged whole.
+    """Return the definition with the fields of a patch changed; the result is validated as a whole.
 
-    A null puts a field back to its default. A schedule without a zone of its own keeps the one there was; a
-    `tz` alone moves a cron schedule to another zone, and leaves the instant of an `at` where it is. What
-    follows from the kind of schedule (`deleteAfterRun`) follows the new one, unless somebody chose it.
+    A null resets a field to its default. A schedule without a zone keeps the old zone; a `tz` alone moves a
+    cron schedule to that zone, and leaves the instant of an `at` unchanged. The default of `deleteAfterRun`
+    follows the kind of the new schedule, unless the old value was set explicitly.
 
     >>> old = read_definition(
     ...     {"name": "digest", "schedule": "0 7 * * *", "tz": "Europe/Berlin"}, now_ms=0, defaults=Defaults()
@@ -91,17 +87,17 @@ def patch_definition(
     CronSchedule(expr='0 8 * * *', tz='Europe/Berlin')
     """
     problems = Problems()
-    given = _given(patch, problems)
-    kept = {name: Given(name, value) for name, value in write_definition(old).items()}
-    for name in _superseded(given, old):
+    changes = _values(patch, problems)
+    kept = {name: NamedValue(name, value) for name, value in write_definition(old).items()}
+    for name in _superseded(changes, old):
         kept.pop(name, None)
     schedule = kept.get("schedule")
-    if "tz" in given and schedule is not None and isinstance(schedule.value, dict):
+    if "tz" in changes and schedule is not None and isinstance(schedule.value, dict):
         schedule.value.pop("tz", None)
     merged = {
         name: item
-        for name, item in {**kept, **given}.items()
-        if item.value is not None or (name in given and name in TARGET_FIELDS)
+        for name, item in {**kept, **changes}.items()
+        if item.value is not None or (name in changes and name in TARGET_FIELDS)
     }
     return _definition(
         Reading(merged, problems, now_ms, defaults, old_timing=old.timing, old_target=old.work.own_target)
@@ -109,9 +105,9 @@ def patch_definition(
 
 
 def write_definition(definition: Definition) -> dict[str, Json]:
-    """The whole document, every field of it, as `read_definition` reads it back.
+    """Return the document with all its fields, as `read_definition` reads it.
 
-    A target that is the agent's is not the document's to say: there it is null.
+    An inherited target is not part of the document: it is written as null.
 
     >>> definition = read_definition({"name": "a", "schedule": "every 5m"}, now_ms=0, defaults=Defaults())
     >>> document = write_definition(definition)
@@ -121,97 +117,97 @@ def write_definition(definition: Definition) -> dict[str, Json]:
     timing, work = definition.timing, definition.work
     document: dict[str, Json] = {"name": definition.name}
     for field in TIMING:
-        document[field.name] = None if timing is None else field.write(getattr(timing, field.attr))
+        document[field.name] = None if timing is None else field.kind.write(getattr(timing, field.attr))
     document["tz"] = None if timing is None else timing.schedule.tz or "UTC"
     for part, table in ((work, WORK), (definition.policy, POLICY), (definition, ABOUT)):
-        document |= {field.name: field.write(getattr(part, field.attr)) for field in table}
+        document |= {field.name: field.kind.write(getattr(part, field.attr)) for field in table}
     document["target"] = None if work.inherited else document["target"]
     return {**document, "payload": work.payload, **workflow_fields(work.own_target)}
 
 
-def _given(document: Mapping[str, object], problems: Problems) -> dict[str, Given]:
-    """What a document says, by field. Nulls are kept: in a patch they speak."""
+def _values(document: Mapping[str, object], problems: Problems) -> dict[str, NamedValue]:
+    """Return the values of a document by field, with nulls, which have a meaning in a patch."""
     if not isinstance(document, Mapping):
         raise InvalidArgument(f"a job is an object with a name and a schedule, not {shown(document)}")
-    given: dict[str, Given] = {}
+    values: dict[str, NamedValue] = {}
     items: Iterable[tuple[object, object]] = document.items()
     for key, value in items:
         name = camel(key) if isinstance(key, str) else ""
-        if name in _IGNORED:
+        if name in IGNORED:
             continue
-        if name not in _NAMES:
-            meant = _suggestion(name[:64]) if len(problems) < MAX_TOLD else ""
-            problems.add(str(key)[:64], f"a job has no such field; {meant}")
+        if name not in NAMES:
+            hint = _suggestion(name[:64]) if len(problems) < MAX_REPORTED else ""
+            problems.add(str(key)[:64], f"a job has no such field; {hint}")
             continue
-        field = _NAMES[name]
-        if field in given and given[field].value is not None:
+        field = NAMES[name]
+        if field in values and values[field].value is not None:
             if value is not None:
-                problems.add(field, f"it is given twice, as {given[field].name} and {key}; give it once")
+                problems.add(field, f"it is given twice, as {values[field].name} and {key}; give it once")
             continue
-        given[field] = Given(name, value)
-    for field, item in list(given.items()):
+        values[field] = NamedValue(name, value)
+    for field, item in list(values.items()):
         if item.name in _DURATIONS and item.value is not None:
-            del given[field]
+            del values[field]
             with problems.of(item.name):
-                given[field] = Given(item.name, duration(item.value))
-    return given
+                values[field] = NamedValue(item.name, duration(item.value))
+    return values
 
 
 def _suggestion(name: str) -> str:
-    near = get_close_matches(name, [*_NAMES, *_MEANT], n=1)
-    return f"did you mean {_MEANT.get(near[0], near[0])}?" if near else "leave it out"
+    near = get_close_matches(name, [*NAMES, *_FOREIGN_NAMES], n=1)
+    return f"did you mean {_FOREIGN_NAMES.get(near[0], near[0])}?" if near else "leave it out"
 
 
 def _definition(reading: Reading) -> Definition:
-    given, problems = reading.given, reading.problems
+    values, problems = reading.values, reading.problems
     name = ""
-    if "name" not in given:
+    if "name" not in values:
         problems.add("name", "it is missing; give the job a name such as 'daily-report'")
     else:
         with problems.of("name"):
-            name = slug("name")(given["name"].value)
+            name = _JOB_NAME(values["name"].value)
     timing = read_timing(reading)
-    about = reading.fields(ABOUT)
-    if "schedule" not in given and "after" not in given:
+    about = reading.read(ABOUT)
+    if "schedule" not in values and "after" not in values:
         problems.add(
-            "schedule", "it is missing; say when, as in '0 9 * * 1-5' or 'every 15m', or after which job"
+            "schedule", "it is missing; write '0 9 * * 1-5' or 'every 15m', or name another job in `after`"
         )
     if "after" in about and about["after"].job == name:
         problems.add("after", "a job cannot come after itself; name another one")
-    work = reading.fields(WORK)
+    work = reading.read(WORK)
     if "active_hours" in work:
         work["hours_tz"] = (timing.schedule.tz or "UTC") if timing else reading.defaults.tz
         if timing is None and not reading.stored:
             with problems.of("activeHours"):
                 check_zone(reading.defaults.tz, reading.defaults, named=False)
-    targets = {field: given[field] for field in TARGET_FIELDS if field in given}
-    work["target"] = fold_target(targets, reading.old_target, problems)
-    if "payload" in given:
+    targets = {field: values[field] for field in TARGET_FIELDS if field in values}
+    work["target"] = read_targets(targets, reading.old_target, problems)
+    if "payload" in values:
         with problems.of("payload"):
             longest = None if reading.stored else reading.defaults.max_payload_bytes
-            work["payload"] = json_value(given["payload"].value, longest)
+            work["payload"] = json_value(values["payload"].value, longest)
     policy = {
         "overlap": reading.defaults.overlap,
         "catchup": reading.defaults.catchup,
         "jitter_ms": reading.defaults.jitter_ms,
         "delete_after_run": timing is not None and isinstance(timing.schedule, At),
-        **reading.fields(POLICY),
+        **reading.read(POLICY),
     }
-    problems.tell()
+    problems.raise_all()
     return Definition(name, timing, Policy(**policy), Work(**work), **about)
 
 
-def _superseded(given: Mapping[str, Given], old: Definition) -> list[str]:
-    """The fields of the old document that do not outlive a patch, though it does not name them."""
-    gone = list(TARGET_FIELDS)  # the target is patched as a whole, from the old one
-    if "schedule" not in given:
-        return gone
+def _superseded(changes: Mapping[str, NamedValue], old: Definition) -> list[str]:
+    """Return the fields of the old document that a patch drops without naming them."""
+    names = list(TARGET_FIELDS)  # `read_targets` patches the old target
+    if "schedule" not in changes:
+        return names
     was_at = old.timing is not None and isinstance(old.timing.schedule, At)
     if old.policy.delete_after_run == was_at:
-        gone.append("deleteAfterRun")
-    schedule = given["schedule"].value
+        names.append("deleteAfterRun")
+    schedule = changes["schedule"].value
     if schedule is None:
-        gone += TIMING_FIELDS
+        names += TIMING_FIELDS
     elif isinstance(schedule, Mapping) and schedule.get("tz") is not None:
-        gone.append("tz")
-    return gone
+        names.append("tz")
+    return names

@@ -1,109 +1,234 @@
-"""The fields of a job document: what each is called, how it is read, and how it is written again."""
+"""The fields of a job document, derived from the declarations in `Timing`, `Policy`, `Work` and `Definition`.
+
+A plain field (a flag, number, duration, choice or text) takes its kind from the type and the bounds of its
+declaration. Fields whose values have a format of their own are listed in `_KINDS`. Fields of a document that
+are no attribute of a part are in `OTHER`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Final
+import dataclasses
+import re
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass
+from types import NoneType
+from typing import Annotated, Any, Final, Literal, get_args, get_origin, get_type_hints
 
-from wakeful.calendars import stored_exclude
-from wakeful.cron import DstGap, DstOverlap
+from wakeful.document import structures
 from wakeful.document.guards import budget, precheck
-from wakeful.document.values import (
-    Reader,
-    after,
-    backoff,
+from wakeful.document.kinds import (
+    MAX_NUMBER,
+    MAX_TEXT,
+    Kind,
     choice,
-    description,
-    exclude,
     flag,
     hours,
-    labels,
+    instant,
     milliseconds,
     slug,
     text,
     whole,
 )
-from wakeful.duration import DAY
-from wakeful.job import Json
-from wakeful.policy import Backoff, Catchup, OnLost, Overlap
+from wakeful.document.values import camel
+from wakeful.duration import LONGEST
+from wakeful.field_spec import FieldSpec
+from wakeful.job import Definition, Json, Timing, Work
+from wakeful.policy import Policy
 from wakeful.schedule import schedule_from_json
 
 MAX_MESSAGE: Final = 65536
-_MANY: Final = 1_000_000_000
-
-
-def _same(value: Any) -> Any:
-    return value
+MAX_URL: Final = 2048
 
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One field: its name in JSON, the attribute it becomes, and the way there and back.
+    """A field of a job document."""
 
-    `read` judges what somebody wrote, and is None where that takes more than the value itself; `restore`
-    takes back what `write` wrote.
-    """
-
+    #: its name in JSON
     name: str
+    #: the attribute of the part of a definition that has its value
     attr: str
-    read: Reader | None
-    write: Callable[[Any], Json] = _same
-    restore: Callable[[Any], Any] = _same
+    kind: Kind
+    spec: FieldSpec
+    default: Any = None
+    #: whether a job can be without a value: it is shown as null then
+    nullable: bool = False
+
+    @property
+    def duration_name(self) -> str | None:
+        """The name that takes a duration: `timeout` for `timeoutMs`."""
+        return self.name.removesuffix("Ms") if self.kind.form == "duration" else None
+
+    @property
+    def option(self) -> str:
+        """Its name in Python: that of the duration, where it takes one."""
+        return re.sub("[A-Z]", lambda found: f"_{found[0].lower()}", self.duration_name or self.name)
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """Its flags on the command line; none for a value that is JSON."""
+        if self.kind.form == "json":
+            return ()
+        return self.spec.flags or (f"--{self.option.replace('_', '-')}",)
+
+    @property
+    def doc(self) -> str:
+        """Its documentation as plain text, without links."""
+        return re.sub(r"\[([^]]+)\]\([^)]+\)", r"\1", self.spec.doc)
 
 
 def _object(value: Mapping[str, Json] | None) -> Json:
     return None if value is None else dict(value)
 
 
-TIMING: Final = (
-    Field("schedule", "schedule", None, lambda schedule: schedule.to_json(), schedule_from_json),
-    Field("startAt", "start_ms", None),
-    Field("endAt", "end_ms", None),
-    Field("exclude", "exclude", exclude, lambda calendar: calendar.to_json(), stored_exclude),
-    Field("dstGap", "dst_gap", choice(DstGap)),
-    Field("dstOverlap", "dst_overlap", choice(DstOverlap)),
-)
-WORK: Final = (
-    Field("target", "target", None, _object),
-    Field("message", "message", text(MAX_MESSAGE)),
-    Field("stateless", "stateless", flag),
-    Field("deliver", "deliver", flag),
-    Field("channel", "channel", text(255)),
-    Field("to", "to", text(1024)),
-    Field("wakeHeartbeat", "wake_heartbeat", flag),
-    Field("lane", "lane", slug("lane")),
-    Field("activeHours", "active_hours", hours),
-    Field("precheck", "precheck", precheck, _object),
-    Field("budget", "budget", budget, _object),
-)
-#: and what is kept beside it, that no document says so: whose target it is, and which zone its hours are of
-STORED_WORK: Final = (*WORK, Field("inherited", "inherited", None), Field("hoursTz", "hours_tz", None))
-POLICY: Final = (
-    Field("overlapPolicy", "overlap", choice(Overlap)),
-    Field("maxQueued", "max_queued", whole(1, 10_000)),
-    Field("catchupPolicy", "catchup", choice(Catchup)),
-    Field("catchupWindowMs", "catchup_window_ms", milliseconds(0)),
-    # With less grace than an engine sleeps, every tick would be found missed.
-    Field("misfireGraceMs", "misfire_grace_ms", milliseconds(1000)),
-    Field("jitterMs", "jitter_ms", milliseconds(0, DAY)),
-    Field("maxAttempts", "max_attempts", whole(1, 100)),
-    Field(
-        "backoff",
-        "backoff",
-        backoff,
-        lambda value: {"baseMs": value.base_ms, "maxMs": value.max_ms},
-        lambda value: Backoff(value["baseMs"], value["maxMs"]),
+#: Kinds that a type and bounds do not describe.
+_KINDS: Final[dict[str, Kind]] = {
+    "schedule": Kind(
+        "json", None, None, "ScheduleLike", "dict[str, Json]", lambda s: s.to_json(), schedule_from_json
     ),
-    Field("timeoutMs", "timeout_ms", milliseconds(1)),
-    Field("maxRuns", "max_runs", whole(1, _MANY)),
-    Field("onLost", "on_lost", choice(OnLost)),
-    Field("disableAfter", "disable_after", whole(1, _MANY)),
-    Field("deleteAfterRun", "delete_after_run", flag),
-    Field("claimTimeoutMs", "claim_timeout_ms", milliseconds(1)),
+    "startAt": instant,
+    "endAt": instant,
+    "exclude": structures.exclude,
+    "target": Kind("json", None, None, "Target | Mapping[str, object]", "dict[str, Json]", _object),
+    "message": text(MAX_MESSAGE, form="text"),
+    "lane": slug("lane"),
+    "activeHours": hours,
+    "precheck": Kind("json", precheck, None, "Mapping[str, object]", "dict[str, Json]", _object),
+    "budget": Kind("json", budget, None, "Mapping[str, object]", "dict[str, Json]", _object),
+    "backoff": structures.backoff,
+    "after": structures.after,
+    "description": structures.description,
+    "labels": structures.labels,
+}
+
+
+def fields_of(part: type[Any]) -> tuple[Field, ...]:
+    """Return the fields that a part of a definition declares, in the order of its attributes.
+
+    >>> [field.name for field in fields_of(Timing)][:3]
+    ['schedule', 'startAt', 'endAt']
+    """
+    hints = get_type_hints(part, include_extras=True)
+    found = []
+    for attr in dataclasses.fields(part):
+        hint = hints[attr.name]
+        if get_origin(hint) is not Annotated:
+            continue
+        type_, spec = get_args(hint)
+        name = spec.name or camel(attr.name)
+        default = None if attr.default is MISSING else attr.default
+        if attr.default_factory is not MISSING:
+            default = attr.default_factory()
+        kind = _KINDS[name] if name in _KINDS else _plain_kind(name, type_, spec)
+        # A job without a schedule has no timing.
+        nullable = default is None or part is Timing
+        found.append(Field(name, attr.name, kind, spec, default, nullable))
+    return tuple(found)
+
+
+def _plain_kind(name: str, type_: Any, spec: FieldSpec) -> Kind:
+    (plain,) = [each for each in get_args(type_) if each is not NoneType] if _is_union(type_) else [type_]
+    if plain is bool:
+        return flag
+    if get_origin(plain) is Literal:
+        return choice(plain)
+    if plain is int and name.endswith("Ms"):
+        return milliseconds(spec.low, LONGEST if spec.high is None else spec.high)
+    if plain is int:
+        return whole(spec.low, MAX_NUMBER if spec.high is None else spec.high)
+    if plain is str:
+        return text(MAX_TEXT if spec.high is None else spec.high)
+    raise TypeError(f"{name}: {plain} is not a plain type; give the field a kind in _KINDS")
+
+
+def _is_union(type_: Any) -> bool:
+    return NoneType in get_args(type_)
+
+
+TIMING: Final = fields_of(Timing)
+WORK: Final = fields_of(Work)
+POLICY: Final = fields_of(Policy)
+ABOUT: Final = fields_of(Definition)
+#: The fields that a part of a definition declares.
+DECLARED: Final = (*TIMING, *WORK, *POLICY, *ABOUT)
+
+_STORED_FLAG: Final = FieldSpec("")
+#: The work in a store also has what follows from the agent and from the timing.
+STORED_WORK: Final = (
+    *WORK,
+    Field("inherited", "inherited", flag, _STORED_FLAG, False),
+    Field("hoursTz", "hours_tz", text(), _STORED_FLAG),
 )
-ABOUT: Final = (
-    Field("after", "after", after, lambda value: value and {"job": value.job, "on": value.on}),
-    Field("description", "description", description),
-    Field("labels", "labels", labels, dict),
+
+_ANY: Final = Kind("json", None, None, "JsonLike", "Json")
+#: Short forms of a workflow target.
+WORKFLOW: Final = (
+    Field("workflowId", "", text(), FieldSpec("Short for a workflow `target`: its id.", "target")),
+    Field(
+        "version", "", whole(1, 2**31 - 1), FieldSpec("Short for a workflow `target`: its version.", "target")
+    ),
+    Field("userId", "", text(), FieldSpec("Short for a workflow `target`: the user it runs for.", "target")),
 )
+#: The fields that no part declares: their values depend on other fields, on the caller or on the operator.
+OTHER: Final = (
+    Field(
+        "name",
+        "name",
+        slug("name"),
+        FieldSpec(
+            "A slug, unique in its agent: lowercase letters, digits, inner hyphens, at most 64. `heartbeat`, "
+            "`woken-by-hand` and names that begin with `wakeful-` are reserved.",
+            section="schedule",
+            tool="lowercase letters, digits and hyphens, such as check-build; derived from the message if "
+            "left out",
+        ),
+    ),
+    Field(
+        "tz",
+        "",
+        text(),
+        FieldSpec(
+            "An IANA time zone such as `Europe/Berlin`.",
+            section="schedule",
+            default="the agent's, the workspace's, `WAKEFUL_DEFAULT_TZ`",
+            tool="the time zone of the schedule, such as Europe/Berlin",
+        ),
+        nullable=True,
+    ),
+    Field(
+        "enabled",
+        "",
+        flag,
+        FieldSpec(
+            "`false`: the job is created paused. An upsert without it keeps a pause.",
+            section="schedule",
+            default="`true`",
+            tool="false pauses the job, true resumes it",
+        ),
+    ),
+    Field(
+        "payload",
+        "payload",
+        _ANY,
+        FieldSpec("Any JSON, up to 64 KB; sent as it is.", section="target", default="`null`"),
+        nullable=True,
+    ),
+    Field(
+        "agentId",
+        "",
+        slug("agentId"),
+        FieldSpec("Its agent. The path names it; a document that names another is refused.", "target"),
+    ),
+    Field(
+        "webhookUrl",
+        "",
+        text(MAX_URL),
+        FieldSpec("Short for a webhook `target`; not shown in responses.", section="target"),
+    ),
+    *WORKFLOW,
+)
+#: What a response adds to a document. A document that was read may be sent back: these are ignored.
+RESPONSE_ONLY: Final = (
+    "id", "workspace", "disabledReason", "nextAt", "nextAtMs", "explain", "runCount", "failures", "revision",
+    "createdAt", "createdBy", "updatedAt", "nextTicks", "spent", "pauseNote", "pausedUntil", "lastRuns",
+)  # fmt: skip

@@ -1,4 +1,4 @@
-"""A document on its way to a definition: what was given, what it depends on, and what is wrong with it."""
+"""The state while a document is read: its values, what they depend on, and the problems found so far."""
 
 from __future__ import annotations
 
@@ -12,31 +12,31 @@ from wakeful.errors import InvalidArgument, InvalidSchedule
 from wakeful.job import Json, Timing
 from wakeful.policy import Catchup, Overlap
 
-MAX_TOLD: Final = 20
+MAX_REPORTED: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
-    """A value of a document, and the name it stands under: `timeout` and `timeoutMs` are one field."""
+class NamedValue:
+    """A value of a document with the name that the document uses: `timeout` and `timeoutMs` are one field."""
 
     name: str
     value: object
 
 
 class Problems:
-    """All that is wrong with a document, gathered so that it is said at once.
+    """The problems of a document, collected so that one error reports them all.
 
     >>> problems = Problems()
     >>> with problems.of("deliver"):
     ...     raise InvalidArgument("'yes' is neither true nor false")
-    >>> problems.tell()
+    >>> problems.raise_all()
     Traceback (most recent call last):
     wakeful.errors.InvalidArgument: deliver: 'yes' is neither true nor false
     """
 
     def __init__(self) -> None:
         self._lines: dict[str, str] = {}
-        self._kind: type[InvalidArgument] = InvalidArgument
+        self._error: type[InvalidArgument] = InvalidArgument
 
     def __contains__(self, name: object) -> bool:
         return name in self._lines
@@ -44,32 +44,32 @@ class Problems:
     def __len__(self) -> int:
         return len(self._lines)
 
-    def add(self, name: str, sentence: str) -> None:
-        """Note one; a field has one problem at a time."""
-        # Some of the sentences that come from below begin with the name already.
-        sentence = sentence.removeprefix(f"{name}: ").removeprefix(f"{name} ")
-        line = f"{name}: {sentence}".encode(errors="backslashreplace").decode()
+    def add(self, name: str, message: str) -> None:
+        """Record a problem of a field; only its first one is kept."""
+        # Some messages begin with the name of the field already.
+        message = message.removeprefix(f"{name}: ").removeprefix(f"{name} ")
+        line = f"{name}: {message}".encode(errors="backslashreplace").decode()
         self._lines.setdefault(name, " ".join(line.splitlines()))
 
-    def of(self, name: str) -> _Noting:
-        """What is refused in here is a problem of this field: `with problems.of("deliver"): …`."""
-        return _Noting(self, name)
+    def of(self, name: str) -> _Recorder:
+        """Record an InvalidArgument of a block as a problem of a field."""
+        return _Recorder(self, name)
 
-    def note(self, name: str, error: InvalidArgument) -> None:
-        """Note what was refused."""
+    def record(self, name: str, error: InvalidArgument) -> None:
+        """Record an error as a problem of a field."""
         if isinstance(error, InvalidSchedule):
-            self._kind = InvalidSchedule
+            self._error = InvalidSchedule
         self.add(name, error.message)
 
-    def tell(self) -> None:
-        """Raise them, if there are any: InvalidSchedule where the schedule is among them."""
+    def raise_all(self) -> None:
+        """Raise the problems if there are any: as InvalidSchedule if the schedule has one."""
         if self._lines:
             lines = list(self._lines.values())
-            more = [f"… and {len(lines) - MAX_TOLD} more"] if len(lines) > MAX_TOLD else []
-            raise self._kind("\n".join(lines[:MAX_TOLD] + more))
+            more = [f"… and {len(lines) - MAX_REPORTED} more"] if len(lines) > MAX_REPORTED else []
+            raise self._error("\n".join(lines[:MAX_REPORTED] + more))
 
 
-class _Noting:
+class _Recorder:
     __slots__ = ("_name", "_problems")
 
     def __init__(self, problems: Problems, name: str) -> None:
@@ -80,16 +80,16 @@ class _Noting:
 
     def __exit__(self, _: object, error: BaseException | None, __: TracebackType | None) -> bool:
         if isinstance(error, InvalidArgument):
-            self._problems.note(self._name, error)
+            self._problems.record(self._name, error)
             return True
         return False
 
 
 @dataclass(frozen=True, slots=True)
 class Defaults:
-    """What holds where a document says nothing, and what the operator allows.
+    """The operator's defaults and limits for documents.
 
-    With an allowlist, a job has a zone of it, whether its document names the zone or inherits it.
+    With an allowlist, the zone of a job must be in it, whether its document names the zone or inherits it.
     """
 
     tz: str = "UTC"
@@ -102,25 +102,26 @@ class Defaults:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """A document that is being read: what was given, and what its meaning depends on beside that."""
+    """A document that is being read, with everything that its meaning depends on."""
 
-    given: Mapping[str, Given]
+    #: the values by field
+    values: Mapping[str, NamedValue]
     problems: Problems
     now_ms: int
     defaults: Defaults
-    #: it was right once: nothing is judged by the clock or by what the operator allows today
+    #: the document was valid when it was stored: skip checks against the clock and the operator's limits
     stored: bool = False
-    #: the timing as it is; what stays so is not judged by the clock again
+    #: the timing that the job has; an unchanged one is not checked against the clock again
     old_timing: Timing | None = None
-    #: the target as it is, where the document is a patch
+    #: the target that the job has, if the document is a patch
     old_target: Mapping[str, Json] | None = None
 
-    def fields(self, table: Iterable[Field]) -> dict[str, Any]:
-        """What was given of these fields, read, by attribute."""
+    def read(self, table: Iterable[Field]) -> dict[str, Any]:
+        """Return the values of these fields, read, by attribute."""
         values = {}
         for field in table:
-            if field.read is not None and field.name in self.given:
-                item = self.given[field.name]
+            if field.kind.read is not None and field.name in self.values:
+                item = self.values[field.name]
                 with self.problems.of(item.name):
-                    values[field.attr] = field.read(item.value)
+                    values[field.attr] = field.kind.read(item.value)
         return values

@@ -1,23 +1,24 @@
-"""How messages wait in an agent's sessions, as people write it, and what a session may be called."""
+"""The message queue of an agent's sessions in a document, and the names of sessions."""
 
 from __future__ import annotations
 
 import re
 from typing import Final, Literal
 
-from wakeful.document.objects import an_object, copied, durations, only, read_as
-from wakeful.document.values import Reader, choice, milliseconds, refuse, shown, whole
+from wakeful.document.kinds import Kind, choice, milliseconds, whole
+from wakeful.document.objects import check_names, copy_object, read_as, read_object, replace_duration
+from wakeful.document.values import refuse, shown
 from wakeful.job import Json
 
-#: The session of who names none.
+#: The session of a message that names none.
 MAIN: Final = "main"
 Mode = Literal["queue", "followup", "interrupt"]
 Drop = Literal["old", "new"]
 _LONGEST_DEBOUNCE_MS: Final = 60_000
-#: What a session may be called, as a regular expression.
+#: The name of a session, as a regular expression.
 SESSION_NAME: Final = "[A-Za-z0-9][A-Za-z0-9._:@+-]{0,127}"
 _NAME: Final = re.compile(SESSION_NAME)
-FIELDS: Final[dict[str, Reader]] = {
+FIELDS: Final[dict[str, Kind]] = {
     "mode": choice(Mode),
     "cap": whole(1, 1_000),
     "drop": choice(Drop),
@@ -27,22 +28,22 @@ FIELDS: Final[dict[str, Reader]] = {
 
 
 def queue(value: object) -> dict[str, Json]:
-    """How messages wait in an agent's sessions.
+    """Return how messages wait in an agent's sessions.
 
     >>> queue({"mode": "interrupt", "debounce": "2s"})
     {'mode': 'interrupt', 'debounceMs': 2000}
     """
-    given = an_object(value, '{"mode": "queue", "cap": 10, "drop": "old", "debounceMs": 800}')
-    durations(given, "debounce")
-    only(given, "a queue", tuple(FIELDS))
+    values = read_object(value, '{"mode": "queue", "cap": 10, "drop": "old", "debounceMs": 800}')
+    replace_duration(values, "debounce")
+    check_names(values, "a queue", tuple(FIELDS))
     for name, read in FIELDS.items():
-        if name in given:
-            given[name] = read_as(name, read, given[name])
-    return copied(given)
+        if name in values:
+            values[name] = read_as(name, read, values[name])
+    return copy_object(values)
 
 
 def session_name(value: object) -> str:
-    """What a conversation is called: `main`, where nobody says.
+    """Return the name of a session; `main` for None.
 
     >>> session_name(None), session_name("telegram:123456789")
     ('main', 'telegram:123456789')
@@ -51,7 +52,7 @@ def session_name(value: object) -> str:
         return MAIN
     if not isinstance(value, str) or not _NAME.fullmatch(value):
         refuse(
-            f"session: {shown(value)} cannot be the name of a session; use letters, digits and . _ : @ + -, "
+            f"session: {shown(value)} is not a valid name of a session; use letters, digits and . _ : @ + -, "
             "at most 128, such as 'telegram:123456789'"
         )
     return value

@@ -1,10 +1,10 @@
-"""The target of a job document: where its runs go, however it is written.
+"""The target of a job document: where its runs go, in each of its forms.
 
-A target is an object with a `kind`; what else is in it, its launcher judges, all but the address of a
-webhook and the workflow to load, which are too often wrong to be found out at the first run. Beside it a
-document may spell out the common ones: `webhookUrl` is `{"kind": "webhook", "url": …}`, and `workflowId`,
-`version` and `userId` are those of `{"kind": "workflow", …}`. A workflow hands its DAG to another target,
-its `to`: so a document with a `workflowId` and a webhook is a workflow that goes *to* that webhook.
+A target is an object with a `kind`. Its launcher validates the rest, except for the URL of a webhook and the
+fields of a workflow, which are validated here. A document can also use short forms: `webhookUrl` is
+`{"kind": "webhook", "url": …}`, and `workflowId`, `version` and `userId` are fields of
+`{"kind": "workflow", …}`. A workflow passes its DAG to another target, its `to`: a document with a
+`workflowId` and a webhook is a workflow that goes *to* that webhook.
 """
 
 from __future__ import annotations
@@ -14,77 +14,73 @@ from collections.abc import Mapping
 from typing import Final
 from urllib.parse import urlsplit
 
-from wakeful.document.fields import MAX_MESSAGE
-from wakeful.document.reading import Given, Problems
-from wakeful.document.values import Reader, camel_keys, json_object, one_of, refuse, shown, text, whole
+from wakeful.document import fields
+from wakeful.document.fields import MAX_MESSAGE, MAX_URL
+from wakeful.document.reading import NamedValue, Problems
+from wakeful.document.values import camel_keys, json_object, one_of, refuse, shown
 from wakeful.errors import InvalidArgument
 from wakeful.job import Json
 
 Target = Mapping[str, Json]
 
 KINDS: Final = ("webhook", "function", "command", "chat", "queue", "celery", "workflow", "pull")
-MAX_URL: Final = 2048
-WORKFLOW: Final[dict[str, Reader]] = {
-    "workflowId": text(255),
-    "version": whole(1, 2**31 - 1),
-    "userId": text(255),
-}
-TARGET_FIELDS: Final = ("target", "webhookUrl", *WORKFLOW)
-_NEEDED: Final = {"workflowId": "such as 'invoices'", "version": "such as 3"}
+_WORKFLOW: Final = {field.name: field.kind for field in fields.WORKFLOW}
+TARGET_FIELDS: Final = ("target", "webhookUrl", *_WORKFLOW)
+_REQUIRED: Final = {"workflowId": "such as 'invoices'", "version": "such as 3"}
 _UNSPACED: Final = re.compile(r"[^\x00-\x20\x7f\ud800-\udfff]+")
 
 
-def fold_target(given: Mapping[str, Given], old: Target | None, problems: Problems) -> Target | None:
-    """The target that a document spells, in whichever of its fields; the old one, where it spells none.
+def read_targets(values: Mapping[str, NamedValue], old: Target | None, problems: Problems) -> Target | None:
+    """Return the target from the fields that can define it; the old one if the document has none of them.
 
-    A null takes away what it names. What a document says twice must agree.
+    A null removes what its field defines. Two fields that define the same thing must agree.
 
-    >>> fold_target({"webhookUrl": Given("webhookUrl", "https://a.example")}, None, Problems())
+    >>> read_targets({"webhookUrl": NamedValue("webhookUrl", "https://a.example")}, None, Problems())
     {'kind': 'webhook', 'url': 'https://a.example'}
     """
     target = old
-    if "target" in given:
+    if "target" in values:
         target = None
         with problems.of("target"):
-            target = read_target(given["target"].value)
-        if "target" in problems:  # what stands beside it can be judged when it is right
+            target = read_target(values["target"].value)
+        if "target" in problems:  # the short forms cannot be compared with an invalid target
             return None
-    said = target if "target" in given else None
-    workflow, executor = _apart(target)
-    if "webhookUrl" in given:
+    stated = target if "target" in values else None
+    workflow, executor = _split(target)
+    if "webhookUrl" in values:
         with problems.of("webhookUrl"):
-            executor = _with_url(executor, given["webhookUrl"].value, said)
-    workflow = _with_workflow(workflow, given, said, problems)
+            executor = _with_url(executor, values["webhookUrl"].value, stated)
+    workflow = _with_workflow(workflow, values, stated, problems)
     if workflow is None:
         return executor
-    for name, example in _NEEDED.items():
+    for name, example in _REQUIRED.items():
         if name not in workflow and name not in problems:
             problems.add(name, f"it is missing; a workflow needs it, {example}")
     return {"kind": "workflow", **workflow, **({} if executor is None else {"to": dict(executor)})}
 
 
 def workflow_fields(target: Target | None) -> dict[str, Json]:
-    """What a document of a workflow job says beside its target; nothing for any other.
+    """Return the short forms of a workflow target; empty for other targets.
 
     >>> workflow_fields({"kind": "workflow", "workflowId": "invoices", "version": 3})
     {'workflowId': 'invoices', 'version': 3, 'userId': None}
     """
-    workflow, _ = _apart(target)
-    return {} if workflow is None else {name: workflow.get(name) for name in WORKFLOW}
+    workflow, _ = _split(target)
+    return {} if workflow is None else {name: workflow.get(name) for name in _WORKFLOW}
 
 
 def read_target(value: object) -> Target | None:
-    """A target as it is written in one object, or null."""
+    """Return a target from one object, or None for null."""
     if value is None:
         return None
     if not isinstance(value, Mapping):
         refuse(f'{shown(value)} is not an object; write {{"kind": "webhook", "url": "https://…"}}')
-    target: dict[str, Json] = json_object(MAX_MESSAGE)(value)
+    target = json_object(value, MAX_MESSAGE)
     kind = target.get("kind")
     if not isinstance(kind, str) or kind not in KINDS:
         what = "it has no kind" if kind is None else f"the kind {shown(kind)} is not known"
         if kind == "channel":
-            what = "a channel is where alerts go, and no target of a job"
+            what = "a channel receives alerts and deliveries, and cannot be the target of a job"
         refuse(f"{what}; it is {one_of(KINDS)}")
     if kind == "webhook":
         check_url(target.get("url"))
@@ -93,7 +89,7 @@ def read_target(value: object) -> Target | None:
 
 def _read_workflow(target: dict[str, Json]) -> Target:
     workflow = camel_keys(target)
-    for name, read in WORKFLOW.items():
+    for name, read in _WORKFLOW.items():
         if name in workflow:
             try:
                 workflow[name] = read(workflow[name])
@@ -106,8 +102,8 @@ def _read_workflow(target: dict[str, Json]) -> Target:
     return workflow
 
 
-def _apart(target: Target | None) -> tuple[dict[str, Json] | None, Target | None]:
-    """A target as the workflow that it loads, if it does, and the target that is handed the work."""
+def _split(target: Target | None) -> tuple[dict[str, Json] | None, Target | None]:
+    """Return the workflow of a target, if it is one, and the target that executes the run."""
     if target is None or target["kind"] != "workflow":
         return None, target
     to = target.get("to")
@@ -115,40 +111,43 @@ def _apart(target: Target | None) -> tuple[dict[str, Json] | None, Target | None
     return workflow, to if isinstance(to, dict) else None
 
 
-def _with_url(executor: Target | None, url: object, said: Target | None) -> Target | None:
+def _with_url(executor: Target | None, url: object, stated: Target | None) -> Target | None:
     webhook = dict(executor) if executor is not None and executor["kind"] == "webhook" else None
     if url is None:
         return executor if webhook is None else None
     address = check_url(url)
-    if said is not None and executor is not None and (webhook or {}).get("url") != address:
-        refuse("there is a target too, and it is another one; give one of the two")
+    if stated is not None and executor is not None and (webhook or {}).get("url") != address:
+        refuse("the document has a different target too; give one of the two")
     return {**(webhook or {}), "kind": "webhook", "url": address}
 
 
 def _with_workflow(
-    workflow: dict[str, Json] | None, given: Mapping[str, Given], said: Target | None, problems: Problems
+    workflow: dict[str, Json] | None,
+    values: Mapping[str, NamedValue],
+    stated: Target | None,
+    problems: Problems,
 ) -> dict[str, Json] | None:
-    if "workflowId" in given and given["workflowId"].value is None:
+    if "workflowId" in values and values["workflowId"].value is None:
         workflow = None
-    for name, read in WORKFLOW.items():
-        value = given[name].value if name in given else None
+    for name, read in _WORKFLOW.items():
+        value = values[name].value if name in values else None
         if value is not None:
             workflow = {} if workflow is None else workflow
             with problems.of(name):
                 item = read(value)
-                if said is not None and workflow.get(name, item) != item:
-                    refuse(f"{shown(value)} is not what the target says, {shown(workflow[name])}; give one")
+                if stated is not None and workflow.get(name, item) != item:
+                    refuse(f"{shown(value)} is not what the target has, {shown(workflow[name])}; give one")
                 workflow[name] = item
-        elif name in given and workflow is not None:
+        elif name in values and workflow is not None:
             workflow.pop(name, None)
     return workflow
 
 
 def check_url(url: object) -> str:
-    """The address of a webhook, if it can be one. Where it may lead is judged when it is connected to."""
+    """Return the URL of a webhook if it is valid. Its address is checked when a launch connects to it."""
     example = "give one such as 'https://example.com/hook'"
     if not isinstance(url, str) or not url:
-        refuse(f"{'there is no url' if url is None else f'{shown(url)} is no url'}; {example}")
+        refuse(f"{'the url is missing' if url is None else f'{shown(url)} is not a url'}; {example}")
     if len(url) > MAX_URL:
         refuse(f"the url has {len(url)} characters; at most {MAX_URL}")
     if not _UNSPACED.fullmatch(url):
@@ -159,5 +158,5 @@ def check_url(url: object) -> str:
     except ValueError:
         found = False
     if not found:
-        refuse(f"{shown(url)} is no http or https address; {example}")
+        refuse(f"{shown(url)} is not an http or https address; {example}")
     return url

@@ -1,9 +1,8 @@
-"""The parts of a definition as the text that a store keeps: compact JSON, equal for equal parts.
+"""The parts of a definition as text for a store: compact JSON, equal for equal parts.
 
-Keys are sorted and what is at its default is left out, so that the planner, who reads the same few texts
-over and over, finds nearly all of them in a cache, which is bounded in bytes. What was right when it was
-stored is not judged again; a text that cannot be read at all is InvalidArgument, and says why. What is read
-is shared: nobody changes it.
+Keys are sorted and defaults are left out, so that many jobs have the same texts: the planner finds nearly all
+of them in a cache, which is bounded in bytes. Stored text is not validated again; text that cannot be read
+raises InvalidArgument. The objects that are returned are shared: do not change them.
 """
 
 from __future__ import annotations
@@ -24,13 +23,13 @@ from wakeful.policy import Policy
 
 T = TypeVar("T")
 
-#: How much larger a text and what is read from it are than the text: JSON of many small values is the worst.
+#: The size of a text and its parsed object together, relative to the text: an upper bound.
 _PARSED: Final = 8
 
 
 @bounded_cache(2 * MB, lambda text, timing: _PARSED * text_size(text))
 def timing_to_text(timing: Timing) -> str:
-    """The timing as text.
+    """Return the timing as text.
 
     >>> timing_to_text(timing_from_text('{"schedule":{"everyMs":60000,"kind":"every"}}'))
     '{"schedule":{"everyMs":60000,"kind":"every"}}'
@@ -40,13 +39,13 @@ def timing_to_text(timing: Timing) -> str:
 
 @bounded_cache(8 * MB, lambda timing, text: _PARSED * text_size(text))
 def timing_from_text(text: str) -> Timing:
-    """The timing that `timing_to_text` wrote: the same object for the same text, while it is remembered."""
+    """Return the timing that `timing_to_text` wrote: the same object for the same text while it is cached."""
     return _read(Timing, text, TIMING)
 
 
 @bounded_cache(2 * MB, lambda text, policy: _PARSED * text_size(text))
 def policy_to_text(policy: Policy) -> str:
-    """The policy as text.
+    """Return the policy as text.
 
     >>> policy_to_text(Policy()), policy_to_text(Policy(overlap="queue", max_attempts=3))
     ('{}', '{"maxAttempts":3,"overlapPolicy":"queue"}')
@@ -56,7 +55,7 @@ def policy_to_text(policy: Policy) -> str:
 
 @bounded_cache(4 * MB, lambda policy, text: _PARSED * text_size(text))
 def policy_from_text(text: str) -> Policy:
-    """The policy that `policy_to_text` wrote.
+    """Return the policy that `policy_to_text` wrote.
 
     >>> policy_from_text('{"maxAttempts":3}') == Policy(max_attempts=3)
     True
@@ -65,7 +64,7 @@ def policy_from_text(text: str) -> Policy:
 
 
 def work_to_text(work: Work) -> str:
-    """The work as text, without its payload, which has a column of its own.
+    """Return the work as text, without its payload, which has its own column.
 
     >>> work_to_text(Work({"kind": "pull"}, payload=[1], message="hello"))
     '{"message":"hello","target":{"kind":"pull"}}'
@@ -75,7 +74,7 @@ def work_to_text(work: Work) -> str:
 
 @bounded_cache(8 * MB, lambda work, text: _PARSED * text_size(text))
 def work_from_text(text: str) -> Work:
-    """The work that `work_to_text` wrote, without its payload.
+    """Return the work that `work_to_text` wrote, without its payload.
 
     >>> work_from_text('{"message":"hello"}') == Work(message="hello")
     True
@@ -84,7 +83,7 @@ def work_from_text(text: str) -> Work:
 
 
 def payload_to_text(payload: Json) -> str | None:
-    """The payload as text, in the order it was written in; None where there is none.
+    """Return the payload as text with its keys in the given order; None if there is none.
 
     >>> payload_to_text({"to": "me", "at": [9, 17]}), payload_to_text(None)
     ('{"to":"me","at":[9,17]}', None)
@@ -93,16 +92,14 @@ def payload_to_text(payload: Json) -> str | None:
 
 
 def payload_from_text(text: str | None) -> Json:
-    """The payload that `payload_to_text` wrote."""
+    """Return the payload that `payload_to_text` wrote."""
     return None if text is None else _json(text, "payload")
 
 
 def _written(part: Timing | Policy | Work, table: Sequence[Field]) -> str:
-    defaults = {field.name: field.default for field in dataclasses.fields(part)}
     values = ((field, getattr(part, field.attr)) for field in table)
     return compact(
-        {field.name: field.write(value) for field, value in values if value != defaults[field.attr]},
-        sort=True,
+        {field.name: field.kind.write(value) for field, value in values if value != field.default}, sort=True
     )
 
 
@@ -111,9 +108,9 @@ def _read(kind: type[T], text: str, table: Sequence[Field]) -> T:
     stored = _json(text, what)
     by_name = {field.name: field for field in table}
     if not isinstance(stored, dict) or not stored.keys() <= by_name.keys():
-        raise InvalidArgument(f"the stored {what} {shown(text)} is not what was written")
+        raise InvalidArgument(f"the stored {what} {shown(text)} has unknown fields")
     try:
-        values = {by_name[name].attr: by_name[name].restore(value) for name, value in stored.items()}
+        values = {by_name[name].attr: by_name[name].kind.restore(value) for name, value in stored.items()}
         part = kind(**values)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise InvalidArgument(f"the stored {what} {shown(text)} cannot be read: {error}") from error
@@ -127,7 +124,7 @@ def _json(text: str, what: str) -> Json:
     try:
         value: Json = json.loads(text)
     except ValueError as error:
-        raise InvalidArgument(f"the stored {what} {shown(text)} is no JSON: {error}") from error
+        raise InvalidArgument(f"the stored {what} {shown(text)} is not JSON: {error}") from error
     return value
 
 
@@ -137,7 +134,7 @@ def _hints(kind: Any) -> dict[str, Any]:
 
 
 def _fits(value: object, hint: Any) -> bool:
-    """Whether a value is of the type that an attribute is declared to be; true is no number here."""
+    """Return whether a value has the declared type of an attribute; a bool is not an int here."""
     origin = get_origin(hint)
     if origin is Literal:
         return value in get_args(hint)

@@ -1,7 +1,7 @@
-"""The timing of a job document: its schedule and zone, its limits of life and excluded days.
+"""The timing of a job document: its schedule and zone, its start and end, and its excluded days.
 
-Apart they can each be right and together still make a job that never fires: what is read is judged whole,
-and such a job is refused when it is written, not found out later.
+Fields that are valid alone can make a job that never fires together. Such a job is refused when it is
+written.
 """
 
 from __future__ import annotations
@@ -31,58 +31,58 @@ from wakeful.schedule import (
 )
 
 TIMING_FIELDS: Final = ("tz", *(field.name for field in TIMING))
-_BEFORE_ALL: Final = -1  # an instant to which nothing is in the past
+_BEFORE_ALL: Final = -1  # as the current time, it puts no instant in the past
 _SHOWN_ZONES: Final = 10
 _NEVER_KEPT: Final = (
-    "it never fires: exclude leaves out every tick as far as the holidays are known; "
+    "it never fires: exclude covers every tick in the years whose holidays are known; "
     "choose other times, or exclude less"
 )
 
 
 def read_timing(reading: Reading) -> Timing | None:
-    """The timing that a document spells; None where it has no schedule, or one that is wrong and noted."""
-    given, problems = reading.given, reading.problems
+    """Return the timing of a document; None if it has no schedule or an invalid one, which is recorded."""
+    values, problems = reading.values, reading.problems
     known = len(problems)
-    if "schedule" not in given:
+    if "schedule" not in values:
         for name in TIMING_FIELDS:
-            if name in given:
-                problems.add(name, "it says nothing without a schedule; give one, or leave it out")
+            if name in values:
+                problems.add(name, "it has no effect without a schedule; give one, or leave it out")
         return None
     tz: str | None = None
-    if "tz" in given:
+    if "tz" in values:
         with problems.of("tz"):
-            tz = read_zone(given["tz"].value)
+            tz = read_zone(values["tz"].value)
     schedule: Schedule | None = None
-    with problems.of(given["schedule"].name):
-        schedule = _schedule(given["schedule"].value, tz, reading)
+    with problems.of(values["schedule"].name):
+        schedule = _schedule(values["schedule"].value, tz, reading)
     instants: dict[str, int] = {}
     for name in ("startAt", "endAt"):
-        if name in given:
+        if name in values:
             with problems.of(name):
-                here = (tz or reading.defaults.tz) if schedule is None else schedule.tz or "UTC"
-                instants[name] = _instant(given[name].value, here)
-    rest = reading.fields(TIMING)
+                zone_name = (tz or reading.defaults.tz) if schedule is None else schedule.tz or "UTC"
+                instants[name] = _instant(values[name].value, zone_name)
+    rest = reading.read(TIMING)
     if schedule is None:
         return None
     timing = Timing(schedule, instants.get("startAt"), instants.get("endAt"), **rest)
     if len(problems) == known and not reading.stored and timing != reading.old_timing:
-        _judge(timing, reading)
+        _check(timing, reading)
     return timing
 
 
 def read_zone(value: object) -> str:
-    """The name of a zone, if there is such a one."""
+    """Return the name of a time zone if it exists, else raise InvalidArgument."""
     if not isinstance(value, str):
         refuse(f"{shown(value)} is not text; give the name of a zone, such as 'Europe/Berlin'")
     return zone(value).name
 
 
 def check_zone(tz: str, defaults: Defaults, *, named: bool = True) -> None:
-    """Refuse a zone that the operator does not allow, whether a document names it or inherits it.
+    """Raise InvalidArgument for a zone that the operator does not allow, whether it is named or inherited.
 
     >>> check_zone("Asia/Tokyo", Defaults(tz_allowlist=frozenset({"Europe/Berlin"})), named=False)
     Traceback (most recent call last):
-    wakeful.errors.InvalidArgument: 'Asia/Tokyo', which holds where a job names no zone, is not allowed ...
+    wakeful.errors.InvalidArgument: 'Asia/Tokyo', the zone of jobs that name none, is not allowed ...
     """
     allowed = defaults.tz_allowlist
     if allowed is None or tz in allowed:
@@ -90,10 +90,7 @@ def check_zone(tz: str, defaults: Defaults, *, named: bool = True) -> None:
     some = ", ".join(sorted(allowed)[:_SHOWN_ZONES]) + (" …" if len(allowed) > _SHOWN_ZONES else "")
     if named:
         refuse(f"'{tz}' is not allowed here; the operator allows {some}")
-    refuse(
-        f"'{tz}', which holds where a job names no zone, is not allowed here; "
-        f"name one that the operator allows: {some}"
-    )
+    refuse(f"'{tz}', the zone of jobs that name none, is not allowed here; name one of these: {some}")
 
 
 def _schedule(value: Any, tz: str | None, reading: Reading) -> Schedule:
@@ -124,7 +121,7 @@ def _schedule(value: Any, tz: str | None, reading: Reading) -> Schedule:
 def _parsed(value: Any, tz: str | None, now_ms: int, reading: Reading) -> Schedule:
     schedule = parse_schedule(value, now_ms=now_ms, default_tz=reading.defaults.tz, tz=tz)
     if schedule.tz == "UTC" and not isinstance(schedule, CronSchedule):
-        # Whether somebody said so or not, it is the same schedule: an interval keeps its anchor.
+        # With or without an explicit UTC it is the same schedule: an interval keeps its anchor.
         return replace(schedule, tz=None)
     return schedule
 
@@ -140,14 +137,14 @@ def _instant(value: object, tz: str) -> int:
     if isinstance(value, datetime):
         value = value.isoformat()
     if not isinstance(value, str):
-        refuse(f"{shown(value)} is no time; write one such as '2027-03-01T09:00', or milliseconds since 1970")
+        refuse(f"{shown(value)} is not a time; write '2027-03-01T09:00', or milliseconds since 1970")
     at = parse_schedule({"kind": "at", "at": value}, now_ms=_BEFORE_ALL, tz=tz)
     assert isinstance(at, At)
     return at.at_ms
 
 
-def _judge(timing: Timing, reading: Reading) -> None:
-    """Note what is wrong with the timing as a whole, on the day it is written."""
+def _check(timing: Timing, reading: Reading) -> None:
+    """Record the problems of the timing as a whole, at the time it is written."""
     problems, now, start, end = reading.problems, reading.now_ms, timing.start_ms, timing.end_ms
     tz = timing.schedule.tz or "UTC"
     with problems.of("tz"):
@@ -162,13 +159,13 @@ def _judge(timing: Timing, reading: Reading) -> None:
     else:
         first = timing.ticks(now if start is None else start).next(now)
         if first is None:
-            problems.note(reading.given["schedule"].name, InvalidSchedule(_why_never(timing, tz, now)))
+            problems.record(reading.values["schedule"].name, InvalidSchedule(_why_never(timing, tz, now)))
         elif timing.exclude.regions and _beyond_reach(timing, first, now):
-            problems.note(reading.given["schedule"].name, InvalidSchedule(_NEVER_KEPT))
+            problems.record(reading.values["schedule"].name, InvalidSchedule(_NEVER_KEPT))
 
 
 def _beyond_reach(timing: Timing, first_ms: int, now_ms: int) -> bool:
-    """Whether every tick is excluded as far as the holidays are known, and the first kept one comes later."""
+    """Return whether all ticks are excluded in the years whose holidays are known."""
     reach = timing.exclude.reach_year()
     if reach is None or datetime.fromtimestamp(first_ms / 1000, UTC).year <= reach:
         return False
@@ -177,20 +174,20 @@ def _beyond_reach(timing: Timing, first_ms: int, now_ms: int) -> bool:
 
 
 def _names_zone(reading: Reading) -> bool:
-    """Whether the document names a zone itself, rather than inheriting one."""
-    schedule = reading.given["schedule"].value
-    return "tz" in reading.given or (isinstance(schedule, Mapping) and schedule.get("tz") is not None)
+    """Return whether the document names a zone instead of inheriting one."""
+    schedule = reading.values["schedule"].value
+    return "tz" in reading.values or (isinstance(schedule, Mapping) and schedule.get("tz") is not None)
 
 
 def _why_never(timing: Timing, tz: str, now_ms: int) -> str:
     start, end = timing.start_ms, timing.end_ms
     if not isinstance(timing.schedule, At):
-        said = (
+        possible = (
             ("from startAt on", start is not None),
             ("up to endAt", end is not None),
             ("outside the days of exclude", bool(timing.exclude)),
         )
-        limits = ", ".join(words for words, is_said in said if is_said)
+        limits = ", ".join(limit for limit, is_set in possible if is_set)
         return f"it never fires: it has no tick {limits or 'any more'}; choose other times, or wider limits"
     at = timing.schedule.at_ms
     if start is not None and at < start:
@@ -200,7 +197,7 @@ def _why_never(timing: Timing, tz: str, now_ms: int) -> str:
     elif at <= now_ms:
         why = f"in the past (it is now {_wall(now_ms, tz)})"
     else:
-        why = "on a day that exclude leaves out"
+        why = "on an excluded day"
     return f"{_wall(at, tz)} is {why}: it would never fire; choose another time"
 
 

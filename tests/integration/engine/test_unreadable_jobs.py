@@ -80,7 +80,7 @@ async def test_a_run_whose_job_cannot_be_read_fails_and_those_taken_with_it_go_o
             assert (await over(app, good.id)).state == "succeeded"
             failed = await over(app, bad.id)
     assert (failed.state, failed.reason, failed.dead, failed.attempt) == ("failed", "unreadable", True, 1)
-    assert "cannot be read" in str(failed.error) or "is not what was written" in str(failed.error)
+    assert "cannot be read" in str(failed.error) or "has unknown fields" in str(failed.error)
     assert [call.job for call in calls] == ["good"]
 
 

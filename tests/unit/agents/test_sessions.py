@@ -329,8 +329,8 @@ def test_whatever_happens_each_message_is_read_once_or_dropped(
 @pytest.mark.parametrize(
     ("wrong", "sentence"),
     [
-        ({}, "is not an object with something in it"),
-        ("interrupt", "is not an object with something in it"),
+        ({}, "is not an object with fields"),
+        ("interrupt", "is not an object with fields"),
         ({"mode": "stack"}, "mode: 'stack' is not known; write 'queue', 'followup' or 'interrupt'"),
         ({"cap": 0}, "cap: 0 is out of range"),
         ({"drop": "all"}, "drop: 'all' is not known"),
@@ -353,7 +353,7 @@ def test_a_session_may_be_called_as_chats_are():
 
 @pytest.mark.parametrize("name", ["", " ", "a b", "../x", "x" * 129, "naïve", "a/b", 5, "a\n", ["main"]])
 def test_and_nothing_else(name: object):
-    with pytest.raises(InvalidArgument, match="cannot be the name of a session"):
+    with pytest.raises(InvalidArgument, match="is not a valid name of a session"):
         session_name(name)
 
 

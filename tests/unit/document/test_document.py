@@ -292,11 +292,10 @@ def test_only_zones_that_the_operator_allows_may_be_named():
 def test_a_zone_that_is_inherited_must_be_allowed_too(tz: str):
     defaults = Defaults(tz=tz, tz_allowlist=frozenset({"Europe/Berlin"}))
     assert refusal(defaults=defaults) == (
-        f"tz: '{tz}', which holds where a job names no zone, is not allowed here; "
-        "name one that the operator allows: Europe/Berlin"
+        f"tz: '{tz}', the zone of jobs that name none, is not allowed here; name one of these: Europe/Berlin"
     )
     hours = {"name": "job", "after": "other", "activeHours": "08:00-22:00"}
-    with pytest.raises(InvalidArgument, match=f"activeHours: '{tz}', which holds where"):
+    with pytest.raises(InvalidArgument, match=f"activeHours: '{tz}', the zone of jobs"):
         read_definition(hours, now_ms=0, defaults=defaults)
     assert read(defaults=defaults, tz="Europe/Berlin").timing is not None
 
@@ -367,7 +366,7 @@ def test_a_name_that_is_none_is_refused(fields, said):
     [
         (
             {"schedule": None},
-            "schedule: it is missing; say when, as in '0 9 * * 1-5' or 'every 15m', or after which job",
+            "schedule: it is missing; write '0 9 * * 1-5' or 'every 15m', or name another job in `after`",
         ),
         ({"schedule": 300000}, "schedule: a schedule is text or an object with a kind, not int"),
         ({"schedule": "sometimes"}, "schedule: 'sometimes' is not a schedule; write a cron expression"),
@@ -398,7 +397,7 @@ def test_a_schedule_that_cannot_be_meant_is_refused(fields, said):
         ({"startAt": "2027-01-01"}, "startAt: '2027-01-01' has no time of day"),
         (
             {"startAt": True},
-            "startAt: true is no time; write one such as '2027-03-01T09:00', or milliseconds",
+            "startAt: true is not a time; write '2027-03-01T09:00', or milliseconds",
         ),
         ({"startAt": -1}, "startAt: -1 is out of range; milliseconds since 1970 go up to"),
         ({"endAt": 10**18}, "endAt: 1000000000000000000 is out of range"),
@@ -425,7 +424,7 @@ def test_a_schedule_that_cannot_be_meant_is_refused(fields, said):
         ),
         (
             {"schedule": "2026-12-25T09:00", "tz": "Europe/Berlin", "exclude": ["holidays:DE"]},
-            "schedule: 2026-12-25 09:00 (Europe/Berlin) is on a day that exclude leaves out",
+            "schedule: 2026-12-25 09:00 (Europe/Berlin) is on an excluded day",
         ),
         (
             {"schedule": "2026-12-25T09:00", "startAt": "2027-01-01T00:00"},
@@ -526,7 +525,7 @@ def test_a_policy_out_of_its_limits_is_refused(fields, said):
         ({"lane": "Fast Lane"}, "lane: 'Fast Lane' is not a slug"),
         ({"activeHours": 8}, "activeHours: 8 is not text; write from when to when, such as '08:00-22:00'"),
         ({"activeHours": "always"}, "activeHours: 'always' is no range of hours; write from when to when"),
-        ({"precheck": "true"}, "precheck: 'true' is not an object with something in it"),
+        ({"precheck": "true"}, "precheck: 'true' is not an object with fields"),
         ({"precheck": {"kind": "command"}}, "precheck: a precheck of the kind 'command' needs an argv"),
         ({"precheck": {"kind": "oracle"}}, "precheck: the kind 'oracle' is not known; it is "),
         ({"precheck": {"name": "any"}}, "precheck: it has no kind; it is 'function', 'webhook' or 'command'"),
@@ -541,7 +540,7 @@ def test_a_policy_out_of_its_limits_is_refused(fields, said):
             "precheck: timeout and timeoutMs are the same; give one of them",
         ),
         ({"precheck": {"kind": "function", "name": "a", "timeoutMs": 0}}, "precheck: timeoutMs: 0 is out"),
-        ({"budget": {}}, "budget: {} is not an object with something in it; write {"),
+        ({"budget": {}}, "budget: {} is not an object with fields; write {"),
         ({"budget": {"tokens": 5}}, "budget: a budget has no field 'tokens'; it has tokensPerDay"),
         ({"budget": {"tokensPerDay": 0}}, "budget: tokensPerDay: 0 is out of range"),
         ({"budget": {"costPerDay": -1}}, "budget: costPerDay: -1 is out of range; give a number above 0"),
@@ -552,11 +551,11 @@ def test_a_policy_out_of_its_limits_is_refused(fields, said):
             'labels: [\'a\'] is not an object; write names and texts, such as {"team": "billing"}',
         ),
         ({"labels": {"a": 1}}, "labels: 'a' is 1; names and values are text: put them in quotes"),
-        ({"labels": {str(n): "" for n in range(33)}}, "labels: there are 33; at most 32"),
+        ({"labels": {str(n): "" for n in range(33)}}, "labels: it has 33 labels; at most 32"),
         ({"labels": {"": "x"}}, "labels: a name is empty"),
         (
             {"labels": {"a": "x" * 256}},
-            "cannot be kept; a name has at most 63 characters, a value at most 255",
+            "cannot be stored; a name has at most 63 characters, a value at most 255",
         ),
         ({"after": "Other Job"}, "after: job: 'Other Job' is not a slug"),
         ({"after": {"on": "failed"}}, 'after: it names no job; write "other-job"'),
@@ -577,12 +576,12 @@ def test_work_that_cannot_be_kept_is_refused(fields, said):
     [
         (
             {"payload": {"when": datetime(2027, 1, 1)}},
-            "payload: when: datetime is no JSON; give text, numbers",
+            "payload: when: datetime is not JSON; use text, numbers",
         ),
-        ({"payload": [{"x": float("nan")}]}, "payload: 0.x: nan is no number in JSON; give null or text"),
-        ({"payload": float("inf")}, "payload: inf is no number in JSON"),
+        ({"payload": [{"x": float("nan")}]}, "payload: 0.x: nan is not a number in JSON; give null or text"),
+        ({"payload": float("inf")}, "payload: inf is not a number in JSON"),
         ({"payload": {1: 2}}, "payload: the name 1 is not text"),
-        ({"payload": {"a": {"b": b"x"}}}, "payload: a.b: bytes is no JSON"),
+        ({"payload": {"a": {"b": b"x"}}}, "payload: a.b: bytes is not JSON"),
         ({"payload": "\ud800"}, "payload: a text has half of a surrogate pair"),
         ({"payload": 10**5000}, "payload: a number is too large for JSON"),
         ({"payload": "x" * 65535}, "payload: it has 65537 bytes as JSON; at most 65536"),
@@ -608,23 +607,23 @@ def test_a_payload_that_is_no_json_or_too_large_is_refused(fields, said):
         ({"target": {"kind": ["webhook"]}}, "target: the kind ['webhook'] is not known"),
         (
             {"target": {"kind": "webhook"}},
-            "target: there is no url; give one such as 'https://example.com/hook'",
+            "target: the url is missing; give one such as 'https://example.com/hook'",
         ),
-        ({"target": {"kind": "webhook", "url": 5}}, "target: 5 is no url"),
-        ({"webhookUrl": "ftp://a.example"}, "webhookUrl: 'ftp://a.example' is no http or https address"),
-        ({"webhookUrl": "a.example/hook"}, "webhookUrl: 'a.example/hook' is no http or https address"),
-        ({"webhookUrl": "https://"}, "webhookUrl: 'https://' is no http or https address"),
-        ({"webhookUrl": "https://a.example:99999/"}, "is no http or https address"),
-        ({"webhookUrl": "https://[::1/"}, "is no http or https address"),
+        ({"target": {"kind": "webhook", "url": 5}}, "target: 5 is not a url"),
+        ({"webhookUrl": "ftp://a.example"}, "webhookUrl: 'ftp://a.example' is not an http or https address"),
+        ({"webhookUrl": "a.example/hook"}, "webhookUrl: 'a.example/hook' is not an http or https address"),
+        ({"webhookUrl": "https://"}, "webhookUrl: 'https://' is not an http or https address"),
+        ({"webhookUrl": "https://a.example:99999/"}, "is not an http or https address"),
+        ({"webhookUrl": "https://[::1/"}, "is not an http or https address"),
         ({"webhookUrl": "https://a.example/a b"}, "has a space or a control character in it"),
         ({"webhookUrl": "https://a.example/" + "x" * 2048}, "the url has 2066 characters; at most 2048"),
         (
             {"webhookUrl": "https://b.example", "target": WEBHOOK},
-            "webhookUrl: there is a target too, and it is another one; give one of the two",
+            "webhookUrl: the document has a different target too; give one of the two",
         ),
         (
             {"webhookUrl": "https://b.example", "target": {"kind": "pull"}},
-            "webhookUrl: there is a target too",
+            "webhookUrl: the document has a different target too",
         ),
         ({"workflowId": "invoices"}, "version: it is missing; a workflow needs it, such as 3"),
         (
@@ -634,7 +633,7 @@ def test_a_payload_that_is_no_json_or_too_large_is_refused(fields, said):
         ({"workflowId": "invoices", "version": "3"}, "version: '3' is not a whole number"),
         (
             {"workflowId": "other", "target": WORKFLOW},
-            "workflowId: 'other' is not what the target says, 'invoices'; give one",
+            "workflowId: 'other' is not what the target has, 'invoices'; give one",
         ),
         ({"target": {**WORKFLOW, "version": 0}}, "target: version: 0 is out of range"),
         (
@@ -642,7 +641,7 @@ def test_a_payload_that_is_no_json_or_too_large_is_refused(fields, said):
             "target: version: 0 is out of range",
         ),
         ({"target": {**WORKFLOW, "to": WORKFLOW}}, "target: a workflow cannot go to another workflow"),
-        ({"target": {**WORKFLOW, "to": {"kind": "webhook"}}}, "target: there is no url"),
+        ({"target": {**WORKFLOW, "to": {"kind": "webhook"}}}, "target: the url is missing"),
     ],
 )
 def test_a_target_that_cannot_be_reached_or_says_two_things_is_refused(fields, said):
@@ -675,7 +674,7 @@ def test_what_only_a_schedule_gives_a_meaning_is_refused_without_one():
     lines = refusal({"name": "load", "after": "extract", **fields}).splitlines()
     assert [line.partition(":")[0] for line in lines] == list(fields)
     assert {line.partition(": ")[2] for line in lines} == {
-        "it says nothing without a schedule; give one, or leave it out"
+        "it has no effect without a schedule; give one, or leave it out"
     }
 
 
@@ -942,20 +941,20 @@ TIMINGS = st.builds(
 LENGTHS = st.integers(1000, DAY)
 POLICIES = st.builds(
     Policy,
-    st.sampled_from(["allow", "skip", "queue", "queue_one", "replace"]),
-    st.integers(1, 10_000),
-    st.sampled_from(["none", "latest", "fire_immediately", "spread"]),
-    LENGTHS,
-    LENGTHS,
-    LENGTHS | st.just(0),
-    st.none() | st.integers(1, 1000),
-    st.integers(1, 100),
-    st.builds(lambda base, more: Backoff(base, base + more), LENGTHS, LENGTHS),
-    st.none() | LENGTHS,
-    st.sampled_from(["retry", "fail"]),
-    st.none() | st.integers(1, 1000),
-    st.booleans(),
-    LENGTHS,
+    overlap=st.sampled_from(["allow", "skip", "queue", "queue_one", "replace"]),
+    max_queued=st.integers(1, 10_000),
+    catchup=st.sampled_from(["none", "latest", "fire_immediately", "spread"]),
+    catchup_window_ms=LENGTHS,
+    misfire_grace_ms=LENGTHS,
+    jitter_ms=LENGTHS | st.just(0),
+    max_attempts=st.integers(1, 100),
+    backoff=st.builds(lambda base, more: Backoff(base, base + more), LENGTHS, LENGTHS),
+    timeout_ms=st.none() | LENGTHS,
+    max_runs=st.none() | st.integers(1, 1000),
+    on_lost=st.sampled_from(["retry", "fail"]),
+    disable_after=st.none() | st.integers(1, 1000),
+    delete_after_run=st.booleans(),
+    claim_timeout_ms=LENGTHS,
 )
 TARGETS = st.one_of(
     st.none(),
@@ -964,11 +963,19 @@ TARGETS = st.one_of(
     st.just({**WORKFLOW, "userId": "u", "to": WEBHOOK}),
 )
 WORKS = st.builds(
-    Work, TARGETS, JSON, st.none() | LINE, SLUGS, st.booleans(), st.booleans(), st.none() | LINE,
-    st.none() | LINE, st.booleans(),
-    st.none() | st.builds(lambda name: {"kind": "function", "name": name}, LINE),
-    st.none() | st.builds(lambda tokens: {"tokensPerDay": tokens}, st.integers(1, 2**53)),
-)  # fmt: skip
+    Work,
+    target=TARGETS,
+    payload=JSON,
+    message=st.none() | LINE,
+    lane=SLUGS,
+    stateless=st.booleans(),
+    deliver=st.booleans(),
+    channel=st.none() | LINE,
+    to=st.none() | LINE,
+    wake_heartbeat=st.booleans(),
+    precheck=st.none() | st.builds(lambda name: {"kind": "function", "name": name}, LINE),
+    budget=st.none() | st.builds(lambda tokens: {"tokensPerDay": tokens}, st.integers(1, 2**53)),
+)
 PLAIN_DEFINITIONS = st.builds(
     Definition,
     st.just("job"),

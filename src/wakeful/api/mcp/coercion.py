@@ -1,6 +1,6 @@
-"""Values as their fields have them: numbers and truth without quotes, JSON out of text, no indentation.
+"""Coercion of argument values: numbers and booleans from text, JSON from text, text without indentation.
 
-Which kind of value a field has comes from its reader, so that every field of a job is read this way.
+The kind of a job field determines how its value is coerced.
 """
 
 from __future__ import annotations
@@ -13,52 +13,50 @@ from textwrap import dedent
 from typing import Final, cast
 
 from wakeful.api.mcp.schedules import as_milliseconds, as_number
-from wakeful.document.fields import ABOUT, POLICY, TIMING, WORK
-from wakeful.document.values import Bounded, flag
+from wakeful.document.fields import DECLARED, OTHER
+from wakeful.document.kinds import Form
 
-_READERS: Final = {field.name: field.read for field in (*TIMING, *WORK, *POLICY, *ABOUT)}
-_FLAGS: Final = frozenset({"enabled", "includeDisabled"}) | {
-    name for name, read in _READERS.items() if read is flag
+#: The form of each argument: of the fields of a job, and of what else an action takes.
+_FORMS: Final[Mapping[str, Form]] = {
+    **{field.name: field.kind.form for field in (*OTHER, *DECLARED)},
+    "includeDisabled": "flag",
+    "limit": "number",
+    "note": "text",
+    "until": "instant",
 }
-_WHOLE: Final = frozenset({"limit", "version"}) | {
-    name for name, read in _READERS.items() if isinstance(read, Bounded) and read.schema["type"] == "integer"
-}
-_TEXTS: Final = frozenset({"message", "description", "note"})
-_BARE: Final = frozenset({"name", "tz", "channel", "to", "lane", "activeHours", "workflowId", "userId"})
-_INSTANTS: Final = frozenset({"startAt", "endAt", "until"})
-#: Words that a policy can be, which models write in capitals and with hyphens.
-_CHOICES: Final = frozenset({"overlapPolicy", "catchupPolicy", "onLost", "dstGap", "dstOverlap"})
 _FLAG_WORDS: Final = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 _NUMBER: Final = re.compile(r"[0-9]{1,16}")
 
 
 def plain(name: str, value: object) -> object:
-    """A value as its field has it; what cannot be one is left as it is, for the service layer to refuse.
+    """Return the value in the form of its field. The service layer refuses a value that has another form.
 
     >>> plain("maxAttempts", "3"), plain("enabled", "yes"), plain("overlapPolicy", "Queue-One")
     (3, True, 'queue_one')
     """
-    if name in _INSTANTS:
+    form = _FORMS.get(name, "json")
+    if form == "instant":
         number = as_number(value)
         return value if number is None else as_milliseconds(number)
     if not isinstance(value, str):
         return value
-    bare = value.strip()
-    if name in _FLAGS:
-        return _FLAG_WORDS.get(bare.lower(), value)
-    if name in _WHOLE and _NUMBER.fullmatch(bare):
-        return int(bare)
-    if name in _TEXTS:
-        return text(value)
-    if name in _BARE:
-        return bare
-    if name in _CHOICES:
-        return re.sub(r"[\s-]+", "_", bare.lower())
+    stripped = value.strip()
+    match form:
+        case "flag":
+            return _FLAG_WORDS.get(stripped.lower(), value)
+        case "number" | "duration" if _NUMBER.fullmatch(stripped):
+            return int(stripped)
+        case "text":
+            return text(value)
+        case "line" | "slug":
+            return stripped
+        case "choice":  # models write them in capitals and with hyphens
+            return re.sub(r"[\s-]+", "_", stripped.lower())
     return json_in(value)
 
 
 def json_in(value: object) -> object:
-    """The object or the list that a text is the JSON of; else the value as it is."""
+    """Return the object or list that a JSON text contains; any other value unchanged."""
     if isinstance(value, str) and value.lstrip()[:1] in ("{", "["):
         with suppress(ValueError, RecursionError):
             return cast(object, json.loads(value))
@@ -66,15 +64,15 @@ def json_in(value: object) -> object:
 
 
 def text(value: str) -> str:
-    """A text without the indentation of the code that it was written in."""
+    """Return text without the indentation of the source code that it comes from."""
     whole = dedent(value.lstrip("\r\n")).strip()
     first, newline, rest = whole.partition("\n")
-    # Only the first line stood right behind its quotation mark.
+    # The first line follows a quotation mark and has no indentation.
     if re.match(r"(?:\t| {4})", rest) and not value[:1].isspace():
         return f"{first}{newline}{dedent(rest)}"
     return whole
 
 
 def empty(value: object) -> bool:
-    """Whether a value says nothing: clients that fill in every argument send such ones."""
+    """Return whether a value is empty: some clients send every argument."""
     return value is None or value == "" or (isinstance(value, Mapping | list) and not value)

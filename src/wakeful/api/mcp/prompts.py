@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from wakeful.api.mcp.normalize_arguments import ACTIONS
+from wakeful.document.fields import DECLARED, OTHER, Field
 from wakeful.job import Json
 
 ABOUT: Final = """\
@@ -69,22 +70,16 @@ def _text(description: str) -> Json:
     return {"type": "string", "description": description}
 
 
+def _field(field: Field) -> Json:
+    """The schema of a job field without bounds: values in other forms are coerced."""
+    types = {"flag": "boolean", "number": "integer"}
+    return {"type": types.get(field.kind.form, "string"), "description": field.spec.tool}
+
+
 _JOB: Final[dict[str, Json]] = {
-    "name": _text(
-        "lowercase letters, digits and hyphens, such as check-build; made of the message if left out"
-    ),
     "schedule": _WHEN,
-    "tz": _text("the time zone of the schedule, such as Europe/Berlin"),
-    "message": _text("what to do then, understandable without this conversation"),
-    "description": _text("what the job is for"),
-    "enabled": {"type": "boolean", "description": "false pauses the job, true resumes it"},
-    "deleteAfterRun": {"type": "boolean", "description": "delete the job once a run of it has succeeded"},
-    "endAt": _text("no run after this time, such as 2027-03-31T00:00"),
-    "maxRuns": {"type": "integer", "description": "so many runs and no more"},
+    **{field.name: _field(field) for field in (*OTHER, *DECLARED) if field.spec.tool},
     "payload": {"type": "object", "description": "data for the run, instead of a message"},
-    "deliver": {"type": "boolean", "description": "carry the output of its runs to a channel"},
-    "channel": _text("which channel"),
-    "to": _text("to whom on that channel"),
 }
 
 #: The arguments, as JSON Schema. It says what is best, and forbids nothing that is understood.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from wakeful.document.values import LONGEST_LABEL
+from wakeful.document.structures import LONGEST_LABEL
 from wakeful.errors import InvalidArgument
 from wakeful.store.rows import LabelFilter
 from wakeful.stored_text import is_storable

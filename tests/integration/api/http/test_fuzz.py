@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.integration.conftest import NewApp
 from wakeful import Wakeful
-from wakeful.document.definition import _NAMES
+from wakeful.document.definition import NAMES
 from wakeful.errors import AlreadyExists, FailedPrecondition, InvalidArgument
 from wakeful.service.auth.access import LOCAL
 from wakeful.service.serializers import serialize_job
@@ -48,7 +48,7 @@ values = st.recursive(
     max_leaves=8,
 )
 documents = st.dictionaries(
-    st.one_of(st.sampled_from(sorted(_NAMES)), st.text(max_size=12)), values, max_size=6
+    st.one_of(st.sampled_from(sorted(NAMES)), st.text(max_size=12)), values, max_size=6
 )
 
 

@@ -15,7 +15,7 @@ from tests.support.api_client import ApiClient
 from wakeful.api.http.app import create_app
 from wakeful.api.http.schemas import SCHEMAS
 from wakeful.document import Defaults, read_definition
-from wakeful.document.definition import _IGNORED, _NAMES
+from wakeful.document.definition import IGNORED, NAMES
 from wakeful.job import JobRecord
 from wakeful.service.auth.access import LOCAL
 from wakeful.service.serializers import serialize_job
@@ -62,7 +62,7 @@ def test_every_schema_that_is_named_is_there_and_every_one_there_is_named():
 
 def test_the_schema_of_a_job_document_has_every_field_that_is_read():
     taken = SCHEMAS["JobDocument"]["properties"].keys()
-    assert _NAMES.keys() | _IGNORED == taken
+    assert NAMES.keys() | IGNORED == taken
 
 
 def test_the_schema_of_a_job_has_every_field_that_is_shown():

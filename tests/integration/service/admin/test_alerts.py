@@ -174,9 +174,9 @@ async def test_alerts_are_judged_when_they_are_written_and_their_secret_is_never
             "budget": True, "cooldownMs": 3_600_000,
         }  # fmt: skip
         for alerts, said in [
-            ({"failures": 1}, "alerts: there is neither a url nor a channel"),
+            ({"failures": 1}, "alerts: it has neither a url nor a channel"),
             ({"url": 5}, "alerts: url: 5 is not text"),
-            ({"url": receiver.url, "to": "@ada"}, "alerts: to: it says nothing without a channel"),
+            ({"url": receiver.url, "to": "@ada"}, "alerts: to: it has no effect without a channel"),
             ({"url": "ftp://a"}, "alerts: 'ftp://a' is no http or https address"),
             ({"url": receiver.url, "secret": "short"}, "alerts: a webhook secret is 'whsec_'"),
             ({"url": receiver.url, "failures": 0}, "alerts: failures: 0 is out of range"),

@@ -307,7 +307,7 @@ async def test_what_cannot_be_sent_is_refused_when_it_is_written(new_app: NewApp
             ({"channel": "ops", "to": "ada"}, "alerts: to: the channel 'ops' has its recipient already"),
             ({"channel": "phone"}, "alerts: to: the channel 'phone' needs a recipient"),
             ({"channel": "phone", "to": "a/b"}, "alerts: to: the channel 'phone' does not take 'a/b'"),
-            ({"channel": "ops", "secret": "whsec_"}, "alerts: secret: it says nothing without a url"),
+            ({"channel": "ops", "secret": "whsec_"}, "alerts: secret: it has no effect without a url"),
         ]:
             answer = await ask("PUT", "/agents/writer", {"alerts": alerts})
             assert (answer.status, answer.code) == (422, "invalid-argument")

@@ -79,8 +79,8 @@ async def test_a_run_by_hand_does_not_wait_for_the_one_before(new_app: NewApp):
 @pytest.mark.parametrize(
     ("payload", "sentence"),
     [
-        ({"when": NOON}, "payload: when: datetime is no JSON"),
-        (float("nan"), "payload: nan is no number in JSON"),
+        ({"when": NOON}, "payload: when: datetime is not JSON"),
+        (float("nan"), "payload: nan is not a number in JSON"),
         ("x" * 70_000, "payload: it has 70002 bytes"),
     ],
 )

@@ -1,7 +1,7 @@
-"""The schemas of the OpenAPI document: what the shapes of the service layer look like, and what it takes.
+"""The schemas of the OpenAPI document.
 
-They are written by hand, as the shapes are: the service layer judges what comes in, and says what is wrong in
-its own words, so that a schema here tells and never decides. A test holds them against each other.
+They document requests and responses and validate nothing: the service layer validates requests and writes the
+error messages. Tests compare the schemas with the documents that are read and written.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Final
 from wakeful.api.http.schemas import admin, enums, jobs, runs
 from wakeful.api.http.schemas.parts import Schema
 
-#: Every schema, by the name that it has in the document.
+#: Every schema by its name in the document.
 SCHEMAS: Final[dict[str, Schema]] = {**enums.SCHEMAS, **jobs.SCHEMAS, **runs.SCHEMAS, **admin.SCHEMAS}
 
 __all__ = ["SCHEMAS"]

@@ -1,4 +1,4 @@
-"""The schemas of everything that is neither a job nor a run."""
+"""The schemas of workspaces, agents, sessions, keys, quotas, audit and workflows."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ from wakeful.api.http.schemas.parts import (
     TEXT,
     WHOLE,
     Schema,
-    document,
     list_of,
     or_null,
     page_of,
     ref,
-    shape,
-    taken,
+    request,
+    response,
+    schema_of,
     text,
     whole,
 )
 from wakeful.document import heartbeats as beat
 from wakeful.document import sessions as queue
-from wakeful.document.deliveries import MAX_PLACES
+from wakeful.document.deliveries import MAX_ADDRESSES
 from wakeful.document.fields import MAX_MESSAGE, WORK
 from wakeful.document.guards import ALERT_FIELDS
 from wakeful.document.sessions import MAIN, SESSION_NAME
-from wakeful.document.values import MAX_DESCRIPTION
+from wakeful.document.structures import MAX_DESCRIPTION
 from wakeful.service.auth.keys import LATEST_EXPIRY_MS
 
-_OF_WORK: Final = {field.name: taken(field.read) for field in WORK if field.name in ("channel", "to")}
+_OF_WORK: Final = {field.name: schema_of(field.kind) for field in WORK if field.name in ("channel", "to")}
 _TZ: Final[Schema] = {"type": ["string", "null"], "description": "An IANA zone."}
 _KEY: Final[dict[str, Schema]] = {
     "id": ID,
@@ -51,50 +51,53 @@ _KEY: Final[dict[str, Schema]] = {
     "lastUsedAt": or_null(INSTANT),
     "revokedAt": or_null(INSTANT),
 }
-#: What is shown of a thing comes back with a document that was read before, and says nothing.
-_SHOWN: Final[dict[str, Schema]] = dict.fromkeys(
+#: Fields of a response that a document may contain; they are ignored.
+_RESPONSE_ONLY: Final[dict[str, Schema]] = dict.fromkeys(
     ("name", "workspace", "version", "createdAt", "updatedAt", "spent"), READ_ONLY
 )
 _ALERTS: Final[Schema] = {
-    **document(
+    **request(
         {
-            "url": {**taken(ALERT_FIELDS["url"]), "description": "A webhook that they are sent to."},
+            "url": {**schema_of(ALERT_FIELDS["url"]), "description": "The webhook that receives them."},
             "secret": {
-                **taken(ALERT_FIELDS["secret"]),
-                "description": "Signs them: `whsec_` and base64; never shown again.",
+                **schema_of(ALERT_FIELDS["secret"]),
+                "description": "Signs them: `whsec_` and base64; never shown.",
             },
             "channel": {
-                **taken(ALERT_FIELDS["channel"]),
-                "description": "A channel of the operator's that they are sent to, by its name.",
+                **schema_of(ALERT_FIELDS["channel"]),
+                "description": "The name of the channel that receives them.",
             },
-            "to": {**taken(ALERT_FIELDS["to"]), "description": "The recipient, where the channel takes one."},
-            "failures": taken(ALERT_FIELDS["failures"]),
+            "to": {
+                **schema_of(ALERT_FIELDS["to"]),
+                "description": "The recipient, if the channel takes one.",
+            },
+            "failures": schema_of(ALERT_FIELDS["failures"]),
             "deadLetter": BOOLEAN,
             "missed": BOOLEAN,
             "budget": BOOLEAN,
-            "cooldownMs": taken(ALERT_FIELDS["cooldownMs"]),
+            "cooldownMs": schema_of(ALERT_FIELDS["cooldownMs"]),
             "cooldown": {"type": "string", "examples": ["1h"]},
         },
     ),
     "anyOf": [{"required": ["url"]}, {"required": ["channel"]}],
     "dependentRequired": {"secret": ["url"], "to": ["channel"]},
-    "description": "Who is told when something goes wrong, and of what: by a webhook, a channel, or both.",
+    "description": "Where alerts go, and which events cause them: a webhook, a channel, or both.",
 }
 
 _QUEUE: Final[Schema] = {
-    **document(
+    **request(
         {
             "mode": ref("QueueMode"),
-            "cap": {**taken(queue.FIELDS["cap"]), "description": "How many turns may wait in a session."},
-            "drop": {**ref("QueueDrop"), "description": "What goes when there are more."},
+            "cap": {**schema_of(queue.FIELDS["cap"]), "description": "How many turns may wait in a session."},
+            "drop": {**ref("QueueDrop"), "description": "Which messages are dropped when there are more."},
             "debounceMs": {
-                **taken(queue.FIELDS["debounceMs"]),
-                "description": "Messages within it are one turn.",
+                **schema_of(queue.FIELDS["debounceMs"]),
+                "description": "Messages within this time become one turn.",
             },
             "debounce": {"type": "string", "examples": ["800ms"]},
             "turns": {
-                **taken(queue.FIELDS["turns"]),
-                "description": "How many turns of one session go at once.",
+                **schema_of(queue.FIELDS["turns"]),
+                "description": "How many turns of one session run at once.",
             },
         }
     ),
@@ -104,28 +107,34 @@ _QUEUE: Final[Schema] = {
 _HEARTBEAT: Final[Schema] = {
     "anyOf": [
         {"type": ["boolean", "null"]},
-        document(
+        request(
             {
-                "everyMs": {**taken(beat.FIELDS["everyMs"]), "description": "How often: every 30 minutes."},
+                "everyMs": {
+                    **schema_of(beat.FIELDS["everyMs"]),
+                    "description": "The interval; 30 minutes by default.",
+                },
                 "every": {"type": "string", "examples": ["30m"]},
                 "activeHours": ACTIVE_HOURS,
-                "tz": {"type": "string", "description": "The zone of those hours: the agent's."},
-                "message": {**taken(beat.FIELDS["message"]), "description": "What the agent is told."},
-                "deliver": {**BOOLEAN, "description": "Whether what it says is carried to a channel."},
-                "channel": {**taken(beat.FIELDS["channel"]), "description": "Which channel: the agent's."},
+                "tz": {"type": "string", "description": "The zone of the hours; the agent's by default."},
+                "message": {**schema_of(beat.FIELDS["message"]), "description": "The text for the agent."},
+                "deliver": {**BOOLEAN, "description": "Whether the output is delivered to a channel."},
+                "channel": {
+                    **schema_of(beat.FIELDS["channel"]),
+                    "description": "The channel; the agent's by default.",
+                },
                 "to": {
-                    **taken(beat.FIELDS["to"]),
-                    "description": "The recipient, where the channel takes one.",
+                    **schema_of(beat.FIELDS["to"]),
+                    "description": "The recipient, if the channel takes one.",
                 },
                 "stateless": BOOLEAN,
             }
         ),
     ],
-    "description": "How often it looks around by itself: true, null for never, or an object.",
+    "description": "The heartbeat: true for the defaults, null for none, or an object.",
     "examples": [{"every": "30m", "activeHours": "08:00-22:00"}],
 }
 
-_PLACE: Final[Schema] = document({"channel": text(255, 1), "to": or_null(text(1_024, 1))}, "channel")
+_ADDRESS: Final[Schema] = request({"channel": text(255, 1), "to": or_null(text(1_024, 1))}, "channel")
 _AGENT: Final[dict[str, Schema]] = {
     "name": SLUG,
     "workspace": SLUG,
@@ -139,7 +148,7 @@ _AGENT: Final[dict[str, Schema]] = {
     "alerts": or_null(OBJECT),
     "queue": or_null(OBJECT),
     "heartbeat": or_null(OBJECT),
-    "deliverTo": list_of(_PLACE),
+    "deliverTo": list_of(_ADDRESS),
     "version": WHOLE,
     "createdAt": INSTANT,
     "updatedAt": INSTANT,
@@ -147,7 +156,7 @@ _AGENT: Final[dict[str, Schema]] = {
 }
 
 SCHEMAS: Final[dict[str, Schema]] = {
-    "Problem": shape(
+    "Problem": response(
         {
             "type": TEXT,
             "title": TEXT,
@@ -156,10 +165,10 @@ SCHEMAS: Final[dict[str, Schema]] = {
             "code": ref("ErrorCode"),
             "instance": TEXT,
         },
-        says="What went wrong (RFC 9457).",
+        about="An error (RFC 9457).",
     ),
-    "Health": shape({"status": TEXT}),
-    "Workspace": shape(
+    "Health": response({"status": TEXT}),
+    "Workspace": response(
         {
             "name": SLUG,
             "tz": _TZ,
@@ -172,22 +181,22 @@ SCHEMAS: Final[dict[str, Schema]] = {
         },
         "spent",
     ),
-    "Workspaces": shape({"workspaces": list_of(ref("Workspace"))}),
-    "WorkspaceDocument": document(
+    "Workspaces": response({"workspaces": list_of(ref("Workspace"))}),
+    "WorkspaceDocument": request(
         {
             "tz": _TZ,
             "description": or_null(text(1_000)),
             "budget": or_null(BUDGET),
             "alerts": or_null(_ALERTS),
-            **_SHOWN,
+            **_RESPONSE_ONLY,
         }
     ),
-    "Agent": shape(_AGENT, "spent"),
-    "SavedAgent": shape({**_AGENT, "secret": SECRET}, "spent", "secret", says="An agent as it was saved."),
-    "Agents": shape({"agents": list_of(ref("Agent"))}),
-    "AgentDocument": document(
+    "Agent": response(_AGENT, "spent"),
+    "SavedAgent": response({**_AGENT, "secret": SECRET}, "spent", "secret", about="A saved agent."),
+    "Agents": response({"agents": list_of(ref("Agent"))}),
+    "AgentDocument": request(
         {
-            "target": {**or_null(OBJECT), "description": "Where its jobs go that name no target."},
+            "target": {**or_null(OBJECT), "description": "The target of its jobs that have none."},
             "tz": _TZ,
             "active": BOOLEAN,
             "channel": or_null(_OF_WORK["channel"]),
@@ -198,28 +207,28 @@ SCHEMAS: Final[dict[str, Schema]] = {
             "queue": or_null(_QUEUE),
             "heartbeat": _HEARTBEAT,
             "deliverTo": {
-                **or_null({**list_of(_PLACE), "maxItems": MAX_PLACES}),
-                "description": "Where its keys may have output delivered beside its own channel.",
+                **or_null({**list_of(_ADDRESS), "maxItems": MAX_ADDRESSES}),
+                "description": "Where its keys may have output delivered, besides its own channel.",
             },
-            **_SHOWN,
+            **_RESPONSE_ONLY,
         }
     ),
-    "Message": document(
+    "Message": request(
         {
             "message": {
                 **text(MAX_MESSAGE, 1),
                 "pattern": r"\S",
-                "description": "What is said; `/stop` and `/stopall` are orders.",
+                "description": "The text; `/stop` and `/stopall` are commands.",
             },
             "session": {
                 "type": ["string", "null"],
                 "pattern": f"^{SESSION_NAME}$",
-                "description": f"Which conversation: `{MAIN}`, if it is left out.",
+                "description": f"The session; `{MAIN}` by default.",
             },
         },
         "message",
     ),
-    "Receipt": shape(
+    "Receipt": response(
         {
             "id": or_null(ID),
             "session": TEXT,
@@ -227,19 +236,19 @@ SCHEMAS: Final[dict[str, Schema]] = {
             "runId": or_null(ID),
             "dueAt": or_null(INSTANT),
             "waiting": {**WHOLE, "description": "How many turns wait in the session."},
-            "stopped": {**list_of(ID), "description": "The turns that it ended."},
-            "dropped": {**WHOLE, "description": "How many messages nobody will read because of it."},
+            "stopped": {**list_of(ID), "description": "The runs of the turns that it stopped."},
+            "dropped": {**WHOLE, "description": "How many messages were dropped because of it."},
         },
-        says="What became of something that was said to an agent.",
+        about="The state of a message to an agent.",
     ),
-    "Session": shape(
+    "Session": response(
         {
             "name": TEXT,
-            "messages": {**WHOLE, "description": "How many wait."},
-            "turns": {**list_of(ID), "description": "The runs of the turns that are under way."},
+            "messages": {**WHOLE, "description": "How many messages wait."},
+            "turns": {**list_of(ID), "description": "The runs of the active turns."},
             "context": {
                 "type": ["number", "null"],
-                "description": "How full its context window is, of 1, where its runs say so.",
+                "description": "The used share of its context window, from 0 to 1, if its runs report it.",
             },
             "dueAt": or_null(INSTANT),
             "createdAt": INSTANT,
@@ -247,32 +256,30 @@ SCHEMAS: Final[dict[str, Schema]] = {
         }
     ),
     "Sessions": page_of("sessions", "Session"),
-    "Key": shape(_KEY),
-    "Keys": shape({"keys": list_of(ref("Key"))}),
-    "NewKey": shape(
-        {**_KEY, "key": {"type": "string", "description": "The key itself: it is not shown again."}}
-    ),
-    "KeyDocument": document(
+    "Key": response(_KEY),
+    "Keys": response({"keys": list_of(ref("Key"))}),
+    "NewKey": response({**_KEY, "key": {"type": "string", "description": "The key; it is not shown again."}}),
+    "KeyDocument": request(
         {
             "name": or_null(text(200)),
             "role": ref("Role"),
-            "agent": {**or_null(SLUG), "description": "The one agent of a key of the role `agent`."},
+            "agent": {**or_null(SLUG), "description": "The agent of a key with the role `agent`."},
             "expiresAt": {
-                "description": "An instant to come.",
+                "description": "A time in the future.",
                 "anyOf": [INSTANT, whole(0, LATEST_EXPIRY_MS), {"type": "null"}],
             },
-            "workspace": {**or_null(SLUG), "description": "The one in the path."},
+            "workspace": {**or_null(SLUG), "description": "The workspace in the path."},
         },
         "role",
     ),
-    "Quota": shape({"agent": or_null(SLUG), "bucket": TEXT, "limit": or_null(WHOLE), "used": WHOLE}),
-    "Quotas": shape({"quotas": list_of(ref("Quota"))}),
-    "QuotaDocument": document(
+    "Quota": response({"agent": or_null(SLUG), "bucket": TEXT, "limit": or_null(WHOLE), "used": WHOLE}),
+    "Quotas": response({"quotas": list_of(ref("Quota"))}),
+    "QuotaDocument": request(
         {"agent": or_null(SLUG), "bucket": ref("QuotaBucket"), "limit": or_null(whole(0, 2**31 - 1))},
         "bucket",
         "limit",
     ),
-    "Entry": shape(
+    "Entry": response(
         {
             "seq": WHOLE,
             "at": INSTANT,
@@ -282,13 +289,13 @@ SCHEMAS: Final[dict[str, Schema]] = {
             "subject": TEXT,
             "details": OBJECT,
             "address": or_null(TEXT),
-            "before": {"type": "string", "description": "The hash of the entry before."},
+            "before": {"type": "string", "description": "The hash of the previous entry."},
             "hash": TEXT,
         }
     ),
     "Audit": page_of("entries", "Entry"),
-    "Verified": shape({"ok": BOOLEAN, "count": WHOLE, "flaw": or_null(TEXT)}),
-    "Workflow": shape({"id": TEXT, "version": WHOLE, "dag": OBJECT, "createdAt": INSTANT}),
+    "Verified": response({"ok": BOOLEAN, "count": WHOLE, "flaw": or_null(TEXT)}),
+    "Workflow": response({"id": TEXT, "version": WHOLE, "dag": OBJECT, "createdAt": INSTANT}),
     "Dag": {**OBJECT, "minProperties": 1, "description": "A workflow, as its executor reads it."},
     "Status": OBJECT,
     "Slo": OBJECT,

@@ -4,23 +4,22 @@ from __future__ import annotations
 
 from typing import Any, Final, get_args
 
-from wakeful.api.http.schemas.parts import Schema, one_of, ref
-from wakeful.cron import DstGap, DstOverlap
+from wakeful.api.http.schemas.parts import Schema, one_of, ref, schema_of
+from wakeful.document.fields import DECLARED
 from wakeful.document.sessions import Drop, Mode
 from wakeful.document.target import KINDS
 from wakeful.job import ChainOn
 from wakeful.model import DeliveryState
-from wakeful.policy import Catchup, OnLost, Overlap
 from wakeful.run import RunState, TriggerName
 from wakeful.service.admin.quotas import BUCKETS
 from wakeful.service.auth.access import ROLES
 
 SCHEMAS: Final[dict[str, Schema]] = {
-    "OverlapPolicy": one_of(*get_args(Overlap)),
-    "CatchupPolicy": one_of(*get_args(Catchup)),
-    "OnLost": one_of(*get_args(OnLost)),
-    "DstGap": one_of(*get_args(DstGap)),
-    "DstOverlap": one_of(*get_args(DstOverlap)),
+    **{
+        f"{field.name[0].upper()}{field.name[1:]}": schema_of(field.kind)
+        for field in DECLARED
+        if field.kind.form == "choice"
+    },
     "ChainOn": one_of(*get_args(ChainOn)),
     "ScheduleKind": one_of("at", "every", "cron"),
     "TargetKind": one_of(*KINDS),
@@ -50,9 +49,9 @@ _BY_WORDS: Final = {tuple(schema["enum"]): name for name, schema in SCHEMAS.item
 
 
 def named(schema: Any) -> Any:
-    """The same schema, with each enum that has a name replaced by a reference to it.
+    """Return the schema with each enum that has a name replaced by a reference.
 
-    FastAPI writes the enum of a query parameter out in full.
+    FastAPI writes out the enum of a query parameter.
 
     >>> named({"anyOf": [{"type": "string", "enum": ["retry", "fail"]}, {"type": "null"}]})
     {'anyOf': [{'$ref': '#/components/schemas/OnLost'}, {'type': 'null'}]}

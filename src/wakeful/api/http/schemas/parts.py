@@ -1,16 +1,23 @@
-"""The parts that schemas are made of."""
+"""The building blocks of schemas."""
 
 from __future__ import annotations
 
 from typing import Any, Final
 
 from wakeful.document.guards import MOST_COST, TOKENS_PER_DAY
-from wakeful.document.values import Bounded, Reader
-from wakeful.job import MAX_NAME
+from wakeful.document.kinds import Kind, Reader, hours, slug
 from wakeful.schedule import LATEST_MS, LONGEST_TEXT
 
-#: A JSON schema, which may hold anything that JSON can.
+#: A JSON schema, which may contain any JSON.
 Schema = dict[str, Any]
+
+
+def schema_of(read: Reader | None) -> Schema:
+    """Return the schema of the values that a kind accepts, with the bounds that it enforces."""
+    assert isinstance(read, Kind)
+    assert read.schema is not None
+    return dict(read.schema)
+
 
 BOOLEAN: Final[Schema] = {"type": "boolean"}
 TEXT: Final[Schema] = {"type": "string"}
@@ -20,21 +27,16 @@ INSTANT: Final[Schema] = {"type": "string", "format": "date-time", "description"
 OBJECT: Final[Schema] = {"type": "object"}
 #: Any JSON.
 ANY: Final[Schema] = {}
-SLUG: Final[Schema] = {
-    "type": "string",
-    "pattern": "^[a-z0-9]([a-z0-9-]*[a-z0-9])?$",
-    "minLength": 1,
-    "maxLength": MAX_NAME,
-}
+SLUG: Final[Schema] = schema_of(slug("name"))
 
 
 def text(longest: int, shortest: int = 0) -> Schema:
-    """A text of so many characters."""
+    """Text with a length in this range."""
     return {"type": "string", "minLength": shortest, "maxLength": longest}
 
 
 def whole(least: int, most: int) -> Schema:
-    """A whole number in a range."""
+    """A whole number in this range."""
     return {"type": "integer", "minimum": least, "maximum": most}
 
 
@@ -43,14 +45,8 @@ def one_of(*words: str) -> Schema:
     return {"type": "string", "enum": list(words)}
 
 
-def taken(read: Reader | None) -> Schema:
-    """What a reader takes: the bounds in the document are those that it enforces."""
-    assert isinstance(read, Bounded)
-    return dict(read.schema)
-
-
 def or_null(schema: Schema) -> Schema:
-    """The same, or null.
+    """Return the schema extended by null.
 
     >>> or_null({"type": "string"})
     {'type': ['string', 'null']}
@@ -63,41 +59,38 @@ def or_null(schema: Schema) -> Schema:
     return {**schema, "type": [kind, "null"]}
 
 
-#: An instant as it is given.
+#: An instant in a request.
 TIME: Final[Schema] = {
-    "description": "Milliseconds since 1970, or ISO 8601; without a zone of its own, in the job's.",
+    "description": "Milliseconds since 1970, or ISO 8601; without an offset, in the zone of the job.",
     "anyOf": [whole(0, LATEST_MS), text(LONGEST_TEXT, 1)],
 }
-#: A length of time as it is given.
+#: A length of time in a request.
 DURATION: Final[Schema] = {"type": "string", "examples": ["30s", "1h30m"]}
-#: What is shown of a thing and may come back with a document that was read; it says nothing.
-READ_ONLY: Final[Schema] = {"description": "Read, and not written.", "readOnly": True}
-
-
-#: How much may be used on one day, as it is given.
+#: A field of a response that is accepted in a request, and ignored.
+READ_ONLY: Final[Schema] = {"description": "Accepted and ignored.", "readOnly": True}
+#: A budget in a request.
 BUDGET: Final[Schema] = {
     "type": "object",
-    "description": "How much its runs may use on one day (UTC).",
+    "description": "How much its runs may use per day (UTC).",
     "properties": {
-        "tokensPerDay": taken(TOKENS_PER_DAY),
+        "tokensPerDay": schema_of(TOKENS_PER_DAY),
         "costPerDay": {"type": "number", "exclusiveMinimum": 0, "maximum": MOST_COST},
     },
     "minProperties": 1,
     "additionalProperties": False,
 }
-#: At which hours of the day runs start.
+#: The hours of the day when runs start.
 ACTIVE_HOURS: Final[Schema] = {
-    "type": "string",
-    "description": "Its runs start within these hours of its zone, and at no others.",
-    "examples": ["08:00-22:00"],
+    **schema_of(hours),
+    "description": "Its runs start only within these hours of its zone.",
 }
-#: A secret in the response that made it.
+#: A secret in the response that created it.
 SECRET: Final[Schema] = {
     "type": "string",
-    "description": "Signs the webhook; shown when it was made and never again.",
+    "description": "Signs the webhook; shown only in the response that created it.",
     "examples": ["whsec_a2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2s="],
 }
-#: What was used on the day so far.
+#: The use of the current day.
 SPENT: Final[Schema] = {
     "type": "object",
     "description": "What its runs have used today (UTC).",
@@ -108,31 +101,31 @@ SPENT: Final[Schema] = {
 
 
 def list_of(schema: Schema, most: int | None = None) -> Schema:
-    """A list of these."""
+    """A list of at most this many items."""
     return {"type": "array", "items": schema, **({} if most is None else {"maxItems": most})}
 
 
 def ref(name: str) -> Schema:
-    """Another schema of the document."""
+    """A reference to another schema of the document."""
     return {"$ref": f"#/components/schemas/{name}"}
 
 
-def shape(properties: dict[str, Schema], *optional: str, says: str = "") -> Schema:
-    """What is answered: an object of these properties and no others, all there but the optional ones."""
+def response(properties: dict[str, Schema], *optional: str, about: str = "") -> Schema:
+    """An object in a response: exactly these properties, all present except for the optional ones."""
     return {
         "type": "object",
-        **({"description": says} if says else {}),
+        **({"description": about} if about else {}),
         "properties": properties,
         "required": [name for name in properties if name not in optional],
         "additionalProperties": False,
     }
 
 
-def document(properties: dict[str, Schema], *required: str, says: str = "") -> Schema:
-    """What is sent: an object of these properties and no others, none needed but the required ones."""
+def request(properties: dict[str, Schema], *required: str, about: str = "") -> Schema:
+    """An object in a request: no other properties, and only the named ones are required."""
     return {
         "type": "object",
-        **({"description": says} if says else {}),
+        **({"description": about} if about else {}),
         "properties": properties,
         **({"required": list(required)} if required else {}),
         "additionalProperties": False,
@@ -142,4 +135,4 @@ def document(properties: dict[str, Schema], *required: str, says: str = "") -> S
 def page_of(name: str, schema: str) -> Schema:
     """A page of a list."""
     cursor = {**or_null(TEXT), "description": "Send it as `cursor` for the next page; null on the last."}
-    return shape({name: list_of(ref(schema)), "cursor": cursor})
+    return response({name: list_of(ref(schema)), "cursor": cursor})

@@ -1,4 +1,4 @@
-"""The schemas of runs: what is shown of one, and what is said of one."""
+"""The schemas of runs in requests and responses."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from wakeful.api.http.schemas.parts import (
     TEXT,
     WHOLE,
     Schema,
-    document,
     list_of,
     or_null,
     page_of,
     ref,
-    shape,
+    request,
+    response,
     text,
     whole,
 )
 from wakeful.service.runs.pull import LONGEST_WAIT_MS, MOST
 
-_STATUS: Final[Schema] = {**WHOLE, "description": "The HTTP status with which a webhook answered."}
+_STATUS: Final[Schema] = {**WHOLE, "description": "The HTTP status of the response of a webhook."}
 _RUN: Final[dict[str, Schema]] = {
     "id": ID,
     "jobId": or_null(ID),
@@ -39,14 +39,14 @@ _RUN: Final[dict[str, Schema]] = {
     "triggeredBy": or_null(TEXT),
     "state": ref("RunState"),
     "reason": or_null(TEXT),
-    "missed": {**WHOLE, "description": "Ticks missed since the one before it that became a run."},
-    "covers": {**WHOLE, "description": "How many ticks it speaks for, up to `untilAt`."},
+    "missed": {**WHOLE, "description": "Ticks missed since the previous tick that became a run."},
+    "covers": {**WHOLE, "description": "How many ticks it stands for, up to `untilAt`."},
     "untilAt": or_null(INSTANT),
     "attempt": {**WHOLE, "description": "The number of its last launch, from 1."},
     "failedAttempts": {
         **WHOLE,
-        "description": "How many attempts failed and count towards `maxAttempts`. Not counted: attempts that "
-        "a shutdown ended, database errors, functions that are not registered.",
+        "description": "Failed attempts that count towards `maxAttempts`. Not counted: attempts that a "
+        "shutdown ended, database errors, functions that are not registered.",
     },
     "worker": or_null(TEXT),
     "lane": TEXT,
@@ -60,15 +60,15 @@ _RUN: Final[dict[str, Schema]] = {
     "output": or_null(TEXT),
     "error": or_null(TEXT),
     "usage": ANY,
-    "dead": {**BOOLEAN, "description": "Failed, and nobody has replayed or discarded it."},
+    "dead": {**BOOLEAN, "description": "Whether it failed and was neither replayed nor discarded."},
     "delivery": {
         **ref("DeliveryState"),
-        "description": "What became of carrying its output to a channel; never part of its state.",
+        "description": "The delivery of its output to a channel; not part of its state.",
     },
     "deliveryError": or_null(TEXT),
     "createdAt": INSTANT,
 }
-_ATTEMPT: Final[Schema] = shape(
+_ATTEMPT: Final[Schema] = response(
     {
         "attempt": WHOLE,
         "worker": or_null(TEXT),
@@ -82,61 +82,62 @@ _NAMES: Final = or_null(list_of(TEXT, 1_000))
 _ATTEMPT_OF_CLAIM: Final[Schema] = {**whole(0, 2**31 - 1), "description": "The `attempt` of the claimed run."}
 _CLAIMED_BY: Final[Schema] = {
     **or_null(text(200, 1)),
-    "description": "The name in the claim. Where it is given, only runs that this worker claimed count.",
+    "description": "The name in the claim. If given, only runs that this worker claimed count.",
 }
 
 SCHEMAS: Final[dict[str, Schema]] = {
-    "Run": shape(_RUN, says="A run."),
-    "RunWithAttempts": shape({**_RUN, "attempts": list_of(_ATTEMPT)}, says="A run with its attempts."),
+    "Run": response(_RUN, about="A run."),
+    "RunWithAttempts": response({**_RUN, "attempts": list_of(_ATTEMPT)}, about="A run with its attempts."),
     "Runs": page_of("runs", "Run"),
     "DeadLetters": page_of("deadLetters", "Run"),
-    "ClaimedRun": shape(
-        {**_RUN, "target": OBJECT, "timeoutMs": or_null(WHOLE)}, says="A run with all that it takes to do it."
+    "ClaimedRun": response(
+        {**_RUN, "target": OBJECT, "timeoutMs": or_null(WHOLE)},
+        about="A run with its target and timeout.",
     ),
-    "Claimed": shape({"runs": list_of(ref("ClaimedRun"))}),
-    "Wake": document({"payload": {"description": "Any JSON, up to 64 KB."}}),
-    "Claim": document(
+    "Claimed": response({"runs": list_of(ref("ClaimedRun"))}),
+    "Wake": request({"payload": {"description": "Any JSON, up to 64 KB."}}),
+    "Claim": request(
         {
-            "worker": {**text(200, 1), "description": "Who claims them: a name of its own choice."},
+            "worker": {**text(200, 1), "description": "A name that the worker chooses."},
             "agents": {**_NAMES, "description": "Only runs of these agents."},
             "lanes": {**_NAMES, "description": "Only runs of these lanes."},
             "limit": or_null(whole(1, MOST)),
             "waitMs": {
                 **or_null(whole(0, LONGEST_WAIT_MS)),
-                "description": "How long to wait for the first.",
+                "description": "How long to wait for a run.",
             },
         },
         "worker",
     ),
-    "Heartbeat": document({"attempt": _ATTEMPT_OF_CLAIM, "worker": _CLAIMED_BY}, "attempt"),
-    "HeartbeatMany": document(
+    "Heartbeat": request({"attempt": _ATTEMPT_OF_CLAIM, "worker": _CLAIMED_BY}, "attempt"),
+    "HeartbeatMany": request(
         {
             "worker": _CLAIMED_BY,
-            "runs": list_of(document({"id": TEXT, "attempt": _ATTEMPT_OF_CLAIM}, "id", "attempt"), 1_000),
+            "runs": list_of(request({"id": TEXT, "attempt": _ATTEMPT_OF_CLAIM}, "id", "attempt"), 1_000),
         },
         "runs",
     ),
-    "Heartbeats": shape(
+    "Heartbeats": response(
         {"renewed": list_of(ID), "lost": list_of(TEXT)},
-        says="The ids of the runs whose leases were renewed, and of those that are no longer the caller's.",
+        about="The ids of the runs whose leases were renewed, and of those the caller has lost.",
     ),
-    "Completion": document(
+    "Completion": request(
         {
             "status": ref("RunResult"),
-            "output": {"description": "Text, or JSON that is kept as text; what is long is cut."},
+            "output": {"description": "Text, or JSON, which is stored as text; long output is cut."},
             "error": {"description": "Why it failed."},
             "usage": {**or_null(OBJECT), "description": "What it used, such as tokens and cost."},
             "attempt": {
                 **or_null(whole(0, 2**31 - 1)),
-                "description": "The attempt that is reported. Required for a claimed run; for a callback it "
-                "is optional, and must match where it is given.",
+                "description": "The attempt that is reported. Required for a claimed run; optional for a "
+                "callback, and must match if given.",
             },
         },
         "status",
     ),
-    "WhichDeadLetters": document(
-        {"ids": list_of(TEXT, 1_000), "all": BOOLEAN}, says="Either `ids`, or `all` that is true."
+    "WhichDeadLetters": request(
+        {"ids": list_of(TEXT, 1_000), "all": BOOLEAN}, about="Either `ids`, or `all` as true."
     ),
-    "Replayed": shape({"replayed": list_of(ID)}, says="The ids of the dead letters that were replayed."),
-    "Discarded": shape({"discarded": list_of(ID)}, says="The ids of the dead letters that were discarded."),
+    "Replayed": response({"replayed": list_of(ID)}, about="The ids of the replayed dead letters."),
+    "Discarded": response({"discarded": list_of(ID)}, about="The ids of the discarded dead letters."),
 }

@@ -1,0 +1,165 @@
+"""The kinds of values that a field can have: how one is read, and how each interface presents it.
+
+A kind is called with a value from a document. It returns what the job keeps, or raises InvalidArgument with
+the rest of a line that begins with the name of the field.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Final, Literal, get_args
+
+from wakeful.document.values import one_of, refuse, shown, storable, whole_number
+from wakeful.duration import LONGEST, parse_duration, spell_duration
+from wakeful.hours import parse_hours
+from wakeful.job import MAX_NAME, SLUG, Json, check_slug
+
+Reader = Callable[[object], Any]
+#: What a value looks like. Interfaces that take text (the CLI, models that quote everything) read it by this.
+Form = Literal["flag", "number", "duration", "choice", "slug", "line", "text", "instant", "json"]
+
+#: The greatest number and the longest text, where a field has no bound of its own.
+MAX_NUMBER: Final = 1_000_000_000
+MAX_TEXT: Final = 255
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of value."""
+
+    form: Form
+    #: None: reading it takes more than the value
+    read: Reader | None
+    #: the JSON Schema of what is accepted; None: the HTTP API has one of its own
+    schema: Mapping[str, Json] | None
+    #: the type of the Python option, as source code
+    python: str
+    #: the type of the value in a response, as source code
+    wire: str
+    #: value to JSON, and JSON that `write` wrote back to the value
+    write: Callable[[Any], Json] = _same
+    restore: Callable[[Any], Any] = _same
+
+    def __call__(self, value: object) -> Any:
+        """Return what the job keeps."""
+        assert self.read is not None
+        return self.read(value)
+
+
+def _flag(value: object) -> bool:
+    if not isinstance(value, bool):
+        refuse(f"{shown(value)} is neither true nor false; write one of them, without quotes")
+    return value
+
+
+flag: Final = Kind("flag", _flag, {"type": "boolean"}, "bool", "bool")
+
+
+def choice(literal: object) -> Kind:
+    """One of the words of a Literal."""
+    words: tuple[str, ...] = get_args(literal)
+
+    def read(value: object) -> str:
+        if not isinstance(value, str) or value not in words:
+            refuse(f"{shown(value)} is not known; write {one_of(words)}")
+        return value
+
+    python = f"Literal[{', '.join(json.dumps(word) for word in words)}]"
+    return Kind("choice", read, {"type": "string", "enum": [*words]}, python, "str")
+
+
+def whole(low: int, high: int = MAX_NUMBER) -> Kind:
+    """A whole number within bounds, both included."""
+
+    def read(value: object) -> int:
+        number = whole_number(value)
+        if number is None:
+            refuse(f"{shown(value)} is not a whole number; give one from {low} to {high}")
+        if not low <= number <= high:
+            refuse(f"{shown(value)} is out of range; give a whole number from {low} to {high}")
+        return number
+
+    return Kind("number", read, {"type": "integer", "minimum": low, "maximum": high}, "int", "int")
+
+
+def milliseconds(low: int, high: int = LONGEST) -> Kind:
+    """A length of time in milliseconds, within bounds."""
+
+    def read(value: object) -> int:
+        ms = whole_number(value)
+        if ms is None:
+            refuse(
+                f"{shown(value)} is not a whole number of milliseconds; give one, or leave the Ms off the "
+                "name and write a duration such as '30s'"
+            )
+        if not low <= ms <= high:
+            refuse(f"{shown(ms)} is out of range; it goes from {low} to {high} ms ({spell_duration(high)})")
+        return ms
+
+    return Kind("duration", read, {"type": "integer", "minimum": low, "maximum": high}, "Duration", "int")
+
+
+def duration(value: object) -> int:
+    """Return the milliseconds of a duration.
+
+    >>> duration("30s"), duration(timedelta(minutes=5))
+    (30000, 300000)
+    """
+    if isinstance(value, timedelta):
+        return value // timedelta(milliseconds=1)
+    if not isinstance(value, str):
+        refuse(
+            f"{shown(value)} is not a duration; write '30s' or '5m', or add Ms to the name for milliseconds"
+        )
+    return parse_duration(value)
+
+
+def text(longest: int = MAX_TEXT, *, form: Form = "line") -> Kind:
+    """Text that is not only white space."""
+
+    def read(value: object) -> str:
+        if not isinstance(value, str):
+            refuse(f"{shown(value)} is not text; put it in quotes")
+        if not value.strip():
+            refuse("it is empty; give it some text, or leave the field out")
+        return storable(value, longest)
+
+    schema: dict[str, Json] = {"type": "string", "minLength": 1, "maxLength": longest, "pattern": r"\S"}
+    return Kind(form, read, schema, "str", "str")
+
+
+def slug(what: str) -> Kind:
+    """A name in lowercase letters, digits and hyphens; `what` names the field in error messages."""
+
+    def read(value: object) -> str:
+        if not isinstance(value, str):
+            refuse(f"{shown(value)} is not text; give a slug such as 'daily-report'")
+        return check_slug(value, what)
+
+    schema: dict[str, Json] = {
+        "type": "string",
+        "pattern": f"^{SLUG}$",
+        "minLength": 1,
+        "maxLength": MAX_NAME,
+    }
+    return Kind("slug", read, schema, "str", "str")
+
+
+def _hours(value: object) -> str:
+    if not isinstance(value, str):
+        refuse(f"{shown(value)} is not text; write from when to when, such as '08:00-22:00'")
+    return parse_hours(value)
+
+
+#: Hours of the day, such as `08:00-22:00`.
+hours: Final = Kind("line", _hours, {"type": "string", "examples": ["08:00-22:00"]}, "str", "str")
+
+#: An instant. Without an offset it is in the zone of the job, so that `document.timing` reads it.
+instant: Final = Kind("instant", None, None, "Instant", "int")
