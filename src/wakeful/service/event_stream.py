@@ -20,8 +20,8 @@ from weakref import WeakSet
 
 from wakeful.errors import InvalidArgument, Unavailable
 from wakeful.logs import get_logger
-from wakeful.service.auth.access import Principal, narrowed
-from wakeful.service.auth.job_context import Directory
+from wakeful.service.auth.access import Principal, visible_agent
+from wakeful.service.auth.accounts import Accounts
 from wakeful.service.serializers import JsonObject, instant, serialize_run
 from wakeful.store.changelog import ChangedJob, ChangeRow
 from wakeful.store.port import Store
@@ -75,7 +75,7 @@ def serialize_event(event: Event) -> JsonObject:
     }
 
 
-class Only(NamedTuple):
+class EventFilter(NamedTuple):
     """What somebody wants to hear of."""
 
     workspace: str
@@ -97,7 +97,7 @@ class Only(NamedTuple):
 class Subscription:
     """Somebody who listens. Close it."""
 
-    def __init__(self, feed: EventStream, only: Only) -> None:
+    def __init__(self, feed: EventStream, only: EventFilter) -> None:
         self._feed = feed
         self._only = only
         #: the number up to which they have heard everything; -1: not known yet
@@ -145,9 +145,9 @@ class Subscription:
 class EventStream:
     """Tells what changes."""
 
-    def __init__(self, store: Store, directory: Directory) -> None:
+    def __init__(self, store: Store, accounts: Accounts) -> None:
         self._store = store
-        self._directory = directory
+        self._accounts = accounts
         # Weak: one whom everybody has forgotten, who could not even be closed, is not read for.
         self._listeners: WeakSet[Subscription] = WeakSet()
         self._starting = asyncio.Lock()
@@ -178,14 +178,14 @@ class EventStream:
 
         What is so old that it is not kept any more is told as `reset`, once, and then all that is kept.
         """
-        await self._directory.authorize(principal, "read", workspace, agent)
-        agent = narrowed(principal, agent)
+        await self._accounts.authorize(principal, "read", workspace, agent)
+        agent = visible_agent(principal, agent)
         wanted = frozenset(types)
         for unknown in sorted(wanted.difference(TYPES)):
             raise InvalidArgument(f"types: there is no '{unknown[:64]}'; there are {', '.join(TYPES)}")
         if after is not None and after < 0:
             raise InvalidArgument("after: give the number of the last event that you have seen, or 0")
-        listener = Subscription(self, Only(workspace, agent, job, wanted))
+        listener = Subscription(self, EventFilter(workspace, agent, job, wanted))
         self._listeners.add(listener)
         try:
             await self._follow()

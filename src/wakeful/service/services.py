@@ -17,11 +17,10 @@ from wakeful.service.admin.workflows import WorkflowService
 from wakeful.service.agents.agents import AgentService, WorkspaceService
 from wakeful.service.agents.heartbeats import Heartbeats
 from wakeful.service.agents.messages import MessageService
-from wakeful.service.agents.wake_job import WakeJob
-from wakeful.service.agents.waking import WakeService
+from wakeful.service.agents.wakes import WakeJobs, WakeService
+from wakeful.service.auth.accounts import Accounts
 from wakeful.service.auth.agent_target_policy import AgentTargetPolicy
 from wakeful.service.auth.connection_limits import ConnectionLimits
-from wakeful.service.auth.job_context import Directory
 from wakeful.service.auth.jwt_auth import JwtTokens
 from wakeful.service.auth.keys import KeyService, Tokens
 from wakeful.service.auth.origins import Origins
@@ -49,38 +48,38 @@ class Services:
     ) -> None:
         self.store = store
         self.keyring = keyring
-        directory = Directory(store, defaults)
+        accounts = Accounts(store, defaults)
         self.jobs = JobService(
             store,
             targets,
             keyring,
             defaults,
-            directory=directory,
+            accounts=accounts,
             allowance=allowance(settings),
             lanes=lanes,
-            reach=AgentTargetPolicy(settings.agent_targets),
+            target_policy=AgentTargetPolicy(settings.agent_targets),
         )
-        self.runs = RunService(store, directory)
+        self.runs = RunService(store, accounts)
         self.idempotency = IdempotencyService(store, keyring)
-        self.pull = PullService(store, directory, self.runs)
-        by_hand = WakeJob(store, directory, keyring)
-        self.wakes = WakeService(store, directory, by_hand, defaults)
-        self.messages = MessageService(store, directory, by_hand, defaults)
-        senders = AlertJobs(store, targets, keyring)
+        self.pull = PullService(store, accounts, self.runs)
+        wake_jobs = WakeJobs(store, accounts, keyring)
+        self.wakes = WakeService(store, accounts, wake_jobs, defaults)
+        self.messages = MessageService(store, accounts, wake_jobs, defaults)
+        alert_jobs = AlertJobs(store, targets, keyring)
         uncharged = JobService(
-            store, targets, keyring, defaults, directory=directory, lanes=lanes, internal=True
+            store, targets, keyring, defaults, accounts=accounts, lanes=lanes, internal=True
         )
         heartbeats = Heartbeats(store, uncharged)
-        self.agents = AgentService(store, directory, targets, keyring, senders, heartbeats)
-        self.workspaces = WorkspaceService(store, directory, senders)
+        self.agents = AgentService(store, accounts, targets, keyring, alert_jobs, heartbeats)
+        self.workspaces = WorkspaceService(store, accounts, alert_jobs)
         self.budgets = Budgets(store)
-        self.keys = KeyService(store, directory, tokens(settings))
+        self.keys = KeyService(store, accounts, tokens(settings))
         #: who issues the tokens that are accepted beside keys; None: only keys are, or it is not said
         self.issuer = settings.jwt_issuer if settings.jwt_secret or settings.jwks_url else None
-        self.audit = AuditService(store, directory)
-        self.quotas = QuotaService(store, directory)
-        self.workflows = WorkflowService(store, directory)
-        self.events = EventStream(store, directory)
+        self.audit = AuditService(store, accounts)
+        self.quotas = QuotaService(store, accounts)
+        self.workflows = WorkflowService(store, accounts)
+        self.events = EventStream(store, accounts)
         self.connection_limits = ConnectionLimits(
             settings.max_connections,
             settings.max_connections_per_key,
@@ -90,7 +89,7 @@ class Services:
         self.metrics.connections = self.connection_limits.open
         self.metrics_key = settings.metrics_key
         self.origins = Origins(settings.allowed_origins, settings.allowed_hosts)
-        self.status = Status(store, directory)
+        self.status = Status(store, accounts)
 
     def now_ms(self) -> int:
         """Return the current time of the store's clock."""

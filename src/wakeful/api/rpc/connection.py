@@ -20,7 +20,7 @@ from wakeful.api.rpc.params import Params
 from wakeful.errors import NotFound, Unauthenticated, WakefulError
 from wakeful.logs import get_logger
 from wakeful.service.auth.access import Principal
-from wakeful.service.auth.connection_limits import ConnectionSlot, TooMany
+from wakeful.service.auth.connection_limits import ConnectionSlot, TooManyConnections
 from wakeful.service.event_stream import Subscription
 from wakeful.service.serializers import JsonObject
 from wakeful.service.services import Services
@@ -85,7 +85,7 @@ class Connection:
                 await self._serve(await self._next())
         except (Closed, WebSocketDisconnect) as end:
             code, reason = (end.code, end.reason) if isinstance(end, Closed) else (None, "")
-        except TooMany as error:
+        except TooManyConnections as error:
             code, reason = FULL, _short(error.message)
             self._services.metrics.record_rpc_drop("limit")
         finally:
@@ -182,7 +182,7 @@ class Connection:
         request = Request(None, "-", {})
         actor, code = "-", "ok"
         listen = False
-        full: TooMany | None = None
+        full: TooManyConnections | None = None
         try:
             try:
                 request = read_request(text)
@@ -199,7 +199,7 @@ class Connection:
             told = answer(request.id, said)
         except WakefulError as error:
             code, told = error.code, refusal(request.id, error)
-            full = error if isinstance(error, TooMany) else None
+            full = error if isinstance(error, TooManyConnections) else None
         except Exception as error:
             log.exception("rpc.error", method=_known(request.method))
             code, told = "internal", refusal(request.id, error)

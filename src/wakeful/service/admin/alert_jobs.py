@@ -19,7 +19,7 @@ from wakeful.job import Definition, Json, Work
 from wakeful.launch.secrets import Keyring, new_secret, read_secret
 from wakeful.policy import Backoff, Policy
 from wakeful.service.agents.inheritance import needs_secret
-from wakeful.service.jobs.job_factory import without_ticks
+from wakeful.service.jobs.job_factory import unscheduled_job
 from wakeful.store.alerts import (
     AGENT_ALERTS,
     AGENT_CHANNEL,
@@ -51,7 +51,7 @@ class Alerts:
     secret: bytes | None = None
 
 
-NOBODY: Final = Alerts()
+NO_ALERTS: Final = Alerts()
 
 
 class AlertJobs:
@@ -65,7 +65,7 @@ class AlertJobs:
     def read(self, value: object) -> Alerts:
         """The `alerts` of a document, judged whole; null is nobody."""
         if value is None:
-            return NOBODY
+            return NO_ALERTS
         try:
             said = read_alerts(value)
             given = said.pop("secret", None)
@@ -130,7 +130,7 @@ class AlertJobs:
     def _row(
         self, workspace: str, agent: str, definition: Definition, secret: bytes | None, now_ms: int
     ) -> JobRow:
-        job = without_ticks(workspace, agent, definition, now_ms)
+        job = unscheduled_job(workspace, agent, definition, now_ms)
         signed = needs_secret(definition)
         return row_of(job, self._keyring.seal(secret or new_secret()) if signed else None)
 

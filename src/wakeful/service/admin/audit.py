@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from wakeful.service.auth.access import Principal
-from wakeful.service.auth.job_context import Directory
+from wakeful.service.auth.accounts import Accounts
 from wakeful.store.audit import AuditRow
 from wakeful.store.audit_chain import flaw
 from wakeful.store.port import Store
@@ -27,22 +27,22 @@ class Verified(NamedTuple):
 class AuditService:
     """Shows the audit, and looks whether anybody has laid hands on it."""
 
-    def __init__(self, store: Store, directory: Directory) -> None:
+    def __init__(self, store: Store, accounts: Accounts) -> None:
         self._store = store
-        self._directory = directory
+        self._accounts = accounts
 
     async def list(
         self, principal: Principal, workspace: str, *, before: int | None = None, limit: int = 100
     ) -> list[AuditRow]:
         """Entries, newest first; `before` is the number of the last one seen."""
-        await self._directory.authorize(principal, "audit.read", workspace)
+        await self._accounts.authorize(principal, "audit.read", workspace)
         return await self._store.audit(workspace, before=_LARGEST if before is None else before, limit=limit)
 
     async def verify(
         self, principal: Principal, workspace: str, progress: Callable[[int], None] = lambda count: None
     ) -> Verified:
         """Follow the chain from its beginning: a changed, removed or reordered entry breaks it."""
-        await self._directory.authorize(principal, "audit.read", workspace)
+        await self._accounts.authorize(principal, "audit.read", workspace)
         newest, newest_hash = await self._store.audit_head(workspace)
         count, before = 0, ""
         while True:

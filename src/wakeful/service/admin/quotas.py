@@ -7,8 +7,8 @@ from typing import Final
 from wakeful.document.values import compact
 from wakeful.errors import InvalidArgument
 from wakeful.job import check_slug
-from wakeful.service.auth.access import Principal, narrowed
-from wakeful.service.auth.job_context import Directory
+from wakeful.service.auth.access import Principal, visible_agent
+from wakeful.service.auth.accounts import Accounts
 from wakeful.store.port import Store
 from wakeful.store.quotas import BUCKETS as BUCKETS
 from wakeful.store.quotas import QuotaRow
@@ -19,14 +19,14 @@ _LARGEST: Final = 2**31 - 1
 class QuotaService:
     """Shows and sets limits."""
 
-    def __init__(self, store: Store, directory: Directory) -> None:
+    def __init__(self, store: Store, accounts: Accounts) -> None:
         self._store = store
-        self._directory = directory
+        self._accounts = accounts
 
     async def list(self, principal: Principal, workspace: str) -> list[QuotaRow]:
         """What is set and what is used; an agent sees its own."""
-        await self._directory.authorize(principal, "quota.read", workspace)
-        only = narrowed(principal, None)
+        await self._accounts.authorize(principal, "quota.read", workspace)
+        only = visible_agent(principal, None)
         rows = await self._store.quotas(workspace, self._store.clock.now_ms())
         return [row for row in rows if only in (None, row.agent)]
 
@@ -34,7 +34,7 @@ class QuotaService:
         self, principal: Principal, workspace: str, agent: str | None, bucket: str, limit: int | None
     ) -> None:
         """Set a limit for the workspace (`agent` is None) or one of its agents; None takes it away."""
-        await self._directory.authorize(principal, "operate", workspace)
+        await self._accounts.authorize(principal, "operate", workspace)
         if bucket not in BUCKETS:
             raise InvalidArgument(f"bucket: '{bucket[:64]}' is not one of {', '.join(BUCKETS)}")
         if agent == "":

@@ -14,7 +14,7 @@ from wakeful.errors import InvalidArgument, Unavailable
 from wakeful.policy import DAY_MS
 from wakeful.run import is_executor
 from wakeful.service.auth.access import Principal
-from wakeful.service.auth.job_context import Directory
+from wakeful.service.auth.accounts import Accounts
 from wakeful.service.serializers import JsonObject, instant
 from wakeful.store.port import Store
 from wakeful.store.stats import RecentRun
@@ -34,9 +34,9 @@ _HOURS: Final = 24
 class Status:
     """Looks, and never changes anything."""
 
-    def __init__(self, store: Store, directory: Directory) -> None:
+    def __init__(self, store: Store, accounts: Accounts) -> None:
         self._store = store
-        self._directory = directory
+        self._accounts = accounts
         self._version = version("wakeful")
         #: the engine of this process, while it has one
         self.engine: Engine | None = None
@@ -46,7 +46,7 @@ class Status:
 
         `tz` is the zone of schedules that name none, for the one agent of the key (`agentId`), or `default`.
         """
-        await self._directory.authorize(principal, "read", workspace)
+        await self._accounts.authorize(principal, "read", workspace)
         now_ms = self._store.clock.now_ms()
         census = await self._store.census(workspace)
         workers = await self._store.workers(now_ms - LEASE_MS)
@@ -70,8 +70,8 @@ class Status:
 
     async def zone(self, principal: Principal, workspace: str, agent: str) -> str:
         """The zone of schedules that name none: the agent's, else the workspace's, else the one set here."""
-        await self._directory.authorize(principal, "read", workspace, agent)
-        return (await self._directory.context(workspace, agent)).defaults.tz
+        await self._accounts.authorize(principal, "read", workspace, agent)
+        return (await self._accounts.context(workspace, agent)).defaults.tz
 
     async def slo(self, principal: Principal, workspace: str, hours: int = _HOURS) -> JsonObject:
         """How well it went: of the runs of the last hours, the newest `MEASURED` at most.
@@ -79,7 +79,7 @@ class Status:
         Each objective has a target, the value, and whether that is `ok`; where nothing ran there is no value,
         and nothing is wrong. Latency is the time from when a run was to start to when it did.
         """
-        await self._directory.authorize(principal, "read", workspace)
+        await self._accounts.authorize(principal, "read", workspace)
         if not 1 <= hours <= 24 * 30:
             raise InvalidArgument("hours: give a whole number from 1 to 720")
         since_ms = self._store.clock.now_ms() - hours * DAY_MS // 24

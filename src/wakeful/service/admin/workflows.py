@@ -9,7 +9,7 @@ from wakeful.document import payload_to_text
 from wakeful.document.values import json_value
 from wakeful.errors import InvalidArgument, NotFound
 from wakeful.service.auth.access import Principal
-from wakeful.service.auth.job_context import Directory
+from wakeful.service.auth.accounts import Accounts
 from wakeful.store.port import Store
 from wakeful.store.workflows import WorkflowRow
 
@@ -20,15 +20,15 @@ _LARGEST: Final = 2**31 - 1
 class WorkflowService:
     """Keeps versions of workflows: documents that are handed to an executor and never looked into."""
 
-    def __init__(self, store: Store, directory: Directory) -> None:
+    def __init__(self, store: Store, accounts: Accounts) -> None:
         self._store = store
-        self._directory = directory
+        self._accounts = accounts
 
     async def put(
         self, principal: Principal, workspace: str, workflow_id: str, version: int, dag: object
     ) -> bool:
         """Keep a version; whether it is new. The same again is no error, another under its number is one."""
-        await self._directory.authorize(principal, "workflow.write", workspace)
+        await self._accounts.authorize(principal, "workflow.write", workspace)
         _check(workflow_id, version)
         if not isinstance(dag, Mapping) or not dag:
             raise InvalidArgument("dag: write the workflow as a JSON object with something in it")
@@ -43,7 +43,7 @@ class WorkflowService:
 
     async def get(self, principal: Principal, workspace: str, workflow_id: str, version: int) -> WorkflowRow:
         """That version, or NotFound."""
-        await self._directory.authorize(principal, "read", workspace)
+        await self._accounts.authorize(principal, "read", workspace)
         _check(workflow_id, version)
         row = await self._store.workflow(workspace, workflow_id, version)
         if row is None:

@@ -14,12 +14,12 @@ from wakeful.engine.launcher_registry import LauncherRegistry
 from wakeful.errors import FailedPrecondition, InvalidArgument, NotFound
 from wakeful.job import Definition, Json, check_slug
 from wakeful.launch.secrets import ROTATION_MS, Keyring, new_secret, shown
-from wakeful.service.admin.alert_jobs import NOBODY, AlertJobs
+from wakeful.service.admin.alert_jobs import NO_ALERTS, AlertJobs
 from wakeful.service.admin.budgets import Budgets, read_budget
-from wakeful.service.agents.heartbeats import NONE, Heartbeats
+from wakeful.service.agents.heartbeats import NO_HEARTBEAT, Heartbeats
 from wakeful.service.agents.inheritance import Inheritance, goes_to_webhook
-from wakeful.service.auth.access import Principal, narrowed, permit
-from wakeful.service.auth.job_context import Directory, no_agent
+from wakeful.service.auth.access import Principal, permit, visible_agent
+from wakeful.service.auth.accounts import Accounts, no_agent
 from wakeful.start_rules import BudgetOwner
 from wakeful.store.accounts import AgentRow, Inherited, WorkspaceRow
 from wakeful.store.audit import AuditEntry
@@ -56,29 +56,29 @@ class AgentService:
     def __init__(
         self,
         store: Store,
-        directory: Directory,
+        accounts: Accounts,
         targets: LauncherRegistry,
         keyring: Keyring,
-        senders: AlertJobs,
+        alert_jobs: AlertJobs,
         heartbeats: Heartbeats,
     ) -> None:
         self._store = store
-        self._directory = directory
+        self._accounts = accounts
         self._targets = targets
         self._keyring = keyring
-        self._senders = senders
+        self._alert_jobs = alert_jobs
         self._heartbeats = heartbeats
         self._budgets = Budgets(store)
 
     async def get(self, principal: Principal, workspace: str, name: str) -> AgentRow:
         """The agent, or NotFound."""
-        await self._directory.authorize(principal, "read", workspace, name)
-        return await self._directory.agent(workspace, name)
+        await self._accounts.authorize(principal, "read", workspace, name)
+        return await self._accounts.agent(workspace, name)
 
     async def list(self, principal: Principal, workspace: str) -> list[AgentRow]:
         """All of them, by name; an agent sees itself."""
-        await self._directory.authorize(principal, "read", workspace)
-        only = narrowed(principal, None)
+        await self._accounts.authorize(principal, "read", workspace)
+        only = visible_agent(principal, None)
         return [row for row in await self._store.agents(workspace) if only in (None, row.name)]
 
     async def put(
@@ -91,15 +91,15 @@ class AgentService:
         given a webhook gets a secret with it. The jobs that send its alerts, and its heartbeat, become what
         the document says of them afterwards.
         """
-        await self._directory.authorize(principal, "agent.write", workspace, name)
+        await self._accounts.authorize(principal, "agent.write", workspace, name)
         check_slug(name, "agent")
-        said = _read(document, self._directory.defaults)
+        said = _read(document, self._accounts.defaults)
         self._targets.check(said.work.target)
         target = payload_to_text(dict(said.work.target)) if said.work.target else None
         active = document.get("active", True)
         if not isinstance(active, bool):
             raise InvalidArgument("active: write true or false")
-        alerts = self._senders.read(document.get("alerts"))
+        alerts = self._alert_jobs.read(document.get("alerts"))
         queue = _queue(document.get("queue"))
         places = _deliver_to(document.get("deliverTo"))
         tz = said.timing.schedule.tz if said.timing and document.get("tz") is not None else None
@@ -140,7 +140,7 @@ class AgentService:
 
         told = compact({"fields": [*sorted(str(key)[:64] for key in document)[:64]]})
         row = await self._write(workspace, name, changed, principal.entry(workspace, "agent.put", name, told))
-        await self._senders.follow(workspace, name, alerts)
+        await self._alert_jobs.follow(workspace, name, alerts)
         await self._heartbeats.follow(principal, workspace, name, beat)
         if row.budget != (before[0].budget if before[0] else None):
             await self._budgets.weigh(BudgetOwner(workspace, name))
@@ -149,8 +149,8 @@ class AgentService:
 
     async def rotate_secret(self, principal: Principal, workspace: str, name: str) -> SavedAgent:
         """Give it a new secret. For a day, the webhooks that its jobs inherit are signed with both."""
-        await self._directory.authorize(principal, "agent.write", workspace, name)
-        await self._directory.agent(workspace, name)
+        await self._accounts.authorize(principal, "agent.write", workspace, name)
+        await self._accounts.agent(workspace, name)
         now_ms = self._store.clock.now_ms()
         secret = new_secret()
         sealed = self._keyring.seal(secret)
@@ -183,25 +183,25 @@ class AgentService:
         inheritance = Inheritance(self._store.clock.now_ms(), lambda: self._keyring.seal(new_secret()))
         row = await self._store.put_agent(workspace, name, change, [entry], inheritance)
         assert row is not None
-        self._directory.forget(workspace, name)
+        self._accounts.forget(workspace, name)
         return row
 
     async def delete(self, principal: Principal, workspace: str, name: str) -> None:
         """Delete an agent that has no jobs but those made for it; its runs can still be seen."""
-        await self._directory.authorize(principal, "agent.write", workspace, name)
+        await self._accounts.authorize(principal, "agent.write", workspace, name)
         if await self._alone(workspace, name):  # else the agent stays, and so do they
-            await self._senders.follow(workspace, name, NOBODY)
-            await self._heartbeats.follow(principal, workspace, name, NONE)
+            await self._alert_jobs.follow(workspace, name, NO_ALERTS)
+            await self._heartbeats.follow(principal, workspace, name, NO_HEARTBEAT)
         if not await self._store.delete_agent(
             workspace, name, [principal.entry(workspace, "agent.delete", name)]
         ):
             raise no_agent(name)
-        self._directory.forget(workspace, name)
+        self._accounts.forget(workspace, name)
 
     async def _alone(self, workspace: str, name: str) -> bool:
         """Whether an agent has no jobs but those that were made for it."""
         jobs = await self._store.jobs(JobFilter(workspace, name, limit=_MADE_FOR_IT + 1))
-        return all(self._senders.owns(row) or self._heartbeats.owns(row) for row in jobs)
+        return all(self._alert_jobs.owns(row) or self._heartbeats.owns(row) for row in jobs)
 
 
 def _read(document: Mapping[str, object], defaults: Defaults) -> Definition:
@@ -237,10 +237,10 @@ def _queue(value: object) -> str | None:
 class WorkspaceService:
     """Shows and makes workspaces. Making one takes a key for all of them."""
 
-    def __init__(self, store: Store, directory: Directory, senders: AlertJobs) -> None:
+    def __init__(self, store: Store, accounts: Accounts, alert_jobs: AlertJobs) -> None:
         self._store = store
-        self._directory = directory
-        self._senders = senders
+        self._accounts = accounts
+        self._alert_jobs = alert_jobs
         self._budgets = Budgets(store)
 
     async def list(self, principal: Principal) -> list[WorkspaceRow]:
@@ -267,7 +267,7 @@ class WorkspaceService:
             raise InvalidArgument(
                 f"a workspace has no {', '.join(unknown)}; it has {', '.join(_WORKSPACE_FIELDS)}"
             )
-        budget, alerts = read_budget(document.get("budget")), self._senders.read(document.get("alerts"))
+        budget, alerts = read_budget(document.get("budget")), self._alert_jobs.read(document.get("alerts"))
         tz, description = document.get("tz"), document.get("description")
         description = "" if description is None else description
         if not isinstance(description, str) or len(description) > 1_000:
@@ -277,7 +277,7 @@ class WorkspaceService:
         try:
             tz = None if tz is None else read_zone(tz)
             if tz is not None:
-                check_zone(tz, self._directory.defaults)
+                check_zone(tz, self._accounts.defaults)
         except InvalidArgument as error:
             raise InvalidArgument(f"tz: {error.message}") from error
         now_ms = self._store.clock.now_ms()
@@ -285,8 +285,8 @@ class WorkspaceService:
         created_ms = old.created_ms if old else now_ms
         row = WorkspaceRow(name, tz, description, created_ms, now_ms, budget, alerts.text)
         await self._store.put_workspace(row, [principal.entry(name, "workspace.put", name)])
-        self._directory.forget(name)
-        await self._senders.follow(name, None, alerts)
+        self._accounts.forget(name)
+        await self._alert_jobs.follow(name, None, alerts)
         if budget != (old.budget if old else None):
             await self._budgets.weigh(BudgetOwner(name))
         return row, old is None

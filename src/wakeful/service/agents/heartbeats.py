@@ -34,7 +34,7 @@ class Heartbeat:
     job: Mapping[str, Json] | None = None
 
 
-NONE: Final = Heartbeat()
+NO_HEARTBEAT: Final = Heartbeat()
 
 
 class Heartbeats:
@@ -52,7 +52,7 @@ class Heartbeats:
         except InvalidArgument as error:
             raise _refused(error) from error
         if beat is None:
-            return NONE
+            return NO_HEARTBEAT
         about: dict[str, Json] = {"description": "Lets its agent look around by itself.", "labels": _LABELS}
         return Heartbeat(compact(beat), {"name": HEARTBEAT, **heartbeat_job(beat, tz, channel), **about})
 

@@ -12,7 +12,7 @@ from wakeful.errors import InvalidArgument
 from wakeful.job import AGENT_INACTIVE, Definition, JobRecord, Json, Work, inherit
 from wakeful.launch.secrets import ROTATION_MS
 from wakeful.logs import get_logger
-from wakeful.service.jobs.job_transitions import cut_off, moved, paused, resumed, worn_out
+from wakeful.service.jobs.job_transitions import has_max_runs, missed_runs, moved, paused, resumed
 from wakeful.store.accounts import AgentRow, Inherited
 from wakeful.store.row_mapping import changed_row, job_of
 from wakeful.store.rows import JobChange, JobRow
@@ -53,7 +53,7 @@ class Inheritance:
             return None
         change = JobChange(changed._replace(updated_ms=self._now_ms), move=moved(old, job))
         if stopped:
-            return change._replace(withdraw=INACTIVE, born=cut_off(row, self._now_ms, "paused"))
+            return change._replace(withdraw=INACTIVE, born=missed_runs(row, self._now_ms, "paused"))
         return change
 
     def _target(self, text: str | None) -> Mapping[str, Json] | None:
@@ -73,7 +73,7 @@ class Inheritance:
 
 def _resumed(job: JobRecord, now_ms: int) -> JobRecord:
     """The job with its ticks from now on; if none are left, it stays disabled for that reason."""
-    if worn_out(job):
+    if has_max_runs(job):
         return replace(job, disabled_reason="max_runs")
     ticks = job.ticks
     if ticks is not None and ticks.next(now_ms) is None:

@@ -13,9 +13,9 @@ from wakeful.document.values import compact, json_text, storable
 from wakeful.errors import FailedPrecondition, InvalidArgument
 from wakeful.ids import new_id
 from wakeful.service.admin.budgets import Budgets
-from wakeful.service.agents.wake_job import WakeJob
+from wakeful.service.agents.wakes import WakeJobs
 from wakeful.service.auth.access import Principal
-from wakeful.service.auth.job_context import Directory
+from wakeful.service.auth.accounts import Accounts
 from wakeful.start_rules import BudgetOwner
 from wakeful.store.idempotency import Keyed
 from wakeful.store.port import Store
@@ -48,10 +48,10 @@ class Receipt:
 class MessageService:
     """Takes messages, and shows where they wait."""
 
-    def __init__(self, store: Store, directory: Directory, by_hand: WakeJob, defaults: Defaults) -> None:
+    def __init__(self, store: Store, accounts: Accounts, wake_jobs: WakeJobs, defaults: Defaults) -> None:
         self._store = store
-        self._directory = directory
-        self._by_hand = by_hand
+        self._accounts = accounts
+        self._wake_jobs = wake_jobs
         self._longest = defaults.max_payload_bytes
         self._budgets = Budgets(store)
 
@@ -65,8 +65,8 @@ class MessageService:
         keyed: Keyed[Receipt] | None = None,
     ) -> Receipt:
         """Say something to the agent, in the session that is named, or in `main`."""
-        await self._directory.authorize(principal, "run", workspace, agent)
-        row = await self._directory.agent(workspace, agent)
+        await self._accounts.authorize(principal, "run", workspace, agent)
+        row = await self._accounts.agent(workspace, agent)
         unknown = sorted(str(key)[:64] for key in document if key not in FIELDS)
         if unknown:
             raise InvalidArgument(f"a message has no {', '.join(unknown)}; it has {', '.join(FIELDS)}")
@@ -81,7 +81,7 @@ class MessageService:
             if not row.active:
                 raise FailedPrecondition(f"agent '{agent}' is not active; make it active to speak to it")
             await self._budgets.check(BudgetOwner(workspace, agent))
-            await self._by_hand.job(workspace, agent)
+            await self._wake_jobs.job(workspace, agent)
         entry = principal.entry(
             workspace, "agent.message", agent, compact({"session": session, "order": order})
         )
@@ -100,8 +100,8 @@ class MessageService:
         self, principal: Principal, workspace: str, agent: str, after: str | None = None, limit: int = 50
     ) -> list[SessionView]:
         """The agent's sessions, by name."""
-        await self._directory.authorize(principal, "read", workspace, agent)
-        await self._directory.agent(workspace, agent)
+        await self._accounts.authorize(principal, "read", workspace, agent)
+        await self._accounts.agent(workspace, agent)
         return await self._store.sessions(workspace, agent, after, limit)
 
 

@@ -103,7 +103,7 @@ def permit(principal: Principal, action: Action, workspace: str, agent: str | No
         )
 
 
-def narrowed(principal: Principal, agent: str | None) -> str | None:
+def visible_agent(principal: Principal, agent: str | None) -> str | None:
     """The agent that a list is limited to: an agent sees its own things wherever it looks."""
     if principal.role != "agent":
         return agent

@@ -17,7 +17,7 @@ from wakeful.document.target import KINDS
 from wakeful.errors import InvalidArgument, PermissionDenied
 from wakeful.job import Definition, Json, Work
 from wakeful.service.auth.access import Principal
-from wakeful.service.auth.job_context import JobContext
+from wakeful.service.auth.accounts import JobContext
 from wakeful.settings import PREFIX
 from wakeful.store.internal_jobs import INTERNAL_JOBS, is_reserved
 from wakeful.store.sessions import WAKE_JOB
@@ -26,7 +26,7 @@ from wakeful.store.sessions import WAKE_JOB
 ALL: Final = "*"
 
 
-def check_whose(principal: Principal, name: str | None, own: Container[str] = INTERNAL_JOBS) -> None:
+def check_not_internal(principal: Principal, name: str | None, own: Container[str] = INTERNAL_JOBS) -> None:
     """Refuse to let an agent's key touch the jobs that Wakeful makes for itself: they are the operator's.
 
     An agent that could delete the job by which people are told of its failures would not be watched.
@@ -38,7 +38,7 @@ def check_whose(principal: Principal, name: str | None, own: Container[str] = IN
         )
 
 
-def check_name(name: str, old: Definition | None = None) -> None:
+def check_not_reserved(name: str, old: Definition | None = None) -> None:
     """Refuse a name that is reserved for the jobs that Wakeful makes for itself; `old` is the job so far.
 
     Such a job keeps its name. A job of a user that had the name before it was reserved may keep it too, and

@@ -18,7 +18,7 @@ from wakeful.settings import PREFIX
 UNLIMITED: Final = 0
 
 
-class TooMany(ResourceExhausted):
+class TooManyConnections(ResourceExhausted):
     """The connection limit is reached."""
 
     retry_after_s = 1
@@ -72,7 +72,7 @@ class ConnectionLimits:
         if actor is not None:
             place.belong(actor)
         elif self._most_unauthenticated and self._count(None) >= self._most_unauthenticated:
-            raise TooMany(
+            raise TooManyConnections(
                 f"this server has {self._most_unauthenticated} connections open that are not authenticated "
                 f"({PREFIX}MAX_UNAUTHENTICATED_CONNECTIONS); send the key in a header, or try again later"
             )
@@ -82,7 +82,7 @@ class ConnectionLimits:
     def check_all(self) -> None:
         """TooMany where there are as many as there may be, those apart that are not authenticated."""
         if self._most and len(self._taken) - self._count(None) >= self._most:
-            raise TooMany(
+            raise TooManyConnections(
                 f"this server has {self._most} connections open, which is all that it takes "
                 f"({PREFIX}MAX_CONNECTIONS); try another replica, or later"
             )
@@ -92,7 +92,7 @@ class ConnectionLimits:
         if not self._most_of_one:
             return
         if self._count(actor) >= self._most_of_one:
-            raise TooMany(
+            raise TooManyConnections(
                 f"this key has {self._most_of_one} connections open, which is all that one may have "
                 f"({PREFIX}MAX_CONNECTIONS_PER_KEY); close one first"
             )

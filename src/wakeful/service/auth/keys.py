@@ -19,8 +19,8 @@ from wakeful.errors import InvalidArgument, NotFound, PermissionDenied, Unauthen
 from wakeful.ids import new_id
 from wakeful.job import check_slug
 from wakeful.service.auth.access import ROLES, Principal, Role, permit
+from wakeful.service.auth.accounts import Accounts
 from wakeful.service.auth.first_keys import apply_admin_key, make_first_key
-from wakeful.service.auth.job_context import Directory
 from wakeful.settings import API_KEY
 from wakeful.store.accounts import KeyRow
 from wakeful.store.port import Store
@@ -48,9 +48,9 @@ class Tokens(Protocol):
 class KeyService:
     """Makes, shows, ends and recognises keys."""
 
-    def __init__(self, store: Store, directory: Directory, tokens: Tokens | None = None) -> None:
+    def __init__(self, store: Store, accounts: Accounts, tokens: Tokens | None = None) -> None:
         self._store = store
-        self._directory = directory
+        self._accounts = accounts
         self._tokens = tokens
         self._known: dict[bytes, tuple[int, KeyRow]] = {}
         self._touched: dict[str, int] = {}
@@ -120,7 +120,7 @@ class KeyService:
         if workspace is None:
             permit(principal, "operate", "default")
         else:
-            await self._directory.authorize(principal, "key", workspace)
+            await self._accounts.authorize(principal, "key", workspace)
         unknown = sorted(str(key)[:64] for key in document if key not in _FIELDS)
         if unknown:
             raise InvalidArgument(
@@ -170,14 +170,14 @@ class KeyService:
         if workspace is None:
             permit(principal, "operate", "default")
             return await self._store.keys(None)
-        await self._directory.authorize(principal, "key", workspace)
+        await self._accounts.authorize(principal, "key", workspace)
         if principal.workspace is not None:
             return await self._store.keys(workspace)
         return [row for row in await self._store.keys(None) if row.workspace in (workspace, None)]
 
     async def revoke(self, principal: Principal, workspace: str, key_id: str) -> None:
         """End a key, here at once and elsewhere within a second."""
-        await self._directory.authorize(principal, "key", workspace)
+        await self._accounts.authorize(principal, "key", workspace)
         # A key for all workspaces is ended only by another of its kind.
         known = await self._store.keys(workspace if principal.workspace is not None else None)
         mine = [row for row in known if row.id == key_id and row.workspace in (workspace, None)]

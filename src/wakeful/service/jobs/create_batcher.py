@@ -20,7 +20,7 @@ from wakeful.store.rows import JobRow
 _LARGEST_BATCH: Final = 500
 
 
-class _Arrival(NamedTuple):
+class _PendingCreate(NamedTuple):
     job: JobRow
     entry: AuditEntry
     agent: Inherited
@@ -33,14 +33,14 @@ class CreateBatcher:
     def __init__(self, store: Store, allowance: Allowance | None) -> None:
         self._store = store
         self._allowance = allowance
-        self._waiting: list[_Arrival] = []
+        self._waiting: list[_PendingCreate] = []
         self._writing: asyncio.Task[None] | None = None
 
     async def add(self, job: JobRow, entry: AuditEntry, agent: Inherited) -> None:
         """Write this job, made for such an agent; raises what the store says to it, and to no other."""
         loop = asyncio.get_running_loop()
         written: asyncio.Future[None] = loop.create_future()
-        self._waiting.append(_Arrival(job, entry, agent, written))
+        self._waiting.append(_PendingCreate(job, entry, agent, written))
         if self._writing is None or self._writing.done():
             self._writing = loop.create_task(self._write(), name="wakeful-arrivals")
         await written
@@ -59,7 +59,7 @@ class CreateBatcher:
             else:
                 _settle(batch)
 
-    async def _create(self, batch: Sequence[_Arrival]) -> None:
+    async def _create(self, batch: Sequence[_PendingCreate]) -> None:
         agents: dict[tuple[str, str], Inherited] = {}
         for job, _, agent, _ in batch:
             if agents.setdefault((job.workspace, job.agent), agent) != agent:
@@ -68,7 +68,7 @@ class CreateBatcher:
             [each.job for each in batch], [each.entry for each in batch], self._allowance, agents=agents
         )
 
-    async def _one_by_one(self, batch: Sequence[_Arrival], error: Exception) -> None:
+    async def _one_by_one(self, batch: Sequence[_PendingCreate], error: Exception) -> None:
         """One of them cannot be, and nothing is written: the others do not suffer for it."""
         if len(batch) == 1:
             _settle(batch, error)
@@ -82,7 +82,7 @@ class CreateBatcher:
                 _settle([arrival])
 
 
-def _settle(batch: Sequence[_Arrival], error: BaseException | None = None) -> None:
+def _settle(batch: Sequence[_PendingCreate], error: BaseException | None = None) -> None:
     for *_, written in batch:
         if written.done():  # whoever waited for it has gone
             continue

@@ -19,7 +19,7 @@ from wakeful.launch.secrets import Keyring, new_secret, shown
 from wakeful.planning import begin
 from wakeful.schedule import At
 from wakeful.service.agents.inheritance import INACTIVE, needs_secret, signed_by_agent, with_agents_secret
-from wakeful.service.auth.job_context import JobContext
+from wakeful.service.auth.accounts import JobContext
 from wakeful.store.row_mapping import job_of, row_of
 from wakeful.store.rows import JobRow
 
@@ -44,7 +44,7 @@ class SaveResult:
         return job_of(self.row)
 
 
-class _Alike(NamedTuple):
+class _Template(NamedTuple):
     """What documents that differ in name and payload alone have in common."""
 
     definition: Definition
@@ -59,7 +59,7 @@ class JobFactory:
         self._targets = targets
         self._lanes = lanes
         self._keyring = keyring
-        self._known: BoundedCache[tuple[str, bytes], _Alike] = BoundedCache(_BUDGET)
+        self._known: BoundedCache[tuple[str, bytes], _Template] = BoundedCache(_BUDGET)
 
     def make(
         self, context: JobContext, document: Mapping[str, object], now_ms: int, created_by: str = ""
@@ -96,7 +96,7 @@ class JobFactory:
         context: JobContext,
         document: Mapping[str, object],
         now_ms: int,
-    ) -> _Alike:
+    ) -> _Template:
         """What a document says, all but what is the job's own."""
         known = self._known.get(common)
         if known is not None and known.row.created_ms == now_ms:
@@ -111,7 +111,7 @@ class JobFactory:
         self._known.put(common, known, 4_096 + 8 * (len(common[0]) + len(common[1])))
         return known
 
-    def _first(self, context: JobContext, document: Mapping[str, object], now_ms: int) -> _Alike:
+    def _first(self, context: JobContext, document: Mapping[str, object], now_ms: int) -> _Template:
         read: list[Definition] = []
         wanted: list[bool] = []
         refused = _refusals(
@@ -145,7 +145,7 @@ class JobFactory:
         if target is not None:
             self._targets.check(target)
 
-    def _alike_of(self, context: JobContext, definition: Definition, wanted: bool, now_ms: int) -> _Alike:
+    def _alike_of(self, context: JobContext, definition: Definition, wanted: bool, now_ms: int) -> _Template:
         enabled = wanted and context.active
         anchor_ms = anchor_of(definition, now_ms)
         next_ms, wake_ms = begin("", definition, anchor_ms, now_ms) if enabled else (None, None)
@@ -162,9 +162,9 @@ class JobFactory:
             updated_ms=now_ms,
             disabled_reason=None if enabled else INACTIVE if wanted else "paused",
         )
-        return _Alike(definition, row_of(job), needs_secret(definition))
+        return _Template(definition, row_of(job), needs_secret(definition))
 
-    def _later(self, known: _Alike, now_ms: int) -> _Alike:
+    def _later(self, known: _Template, now_ms: int) -> _Template:
         """The same, created at another time."""
         definition, row, _ = known
         self._targets.check(definition.work.target)
@@ -196,7 +196,7 @@ def _refusals(*checks: Callable[[], object]) -> list[InvalidArgument]:
     return refused
 
 
-def without_ticks(workspace: str, agent: str, definition: Definition, now_ms: int) -> JobRecord:
+def unscheduled_job(workspace: str, agent: str, definition: Definition, now_ms: int) -> JobRecord:
     """A new job that runs only when somebody says so."""
     return JobRecord(
         id=new_id(now_ms),

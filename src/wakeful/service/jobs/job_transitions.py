@@ -25,7 +25,7 @@ def edited(old: JobRecord, definition: Definition, now_ms: int, enabled: bool | 
     if moved:
         job = replace(job, anchor_ms=anchor_of(definition, now_ms, old))
     if enabled is None:
-        enabled = old.enabled or _lives_again(old, job, moved, now_ms)
+        enabled = old.enabled or _is_reactivated(old, job, moved, now_ms)
     if not enabled:
         return paused(job, now_ms) if old.enabled else job
     if not old.enabled:
@@ -39,7 +39,9 @@ def edited(old: JobRecord, definition: Definition, now_ms: int, enabled: bool | 
     return job
 
 
-def cut_off(row: JobRow, now_ms: int, reason: Literal["paused", "edited", "deleted"]) -> tuple[NewRun, ...]:
+def missed_runs(
+    row: JobRow, now_ms: int, reason: Literal["paused", "edited", "deleted"]
+) -> tuple[NewRun, ...]:
     """The record of the ticks that were due, and that no planner had come to, when a job stops having them.
 
     While nobody is awake to plan, somebody may still pause or edit a job: what it missed until then is not
@@ -83,7 +85,7 @@ def paused(job: JobRecord, now_ms: int, note: str | None = None, until_ms: int |
 def resumed(job: JobRecord, now_ms: int) -> JobRecord:
     """The job with its ticks from now on; FailedPrecondition where there are none to be had."""
     name = job.definition.name
-    if worn_out(job):
+    if has_max_runs(job):
         raise FailedPrecondition(
             f"job '{name}' has had the {job.run_count} runs that it may have; give it a higher maxRuns"
         )
@@ -123,18 +125,18 @@ def skipped(job: JobRecord, now_ms: int) -> tuple[JobRecord, Verdict]:
     return replace(job, next_ms=after, wake_ms=wake_ms, updated_ms=now_ms), verdict
 
 
-def _lives_again(old: JobRecord, job: JobRecord, moved: bool, now_ms: int) -> bool:
+def _is_reactivated(old: JobRecord, job: JobRecord, moved: bool, now_ms: int) -> bool:
     """Whether it was over, rather than paused, and is not any more."""
     if old.disabled_reason == "max_runs":
-        return not worn_out(job)
+        return not has_max_runs(job)
     # A one-time job that failed is over too; a recurring one was stopped because it failed.
     over = old.disabled_reason == "no_more_ticks" or (
         old.disabled_reason == "failed" and old.ticks is not None and old.ticks.next(now_ms) is None
     )
-    return over and moved and not worn_out(job)
+    return over and moved and not has_max_runs(job)
 
 
-def worn_out(job: JobRecord) -> bool:
+def has_max_runs(job: JobRecord) -> bool:
     """Whether it has had as many runs as it may have."""
     max_runs = job.definition.policy.max_runs
     return max_runs is not None and job.run_count >= max_runs

@@ -19,31 +19,31 @@ from wakeful.job import Definition, JobRecord, Json, check_slug
 from wakeful.launch.secrets import Keyring
 from wakeful.logs import get_logger
 from wakeful.service.admin.budgets import Budgets
-from wakeful.service.auth.access import LOCAL, Principal, narrowed
-from wakeful.service.auth.agent_target_policy import AgentTargetPolicy, check_name, check_whose
-from wakeful.service.auth.job_context import Directory, JobContext
+from wakeful.service.auth.access import LOCAL, Principal, visible_agent
+from wakeful.service.auth.accounts import Accounts, JobContext
+from wakeful.service.auth.agent_target_policy import AgentTargetPolicy, check_not_internal, check_not_reserved
 from wakeful.service.auth.masking import unmasked
 from wakeful.service.auth.ownership import (
-    BY_AGENT,
+    AGENT_TRIGGER,
     check_change,
     check_overlap,
-    check_pace,
     check_payload,
-    is_admins,
+    check_rate,
+    is_admin_owned,
 )
 from wakeful.service.jobs.chains import check_chain
 from wakeful.service.jobs.create_batcher import CreateBatcher
-from wakeful.service.jobs.job_changes import audit_details, check_version, no_job, read_enabled
+from wakeful.service.jobs.job_editor import audit_details, check_version, no_job, read_enabled
 from wakeful.service.jobs.job_factory import JobFactory, SaveResult
 from wakeful.service.jobs.pauses import JobPauses
 from wakeful.service.runs.manual_runs import (
-    by_hand,
-    judged,
-    of_the_past,
-    payload_of,
+    apply_overlap,
+    backfill_runs,
     read_instant,
     read_mode,
     read_overlap,
+    read_payload,
+    triggered_run,
 )
 from wakeful.start_rules import BudgetOwner
 from wakeful.store.idempotency import Keyed
@@ -65,28 +65,28 @@ class JobService(JobPauses):
         keyring: Keyring,
         defaults: Defaults,
         *,
-        directory: Directory | None = None,
+        accounts: Accounts | None = None,
         allowance: Allowance | None = None,
         lanes: Iterable[str] | None = None,
         budgets: Budgets | None = None,
-        reach: AgentTargetPolicy | None = None,
+        target_policy: AgentTargetPolicy | None = None,
         internal: bool = False,
     ) -> None:
         super().__init__(
             store,
             targets,
             keyring,
-            directory or Directory(store, defaults),
+            accounts or Accounts(store, defaults),
             lanes,
             budgets or Budgets(store),
-            reach or AgentTargetPolicy(),
+            target_policy or AgentTargetPolicy(),
         )
         self._defaults = defaults
         #: whether the jobs are Wakeful's own, whose names are reserved
         self._internal = internal
-        self._maker = JobFactory(targets, keyring, self._lanes)
+        self._factory = JobFactory(targets, keyring, self._lanes)
         self._allowance = allowance
-        self._arrivals = CreateBatcher(store, allowance)
+        self._batcher = CreateBatcher(store, allowance)
         #: held from looking when an agent's key last ran a job until its next run is written
         self._pacing = asyncio.Lock()
 
@@ -101,7 +101,7 @@ class JobService(JobPauses):
         keyed: Keyed[SaveResult] | None = None,
     ) -> SaveResult:
         """Add a job; AlreadyExists if the name is taken. With `rehearse`, as `upsert` has it."""
-        await self._directory.authorize(principal, "job.write", workspace, agent)
+        await self._accounts.authorize(principal, "job.write", workspace, agent)
 
         async def create(context: JobContext) -> SaveResult:
             with bypass() if dry_run else nullcontext():
@@ -116,7 +116,7 @@ class JobService(JobPauses):
                 workspace, "job.create", f"{agent}/{saved.row.name}", audit_details(document)
             )
             if keyed is None:
-                await self._arrivals.add(saved.row, entry, context.inherited)
+                await self._batcher.add(saved.row, entry, context.inherited)
             else:  # not batched: waiting for another request with this key would delay the whole batch
                 agents = {(workspace, agent): context.inherited}
                 await self._store.create_jobs(
@@ -124,13 +124,13 @@ class JobService(JobPauses):
                 )
             return saved
 
-        return await self._directory.with_context(workspace, check_slug(agent, "agent"), create)
+        return await self._accounts.with_context(workspace, check_slug(agent, "agent"), create)
 
     async def create_many(
         self, principal: Principal, workspace: str, agent: str, documents: Sequence[Mapping[str, object]]
     ) -> list[SaveResult]:
         """Add many jobs in one go: all of them, or none. The audit has one entry for them all."""
-        await self._directory.authorize(principal, "job.write", workspace, agent)
+        await self._accounts.authorize(principal, "job.write", workspace, agent)
 
         async def create(context: JobContext) -> list[SaveResult]:
             await self._read_calendars(context, documents)
@@ -147,7 +147,7 @@ class JobService(JobPauses):
                 await self._store.create_jobs(rows, [entry], self._allowance, agents=agents)
             return saved
 
-        return await self._directory.with_context(workspace, check_slug(agent, "agent"), create)
+        return await self._accounts.with_context(workspace, check_slug(agent, "agent"), create)
 
     async def upsert(
         self,
@@ -165,9 +165,9 @@ class JobService(JobPauses):
         `rehearse`, nothing is changed at all, but what would be refused is; all but what depends on how many
         jobs there are by then.
         """
-        await self._directory.authorize(principal, "job.write", workspace, agent)
+        await self._accounts.authorize(principal, "job.write", workspace, agent)
         name = document.get("name")
-        check_whose(principal, str(name))
+        check_not_internal(principal, str(name))
         row = await self._store.job(workspace, agent, name) if isinstance(name, str) else None
         if row is None and version is not None:
             raise no_job(str(name))
@@ -188,7 +188,7 @@ class JobService(JobPauses):
             return read_definition(given, now_ms=now_ms, defaults=context.defaults, old=old.definition)
 
         if has_calendar(row.timing) or excludes_something(document):
-            context = await self._directory.context(workspace, agent)
+            context = await self._accounts.context(workspace, agent)
             with bypass() if dry_run else nullcontext():
                 await work_out(partial(converged, job_of(row), context), now_ms)
         entry = principal.entry(workspace, "job.update", f"{agent}/{name}", audit_details(document))
@@ -200,7 +200,7 @@ class JobService(JobPauses):
 
     async def by_id(self, principal: Principal, workspace: str, job_id: str) -> JobRecord:
         """The job of that id, or NotFound."""
-        await self._directory.authorize(principal, "read", workspace)
+        await self._accounts.authorize(principal, "read", workspace)
         row = await self._store.job_by_id(job_id)
         if row is None or row.workspace != workspace or principal.agent not in (None, row.agent):
             raise no_job(job_id)
@@ -222,12 +222,12 @@ class JobService(JobPauses):
 
         A job that cannot be read is logged and left out.
         """
-        await self._directory.authorize(principal, "read", workspace, agent)
+        await self._accounts.authorize(principal, "read", workspace, agent)
         rows = await self._store.jobs(
-            JobFilter(workspace, narrowed(principal, agent), include_disabled, after, limit, labels)
+            JobFilter(workspace, visible_agent(principal, agent), include_disabled, after, limit, labels)
         )
         if not rows and agent not in (None, principal.agent) and principal is not LOCAL:
-            await self._directory.agent(workspace, agent)
+            await self._accounts.agent(workspace, agent)
         jobs = []
         for row in rows:
             try:
@@ -256,30 +256,30 @@ class JobService(JobPauses):
         may use today is used up, or an agent's key runs an admin's job too often.
         """
         due_only = read_mode(mode) == "due"
-        own, policy = payload_of(payload, self._defaults.max_payload_bytes), read_overlap(overlap)
+        own, policy = read_payload(payload, self._defaults.max_payload_bytes), read_overlap(overlap)
         row = await self._row(principal, "run", workspace, agent, name)
         check_version(row, version)
         job, now_ms = job_of(row), self._clock.now_ms()
         check_overlap(principal, job, policy)
         if own is not None:
-            context = await self._directory.context(workspace, agent)
+            context = await self._accounts.context(workspace, agent)
             check_payload(principal, job)
-            self._reach.check_payload(principal, job.definition.work, context)
+            self._target_policy.check_payload(principal, job.definition.work, context)
         if due_only and (job.next_ms is None or job.next_ms > now_ms):
             if keyed is not None:
                 await self._store.add_runs([], (), keyed.of(lambda _: None))
             return None
-        async with self._pacing if is_admins(principal, row) else contextlib.nullcontext():
-            if is_admins(principal, row):
-                started = RunFilter(workspace, agent, job.id, trigger=BY_AGENT, limit=1)
-                check_pace(job, await self._store.runs(started), now_ms)
+        async with self._pacing if is_admin_owned(principal, row) else contextlib.nullcontext():
+            if is_admin_owned(principal, row):
+                started = RunFilter(workspace, agent, job.id, trigger=AGENT_TRIGGER, limit=1)
+                check_rate(job, await self._store.runs(started), now_ms)
             await self._budgets.check(BudgetOwner(workspace, agent, job.id), name)
-            run = by_hand(principal, job, now_ms, due_only=due_only, payload=own)
+            run = triggered_run(principal, job, now_ms, due_only=due_only, payload=own)
             details = compact({"run": run.id, "mode": "due" if due_only else "force"})
             entry = principal.entry(workspace, "job.run", f"{agent}/{name}", details)
             if policy is not None:
                 most = job.definition.policy.max_queued
-                judge = partial(judged, overlap=policy, max_queued=most, now_ms=now_ms)
+                judge = partial(apply_overlap, overlap=policy, max_queued=most, now_ms=now_ms)
                 return await self._store.add_judged_run(run, judge, [entry], keyed)
             (view,) = await self._store.add_runs(
                 [run], [entry], keyed.of(lambda runs: runs[0]) if keyed else None
@@ -307,7 +307,7 @@ class JobService(JobPauses):
         check_version(row, version)
         job = job_of(row)
         start_ms, end_ms = read_instant("start", start, job), read_instant("end", end, job)
-        runs = await off_loop(partial(of_the_past, principal, job, start_ms, end_ms, self._clock.now_ms()))
+        runs = await off_loop(partial(backfill_runs, principal, job, start_ms, end_ms, self._clock.now_ms()))
         await self._budgets.check(BudgetOwner(workspace, agent, job.id), name)
         about = compact({"count": len(runs), "startMs": start_ms, "endMs": end_ms})
         entry = principal.entry(workspace, "job.backfill", f"{agent}/{name}", about)
@@ -326,12 +326,12 @@ class JobService(JobPauses):
     def _made(
         self, principal: Principal, context: JobContext, document: Mapping[str, object], now_ms: int
     ) -> SaveResult:
-        saved = self._maker.make(context, unmasked(document), now_ms, principal.creator)
+        saved = self._factory.make(context, unmasked(document), now_ms, principal.creator)
         if principal.role == "agent":
-            check_whose(principal, saved.row.name)
+            check_not_internal(principal, saved.row.name)
             work = saved.job.definition.work
-            self._reach.check(principal, work, context)
-            self._reach.check_delivery(principal, work, context)
+            self._target_policy.check(principal, work, context)
+            self._target_policy.check_delivery(principal, work, context)
         if not self._internal:
-            check_name(saved.row.name)
+            check_not_reserved(saved.row.name)
         return saved

@@ -12,9 +12,9 @@ from wakeful.planning import fire_ms
 from wakeful.run_factory import lane_of, tick_run
 from wakeful.schedule import At, parse_schedule
 from wakeful.service.auth.access import Principal
-from wakeful.service.auth.job_context import JobContext
-from wakeful.service.jobs.job_changes import JobChanges, agent_inactive, check_version, no_job
-from wakeful.service.jobs.job_transitions import cut_off, paused, resumed, skipped
+from wakeful.service.auth.accounts import JobContext
+from wakeful.service.jobs.job_editor import JobChanges, agent_inactive, check_version, no_job
+from wakeful.service.jobs.job_transitions import missed_runs, paused, resumed, skipped
 from wakeful.store.row_mapping import changed_row, job_of, view_of
 from wakeful.store.rows import JobChange, JobRow, RunFilter, RunView
 
@@ -53,14 +53,14 @@ class JobPauses(JobChanges):
         keeps its note and its end, unless one of them is given.
         """
         text = _note(note)
-        context = await self._directory.context(workspace, agent)
+        context = await self._accounts.context(workspace, agent)
 
         def pause(row: JobRow) -> JobChange | None:
             job, now_ms = job_of(row), self._clock.now_ms()
             until_ms = _pause_end(until, job, context.defaults.tz, now_ms)
             if row.enabled:
                 changed = changed_row(row, paused(job, now_ms, text, until_ms))
-                return JobChange(changed, withdraw="paused", born=cut_off(row, now_ms, "paused"))
+                return JobChange(changed, withdraw="paused", born=missed_runs(row, now_ms, "paused"))
             if text is None and until_ms is None:
                 return None
             if row.disabled_reason != "paused":
@@ -96,7 +96,7 @@ class JobPauses(JobChanges):
                 principal, "job.resume", workspace, agent, name, checked, version, context.inherited
             )
 
-        return job_of(await self._directory.with_context(workspace, agent, change))
+        return job_of(await self._accounts.with_context(workspace, agent, change))
 
     async def skip_next(
         self, principal: Principal, workspace: str, agent: str, name: str, *, version: int | None = None

@@ -21,7 +21,7 @@ from wakeful.store.rows import DeadLetter, JudgedRun, LiveRuns
 MAX_BACKFILL: Final = 10_000
 
 
-def payload_of(value: object, longest: int) -> str | None:
+def read_payload(value: object, longest: int) -> str | None:
     """A payload that a run is given, judged as a job's own is."""
     try:
         return payload_to_text(json_value(value, longest))
@@ -29,7 +29,7 @@ def payload_of(value: object, longest: int) -> str | None:
         raise InvalidArgument(f"payload: {error.message}") from error
 
 
-def by_hand(
+def triggered_run(
     principal: Principal, job: JobRecord, now_ms: int, *, due_only: bool, payload: str | None
 ) -> NewRun:
     """A run of the job, now, with this payload or its own."""
@@ -40,7 +40,7 @@ def by_hand(
     return run._replace(reason=DUE) if asks else run
 
 
-def judged(run: NewRun, live: LiveRuns, overlap: Overlap, max_queued: int, now_ms: int) -> JudgedRun:
+def apply_overlap(run: NewRun, live: LiveRuns, overlap: Overlap, max_queued: int, now_ms: int) -> JudgedRun:
     """What becomes of a run under an overlap policy: it starts, waits, is skipped or replaces others."""
     if overlap == "allow":
         return JudgedRun(run)
@@ -95,7 +95,7 @@ def read_overlap(value: object) -> Overlap | None:
     raise InvalidArgument(f"overlapPolicy: write one of {', '.join(get_args(Overlap))}")
 
 
-def of_the_past(
+def backfill_runs(
     principal: Principal, job: JobRecord, start_ms: int, end_ms: int, now_ms: int
 ) -> list[NewRun]:
     """A run for each of its ticks from the one instant to the other, both in the past, oldest first."""
@@ -114,7 +114,7 @@ def of_the_past(
     ]
 
 
-def replayed(principal: Principal, letter: DeadLetter, now_ms: int) -> NewRun:
+def replay_run(principal: Principal, letter: DeadLetter, now_ms: int) -> NewRun:
     """A dead letter once more: with the same key, one attempt further on, and wherever its job goes now."""
     old = letter.run
     lane, claim_ms = old.lane, DEFAULT_POLICY.claim_timeout_ms

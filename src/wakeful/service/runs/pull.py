@@ -17,8 +17,8 @@ from wakeful.outcome import Finished, conclude, timed_out
 from wakeful.policy import DEFAULT_POLICY, Policy
 from wakeful.run import PULL, is_executor, pull_lane
 from wakeful.run_factory import follow_up_run
-from wakeful.service.auth.access import Principal, narrowed
-from wakeful.service.auth.job_context import Directory
+from wakeful.service.auth.access import Principal, visible_agent
+from wakeful.service.auth.accounts import Accounts
 from wakeful.service.runs.claims import Claims
 from wakeful.service.runs.runs import ATTEMPT_MISSING, RunService
 from wakeful.service.serializers import JsonObject
@@ -52,9 +52,9 @@ class _Renewed(NamedTuple):
 class PullService:
     """Gives runs to executors."""
 
-    def __init__(self, store: Store, directory: Directory, runs: RunService) -> None:
+    def __init__(self, store: Store, accounts: Accounts, runs: RunService) -> None:
         self._store = store
-        self._directory = directory
+        self._accounts = accounts
         self._runs = runs
         self._claims = Claims(store)
         self._news = asyncio.Event()
@@ -87,11 +87,11 @@ class PullService:
 
         Each is shown as a run is, with its job's `target`, its whole `payload` and its `timeoutMs`.
         """
-        await self._directory.authorize(principal, "work", workspace)
-        own = narrowed(principal, None)
+        await self._accounts.authorize(principal, "work", workspace)
+        own = visible_agent(principal, None)
         if own is not None:
             for agent in agents or ():
-                narrowed(principal, agent)
+                visible_agent(principal, agent)
             agents = [own]
         if not 1 <= limit <= MOST:
             raise InvalidArgument(f"limit: write a whole number from 1 to {MOST}")
@@ -168,10 +168,10 @@ class PullService:
         self, principal: Principal, workspace: str, held: Sequence[tuple[str, int]], worker: str | None
     ) -> _Renewed:
         """Renew the leases of these runs, and fail those whose attempt has had all its time."""
-        await self._directory.authorize(principal, "work", workspace)
+        await self._accounts.authorize(principal, "work", workspace)
         name = None if worker is None else executor(worker)
         now_ms = self._store.clock.now_ms()
-        renewed = await self._store.renew(now_ms, workspace, held, narrowed(principal, None), name)
+        renewed = await self._store.renew(now_ms, workspace, held, visible_agent(principal, None), name)
         policies = {run.id: _policy(run.policy) for run in renewed}
         late = [run.id for run in renewed if timed_out(run.started_ms, policies[run.id], now_ms)]
         errors: dict[str, str] = {}

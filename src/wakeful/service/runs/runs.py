@@ -17,11 +17,11 @@ from wakeful.policy import DEFAULT_POLICY
 from wakeful.run import NewRun, is_executor
 from wakeful.run_factory import follow_up_run
 from wakeful.service.admin.budgets import Budgets
-from wakeful.service.auth.access import LOCAL, Action, Principal, narrowed
-from wakeful.service.auth.agent_target_policy import check_whose
-from wakeful.service.auth.job_context import Directory
+from wakeful.service.auth.access import LOCAL, Action, Principal, visible_agent
+from wakeful.service.auth.accounts import Accounts
+from wakeful.service.auth.agent_target_policy import check_not_internal
 from wakeful.service.auth.ownership import check_ending
-from wakeful.service.runs.manual_runs import replayed
+from wakeful.service.runs.manual_runs import replay_run
 from wakeful.start_rules import BudgetOwner
 from wakeful.store.alerts import ALERT_JOBS
 from wakeful.store.idempotency import Keyed
@@ -41,9 +41,9 @@ class _NotDead(Exception):
 class RunService:
     """Shows, cancels, replays and completes runs."""
 
-    def __init__(self, store: Store, directory: Directory | None = None) -> None:
+    def __init__(self, store: Store, accounts: Accounts | None = None) -> None:
         self._store = store
-        self._directory = directory or Directory(store, Defaults())
+        self._accounts = accounts or Accounts(store, Defaults())
         self._budgets = Budgets(store)
 
     @property
@@ -81,13 +81,13 @@ class RunService:
         limit: int = 50,
     ) -> list[RunView]:
         """List runs, newest first; `before` is the id of the last run of the previous page."""
-        await self._directory.authorize(principal, "read", workspace, agent)
-        visible = narrowed(principal, agent)
+        await self._accounts.authorize(principal, "read", workspace, agent)
+        visible = visible_agent(principal, agent)
         runs = await self._store.runs(
             RunFilter(workspace, visible, job_id, tuple(states), trigger, dead, before, limit)
         )
         if not runs and agent not in (None, principal.agent) and principal is not LOCAL:
-            await self._directory.agent(workspace, agent)
+            await self._accounts.agent(workspace, agent)
         return runs
 
     async def cancel(
@@ -120,7 +120,7 @@ class RunService:
                 await self._store.replay_runs(
                     workspace,
                     [run_id],
-                    lambda letter: replayed(principal, letter, now_ms),
+                    lambda letter: replay_run(principal, letter, now_ms),
                     lambda dead: principal.entry(workspace, "run.replay", dead),
                     keyed.of(first) if keyed else None,
                 )
@@ -147,7 +147,7 @@ class RunService:
         So are those that may use nothing more today; ResourceExhausted where that is all there are. Returns
         the ids of the dead letters that were replayed.
         """
-        await self._directory.authorize(principal, "dead-letter", workspace)
+        await self._accounts.authorize(principal, "dead-letter", workspace)
         which, now_ms = _which(run_ids), self._clock.now_ms()
         may_request = await self._budgets.may_request()
         refused: list[str] = []
@@ -158,7 +158,7 @@ class RunService:
             if not decision:
                 refused.append(decision.message)
                 return None
-            return replayed(principal, letter, now_ms)
+            return replay_run(principal, letter, now_ms)
 
         def ids(born: Sequence[RunView]) -> Sequence[str]:
             if refused and not born:
@@ -179,7 +179,7 @@ class RunService:
         self, principal: Principal, workspace: str, run_ids: Sequence[str] | None = None
     ) -> Sequence[str]:
         """Discard these dead letters, likewise."""
-        await self._directory.authorize(principal, "dead-letter", workspace)
+        await self._accounts.authorize(principal, "dead-letter", workspace)
         return await self._discarded(principal, workspace, _which(run_ids))
 
     async def complete(
@@ -225,13 +225,13 @@ class RunService:
     # --- inside ----------------------------------------------------------------------------------
 
     async def _one(self, principal: Principal, action: Action, workspace: str, run_id: str) -> RunView:
-        await self._directory.authorize(principal, "read", workspace)
+        await self._accounts.authorize(principal, "read", workspace)
         run = await self._store.run(run_id)
         if run is None or run.workspace != workspace or principal.agent not in (None, run.agent):
             raise _no_run(run_id)
-        await self._directory.authorize(principal, action, workspace, run.agent)
+        await self._accounts.authorize(principal, action, workspace, run.agent)
         if action != "read":
-            check_whose(principal, run.job_name, ALERT_JOBS)
+            check_not_internal(principal, run.job_name, ALERT_JOBS)
         return run
 
     async def _end(

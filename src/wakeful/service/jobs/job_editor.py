@@ -19,13 +19,13 @@ from wakeful.run import NewRun
 from wakeful.service.admin.budgets import Budgets, check_tighter
 from wakeful.service.agents.inheritance import needs_secret, signed_by_agent, with_agents_secret
 from wakeful.service.auth.access import Action, Principal
-from wakeful.service.auth.agent_target_policy import AgentTargetPolicy, check_name, check_whose
-from wakeful.service.auth.job_context import Directory, JobContext
+from wakeful.service.auth.accounts import Accounts, JobContext
+from wakeful.service.auth.agent_target_policy import AgentTargetPolicy, check_not_internal, check_not_reserved
 from wakeful.service.auth.masking import unmasked
-from wakeful.service.auth.ownership import check_change, check_removal, is_admins
+from wakeful.service.auth.ownership import check_change, check_removal, is_admin_owned
 from wakeful.service.jobs.chains import check_chain
 from wakeful.service.jobs.job_factory import SaveResult, check_lane
-from wakeful.service.jobs.job_transitions import cut_off, edited, moved
+from wakeful.service.jobs.job_transitions import edited, missed_runs, moved
 from wakeful.start_rules import BudgetOwner
 from wakeful.store.accounts import Inherited
 from wakeful.store.audit import AuditEntry
@@ -42,18 +42,18 @@ class JobChanges:
         store: Store,
         targets: LauncherRegistry,
         keyring: Keyring,
-        directory: Directory,
+        accounts: Accounts,
         lanes: Iterable[str] | None,
         budgets: Budgets,
-        reach: AgentTargetPolicy,
+        target_policy: AgentTargetPolicy,
     ) -> None:
         self._store = store
         self._targets = targets
         self._keyring = keyring
-        self._directory = directory
+        self._accounts = accounts
         self._lanes = frozenset(lanes or ()) or None  # a process without lanes speaks for others
         self._budgets = budgets
-        self._reach = reach
+        self._target_policy = target_policy
 
     @property
     def _clock(self) -> Clock:
@@ -80,7 +80,7 @@ class JobChanges:
             return patch_definition(old.definition, given, now_ms=now_ms, defaults=context.defaults)
 
         if has_calendar(row.timing) or excludes_something(patch):
-            context = await self._directory.context(workspace, agent)
+            context = await self._accounts.context(workspace, agent)
             await work_out(partial(patched, job_of(row), context), now_ms)
         entry = principal.entry(workspace, "job.update", f"{agent}/{name}", audit_details(patch))
         return await self._edit(principal, row, patched, entry, read_enabled(patch))
@@ -93,7 +93,7 @@ class JobChanges:
         What runs goes on; what has not started is withdrawn; its runs can still be seen.
         """
         row = await self._found(principal, "job.write", workspace, agent, name)
-        if is_admins(principal, row):
+        if is_admin_owned(principal, row):
             running = RunFilter(workspace, agent, row.id, ("running",))
             check_removal(principal, row, await self._store.runs(running))
         now_ms = self._clock.now_ms()
@@ -131,7 +131,7 @@ class JobChanges:
                 principal, "job.rotate-secret", workspace, agent, name, checked, version, context.inherited
             )
 
-        row = await self._directory.with_context(workspace, agent, change)
+        row = await self._accounts.with_context(workspace, agent, change)
         return SaveResult(row, shown(secret))
 
     # --- inside ----------------------------------------------------------------------------------
@@ -149,7 +149,7 @@ class JobChanges:
         async def change(context: JobContext) -> SaveResult:
             return await self._edit_for(context, principal, row.id, edit, entry, enabled, dry_run)
 
-        return await self._directory.with_context(row.workspace, row.agent, change)
+        return await self._accounts.with_context(row.workspace, row.agent, change)
 
     async def _edit_for(
         self,
@@ -179,11 +179,11 @@ class JobChanges:
             changed = True
             rebudgeted.append(definition.work.budget != old.definition.work.budget)
             check_change(principal, row)
-            check_whose(principal, definition.name)
-            check_name(definition.name, old.definition)
+            check_not_internal(principal, definition.name)
+            check_not_reserved(definition.name, old.definition)
             check_tighter(principal, definition.work.budget, old.definition.work.budget)
-            self._reach.check(principal, definition.work, context, old.definition.work)
-            self._reach.check_delivery(principal, definition.work, context, old.definition.work)
+            self._target_policy.check(principal, definition.work, context, old.definition.work)
+            self._target_policy.check_delivery(principal, definition.work, context, old.definition.work)
             self._targets.check(definition.work.target)
             self._targets.check_precheck(definition.work)
             check_lane(definition.work, self._lanes)
@@ -201,10 +201,10 @@ class JobChanges:
             change = JobChange(changed_to, move=moved(old, job))
             if definition.timing != old.definition.timing:
                 return change._replace(
-                    withdraw="edited", born=cut_off(row, now_ms, "edited"), keeps=job.has_tick
+                    withdraw="edited", born=missed_runs(row, now_ms, "edited"), keeps=job.has_tick
                 )
             if old.enabled and not job.enabled:
-                return change._replace(withdraw="paused", born=cut_off(row, now_ms, "paused"))
+                return change._replace(withdraw="paused", born=missed_runs(row, now_ms, "paused"))
             return change
 
         if dry_run:
@@ -258,9 +258,9 @@ class JobChanges:
     async def _found(
         self, principal: Principal, action: Action, workspace: str, agent: str, name: str
     ) -> JobRow:
-        await self._directory.authorize(principal, action, workspace, agent)
+        await self._accounts.authorize(principal, action, workspace, agent)
         if action != "read":
-            check_whose(principal, name)
+            check_not_internal(principal, name)
         row = await self._store.job(workspace, agent, name)
         if row is None:
             raise no_job(name)
@@ -283,7 +283,7 @@ def audit_details(document: Mapping[str, object]) -> str:
 def _overdue(row: JobRow, now_ms: int) -> tuple[NewRun, ...]:
     """What a job leaves behind that is deleted; nothing, where it cannot be read: it goes all the same."""
     try:
-        return cut_off(row, now_ms, "deleted")
+        return missed_runs(row, now_ms, "deleted")
     except InvalidArgument:
         return ()
 

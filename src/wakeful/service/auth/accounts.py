@@ -47,7 +47,7 @@ class JobContext:
         object.__setattr__(self, "key", repr(parts))
 
 
-class Directory:
+class Accounts:
     """Looks up workspaces and agents. What another process changes is seen within a second."""
 
     def __init__(self, store: Store, defaults: Defaults) -> None:

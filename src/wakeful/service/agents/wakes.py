@@ -1,0 +1,108 @@
+"""Wake an agent without a job of its own: the internal job through which it runs, and the service."""
+
+from __future__ import annotations
+
+from wakeful.agents.sessions import LANE
+from wakeful.document import Defaults
+from wakeful.errors import AlreadyExists
+from wakeful.job import Definition, Work, inherit
+from wakeful.launch.secrets import Keyring, new_secret
+from wakeful.policy import DEFAULT_POLICY
+from wakeful.run_factory import claim_timeout_ms, lane_of, manual_run
+from wakeful.service.admin.budgets import Budgets
+from wakeful.service.agents.inheritance import needs_secret, signed_by_agent, with_agents_secret
+from wakeful.service.auth.access import Principal
+from wakeful.service.auth.accounts import Accounts, JobContext
+from wakeful.service.jobs.job_factory import unscheduled_job
+from wakeful.service.runs.manual_runs import read_payload
+from wakeful.start_rules import BudgetOwner
+from wakeful.store.idempotency import Keyed
+from wakeful.store.port import Store
+from wakeful.store.row_mapping import row_of
+from wakeful.store.rows import JobRow, RunView
+from wakeful.store.sessions import WAKE_JOB
+
+
+class WakeJobs:
+    """Has such a job when one is needed. It goes where its agent does, also when that changes."""
+
+    def __init__(self, store: Store, accounts: Accounts, keyring: Keyring) -> None:
+        self._store = store
+        self._accounts = accounts
+        self._keyring = keyring
+
+    async def job(self, workspace: str, agent: str) -> tuple[Work, JobRow | None]:
+        """What is launched, and the agent's job; None where its runs wait to be claimed, which takes no job.
+
+        What is launched goes to the agent's target, in the lane of conversations.
+        """
+        return await self._accounts.with_context(workspace, agent, self._job)
+
+    async def _job(self, context: JobContext) -> tuple[Work, JobRow | None]:
+        work = inherit(Work(lane=LANE), context.target)
+        if work.pulled:
+            return work, None
+        row = await self._store.job(context.workspace, context.agent, WAKE_JOB)
+        if row is not None:
+            return work, row
+        now_ms = self._store.clock.now_ms()
+        definition = Definition(
+            WAKE_JOB, None, work=work, description="Made when the agent was woken by hand."
+        )
+        row = row_of(unscheduled_job(context.workspace, context.agent, definition, now_ms))
+        if signed_by_agent(work, context.inherited):
+            row = with_agents_secret(row, context.inherited, now_ms)
+        elif needs_secret(definition):
+            row = row._replace(secret=self._keyring.seal(new_secret()))
+        try:
+            await self._store.create_jobs(
+                [row], agents={(context.workspace, context.agent): context.inherited}
+            )
+        except AlreadyExists:
+            return await self._job(context)
+        return work, row
+
+
+class WakeService:
+    """Wakes agents."""
+
+    def __init__(self, store: Store, accounts: Accounts, wake_jobs: WakeJobs, defaults: Defaults) -> None:
+        self._store = store
+        self._accounts = accounts
+        self._wake_jobs = wake_jobs
+        self._defaults = defaults
+        self._budgets = Budgets(store)
+
+    async def wake(
+        self,
+        principal: Principal,
+        workspace: str,
+        agent: str,
+        payload: object = None,
+        *,
+        keyed: Keyed[RunView] | None = None,
+    ) -> RunView:
+        """A run of the agent, now, with this payload: pending, until its target or an executor takes it."""
+        await self._accounts.authorize(principal, "wake", workspace, agent)
+        await self._accounts.agent(workspace, agent)
+        own = read_payload(payload, self._defaults.max_payload_bytes)
+        await self._budgets.check(BudgetOwner(workspace, agent))
+        work, job = await self._wake_jobs.job(workspace, agent)
+        now_ms = self._store.clock.now_ms()
+        run = manual_run(
+            job_id=job.id if job else None,
+            workspace=workspace,
+            agent=agent,
+            job_name=job.name if job else None,
+            lane=lane_of(work),
+            trigger="user",
+            now_ms=now_ms,
+            triggered_by=principal.actor,
+            payload=own,
+            claim_ms=claim_timeout_ms(work, DEFAULT_POLICY),
+        )
+        entry = principal.entry(workspace, "agent.wake", agent)
+        (view,) = await self._store.add_runs(
+            [run], [entry], keyed.of(lambda runs: runs[0]) if keyed else None
+        )
+        return view
