@@ -1,13 +1,12 @@
-"""What a tick becomes: the heart of Wakeful, and pure.
+"""What a tick becomes: the core rules of Wakeful. Pure.
 
-`decide` takes where a job stands, what is known of its runs, and the time, and says what each due tick
-becomes and where the job stands afterwards. The planner carries it out in one transaction. It promises,
-whatever it is given:
+`decide` takes the state of a job, the facts about its runs, and the time. It returns what each due tick
+becomes, and the new state of the job. The planner writes this in one transaction. For any input:
 
-- each tick gets exactly one verdict, in the order of the ticks, and none is passed over in silence;
+- each tick gets exactly one verdict, in the order of the ticks; none is left out;
 - a tick never moves: jitter and catch-up change when it fires, not what it is;
-- the cursor (`next_ms`) never goes back, and lies after every tick that has its verdict;
-- a pass gives at most `max_catchup` verdicts; what is left is due again at once, in the next pass.
+- the cursor (`next_ms`) never goes back, and is later than every tick that has a verdict;
+- a pass returns at most `max_catchup` verdicts; the rest is due again at once, in the next pass.
 
 Instants are epoch milliseconds.
 """
@@ -18,6 +17,7 @@ from enum import StrEnum
 from typing import Final, Literal, NamedTuple
 
 from wakeful.job import Definition, JobRecord
+from wakeful.overlap import OverlapAction, overlap_action
 from wakeful.policy import Policy, spread_evenly
 from wakeful.run import tick_key
 from wakeful.schedule import At
@@ -25,31 +25,31 @@ from wakeful.start_rules import BlockReason
 from wakeful.ticks import Ticks
 
 Reason = Literal[
-    "overlap",  # the run before has not finished
-    "queue_full",  # as many wait as may
-    "replaced",  # a newer tick of the same pass runs in its place
-    "superseded",  # a newer tick of the same pass waits in its place
-    "budget",  # what it may use today is used up (`Facts.blocked`)
-    "outside_hours",  # the job runs at other hours of the day (`Facts.blocked`)
-    "downtime",  # nobody was awake, and the job does not catch up
+    "overlap",  # an earlier run has not finished
+    "queue_full",  # `max_queued` runs wait already
+    "replaced",  # a newer tick of the same pass runs instead
+    "superseded",  # a newer tick of the same pass waits instead
+    "budget",  # the budget of the day is used up (`Facts.blocked`)
+    "outside_hours",  # outside the active hours of the job (`Facts.blocked`)
+    "downtime",  # no replica was running, and the job does not catch up
     "too_old",  # older than the catch-up window
-    "newer_tick_runs",  # the job catches up with the latest only
-    "paused",  # it was due, and nobody had come to it, when the job was paused
-    "deleted",  # likewise, when the job was deleted
-    "edited",  # likewise, when the job was given other ticks
+    "newer_tick_runs",  # the job catches up with the latest tick only
+    "paused",  # it was due and not yet planned when the job was paused
+    "deleted",  # it was due and not yet planned when the job was deleted
+    "edited",  # it was due and not yet planned when the job got other ticks
     "asked",  # a request skipped it (`skip-next`)
 ]
 
 
 class Spread(NamedTuple):
-    """The part of a spread's window that is left for the ticks of later passes."""
+    """The rest of a catch-up window over which later passes spread their ticks."""
 
     from_ms: int
     until_ms: int
 
 
 class JobState(NamedTuple):
-    """Where a job stands: what planning needs of it, and nothing else."""
+    """The state of a job that planning needs."""
 
     job_id: str
     ticks: Ticks
@@ -58,14 +58,14 @@ class JobState(NamedTuple):
     next_ms: int | None
     #: how many of its ticks have become runs
     run_count: int = 0
-    #: how many of its ticks were missed since the last one that became a run
+    #: how many ticks were missed since the last one that became a run
     missed: int = 0
-    #: where the previous pass left a spread that it did not complete
+    #: the window of a spread that the previous pass did not complete
     spread: Spread | None = None
 
 
 class Facts(NamedTuple):
-    """What the database knows beside the job: its runs under way, and those that wait for them."""
+    """The facts about the runs of a job: those that run, and those that wait."""
 
     running: tuple[str, ...] = ()
     waiting: tuple[str, ...] = ()
@@ -77,11 +77,11 @@ IDLE: Final = Facts()
 
 
 class Limits(NamedTuple):
-    """What the operator allows a pass."""
+    """The operator's limits on a pass."""
 
     lookahead_ms: int = 60_000
     max_catchup: int = 100
-    #: a tick of an idle job may be recorded so long before it fires; it fires on time all the same
+    #: how long before it fires the tick of an idle job may be recorded
     lead_ms: int = 0
 
 
@@ -89,17 +89,17 @@ DEFAULT_LIMITS: Final = Limits()
 
 
 class Becomes(StrEnum):
-    """What a tick can become."""
+    """What a tick becomes."""
 
     STARTED = "started"  # run now, or on its instant if that is within the lead
     PLANNED = "planned"  # run at `fire_ms`, which is later
-    QUEUED = "queued"  # run when the one before has finished
+    QUEUED = "queued"  # run when the earlier run has finished
     SKIPPED = "skipped"
     MISSED = "missed"
 
 
 class Verdict(NamedTuple):
-    """What one tick becomes; a `missed` one may speak for several, from `scheduled_ms` to `until_ms`."""
+    """What one tick becomes. A `missed` verdict may cover several, from `scheduled_ms` to `until_ms`."""
 
     scheduled_ms: int
     fire_ms: int
@@ -107,46 +107,46 @@ class Verdict(NamedTuple):
     reason: Reason | None = None
     covers: int = 1
     until_ms: int | None = None
-    #: of one that runs: how many ticks were missed since the last one that became a run
+    #: of a tick that becomes a run: how many were missed since the previous one that did
     missed: int = 0
 
 
 class Plan(NamedTuple):
-    """What is to be written, all at once."""
+    """What the planner writes, in one transaction."""
 
     verdicts: tuple[Verdict, ...]
     next_ms: int | None
     wake_ms: int | None
     run_count: int
-    #: live runs to cancel, because a newer one replaces them
+    #: live runs to cancel: a newer run replaces them
     replaced: tuple[str, ...] = ()
-    #: waiting runs to cancel, because only the newest waits
+    #: waiting runs to cancel: only the newest waits
     superseded: tuple[str, ...] = ()
-    #: why the job has no further ticks, where it has none
+    #: why the job has no further ticks; None if it has
     finished: str | None = None
-    #: the ticks missed since the last one that became a run
+    #: how many ticks were missed since the last one that became a run
     missed: int = 0
-    #: where the next pass continues a spread; None: there is nothing to continue
+    #: the window in which the next pass continues a spread, if any
     spread: Spread | None = None
 
 
 class Cursor(NamedTuple):
-    """A job's cursor and when the planner should look at it: `wake_ms` is when the tick `next_ms` fires."""
+    """A job's next tick, and when the planner handles it: `wake_ms` is when the tick `next_ms` fires."""
 
     next_ms: int | None
     wake_ms: int | None
 
 
 def begin(job_id: str, definition: Definition, anchor_ms: int, now_ms: int) -> Cursor:
-    """The cursor of a job that is created, resumed or edited at `now_ms`: what was before does not count."""
+    """Return the cursor of a job that is created, resumed or edited at `now_ms`: at its next tick."""
     if definition.timing is None:
         return Cursor(None, None)
     ticks = definition.timing.ticks(anchor_ms)
-    return _place(job_id, ticks, definition.policy, ticks.next(now_ms))
+    return _cursor_at(job_id, ticks, definition.policy, ticks.next(now_ms))
 
 
 def overdue(job: JobState, now_ms: int, reason: Reason) -> Verdict | None:
-    """What becomes of the ticks that are due, and have no verdict, when a job stops having them: missed."""
+    """Return the verdict for due ticks without one when the job is paused, edited or deleted: missed."""
     first, ticks = job.next_ms, job.ticks
 
     def is_due(tick: int) -> bool:
@@ -154,7 +154,7 @@ def overdue(job: JobState, now_ms: int, reason: Reason) -> Verdict | None:
 
     if first is None or not is_due(first):
         return None
-    # Jitter moves a tick by less than half the way to its neighbour: the newest that is due is near.
+    # Jitter moves a tick by less than half the way to its neighbour, so the newest due tick is near now.
     last, following = ticks.prev(now_ms + 1), ticks.next(now_ms)
     if following is not None and is_due(following):
         last = following
@@ -164,8 +164,8 @@ def overdue(job: JobState, now_ms: int, reason: Reason) -> Verdict | None:
     return Verdict(first, first, Becomes.MISSED, reason, ticks.count(first - 1, last), last)
 
 
-def standing(job: JobRecord) -> JobState | None:
-    """What planning needs of a job; None for one that has no schedule of its own."""
+def job_state(job: JobRecord) -> JobState | None:
+    """Return the state of a job for planning; None for a job without a schedule."""
     timing = job.definition.timing
     if timing is None:
         return None
@@ -173,10 +173,10 @@ def standing(job: JobRecord) -> JobState | None:
 
 
 def fire_ms(job_id: str, ticks: Ticks, policy: Policy, tick: int) -> int:
-    """When a tick fires: its own time, or with jitter a little before or after, the same on every replica.
+    """Return when a tick fires: at its own time, or with jitter before or after, equal on every replica.
 
-    The offset is uniform in ±`jitter_ms`, but less than half-way to the tick before and to the next: so no
-    tick fires past its neighbours, and all fire in their order, one after the other.
+    The offset is uniform in ±`jitter_ms`, but less than half the way to either neighbour: all ticks fire in
+    their order.
     """
     limit = policy.jitter_ms
     if limit == 0:
@@ -188,14 +188,14 @@ def fire_ms(job_id: str, ticks: Ticks, policy: Policy, tick: int) -> int:
 
 
 def decide(job: JobState, facts: Facts, now_ms: int, limits: Limits = DEFAULT_LIMITS) -> Plan:
-    """What the job's due ticks become, and where the job stands afterwards."""
-    return _ordinary(job, facts, now_ms, limits) or _JobPlanner(job, facts, now_ms, limits).plan()
+    """Return what the job's due ticks become, and the new state of the job."""
+    return _fast_path(job, facts, now_ms, limits) or _JobPlanner(job, facts, now_ms, limits).plan()
 
 
-def _ordinary(job: JobState, facts: Facts, now_ms: int, limits: Limits) -> Plan | None:
-    """The plan of an idle job with one tick due, on time: nearly every job, for a fraction of the cost.
+def _fast_path(job: JobState, facts: Facts, now_ms: int, limits: Limits) -> Plan | None:
+    """Return the plan of an idle job with one tick due, on time: nearly every job, at a fraction of the cost.
 
-    It says what the pass would say, or None.
+    It is the plan that `_JobPlanner` returns; None in any other case.
     """
     policy, tick = job.policy, job.next_ms
     if (
@@ -215,7 +215,7 @@ def _ordinary(job: JobState, facts: Facts, now_ms: int, limits: Limits) -> Plan 
 
 
 class _JobPlanner:
-    """One planning pass over one job: ticks are taken from the cursor in order, each with its verdict."""
+    """One planning pass over one job. It takes ticks from the cursor in order and gives each a verdict."""
 
     __slots__ = (
         "busy", "caught_up", "cursor", "facts", "job", "limits", "missed", "now", "replaced", "run_count",
@@ -234,17 +234,17 @@ class _JobPlanner:
         self.superseded: tuple[str, ...] = ()
 
     def plan(self) -> Plan:
-        """Take what was missed, then what is due."""
-        late = None if self._worn_out else self._last_missed()
+        """Handle missed ticks, then due ones."""
+        late = None if self._exhausted else self._last_missed()
         if late is not None and self.cursor is not None:
             self._catch_up(self.cursor, late)
         self._fire()
         finished = None
-        if self._worn_out:
+        if self._exhausted:
             self.cursor, finished = None, "max_runs"
         elif self.cursor is None and self.job.next_ms is not None:
             finished = "no_more_ticks"
-        next_ms, wake_ms = _place(self.job.job_id, self.job.ticks, self.job.policy, self.cursor)
+        next_ms, wake_ms = _cursor_at(self.job.job_id, self.job.ticks, self.job.policy, self.cursor)
         return Plan(
             tuple(self.verdicts), next_ms, wake_ms, self.run_count, self.replaced, self.superseded, finished,
             self.missed, self.spread,
@@ -255,7 +255,7 @@ class _JobPlanner:
         return len(self.verdicts) >= self.limits.max_catchup
 
     @property
-    def _worn_out(self) -> bool:
+    def _exhausted(self) -> bool:
         max_runs = self.job.policy.max_runs
         return max_runs is not None and self.run_count >= max_runs
 
@@ -263,9 +263,9 @@ class _JobPlanner:
         return fire_ms(self.job.job_id, self.job.ticks, self.job.policy, tick)
 
     def _last_missed(self) -> int | None:
-        """The newest tick, from the cursor on, that is over and should have fired longer ago than the grace.
+        """Return the newest tick from the cursor on that should have fired longer ago than the grace.
 
-        A tick that jitter brings forward can be due and not over: late it is, but not missed.
+        A tick that jitter fires early counts only once its own time is over.
         """
         ticks, edge = self.job.ticks, self.now - self.job.policy.misfire_grace_ms
         if self.cursor is None or isinstance(ticks.schedule, At):
@@ -278,7 +278,7 @@ class _JobPlanner:
         return self.cursor if last is None or last < self.cursor else last
 
     def _catch_up(self, first: int, last: int) -> None:
-        """Give the missed ticks from `first` to `last` their verdicts, as far as a pass may."""
+        """Give the missed ticks from `first` to `last` their verdicts, up to the limit of a pass."""
         ticks, policy = self.job.ticks, self.job.policy
         if policy.catchup == "none":
             return self._miss(first, last, "downtime")
@@ -292,11 +292,11 @@ class _JobPlanner:
         self.caught_up = True
         if policy.catchup == "spread":
             return self._spread_until(last)
-        while self.cursor is not None and self.cursor <= last and not self._full and not self._worn_out:
+        while self.cursor is not None and self.cursor <= last and not self._full and not self._exhausted:
             self._emit(self.cursor, self.now)
 
     def _spread_until(self, last: int) -> None:
-        """Spread the ticks up to `last` over the lookahead: one window for all of them, however many passes.
+        """Spread the ticks up to `last` over the lookahead: one window for all passes.
 
         A pass that is late keeps the distance between two ticks and moves the end of the window.
         """
@@ -309,7 +309,7 @@ class _JobPlanner:
         if job.policy.max_runs is not None:
             left = min(left, job.policy.max_runs - self.run_count)
         number = 0
-        while self.cursor is not None and self.cursor <= last and not self._worn_out:
+        while self.cursor is not None and self.cursor <= last and not self._exhausted:
             fire = begin + (end - begin) * number // max(1, left)
             if self._full:
                 self.spread = Spread(fire, end)
@@ -318,7 +318,7 @@ class _JobPlanner:
             number += 1
 
     def _catch_up_latest(self, first: int, last: int) -> None:
-        """Run the newest missed tick and record the others; ticks on time follow the overlap policy."""
+        """Run the newest missed tick and record the others as missed."""
         if first < last:
             reason: Reason = "newer_tick_runs" if self.facts.blocked is None else "downtime"
             self._miss(first, self.job.ticks.prev(last) or first, reason)
@@ -328,13 +328,13 @@ class _JobPlanner:
         self.caught_up = False
 
     def _fire(self) -> None:
-        """Give the ticks that are due, and not too late, their verdicts."""
-        while self.cursor is not None and not self._full and not self._worn_out:
+        """Give the ticks that are due and on time their verdicts."""
+        while self.cursor is not None and not self._full and not self._exhausted:
             fire = self._fires_at(self.cursor)
             if fire > self.now + self.limits.lead_ms:
                 break
-            if fire > self.now and self._engaged and self.job.policy.overlap != "allow":
-                break  # whether it overlaps is judged when it would start, never before
+            if fire > self.now and (self.busy or self.waiting) and self.job.policy.overlap != "allow":
+                break  # overlap is decided when the tick would start, never before
             self._emit(self.cursor, fire)
 
     def _miss(self, first: int, last: int, reason: Reason) -> None:
@@ -343,13 +343,9 @@ class _JobPlanner:
         self.verdicts.append(Verdict(first, first, Becomes.MISSED, reason, count, last))
         self.cursor = self.job.ticks.next(last)
 
-    @property
-    def _engaged(self) -> bool:
-        return self.busy or self.waiting > 0
-
     def _emit(self, tick: int, fire: int, *, later: bool = False) -> None:
-        """One tick that may run: started, planned, queued or skipped, as the overlap policy says."""
-        becomes, reason = self._judge(later)
+        """Give one tick its verdict: started, planned, queued or skipped."""
+        becomes, reason = self._outcome(later)
         missed = 0
         if becomes is not Becomes.SKIPPED:
             missed, self.missed = self.missed, 0
@@ -361,35 +357,33 @@ class _JobPlanner:
         self.run_count += becomes is not Becomes.SKIPPED
         self.cursor = self.job.ticks.next(tick)
 
-    def _judge(self, later: bool) -> tuple[Becomes, Reason | None]:
-        overlap = self.job.policy.overlap
+    def _outcome(self, later: bool) -> tuple[Becomes, Reason | None]:
+        """Return what a tick becomes, and apply the overlap policy to earlier runs and ticks."""
         if self.facts.blocked is not None:
             return Becomes.SKIPPED, self.facts.blocked
         if later:
             return Becomes.PLANNED, None
-        if overlap == "allow" or not self._engaged:
+        policy = self.job.policy
+        action = overlap_action(policy.overlap, policy.max_queued, running=self.busy, waiting=self.waiting)
+        if action is OverlapAction.START:
             return Becomes.STARTED, None
-        if self.caught_up:  # a run that is caught up waits, whatever the policy for ticks that are on time
+        if self.caught_up or action is OverlapAction.QUEUE:  # a caught-up run waits under every policy
             return Becomes.QUEUED, None
-        if overlap == "skip":
+        if action is OverlapAction.SKIP:
             return Becomes.SKIPPED, "overlap"
-        if overlap == "queue":
-            if self.waiting >= self.job.policy.max_queued:
-                return Becomes.SKIPPED, "queue_full"
-            return Becomes.QUEUED, None
-        if overlap == "queue_one":
+        if action is OverlapAction.QUEUE_FULL:
+            return Becomes.SKIPPED, "queue_full"
+        self.waiting = 0
+        if action is OverlapAction.SUPERSEDE:
             self.superseded = self.facts.waiting
             self._withdraw((Becomes.QUEUED,), "superseded")
-            self.waiting = 0
             return Becomes.QUEUED, None
-        # What waits is older too: it must not start after the newer one has.
         self.replaced = (*self.facts.running, *self.facts.waiting)
         self._withdraw((Becomes.STARTED, Becomes.QUEUED), "replaced")
-        self.waiting = 0
         return Becomes.STARTED, None
 
     def _withdraw(self, becomes: tuple[Becomes, ...], reason: Reason) -> None:
-        """Skip the earlier ticks of this pass that a newer one replaces: they have not started."""
+        """Skip earlier ticks of this pass that a newer one replaces. They have not started."""
         for index, verdict in enumerate(self.verdicts):
             if verdict.becomes in becomes:
                 self.verdicts[index] = verdict._replace(becomes=Becomes.SKIPPED, reason=reason, missed=0)
@@ -397,5 +391,5 @@ class _JobPlanner:
                 self.run_count -= 1
 
 
-def _place(job_id: str, ticks: Ticks, policy: Policy, tick: int | None) -> Cursor:
+def _cursor_at(job_id: str, ticks: Ticks, policy: Policy, tick: int | None) -> Cursor:
     return Cursor(None, None) if tick is None else Cursor(tick, fire_ms(job_id, ticks, policy, tick))

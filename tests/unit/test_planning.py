@@ -26,8 +26,8 @@ from wakeful.planning import (
     begin,
     decide,
     fire_ms,
+    job_state,
     overdue,
-    standing,
 )
 from wakeful.policy import Policy
 from wakeful.schedule import LATEST_MS, At, CronSchedule, Every, Schedule
@@ -910,13 +910,13 @@ def test_a_job_without_ticks_loses_none():
 
 
 def test_planning_takes_of_a_job_what_it_needs():
-    assert standing(job(Timing(Every(MINUTE)))) == JobState(
+    assert job_state(job(Timing(Every(MINUTE)))) == JobState(
         "j1", MINUTELY, Policy(overlap="queue"), minute(4), 3
     )
 
 
 def test_a_job_that_only_follows_another_is_never_planned():
-    assert standing(job(None)) is None
+    assert job_state(job(None)) is None
     assert begin("j1", Definition("digest", None), T0, T0) == Cursor(None, None)
 
 

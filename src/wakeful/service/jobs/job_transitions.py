@@ -7,7 +7,7 @@ from typing import Literal
 
 from wakeful.errors import FailedPrecondition
 from wakeful.job import Definition, JobRecord, anchor_of
-from wakeful.planning import Becomes, Verdict, begin, fire_ms, overdue, standing
+from wakeful.planning import Becomes, Verdict, begin, fire_ms, job_state, overdue
 from wakeful.run import NewRun
 from wakeful.run_factory import claim_timeout_ms, lane_of, tick_run
 from wakeful.store.row_mapping import job_of
@@ -48,8 +48,8 @@ def missed_runs(
     to vanish with its cursor.
     """
     job = job_of(row)
-    stands = standing(job)
-    verdict = overdue(stands, now_ms, reason) if stands and job.enabled else None
+    state = job_state(job)
+    verdict = overdue(state, now_ms, reason) if state and job.enabled else None
     if verdict is None:
         return ()
     definition = job.definition

@@ -11,6 +11,7 @@ from wakeful.errors import FailedPrecondition, InvalidArgument
 from wakeful.ids import new_id
 from wakeful.job import JobRecord
 from wakeful.launch.precheck import DUE
+from wakeful.overlap import OverlapAction, overlap_action
 from wakeful.policy import DEFAULT_POLICY, Overlap
 from wakeful.run import NewRun, TriggerName
 from wakeful.run_factory import claim_deadline, claim_timeout_ms, lane_of, manual_run, skipped
@@ -42,18 +43,17 @@ def triggered_run(
 
 def apply_overlap(run: NewRun, live: LiveRuns, overlap: Overlap, max_queued: int, now_ms: int) -> JudgedRun:
     """What becomes of a run under an overlap policy: it starts, waits, is skipped or replaces others."""
-    if overlap == "allow":
-        return JudgedRun(run)
-    serial, busy = run._replace(serial=True), bool(live.running or live.waiting)
-    if overlap == "replace":
-        return JudgedRun(serial, tuple((each, "replaced") for each in (*live.running, *live.waiting)))
-    if overlap == "queue_one":
-        return JudgedRun(serial, tuple((each, "superseded") for each in live.waiting))
-    full = overlap == "queue" and len(live.waiting) >= max_queued
-    if not full and (overlap == "queue" or not busy):
-        return JudgedRun(serial)
-    reason = "queue_full" if full else "overlap"
-    return JudgedRun(skipped(run, reason, now_ms))
+    action = overlap_action(overlap, max_queued, running=bool(live.running), waiting=len(live.waiting))
+    if action is OverlapAction.SKIP:
+        return JudgedRun(skipped(run, "overlap", now_ms))
+    if action is OverlapAction.QUEUE_FULL:
+        return JudgedRun(skipped(run, "queue_full", now_ms))
+    run = run._replace(serial=overlap != "allow")
+    if action is OverlapAction.REPLACE:
+        return JudgedRun(run, tuple((each, "replaced") for each in (*live.running, *live.waiting)))
+    if action is OverlapAction.SUPERSEDE:
+        return JudgedRun(run, tuple((each, "superseded") for each in live.waiting))
+    return JudgedRun(run)
 
 
 def read_mode(value: object) -> Literal["force", "due"]:
