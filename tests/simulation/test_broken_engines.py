@@ -73,10 +73,10 @@ def forgetful(monkeypatch: pytest.MonkeyPatch) -> None:
     """A planner that now and then does not move a job on, as if another had planned it at the same time."""
     real, calls = sqlite_planning.plan, 0
 
-    def plan(db: sqlite3.Connection, *rest: Any) -> Any:
+    async def plan(db: sqlite3.Connection, *rest: Any) -> Any:
         nonlocal calls
         jobs = db.execute("SELECT next_at, wake_at, run_count, id FROM jobs").fetchall()
-        planned = real(db, *rest)
+        planned = await real(db, *rest)
         calls += bool(planned.born)
         if planned.born and calls % 5 == 0:
             db.executemany("UPDATE jobs SET next_at = ?, wake_at = ?, run_count = ? WHERE id = ?", jobs)

@@ -304,9 +304,9 @@ async def test_a_transaction_that_commits_late_is_not_passed_over(database: Post
     late, quick = held(jobless()), held(jobless())
 
     async def write_and_wait(db, tell):
-        from wakeful.store.postgres.insert_runs import bear
+        from wakeful.store.postgres.insert_runs import insert_runs
 
-        await bear(db, tell, NOW, [late])
+        await insert_runs(db, tell, NOW, [late])
         await db.execute(
             "INSERT INTO changes (at, kind, count, items) VALUES (now(), 'run.started', 1, $1)", late.id
         )

@@ -15,13 +15,16 @@ from tests.support.query_plans import visited
 from wakeful.agents.sessions import begin, hear
 from wakeful.store.postgres import sessions as postgres_talking
 from wakeful.store.sessions import SessionKey, SessionMessage
+from wakeful.store.sql import queries
 from wakeful.store.sqlite import SqliteStore
 from wakeful.store.sqlite import sessions as sqlite_talking
+from wakeful.store.sqlite.session import translate
 
 SESSIONS = 20_000
 STEP = 1_000
 #: what reads a whole table because that is what it is asked for
 WHOLE = "PRUNE_SESSIONS"
+SHARED = {name: getattr(queries, name) for name in ("NEXT_TURN", "PRUNE_TURNS", WHOLE)}
 # One in a hundred has messages that wait, and is due; half of those have a turn that is not over. Every one
 # has had ten turns before.
 _LITE = f"""
@@ -72,7 +75,8 @@ async def test_sqlite_scans_nothing_and_takes_no_more_steps_than_a_few_rows_need
     db.execute("PRAGMA synchronous = OFF")
     db.executescript(_LITE)
     scans = {}
-    for name, text in _named(sqlite_talking).items():
+    own, shared = _named(sqlite_talking), {name: translate(text) for name, text in SHARED.items()}
+    for name, text in (own | shared).items():
         numbered = [int(number) for number in re.findall(r"\?(\d+)", text)]
         given = [None] * (max(numbered) if numbered else text.count("?"))
         plan = [step[3] for step in db.execute(f"EXPLAIN QUERY PLAN {text}", given)]
@@ -126,17 +130,18 @@ async def test_postgres_visits_no_more_than_a_few_rows() -> None:
         "ADD_TURNS": [*keys, new],
         "END_TURNS": [runs],
         "SETTLE": [*keys, [None] * 50, [1] * 50, [None] * 50],
-        "NEXT": [NOW],
+        "NEXT_TURN": [NOW],
         "SESSIONS": ["default", "agent-1", "s2", 50],
         "PRUNE_TURNS": ["01910000-0000-7000-8000-000000000100"],
         WHOLE: [NOW - DAY],
     }
-    assert cases.keys() == _named(postgres_talking).keys()
+    statements = _named(postgres_talking) | SHARED
+    assert cases.keys() == statements.keys()
     beyond = {}
     async with store._pool._acquired() as db:
         await db.execute(_GREAT, timeout=120)
         for name, given in cases.items():
-            rows, scanned = await visited(db, getattr(postgres_talking, name), *given)
+            rows, scanned = await visited(db, statements[name], *given)
             if name != WHOLE and (rows > 2_000 or {"sessions", "turns", "runs"} & set(scanned)):
                 beyond[name] = rows, scanned
     await store.close()

@@ -42,10 +42,15 @@ class Backlog(NamedTuple):
 class StatsStore(Protocol):
     """The part of a store that only reads, for observers."""
 
-    #: the database: `sqlite` or `postgresql`
-    kind: str
-    #: whether `listen` also reports changes by other processes on the same database
-    notifies_other_processes: bool
+    @property
+    def kind(self) -> str:
+        """The database: `sqlite` or `postgresql`."""
+        ...
+
+    @property
+    def notifies_other_processes(self) -> bool:
+        """Whether `listen` also reports changes by other processes on the same database."""
+        ...
 
     async def runs_by_ids(self, ids: Sequence[str]) -> list[RunView]:
         """Return those of these runs that exist, in any order."""

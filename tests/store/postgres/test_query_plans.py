@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 import pytest
@@ -18,19 +19,45 @@ from tests.support.factories import NOW, FalseClock, job, tick
 from tests.support.query_plans import visited
 from wakeful.store.audit import AuditEntry
 from wakeful.store.audit_chain import link
-from wakeful.store.postgres import PostgresStore, changelog, deliveries
-from wakeful.store.postgres import budget_statements as guards
-from wakeful.store.postgres import dead_letter_statements as letters
+from wakeful.store.postgres import (
+    PostgresStore,
+    accounts,
+    audit,
+    changelog,
+    dead_letters,
+    deliveries,
+    idempotency,
+    jobs,
+    quotas,
+    runs,
+    stats,
+    usage,
+)
 from wakeful.store.postgres import list_statements as lists
-from wakeful.store.postgres import office_statements as office
 from wakeful.store.postgres import statements as sql
 from wakeful.store.postgres.leases import FIRST_ID
 from wakeful.store.quotas import CREATE_JOB, LIVE_JOBS
 from wakeful.store.rows import JobFilter, RunFilter
+from wakeful.store.sql import accounts as shared_accounts
+from wakeful.store.sql import audit as shared_audit
+from wakeful.store.sql import budgets, queries, workflows
+from wakeful.store.sql import idempotency as shared_idempotency
+from wakeful.store.sql import quotas as shared_quotas
 
 if TYPE_CHECKING:
     from wakeful.store.postgres.connection import Db
 
+#: the modules with statements; the names of a group are distinct
+GROUPS: dict[str, tuple[ModuleType, ...]] = {
+    "admin": (
+        *(shared_accounts, shared_audit, shared_quotas, shared_idempotency, workflows),
+        *(accounts, audit, quotas, idempotency),
+    ),
+    "budgets": (budgets, usage),
+    "deliveries": (deliveries,),
+    "letters": (dead_letters,),
+    "queries": (queries, changelog, stats, jobs, runs),
+}
 JOBS = 10_000
 RUNS = 100_000
 LIVE = 4_000
@@ -38,7 +65,9 @@ BATCH = 1_000
 #: every run of a batch is visited a few times; all that is live, twice. Any table that is read from end to
 #: end, and any batch that is compared with another row by row, is far beyond it
 MOST_VISITED = 10 * BATCH + 2 * LIVE
-#: hold what somebody is to be told of, or was of late, and what is used up today
+#: statements that read a whole table
+WHOLE = {"admin.ALL_KEYS": ("keys",), "queries.PRUNE_SESSIONS": ("sessions",)}
+#: small tables
 SMALL = ("incidents", "alert_cooldowns", "budget_blocks")
 
 _NOW = f"to_timestamp({NOW // 1000})"
@@ -178,9 +207,9 @@ async def _cases(db: Db) -> AsyncIterator[tuple[str, str, list[object]]]:
     yield "JOB", sql.JOB, ["ws-5", "agent-5", "job-5"]
     for name in ("JOB_BY_ID", "ANY_JOB_BY_ID", "LOCK_JOB"):
         yield name, getattr(sql, name), [jobs[5]]
-    yield "letters.OLDEST_LETTERS", letters.OLDEST_LETTERS, ["ws-0", BATCH]
-    yield "letters.LETTERS", letters.LETTERS, ["ws-1", mine]
-    yield "letters.BURY", letters.BURY, [mine]
+    yield "letters.OLDEST_LETTERS", dead_letters.OLDEST_LETTERS, ["ws-0", BATCH]
+    yield "letters.LETTERS", dead_letters.LETTERS, ["ws-1", mine]
+    yield "letters.BURY", dead_letters.BURY, [mine]
     for name in ("RUN", "LOCK_RUN", "ATTEMPTS"):
         yield name, getattr(sql, name), [newest[0][0]]
     for jobs_only in (
@@ -203,8 +232,8 @@ async def _cases(db: Db) -> AsyncIterator[tuple[str, str, list[object]]]:
         yield str(only), *lists.list_runs(only)  # type: ignore[misc]
 
 
-async def _office_cases() -> AsyncIterator[tuple[str, str, list[object]]]:
-    """The same of what is kept besides time."""
+async def _admin_cases() -> AsyncIterator[tuple[str, str, list[object]]]:
+    """The same for accounts, audit, quotas, workflows and idempotency keys."""
     agents = [f"agent-{number}" for number in range(500)]
     of = [f"ws-{number % 10}" for number in range(500)]
     many = [f"ws-{number}" for number in range(500)]
@@ -226,7 +255,7 @@ async def _office_cases() -> AsyncIterator[tuple[str, str, list[object]]]:
         "KEYS": ["ws-7"],
         "ALL_KEYS": [],
         "REVOKE_KEY": ["key-7", NOW],
-        "TOUCH_KEYS": [[f"key-{number}" for number in range(BATCH)], [NOW] * BATCH],
+        "TOUCH_KEY": ["key-7", NOW],
         "HEAD": ["ws-7"],
         "LOCK_HEADS": [many],
         "ADD_HEADS": [many],
@@ -246,13 +275,17 @@ async def _office_cases() -> AsyncIterator[tuple[str, str, list[object]]]:
         "CLAIM_KEY": ["ws-1", "key-7000", "", 0, "", NOW, NOW, NOW],
         "STORE_RESPONSE": ["ws-1", "key-7000", 200, "{}"],
         "DELETE_AGENT": ["ws-5", "agent-5"],
+        "DELETE_SESSIONS": ["ws-5", "agent-5"],
+        "DELETE_MESSAGES": ["ws-5", "agent-5"],
+        "DELETE_TURNS": ["ws-5", "agent-5"],
     }
+    statements = _statements()
     for name, values in given.items():
-        yield name, getattr(office, name), values
+        yield f"admin.{name}", statements[f"admin.{name}"], values
 
 
-async def _watching_cases(db: Db) -> AsyncIterator[tuple[str, str, list[object]]]:
-    """The same of looking on."""
+async def _query_cases(db: Db) -> AsyncIterator[tuple[str, str, list[object]]]:
+    """The same for the changelog, statistics and small queries."""
     runs = ",".join(row[0] for row in await db.fetch(f"SELECT id::text FROM runs LIMIT {BATCH}"))
     jobs = ",".join(row[0] for row in await db.fetch(f"SELECT id::text FROM jobs LIMIT {BATCH}"))
     given: dict[str, list[object]] = {
@@ -270,14 +303,20 @@ async def _watching_cases(db: Db) -> AsyncIterator[tuple[str, str, list[object]]
         "RECENT_RUNS": ["ws-5", FIRST_ID, BATCH],
         "COUNT_DEAD": [],
         "COUNT_DUE": [NOW],
-        "ALIVE": [NOW],
+        "WORKERS": [NOW],
+        "LIVE": [jobs.partition(",")[0]],
+        "NEXT_TURN": [NOW],
+        "NEXT_DELIVERY": [],
+        "PRUNE_TURNS": [FIRST_ID],
+        "PRUNE_SESSIONS": [NOW],
     }
+    statements = _statements()
     for name, values in given.items():
-        yield f"changelog.{name}", getattr(changelog, name), values
+        yield f"queries.{name}", statements[f"queries.{name}"], values
 
 
-async def _guard_cases(db: Db) -> AsyncIterator[tuple[str, str, list[object]]]:
-    """The same of guardrails."""
+async def _budget_cases(db: Db) -> AsyncIterator[tuple[str, str, list[object]]]:
+    """The same for budgets and alerts."""
     runs = [row[0] for row in await db.fetch(f"SELECT id::text FROM runs LIMIT {BATCH}")]
     jobs = [row[0] for row in await db.fetch(f"SELECT id::text FROM jobs LIMIT {BATCH}")]
     of, agents, days = ["ws-1"] * len(jobs), ["agent-1"] * len(jobs), [1] * len(jobs)
@@ -285,7 +324,7 @@ async def _guard_cases(db: Db) -> AsyncIterator[tuple[str, str, list[object]]]:
         "WHOSE": [runs],
         "ADD_SPENDING": [of, agents, jobs, days, days, [0.5] * len(jobs)],
         "SPENT": ["ws-1", "agent-1", jobs[0], 1],
-        "HOLDS": [1],
+        "BLOCKS": [1],
         "WEIGHED": [of, agents, jobs, 1],
         "HOLD": [1, "ws-1", "agent-1", "", "tokensPerDay", 5.0],
         "LET_GO": [1, "ws-1", "agent-1", "", "tokensPerDay"],
@@ -294,22 +333,22 @@ async def _guard_cases(db: Db) -> AsyncIterator[tuple[str, str, list[object]]]:
         "REACHED": [NOW, "ws-1", "agent-1", "", "{}"],
         "INCIDENTS": [200],
         "DROP_INCIDENTS": [[1, 2, 3]],
-        "NOTE_ALERT": ["ws-1", jobs[0], "failures", NOW, NOW],
+        "START_COOLDOWN": ["ws-1", jobs[0], "failures", NOW, NOW],
         "PRUNE_SPENDING": [0],
-        "PRUNE_HOLDS": [0],
-        "PRUNE_ALERTED": [NOW],
+        "PRUNE_BLOCKS": [0],
+        "PRUNE_COOLDOWNS": [NOW],
     }
+    statements = _statements()
     for name, values in given.items():
-        yield f"guards.{name}", getattr(guards, name), values
+        yield f"budgets.{name}", statements[f"budgets.{name}"], values
 
 
 async def _delivery_cases(db: Db) -> AsyncIterator[tuple[str, str, list[object]]]:
-    """The same of deliveries, of which nearly all have arrived."""
+    """The same for deliveries, most of which are over."""
     new = [row[0] for row in await db.fetch(f"SELECT id::text FROM runs ORDER BY id DESC LIMIT {BATCH}")]
     given: dict[str, list[object]] = {
         "ADD": [new, ["ops"] * BATCH, [None] * BATCH, NOW],
         "GIVE_UP": [NOW],
-        "NEXT": [],
         "TAKE": [NOW, "w1", NOW + 60_000, BATCH],
         "CARRY": [NOW, "w1", new, [1] * BATCH, ["delivered"] * BATCH, [None] * BATCH, [None] * BATCH],
     }
@@ -317,16 +356,16 @@ async def _delivery_cases(db: Db) -> AsyncIterator[tuple[str, str, list[object]]
         yield f"deliveries.{name}", getattr(deliveries, name), values
 
 
-def _all_statements() -> set[str]:
-    looking = {f"deliveries.{name}": text for name, text in vars(deliveries).items() if name.isupper()}
-    looking |= {f"changelog.{name}": text for name, text in vars(changelog).items() if name.isupper()}
-    looking |= {f"guards.{name}": text for name, text in vars(guards).items() if name[0] != "_"}
-    looking |= {f"letters.{name}": text for name, text in vars(letters).items() if name[0] != "_"}
+def _statements() -> dict[str, str]:
+    """Every statement by its name: those of `statements` plain, the others after their group."""
+    found = {**vars(sql)}
+    for group, modules in GROUPS.items():
+        for module in modules:
+            found |= {f"{group}.{name}": text for name, text in vars(module).items()}
     return {
-        name
-        for name, text in (vars(sql) | vars(office) | looking).items()
-        if name.split(".")[-1].isupper()
-        and not name.startswith("_")
+        name: text
+        for name, text in found.items()
+        if re.fullmatch(r"[A-Z][A-Z_]+", name.split(".")[-1])
         and re.match(r"\s*(SELECT|INSERT|UPDATE|DELETE|WITH)\b", str(text))
     }
 
@@ -337,14 +376,16 @@ async def test_no_statement_visits_more_than_it_must(store: PostgresStore) -> No
         transaction = db.transaction()
         await transaction.start()
         for cases in (
-            _office_cases(), _watching_cases(db), _guard_cases(db), _delivery_cases(db), _cases(db),
+            _admin_cases(), _query_cases(db), _budget_cases(db), _delivery_cases(db), _cases(db),
         ):  # fmt: skip
             async for name, statement, given in cases:
                 tried.add(name)
                 rows, scanned = await visited(db, statement, *given)
-                whole = {"keys"} if name == "ALL_KEYS" else {"workers", "live_runs", "changes_head", *SMALL}
+                whole = (
+                    {"keys"} if name == "admin.ALL_KEYS" else {"workers", "live_runs", "changes_head", *SMALL}
+                )
                 if rows > MOST_VISITED or set(scanned) - whole:
                     beyond[name] = rows, scanned
         await transaction.rollback()
     assert beyond == {}
-    assert _all_statements() <= tried
+    assert set(_statements()) <= tried

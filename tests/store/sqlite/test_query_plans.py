@@ -15,13 +15,28 @@ from tests.support.factories import DAY, NOW, FalseClock, alone, asleep, ended, 
 from wakeful.ids import new_id
 from wakeful.store.quotas import Allowance
 from wakeful.store.rows import JobFilter, RunFilter
-from wakeful.store.sqlite import SqliteStore, statements
-from wakeful.store.sqlite import budget_statements as sqlite_guard_statements
-from wakeful.store.sqlite import changelog as sqlite_watching
-from wakeful.store.sqlite import dead_letter_statements as sqlite_letter_statements
-from wakeful.store.sqlite import deliveries as sqlite_delivering
+from wakeful.store.sql import accounts as shared_accounts
+from wakeful.store.sql import audit as shared_audit
+from wakeful.store.sql import budgets, queries, workflows
+from wakeful.store.sql import idempotency as shared_idempotency
+from wakeful.store.sql import quotas as shared_quotas
+from wakeful.store.sqlite import (
+    SqliteStore,
+    accounts,
+    audit,
+    changelog,
+    dead_letters,
+    deliveries,
+    idempotency,
+    jobs,
+    quotas,
+    runs,
+    statements,
+    stats,
+    usage,
+)
 from wakeful.store.sqlite import list_statements as sqlite_list_statements
-from wakeful.store.sqlite import office_statements as sqlite_office_statements
+from wakeful.store.sqlite.session import translate
 
 JOBS = 25_000
 RUNS = 250_000
@@ -30,7 +45,7 @@ TABLES = "jobs|runs|attempts|workspaces|agents|keys|audit|audit_heads|quotas|wor
 #: what these may read from end to end: indexes that hold only what is under way, or somebody must see to
 SMALL = ("runs_running", "runs_waiting", "runs_due", "runs_dead")
 #: what reads a whole table because that is what it is asked for, or one row that was handed in
-WHOLE = ("WORKSPACES", "ALL_KEYS", "guards.INCIDENTS", "guards.REACHED", "guards.PRUNE_ALERTED")
+WHOLE = ("WORKSPACES", "ALL_KEYS", "INCIDENTS", "REACHED", "PRUNE_COOLDOWNS", "PRUNE_SESSIONS")
 STEP = 1_000
 
 
@@ -99,24 +114,23 @@ def _load(db: sqlite3.Connection) -> None:
     db.execute("ANALYZE")
 
 
+SHARED = (shared_accounts, shared_audit, shared_quotas, shared_idempotency, workflows, budgets, queries)
+OWN = (
+    *(accounts, audit, changelog, dead_letters, deliveries, idempotency),
+    *(jobs, quotas, runs, statements, stats, usage),
+)
+
+
 def _all_statements() -> dict[str, str]:
-    looking = {f"watching.{name}": text for name, text in vars(sqlite_watching).items() if name.isupper()}
-    looking |= {
-        f"delivering.{name}": text for name, text in vars(sqlite_delivering).items() if name.isupper()
-    }
-    looking |= {
-        f"guards.{name}": text for name, text in vars(sqlite_guard_statements).items() if name[0] != "_"
-    }
-    looking |= {
-        f"letters.{name}": text for name, text in vars(sqlite_letter_statements).items() if name[0] != "_"
-    }
     named = {
-        name: text
-        for name, text in (vars(statements) | vars(sqlite_office_statements) | looking).items()
+        f"{module.__name__}.{name}": translate(text) if module in SHARED else text
+        for module in (*SHARED, *OWN)
+        for name, text in vars(module).items()
         if not name.startswith("_")
         and name not in WHOLE
         and isinstance(text, str)
         and re.match(r"\s*(SELECT|INSERT|UPDATE|DELETE|WITH)\b", text)
+        and (module in SHARED or "$1" not in text)  # those that are imported are shared
     }
     for before in (None, "x"):
         for states in ((), ("running",), ("failed",)):

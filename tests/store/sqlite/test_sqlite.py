@@ -59,8 +59,12 @@ def _pragma(path: Path, name: str) -> object:
 
 async def test_a_commit_is_on_the_disk_when_it_returns(store: SqliteStore, path: Path) -> None:
     assert _pragma(path, "journal_mode") == "wal"
-    synchronous = await store._connection.write(lambda db, _: db.execute("PRAGMA synchronous").fetchone()[0])
-    assert synchronous == 2
+
+    async def synchronous(db: sqlite3.Connection) -> int:
+        level: int = db.execute("PRAGMA synchronous").fetchone()[0]
+        return level
+
+    assert await store._connection.write_one(synchronous) == 2
 
 
 @pytest.mark.parametrize("address", ["sqlite:///{}", "{}"])

@@ -108,7 +108,7 @@ async def test_a_read_sees_one_state_of_the_database(store: SqliteStore) -> None
     counted: list[int] = []
     loop = asyncio.get_running_loop()
 
-    def read(db: sqlite3.Connection) -> None:
+    async def read(db: sqlite3.Connection) -> None:
         count = "SELECT count(*) FROM jobs"
         counted.append(db.execute(count).fetchone()[0])
         asyncio.run_coroutine_threadsafe(store.create_jobs([job()]), loop).result(30)

@@ -1,17 +1,33 @@
-"""The audit in PostgreSQL. Whoever appends holds the heads of its chains until the commit, in one order."""
+"""Appending to the audit in PostgreSQL: a transaction locks the heads of its chains until it commits."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from wakeful.clock import Clock
-from wakeful.store.audit import AuditEntry, AuditRow
+from wakeful.store.audit import AuditEntry
 from wakeful.store.audit_chain import link
-from wakeful.store.postgres import office_statements as sql
+from wakeful.store.sql.audit import ENTRY_COLUMNS
 
 if TYPE_CHECKING:
     from wakeful.store.postgres.connection import Db
+
+#: the primary key, once for each
+LOCK_HEADS: Final = """
+    SELECT workspace, seq, hash FROM audit_heads WHERE workspace = ANY($1::text[])
+    ORDER BY workspace FOR UPDATE"""
+#: the primary key turns away those that there are
+ADD_HEADS: Final = """
+    INSERT INTO audit_heads (workspace, seq, hash) SELECT workspace, 0, '' FROM unnest($1::text[]) workspace
+    ON CONFLICT DO NOTHING"""
+#: the heads' primary key, once for each
+APPEND: Final = f"""
+    WITH written AS (
+        INSERT INTO audit ({ENTRY_COLUMNS}) SELECT {ENTRY_COLUMNS} FROM unnest($1::new_entry[]))
+    UPDATE audit_heads h SET seq = n.seq, hash = n.hash
+    FROM unnest($2::text[], $3::bigint[], $4::text[]) n (workspace, seq, hash)
+    WHERE h.workspace = n.workspace"""
 
 
 async def append(db: Db, clock: Clock, entries: Sequence[AuditEntry]) -> None:
@@ -27,28 +43,13 @@ async def append(db: Db, clock: Clock, entries: Sequence[AuditEntry]) -> None:
         heads[entry.workspace] = row.seq, row.hash
         rows.append(row)
     seqs, hashes = zip(*heads.values(), strict=True)
-    await db.execute(sql.APPEND, rows, list(heads), list(seqs), list(hashes))
+    await db.execute(APPEND, rows, list(heads), list(seqs), list(hashes))
 
 
 async def _lock_heads(db: Db, workspaces: Sequence[str]) -> dict[str, tuple[int, str]]:
     """The number and the hash of the newest entry of each workspace, which nobody else can follow now."""
-    rows = await db.fetch(sql.LOCK_HEADS, workspaces)
+    rows = await db.fetch(LOCK_HEADS, workspaces)
     if len(rows) < len(workspaces):
-        await db.execute(sql.ADD_HEADS, workspaces)
-        rows = await db.fetch(sql.LOCK_HEADS, workspaces)
+        await db.execute(ADD_HEADS, workspaces)
+        rows = await db.fetch(LOCK_HEADS, workspaces)
     return {workspace: (seq, before) for workspace, seq, before in rows}
-
-
-async def page(db: Db, workspace: str, after: int, before: int | None, limit: int) -> list[AuditRow]:
-    """Entries after that one, oldest first; or before that one, newest first."""
-    if before is None:
-        rows = await db.fetch(sql.ENTRIES, workspace, after, limit)
-    else:
-        rows = await db.fetch(sql.ENTRIES_BACK, workspace, after, before, limit)
-    return [AuditRow(*row) for row in rows]
-
-
-async def head(db: Db, workspace: str) -> tuple[int, str]:
-    """The number and the hash of the newest entry."""
-    row = await db.fetchrow(sql.HEAD, workspace)
-    return (row[0], row[1]) if row else (0, "")

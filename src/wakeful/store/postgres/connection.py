@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Concatenate, Final, NamedTuple, ParamSpec, TypeAlias, TypeVar
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import asyncpg
@@ -23,6 +23,8 @@ from wakeful.errors import DatabaseFault, FailedPrecondition, InvalidArgument, U
 from wakeful.store.address import split_address
 from wakeful.store.changelog import TransactionEvents as TransactionEvents
 from wakeful.store.migrations import Migration, load, pending
+from wakeful.store.postgres.session import PostgresSession
+from wakeful.store.sql.driver import Pending, Session
 from wakeful.stored_text import UNSTORABLE
 
 if TYPE_CHECKING:
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     Db: TypeAlias = PoolConnectionProxy[asyncpg.Record]
     Raw: TypeAlias = asyncpg.Connection[asyncpg.Record]
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 CONNECT_S: Final = 10
@@ -118,7 +121,11 @@ def address_of(url: str) -> Address:
 
 
 class Pool:
-    """The connections, and those in this process who listen."""
+    """The connections, and the listeners of this process. Implements `Driver`."""
+
+    kind = "postgresql"
+    notifies_other_processes = True
+    unstorable: tuple[type[Exception], ...] = (asyncpg.DataError,)
 
     def __init__(self, url: str, size: int, clock: Clock | None = None) -> None:
         self._clock = clock or SystemClock()
@@ -165,9 +172,13 @@ class Pool:
         """A connection outside the pool."""
         return await asyncpg.connect(self.address.dsn, timeout=CONNECT_S, command_timeout=ANSWER_S)
 
-    def listen(self, heard: Callable[[str], None]) -> None:
-        """From now on, tell `heard` too."""
-        self._heard.append(heard)
+    def listen(self, listener: Callable[[str], None]) -> None:
+        """Call `listener` with each topic that is published."""
+        self._heard.append(listener)
+
+    def session(self, db: Db) -> Session:
+        """Return a session in the transaction of this connection."""
+        return PostgresSession(db)
 
     def tell(self, topics: Sequence[str]) -> None:
         """Notify the listeners of this process."""
@@ -179,19 +190,29 @@ class Pool:
         """Whether the server's process of that number serves this pool."""
         return pid in self._ours
 
-    async def read(self, work: Callable[[Db], Awaitable[T]]) -> T:
-        """Do what one statement does."""
+    async def read(
+        self, operation: Callable[Concatenate[Db, P], Pending[T]], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """Run an operation without a transaction: each of its statements sees what is committed by then."""
         async with self._acquired() as db:
-            return await work(db)
+            return await operation(db, *args, **kwargs)
 
-    async def write(self, work: Callable[[Db, TransactionEvents], Awaitable[T]]) -> T:
-        """Do the work in one transaction."""
+    #: A single statement is a transaction of its own.
+    write_one = read
+
+    async def write(
+        self,
+        operation: Callable[Concatenate[Db, TransactionEvents, P], Pending[T]],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> T:
+        """Run an operation in one transaction."""
         for tried in range(1, _TRIES + 1):
             tell = TransactionEvents()
             try:
                 async with self._acquired() as db:
                     async with db.transaction():
-                        result = await work(db, tell)
+                        result = await operation(db, tell, *args, **kwargs)
                         if changes := tell.log():
                             columns = map(list, zip(*changes, strict=True))
                             waits = await db.fetchval(_LOG, self._clock.now_ms(), *columns)

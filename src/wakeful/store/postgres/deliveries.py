@@ -9,7 +9,7 @@ from wakeful.outcome import Finished
 from wakeful.store.deliveries import UNSAID, Delivery, DeliveryResult
 
 if TYPE_CHECKING:
-    from wakeful.store.postgres.connection import Db, Pool, TransactionEvents
+    from wakeful.store.postgres.connection import Db, TransactionEvents
 
 #: the primary keys of runs and agents, once for each
 ADD: Final = """
@@ -47,8 +47,6 @@ CARRY: Final = """
     WHERE d.run_id = c.run_id
         AND CASE WHEN d.attempt = c.attempt THEN d.worker = $2 AND d.state = 'sending' END
     RETURNING d.run_id::text"""
-#: deliveries_due: its first entry
-NEXT: Final = "SELECT min(due_at) FROM deliveries WHERE due_at IS NOT NULL"
 
 
 async def add_deliveries(db: Db, tell: TransactionEvents, now_ms: int, finished: Sequence[Finished]) -> None:
@@ -60,14 +58,18 @@ async def add_deliveries(db: Db, tell: TransactionEvents, now_ms: int, finished:
         tell("deliveries")
 
 
-async def _take(db: Db, now_ms: int, worker: str, until_ms: int, limit: int) -> tuple[list[Delivery], int]:
+async def take_deliveries(
+    db: Db, tell: TransactionEvents, now_ms: int, worker: str, until_ms: int, limit: int
+) -> tuple[list[Delivery], int]:
+    """Mark due deliveries as being sent by this worker. See `Store.take_deliveries`."""
     given_up = int(await db.fetchval(GIVE_UP, now_ms))
     return [Delivery(*row) for row in await db.fetch(TAKE, now_ms, worker, until_ms, limit)], given_up
 
 
-async def _carried(
+async def carried(
     db: Db, tell: TransactionEvents, now_ms: int, worker: str, carried: Sequence[DeliveryResult]
 ) -> set[str]:
+    """Write how attempts ended. See `Store.carried`."""
     if not carried:
         return set()
     columns = map(list, zip(*sorted(carried), strict=True))  # in the order in which all lock them
@@ -75,24 +77,3 @@ async def _carried(
     if any(each.became == "pending" for each in carried):
         tell("deliveries")
     return written
-
-
-class PostgresDelivering:
-    """What `PostgresStore` keeps of deliveries. Each method is that of `delivering.Delivering`."""
-
-    _pool: Pool
-
-    async def take_deliveries(
-        self, now_ms: int, worker: str, until_ms: int, limit: int
-    ) -> tuple[list[Delivery], int]:
-        """Mark those that are due as being sent by this worker."""
-        return await self._pool.write(lambda db, _: _take(db, now_ms, worker, until_ms, limit))
-
-    async def carried(self, now_ms: int, worker: str, carried: Sequence[DeliveryResult]) -> set[str]:
-        """Write how attempts ended."""
-        return await self._pool.write(lambda db, tell: _carried(db, tell, now_ms, worker, carried))
-
-    async def next_delivery_ms(self) -> int | None:
-        """When the next one is due."""
-        due: int | None = await self._pool.read(lambda db: db.fetchval(NEXT))
-        return due

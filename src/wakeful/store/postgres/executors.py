@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from wakeful.store.postgres import pull_statements as sql
-from wakeful.store.postgres.changelog import RUNS_BY_IDS
+from wakeful.store.postgres.jobs import is_id
 from wakeful.store.postgres.leases import start
-from wakeful.store.rows import ClaimedRun, RenewedRun, RunView
+from wakeful.store.postgres.runs import runs_by_ids
+from wakeful.store.rows import ClaimedRun, RenewedRun
 from wakeful.store.workflows import WorkflowRow
 
 if TYPE_CHECKING:
@@ -34,9 +35,8 @@ async def claim(
     taken = await start(db, tell, now_ms, worker, picked, beat_ms=now_ms)
     if not taken:
         return []
-    views = [RunView(*row) for row in await db.fetch(RUNS_BY_IDS, ",".join([run.id for run in taken]))]
-    by_id = {view.id: view for view in views}
-    return [ClaimedRun(run, by_id[run.id]) for run in taken]
+    views = {view.id: view for view in await runs_by_ids(db, [run.id for run in taken])}
+    return [ClaimedRun(run, views[run.id]) for run in taken]
 
 
 async def renew(
@@ -48,9 +48,10 @@ async def renew(
     worker: str | None,
 ) -> list[RenewedRun]:
     """Renew the leases of these runs. See `Store.renew`."""
-    if not held:
+    known = sorted(each for each in held if is_id(each[0]))
+    if not known:
         return []
-    ids, attempts = zip(*sorted(held), strict=True)  # runs are locked in the order of their ids
+    ids, attempts = zip(*known, strict=True)  # runs are locked in the order of their ids
     rows = await db.fetch(sql.RENEW, now_ms, list(ids), list(attempts), workspace, agent, worker)
     return [RenewedRun(*row) for row in rows]
 

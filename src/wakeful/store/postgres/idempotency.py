@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from asyncpg import LockNotAvailableError
 
 from wakeful.store.idempotency import ABANDONED_MS, KEPT_MS, InProgress, Keyed, StoredResponse, conflict
-from wakeful.store.postgres import office_statements as sql
+from wakeful.store.sql.idempotency import KEY_ROW, RESPONSE_COLUMNS, STORE_RESPONSE
 
 if TYPE_CHECKING:
     from wakeful.store.postgres.connection import Db
 
 T = TypeVar("T")
 
-
-async def response(db: Db, workspace: str, key: str, now_ms: int) -> StoredResponse | None:
-    """The stored response of that key, unless it has expired."""
-    row = await db.fetchrow(sql.RESPONSE, workspace, key, now_ms - KEPT_MS)
-    return None if row is None else StoredResponse(*row)
+#: idempotency_keys_created: a range of it, in its order; then the primary key. Rows that another transaction
+#: is deleting are skipped
+EXPIRE_KEYS: Final = """
+    DELETE FROM idempotency_keys a USING (
+        SELECT workspace, key FROM idempotency_keys WHERE created_at < $1 ORDER BY created_at LIMIT 1000
+        FOR UPDATE SKIP LOCKED) old
+    WHERE a.workspace = old.workspace AND a.key = old.key"""
+#: the primary key; an expired or abandoned row is taken over
+CLAIM_KEY: Final = f"""
+    INSERT INTO idempotency_keys AS a ({RESPONSE_COLUMNS}) VALUES ($1, $2, $3, $4, $5, $6)
+    ON CONFLICT (workspace, key) DO UPDATE SET fingerprint = EXCLUDED.fingerprint, status = EXCLUDED.status,
+        body = EXCLUDED.body, created_at = EXCLUDED.created_at
+    WHERE a.created_at < $7 OR a.status = 0 AND a.created_at < $8
+    RETURNING true"""
 
 
 async def claim_key(db: Db, keyed: Keyed[T], now_ms: int) -> None:
@@ -27,20 +36,18 @@ async def claim_key(db: Db, keyed: Keyed[T], now_ms: int) -> None:
     Waits while another transaction holds the same key.
     """
     expired_ms = now_ms - KEPT_MS
-    await db.execute(sql.EXPIRE_KEYS, expired_ms)
+    await db.execute(EXPIRE_KEYS, expired_ms)
     claimed = False
     while not claimed:
         try:
-            claimed = await db.fetchval(
-                sql.CLAIM_KEY, *keyed.claim(now_ms), expired_ms, now_ms - ABANDONED_MS
-            )
+            claimed = await db.fetchval(CLAIM_KEY, *keyed.claim(now_ms), expired_ms, now_ms - ABANDONED_MS)
         except LockNotAvailableError as error:
             raise InProgress from error
-        there = None if claimed else await db.fetchrow(sql.KEY_ROW, keyed.workspace, keyed.key)
+        there = None if claimed else await db.fetchrow(KEY_ROW, keyed.workspace, keyed.key)
         if there is not None:  # otherwise it was deleted between the two statements
             raise conflict(StoredResponse(*there), keyed.fingerprint)
 
 
 async def store_response(db: Db, keyed: Keyed[T], result: T) -> None:
     """Write the response beside the key."""
-    await db.execute(sql.STORE_RESPONSE, keyed.workspace, keyed.key, *keyed.render(result))
+    await db.execute(STORE_RESPONSE, keyed.workspace, keyed.key, *keyed.render(result))

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Final
 
 from wakeful.clock import Clock
 from wakeful.store.accounts import AgentRow, InheritingChange
-from wakeful.store.postgres import accounts
 from wakeful.store.postgres import statements as sql
 from wakeful.store.postgres.ahead import settle_ahead
-from wakeful.store.postgres.insert_runs import bear
+from wakeful.store.postgres.insert_runs import insert_runs
 from wakeful.store.postgres.outcomes import withdraw
 from wakeful.store.postgres.pull import move
+from wakeful.store.postgres.session import PostgresSession
 from wakeful.store.rows import JobChange, JobRow
+from wakeful.store.sql import accounts
 
 if TYPE_CHECKING:
     from wakeful.store.postgres.connection import Db, TransactionEvents
@@ -39,7 +40,7 @@ async def put_agent(
     follow: InheritingChange | None,
 ) -> tuple[AgentRow | None, bool]:
     """Write what `change` makes of the agent and `follow` of its jobs. See `Office.put_agent`."""
-    before, row, written = await accounts.put_agent(db, workspace, name, change)
+    before, row, written = await accounts.put_agent(PostgresSession(db), workspace, name, change)
     if follow is None or row is None or before is None:  # an agent that was not there has no jobs
         return row, written
     job_ids = [job_id for (job_id,) in await db.fetch(sql.JOB_IDS_OF_AGENT, workspace, name)]
@@ -95,7 +96,7 @@ async def write_changes(
     for reason, jobs in withdrawn.items():
         await withdraw(db, tell, jobs, reason)
     await move(db, tell, now_ms, {old.id: change.move for old, change in changes if change.move is not None})
-    await bear(db, tell, now_ms, [run for _, change in changes for run in change.born])
+    await insert_runs(db, tell, now_ms, [run for _, change in changes for run in change.born])
     tell.changed(row[:4] for row in new)
     tell("jobs")
     return new

@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from wakeful.store.postgres.connection import Db, TransactionEvents
 
 
-async def bear(db: Db, tell: TransactionEvents, now_ms: int, runs: Sequence[NewRun]) -> Sequence[NewRun]:
+async def insert_runs(
+    db: Db, tell: TransactionEvents, now_ms: int, runs: Sequence[NewRun]
+) -> Sequence[NewRun]:
     """Write these runs, and return those that were: a tick that has its run already keeps that one."""
     if not runs:
         return runs

@@ -111,13 +111,15 @@ async def release_runs(db: Db, tell: TransactionEvents, now_ms: int, held: Seque
         tell("runs")
 
 
-async def prune(db: Db, before_ms: int, limit: int, after_id: str) -> tuple[int, str]:
+async def prune(
+    db: Db, tell: TransactionEvents, before_ms: int, limit: int, after_id: str
+) -> tuple[int, str]:
     """Delete what finished before then, and the deleted jobs whose last run that was.
 
     Runs are looked at page by page in the order they were made, from the one after `after_id`, as far as
     any can be old enough: none finished before it was made. Returns how many went, and where to go on.
     """
-    page = max(limit, _SMALLEST_PAGE)
+    page, after_id = max(limit, _SMALLEST_PAGE), after_id or FIRST_ID
     old: list[Record] = []
     while True:
         rows = await db.fetch(sql.OLDEST, before_ms, after_id, page)

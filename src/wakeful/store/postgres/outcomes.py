@@ -11,7 +11,7 @@ from wakeful.run import Follower, NewRun
 from wakeful.store.consequences import JobEffects, job_effects
 from wakeful.store.postgres import statements as sql
 from wakeful.store.postgres.deliveries import add_deliveries
-from wakeful.store.postgres.insert_runs import bear
+from wakeful.store.postgres.insert_runs import insert_runs
 from wakeful.store.postgres.usage import note_failed, spend
 from wakeful.stored_text import cleaned
 
@@ -148,7 +148,7 @@ async def _chain(
     followers = [Follower(*row) for row in await db.fetch(sql.FOLLOWERS, over)]
     if waking:
         followers += [Follower(*row) for row in await db.fetch(sql.HEARTBEATS, waking)]
-    await bear(db, tell, now_ms, [follow(follower) for follower in followers])
+    await insert_runs(db, tell, now_ms, [follow(follower) for follower in followers])
 
 
 async def _disable(db: Db, tell: TransactionEvents, jobs: Mapping[str, tuple[int, str]]) -> None:

@@ -1,4 +1,4 @@
-"""Planning in PostgreSQL: claim, ask, bear, cancel, advance.
+"""Planning in PostgreSQL: claim, ask, insert_runs, cancel, advance.
 
 The claim locks the cursors of due jobs and passes over those that are locked: any number of planners share
 the work out between them, and none waits for another.
@@ -13,7 +13,7 @@ from wakeful.run import NewRun
 from wakeful.store.port import Planned
 from wakeful.store.postgres import statements as sql
 from wakeful.store.postgres.catchup import END_PAUSES, write_catchup
-from wakeful.store.postgres.insert_runs import bear
+from wakeful.store.postgres.insert_runs import insert_runs
 from wakeful.store.postgres.outcomes import cancel
 from wakeful.store.rows import CatchupState, DueJob, JobPlan
 
@@ -72,7 +72,7 @@ async def plan(
             awake.append(job_id)
         if not planned.enabled or planned.disabled_reason is not None or planned.resumed:
             halted.append((job_id, planned.enabled, planned.disabled_reason))
-    written = await bear(db, tell, now_ms, runs)
+    written = await insert_runs(db, tell, now_ms, runs)
     if cancelled:
         await cancel(db, tell, now_ms, cancelled)
     if ahead:

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from wakeful.store.postgres import office_statements as sql
+from wakeful.store.internal_jobs import IN_SQL
 from wakeful.store.quotas import (
     CREATE_JOB,
     LIVE_JOBS,
     Allowance,
     Charged,
     QuotaOwner,
-    QuotaRow,
-    Stored,
     charges,
     check_created,
     check_live,
     day_of,
-    listed,
     live_limits,
 )
 from wakeful.store.rows import JobRow
@@ -27,21 +24,50 @@ if TYPE_CHECKING:
     from wakeful.store.postgres.connection import Db
 
 
+#: the primary key, twice for each. The clocks of two processes may differ at midnight: a day that has begun
+#: stays the day. Whoever has charged holds the row, so nobody else counts jobs until these are there
+CHARGE: Final = """
+    INSERT INTO quotas AS q (workspace, agent, bucket, used, day)
+    SELECT workspace, agent, $4, jobs, $6 FROM unnest($1::text[], $2::text[], $3::bigint[])
+        c (workspace, agent, jobs)
+    ON CONFLICT (workspace, agent, bucket) DO UPDATE SET day = greatest(q.day, EXCLUDED.day),
+        used = EXCLUDED.used + CASE WHEN q.day >= EXCLUDED.day THEN q.used ELSE 0 END
+    RETURNING q.workspace, q.agent, q.most, q.used, (
+        SELECT l.most FROM quotas l
+        WHERE l.workspace = q.workspace AND l.agent = q.agent AND l.bucket = $5)"""
+
+
+def _live(of: str) -> str:
+    return f"""
+    SELECT o.workspace, o.agent, c.jobs
+    FROM unnest($1::text[], $2::text[], $3::bigint[]) o (workspace, agent, most) CROSS JOIN LATERAL (
+        SELECT count(*) AS jobs FROM (
+            SELECT FROM jobs j WHERE j.workspace = o.workspace {of} AND j.deleted_at IS NULL
+                AND j.name NOT IN ({IN_SQL})
+            LIMIT o.most + 1) counted) c"""
+
+
+#: jobs_name: of a range of it, for each owner, as many as the limit and one more. A count kept beside would
+#: make whatever ends a job wait for whatever makes one
+LIVE_OF_AGENTS: Final = _live("AND j.agent = o.agent")
+LIVE_OF_WORKSPACES: Final = _live("")
+
+
 async def charge(db: Db, now_ms: int, jobs: Sequence[JobRow], allowance: Allowance) -> None:
     """Charge these jobs, which have just been added, to their workspaces and agents."""
     added = charges(jobs)
-    rows = await db.fetch(sql.CHARGE, *_columns(added), CREATE_JOB, LIVE_JOBS, day_of(now_ms))
+    rows = await db.fetch(CHARGE, *_columns(added), CREATE_JOB, LIVE_JOBS, day_of(now_ms))
     charged = [Charged(*row) for row in rows]
     check_created(charged, added, allowance)
     limits = live_limits(charged, allowance)
     if limits:
-        check_live(await _live(db, limits), limits)
+        check_live(await _count_live(db, limits), limits)
 
 
-async def _live(db: Db, limits: Mapping[QuotaOwner, int]) -> dict[QuotaOwner, int]:
+async def _count_live(db: Db, limits: Mapping[QuotaOwner, int]) -> dict[QuotaOwner, int]:
     """How many jobs each owner has, as far as that matters: its limit, or one more."""
     live: dict[QuotaOwner, int] = {}
-    for statement, whole in ((sql.LIVE_OF_WORKSPACES, True), (sql.LIVE_OF_AGENTS, False)):
+    for statement, whole in ((LIVE_OF_WORKSPACES, True), (LIVE_OF_AGENTS, False)):
         asked = {owner: limit for owner, limit in limits.items() if (owner[1] == "") is whole}
         if asked:
             rows = await db.fetch(statement, *_columns(asked))
@@ -51,14 +77,3 @@ async def _live(db: Db, limits: Mapping[QuotaOwner, int]) -> dict[QuotaOwner, in
 
 def _columns(numbers: Mapping[QuotaOwner, int]) -> tuple[list[str], list[str], list[int]]:
     return [workspace for workspace, _ in numbers], [agent for _, agent in numbers], list(numbers.values())
-
-
-async def quotas(db: Db, workspace: str, now_ms: int) -> list[QuotaRow]:
-    """What is set and what is used in a workspace."""
-    rows = await db.fetch(sql.QUOTAS, workspace, LIVE_JOBS)
-    return listed(workspace, [Stored(*row) for row in rows], now_ms)
-
-
-async def set_quota(db: Db, workspace: str, agent: str, bucket: str, limit: int | None) -> None:
-    """Set a limit, or none."""
-    await db.execute(sql.SET_QUOTA, workspace, agent, bucket, limit)

@@ -9,11 +9,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from wakeful.ids import first_id
-from wakeful.store.audit import AuditEntry, always
-from wakeful.store.idempotency import Keyed
-from wakeful.store.postgres.insert_runs import bear
-from wakeful.store.postgres.office import PostgresOffice
+from wakeful.store.postgres.insert_runs import insert_runs
 from wakeful.store.postgres.outcomes import cancel
 from wakeful.store.sessions import (
     WAKE_JOB,
@@ -77,10 +73,6 @@ SETTLE: Final = """
     FROM unnest($1::text[], $2::text[], $3::text[], $4::timestamptz[], $5::integer[], $6::float8[])
         k (workspace, agent, name, due_at, places, context)
     WHERE s.workspace = k.workspace AND s.agent = k.agent AND s.name = k.name"""
-#: sessions_due: its first entry, and its first after that instant
-NEXT: Final = """
-    SELECT EXISTS (SELECT FROM sessions WHERE due_at <= $1),
-        (SELECT min(due_at) FROM sessions WHERE due_at > $1)"""
 #: the primary key: a range of it, in its order; for each, messages_of_session and `_LIVE`
 SESSIONS: Final = f"""
     SELECT s.name,
@@ -89,13 +81,6 @@ SESSIONS: Final = f"""
         (SELECT string_agg(l.run_id::text, ',' ORDER BY l.run_id) {_LIVE}),
         s.context, s.due_at, s.created_at, s.updated_at
     FROM sessions s WHERE s.workspace = $1 AND s.agent = $2 AND s.name > $3 ORDER BY s.name LIMIT $4"""
-#: the primary key: its beginning
-PRUNE_TURNS: Final = "DELETE FROM turns WHERE run_id < $1 AND NOT live"
-#: the table, all of it; for each, turns_live
-PRUNE_SESSIONS: Final = """
-    DELETE FROM sessions s WHERE s.updated_at < $1 AND s.due_at IS NULL AND NOT EXISTS (
-        SELECT FROM turns t WHERE t.live AND t.workspace = s.workspace AND t.agent = s.agent
-        AND t.session = s.name)"""
 
 
 async def talk(
@@ -151,7 +136,7 @@ async def _write(
         await cancel(db, tell, now_ms, stopped)
     begun = [(key, run) for key, settled in verdicts.items() for run in settled.begun]
     if begun:
-        await bear(db, tell, now_ms, [run for _, run in begun])
+        await insert_runs(db, tell, now_ms, [run for _, run in begun])
         await db.execute(ADD_TURNS, *_columns([key for key, _ in begun]), [run.id for _, run in begun])
     over = [run_id for settled in every for run_id in settled.over]
     if over:
@@ -164,51 +149,9 @@ def _columns(keys: Sequence[SessionKey]) -> tuple[list[str], list[str], list[str
     return [key.workspace for key in keys], [key.agent for key in keys], [key.name for key in keys]
 
 
-async def _next_turn(db: Db, now_ms: int) -> tuple[bool, int | None]:
-    row = await db.fetchrow(NEXT, now_ms)
-    return (False, None) if row is None else (row[0], row[1])
-
-
-async def _sessions(db: Db, workspace: str, agent: str, after: str | None, limit: int) -> list[SessionView]:
+async def sessions(db: Db, workspace: str, agent: str, after: str | None, limit: int) -> list[SessionView]:
+    """Return the sessions of an agent. See `Store.sessions`."""
     return [
         SessionView(name, waiting, tuple(turns.split(",")) if turns else (), *rest)
         for name, waiting, turns, *rest in await db.fetch(SESSIONS, workspace, agent, after or "", limit)
     ]
-
-
-async def _prune(db: Db, before_ms: int) -> None:
-    await db.execute(PRUNE_TURNS, first_id(before_ms))
-    await db.execute(PRUNE_SESSIONS, before_ms)
-
-
-class PostgresTalking(PostgresOffice):
-    """What a PostgreSQL database keeps of conversations. Each method is that of `talking.Talking`."""
-
-    async def talk(
-        self,
-        key: SessionKey,
-        now_ms: int,
-        judge: SessionRule,
-        entries: Sequence[AuditEntry] = (),
-        keyed: Keyed[SessionUpdate] | None = None,
-    ) -> SessionUpdate:
-        """Write what `judge` makes of a conversation, which may be new."""
-        return await self._audited(
-            entries, lambda db, tell: talk(db, tell, key, now_ms, judge), always, keyed
-        )
-
-    async def take_turns(self, now_ms: int, limit: int, judge: SessionRule) -> int:
-        """The same for those that are due."""
-        return await self._pool.write(lambda db, tell: take_turns(db, tell, now_ms, limit, judge))
-
-    async def next_turn(self, now_ms: int) -> tuple[bool, int | None]:
-        """Whether any is due, and when the next one will be."""
-        return await self._pool.read(lambda db: _next_turn(db, now_ms))
-
-    async def sessions(self, workspace: str, agent: str, after: str | None, limit: int) -> list[SessionView]:
-        """The conversations of an agent, by name."""
-        return await self._pool.read(lambda db: _sessions(db, workspace, agent, after, limit))
-
-    async def prune_sessions(self, before_ms: int) -> None:
-        """Forget what was before then."""
-        await self._pool.write(lambda db, _: _prune(db, before_ms))

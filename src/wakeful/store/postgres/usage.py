@@ -3,26 +3,89 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from wakeful.document.guards import MOST_COST
 from wakeful.outcome import Finished
 from wakeful.start_rules import BudgetOwner
-from wakeful.store.postgres import budget_statements as sql
+from wakeful.store.alerts import ALERT_JOBS
 from wakeful.store.quotas import day_of
-from wakeful.store.usage import Weighed, additions, changes, details_of
+from wakeful.store.usage import MOST_TOKENS, Weighed, additions, changes, details_of
 
 if TYPE_CHECKING:
     from wakeful.store.postgres.connection import Db, TransactionEvents
+
+#: the runs' primary key, once for each
+WHOSE: Final = """
+    SELECT id::text, workspace, agent, coalesce(job_id::text, '') FROM runs WHERE id = ANY($1::uuid[])"""
+#: the primary key, once for each, in the order given
+ADD_SPENDING: Final = f"""
+    INSERT INTO spending AS s (workspace, agent, job, day, tokens, cost)
+    SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::integer[], $5::bigint[], $6::float8[])
+    ON CONFLICT (workspace, agent, job, day) DO UPDATE
+    SET tokens = least(s.tokens + EXCLUDED.tokens, {MOST_TOKENS}),
+        cost = least(s.cost + EXCLUDED.cost, {MOST_COST:.1f})"""
+#: the primary keys of spending, budget_blocks, workspaces, agents and jobs, once for each
+WEIGHED: Final = """
+    SELECT o.workspace, o.agent, o.job, coalesce(s.tokens, 0), coalesce(s.cost, 0),
+        CASE WHEN o.job <> ''
+            THEN (SELECT work FROM jobs WHERE id = nullif(o.job, '')::uuid AND deleted_at IS NULL)
+            WHEN o.agent <> ''
+            THEN (SELECT budget FROM agents WHERE workspace = o.workspace AND name = o.agent)
+            ELSE (SELECT budget FROM workspaces WHERE name = o.workspace) END,
+        (SELECT string_agg(cap, ',') FROM budget_blocks h
+            WHERE h.day = $4 AND h.workspace = o.workspace AND h.agent = o.agent AND h.job = o.job)
+    FROM unnest($1::text[], $2::text[], $3::text[]) o (workspace, agent, job)
+    LEFT JOIN spending s
+        ON s.workspace = o.workspace AND s.agent = o.agent AND s.job = o.job AND s.day = $4"""
+#: the primary key turns away what somebody else has found out meanwhile
+HOLD: Final = """
+    INSERT INTO budget_blocks (day, workspace, agent, job, cap, most) VALUES ($1, $2, $3, $4, $5, $6)
+    ON CONFLICT DO NOTHING RETURNING true"""
+#: the primary key
+LET_GO: Final = """
+    DELETE FROM budget_blocks WHERE day = $1 AND workspace = $2 AND agent = $3 AND job = $4 AND cap = $5"""
+
+#: agents_alerts and workspaces_alerts, which are mostly empty
+_TOLD: Final = """
+    (EXISTS (SELECT FROM agents a
+        WHERE a.workspace = o.workspace AND a.name = o.agent AND a.alerts IS NOT NULL)
+    OR EXISTS (SELECT FROM workspaces w WHERE w.name = o.workspace AND w.alerts IS NOT NULL))"""
+_OURS: Final = f"coalesce(o.job_name, '') NOT IN {ALERT_JOBS}"
+_NEW: Final = "INSERT INTO incidents (at, kind, workspace, agent, job_id, run_id, count, details)"
+#: the primary key of runs, once for each, and that of jobs; then `_TOLD`
+FAILED: Final = f"""
+    WITH noted AS (
+        {_NEW}
+        SELECT $1, 'failed', o.workspace, o.agent, o.job_id, o.id,
+            coalesce((SELECT failures FROM jobs WHERE id = o.job_id), 1), '{{}}'
+        FROM runs o WHERE o.id = ANY($2::uuid[]) AND {_OURS} AND {_TOLD} RETURNING 1)
+    SELECT EXISTS (SELECT FROM noted)"""
+#: the primary key of runs, once for each; then `_TOLD`
+MISSED: Final = f"""
+    WITH noted AS (
+        {_NEW}
+        SELECT $1, 'missed', o.workspace, o.agent, o.job_id, o.id, o.covers, '{{}}'
+        FROM runs o WHERE o.id = ANY($2::uuid[])
+            AND o.reason IN ('downtime', 'too_old') AND {_OURS} AND {_TOLD} RETURNING 1)
+    SELECT EXISTS (SELECT FROM noted)"""
+#: `_TOLD`
+REACHED: Final = f"""
+    WITH noted AS (
+        {_NEW}
+        SELECT $1, 'budget', o.workspace, o.agent, nullif($4, '')::uuid, NULL, 1, $5
+        FROM (SELECT $2::text AS workspace, $3::text AS agent) o WHERE {_TOLD} RETURNING 1)
+    SELECT EXISTS (SELECT FROM noted)"""
 
 
 async def spend(db: Db, tell: TransactionEvents, now_ms: int, finished: Iterable[Finished]) -> None:
     """Add what these used, of which each says so, and hold what has had its fill."""
     used = [outcome for outcome in finished if outcome.usage is not None]
-    rows = await db.fetch(sql.WHOSE, [outcome.run_id for outcome in used])
+    rows = await db.fetch(WHOSE, [outcome.run_id for outcome in used])
     added = additions(used, {row[0]: BudgetOwner(*row[1:]) for row in rows})
     if added:
         new = [(*owner, day, *spent) for (owner, day), spent in added.items()]
-        await db.execute(sql.ADD_SPENDING, *map(list, zip(*new, strict=True)))
+        await db.execute(ADD_SPENDING, *map(list, zip(*new, strict=True)))
         await weigh(db, tell, now_ms, [owner for owner, _ in added])
 
 
@@ -30,24 +93,24 @@ async def weigh(db: Db, tell: TransactionEvents, now_ms: int, owners: Sequence[B
     """Hold what is over its budget today, and no longer what is not."""
     day = day_of(now_ms)
     columns = map(list, zip(*sorted(set(owners)), strict=True))
-    rows = await db.fetch(sql.WEIGHED, *columns, day)
+    rows = await db.fetch(WEIGHED, *columns, day)
     for change in changes(Weighed(*row) for row in rows):
         tell("holds")
         if change.most is None:
-            await db.execute(sql.LET_GO, day, *change.owner, change.cap)
-        elif await db.fetchval(sql.HOLD, day, *change.owner, change.cap, change.most) and await db.fetchval(
-            sql.REACHED, now_ms, *change.owner, details_of(change)
+            await db.execute(LET_GO, day, *change.owner, change.cap)
+        elif await db.fetchval(HOLD, day, *change.owner, change.cap, change.most) and await db.fetchval(
+            REACHED, now_ms, *change.owner, details_of(change)
         ):
             tell("incidents")
 
 
 async def note_failed(db: Db, tell: TransactionEvents, now_ms: int, run_ids: Sequence[str]) -> None:
     """These runs have failed, and their jobs' failures are counted."""
-    if await db.fetchval(sql.FAILED, now_ms, list(run_ids)):
+    if await db.fetchval(FAILED, now_ms, list(run_ids)):
         tell("incidents")
 
 
 async def note_missed(db: Db, tell: TransactionEvents, now_ms: int, run_ids: Sequence[str]) -> None:
     """These ticks were missed."""
-    if await db.fetchval(sql.MISSED, now_ms, list(run_ids)):
+    if await db.fetchval(MISSED, now_ms, list(run_ids)):
         tell("incidents")

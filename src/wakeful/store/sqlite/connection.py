@@ -18,14 +18,17 @@ import stat
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final, TypeVar
+from typing import Concatenate, Final, ParamSpec, TypeVar
 
 from wakeful.clock import Clock, SystemClock
 from wakeful.errors import Unavailable
 from wakeful.logs import get_logger
 from wakeful.store.changelog import TransactionEvents as TransactionEvents
 from wakeful.store.migrations import Migration, load, pending
+from wakeful.store.sql.driver import Pending, Session
+from wakeful.store.sqlite.session import SqliteSession
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 log = get_logger("wakeful.store.sqlite")
@@ -106,7 +109,16 @@ def restrict_file(path: str) -> None:
 
 
 class Connection:
-    """The connections, their threads, and the listeners."""
+    """The connections, their threads, and the listeners. Implements `Driver`."""
+
+    kind = "sqlite"
+    notifies_other_processes = False
+    unstorable: tuple[type[Exception], ...] = (
+        sqlite3.DataError,
+        sqlite3.InterfaceError,
+        OverflowError,
+        UnicodeError,
+    )
 
     def __init__(
         self, path: str, *, inline: bool, clock: Clock | None = None, busy_ms: int = BUSY_MS
@@ -123,13 +135,13 @@ class Connection:
         self._closing = False
         self._heard: list[Callable[[str], None]] = []
 
-    async def open(self, now_ms: int) -> None:
-        """Connect, and bring the schema up to date."""
+    async def open(self) -> None:
+        """Connect, and migrate the schema."""
         self._closing = False
         if not self._inline:
             self._thread = ThreadPoolExecutor(1, "wakeful-sqlite")
         try:
-            await self._hop(self._thread, lambda: self._connect(now_ms))
+            await self._hop(self._thread, self._connect)
             if not self._inline and self._path != ":memory:":
                 self._read_thread = ThreadPoolExecutor(1, "wakeful-sqlite-read")
                 await self._hop(self._read_thread, self._connect_reader)
@@ -149,14 +161,25 @@ class Connection:
                 thread.shutdown(wait=False)
         self._thread = self._read_thread = None
 
-    def listen(self, heard: Callable[[str], None]) -> None:
-        """From now on, tell `heard` too."""
-        self._heard.append(heard)
+    def listen(self, listener: Callable[[str], None]) -> None:
+        """Call `listener` with each topic that this process publishes."""
+        self._heard.append(listener)
 
-    async def read(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Do what changes nothing, on one snapshot of the database."""
+    def session(self, db: sqlite3.Connection) -> Session:
+        """Return a session in the transaction of this connection."""
+        return SqliteSession(db)
+
+    async def read(
+        self,
+        operation: Callable[Concatenate[sqlite3.Connection, P], Pending[T]],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> T:
+        """Run an operation that writes nothing, on one snapshot of the database."""
         if self._read_thread is None:
-            return await self._hop(self._thread, lambda: work(self._connected()))
+            return await self._hop(
+                self._thread, lambda: _result(operation(self._connected(), *args, **kwargs))
+            )
 
         def snapshot() -> T:
             db = self._read_db
@@ -164,15 +187,29 @@ class Connection:
                 raise Unavailable(_NOT_OPEN)
             db.execute("BEGIN")
             try:
-                return work(db)
+                return _result(operation(db, *args, **kwargs))
             finally:
                 if db.in_transaction:  # some errors end it
                     db.execute("ROLLBACK")
 
         return await self._hop(self._read_thread, snapshot)
 
-    async def write(self, work: Callable[[sqlite3.Connection, TransactionEvents], T]) -> T:
-        """Do the work in one transaction that no other writer interrupts."""
+    async def write_one(
+        self,
+        operation: Callable[Concatenate[sqlite3.Connection, P], Pending[T]],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> T:
+        """Run an operation that publishes nothing, in one transaction."""
+        return await self.write(lambda db, _: operation(db, *args, **kwargs))
+
+    async def write(
+        self,
+        operation: Callable[Concatenate[sqlite3.Connection, TransactionEvents, P], Pending[T]],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> T:
+        """Run an operation in one transaction. There is no other writer meanwhile."""
         loop = asyncio.get_running_loop()
         lock = _WriteLock(time.monotonic() + self._busy_ms / 1000)
 
@@ -181,7 +218,7 @@ class Connection:
             tell = TransactionEvents()
             lock.acquire(db, lambda: self._closing)
             try:
-                result = work(db, tell)
+                result = _result(operation(db, tell, *args, **kwargs))
                 if changes := tell.log():
                     now_ms = self._clock.now_ms()
                     db.executemany(_LOG, [(now_ms, *row) for row in changes])
@@ -223,7 +260,7 @@ class Connection:
             raise Unavailable(_NOT_OPEN)
         return self._db
 
-    def _connect(self, now_ms: int) -> None:
+    def _connect(self) -> None:
         restrict_file(self._path)
         db = self._db = self._connection()
         until = time.monotonic() + self._busy_ms / 1000
@@ -237,7 +274,7 @@ class Connection:
                 if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > until:
                     raise
                 time.sleep(0.01)
-        migrate(db, load("sqlite"), now_ms)
+        migrate(db, load("sqlite"), self._clock.now_ms())
         db.execute("PRAGMA busy_timeout = 0")  # `_WriteLock` waits: it knows the caller's deadline
 
     def _connect_reader(self) -> None:
@@ -270,6 +307,17 @@ class Connection:
                 "try again later, and look for the process if it does not end"
             )
         return f"cannot use the database {self._path}: {error}" if code in _UNUSABLE else None
+
+
+def _result(operation: Pending[T]) -> T:
+    """Run an operation to its end, and return its result. It never suspends."""
+    try:
+        operation.send(None)
+    except StopIteration as stop:
+        result: T = stop.value
+        return result
+    operation.close()
+    raise AssertionError("an operation on SQLite waited for something")
 
 
 class _WriteLock:

@@ -8,7 +8,7 @@ from typing import Final
 
 from wakeful.outcome import Finished
 from wakeful.store.deliveries import UNSAID, Delivery, DeliveryResult
-from wakeful.store.sqlite.connection import Connection, TransactionEvents
+from wakeful.store.sqlite.connection import TransactionEvents
 
 #: the primary keys of runs and agents
 ADD: Final = """
@@ -36,8 +36,6 @@ TAKE: Final = """
 CARRY: Final = """
     UPDATE deliveries SET state = ?, due_at = ?, error = ?, at = ?
     WHERE run_id = ? AND attempt = ? AND worker = ? AND state = 'sending'"""
-#: deliveries_due: its first entry
-NEXT: Final = "SELECT min(due_at) FROM deliveries INDEXED BY deliveries_due WHERE due_at IS NOT NULL"
 
 
 def add_deliveries(
@@ -50,22 +48,24 @@ def add_deliveries(
         tell("deliveries")
 
 
-def _take(
-    db: sqlite3.Connection, now_ms: int, worker: str, until_ms: int, limit: int
+async def take_deliveries(
+    db: sqlite3.Connection, tell: TransactionEvents, now_ms: int, worker: str, until_ms: int, limit: int
 ) -> tuple[list[Delivery], int]:
+    """Mark due deliveries as being sent by this worker. See `Store.take_deliveries`."""
     given_up = db.execute(GIVE_UP, (now_ms,)).rowcount
     taken = [Delivery(*row) for row in db.execute(DUE, (now_ms, limit))]
     db.executemany(TAKE, [(worker, until_ms, now_ms, each.run_id) for each in taken])
     return taken, given_up
 
 
-def _carried(
+async def carried(
     db: sqlite3.Connection,
     tell: TransactionEvents,
     now_ms: int,
     worker: str,
     carried: Sequence[DeliveryResult],
 ) -> set[str]:
+    """Write how attempts ended. See `Store.carried`."""
     written = set()
     for run_id, attempt, became, due_ms, error in carried:
         if db.execute(CARRY, (became, due_ms, error, now_ms, run_id, attempt, worker)).rowcount:
@@ -73,28 +73,3 @@ def _carried(
             if became == "pending":
                 tell("deliveries")
     return written
-
-
-def _next(db: sqlite3.Connection) -> int | None:
-    due: int | None = db.execute(NEXT).fetchone()[0]
-    return due
-
-
-class SqliteDelivering:
-    """What a SQLite file keeps of deliveries. Each method is that of `delivering.Delivering`."""
-
-    _connection: Connection
-
-    async def take_deliveries(
-        self, now_ms: int, worker: str, until_ms: int, limit: int
-    ) -> tuple[list[Delivery], int]:
-        """Mark those that are due as being sent by this worker."""
-        return await self._connection.write(lambda db, _: _take(db, now_ms, worker, until_ms, limit))
-
-    async def carried(self, now_ms: int, worker: str, carried: Sequence[DeliveryResult]) -> set[str]:
-        """Write how attempts ended."""
-        return await self._connection.write(lambda db, tell: _carried(db, tell, now_ms, worker, carried))
-
-    async def next_delivery_ms(self) -> int | None:
-        """When the next one is due."""
-        return await self._connection.read(_next)

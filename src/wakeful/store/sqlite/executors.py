@@ -8,13 +8,12 @@ from collections.abc import Sequence
 
 from wakeful.store.rows import ClaimedRun, RenewedRun, TakenRun
 from wakeful.store.sqlite import pull_statements as sql
-from wakeful.store.sqlite.changelog import RUNS_BY_IDS
 from wakeful.store.sqlite.connection import TransactionEvents
-from wakeful.store.sqlite.records import run_view
+from wakeful.store.sqlite.runs import RUNS_BY_IDS, run_view
 from wakeful.store.workflows import WorkflowRow
 
 
-def claim(
+async def claim(
     db: sqlite3.Connection,
     tell: TransactionEvents,
     now_ms: int,
@@ -40,7 +39,7 @@ def claim(
     return [ClaimedRun(TakenRun(*row[:-2]), views[row[0]]) for row in due]
 
 
-def renew(
+async def renew(
     db: sqlite3.Connection,
     now_ms: int,
     workspace: str,
@@ -55,12 +54,14 @@ def renew(
     return [RenewedRun(*row[:-1]) for row in claimed]
 
 
-def workflows(db: sqlite3.Connection, workspace: str, wanted: Sequence[tuple[str, int]]) -> list[WorkflowRow]:
+async def workflows(
+    db: sqlite3.Connection, workspace: str, wanted: Sequence[tuple[str, int]]
+) -> list[WorkflowRow]:
     """Those of these workflow versions that exist. See `Store.workflows`."""
     return [WorkflowRow(*row) for row in db.execute(sql.WORKFLOWS, (workspace, json.dumps(list(wanted))))]
 
 
-def next_claim_ms(
+async def next_claim_ms(
     db: sqlite3.Connection,
     after_ms: int,
     workspace: str,

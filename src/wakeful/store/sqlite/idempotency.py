@@ -3,28 +3,34 @@
 from __future__ import annotations
 
 import sqlite3
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from wakeful.store.idempotency import ABANDONED_MS, KEPT_MS, Keyed, StoredResponse, conflict
-from wakeful.store.sqlite import office_statements as sql
+from wakeful.store.sql.idempotency import KEY_ROW, RESPONSE_COLUMNS, STORE_RESPONSE
+from wakeful.store.sqlite.session import translate
 
 T = TypeVar("T")
 
+_KEY_ROW: Final = translate(KEY_ROW)
+_STORE_RESPONSE: Final = translate(STORE_RESPONSE)
+#: idempotency_keys_created: a range of it
+EXPIRE_KEYS: Final = "DELETE FROM idempotency_keys INDEXED BY idempotency_keys_created WHERE created_at < ?"
+#: the primary key; an abandoned row is taken over
+CLAIM_KEY: Final = f"""
+    INSERT INTO idempotency_keys ({RESPONSE_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?)
+    ON CONFLICT (workspace, key) DO UPDATE SET fingerprint = excluded.fingerprint,
+        created_at = excluded.created_at
+    WHERE idempotency_keys.status = 0 AND idempotency_keys.created_at < ?"""
 
-def response(db: sqlite3.Connection, workspace: str, key: str, now_ms: int) -> StoredResponse | None:
-    """The stored response of that key, unless it has expired."""
-    row = db.execute(sql.RESPONSE, (workspace, key, now_ms - KEPT_MS)).fetchone()
-    return None if row is None else StoredResponse(*row)
 
-
-def claim_key(db: sqlite3.Connection, keyed: Keyed[T], now_ms: int) -> None:
+async def claim_key(db: sqlite3.Connection, keyed: Keyed[T], now_ms: int) -> None:
     """Insert the key, or raise what its row says: AlreadyPerformed, InProgress, or InvalidArgument."""
-    db.execute(sql.EXPIRE_KEYS, (now_ms - KEPT_MS,))
-    if db.execute(sql.CLAIM_KEY, (*keyed.claim(now_ms), now_ms - ABANDONED_MS)).rowcount == 0:
-        there = db.execute(sql.KEY_ROW, (keyed.workspace, keyed.key)).fetchone()
+    db.execute(EXPIRE_KEYS, (now_ms - KEPT_MS,))
+    if db.execute(CLAIM_KEY, (*keyed.claim(now_ms), now_ms - ABANDONED_MS)).rowcount == 0:
+        there = db.execute(_KEY_ROW, (keyed.workspace, keyed.key)).fetchone()
         raise conflict(StoredResponse(*there), keyed.fingerprint)
 
 
-def store_response(db: sqlite3.Connection, keyed: Keyed[T], result: T) -> None:
+async def store_response(db: sqlite3.Connection, keyed: Keyed[T], result: T) -> None:
     """Write the response beside the key."""
-    db.execute(sql.STORE_RESPONSE, (keyed.workspace, keyed.key, *keyed.render(result)))
+    db.execute(_STORE_RESPONSE, (keyed.workspace, keyed.key, *keyed.render(result)))

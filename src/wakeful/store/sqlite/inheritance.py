@@ -7,13 +7,14 @@ from collections.abc import Callable
 
 from wakeful.clock import Clock
 from wakeful.store.accounts import AgentRow, InheritingChange
-from wakeful.store.sqlite import accounts
+from wakeful.store.sql import accounts
 from wakeful.store.sqlite import statements as sql
 from wakeful.store.sqlite.connection import TransactionEvents
-from wakeful.store.sqlite.records import job_row, write_change
+from wakeful.store.sqlite.jobs import job_row, write_change
+from wakeful.store.sqlite.session import SqliteSession
 
 
-def put_agent(
+async def put_agent(
     db: sqlite3.Connection,
     tell: TransactionEvents,
     clock: Clock,
@@ -23,7 +24,7 @@ def put_agent(
     follow: InheritingChange | None,
 ) -> tuple[AgentRow | None, bool]:
     """Write what `change` makes of the agent and `follow` of its jobs. See `Office.put_agent`."""
-    row, written = accounts.put_agent(db, workspace, name, change)
+    _, row, written = await accounts.put_agent(SqliteSession(db), workspace, name, change)
     if follow is not None and row is not None:
         for each in db.execute(sql.JOBS_OF_AGENT, (workspace, name)).fetchall():
             job = job_row(each)

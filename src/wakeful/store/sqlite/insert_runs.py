@@ -12,7 +12,7 @@ from wakeful.store.sqlite.connection import TransactionEvents
 from wakeful.store.sqlite.usage import note_missed
 
 
-def bear(
+def write_runs(
     db: sqlite3.Connection, tell: TransactionEvents, now_ms: int, runs: Sequence[NewRun]
 ) -> Sequence[NewRun]:
     """Write these runs, and return those that were: a tick that has its run already keeps that one."""
@@ -52,3 +52,10 @@ def bear(
         if missed:
             note_missed(db, tell, now_ms, missed)
     return runs
+
+
+async def insert_runs(
+    db: sqlite3.Connection, tell: TransactionEvents, now_ms: int, runs: Sequence[NewRun]
+) -> Sequence[NewRun]:
+    """Insert these runs, and return those that were inserted."""
+    return write_runs(db, tell, now_ms, runs)

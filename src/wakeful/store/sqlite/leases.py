@@ -14,7 +14,7 @@ from wakeful.store.sqlite.connection import TransactionEvents
 from wakeful.store.sqlite.outcomes import Follow, settle
 
 
-def take(
+async def take(
     db: sqlite3.Connection, tell: TransactionEvents, now_ms: int, worker: str, free: Mapping[str, int]
 ) -> list[TakenRun]:
     """Mark due runs as running under this worker. See `Store.take`."""
@@ -30,24 +30,24 @@ def take(
     return [TakenRun(*row[:-2]) for row in due]
 
 
-def next_due_ms(db: sqlite3.Connection, after_ms: int, lanes: Sequence[str]) -> int | None:
+async def next_due_ms(db: sqlite3.Connection, after_ms: int, lanes: Sequence[str]) -> int | None:
     """When the next run of these lanes is due. See `Store.next_due_ms`."""
     due: int | None = db.execute(sql.NEXT_DUE, (after_ms, json.dumps(list(lanes)))).fetchone()[0]
     return due
 
 
-def beat(db: sqlite3.Connection, worker: str, now_ms: int, holding: Sequence[str]) -> set[str]:
+async def beat(db: sqlite3.Connection, worker: str, now_ms: int, holding: Sequence[str]) -> set[str]:
     """Note that the worker lives, and say which runs it has lost."""
     db.execute(sql.BEAT, (worker, now_ms))
-    return lost(db, worker, holding)
+    return await lost(db, worker, holding)
 
 
-def lost(db: sqlite3.Connection, worker: str, holding: Sequence[str]) -> set[str]:
+async def lost(db: sqlite3.Connection, worker: str, holding: Sequence[str]) -> set[str]:
     """Which of these runs are not the worker's any more."""
     return {run_id for (run_id,) in db.execute(sql.NOT_HELD, (json.dumps(list(holding)), worker))}
 
 
-def rescue(
+async def rescue(
     db: sqlite3.Connection,
     tell: TransactionEvents,
     now_ms: int,
@@ -71,7 +71,7 @@ def rescue(
     return [run.id for run in lost if run.id in rescued]
 
 
-def release(
+async def release(
     db: sqlite3.Connection, tell: TransactionEvents, worker: str, now_ms: int, but: Sequence[str] | None
 ) -> int:
     """Forget the worker, unless there is something that it keeps; what it holds is to be retried at once."""
@@ -100,7 +100,9 @@ def release_runs(
         tell("runs")
 
 
-def prune(db: sqlite3.Connection, before_ms: int, limit: int) -> int:
+async def prune(
+    db: sqlite3.Connection, tell: TransactionEvents, before_ms: int, limit: int, after_id: str
+) -> tuple[int, str]:
     """Delete what finished before then, and the deleted jobs whose last run that was."""
     old = db.execute(sql.PRUNABLE, (before_ms, limit)).fetchall()
     db.executemany(sql.DELETE_RUN, [(rowid,) for rowid, _, _ in old])
@@ -108,4 +110,4 @@ def prune(db: sqlite3.Connection, before_ms: int, limit: int) -> int:
     db.executemany(sql.DELETE_DELIVERY, [(run_id,) for _, run_id, _ in old])
     jobs = {job_id for _, _, job_id in old if job_id is not None}
     db.executemany(sql.DELETE_JOB_WITHOUT_RUNS, [(job_id,) for job_id in jobs])
-    return len(old)
+    return len(old), after_id

@@ -17,14 +17,14 @@ from wakeful.store.port import PARKED
 from wakeful.store.sqlite import statements as sql
 from wakeful.store.sqlite.connection import TransactionEvents
 from wakeful.store.sqlite.deliveries import add_deliveries
-from wakeful.store.sqlite.insert_runs import bear
+from wakeful.store.sqlite.insert_runs import write_runs
 from wakeful.store.sqlite.usage import note_failed, spend
 from wakeful.stored_text import cleaned
 
 Follow = Callable[[Follower], NewRun]
 
 
-def finish(
+async def finish(
     db: sqlite3.Connection,
     tell: TransactionEvents,
     now_ms: int,
@@ -166,7 +166,7 @@ def _chain(
     if waking:
         followers += [Follower(*row) for row in db.execute(sql.HEARTBEATS, (json.dumps(waking),))]
     if followers:
-        bear(db, tell, now_ms, [follow(follower) for follower in followers])
+        write_runs(db, tell, now_ms, [follow(follower) for follower in followers])
 
 
 def _disable(db: sqlite3.Connection, tell: TransactionEvents, job_id: str, now_ms: int, reason: str) -> None:

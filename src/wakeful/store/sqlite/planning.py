@@ -11,13 +11,13 @@ from wakeful.store.rows import CatchupState, DueJob, JobPlan
 from wakeful.store.sqlite import statements as sql
 from wakeful.store.sqlite.catchup import END_PAUSE, write_catchup
 from wakeful.store.sqlite.connection import TransactionEvents
-from wakeful.store.sqlite.insert_runs import bear
+from wakeful.store.sqlite.insert_runs import write_runs
 from wakeful.store.sqlite.outcomes import cancel
 
 _NONE: tuple[str, ...] = ()
 
 
-def plan(
+async def plan(
     db: sqlite3.Connection,
     tell: TransactionEvents,
     now_ms: int,
@@ -62,7 +62,7 @@ def plan(
         else:
             halted.append((next_ms, wake_ms, run_count, enabled, reason, rowid))
             ended.append(row[:4])
-    written = bear(db, tell, now_ms, runs)
+    written = write_runs(db, tell, now_ms, runs)
     cancel(db, tell, now_ms, cancelled)
     db.executemany(sql.ADVANCE, ahead)
     db.executemany(sql.ADVANCE_AND_DISABLE, halted)
@@ -73,7 +73,7 @@ def plan(
     return Planned(len(claimed), list(written))
 
 
-def next_wake_ms(db: sqlite3.Connection) -> int | None:
+async def next_wake_ms(db: sqlite3.Connection) -> int | None:
     """The earliest `wake_at` of all jobs."""
     wake: int | None = db.execute(sql.NEXT_WAKE).fetchone()[0]
     return wake

@@ -13,7 +13,7 @@ from wakeful.store.sqlite.connection import TransactionEvents
 from wakeful.store.sqlite.outcomes import Follow, settle
 
 
-def expire(
+async def expire(
     db: sqlite3.Connection,
     tell: TransactionEvents,
     now_ms: int,

@@ -5,31 +5,49 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Sequence
+from typing import Final
 
+from wakeful.store.internal_jobs import IN_SQL
 from wakeful.store.quotas import (
     CREATE_JOB,
     LIVE_JOBS,
     Allowance,
     Charged,
-    QuotaRow,
-    Stored,
     charges,
     check_created,
     check_live,
     day_of,
-    listed,
     live_limits,
 )
 from wakeful.store.rows import JobRow
-from wakeful.store.sqlite import office_statements as sql
+
+#: the primary key. The clock may go back over midnight: a day that has begun stays the day
+CHARGE: Final = """
+    INSERT INTO quotas (workspace, agent, bucket, used, day) VALUES (?, ?, ?, ?, ?)
+    ON CONFLICT (workspace, agent, bucket) DO UPDATE SET day = max(quotas.day, excluded.day),
+        used = excluded.used + CASE WHEN quotas.day >= excluded.day THEN quotas.used ELSE 0 END"""
+#: the primary key, twice for each owner
+CHARGED: Final = """
+    SELECT c.workspace, c.agent, c.most, c.used, l.most
+    FROM json_each(?1) o CROSS JOIN quotas c ON c.workspace = json_extract(o.value, '$[0]')
+        AND c.agent = json_extract(o.value, '$[1]') AND c.bucket = ?2
+    LEFT JOIN quotas l ON l.workspace = c.workspace AND l.agent = c.agent AND l.bucket = ?3"""
+#: jobs_name: of a range of it, as many as the limit and one more. A count kept beside would make whatever
+#: ends a job wait for whatever makes one
+LIVE_OF_AGENT: Final = f"""
+    SELECT count(*) FROM (SELECT 1 FROM jobs INDEXED BY jobs_name
+        WHERE workspace = ? AND agent = ? AND deleted_at IS NULL AND name NOT IN ({IN_SQL}) LIMIT ? + 1)"""
+LIVE_OF_WORKSPACE: Final = f"""
+    SELECT count(*) FROM (SELECT 1 FROM jobs INDEXED BY jobs_name
+        WHERE workspace = ? AND deleted_at IS NULL AND name NOT IN ({IN_SQL}) LIMIT ? + 1)"""
 
 
 def charge(db: sqlite3.Connection, now_ms: int, jobs: Sequence[JobRow], allowance: Allowance) -> None:
     """Charge these jobs, which have just been added, to their workspaces and agents."""
     added = charges(jobs)
     day = day_of(now_ms)
-    db.executemany(sql.CHARGE, [(*owner, CREATE_JOB, count, day) for owner, count in added.items()])
-    rows = db.execute(sql.CHARGED, (json.dumps(list(added)), CREATE_JOB, LIVE_JOBS))
+    db.executemany(CHARGE, [(*owner, CREATE_JOB, count, day) for owner, count in added.items()])
+    rows = db.execute(CHARGED, (json.dumps(list(added)), CREATE_JOB, LIVE_JOBS))
     charged = [Charged(*row) for row in rows]
     check_created(charged, added, allowance)
     limits = live_limits(charged, allowance)
@@ -39,18 +57,7 @@ def charge(db: sqlite3.Connection, now_ms: int, jobs: Sequence[JobRow], allowanc
 def _live(db: sqlite3.Connection, workspace: str, agent: str, limit: int) -> int:
     """How many jobs there are, as far as that matters: the limit, or one more."""
     if agent:
-        count: int = db.execute(sql.LIVE_OF_AGENT, (workspace, agent, limit)).fetchone()[0]
+        count: int = db.execute(LIVE_OF_AGENT, (workspace, agent, limit)).fetchone()[0]
     else:
-        count = db.execute(sql.LIVE_OF_WORKSPACE, (workspace, limit)).fetchone()[0]
+        count = db.execute(LIVE_OF_WORKSPACE, (workspace, limit)).fetchone()[0]
     return count
-
-
-def quotas(db: sqlite3.Connection, workspace: str, now_ms: int) -> list[QuotaRow]:
-    """What is set and what is used in a workspace."""
-    rows = db.execute(sql.QUOTAS, (workspace, LIVE_JOBS))
-    return listed(workspace, [Stored(*row) for row in rows], now_ms)
-
-
-def set_quota(db: sqlite3.Connection, workspace: str, agent: str, bucket: str, limit: int | None) -> None:
-    """Set a limit, or none."""
-    db.execute(sql.SET_QUOTA, (workspace, agent, bucket, limit))

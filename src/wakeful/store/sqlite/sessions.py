@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
 from typing import Final
 
-from wakeful.ids import first_id
-from wakeful.store.audit import AuditEntry, always
-from wakeful.store.idempotency import Keyed
 from wakeful.store.sessions import (
     WAKE_JOB,
     SessionKey,
@@ -20,8 +16,7 @@ from wakeful.store.sessions import (
     Turn,
 )
 from wakeful.store.sqlite.connection import TransactionEvents
-from wakeful.store.sqlite.insert_runs import bear
-from wakeful.store.sqlite.office import SqliteOffice
+from wakeful.store.sqlite.insert_runs import write_runs
 from wakeful.store.sqlite.outcomes import cancel
 
 _KEY: Final = "workspace = ?1 AND agent = ?2 AND session = ?3"
@@ -66,10 +61,6 @@ END_TURN: Final = "UPDATE turns SET live = 0 WHERE run_id = ?"
 SETTLE: Final = """
     UPDATE sessions SET due_at = ?4, places = ?5, context = ?6
     WHERE workspace = ?1 AND agent = ?2 AND name = ?3"""
-#: sessions_due: its first entry, and its first after that instant
-NEXT: Final = """
-    SELECT EXISTS (SELECT 1 FROM sessions INDEXED BY sessions_due WHERE due_at <= ?1),
-        (SELECT min(due_at) FROM sessions INDEXED BY sessions_due WHERE due_at > ?1)"""
 #: the primary key: a range of it, in its order; for each, messages_of_session and `_LIVE`
 SESSIONS: Final = f"""
     SELECT s.name,
@@ -78,16 +69,9 @@ SESSIONS: Final = f"""
         (SELECT group_concat(r.id, ',') {_LIVE}),
         s.context, s.due_at, s.created_at, s.updated_at
     FROM sessions s WHERE s.workspace = ? AND s.agent = ? AND s.name > ? ORDER BY s.name LIMIT ?"""
-#: the primary key: its beginning
-PRUNE_TURNS: Final = "DELETE FROM turns WHERE run_id < ? AND NOT live"
-#: the table, all of it; for each, turns_live
-PRUNE_SESSIONS: Final = """
-    DELETE FROM sessions WHERE updated_at < ? AND due_at IS NULL AND NOT EXISTS (
-        SELECT 1 FROM turns t INDEXED BY turns_live WHERE t.live AND t.workspace = sessions.workspace
-        AND t.agent = sessions.agent AND t.session = sessions.name)"""
 
 
-def talk(
+async def talk(
     db: sqlite3.Connection, tell: TransactionEvents, key: SessionKey, now_ms: int, judge: SessionRule
 ) -> SessionUpdate:
     """Write what `judge` makes of a conversation, which may be new."""
@@ -98,7 +82,7 @@ def talk(
     return settled
 
 
-def take_turns(
+async def take_turns(
     db: sqlite3.Connection, tell: TransactionEvents, now_ms: int, limit: int, judge: SessionRule
 ) -> int:
     """The same for those that are due."""
@@ -120,60 +104,18 @@ def _settle(
     db.executemany(DROP_MESSAGE, [(each,) for each in (*settled.dropped, *settled.taken)])
     cancel(db, tell, now_ms, settled.stopped)
     if settled.begun:
-        bear(db, tell, now_ms, settled.begun)
+        write_runs(db, tell, now_ms, settled.begun)
         db.executemany(ADD_TURN, [(*key, run.id) for run in settled.begun])
     db.executemany(END_TURN, [(run_id,) for run_id in settled.over])
     db.execute(SETTLE, (*key, settled.due_ms, settled.places, settled.context))
     return settled
 
 
-def _next_turn(db: sqlite3.Connection, now_ms: int) -> tuple[bool, int | None]:
-    due, next_ms = db.execute(NEXT, (now_ms,)).fetchone()
-    return bool(due), next_ms
-
-
-def _sessions(
+async def sessions(
     db: sqlite3.Connection, workspace: str, agent: str, after: str | None, limit: int
 ) -> list[SessionView]:
+    """Return the sessions of an agent. See `Store.sessions`."""
     return [
         SessionView(name, waiting, tuple(sorted(turns.split(","))) if turns else (), *rest)
         for name, waiting, turns, *rest in db.execute(SESSIONS, (workspace, agent, after or "", limit))
     ]
-
-
-def _prune(db: sqlite3.Connection, before_ms: int) -> None:
-    db.execute(PRUNE_TURNS, (first_id(before_ms),))
-    db.execute(PRUNE_SESSIONS, (before_ms,))
-
-
-class SqliteTalking(SqliteOffice):
-    """What a SQLite file keeps of conversations. Each method is that of `talking.Talking`."""
-
-    async def talk(
-        self,
-        key: SessionKey,
-        now_ms: int,
-        judge: SessionRule,
-        entries: Sequence[AuditEntry] = (),
-        keyed: Keyed[SessionUpdate] | None = None,
-    ) -> SessionUpdate:
-        """Write what `judge` makes of a conversation, which may be new."""
-        return await self._audited(
-            entries, lambda db, tell: talk(db, tell, key, now_ms, judge), always, keyed
-        )
-
-    async def take_turns(self, now_ms: int, limit: int, judge: SessionRule) -> int:
-        """The same for those that are due."""
-        return await self._connection.write(lambda db, tell: take_turns(db, tell, now_ms, limit, judge))
-
-    async def next_turn(self, now_ms: int) -> tuple[bool, int | None]:
-        """Whether any is due, and when the next one will be."""
-        return await self._connection.read(lambda db: _next_turn(db, now_ms))
-
-    async def sessions(self, workspace: str, agent: str, after: str | None, limit: int) -> list[SessionView]:
-        """The conversations of an agent, by name."""
-        return await self._connection.read(lambda db: _sessions(db, workspace, agent, after, limit))
-
-    async def prune_sessions(self, before_ms: int) -> None:
-        """Forget what was before then."""
-        await self._connection.write(lambda db, _: _prune(db, before_ms))

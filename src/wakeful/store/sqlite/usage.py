@@ -5,49 +5,112 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Iterable, Sequence
+from typing import Final
 
+from wakeful.document.guards import MOST_COST
 from wakeful.outcome import Finished
 from wakeful.start_rules import BudgetOwner
+from wakeful.store.alerts import ALERT_JOBS
 from wakeful.store.quotas import day_of
-from wakeful.store.sqlite import budget_statements as sql
 from wakeful.store.sqlite.connection import TransactionEvents
-from wakeful.store.usage import Weighed, additions, changes, details_of
+from wakeful.store.usage import MOST_TOKENS, Weighed, additions, changes, details_of
+
+#: the primary key, once for each
+WHOSE: Final = """
+    SELECT id, workspace, agent, coalesce(job_id, '') FROM runs
+    WHERE id IN (SELECT value FROM json_each(?))"""
+#: the primary key
+ADD_SPENDING: Final = f"""
+    INSERT INTO spending (workspace, agent, job, day, tokens, cost) VALUES (?, ?, ?, ?, ?, ?)
+    ON CONFLICT (workspace, agent, job, day) DO UPDATE
+    SET tokens = min(tokens + excluded.tokens, {MOST_TOKENS}),
+        cost = min(cost + excluded.cost, {MOST_COST:.1f})"""
+#: the primary keys of spending, budget_blocks, workspaces, agents and jobs, once for each
+WEIGHED: Final = """
+    SELECT o.workspace, o.agent, o.job, coalesce(s.tokens, 0), coalesce(s.cost, 0.0),
+        CASE WHEN o.job <> '' THEN (SELECT work FROM jobs WHERE id = o.job AND deleted_at IS NULL)
+            WHEN o.agent <> ''
+            THEN (SELECT budget FROM agents WHERE workspace = o.workspace AND name = o.agent)
+            ELSE (SELECT budget FROM workspaces WHERE name = o.workspace) END,
+        (SELECT group_concat(cap) FROM budget_blocks h
+            WHERE h.day = ?2 AND h.workspace = o.workspace AND h.agent = o.agent AND h.job = o.job)
+    FROM (SELECT json_extract(value, '$[0]') AS workspace, json_extract(value, '$[1]') AS agent,
+            json_extract(value, '$[2]') AS job FROM json_each(?1)) o
+    LEFT JOIN spending s
+        ON s.workspace = o.workspace AND s.agent = o.agent AND s.job = o.job AND s.day = ?2"""
+#: the primary key
+HOLD: Final = "INSERT INTO budget_blocks (day, workspace, agent, job, cap, most) VALUES (?, ?, ?, ?, ?, ?)"
+#: the primary key
+LET_GO: Final = (
+    "DELETE FROM budget_blocks WHERE day = ? AND workspace = ? AND agent = ? AND job = ? AND cap = ?"
+)
+
+#: agents_alerts and workspaces_alerts, which are mostly empty
+_TOLD: Final = """
+    (EXISTS (SELECT 1 FROM agents a
+        WHERE a.workspace = o.workspace AND a.name = o.agent AND a.alerts IS NOT NULL)
+    OR EXISTS (SELECT 1 FROM workspaces w WHERE w.name = o.workspace AND w.alerts IS NOT NULL))"""
+_OURS: Final = f"coalesce(o.job_name, '') NOT IN {ALERT_JOBS}"
+#: the primary key of runs, once for each, and that of jobs; then `_TOLD`
+FAILED: Final = f"""
+    INSERT INTO incidents (at, kind, workspace, agent, job_id, run_id, count, details)
+    SELECT ?1, 'failed', o.workspace, o.agent, o.job_id, o.id,
+        coalesce((SELECT failures FROM jobs WHERE id = o.job_id), 1), '{{}}'
+    FROM runs o WHERE o.id IN (SELECT value FROM json_each(?2)) AND {_OURS} AND {_TOLD}"""
+#: the primary key of runs, once for each; then `_TOLD`
+MISSED: Final = f"""
+    INSERT INTO incidents (at, kind, workspace, agent, job_id, run_id, count, details)
+    SELECT ?1, 'missed', o.workspace, o.agent, o.job_id, o.id, o.covers, '{{}}'
+    FROM runs o WHERE o.id IN (SELECT value FROM json_each(?2))
+        AND o.reason IN ('downtime', 'too_old') AND {_OURS} AND {_TOLD}"""
+#: `_TOLD`
+REACHED: Final = f"""
+    INSERT INTO incidents (at, kind, workspace, agent, job_id, run_id, count, details)
+    SELECT ?1, 'budget', o.workspace, o.agent, nullif(?4, ''), NULL, 1, ?5
+    FROM (SELECT ?2 AS workspace, ?3 AS agent) o WHERE {_TOLD}"""
 
 
 def spend(db: sqlite3.Connection, tell: TransactionEvents, now_ms: int, finished: Iterable[Finished]) -> None:
     """Add what these used, of which each says so, and hold what has had its fill."""
     used = [outcome for outcome in finished if outcome.usage is not None]
     runs = json.dumps([outcome.run_id for outcome in used])
-    owners = {row[0]: BudgetOwner(*row[1:]) for row in db.execute(sql.WHOSE, (runs,))}
+    owners = {row[0]: BudgetOwner(*row[1:]) for row in db.execute(WHOSE, (runs,))}
     added = additions(used, owners)
     if added:
-        db.executemany(sql.ADD_SPENDING, [(*owner, day, *spent) for (owner, day), spent in added.items()])
-        weigh(db, tell, now_ms, [owner for owner, _ in added])
+        db.executemany(ADD_SPENDING, [(*owner, day, *spent) for (owner, day), spent in added.items()])
+        check_budgets(db, tell, now_ms, [owner for owner, _ in added])
 
 
-def weigh(
+def check_budgets(
     db: sqlite3.Connection, tell: TransactionEvents, now_ms: int, owners: Sequence[BudgetOwner]
 ) -> None:
     """Hold what is over its budget today, and no longer what is not."""
     day = day_of(now_ms)
-    rows = db.execute(sql.WEIGHED, (json.dumps(list(dict.fromkeys(owners))), day)).fetchall()
+    rows = db.execute(WEIGHED, (json.dumps(list(dict.fromkeys(owners))), day)).fetchall()
     for change in changes(Weighed(*row) for row in rows):
         tell("holds")
         if change.most is None:
-            db.execute(sql.LET_GO, (day, *change.owner, change.cap))
+            db.execute(LET_GO, (day, *change.owner, change.cap))
             continue
-        db.execute(sql.HOLD, (day, *change.owner, change.cap, change.most))
-        if db.execute(sql.REACHED, (now_ms, *change.owner, details_of(change))).rowcount:
+        db.execute(HOLD, (day, *change.owner, change.cap, change.most))
+        if db.execute(REACHED, (now_ms, *change.owner, details_of(change))).rowcount:
             tell("incidents")
 
 
 def note_failed(db: sqlite3.Connection, tell: TransactionEvents, now_ms: int, run_ids: Sequence[str]) -> None:
     """These runs have failed, and their jobs' failures are counted."""
-    if db.execute(sql.FAILED, (now_ms, json.dumps(list(run_ids)))).rowcount:
+    if db.execute(FAILED, (now_ms, json.dumps(list(run_ids)))).rowcount:
         tell("incidents")
 
 
 def note_missed(db: sqlite3.Connection, tell: TransactionEvents, now_ms: int, run_ids: Sequence[str]) -> None:
     """These ticks were missed."""
-    if db.execute(sql.MISSED, (now_ms, json.dumps(list(run_ids)))).rowcount:
+    if db.execute(MISSED, (now_ms, json.dumps(list(run_ids)))).rowcount:
         tell("incidents")
+
+
+async def weigh(
+    db: sqlite3.Connection, tell: TransactionEvents, now_ms: int, owners: Sequence[BudgetOwner]
+) -> None:
+    """Check these budgets again. See `Store.weigh`."""
+    check_budgets(db, tell, now_ms, owners)

@@ -5,3 +5,4 @@ DROP INDEX answers_created;
 CREATE INDEX idempotency_keys_created ON idempotency_keys (created_at);
 ALTER TABLE holds RENAME TO budget_blocks;
 ALTER TABLE alerted RENAME TO alert_cooldowns;
+ALTER TABLE agents RENAME COLUMN old_secret_until TO old_secret_until_at;

@@ -1,50 +1,45 @@
-"""Jobs and runs in PostgreSQL, as people see and change them.
-
-What is no uuid is nobody's id: it is not found, rather than refused.
-"""
+"""Jobs in PostgreSQL. A text that is not a UUID is the id of no job: it is not found, and not an error."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from asyncpg import UniqueViolationError
 
 from wakeful.clock import Clock
 from wakeful.errors import AlreadyExists
-from wakeful.outcome import Finished
-from wakeful.run import NewRun, check_cancellable
+from wakeful.run import NewRun
 from wakeful.store.accounts import Inherited
-from wakeful.store.port import tell_worker
 from wakeful.store.postgres import list_statements as lists
 from wakeful.store.postgres import statements as sql
 from wakeful.store.postgres.accounts import hold_agent_of, hold_agents
 from wakeful.store.postgres.ahead import settle_ahead
 from wakeful.store.postgres.inheritance import write_changes
-from wakeful.store.postgres.insert_runs import bear
-from wakeful.store.postgres.outcomes import Follow, cancel, delete_jobs, finish
+from wakeful.store.postgres.insert_runs import insert_runs
+from wakeful.store.postgres.outcomes import delete_jobs
 from wakeful.store.postgres.quotas import charge
 from wakeful.store.quotas import Allowance, owners
-from wakeful.store.row_mapping import view_of
-from wakeful.store.rows import AttemptView, JobChange, JobFilter, JobRow, RunFilter, RunView
+from wakeful.store.rows import JobChange, JobFilter, JobRow
 
 if TYPE_CHECKING:
     from wakeful.store.postgres.connection import Db, TransactionEvents
 
+#: the primary keys, once for each
+JOBS_BY_IDS: Final = sql.jobs_where(
+    "c.job_id = ANY(string_to_array($1, ',')::uuid[]) AND j.deleted_at IS NULL"
+)
 _ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 def is_id(text: str | None) -> bool:
-    """Whether this can be an id.
+    """Return whether this can be an id.
 
     >>> is_id("0190a0b0-0000-7000-8000-000000000000"), is_id("digest"), is_id(None)
     (True, False, False)
     """
     return text is not None and _ID.fullmatch(text) is not None
-
-
-# --- jobs -----------------------------------------------------------------------------------------------
 
 
 async def create_jobs(
@@ -86,6 +81,11 @@ async def job_by_id(db: Db, job_id: str, deleted: bool = False) -> JobRow | None
     return None if row is None else JobRow(*row)
 
 
+async def jobs_by_ids(db: Db, ids: Sequence[str]) -> list[JobRow]:
+    """Return those of these jobs that exist."""
+    return [JobRow(*row) for row in await db.fetch(JOBS_BY_IDS, ",".join(filter(is_id, ids)))]
+
+
 async def list_jobs(db: Db, only: JobFilter) -> list[JobRow]:
     """The jobs that the filter lets through, by agent and name."""
     query, given = lists.list_jobs(only)
@@ -123,17 +123,17 @@ async def change_job(
 async def delete_job(
     db: Db,
     tell: TransactionEvents,
+    clock: Clock,
     job_id: str,
     now_ms: int,
     reason: str,
     born: Callable[[JobRow], Sequence[NewRun]],
-    clock: Clock,
 ) -> bool:
     """Delete the job and cancel its runs that have not started; one that never had a run is gone at once."""
     row = await db.fetchrow(sql.LOCK_JOB, job_id) if is_id(job_id) else None
     if row is None:
         return False
-    await bear(db, tell, now_ms, born(JobRow(*row)))
+    await insert_runs(db, tell, now_ms, born(JobRow(*row)))
     await settle_ahead(db, tell, max(now_ms, clock.now_ms()), {job_id: lambda tick: reason})
     if not await delete_jobs(db, tell, {job_id: now_ms}, reason):
         return False
@@ -145,72 +145,3 @@ def _taken(row: JobRow) -> AlreadyExists:
     return AlreadyExists(
         f"agent '{row.agent}' already has a job '{row.name}'; update that one, or choose another name"
     )
-
-
-# --- runs -----------------------------------------------------------------------------------------------
-
-
-async def add_runs(db: Db, tell: TransactionEvents, now_ms: int, runs: Sequence[NewRun]) -> list[RunView]:
-    """Add runs that are no ticks, all or none. Returns them as they are stored."""
-    born = {run.id for run in await bear(db, tell, now_ms, runs)}
-    for run in runs:
-        if run.id not in born:
-            raise AlreadyExists(f"there is a run '{run.id}' already")
-    tell("runs")
-    return [view_of(run, now_ms) for run in runs]
-
-
-async def cancel_run(
-    db: Db, tell: TransactionEvents, run_id: str, now_ms: int, reason: str, running: bool
-) -> RunView | None:
-    """Cancel a run that waits or, with `running`, stop one that runs."""
-    found = await _locked(db, run_id)
-    if found is None:
-        return None
-    check_cancellable(run_id, found.state, running=running)
-    await cancel(db, tell, now_ms, [(run_id, reason)])
-    return await run(db, run_id)
-
-
-async def complete_run(
-    db: Db, tell: TransactionEvents, now_ms: int, finished: Finished, follow: Follow
-) -> bool:
-    """Write the outcome of a run that was reported from outside. See `Store.complete_run`.
-
-    The run is not locked before `finish` has locked its job. So the worker may park the run between the two
-    statements: this happens once in an attempt, and the second try finds it parked.
-    """
-    for _ in range(2 if is_id(finished.run_id) else 0):
-        worker = await db.fetchval(sql.HOLDER, finished.run_id, finished.attempt)
-        if worker is None:
-            return False
-        if await finish(db, tell, now_ms, worker, [finished], follow):
-            tell_worker(tell, worker, finished)
-            return True
-    return False
-
-
-async def run(db: Db, run_id: str) -> RunView | None:
-    """The run of that id."""
-    row = await db.fetchrow(sql.RUN, run_id) if is_id(run_id) else None
-    return None if row is None else RunView(*row)
-
-
-async def _locked(db: Db, run_id: str) -> RunView | None:
-    """The run of that id, which nobody else changes before we are done."""
-    row = await db.fetchrow(sql.LOCK_RUN, run_id) if is_id(run_id) else None
-    return None if row is None else RunView(*row)
-
-
-async def list_runs(db: Db, only: RunFilter) -> list[RunView]:
-    """The runs that the filter lets through, newest first."""
-    if not all(is_id(given) for given in (only.job_id, only.before) if given is not None):
-        return []
-    query, given = lists.list_runs(only)
-    return [RunView(*row) for row in await db.fetch(query, *given)]
-
-
-async def attempts(db: Db, run_id: str) -> list[AttemptView]:
-    """The attempts before the last, in order."""
-    rows = await db.fetch(sql.ATTEMPTS, run_id) if is_id(run_id) else []
-    return [AttemptView(*row) for row in rows]

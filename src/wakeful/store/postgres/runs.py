@@ -1,0 +1,120 @@
+"""Runs in PostgreSQL, as users see and change them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from wakeful.errors import AlreadyExists
+from wakeful.outcome import Finished
+from wakeful.run import NewRun, check_cancellable
+from wakeful.store.port import tell_worker
+from wakeful.store.postgres import list_statements as lists
+from wakeful.store.postgres import statements as sql
+from wakeful.store.postgres.insert_runs import insert_runs
+from wakeful.store.postgres.jobs import is_id
+from wakeful.store.postgres.outcomes import Follow, cancel, finish
+from wakeful.store.row_mapping import view_of
+from wakeful.store.rows import AttemptView, LiveRuns, ManualRunRule, RunFilter, RunView
+
+if TYPE_CHECKING:
+    from wakeful.store.postgres.connection import Db, TransactionEvents
+
+#: the primary key, once for each
+RUNS_BY_IDS: Final = sql.runs_where("r.id = ANY(string_to_array($1, ',')::uuid[])")
+#: live_runs_of_job and the runs' primary key: those that run or are between two attempts, and those that wait
+#: their turn
+LIVE: Final = """
+    SELECT r.id::text, r.state FROM live_runs l JOIN runs r ON r.id = l.run_id AND r.state = l.state
+    WHERE l.job_id = $1 AND (r.state IN ('running', 'retrying')
+        OR r.serial AND r.trigger IN ('schedule', 'user', 'agent'))"""
+
+
+async def add_runs(db: Db, tell: TransactionEvents, now_ms: int, runs: Sequence[NewRun]) -> list[RunView]:
+    """Add runs that are no ticks, all or none. Returns them as they are stored."""
+    born = {run.id for run in await insert_runs(db, tell, now_ms, runs)}
+    for run in runs:
+        if run.id not in born:
+            raise AlreadyExists(f"there is a run '{run.id}' already")
+    tell("runs")
+    return [view_of(run, now_ms) for run in runs]
+
+
+async def add_judged_run(
+    db: Db, tell: TransactionEvents, now_ms: int, run: NewRun, judge: ManualRunRule
+) -> RunView:
+    """Add what `judge` makes of the run, and cancel what gives way to it. See `Store.add_judged_run`."""
+    # The cursor is locked by planners and by workers that start a serial run: until the end neither changes.
+    await db.execute(sql.LOCK_CURSORS, [run.job_id])
+    found = await db.fetch(LIVE, run.job_id)
+    live = LiveRuns(
+        tuple(run_id for run_id, state in found if state != "pending"),
+        tuple(run_id for run_id, state in found if state == "pending"),
+    )
+    judged = judge(run, live)
+    if judged.cancelled:
+        await cancel(db, tell, now_ms, list(judged.cancelled))
+    await insert_runs(db, tell, now_ms, [judged.run])
+    tell("runs")
+    return view_of(judged.run, now_ms)
+
+
+async def cancel_run(
+    db: Db, tell: TransactionEvents, run_id: str, now_ms: int, reason: str, running: bool
+) -> RunView | None:
+    """Cancel a run that waits or, with `running`, stop one that runs."""
+    found = await _locked(db, run_id)
+    if found is None:
+        return None
+    check_cancellable(run_id, found.state, running=running)
+    await cancel(db, tell, now_ms, [(run_id, reason)])
+    return await run(db, run_id)
+
+
+async def complete_run(
+    db: Db, tell: TransactionEvents, now_ms: int, finished: Finished, follow: Follow
+) -> bool:
+    """Write the outcome of a run that was reported from outside. See `Store.complete_run`.
+
+    The run is not locked before `finish` has locked its job. So the worker may park the run between the two
+    statements: this happens once in an attempt, and the second try finds it parked.
+    """
+    for _ in range(2 if is_id(finished.run_id) else 0):
+        worker = await db.fetchval(sql.HOLDER, finished.run_id, finished.attempt)
+        if worker is None:
+            return False
+        if await finish(db, tell, now_ms, worker, [finished], follow):
+            tell_worker(tell, worker, finished)
+            return True
+    return False
+
+
+async def run(db: Db, run_id: str) -> RunView | None:
+    """The run of that id."""
+    row = await db.fetchrow(sql.RUN, run_id) if is_id(run_id) else None
+    return None if row is None else RunView(*row)
+
+
+async def _locked(db: Db, run_id: str) -> RunView | None:
+    """The run of that id, which nobody else changes before we are done."""
+    row = await db.fetchrow(sql.LOCK_RUN, run_id) if is_id(run_id) else None
+    return None if row is None else RunView(*row)
+
+
+async def runs_by_ids(db: Db, ids: Sequence[str]) -> list[RunView]:
+    """Return those of these runs that exist."""
+    return [RunView(*row) for row in await db.fetch(RUNS_BY_IDS, ",".join(filter(is_id, ids)))]
+
+
+async def list_runs(db: Db, only: RunFilter) -> list[RunView]:
+    """The runs that the filter lets through, newest first."""
+    if not all(is_id(given) for given in (only.job_id, only.before) if given is not None):
+        return []
+    query, given = lists.list_runs(only)
+    return [RunView(*row) for row in await db.fetch(query, *given)]
+
+
+async def attempts(db: Db, run_id: str) -> list[AttemptView]:
+    """The attempts before the last, in order."""
+    rows = await db.fetch(sql.ATTEMPTS, run_id) if is_id(run_id) else []
+    return [AttemptView(*row) for row in rows]

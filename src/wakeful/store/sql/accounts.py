@@ -1,0 +1,190 @@
+"""Workspaces, agents and keys.
+
+In PostgreSQL locks are taken in this order: agents, quotas, and after everything else the heads of the audit
+chains, on which all writers of a workspace meet; within a kind, by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from wakeful.errors import AlreadyExists, FailedPrecondition
+from wakeful.store.accounts import AgentRow, KeyChange, KeyRow, WorkspaceRow
+from wakeful.store.sql.driver import Duplicate, Row, Session
+
+_WORKSPACE: Final = "SELECT name, tz, description, created_at, updated_at, budget, alerts FROM workspaces"
+#: the primary key
+WORKSPACE: Final = f"{_WORKSPACE} WHERE name = $1"
+#: the primary key, all of it in its order
+WORKSPACES: Final = f"{_WORKSPACE} ORDER BY name"
+#: the primary key
+PUT_WORKSPACE: Final = """
+    INSERT INTO workspaces (name, tz, description, created_at, updated_at, budget, alerts)
+    VALUES ($1, $2, $3, $4, $5, $6, $7)
+    ON CONFLICT (name) DO UPDATE SET tz = EXCLUDED.tz, description = EXCLUDED.description,
+        updated_at = EXCLUDED.updated_at, budget = EXCLUDED.budget, alerts = EXCLUDED.alerts"""
+
+AGENT_COLUMNS: Final = (
+    "workspace, name, target, tz, active, channel, send_to, description, version, created_at, updated_at, "
+    "budget, alerts, queue, heartbeat, secret, old_secret, old_secret_until_at, deliver_to"
+)
+#: the primary key
+AGENT: Final = f"SELECT {AGENT_COLUMNS} FROM agents WHERE workspace = $1 AND name = $2"
+#: the primary key. Waits for transactions that create or change jobs of the agent, and they for this one
+LOCK_AGENT: Final = f"{AGENT} FOR NO KEY UPDATE"
+#: the primary key: a range of it, in its order
+AGENTS: Final = f"SELECT {AGENT_COLUMNS} FROM agents WHERE workspace = $1 ORDER BY name"
+#: the primary key; writes nothing if another transaction has added the agent meanwhile
+ADD_AGENT: Final = f"""
+    INSERT INTO agents ({AGENT_COLUMNS}) VALUES
+        ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19)
+    ON CONFLICT DO NOTHING"""
+#: the primary key
+CHANGE_AGENT: Final = """
+    UPDATE agents SET target = $3, tz = $4, active = $5, channel = $6, send_to = $7, description = $8,
+        version = $9, updated_at = $10, budget = $11, alerts = $12, queue = $13, heartbeat = $14,
+        secret = $15, old_secret = $16, old_secret_until_at = $17, deliver_to = $18
+    WHERE workspace = $1 AND name = $2"""
+#: jobs_name
+COUNT_JOBS: Final = "SELECT count(*) FROM jobs WHERE workspace = $1 AND agent = $2 AND deleted_at IS NULL"
+#: the primary key
+DELETE_AGENT: Final = "DELETE FROM agents WHERE workspace = $1 AND name = $2"
+#: the primary key, messages_of_session and turns_live: a range of each
+DELETE_SESSIONS: Final = "DELETE FROM sessions WHERE workspace = $1 AND agent = $2"
+DELETE_MESSAGES: Final = "DELETE FROM messages WHERE workspace = $1 AND agent = $2"
+DELETE_TURNS: Final = "DELETE FROM turns WHERE live AND workspace = $1 AND agent = $2"
+
+_KEY_COLUMNS: Final = (
+    "id, workspace, name, role, agent, hash, created_at, created_by, expires_at, last_used_at, revoked_at"
+)
+ADD_KEY: Final = f"""
+    INSERT INTO keys ({_KEY_COLUMNS}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)"""
+#: keys_hash
+KEY_BY_HASH: Final = f"SELECT {_KEY_COLUMNS} FROM keys WHERE hash = $1"
+#: keys_of_workspace: a range of it, in its order
+KEYS: Final = f"SELECT {_KEY_COLUMNS} FROM keys WHERE workspace = $1 ORDER BY created_at, id"
+#: the table, all of it
+ALL_KEYS: Final = f"SELECT {_KEY_COLUMNS} FROM keys ORDER BY created_at, id"
+#: the primary key
+REVOKE_KEY: Final = "UPDATE keys SET revoked_at = $2 WHERE id = $1 AND revoked_at IS NULL"
+#: the primary key
+TOUCH_KEY: Final = """
+    UPDATE keys SET last_used_at = $2 WHERE id = $1 AND (last_used_at IS NULL OR last_used_at < $2)"""
+
+
+# --- workspaces and agents ------------------------------------------------------------------------------
+
+
+async def workspace(session: Session, name: str) -> WorkspaceRow | None:
+    """Return the workspace of that name."""
+    row = await session.row(WORKSPACE, name)
+    return None if row is None else WorkspaceRow(*row)
+
+
+async def workspaces(session: Session) -> list[WorkspaceRow]:
+    """Return all workspaces, by name."""
+    return [WorkspaceRow(*row) for row in await session.rows(WORKSPACES)]
+
+
+async def put_workspace(session: Session, row: WorkspaceRow) -> None:
+    """Add the workspace, or replace it."""
+    await session.execute(PUT_WORKSPACE, *row)
+
+
+async def agent(session: Session, workspace: str, name: str) -> AgentRow | None:
+    """Return the agent of that name."""
+    return _agent(await session.row(AGENT, workspace, name))
+
+
+async def agents(session: Session, workspace: str) -> list[AgentRow]:
+    """Return the agents of a workspace, by name."""
+    return [row for each in await session.rows(AGENTS, workspace) if (row := _agent(each))]
+
+
+async def put_agent(
+    session: Session, workspace: str, name: str, change: Callable[[AgentRow | None], AgentRow | None]
+) -> tuple[AgentRow | None, AgentRow | None, bool]:
+    """Lock the agent and write what `change` returns.
+
+    Returns the agent before and after, and whether it was written.
+    """
+    while True:
+        old = _agent(await session.row(LOCK_AGENT, workspace, name))
+        new = change(old)
+        if new is None:
+            return old, old, False
+        new = new._replace(workspace=workspace, name=name, version=old.version + 1 if old else 1)
+        if old is not None:
+            new = new._replace(created_ms=old.created_ms)
+            await session.execute(CHANGE_AGENT, *new[:9], *new[10:])
+            return old, new, True
+        if await session.execute(ADD_AGENT, *new):
+            return None, new, True
+
+
+async def delete_agent(session: Session, workspace: str, name: str) -> bool:
+    """Delete the agent, unless it has jobs."""
+    # The row first: transactions that create jobs of the agent have ended then, or wait and add it again.
+    deleted = await session.execute(DELETE_AGENT, workspace, name)
+    count = await session.row(COUNT_JOBS, workspace, name)
+    jobs = 0 if count is None else int(count[0])
+    if jobs:
+        raise FailedPrecondition(f"agent '{name}' has {jobs} job{'s' * (jobs > 1)}: delete them first")
+    for statement in (DELETE_SESSIONS, DELETE_MESSAGES, DELETE_TURNS):
+        await session.execute(statement, workspace, name)
+    return deleted > 0
+
+
+def _agent(row: Row | None) -> AgentRow | None:
+    if row is None:
+        return None
+    agent = AgentRow(*row)
+    return agent._replace(active=bool(agent.active))  # SQLite has no booleans
+
+
+# --- keys -----------------------------------------------------------------------------------------------
+
+
+async def add_key(session: Session, row: KeyRow) -> None:
+    """Add a key."""
+    try:
+        await session.execute(ADD_KEY, *row)
+    except Duplicate as error:
+        raise AlreadyExists(f"there is a key '{row.id}' already, or one with the same secret") from error
+
+
+async def key_by_hash(session: Session, hash: bytes) -> KeyRow | None:
+    """Return the key with that hash."""
+    row = await session.row(KEY_BY_HASH, hash)
+    return None if row is None else KeyRow(*row)
+
+
+async def keys(session: Session, workspace: str | None) -> list[KeyRow]:
+    """Return the keys of a workspace, or all keys, oldest first."""
+    rows = await (session.rows(ALL_KEYS) if workspace is None else session.rows(KEYS, workspace))
+    return [KeyRow(*row) for row in rows]
+
+
+async def revoke_key(session: Session, key_id: str, now_ms: int) -> bool:
+    """Revoke a key."""
+    return await session.execute(REVOKE_KEY, key_id, now_ms) > 0
+
+
+async def change_keys(
+    session: Session, decide: Callable[[Sequence[KeyRow]], KeyChange], now_ms: int
+) -> KeyChange:
+    """Write what `decide` returns for all keys."""
+    await session.lock_table("keys")
+    change = decide(await keys(session, None))
+    if change.add is not None:
+        await add_key(session, change.add)
+    for key_id in change.revoke:
+        await revoke_key(session, key_id, now_ms)
+    return change
+
+
+async def touch_keys(session: Session, used: Sequence[tuple[str, int]]) -> None:
+    """Record when keys were last used."""
+    newest = dict(sorted(used, key=lambda use: use[1]))
+    await session.execute_many(TOUCH_KEY, sorted(newest.items()))

@@ -1,0 +1,77 @@
+"""What all parts of the facade share: the driver, the operations, and audited transactions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Concatenate, Generic, ParamSpec, TypeVar
+
+from wakeful.clock import Clock
+from wakeful.store.audit import AuditEntry
+from wakeful.store.changelog import TransactionEvents
+from wakeful.store.idempotency import Keyed
+from wakeful.store.sql.driver import Driver, Pending, Session
+from wakeful.store.sql.operations import Operations
+
+D = TypeVar("D")
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded(Generic[T]):
+    """What is recorded with an operation: audit entries and the response of its idempotency key."""
+
+    #: the entries, which may depend on the result
+    entries: Sequence[AuditEntry] | Callable[[T], Sequence[AuditEntry]]
+    #: whether the operation changed anything, by its result; only then are entries written
+    changed: Callable[[T], bool] = bool
+    keyed: Keyed[T] | None = None
+
+
+class SqlBase(Generic[D]):
+    """A driver and the operations of its database."""
+
+    def __init__(self, driver: Driver[D], operations: Operations[D], clock: Clock) -> None:
+        self.clock = clock
+        self._driver = driver
+        self._operations = operations
+
+    async def _read(
+        self, query: Callable[Concatenate[Session, P], Pending[T]], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """Run a shared operation that writes nothing."""
+        return await self._driver.read(lambda db: query(self._driver.session(db), *args, **kwargs))
+
+    def _shared(
+        self, operation: Callable[Concatenate[Session, P], Pending[T]]
+    ) -> Callable[Concatenate[D, TransactionEvents, P], Pending[T]]:
+        """Return a shared operation as one for a write transaction."""
+
+        def run(db: D, _: TransactionEvents, /, *args: P.args, **kwargs: P.kwargs) -> Pending[T]:
+            return operation(self._driver.session(db), *args, **kwargs)
+
+        return run
+
+    async def _record(
+        self,
+        recorded: Recorded[T],
+        operation: Callable[Concatenate[D, TransactionEvents, P], Pending[T]],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> T:
+        """Run an operation in a transaction, with its idempotency key and its audit entries."""
+        keyed, entries = recorded.keyed, recorded.entries
+
+        async def run(db: D, events: TransactionEvents) -> T:
+            if keyed is not None:
+                await self._operations.idempotency.claim_key(db, keyed, self.clock.now_ms())
+            result = await operation(db, events, *args, **kwargs)
+            if keyed is not None:
+                await self._operations.idempotency.store_response(db, keyed, result)
+            if entries and recorded.changed(result):
+                new = entries(result) if callable(entries) else entries
+                await self._operations.audit.append(db, self.clock, new)
+            return result
+
+        return await self._driver.write(run)

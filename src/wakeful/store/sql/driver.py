@@ -1,0 +1,112 @@
+"""What each database provides: transactions (`Driver`) and plain statements (`Session`).
+
+An operation is an `async` function over the connection of one database. PostgreSQL runs it in the event loop.
+SQLite runs it to its end in a thread: it never suspends, because the `sqlite3` module blocks. So both have
+the same signature, and one facade calls either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeAlias, TypeVar
+
+from wakeful.store.changelog import TransactionEvents
+
+D = TypeVar("D")
+P = ParamSpec("P")
+T = TypeVar("T")
+
+#: What an operation returns when it is called.
+Pending: TypeAlias = Coroutine[Any, Any, T]
+
+
+class Duplicate(Exception):
+    """A row with the same unique key exists."""
+
+
+class Row(Protocol):
+    """A row of a result. The types of its columns are those of the statement."""
+
+    def __getitem__(self, column: int, /) -> Any:
+        """Return the value of a column."""
+        ...
+
+    def __iter__(self) -> Iterator[Any]:
+        """Iterate over the values of all columns."""
+        ...
+
+
+class Session(Protocol):
+    """A transaction for statements that both databases run.
+
+    Statements are in PostgreSQL's dialect. SQLite runs them with its own parameter marks, without casts and
+    row locks, and with a list as a JSON array (`= ANY($1::type[])`). Nothing newer than SQLite 3.33.
+    """
+
+    async def rows(self, statement: str, *args: object) -> Sequence[Row]:
+        """Return all rows."""
+        ...
+
+    async def row(self, statement: str, *args: object) -> Row | None:
+        """Return the first row."""
+        ...
+
+    async def execute(self, statement: str, *args: object) -> int:
+        """Return the number of rows that were written. Raise Duplicate for a unique key that exists."""
+        ...
+
+    async def execute_many(self, statement: str, rows: Iterable[Sequence[object]]) -> None:
+        """Execute the statement once for each row of arguments."""
+        ...
+
+    async def lock_table(self, table: str) -> None:
+        """Keep other transactions from writing to the table until the end of this one."""
+        ...
+
+
+class Driver(Protocol[D]):
+    """The connections to a database, and how an operation becomes a transaction."""
+
+    #: `sqlite` or `postgresql`
+    kind: str
+    #: whether listeners also receive what other processes publish
+    notifies_other_processes: bool
+    #: what is raised for a value that cannot be stored
+    unstorable: tuple[type[Exception], ...]
+
+    async def open(self) -> None:
+        """Connect, and migrate the schema."""
+        ...
+
+    async def close(self) -> None:
+        """Disconnect."""
+        ...
+
+    def listen(self, listener: Callable[[str], None]) -> None:
+        """Call `listener` in the event loop with each topic that is published."""
+        ...
+
+    async def read(
+        self, operation: Callable[Concatenate[D, P], Pending[T]], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """Run an operation that writes nothing."""
+        ...
+
+    async def write(
+        self,
+        operation: Callable[Concatenate[D, TransactionEvents, P], Pending[T]],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> T:
+        """Run an operation in a transaction, and publish its events when it commits."""
+        ...
+
+    async def write_one(
+        self, operation: Callable[Concatenate[D, P], Pending[T]], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """Run an operation that writes in a single statement and publishes nothing."""
+        ...
+
+    def session(self, db: D) -> Session:
+        """Return a session in the transaction of this connection."""
+        ...

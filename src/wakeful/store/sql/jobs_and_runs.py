@@ -1,0 +1,140 @@
+"""The facade for jobs, runs and dead letters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
+
+from wakeful.outcome import Finished
+from wakeful.run import Follower, NewRun
+from wakeful.store.accounts import Inherited
+from wakeful.store.audit import AuditEntry, always, written
+from wakeful.store.idempotency import Keyed
+from wakeful.store.port import EntryForRun, Replay
+from wakeful.store.quotas import Allowance
+from wakeful.store.rows import AttemptView, JobChange, JobFilter, JobRow, ManualRunRule, RunFilter, RunView
+from wakeful.store.sql.base import Recorded, SqlBase
+
+D = TypeVar("D")
+
+
+class SqlJobsAndRuns(SqlBase[D]):
+    """Jobs, runs and dead letters in an SQL database. Each method is that of `port.Store`."""
+
+    # --- jobs -------------------------------------------------------------------------------------
+
+    async def create_jobs(
+        self,
+        jobs: Sequence[JobRow],
+        entries: Sequence[AuditEntry] = (),
+        allowance: Allowance | None = None,
+        keyed: Keyed[None] | None = None,
+        agents: Mapping[tuple[str, str], Inherited] | None = None,
+    ) -> None:
+        create = self._operations.jobs.create_jobs
+        now_ms = self.clock.now_ms()
+        await self._record(Recorded(entries, always, keyed), create, now_ms, jobs, allowance, agents)
+
+    async def job(self, workspace: str, agent: str, name: str) -> JobRow | None:
+        return await self._driver.read(self._operations.jobs.job, workspace, agent, name)
+
+    async def job_by_id(self, job_id: str, *, deleted: bool = False) -> JobRow | None:
+        return await self._driver.read(self._operations.jobs.job_by_id, job_id, deleted)
+
+    async def jobs_by_ids(self, ids: Sequence[str]) -> list[JobRow]:
+        return await self._driver.read(self._operations.jobs.jobs_by_ids, ids)
+
+    async def jobs(self, only: JobFilter) -> list[JobRow]:
+        return await self._driver.read(self._operations.jobs.list_jobs, only)
+
+    async def change_job(
+        self,
+        job_id: str,
+        change: Callable[[JobRow], JobChange | None],
+        entries: Sequence[AuditEntry] = (),
+        agent: Inherited | None = None,
+    ) -> JobRow | None:
+        recorded: Recorded[tuple[JobRow | None, bool]] = Recorded(entries, written)
+        write = self._operations.jobs.change_job
+        row, _ = await self._record(recorded, write, self.clock, job_id, change, agent)
+        return row
+
+    async def delete_job(
+        self,
+        job_id: str,
+        now_ms: int,
+        reason: str,
+        entries: Sequence[AuditEntry] = (),
+        born: Callable[[JobRow], Sequence[NewRun]] = lambda job: (),
+    ) -> bool:
+        delete = self._operations.jobs.delete_job
+        return await self._record(Recorded(entries), delete, self.clock, job_id, now_ms, reason, born)
+
+    # --- runs -------------------------------------------------------------------------------------
+
+    async def add_runs(
+        self,
+        runs: Sequence[NewRun],
+        entries: Sequence[AuditEntry] = (),
+        keyed: Keyed[list[RunView]] | None = None,
+    ) -> list[RunView]:
+        add, now_ms = self._operations.runs.add_runs, self.clock.now_ms()
+        return await self._record(Recorded(entries, always, keyed), add, now_ms, runs)
+
+    async def add_judged_run(
+        self,
+        run: NewRun,
+        judge: ManualRunRule,
+        entries: Sequence[AuditEntry] = (),
+        keyed: Keyed[RunView] | None = None,
+    ) -> RunView:
+        add, now_ms = self._operations.runs.add_judged_run, self.clock.now_ms()
+        return await self._record(Recorded(entries, always, keyed), add, now_ms, run, judge)
+
+    async def cancel_run(
+        self, run_id: str, now_ms: int, reason: str, *, running: bool, entries: Sequence[AuditEntry] = ()
+    ) -> RunView | None:
+        cancel = self._operations.runs.cancel_run
+        return await self._record(Recorded(entries), cancel, run_id, now_ms, reason, running)
+
+    async def complete_run(
+        self, finished: Finished, follow: Callable[[Follower], NewRun], entries: Sequence[AuditEntry] = ()
+    ) -> bool:
+        complete, now_ms = self._operations.runs.complete_run, self.clock.now_ms()
+        return await self._record(Recorded(entries), complete, now_ms, finished, follow)
+
+    async def run(self, run_id: str) -> RunView | None:
+        return await self._driver.read(self._operations.runs.run, run_id)
+
+    async def runs_by_ids(self, ids: Sequence[str]) -> list[RunView]:
+        return await self._driver.read(self._operations.runs.runs_by_ids, ids)
+
+    async def runs(self, only: RunFilter) -> list[RunView]:
+        return await self._driver.read(self._operations.runs.list_runs, only)
+
+    async def attempts(self, run_id: str) -> list[AttemptView]:
+        return await self._driver.read(self._operations.runs.attempts, run_id)
+
+    # --- dead letters -----------------------------------------------------------------------------
+
+    async def replay_runs(
+        self,
+        workspace: str,
+        which: Sequence[str] | int,
+        make: Replay,
+        entry: EntryForRun | None = None,
+        keyed: Keyed[list[RunView]] | None = None,
+    ) -> list[RunView]:
+        def entries(replayed: list[RunView]) -> list[AuditEntry]:
+            return [entry(str(run.replay_of)) for run in replayed] if entry else []
+
+        replay, now_ms = self._operations.dead_letters.replay, self.clock.now_ms()
+        return await self._record(Recorded(entries, keyed=keyed), replay, now_ms, workspace, which, make)
+
+    async def discard_runs(
+        self, workspace: str, which: Sequence[str] | int, entry: EntryForRun | None = None
+    ) -> list[str]:
+        def entries(discarded: list[str]) -> list[AuditEntry]:
+            return [entry(run_id) for run_id in discarded] if entry else []
+
+        return await self._record(Recorded(entries), self._operations.dead_letters.discard, workspace, which)

@@ -1,0 +1,367 @@
+"""The operations that each database implements by hand: hot paths, locks, and large batches.
+
+Each protocol is a module of functions in `sqlite/` and in `postgres/`. `port.Store` says what an operation
+does; here it has a connection as its first argument, and `events` if it runs in a write transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
+
+from wakeful.clock import Clock
+from wakeful.outcome import Finished
+from wakeful.run import Follower, NewRun
+from wakeful.start_rules import BudgetOwner
+from wakeful.store.accounts import AgentRow, Inherited, InheritingChange
+from wakeful.store.audit import AuditEntry
+from wakeful.store.changelog import TransactionEvents
+from wakeful.store.deliveries import Delivery, DeliveryResult
+from wakeful.store.idempotency import Keyed
+from wakeful.store.port import Planned, Replay
+from wakeful.store.quotas import Allowance
+from wakeful.store.rows import (
+    AttemptView,
+    ClaimedRun,
+    DueJob,
+    JobChange,
+    JobFilter,
+    JobPlan,
+    JobRow,
+    LostRun,
+    ManualRunRule,
+    RenewedRun,
+    RunFilter,
+    RunView,
+    TakenRun,
+)
+from wakeful.store.sessions import SessionKey, SessionRule, SessionUpdate, SessionView
+from wakeful.store.stats import Backlog, WorkspaceStats
+from wakeful.store.workflows import WorkflowRow
+
+D = TypeVar("D")
+C = TypeVar("C", contravariant=True)
+T = TypeVar("T")
+
+
+class Planning(Protocol[C]):
+    """Planning passes."""
+
+    async def plan(
+        self,
+        db: C,
+        tell: TransactionEvents,
+        now_ms: int,
+        until_ms: int,
+        limit: int,
+        decide: Callable[[DueJob], JobPlan | None],
+    ) -> Planned: ...
+
+    async def next_wake_ms(self, db: C) -> int | None: ...
+
+
+class Leases(Protocol[C]):
+    """Runs and the workers that hold them."""
+
+    async def take(
+        self, db: C, tell: TransactionEvents, now_ms: int, worker: str, free: Mapping[str, int]
+    ) -> list[TakenRun]: ...
+
+    async def next_due_ms(self, db: C, after_ms: int, lanes: Sequence[str]) -> int | None: ...
+
+    async def beat(self, db: C, worker: str, now_ms: int, holding: Sequence[str]) -> set[str]: ...
+
+    async def lost(self, db: C, worker: str, holding: Sequence[str]) -> set[str]: ...
+
+    async def rescue(
+        self,
+        db: C,
+        tell: TransactionEvents,
+        now_ms: int,
+        dead_before_ms: int,
+        limit: int,
+        judge: Callable[[LostRun], Finished],
+        follow: Callable[[Follower], NewRun],
+    ) -> list[str]: ...
+
+    async def release(
+        self, db: C, tell: TransactionEvents, worker: str, now_ms: int, but: Sequence[str] | None
+    ) -> int: ...
+
+    async def prune(
+        self, db: C, tell: TransactionEvents, before_ms: int, limit: int, after_id: str
+    ) -> tuple[int, str]: ...
+
+
+class Executors(Protocol[C]):
+    """Runs that executors claim."""
+
+    async def claim(
+        self,
+        db: C,
+        tell: TransactionEvents,
+        now_ms: int,
+        worker: str,
+        workspace: str,
+        agents: Sequence[str] | None,
+        lanes: Sequence[str] | None,
+        limit: int,
+    ) -> list[ClaimedRun]: ...
+
+    async def renew(
+        self,
+        db: C,
+        now_ms: int,
+        workspace: str,
+        held: Sequence[tuple[str, int]],
+        agent: str | None,
+        worker: str | None,
+    ) -> list[RenewedRun]: ...
+
+    async def next_claim_ms(
+        self,
+        db: C,
+        after_ms: int,
+        workspace: str,
+        agents: Sequence[str] | None,
+        lanes: Sequence[str] | None,
+    ) -> int | None: ...
+
+    async def workflows(
+        self, db: C, workspace: str, wanted: Sequence[tuple[str, int]]
+    ) -> list[WorkflowRow]: ...
+
+
+class Pull(Protocol[C]):
+    """Runs that no executor claimed in time."""
+
+    async def expire(
+        self,
+        db: C,
+        tell: TransactionEvents,
+        now_ms: int,
+        limit: int,
+        judge: Callable[[LostRun], Finished],
+        follow: Callable[[Follower], NewRun],
+    ) -> list[str]: ...
+
+
+class Outcomes(Protocol[C]):
+    """Outcomes of attempts."""
+
+    async def finish(
+        self,
+        db: C,
+        tell: TransactionEvents,
+        now_ms: int,
+        worker: str,
+        finished: Sequence[Finished],
+        follow: Callable[[Follower], NewRun],
+    ) -> set[str]: ...
+
+
+class Jobs(Protocol[C]):
+    """Jobs."""
+
+    async def create_jobs(
+        self,
+        db: C,
+        tell: TransactionEvents,
+        now_ms: int,
+        jobs: Sequence[JobRow],
+        allowance: Allowance | None,
+        agents: Mapping[tuple[str, str], Inherited] | None,
+    ) -> None: ...
+
+    async def job(self, db: C, workspace: str, agent: str, name: str) -> JobRow | None: ...
+
+    async def job_by_id(self, db: C, job_id: str, deleted: bool) -> JobRow | None: ...
+
+    async def jobs_by_ids(self, db: C, ids: Sequence[str]) -> list[JobRow]: ...
+
+    async def list_jobs(self, db: C, only: JobFilter) -> list[JobRow]: ...
+
+    async def change_job(
+        self,
+        db: C,
+        tell: TransactionEvents,
+        clock: Clock,
+        job_id: str,
+        change: Callable[[JobRow], JobChange | None],
+        agent: Inherited | None,
+    ) -> tuple[JobRow | None, bool]: ...
+
+    async def delete_job(
+        self,
+        db: C,
+        tell: TransactionEvents,
+        clock: Clock,
+        job_id: str,
+        now_ms: int,
+        reason: str,
+        born: Callable[[JobRow], Sequence[NewRun]],
+    ) -> bool: ...
+
+
+class Runs(Protocol[C]):
+    """Runs, as users see and change them."""
+
+    async def add_runs(
+        self, db: C, tell: TransactionEvents, now_ms: int, runs: Sequence[NewRun]
+    ) -> list[RunView]: ...
+
+    async def add_judged_run(
+        self, db: C, tell: TransactionEvents, now_ms: int, run: NewRun, judge: ManualRunRule
+    ) -> RunView: ...
+
+    async def cancel_run(
+        self, db: C, tell: TransactionEvents, run_id: str, now_ms: int, reason: str, running: bool
+    ) -> RunView | None: ...
+
+    async def complete_run(
+        self,
+        db: C,
+        tell: TransactionEvents,
+        now_ms: int,
+        finished: Finished,
+        follow: Callable[[Follower], NewRun],
+    ) -> bool: ...
+
+    async def run(self, db: C, run_id: str) -> RunView | None: ...
+
+    async def runs_by_ids(self, db: C, ids: Sequence[str]) -> list[RunView]: ...
+
+    async def list_runs(self, db: C, only: RunFilter) -> list[RunView]: ...
+
+    async def attempts(self, db: C, run_id: str) -> list[AttemptView]: ...
+
+
+class InsertRuns(Protocol[C]):
+    """New runs."""
+
+    async def insert_runs(
+        self, db: C, tell: TransactionEvents, now_ms: int, runs: Sequence[NewRun]
+    ) -> Sequence[NewRun]: ...
+
+
+class DeadLetters(Protocol[C]):
+    """Dead letters."""
+
+    async def replay(
+        self,
+        db: C,
+        tell: TransactionEvents,
+        now_ms: int,
+        workspace: str,
+        which: Sequence[str] | int,
+        make: Replay,
+    ) -> list[RunView]: ...
+
+    async def discard(
+        self, db: C, tell: TransactionEvents, workspace: str, which: Sequence[str] | int
+    ) -> list[str]: ...
+
+
+class Inheritance(Protocol[C]):
+    """Agents, with the jobs that inherit from them."""
+
+    async def put_agent(
+        self,
+        db: C,
+        tell: TransactionEvents,
+        clock: Clock,
+        workspace: str,
+        name: str,
+        change: Callable[[AgentRow | None], AgentRow | None],
+        follow: InheritingChange | None,
+    ) -> tuple[AgentRow | None, bool]: ...
+
+
+class Audit(Protocol[C]):
+    """The end of the audit chain."""
+
+    async def append(self, db: C, clock: Clock, entries: Sequence[AuditEntry]) -> None: ...
+
+
+class Idempotency(Protocol[C]):
+    """Idempotency keys of the operation in the same transaction."""
+
+    async def claim_key(self, db: C, keyed: Keyed[T], now_ms: int) -> None: ...
+
+    async def store_response(self, db: C, keyed: Keyed[T], result: T) -> None: ...
+
+
+class Sessions(Protocol[C]):
+    """Sessions and their turns."""
+
+    async def talk(
+        self, db: C, tell: TransactionEvents, key: SessionKey, now_ms: int, judge: SessionRule
+    ) -> SessionUpdate: ...
+
+    async def take_turns(
+        self, db: C, tell: TransactionEvents, now_ms: int, limit: int, judge: SessionRule
+    ) -> int: ...
+
+    async def sessions(
+        self, db: C, workspace: str, agent: str, after: str | None, limit: int
+    ) -> list[SessionView]: ...
+
+
+class Deliveries(Protocol[C]):
+    """Deliveries of output."""
+
+    async def take_deliveries(
+        self, db: C, tell: TransactionEvents, now_ms: int, worker: str, until_ms: int, limit: int
+    ) -> tuple[list[Delivery], int]: ...
+
+    async def carried(
+        self, db: C, tell: TransactionEvents, now_ms: int, worker: str, carried: Sequence[DeliveryResult]
+    ) -> set[str]: ...
+
+
+class Usage(Protocol[C]):
+    """Use and budgets."""
+
+    async def weigh(
+        self, db: C, tell: TransactionEvents, now_ms: int, owners: Sequence[BudgetOwner]
+    ) -> None: ...
+
+
+class Stats(Protocol[C]):
+    """Counts."""
+
+    async def census(self, db: C, workspace: str) -> WorkspaceStats: ...
+
+    async def backlog(self, db: C, now_ms: int) -> Backlog: ...
+
+
+class Changelog(Protocol[C]):
+    """The ends of the changelog."""
+
+    async def last_change(self, db: C) -> int: ...
+
+    async def prune_changes(self, db: C, before_ms: int, limit: int) -> int: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Operations(Generic[D]):
+    """The operations of one database: a module for each."""
+
+    audit: Audit[D]
+    changelog: Changelog[D]
+    dead_letters: DeadLetters[D]
+    deliveries: Deliveries[D]
+    executors: Executors[D]
+    idempotency: Idempotency[D]
+    inheritance: Inheritance[D]
+    insert_runs: InsertRuns[D]
+    jobs: Jobs[D]
+    leases: Leases[D]
+    outcomes: Outcomes[D]
+    planning: Planning[D]
+    pull: Pull[D]
+    runs: Runs[D]
+    sessions: Sessions[D]
+    stats: Stats[D]
+    usage: Usage[D]

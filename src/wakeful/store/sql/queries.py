@@ -1,0 +1,71 @@
+"""Small queries of sessions, deliveries, the changelog and statistics that both databases share."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from wakeful.ids import first_id
+from wakeful.store.changelog import ChangeRow
+from wakeful.store.sql.driver import Session
+from wakeful.store.stats import RecentRun
+
+#: sessions_due: its first entry, and its first after that instant
+NEXT_TURN: Final = """
+    SELECT EXISTS (SELECT 1 FROM sessions WHERE due_at <= $1),
+        (SELECT min(due_at) FROM sessions WHERE due_at > $1)"""
+#: the primary key: its beginning
+PRUNE_TURNS: Final = "DELETE FROM turns WHERE run_id < $1 AND NOT live"
+#: the table, all of it; for each, turns_live
+PRUNE_SESSIONS: Final = """
+    DELETE FROM sessions WHERE updated_at < $1 AND due_at IS NULL AND NOT EXISTS (
+        SELECT 1 FROM turns t WHERE t.live AND t.workspace = sessions.workspace
+        AND t.agent = sessions.agent AND t.session = sessions.name)"""
+#: deliveries_due: its first entry
+NEXT_DELIVERY: Final = "SELECT min(due_at) FROM deliveries WHERE due_at IS NOT NULL"
+#: changes_seq (PostgreSQL) or the primary key (SQLite), in its order
+CHANGES: Final = """
+    SELECT seq - count + 1, kind, at, items FROM changes
+    WHERE seq IS NOT NULL AND seq > $1 ORDER BY seq LIMIT $2"""
+#: runs_of_workspace: its end, backwards
+RECENT_RUNS: Final = """
+    SELECT state, trigger, attempt, fire_at, started_at FROM runs
+    WHERE workspace = $1 AND id >= $2 ORDER BY id DESC LIMIT $3"""
+#: the table, all of it
+WORKERS: Final = "SELECT name FROM workers WHERE beat_at >= $1 ORDER BY name"
+
+
+async def next_turn(session: Session, now_ms: int) -> tuple[bool, int | None]:
+    """Return whether any session is due, and when the next one will be."""
+    row = await session.row(NEXT_TURN, now_ms)
+    return (False, None) if row is None else (bool(row[0]), row[1])
+
+
+async def prune_sessions(session: Session, before_ms: int) -> None:
+    """Delete turns that ended and began before then, and sessions without messages since."""
+    await session.execute(PRUNE_TURNS, first_id(before_ms))
+    await session.execute(PRUNE_SESSIONS, before_ms)
+
+
+async def next_delivery_ms(session: Session) -> int | None:
+    """Return when the next delivery is due or times out."""
+    row = await session.row(NEXT_DELIVERY)
+    return None if row is None else row[0]
+
+
+async def changes(session: Session, after: int, limit: int) -> list[ChangeRow]:
+    """Return the rows of the changelog that hold a number above `after`."""
+    return [
+        ChangeRow(row[0], row[1], row[2], tuple(row[3].split("\n")))
+        for row in await session.rows(CHANGES, after, limit)
+    ]
+
+
+async def recent_runs(session: Session, workspace: str, since_ms: int, limit: int) -> list[RecentRun]:
+    """Return the newest runs of a workspace that were created since then."""
+    rows = await session.rows(RECENT_RUNS, workspace, first_id(since_ms), limit)
+    return [RecentRun(*row) for row in rows]
+
+
+async def workers(session: Session, since_ms: int) -> list[str]:
+    """Return the names of the workers with a heartbeat since then."""
+    return [row[0] for row in await session.rows(WORKERS, since_ms)]

@@ -1,0 +1,241 @@
+"""One store for both databases.
+
+`port.py` says what each method promises. Here each method names a kind of transaction and an operation, and
+the driver of the database runs it. `operations.py` lists the operations that each database implements; those
+that both share are in this package.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
+
+from wakeful.alert_rules import Alert, Incident
+from wakeful.errors import Unstorable
+from wakeful.outcome import Finished
+from wakeful.run import Follower, NewRun
+from wakeful.start_rules import BudgetBlock, BudgetOwner
+from wakeful.store.audit import AuditEntry, always
+from wakeful.store.budgets import Spent
+from wakeful.store.changelog import ChangeRow, TransactionEvents
+from wakeful.store.deliveries import Delivery, DeliveryResult
+from wakeful.store.idempotency import Keyed
+from wakeful.store.port import Planned
+from wakeful.store.rows import ClaimedRun, DueJob, JobPlan, LostRun, RenewedRun, TakenRun
+from wakeful.store.sessions import SessionKey, SessionRule, SessionUpdate, SessionView
+from wakeful.store.sql import budgets, queries
+from wakeful.store.sql.admin import SqlAdmin
+from wakeful.store.sql.base import Recorded
+from wakeful.store.sql.jobs_and_runs import SqlJobsAndRuns
+from wakeful.store.stats import Backlog, RecentRun, WorkspaceStats
+
+D = TypeVar("D")
+
+
+class SqlStore(SqlAdmin[D], SqlJobsAndRuns[D]):
+    """A store in an SQL database. Each method is that of `port.Store`."""
+
+    #: where the next pass of `prune` continues
+    _prune_after = ""
+
+    @property
+    def kind(self) -> str:
+        return self._driver.kind
+
+    @property
+    def notifies_other_processes(self) -> bool:
+        return self._driver.notifies_other_processes
+
+    async def open(self) -> None:
+        await self._driver.open()
+
+    async def close(self) -> None:
+        await self._driver.close()
+
+    def listen(self, heard: Callable[[str], None]) -> None:
+        self._driver.listen(heard)
+
+    # --- planning ---------------------------------------------------------------------------------
+
+    async def plan(self, until_ms: int, limit: int, decide: Callable[[DueJob], JobPlan | None]) -> Planned:
+        plan, now_ms = self._operations.planning.plan, self.clock.now_ms()
+        return await self._driver.write(plan, now_ms, until_ms, limit, decide)
+
+    async def next_wake_ms(self) -> int | None:
+        return await self._driver.read(self._operations.planning.next_wake_ms)
+
+    # --- running ----------------------------------------------------------------------------------
+
+    async def take(self, now_ms: int, worker: str, free: Mapping[str, int]) -> list[TakenRun]:
+        return await self._driver.write(self._operations.leases.take, now_ms, worker, free)
+
+    async def next_due_ms(self, after_ms: int, lanes: Sequence[str]) -> int | None:
+        return await self._driver.read(self._operations.leases.next_due_ms, after_ms, lanes)
+
+    async def finish(
+        self, worker: str, finished: Sequence[Finished], follow: Callable[[Follower], NewRun]
+    ) -> set[str]:
+        finish, now_ms = self._operations.outcomes.finish, self.clock.now_ms()
+        try:
+            return await self._driver.write(finish, now_ms, worker, finished, follow)
+        except self._driver.unstorable as error:
+            raise Unstorable(f"an outcome cannot be stored: {error}") from error
+
+    async def beat(self, worker: str, now_ms: int, holding: Sequence[str]) -> set[str]:
+        return await self._driver.write_one(self._operations.leases.beat, worker, now_ms, holding)
+
+    async def lost(self, worker: str, holding: Sequence[str]) -> set[str]:
+        return await self._driver.read(self._operations.leases.lost, worker, holding)
+
+    async def rescue(
+        self,
+        now_ms: int,
+        dead_before_ms: int,
+        limit: int,
+        judge: Callable[[LostRun], Finished],
+        follow: Callable[[Follower], NewRun],
+    ) -> list[str]:
+        rescue = self._operations.leases.rescue
+        return await self._driver.write(rescue, now_ms, dead_before_ms, limit, judge, follow)
+
+    async def release(self, worker: str, now_ms: int, but: Sequence[str] | None = None) -> int:
+        return await self._driver.write(self._operations.leases.release, worker, now_ms, but)
+
+    async def prune(self, before_ms: int, limit: int) -> int:
+        pruned, self._prune_after = await self._driver.write(
+            self._operations.leases.prune, before_ms, limit, self._prune_after
+        )
+        return pruned
+
+    # --- executors --------------------------------------------------------------------------------
+
+    async def claim(
+        self,
+        now_ms: int,
+        worker: str,
+        workspace: str,
+        agents: Sequence[str] | None,
+        lanes: Sequence[str] | None,
+        limit: int,
+    ) -> list[ClaimedRun]:
+        claim = self._operations.executors.claim
+        return await self._driver.write(claim, now_ms, worker, workspace, agents, lanes, limit)
+
+    async def renew(
+        self,
+        now_ms: int,
+        workspace: str,
+        held: Sequence[tuple[str, int]],
+        agent: str | None = None,
+        worker: str | None = None,
+    ) -> list[RenewedRun]:
+        renew = self._operations.executors.renew
+        return await self._driver.write_one(renew, now_ms, workspace, held, agent, worker)
+
+    async def next_claim_ms(
+        self, after_ms: int, workspace: str, agents: Sequence[str] | None, lanes: Sequence[str] | None
+    ) -> int | None:
+        next_ms = self._operations.executors.next_claim_ms
+        return await self._driver.read(next_ms, after_ms, workspace, agents, lanes)
+
+    async def expire(
+        self,
+        now_ms: int,
+        limit: int,
+        judge: Callable[[LostRun], Finished],
+        follow: Callable[[Follower], NewRun],
+    ) -> list[str]:
+        return await self._driver.write(self._operations.pull.expire, now_ms, limit, judge, follow)
+
+    # --- sessions ---------------------------------------------------------------------------------
+
+    async def talk(
+        self,
+        key: SessionKey,
+        now_ms: int,
+        judge: SessionRule,
+        entries: Sequence[AuditEntry] = (),
+        keyed: Keyed[SessionUpdate] | None = None,
+    ) -> SessionUpdate:
+        recorded = Recorded(entries, always, keyed)
+        return await self._record(recorded, self._operations.sessions.talk, key, now_ms, judge)
+
+    async def take_turns(self, now_ms: int, limit: int, judge: SessionRule) -> int:
+        return await self._driver.write(self._operations.sessions.take_turns, now_ms, limit, judge)
+
+    async def next_turn(self, now_ms: int) -> tuple[bool, int | None]:
+        return await self._read(queries.next_turn, now_ms)
+
+    async def sessions(self, workspace: str, agent: str, after: str | None, limit: int) -> list[SessionView]:
+        return await self._driver.read(self._operations.sessions.sessions, workspace, agent, after, limit)
+
+    async def prune_sessions(self, before_ms: int) -> None:
+        await self._driver.write(self._shared(queries.prune_sessions), before_ms)
+
+    # --- deliveries -------------------------------------------------------------------------------
+
+    async def take_deliveries(
+        self, now_ms: int, worker: str, until_ms: int, limit: int
+    ) -> tuple[list[Delivery], int]:
+        take = self._operations.deliveries.take_deliveries
+        return await self._driver.write(take, now_ms, worker, until_ms, limit)
+
+    async def carried(self, now_ms: int, worker: str, carried: Sequence[DeliveryResult]) -> set[str]:
+        return await self._driver.write(self._operations.deliveries.carried, now_ms, worker, carried)
+
+    async def next_delivery_ms(self) -> int | None:
+        return await self._read(queries.next_delivery_ms)
+
+    # --- budgets and alerts -----------------------------------------------------------------------
+
+    async def spent(self, owner: BudgetOwner, day: int) -> Spent:
+        return await self._read(budgets.spent, owner, day)
+
+    async def holds(self, day: int) -> list[BudgetBlock]:
+        return await self._read(budgets.holds, day)
+
+    async def weigh(self, now_ms: int, owners: Sequence[BudgetOwner]) -> None:
+        await self._driver.write(self._operations.usage.weigh, now_ms, owners)
+
+    async def raise_alerts(
+        self, now_ms: int, limit: int, judge: Callable[[Incident], Sequence[Alert]]
+    ) -> int:
+        async def run(db: D, events: TransactionEvents) -> int:
+            taken, runs = await budgets.take_incidents(self._driver.session(db), now_ms, limit, judge)
+            if runs:
+                await self._operations.insert_runs.insert_runs(db, events, now_ms, runs)
+            return taken
+
+        return await self._driver.write(run)
+
+    async def prune_guards(self, before_ms: int) -> None:
+        await self._driver.write(self._shared(budgets.prune), before_ms)
+
+    # --- changelog and stats ----------------------------------------------------------------------
+
+    async def _number_changes(self) -> None:
+        """Number committed changes, in a database that does not number them when they are written."""
+
+    async def changes(self, after: int, limit: int = 20) -> list[ChangeRow]:
+        await self._number_changes()
+        return await self._read(queries.changes, after, limit)
+
+    async def last_change(self) -> int:
+        await self._number_changes()
+        return await self._driver.read(self._operations.changelog.last_change)
+
+    async def prune_changes(self, before_ms: int, limit: int) -> int:
+        await self._number_changes()  # a pruned row without a number would leave no gap to detect
+        return await self._driver.write_one(self._operations.changelog.prune_changes, before_ms, limit)
+
+    async def census(self, workspace: str) -> WorkspaceStats:
+        return await self._driver.read(self._operations.stats.census, workspace)
+
+    async def recent_runs(self, workspace: str, since_ms: int, limit: int) -> list[RecentRun]:
+        return await self._read(queries.recent_runs, workspace, since_ms, limit)
+
+    async def backlog(self, now_ms: int) -> Backlog:
+        return await self._driver.read(self._operations.stats.backlog, now_ms)
+
+    async def workers(self, since_ms: int) -> list[str]:
+        return await self._read(queries.workers, since_ms)

@@ -1,0 +1,115 @@
+"""Runs in SQLite, as users see and change them."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Sequence
+from typing import Final
+
+from wakeful.errors import AlreadyExists
+from wakeful.outcome import Finished
+from wakeful.run import NewRun, check_cancellable
+from wakeful.store.port import tell_worker
+from wakeful.store.row_mapping import view_of
+from wakeful.store.rows import AttemptView, LiveRuns, ManualRunRule, RunFilter, RunView
+from wakeful.store.sqlite import list_statements as lists
+from wakeful.store.sqlite import statements as sql
+from wakeful.store.sqlite.connection import TransactionEvents
+from wakeful.store.sqlite.insert_runs import write_runs
+from wakeful.store.sqlite.outcomes import Follow, cancel, settle
+
+#: the primary key, once for each
+RUNS_BY_IDS: Final = f"SELECT {sql.RUN_VIEW} FROM runs WHERE id IN (SELECT value FROM json_each(?))"
+#: runs_running and runs_waiting: those that run or are between two attempts, and those that wait their turn
+LIVE: Final = """
+    SELECT id, state FROM runs INDEXED BY runs_running WHERE job_id = ?1 AND state = 'running'
+    UNION ALL
+    SELECT id, state FROM runs INDEXED BY runs_waiting
+    WHERE job_id = ?1 AND state IN ('pending', 'retrying')
+        AND (state = 'retrying' OR (serial AND trigger IN ('schedule', 'user', 'agent')))"""
+_DEAD: Final = RunView._fields.index("dead")
+
+
+async def add_runs(
+    db: sqlite3.Connection, tell: TransactionEvents, now_ms: int, runs: Sequence[NewRun]
+) -> list[RunView]:
+    """Add runs that are no ticks, all or none. Returns them as they are stored."""
+    ids = json.dumps([run.id for run in runs])
+    taken = db.execute(sql.WHICH_EXIST, (ids,)).fetchone()
+    if taken is not None:
+        raise AlreadyExists(f"there is a run '{taken[0]}' already")
+    if len(write_runs(db, tell, now_ms, runs)) < len(runs):
+        raise AlreadyExists("a tick among these runs has its run already")
+    tell("runs")
+    return [view_of(run, now_ms) for run in runs]
+
+
+async def add_judged_run(
+    db: sqlite3.Connection, tell: TransactionEvents, now_ms: int, run: NewRun, judge: ManualRunRule
+) -> RunView:
+    """Add what `judge` makes of the run, and cancel what gives way to it. See `Store.add_judged_run`."""
+    found = db.execute(LIVE, (run.job_id,)).fetchall()
+    live = LiveRuns(
+        tuple(run_id for run_id, state in found if state != "pending"),
+        tuple(run_id for run_id, state in found if state == "pending"),
+    )
+    judged = judge(run, live)
+    cancel(db, tell, now_ms, list(judged.cancelled))
+    write_runs(db, tell, now_ms, [judged.run])
+    tell("runs")
+    return view_of(judged.run, now_ms)
+
+
+async def cancel_run(
+    db: sqlite3.Connection, tell: TransactionEvents, run_id: str, now_ms: int, reason: str, running: bool
+) -> RunView | None:
+    """Cancel a run that waits or, with `running`, stop one that runs."""
+    found = _run(db, run_id)
+    if found is None:
+        return None
+    check_cancellable(run_id, found.state, running=running)
+    cancel(db, tell, now_ms, [(run_id, reason)])
+    return _run(db, run_id)
+
+
+async def complete_run(
+    db: sqlite3.Connection, tell: TransactionEvents, now_ms: int, finished: Finished, follow: Follow
+) -> bool:
+    """Write the outcome of a run that was reported from outside. See `Store.complete_run`."""
+    row = db.execute(sql.HOLDER, (finished.run_id, finished.attempt)).fetchone()
+    if row is None or not settle(db, tell, now_ms, row[0], [finished], follow):
+        return False
+    tell_worker(tell, row[0], finished)
+    return True
+
+
+async def run(db: sqlite3.Connection, run_id: str) -> RunView | None:
+    """Return the run of that id."""
+    return _run(db, run_id)
+
+
+async def runs_by_ids(db: sqlite3.Connection, ids: Sequence[str]) -> list[RunView]:
+    """Return those of these runs that exist."""
+    return [run_view(row) for row in db.execute(RUNS_BY_IDS, (json.dumps(list(ids)),))]
+
+
+def _run(db: sqlite3.Connection, run_id: str) -> RunView | None:
+    row = db.execute(sql.RUN, (run_id,)).fetchone()
+    return None if row is None else run_view(row)
+
+
+async def list_runs(db: sqlite3.Connection, only: RunFilter) -> list[RunView]:
+    """The runs that the filter lets through, newest first."""
+    return [run_view(row) for row in db.execute(*lists.list_runs(only))]
+
+
+async def attempts(db: sqlite3.Connection, run_id: str) -> list[AttemptView]:
+    """The attempts before the last, in order."""
+    return [AttemptView(*row) for row in db.execute(sql.ATTEMPTS, (run_id,))]
+
+
+def run_view(row: Sequence[object]) -> RunView:
+    """A run, from its columns."""
+    given = (*row[:_DEAD], bool(row[_DEAD]), *row[_DEAD + 1 :])
+    return RunView(*given)  # type: ignore[arg-type]
