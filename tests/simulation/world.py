@@ -23,9 +23,9 @@ from tests.simulation.journal import Awake, Era, Journal, Launched, Life, Plain,
 from tests.simulation.machine import FalseTime, Machine, watch_tasks
 from tests.simulation.records import Recorder, Records, Run
 from tests.simulation.virtual_loop import FalseClock, VirtualLoop
+from tests.support.services import job_service, run_service
 from wakeful import clock as wakeful_clock
 from wakeful import ids
-from wakeful.document import Defaults
 from wakeful.engine import pruner
 from wakeful.engine.engine import Engine, EngineConfig
 from wakeful.engine.launcher_registry import LauncherRegistry
@@ -33,7 +33,6 @@ from wakeful.engine.metrics import Metrics
 from wakeful.errors import Permanent, Unavailable
 from wakeful.launch.function import FunctionLauncher
 from wakeful.launch.port import Launch
-from wakeful.launch.secrets import Keyring
 from wakeful.outcome import AwaitingCallback, Failed
 from wakeful.service.auth.access import LOCAL
 from wakeful.service.jobs.jobs import JobService
@@ -80,8 +79,8 @@ class Replica:
         self._well_at = 0.0
         self.worker = ""
         self.running: list[Launched] = []
-        self.jobs = JobService(self._inner, self.targets, Keyring([]), Defaults())
-        self.runs = RunService(self._inner)
+        self.jobs = job_service(self._inner, self.targets)
+        self.runs = run_service(self._inner)
 
     @property
     def alive(self) -> bool:
@@ -225,8 +224,8 @@ class World:
         self._burials: list[asyncio.Task[None]] = []
         self._client = SqliteStore(self.path, clock=self.clock, inline=True)
         self.targets = self.new_targets(None)
-        self._jobs = JobService(self._client, self.targets, Keyring([]), Defaults())
-        self._runs = RunService(self._client)
+        self._jobs = job_service(self._client, self.targets)
+        self._runs = run_service(self._client)
 
     async def __aenter__(self) -> Self:
         watch_tasks(self.loop)

@@ -1,8 +1,9 @@
-"""Every use case, put together once a process. The faces are given this, and nothing below it."""
+"""All services of a process, composed once. The interfaces use these and nothing below them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from wakeful.document import Defaults
 from wakeful.engine.launcher_registry import LauncherRegistry
@@ -19,13 +20,14 @@ from wakeful.service.agents.heartbeats import Heartbeats
 from wakeful.service.agents.messages import MessageService
 from wakeful.service.agents.wakes import WakeJobs, WakeService
 from wakeful.service.auth.accounts import Accounts
-from wakeful.service.auth.agent_target_policy import AgentTargetPolicy
+from wakeful.service.auth.agent_target_policy import ALL, AgentTargetPolicy
 from wakeful.service.auth.connection_limits import ConnectionLimits
 from wakeful.service.auth.jwt_auth import JwtTokens
 from wakeful.service.auth.keys import KeyService, Tokens
 from wakeful.service.auth.origins import Origins
 from wakeful.service.event_stream import EventStream
 from wakeful.service.idempotency import IdempotencyService
+from wakeful.service.jobs.job_editor import JobDependencies
 from wakeful.service.jobs.jobs import JobService
 from wakeful.service.runs.pull import PullService
 from wakeful.service.runs.runs import RunService
@@ -35,46 +37,48 @@ from wakeful.store.quotas import Allowance
 
 
 class Services:
-    """The use cases by what they are about. Each takes who asks (`Principal`) before anything else."""
+    """The services by subject. Every method takes the caller (`Principal`) first."""
 
     def __init__(
         self,
         store: Store,
-        targets: LauncherRegistry,
+        launchers: LauncherRegistry,
         keyring: Keyring,
         defaults: Defaults,
         settings: Settings,
-        lanes: Iterable[str] | None = None,
+        lanes: Iterable[str] | None,
     ) -> None:
         self.store = store
         self.keyring = keyring
         accounts = Accounts(store, defaults)
-        self.jobs = JobService(
-            store,
-            targets,
-            keyring,
-            defaults,
+        self.budgets = Budgets(store)
+        job_dependencies = JobDependencies(
+            store=store,
+            launchers=launchers,
+            keyring=keyring,
             accounts=accounts,
-            allowance=allowance(settings),
-            lanes=lanes,
+            budgets=self.budgets,
             target_policy=AgentTargetPolicy(settings.agent_targets),
+            lanes=frozenset(lanes or ()) or None,
+            allowance=allowance(settings),
+            internal=False,
         )
-        self.runs = RunService(store, accounts)
+        self.jobs = JobService(job_dependencies)
+        self.runs = RunService(store, accounts, self.budgets)
         self.idempotency = IdempotencyService(store, keyring)
         self.pull = PullService(store, accounts, self.runs)
         wake_jobs = WakeJobs(store, accounts, keyring)
-        self.wakes = WakeService(store, accounts, wake_jobs, defaults)
-        self.messages = MessageService(store, accounts, wake_jobs, defaults)
-        alert_jobs = AlertJobs(store, targets, keyring)
-        uncharged = JobService(
-            store, targets, keyring, defaults, accounts=accounts, lanes=lanes, internal=True
+        self.wakes = WakeService(store, accounts, self.budgets, wake_jobs)
+        self.messages = MessageService(store, accounts, self.budgets, wake_jobs)
+        alert_jobs = AlertJobs(store, launchers, keyring)
+        internal_jobs = JobService(
+            replace(job_dependencies, target_policy=AgentTargetPolicy((ALL,)), allowance=None, internal=True)
         )
-        heartbeats = Heartbeats(store, uncharged)
-        self.agents = AgentService(store, accounts, targets, keyring, alert_jobs, heartbeats)
-        self.workspaces = WorkspaceService(store, accounts, alert_jobs)
-        self.budgets = Budgets(store)
+        heartbeats = Heartbeats(store, internal_jobs)
+        self.agents = AgentService(store, accounts, self.budgets, launchers, keyring, alert_jobs, heartbeats)
+        self.workspaces = WorkspaceService(store, accounts, self.budgets, alert_jobs)
         self.keys = KeyService(store, accounts, tokens(settings))
-        #: who issues the tokens that are accepted beside keys; None: only keys are, or it is not said
+        #: the issuer of accepted tokens; None: tokens are not accepted, or no issuer is set
         self.issuer = settings.jwt_issuer if settings.jwt_secret or settings.jwks_url else None
         self.audit = AuditService(store, accounts)
         self.quotas = QuotaService(store, accounts)
@@ -97,7 +101,7 @@ class Services:
 
 
 def allowance(settings: Settings) -> Allowance:
-    """The limits that hold where no other is set: 0 in the settings is none."""
+    """Return the default quotas: 0 in the settings is no limit."""
     return Allowance(
         create_per_workspace=settings.quota_create_per_workspace or None,
         create_per_agent=settings.quota_create_per_agent or None,
@@ -107,7 +111,7 @@ def allowance(settings: Settings) -> Allowance:
 
 
 def tokens(settings: Settings) -> Tokens | None:
-    """What reads signed tokens, where the operator says how they are signed."""
+    """Return what verifies signed tokens; None if none are configured."""
     if not settings.jwt_secret and not settings.jwks_url:
         return None
     return JwtTokens(

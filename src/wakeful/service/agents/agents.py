@@ -57,18 +57,19 @@ class AgentService:
         self,
         store: Store,
         accounts: Accounts,
-        targets: LauncherRegistry,
+        budgets: Budgets,
+        launchers: LauncherRegistry,
         keyring: Keyring,
         alert_jobs: AlertJobs,
         heartbeats: Heartbeats,
     ) -> None:
         self._store = store
         self._accounts = accounts
-        self._targets = targets
+        self._launchers = launchers
         self._keyring = keyring
         self._alert_jobs = alert_jobs
         self._heartbeats = heartbeats
-        self._budgets = Budgets(store)
+        self._budgets = budgets
 
     async def get(self, principal: Principal, workspace: str, name: str) -> AgentRow:
         """The agent, or NotFound."""
@@ -94,7 +95,7 @@ class AgentService:
         await self._accounts.authorize(principal, "agent.write", workspace, name)
         check_slug(name, "agent")
         said = _read(document, self._accounts.defaults)
-        self._targets.check(said.work.target)
+        self._launchers.check(said.work.target)
         target = payload_to_text(dict(said.work.target)) if said.work.target else None
         active = document.get("active", True)
         if not isinstance(active, bool):
@@ -237,11 +238,11 @@ def _queue(value: object) -> str | None:
 class WorkspaceService:
     """Shows and makes workspaces. Making one takes a key for all of them."""
 
-    def __init__(self, store: Store, accounts: Accounts, alert_jobs: AlertJobs) -> None:
+    def __init__(self, store: Store, accounts: Accounts, budgets: Budgets, alert_jobs: AlertJobs) -> None:
         self._store = store
         self._accounts = accounts
         self._alert_jobs = alert_jobs
-        self._budgets = Budgets(store)
+        self._budgets = budgets
 
     async def list(self, principal: Principal) -> list[WorkspaceRow]:
         """Those that they belong to."""

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from wakeful.agents.sessions import hear, order_in, payload_of
-from wakeful.document import Defaults
 from wakeful.document.sessions import session_name
 from wakeful.document.values import compact, json_text, storable
 from wakeful.errors import FailedPrecondition, InvalidArgument
@@ -48,12 +47,12 @@ class Receipt:
 class MessageService:
     """Takes messages, and shows where they wait."""
 
-    def __init__(self, store: Store, accounts: Accounts, wake_jobs: WakeJobs, defaults: Defaults) -> None:
+    def __init__(self, store: Store, accounts: Accounts, budgets: Budgets, wake_jobs: WakeJobs) -> None:
         self._store = store
         self._accounts = accounts
         self._wake_jobs = wake_jobs
-        self._longest = defaults.max_payload_bytes
-        self._budgets = Budgets(store)
+        self._longest = accounts.defaults.max_payload_bytes
+        self._budgets = budgets
 
     async def say(
         self,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from wakeful.agents.sessions import LANE
-from wakeful.document import Defaults
 from wakeful.errors import AlreadyExists
 from wakeful.job import Definition, Work, inherit
 from wakeful.launch.secrets import Keyring, new_secret
@@ -66,12 +65,11 @@ class WakeJobs:
 class WakeService:
     """Wakes agents."""
 
-    def __init__(self, store: Store, accounts: Accounts, wake_jobs: WakeJobs, defaults: Defaults) -> None:
+    def __init__(self, store: Store, accounts: Accounts, budgets: Budgets, wake_jobs: WakeJobs) -> None:
         self._store = store
         self._accounts = accounts
         self._wake_jobs = wake_jobs
-        self._defaults = defaults
-        self._budgets = Budgets(store)
+        self._budgets = budgets
 
     async def wake(
         self,
@@ -85,7 +83,7 @@ class WakeService:
         """A run of the agent, now, with this payload: pending, until its target or an executor takes it."""
         await self._accounts.authorize(principal, "wake", workspace, agent)
         await self._accounts.agent(workspace, agent)
-        own = read_payload(payload, self._defaults.max_payload_bytes)
+        own = read_payload(payload, self._accounts.defaults.max_payload_bytes)
         await self._budgets.check(BudgetOwner(workspace, agent))
         work, job = await self._wake_jobs.job(workspace, agent)
         now_ms = self._store.clock.now_ms()

@@ -62,7 +62,7 @@ def is_internal(job: Definition) -> bool:
 class AgentTargetPolicy:
     """The kinds of targets that the jobs of agents' keys may have."""
 
-    def __init__(self, kinds: Iterable[str] = (ALL,)) -> None:
+    def __init__(self, kinds: Iterable[str]) -> None:
         self._kinds = frozenset(kinds)
         unknown = sorted(self._kinds - {ALL, *KINDS})
         if unknown:

@@ -49,9 +49,7 @@ class ConnectionSlot:
 class ConnectionLimits:
     """All that there are."""
 
-    def __init__(
-        self, most: int = UNLIMITED, most_of_one: int = UNLIMITED, most_unauthenticated: int = UNLIMITED
-    ) -> None:
+    def __init__(self, most: int, most_of_one: int, most_unauthenticated: int) -> None:
         self._most = most
         self._most_of_one = most_of_one
         self._most_unauthenticated = most_unauthenticated
@@ -61,7 +59,7 @@ class ConnectionLimits:
     def take(self, kind: str, actor: str | None = None) -> ConnectionSlot:
         """A place for a connection, or TooMany. Without an actor it is not authenticated yet.
 
-        >>> limits = ConnectionLimits(most=2, most_of_one=1)
+        >>> limits = ConnectionLimits(2, 1, UNLIMITED)
         >>> ada, bob = limits.take("rpc", "key:ada"), limits.take("rpc", "key:bob")
         >>> bob.leave()
         >>> limits.take("events", "key:ada")

@@ -48,7 +48,7 @@ class Tokens(Protocol):
 class KeyService:
     """Makes, shows, ends and recognises keys."""
 
-    def __init__(self, store: Store, accounts: Accounts, tokens: Tokens | None = None) -> None:
+    def __init__(self, store: Store, accounts: Accounts, tokens: Tokens | None) -> None:
         self._store = store
         self._accounts = accounts
         self._tokens = tokens

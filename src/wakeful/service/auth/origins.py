@@ -25,14 +25,14 @@ _DEFAULT_PORTS: Final = {"http": ":80", "https": ":443"}
 class Origins:
     """The origins and hosts that the operator allows.
 
-    >>> Origins().check_origin("https://wakeful.example", "wakeful.example")
-    >>> Origins().check_origin("https://evil.example", "wakeful.example")
+    >>> Origins((), ()).check_origin("https://wakeful.example", "wakeful.example")
+    >>> Origins((), ()).check_origin("https://evil.example", "wakeful.example")
     Traceback (most recent call last):
     wakeful.errors.PermissionDenied: pages of 'https://evil.example' may not use this server; an operator \
 allows them with WAKEFUL_ALLOWED_ORIGINS
     """
 
-    def __init__(self, origins: Iterable[str] = (), hosts: Iterable[str] = ()) -> None:
+    def __init__(self, origins: Iterable[str], hosts: Iterable[str]) -> None:
         self._origins = frozenset(_read(ORIGINS, _ORIGIN, each, "https://app.example") for each in origins)
         self._hosts = frozenset(_read(HOSTS, _HOST, each, "wakeful.example.com") for each in hosts)
 

@@ -1,9 +1,9 @@
-"""What can be done with a job that is there. A change is judged whole, in the transaction that writes it."""
+"""Change stored jobs. A change is checked whole, in the transaction that writes it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 
 from wakeful.bounded_cache import bypass
@@ -24,36 +24,46 @@ from wakeful.service.auth.agent_target_policy import AgentTargetPolicy, check_no
 from wakeful.service.auth.masking import unmasked
 from wakeful.service.auth.ownership import check_change, check_removal, is_admin_owned
 from wakeful.service.jobs.chains import check_chain
-from wakeful.service.jobs.job_factory import SaveResult, check_lane
+from wakeful.service.jobs.job_factory import SaveResult, check_lane, read_enabled
 from wakeful.service.jobs.job_transitions import edited, missed_runs, moved
 from wakeful.start_rules import BudgetOwner
 from wakeful.store.accounts import Inherited
 from wakeful.store.audit import AuditEntry
 from wakeful.store.port import Store
+from wakeful.store.quotas import Allowance
 from wakeful.store.row_mapping import changed_row, job_of
 from wakeful.store.rows import JobChange, JobRow, RunFilter
 
 
-class JobChanges:
-    """Changes jobs."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobDependencies:
+    """What the job services need. Nothing has a default: a missing part would disable a check."""
 
-    def __init__(
-        self,
-        store: Store,
-        targets: LauncherRegistry,
-        keyring: Keyring,
-        accounts: Accounts,
-        lanes: Iterable[str] | None,
-        budgets: Budgets,
-        target_policy: AgentTargetPolicy,
-    ) -> None:
-        self._store = store
-        self._targets = targets
-        self._keyring = keyring
-        self._accounts = accounts
-        self._lanes = frozenset(lanes or ()) or None  # a process without lanes speaks for others
-        self._budgets = budgets
-        self._target_policy = target_policy
+    store: Store
+    launchers: LauncherRegistry
+    keyring: Keyring
+    accounts: Accounts
+    budgets: Budgets
+    target_policy: AgentTargetPolicy
+    #: the lanes of this process; None: it has no workers, and accepts every lane
+    lanes: frozenset[str] | None
+    #: the default quotas; None: nothing is charged
+    allowance: Allowance | None
+    #: whether these are Wakeful's internal jobs, whose names are reserved
+    internal: bool
+
+
+class JobEditor:
+    """Changes, deletes and finds stored jobs."""
+
+    def __init__(self, dependencies: JobDependencies) -> None:
+        self._store = dependencies.store
+        self._launchers = dependencies.launchers
+        self._keyring = dependencies.keyring
+        self._accounts = dependencies.accounts
+        self._budgets = dependencies.budgets
+        self._target_policy = dependencies.target_policy
+        self._lanes = dependencies.lanes
 
     @property
     def _clock(self) -> Clock:
@@ -69,8 +79,8 @@ class JobChanges:
         *,
         version: int | None = None,
     ) -> SaveResult:
-        """Change the fields that a patch names; with `version`, only if the job is still at that one."""
-        row = await self._row(principal, "job.write", workspace, agent, name)
+        """Change the fields that a patch names; with `version`, only if the job is still at that version."""
+        row = await self.find(principal, "job.write", workspace, agent, name)
         now_ms = self._clock.now_ms()
         await check_chain(self._store, workspace, agent, name, patch.get("after"))
 
@@ -83,16 +93,16 @@ class JobChanges:
             context = await self._accounts.context(workspace, agent)
             await work_out(partial(patched, job_of(row), context), now_ms)
         entry = principal.entry(workspace, "job.update", f"{agent}/{name}", audit_details(patch))
-        return await self._edit(principal, row, patched, entry, read_enabled(patch))
+        return await self.edit(principal, row, patched, entry, read_enabled(patch))
 
     async def delete(
         self, principal: Principal, workspace: str, agent: str, name: str, *, version: int | None = None
     ) -> None:
-        """Delete it; with `version`, only if it is still at that one.
+        """Delete the job; with `version`, only if it is still at that version.
 
-        What runs goes on; what has not started is withdrawn; its runs can still be seen.
+        A running run continues, waiting runs are cancelled, and its runs stay readable.
         """
-        row = await self._found(principal, "job.write", workspace, agent, name)
+        row = await self._find(principal, "job.write", workspace, agent, name)
         if is_admin_owned(principal, row):
             running = RunFilter(workspace, agent, row.id, ("running",))
             check_removal(principal, row, await self._store.runs(running))
@@ -109,7 +119,7 @@ class JobChanges:
     async def rotate_secret(
         self, principal: Principal, workspace: str, agent: str, name: str, *, version: int | None = None
     ) -> SaveResult:
-        """Give it a new webhook secret. For a day, deliveries are signed with both."""
+        """Give the job a new webhook secret. For a day, deliveries are signed with both secrets."""
         secret = new_secret()
 
         def rotated(context: JobContext, row: JobRow) -> JobChange | None:
@@ -127,16 +137,14 @@ class JobChanges:
 
         async def change(context: JobContext) -> JobRow:
             checked = partial(rotated, context)
-            return await self._change(
+            return await self.change(
                 principal, "job.rotate-secret", workspace, agent, name, checked, version, context.inherited
             )
 
         row = await self._accounts.with_context(workspace, agent, change)
         return SaveResult(row, shown(secret))
 
-    # --- inside ----------------------------------------------------------------------------------
-
-    async def _edit(
+    async def edit(
         self,
         principal: Principal,
         row: JobRow,
@@ -146,12 +154,14 @@ class JobChanges:
         *,
         dry_run: bool = False,
     ) -> SaveResult:
+        """Change the definition of a job to what `edit` returns, and enable or disable it."""
+
         async def change(context: JobContext) -> SaveResult:
-            return await self._edit_for(context, principal, row.id, edit, entry, enabled, dry_run)
+            return await self._edit(context, principal, row.id, edit, entry, enabled, dry_run)
 
         return await self._accounts.with_context(row.workspace, row.agent, change)
 
-    async def _edit_for(
+    async def _edit(
         self,
         context: JobContext,
         principal: Principal,
@@ -161,8 +171,8 @@ class JobChanges:
         enabled: bool | None,
         dry_run: bool,
     ) -> SaveResult:
-        made: list[bytes] = []
-        rebudgeted: list[bool] = []
+        new_secrets: list[bytes] = []
+        budget_changes: list[bool] = []
         changed = False
 
         def apply(row: JobRow) -> JobChange | None:
@@ -177,26 +187,26 @@ class JobChanges:
             if same and enabled in (None, old.enabled):
                 return None
             changed = True
-            rebudgeted.append(definition.work.budget != old.definition.work.budget)
+            budget_changes.append(definition.work.budget != old.definition.work.budget)
             check_change(principal, row)
             check_not_internal(principal, definition.name)
             check_not_reserved(definition.name, old.definition)
             check_tighter(principal, definition.work.budget, old.definition.work.budget)
             self._target_policy.check(principal, definition.work, context, old.definition.work)
             self._target_policy.check_delivery(principal, definition.work, context, old.definition.work)
-            self._targets.check(definition.work.target)
-            self._targets.check_precheck(definition.work)
+            self._launchers.check(definition.work.target)
+            self._launchers.check_precheck(definition.work)
             check_lane(definition.work, self._lanes)
             now_ms = self._clock.now_ms()
             job = edited(old, definition, now_ms, enabled)
-            made[:] = []
+            new_secrets[:] = []
             changed_to = changed_row(row, job)
             if signed_by_agent(definition.work, context.inherited):
                 changed_to = with_agents_secret(changed_to, context.inherited, now_ms)
             elif needs_secret(definition) and row.secret in (None, context.inherited.secret):
-                made[:] = [new_secret()]
+                new_secrets[:] = [new_secret()]
                 changed_to = changed_to._replace(
-                    secret=self._keyring.seal(made[0]), old_secret=None, old_secret_until_ms=None
+                    secret=self._keyring.seal(new_secrets[0]), old_secret=None, old_secret_until_ms=None
                 )
             change = JobChange(changed_to, move=moved(old, job))
             if definition.timing != old.definition.timing:
@@ -218,11 +228,11 @@ class JobChanges:
             raise NotFound("the job was deleted meanwhile")
         if dry_run:
             return SaveResult(row, changed=changed)
-        if rebudgeted and rebudgeted[-1]:
+        if budget_changes and budget_changes[-1]:
             await self._budgets.weigh(BudgetOwner(row.workspace, row.agent, row.id))
-        return SaveResult(row, shown(made[0]) if made else None, changed=changed)
+        return SaveResult(row, shown(new_secrets[0]) if new_secrets else None, changed=changed)
 
-    async def _change(
+    async def change(
         self,
         principal: Principal,
         action: str,
@@ -234,7 +244,8 @@ class JobChanges:
         inherited: Inherited | None = None,
         details: str = "{}",
     ) -> JobRow:
-        row = await self._row(principal, "job.write", workspace, agent, name)
+        """Write what `change` decides for the job, at the version that is expected."""
+        row = await self.find(principal, "job.write", workspace, agent, name)
 
         def checked(row: JobRow) -> JobChange | None:
             check_version(row, version)
@@ -246,16 +257,16 @@ class JobChanges:
             raise no_job(name)
         return after
 
-    async def _row(
+    async def find(
         self, principal: Principal, action: Action, workspace: str, agent: str, name: str
     ) -> JobRow:
-        """The job, if they may do this with it."""
-        row = await self._found(principal, action, workspace, agent, name)
+        """Return the job if the principal may perform the action on it; NotFound if there is none."""
+        row = await self._find(principal, action, workspace, agent, name)
         if action == "job.write":
             check_change(principal, row)
         return row
 
-    async def _found(
+    async def _find(
         self, principal: Principal, action: Action, workspace: str, agent: str, name: str
     ) -> JobRow:
         await self._accounts.authorize(principal, action, workspace, agent)
@@ -269,7 +280,7 @@ class JobChanges:
 
 
 def audit_details(document: Mapping[str, object]) -> str:
-    """What the audit says of a document: its schedule, and the names of the rest."""
+    """Return the audit details of a document: its schedule, and the names of its fields."""
     schedule = document.get("schedule", document.get("cron"))
     fields: list[Json] = [*sorted(str(key)[:64] for key in document)[:64]]
     about: dict[str, Json] = {"fields": fields}
@@ -281,7 +292,7 @@ def audit_details(document: Mapping[str, object]) -> str:
 
 
 def _overdue(row: JobRow, now_ms: int) -> tuple[NewRun, ...]:
-    """What a job leaves behind that is deleted; nothing, where it cannot be read: it goes all the same."""
+    """Return the record of missed ticks of a job that is deleted; none if the job cannot be read."""
     try:
         return missed_runs(row, now_ms, "deleted")
     except InvalidArgument:
@@ -289,26 +300,18 @@ def _overdue(row: JobRow, now_ms: int) -> tuple[NewRun, ...]:
 
 
 def agent_inactive(context: JobContext) -> FailedPrecondition:
-    """The error for enabling a job whose agent is not active."""
-    return FailedPrecondition(f"the agent '{context.agent}' is not active; make it so, and its jobs go on")
+    """Return the error for enabling a job whose agent is not active."""
+    return FailedPrecondition(f"the agent '{context.agent}' is not active; activate it to resume its jobs")
 
 
 def check_version(job: JobRecord | JobRow, version: int | None) -> None:
-    """Refuse what was made up for another version of the job."""
+    """Raise FailedPrecondition if the job is at another version."""
     if version is not None and job.version != version:
         raise FailedPrecondition(
             f"job '{job.name}' has changed: it is at version {job.version}, not {version}; read it again"
         )
 
 
-def read_enabled(document: Mapping[str, object]) -> bool | None:
-    """Whether a document says that the job is to be enabled; None: it says nothing of it."""
-    enabled = document.get("enabled")
-    if enabled is None or isinstance(enabled, bool):
-        return enabled
-    raise InvalidArgument("enabled: write true or false")
-
-
 def no_job(name: str) -> NotFound:
-    """There is none of that name, or id."""
-    return NotFound(f"no job '{name}'; list the jobs to see what there is")
+    """Return the error for a job name or id that does not exist."""
+    return NotFound(f"no job '{name}'; list the jobs to see their names")

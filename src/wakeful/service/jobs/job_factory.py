@@ -116,7 +116,7 @@ class JobFactory:
         wanted: list[bool] = []
         refused = _refusals(
             lambda: read.append(read_definition(document, now_ms=now_ms, defaults=context.defaults)),
-            lambda: wanted.append(read_enabled(document)),
+            lambda: wanted.append(read_enabled(document) is not False),
         )
         if read:
             own = read[0].work
@@ -177,11 +177,11 @@ class JobFactory:
         return known._replace(row=row)
 
 
-def read_enabled(document: Mapping[str, object]) -> bool:
-    """Whether a new job is to be enabled; a null says nothing."""
+def read_enabled(document: Mapping[str, object]) -> bool | None:
+    """Return the field `enabled` of a document; None if it is absent or null."""
     enabled = document.get("enabled")
     if enabled is None or isinstance(enabled, bool):
-        return enabled is not False
+        return enabled
     raise InvalidArgument("enabled: write true or false")
 
 

@@ -1,94 +1,68 @@
-"""What can be done with jobs: permitted, charged and written down. Everything is judged whole before anything
-changes. What becomes of one that is there is in `job_changes`."""
+"""Create and read jobs. Every call is authorized and checked whole before anything changes."""
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
 
 from wakeful.bounded_cache import bypass
-from wakeful.document import Defaults, read_definition
+from wakeful.clock import Clock
+from wakeful.document import read_definition
 from wakeful.document.values import compact
-from wakeful.engine.calendar_loader import excludes_something, has_calendar, load, off_loop, work_out
-from wakeful.engine.launcher_registry import LauncherRegistry
+from wakeful.engine.calendar_loader import excludes_something, has_calendar, load, work_out
 from wakeful.errors import AlreadyExists, InvalidArgument
 from wakeful.job import Definition, JobRecord, Json, check_slug
-from wakeful.launch.secrets import Keyring
 from wakeful.logs import get_logger
-from wakeful.service.admin.budgets import Budgets
 from wakeful.service.auth.access import LOCAL, Principal, visible_agent
-from wakeful.service.auth.accounts import Accounts, JobContext
-from wakeful.service.auth.agent_target_policy import AgentTargetPolicy, check_not_internal, check_not_reserved
+from wakeful.service.auth.accounts import JobContext
+from wakeful.service.auth.agent_target_policy import check_not_internal, check_not_reserved
 from wakeful.service.auth.masking import unmasked
-from wakeful.service.auth.ownership import (
-    AGENT_TRIGGER,
-    check_change,
-    check_overlap,
-    check_payload,
-    check_rate,
-    is_admin_owned,
-)
 from wakeful.service.jobs.chains import check_chain
 from wakeful.service.jobs.create_batcher import CreateBatcher
-from wakeful.service.jobs.job_editor import audit_details, check_version, no_job, read_enabled
-from wakeful.service.jobs.job_factory import JobFactory, SaveResult
-from wakeful.service.jobs.pauses import JobPauses
-from wakeful.service.runs.manual_runs import (
-    apply_overlap,
-    backfill_runs,
-    read_instant,
-    read_mode,
-    read_overlap,
-    read_payload,
-    triggered_run,
+from wakeful.service.jobs.job_editor import (
+    JobDependencies,
+    JobEditor,
+    audit_details,
+    check_version,
+    no_job,
 )
-from wakeful.start_rules import BudgetOwner
+from wakeful.service.jobs.job_factory import JobFactory, SaveResult, read_enabled
+from wakeful.service.jobs.pauses import JobPauses
+from wakeful.service.jobs.triggers import JobTriggers
 from wakeful.store.idempotency import Keyed
-from wakeful.store.port import Store
-from wakeful.store.quotas import Allowance
 from wakeful.store.row_mapping import job_of
-from wakeful.store.rows import JobFilter, LabelFilter, RunFilter, RunView
+from wakeful.store.rows import JobFilter, LabelFilter
 
 log = get_logger("wakeful.service")
 
 
-class JobService(JobPauses):
-    """Creates, shows and triggers jobs, and changes them."""
+class JobService:
+    """The use cases of jobs: create and read here, the others in the parts that it is composed of."""
 
-    def __init__(
-        self,
-        store: Store,
-        targets: LauncherRegistry,
-        keyring: Keyring,
-        defaults: Defaults,
-        *,
-        accounts: Accounts | None = None,
-        allowance: Allowance | None = None,
-        lanes: Iterable[str] | None = None,
-        budgets: Budgets | None = None,
-        target_policy: AgentTargetPolicy | None = None,
-        internal: bool = False,
-    ) -> None:
-        super().__init__(
-            store,
-            targets,
-            keyring,
-            accounts or Accounts(store, defaults),
-            lanes,
-            budgets or Budgets(store),
-            target_policy or AgentTargetPolicy(),
-        )
-        self._defaults = defaults
-        #: whether the jobs are Wakeful's own, whose names are reserved
-        self._internal = internal
-        self._factory = JobFactory(targets, keyring, self._lanes)
-        self._allowance = allowance
-        self._batcher = CreateBatcher(store, allowance)
-        #: held from looking when an agent's key last ran a job until its next run is written
-        self._pacing = asyncio.Lock()
+    def __init__(self, dependencies: JobDependencies) -> None:
+        self._store = dependencies.store
+        self._accounts = dependencies.accounts
+        self._target_policy = dependencies.target_policy
+        self._allowance = dependencies.allowance
+        self._internal = dependencies.internal
+        self._factory = JobFactory(dependencies.launchers, dependencies.keyring, dependencies.lanes)
+        self._batcher = CreateBatcher(dependencies.store, dependencies.allowance)
+        self._editor = JobEditor(dependencies)
+        self.update = self._editor.update
+        self.delete = self._editor.delete
+        self.rotate_secret = self._editor.rotate_secret
+        pauses = JobPauses(dependencies.store, dependencies.accounts, self._editor)
+        self.pause = pauses.pause
+        self.resume = pauses.resume
+        self.skip_next = pauses.skip_next
+        triggers = JobTriggers(dependencies, self._editor)
+        self.trigger = triggers.trigger
+        self.backfill = triggers.backfill
+
+    @property
+    def _clock(self) -> Clock:
+        return self._store.clock
 
     async def create(
         self,
@@ -100,13 +74,13 @@ class JobService(JobPauses):
         dry_run: bool = False,
         keyed: Keyed[SaveResult] | None = None,
     ) -> SaveResult:
-        """Add a job; AlreadyExists if the name is taken. With `rehearse`, as `upsert` has it."""
+        """Create a job; AlreadyExists if the name is taken. `dry_run` is as in `upsert`."""
         await self._accounts.authorize(principal, "job.write", workspace, agent)
 
         async def create(context: JobContext) -> SaveResult:
             with bypass() if dry_run else nullcontext():
                 await self._read_calendars(context, [document])
-                saved = self._made(principal, context, document, self._clock.now_ms())
+                saved = self._new_job(principal, context, document, self._clock.now_ms())
             await check_chain(self._store, workspace, agent, saved.row.name, saved.row.after_job)
             if dry_run:
                 if await self._store.job(workspace, agent, saved.row.name) is not None:
@@ -129,13 +103,13 @@ class JobService(JobPauses):
     async def create_many(
         self, principal: Principal, workspace: str, agent: str, documents: Sequence[Mapping[str, object]]
     ) -> list[SaveResult]:
-        """Add many jobs in one go: all of them, or none. The audit has one entry for them all."""
+        """Create many jobs in one transaction, with one audit entry."""
         await self._accounts.authorize(principal, "job.write", workspace, agent)
 
         async def create(context: JobContext) -> list[SaveResult]:
             await self._read_calendars(context, documents)
             now_ms = self._clock.now_ms()
-            saved = [self._made(principal, context, document, now_ms) for document in documents]
+            saved = [self._new_job(principal, context, document, now_ms) for document in documents]
             if saved:
                 about: dict[str, Json] = {
                     "count": len(saved),
@@ -159,11 +133,10 @@ class JobService(JobPauses):
         version: int | None = None,
         dry_run: bool = False,
     ) -> SaveResult:
-        """Make the job what the document says; with `version`, only if it is still at that one.
+        """Create the job or change it to match the document; with `version`, only if it is at that version.
 
         The same document again changes nothing: not the pause, the secret, the anchor or the next tick. With
-        `rehearse`, nothing is changed at all, but what would be refused is; all but what depends on how many
-        jobs there are by then.
+        `dry_run`, all checks but the quotas are made and nothing is changed.
         """
         await self._accounts.authorize(principal, "job.write", workspace, agent)
         name = document.get("name")
@@ -174,7 +147,7 @@ class JobService(JobPauses):
         if row is None:
             try:
                 return await self.create(principal, workspace, agent, document, dry_run=dry_run)
-            except AlreadyExists:  # somebody was quicker: then it is theirs that we change
+            except AlreadyExists:  # created concurrently: change that job
                 row = await self._store.job(workspace, agent, str(name))
                 if row is None:
                     raise
@@ -192,14 +165,14 @@ class JobService(JobPauses):
             with bypass() if dry_run else nullcontext():
                 await work_out(partial(converged, job_of(row), context), now_ms)
         entry = principal.entry(workspace, "job.update", f"{agent}/{name}", audit_details(document))
-        return await self._edit(principal, row, converged, entry, dry_run=dry_run)
+        return await self._editor.edit(principal, row, converged, entry, dry_run=dry_run)
 
     async def get(self, principal: Principal, workspace: str, agent: str, name: str) -> JobRecord:
-        """The job of that name, or NotFound."""
-        return job_of(await self._row(principal, "read", workspace, agent, name))
+        """Return the job of that name, or raise NotFound."""
+        return job_of(await self._editor.find(principal, "read", workspace, agent, name))
 
     async def by_id(self, principal: Principal, workspace: str, job_id: str) -> JobRecord:
-        """The job of that id, or NotFound."""
+        """Return the job of that id, or raise NotFound."""
         await self._accounts.authorize(principal, "read", workspace)
         row = await self._store.job_by_id(job_id)
         if row is None or row.workspace != workspace or principal.agent not in (None, row.agent):
@@ -236,94 +209,15 @@ class JobService(JobPauses):
                 log.error("job.unreadable", job=row.name, agent=row.agent, id=row.id, error=error.message)
         return jobs
 
-    async def trigger(
-        self,
-        principal: Principal,
-        workspace: str,
-        agent: str,
-        name: str,
-        *,
-        mode: object = "force",
-        payload: object = None,
-        overlap: object = None,
-        version: int | None = None,
-        keyed: Keyed[RunView | None] | None = None,
-    ) -> RunView | None:
-        """Run it now: `force` whatever its schedule says, `due` only if a tick is due (None: it is not).
-
-        It starts at once, beside any other run of the job, unless `overlap` names an overlap policy.
-        A forced run asks no precheck, unless an agent's key forces it. ResourceExhausted: what it
-        may use today is used up, or an agent's key runs an admin's job too often.
-        """
-        due_only = read_mode(mode) == "due"
-        own, policy = read_payload(payload, self._defaults.max_payload_bytes), read_overlap(overlap)
-        row = await self._row(principal, "run", workspace, agent, name)
-        check_version(row, version)
-        job, now_ms = job_of(row), self._clock.now_ms()
-        check_overlap(principal, job, policy)
-        if own is not None:
-            context = await self._accounts.context(workspace, agent)
-            check_payload(principal, job)
-            self._target_policy.check_payload(principal, job.definition.work, context)
-        if due_only and (job.next_ms is None or job.next_ms > now_ms):
-            if keyed is not None:
-                await self._store.add_runs([], (), keyed.of(lambda _: None))
-            return None
-        async with self._pacing if is_admin_owned(principal, row) else contextlib.nullcontext():
-            if is_admin_owned(principal, row):
-                started = RunFilter(workspace, agent, job.id, trigger=AGENT_TRIGGER, limit=1)
-                check_rate(job, await self._store.runs(started), now_ms)
-            await self._budgets.check(BudgetOwner(workspace, agent, job.id), name)
-            run = triggered_run(principal, job, now_ms, due_only=due_only, payload=own)
-            details = compact({"run": run.id, "mode": "due" if due_only else "force"})
-            entry = principal.entry(workspace, "job.run", f"{agent}/{name}", details)
-            if policy is not None:
-                most = job.definition.policy.max_queued
-                judge = partial(apply_overlap, overlap=policy, max_queued=most, now_ms=now_ms)
-                return await self._store.add_judged_run(run, judge, [entry], keyed)
-            (view,) = await self._store.add_runs(
-                [run], [entry], keyed.of(lambda runs: runs[0]) if keyed else None
-            )
-        return view
-
-    async def backfill(
-        self,
-        principal: Principal,
-        workspace: str,
-        agent: str,
-        name: str,
-        start: object,
-        end: object,
-        *,
-        version: int | None = None,
-        keyed: Keyed[int] | None = None,
-    ) -> int:
-        """Run the ticks of a past range, oldest first, whether or not they ran before; return their number.
-
-        An instant is text or milliseconds since 1970. Text without a zone is in the zone of the job.
-        """
-        row = await self._row(principal, "run", workspace, agent, name)
-        check_change(principal, row)
-        check_version(row, version)
-        job = job_of(row)
-        start_ms, end_ms = read_instant("start", start, job), read_instant("end", end, job)
-        runs = await off_loop(partial(backfill_runs, principal, job, start_ms, end_ms, self._clock.now_ms()))
-        await self._budgets.check(BudgetOwner(workspace, agent, job.id), name)
-        about = compact({"count": len(runs), "startMs": start_ms, "endMs": end_ms})
-        entry = principal.entry(workspace, "job.backfill", f"{agent}/{name}", about)
-        return len(await self._store.add_runs(runs, [entry], keyed.of(len) if keyed else None))
-
-    # --- inside ----------------------------------------------------------------------------------
-
     async def _read_calendars(self, context: JobContext, documents: Sequence[Mapping[str, object]]) -> None:
-        """Work out what the calendars of new jobs exclude, off the event loop."""
+        """Compute what the calendars of new jobs exclude, off the event loop."""
         now_ms = self._clock.now_ms()
         for document in documents:
             if excludes_something(document):
                 read = partial(read_definition, document, now_ms=now_ms, defaults=context.defaults)
                 await work_out(read, now_ms)
 
-    def _made(
+    def _new_job(
         self, principal: Principal, context: JobContext, document: Mapping[str, object], now_ms: int
     ) -> SaveResult:
         saved = self._factory.make(context, unmasked(document), now_ms, principal.creator)

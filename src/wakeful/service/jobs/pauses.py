@@ -1,10 +1,11 @@
-"""Pausing and resuming jobs, and skipping one tick. What a change makes of a job is in `editing`."""
+"""Pause and resume jobs, and skip one tick. The state changes are in `job_transitions`."""
 
 from __future__ import annotations
 
 from functools import partial
 from typing import Final, NamedTuple
 
+from wakeful.clock import Clock
 from wakeful.document.values import compact
 from wakeful.errors import FailedPrecondition, InvalidArgument
 from wakeful.job import JobRecord
@@ -12,16 +13,17 @@ from wakeful.planning import fire_ms
 from wakeful.run_factory import lane_of, tick_run
 from wakeful.schedule import At, parse_schedule
 from wakeful.service.auth.access import Principal
-from wakeful.service.auth.accounts import JobContext
-from wakeful.service.jobs.job_editor import JobChanges, agent_inactive, check_version, no_job
+from wakeful.service.auth.accounts import Accounts, JobContext
+from wakeful.service.jobs.job_editor import JobEditor, agent_inactive, check_version, no_job
 from wakeful.service.jobs.job_transitions import missed_runs, paused, resumed, skipped
+from wakeful.store.port import Store
 from wakeful.store.row_mapping import changed_row, job_of, view_of
 from wakeful.store.rows import JobChange, JobRow, RunFilter, RunView
 
-#: How long the note of a pause may be.
+#: The longest note of a pause.
 MAX_NOTE: Final = 500
-#: The reason of a tick that was skipped on request.
-ASKED: Final = "asked"
+#: The reason of a tick that is skipped on request.
+SKIP_REASON: Final = "asked"
 _TRIES: Final = 5
 _MANY: Final = 1_000
 
@@ -33,8 +35,17 @@ class SkippedTick(NamedTuple):
     job: JobRecord
 
 
-class JobPauses(JobChanges):
+class JobPauses:
     """Pauses and resumes jobs."""
+
+    def __init__(self, store: Store, accounts: Accounts, editor: JobEditor) -> None:
+        self._store = store
+        self._accounts = accounts
+        self._editor = editor
+
+    @property
+    def _clock(self) -> Clock:
+        return self._store.clock
 
     async def pause(
         self,
@@ -47,10 +58,10 @@ class JobPauses(JobChanges):
         until: object = None,
         version: int | None = None,
     ) -> JobRecord:
-        """Stop its ticks. Its planned runs are withdrawn; time that passes now is never missed.
+        """Stop the ticks of a job and cancel its planned runs. Ticks during the pause are not missed.
 
-        The planner resumes it at `until` (an instant, or text such as 'in 2h'). A job that is paused already
-        keeps its note and its end, unless one of them is given.
+        The planner resumes the job at `until` (an instant, or text such as 'in 2h'). A job that is paused
+        already keeps its note and its end, unless one of them is given.
         """
         text = _note(note)
         context = await self._accounts.context(workspace, agent)
@@ -73,7 +84,7 @@ class JobPauses(JobChanges):
         given = {"note": text, "until": None if until is None else str(until)[:64]}
         details = compact({field: value for field, value in given.items() if value is not None})
         return job_of(
-            await self._change(
+            await self._editor.change(
                 principal, "job.pause", workspace, agent, name, pause, version, details=details
             )
         )
@@ -81,7 +92,7 @@ class JobPauses(JobChanges):
     async def resume(
         self, principal: Principal, workspace: str, agent: str, name: str, *, version: int | None = None
     ) -> JobRecord:
-        """Start its ticks again, from now."""
+        """Start the ticks of a job again, from now."""
 
         def resume(context: JobContext, row: JobRow) -> JobChange | None:
             if row.enabled:
@@ -92,7 +103,7 @@ class JobPauses(JobChanges):
 
         async def change(context: JobContext) -> JobRow:
             checked = partial(resume, context)
-            return await self._change(
+            return await self._editor.change(
                 principal, "job.resume", workspace, agent, name, checked, version, context.inherited
             )
 
@@ -101,13 +112,13 @@ class JobPauses(JobChanges):
     async def skip_next(
         self, principal: Principal, workspace: str, agent: str, name: str, *, version: int | None = None
     ) -> SkippedTick:
-        """Record its next tick as skipped, with the reason `asked`; the one after it is the next.
+        """Record the next tick of a job as skipped, with the reason `asked`.
 
-        A tick whose run is recorded already, ahead of its instant, is cancelled with the same reason.
+        If the run of that tick is recorded already, ahead of its time, it is cancelled with the same reason.
         """
         entry = principal.entry(workspace, "job.skip-next", f"{agent}/{name}")
         for _ in range(_TRIES):
-            row = await self._row(principal, "job.write", workspace, agent, name)
+            row = await self._editor.find(principal, "job.write", workspace, agent, name)
             check_version(row, version)
             now_ms = self._clock.now_ms()
             ahead = await self._recorded_ahead(job_of(row), now_ms)
@@ -115,7 +126,7 @@ class JobPauses(JobChanges):
                 try:
                     running = ahead.state == "running"
                     run = await self._store.cancel_run(
-                        ahead.id, now_ms, ASKED, running=running, entries=[entry]
+                        ahead.id, now_ms, SKIP_REASON, running=running, entries=[entry]
                     )
                 except FailedPrecondition:  # it started, or another request cancelled it
                     continue
@@ -140,10 +151,10 @@ class JobPauses(JobChanges):
                 raise no_job(name)
             if done:
                 return SkippedTick(done[-1], job_of(after))
-        raise FailedPrecondition(f"the ticks of job '{name}' are being planned right now; try again")
+        raise FailedPrecondition(f"the ticks of job '{name}' are being planned; try again")
 
     async def _recorded_ahead(self, job: JobRecord, now_ms: int) -> RunView | None:
-        """The run of the next tick, if it is recorded and its instant is still to come."""
+        """Return the run of the next tick if it is recorded ahead of its time."""
         ticks, policy = job.ticks, job.definition.policy
         if ticks is None:
             return None
@@ -166,7 +177,7 @@ def _note(value: object) -> str | None:
 
 
 def _pause_end(value: object, job: JobRecord, default_tz: str, now_ms: int) -> int | None:
-    """When a pause ends: an instant in the future, in the job's zone where it names none."""
+    """Return when a pause ends. Text without a zone is in the zone of the job."""
     if value is None:
         return None
     timing = job.definition.timing

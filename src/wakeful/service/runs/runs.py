@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from wakeful.clock import Clock
-from wakeful.document import Defaults, policy_from_text, work_from_text
+from wakeful.document import policy_from_text, work_from_text
 from wakeful.document.values import compact
 from wakeful.errors import FailedPrecondition, InvalidArgument, NotFound, ResourceExhausted, WakefulError
 from wakeful.job import NO_WORK, Work
@@ -41,10 +41,10 @@ class _NotDead(Exception):
 class RunService:
     """Shows, cancels, replays and completes runs."""
 
-    def __init__(self, store: Store, accounts: Accounts | None = None) -> None:
+    def __init__(self, store: Store, accounts: Accounts, budgets: Budgets) -> None:
         self._store = store
-        self._accounts = accounts or Accounts(store, Defaults())
-        self._budgets = Budgets(store)
+        self._accounts = accounts
+        self._budgets = budgets
 
     @property
     def _clock(self) -> Clock:

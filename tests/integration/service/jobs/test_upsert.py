@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.integration.conftest import SELDOM, NewApp
+from tests.support.services import job_service
 from tests.support.waiting import eventually, in_state, over, runs_of, soon, starting_soon
 from wakeful import (
     AlreadyExists,
@@ -21,13 +22,10 @@ from wakeful import (
     Wakeful,
     Webhook,
 )
-from wakeful.document import Defaults
 from wakeful.engine.launcher_registry import LauncherRegistry
 from wakeful.launch.function import FunctionLauncher
-from wakeful.launch.secrets import Keyring
 from wakeful.schedule import Every
 from wakeful.service.auth.access import LOCAL
-from wakeful.service.jobs.jobs import JobService
 from wakeful.store.connect import store_at
 from wakeful.store.rows import JobRow, RunFilter, RunView
 
@@ -225,7 +223,7 @@ async def test_a_tick_that_is_due_outlives_an_edit_of_the_jitter(database: str):
     store = store_at(database)
     await store.open()
     try:
-        jobs = JobService(store, LauncherRegistry([FunctionLauncher()]), Keyring([]), Defaults())
+        jobs = job_service(store, LauncherRegistry([FunctionLauncher()]))
         where = (LOCAL, "default", "default")
         target = {"kind": "function", "name": "work"}
         job = (await jobs.create(*where, {"name": "job", "schedule": "every 1s", "target": target})).job
@@ -422,7 +420,7 @@ async def test_a_tick_that_was_due_when_its_job_was_deleted_is_on_record_as_miss
     store = store_at(database)
     await store.open()
     try:
-        jobs = JobService(store, LauncherRegistry([FunctionLauncher()]), Keyring([]), Defaults())
+        jobs = job_service(store, LauncherRegistry([FunctionLauncher()]))
         where = (LOCAL, "default", "default")
         target = {"kind": "function", "name": "work"}
         job = (await jobs.create(*where, {"name": "job", "schedule": "every 1s", "target": target})).job

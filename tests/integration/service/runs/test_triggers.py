@@ -9,15 +9,13 @@ from typing import Any
 import pytest
 
 from tests.integration.conftest import SELDOM, NewApp, on_one_store
+from tests.support.services import job_service
 from tests.support.waiting import eventually, in_state, over, runs_of, soon, the_run_of
 from wakeful import FailedPrecondition, Function, InvalidArgument, Launch, Permanent, Wakeful
-from wakeful.document import Defaults
 from wakeful.engine.launcher_registry import LauncherRegistry
 from wakeful.launch.function import FunctionLauncher
-from wakeful.launch.secrets import Keyring
 from wakeful.run import tick_key
 from wakeful.service.auth.access import LOCAL
-from wakeful.service.jobs.jobs import JobService
 from wakeful.store.connect import store_at
 
 NOON = datetime(2024, 6, 1, 12, tzinfo=UTC)
@@ -107,7 +105,7 @@ async def test_if_due_runs_a_tick_that_nobody_has_taken(database: str):
     store = store_at(database)
     await store.open()
     try:
-        jobs = JobService(store, LauncherRegistry([FunctionLauncher()]), Keyring([]), Defaults())
+        jobs = job_service(store, LauncherRegistry([FunctionLauncher()]))
         where = (LOCAL, "default", "default")
         target = {"kind": "function", "name": "note"}
         await jobs.create(*where, {"name": "job", "schedule": "in 50ms", "target": target})

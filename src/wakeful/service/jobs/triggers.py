@@ -1,0 +1,132 @@
+"""Start runs of a job by hand: one run now, or the ticks of a past range."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from functools import partial
+
+from wakeful.clock import Clock
+from wakeful.document.values import compact
+from wakeful.engine.calendar_loader import off_loop
+from wakeful.service.auth.access import Principal
+from wakeful.service.auth.ownership import (
+    AGENT_TRIGGER,
+    check_change,
+    check_overlap,
+    check_payload,
+    check_rate,
+    is_admin_owned,
+)
+from wakeful.service.jobs.job_editor import (
+    JobDependencies,
+    JobEditor,
+    check_version,
+)
+from wakeful.service.runs.manual_runs import (
+    apply_overlap,
+    backfill_runs,
+    read_instant,
+    read_mode,
+    read_overlap,
+    read_payload,
+    triggered_run,
+)
+from wakeful.start_rules import BudgetOwner
+from wakeful.store.idempotency import Keyed
+from wakeful.store.row_mapping import job_of
+from wakeful.store.rows import RunFilter, RunView
+
+
+class JobTriggers:
+    """Starts runs of jobs by hand."""
+
+    def __init__(self, dependencies: JobDependencies, editor: JobEditor) -> None:
+        self._store = dependencies.store
+        self._accounts = dependencies.accounts
+        self._budgets = dependencies.budgets
+        self._target_policy = dependencies.target_policy
+        self._editor = editor
+        #: held from reading the last run by an agent's key until the next one is written
+        self._rate_lock = asyncio.Lock()
+
+    @property
+    def _clock(self) -> Clock:
+        return self._store.clock
+
+    async def trigger(
+        self,
+        principal: Principal,
+        workspace: str,
+        agent: str,
+        name: str,
+        *,
+        mode: object = "force",
+        payload: object = None,
+        overlap: object = None,
+        version: int | None = None,
+        keyed: Keyed[RunView | None] | None = None,
+    ) -> RunView | None:
+        """Run a job now: always with mode `force`, with mode `due` only if a tick is due, else return None.
+
+        The run starts at once, beside other runs of the job, unless `overlap` names an overlap policy. A
+        forced run skips the precheck, unless an agent's key starts it. ResourceExhausted: a budget is used
+        up, or an agent's key runs an admin's job too often.
+        """
+        due_only = read_mode(mode) == "due"
+        own, policy = read_payload(payload, self._accounts.defaults.max_payload_bytes), read_overlap(overlap)
+        row = await self._editor.find(principal, "run", workspace, agent, name)
+        check_version(row, version)
+        job, now_ms = job_of(row), self._clock.now_ms()
+        check_overlap(principal, job, policy)
+        if own is not None:
+            context = await self._accounts.context(workspace, agent)
+            check_payload(principal, job)
+            self._target_policy.check_payload(principal, job.definition.work, context)
+        if due_only and (job.next_ms is None or job.next_ms > now_ms):
+            if keyed is not None:
+                await self._store.add_runs([], (), keyed.of(lambda _: None))
+            return None
+        async with self._rate_lock if is_admin_owned(principal, row) else contextlib.nullcontext():
+            if is_admin_owned(principal, row):
+                started = RunFilter(workspace, agent, job.id, trigger=AGENT_TRIGGER, limit=1)
+                check_rate(job, await self._store.runs(started), now_ms)
+            await self._budgets.check(BudgetOwner(workspace, agent, job.id), name)
+            run = triggered_run(principal, job, now_ms, due_only=due_only, payload=own)
+            details = compact({"run": run.id, "mode": "due" if due_only else "force"})
+            entry = principal.entry(workspace, "job.run", f"{agent}/{name}", details)
+            if policy is not None:
+                most = job.definition.policy.max_queued
+                judge = partial(apply_overlap, overlap=policy, max_queued=most, now_ms=now_ms)
+                return await self._store.add_judged_run(run, judge, [entry], keyed)
+            (view,) = await self._store.add_runs(
+                [run], [entry], keyed.of(lambda runs: runs[0]) if keyed else None
+            )
+        return view
+
+    async def backfill(
+        self,
+        principal: Principal,
+        workspace: str,
+        agent: str,
+        name: str,
+        start: object,
+        end: object,
+        *,
+        version: int | None = None,
+        keyed: Keyed[int] | None = None,
+    ) -> int:
+        """Run the ticks of a past range, oldest first, whether or not they ran before; return their number.
+
+        An instant is text or milliseconds since 1970. Text without a zone is in the zone of the job.
+        """
+        row = await self._editor.find(principal, "run", workspace, agent, name)
+        check_change(principal, row)
+        check_version(row, version)
+        job = job_of(row)
+        start_ms, end_ms = read_instant("start", start, job), read_instant("end", end, job)
+        runs = await off_loop(partial(backfill_runs, principal, job, start_ms, end_ms, self._clock.now_ms()))
+        await self._budgets.check(BudgetOwner(workspace, agent, job.id), name)
+        about = compact({"count": len(runs), "startMs": start_ms, "endMs": end_ms})
+        entry = principal.entry(workspace, "job.backfill", f"{agent}/{name}", about)
+        return len(await self._store.add_runs(runs, [entry], keyed.of(len) if keyed else None))

@@ -1,0 +1,36 @@
+"""Services over a store, without quotas, limits of lanes or targets of agents."""
+
+from __future__ import annotations
+
+from wakeful.document import Defaults
+from wakeful.engine.launcher_registry import LauncherRegistry
+from wakeful.launch.secrets import Keyring
+from wakeful.service.admin.budgets import Budgets
+from wakeful.service.auth.accounts import Accounts
+from wakeful.service.auth.agent_target_policy import ALL, AgentTargetPolicy
+from wakeful.service.jobs.job_editor import JobDependencies
+from wakeful.service.jobs.jobs import JobService
+from wakeful.service.runs.runs import RunService
+from wakeful.store.port import Store
+
+
+def job_service(store: Store, launchers: LauncherRegistry) -> JobService:
+    """Return the job service over a store."""
+    return JobService(
+        JobDependencies(
+            store=store,
+            launchers=launchers,
+            keyring=Keyring([]),
+            accounts=Accounts(store, Defaults()),
+            budgets=Budgets(store),
+            target_policy=AgentTargetPolicy((ALL,)),
+            lanes=None,
+            allowance=None,
+            internal=False,
+        )
+    )
+
+
+def run_service(store: Store) -> RunService:
+    """Return the run service over a store."""
+    return RunService(store, Accounts(store, Defaults()), Budgets(store))
