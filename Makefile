@@ -12,7 +12,7 @@ SCRATCH = $$([ "$$(df -Pk /dev/shm 2>/dev/null | awk 'END {print $$4}')" -gt 400
 KEEPING = PYTHONDONTWRITEBYTECODE=
 
 .DEFAULT_GOAL := help
-.PHONY: help run test chaos lint format bench docs docs-serve clean
+.PHONY: help run test chaos lint format generate bench docs docs-serve clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -42,6 +42,10 @@ format: $(STAMP)  ## put the code into its format and repair what can be repaire
 	@echo "== ruff format, ruff check --fix"
 	@$(BIN)/ruff format
 	@$(BIN)/ruff check --fix
+
+generate: $(STAMP)  ## rewrite the files that follow from the declarations of job fields
+	@echo "== generate"
+	@$(BIN)/python -m scripts.generate
 
 bench: $(STAMP)  ## run every benchmark, one after another so that none disturbs the next
 	@set -e; for file in $(sort $(wildcard benchmarks/*.py)); do \

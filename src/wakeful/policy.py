@@ -66,7 +66,7 @@ class Policy:
             flags=("--catchup",),
         ),
     ] = "none"
-    catchup_window_ms: Annotated[int, FieldSpec("Older ticks are not caught up.")] = DAY_MS
+    catchup_window_ms: Annotated[int, FieldSpec("Ticks that are older than this are not caught up.")] = DAY_MS
     # With less grace than an engine sleeps, every tick would be missed.
     misfire_grace_ms: Annotated[
         int, FieldSpec("How late a tick may start before it counts as missed.", low=1000)

@@ -1,18 +1,17 @@
-"""The fields of a job as Python programs write them: what an editor offers, and what a type checker checks.
+"""The fields of a job as keyword arguments, for editors and type checkers.
 
-They are those of a job document, in Python's spelling; `wakeful.document` reads them, and says what is wrong
-with one. A field that is left out, or None, has its default.
+They are the fields of a job document in snake_case; `wakeful.document` reads them. A field that is left out,
+or None, has its default. To change a generated part, change the declaration of the field and run
+`make generate`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import TypedDict
+from typing import Literal, TypedDict
 
 from wakeful.calendars import Calendar
-from wakeful.cron import DstGap, DstOverlap
-from wakeful.policy import Catchup, OnLost, Overlap
 from wakeful.schedule import Schedule
 from wakeful.target import Target
 
@@ -21,100 +20,113 @@ from wakeful.target import Target
 ScheduleLike = str | datetime | timedelta | Schedule | Mapping[str, object]
 #: `"30s"`, `"1h30m"`, or a timedelta.
 Duration = str | timedelta
-#: Whatever JSON can say.
+#: Any JSON.
 JsonLike = Mapping[str, object] | Sequence[object] | str | int | float | bool | None
-#: Milliseconds since 1970, an ISO 8601 time, or a datetime; without a zone of its own, in the job's.
+#: Milliseconds since 1970, an ISO 8601 time, or a datetime; without an offset, in the zone of the job.
 Instant = int | str | datetime
 
 
 class JobOptions(TypedDict, total=False):
-    """What a job may say beside when and where."""
+    """The fields of a job, except for its schedule and its target."""
 
-    #: False: it is created paused. An upsert leaves a pause as it is
-    enabled: bool
-    #: any JSON; a webhook sends it verbatim, a function finds it in `run.payload`
-    payload: JsonLike
-    #: short for the payload `{"message": …}`: what the agent is told
-    message: str | None
-    description: str | None
-    labels: Mapping[str, str] | None
-
-    #: what a tick becomes while a run before it is under way (`skip`)
-    overlap_policy: Overlap | None
-    #: how many runs may wait, with `overlap_policy="queue"` (100)
-    max_queued: int | None
-    #: what becomes of ticks that were missed while nobody was awake (`none`)
-    catchup_policy: Catchup | None
-    #: nothing older is caught up with (24 h)
-    catchup_window: Duration | None
-    #: how late a tick may be and is not yet missed (60 s)
-    misfire_grace: Duration | None
-    #: each tick fires up to so much earlier or later, the same on every replica (0)
-    jitter: Duration | None
-
-    #: how often a run is tried (5)
-    max_attempts: int | None
-    #: the first wait and the longest: `{"base": "2s", "max": "30s"}`
-    backoff: Mapping[str, object] | None
-    #: how long one attempt may take (10 min; a webhook 30 s)
-    timeout: Duration | None
-    #: how long a run waits for an executor to claim it (1 h)
-    claim_timeout: Duration | None
-    #: what becomes of a run whose worker died: tried again, or failed where it must not start twice
-    on_lost: OnLost | None
-    #: disable the job when so many of its runs in a row have failed
-    disable_after: int | None
-
-    #: no tick before this one, and none after that one
+    # generated: job-options
+    #: No tick before this time: ISO 8601, or milliseconds since 1970.
     start_at: Instant | None
+    #: No tick after this time.
     end_at: Instant | None
-    #: so many runs and no more
-    max_runs: int | None
-    #: delete the job when its run has succeeded (an `at` job is, unless this says False)
-    delete_after_run: bool | None
-    #: days without ticks: `"2027-12-24"`, `"2027-12-24/2028-01-01"`, `"holidays:DE-BY"`
+    #: Days and hours without ticks, such as `2027-12-24`, `2027-12-24/2028-01-01` or `holidays:DE-BY`.
     exclude: str | Sequence[str] | Calendar | None
-    #: what the spring gap and the autumn overlap do to a fixed time (`run_after`, `first`)
-    dst_gap: DstGap | None
-    dst_overlap: DstOverlap | None
-
-    #: fire when a run of another job ends: its name, or `{"job": "extract", "on": "failed"}`
-    after: str | Mapping[str, str] | None
-    #: whose concurrency limit its runs count towards (`cron`)
-    lane: str | None
-
+    #: What happens to a fixed time in the hour that DST skips in spring. Default: 'run_after'.
+    dst_gap: Literal["run_after", "skip"] | None
+    #: When a fixed time fires in the hour that DST repeats in autumn. Default: 'first'.
+    dst_overlap: Literal["first", "second", "both"] | None
+    #: The text for the agent.
+    message: str | None
+    #: Start each run without a conversation; a function target reads it as `run.stateless`. Default:
+    #: False.
     stateless: bool | None
+    #: Send the output of each successful run to a channel. Default: False.
     deliver: bool | None
+    #: The channel.
     channel: str | None
+    #: The recipient, if the channel takes one.
     to: str | None
+    #: Trigger the heartbeat of the agent when a run succeeds. Default: False.
     wake_heartbeat: bool | None
-    #: its runs start within these hours of its zone, and at no others: `"08:00-22:00"`
+    #: The concurrency limit that its runs count towards. Default: 'cron'.
+    lane: str | None
+    #: Its runs start only within these hours of `tz`: `08:00-22:00`, or `22:00-06:00` over midnight.
     active_hours: str | None
-    #: who says before each launch whether there is anything to do: `{"kind": "function", "name": …}`,
-    #: `{"kind": "webhook", "url": …}` or `{"kind": "command", "argv": […]}`
+    #: A check before each launch whether there is work: `{"kind": "function", "name": …}`, `{"kind":
+    #: "webhook", "url": …}` or `{"kind": "command", "argv": […]}`.
     precheck: Mapping[str, object] | None
-    #: how much its runs may use on one day (UTC): `{"tokens_per_day": 200_000, "cost_per_day": 5}`
+    #: How much its runs may use per day (UTC): `{"tokensPerDay": …, "costPerDay": …}`.
     budget: Mapping[str, object] | None
+    #: What happens to a tick while an earlier run is active. Default: 'skip'.
+    overlap_policy: Literal["allow", "skip", "queue", "queue_one", "replace"] | None
+    #: How many runs may wait with the overlap policy `queue`. Default: 100.
+    max_queued: int | None
+    #: What happens to ticks that were missed. Default: 'none'.
+    catchup_policy: Literal["none", "latest", "fire_immediately", "spread"] | None
+    #: Ticks that are older than this are not caught up. Default: '1d'.
+    catchup_window: Duration | None
+    #: How late a tick may start before it counts as missed. Default: '1m'.
+    misfire_grace: Duration | None
+    #: Each start moves by a random time up to this, earlier or later. Default: '0s'.
+    jitter: Duration | None
+    #: After this number of failed attempts a run has failed. Default: 5.
+    max_attempts: int | None
+    #: The first and the longest delay between attempts; `base` and `max` take durations.
+    backoff: Mapping[str, object] | None
+    #: How long an attempt may take.
+    timeout: Duration | None
+    #: After this number of scheduled runs the job is disabled.
+    max_runs: int | None
+    #: What happens to a run whose worker died. Default: 'retry'.
+    on_lost: Literal["retry", "fail"] | None
+    #: After this number of consecutive failed runs the job is disabled.
+    disable_after: int | None
+    #: Delete the job when a run succeeds. Default: False.
+    delete_after_run: bool | None
+    #: How long a `pull` run waits for a claim before it fails. Default: '1h'.
+    claim_timeout: Duration | None
+    #: Fire after another job of the same agent: its name, or `{"job": …, "on": "succeeded" | "failed" |
+    #: "finished"}`.
+    after: str | Mapping[str, str] | None
+    #: What the job is for.
+    description: str | None
+    #: Up to 32 names with text values.
+    labels: Mapping[str, str] | None
+    #: `false`: the job is created paused.
+    enabled: bool
+    #: Any JSON, up to 64 KB; sent as it is.
+    payload: JsonLike
+    # generated: end
 
 
 class JobFields(JobOptions, total=False):
-    """What a job may say."""
+    """The fields of a job."""
 
-    #: when it fires; a job that fires `after` another needs none
+    # generated: job-fields
+    #: When the job fires: any of these forms.
     schedule: ScheduleLike | None
-    #: an IANA zone such as `"Europe/Berlin"`, where the schedule does not name one
-    tz: str | None
-    #: where its runs go: a `Webhook`, a `Function`, a `Command`, or a mapping with a `kind`
+    #: Where its runs go: an object with a `kind`, `webhook`, `function`, `command`, `workflow` or `pull`.
     target: Target | Mapping[str, object] | None
-    #: short for a webhook target
+    #: An IANA time zone such as `Europe/Berlin`.
+    tz: str | None
+    #: Short for a webhook `target`; not shown in responses.
     webhook_url: str | None
+    #: Short for a workflow `target`: its id.
     workflow_id: str | None
+    #: Short for a workflow `target`: its version.
     version: int | None
+    #: Short for a workflow `target`: the user it runs for.
     user_id: str | None
+    # generated: end
 
 
 class JobPatch(JobFields, total=False):
-    """What can be changed about a job; None puts a field back to its default."""
+    """The fields of a job that can be changed; None resets a field to its default."""
 
-    #: its new name
+    #: The new name.
     name: str

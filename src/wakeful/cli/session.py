@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Concatenate, Final, ParamSpec
 
@@ -115,22 +115,33 @@ class Session:
 
 
 def command(
-    app: typer.Typer, name: str, *, panel: str | None = None, calls_server: bool = True
+    app: typer.Typer,
+    name: str,
+    *,
+    panel: str | None = None,
+    calls_server: bool = True,
+    options: Sequence[inspect.Parameter] = (),
 ) -> Callable[[Command[P]], Command[P]]:
     """Register an async function as a command, with the shared options.
 
-    Without `calls_server` it gets only --json, and no connection options.
+    Without `calls_server` it gets only --json, and no connection options. It gets the values of `options` as
+    keyword arguments.
     """
 
     def register(function: Command[P]) -> Command[P]:
         signature = inspect.signature(function, eval_str=True)
-        own = list(signature.parameters.values())[1:]
+        own = [
+            each
+            for each in list(signature.parameters.values())[1:]
+            if each.kind is not inspect.Parameter.VAR_KEYWORD
+        ]
         common = [
             inspect.Parameter(option, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
             for option, kind, default in _COMMON
             if calls_server or option == "as_json"
         ]
-        parameters = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in own] + common
+        parameters = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in own]
+        parameters += [*options, *common]
 
         def invoke(**options: object) -> int:
             return asyncio.run(_invoke(function, options))

@@ -73,8 +73,13 @@ class Field:
 
     @property
     def doc(self) -> str:
-        """Its documentation as plain text, without links."""
+        """Its documentation without links."""
         return re.sub(r"\[([^]]+)\]\([^)]+\)", r"\1", self.spec.doc)
+
+    @property
+    def summary(self) -> str:
+        """The first sentence of its documentation."""
+        return re.split(r"(?<=\.) (?=[A-Z`])", self.doc)[0]
 
 
 def _object(value: Mapping[str, Json] | None) -> Json:
@@ -84,17 +89,17 @@ def _object(value: Mapping[str, Json] | None) -> Json:
 #: Kinds that a type and bounds do not describe.
 _KINDS: Final[dict[str, Kind]] = {
     "schedule": Kind(
-        "json", None, None, "ScheduleLike", "dict[str, Json]", lambda s: s.to_json(), schedule_from_json
+        "json", None, None, "ScheduleLike", "Schedule", lambda s: s.to_json(), schedule_from_json
     ),
     "startAt": instant,
     "endAt": instant,
     "exclude": structures.exclude,
-    "target": Kind("json", None, None, "Target | Mapping[str, object]", "dict[str, Json]", _object),
+    "target": Kind("json", None, None, "Target | Mapping[str, object]", "Mapping[str, Json]", _object),
     "message": text(MAX_MESSAGE, form="text"),
     "lane": slug("lane"),
     "activeHours": hours,
-    "precheck": Kind("json", precheck, None, "Mapping[str, object]", "dict[str, Json]", _object),
-    "budget": Kind("json", budget, None, "Mapping[str, object]", "dict[str, Json]", _object),
+    "precheck": Kind("json", precheck, None, "Mapping[str, object]", "Mapping[str, Json]", _object),
+    "budget": Kind("json", budget, None, "Mapping[str, object]", "Mapping[str, Json]", _object),
     "backoff": structures.backoff,
     "after": structures.after,
     "description": structures.description,

@@ -41,8 +41,8 @@ class Kind:
     schema: Mapping[str, Json] | None
     #: the type of the Python option, as source code
     python: str
-    #: the type of the value in a response, as source code
-    wire: str
+    #: the type in the public model, as source code
+    model: str
     #: value to JSON, and JSON that `write` wrote back to the value
     write: Callable[[Any], Json] = _same
     restore: Callable[[Any], Any] = _same
@@ -72,7 +72,7 @@ def choice(literal: object) -> Kind:
         return value
 
     python = f"Literal[{', '.join(json.dumps(word) for word in words)}]"
-    return Kind("choice", read, {"type": "string", "enum": [*words]}, python, "str")
+    return Kind("choice", read, {"type": "string", "enum": [*words]}, python, python)
 
 
 def whole(low: int, high: int = MAX_NUMBER) -> Kind:
@@ -103,7 +103,9 @@ def milliseconds(low: int, high: int = LONGEST) -> Kind:
             refuse(f"{shown(ms)} is out of range; it goes from {low} to {high} ms ({spell_duration(high)})")
         return ms
 
-    return Kind("duration", read, {"type": "integer", "minimum": low, "maximum": high}, "Duration", "int")
+    return Kind(
+        "duration", read, {"type": "integer", "minimum": low, "maximum": high}, "Duration", "timedelta"
+    )
 
 
 def duration(value: object) -> int:
@@ -162,4 +164,4 @@ def _hours(value: object) -> str:
 hours: Final = Kind("line", _hours, {"type": "string", "examples": ["08:00-22:00"]}, "str", "str")
 
 #: An instant. Without an offset it is in the zone of the job, so that `document.timing` reads it.
-instant: Final = Kind("instant", None, None, "Instant", "int")
+instant: Final = Kind("instant", None, None, "Instant", "datetime")

@@ -112,14 +112,14 @@ def _written_chain(chain: Chain | None) -> Json:
 description: Final = Kind(
     "text", read_description, {"type": "string", "minLength": 0, "maxLength": MAX_DESCRIPTION}, "str", "str"
 )
-labels: Final = Kind("json", read_labels, None, "Mapping[str, str]", "dict[str, str]", dict)
-after: Final = Kind("json", read_chain, None, "str | Mapping[str, str]", "dict[str, str]", _written_chain)
+labels: Final = Kind("json", read_labels, None, "Mapping[str, str]", "Mapping[str, str]", dict)
+after: Final = Kind("json", read_chain, None, "str | Mapping[str, str]", "Chain", _written_chain)
 backoff: Final = Kind(
     "json",
     read_backoff,
     None,
     "Mapping[str, object]",
-    "dict[str, int]",
+    "Backoff",
     lambda value: {"baseMs": value.base_ms, "maxMs": value.max_ms},
     lambda value: Backoff(value["baseMs"], value["maxMs"]),
 )
@@ -128,7 +128,7 @@ exclude: Final = Kind(
     read_exclude,
     None,
     "str | Sequence[str] | Calendar",
-    "list[str]",
+    "tuple[str, ...]",
     lambda calendar: calendar.to_json(),
     stored_exclude,
 )

@@ -7,6 +7,7 @@ from dataclasses import fields
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Generic, TypeVar, cast
 
+from wakeful.document.fields import DECLARED
 from wakeful.errors import InvalidArgument, Unavailable
 from wakeful.job import Chain
 from wakeful.model.admin import ApiKey, AuditEntry, Event, Quota, WorkflowVersion
@@ -94,6 +95,9 @@ _TIMES: Final = dict.fromkeys(
     ("created_at", "updated_at", "at", "due_at", "expires_at", "last_used_at", "revoked_at"), _optional(_at)
 )
 
+#: How values of job fields are converted.
+_BY_FORM: Final[dict[str, Convert]] = {"duration": duration, "instant": from_ms}
+
 attempt_from_json: Final = _Parser(
     Attempt, convert={"started_at": _optional(_at), "finished_at": _optional(_at)}
 )
@@ -117,29 +121,20 @@ run_from_json: Final = _Parser(
 )
 job_from_json: Final = _Parser(
     Job,
+    {"agent": "agentId", **{field.option: field.name for field in DECLARED}},
     {
-        "agent": "agentId",
-        "catchup_window": "catchupWindowMs",
-        "misfire_grace": "misfireGraceMs",
-        "jitter": "jitterMs",
-        "timeout": "timeoutMs",
-        "claim_timeout": "claimTimeoutMs",
-    },
-    {
+        **{
+            field.option: _optional(_BY_FORM[field.kind.form])
+            for field in DECLARED
+            if field.kind.form in _BY_FORM
+        },
         "paused_until": _optional(_at),
         "schedule": _optional(schedule_from_json),
-        "start_at": _optional(from_ms),
-        "end_at": _optional(from_ms),
         "exclude": lambda entries: tuple(entries or ()),
         "after": _optional(lambda chain: Chain(chain["job"], chain["on"])),
         "overlap_policy": OverlapPolicy,
         "catchup_policy": CatchupPolicy,
-        "catchup_window": duration,
-        "misfire_grace": duration,
-        "jitter": duration,
         "backoff": lambda waits: Backoff(waits["baseMs"], waits["maxMs"]),
-        "timeout": _optional(duration),
-        "claim_timeout": duration,
         "next_at": _optional(_at),
         "created_at": _at,
         "updated_at": _at,

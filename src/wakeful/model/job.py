@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from typing import Literal
 
-from wakeful.cron import DstGap, DstOverlap
 from wakeful.job import Chain, Json
 from wakeful.model.enums import CatchupPolicy, OverlapPolicy
 from wakeful.model.run import Run
-from wakeful.policy import Backoff, OnLost
+from wakeful.policy import Backoff
 from wakeful.schedule import Schedule
 
 
@@ -31,66 +31,84 @@ class Job:
     #: when it resumes by itself
     paused_until: datetime | None
 
-    #: None for a job that only fires `after` another
-    schedule: Schedule | None
     #: the IANA zone of the schedule
     tz: str | None
     #: the schedule in words
     explain: str
-    #: no tick is earlier
-    start_at: datetime | None
-    #: no tick is later
-    end_at: datetime | None
-    #: days without ticks
-    exclude: tuple[str, ...]
-    #: what happens to a fixed time in the spring gap; None without a schedule
-    dst_gap: DstGap | None
-    #: what happens to a fixed time in the autumn overlap; None without a schedule
-    dst_overlap: DstOverlap | None
-    #: fires when a run of that job ends
-    after: Chain | None
-
-    #: its own target with its `kind`; None: the target of its agent
-    target: Mapping[str, Json] | None
     payload: Json
+
+    # generated: model-job
+    #: When the job fires: any of these forms.
+    schedule: Schedule | None
+    #: No tick before this time: ISO 8601, or milliseconds since 1970.
+    start_at: datetime | None
+    #: No tick after this time.
+    end_at: datetime | None
+    #: Days and hours without ticks, such as `2027-12-24`, `2027-12-24/2028-01-01` or `holidays:DE-BY`.
+    exclude: tuple[str, ...]
+    #: What happens to a fixed time in the hour that DST skips in spring.
+    dst_gap: Literal["run_after", "skip"] | None
+    #: When a fixed time fires in the hour that DST repeats in autumn.
+    dst_overlap: Literal["first", "second", "both"] | None
+    #: Where its runs go: an object with a `kind`, `webhook`, `function`, `command`, `workflow` or `pull`.
+    target: Mapping[str, Json] | None
+    #: The text for the agent.
     message: str | None
-    #: its runs start without the history of the session
+    #: Start each run without a conversation; a function target reads it as `run.stateless`.
     stateless: bool
-    #: its output is delivered to a channel
+    #: Send the output of each successful run to a channel.
     deliver: bool
+    #: The channel.
     channel: str | None
+    #: The recipient, if the channel takes one.
     to: str | None
-    #: a success fires the heartbeat of its agent
+    #: Trigger the heartbeat of the agent when a run succeeds.
     wake_heartbeat: bool
+    #: The concurrency limit that its runs count towards.
     lane: str
-    #: the hours in which its runs start, such as `08:00-22:00`
+    #: Its runs start only within these hours of `tz`: `08:00-22:00`, or `22:00-06:00` over midnight.
     active_hours: str | None
-    #: what decides before each launch whether there is work
+    #: A check before each launch whether there is work: `{"kind": "function", "name": …}`, `{"kind":
+    #: "webhook", "url": …}` or `{"kind": "command", "argv": […]}`.
     precheck: Mapping[str, Json] | None
-    #: the most that its runs may use in a day
+    #: How much its runs may use per day (UTC): `{"tokensPerDay": …, "costPerDay": …}`.
     budget: Mapping[str, Json] | None
-
+    #: What happens to a tick while an earlier run is active.
     overlap_policy: OverlapPolicy
+    #: How many runs may wait with the overlap policy `queue`.
     max_queued: int
+    #: What happens to ticks that were missed.
     catchup_policy: CatchupPolicy
+    #: Ticks that are older than this are not caught up.
     catchup_window: timedelta
+    #: How late a tick may start before it counts as missed.
     misfire_grace: timedelta
+    #: Each start moves by a random time up to this, earlier or later.
     jitter: timedelta
+    #: After this number of failed attempts a run has failed.
     max_attempts: int
+    #: The first and the longest delay between attempts; `base` and `max` take durations.
     backoff: Backoff
-    #: per attempt; None: the default of its target
+    #: How long an attempt may take.
     timeout: timedelta | None
+    #: After this number of scheduled runs the job is disabled.
     max_runs: int | None
-    #: what happens to a run whose worker died
-    on_lost: OnLost
-    #: disable it after so many failed runs in a row
+    #: What happens to a run whose worker died.
+    on_lost: Literal["retry", "fail"]
+    #: After this number of consecutive failed runs the job is disabled.
     disable_after: int | None
+    #: Delete the job when a run succeeds.
     delete_after_run: bool
-    #: how long a run waits for an executor to claim it
+    #: How long a `pull` run waits for a claim before it fails.
     claim_timeout: timedelta
-
+    #: Fire after another job of the same agent: its name, or `{"job": …, "on": "succeeded" | "failed" |
+    #: "finished"}`.
+    after: Chain | None
+    #: What the job is for.
     description: str
+    #: Up to 32 names with text values.
     labels: Mapping[str, str]
+    # generated: end
 
     #: its next tick; None: there is none, or it is paused
     next_at: datetime | None

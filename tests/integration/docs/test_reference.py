@@ -166,7 +166,7 @@ def test_every_field_of_a_job_is_in_the_tables_with_its_default():
     document = {"name": "a", "schedule": "@daily", "workflowId": "w", "version": 1}
     written = write_definition(read_definition(document, now_ms=0, defaults=Defaults()))
     told: dict[str, str] = {}
-    for section in ("What and when", "Where and what with", "How", "Delivery", "Kept for later"):
+    for section in ("Schedule", "Target and payload", "Policies", "Delivery", "Reserved"):
         for cells in rows("reference/job.md", section):
             told |= dict.fromkeys(re.findall(r"`(\w+)`", cells[0]), cells[1])
 

@@ -10,13 +10,13 @@ import typer
 from rich.text import Text
 
 from wakeful.cli.arguments import JobName, Payload, json_argument, now_ms
+from wakeful.cli.job_options import job_fields, job_options
 from wakeful.cli.session import Session, command
 from wakeful.cli.show.jobs import next_at, secret, ticks
 from wakeful.errors import InvalidArgument
 from wakeful.job import Json
 
 _PANEL = "Jobs"
-_POLICIES = "How"
 #: Words that mean something to a shell alone.
 _SHELL = {"|", "||", "&", "&&", ";", "<", ">", ">>", "2>", "2>&1"}
 _YES = {"true", "on", "yes", "1"}
@@ -26,9 +26,10 @@ _NO = {"false", "off", "no", "0"}
 def register(app: typer.Typer) -> None:
     """Put these commands on the app."""
 
-    @command(app, "add", panel=_PANEL)
+    @command(app, "add", panel=_PANEL, options=job_options())
     async def add(
         s: Session,
+        /,
         name: Annotated[str, typer.Argument(metavar="NAME", help="a slug such as daily-report")],
         schedule: Annotated[
             str | None,
@@ -46,54 +47,23 @@ def register(app: typer.Typer) -> None:
         target: Annotated[
             str | None, typer.Option("--target", metavar="JSON", help='as in \'{"kind": "pull"}\'')
         ] = None,
-        message: Annotated[str | None, typer.Option("--message", "-m", help="what the agent is told")] = None,
         payload: Payload = None,
-        description: Annotated[str | None, typer.Option("--description")] = None,
-        label: Annotated[list[str] | None, typer.Option("--label", metavar="KEY=VALUE")] = None,
-        deliver: Annotated[
-            bool | None, typer.Option("--deliver", help="carry what its runs say to a channel")
-        ] = None,
-        channel: Annotated[
-            str | None, typer.Option("--channel", help="with --deliver: to this one, not its agent's")
-        ] = None,
-        to: Annotated[str | None, typer.Option("--to", help="to whom, where the channel leaves that")] = None,
-        overlap: Annotated[
-            str | None,
-            typer.Option(
-                "--overlap", rich_help_panel=_POLICIES, help="allow, skip, queue, queue_one, replace"
-            ),
-        ] = None,
-        catchup: Annotated[
-            str | None,
-            typer.Option(
-                "--catchup", rich_help_panel=_POLICIES, help="none, latest, fire_immediately, spread"
-            ),
-        ] = None,
-        longest: Annotated[
-            str | None, typer.Option("--timeout", rich_help_panel=_POLICIES, help="as in 30s")
-        ] = None,
-        jitter: Annotated[
-            str | None, typer.Option("--jitter", rich_help_panel=_POLICIES, help="as in 5s")
-        ] = None,
-        max_attempts: Annotated[
-            int | None, typer.Option("--max-attempts", rich_help_panel=_POLICIES, help="tries for each run")
-        ] = None,
-        max_runs: Annotated[
-            int | None, typer.Option("--max-runs", rich_help_panel=_POLICIES, help="so many and no more")
+        label: Annotated[
+            list[str] | None, typer.Option("--label", metavar="KEY=VALUE", help="a label; repeatable")
         ] = None,
         field: Annotated[
             list[str] | None,
             typer.Option(
                 "--set",
                 metavar="FIELD=JSON",
-                rich_help_panel=_POLICIES,
-                help="any other field, as in endAt='\"2027-12-31T00:00\"'",
+                help="any other field, as in budget='{\"tokensPerDay\": 9000}'",
             ),
         ] = None,
         paused: Annotated[bool, typer.Option("--paused", help="do not fire yet")] = False,
         replace: Annotated[
             bool, typer.Option("--replace", help="change the job if there is one of that name")
         ] = False,
+        **options: object,
     ) -> None:
         """Add a job. Shows when it fires next and, this once, the secret of its webhook."""
         document: dict[str, Json] = {
@@ -102,19 +72,9 @@ def register(app: typer.Typer) -> None:
             "tz": tz,
             "webhookUrl": url,
             "target": _target(function, program, await json_argument("--target", target)),
-            "message": message,
             "payload": await json_argument("--payload", payload),
-            "description": description,
             "labels": dict(_pair("--label", each) for each in label) if label else None,
-            "deliver": deliver,
-            "channel": channel,
-            "to": to,
-            "overlapPolicy": overlap,
-            "catchupPolicy": catchup,
-            "timeout": longest,
-            "jitter": jitter,
-            "maxAttempts": max_attempts,
-            "maxRuns": max_runs,
+            **job_fields(options),
             "enabled": False if paused else None,
         }
         for each in field or []:

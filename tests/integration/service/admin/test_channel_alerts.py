@@ -316,7 +316,7 @@ async def test_what_cannot_be_sent_is_refused_when_it_is_written(new_app: NewApp
         with pytest.raises(NotFound):
             await app.services.agents.get(LOCAL, "default", "writer")
         target = {"kind": "channel", "channel": "ops"}
-        with pytest.raises(InvalidArgument, match="a channel is where alerts go, and no target of a job"):
+        with pytest.raises(InvalidArgument, match="a channel receives alerts and deliveries"):
             await app.jobs.create("digest", schedule=SELDOM, target=target)
 
 

@@ -1,0 +1,1 @@
+"""Development tools. They are not part of the package."""

@@ -1,0 +1,164 @@
+"""Rewrite the parts of files that follow from the declarations of job fields.
+
+    python -m scripts.generate
+
+A generated part stands between two markers: lines that contain `generated: NAME` and `generated: end`. A test
+compares the files with the output, so that a stale file fails the build.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import textwrap
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Final
+
+from wakeful.cli.job_options import option_help
+from wakeful.document.fields import DECLARED, OTHER, WORKFLOW, Field
+from wakeful.document.kinds import MAX_NUMBER, MAX_TEXT
+from wakeful.duration import LONGEST, format_duration, spell_duration
+from wakeful.field_spec import Section
+
+ROOT: Final = Path(__file__).parent.parent
+WIDTH: Final = 110
+FIELDS: Final = (OTHER[0], *DECLARED, *OTHER[1:])
+#: Python options that say when and where; all others are in `JobOptions`.
+_WHEN_AND_WHERE: Final = ("schedule", "tz", "target", "webhookUrl", *(field.name for field in WORKFLOW))
+#: Fields that are no option: the name is an argument, and the agent is that of the client.
+_ARGUMENTS: Final = ("name", "agentId")
+#: Choices that are enumerations in the public model.
+_ENUMS: Final = {"overlapPolicy": "OverlapPolicy", "catchupPolicy": "CatchupPolicy"}
+_PART: Final = re.compile(
+    r"(?P<first>^(?P<indent> *)(?:#|<!--) generated: (?P<name>[\w-]+)[^\n]*\n)(?P<body>.*?)"
+    r"(?P<last>^ *(?:#|<!--) generated: end)",
+    re.MULTILINE | re.DOTALL,
+)
+
+
+def job_options() -> Iterable[str]:
+    """Return the attributes of `JobOptions` in app/fields.py."""
+    for field in FIELDS:
+        if field.name not in (*_WHEN_AND_WHERE, *_ARGUMENTS):
+            yield from _option(field)
+
+
+def job_fields() -> Iterable[str]:
+    """Return the attributes of `JobFields` in app/fields.py."""
+    for field in FIELDS:
+        if field.name in _WHEN_AND_WHERE:
+            yield from _option(field)
+
+
+def model_job() -> Iterable[str]:
+    """Return the attributes of `Job` in model/job.py."""
+    for field in DECLARED:
+        yield from _comment(field.summary)
+        type_ = _ENUMS.get(field.name, field.kind.model)
+        # An empty list of excluded days stands for a job without a schedule as well.
+        nullable = field.nullable and field.name != "exclude"
+        yield f"{field.option}: {type_}{' | None' if nullable else ''}"
+
+
+def reference(section: Section) -> Iterable[str]:
+    """Return the table of a section in docs/reference/job.md."""
+    yield "| field | default | meaning |"
+    yield "|---|---|---|"
+    for field in FIELDS:
+        if field.spec.section == section:
+            meaning = f"{field.spec.doc} {bounds(field)}".strip().replace("|", "\\|")
+            yield f"| `{field.name}` | {_default(field)} | {meaning} |"
+
+
+def cli_options() -> Iterable[str]:
+    """Return the table of options that are job fields in docs/reference/cli.md."""
+    yield "| option | |"
+    yield "|---|---|"
+    for field in DECLARED:
+        if field.flags:
+            yield f"| {', '.join(f'`{flag}`' for flag in field.flags)} | {option_help(field)} |"
+
+
+def bounds(field: Field) -> str:
+    """Return a sentence with the bounds of a field; empty if there are none worth naming."""
+    schema = field.kind.schema or {}
+    words = schema.get("enum")
+    if isinstance(words, list):
+        return f"One of {', '.join(f'`{word}`' for word in words)}."
+    low, high, longest = (schema.get(name) for name in ("minimum", "maximum", "maxLength"))
+    if field.kind.form == "number" and isinstance(low, int) and isinstance(high, int):
+        return f"At least {low}." if high >= MAX_NUMBER else f"From {low} to {high:,}."
+    if field.kind.form == "duration" and isinstance(low, int) and isinstance(high, int):
+        if high < LONGEST:
+            return f"At most {spell_duration(high)}."
+        return f"At least {spell_duration(low)}." if low > 1 else ""
+    if field.kind.form in ("line", "text") and isinstance(longest, int) and longest > MAX_TEXT:
+        return f"At most {longest:,} characters."
+    return ""
+
+
+PARTS: Final[dict[str, Callable[[], Iterable[str]]]] = {
+    "job-options": job_options,
+    "job-fields": job_fields,
+    "model-job": model_job,
+    "cli-options": cli_options,
+    "schedule": lambda: reference("schedule"),
+    "target": lambda: reference("target"),
+    "policy": lambda: reference("policy"),
+    "delivery": lambda: reference("delivery"),
+    "reserved": lambda: reference("reserved"),
+}
+FILES: Final = (
+    "src/wakeful/app/fields.py",
+    "src/wakeful/model/job.py",
+    "docs/reference/job.md",
+    "docs/reference/cli.md",
+)
+
+
+def generated(text: str) -> str:
+    """Return the text of a file with its generated parts rewritten."""
+
+    def rewrite(found: re.Match[str]) -> str:
+        lines = PARTS[found["name"]]()
+        blank = "\n" if found["first"].lstrip().startswith("<!--") else ""
+        body = "".join(f"{found['indent']}{line}\n" for line in lines)
+        return f"{found['first']}{blank}{body}{blank}{found['last']}"
+
+    return _PART.sub(rewrite, text)
+
+
+def main() -> None:
+    """Rewrite all files."""
+    for name in FILES:
+        path = ROOT / name
+        path.write_text(generated(path.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+def _option(field: Field) -> Iterable[str]:
+    yield from _comment(f"{field.summary} {_python_default(field)}".strip())
+    optional = "" if field.name == "enabled" else " | None"
+    type_ = field.kind.python
+    yield f"{field.option}: {type_}{optional if 'None' not in type_ and type_ != 'JsonLike' else ''}"
+
+
+def _comment(text: str) -> Iterable[str]:
+    return textwrap.wrap(text, WIDTH - 8, initial_indent="#: ", subsequent_indent="#: ")
+
+
+def _python_default(field: Field) -> str:
+    if field.kind.form == "json" or field.default in (None, ""):
+        return ""
+    default = format_duration(field.default) if field.kind.form == "duration" else field.default
+    return f"Default: {default!r}."
+
+
+def _default(field: Field) -> str:
+    if field.spec.default or field not in DECLARED or field.name == "schedule":
+        return field.spec.default
+    return f"`{json.dumps(field.kind.write(field.default))}`"
+
+
+if __name__ == "__main__":
+    main()
