@@ -20,9 +20,8 @@ from tests.chaos.work import LEAD_MS, build
 from tests.support.postgres_server import fresh_database
 from wakeful import EngineConfig, Wakeful
 from wakeful.clock import SteeredClock
+from wakeful.consequences import Consequences, consequences
 from wakeful.outcome import Finished
-from wakeful.run import Follower, NewRun
-from wakeful.run_factory import follow_up_run
 from wakeful.store.port import Store
 
 #: Seconds. Nothing here takes so long.
@@ -129,7 +128,7 @@ async def test_the_lease_is_what_keeps_a_living_worker_from_being_robbed(stage: 
     engine, now_ms = app._engine, app.store.clock.now_ms()
     assert engine is not None
     dead_before_ms = now_ms - LEASE_MS if guarded else now_ms + LEASE_MS
-    await app.store.rescue(now_ms, dead_before_ms, 10, engine._rescuer._judge, follow_up_run)
+    await app.store.rescue(now_ms, dead_before_ms, 10, engine._rescuer._judge, consequences)
     found = await stage.end(app)
     assert found.rescues == (0 if guarded else 1)
     assert [complaint.rpartition(", ")[2] for complaint in found.complaints] == (
@@ -156,11 +155,11 @@ def _unfenced(store: Store) -> Callable[..., Awaitable[set[str]]]:
     """`store.finish` for a worker that takes every run for its own."""
     fenced = store.finish
 
-    async def finish(_: str, finished: Sequence[Finished], follow: Callable[[Follower], NewRun]) -> set[str]:
+    async def finish(_: str, finished: Sequence[Finished], consequences: Consequences) -> set[str]:
         for each in finished:
             run = await store.run(each.run_id)
             assert run is not None
-            await fenced(run.worker or "", [each._replace(attempt=run.attempt)], follow)
+            await fenced(run.worker or "", [each._replace(attempt=run.attempt)], consequences)
         return {each.run_id for each in finished}
 
     return finish

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.support.databases import Database
-from tests.support.factories import DAY, MINUTE, NOW, FalseClock, ended, fire, look_at_job, ticks_of
+from tests.support.factories import DAY, MINUTE, NOW, FalseClock, alone, ended, fire, look_at_job, ticks_of
 from tests.support.notifications import NotificationRecorder
 from wakeful import Wakeful
 from wakeful.errors import FailedPrecondition
@@ -203,7 +203,7 @@ async def test_changes_of_the_agent_its_jobs_and_planning_at_the_same_time_lock_
             clock.ms += MINUTE
             await store.plan(clock.ms, 100, fire)
             taken = await store.take(clock.ms, "w", {"cron": 50, "main": 50})
-            await store.finish("w", [ended(run, "failed", disable_after=1000) for run in taken], _unfollowed)
+            await store.finish("w", [ended(run, "failed", disable_after=1000) for run in taken], alone)
 
     await asyncio.gather(toggle(apps[0]), edit(apps[1]), plan(apps[2].store))
     agent = await store.agent(*WHERE)
@@ -212,10 +212,6 @@ async def test_changes_of_the_agent_its_jobs_and_planning_at_the_same_time_lock_
     assert len(found) == 80
     assert {row.enabled for row in found.values()} == {agent.active}
     assert {"target" in row.work for row in found.values()} == {agent.target is not None}
-
-
-def _unfollowed(follower: object) -> Any:
-    raise AssertionError(follower)
 
 
 # --- targets and lanes -----------------------------------------------------------------------------------

@@ -14,7 +14,6 @@ from tests.support.factories import (
     asleep,
     ended,
     fire,
-    following,
     given_held,
     given_job,
     held,
@@ -26,6 +25,7 @@ from tests.support.factories import (
     tick,
 )
 from tests.support.notifications import NotificationRecorder
+from wakeful.consequences import consequences
 from wakeful.store.port import Store
 from wakeful.store.rows import DueJob, JobChange, JobPlan, RunFilter
 
@@ -86,7 +86,7 @@ async def test_a_follower_is_announced(store: Store, ears: NotificationRecorder)
     _, run = await given_held(store)
     await store.create_jobs([asleep("then", after_job="digest", after_on="succeeded")])
     await _quiet(store, ears)
-    await store.finish("w1", [ended(run)], following)
+    await store.finish("w1", [ended(run)], consequences)
     await ears.hear("runs")
 
 

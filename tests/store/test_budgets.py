@@ -31,10 +31,9 @@ from wakeful.document.guards import MOST_COST
 from wakeful.start_rules import BudgetBlock, BudgetOwner
 from wakeful.store.accounts import AgentRow, WorkspaceRow
 from wakeful.store.alerts import AGENT_ALERTS, AGENT_CHANNEL, ALERT_JOBS, WORKSPACE_ALERTS, WORKSPACE_CHANNEL
-from wakeful.store.budgets import Spent
 from wakeful.store.port import Store
 from wakeful.store.rows import JobChange, JobRow, RunView
-from wakeful.store.usage import MOST_TOKENS, usage_of
+from wakeful.usage import MOST_TOKENS, Spent, usage_of
 
 TODAY = NOW // DAY
 WHOLE = BudgetOwner("default")

@@ -18,7 +18,6 @@ from tests.support.factories import (
     asleep,
     ended,
     fire,
-    following,
     given_held,
     given_job,
     held,
@@ -29,6 +28,7 @@ from tests.support.factories import (
     start,
     tick,
 )
+from wakeful.consequences import consequences
 from wakeful.ids import new_id
 from wakeful.store.changelog import PAGE, ChangedJob, ChangeRow
 from wakeful.store.port import Store
@@ -211,7 +211,7 @@ async def test_a_follower_starts_after_what_it_follows_has_finished(store: Store
     _, run = await given_held(store)
     await store.create_jobs([asleep("then", after_job="digest", after_on="succeeded")])
     seen = await store.last_change()
-    await store.finish("w1", [ended(run)], following)
+    await store.finish("w1", [ended(run)], consequences)
     (then,) = await store.take(NOW + MINUTE, "w1", {"cron": 1})
     assert await told(store, seen) == [("run.finished", run.id), ("run.started", then.id)]
 

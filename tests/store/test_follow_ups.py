@@ -13,16 +13,18 @@ from tests.support.factories import (
     alone,
     asked,
     ended,
-    following,
     given_held,
     held,
     job,
     jobless,
     look,
+    rules,
     start,
     ticks_of,
 )
+from wakeful.consequences import consequences
 from wakeful.run import Follower, NewRun
+from wakeful.run_factory import follow_up_run
 from wakeful.store.port import Store
 from wakeful.store.rows import JobRow
 from wakeful.store.sessions import HEARTBEAT, HEARTBEAT_LABELS
@@ -44,10 +46,10 @@ async def test_the_follower_gets_the_run_that_is_made_for_it(store: Store, clock
 
     def follow(follower: Follower) -> NewRun:
         asked_for.append(follower)
-        return following(follower)
+        return follow_up_run(follower)
 
     clock.ms = NOW + MINUTE
-    assert await store.finish("w1", [ended(run)], follow) == {run.id}
+    assert await store.finish("w1", [ended(run)], rules(follow)) == {run.id}
     assert asked_for == [
         Follower(then.id, "default", "default", "then", then.policy, then.work, run.id, NOW + SECOND)
     ]
@@ -72,7 +74,7 @@ async def test_the_follower_gets_the_run_that_is_made_for_it(store: Store, clock
 async def test_it_follows_only_the_ending_it_waits_for(store: Store, state: str, fired: list[str]) -> None:
     _, run = await given_held(store, name="first")
     rows = [await _follower(store, f"on-{on}", on) for on in ("succeeded", "failed", "finished")]
-    await store.finish("w1", [ended(run, state, due_ms=NOW + MINUTE)], following)
+    await store.finish("w1", [ended(run, state, due_ms=NOW + MINUTE)], consequences)
     assert sorted([row.name for row in rows if await ticks_of(store, row)]) == fired
 
 
@@ -99,7 +101,7 @@ async def test_several_follow_and_each_run_is_followed_by_itself(store: Store) -
     rows = [await _follower(store, f"then-{n}", "succeeded") for n in range(3)]
     by_hand = held(asked(job("first", id=born[0].job_id if born[0].job_name == "first" else born[1].job_id)))
     await store.add_runs([by_hand])
-    await store.finish("w1", [ended(run) for run in (*born, by_hand)], following)
+    await store.finish("w1", [ended(run) for run in (*born, by_hand)], consequences)
     first = next(run for run in born if run.job_name == "first")
     for row in rows:
         assert sorted(str(run.triggered_by) for run in await ticks_of(store, row)) == sorted(
@@ -110,7 +112,7 @@ async def test_several_follow_and_each_run_is_followed_by_itself(store: Store) -
 async def test_a_job_that_is_deleted_with_its_run_is_still_followed(store: Store) -> None:
     _, run = await given_held(store, name="first")
     then = await _follower(store, "then", "succeeded")
-    await store.finish("w1", [ended(run, delete_job=True)], following)
+    await store.finish("w1", [ended(run, delete_job=True)], consequences)
     assert len(await ticks_of(store, then)) == 1
 
 
@@ -125,10 +127,10 @@ async def test_a_completed_run_and_a_rescued_one_are_followed_too(store: Store) 
     _, parked = await given_held(store, name="first")
     then = await _follower(store, "then", "finished")
     await store.finish("w1", [ended(parked, "running", due_ms=NOW + MINUTE)], alone)
-    await store.complete_run(ended(parked), following)
+    await store.complete_run(ended(parked), consequences)
     lost = held(asked(job("first", id=parked.job_id)), "dead")
     await store.add_runs([lost])
-    await store.rescue(NOW + MINUTE, NOW + 1, 10, lambda run: ended(lost, "failed"), following)
+    await store.rescue(NOW + MINUTE, NOW + 1, 10, lambda run: ended(lost, "failed"), consequences)
     assert (await look(store, lost)).state == "failed"
     assert [run.triggered_by for run in await ticks_of(store, then)] == [parked.id, lost.id]
 
@@ -146,7 +148,7 @@ async def test_a_success_that_says_so_wakes_the_heartbeat_of_its_agent_and_no_ot
     _, run = await given_held(store)
     theirs = await _heartbeat(store, agent="other")
     ours = await _heartbeat(store)
-    await store.finish("w1", [ended(run, wake_heartbeat=True)], following)
+    await store.finish("w1", [ended(run, wake_heartbeat=True)], consequences)
     (made,) = await ticks_of(store, ours)
     assert (made.triggered_by, made.state) == (run.id, "pending")
     assert await ticks_of(store, theirs) == []
@@ -159,18 +161,18 @@ async def test_it_is_told_apart_from_a_chain(store: Store) -> None:
 
     def follow(follower: Follower) -> NewRun:
         asked_for.append(follower)
-        return following(follower)
+        return follow_up_run(follower)
 
-    await store.finish("w1", [ended(run, wake_heartbeat=True)], follow)
+    await store.finish("w1", [ended(run, wake_heartbeat=True)], rules(follow))
     assert [(each.job_id, each.trigger) for each in asked_for] == [(beat.id, "heartbeat")]
 
 
 async def test_several_that_end_together_wake_it_once(store: Store) -> None:
     runs = [(await given_held(store, name=name))[1] for name in ("a", "b", "c")]
     beat = await _heartbeat(store)
-    await store.finish("w1", [ended(run, wake_heartbeat=True) for run in runs[:2]], following)
+    await store.finish("w1", [ended(run, wake_heartbeat=True) for run in runs[:2]], consequences)
     assert len(await ticks_of(store, beat)) == 1
-    await store.finish("w1", [ended(runs[2], wake_heartbeat=True)], following)
+    await store.finish("w1", [ended(runs[2], wake_heartbeat=True)], consequences)
     assert len(await ticks_of(store, beat)) == 1, "for it has been woken, and has not begun"
 
 
@@ -180,5 +182,5 @@ async def test_a_paused_one_and_somebodys_own_job_of_that_name_are_not_woken(
 ) -> None:
     _, run = await given_held(store)
     beat = await _heartbeat(store, **fields)
-    await store.finish("w1", [ended(run, wake_heartbeat=True)], following)
+    await store.finish("w1", [ended(run, wake_heartbeat=True)], consequences)
     assert await ticks_of(store, beat) == []

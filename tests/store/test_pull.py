@@ -17,7 +17,6 @@ from tests.support.factories import (
     asked,
     ended,
     fire,
-    following,
     held,
     job,
     jobless,
@@ -29,6 +28,7 @@ from tests.support.factories import (
 )
 from tests.support.notifications import NotificationRecorder
 from tests.support.pull_runs import HOUR, LANE, ME, YOU, claim, new_job, pulled, refuse
+from wakeful.consequences import consequences
 from wakeful.outcome import Finished
 from wakeful.run import PULL, pull_lane
 from wakeful.store.port import TURN_MS, UNCLAIMED, Store
@@ -308,7 +308,7 @@ async def test_what_follows_a_failure_follows_an_expiry(store: Store) -> None:
     def disabling(lost: LostRun) -> Finished:
         return _expired(lost)._replace(disable_after=1)
 
-    await store.expire(NOW + HOUR, 10, disabling, following)
+    await store.expire(NOW + HOUR, 10, disabling, consequences)
     (rung,) = await ticks_of(store, alarm)
     assert (rung.trigger, rung.state, rung.scheduled_ms) == ("chain", "pending", NOW + HOUR)
     stopped = await look_at_job(store, digest)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from wakeful.consequences import Consequences, consequences
 from wakeful.ids import new_id
 from wakeful.outcome import Finished
 from wakeful.run import Follower, NewRun, tick_key
@@ -145,38 +146,17 @@ def ended(run: NewRun | RunView | TakenRun, state: str = "succeeded", **fields: 
     return row._replace(**fields)
 
 
-def alone(follower: Follower) -> NewRun:
-    """For tests in which nothing follows."""
-    raise AssertionError(f"nothing was to follow, but {follower} does")
+def rules(follow_up: Callable[[Follower], NewRun]) -> Consequences:
+    """Return the rule for outcomes, with follow-up runs created by this function."""
+    return lambda outcomes, facts: consequences(outcomes, facts, follow_up)
 
 
-def following(follower: Follower) -> NewRun:
-    """The run of a job that fires after another."""
-    return NewRun(
-        id=new_id(NOW),
-        job_id=follower.job_id,
-        workspace=follower.workspace,
-        agent=follower.agent,
-        job_name=follower.name,
-        scheduled_ms=follower.after_finished_ms,
-        fire_ms=follower.after_finished_ms,
-        trigger="chain",
-        triggered_by=follower.after_run_id,
-        state="pending",
-        reason=None,
-        covers=1,
-        until_ms=None,
-        attempt=1,
-        worker=None,
-        lane="cron",
-        serial=True,
-        due_ms=follower.after_finished_ms,
-        started_ms=None,
-        finished_ms=None,
-        idempotency_key=f"after {follower.after_run_id}",
-        replay_of=None,
-        payload=None,
-    )
+def _no_follow_up(follower: Follower) -> NewRun:
+    raise AssertionError(f"no job fires in this test, but {follower} does")
+
+
+#: The rule for outcomes, for tests in which no job fires after a run.
+alone = rules(_no_follow_up)
 
 
 async def given_job(store: Store, name: str = "digest", *runs: Callable[[DueJob], NewRun]) -> JobRow:

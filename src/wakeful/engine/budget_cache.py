@@ -11,7 +11,7 @@ import asyncio
 
 from wakeful.start_rules import BudgetBlock, BudgetOwner, find_block
 from wakeful.store.port import Store
-from wakeful.store.quotas import day_of
+from wakeful.usage import day_of
 
 
 class BudgetCache:

@@ -15,11 +15,11 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from wakeful.clock import Clock
+from wakeful.consequences import Consequences
 from wakeful.engine.loop import Loop
 from wakeful.errors import DatabaseFault, InvalidArgument, Unavailable
 from wakeful.logs import get_logger
 from wakeful.outcome import Finished
-from wakeful.run import Follower, NewRun
 from wakeful.store.port import Store
 
 _LARGEST_BATCH: Final = 2_000
@@ -39,12 +39,12 @@ class Completer(Loop):
     name = "completer"
 
     def __init__(
-        self, worker: str, store: Store, clock: Clock, max_sleep_ms: int, follow: Callable[[Follower], NewRun]
+        self, worker: str, store: Store, clock: Clock, max_sleep_ms: int, consequences: Consequences
     ) -> None:
         super().__init__(clock, max_sleep_ms)
         self._worker = worker
         self._store = store
-        self._follow = follow
+        self._consequences = consequences
         self._finished: list[Finished] = []
         self._most = _LARGEST_BATCH
         #: faults since a batch was last written, and how often an outcome alone met with them, by its run
@@ -70,7 +70,7 @@ class Completer(Loop):
         while self._finished:
             batch = self._finished[: self._most]
             try:
-                written = await self._store.finish(self._worker, batch, self._follow)
+                written = await self._store.finish(self._worker, batch, self._consequences)
             except InvalidArgument as error:
                 if not self._divide(batch):
                     self._drop_output(batch[0], error)

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from wakeful.consequences import consequences
 from wakeful.engine.alerter import Alerter
 from wakeful.engine.budget_cache import BudgetCache
 from wakeful.engine.completer import Completer
@@ -27,7 +28,6 @@ from wakeful.ids import new_id
 from wakeful.logs import get_logger
 from wakeful.planning import Limits
 from wakeful.policy import Backoff
-from wakeful.run_factory import follow_up_run
 from wakeful.store.port import Store
 
 LANES: Final = {"main": 30, "subagent": 50, "team": 100, "cron": 30}
@@ -72,7 +72,7 @@ class Engine:
         self._launchers = launchers
         self.worker_name = f"{socket.gethostname()}:{os.getpid()}:{new_id(clock.now_ms())[-8:]}"
         name, tick_ms = self.worker_name, config.tick_ms
-        self._completer = Completer(name, store, clock, tick_ms, follow_up_run)
+        self._completer = Completer(name, store, clock, tick_ms, consequences)
         self._budgets = BudgetCache(store, tick_ms)
         self._worker = Worker(
             clock,
@@ -102,7 +102,7 @@ class Engine:
             store,
             clock,
             self._worker,
-            follow_up_run,
+            consequences,
             heartbeat_ms=config.heartbeat_ms,
             lease_ms=config.lease_ms,
         )

@@ -12,10 +12,10 @@ the others as little as for us. So it gives them a lease of time to say that the
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
 from typing import Final
 
 from wakeful.clock import Clock
+from wakeful.consequences import Consequences
 from wakeful.document import policy_from_text
 from wakeful.engine.loop import Loop
 from wakeful.engine.worker import Worker
@@ -23,7 +23,7 @@ from wakeful.errors import InvalidArgument
 from wakeful.logs import get_logger
 from wakeful.outcome import Failed, Finished, conclude
 from wakeful.policy import DEFAULT_POLICY
-from wakeful.run import PULL, Follower, NewRun, is_executor
+from wakeful.run import PULL, is_executor
 from wakeful.store.port import PARKED, UNCLAIMED, Store
 from wakeful.store.rows import LostRun
 
@@ -45,7 +45,7 @@ class Rescuer(Loop):
         store: Store,
         clock: Clock,
         worker: Worker,
-        follow: Callable[[Follower], NewRun],
+        consequences: Consequences,
         *,
         heartbeat_ms: int,
         lease_ms: int,
@@ -54,7 +54,7 @@ class Rescuer(Loop):
         self._worker_name = worker_name
         self._store = store
         self._worker = worker
-        self._follow = follow
+        self._consequences = consequences
         self._heartbeat_ms = heartbeat_ms
         self._lease_ms = lease_ms
         #: when we last beat, and after a silence: until when the others may still say that they live, and
@@ -69,13 +69,15 @@ class Rescuer(Loop):
         now_ms = await self.heartbeat()
         dead_before_ms = self._dead_before_ms(now_ms)
         while True:
-            rescued = await self._store.rescue(now_ms, dead_before_ms, _BATCH, self._judge, self._follow)
+            rescued = await self._store.rescue(
+                now_ms, dead_before_ms, _BATCH, self._judge, self._consequences
+            )
             if rescued:
                 log.warning("runs.rescued", count=len(rescued))
             if len(rescued) < _BATCH:
                 break
         while True:
-            expired = await self._store.expire(now_ms, _BATCH, self._judge, self._follow)
+            expired = await self._store.expire(now_ms, _BATCH, self._judge, self._consequences)
             if expired:
                 log.warning("runs.expired", count=len(expired))
             if len(expired) < _BATCH:

@@ -9,16 +9,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from wakeful.start_rules import BudgetBlock, BudgetOwner
-
-
-class Spent(NamedTuple):
-    """What was used on one day."""
-
-    tokens: int = 0
-    cost: float = 0.0
+from wakeful.usage import Spent
 
 
 class BudgetStore(Protocol):

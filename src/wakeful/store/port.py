@@ -43,8 +43,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from wakeful.clock import Clock
+from wakeful.consequences import Consequences
 from wakeful.outcome import Finished
-from wakeful.run import Follower, NewRun, is_executor
+from wakeful.run import NewRun, is_executor
 from wakeful.store.accounts import AccountStore, Inherited
 from wakeful.store.alerts import AlertStore
 from wakeful.store.audit import AuditEntry, AuditStore
@@ -184,9 +185,7 @@ class Store(
         """The earliest `due_at` later than `after_ms` of runs that a worker of these lanes could take."""
         ...
 
-    async def finish(
-        self, worker: str, finished: Sequence[Finished], follow: Callable[[Follower], NewRun]
-    ) -> set[str]:
+    async def finish(self, worker: str, finished: Sequence[Finished], consequences: Consequences) -> set[str]:
         """Write how attempts ended, each only if its run is still running under this worker and attempt.
 
         Returns the ids that were written. With each, in the same transaction and in the order given: an
@@ -222,7 +221,7 @@ class Store(
         dead_before_ms: int,
         limit: int,
         judge: Callable[[LostRun], Finished],
-        follow: Callable[[Follower], NewRun],
+        consequences: Consequences,
     ) -> list[str]:
         """Take running runs from workers that have not beaten since, and parked ones past their deadline.
 
@@ -278,7 +277,7 @@ class Store(
         now_ms: int,
         limit: int,
         judge: Callable[[LostRun], Finished],
-        follow: Callable[[Follower], NewRun],
+        consequences: Consequences,
     ) -> list[str]:
         """End runs that waited for an executor until their `until_at`, and nobody claimed them.
 
@@ -432,7 +431,7 @@ class Store(
         ...
 
     async def complete_run(
-        self, finished: Finished, follow: Callable[[Follower], NewRun], entries: Sequence[AuditEntry] = ()
+        self, finished: Finished, consequences: Consequences, entries: Sequence[AuditEntry] = ()
     ) -> bool:
         """Write the outcome of a running run that was reported from outside, as `finish` does.
 

@@ -14,6 +14,7 @@ from typing import Final, NamedTuple, Protocol, TypeAlias
 from wakeful.errors import ResourceExhausted
 from wakeful.store.audit import AuditEntry
 from wakeful.store.rows import JobRow
+from wakeful.usage import day_of
 
 #: Counts jobs created since midnight UTC.
 CREATE_JOB: Final = "scheduler.createJob"
@@ -23,8 +24,6 @@ BUCKETS: Final = (CREATE_JOB, LIVE_JOBS)
 
 #: (workspace, agent), or (workspace, '') for the whole workspace
 QuotaOwner: TypeAlias = tuple[str, str]
-
-_DAY_MS: Final = 86_400_000
 
 
 class QuotaRow(NamedTuple):
@@ -69,15 +68,6 @@ class Stored(NamedTuple):
     used: int
     #: the day (UTC, counted from 1970) of `used`
     day: int
-
-
-def day_of(now_ms: int) -> int:
-    """Return the day (UTC) of that instant, counted from 1970.
-
-    >>> day_of(86_399_999), day_of(86_400_000)
-    (0, 1)
-    """
-    return now_ms // _DAY_MS
 
 
 def owners(jobs: Iterable[JobRow]) -> list[QuotaOwner]:

@@ -26,6 +26,7 @@ from tests.support.factories import (
     job,
     jobless,
     plan_of,
+    rules,
     start,
     tick,
 )
@@ -228,14 +229,14 @@ async def test_whatever_happens_the_table_of_live_runs_is_in_step(
             case 2 | 3:
                 await store.take(NOW + 10, dice.choice(["w1", "w2"]), {"cron": 3})
             case 4:
-                await store.finish("w1", [end(run) for run in live if dice.random() < 0.7], follow)
+                await store.finish("w1", [end(run) for run in live if dice.random() < 0.7], rules(follow))
             case 5 if live:
                 run = dice.choice(live)
                 await store.cancel_run(run.id, NOW, "enough", running=run.state == "running")
             case 6:
                 await store.release("w2", NOW, but=[run.id for run in live[:2]])
             case 7:
-                await store.rescue(NOW + DAY, NOW + 1, 3, end, follow)
+                await store.rescue(NOW + DAY, NOW + 1, 3, end, rules(follow))
             case 8:
                 await store.change_job(dice.choice(jobs).id, lambda row: JobChange(row, withdraw="edited"))
         assert await say(url, DIFFERING) == 0

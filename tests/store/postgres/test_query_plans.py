@@ -178,13 +178,13 @@ async def _cases(db: Db) -> AsyncIterator[tuple[str, str, list[object]]]:
     yield "WHICH_FAIL", sql.WHICH_FAIL, [text]
     yield "LOCK_FAILURES", sql.LOCK_FAILURES, [jobs]
     yield "SET_FAILURES", sql.SET_FAILURES, [jobs, [1] * BATCH]
-    yield "WHICH_WERE_EDITED", sql.WHICH_WERE_EDITED, [mine]
+    yield "EDITS", sql.EDITS, [mine]
     yield "FOLLOWERS", sql.FOLLOWERS, [",".join(row[0] for row in newest[:BATCH])]
     yield "HEARTBEATS", sql.HEARTBEATS, [[row[0] for row in newest[:BATCH]]]
     yield "ANY_WAITING_OF", sql.ANY_WAITING_OF, [text]
     yield "CANCEL", sql.CANCEL, [[row[0] for row in newest[:BATCH]], reasons, NOW]
-    yield "WITHDRAW", sql.WITHDRAW, [jobs, at, "because"]
-    yield "CANCEL_PENDING", sql.CANCEL_PENDING, [jobs, at, "because"]
+    yield "WITHDRAW", sql.WITHDRAW, [jobs, at, reasons, [False] * BATCH, NOW - 1]
+    yield "WITHDRAW ALL", sql.WITHDRAW, [jobs, at, reasons, [True] * BATCH, NOW - 1]
     yield "DISABLE_JOBS", sql.DISABLE_JOBS, [jobs, at, reasons]
     yield "DELETE_JOBS", sql.DELETE_JOBS, [jobs, at]
     yield "LOST", sql.LOST, [NOW + 1, NOW, 100]
@@ -328,7 +328,7 @@ async def _budget_cases(db: Db) -> AsyncIterator[tuple[str, str, list[object]]]:
         "WEIGHED": [of, agents, jobs, 1],
         "HOLD": [1, "ws-1", "agent-1", "", "tokensPerDay", 5.0],
         "LET_GO": [1, "ws-1", "agent-1", "", "tokensPerDay"],
-        "FAILED": [NOW, runs],
+        "FAILED": [NOW, runs, [1] * len(runs)],
         "MISSED": [NOW, runs],
         "REACHED": [NOW, "ws-1", "agent-1", "", "{}"],
         "INCIDENTS": [200],

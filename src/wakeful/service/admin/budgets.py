@@ -11,7 +11,7 @@ from wakeful.job import NO_WORK, Json
 from wakeful.service.auth.access import Principal
 from wakeful.start_rules import BudgetBlock, BudgetOwner, StartDecision, find_block, may_start
 from wakeful.store.port import Store
-from wakeful.store.quotas import day_of
+from wakeful.usage import day_of
 
 
 class Budgets:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping, Sequence
 
+from wakeful.consequences import consequences
 from wakeful.document import payload_from_text, policy_from_text, work_from_text
 from wakeful.engine.launcher_registry import build_launch
 from wakeful.errors import InvalidArgument, NotFound, WakefulError
@@ -18,7 +19,6 @@ from wakeful.launch.workflow import dag_and_meta, workflow_version
 from wakeful.logs import get_logger
 from wakeful.outcome import Failed, Finished, Outcome, Skipped, conclude
 from wakeful.policy import DEFAULT_POLICY
-from wakeful.run_factory import follow_up_run
 from wakeful.service.admin.budgets import Budgets
 from wakeful.service.serializers import JsonObject, serialize_run
 from wakeful.start_rules import BudgetBlock, BudgetOwner, find_block, may_start
@@ -58,7 +58,7 @@ class Claims:
                 ended.append(self._finished(each.taken, shaped))
         if ended:
             try:
-                await self._store.finish(worker, ended, follow_up_run)
+                await self._store.finish(worker, ended, consequences)
             except WakefulError as error:  # their leases end, and they are claimed again
                 log.warning("claim.unfinished", runs=[each.run_id for each in ended], error=error.message)
         return shapes

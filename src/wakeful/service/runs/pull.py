@@ -11,12 +11,12 @@ import contextlib
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from wakeful.consequences import consequences
 from wakeful.document import policy_from_text
 from wakeful.errors import FailedPrecondition, InvalidArgument
 from wakeful.outcome import Finished, conclude, timed_out
 from wakeful.policy import DEFAULT_POLICY, Policy
 from wakeful.run import PULL, is_executor, pull_lane
-from wakeful.run_factory import follow_up_run
 from wakeful.service.auth.access import Principal, visible_agent
 from wakeful.service.auth.accounts import Accounts
 from wakeful.service.runs.claims import Claims
@@ -187,7 +187,7 @@ class PullService:
                 ended.setdefault(run.worker or "", []).append(finished)
                 errors[run.id] = outcome.error
         for holder, outcomes in ended.items():
-            await self._store.finish(holder, outcomes, follow_up_run)
+            await self._store.finish(holder, outcomes, consequences)
         return _Renewed(policies.keys() - set(late), errors)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from wakeful.clock import Clock
+from wakeful.consequences import consequences
 from wakeful.document import policy_from_text, work_from_text
 from wakeful.document.values import compact
 from wakeful.errors import FailedPrecondition, InvalidArgument, NotFound, ResourceExhausted, WakefulError
@@ -15,7 +16,6 @@ from wakeful.launch.port import kept
 from wakeful.outcome import Failed, Succeeded, conclude
 from wakeful.policy import DEFAULT_POLICY
 from wakeful.run import NewRun, is_executor
-from wakeful.run_factory import follow_up_run
 from wakeful.service.admin.budgets import Budgets
 from wakeful.service.auth.access import LOCAL, Action, Principal, visible_agent
 from wakeful.service.auth.accounts import Accounts
@@ -218,7 +218,7 @@ class RunService:
             failed_attempts=run.failed_attempts,
         )._replace(usage=usage, response_code=answered)  # fmt: skip
         entry = principal.entry(workspace, "run.complete", run_id, compact({"status": status}))
-        if not await self._store.complete_run(finished, follow_up_run, [entry]):
+        if not await self._store.complete_run(finished, consequences, [entry]):
             raise _not_completable(await self.get(principal, workspace, run_id), run.attempt)
         return await self.get(principal, workspace, run_id)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from wakeful.outcome import Finished
 from wakeful.store.deliveries import UNSAID, Delivery, DeliveryResult
 
 if TYPE_CHECKING:
@@ -49,13 +48,13 @@ CARRY: Final = """
     RETURNING d.run_id::text"""
 
 
-async def add_deliveries(db: Db, tell: TransactionEvents, now_ms: int, finished: Sequence[Finished]) -> None:
-    """Have the outputs of those that say so delivered."""
-    wanted = [(f.run_id, *f.deliver) for f in finished if f.deliver is not None]
-    if wanted:
-        runs, channels, to = map(list, zip(*wanted, strict=True))
-        await db.execute(ADD, runs, channels, to, now_ms)
-        tell("deliveries")
+async def add_deliveries(
+    db: Db, tell: TransactionEvents, now_ms: int, deliveries: Sequence[tuple[str, str | None, str | None]]
+) -> None:
+    """Add deliveries of the outputs of runs: run, channel and recipient, else those of the agent."""
+    runs, channels, to = map(list, zip(*deliveries, strict=True))
+    await db.execute(ADD, runs, channels, to, now_ms)
+    tell("deliveries")
 
 
 async def take_deliveries(

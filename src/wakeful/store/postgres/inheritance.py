@@ -11,11 +11,12 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from wakeful.clock import Clock
+from wakeful.consequences import Withdrawal
 from wakeful.store.accounts import AgentRow, InheritingChange
 from wakeful.store.postgres import statements as sql
 from wakeful.store.postgres.ahead import settle_ahead
+from wakeful.store.postgres.cancellation import withdraw
 from wakeful.store.postgres.insert_runs import insert_runs
-from wakeful.store.postgres.outcomes import withdraw
 from wakeful.store.postgres.pull import move
 from wakeful.store.postgres.session import PostgresSession
 from wakeful.store.rows import JobChange, JobRow
@@ -89,12 +90,12 @@ async def write_changes(
     for start in range(0, len(new), _PAGE):
         await db.execute(sql.CHANGE_JOBS, new[start : start + _PAGE])
     await settle_ahead(db, tell, now_ms, {old.id: change.withdrawn for old, change in changes})
-    withdrawn: dict[str, dict[str, int]] = {}
-    for row, (_, change) in zip(new, changes, strict=True):
-        if change.withdraw is not None:
-            withdrawn.setdefault(change.withdraw, {})[row.id] = row.updated_ms
-    for reason, jobs in withdrawn.items():
-        await withdraw(db, tell, jobs, reason)
+    withdrawals = [
+        Withdrawal(row.id, row.updated_ms, change.withdraw)
+        for row, (_, change) in zip(new, changes, strict=True)
+        if change.withdraw is not None
+    ]
+    await withdraw(db, tell, withdrawals, None)
     await move(db, tell, now_ms, {old.id: change.move for old, change in changes if change.move is not None})
     await insert_runs(db, tell, now_ms, [run for _, change in changes for run in change.born])
     tell.changed(row[:4] for row in new)

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Final
 from asyncpg import UniqueViolationError
 
 from wakeful.clock import Clock
+from wakeful.consequences import Withdrawal
 from wakeful.errors import AlreadyExists
 from wakeful.run import NewRun
 from wakeful.store.accounts import Inherited
 from wakeful.store.postgres import list_statements as lists
 from wakeful.store.postgres import statements as sql
 from wakeful.store.postgres.accounts import hold_agent_of, hold_agents
-from wakeful.store.postgres.ahead import settle_ahead
+from wakeful.store.postgres.cancellation import delete_jobs, withdraw
 from wakeful.store.postgres.inheritance import write_changes
 from wakeful.store.postgres.insert_runs import insert_runs
-from wakeful.store.postgres.outcomes import delete_jobs
 from wakeful.store.postgres.quotas import charge
 from wakeful.store.quotas import Allowance, owners
 from wakeful.store.rows import JobChange, JobFilter, JobRow
@@ -134,9 +134,10 @@ async def delete_job(
     if row is None:
         return False
     await insert_runs(db, tell, now_ms, born(JobRow(*row)))
-    await settle_ahead(db, tell, max(now_ms, clock.now_ms()), {job_id: lambda tick: reason})
-    if not await delete_jobs(db, tell, {job_id: now_ms}, reason):
+    if not await delete_jobs(db, tell, {job_id: now_ms}):
         return False
+    withdrawal = Withdrawal(job_id, now_ms, reason, manual=True)
+    await withdraw(db, tell, [withdrawal], max(now_ms, clock.now_ms()))
     await db.execute(sql.DELETE_JOBS_WITHOUT_RUNS, [job_id])
     return True
 

@@ -6,10 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
+from wakeful.clock import Clock
+from wakeful.consequences import Consequences
 from wakeful.outcome import Finished
 from wakeful.run import is_pull_lane
 from wakeful.store.postgres import statements as sql
-from wakeful.store.postgres.outcomes import Follow, finish
+from wakeful.store.postgres.outcomes import finish
 from wakeful.store.rows import LostRun, TakenRun
 
 if TYPE_CHECKING:
@@ -72,11 +74,12 @@ async def lost(db: Db, worker: str, holding: Sequence[str]) -> set[str]:
 async def rescue(
     db: Db,
     tell: TransactionEvents,
+    clock: Clock,
     now_ms: int,
     dead_before_ms: int,
     limit: int,
     judge: Callable[[LostRun], Finished],
-    follow: Follow,
+    consequences: Consequences,
 ) -> list[str]:
     """Take runs from the dead, and parked ones that nobody completed in time. See `Store.rescue`."""
     lost = [LostRun(*row) for row in await db.fetch(sql.LOST, dead_before_ms, now_ms, limit)]
@@ -85,7 +88,7 @@ async def rescue(
         judged.setdefault(run.worker or "", []).append(judge(run))
     rescued: set[str] = set()
     for worker, outcomes in judged.items():
-        rescued |= await finish(db, tell, now_ms, worker, outcomes, follow)
+        rescued |= await finish(db, tell, clock, now_ms, worker, outcomes, consequences)
     await db.execute(sql.FORGET_THE_DEAD, dead_before_ms)
     return [run.id for run in lost if run.id in rescued]
 

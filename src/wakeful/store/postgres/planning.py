@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 from wakeful.run import NewRun
 from wakeful.store.port import Planned
 from wakeful.store.postgres import statements as sql
+from wakeful.store.postgres.cancellation import cancel
 from wakeful.store.postgres.catchup import END_PAUSES, write_catchup
 from wakeful.store.postgres.insert_runs import insert_runs
-from wakeful.store.postgres.outcomes import cancel
 from wakeful.store.rows import CatchupState, DueJob, JobPlan
 
 if TYPE_CHECKING:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
+from wakeful.clock import Clock
+from wakeful.consequences import Consequences
 from wakeful.outcome import Finished
 from wakeful.store.port import TURN_MS, UNCLAIMED
 from wakeful.store.postgres import pull_statements as sql
-from wakeful.store.postgres.outcomes import Follow, finish
+from wakeful.store.postgres.outcomes import finish
 from wakeful.store.rows import LostRun, Move
 
 if TYPE_CHECKING:
@@ -18,10 +20,11 @@ if TYPE_CHECKING:
 async def expire(
     db: Db,
     tell: TransactionEvents,
+    clock: Clock,
     now_ms: int,
     limit: int,
     judge: Callable[[LostRun], Finished],
-    follow: Follow,
+    consequences: Consequences,
 ) -> list[str]:
     """End what nobody claimed in time. See `Store.expire`."""
     await db.execute(sql.WAIT_ANEW, now_ms, now_ms + TURN_MS, limit)
@@ -29,7 +32,7 @@ async def expire(
     if not expired:
         return []
     await db.execute(sql.MARK_UNCLAIMED, [run.id for run in expired])
-    ended = await finish(db, tell, now_ms, UNCLAIMED, [judge(run) for run in expired], follow)
+    ended = await finish(db, tell, clock, now_ms, UNCLAIMED, [judge(run) for run in expired], consequences)
     await db.execute(sql.NEVER_STARTED, list(ended))
     return [run.id for run in expired if run.id in ended]
 

@@ -15,10 +15,10 @@ from wakeful.store.quotas import (
     charges,
     check_created,
     check_live,
-    day_of,
     live_limits,
 )
 from wakeful.store.rows import JobRow
+from wakeful.usage import day_of
 
 if TYPE_CHECKING:
     from wakeful.store.postgres.connection import Db

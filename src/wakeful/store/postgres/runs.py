@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
+from wakeful.clock import Clock
+from wakeful.consequences import Consequences
 from wakeful.errors import AlreadyExists
 from wakeful.outcome import Finished
 from wakeful.run import NewRun, check_cancellable
 from wakeful.store.port import tell_worker
 from wakeful.store.postgres import list_statements as lists
 from wakeful.store.postgres import statements as sql
+from wakeful.store.postgres.cancellation import cancel
 from wakeful.store.postgres.insert_runs import insert_runs
 from wakeful.store.postgres.jobs import is_id
-from wakeful.store.postgres.outcomes import Follow, cancel, finish
+from wakeful.store.postgres.outcomes import finish
 from wakeful.store.row_mapping import view_of
 from wakeful.store.rows import AttemptView, LiveRuns, ManualRunRule, RunFilter, RunView
 
@@ -72,7 +75,7 @@ async def cancel_run(
 
 
 async def complete_run(
-    db: Db, tell: TransactionEvents, now_ms: int, finished: Finished, follow: Follow
+    db: Db, tell: TransactionEvents, clock: Clock, now_ms: int, finished: Finished, consequences: Consequences
 ) -> bool:
     """Write the outcome of a run that was reported from outside. See `Store.complete_run`.
 
@@ -83,7 +86,7 @@ async def complete_run(
         worker = await db.fetchval(sql.HOLDER, finished.run_id, finished.attempt)
         if worker is None:
             return False
-        if await finish(db, tell, now_ms, worker, [finished], follow):
+        if await finish(db, tell, clock, now_ms, worker, [finished], consequences):
             tell_worker(tell, worker, finished)
             return True
     return False

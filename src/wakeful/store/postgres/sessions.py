@@ -9,8 +9,8 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
+from wakeful.store.postgres.cancellation import cancel
 from wakeful.store.postgres.insert_runs import insert_runs
-from wakeful.store.postgres.outcomes import cancel
 from wakeful.store.sessions import (
     WAKE_JOB,
     SessionKey,

@@ -153,9 +153,9 @@ LOCK_CURSORS: Final = """
     SELECT job_id::text, next_at IS NOT NULL FROM cursors WHERE job_id = ANY($1::uuid[])
     ORDER BY job_id FOR UPDATE"""
 #: the primary keys of runs and jobs, once for each
-WHICH_WERE_EDITED: Final = """
-    SELECT r.id::text FROM runs r JOIN jobs j ON j.id = r.job_id
-    WHERE r.id = ANY($1::uuid[]) AND j.updated_at > r.created_at"""
+EDITS: Final = """
+    SELECT r.id::text, r.created_at, j.updated_at FROM runs r JOIN jobs j ON j.id = r.job_id
+    WHERE r.id = ANY($1::uuid[])"""
 #: the primary key
 HOLDER: Final = "SELECT worker FROM runs WHERE id = $1 AND attempt = $2 AND state = 'running'"
 # The fence is run, attempt and worker. One that is to be claimed again may wait for that as long as it could
@@ -239,24 +239,20 @@ DELETE_JOBS: Final = """
     SELECT id::text, workspace, agent, name FROM deleted"""
 #: the runs' primary key, then jobs_after, once for each
 FOLLOWERS: Final = """
-    SELECT f.id::text, f.workspace, f.agent, f.name, f.policy, f.work, r.id::text, r.finished_at
-    FROM unnest(string_to_array($1, ',')::uuid[]) WITH ORDINALITY e (id, place) JOIN runs r ON r.id = e.id
+    SELECT f.id::text, f.workspace, f.agent, f.name, f.policy, f.work, r.id::text, f.after_on
+    FROM unnest(string_to_array($1, ',')::uuid[]) e (id) JOIN runs r ON r.id = e.id
     CROSS JOIN LATERAL (
         SELECT * FROM jobs f
         WHERE f.workspace = r.workspace AND f.agent = r.agent AND f.after_job = r.job_name
-            AND f.deleted_at IS NULL AND f.enabled AND f.after_on IN (r.state, 'finished') OFFSET 0) f
-    WHERE r.job_id IS NOT NULL ORDER BY e.place, f.name"""
-#: the runs' primary key, jobs_name and live_runs_of_job, once for each; one for each heartbeat job without a
-#: pending run
+            AND f.deleted_at IS NULL AND f.enabled OFFSET 0) f"""
+#: the runs' primary key, jobs_name and live_runs_of_job, once for each
 HEARTBEATS: Final = f"""
-    SELECT DISTINCT ON (h.id) h.id::text, h.workspace, h.agent, h.name, h.policy, h.work, r.id::text,
-        r.finished_at, 'heartbeat'
+    SELECT h.id::text, h.workspace, h.agent, h.name, h.policy, h.work, r.id::text, 'finished',
+        EXISTS (SELECT FROM live_runs l WHERE l.job_id = h.id AND l.state = 'pending' AND NOT l.tick)
     FROM unnest($1::uuid[]) e (id) JOIN runs r ON r.id = e.id
     JOIN jobs h ON h.workspace = r.workspace AND h.agent = r.agent AND h.name = '{HEARTBEAT}'
         AND h.deleted_at IS NULL
-    WHERE h.enabled AND h.labels = '{HEARTBEAT_LABELS}' AND NOT EXISTS (
-        SELECT FROM live_runs l WHERE l.job_id = h.id AND l.state = 'pending' AND NOT l.tick)
-    ORDER BY h.id, r.id"""
+    WHERE h.enabled AND h.labels = '{HEARTBEAT_LABELS}'"""
 #: live_runs_of_job
 ANY_WAITING_OF: Final = """
     SELECT EXISTS (
@@ -264,12 +260,16 @@ ANY_WAITING_OF: Final = """
 
 # --- cancelling -----------------------------------------------------------------------------------------
 
-_CANCEL: Final = """
+
+def _cancel_picked(also: str = "") -> str:
+    return f"""
     cancelled AS (
-        UPDATE runs r SET state = 'cancelled', reason = p.reason, finished_at = p.at, due_at = NULL
+        UPDATE runs r SET state = 'cancelled', reason = p.reason, finished_at = p.at, due_at = NULL {also}
         FROM picked p WHERE r.id = p.id RETURNING r.id, p.state AS was),
     gone AS (DELETE FROM live_runs WHERE run_id = ANY(ARRAY(SELECT id FROM cancelled)))
     SELECT id::text, was FROM cancelled"""
+
+
 #: the primary keys of runs and live_runs, once for each
 CANCEL: Final = f"""
     WITH picked AS (
@@ -277,25 +277,20 @@ CANCEL: Final = f"""
         FROM unnest($1::uuid[], $2::text[]) c (id, reason) JOIN runs r ON r.id = c.id
         WHERE CASE WHEN c.id IS NOT NULL THEN r.state IN ('pending', 'retrying', 'running') END
         ORDER BY r.id FOR UPDATE OF r),
-    {_CANCEL}"""
-
-
-def _cancel_pending(which: str) -> str:
-    return f"""
+    {_cancel_picked()}"""
+#: live_runs_of_job, once for each job; the primary keys of runs and live_runs for what is found. A tick that
+#: is not pending has not started if it fires after $5
+WITHDRAW: Final = f"""
     WITH picked AS (
-        SELECT r.id, r.state, $3::text AS reason, c.at
-        FROM unnest($1::uuid[], $2::timestamptz[]) c (job_id, at)
+        SELECT r.id, r.state, w.reason, w.at
+        FROM unnest($1::uuid[], $2::timestamptz[], $3::text[], $4::boolean[]) w (job_id, at, reason, manual)
         CROSS JOIN LATERAL (
             SELECT l.run_id, l.state FROM live_runs l
-            WHERE l.job_id = c.job_id AND l.state = 'pending' {which} OFFSET 0) l
-        JOIN runs r ON r.id = l.run_id AND r.state = l.state ORDER BY r.id FOR UPDATE OF r),
-    {_CANCEL}"""
-
-
-#: live_runs_of_job, once for each job; the primary keys of runs and live_runs for what is found
-CANCEL_PENDING: Final = _cancel_pending("")
-#: live_runs_of_job, once for each job; the primary keys of runs and live_runs for what is found
-WITHDRAW: Final = _cancel_pending("AND l.tick")
+            WHERE l.job_id = w.job_id AND (l.tick OR w.manual AND l.state = 'pending') OFFSET 0) l
+        JOIN runs r ON r.id = l.run_id AND r.state = l.state
+        WHERE r.state = 'pending' OR r.fire_at > $5
+        ORDER BY r.id FOR UPDATE OF r),
+    {_cancel_picked(", started_at = NULL, worker = NULL")}"""
 
 #: live_runs_of_job, once for each job; the runs' primary key for what is found
 AHEAD: Final = """

@@ -1,16 +1,17 @@
-"""What runs use, in PostgreSQL, and what becomes of it, written with what it tells of. See `guarding`."""
+"""Usage, budget blocks and incidents in PostgreSQL, written in the transaction that causes them.
+
+See `wakeful.store.budgets` and `wakeful.store.alerts`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from wakeful.document.guards import MOST_COST
-from wakeful.outcome import Finished
 from wakeful.start_rules import BudgetOwner
 from wakeful.store.alerts import ALERT_JOBS
-from wakeful.store.quotas import day_of
-from wakeful.store.usage import MOST_TOKENS, Weighed, additions, changes, details_of
+from wakeful.usage import MOST_TOKENS, OwnerUsage, Spent, budget_changes, day_of, incident_details
 
 if TYPE_CHECKING:
     from wakeful.store.postgres.connection import Db, TransactionEvents
@@ -53,13 +54,13 @@ _TOLD: Final = """
     OR EXISTS (SELECT FROM workspaces w WHERE w.name = o.workspace AND w.alerts IS NOT NULL))"""
 _OURS: Final = f"coalesce(o.job_name, '') NOT IN {ALERT_JOBS}"
 _NEW: Final = "INSERT INTO incidents (at, kind, workspace, agent, job_id, run_id, count, details)"
-#: the primary key of runs, once for each, and that of jobs; then `_TOLD`
+#: the primary key of runs, once for each; then `_TOLD`
 FAILED: Final = f"""
     WITH noted AS (
         {_NEW}
-        SELECT $1, 'failed', o.workspace, o.agent, o.job_id, o.id,
-            coalesce((SELECT failures FROM jobs WHERE id = o.job_id), 1), '{{}}'
-        FROM runs o WHERE o.id = ANY($2::uuid[]) AND {_OURS} AND {_TOLD} RETURNING 1)
+        SELECT $1, 'failed', o.workspace, o.agent, o.job_id, o.id, f.failures, '{{}}'
+        FROM unnest($2::uuid[], $3::integer[]) f (run_id, failures) JOIN runs o ON o.id = f.run_id
+        WHERE {_OURS} AND {_TOLD} RETURNING 1)
     SELECT EXISTS (SELECT FROM noted)"""
 #: the primary key of runs, once for each; then `_TOLD`
 MISSED: Final = f"""
@@ -78,39 +79,49 @@ REACHED: Final = f"""
     SELECT EXISTS (SELECT FROM noted)"""
 
 
-async def spend(db: Db, tell: TransactionEvents, now_ms: int, finished: Iterable[Finished]) -> None:
-    """Add what these used, of which each says so, and hold what has had its fill."""
-    used = [outcome for outcome in finished if outcome.usage is not None]
-    rows = await db.fetch(WHOSE, [outcome.run_id for outcome in used])
-    added = additions(used, {row[0]: BudgetOwner(*row[1:]) for row in rows})
-    if added:
-        new = [(*owner, day, *spent) for (owner, day), spent in added.items()]
-        await db.execute(ADD_SPENDING, *map(list, zip(*new, strict=True)))
-        await weigh(db, tell, now_ms, [owner for owner, _ in added])
+async def owners_of(db: Db, run_ids: Sequence[str]) -> dict[str, BudgetOwner]:
+    """Return the job of each of these runs, or its agent if it has no job."""
+    return {row[0]: BudgetOwner(*row[1:]) for row in await db.fetch(WHOSE, list(run_ids))}
+
+
+async def add_usage(
+    db: Db, tell: TransactionEvents, now_ms: int, usage: Mapping[tuple[BudgetOwner, int], Spent]
+) -> None:
+    """Add this usage, and block what reaches a cap.
+
+    The budgets are checked after the addition: only then are the totals known, which other transactions add
+    to as well.
+    """
+    rows = [(*owner, day, *spent) for (owner, day), spent in usage.items()]
+    await db.execute(ADD_SPENDING, *map(list, zip(*rows, strict=True)))
+    await weigh(db, tell, now_ms, [owner for owner, _ in usage])
 
 
 async def weigh(db: Db, tell: TransactionEvents, now_ms: int, owners: Sequence[BudgetOwner]) -> None:
-    """Hold what is over its budget today, and no longer what is not."""
+    """Block the owners that have reached a cap today, and unblock the others."""
     day = day_of(now_ms)
     columns = map(list, zip(*sorted(set(owners)), strict=True))
     rows = await db.fetch(WEIGHED, *columns, day)
-    for change in changes(Weighed(*row) for row in rows):
+    for change in budget_changes(OwnerUsage(*row) for row in rows):
         tell("holds")
         if change.most is None:
             await db.execute(LET_GO, day, *change.owner, change.cap)
         elif await db.fetchval(HOLD, day, *change.owner, change.cap, change.most) and await db.fetchval(
-            REACHED, now_ms, *change.owner, details_of(change)
+            REACHED, now_ms, *change.owner, incident_details(change)
         ):
             tell("incidents")
 
 
-async def note_failed(db: Db, tell: TransactionEvents, now_ms: int, run_ids: Sequence[str]) -> None:
-    """These runs have failed, and their jobs' failures are counted."""
-    if await db.fetchval(FAILED, now_ms, list(run_ids)):
+async def note_failed(
+    db: Db, tell: TransactionEvents, now_ms: int, failed: Sequence[tuple[str, int]]
+) -> None:
+    """Add an incident for each of these failed runs, with the consecutive failures of its job."""
+    run_ids, failures = map(list, zip(*failed, strict=True))
+    if await db.fetchval(FAILED, now_ms, run_ids, failures):
         tell("incidents")
 
 
 async def note_missed(db: Db, tell: TransactionEvents, now_ms: int, run_ids: Sequence[str]) -> None:
-    """These ticks were missed."""
+    """Add an incident for each of these missed ticks."""
     if await db.fetchval(MISSED, now_ms, list(run_ids)):
         tell("incidents")

@@ -15,10 +15,8 @@ from wakeful.store.alerts import (
     WORKSPACE_ALERTS,
     WORKSPACE_CHANNEL,
 )
-from wakeful.store.budgets import Spent
-from wakeful.store.quotas import day_of
 from wakeful.store.sql.driver import Session
-from wakeful.store.usage import capped
+from wakeful.usage import Spent, capped, day_of
 
 #: the primary key
 SPENT: Final = """

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
+from wakeful.consequences import Consequences
 from wakeful.outcome import Finished
-from wakeful.run import Follower, NewRun
+from wakeful.run import NewRun
 from wakeful.store.accounts import Inherited
 from wakeful.store.audit import AuditEntry, always, written
 from wakeful.store.idempotency import Keyed
@@ -98,10 +99,10 @@ class SqlJobsAndRuns(SqlBase[D]):
         return await self._record(Recorded(entries), cancel, run_id, now_ms, reason, running)
 
     async def complete_run(
-        self, finished: Finished, follow: Callable[[Follower], NewRun], entries: Sequence[AuditEntry] = ()
+        self, finished: Finished, consequences: Consequences, entries: Sequence[AuditEntry] = ()
     ) -> bool:
         complete, now_ms = self._operations.runs.complete_run, self.clock.now_ms()
-        return await self._record(Recorded(entries), complete, now_ms, finished, follow)
+        return await self._record(Recorded(entries), complete, self.clock, now_ms, finished, consequences)
 
     async def run(self, run_id: str) -> RunView | None:
         return await self._driver.read(self._operations.runs.run, run_id)

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 from wakeful.clock import Clock
+from wakeful.consequences import Consequences
 from wakeful.outcome import Finished
-from wakeful.run import Follower, NewRun
+from wakeful.run import NewRun
 from wakeful.start_rules import BudgetOwner
 from wakeful.store.accounts import AgentRow, Inherited, InheritingChange
 from wakeful.store.audit import AuditEntry
@@ -78,11 +79,12 @@ class Leases(Protocol[C]):
         self,
         db: C,
         tell: TransactionEvents,
+        clock: Clock,
         now_ms: int,
         dead_before_ms: int,
         limit: int,
         judge: Callable[[LostRun], Finished],
-        follow: Callable[[Follower], NewRun],
+        consequences: Consequences,
     ) -> list[str]: ...
 
     async def release(
@@ -140,10 +142,11 @@ class Pull(Protocol[C]):
         self,
         db: C,
         tell: TransactionEvents,
+        clock: Clock,
         now_ms: int,
         limit: int,
         judge: Callable[[LostRun], Finished],
-        follow: Callable[[Follower], NewRun],
+        consequences: Consequences,
     ) -> list[str]: ...
 
 
@@ -154,10 +157,11 @@ class Outcomes(Protocol[C]):
         self,
         db: C,
         tell: TransactionEvents,
+        clock: Clock,
         now_ms: int,
         worker: str,
         finished: Sequence[Finished],
-        follow: Callable[[Follower], NewRun],
+        consequences: Consequences,
     ) -> set[str]: ...
 
 
@@ -223,9 +227,10 @@ class Runs(Protocol[C]):
         self,
         db: C,
         tell: TransactionEvents,
+        clock: Clock,
         now_ms: int,
         finished: Finished,
-        follow: Callable[[Follower], NewRun],
+        consequences: Consequences,
     ) -> bool: ...
 
     async def run(self, db: C, run_id: str) -> RunView | None: ...

@@ -11,12 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from wakeful.alert_rules import Alert, Incident
+from wakeful.consequences import Consequences
 from wakeful.errors import Unstorable
 from wakeful.outcome import Finished
-from wakeful.run import Follower, NewRun
 from wakeful.start_rules import BudgetBlock, BudgetOwner
 from wakeful.store.audit import AuditEntry, always
-from wakeful.store.budgets import Spent
 from wakeful.store.changelog import ChangeRow, TransactionEvents
 from wakeful.store.deliveries import Delivery, DeliveryResult
 from wakeful.store.idempotency import Keyed
@@ -28,6 +27,7 @@ from wakeful.store.sql.admin import SqlAdmin
 from wakeful.store.sql.base import Recorded
 from wakeful.store.sql.jobs_and_runs import SqlJobsAndRuns
 from wakeful.store.stats import Backlog, RecentRun, WorkspaceStats
+from wakeful.usage import Spent
 
 D = TypeVar("D")
 
@@ -72,12 +72,10 @@ class SqlStore(SqlAdmin[D], SqlJobsAndRuns[D]):
     async def next_due_ms(self, after_ms: int, lanes: Sequence[str]) -> int | None:
         return await self._driver.read(self._operations.leases.next_due_ms, after_ms, lanes)
 
-    async def finish(
-        self, worker: str, finished: Sequence[Finished], follow: Callable[[Follower], NewRun]
-    ) -> set[str]:
+    async def finish(self, worker: str, finished: Sequence[Finished], consequences: Consequences) -> set[str]:
         finish, now_ms = self._operations.outcomes.finish, self.clock.now_ms()
         try:
-            return await self._driver.write(finish, now_ms, worker, finished, follow)
+            return await self._driver.write(finish, self.clock, now_ms, worker, finished, consequences)
         except self._driver.unstorable as error:
             raise Unstorable(f"an outcome cannot be stored: {error}") from error
 
@@ -93,10 +91,12 @@ class SqlStore(SqlAdmin[D], SqlJobsAndRuns[D]):
         dead_before_ms: int,
         limit: int,
         judge: Callable[[LostRun], Finished],
-        follow: Callable[[Follower], NewRun],
+        consequences: Consequences,
     ) -> list[str]:
         rescue = self._operations.leases.rescue
-        return await self._driver.write(rescue, now_ms, dead_before_ms, limit, judge, follow)
+        return await self._driver.write(
+            rescue, self.clock, now_ms, dead_before_ms, limit, judge, consequences
+        )
 
     async def release(self, worker: str, now_ms: int, but: Sequence[str] | None = None) -> int:
         return await self._driver.write(self._operations.leases.release, worker, now_ms, but)
@@ -143,9 +143,10 @@ class SqlStore(SqlAdmin[D], SqlJobsAndRuns[D]):
         now_ms: int,
         limit: int,
         judge: Callable[[LostRun], Finished],
-        follow: Callable[[Follower], NewRun],
+        consequences: Consequences,
     ) -> list[str]:
-        return await self._driver.write(self._operations.pull.expire, now_ms, limit, judge, follow)
+        expire = self._operations.pull.expire
+        return await self._driver.write(expire, self.clock, now_ms, limit, judge, consequences)
 
     # --- sessions ---------------------------------------------------------------------------------
 

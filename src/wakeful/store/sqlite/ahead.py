@@ -27,7 +27,7 @@ def settle_ahead(
         return
     reasons = {row[0]: reason_of(row[-1]) for row in ahead}
     cancelled = [(run_id, reason) for run_id, reason in reasons.items() if reason is not None]
-    db.executemany(sql.WITHDRAW_AHEAD, [(reason, now_ms, run_id) for run_id, reason in cancelled])
+    db.executemany(sql.WITHDRAW, [(reason, now_ms, run_id) for run_id, reason in cancelled])
     for run_id, _ in cancelled:
         tell.ended([run_id])
         tell("runs")

@@ -6,7 +6,6 @@ import sqlite3
 from collections.abc import Sequence
 from typing import Final
 
-from wakeful.outcome import Finished
 from wakeful.store.deliveries import UNSAID, Delivery, DeliveryResult
 from wakeful.store.sqlite.connection import TransactionEvents
 
@@ -39,13 +38,14 @@ CARRY: Final = """
 
 
 def add_deliveries(
-    db: sqlite3.Connection, tell: TransactionEvents, now_ms: int, finished: Sequence[Finished]
+    db: sqlite3.Connection,
+    tell: TransactionEvents,
+    now_ms: int,
+    deliveries: Sequence[tuple[str, str | None, str | None]],
 ) -> None:
-    """Have the outputs of those that say so delivered."""
-    wanted = [(f.run_id, *f.deliver, now_ms) for f in finished if f.deliver is not None]
-    if wanted:
-        db.executemany(ADD, wanted)
-        tell("deliveries")
+    """Add deliveries of the outputs of runs: run, channel and recipient, else those of the agent."""
+    db.executemany(ADD, [(*each, now_ms) for each in deliveries])
+    tell("deliveries")
 
 
 async def take_deliveries(

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from wakeful.clock import Clock
+from wakeful.consequences import Withdrawal
 from wakeful.errors import AlreadyExists
 from wakeful.run import NewRun
 from wakeful.store.accounts import Inherited
@@ -17,9 +18,10 @@ from wakeful.store.sqlite import list_statements as lists
 from wakeful.store.sqlite import statements as sql
 from wakeful.store.sqlite.accounts import add_agents, check_agent
 from wakeful.store.sqlite.ahead import settle_ahead
+from wakeful.store.sqlite.cancellation import delete_job as mark_deleted
+from wakeful.store.sqlite.cancellation import withdraw
 from wakeful.store.sqlite.connection import TransactionEvents
 from wakeful.store.sqlite.insert_runs import write_runs
-from wakeful.store.sqlite.outcomes import drop_job, withdraw
 from wakeful.store.sqlite.pull import move
 from wakeful.store.sqlite.quotas import charge
 
@@ -126,7 +128,7 @@ def write_change(
         add_agents(db, now_ms, owners([new]))
     settle_ahead(db, tell, now_ms, new.id, changed.withdrawn)
     if changed.withdraw is not None:
-        withdraw(db, tell, new.id, new.updated_ms, changed.withdraw)
+        withdraw(db, tell, Withdrawal(new.id, new.updated_ms, changed.withdraw), None)
     if changed.move is not None:
         move(db, tell, now_ms, new.id, changed.move)
     if changed.born:
@@ -152,8 +154,11 @@ async def delete_job(
     due = born(row)
     if due:
         write_runs(db, tell, now_ms, due)
-    settle_ahead(db, tell, max(now_ms, clock.now_ms()), job_id, lambda tick: reason)
-    return drop_job(db, tell, job_id, now_ms, reason)
+    if not mark_deleted(db, tell, job_id, now_ms):
+        return False
+    withdraw(db, tell, Withdrawal(job_id, now_ms, reason, manual=True), max(now_ms, clock.now_ms()))
+    db.execute(sql.DELETE_JOB_WITHOUT_RUNS, (job_id,))
+    return True
 
 
 def _taken(row: JobRow) -> AlreadyExists:

@@ -6,12 +6,14 @@ import json
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 
+from wakeful.clock import Clock
+from wakeful.consequences import Consequences
 from wakeful.outcome import Finished
 from wakeful.run import is_pull_lane
 from wakeful.store.rows import LostRun, TakenRun
 from wakeful.store.sqlite import statements as sql
 from wakeful.store.sqlite.connection import TransactionEvents
-from wakeful.store.sqlite.outcomes import Follow, settle
+from wakeful.store.sqlite.outcomes import settle
 
 
 async def take(
@@ -50,11 +52,12 @@ async def lost(db: sqlite3.Connection, worker: str, holding: Sequence[str]) -> s
 async def rescue(
     db: sqlite3.Connection,
     tell: TransactionEvents,
+    clock: Clock,
     now_ms: int,
     dead_before_ms: int,
     limit: int,
     judge: Callable[[LostRun], Finished],
-    follow: Follow,
+    consequences: Consequences,
 ) -> list[str]:
     """Take runs from the dead, and parked ones that nobody completed in time. See `Store.rescue`."""
     lost = [LostRun(*row) for row in db.execute(sql.LOST, (dead_before_ms, now_ms, limit))]
@@ -63,7 +66,7 @@ async def rescue(
         judged.setdefault(run.worker or "", []).append(judge(run))
     rescued: set[str] = set()
     for worker, outcomes in judged.items():
-        rescued |= settle(db, tell, now_ms, worker, outcomes, follow)
+        rescued |= settle(db, tell, clock, now_ms, worker, outcomes, consequences)
     dead = {name for (name,) in db.execute(sql.DEAD_WORKERS, (dead_before_ms,))}
     if dead:
         dead.difference_update(name for (name,) in db.execute(sql.BUSY_WORKERS))

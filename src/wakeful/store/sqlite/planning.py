@@ -9,10 +9,10 @@ from wakeful.run import NewRun
 from wakeful.store.port import Planned
 from wakeful.store.rows import CatchupState, DueJob, JobPlan
 from wakeful.store.sqlite import statements as sql
+from wakeful.store.sqlite.cancellation import cancel
 from wakeful.store.sqlite.catchup import END_PAUSE, write_catchup
 from wakeful.store.sqlite.connection import TransactionEvents
 from wakeful.store.sqlite.insert_runs import write_runs
-from wakeful.store.sqlite.outcomes import cancel
 
 _NONE: tuple[str, ...] = ()
 

@@ -5,21 +5,24 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable
 
+from wakeful.clock import Clock
+from wakeful.consequences import Consequences
 from wakeful.outcome import Finished
 from wakeful.store.port import TURN_MS, UNCLAIMED
 from wakeful.store.rows import LostRun, Move
 from wakeful.store.sqlite import pull_statements as sql
 from wakeful.store.sqlite.connection import TransactionEvents
-from wakeful.store.sqlite.outcomes import Follow, settle
+from wakeful.store.sqlite.outcomes import settle
 
 
 async def expire(
     db: sqlite3.Connection,
     tell: TransactionEvents,
+    clock: Clock,
     now_ms: int,
     limit: int,
     judge: Callable[[LostRun], Finished],
-    follow: Follow,
+    consequences: Consequences,
 ) -> list[str]:
     """End what nobody claimed in time. See `Store.expire`."""
     held_up = db.execute(sql.HELD_UP, (now_ms + TURN_MS, now_ms, limit)).fetchall()
@@ -28,7 +31,7 @@ async def expire(
     if not expired:
         return []
     db.executemany(sql.MARK_UNCLAIMED, [(UNCLAIMED, run.id) for run in expired])
-    ended = settle(db, tell, now_ms, UNCLAIMED, [judge(run) for run in expired], follow)
+    ended = settle(db, tell, clock, now_ms, UNCLAIMED, [judge(run) for run in expired], consequences)
     db.executemany(sql.NEVER_STARTED, [(run_id,) for run_id in ended])
     return [run.id for run in expired if run.id in ended]
 

@@ -16,10 +16,10 @@ from wakeful.store.quotas import (
     charges,
     check_created,
     check_live,
-    day_of,
     live_limits,
 )
 from wakeful.store.rows import JobRow
+from wakeful.usage import day_of
 
 #: the primary key. The clock may go back over midnight: a day that has begun stays the day
 CHARGE: Final = """

@@ -7,6 +7,8 @@ import sqlite3
 from collections.abc import Sequence
 from typing import Final
 
+from wakeful.clock import Clock
+from wakeful.consequences import Consequences
 from wakeful.errors import AlreadyExists
 from wakeful.outcome import Finished
 from wakeful.run import NewRun, check_cancellable
@@ -15,9 +17,10 @@ from wakeful.store.row_mapping import view_of
 from wakeful.store.rows import AttemptView, LiveRuns, ManualRunRule, RunFilter, RunView
 from wakeful.store.sqlite import list_statements as lists
 from wakeful.store.sqlite import statements as sql
+from wakeful.store.sqlite.cancellation import cancel
 from wakeful.store.sqlite.connection import TransactionEvents
 from wakeful.store.sqlite.insert_runs import write_runs
-from wakeful.store.sqlite.outcomes import Follow, cancel, settle
+from wakeful.store.sqlite.outcomes import settle
 
 #: the primary key, once for each
 RUNS_BY_IDS: Final = f"SELECT {sql.RUN_VIEW} FROM runs WHERE id IN (SELECT value FROM json_each(?))"
@@ -74,11 +77,16 @@ async def cancel_run(
 
 
 async def complete_run(
-    db: sqlite3.Connection, tell: TransactionEvents, now_ms: int, finished: Finished, follow: Follow
+    db: sqlite3.Connection,
+    tell: TransactionEvents,
+    clock: Clock,
+    now_ms: int,
+    finished: Finished,
+    consequences: Consequences,
 ) -> bool:
     """Write the outcome of a run that was reported from outside. See `Store.complete_run`."""
     row = db.execute(sql.HOLDER, (finished.run_id, finished.attempt)).fetchone()
-    if row is None or not settle(db, tell, now_ms, row[0], [finished], follow):
+    if row is None or not settle(db, tell, clock, now_ms, row[0], [finished], consequences):
         return False
     tell_worker(tell, row[0], finished)
     return True

@@ -143,47 +143,47 @@ ADD_ATTEMPT: Final = f"""
     VALUES ({marks(7)})"""
 #: jobs_failing; mostly it is empty, and then no success need look at its job
 ANY_FAILING: Final = "SELECT 1 FROM jobs INDEXED BY jobs_failing WHERE failures > 0 AND id > '' LIMIT 1"
-#: jobs_failing
-FORGET_FAILURES: Final = "UPDATE jobs INDEXED BY jobs_failing SET failures = 0 WHERE id = ? AND failures > 0"
+#: jobs_failing, once for each
+FAILING: Final = """
+    SELECT j.id, j.failures FROM json_each(?) e CROSS JOIN jobs j INDEXED BY jobs_failing ON j.id = e.value
+    WHERE j.failures > 0"""
+#: the jobs' primary key, once for each
+FAILURES: Final = "SELECT j.id, j.failures FROM json_each(?) e CROSS JOIN jobs j ON j.id = e.value"
 #: the jobs' primary key
 SET_FAILURES: Final = "UPDATE jobs SET failures = ? WHERE id = ?"
-FAILURES: Final = "SELECT failures FROM jobs WHERE id = ?"
 #: the jobs' primary key
 DISABLE_JOB: Final = """
     UPDATE jobs SET enabled = 0, disabled_reason = ?, next_at = NULL, wake_at = NULL, updated_at = ?,
         version = version + 1
     WHERE id = ? AND enabled AND deleted_at IS NULL"""
-#: the primary keys of runs and jobs
-HAS_MOVED_ON: Final = """
-    SELECT 1 FROM runs r CROSS JOIN jobs j ON j.id = r.job_id
-    WHERE r.id = ? AND j.next_at IS NOT NULL AND j.updated_at > r.created_at"""
-#: the primary key
-HAS_A_TICK: Final = "SELECT 1 FROM jobs WHERE id = ? AND next_at IS NOT NULL"
+#: the primary keys of runs and jobs, once for each
+EDITS: Final = """
+    SELECT r.id, r.created_at, j.updated_at, j.id FROM json_each(?) e CROSS JOIN runs r ON r.id = e.value
+    CROSS JOIN jobs j ON j.id = r.job_id
+    WHERE j.next_at IS NOT NULL"""
 #: jobs_after; mostly it is empty, and then nobody need ask who follows
 ANY_FOLLOWER: Final = """
     SELECT 1 FROM jobs INDEXED BY jobs_after
     WHERE workspace > '' AND after_job IS NOT NULL AND deleted_at IS NULL LIMIT 1"""
 #: the runs' primary key, then jobs_after, once for each
 FOLLOWERS: Final = """
-    SELECT f.id, f.workspace, f.agent, f.name, f.policy, f.work, r.id, r.finished_at
+    SELECT f.id, f.workspace, f.agent, f.name, f.policy, f.work, r.id, f.after_on
     FROM json_each(?) e CROSS JOIN runs r ON r.id = e.value
     CROSS JOIN jobs f INDEXED BY jobs_after
         ON f.workspace = r.workspace AND f.agent = r.agent AND f.after_job = r.job_name
         AND f.deleted_at IS NULL
-    WHERE f.enabled AND r.job_id IS NOT NULL AND f.after_on IN (r.state, 'finished')
-    ORDER BY e.key, f.name"""
-#: the runs' primary key, jobs_name and runs_waiting, once for each; one for each heartbeat that does not wait
+    WHERE f.enabled"""
+#: the runs' primary key, jobs_name and runs_waiting, once for each
 HEARTBEATS: Final = f"""
-    SELECT h.id, h.workspace, h.agent, h.name, h.policy, h.work, min(r.id), r.finished_at, 'heartbeat'
+    SELECT h.id, h.workspace, h.agent, h.name, h.policy, h.work, r.id, 'finished', EXISTS (
+        SELECT 1 FROM runs w INDEXED BY runs_waiting
+        WHERE w.job_id = h.id AND w.state IN ('pending', 'retrying') AND w.state = 'pending'
+        AND w.trigger <> 'schedule')
     FROM json_each(?) e CROSS JOIN runs r ON r.id = e.value
     CROSS JOIN jobs h INDEXED BY jobs_name
         ON h.workspace = r.workspace AND h.agent = r.agent AND h.name = '{HEARTBEAT}'
         AND h.deleted_at IS NULL
-    WHERE h.enabled AND h.labels = '{HEARTBEAT_LABELS}' AND NOT EXISTS (
-        SELECT 1 FROM runs w INDEXED BY runs_waiting
-        WHERE w.job_id = h.id AND w.state IN ('pending', 'retrying') AND w.state = 'pending'
-        AND w.trigger <> 'schedule')
-    GROUP BY h.id"""
+    WHERE h.enabled AND h.labels = '{HEARTBEAT_LABELS}'"""
 #: runs_waiting; mostly it is empty, and then nobody waited for a turn
 ANY_WAITING: Final = """
     SELECT 1 FROM runs INDEXED BY runs_waiting
@@ -195,15 +195,18 @@ ANY_WAITING_OF: Final = """
 
 # --- cancelling -----------------------------------------------------------------------------------------
 
-_PENDING_OF: Final = "WHERE job_id = ? AND state IN ('pending', 'retrying') AND state = 'pending'"
-#: runs_waiting
-WHICH_PENDING: Final = f"SELECT id FROM runs INDEXED BY runs_waiting {_PENDING_OF}"
-CANCEL_PENDING: Final = f"""
-    UPDATE runs INDEXED BY runs_waiting SET state = 'cancelled', reason = ?, finished_at = ?, due_at = NULL
-    {_PENDING_OF}"""
-#: runs_waiting
-WHICH_PLANNED: Final = f"{WHICH_PENDING} AND trigger = 'schedule'"
-WITHDRAW: Final = f"{CANCEL_PENDING} AND trigger = 'schedule'"
+#: runs_waiting and runs_running. A tick that is not pending is recorded ahead if it fires after ?3
+NOT_STARTED: Final = """
+    SELECT id, state FROM runs INDEXED BY runs_waiting
+    WHERE job_id = ?1 AND state IN ('pending', 'retrying')
+        AND (trigger = 'schedule' OR ?2 AND state = 'pending') AND (state = 'pending' OR fire_at > ?3)
+    UNION ALL SELECT id, state FROM runs INDEXED BY runs_running
+    WHERE job_id = ?1 AND state = 'running' AND trigger = 'schedule' AND fire_at > ?3"""
+#: the primary key
+WITHDRAW: Final = """
+    UPDATE runs SET state = 'cancelled', reason = ?, finished_at = ?, due_at = NULL, started_at = NULL,
+        worker = NULL
+    WHERE id = ?"""
 #: the primary key
 CANCEL: Final = """
     UPDATE runs SET state = 'cancelled', reason = ?, finished_at = ?, due_at = NULL
@@ -214,10 +217,6 @@ STATE: Final = "SELECT state FROM runs WHERE id = ?"
 AHEAD: Final = """
     SELECT id, attempt, worker, NULL, scheduled_at FROM runs INDEXED BY runs_running
     WHERE job_id = ? AND state = 'running' AND trigger = 'schedule' AND fire_at > ?"""
-#: the primary key
-WITHDRAW_AHEAD: Final = """
-    UPDATE runs SET state = 'cancelled', reason = ?, finished_at = ?, started_at = NULL, worker = NULL
-    WHERE id = ?"""
 
 # --- rescuing and pruning -------------------------------------------------------------------------------
 

@@ -1,19 +1,20 @@
-"""What runs use, in SQLite, and what becomes of it, written with what it tells of. See `guarding`."""
+"""Usage, budget blocks and incidents in SQLite, written in the transaction that causes them.
+
+See `wakeful.store.budgets` and `wakeful.store.alerts`.
+"""
 
 from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from wakeful.document.guards import MOST_COST
-from wakeful.outcome import Finished
 from wakeful.start_rules import BudgetOwner
 from wakeful.store.alerts import ALERT_JOBS
-from wakeful.store.quotas import day_of
 from wakeful.store.sqlite.connection import TransactionEvents
-from wakeful.store.usage import MOST_TOKENS, Weighed, additions, changes, details_of
+from wakeful.usage import MOST_TOKENS, OwnerUsage, Spent, budget_changes, day_of, incident_details
 
 #: the primary key, once for each
 WHOSE: Final = """
@@ -51,12 +52,12 @@ _TOLD: Final = """
         WHERE a.workspace = o.workspace AND a.name = o.agent AND a.alerts IS NOT NULL)
     OR EXISTS (SELECT 1 FROM workspaces w WHERE w.name = o.workspace AND w.alerts IS NOT NULL))"""
 _OURS: Final = f"coalesce(o.job_name, '') NOT IN {ALERT_JOBS}"
-#: the primary key of runs, once for each, and that of jobs; then `_TOLD`
+#: the primary key of runs, once for each; then `_TOLD`
 FAILED: Final = f"""
     INSERT INTO incidents (at, kind, workspace, agent, job_id, run_id, count, details)
-    SELECT ?1, 'failed', o.workspace, o.agent, o.job_id, o.id,
-        coalesce((SELECT failures FROM jobs WHERE id = o.job_id), 1), '{{}}'
-    FROM runs o WHERE o.id IN (SELECT value FROM json_each(?2)) AND {_OURS} AND {_TOLD}"""
+    SELECT ?1, 'failed', o.workspace, o.agent, o.job_id, o.id, json_extract(f.value, '$[1]'), '{{}}'
+    FROM json_each(?2) f CROSS JOIN runs o ON o.id = json_extract(f.value, '$[0]')
+    WHERE {_OURS} AND {_TOLD}"""
 #: the primary key of runs, once for each; then `_TOLD`
 MISSED: Final = f"""
     INSERT INTO incidents (at, kind, workspace, agent, job_id, run_id, count, details)
@@ -70,41 +71,48 @@ REACHED: Final = f"""
     FROM (SELECT ?2 AS workspace, ?3 AS agent) o WHERE {_TOLD}"""
 
 
-def spend(db: sqlite3.Connection, tell: TransactionEvents, now_ms: int, finished: Iterable[Finished]) -> None:
-    """Add what these used, of which each says so, and hold what has had its fill."""
-    used = [outcome for outcome in finished if outcome.usage is not None]
-    runs = json.dumps([outcome.run_id for outcome in used])
-    owners = {row[0]: BudgetOwner(*row[1:]) for row in db.execute(WHOSE, (runs,))}
-    added = additions(used, owners)
-    if added:
-        db.executemany(ADD_SPENDING, [(*owner, day, *spent) for (owner, day), spent in added.items()])
-        check_budgets(db, tell, now_ms, [owner for owner, _ in added])
+def owners_of(db: sqlite3.Connection, run_ids: Sequence[str]) -> dict[str, BudgetOwner]:
+    """Return the job of each of these runs, or its agent if it has no job."""
+    return {row[0]: BudgetOwner(*row[1:]) for row in db.execute(WHOSE, (json.dumps(run_ids),))}
+
+
+def add_usage(
+    db: sqlite3.Connection,
+    tell: TransactionEvents,
+    now_ms: int,
+    usage: Mapping[tuple[BudgetOwner, int], Spent],
+) -> None:
+    """Add this usage, and block what reaches a cap."""
+    db.executemany(ADD_SPENDING, [(*owner, day, *spent) for (owner, day), spent in usage.items()])
+    check_budgets(db, tell, now_ms, [owner for owner, _ in usage])
 
 
 def check_budgets(
     db: sqlite3.Connection, tell: TransactionEvents, now_ms: int, owners: Sequence[BudgetOwner]
 ) -> None:
-    """Hold what is over its budget today, and no longer what is not."""
+    """Block the owners that have reached a cap today, and unblock the others."""
     day = day_of(now_ms)
     rows = db.execute(WEIGHED, (json.dumps(list(dict.fromkeys(owners))), day)).fetchall()
-    for change in changes(Weighed(*row) for row in rows):
+    for change in budget_changes(OwnerUsage(*row) for row in rows):
         tell("holds")
         if change.most is None:
             db.execute(LET_GO, (day, *change.owner, change.cap))
             continue
         db.execute(HOLD, (day, *change.owner, change.cap, change.most))
-        if db.execute(REACHED, (now_ms, *change.owner, details_of(change))).rowcount:
+        if db.execute(REACHED, (now_ms, *change.owner, incident_details(change))).rowcount:
             tell("incidents")
 
 
-def note_failed(db: sqlite3.Connection, tell: TransactionEvents, now_ms: int, run_ids: Sequence[str]) -> None:
-    """These runs have failed, and their jobs' failures are counted."""
-    if db.execute(FAILED, (now_ms, json.dumps(list(run_ids)))).rowcount:
+def note_failed(
+    db: sqlite3.Connection, tell: TransactionEvents, now_ms: int, failed: Sequence[tuple[str, int]]
+) -> None:
+    """Add an incident for each of these failed runs, with the consecutive failures of its job."""
+    if db.execute(FAILED, (now_ms, json.dumps(failed))).rowcount:
         tell("incidents")
 
 
 def note_missed(db: sqlite3.Connection, tell: TransactionEvents, now_ms: int, run_ids: Sequence[str]) -> None:
-    """These ticks were missed."""
+    """Add an incident for each of these missed ticks."""
     if db.execute(MISSED, (now_ms, json.dumps(list(run_ids)))).rowcount:
         tell("incidents")
 

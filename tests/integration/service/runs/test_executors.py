@@ -10,8 +10,8 @@ import pytest
 from tests.integration.conftest import SELDOM, on_one_store
 from tests.support.api_client import JOBS, ApiClient
 from wakeful import Unavailable, Wakeful
+from wakeful.consequences import consequences
 from wakeful.outcome import Finished
-from wakeful.run_factory import follow_up_run
 from wakeful.service.auth.access import LOCAL
 from wakeful.store.rows import JobChange, LostRun
 
@@ -39,7 +39,7 @@ async def end_leases(app: Wakeful) -> None:
         started_ms = lost.started_ms or now_ms
         return Finished(lost.id, lost.job_id, lost.attempt, "retrying", started_ms, now_ms, due_ms=now_ms)
 
-    assert await app.store.rescue(now_ms, now_ms + 1, 100, retry, follow_up_run)
+    assert await app.store.rescue(now_ms, now_ms + 1, 100, retry, consequences)
 
 
 async def test_a_stale_executor_can_neither_renew_nor_complete_the_attempt_of_its_successor(ask: ApiClient):
@@ -106,7 +106,7 @@ async def test_runs_of_others_are_lost_to_a_heartbeat_and_not_renewed(ask: ApiCl
     def refuse(lost: LostRun) -> Finished:
         return Finished(lost.id, lost.job_id, lost.attempt, "failed", before, before)
 
-    rescued = await ask.app.store.rescue(before, before + 1, 10, refuse, follow_up_run)
+    rescued = await ask.app.store.rescue(before, before + 1, 10, refuse, consequences)
     assert rescued == [run_id], "nobody has renewed its lease since the claim"
 
 
