@@ -1,12 +1,12 @@
-"""How the entries of the audit hang together: each carries the hash of the one before it.
+"""The hash chain of the audit log: each entry carries the hash of the one before it.
 
-Pure, so that whoever has the entries can check them without the database they came from. The hash of an entry
-is the SHA-256, in hex, of this compact JSON array, with everything but ASCII escaped:
+Pure, so that exported entries can be checked without the database. The hash of an entry is the SHA-256, in
+hex, of this compact JSON array, with everything but ASCII escaped:
 
     [workspace, seq, at_ms, actor, action, subject, details, address, before]
 
-Whoever changes an entry changes its hash, and so would have to change every entry after it. That the newest
-ones were cut off, only somebody notices who has noted the hash of a later one elsewhere.
+A changed entry has another hash, so every entry after it would have to change too. To detect that the newest
+entries were removed, compare with a later hash that was noted elsewhere.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from wakeful.stored_text import cleaned
 
 
 def link(entry: AuditEntry, seq: int, at_ms: int, before: str) -> AuditRow:
-    """The entry as number `seq` of its chain, after the one whose hash is `before` ('' for the first).
+    """Return the entry as number `seq` of its chain, after the one with the hash `before` ('' for the first).
 
-    What no database can keep (NUL, half characters) is replaced, so that what is read is what was hashed.
+    Characters that no database can store (NUL, lone surrogates) are replaced before hashing.
 
     >>> entry = AuditEntry("default", "python", "job.create", "default/digest", "{}", None)
     >>> first = link(entry, 1, 0, "")
@@ -35,11 +35,25 @@ def link(entry: AuditEntry, seq: int, at_ms: int, before: str) -> AuditRow:
     return row._replace(hash=_hash(row))
 
 
-def flaw(rows: Sequence[AuditRow], seq: int, before: str) -> str | None:
-    """What is wrong with these entries as the ones after number `seq`, whose hash is `before`; None: nothing.
+def extend(heads: dict[str, tuple[int, str]], entries: Sequence[AuditEntry], at_ms: int) -> list[AuditRow]:
+    """Return the entries as the next of their chains.
 
-    They come oldest first. The whole chain begins after number 0 with the hash ''; a page of it, after the
-    last entry of the page before. The sentence names the first entry that was changed, removed or moved.
+    `heads` has the number and hash of the newest entry by workspace, and is updated.
+    """
+    rows = []
+    for entry in entries:
+        seq, before = heads.get(entry.workspace, (0, ""))
+        row = link(entry, seq + 1, at_ms, before)
+        heads[entry.workspace] = row.seq, row.hash
+        rows.append(row)
+    return rows
+
+
+def flaw(rows: Sequence[AuditRow], seq: int, before: str) -> str | None:
+    """Return what is wrong with these entries as those after number `seq` with the hash `before`, or None.
+
+    Entries are oldest first. The whole chain begins after number 0 with the hash ''; a page begins after the
+    last entry of the previous page. The message names the first entry that was changed, removed or moved.
 
     >>> flaw([], 0, "")
     """

@@ -24,9 +24,7 @@ from wakeful.store.postgres import (
     accounts,
     audit,
     changelog,
-    dead_letters,
     deliveries,
-    idempotency,
     jobs,
     quotas,
     runs,
@@ -40,7 +38,7 @@ from wakeful.store.quotas import CREATE_JOB, LIVE_JOBS
 from wakeful.store.rows import JobFilter, RunFilter
 from wakeful.store.sql import accounts as shared_accounts
 from wakeful.store.sql import audit as shared_audit
-from wakeful.store.sql import budgets, queries, workflows
+from wakeful.store.sql import budgets, jobs_and_runs, queries, workflows
 from wakeful.store.sql import idempotency as shared_idempotency
 from wakeful.store.sql import quotas as shared_quotas
 
@@ -51,12 +49,11 @@ if TYPE_CHECKING:
 GROUPS: dict[str, tuple[ModuleType, ...]] = {
     "admin": (
         *(shared_accounts, shared_audit, shared_quotas, shared_idempotency, workflows),
-        *(accounts, audit, quotas, idempotency),
+        *(accounts, audit, quotas),
     ),
     "budgets": (budgets, usage),
     "deliveries": (deliveries,),
-    "letters": (dead_letters,),
-    "queries": (queries, changelog, stats, jobs, runs),
+    "queries": (queries, changelog, stats, jobs, runs, jobs_and_runs),
 }
 JOBS = 10_000
 RUNS = 100_000
@@ -207,9 +204,9 @@ async def _cases(db: Db) -> AsyncIterator[tuple[str, str, list[object]]]:
     yield "JOB", sql.JOB, ["ws-5", "agent-5", "job-5"]
     for name in ("JOB_BY_ID", "ANY_JOB_BY_ID", "LOCK_JOB"):
         yield name, getattr(sql, name), [jobs[5]]
-    yield "letters.OLDEST_LETTERS", dead_letters.OLDEST_LETTERS, ["ws-0", BATCH]
-    yield "letters.LETTERS", dead_letters.LETTERS, ["ws-1", mine]
-    yield "letters.BURY", dead_letters.BURY, [mine]
+    yield "queries.OLDEST_LETTERS", runs.OLDEST_LETTERS, ["ws-0", BATCH]
+    yield "queries.LETTERS", runs.LETTERS, ["ws-1", mine]
+    yield "queries.CLEAR_DEAD", jobs_and_runs.CLEAR_DEAD, [mine]
     for name in ("RUN", "LOCK_RUN", "ATTEMPTS"):
         yield name, getattr(sql, name), [newest[0][0]]
     for jobs_only in (

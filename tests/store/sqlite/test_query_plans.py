@@ -17,7 +17,7 @@ from wakeful.store.quotas import Allowance
 from wakeful.store.rows import JobFilter, RunFilter
 from wakeful.store.sql import accounts as shared_accounts
 from wakeful.store.sql import audit as shared_audit
-from wakeful.store.sql import budgets, queries, workflows
+from wakeful.store.sql import budgets, jobs_and_runs, queries, workflows
 from wakeful.store.sql import idempotency as shared_idempotency
 from wakeful.store.sql import quotas as shared_quotas
 from wakeful.store.sqlite import (
@@ -25,9 +25,7 @@ from wakeful.store.sqlite import (
     accounts,
     audit,
     changelog,
-    dead_letters,
     deliveries,
-    idempotency,
     jobs,
     quotas,
     runs,
@@ -114,9 +112,12 @@ def _load(db: sqlite3.Connection) -> None:
     db.execute("ANALYZE")
 
 
-SHARED = (shared_accounts, shared_audit, shared_quotas, shared_idempotency, workflows, budgets, queries)
+SHARED = (
+    *(shared_accounts, shared_audit, shared_quotas, shared_idempotency, workflows),
+    *(budgets, jobs_and_runs, queries),
+)
 OWN = (
-    *(accounts, audit, changelog, dead_letters, deliveries, idempotency),
+    *(accounts, audit, changelog, deliveries),
     *(jobs, quotas, runs, statements, stats, usage),
 )
 

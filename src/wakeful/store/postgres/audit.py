@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from wakeful.clock import Clock
 from wakeful.store.audit import AuditEntry
-from wakeful.store.audit_chain import link
+from wakeful.store.audit_chain import extend
 from wakeful.store.sql.audit import ENTRY_COLUMNS
 
 if TYPE_CHECKING:
@@ -31,23 +31,17 @@ APPEND: Final = f"""
 
 
 async def append(db: Db, clock: Clock, entries: Sequence[AuditEntry]) -> None:
-    """Write these entries down, each at the end of its workspace's chain."""
+    """Append these entries to the chains of their workspaces."""
     if not entries:
         return
     heads = await _lock_heads(db, sorted({entry.workspace for entry in entries}))
-    at_ms = clock.now_ms()
-    rows = []
-    for entry in entries:
-        seq, before = heads[entry.workspace]
-        row = link(entry, seq + 1, at_ms, before)
-        heads[entry.workspace] = row.seq, row.hash
-        rows.append(row)
+    rows = extend(heads, entries, clock.now_ms())
     seqs, hashes = zip(*heads.values(), strict=True)
     await db.execute(APPEND, rows, list(heads), list(seqs), list(hashes))
 
 
 async def _lock_heads(db: Db, workspaces: Sequence[str]) -> dict[str, tuple[int, str]]:
-    """The number and the hash of the newest entry of each workspace, which nobody else can follow now."""
+    """Return number and hash of the newest entry of each workspace, locked until the commit."""
     rows = await db.fetch(LOCK_HEADS, workspaces)
     if len(rows) < len(workspaces):
         await db.execute(ADD_HEADS, workspaces)

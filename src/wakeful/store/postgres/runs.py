@@ -18,7 +18,7 @@ from wakeful.store.postgres.insert_runs import insert_runs
 from wakeful.store.postgres.jobs import is_id
 from wakeful.store.postgres.outcomes import finish
 from wakeful.store.row_mapping import view_of
-from wakeful.store.rows import AttemptView, LiveRuns, ManualRunRule, RunFilter, RunView
+from wakeful.store.rows import AttemptView, DeadLetter, LiveRuns, ManualRunRule, RunFilter, RunView
 
 if TYPE_CHECKING:
     from wakeful.store.postgres.connection import Db, TransactionEvents
@@ -31,6 +31,15 @@ LIVE: Final = """
     SELECT r.id::text, r.state FROM live_runs l JOIN runs r ON r.id = l.run_id AND r.state = l.state
     WHERE l.job_id = $1 AND (r.state IN ('running', 'retrying')
         OR r.serial AND r.trigger IN ('schedule', 'user', 'agent'))"""
+_LETTER: Final = f"""
+    SELECT {sql.RUN_COLUMNS}, coalesce(j.policy, '{{}}'), coalesce(j.work, '{{}}')
+    FROM runs r LEFT JOIN jobs j ON j.id = r.job_id"""
+#: the primary keys of runs and jobs, once for each
+LETTERS: Final = f"""{_LETTER}
+    WHERE r.id = ANY($2::uuid[]) AND r.workspace = $1 AND r.dead ORDER BY r.id FOR UPDATE OF r"""
+#: runs_dead: the beginning of it, in its order; the jobs' primary key for what is found
+OLDEST_LETTERS: Final = f"""{_LETTER}
+    WHERE r.workspace = $1 AND r.dead ORDER BY r.id LIMIT $2 FOR UPDATE OF r"""
 
 
 async def add_runs(db: Db, tell: TransactionEvents, now_ms: int, runs: Sequence[NewRun]) -> list[RunView]:
@@ -121,3 +130,14 @@ async def attempts(db: Db, run_id: str) -> list[AttemptView]:
     """The attempts before the last, in order."""
     rows = await db.fetch(sql.ATTEMPTS, run_id) if is_id(run_id) else []
     return [AttemptView(*row) for row in rows]
+
+
+async def lock_dead_letters(db: Db, workspace: str, which: Sequence[str] | int) -> list[DeadLetter]:
+    """Return dead letters, locked until the end of the transaction. See `Store.replay_runs`."""
+    if isinstance(which, int):
+        rows = await db.fetch(OLDEST_LETTERS, workspace, which)
+        return [DeadLetter(RunView(*row[:-2]), *row[-2:]) for row in map(tuple, rows)]
+    ids = list(filter(is_id, dict.fromkeys(which)))
+    rows = await db.fetch(LETTERS, workspace, ids)
+    found = {row[0]: DeadLetter(RunView(*row[:-2]), *row[-2:]) for row in map(tuple, rows)}
+    return [found[run_id] for run_id in ids if run_id in found]

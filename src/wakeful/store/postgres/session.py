@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from asyncpg import UniqueViolationError
+from asyncpg import LockNotAvailableError, UniqueViolationError
 
-from wakeful.store.sql.driver import Duplicate, Row
+from wakeful.store.sql.driver import Duplicate, LockTimeout, Row
 
 if TYPE_CHECKING:
     from wakeful.store.postgres.connection import Db
@@ -33,6 +33,8 @@ class PostgresSession:
             status = await self._db.execute(statement, *args)
         except UniqueViolationError as error:
             raise Duplicate(str(error)) from error
+        except LockNotAvailableError as error:
+            raise LockTimeout(f"cannot use the database: {error}") from error
         return int(status.rpartition(" ")[2])  # 'INSERT 0 1', 'UPDATE 2'
 
     async def execute_many(self, statement: str, rows: Iterable[Sequence[object]]) -> None:

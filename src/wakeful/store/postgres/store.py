@@ -13,10 +13,8 @@ from wakeful.clock import Clock, SteeredClock
 from wakeful.store.postgres import (
     audit,
     changelog,
-    dead_letters,
     deliveries,
     executors,
-    idempotency,
     inheritance,
     insert_runs,
     jobs,
@@ -40,10 +38,8 @@ if TYPE_CHECKING:
 _OPERATIONS: Operations[Db] = Operations(
     audit=audit,
     changelog=changelog,
-    dead_letters=dead_letters,
     deliveries=deliveries,
     executors=executors,
-    idempotency=idempotency,
     inheritance=inheritance,
     insert_runs=insert_runs,
     jobs=jobs,

@@ -10,6 +10,7 @@ from wakeful.clock import Clock
 from wakeful.store.audit import AuditEntry
 from wakeful.store.changelog import TransactionEvents
 from wakeful.store.idempotency import Keyed
+from wakeful.store.sql import idempotency
 from wakeful.store.sql.driver import Driver, Pending, Session
 from wakeful.store.sql.operations import Operations
 
@@ -64,11 +65,13 @@ class SqlBase(Generic[D]):
         keyed, entries = recorded.keyed, recorded.entries
 
         async def run(db: D, events: TransactionEvents) -> T:
-            if keyed is not None:
-                await self._operations.idempotency.claim_key(db, keyed, self.clock.now_ms())
-            result = await operation(db, events, *args, **kwargs)
-            if keyed is not None:
-                await self._operations.idempotency.store_response(db, keyed, result)
+            if keyed is None:
+                result = await operation(db, events, *args, **kwargs)
+            else:
+                session = self._driver.session(db)
+                await idempotency.claim_key(session, keyed, self.clock.now_ms())
+                result = await operation(db, events, *args, **kwargs)
+                await idempotency.store_response(session, keyed, result)
             if entries and recorded.changed(result):
                 new = entries(result) if callable(entries) else entries
                 await self._operations.audit.append(db, self.clock, new)

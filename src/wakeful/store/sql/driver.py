@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeAlias, TypeVar
 
+from wakeful.errors import Unavailable
 from wakeful.store.changelog import TransactionEvents
 
 D = TypeVar("D")
@@ -22,6 +23,10 @@ Pending: TypeAlias = Coroutine[Any, Any, T]
 
 class Duplicate(Exception):
     """A row with the same unique key exists."""
+
+
+class LockTimeout(Unavailable):
+    """Another transaction held a lock for too long."""
 
 
 class Row(Protocol):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from wakeful.consequences import Consequences
 from wakeful.outcome import Finished
 from wakeful.run import NewRun
 from wakeful.store.accounts import Inherited
 from wakeful.store.audit import AuditEntry, always, written
+from wakeful.store.changelog import TransactionEvents
 from wakeful.store.idempotency import Keyed
 from wakeful.store.port import EntryForRun, Replay
 from wakeful.store.quotas import Allowance
@@ -17,6 +18,9 @@ from wakeful.store.rows import AttemptView, JobChange, JobFilter, JobRow, Manual
 from wakeful.store.sql.base import Recorded, SqlBase
 
 D = TypeVar("D")
+
+#: the primary key, once for each
+CLEAR_DEAD: Final = "UPDATE runs SET dead = false WHERE id = ANY($1::uuid[])"
 
 
 class SqlJobsAndRuns(SqlBase[D]):
@@ -126,16 +130,33 @@ class SqlJobsAndRuns(SqlBase[D]):
         entry: EntryForRun | None = None,
         keyed: Keyed[list[RunView]] | None = None,
     ) -> list[RunView]:
+        now_ms = self.clock.now_ms()
+
+        async def replay(db: D, events: TransactionEvents) -> list[RunView]:
+            letters = await self._operations.runs.lock_dead_letters(db, workspace, which)
+            made = [(letter.run.id, make(letter)) for letter in letters]
+            replayed = {dead: run._replace(replay_of=dead) for dead, run in made if run is not None}
+            if not replayed:
+                return []
+            views = await self._operations.runs.add_runs(db, events, now_ms, list(replayed.values()))
+            await self._driver.session(db).execute(CLEAR_DEAD, list(replayed))
+            return views
+
         def entries(replayed: list[RunView]) -> list[AuditEntry]:
             return [entry(str(run.replay_of)) for run in replayed] if entry else []
 
-        replay, now_ms = self._operations.dead_letters.replay, self.clock.now_ms()
-        return await self._record(Recorded(entries, keyed=keyed), replay, now_ms, workspace, which, make)
+        return await self._record(Recorded(entries, keyed=keyed), replay)
 
     async def discard_runs(
         self, workspace: str, which: Sequence[str] | int, entry: EntryForRun | None = None
     ) -> list[str]:
+        async def discard(db: D, _: TransactionEvents) -> list[str]:
+            letters = await self._operations.runs.lock_dead_letters(db, workspace, which)
+            discarded = [letter.run.id for letter in letters]
+            await self._driver.session(db).execute(CLEAR_DEAD, discarded)
+            return discarded
+
         def entries(discarded: list[str]) -> list[AuditEntry]:
             return [entry(run_id) for run_id in discarded] if entry else []
 
-        return await self._record(Recorded(entries), self._operations.dead_letters.discard, workspace, which)
+        return await self._record(Recorded(entries), discard)

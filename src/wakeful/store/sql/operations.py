@@ -19,12 +19,12 @@ from wakeful.store.accounts import AgentRow, Inherited, InheritingChange
 from wakeful.store.audit import AuditEntry
 from wakeful.store.changelog import TransactionEvents
 from wakeful.store.deliveries import Delivery, DeliveryResult
-from wakeful.store.idempotency import Keyed
-from wakeful.store.port import Planned, Replay
+from wakeful.store.port import Planned
 from wakeful.store.quotas import Allowance
 from wakeful.store.rows import (
     AttemptView,
     ClaimedRun,
+    DeadLetter,
     DueJob,
     JobChange,
     JobFilter,
@@ -43,7 +43,6 @@ from wakeful.store.workflows import WorkflowRow
 
 D = TypeVar("D")
 C = TypeVar("C", contravariant=True)
-T = TypeVar("T")
 
 
 class Planning(Protocol[C]):
@@ -241,6 +240,10 @@ class Runs(Protocol[C]):
 
     async def attempts(self, db: C, run_id: str) -> list[AttemptView]: ...
 
+    async def lock_dead_letters(
+        self, db: C, workspace: str, which: Sequence[str] | int
+    ) -> list[DeadLetter]: ...
+
 
 class InsertRuns(Protocol[C]):
     """New runs."""
@@ -248,24 +251,6 @@ class InsertRuns(Protocol[C]):
     async def insert_runs(
         self, db: C, tell: TransactionEvents, now_ms: int, runs: Sequence[NewRun]
     ) -> Sequence[NewRun]: ...
-
-
-class DeadLetters(Protocol[C]):
-    """Dead letters."""
-
-    async def replay(
-        self,
-        db: C,
-        tell: TransactionEvents,
-        now_ms: int,
-        workspace: str,
-        which: Sequence[str] | int,
-        make: Replay,
-    ) -> list[RunView]: ...
-
-    async def discard(
-        self, db: C, tell: TransactionEvents, workspace: str, which: Sequence[str] | int
-    ) -> list[str]: ...
 
 
 class Inheritance(Protocol[C]):
@@ -287,14 +272,6 @@ class Audit(Protocol[C]):
     """The end of the audit chain."""
 
     async def append(self, db: C, clock: Clock, entries: Sequence[AuditEntry]) -> None: ...
-
-
-class Idempotency(Protocol[C]):
-    """Idempotency keys of the operation in the same transaction."""
-
-    async def claim_key(self, db: C, keyed: Keyed[T], now_ms: int) -> None: ...
-
-    async def store_response(self, db: C, keyed: Keyed[T], result: T) -> None: ...
 
 
 class Sessions(Protocol[C]):
@@ -355,10 +332,8 @@ class Operations(Generic[D]):
 
     audit: Audit[D]
     changelog: Changelog[D]
-    dead_letters: DeadLetters[D]
     deliveries: Deliveries[D]
     executors: Executors[D]
-    idempotency: Idempotency[D]
     inheritance: Inheritance[D]
     insert_runs: InsertRuns[D]
     jobs: Jobs[D]

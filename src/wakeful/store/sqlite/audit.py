@@ -9,7 +9,7 @@ from typing import Final
 
 from wakeful.clock import Clock
 from wakeful.store.audit import AuditEntry
-from wakeful.store.audit_chain import link
+from wakeful.store.audit_chain import extend
 from wakeful.store.sql.audit import ENTRY_COLUMNS
 
 #: the primary key, once for each
@@ -23,17 +23,11 @@ MOVE_HEAD: Final = """
 
 
 async def append(db: sqlite3.Connection, clock: Clock, entries: Sequence[AuditEntry]) -> None:
-    """Write these entries down, each at the end of its workspace's chain."""
+    """Append these entries to the chains of their workspaces."""
     if not entries:
         return
     workspaces = json.dumps(sorted({entry.workspace for entry in entries}))
     heads: dict[str, tuple[int, str]] = {row[0]: row[1:] for row in db.execute(HEADS, (workspaces,))}
-    at_ms = clock.now_ms()
-    rows = []
-    for entry in entries:
-        seq, before = heads.get(entry.workspace, (0, ""))
-        row = link(entry, seq + 1, at_ms, before)
-        heads[entry.workspace] = row.seq, row.hash
-        rows.append(row)
+    rows = extend(heads, entries, clock.now_ms())
     db.executemany(APPEND, rows)
     db.executemany(MOVE_HEAD, [(workspace, *head) for workspace, head in heads.items()])

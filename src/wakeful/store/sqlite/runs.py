@@ -14,7 +14,7 @@ from wakeful.outcome import Finished
 from wakeful.run import NewRun, check_cancellable
 from wakeful.store.port import tell_worker
 from wakeful.store.row_mapping import view_of
-from wakeful.store.rows import AttemptView, LiveRuns, ManualRunRule, RunFilter, RunView
+from wakeful.store.rows import AttemptView, DeadLetter, LiveRuns, ManualRunRule, RunFilter, RunView
 from wakeful.store.sqlite import list_statements as lists
 from wakeful.store.sqlite import statements as sql
 from wakeful.store.sqlite.cancellation import cancel
@@ -31,6 +31,17 @@ LIVE: Final = """
     SELECT id, state FROM runs INDEXED BY runs_waiting
     WHERE job_id = ?1 AND state IN ('pending', 'retrying')
         AND (state = 'retrying' OR (serial AND trigger IN ('schedule', 'user', 'agent')))"""
+_LETTER: Final = f"""
+    SELECT {", ".join(f"r.{column}" for column in sql.RUN_COLUMNS.split(", "))},
+        coalesce(j.policy, '{{}}'), coalesce(j.work, '{{}}')"""
+#: the primary keys of runs and jobs, once for each
+LETTERS: Final = f"""{_LETTER}
+    FROM json_each(?2) e CROSS JOIN runs r ON r.id = e.value LEFT JOIN jobs j ON j.id = r.job_id
+    WHERE r.workspace = ?1 AND r.dead ORDER BY e.key"""
+#: runs_dead: the beginning of it, in its order; the jobs' primary key for what is found
+OLDEST_LETTERS: Final = f"""{_LETTER}
+    FROM runs r INDEXED BY runs_dead LEFT JOIN jobs j ON j.id = r.job_id
+    WHERE r.workspace = ?1 AND r.dead ORDER BY r.id LIMIT ?2"""
 _DEAD: Final = RunView._fields.index("dead")
 
 
@@ -121,3 +132,14 @@ def run_view(row: Sequence[object]) -> RunView:
     """A run, from its columns."""
     given = (*row[:_DEAD], bool(row[_DEAD]), *row[_DEAD + 1 :])
     return RunView(*given)  # type: ignore[arg-type]
+
+
+async def lock_dead_letters(
+    db: sqlite3.Connection, workspace: str, which: Sequence[str] | int
+) -> list[DeadLetter]:
+    """Return dead letters. See `Store.replay_runs`."""
+    if isinstance(which, int):
+        rows = db.execute(OLDEST_LETTERS, (workspace, which))
+    else:
+        rows = db.execute(LETTERS, (workspace, json.dumps(list(dict.fromkeys(which)))))
+    return [DeadLetter(run_view(row[:-2]), *row[-2:]) for row in rows]

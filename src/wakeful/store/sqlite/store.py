@@ -16,10 +16,8 @@ from wakeful.store.sql.store import SqlStore
 from wakeful.store.sqlite import (
     audit,
     changelog,
-    dead_letters,
     deliveries,
     executors,
-    idempotency,
     inheritance,
     insert_runs,
     jobs,
@@ -37,10 +35,8 @@ from wakeful.store.sqlite.connection import BUSY_MS, Connection, path_of
 _OPERATIONS: Operations[sqlite3.Connection] = Operations(
     audit=audit,
     changelog=changelog,
-    dead_letters=dead_letters,
     deliveries=deliveries,
     executors=executors,
-    idempotency=idempotency,
     inheritance=inheritance,
     insert_runs=insert_runs,
     jobs=jobs,
