@@ -1,7 +1,7 @@
 """What a database must do for Wakeful. Read this, and you know what every store promises.
 
-A store holds four tables. Their words are those of the design; a column `x_ms` of a row is an instant,
-kept as whatever the database has for instants and named `x_at` there.
+The engine works on these four tables; the other modules here describe the rest. A column `x_ms` of a row is
+an instant, kept as whatever the database has for instants and named `x_at` there.
 
 - `jobs`: one row a job (`JobRow`), and `deleted_at`. A deleted job's row stays until its last run is
   pruned, because runs outlive their job and may be replayed. UNIQUE (workspace, agent, name) among those

@@ -192,7 +192,7 @@ async def test_all_that_a_job_and_a_run_are_shown_with_is_in_the_tables(ask: Api
 
 
 def test_every_state_of_a_run_is_explained():
-    assert _names("concepts/words.md", "The life of a run") == {state.value for state in RunState}
+    assert _names("concepts/terms.md", "The life of a run") == {state.value for state in RunState}
 
 
 def _names(page: str, section: str) -> set[str]:

@@ -139,7 +139,7 @@ async def test_a_workflow_that_goes_nowhere_waits_to_be_claimed(new_app: NewApp)
     [
         ({"kind": "function"}, "needs a name"),
         ({"kind": "webhook", "url": "https://example.com", "colour": "red"}, "no field 'colour'"),
-        ({"kind": "chat"}, "no launcher for 'chat'"),
+        ({"kind": "chat"}, "the kind 'chat' is not known"),
         ({"kind": "workflow", "workflowId": "a", "version": 1}, "another workflow"),
         ({"kind": "pull", "claimTimeoutMs": 0}, "claimTimeoutMs"),
     ],
@@ -168,7 +168,7 @@ async def test_a_webhook_behind_a_workflow_has_as_long_as_any_webhook(receiver: 
 
 async def test_a_target_that_another_process_may_know_is_tried_again():
     launcher = WorkflowLauncher(_Deployed(), lambda kind: None)
-    target: dict[str, Json] = {"kind": "workflow", **INVOICES, "to": {"kind": "chat"}}
+    target: dict[str, Json] = {"kind": "workflow", **INVOICES, "to": {"kind": "function", "name": "bill"}}
     outcome = await launcher.start(launch(target))
     assert isinstance(outcome, Failed)
     assert (outcome.permanent, outcome.reason) == (False, "not_registered")

@@ -959,7 +959,9 @@ POLICIES = st.builds(
 TARGETS = st.one_of(
     st.none(),
     st.just(WEBHOOK),
-    st.builds(lambda more, kind: {**more, "kind": kind}, OBJECTS, st.sampled_from(["pull", "queue", "chat"])),
+    st.builds(
+        lambda more, kind: {**more, "kind": kind}, OBJECTS, st.sampled_from(["pull", "function", "command"])
+    ),
     st.just({**WORKFLOW, "userId": "u", "to": WEBHOOK}),
 )
 WORKS = st.builds(
