@@ -1,9 +1,9 @@
-"""Wakeful inside a Python program: a function that is woken every second, and one that is told to run.
+"""Wakeful inside a Python program: a function that runs every second, and one that runs on request.
 
     python examples/embedded.py
 
-Stop it with Ctrl-C and start it again: the job is still there, with its history, in `wakeful.db`. Start it
-twice at the same time: they share the ticks, and none fires twice.
+Stop it with Ctrl-C and start it again: the job and its history are still in `wakeful.db`. Start it twice at
+the same time: the processes share the ticks, and none fires twice.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ app = Wakeful("sqlite:///wakeful.db")
 
 @app.every("1s")
 async def watch(run):
-    print(f"woken for the tick of {run.scheduled_at:%H:%M:%S}, attempt {run.attempt}", flush=True)
+    print(f"tick of {run.scheduled_at:%H:%M:%S}, attempt {run.attempt}", flush=True)
 
 
 @app.function()
@@ -32,7 +32,7 @@ async def main():
             target=Function("greet"),
             payload={"name": "you"},
         )
-        run = await app.jobs.run("greeting")  # now, without waiting for nine o'clock
+        run = await app.jobs.run("greeting")  # now, regardless of the schedule
         print((await app.runs.wait(run.id)).output, flush=True)
         await app.serve_forever()
 

@@ -1,9 +1,9 @@
-"""An executor: it claims runs over HTTP, executes them, and reports how they ended. Needs nothing but Python.
+"""An executor: it claims runs over HTTP, executes them and reports their outcome. It needs only Python.
 
-    WAKEFUL_KEY=wk_… python examples/executor.py        WAKEFUL_URL says where the server is
+    WAKEFUL_KEY=wk_… python examples/executor.py        WAKEFUL_URL is the server's URL
 
-Put your own work into `work`. Start as many executors as you like: no run is given to two of them. A run
-whose executor sends no heartbeat for 30 seconds is given to another, as a new attempt.
+Put your own code into `work`. Start any number of executors: no run is given to two of them. A run whose
+executor sends no heartbeat for 30 seconds is given to another, as a new attempt.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ ME = f"{socket.gethostname()}-{os.getpid()}"
 
 
 def work(run):
-    """What there is to do. What it returns is the run's output; what it raises is its error."""
+    """Do the work. The return value is the run's output, an exception its error."""
     return f"did {run['payload']} for the tick of {run['scheduledAt']}"
 
 
@@ -27,12 +27,12 @@ def post(path, body):
     request = urllib.request.Request(URL + path, json.dumps(body).encode(), method="POST")
     request.add_header("Authorization", f"Bearer {os.environ['WAKEFUL_KEY']}")
     request.add_header("Content-Type", "application/json")
-    with urllib.request.urlopen(request, timeout=60) as answer:
-        return json.load(answer)
+    with urllib.request.urlopen(request, timeout=60) as response:
+        return json.load(response)
 
 
-def beat(run, done):
-    """Renew the lease every ten seconds, until the work is done or the run is no longer ours."""
+def heartbeat(run, done):
+    """Renew the lease every ten seconds, until the work is done or the lease is lost."""
     while not done.wait(10):
         try:
             post(f"/{run['id']}/heartbeat", {"attempt": run["attempt"]})
@@ -45,7 +45,7 @@ def beat(run, done):
 
 def execute(run):
     done = threading.Event()
-    threading.Thread(target=beat, args=(run, done), daemon=True).start()
+    threading.Thread(target=heartbeat, args=(run, done), daemon=True).start()
     try:
         result = {"status": "succeeded", "output": work(run)}
     except Exception as error:
@@ -54,7 +54,7 @@ def execute(run):
         done.set()
     print(run["job"], result, flush=True)
     try:
-        # With its attempt: if the lease was lost meanwhile, the run belongs to another executor.
+        # With the attempt: if the lease was lost, another executor has the run and this is refused.
         post(f"/{run['id']}/complete", {**result, "attempt": run["attempt"]})
     except urllib.error.HTTPError as error:
         print("refused:", error.read().decode(), flush=True)

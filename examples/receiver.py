@@ -1,9 +1,9 @@
-"""What receives a webhook of Wakeful's: it checks the signature before it believes a word.
+"""A webhook receiver that verifies the signature. It needs only Python.
 
-    python examples/receiver.py whsec_…      the secret that creating the job returned
+    python examples/receiver.py whsec_…      the secret from the creation of the job
 
-Needs nothing but Python. `webhook-id` is the run's key: it stays the same through retries and replays, so a
-receiver that remembers it does each thing once.
+`webhook-id` is the run's key: it is the same through retries and replays, so a receiver that stores it can
+drop duplicates.
 """
 
 import base64

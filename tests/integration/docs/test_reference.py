@@ -141,9 +141,7 @@ def _commands(command: Any, name: str = "") -> Iterator[tuple[str, set[str]]]:
 
 def test_every_setting_is_in_the_table_with_its_default():
     told = {code(cells[0]): code(cells[1]) for cells in rows("reference/settings.md", "Settings")}
-    of_clients = {
-        code(cells[0]) for cells in rows("reference/settings.md", "Of the client and the command line")
-    }
+    of_clients = {code(cells[0]) for cells in rows("reference/settings.md", "Client and command line")}
     there = {}
     for field in fields(Settings):
         if field.name not in ("lanes", "channels"):

@@ -229,8 +229,8 @@ def test_timings_are_read(fields, timing):
         ({"target": {"kind": "workflow", "workflow_id": "invoices", "version": 3}}, Work(WORKFLOW)),
         ({"target": WORKFLOW, "workflowId": "invoices"}, Work(WORKFLOW)),
         ({"target": {"kind": "workflow"}, "workflowId": "invoices", "version": 3}, Work(WORKFLOW)),
-        ({"workflowId": "invoices", "version": 3, "target": {"kind": "queue"}},
-         Work({**WORKFLOW, "to": {"kind": "queue"}})),
+        ({"workflowId": "invoices", "version": 3, "target": {"kind": "pull"}},
+         Work({**WORKFLOW, "to": {"kind": "pull"}})),
         ({"workflowId": "invoices", "version": 3, "webhookUrl": WEBHOOK["url"]},
          Work({**WORKFLOW, "to": WEBHOOK})),
         ({"target": {**WORKFLOW, "to": WEBHOOK}}, Work({**WORKFLOW, "to": WEBHOOK})),
@@ -602,7 +602,7 @@ def test_a_payload_that_is_no_json_or_too_large_is_refused(fields, said):
         ({"target": {"url": "https://a.example"}}, "target: it has no kind; it is 'webhook', 'function'"),
         (
             {"target": {"kind": "smtp"}},
-            "target: the kind 'smtp' is not known; it is 'webhook', 'function', 'command', 'chat'",
+            "target: the kind 'smtp' is not known; it is 'webhook', 'function', 'command', 'workflow'",
         ),
         ({"target": {"kind": ["webhook"]}}, "target: the kind ['webhook'] is not known"),
         (
