@@ -1,4 +1,4 @@
-"""What happens, as it happens: Server-Sent Events, which resume where a broken connection left off."""
+"""The event stream as Server-Sent Events, which a client can resume after a disconnect."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from wakeful.errors import InvalidArgument, WakefulError
 from wakeful.service.auth.connection_limits import ConnectionSlot
 from wakeful.service.event_stream import TYPES, Event, Subscription, serialize_event
 
-#: Seconds of silence after which a comment says that the connection lives.
+#: Seconds without an event after which a comment keeps the connection alive.
 HEARTBEAT_S: Final = 15.0
 _HEADERS: Final = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-#: How long a client waits before it connects again, in ms. No blank line follows it, nor a comment: many
-#: clients take one for the end of an event, and fail on an event without data.
+#: The reconnect delay of the client, in ms. No blank line follows it: many clients take one for the end of an
+#: event, and fail on an event without data.
 _FIRST: Final = b"retry: 1000\n: here\n"
 _ALIVE: Final = b": alive\n"
 
 router = APIRouter(prefix="/api/workspaces/{workspace}", tags=["events"], dependencies=SECURED)
 
-_ANSWERS = responses({200: None}, 429)
-_ANSWERS[200]["content"] = {"text/event-stream": {"schema": {"type": "string"}}}
+_RESPONSES = responses({200: None}, 429)
+_RESPONSES[200]["content"] = {"text/event-stream": {"schema": {"type": "string"}}}
 
 
-@router.get("/events", summary="What happens, as it happens", responses=_ANSWERS)
+@router.get("/events", summary="Stream events", responses=_RESPONSES)
 async def stream_events(
     request: Request,
     workspace: str,
@@ -39,17 +39,17 @@ async def stream_events(
     agent: str | None = None,
     job: Annotated[str | None, Query(description="The name of a job, or its id.")] = None,
     types: Annotated[str | None, Query(description=f"Some of {', '.join(TYPES)}, with commas.")] = None,
-    after: Annotated[int | None, Query(ge=0, description="Go on after the event of this number.")] = None,
+    after: Annotated[int | None, Query(ge=0, description="Resume after the event of this number.")] = None,
     last_event_id: Annotated[str | None, Header()] = None,
 ) -> Response:
-    """Each event has a number (`id`), a type (`event`) and what it tells (`data`, JSON).
+    """Each event has a number (`id`), a type (`event`) and JSON (`data`).
 
-    `Last-Event-ID`, which browsers send by themselves, or `after` goes on where you stopped: nothing is
-    missed and nothing comes twice. An event `reset` says that what you asked for is not kept any more: read
-    the lists anew. A comment comes every 15 s when nothing else does.
+    `Last-Event-ID`, which browsers send on a reconnect, or `after` resumes the stream: no event is missed or
+    repeated. An event `reset` means that the requested events are no longer stored: read the lists again.
+    Without events, a comment is sent every 15 s.
     """
     number = _number(last_event_id) if last_event_id else after
-    place = services.connection_limits.take("events", principal.actor)
+    slot = services.connection_limits.acquire("events", principal.actor)
     try:
         listener = await services.events.subscribe(
             principal,
@@ -60,13 +60,13 @@ async def stream_events(
             after=number,
         )
     except BaseException:
-        place.leave()
+        slot.release()
         raise
-    # A client without a number needs one before its first event: otherwise it would miss what happens
-    # before that event if the connection breaks. This is the only block without data.
+    # A client needs a number before its first event: otherwise it would miss the events before that one if
+    # the connection breaks. This is the only block without data.
     first = _FIRST if number is not None else _FIRST + f"id: {listener.seen}\n\n".encode()
     return StreamingResponse(
-        _stream(request, listener, place, first), media_type="text/event-stream", headers=_HEADERS
+        _stream(request, listener, slot, first), media_type="text/event-stream", headers=_HEADERS
     )
 
 
@@ -77,9 +77,9 @@ def _number(text: str) -> int:
 
 
 async def _stream(
-    request: Request, listener: Subscription, place: ConnectionSlot, first: bytes
+    request: Request, listener: Subscription, slot: ConnectionSlot, first: bytes
 ) -> AsyncIterator[bytes]:
-    """The events, until the client goes, its key is not good any more, or the server stops."""
+    """Yield the events until the client disconnects, its key becomes invalid, or the server stops."""
     loop = asyncio.get_running_loop()
     checked = loop.time()
     try:
@@ -91,14 +91,14 @@ async def _stream(
                     await current_principal(request)
                     checked = loop.time()
             except WakefulError:
-                return  # where it was the database, the client comes again and goes on where it stopped
+                return  # the client reconnects and resumes where it stopped
             if found is None:
                 return
-            yield b"".join(map(_told, found)) or _ALIVE
+            yield b"".join(map(_frame, found)) or _ALIVE
     finally:
         listener.close()
-        place.leave()
+        slot.release()
 
 
-def _told(event: Event) -> bytes:
+def _frame(event: Event) -> bytes:
     return f"id: {event.seq}\nevent: {event.type}\ndata: {compact(serialize_event(event))}\n\n".encode()

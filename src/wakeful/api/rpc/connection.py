@@ -73,7 +73,7 @@ class Connection:
         self._slow = False
         self._listener: Subscription | None = None
         self._telling: asyncio.Task[None] | None = None
-        self._place: ConnectionSlot | None = None
+        self._slot: ConnectionSlot | None = None
 
     async def live(self) -> None:
         """Serve the client until either side has had enough."""
@@ -90,8 +90,8 @@ class Connection:
             self._services.metrics.record_rpc_drop("limit")
         finally:
             await self._hear_no_more()
-            if self._place is not None:
-                self._place.leave()
+            if self._slot is not None:
+                self._slot.release()
         if code is not None and self._socket.application_state is WebSocketState.CONNECTED:
             log.info("rpc.closed", code=code, reason=reason)
             with contextlib.suppress(WebSocketDisconnect, RuntimeError):  # they have gone meanwhile
@@ -118,9 +118,9 @@ class Connection:
                 principal = await self._principal()
             except Unauthenticated as error:
                 raise Closed(NOT_KNOWN, _short(error.message)) from error
-            self._place = self._services.connection_limits.take("rpc", principal.actor)
+            self._slot = self._services.connection_limits.acquire("rpc", principal.actor)
             return
-        self._place = self._services.connection_limits.take("rpc")
+        self._slot = self._services.connection_limits.acquire("rpc")
         try:
             async with asyncio.timeout(GREETING_S):
                 text = await self._next()
@@ -137,8 +137,8 @@ class Connection:
         return await self._services.keys.authenticate(self._token, self._address)
 
     def _belong(self, principal: Principal) -> None:
-        if self._place is not None:
-            self._place.belong(principal.actor)
+        if self._slot is not None:
+            self._slot.assign(principal.actor)
 
     async def _auth(self, request: Request) -> JsonObject:
         token = request.params.get("token")

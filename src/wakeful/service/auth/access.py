@@ -1,7 +1,7 @@
-"""Who may do what. One table; every use case asks it first, whatever face it was called through.
+"""Permissions: one table of roles and actions, checked first by every service method.
 
-Somebody else's workspace, agent, job or run is not found: whether it exists is not told. What is one's own
-and still not allowed is denied, with the role that could do it.
+A workspace, agent, job or run of another owner is reported as not found, so that its existence stays hidden.
+An action that the role does not allow is denied, with the roles that do.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ ROLES: Final[tuple[Role, ...]] = get_args(Role)
 Action = Literal[
     "read",  # jobs, runs, agents, workflows, status
     "job.write",  # create, change, pause, delete jobs; rotate their secrets
-    "run",  # run a job now, fill in its past; cancel and stop runs
+    "run",  # run or backfill a job; cancel and stop runs
     "work",  # claim, heartbeat and complete runs
     "wake",  # wake an agent without a job
     "dead-letter",  # replay and discard dead letters
     "agent.write",
     "workflow.write",
-    "key",  # see, make and revoke keys
+    "key",  # list, create and revoke keys
     "audit.read",
     "quota.read",
-    "operate",  # workspaces and limits: only those who may in every workspace
+    "operate",  # workspaces and limits: only principals of all workspaces
 ]
 
-#: Which roles may; `agent` always means: for its own agent alone.
+#: The roles that may perform each action; `agent` only for its own agent.
 MAY: Final[dict[Action, frozenset[Role]]] = {
     "read": frozenset({"admin", "member", "agent"}),
     "job.write": frozenset({"admin", "agent"}),
@@ -49,36 +49,36 @@ MAY: Final[dict[Action, frozenset[Role]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Whoever asks."""
+    """The authenticated caller."""
 
-    #: as the audit names them: `key:<id>`, `jwt:<subject>`, `python`
+    #: the name in the audit log: `key:<id>`, `jwt:<subject>`, `python`
     actor: str
     role: Role
-    #: the one workspace they belong to; None: all of them
-    workspace: str | None = None
-    #: the one agent that the role `agent` is bound to
+    #: the workspace that the caller belongs to; None: all workspaces
+    workspace: str | None
+    #: the agent that a caller of the role `agent` is bound to
     agent: str | None = None
-    #: where they ask from
+    #: the address of the client
     address: str | None = None
 
     @property
     def creator(self) -> str:
-        """How what they create is marked: their role, and who they are."""
+        """Return the mark on what the principal creates: role and actor."""
         return f"{self.role}:{self.actor}"
 
     def entry(self, workspace: str, action: str, subject: str, details: str = "{}") -> AuditEntry:
-        """What they do, for the audit."""
+        """Return the audit entry of an action by the principal."""
         return AuditEntry(workspace, self.actor, action, subject, details, self.address)
 
 
-#: A Python program that has the scheduler in its own process, and so the database too.
-LOCAL: Final = Principal("python", "admin")
+#: A Python program with the scheduler in its own process.
+LOCAL: Final = Principal("python", "admin", None)
 
 
 def permit(principal: Principal, action: Action, workspace: str, agent: str | None = None) -> None:
-    """Let them, or say why not: NotFound for what is somebody else's, PermissionDenied for what is theirs.
+    """Raise NotFound for a workspace or agent of another owner, PermissionDenied for a missing role.
 
-    `agent` is the agent that it is about; None for what concerns the workspace as a whole.
+    `agent` is the agent that the action is about; None for the whole workspace.
 
     >>> permit(Principal("key:1", "member", "acme"), "read", "acme")
     >>> permit(Principal("key:1", "member", "acme"), "wake", "acme")
@@ -99,12 +99,12 @@ def permit(principal: Principal, action: Action, workspace: str, agent: str | No
         )
     if action == "operate" and principal.workspace is not None:
         raise PermissionDenied(
-            "only a key for all workspaces may do this, such as the one of the first start"
+            "only a key for all workspaces may do this, such as the first key of the installation"
         )
 
 
 def visible_agent(principal: Principal, agent: str | None) -> str | None:
-    """The agent that a list is limited to: an agent sees its own things wherever it looks."""
+    """Return the agent that a list is limited to: a key of the role `agent` sees only its own agent."""
     if principal.role != "agent":
         return agent
     if agent is not None and agent != principal.agent:

@@ -1,4 +1,4 @@
-"""Who there is: workspaces and agents, remembered for a moment, since every use case asks."""
+"""Workspaces and agents, with a cache of one second, since every service method reads them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from wakeful.store.accounts import AgentChanged, AgentRow, Inherited, WorkspaceR
 from wakeful.store.port import Store
 
 _REMEMBERED_MS: Final = 1_000
-#: Bytes of homes that are remembered.
+#: The size of the cache of contexts, in bytes.
 _BUDGET: Final = 4 * MB
 _TRIES: Final = 4
 
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class JobContext:
-    """Where a job lives, and what that means for a document that leaves something open."""
+    """The workspace and agent of a job, and the defaults that they give to its document."""
 
     workspace: str
     agent: str
@@ -33,13 +33,13 @@ class JobContext:
     #: the target of its agent
     target: Mapping[str, Json] | None = None
     active: bool = True
-    #: what the store compares with the agent's row when it writes a job that was made for this home
+    #: what the store compares with the agent's row when it writes a job of this context
     inherited: Inherited = field(default_factory=Inherited)
-    #: where its agent's output goes, and where else its keys may have output delivered
+    #: where the output of the agent goes, and where else its keys may deliver output
     channel: str | None = None
     to: str | None = None
     deliver_to: tuple[DeliveryAddress, ...] = ()
-    #: equal where the same document means the same
+    #: equal for contexts in which the same document means the same
     key: str = field(init=False)
 
     def __post_init__(self) -> None:
@@ -48,11 +48,11 @@ class JobContext:
 
 
 class Accounts:
-    """Looks up workspaces and agents. What another process changes is seen within a second."""
+    """Reads workspaces and agents. Changes of another process are visible within a second."""
 
     def __init__(self, store: Store, defaults: Defaults) -> None:
         self._store = store
-        #: what holds where neither a document nor its agent or workspace says anything
+        #: the defaults where neither a document nor its agent or workspace sets a value
         self.defaults = defaults
         self._contexts: BoundedCache[tuple[str, str], tuple[int, JobContext]] = BoundedCache(_BUDGET)
         self._workspaces: set[str] = set()
@@ -60,7 +60,7 @@ class Accounts:
     async def authorize(
         self, principal: Principal, action: Action, workspace: str, agent: str | None = None
     ) -> None:
-        """Permit it, and see that there is such a workspace."""
+        """Check the permission, and that the workspace exists."""
         permit(principal, action, workspace, agent)
         if principal is LOCAL or workspace in self._workspaces:
             return
@@ -69,12 +69,12 @@ class Accounts:
         self._workspaces.add(workspace)
 
     async def context(self, workspace: str, agent: str) -> JobContext:
-        """What holds for a new or changed job of this agent, which need not be there yet."""
+        """Return the context of a new or changed job. The agent need not exist yet."""
         now_ms = self._store.clock.now_ms()
         known = self._contexts.get((workspace, agent))
         if known is not None and abs(now_ms - known[0]) < _REMEMBERED_MS:
             return known[1]
-        context = self._made(
+        context = self._new_context(
             workspace,
             agent,
             await self._store.workspace(workspace),
@@ -84,7 +84,7 @@ class Accounts:
         return context
 
     async def with_context(self, workspace: str, agent: str, work: Callable[[JobContext], Awaitable[T]]) -> T:
-        """Do what depends on the agent; again, if another process has changed the agent meanwhile."""
+        """Run `work` with the context of an agent; retry if the agent has changed meanwhile."""
         for _ in range(_TRIES):
             try:
                 return await work(await self.context(workspace, agent))
@@ -92,10 +92,10 @@ class Accounts:
                 self.forget(workspace, agent)
         return await work(await self.context(workspace, agent))
 
-    def _made(
-        self, workspace: str, agent: str, tenant: WorkspaceRow | None, row: AgentRow | None
+    def _new_context(
+        self, workspace: str, agent: str, workspace_row: WorkspaceRow | None, row: AgentRow | None
     ) -> JobContext:
-        tz = (row.tz if row else None) or (tenant.tz if tenant else None)
+        tz = (row.tz if row else None) or (workspace_row.tz if workspace_row else None)
         defaults = replace(self.defaults, tz=tz) if tz else self.defaults
         target = payload_from_text(row.target) if row and row.target else None
         return JobContext(
@@ -111,19 +111,19 @@ class Accounts:
         )
 
     async def agent(self, workspace: str, agent: str) -> AgentRow:
-        """The agent, or NotFound."""
+        """Return the agent, or raise NotFound."""
         row = await self._store.agent(workspace, agent)
         if row is None:
             raise no_agent(agent)
         return row
 
     def forget(self, workspace: str, agent: str | None = None) -> None:
-        """Something about it has changed."""
+        """Drop the cached contexts of a workspace or agent that has changed."""
         for key in self._contexts:
             if key[0] == workspace and agent in (None, key[1]):
                 self._contexts.drop(key)
 
 
 def no_agent(name: str) -> NotFound:
-    """There is none of that name."""
-    return NotFound(f"no agent '{name[:64]}'; list the agents to see who there is")
+    """Return the error for an agent that does not exist."""
+    return NotFound(f"no agent '{name[:64]}'; list the agents to see their names")

@@ -1,10 +1,10 @@
-"""What a job may reach that an agent's key makes: never more than the agent was given.
+"""The targets that jobs created with an agent's key may have.
 
-An agent writes jobs while it reads whatever people send it, so that what it writes may not be its own idea.
-Its jobs go where its agent's go (the agent's own target, or `pull`), and to the kinds of targets that the
-operator allows (`WAKEFUL_AGENT_TARGETS`). Jobs that somebody else made for it with another target it may
-pause, move and delete; what they carry is not its to change, nor is a precheck that it could not have put
-there itself. Everybody else is not limited here.
+An agent processes text from other people, so its jobs may be the result of a prompt injection. Its jobs go to
+the target of the agent, to `pull`, and to the kinds of targets that the operator allows
+(`WAKEFUL_AGENT_TARGETS`). A job that another principal created with another target it may pause, reschedule
+and delete, but it may not change what is sent, nor a precheck that it could not have set. Other roles are not
+limited.
 """
 
 from __future__ import annotations
@@ -27,71 +27,74 @@ ALL: Final = "*"
 
 
 def check_not_internal(principal: Principal, name: str | None, own: Container[str] = INTERNAL_JOBS) -> None:
-    """Refuse to let an agent's key touch the jobs that Wakeful makes for itself: they are the operator's.
+    """Raise PermissionDenied if an agent's key changes an internal job of Wakeful.
 
-    An agent that could delete the job by which people are told of its failures would not be watched.
+    An agent that could delete its alert job could hide its failures.
     """
     if principal.role == "agent" and name is not None and name in own:
         raise PermissionDenied(
-            f"job '{name}' is one that Wakeful made for itself; a key of the role 'agent' may look at it, "
-            "and no more"
+            f"job '{name}' is an internal job of Wakeful; a key of the role 'agent' may only read it"
         )
 
 
 def check_not_reserved(name: str, old: Definition | None = None) -> None:
-    """Refuse a name that is reserved for the jobs that Wakeful makes for itself; `old` is the job so far.
+    """Raise InvalidArgument if the name is reserved for an internal job; `old` is the job before the change.
 
-    Such a job keeps its name. A job of a user that had the name before it was reserved may keep it too, and
-    may be given another.
+    An internal job keeps its name. A user's job that had the name before it was reserved may keep it or be
+    renamed.
     """
     if old is not None and name == old.name:
         return
     if old is not None and is_internal(old):
-        raise InvalidArgument(f"name: '{old.name}' is a job that Wakeful made for itself; it keeps its name")
+        raise InvalidArgument(f"name: '{old.name}' is an internal job of Wakeful; it cannot be renamed")
     if is_reserved(name):
         raise InvalidArgument(
-            f"name: '{name}' is reserved for a job that Wakeful makes for itself; choose another name"
+            f"name: '{name}' is reserved for an internal job of Wakeful; choose another name"
         )
 
 
 def is_internal(job: Definition) -> bool:
-    """Whether Wakeful made it for itself, and not a user who had the name before it was reserved."""
+    """Return whether a job is internal, and not a user's job that had the name before it was reserved."""
     return job.name in INTERNAL_JOBS and (job.name == WAKE_JOB or "system" in job.labels)
 
 
 class AgentTargetPolicy:
-    """The kinds of targets that the jobs of agents' keys may have."""
+    """The kinds of targets that jobs of agents' keys may have."""
 
     def __init__(self, kinds: Iterable[str]) -> None:
         self._kinds = frozenset(kinds)
         unknown = sorted(self._kinds - {ALL, *KINDS})
         if unknown:
             raise InvalidArgument(
-                f"{PREFIX}AGENT_TARGETS: there is no kind of target '{unknown[0][:64]}'; "
-                f"there are {', '.join(KINDS)}, and {ALL} for all"
+                f"{PREFIX}AGENT_TARGETS: '{unknown[0][:64]}' is not a kind of target; "
+                f"the kinds are {', '.join(KINDS)}, and {ALL} for all"
             )
 
     def check(self, principal: Principal, work: Work, context: JobContext, old: Work | None = None) -> None:
-        """Refuse work that reaches further than an agent may; `old` may stay as it was."""
-        kind = self._beyond(principal, work, context)
+        """Raise PermissionDenied for a target or precheck beyond the policy; `old` may stay unchanged."""
+        kind = self._forbidden_kind(principal, work, context)
         if kind is not None and (old is None or _texts(work) != _texts(old)):
             raise PermissionDenied(
-                f"target: a key of the role 'agent' may not say what is sent to a {kind}; leave the target "
-                "out and the job goes where this agent's jobs go, or ask the operator to allow it by "
+                f"target: a key of the role 'agent' may not set what is sent to a {kind}; leave the target "
+                "out to use the target of the agent, or ask the operator to allow it with "
                 f"{PREFIX}AGENT_TARGETS"
             )
-        asked = None if old is None else old.precheck
-        if asked is not None and work.precheck != asked and self._out_of_reach(principal, asked, context):
+        old_precheck = None if old is None else old.precheck
+        if (
+            old_precheck is not None
+            and work.precheck != old_precheck
+            and self._is_forbidden(principal, old_precheck, context)
+        ):
             raise PermissionDenied(
-                f"precheck: a key of the role 'agent' may not change or remove this one, which asks a "
-                f"{asked.get('kind')}; leave it as it is, or ask an admin"
+                f"precheck: a key of the role 'agent' may not change or remove this precheck of the kind "
+                f"{old_precheck.get('kind')}; leave it as it is, or ask an admin"
             )
 
     @staticmethod
     def check_delivery(
         principal: Principal, work: Work, context: JobContext, old: Work | None = None
     ) -> None:
-        """Refuse to have output delivered where the agent may not; where `old` goes may stay."""
+        """Raise PermissionDenied for a delivery that the agent may not use; that of `old` may stay."""
         if principal.role != "agent" or (work.channel is None and work.to is None):
             return
         if old is not None and (work.channel, work.to) == (old.channel, old.to):
@@ -103,32 +106,32 @@ class AgentTargetPolicy:
         if any(place.channel == channel and place.to in (None, to) for place in context.deliver_to):
             return
         raise PermissionDenied(
-            f"channel: a key of the role 'agent' may have output delivered to the channel and recipient of "
-            f"agent '{context.agent}', and to those in deliverTo; leave channel and to out, or ask an admin"
+            f"channel: a key of the role 'agent' may deliver output to the channel and recipient of agent "
+            f"'{context.agent}', and to those in deliverTo; leave channel and to out, or ask an admin"
         )
 
     def check_payload(self, principal: Principal, work: Work, context: JobContext) -> None:
-        """The same for a payload that is given to a single run."""
-        if self._beyond(principal, work, context) is not None:
+        """Raise PermissionDenied if an agent's key sets the payload of a run beyond the policy."""
+        if self._forbidden_kind(principal, work, context) is not None:
             raise PermissionDenied(
-                "a key of the role 'agent' may run this job with its own payload alone; leave the payload out"
+                "a key of the role 'agent' may run this job only with its own payload; leave the payload out"
             )
 
-    def _beyond(self, principal: Principal, work: Work, context: JobContext) -> str | None:
-        """The kind of target that is beyond them, if there is one."""
-        for target in _reached(work):
-            if self._out_of_reach(principal, target, context):
+    def _forbidden_kind(self, principal: Principal, work: Work, context: JobContext) -> str | None:
+        """Return the first kind of target beyond the policy, if any."""
+        for target in _targets_of(work):
+            if self._is_forbidden(principal, target, context):
                 return str(target.get("kind"))
         return None
 
-    def _out_of_reach(self, principal: Principal, target: Mapping[str, Json], context: JobContext) -> bool:
+    def _is_forbidden(self, principal: Principal, target: Mapping[str, Json], context: JobContext) -> bool:
         if principal.role != "agent" or ALL in self._kinds or target == context.target:
             return False
         return target.get("kind") not in ("pull", *self._kinds)
 
 
-def _reached(work: Work) -> Iterator[Mapping[str, Json]]:
-    """Whatever is launched for a job: its own target, what a workflow is handed to, and a precheck."""
+def _targets_of(work: Work) -> Iterator[Mapping[str, Json]]:
+    """Yield what is launched for a job: its own target, the target of a workflow, and a precheck."""
     target = work.own_target
     if target is not None:
         yield target
@@ -140,5 +143,5 @@ def _reached(work: Work) -> Iterator[Mapping[str, Json]]:
 
 
 def _texts(work: Work) -> tuple[str, str | None]:
-    # Texts are compared, not values: to Python 1 and true are equal, to a receiver they are not.
+    # Compare texts: in Python 1 equals true, for a receiver it does not.
     return work_to_text(work), payload_to_text(work.payload)

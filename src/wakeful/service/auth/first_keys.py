@@ -1,7 +1,6 @@
-"""The first admin key of an installation: made at the first start, or set by the operator.
+"""The first admin key of an installation: created at the first start, or set by the operator.
 
-Both are decided in one transaction that no other replica's can interrupt, so that replicas which start
-together on an empty database make one key.
+Both are decided in one transaction, so that replicas that start together on an empty database create one key.
 """
 
 from __future__ import annotations
@@ -21,14 +20,14 @@ from wakeful.store.accounts import KeyChange, KeyRow
 from wakeful.store.audit import AuditEntry
 from wakeful.store.port import Store
 
-#: Who makes the key that `WAKEFUL_ADMIN_KEY` sets.
+#: The principal that creates the key of `WAKEFUL_ADMIN_KEY`.
 OPERATOR: Final = Principal(f"setting:{PREFIX}ADMIN_KEY", "admin", None)
 
 log = get_logger("wakeful.service")
 
 
 async def make_first_key(store: Store) -> str | None:
-    """The text of a new key: an admin's, for every workspace. None: there are keys already."""
+    """Create an admin key for all workspaces and return its text; None if a key exists."""
     if await store.keys(None):
         return None
     text = "wk_" + secrets.token_urlsafe(32)
@@ -41,9 +40,9 @@ async def make_first_key(store: Store) -> str | None:
 
 
 async def apply_admin_key(store: Store, text: str) -> Literal["valid", "revoked"]:
-    """See that the operator's key is there, and revoke what the setting was before.
+    """Create the operator's key if it is missing, and revoke the keys of earlier settings.
 
-    A key that was revoked stays revoked: a replica that starts with an old setting changes nothing.
+    A revoked key stays revoked: a replica that starts with an old setting changes nothing.
     """
     if not API_KEY.fullmatch(text):
         raise InvalidArgument(f"{PREFIX}ADMIN_KEY: write wk_ and 43 letters, digits, - or _")
@@ -84,5 +83,5 @@ def _admin_key(store: Store, text: str, name: str, principal: Principal) -> KeyR
 
 
 def _created(row: KeyRow, principal: Principal) -> AuditEntry:
-    told = compact({"role": row.role, "agent": row.agent, "name": row.name})
-    return principal.entry("default", "key.create", row.id, told)
+    details = compact({"role": row.role, "agent": row.agent, "name": row.name})
+    return principal.entry("default", "key.create", row.id, details)

@@ -1,4 +1,4 @@
-"""Tokens that somebody else has signed: JWT by a shared secret (HS256), or by a key of a key set (JWKS)."""
+"""JWT authentication: tokens signed with a shared secret (HS256) or with a key of a key set (JWKS)."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _SHORTEST_SECRET: Final = 32
 
 
 class JwtTokens:
-    """Reads JWTs. They must not have expired, and must say when they will (`exp`) and who it is (`sub`).
+    """Verifies JWTs. A token must have `exp` and `sub`, and must not have expired.
 
-    `workspace` names the one they are for; `*` is all of them. Where the operator has set an audience or an
-    issuer, they must be those.
+    The claim `workspace` names one workspace; `*` is all. If the operator has set an audience or an issuer,
+    the token must match it.
     """
 
     def __init__(
@@ -39,23 +39,21 @@ class JwtTokens:
         issuer: str | None = None,
     ) -> None:
         if secret is not None and len(secret.encode()) < _SHORTEST_SECRET:
-            raise InvalidArgument(
-                f"JWT_SECRET: it has fewer than {_SHORTEST_SECRET} bytes; take a longer one"
-            )
+            raise InvalidArgument(f"JWT_SECRET: it has fewer than {_SHORTEST_SECRET} bytes; use a longer one")
         self._secret = secret
-        # Its keys are kept for five minutes; one that is not among them is looked for anew.
+        # The client caches keys for five minutes and fetches the set again for an unknown key.
         self._key_set = jwt.PyJWKClient(jwks_url, timeout=5) if jwks_url else None
         self._audience, self._issuer = audience, issuer
 
     async def principal(self, token: str) -> Principal:
-        """Who it says they are, or Unauthenticated."""
+        """Return the principal of a token, or raise Unauthenticated."""
         try:
             claims = await self._claims(token)
         except jwt.ExpiredSignatureError as error:
             raise Unauthenticated("this token has expired; get another") from error
         except jwt.PyJWTError as error:
             raise Unauthenticated(f"this token is not accepted: {error}") from error
-        except (TypeError, ValueError, AttributeError, RecursionError) as error:  # from inside of PyJWT
+        except (TypeError, ValueError, AttributeError, RecursionError) as error:  # raised inside PyJWT
             raise Unauthenticated("this token is not accepted: it cannot be read") from error
         return _principal(claims)
 
@@ -86,7 +84,7 @@ class JwtTokens:
 
 
 def _algorithms_of(key: object) -> Collection[str]:
-    """The algorithms that a public key can be used with."""
+    """Return the algorithms of a public key."""
     if isinstance(key, RSAPublicKey):
         return _RSA
     if isinstance(key, EllipticCurvePublicKey):
@@ -101,12 +99,12 @@ def _principal(claims: Mapping[str, object]) -> Principal:
         if role == known and isinstance(workspace, str) and isinstance(subject, str):
             break
     else:
-        raise Unauthenticated(f"a token has a workspace, and a role, one of {', '.join(ROLES)}")
+        raise Unauthenticated(f"a token needs a workspace and a role: one of {', '.join(ROLES)}")
     if not is_storable(subject):
         raise Unauthenticated(f"in this token: sub: {UNSTORABLE}")
     if known == "agent":
         if not isinstance(agent, str) or workspace == "*":
-            raise Unauthenticated("a token of the role agent names its agent, and one workspace")
+            raise Unauthenticated("a token of the role agent must name its agent and one workspace")
         return Principal(f"jwt:{subject[:200]}", known, _slug(workspace), _slug(agent))
     return Principal(f"jwt:{subject[:200]}", known, None if workspace == "*" else _slug(workspace))
 

@@ -1,8 +1,7 @@
-"""Keys: who somebody is, by what they carry. An API key (`wk_…`), or a token that somebody else has signed.
+"""Authentication by API key (`wk_…`) or by a signed token, and the management of keys.
 
-A key is 32 random bytes, shown once and kept as its hash. A token is a JWT with the claims `sub`, `role`,
-`workspace` and, for an agent, `agent`, signed with the secret or by a key of the key set that the operator
-names.
+A key is 32 random bytes, returned once and stored as a hash. A token is a JWT with the claims `sub`, `role`,
+`workspace` and, for an agent, `agent`.
 """
 
 from __future__ import annotations
@@ -27,9 +26,9 @@ from wakeful.store.port import Store
 from wakeful.stored_text import UNSTORABLE, is_storable
 
 PREFIX: Final = "wk_"
-#: How often the last use of a key is written at most.
+#: The shortest time between two writes of the last use of a key.
 _TOUCH_MS: Final = 60_000
-#: For so long a key is taken at its word without a look: whoever is revoked may go on that long elsewhere.
+#: How long a key is cached: a key revoked on another replica works that much longer.
 _REMEMBERED_MS: Final = 1_000
 _MOST: Final = 10_000
 #: The latest instant at which a key can expire.
@@ -38,15 +37,15 @@ _FIELDS: Final = frozenset({"name", "role", "agent", "expiresAt", "workspace"})
 
 
 class Tokens(Protocol):
-    """Reads tokens that somebody else has signed."""
+    """Verifies signed tokens."""
 
     async def principal(self, token: str) -> Principal:
-        """Who it says they are, or Unauthenticated."""
+        """Return the principal of a token, or raise Unauthenticated."""
         ...
 
 
 class KeyService:
-    """Makes, shows, ends and recognises keys."""
+    """Authenticates callers; creates, lists and revokes keys."""
 
     def __init__(self, store: Store, accounts: Accounts, tokens: Tokens | None) -> None:
         self._store = store
@@ -56,19 +55,19 @@ class KeyService:
         self._touched: dict[str, int] = {}
         self._touching: set[asyncio.Task[None]] = set()
 
-    # --- who asks ------------------------------------------------------------------------------------
+    # --- authentication ------------------------------------------------------------------------------
 
     async def authenticate(self, bearer: str | None, address: str | None = None) -> Principal:
-        """Who carries this, or Unauthenticated with a sentence that tells nothing to a thief."""
+        """Return the principal of a key or token, or raise Unauthenticated."""
         if not bearer:
-            raise Unauthenticated("who are you? send 'Authorization: Bearer wk_…'")
+            raise Unauthenticated("no credentials: send 'Authorization: Bearer wk_…'")
         if API_KEY.fullmatch(bearer):
             row = await self._key(hashlib.sha256(bearer.encode()).digest())
             return Principal(f"key:{row.id}", _role(row.role), row.workspace, row.agent, address)
         if self._tokens is not None and bearer.count(".") == 2:
             principal = await self._tokens.principal(bearer)
             return Principal(principal.actor, principal.role, principal.workspace, principal.agent, address)
-        raise Unauthenticated("this is no key; a key begins with wk_")
+        raise Unauthenticated("this is not an API key; a key begins with wk_")
 
     async def _key(self, hash: bytes) -> KeyRow:
         now_ms = self._store.clock.now_ms()
@@ -76,15 +75,15 @@ class KeyService:
         if known is None or abs(now_ms - known[0]) >= _REMEMBERED_MS:
             row = await self._store.key_by_hash(hash)
             if row is None:
-                raise Unauthenticated("nobody has this key; it may be another installation's")
+                raise Unauthenticated("this key is unknown; it may belong to another installation")
             if len(self._known) >= _MOST:
                 self._known.clear()
             self._known[hash] = known = now_ms, row
         row = known[1]
         if row.revoked_ms is not None:
-            raise Unauthenticated("this key was revoked; ask for another")
+            raise Unauthenticated("this key was revoked; get another one")
         if row.expires_ms is not None and row.expires_ms <= now_ms:
-            raise Unauthenticated("this key has expired; ask for another")
+            raise Unauthenticated("this key has expired; get another one")
         self._touch(row, now_ms)
         return row
 
@@ -96,15 +95,15 @@ class KeyService:
         self._touched[row.id] = now_ms
         task = asyncio.get_running_loop().create_task(self._store.touch_keys([(row.id, now_ms)]))
         self._touching.add(task)
-        task.add_done_callback(self._noted)
+        task.add_done_callback(self._touch_done)
 
-    def _noted(self, task: asyncio.Task[None]) -> None:
+    def _touch_done(self, task: asyncio.Task[None]) -> None:
         self._touching.discard(task)
         if not task.cancelled():
-            task.exception()  # that it could not be noted harms nobody
+            task.exception()  # the time of last use is best effort
 
     async def close(self) -> None:
-        """Wait for what is still being noted."""
+        """Wait for pending writes of the time of last use."""
         if self._touching:
             await asyncio.wait(self._touching)
 
@@ -113,9 +112,9 @@ class KeyService:
     async def create(
         self, principal: Principal, workspace: str | None, document: Mapping[str, object]
     ) -> tuple[KeyRow, str]:
-        """A new key and its text, which is not shown again. For all workspaces where `workspace` is None.
+        """Create a key; return it and its text, which is not stored. `workspace` None: all workspaces.
 
-        Nobody makes a key that may more than their own: one for all workspaces takes one for all workspaces.
+        A key for all workspaces can only be created with such a key.
         """
         if workspace is None:
             permit(principal, "operate", "default")
@@ -127,7 +126,7 @@ class KeyService:
                 f"a key has no {', '.join(unknown)}; it has name, role, agent and expiresAt"
             )
         if document.get("workspace") not in (None, workspace):
-            raise InvalidArgument("workspace: it is another than that of the path; leave it out")
+            raise InvalidArgument("workspace: it differs from the workspace of the path; leave it out")
         name, role, agent = document.get("name"), document.get("role"), document.get("agent")
         name = "key" if name in (None, "") else name
         if not isinstance(name, str) or len(name) > 200:
@@ -137,12 +136,12 @@ class KeyService:
         role = _role(role)
         if role == "agent":
             if workspace is None:
-                raise PermissionDenied("an agent belongs to one workspace; make its key there")
+                raise PermissionDenied("an agent belongs to one workspace; create its key there")
             if not isinstance(agent, str):
-                raise InvalidArgument("agent: a key of the role agent is for one agent; name it")
+                raise InvalidArgument("agent: a key of the role agent is bound to one agent; name it")
             check_slug(agent, "agent")
         elif agent is not None:
-            raise InvalidArgument(f"agent: a key of the role {role} is for no single agent; leave it out")
+            raise InvalidArgument(f"agent: a key of the role {role} is not bound to an agent; leave it out")
         now_ms = self._store.clock.now_ms()
         text = PREFIX + secrets.token_urlsafe(32)
         row = KeyRow(
@@ -158,14 +157,16 @@ class KeyService:
             last_used_ms=None,
             revoked_ms=None,
         )
-        told = compact({"role": role, "agent": row.agent, "name": name})
-        await self._store.add_key(row, [principal.entry(workspace or "default", "key.create", row.id, told)])
+        details = compact({"role": role, "agent": row.agent, "name": name})
+        await self._store.add_key(
+            row, [principal.entry(workspace or "default", "key.create", row.id, details)]
+        )
         return row, text
 
     async def list(self, principal: Principal, workspace: str | None) -> list[KeyRow]:
-        """The keys of a workspace; None: all there are.
+        """List the keys of a workspace; None: all keys.
 
-        Whoever may in every workspace is shown the keys for all of them too.
+        A principal of all workspaces also sees the keys for all workspaces.
         """
         if workspace is None:
             permit(principal, "operate", "default")
@@ -176,24 +177,22 @@ class KeyService:
         return [row for row in await self._store.keys(None) if row.workspace in (workspace, None)]
 
     async def revoke(self, principal: Principal, workspace: str, key_id: str) -> None:
-        """End a key, here at once and elsewhere within a second."""
+        """Revoke a key: in this process at once, in others within a second."""
         await self._accounts.authorize(principal, "key", workspace)
-        # A key for all workspaces is ended only by another of its kind.
+        # A key for all workspaces can only be revoked with such a key.
         known = await self._store.keys(workspace if principal.workspace is not None else None)
         mine = [row for row in known if row.id == key_id and row.workspace in (workspace, None)]
         entry = principal.entry(workspace, "key.revoke", key_id[:64])
         if not mine or not await self._store.revoke_key(key_id, self._store.clock.now_ms(), [entry]):
-            raise NotFound(
-                f"no key '{key_id[:64]}' that could be revoked; list the keys to see what there is"
-            )
+            raise NotFound(f"no key '{key_id[:64]}' that can be revoked; list the keys to see their ids")
         self._known.pop(mine[0].hash, None)
 
     async def first_key(self) -> str | None:
-        """The key of an installation that has none yet: an admin's, for every workspace. None: it has one."""
+        """Create the first key of the installation, an admin's for all workspaces; None if a key exists."""
         return await make_first_key(self._store)
 
     async def apply_admin_key(self, text: str) -> Literal["valid", "revoked"]:
-        """See that the key of `WAKEFUL_ADMIN_KEY` is there, unless it was revoked."""
+        """Create the key of `WAKEFUL_ADMIN_KEY` if it is missing and was not revoked."""
         return await apply_admin_key(self._store, text)
 
 
@@ -218,5 +217,5 @@ def _expiry(value: object, now_ms: int) -> int | None:
         if at is not None and at.tzinfo is not None:
             ms = round(at.timestamp() * 1000)
     if ms is None or not now_ms < ms <= LATEST_EXPIRY_MS:
-        raise InvalidArgument("expiresAt: write an instant to come, such as '2030-01-01T00:00:00Z'")
+        raise InvalidArgument("expiresAt: write an instant in the future, such as '2030-01-01T00:00:00Z'")
     return ms

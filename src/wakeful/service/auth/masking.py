@@ -1,7 +1,7 @@
-"""Credentials in targets, prechecks and alerts are shown to admins alone; everyone else reads `***` instead.
+"""Masking of credentials in targets, prechecks and alerts: only admins see them, other roles see `***`.
 
-A document that was read with such values may be sent back: what is exactly as it was read stays as it is.
-Anything else with `***` in it is refused, so that no value is lost, and none is sent to another address.
+A document that was read with masked values may be sent back: an unchanged field keeps its stored value. Any
+other value with `***` is refused, so that no credential is lost or sent to another address.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ _CREDENTIAL: Final = re.compile(r"secret|token|passw|api_?key|authorization|cred
 
 
 def sees_credentials(principal: Principal) -> bool:
-    """Whether credentials are shown to them."""
+    """Return whether the principal sees credentials."""
     return principal.role == "admin"
 
 
 def masked(value: Json) -> Json:
-    """A target, or a part of one, without its credentials.
+    """Return a target, or a part of one, with its credentials masked.
 
     >>> masked({"kind": "webhook", "url": "https://me:pw@a.example/hook?key=1", "headers": {"x-key": "abc"}})
     {'kind': 'webhook', 'url': 'https://***@a.example/hook?***', 'headers': {'x-key': '***'}}
@@ -45,7 +45,7 @@ def masked(value: Json) -> Json:
 
 
 def masked_alerts(value: Json) -> Json:
-    """Alerts without the address of their webhook, which is a credential as a whole.
+    """Return alerts with their webhook URL masked, which is a credential as a whole.
 
     >>> masked_alerts({"url": "https://hooks.example.com/services/T0/B0/abc", "failures": 3})
     {'url': 'https://hooks.example.com/***', 'failures': 3}
@@ -56,16 +56,16 @@ def masked_alerts(value: Json) -> Json:
 
 
 def masked_job(definition: Definition) -> dict[str, Json]:
-    """The document of a job without its credentials."""
+    """Return the document of a job with its credentials masked."""
     document = write_definition(definition)
     mask = masked_alerts if definition.name in ALERT_JOBS else masked
     return {**document, **{field: mask(document[field]) for field in FIELDS if field in document}}
 
 
 def unmasked(document: Mapping[str, object], old: Definition | None = None) -> Mapping[str, object]:
-    """The document with what it leaves as it was read put back; `old` is the job as it is.
+    """Return the document with the stored values of masked fields; `old` is the stored job.
 
-    InvalidArgument: `***` is in something that is not as it was read.
+    Raise InvalidArgument if a field with `***` differs from what was read.
     """
     given = {field: document[field] for field in FIELDS if _has_mask(document.get(field))}
     if not given:
@@ -74,8 +74,8 @@ def unmasked(document: Mapping[str, object], old: Definition | None = None) -> M
     for field, value in given.items():
         if field not in shown or value != shown[field]:
             raise InvalidArgument(
-                f"{field}: '{MASK}' stands for a value that is not shown; write the value itself, or send "
-                f"the {field} exactly as it was read to leave it as it is"
+                f"{field}: '{MASK}' stands for a masked value; write the value itself, or send the {field} "
+                f"exactly as it was read to keep it"
             )
     return {**document, **{field: kept[field] for field in given}}
 
@@ -93,7 +93,7 @@ def _masked_field(name: str, value: Json) -> Json:
 
 
 def _masked_url(url: str) -> str:
-    """The address without user, password, query and fragment."""
+    """Return the URL without user, password, query and fragment."""
     try:
         parts = urlsplit(url)
     except ValueError:

@@ -1,8 +1,8 @@
-"""Which web pages may talk to the server: the `Origin` and `Host` headers of browsers.
+"""Checks of the `Origin` and `Host` headers: which web pages may use the server.
 
 A page of another site can open a WebSocket or send a request to any server that the browser can reach, also
-on a private network. The browser says with `Origin` which site the page is of. With DNS rebinding the name of
-that site leads to the server, so that `Host` and `Origin` agree: then only a list of hosts helps.
+on a private network. The browser sends the site of the page in `Origin`. With DNS rebinding, the name of that
+site resolves to the server, so that `Host` and `Origin` agree: then only a list of hosts helps.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ allows them with WAKEFUL_ALLOWED_ORIGINS
         self._hosts = frozenset(_read(HOSTS, _HOST, each, "wakeful.example.com") for each in hosts)
 
     def check_origin(self, origin: str | None, host: str | None) -> None:
-        """Refuse a page of a site that is neither the server's own nor allowed. No `Origin`: not a page."""
+        """Raise PermissionDenied for a page of another site that is not allowed. No `Origin`: not a page."""
         if origin is None or ANY in self._origins or origin.lower() in self._origins:
             return
         scheme, _, site = origin.lower().partition("://")
@@ -49,7 +49,7 @@ allows them with WAKEFUL_ALLOWED_ORIGINS
         )
 
     def check_host(self, host: str | None) -> None:
-        """Refuse a request for a host that is not in the list, where there is a list."""
+        """Raise PermissionDenied for a host that is not in the list, if there is a list."""
         if not self._hosts:
             return
         name = (host or "").lower()
@@ -63,5 +63,5 @@ allows them with WAKEFUL_ALLOWED_ORIGINS
 def _read(setting: str, form: re.Pattern[str], entry: str, example: str) -> str:
     text = entry.lower().rstrip("/") if "://" in entry else entry.lower()
     if not form.fullmatch(text):
-        raise InvalidArgument(f"{setting}: '{entry[:200]}' cannot be one; write it as {example}")
+        raise InvalidArgument(f"{setting}: '{entry[:200]}' is not valid; write it as {example}")
     return text

@@ -271,7 +271,7 @@ async def test_an_agent_does_not_give_itself_a_target_that_nobody_allowed(operat
     function = {"kind": "function", "name": "note"}
     said = await writer.refused(action="add", schedule=SELDOM, message="x", target=function)
     assert said.startswith(
-        "permission-denied: target: a key of the role 'agent' may not say what is sent to a"
+        "permission-denied: target: a key of the role 'agent' may not set what is sent to a"
     )
     workflow = {"kind": "workflow", "workflowId": "w", "version": 1, "to": function}
     assert "function" in await writer.refused(action="add", schedule=SELDOM, message="x", target=workflow)

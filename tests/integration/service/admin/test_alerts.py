@@ -227,4 +227,4 @@ async def test_an_agents_key_may_look_at_the_jobs_that_watch_it_and_no_more(
     run = (await ask("POST", f"{job}/run")).body["id"]
     tried += [await ada("POST", f"/runs/{run}/{verb}") for verb in ("cancel", "stop")]
     assert [(reply.status, reply.code) for reply in tried] == [(403, "permission-denied")] * len(tried)
-    assert "one that Wakeful made for itself" in tried[0].body["detail"]
+    assert "is an internal job of Wakeful" in tried[0].body["detail"]

@@ -87,7 +87,7 @@ async def test_the_jobs_of_an_agent_that_is_not_active_do_not_fire(app: Wakeful)
 
 async def test_a_job_without_a_zone_has_its_agents_or_else_its_workspaces(app: Wakeful):
     services = app.services
-    operator = Principal("key:first", "admin")
+    operator = Principal("key:first", "admin", None)
     await services.workspaces.put(operator, "acme", {"tz": "Asia/Tokyo"})
     await services.agents.put(operator, "acme", "ada", {"tz": "Europe/Berlin"})
     nine = {"name": "nine", "schedule": "0 9 * * *"}

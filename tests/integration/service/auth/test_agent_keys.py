@@ -258,5 +258,5 @@ async def test_a_masked_document_comes_back_as_it_was_and_moves_no_credential(as
         await ada("POST", JOBS, {"name": "other", "schedule": SELDOM, "target": stolen}),
     ):
         assert (reply.status, reply.code) == (422, "invalid-argument")
-        assert f"target: '{MASK}' stands for a value that is not shown" in reply.body["detail"]
+        assert f"target: '{MASK}' stands for a masked value" in reply.body["detail"]
     assert (await ask("GET", own)).body["target"] == HOOK

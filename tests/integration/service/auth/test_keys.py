@@ -144,7 +144,7 @@ async def test_a_token_signed_with_the_secret_says_who_it_is():
     agent = jwt.encode(claims(role="agent", agent="bot"), SECRET, "HS256")
     assert await tokens.principal(agent) == Principal("jwt:ada", "agent", "acme", "bot")
     everywhere = jwt.encode(claims(role="admin", workspace="*"), SECRET, "HS256")
-    assert await tokens.principal(everywhere) == Principal("jwt:ada", "admin")
+    assert await tokens.principal(everywhere) == Principal("jwt:ada", "admin", None)
 
 
 _NOBODY = base64.urlsafe_b64encode(b"{}").decode()

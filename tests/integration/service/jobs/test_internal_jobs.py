@@ -83,7 +83,7 @@ async def test_agents_and_workspaces_have_zones_that_the_operator_allows(new_app
             assert (refused.status, refused.code) == (422, "invalid-argument")
             assert "tz: 'Asia/Tokyo' is not allowed here" in refused.body["detail"]
         inherited = await ask("POST", JOBS, {"name": "nine", "schedule": "0 9 * * *"})
-        assert "'UTC', which holds where a job names no zone" in inherited.body["detail"]
+        assert "'UTC', the zone of jobs that name none" in inherited.body["detail"]
         assert (await ask("PUT", "/agents/ada", {"tz": "Europe/Berlin"})).status == 201
         assert (await ask("POST", JOBS, {"name": "nine", "schedule": "0 9 * * *"})).status == 201
 

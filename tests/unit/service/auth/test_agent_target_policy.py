@@ -73,5 +73,5 @@ def test_a_precheck_that_an_agent_could_not_have_put_there_it_may_not_take_away(
 
 def test_an_operator_may_allow_all_and_is_told_of_a_kind_that_there_is_not():
     AgentTargetPolicy(("*",)).check(AGENT, Work({"kind": "command"}), HOME)
-    with pytest.raises(InvalidArgument, match="WAKEFUL_AGENT_TARGETS: there is no kind of target 'webhok'"):
+    with pytest.raises(InvalidArgument, match="WAKEFUL_AGENT_TARGETS: 'webhok' is not a kind of target"):
         AgentTargetPolicy(("webhok",))
