@@ -173,7 +173,7 @@ def consequences(
     """
     special = _special(outcomes)
     if not special and not facts.failures and not facts.followers:
-        return Effects((), {}, {}, {}, (), (), {}, (), ())
+        return Effects([], {}, {}, {}, [], [], {}, [], [])
     failures = dict(facts.failures)
     disabled: dict[str, JobEnd] = {}
     deleted: dict[str, int] = {}
@@ -189,11 +189,7 @@ def consequences(
                     disabled.setdefault(job_id, JobEnd(each.finished_ms, "failed"))
         if state == "failed":
             incidents.append((each.run_id, failures.get(job_id or "", 1)))
-        if (
-            job_id is None
-            or not (each.delete_job or each.disable_job is not None)
-            or _goes_on(each, job_id, facts)
-        ):
+        if job_id is None or _goes_on(each, job_id, facts):
             continue
         if each.delete_job:
             deleted.setdefault(job_id, each.finished_ms)
@@ -225,8 +221,10 @@ def _special(outcomes: Iterable[Finished]) -> list[Finished]:
 
 def _goes_on(outcome: Finished, job_id: str, facts: Facts) -> bool:
     """Whether the job outlives a run that would end it."""
+    if job_id not in facts.has_next:
+        return False
     written_ms, edited_ms = facts.edits.get(outcome.run_id, (0, 0))
-    return job_id in facts.has_next and (outcome.state == "skipped" or edited_ms > written_ms)
+    return outcome.state == "skipped" or edited_ms > written_ms
 
 
 def _followers(outcomes: Sequence[Finished], facts: Facts) -> list[Follower]:

@@ -63,6 +63,41 @@ async def test_what_has_started_goes_on(store: Store, change: Callable[[Store, J
         assert (await look(store, run)).state == "running"
 
 
+@pytest.mark.parametrize(
+    ("fate", "reason"),
+    [
+        ({"disable_after": 1}, "job_disabled"),
+        ({"disable_job": "gone"}, "job_disabled"),
+        ({"delete_job": True}, "job_deleted"),
+    ],
+)
+@pytest.mark.parametrize("enabled", [True, False])
+async def test_an_outcome_that_ends_its_job_withdraws_its_ticks_that_have_not_started(
+    store: Store, ears: NotificationRecorder, fate: dict[str, Any], reason: str, enabled: bool
+) -> None:
+    row = await given_job(store)
+    ahead, begun, waits = (
+        await _recorded(store, row),
+        await _recorded(store, row, NOW),
+        tick(row, NOW + SECOND),
+    )
+    by_hand, other = asked(row), await _recorded(store, await given_job(store, "other"))
+    await store.add_runs([waits, by_hand])
+    if not enabled:  # as the planner leaves a job after its last tick
+        await store.change_job(row.id, lambda old: JobChange(old._replace(enabled=False)))
+    run = held(asked(row))
+    await store.add_runs([run])
+    await store.finish("w1", [ended(run, "failed", **fate)], alone)
+    for each in (ahead, waits):
+        seen = await look(store, each)
+        assert (seen.state, seen.reason, seen.started_ms, seen.worker) == ("cancelled", reason, None, None)
+        assert seen.finished_ms == NOW + SECOND
+    assert (await look(store, by_hand)).state == ("cancelled" if reason == "job_deleted" else "pending")
+    assert [(await look(store, each)).state for each in (begun, other)] == ["running", "running"]
+    if enabled:
+        await ears.hear(f"stop:{ahead.id}")
+
+
 async def test_a_change_that_withdraws_nothing_releases_it_to_start_as_the_job_is_now(
     store: Store, ears: NotificationRecorder
 ) -> None:
