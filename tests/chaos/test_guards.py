@@ -18,6 +18,7 @@ from tests.chaos.launches import Launched, read_launches
 from tests.chaos.records import ask, read_records, watch
 from tests.chaos.work import LEAD_MS, build
 from tests.support.postgres_server import fresh_database
+from tests.support.waiting import epoch_ms
 from wakeful import EngineConfig, Wakeful
 from wakeful.clock import SteeredClock
 from wakeful.consequences import Consequences, consequences
@@ -50,8 +51,8 @@ class Stage:
     async def create(self, app: Wakeful, schedule: Plain, rules: Rules) -> None:
         document = {"name": "job", "schedule": schedule.document(), **rules.document()}
         (saved,) = await app.jobs.create_many([document])
-        made_ms = saved.row.created_ms
-        self.life = Life(saved.row.id, "job", rules, [Stretch(schedule, made_ms, made_ms)])
+        made_ms = epoch_ms(saved.created_at)
+        self.life = Life(saved.id, "job", rules, [Stretch(schedule, made_ms, made_ms)])
 
     def launches(self) -> list[Launched]:
         return read_launches(self._folder)
@@ -61,7 +62,7 @@ class Stage:
 
     async def end(self, app: Wakeful) -> Findings:
         """Pause the job, let its runs end, and look."""
-        self.life.stretches[-1].end((await app.jobs.pause("job")).updated_ms)
+        self.life.stretches[-1].end(epoch_ms((await app.jobs.pause("job")).updated_at))
         await until(lambda: self.ask("SELECT count(*) = 0 FROM live_runs"))
         await until(lambda: self._all_ended())
         records = await read_records(self.url)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from datetime import datetime
 from typing import TypeVar, overload
 
 from wakeful import Wakeful
-from wakeful.service.jobs.job_factory import SaveResult
-from wakeful.store.rows import RunView
+from wakeful.job import JobRecord
+from wakeful.model import Job, Run
+from wakeful.service.auth.access import LOCAL
 
 T = TypeVar("T")
 
@@ -22,7 +24,12 @@ def soon() -> int:
     return time.time_ns() // 1_000_000 + 150
 
 
-async def starting_soon(save: Callable[[int], Awaitable[SaveResult]]) -> int:
+def epoch_ms(at: datetime | None) -> int:
+    """Return an instant in epoch milliseconds; 0 for None."""
+    return 0 if at is None else round(at.timestamp() * 1000)
+
+
+async def starting_soon(save: Callable[[int], Awaitable[Job]]) -> int:
     """Save a job whose first tick is a moment ahead. Returns that instant.
 
     A machine that is too slow for it saves the job again: a tick that has passed is not made up for.
@@ -30,7 +37,7 @@ async def starting_soon(save: Callable[[int], Awaitable[SaveResult]]) -> int:
     while True:
         start = soon()
         saved = await save(start)
-        if saved.job.next_ms == start:
+        if epoch_ms(saved.next_at) == start:
             return start
 
 
@@ -56,16 +63,16 @@ async def eventually(check: Callable[[], object]) -> object:
         ) from None
 
 
-async def over(app: Wakeful, run_id: str) -> RunView:
+async def over(app: Wakeful, run_id: str) -> Run:
     """The run, once it is over."""
     async with asyncio.timeout(PATIENCE):
         return await app.runs.wait(run_id, poll=0.01)
 
 
-async def in_state(app: Wakeful, run_id: str, state: str) -> RunView:
+async def in_state(app: Wakeful, run_id: str, state: str) -> Run:
     """The run, once it is in that state."""
 
-    async def look() -> RunView | None:
+    async def look() -> Run | None:
         run = await app.runs.get(run_id)
         return run if run.state == state else None
 
@@ -74,21 +81,26 @@ async def in_state(app: Wakeful, run_id: str, state: str) -> RunView:
     return found
 
 
-async def runs_of(app: Wakeful, name: str) -> list[RunView]:
+async def runs_of(app: Wakeful, name: str) -> list[Run]:
     """The runs of a job, oldest first, whether or not the job is still there."""
-    return [run for run in reversed(await app.runs.list(limit=1000)) if run.job_name == name]
+    return [run for run in reversed(await app.runs.list(limit=1000)) if run.job == name]
 
 
-async def the_run_of(app: Wakeful, name: str) -> RunView:
+async def the_run_of(app: Wakeful, name: str) -> Run:
     """The one run of a job, once there is one."""
     (run,) = await eventually(lambda: runs_of(app, name))
     return run
+
+
+async def stored(app: Wakeful, name: str) -> JobRecord:
+    """Return a job as it is stored, with what the public model does not show."""
+    return await app.services.jobs.get(LOCAL, "default", "default", name)
 
 
 async def gone(app: Wakeful, name: str) -> None:
     """Wait until there is no such job."""
 
     async def look() -> bool:
-        return name not in {job.definition.name for job in await app.jobs.list()}
+        return name not in {job.name for job in await app.jobs.list()}
 
     await eventually(look)

@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Self, TypeVar, Unpack
 
 from wakeful.agents.turn_starter import TurnStarter
+from wakeful.app.agents import Agents
 from wakeful.app.fields import JobOptions
 from wakeful.app.jobs import Jobs
 from wakeful.app.overrides import overrides
@@ -36,6 +37,7 @@ from wakeful.launch.workflow import WorkflowLauncher
 from wakeful.logs import get_logger
 from wakeful.planning import Limits
 from wakeful.schedule import At
+from wakeful.scheduler import Scheduler
 from wakeful.service.auth.access import LOCAL
 from wakeful.service.services import Services
 from wakeful.settings import PREFIX, Settings, current_settings
@@ -137,10 +139,12 @@ class Wakeful:
         )
         webhooks.on_answer = self.services.metrics.record_webhook
         self._where = (workspace, agent)
-        #: create, change and trigger jobs
-        self.jobs = Jobs(self.services.jobs, workspace, agent)
-        #: look at runs, cancel, stop, replay and complete them
-        self.runs = Runs(self.services.runs, workspace, agent)
+        #: create, change and run jobs
+        self.jobs = Jobs(self.services, workspace, agent)
+        #: read, stop, replay and complete runs
+        self.runs = Runs(self.services, workspace, agent)
+        #: create and change agents, and send messages to them
+        self.agents = Agents(self.services, workspace)
 
     # --- declaring -------------------------------------------------------------------------------
 
@@ -328,3 +332,8 @@ def _zone(setting: str, name: str) -> str:
 
 def _slug(function: Callable[..., object]) -> str:
     return getattr(function, "__name__", "function").strip("_").replace("_", "-").lower()
+
+
+def _implements_scheduler(app: Wakeful) -> Scheduler:
+    """Have mypy check that the class implements the protocol."""
+    return app

@@ -1,100 +1,156 @@
-"""The runs of an agent, for a Python program."""
+"""The runs of an agent in this process. `wakeful.scheduler` documents the methods."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Iterable, Sequence
+import builtins
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal
 
-from wakeful.run import RunState, TriggerName
+from wakeful.app.fields import JsonLike
+from wakeful.document.values import compact, json_value
+from wakeful.model import Attempt, HeartbeatResult, Page, Run, Trigger
+from wakeful.model.from_json import run_from_json
+from wakeful.run import TriggerName
+from wakeful.scheduler import RunsApi, id_and_attempt, poll_until
 from wakeful.service.auth.access import LOCAL
-from wakeful.service.runs.runs import RunService
-from wakeful.store.rows import AttemptView, RunView
+from wakeful.service.model_mapping import page_of_runs, run_from_view
+from wakeful.service.services import Services
 
 
-class Runs:
+class Runs(RunsApi):
     """The runs of one agent: `app.runs`."""
 
-    def __init__(self, service: RunService, workspace: str, agent: str) -> None:
-        self._service = service
+    def __init__(self, services: Services, workspace: str, agent: str) -> None:
+        self._services = services
+        self._service = services.runs
         self._workspace, self._agent = workspace, agent
 
     def of(self, agent: str, workspace: str | None = None) -> Runs:
-        """The runs of another agent."""
-        return Runs(self._service, workspace or self._workspace, agent)
+        return Runs(self._services, workspace or self._workspace, agent)
 
-    async def get(self, run_id: str) -> RunView:
-        """The run of that id, or NotFound."""
-        return await self._service.get(LOCAL, self._workspace, run_id)
+    async def get(self, run_id: str) -> Run:
+        run = await self._service.get(LOCAL, self._workspace, run_id)
+        return run_from_view(run, await self._service.attempts(LOCAL, self._workspace, run_id))
 
-    async def attempts(self, run_id: str) -> Sequence[AttemptView]:
-        """Its attempts so far, in order."""
-        return await self._service.attempts(LOCAL, self._workspace, run_id)
+    async def attempts(self, run_id: str) -> Sequence[Attempt]:
+        return (await self.get(run_id)).attempts
 
     async def list(
         self,
         *,
         job_id: str | None = None,
         states: Iterable[str] = (),
-        trigger: TriggerName | None = None,
+        trigger: Trigger | TriggerName | None = None,
         dead: bool = False,
         limit: int = 50,
         before: str | None = None,
-    ) -> Sequence[RunView]:
-        """Runs, newest first; `before` is the id of the last one seen, for the next page."""
-        return await self._service.list(
+        cursor: str | None = None,
+        all_agents: bool = False,
+    ) -> Page[Run]:
+        found = await self._service.list(
             LOCAL,
             self._workspace,
-            self._agent,
+            None if all_agents else self._agent,
             job_id=job_id,
             states=tuple(states),
             trigger=trigger,
             dead=dead,
-            before=before,
-            limit=limit,
+            before=cursor or before,
+            limit=limit + 1,
         )
+        return page_of_runs(found, limit)
 
-    async def dead_letters(self, *, limit: int = 50) -> Sequence[RunView]:
-        """Failed runs that nobody has replayed or discarded, newest first."""
-        return await self.list(limit=limit, dead=True)
+    async def dead_letters(
+        self, *, limit: int = 50, cursor: str | None = None, all_agents: bool = False
+    ) -> Page[Run]:
+        return await self.list(dead=True, limit=limit, cursor=cursor, all_agents=all_agents)
 
-    async def wait(self, run_id: str, *, poll: float = 0.05) -> RunView:
-        """The run, once it is over. `async with asyncio.timeout(60):` round it waits for so long at most."""
-        while True:
-            run = await self.get(run_id)
-            if RunState(run.state).terminal:
-                return run
-            await asyncio.sleep(poll)
+    async def wait(
+        self, run_id: str, *, poll: float = 0.1, on_poll: Callable[[Run], None] | None = None
+    ) -> Run:
+        async def read() -> Run:
+            return run_from_view(await self._service.get(LOCAL, self._workspace, run_id))
 
-    async def cancel(self, run_id: str) -> RunView:
-        """Cancel a run that has not started, or waits for its next attempt."""
-        return await self._service.cancel(LOCAL, self._workspace, run_id)
+        await poll_until(
+            read, lambda run: run.state.terminal, poll=min(poll, 0.05), longest=poll, on_poll=on_poll
+        )
+        return await self.get(run_id)
 
-    async def stop(self, run_id: str) -> RunView:
-        """Stop a run that is running, wherever that is."""
-        return await self._service.stop(LOCAL, self._workspace, run_id)
+    async def cancel(self, run_id: str) -> Run:
+        return run_from_view(await self._service.cancel(LOCAL, self._workspace, run_id))
 
-    async def replay(self, run_id: str) -> RunView:
-        """Run a dead letter again: a new run with the same idempotency key, one attempt further on."""
-        return await self._service.replay(LOCAL, self._workspace, run_id)
+    async def stop(self, run_id: str) -> Run:
+        return run_from_view(await self._service.stop(LOCAL, self._workspace, run_id))
+
+    async def replay(self, run_id: str) -> Run:
+        return run_from_view(await self._service.replay(LOCAL, self._workspace, run_id))
 
     async def discard(self, run_id: str) -> None:
-        """Put a dead letter away."""
         await self._service.discard(LOCAL, self._workspace, run_id)
+
+    async def replay_many(self, run_ids: Iterable[str] | None) -> builtins.list[str]:
+        ids = None if run_ids is None else [*run_ids]
+        return [*await self._service.replay_many(LOCAL, self._workspace, ids)]
+
+    async def discard_many(self, run_ids: Iterable[str] | None) -> builtins.list[str]:
+        ids = None if run_ids is None else [*run_ids]
+        return [*await self._service.discard_many(LOCAL, self._workspace, ids)]
 
     async def complete(
         self,
-        run_id: str,
+        run: str | Run,
         status: Literal["succeeded", "failed"],
         *,
         attempt: int | None = None,
-        output: str | None = None,
+        output: JsonLike = None,
         error: str | None = None,
-    ) -> RunView:
-        """Report how a run ended whose webhook has `completion="callback"`, or that was claimed.
-
-        `attempt` is required for a claimed run. FailedPrecondition: the run is over, or at another attempt.
-        """
-        return await self._service.complete(
-            LOCAL, self._workspace, run_id, status, attempt=attempt, output=output, error=error
+        usage: Mapping[str, object] | None = None,
+    ) -> Run:
+        run_id, attempt = id_and_attempt(run, attempt)
+        done = await self._service.complete(
+            LOCAL,
+            self._workspace,
+            run_id,
+            status,
+            attempt=attempt,
+            output=output if output is None or isinstance(output, str) else _text(output),
+            error=error,
+            usage=None if usage is None else _text(usage),
         )
+        return run_from_view(done)
+
+    async def heartbeat(self, run: str | Run, *, attempt: int | None = None) -> Run:
+        run_id, attempt = id_and_attempt(run, attempt)
+        return run_from_view(await self._services.pull.heartbeat(LOCAL, self._workspace, run_id, attempt))
+
+    async def heartbeat_many(self, runs: Iterable[Run], *, worker: str | None = None) -> HeartbeatResult:
+        held = [(run.id, run.attempt) for run in runs]
+        renewed, lost = await self._services.pull.heartbeats(LOCAL, self._workspace, held, worker)
+        return HeartbeatResult(tuple(renewed), tuple(lost))
+
+    async def claim(
+        self,
+        worker: str,
+        *,
+        agents: Iterable[str] = (),
+        lanes: Iterable[str] = (),
+        limit: int = 1,
+        wait_ms: int = 0,
+    ) -> builtins.list[Run]:
+        claimed = await self._services.pull.claim(
+            LOCAL,
+            self._workspace,
+            worker,
+            agents=[*agents] or None,
+            lanes=[*lanes] or None,
+            limit=limit,
+            wait_ms=wait_ms,
+        )
+        return [run_from_json(run) for run in claimed]
+
+    async def wake(self, payload: JsonLike = None) -> Run:
+        return run_from_view(await self._services.wakes.wake(LOCAL, self._workspace, self._agent, payload))
+
+
+def _text(value: object) -> str:
+    return compact(json_value(value, None))

@@ -13,6 +13,7 @@ from wakeful.client.runs import Runs
 from wakeful.job import Json
 from wakeful.model import Event
 from wakeful.model.from_json import event_from_json
+from wakeful.scheduler import Scheduler
 
 #: The types of events.
 EventType = Literal["run.started", "run.finished", "job.changed"]
@@ -129,3 +130,8 @@ class AsyncClient:
                 yield event_from_json(event)
         finally:
             await found.aclose()
+
+
+def _implements_scheduler(client: AsyncClient) -> Scheduler:
+    """Have mypy check that the class implements the protocol."""
+    return client

@@ -38,9 +38,9 @@ class AgentInfo:
     created_at: datetime
     updated_at: datetime
     #: what its runs used today, such as tokens and cost; not in lists
-    spent: Mapping[str, Json] | None = None
+    spent: Mapping[str, Json] | None = field(default=None, compare=False)
     #: its new webhook secret, shown once; only in `put` and `rotate_secret`
-    secret: str | None = field(default=None, repr=False)
+    secret: str | None = field(default=None, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

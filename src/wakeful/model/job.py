@@ -16,7 +16,10 @@ from wakeful.schedule import Schedule
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """A job: its definition and its state."""
+    """A job: its definition and its state.
+
+    The fields from `next_ticks` on depend on the call that returns the job. Comparisons ignore them.
+    """
 
     id: str
     workspace: str
@@ -129,14 +132,14 @@ class Job:
     user_id: str | None = None
 
     #: its next 5 ticks; not in lists
-    next_ticks: tuple[datetime, ...] = ()
+    next_ticks: tuple[datetime, ...] = field(default=(), compare=False)
     #: its last 5 runs, newest first; only in `get`
-    last_runs: tuple[Run, ...] = ()
+    last_runs: tuple[Run, ...] = field(default=(), compare=False)
     #: what its runs used today, such as tokens and cost; only in `get`
-    spent: Mapping[str, Json] | None = None
+    spent: Mapping[str, Json] | None = field(default=None, compare=False)
     #: the run that records the skipped tick; only in `skip_next`
-    skipped: Run | None = None
+    skipped: Run | None = field(default=None, compare=False)
     #: its new webhook secret, shown once; only in `create`, `upsert`, `update` and `rotate_secret`
-    secret: str | None = field(default=None, repr=False)
+    secret: str | None = field(default=None, repr=False, compare=False)
     #: whether this call created it; only in `create` and `upsert`
-    created: bool = False
+    created: bool = field(default=False, compare=False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from wakeful.job import Json
@@ -29,7 +29,10 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """The record of one tick, or of one manual trigger."""
+    """The record of one tick, or of one manual trigger.
+
+    The fields from `attempts` on depend on the call that returns the run. Comparisons ignore them.
+    """
 
     id: str
     #: None for a run that woke an agent without a job
@@ -85,11 +88,11 @@ class Run:
     delivery_error: str | None
     created_at: datetime
     #: its attempts in order; only where one run is read
-    attempts: tuple[Attempt, ...] = ()
+    attempts: tuple[Attempt, ...] = field(default=(), compare=False)
     #: the target of its job; only where it is claimed
-    target: Mapping[str, Json] | None = None
+    target: Mapping[str, Json] | None = field(default=None, compare=False)
     #: how long the attempt may take; only where it is claimed and its job sets one
-    timeout: timedelta | None = None
+    timeout: timedelta | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
 
 from wakeful.document import payload_from_text, write_definition
-from wakeful.job import JobRecord, Json
+from wakeful.job import Definition, JobRecord, Json
 from wakeful.schedule import explain_schedule
 from wakeful.service.agents.agents import SavedAgent
 from wakeful.service.agents.messages import Receipt
@@ -57,7 +57,7 @@ def serialize_job(
         "pausedUntil": instant(job.pause_until_ms),
         "nextAt": instant(job.next_ms),
         "nextAtMs": job.next_ms,
-        "explain": _explained(job),
+        "explain": explain_job(definition),
         "runCount": job.run_count,
         "failures": job.failures,
         "revision": job.version,
@@ -80,8 +80,9 @@ def next_ticks(job: JobRecord, now_ms: int, count: int) -> list[Json]:
     return [{"at": instant(ms, tz), "atMs": ms} for ms in ticks.upcoming(job.next_ms - 1, count)]
 
 
-def _explained(job: JobRecord) -> str:
-    timing, after = job.definition.timing, job.definition.after
+def explain_job(definition: Definition) -> str:
+    """Return when a job fires, in words."""
+    timing, after = definition.timing, definition.after
     if timing is not None:
         return explain_schedule(timing.schedule)
     return f"After a run of {after.job} has {after.on}" if after else "When it is run by hand"

@@ -20,7 +20,7 @@ import wakeful
 from tests.integration.conftest import SELDOM, NewApp, on_one_store
 from tests.support.receiver import Receiver
 from tests.support.replica import another_process, entries
-from tests.support.waiting import PATIENCE, eventually, gone, over, runs_of, the_run_of
+from tests.support.waiting import PATIENCE, eventually, gone, over, runs_of, stored, the_run_of
 from wakeful import (
     AlreadyExists,
     FailedPrecondition,
@@ -53,7 +53,7 @@ async def test_a_decorated_function_is_called_at_every_tick_of_its_job(new_app: 
 
     async with app:
         await eventually(lambda: len(calls) >= 2)
-        job = await app.jobs.get("pulse")
+        job = await stored(app, "pulse")
     first, second = calls[:2]
     assert first.job == "pulse"
     assert first.scheduled_ms == job.anchor_ms + 1000
@@ -76,15 +76,14 @@ async def test_decorators_say_when_in_each_of_their_ways(new_app: NewApp):
     def celebrate(run: Launch) -> None: ...
 
     async with app:
-        jobs = {job.definition.name: job for job in await app.jobs.list()}
+        jobs = {job.name: job for job in await app.jobs.list()}
     assert sorted(jobs) == ["celebrate", "often", "stand-up"]
-    timings = {name: job.definition.timing for name, job in jobs.items()}
-    schedules = {name: timing.schedule.to_json() for name, timing in timings.items() if timing}
+    schedules = {name: job.schedule.to_json() for name, job in jobs.items() if job.schedule}
     assert schedules["stand-up"] == {"kind": "cron", "expr": "0 9 * * 1-5", "tz": "Europe/Berlin"}
     assert schedules["often"] == {"kind": "every", "everyMs": 300_000}
     assert schedules["celebrate"] == {"kind": "at", "atMs": 4_076_035_200_000, "tz": "Europe/Berlin"}
-    assert jobs["stand-up"].definition.description == "for all"
-    assert jobs["celebrate"].definition.work.payload == {"to": "me"}
+    assert jobs["stand-up"].description == "for all"
+    assert jobs["celebrate"].payload == {"to": "me"}
 
 
 @on_one_store
@@ -239,7 +238,7 @@ async def test_many_are_created_all_or_none(new_app: NewApp):
             [{"name": name, "schedule": SELDOM, "target": Webhook("https://example.com")} for name in "abc"]
         )
         assert len({each.secret for each in saved}) == 3
-        assert [job.definition.name for job in await app.jobs.list()] == ["a", "b", "c"]
+        assert [job.name for job in await app.jobs.list()] == ["a", "b", "c"]
 
 
 @on_one_store
@@ -298,8 +297,8 @@ async def test_looking_changes_nothing(new_app: NewApp):
     async with new_app() as app:
         saved = await app.jobs.create("digest", schedule=SELDOM, target=Webhook("https://example.com"))
         for _ in range(2):
-            assert await app.jobs.get("digest") == saved.job
-            assert list(await app.jobs.list()) == [saved.job]
+            assert await app.jobs.get("digest") == saved
+            assert list(await app.jobs.list()) == [saved]
             assert await app.jobs.run("digest", mode="due") is None
             assert await app.runs.list() == []
 
@@ -401,10 +400,8 @@ async def test_what_the_environment_says_holds_where_the_program_says_nothing(
     monkeypatch.setenv("WAKEFUL_DEFAULT_TZ", "Asia/Tokyo")
     monkeypatch.setenv("WAKEFUL_DEFAULT_OVERLAP_POLICY", "queue")
     async with new_app() as app:
-        job = (await app.jobs.create("digest", schedule="0 9 * * *")).job
-    assert job.definition.timing is not None
-    assert job.definition.timing.schedule.tz == "Asia/Tokyo"
-    assert job.definition.policy.overlap == "queue"
+        job = await app.jobs.create("digest", schedule="0 9 * * *")
+    assert (job.tz, job.overlap_policy) == ("Asia/Tokyo", "queue")
 
 
 # --- keys --------------------------------------------------------------------------------------------

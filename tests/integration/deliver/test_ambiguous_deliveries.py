@@ -19,8 +19,8 @@ from tests.support.misbehaving import (
 from tests.support.waiting import eventually, over, the_run_of
 from wakeful import Function, Wakeful
 from wakeful.deliver.channels import Channels, Message, SendResult
+from wakeful.model import Run
 from wakeful.policy import Backoff
-from wakeful.store.rows import RunView
 
 _SHORT = "?rto=0.5"
 
@@ -127,10 +127,10 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("wakeful.deliver.deliverer._BACKOFF", Backoff(1, 1))
 
 
-async def _deliver(app: Wakeful) -> RunView:
+async def _deliver(app: Wakeful) -> Run:
     """A run whose output is delivered to the channel `team`, once its delivery is over."""
 
-    async def done() -> RunView | None:
+    async def done() -> Run | None:
         found = await app.runs.get(run.id)
         return None if found.delivery == "pending" else found
 
@@ -176,7 +176,7 @@ async def test_a_delivery_is_pending_between_two_attempts(new_app: NewApp) -> No
             )
             run = await app.jobs.run("digest")
 
-            async def refused() -> RunView | None:
+            async def refused() -> Run | None:
                 found = await app.runs.get(run.id)
                 return found if found.delivery_error else None
 
@@ -212,5 +212,5 @@ async def test_an_alert_whose_worker_died_is_not_sent_again(new_app: NewApp) -> 
     async with new_app(settings=to_channels(ops="json://127.0.0.1:9/")) as app:
         await put_agent(app, {"url": "http://127.0.0.1:9/", "channel": "ops"})
         channel, webhook = await app.jobs.get(SENDER), await app.jobs.get("wakeful-alerts")
-    assert channel.definition.policy.on_lost == "fail"
-    assert webhook.definition.policy.on_lost == "retry"
+    assert channel.on_lost == "fail"
+    assert webhook.on_lost == "retry"

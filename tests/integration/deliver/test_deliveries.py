@@ -22,9 +22,9 @@ from tests.support.receiver import Receiver, serving
 from tests.support.waiting import eventually, over
 from wakeful import Function, Permanent, Wakeful
 from wakeful.deliver.deliverer import ATTEMPTS
+from wakeful.model import Run
 from wakeful.policy import Backoff
 from wakeful.service.auth.access import LOCAL
-from wakeful.store.rows import RunView
 
 
 @pytest.fixture
@@ -48,12 +48,12 @@ def saying(app: Wakeful, answer: str | None = "Good morning.") -> None:
         return answer
 
 
-async def say(app: Wakeful, **fields: Any) -> RunView:
+async def say(app: Wakeful, **fields: Any) -> Run:
     """A run of a job that is to be delivered, once it is over and it is known what became of the delivery."""
     await app.jobs.upsert("digest", schedule=SELDOM, target=Function("say"), **{"deliver": True, **fields})
     run = await app.jobs.run("digest")
 
-    async def known() -> RunView | None:
+    async def known() -> Run | None:
         found = await app.runs.get(run.id)
         return found if found.delivery != "pending" else None
 
@@ -248,7 +248,7 @@ async def test_a_run_is_shown_with_what_became_of_its_delivery(new_app: NewApp, 
     async with app, served(app) as ask:
         shown = (await ask("GET", f"/runs/{(await say(app, channel='team')).id}")).body
         assert (shown["state"], shown["delivery"], shown["deliveryError"]) == ("succeeded", "delivered", None)
-        other = await app.jobs.run((await app.jobs.create("b", schedule=SELDOM)).job.name)
+        other = await app.jobs.run((await app.jobs.create("b", schedule=SELDOM)).name)
         assert (await ask("GET", f"/runs/{other.id}")).body["delivery"] == "not_requested"
 
 

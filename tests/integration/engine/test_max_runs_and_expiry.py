@@ -8,6 +8,7 @@ import pytest
 
 from tests.integration.conftest import SELDOM, NewApp
 from tests.support.waiting import (
+    epoch_ms,
     eventually,
     gone,
     in_state,
@@ -18,7 +19,7 @@ from tests.support.waiting import (
     the_run_of,
 )
 from wakeful import FailedPrecondition, Function, Launch, Wakeful
-from wakeful.job import JobRecord
+from wakeful.model import Job
 
 QUICKLY = {"base": "20ms", "max": "20ms"}
 
@@ -37,10 +38,10 @@ class Work:
             raise RuntimeError("no")
 
 
-async def disabled(app: Wakeful, name: str) -> JobRecord:
+async def disabled(app: Wakeful, name: str) -> Job:
     """The job, once it is disabled."""
 
-    async def look() -> JobRecord | None:
+    async def look() -> Job | None:
         job = await app.jobs.get(name)
         return None if job.enabled else job
 
@@ -66,7 +67,7 @@ async def test_a_job_has_as_many_runs_as_it_may_and_no_more(new_app: NewApp):
         )
         job = await disabled(app, "job")
         runs = [await over(app, run.id) for run in await runs_of(app, "job")]
-    assert (job.disabled_reason, job.next_ms, job.wake_ms, job.run_count) == ("max_runs", None, None, 2)
+    assert (job.disabled_reason, job.next_at, job.run_count) == ("max_runs", None, 2)
     assert [run.state for run in runs] == ["succeeded", "succeeded"]
     assert len(work.calls) == 2
 
@@ -87,7 +88,7 @@ async def test_the_first_tick_is_the_start_and_the_last_one_is_the_end(new_app: 
         )
         job = await disabled(app, "job")
         await eventually(lambda: len(work.calls) == 2)
-    assert (job.disabled_reason, job.next_ms) == ("no_more_ticks", None)
+    assert (job.disabled_reason, job.next_at) == ("no_more_ticks", None)
     assert [call.scheduled_ms for call in work.calls] == [start, start + 1000]
 
 
@@ -95,7 +96,7 @@ async def test_a_start_may_be_a_datetime_and_nothing_happens_before_it(new_app: 
     async with new_app() as app:
         start = datetime.now(UTC) + timedelta(days=3)
         saved = await app.jobs.create("job", schedule="every 1s", target=Function("work"), start_at=start)
-        assert saved.job.next_ms == int(start.timestamp() * 1000)
+        assert epoch_ms(saved.next_at) == int(start.timestamp() * 1000)
 
 
 async def test_no_tick_falls_on_an_excluded_day(new_app: NewApp):
@@ -105,8 +106,8 @@ async def test_no_tick_falls_on_an_excluded_day(new_app: NewApp):
         saved = await app.jobs.create(
             "job", schedule="* * * * *", target=Function("work"), exclude=[str(today), str(tomorrow)]
         )
-        assert saved.job.next_ms is not None
-        first = datetime.fromtimestamp(saved.job.next_ms / 1000, UTC)
+        assert saved.next_at is not None
+        first = datetime.fromtimestamp(epoch_ms(saved.next_at) / 1000, UTC)
         assert first == datetime(tomorrow.year, tomorrow.month, tomorrow.day, tzinfo=UTC) + timedelta(days=1)
 
 
@@ -120,9 +121,9 @@ async def test_a_one_time_job_is_deleted_when_its_run_succeeds_and_the_run_remai
         saved = await app.jobs.create("job", schedule="in 100ms", target=Function("work"))
         await gone(app, "job")
         (run,) = await runs_of(app, "job")
-        assert (run.state, run.job_id) == ("succeeded", saved.job.id)
+        assert (run.state, run.job_id) == ("succeeded", saved.id)
         await app.jobs.create("job", schedule=SELDOM, target=Function("work"))
-    assert [call.scheduled_ms for call in work.calls] == [saved.job.next_ms]
+    assert [call.scheduled_ms for call in work.calls] == [epoch_ms(saved.next_at)]
 
 
 async def test_a_one_time_job_whose_run_fails_stays_disabled_with_its_dead_letter(new_app: NewApp):
@@ -134,7 +135,7 @@ async def test_a_one_time_job_whose_run_fails_stays_disabled_with_its_dead_lette
         )
         job = await disabled(app, "job")
         (letter,) = await app.runs.dead_letters()
-        assert (job.disabled_reason, job.next_ms, letter.job_id) == ("failed", None, job.id)
+        assert (job.disabled_reason, job.next_at, letter.job_id) == ("failed", None, job.id)
         with pytest.raises(FailedPrecondition, match="no tick left"):
             await app.jobs.resume("job")
         work.fails = False
@@ -159,7 +160,7 @@ async def test_a_one_time_job_may_be_kept(new_app: NewApp):
         await app.jobs.create("job", schedule="in 100ms", target=Function("work"), delete_after_run=False)
         job = await disabled(app, "job")
         await eventually(lambda: work.calls)
-    assert (job.disabled_reason, job.next_ms) == ("no_more_ticks", None)
+    assert (job.disabled_reason, job.next_at) == ("no_more_ticks", None)
 
 
 async def test_a_recurring_job_can_be_deleted_after_its_first_success(new_app: NewApp):
@@ -240,10 +241,10 @@ async def test_so_many_failures_in_a_row_disable_a_job_and_resuming_begins_anew(
             await over(app, (await app.jobs.run("job")).id)
             job = await app.jobs.get("job")
             assert (job.failures, job.enabled) == (failures, enabled)
-        assert (job.disabled_reason, job.next_ms) == ("failed", None)
+        assert (job.disabled_reason, job.next_at) == ("failed", None)
         resumed = await app.jobs.resume("job")
     assert (resumed.enabled, resumed.failures, resumed.disabled_reason) == (True, 0, None)
-    assert resumed.next_ms is not None
+    assert resumed.next_at is not None
 
 
 async def test_attempts_that_fail_are_not_failures_if_the_run_succeeds(new_app: NewApp):

@@ -9,9 +9,9 @@ from typing import Any
 from tests.integration.conftest import SELDOM, NewApp, on_one_store
 from tests.support.api_client import JOBS, ApiClient
 from tests.support.rpc_client import calling
-from tests.support.waiting import eventually, in_state, over, runs_of, soon
+from tests.support.waiting import epoch_ms, eventually, in_state, over, runs_of, soon
 from wakeful import Function, Launch, Wakeful
-from wakeful.store.rows import RunView
+from wakeful.model import Run
 
 
 class Slow:
@@ -48,10 +48,10 @@ async def every_second(app: Wakeful, policy: Any, **fields: Any) -> None:
     await app.jobs.create("job", schedule="every 1s", target=Function("work"), **fields)
 
 
-async def ticks(app: Wakeful, state: str, at_least: int = 1) -> list[RunView]:
+async def ticks(app: Wakeful, state: str, at_least: int = 1) -> list[Run]:
     """The ticks in that state, oldest first, once there are so many."""
 
-    async def look() -> list[RunView] | None:
+    async def look() -> list[Run] | None:
         found = [run for run in await runs_of(app, "job") if run.state == state]
         return found if len(found) >= at_least else None
 
@@ -81,9 +81,9 @@ async def test_skip_records_what_it_does_not_start_and_why(new_app: NewApp):
         assert len(work.calls) == 1
         work.let_all_go()
         await eventually(lambda: len(work.calls) >= 2)
-    assert (skipped.reason, skipped.attempt, skipped.started_ms) == ("overlap", 0, None)
-    assert skipped.scheduled_ms == work.calls[0].scheduled_ms + 1000
-    assert work.calls[1].scheduled_ms > skipped.scheduled_ms
+    assert (skipped.reason, skipped.attempt, skipped.started_at) == ("overlap", 0, None)
+    assert epoch_ms(skipped.scheduled_at) == work.calls[0].scheduled_ms + 1000
+    assert work.calls[1].scheduled_ms > epoch_ms(skipped.scheduled_at)
     assert work.most_at_once == 1
 
 
@@ -97,7 +97,7 @@ async def test_skip_never_skips_a_job_that_is_quick(new_app: NewApp):
         await ticks(app, "succeeded", at_least=3)
         runs = await runs_of(app, "job")
     for before, after in pairwise(runs):
-        if before.state == "succeeded" and (before.finished_ms or 0) < after.scheduled_ms:
+        if before.state == "succeeded" and epoch_ms(before.finished_at) < epoch_ms(after.scheduled_at):
             assert after.state != "skipped"
 
 
@@ -112,7 +112,7 @@ async def test_a_run_between_two_attempts_is_under_way(new_app: NewApp):
         await every_second(app, "skip", backoff={"base": "1h"})
         (retrying,) = await ticks(app, "retrying")
         skipped = (await ticks(app, "skipped"))[0]
-        assert skipped.scheduled_ms == retrying.scheduled_ms + 1000
+        assert epoch_ms(skipped.scheduled_at) == epoch_ms(retrying.scheduled_at) + 1000
         await app.runs.cancel(retrying.id)
         await ticks(app, "retrying")
 
@@ -142,7 +142,7 @@ async def test_a_queue_that_is_full_takes_no_more(new_app: NewApp):
         work.let_all_go()
         assert (await over(app, waiting.id)).state == "succeeded"
     assert skipped.reason == "queue_full"
-    assert skipped.scheduled_ms == waiting.scheduled_ms + 1000
+    assert epoch_ms(skipped.scheduled_at) == epoch_ms(waiting.scheduled_at) + 1000
 
 
 async def test_what_waits_in_a_queue_has_its_turn_when_the_run_before_is_stopped(new_app: NewApp):
@@ -165,8 +165,8 @@ async def test_queue_one_keeps_only_the_newest_waiting(new_app: NewApp):
         assert len(work.calls) == 1
         work.let_all_go()
         await eventually(lambda: len(work.calls) >= 2)
-    assert (superseded.reason, superseded.started_ms) == ("superseded", None)
-    assert work.calls[0].scheduled_ms < superseded.scheduled_ms < work.calls[1].scheduled_ms
+    assert (superseded.reason, superseded.started_at) == ("superseded", None)
+    assert work.calls[0].scheduled_ms < epoch_ms(superseded.scheduled_at) < work.calls[1].scheduled_ms
     assert work.most_at_once == 1
 
 
@@ -180,8 +180,8 @@ async def test_replace_stops_the_one_that_runs_and_starts_the_new_one(new_app: N
         work.let_all_go()
         await ticks(app, "succeeded")
     assert (replaced.reason, replaced.dead) == ("replaced", False)
-    assert work.cancelled[0] == work.calls[0].scheduled_ms == replaced.scheduled_ms
-    assert work.calls[1].scheduled_ms > replaced.scheduled_ms
+    assert work.cancelled[0] == work.calls[0].scheduled_ms == epoch_ms(replaced.scheduled_at)
+    assert work.calls[1].scheduled_ms > epoch_ms(replaced.scheduled_at)
 
 
 async def test_two_jobs_of_an_agent_at_the_same_instant_both_run(new_app: NewApp):
@@ -211,13 +211,13 @@ async def test_a_run_by_hand_is_in_the_way_of_a_tick_like_any_other(new_app: New
 # --- runs that are started by hand ----------------------------------------------------------------------
 
 
-async def by_hand(app: Wakeful, **given: Any) -> RunView:
-    run: RunView | None = await app.jobs.run("job", **given)
+async def by_hand(app: Wakeful, **given: Any) -> Run:
+    run: Run | None = await app.jobs.run("job", **given)
     assert run is not None
     return run
 
 
-async def busy(app: Wakeful) -> tuple[Slow, RunView]:
+async def busy(app: Wakeful) -> tuple[Slow, Run]:
     """A job with one run under way."""
     slow = Slow(app)
     await app.jobs.create("job", schedule=SELDOM, target=Function("work"), max_queued=1)

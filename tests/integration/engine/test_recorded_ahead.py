@@ -8,10 +8,10 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from tests.integration.conftest import SELDOM, NewApp
-from tests.support.waiting import eventually, in_state, over, the_run_of
+from tests.support.waiting import epoch_ms, eventually, in_state, over, the_run_of
 from wakeful import EngineConfig, Function, Launch, Wakeful
+from wakeful.model import Run
 from wakeful.planning import Limits
-from wakeful.store.rows import RunView
 
 #: A longer lead than usual: time enough to change a job between the record of its tick and the instant.
 LEAD_MS = 4_000
@@ -40,7 +40,7 @@ def noting(app: Wakeful, calls: list[Launch]) -> Wakeful:
     return app
 
 
-async def recorded(app: Wakeful) -> RunView:
+async def recorded(app: Wakeful) -> Run:
     """The tick of `job`, recorded and not started; that of `later` comes after it."""
     at_ms = time.time_ns() // 1_000_000 + LEAD_MS
     for name, start_ms in (("job", at_ms), ("later", at_ms + 100)):
@@ -66,7 +66,7 @@ async def test_a_tick_whose_job_was_changed_before_its_instant_does_not_fire(
         run = await recorded(app)
         await change(other if elsewhere else app)
         seen = await app.runs.get(run.id)
-        assert (seen.state, seen.started_ms, seen.worker) == ("cancelled", None, None)
+        assert (seen.state, seen.started_at, seen.worker) == ("cancelled", None, None)
         if not elsewhere:
             assert run.id not in app._engine._worker.in_flight  # type: ignore[union-attr]
         await eventually(lambda: [call.job for call in calls])
@@ -88,5 +88,5 @@ async def test_a_tick_that_the_job_has_after_the_change_too_fires_once_as_the_jo
         assert (seen.state, seen.failed_attempts) == ("succeeded", 0)
         (call,) = [call for call in calls if call.job == "job"]
     assert call.payload == {"n": 2}
-    assert seen.started_ms is not None
-    assert seen.started_ms >= run.fire_ms, "a tick never starts early"
+    assert seen.started_at is not None
+    assert epoch_ms(seen.started_at) >= epoch_ms(run.fire_at), "a tick never starts early"

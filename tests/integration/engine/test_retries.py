@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.integration.conftest import SELDOM, NewApp, on_one_store
-from tests.support.waiting import eventually, in_state, over, runs_of, soon
+from tests.support.waiting import epoch_ms, eventually, in_state, over, runs_of, soon
 from wakeful import Function, Launch, Permanent, Wakeful
 from wakeful.engine.in_flight import InFlight
 from wakeful.store.rows import TakenRun
@@ -58,7 +58,7 @@ async def test_a_tick_that_fails_is_tried_again_like_any_run(new_app: NewApp):
         (run,) = await runs_of(app, "job")
         run = await over(app, run.id)
     assert (run.state, run.attempt, run.trigger) == ("succeeded", 2, "schedule")
-    assert {call.scheduled_ms for call in calls} == {run.scheduled_ms}
+    assert {call.scheduled_ms for call in calls} == {epoch_ms(run.scheduled_at)}
 
 
 async def test_between_two_attempts_each_attempt_is_shown_once(new_app: NewApp):
@@ -95,7 +95,9 @@ async def test_waits_grow_from_the_base_to_the_longest(new_app: NewApp):
         )
         run = await over(app, (await app.jobs.run("job")).id)
         attempts = await app.runs.attempts(run.id)
-    waits = [(later.started_ms or 0) - (earlier.finished_ms or 0) for earlier, later in pairwise(attempts)]
+    waits = [
+        epoch_ms(later.started_at) - epoch_ms(earlier.finished_at) for earlier, later in pairwise(attempts)
+    ]
     assert len(waits) == 4
     for wait, least in zip(waits, [75, 150, 150, 150], strict=True):
         assert wait >= least

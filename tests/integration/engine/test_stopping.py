@@ -20,8 +20,8 @@ from tests.support.replica import another_process, entries
 from tests.support.waiting import PATIENCE, eventually, in_state, over, runs_of, soon
 from wakeful import EngineConfig, FailedPrecondition, Function, Launch, Wakeful
 from wakeful.launch.webhook import WebhookLauncher
+from wakeful.model import Run
 from wakeful.planning import Limits
-from wakeful.store.rows import RunView
 
 #: A replica that plans and rescues but takes nothing.
 IDLE = EngineConfig(tick_ms=100, heartbeat_ms=200, lanes={})
@@ -46,7 +46,7 @@ class Hanging:
         return "done"
 
 
-async def running(app: Wakeful) -> RunView:
+async def running(app: Wakeful) -> Run:
     """A run of `work`, which is under way."""
     await app.jobs.create("job", schedule=SELDOM, target=Function("work"))
     return await in_state(app, (await app.jobs.run("job")).id, "running")
@@ -65,8 +65,8 @@ async def test_a_run_that_waits_can_be_cancelled_and_never_starts(new_app: NewAp
         work.let_go.set()
         async with app:
             await over(app, second.id)
-    assert (run.state, run.reason, run.started_ms) == ("cancelled", "cancelled", None)
-    assert run.finished_ms is not None
+    assert (run.state, run.reason, run.started_at) == ("cancelled", "cancelled", None)
+    assert run.finished_at is not None
     assert [call.id for call in work.calls] == [second.id]
 
 
@@ -81,7 +81,7 @@ async def test_a_run_between_two_attempts_can_be_cancelled(new_app: NewApp):
         await app.jobs.create("job", schedule=SELDOM, target=Function("work"), backoff={"base": "1h"})
         run = await in_state(app, (await app.jobs.run("job")).id, "retrying")
         run = await app.runs.cancel(run.id)
-        assert (run.state, run.due_ms, run.dead) == ("cancelled", None, False)
+        assert (run.state, run.due_at, run.dead) == ("cancelled", None, False)
         assert await app.runs.dead_letters() == []
 
 
@@ -293,7 +293,7 @@ async def test_a_process_that_ends_starts_nothing_more(new_app: NewApp):
 @asynccontextmanager
 async def killed_in_the_middle(
     new_app: NewApp, database: str, journal: Path, **fields: str
-) -> AsyncIterator[tuple[Wakeful, RunView]]:
+) -> AsyncIterator[tuple[Wakeful, Run]]:
     """A run whose process was killed while it was at it."""
     async with new_app(config=IDLE) as idle:
         await idle.jobs.create("job", schedule=SELDOM, target=Function("work"), **fields)  # type: ignore[arg-type]

@@ -11,7 +11,7 @@ import pytest
 
 from tests.integration.conftest import SELDOM, NewApp
 from tests.support.replica import another_process, entries
-from tests.support.waiting import PATIENCE, eventually, over, runs_of, soon
+from tests.support.waiting import PATIENCE, epoch_ms, eventually, over, runs_of, soon
 from wakeful import EngineConfig, Function, Launch, NotFound, Wakeful
 
 IDLE = EngineConfig(tick_ms=100, heartbeat_ms=200, lanes={})
@@ -53,7 +53,7 @@ async def test_every_tick_runs_once_whoever_plans_it(new_app: NewApp):
         for name in names:
             await other.jobs.pause(name)
         runs = [await over(one, run.id) for name in names for run in await runs_of(one, name)]
-    ticks = Counter((run.job_id, run.scheduled_ms) for run in runs)
+    ticks = Counter((run.job_id, epoch_ms(run.scheduled_at)) for run in runs)
     assert set(ticks.values()) == {1}
     calls = Counter(run.idempotency_key for _, run in work.calls)
     assert calls == Counter(run.idempotency_key for run in runs if run.state == "succeeded")
@@ -132,7 +132,7 @@ async def test_ticks_go_on_when_a_replica_ends(new_app: NewApp):
         before = len(work.calls)
         await eventually(lambda: len(work.calls) >= before + 2)
         runs = [run for run in await runs_of(other, "job") if run.state != "skipped"]
-    ticks = [run.scheduled_ms for run in runs]
+    ticks = [epoch_ms(run.scheduled_at) for run in runs]
     assert len(set(ticks)) == len(ticks)
     assert {number for number, _ in work.calls[before:]} == {1}
 

@@ -109,8 +109,8 @@ async def test_a_job_that_cannot_be_read_does_not_hide_the_others_and_can_be_del
         for name in ("bad", "good"):
             await app.jobs.create(name, schedule=SELDOM, target=Function("work"))
         await damage(database, "policy")
-        assert [job.definition.name for job in await app.jobs.list()] == ["good"]
+        assert [job.name for job in await app.jobs.list()] == ["good"]
         await app.jobs.delete("bad")
         await app.jobs.create("bad", schedule=SELDOM, target=Function("work"))
-        assert [job.definition.name for job in await app.jobs.list()] == ["bad", "good"]
+        assert [job.name for job in await app.jobs.list()] == ["bad", "good"]
     assert "job.unreadable" in caplog.text

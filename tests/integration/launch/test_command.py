@@ -16,9 +16,9 @@ from tests.support.programs import OBEDIENT, STUBBORN, alive, processes, sh
 from tests.support.waiting import eventually, in_state, over, runs_of, soon
 from wakeful import Command, Function, InvalidArgument, PermissionDenied, Wakeful
 from wakeful.launch import process
+from wakeful.model import Run
 from wakeful.service.auth.access import LOCAL, Principal
 from wakeful.settings import Settings
-from wakeful.store.rows import RunView
 
 ALL = ("*",)
 ONCE: Any = {"max_attempts": 1}
@@ -26,7 +26,7 @@ AT_ONCE: Any = {"base": "1ms", "max": "1ms"}
 WRITER = Principal("key:1", "agent", "default", "writer")
 
 
-async def ran(app: Wakeful, name: str) -> RunView:
+async def ran(app: Wakeful, name: str) -> Run:
     """Run a job now, to its end."""
     return await over(app, (await app.jobs.run(name)).id)
 

@@ -213,5 +213,5 @@ async def test_a_precheck_is_judged_when_the_job_is_written(new_app: NewApp):
 
 
 async def _ended(app: Wakeful, name: str):
-    runs = [run for run in await runs_of(app, name) if run.finished_ms is not None]
+    runs = [run for run in await runs_of(app, name) if run.finished_at is not None]
     return runs[0] if runs else None

@@ -17,12 +17,12 @@ from standardwebhooks import WebhookVerificationError
 
 from tests.integration.conftest import SELDOM, NewApp, on_one_store
 from tests.support.receiver import Receiver
-from tests.support.waiting import eventually, in_state, over, the_run_of
+from tests.support.waiting import epoch_ms, eventually, in_state, over, the_run_of
 from wakeful import FailedPrecondition, Function, InvalidArgument, Launch, Wakeful, Webhook
 from wakeful.errors import Unavailable
 from wakeful.instants import iso_utc
-from wakeful.service.serializers import serialize_run
-from wakeful.store.rows import JobChange, RunView
+from wakeful.model import Run
+from wakeful.store.rows import JobChange
 
 QUICKLY = {"base": "20ms", "max": "20ms"}
 
@@ -64,7 +64,7 @@ def first_answers(receiver: Receiver, *answers: str | int, **headers: str) -> No
     receiver.answer = answer
 
 
-async def posted(app: Wakeful, receiver: Receiver, **fields: Any) -> RunView:
+async def posted(app: Wakeful, receiver: Receiver, **fields: Any) -> Run:
     """A job with this webhook, and a run of it that is not over yet."""
     fields = {"schedule": SELDOM, "target": Webhook(receiver.url), "backoff": QUICKLY, **fields}
     await app.jobs.create("digest", **fields)
@@ -195,14 +195,14 @@ async def test_what_did_not_arrive_is_sent_again_across_a_restart(
     async with new_app() as app:
         run = await posted(app, receiver, backoff={"base": "600ms"}, timeout="2s")
         waiting = await in_state(app, run.id, "retrying")
-    assert waiting.due_ms is not None
+    assert waiting.due_at is not None
     async with new_app() as app:
         run = await over(app, run.id)
         first, last = await app.runs.attempts(run.id)
     assert (run.state, run.attempt) == ("succeeded", 2)
     assert first.error
     assert values(receiver, "webhook-id")[-1] == run.idempotency_key
-    assert (last.started_ms or 0) >= waiting.due_ms
+    assert epoch_ms(last.started_at) >= epoch_ms(waiting.due_at)
 
 
 async def test_a_receiver_that_asks_for_time_is_given_it_across_a_restart(
@@ -217,7 +217,7 @@ async def test_a_receiver_that_asks_for_time_is_given_it_across_a_restart(
         first, last = await app.runs.attempts(run.id)
     assert run.state == "succeeded"
     assert first.error == "HTTP 429 Too Many Requests"
-    assert (last.started_ms or 0) - (first.finished_ms or 0) >= 1000
+    assert epoch_ms(last.started_at) - epoch_ms(first.finished_at) >= 1000
 
 
 async def test_a_receiver_that_is_gone_fails_the_run_at_once_and_pauses_the_job(
@@ -228,7 +228,7 @@ async def test_a_receiver_that_is_gone_fails_the_run_at_once_and_pauses_the_job(
         run = await over(app, (await posted(app, receiver)).id)
         job = await app.jobs.get("digest")
         assert [letter.id for letter in await app.runs.dead_letters()] == [run.id]
-        assert (job.enabled, job.disabled_reason, job.next_ms) == (False, "gone", None)
+        assert (job.enabled, job.disabled_reason, job.next_at) == (False, "gone", None)
         resumed = await app.jobs.resume("digest")
     assert (run.state, run.attempt, run.reason) == ("failed", 1, "gone")
     assert resumed.enabled
@@ -258,7 +258,7 @@ async def test_a_run_that_outlives_its_job_is_signed_all_the_same(new_app: NewAp
 
 
 @pytest.fixture
-async def parked(new_app: NewApp, receiver: Receiver) -> AsyncIterator[tuple[Wakeful, RunView]]:
+async def parked(new_app: NewApp, receiver: Receiver) -> AsyncIterator[tuple[Wakeful, Run]]:
     """An app, and a run that was taken on by its receiver and waits to be completed."""
     app = new_app()
 
@@ -272,13 +272,13 @@ async def parked(new_app: NewApp, receiver: Receiver) -> AsyncIterator[tuple[Wak
         await eventually(lambda: receiver.requests)
 
         async def waits() -> bool:
-            return (await app.runs.get(run.id)).due_ms is not None
+            return (await app.runs.get(run.id)).due_at is not None
 
         await eventually(waits)
         yield app, run
 
 
-async def test_a_run_with_a_callback_is_running_until_somebody_completes_it(parked: tuple[Wakeful, RunView]):
+async def test_a_run_with_a_callback_is_running_until_somebody_completes_it(parked: tuple[Wakeful, Run]):
     app, run = parked
     assert (await app.runs.get(run.id)).state == "running"
     done = await app.runs.complete(run.id, "succeeded", output="all sent")
@@ -290,7 +290,7 @@ async def test_a_run_with_a_callback_is_running_until_somebody_completes_it(park
 
 
 async def test_a_run_that_is_completed_as_failed_is_posted_again(
-    parked: tuple[Wakeful, RunView], receiver: Receiver
+    parked: tuple[Wakeful, Run], receiver: Receiver
 ):
     app, run = parked
     await app.runs.complete(run.id, "failed", error="out of paper")
@@ -300,7 +300,7 @@ async def test_a_run_that_is_completed_as_failed_is_posted_again(
     assert (first.attempt, first.error) == (1, "out of paper")
 
 
-async def test_a_run_with_a_callback_can_be_stopped_and_then_not_completed(parked: tuple[Wakeful, RunView]):
+async def test_a_run_with_a_callback_can_be_stopped_and_then_not_completed(parked: tuple[Wakeful, Run]):
     app, run = parked
     assert (await app.runs.stop(run.id)).state == "cancelled"
     with pytest.raises(FailedPrecondition):
@@ -352,14 +352,10 @@ async def test_the_status_of_each_answer_is_recorded_also_of_a_success(new_app: 
         attempts = await app.runs.attempts(run.id)
     assert (run.state, run.response_code, run.failed_attempts) == ("succeeded", 200, 3)
     assert [attempt.response_code for attempt in attempts] == [503, None, 429, 200]
-    shown = serialize_run(run, attempts)
-    assert shown["responseCode"] == 200
-    assert shown["failedAttempts"] == 3
-    assert [each["responseCode"] for each in shown["attempts"]] == [503, None, 429, 200]  # type: ignore[union-attr,index,call-overload]
 
 
 async def test_the_status_with_which_a_receiver_took_a_run_on_stays_when_it_is_completed(
-    parked: tuple[Wakeful, RunView],
+    parked: tuple[Wakeful, Run],
 ):
     app, run = parked
     assert (await app.runs.get(run.id)).response_code == 200
@@ -438,16 +434,16 @@ async def test_a_request_says_what_triggered_it_the_tick_before_and_how_many_wer
             misfire_grace="1s",
             max_runs=1,
         )
-        assert saved.row.next_ms is not None
-        an_hour_ago = saved.row.next_ms - 3_600_000
+        assert saved.next_at is not None
+        an_hour_ago = epoch_ms(saved.next_at) - 3_600_000
         await app.services.store.change_job(
-            saved.row.id,
+            saved.id,
             lambda row: JobChange(
                 row._replace(next_ms=an_hour_ago, wake_ms=an_hour_ago, anchor_ms=an_hour_ago - 1_000)
             ),
         )
         await eventually(lambda: len(receiver.requests) == 2)
-        runs = await app.runs.list(job_id=saved.row.id)
+        runs = await app.runs.list(job_id=saved.id)
         missed = sum(run.covers for run in runs if run.state == "missed")
         (run,) = [run for run in runs if run.state != "missed"]
         assert missed >= 3_597
@@ -455,7 +451,9 @@ async def test_a_request_says_what_triggered_it_the_tick_before_and_how_many_wer
         assert values(receiver, "x-wakeful-attempt") == ["1", "2"]
         assert values(receiver, "x-wakeful-missed") == [str(missed)] * 2, "the same in a retry"
         assert values(receiver, "x-wakeful-trigger") == ["schedule"] * 2
-        assert values(receiver, "x-wakeful-previous-tick") == [iso_utc(run.scheduled_ms - 1_000)] * 2
+        assert (
+            values(receiver, "x-wakeful-previous-tick") == [iso_utc(epoch_ms(run.scheduled_at) - 1_000)] * 2
+        )
 
 
 async def test_a_run_that_is_no_tick_says_so(new_app: NewApp, receiver: Receiver):

@@ -54,7 +54,7 @@ async def settled(app: Wakeful, name: str = "wakeful-alerts") -> None:
     """Wait until every alert that was written has been sent, and nothing is left to judge."""
 
     async def look() -> bool:
-        return all(run.finished_ms is not None for run in await runs_of(app, name))
+        return all(run.finished_at is not None for run in await runs_of(app, name))
 
     await eventually(look)
 
@@ -80,7 +80,7 @@ async def test_somebody_is_told_after_so_many_failures_in_a_row(new_app: NewApp,
     assert json.loads(receiver.bodies[0])["job"] == "wakeful-alerts"
     signature = hmac.new(SECRET, receiver.bodies[0], hashlib.sha256).hexdigest()
     assert receiver.headers["x-wakeful-signature"] == signature
-    assert sender.definition.labels == {"system": "alert"}
+    assert sender.labels == {"system": "alert"}
 
 
 async def test_a_dead_letter_is_told_once_until_the_cool_down_is_over(new_app: NewApp, receiver: Receiver):
@@ -204,7 +204,7 @@ async def test_an_agent_with_alerts_can_be_deleted(new_app: NewApp, receiver: Re
 
 
 async def _dead(app: Wakeful, name: str):
-    return [run for run in await app.runs.dead_letters() if run.job_name == name]
+    return [run for run in await app.runs.dead_letters() if run.job == name]
 
 
 async def test_an_agents_key_may_look_at_the_jobs_that_watch_it_and_no_more(

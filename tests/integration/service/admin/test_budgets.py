@@ -11,9 +11,9 @@ from tests.support.api_client import ApiClient
 from tests.support.receiver import Receiver
 from tests.support.waiting import eventually, over, runs_of, soon
 from wakeful import Function, ResourceExhausted, Wakeful, Webhook
+from wakeful.model import Run
 from wakeful.outcome import Succeeded
 from wakeful.service.auth.access import LOCAL
-from wakeful.store.rows import RunView
 
 
 def thinking(app: Wakeful, usage: str = '{"tokens":60,"cost":0.25}') -> list[int]:
@@ -32,7 +32,7 @@ async def put_agent(app: Wakeful, **document: object) -> None:
     await app.services.agents.put(LOCAL, "default", "default", document)
 
 
-async def skipped(app: Wakeful, name: str) -> Sequence[RunView]:
+async def skipped(app: Wakeful, name: str) -> Sequence[Run]:
     return [run for run in await runs_of(app, name) if run.state == "skipped"]
 
 

@@ -244,7 +244,7 @@ async def test_a_cap_that_is_reached_is_told_through_a_channel(new_app: NewApp, 
 
 async def test_the_jobs_that_send_come_and_go_with_what_the_alerts_say(new_app: NewApp, receiver: Receiver):
     async def senders() -> dict[str, object]:
-        return {job.name: job.definition.work.target for job in await app.jobs.list()}
+        return {job.name: job.target for job in await app.jobs.list()}
 
     webhook = {"kind": "webhook", "url": receiver.url}
     channel = {"kind": "channel", "channel": "phone", "to": "ada"}

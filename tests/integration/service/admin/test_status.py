@@ -7,7 +7,7 @@ import pytest
 from tests.integration.conftest import SELDOM, NewApp, on_one_store
 from tests.support.api_client import served
 from tests.support.factories import jobless, over
-from tests.support.waiting import eventually
+from tests.support.waiting import epoch_ms, eventually
 from wakeful import Function, InvalidArgument
 from wakeful.engine import loop as engine_loop
 from wakeful.errors import NotFound, Unavailable
@@ -26,7 +26,7 @@ async def test_the_status_says_what_there_is_and_who_is_at_work(new_app: NewApp,
         status = (await operator("GET", "/status")).body
         assert status["jobs"] == {"active": 1, "paused": 1}
         assert status["runs"] == {"running": 0, "pending": 0, "retrying": 0}
-        assert status["nextAtMs"] == paused.job.next_ms
+        assert status["nextAtMs"] == epoch_ms(paused.next_at)
         assert (status["engine"], status["replicas"], status["executors"]) == (True, 1, 0)
         assert status["database"] == database.partition(":")[0]
         assert abs(status["nowMs"] - app.store.clock.now_ms()) < 60_000

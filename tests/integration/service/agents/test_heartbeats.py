@@ -12,9 +12,10 @@ from tests.support.receiver import Receiver
 from tests.support.waiting import eventually
 from wakeful import Wakeful
 from wakeful.document.heartbeats import DEFAULT_MESSAGE
+from wakeful.model import Run
 from wakeful.service.auth.access import LOCAL
 from wakeful.settings import Settings
-from wakeful.store.rows import JobChange, RunView
+from wakeful.store.rows import JobChange
 
 LOOK = {"kind": "function", "name": "look"}
 BEAT = "/agents/ada/jobs/heartbeat"
@@ -53,17 +54,17 @@ async def add(app: Wakeful, name: str, **fields: object) -> None:
     await app.services.jobs.create(LOCAL, "default", "ada", document)
 
 
-async def run(app: Wakeful, name: str) -> RunView:
+async def run(app: Wakeful, name: str) -> Run:
     """A run of one of the agent's jobs by hand, once it is over."""
     started = await app.services.jobs.trigger(LOCAL, "default", "ada", name)
     assert started is not None
     return await app.runs.wait(started.id, poll=0.01)
 
 
-async def beats(app: Wakeful) -> list[RunView]:
+async def beats(app: Wakeful) -> list[Run]:
     """The runs of the heartbeat that are over, newest first."""
-    runs = await app.services.runs.list(LOCAL, "default", "ada")
-    return [each for each in runs if each.job_name == "heartbeat" and each.finished_ms is not None]
+    runs = await app.runs.of("ada").list()
+    return [each for each in runs if each.job == "heartbeat" and each.finished_at is not None]
 
 
 # --- the job -------------------------------------------------------------------------------------------
@@ -294,8 +295,8 @@ async def test_outside_its_hours_it_does_not_run_but_for_those_who_run_it_by_han
         assert (by_hand.trigger, by_hand.state) == ("user", "succeeded")
         await run(app, "mail")
 
-        async def both() -> dict[str, RunView]:
-            found = {beat.trigger: beat for beat in await beats(app)}
+        async def both() -> dict[str, Run]:
+            found = {str(beat.trigger): beat for beat in await beats(app)}
             return found if {"schedule", "heartbeat"} <= found.keys() else {}
 
         found = await eventually(both)
@@ -313,7 +314,7 @@ async def test_outside_the_hours_of_a_job_no_executor_is_given_its_runs(ask: Api
     assert given["id"] == asked["id"]
     await ask("POST", f"/runs/{given['id']}/complete", {"status": "succeeded", "attempt": 1})
 
-    async def both() -> list[RunView]:
+    async def both() -> list[Run]:
         found = await beats(ask.app)
         return found if {beat.trigger for beat in found} == {"schedule", "heartbeat"} else []
 

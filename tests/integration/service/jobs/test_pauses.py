@@ -9,7 +9,7 @@ import pytest
 from tests.integration.conftest import SELDOM, NewApp, on_one_store
 from tests.support.api_client import HOME, JOBS, ApiClient
 from tests.support.rpc_client import Refused, calling
-from tests.support.waiting import eventually
+from tests.support.waiting import epoch_ms, eventually
 from wakeful import FailedPrecondition
 from wakeful.engine.budget_cache import BudgetCache
 from wakeful.engine.launcher_registry import LauncherRegistry
@@ -157,18 +157,23 @@ async def test_a_tick_whose_run_is_recorded_ahead_is_cancelled(new_app: NewApp):
     async with new_app() as app:
         await app.jobs.create("digest", schedule="0 0 1 1 *", target={"kind": "pull"})
         job = await app.jobs.get("digest")
-        assert job.next_ms is not None
+        assert job.next_at is not None
         # As a planner records it: a moment ahead of its instant.
-        store, at_ms = app.services.store, job.next_ms
+        store, at_ms = app.services.store, epoch_ms(job.next_at)
         limits, budgets = Limits(lead_ms=50), BudgetCache(store, 1_000)
         ahead = PlanningBatch("w", Lease(1_000), LauncherRegistry([]), budgets, limits, at_ms - 20, {})
         planned = await store.plan(at_ms, 10, ahead.decide)
         assert [run.state for run in planned.born] == ["pending"]
 
         done = await app.jobs.skip_next("digest")
-        assert (done.run.id, done.run.state, done.run.reason) == (planned.born[0].id, "cancelled", "asked")
-        assert done.job.next_ms is not None
-        assert done.job.next_ms > at_ms
+        assert done.skipped is not None
+        assert (done.skipped.id, done.skipped.state, done.skipped.reason) == (
+            planned.born[0].id,
+            "cancelled",
+            "asked",
+        )
+        assert done.next_at is not None
+        assert epoch_ms(done.next_at) > at_ms
 
 
 @on_one_store
@@ -187,7 +192,7 @@ async def test_the_same_through_rpc_and_python(new_app: NewApp, ask: ApiClient):
     async with new_app() as app:
         end = datetime.now(UTC) + timedelta(hours=2)
         job = await app.jobs.pause("digest", note="python", until=end)
-        assert (job.pause_note, job.pause_until_ms) == ("python", int(end.timestamp() * 1000))
+        assert (job.pause_note, epoch_ms(job.paused_until)) == ("python", int(end.timestamp() * 1000))
         with pytest.raises(FailedPrecondition):
             await app.jobs.skip_next("digest")
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.integration.conftest import SELDOM, NewApp
 from tests.support.services import job_service
-from tests.support.waiting import eventually, in_state, over, runs_of, soon, starting_soon
+from tests.support.waiting import epoch_ms, eventually, in_state, over, runs_of, soon, starting_soon, stored
 from wakeful import (
     AlreadyExists,
     EngineConfig,
@@ -24,10 +24,11 @@ from wakeful import (
 )
 from wakeful.engine.launcher_registry import LauncherRegistry
 from wakeful.launch.function import FunctionLauncher
+from wakeful.model import Run
 from wakeful.schedule import Every
 from wakeful.service.auth.access import LOCAL
 from wakeful.store.connect import store_at
-from wakeful.store.rows import JobRow, RunFilter, RunView
+from wakeful.store.rows import JobRow, RunFilter
 
 #: A replica that plans but takes nothing: what it plans stays planned.
 IDLE = EngineConfig(tick_ms=100, heartbeat_ms=200, lanes={})
@@ -55,9 +56,8 @@ async def test_the_same_definition_again_changes_nothing(new_app: NewApp):
         before = await row_of(app)
         again = await app.jobs.upsert("digest", **DIGEST)
         assert await row_of(app) == before
-    assert (first.created, first.changed) == (True, True)
-    assert (again.created, again.changed, again.secret) == (False, False, None)
-    assert again.job == first.job
+    assert (first.created, again.created, again.secret) == (True, False, None)
+    assert again == first
 
 
 async def test_the_same_definition_in_other_words_is_the_same(new_app: NewApp):
@@ -72,7 +72,7 @@ async def test_the_same_definition_in_other_words_is_the_same(new_app: NewApp):
             "labels": {"team": "billing"},
             "description": None,
         }
-        assert not (await app.jobs.upsert("digest", **words)).changed
+        assert (await app.jobs.upsert("digest", **words)).revision == before.version
         assert await row_of(app) == before
 
 
@@ -81,7 +81,7 @@ async def test_the_same_definition_leaves_a_pause_alone(new_app: NewApp):
         await app.jobs.upsert("digest", **DIGEST)
         await app.jobs.pause("digest")
         before = await row_of(app)
-        assert not (await app.jobs.upsert("digest", **DIGEST)).changed
+        assert (await app.jobs.upsert("digest", **DIGEST)).revision == before.version
         assert await row_of(app) == before
     assert (before.enabled, before.next_ms) == (False, None)
 
@@ -110,7 +110,7 @@ async def test_two_who_deploy_the_same_at_once_make_one_job(new_app: NewApp):
         saved = await asyncio.gather(*(app.jobs.upsert("digest", **DIGEST) for app in (one, other) * 3))
         assert len(await one.jobs.list()) == 1
     assert sorted(each.created for each in saved) == [False] * 5 + [True]
-    assert len({each.job.id for each in saved}) == 1
+    assert len({each.id for each in saved}) == 1
 
 
 # --- another definition ------------------------------------------------------------------------------
@@ -122,7 +122,7 @@ async def test_another_payload_moves_neither_the_anchor_nor_the_next_tick_nor_th
         before = await row_of(app)
         saved = await app.jobs.upsert("digest", **{**DIGEST, "payload": {"to": "me", "n": True}})
         after = await row_of(app)
-    assert saved.changed
+    assert saved.revision == before.version + 1
     assert after.payload == '{"to":"me","n":true}'
     kept = ("id", "anchor_ms", "next_ms", "wake_ms", "secret", "timing", "policy", "created_ms", "run_count")
     assert [getattr(after, field) for field in kept] == [getattr(before, field) for field in kept]
@@ -131,8 +131,10 @@ async def test_another_payload_moves_neither_the_anchor_nor_the_next_tick_nor_th
 
 async def test_another_interval_counts_from_now_and_the_same_one_from_where_it_did(new_app: NewApp):
     async with new_app() as app:
-        old = (await app.jobs.upsert("digest", **DIGEST)).job
-        new = (await app.jobs.upsert("digest", **{**DIGEST, "schedule": "every 2h"})).job
+        await app.jobs.upsert("digest", **DIGEST)
+        old = await stored(app, "digest")
+        await app.jobs.upsert("digest", **{**DIGEST, "schedule": "every 2h"})
+        new = await stored(app, "digest")
     assert new.anchor_ms >= old.anchor_ms
     assert new.next_ms == new.anchor_ms + 7_200_000
 
@@ -141,11 +143,11 @@ async def test_another_schedule_leaves_a_pause_alone_and_holds_when_it_is_resume
     async with new_app() as app:
         await app.jobs.upsert("digest", **DIGEST)
         await app.jobs.pause("digest")
-        job = (await app.jobs.upsert("digest", **{**DIGEST, "schedule": SELDOM})).job
-        assert (job.enabled, job.next_ms, job.disabled_reason) == (False, None, "paused")
+        job = await app.jobs.upsert("digest", **{**DIGEST, "schedule": SELDOM})
+        assert (job.enabled, job.next_at, job.disabled_reason) == (False, None, "paused")
         resumed = await app.jobs.resume("digest")
-    assert resumed.next_ms is not None
-    assert resumed.next_ms % 86_400_000 == 0
+    assert resumed.next_at is not None
+    assert epoch_ms(resumed.next_at) % 86_400_000 == 0
 
 
 async def test_editing_one_job_never_touches_another(new_app: NewApp):
@@ -192,7 +194,7 @@ async def test_a_job_that_was_over_lives_again_when_it_is_given_another_time(new
         await eventually(is_over)
         for name in ("failed", "kept"):
             saved = await app.jobs.update(name, schedule="in 2s")
-            assert saved.job.enabled
+            assert saved.enabled
         await eventually(lambda: sorted(str(call.job) for call in calls) == ["failed"] * 2 + ["kept"] * 2)
 
 
@@ -212,11 +214,11 @@ async def test_a_job_that_had_all_its_runs_lives_again_when_it_may_have_more(new
         await eventually(worn_out)
         with pytest.raises(FailedPrecondition, match="has had the 1 runs"):
             await app.jobs.resume("job")
-        assert not (await app.jobs.update("job", description="still over")).job.enabled
-        job = (await app.jobs.update("job", max_runs=2)).job
+        assert not (await app.jobs.update("job", description="still over")).enabled
+        job = await app.jobs.update("job", max_runs=2)
         assert (job.enabled, job.disabled_reason) == (True, None)
         await eventually(worn_out)
-    assert job.next_ms is not None
+    assert job.next_at is not None
 
 
 async def test_a_tick_that_is_due_outlives_an_edit_of_the_jitter(database: str):
@@ -304,7 +306,7 @@ async def test_an_edit_that_cannot_be_switched_on_changes_nothing_else_either(ne
 
 
 @pytest.fixture
-async def planned(new_app: NewApp) -> AsyncIterator[tuple[Wakeful, RunView, RunView]]:
+async def planned(new_app: NewApp) -> AsyncIterator[tuple[Wakeful, Run, Run]]:
     """An app, a tick that is planned and has not started, and a run by hand that has not either."""
     async with new_app(config=IDLE) as app:
         # The second tick is far off, so that there is one.
@@ -316,31 +318,31 @@ async def planned(new_app: NewApp) -> AsyncIterator[tuple[Wakeful, RunView, RunV
         yield app, tick, await app.jobs.run("job")
 
 
-async def states(app: Wakeful, *runs: RunView) -> list[tuple[str, str | None]]:
+async def states(app: Wakeful, *runs: Run) -> list[tuple[str, str | None]]:
     return [(run.state, run.reason) for run in [await app.runs.get(run.id) for run in runs]]
 
 
-async def test_an_edit_of_the_schedule_withdraws_what_is_planned(planned: tuple[Wakeful, RunView, RunView]):
+async def test_an_edit_of_the_schedule_withdraws_what_is_planned(planned: tuple[Wakeful, Run, Run]):
     app, tick, by_hand = planned
     await app.jobs.update("job", schedule="every 2h")
     assert await states(app, tick, by_hand) == [("cancelled", "edited"), ("pending", None)]
 
 
-async def test_an_edit_of_something_else_withdraws_nothing(planned: tuple[Wakeful, RunView, RunView]):
+async def test_an_edit_of_something_else_withdraws_nothing(planned: tuple[Wakeful, Run, Run]):
     app, tick, by_hand = planned
     await app.jobs.update("job", description="new", payload={"n": 2})
     assert await states(app, tick, by_hand) == [("pending", None)] * 2
 
 
 @pytest.mark.parametrize("by_patch", [False, True], ids=["pause", "enabled false"])
-async def test_a_pause_withdraws_what_is_planned(planned: tuple[Wakeful, RunView, RunView], by_patch: bool):
+async def test_a_pause_withdraws_what_is_planned(planned: tuple[Wakeful, Run, Run], by_patch: bool):
     app, tick, by_hand = planned
     await (app.jobs.update("job", enabled=False) if by_patch else app.jobs.pause("job"))
     assert await states(app, tick, by_hand) == [("cancelled", "paused"), ("pending", None)]
     assert not (await app.jobs.get("job")).enabled
 
 
-async def test_a_deletion_withdraws_whatever_has_not_started(planned: tuple[Wakeful, RunView, RunView]):
+async def test_a_deletion_withdraws_whatever_has_not_started(planned: tuple[Wakeful, Run, Run]):
     app, tick, by_hand = planned
     await app.jobs.delete("job")
     assert await states(app, tick, by_hand) == [("cancelled", "deleted")] * 2
@@ -362,7 +364,7 @@ async def test_a_deletion_lets_what_runs_go_on(new_app: NewApp):
         await app.jobs.create("job", schedule=SELDOM, target=Function("work"))
         let_go.set()
         done = await over(app, run.id)
-    assert (done.state, done.output, done.job_name) == ("succeeded", "done", "job")
+    assert (done.state, done.output, done.job) == ("succeeded", "done", "job")
 
 
 async def test_time_while_paused_is_neither_missed_nor_made_up_for(new_app: NewApp):
@@ -383,17 +385,17 @@ async def test_time_while_paused_is_neither_missed_nor_made_up_for(new_app: NewA
             misfire_grace="1s",
         )
         await eventually(lambda: calls)
-        paused = await app.jobs.pause("job")
-        await eventually(lambda: app.store.clock.now_ms() > paused.updated_ms + 2_200)
+        paused, anchor_ms = await app.jobs.pause("job"), (await stored(app, "job")).anchor_ms
+        await eventually(lambda: app.store.clock.now_ms() > epoch_ms(paused.updated_at) + 2_200)
         resumed = await app.jobs.resume("job")
+        assert (await stored(app, "job")).anchor_ms == anchor_ms
         heard = len(calls)
         await eventually(lambda: len(calls) > heard)
         runs = await runs_of(app, "job")
-    assert resumed.anchor_ms == paused.anchor_ms
-    assert (resumed.definition.timing and resumed.definition.timing.schedule) == Every(1000)
+    assert resumed.schedule == Every(1000)
     # A tick is recorded a moment before it is due: one that was, at the pause, still runs.
-    between = range(paused.updated_ms + 100, resumed.updated_ms)
-    assert [run for run in runs if run.scheduled_ms in between] == []
+    between = range(epoch_ms(paused.updated_at) + 100, epoch_ms(resumed.updated_at))
+    assert [run for run in runs if epoch_ms(run.scheduled_at) in between] == []
     assert "missed" not in {run.state for run in runs}
 
 
@@ -412,7 +414,7 @@ async def test_jobs_that_would_come_after_one_another_for_ever_are_refused(new_a
         ):
             with pytest.raises(InvalidArgument, match=r"'first', which comes after '(third|second)'"):
                 await change
-        assert (await app.jobs.get("first")).definition.after is None
+        assert (await app.jobs.get("first")).after is None
         await app.jobs.update("third", after="first")
 
 

@@ -15,7 +15,7 @@ from tests.integration.conftest import QUICK, SELDOM, NewApp, on_one_store
 from tests.support.api_client import HOME, ApiClient, Reply, served
 from tests.support.receiver import Receiver, serving
 from tests.support.waiting import eventually, in_state, over
-from wakeful import FailedPrecondition, Function, Wakeful, Webhook
+from wakeful import Attempt, FailedPrecondition, Function, Wakeful, Webhook
 from wakeful.service.auth.access import LOCAL
 
 #: One run at a time: the next one starts when the one before has let go of its place.
@@ -98,8 +98,8 @@ async def test_a_connection_that_breaks_after_the_callback_changes_nothing(ask: 
         assert (await over(ask.app, after)).state == "succeeded"
         run = await ask.app.runs.get(run_id)
         assert (run.state, run.output, run.attempt, run.error) == ("succeeded", "done", 1, None)
-        assert await ask.app.runs.attempts(run_id) == [
-            (1, run.worker, run.started_ms, run.finished_ms, None, None)
+        assert list(await ask.app.runs.attempts(run_id)) == [
+            Attempt(1, run.worker, run.started_at, run.finished_at, None, None)
         ]
 
 

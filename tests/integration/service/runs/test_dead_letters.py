@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from tests.integration.conftest import SELDOM, NewApp
-from tests.support.waiting import over
+from tests.support.waiting import epoch_ms, over
 from wakeful import FailedPrecondition, Function, Launch, NotFound, Permanent, ResourceExhausted, Wakeful
+from wakeful.model import Run
 from wakeful.outcome import Failed
 from wakeful.service.auth.access import LOCAL
-from wakeful.store.rows import RunView
 
 
 class Work:
@@ -27,7 +27,7 @@ class Work:
         return "done"
 
 
-async def a_dead_letter(app: Wakeful) -> RunView:
+async def a_dead_letter(app: Wakeful) -> Run:
     await app.jobs.create(
         "job",
         schedule=SELDOM,
@@ -61,7 +61,10 @@ async def test_a_replay_is_a_new_run_with_the_same_key_one_attempt_further_on(ne
         assert (await app.jobs.get("job")).failures == 0
     assert run.id != dead.id
     assert (run.state, run.trigger, run.replay_of, run.attempt) == ("succeeded", "replay", dead.id, 3)
-    assert (run.idempotency_key, run.scheduled_ms) == (dead.idempotency_key, dead.scheduled_ms)
+    assert (run.idempotency_key, epoch_ms(run.scheduled_at)) == (
+        dead.idempotency_key,
+        epoch_ms(dead.scheduled_at),
+    )
     assert (old.state, old.dead, old.error) == ("failed", False, dead.error)
     assert [(call.attempt, call.payload) for call in work.calls] == [(n, {"n": 1}) for n in (1, 2, 3)]
 
@@ -164,7 +167,7 @@ async def test_a_replay_goes_where_its_job_goes_now(new_app: NewApp):
         await app.jobs.update("job", target={"kind": "pull", "claimTimeoutMs": 7_200_000})
         replayed = await app.runs.replay(dead.id)
         assert (replayed.state, replayed.lane) == ("pending", "pull:cron")
-        assert replayed.until_ms == replayed.fire_ms + 7_200_000
+        assert epoch_ms(replayed.until_at) == epoch_ms(replayed.fire_at) + 7_200_000
 
 
 async def test_many_are_replayed_and_those_without_a_budget_are_left(new_app: NewApp):

@@ -11,7 +11,7 @@ import pytest
 from tests.integration.conftest import QUICK, SELDOM, NewApp, on_one_store
 from tests.support.leases import age_leases
 from tests.support.receiver import Receiver
-from tests.support.waiting import eventually, in_state, over, the_run_of
+from tests.support.waiting import epoch_ms, eventually, in_state, over, stored, the_run_of
 from wakeful import Function, InvalidArgument, Launch, Wakeful
 from wakeful.service.auth.access import LOCAL
 
@@ -27,7 +27,7 @@ async def test_a_tick_waits_to_be_claimed_in_its_jobs_lane_for_as_long_as_its_ta
         await app.jobs.create("digest", schedule="in 100ms", target=target, lane="team")
         run = await the_run_of(app, "digest")
         assert (run.state, run.lane, run.worker) == ("pending", "pull:team", None)
-        assert run.until_ms == run.fire_ms + 7_200_000
+        assert epoch_ms(run.until_at) == epoch_ms(run.fire_at) + 7_200_000
         assert await claim(app, lanes=["team"]) == [run.id]
         await app.services.runs.complete(LOCAL, "default", run.id, "succeeded", attempt=1, output="read")
         assert (await over(app, run.id)).output == "read"
@@ -49,7 +49,7 @@ async def test_a_run_that_nobody_claims_expires_and_its_job_hears_of_it(new_app:
         await app.services.jobs.create(LOCAL, "default", "default", document)
         run = await over(app, (await app.jobs.run("digest")).id)
         assert (run.state, run.reason, run.error) == ("failed", "expired", "nobody claimed it in time")
-        assert (run.dead, run.attempt, run.started_ms, run.worker) == (True, 1, None, None)
+        assert (run.dead, run.attempt, run.started_at, run.worker) == (True, 1, None, None)
         assert (await app.jobs.get("digest")).failures == 1
         await eventually(lambda: rung)
 
@@ -104,7 +104,8 @@ async def test_a_job_that_has_its_agents_target_is_launched_there_and_its_docume
         hook = {"kind": "webhook", "url": receiver.url}
         await app.services.agents.put(LOCAL, "default", "default", {"target": hook})
         saved = await app.jobs.upsert("digest", schedule="in 100ms", message="hello", delete_after_run=False)
-        work = saved.job.definition.work
+        assert saved.target is None
+        work = (await stored(app, "digest")).definition.work
         assert (work.target, work.own_target, work.pulled) == (hook, None, False)
         run = await over(app, (await the_run_of(app, "digest")).id)
         assert (run.state, run.lane) == ("succeeded", "cron")

@@ -10,7 +10,7 @@ import pytest
 
 from tests.integration.conftest import SELDOM, NewApp, on_one_store
 from tests.support.services import job_service
-from tests.support.waiting import eventually, in_state, over, runs_of, soon, the_run_of
+from tests.support.waiting import epoch_ms, eventually, in_state, over, runs_of, soon, the_run_of
 from wakeful import FailedPrecondition, Function, InvalidArgument, Launch, Permanent, Wakeful
 from wakeful.engine.launcher_registry import LauncherRegistry
 from wakeful.launch.function import FunctionLauncher
@@ -44,9 +44,9 @@ async def test_a_run_by_hand_is_no_tick_and_has_a_key_of_its_own(new_app: NewApp
         job = await app.jobs.get("job")
     assert [(run.trigger, run.state, run.attempt) for run in runs] == [("user", "succeeded", 1)] * 2
     assert len({run.idempotency_key for run in runs}) == 2
-    assert tick_key(job.id, runs[0].scheduled_ms) != runs[0].idempotency_key
+    assert tick_key(job.id, epoch_ms(runs[0].scheduled_at)) != runs[0].idempotency_key
     assert [call.trigger for call in calls] == ["user", "user"]
-    assert (job.next_ms, job.run_count) == (saved.job.next_ms, 0)
+    assert (epoch_ms(job.next_at), job.run_count) == (epoch_ms(saved.next_at), 0)
 
 
 async def test_a_paused_job_can_be_run_by_hand_and_stays_paused(new_app: NewApp):
@@ -136,10 +136,10 @@ async def test_a_backfill_runs_each_tick_of_a_past_range_both_ends_included(new_
     if policy == "skip":
         assert [call.scheduled_at for call in calls] == ticks
     assert {(run.trigger, run.state) for run in runs} == {("backfill", "succeeded")}
-    assert {tick_key(job.id, run.scheduled_ms) for run in runs}.isdisjoint(
+    assert {tick_key(job.id, epoch_ms(run.scheduled_at)) for run in runs}.isdisjoint(
         run.idempotency_key for run in runs
     )
-    assert job == saved.job
+    assert job == saved
 
 
 async def test_backfilled_ticks_run_one_at_a_time_where_the_job_does_not_allow_overlap(new_app: NewApp):
