@@ -59,7 +59,7 @@ async def main(database, step):
             await app.jobs.resume("digest")
         await asyncio.wait_for(ran.wait(), 30)
         job = await app.jobs.get("digest")
-        job.ticks.upcoming(job.next_ms - 1, 5)
+        assert len(job.next_ticks) == 5
     print(json.dumps(sorted(used)))
 
 asyncio.run(main(*sys.argv[1:]))
