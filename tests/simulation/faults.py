@@ -126,7 +126,7 @@ class CrashingStore:
     def _matters(answer: object) -> bool:
         """Whether it changed something."""
         return (
-            bool(answer.born)
+            bool(answer.runs)
             if isinstance(answer, Planned)
             else isinstance(answer, set | list) and bool(answer)
         )

@@ -161,7 +161,7 @@ async def test_what_concerns_nobody_is_not_announced(store: Store, ears: Notific
     row, run = await given_held(store)
     await store.create_jobs([job("other")])
     await _quiet(store, ears)
-    (born,) = (await store.plan(NOW, 10, start("w1"))).born
+    (born,) = (await store.plan(NOW, 10, start("w1"))).runs
     await store.take(NOW, "w1", {"cron": 5})
     await store.finish("w1", [ended(run), ended(born)], alone)
     await store.beat("w1", NOW, [])

@@ -53,10 +53,10 @@ async def actions(store: Store, workspace: str = "default") -> list[str]:
 async def test_an_entry_keeps_every_field_and_is_dated_by_the_store(store: Store, database: Database) -> None:
     database.clock.ms = NOW + 7
     said = entry(subject="häßlich 🦉 ' \" --", details=json.dumps({"x": "\x00"}), address=None)
-    await store.append([said])
+    await store.append_audit([said])
     (row,) = await chain(store)
     assert row[:9] == ("default", 1, NOW + 7, *said[1:5], None, "")
-    await store.append([entry("b"), entry("c")])
+    await store.append_audit([entry("b"), entry("c")])
     assert [(row.seq, row.before) for row in (await chain(store))[1:]] == [
         (2, row.hash),
         (3, (await chain(store))[1].hash),
@@ -64,26 +64,26 @@ async def test_an_entry_keeps_every_field_and_is_dated_by_the_store(store: Store
 
 
 async def test_what_no_database_can_keep_does_not_stop_the_rest(store: Store) -> None:
-    await store.append([entry(actor="jwt:\x00", subject="\ud800")])
+    await store.append_audit([entry(actor="jwt:\x00", subject="\ud800")])
     (row,) = await chain(store)
     assert (row.actor, row.subject) == ("jwt:\ufffd", "\ufffd")
 
 
 async def test_every_workspace_has_a_chain_of_its_own(store: Store) -> None:
-    await store.append([entry("a", "one"), entry("b", "two"), entry("c", "one")])
-    await store.append([entry("d", "two")])
+    await store.append_audit([entry("a", "one"), entry("b", "two"), entry("c", "one")])
+    await store.append_audit([entry("d", "two")])
     assert [(row.seq, row.action) for row in await chain(store, "one")] == [(1, "a"), (2, "c")]
     assert [(row.seq, row.action) for row in await chain(store, "two")] == [(1, "b"), (2, "d")]
     assert await chain(store, "three") == []
 
 
 async def test_no_entries_are_no_work(store: Store) -> None:
-    await store.append([])
+    await store.append_audit([])
     assert await chain(store) == []
 
 
 async def test_the_audit_is_read_by_the_page_from_either_end(store: Store) -> None:
-    await store.append([entry(str(number)) for number in range(1, 8)])
+    await store.append_audit([entry(str(number)) for number in range(1, 8)])
 
     async def page(**only: int) -> list[int]:
         return [row.seq for row in await store.audit("default", **only)]
@@ -105,7 +105,7 @@ async def test_entries_of_many_at_once_are_one_gapless_chain(database: Database)
         store = stores[number % 3]
         others = [entry(f"{number}", workspace) for workspace in ("one", "two", "three")]
         # In any order: they are locked in one.
-        await store.append(others if number % 2 else others[::-1])
+        await store.append_audit(others if number % 2 else others[::-1])
         await store.create_jobs([asleep(f"job-{number}")], [entry(f"{number}", "one")])
 
     await asyncio.gather(*(work(number) for number in range(30)))
@@ -126,7 +126,7 @@ async def test_entries_of_many_at_once_are_one_gapless_chain(database: Database)
 async def test_what_somebody_did_to_the_table_is_found(
     store: Store, database: Database, deed: str, found: str
 ) -> None:
-    await store.append([entry(str(number)) for number in range(4)])
+    await store.append_audit([entry(str(number)) for number in range(4)])
     await database.execute(deed)
     assert found in (flaw(await store.audit("default"), 0, "") or "")
 

@@ -153,14 +153,16 @@ async def test_a_cap_that_is_reached_is_held_once_and_announced(
 ) -> None:
     await spending(store, '{"tokens":60}')
     await given_budgets(store, agent='{"tokensPerDay":100}', workspace='{"costPerDay":1}')
-    assert await store.holds(TODAY) == []
+    assert await store.budget_blocks(TODAY) == []
     ears.topics.clear()
     await spending(store, '{"tokens":40}', "other")
-    assert await store.holds(TODAY) == [BudgetBlock(TODAY, "default", "default", "", "tokensPerDay", 100.0)]
-    assert await store.holds(TODAY + 1) == []
-    await ears.hear("holds")
+    assert await store.budget_blocks(TODAY) == [
+        BudgetBlock(TODAY, "default", "default", "", "tokensPerDay", 100.0)
+    ]
+    assert await store.budget_blocks(TODAY + 1) == []
+    await ears.hear("budget_blocks")
     await spending(store, '{"tokens":40,"cost":5}', "third")
-    caps = {(hold.owner, hold.cap) for hold in await store.holds(TODAY)}
+    caps = {(hold.owner, hold.cap) for hold in await store.budget_blocks(TODAY)}
     assert caps == {(AGENT, "tokensPerDay"), (WHOLE, "costPerDay")}
 
 
@@ -170,21 +172,21 @@ async def test_a_job_has_a_budget_of_its_own(store: Store) -> None:
     await store.change_job(job.id, lambda row: _changed(row, work))
     (run,) = await store.runs_by_ids([run.id for run in await _runs(store, job)])
     await store.finish("w1", [ended(run, usage='{"tokens":10}')], alone)
-    (hold,) = await store.holds(TODAY)
+    (hold,) = await store.budget_blocks(TODAY)
     assert hold.owner == BudgetOwner("default", "default", job.id)
 
 
 async def test_who_raises_a_cap_ends_its_hold_and_who_sets_one_too_late_begins_it(store: Store) -> None:
     await spending(store, '{"tokens":60}')
     await given_budgets(store, agent='{"tokensPerDay":50}')
-    await store.weigh(NOW, [AGENT])
-    assert [hold.owner for hold in await store.holds(TODAY)] == [AGENT]
+    await store.check_budgets(NOW, [AGENT])
+    assert [hold.owner for hold in await store.budget_blocks(TODAY)] == [AGENT]
     await given_budgets(store, agent='{"tokensPerDay":70}')
-    await store.weigh(NOW, [AGENT])
-    assert await store.holds(TODAY) == []
+    await store.check_budgets(NOW, [AGENT])
+    assert await store.budget_blocks(TODAY) == []
     await given_budgets(store)
-    await store.weigh(NOW, [AGENT, WHOLE])
-    assert await store.holds(TODAY) == []
+    await store.check_budgets(NOW, [AGENT, WHOLE])
+    assert await store.budget_blocks(TODAY) == []
 
 
 async def test_a_new_day_has_a_new_budget(store: Store, clock: FalseClock) -> None:
@@ -193,18 +195,18 @@ async def test_a_new_day_has_a_new_budget(store: Store, clock: FalseClock) -> No
     clock.ms = NOW + DAY
     _, run = await given_held(store, name="other")
     await store.finish("w1", [ended(run, usage='{"tokens":49}', finished_ms=NOW + DAY)], alone)
-    assert await store.holds(TODAY + 1) == []
+    assert await store.budget_blocks(TODAY + 1) == []
     assert await store.spent(AGENT, TODAY + 1) == Spent(49, 0.0)
 
 
 async def test_what_is_old_is_forgotten(store: Store) -> None:
     await given_budgets(store, agent='{"tokensPerDay":50}')
     await spending(store, '{"tokens":50}')
-    await store.prune_guards(NOW)
+    await store.prune_budgets(NOW)
     assert await store.spent(AGENT, TODAY) == Spent(50, 0.0)
-    await store.prune_guards(NOW + DAY)
+    await store.prune_budgets(NOW + DAY)
     assert await store.spent(AGENT, TODAY) == Spent()
-    assert await store.holds(TODAY) == []
+    assert await store.budget_blocks(TODAY) == []
 
 
 # --- incidents ----------------------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ from wakeful.store.stats import Backlog, RecentRun, WorkspaceStats
 
 
 async def test_a_workspace_without_anything_has_nothing(store: Store) -> None:
-    assert await store.census("nobody") == WorkspaceStats(0, 0, {}, None)
+    assert await store.workspace_stats("nobody") == WorkspaceStats(0, 0, {}, None)
     assert await store.recent_runs("nobody", 0, 10) == []
     assert await store.backlog(NOW) == Backlog(0, {})
     assert await store.workers(0) == []
@@ -39,10 +39,10 @@ async def test_jobs_and_live_runs_are_counted_by_workspace(store: Store) -> None
     await store.delete_job(gone.id, NOW, "gone")
     await store.add_runs([asked(digest), asked(digest), asked(digest, state="retrying"), over(asked(digest))])
     await store.add_runs([jobless(workspace="acme")])
-    assert await store.census("default") == WorkspaceStats(
+    assert await store.workspace_stats("default") == WorkspaceStats(
         1, 1, {"running": 1, "pending": 2, "retrying": 1}, NOW + DAY
     )
-    assert await store.census("acme") == WorkspaceStats(1, 0, {"pending": 1}, NOW + 5)
+    assert await store.workspace_stats("acme") == WorkspaceStats(1, 0, {"pending": 1}, NOW + 5)
 
 
 async def test_the_newest_runs_since_then_are_told_newest_first(store: Store) -> None:

@@ -98,13 +98,13 @@ async def test_jobs_are_named_when_they_are_made_changed_and_deleted(store: Stor
 
 async def test_a_run_that_is_born_running_has_started(store: Store) -> None:
     await store.create_jobs([job()])
-    (run,) = (await store.plan(NOW, 10, start("w1"))).born
+    (run,) = (await store.plan(NOW, 10, start("w1"))).runs
     assert await told(store, 1) == [("run.started", run.id)]
 
 
 async def test_a_run_that_waits_starts_when_it_is_taken(store: Store) -> None:
     await store.create_jobs([job()])
-    (run,) = (await store.plan(NOW, 10, fire)).born
+    (run,) = (await store.plan(NOW, 10, fire)).runs
     assert await told(store, 1) == []
     await store.take(NOW, "w1", {"cron": 1})
     assert await told(store, 1) == [("run.started", run.id)]
@@ -156,7 +156,7 @@ async def test_skipped_and_missed_ticks_are_over_from_the_start(store: Store) ->
     def skip(due: DueJob) -> JobPlan:
         return plan_of(due, over(tick(due, NOW - 1), "missed"), over(tick(due, NOW), "skipped"))
 
-    born = (await store.plan(NOW, 10, skip)).born
+    born = (await store.plan(NOW, 10, skip)).runs
     assert await told(store, 1) == [("run.finished", run.id) for run in born]
 
 
@@ -303,14 +303,14 @@ async def test_a_transaction_that_commits_late_is_not_passed_over(database: Post
     written, go_on = asyncio.Event(), asyncio.Event()
     late, quick = held(jobless()), held(jobless())
 
-    async def write_and_wait(db, tell):
+    async def write_and_wait(db, events):
         from wakeful.store.postgres.insert_runs import insert_runs
 
-        await insert_runs(db, tell, NOW, [late])
+        await insert_runs(db, events, NOW, [late])
         await db.execute(
             "INSERT INTO changes (at, kind, count, items) VALUES (now(), 'run.started', 1, $1)", late.id
         )
-        tell._changes.clear()  # it has been written by hand, well before the commit
+        events._changes.clear()  # it has been written by hand, well before the commit
         written.set()
         await go_on.wait()
 

@@ -77,7 +77,7 @@ async def test_an_attempt_that_is_retried_or_cancelled_counts_for_nothing(store:
 
 async def test_a_success_leaves_the_failures_of_other_jobs_alone(store: Store) -> None:
     await store.create_jobs([job(f"job-{n}", failures=n) for n in range(4)])
-    born = (await store.plan(NOW, 10, start("w1"))).born
+    born = (await store.plan(NOW, 10, start("w1"))).runs
     await store.finish("w1", [ended(run) for run in born if run.job_name != "job-3"], alone)
     assert [await _name(store, n) for n in range(4)] == [0, 0, 0, 3]
 

@@ -91,7 +91,7 @@ async def test_one_takes_it_and_no_other_does(store: Store) -> None:
 async def test_how_it_went_is_kept_and_the_run_stays_as_it_was(store: Store) -> None:
     runs = [await _said(store, name) for name in ("a", "b", "c")]
     await _take(store)
-    written = await store.carried(
+    written = await store.finish_deliveries(
         NOW + SECOND,
         "w1",
         [
@@ -112,9 +112,9 @@ async def test_how_it_went_is_kept_and_the_run_stays_as_it_was(store: Store) -> 
 async def test_one_that_may_have_arrived_is_unknown_and_not_taken_again(store: Store) -> None:
     run = await _said(store)
     await _take(store)
-    assert await store.carried(NOW, "w1", [DeliveryResult(run.id, 1, "unknown", error="no answer")]) == {
-        run.id
-    }
+    assert await store.finish_deliveries(
+        NOW, "w1", [DeliveryResult(run.id, 1, "unknown", error="no answer")]
+    ) == {run.id}
     assert await _stands(store, run) == ("succeeded", "unknown", "no answer")
     assert await store.next_delivery_ms() is None
     assert await _take(store, at=NOW + DAY) == []
@@ -124,7 +124,7 @@ async def test_one_that_is_to_be_tried_again_waits_until_then(store: Store) -> N
     run = await _said(store)
     await _take(store)
     again = DeliveryResult(run.id, 1, "pending", NOW + MINUTE, "the service answered HTTP 503")
-    assert await store.carried(NOW, "w1", [again]) == {run.id}
+    assert await store.finish_deliveries(NOW, "w1", [again]) == {run.id}
     assert await store.next_delivery_ms() == NOW + MINUTE
     assert await _take(store, at=NOW + MINUTE - 1) == []
     (taken,) = await _take(store, "w2", at=NOW + MINUTE)
@@ -141,27 +141,27 @@ async def test_who_does_not_say_how_it_went_leaves_it_unknown_and_nobody_sends_i
     state, delivery, error = await _stands(store, run)
     assert (state, delivery) == ("succeeded", "unknown")
     assert "may have arrived" in str(error)
-    assert await store.carried(UNTIL, "w1", [DeliveryResult(run.id, 1, "delivered")]) == set()
+    assert await store.finish_deliveries(UNTIL, "w1", [DeliveryResult(run.id, 1, "delivered")]) == set()
     assert (await _stands(store, run))[1] == "unknown"
 
 
 async def test_who_had_it_before_says_nothing_any_more(store: Store) -> None:
     run = await _said(store)
     await _take(store)
-    await store.carried(NOW, "w1", [DeliveryResult(run.id, 1, "pending", NOW)])
+    await store.finish_deliveries(NOW, "w1", [DeliveryResult(run.id, 1, "pending", NOW)])
     await _take(store, "w2")
-    assert await store.carried(NOW, "w1", [DeliveryResult(run.id, 1, "failed")]) == set()
-    assert await store.carried(NOW, "w2", [DeliveryResult(run.id, 2, "delivered")]) == {run.id}
+    assert await store.finish_deliveries(NOW, "w1", [DeliveryResult(run.id, 1, "failed")]) == set()
+    assert await store.finish_deliveries(NOW, "w2", [DeliveryResult(run.id, 2, "delivered")]) == {run.id}
 
 
 async def test_a_delivery_goes_with_its_run(store: Store) -> None:
     run = await _said(store)
     await _take(store)
-    await store.carried(NOW, "w1", [DeliveryResult(run.id, 1, "delivered")])
+    await store.finish_deliveries(NOW, "w1", [DeliveryResult(run.id, 1, "delivered")])
     assert await store.prune(NOW + DAY, 100) == 1
     assert await store.run(run.id) is None
     assert await store.take_deliveries(NOW + DAY, "w1", NOW + 2 * DAY, 10) == ([], 0)
 
 
 async def test_nothing_carried_is_nothing_written(store: Store) -> None:
-    assert await store.carried(NOW, "w1", []) == set()
+    assert await store.finish_deliveries(NOW, "w1", []) == set()

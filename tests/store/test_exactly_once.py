@@ -30,7 +30,7 @@ async def test_many_planners_on_one_due_job_make_one_run(database: Database, pla
     digest = job()
     await stores[0].create_jobs([digest])
     passes = await asyncio.gather(*(s.plan(NOW, 10, start(f"w{n}")) for n, s in enumerate(stores)))
-    born = [run for planned in passes for run in planned.born]
+    born = [run for planned in passes for run in planned.runs]
     assert len(born) == 1
     (run,) = await ticks_of(stores[0], digest)
     assert (run.id, run.worker) == (born[0].id, born[0].worker)
@@ -46,7 +46,7 @@ async def test_planners_share_out_many_due_jobs_without_doubling_one(database: D
         mine: list[str] = []
         # A pass may find nothing because the others hold all that is due: only the clock of the jobs tells.
         while (wake := await store.next_wake_ms()) is not None and wake <= NOW:
-            mine += [run.job_id or "" for run in (await store.plan(NOW, 20, fire)).born]
+            mine += [run.job_id or "" for run in (await store.plan(NOW, 20, fire)).runs]
         return mine
 
     shares = await asyncio.gather(*(plan_until_nothing_is_due(store) for store in stores))
@@ -65,7 +65,7 @@ async def test_a_tick_that_has_its_run_is_not_born_again(store: Store) -> None:
     before = await ticks_of(store, digest)
     await _put_back(store, digest)
     planned = await store.plan(NOW, 10, fire)
-    assert (planned.claimed, planned.born) == (1, [])
+    assert (planned.claimed, planned.runs) == (1, [])
     assert await ticks_of(store, digest) == before
     assert (await look_at_job(store, digest)).next_ms == NOW + DAY
 
@@ -80,7 +80,7 @@ async def test_of_several_ticks_only_those_are_born_that_have_no_run(store: Stor
         return plan_of(due, tick(due, NOW), tick(due, NOW + 1))
 
     planned = await store.plan(NOW, 10, decide)
-    assert sorted((run.job_name, run.scheduled_ms) for run in planned.born) == [
+    assert sorted((run.job_name, run.scheduled_ms) for run in planned.runs) == [
         ("digest", NOW + 1),
         ("other", NOW),
         ("other", NOW + 1),
@@ -94,7 +94,7 @@ async def test_without_its_index_a_tick_would_happen_twice(database: Database) -
     await _put_back(store, digest)
     await database.drop_index("job_id, scheduled_at")
     planned = await store.plan(NOW, 10, fire)
-    assert len(planned.born) == 1
+    assert len(planned.runs) == 1
     assert [run.scheduled_ms for run in await ticks_of(store, digest)] == [NOW, NOW]
 
 
@@ -106,14 +106,14 @@ async def test_a_run_that_is_no_tick_never_stands_in_a_ticks_way(store: Store) -
         for trigger in ("user", "user", "agent", "backfill", "replay", "chain", "heartbeat")
     ]
     await store.add_runs(by_hand)
-    assert len((await store.plan(NOW, 10, fire)).born) == 1
+    assert len((await store.plan(NOW, 10, fire)).runs) == 1
     assert len(await ticks_of(store, digest)) == len(by_hand) + 1
 
 
 async def test_two_workers_never_take_one_run(database: Database) -> None:
     stores = [await database.connect() for _ in range(4)]
     await stores[0].create_jobs([job(f"job-{n}") for n in range(60)])
-    born = (await stores[0].plan(NOW, 100, fire)).born
+    born = (await stores[0].plan(NOW, 100, fire)).runs
 
     async def take_all(store: Store, worker: str) -> list[str]:
         mine: list[str] = []
@@ -137,4 +137,4 @@ async def test_without_its_index_a_name_would_be_given_twice(database: Database)
     await store.create_jobs([job()])
     await database.drop_index("workspace, agent, name")
     await store.create_jobs([job()])
-    assert len((await store.plan(NOW, 10, fire)).born) == 2
+    assert len((await store.plan(NOW, 10, fire)).runs) == 2

@@ -99,8 +99,8 @@ async def test_claimed_runs_leave_no_worker_behind(store: Store) -> None:
     await store.add_runs([pulled(await new_job(store))])
     assert len(await claim(store)) == 1
     assert await store.workers(0) == []
-    assert (await store.census("default")).executors == 1
-    assert (await store.census("acme")).executors == 0
+    assert (await store.workspace_stats("default")).executors == 1
+    assert (await store.workspace_stats("acme")).executors == 0
 
 
 async def test_a_claimed_run_is_completed_behind_its_attempt_with_its_entry_and_once(store: Store) -> None:

@@ -160,7 +160,7 @@ async def test_a_run_that_nobody_holds_cannot_be_finished(store: Store, state: s
 async def test_in_a_batch_each_outcome_has_its_own_fence(store: Store) -> None:
     jobs = [job(f"job-{n}") for n in range(50)]
     await store.create_jobs(jobs)
-    born = (await store.plan(NOW, 100, start("w1"))).born
+    born = (await store.plan(NOW, 100, start("w1"))).runs
     for run in born[:10]:
         await store.cancel_run(run.id, NOW, "stopped", running=True)
     states = ("succeeded", "failed", "retrying", "cancelled")
@@ -209,7 +209,7 @@ async def test_an_exception_of_follow_leaves_everything_as_it_was(store: Store) 
 
 async def test_a_storm_of_outcomes_is_written_in_one_go(store: Store) -> None:
     await store.create_jobs([job(f"job-{n}") for n in range(1_500)])
-    born = (await store.plan(NOW, 2_000, start("w1"))).born
+    born = (await store.plan(NOW, 2_000, start("w1"))).runs
     written = await store.finish("w1", [ended(run, output=f"{n}") for n, run in enumerate(born)], alone)
     assert written == {run.id for run in born}
     assert (await look(store, born[777])).output == "777"

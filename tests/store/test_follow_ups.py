@@ -97,7 +97,7 @@ async def test_a_run_behind_its_fence_is_followed_by_nothing(store: Store) -> No
 
 async def test_several_follow_and_each_run_is_followed_by_itself(store: Store) -> None:
     await store.create_jobs([job("first"), job("second")])
-    born = (await store.plan(NOW, 10, start("w1"))).born
+    born = (await store.plan(NOW, 10, start("w1"))).runs
     rows = [await _follower(store, f"then-{n}", "succeeded") for n in range(3)]
     by_hand = held(asked(job("first", id=born[0].job_id if born[0].job_name == "first" else born[1].job_id)))
     await store.add_runs([by_hand])

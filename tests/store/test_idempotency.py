@@ -57,7 +57,7 @@ async def test_an_operation_is_performed_once_per_key(store: Store) -> None:
         "create": lambda key: store.create_jobs([asleep("new")], [_ENTRY], None, key),
         "run": lambda key: store.add_runs([jobless()], [_ENTRY], key),
         "nothing due": lambda key: store.add_runs([], (), key),
-        "message": lambda key: store.talk(_KEY, NOW, arrived, [_ENTRY], key),
+        "message": lambda key: store.update_session(_KEY, NOW, arrived, [_ENTRY], key),
         "replay": lambda key: store.replay_runs(
             "default", [dead], lambda letter: jobless(), lambda _: _ENTRY, key
         ),

@@ -254,8 +254,8 @@ async def test_a_change_that_withdraws_nothing_leaves_the_planned_ticks(store: S
 async def test_a_change_says_what_became_of_ticks_that_were_due_before_it(store: Store) -> None:
     digest = await given_job(store, "digest", tick)
     planned, due = tick(digest, NOW), over(tick(digest, NOW + 1), "missed")
-    born = (planned._replace(id=new_id(NOW)), due)
-    await store.change_job(digest.id, lambda row: JobChange(row, born=born))
+    due_runs = (planned._replace(id=new_id(NOW)), due)
+    await store.change_job(digest.id, lambda row: JobChange(row, runs=due_runs))
     assert [(run.scheduled_ms, run.state) for run in await ticks_of(store, digest)] == [
         (NOW, "pending"),
         (NOW + 1, "missed"),
@@ -265,7 +265,7 @@ async def test_a_change_says_what_became_of_ticks_that_were_due_before_it(store:
 async def test_a_withdrawn_tick_is_not_planned_again(store: Store) -> None:
     digest = await given_job(store, "digest", tick)
     await store.change_job(digest.id, lambda row: JobChange(row._replace(next_ms=NOW, wake_ms=NOW), "edited"))
-    assert (await store.plan(NOW, 10, fire)).born == []
+    assert (await store.plan(NOW, 10, fire)).runs == []
 
 
 async def test_deleting_a_job_cancels_what_has_not_started(store: Store) -> None:

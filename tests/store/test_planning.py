@@ -36,7 +36,7 @@ async def test_a_due_job_gets_its_run_and_its_next_tick(store: Store, clock: Fal
     planned = await store.plan(NOW, 10, fire)
 
     assert planned.claimed == 1
-    (born,) = planned.born
+    (born,) = planned.runs
     run = await look(store, born)
     assert run == run._replace(
         job_id=digest.id,
@@ -132,7 +132,7 @@ async def test_a_run_keeps_how_many_ticks_were_missed_before_it(store: Store) ->
         return planned._replace(catchup=CatchupState(), missed=((planned.runs[0].id, 59),))
 
     planned = await store.plan(NOW, 10, count)
-    missed = {run.job_id: (await look(store, run)).missed for run in planned.born}
+    missed = {run.job_id: (await look(store, run)).missed for run in planned.runs}
     assert missed == {digest.id: 59, other.id: 0}
 
 
@@ -210,7 +210,7 @@ async def test_a_job_about_which_nothing_is_decided_stays_as_it_is(store: Store)
     digest = job()
     await store.create_jobs([digest])
     planned = await store.plan(NOW, 10, lambda due: None)
-    assert (planned.claimed, planned.born) == (1, [])
+    assert (planned.claimed, planned.runs) == (1, [])
     assert await look_at_job(store, digest) == digest
 
 
@@ -237,7 +237,7 @@ async def test_several_ticks_of_a_job_are_born_in_one_pass_and_in_order(store: S
     def decide(due: DueJob) -> JobPlan:
         return plan_of(due, *[tick(due, due.next_ms + n * MINUTE) for n in range(3)])
 
-    born = (await store.plan(NOW, 10, decide)).born
+    born = (await store.plan(NOW, 10, decide)).runs
     assert [run.scheduled_ms for run in born] == [NOW - 2 * MINUTE, NOW - MINUTE, NOW]
     assert [run.id for run in await ticks_of(store, digest)] == [run.id for run in born]
 
@@ -271,7 +271,7 @@ async def test_a_run_keeps_every_column_it_was_born_with(store: Store, state: st
 
 async def test_a_run_that_can_start_at_once_is_born_running(store: Store) -> None:
     await store.create_jobs([job()])
-    (born,) = (await store.plan(NOW, 10, start("w1"))).born
+    (born,) = (await store.plan(NOW, 10, start("w1"))).runs
     run = await look(store, born)
     assert (run.state, run.worker, run.started_ms, run.due_ms) == ("running", "w1", NOW, None)
     assert await store.take(NOW + DAY, "w2", {"cron": 10}) == []
@@ -339,6 +339,6 @@ async def test_a_storm_of_due_jobs_is_planned_in_batches_and_none_is_left(store:
     await store.create_jobs(jobs)
     born: list[NewRun] = []
     while (planned := await store.plan(NOW, 1_000, start("w1"))).claimed:
-        born += planned.born
+        born += planned.runs
     assert sorted(run.job_id or "" for run in born) == sorted(row.id for row in jobs)
     assert await store.next_wake_ms() == NOW + DAY

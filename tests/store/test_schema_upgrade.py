@@ -154,14 +154,16 @@ async def test_responses_blocks_and_cooldowns_are_still_known(database: Database
         await store.create_jobs(
             [asleep("another")], keyed=replace(again, key="key:1 unfinished", fingerprint="f2")
         )
-    assert [(block.cap, block.most) for block in await store.holds(DAY_NUMBER)] == [("tokensPerDay", 5.0)]
+    assert [(block.cap, block.most) for block in await store.budget_blocks(DAY_NUMBER)] == [
+        ("tokensPerDay", 5.0)
+    ]
 
 
 async def test_due_jobs_fire_and_waiting_runs_start(database: Database) -> None:
     await at_schema_8(database)
     store = await database.connect()
     planned = await store.plan(NOW, 100, lambda due: plan_of(due, tick(due, serial=False)))
-    assert [run.job_name for run in planned.born] == ["digest"]
+    assert [run.job_name for run in planned.runs] == ["digest"]
     taken = await store.take(NOW, "w2", {"cron": 100})
     assert sorted(str(run.job_name) for run in taken) == ["digest", "quiet"]
     outcomes = [ended(run) for run in taken]

@@ -95,7 +95,7 @@ async def test_sqlite_scans_nothing_and_takes_no_more_steps_than_a_few_rows_need
     db.set_progress_handler(count, STEP)
     key = SessionKey("default", "agent-0", "s0")
     for name, call, most in (
-        ("talk", lambda: store.talk(key, NOW, lambda talk: hear(talk, _message(), NOW)), 2),
+        ("talk", lambda: store.update_session(key, NOW, lambda talk: hear(talk, _message(), NOW)), 2),
         ("next turn", lambda: store.next_turn(NOW), 1),
         ("turns", lambda: store.take_turns(NOW, 10, lambda talk: begin(talk, NOW)), 20),
         ("no turns", lambda: store.take_turns(NOW - DAY, 10, lambda talk: begin(talk, NOW)), 1),

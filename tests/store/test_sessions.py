@@ -28,7 +28,7 @@ def message(body: str = "hello", at_ms: int = NOW) -> SessionMessage:
 
 async def say(store: Store, body: str = "hello", key: SessionKey = KEY, at_ms: int = NOW) -> SessionUpdate:
     said = message(body, at_ms)
-    return await store.talk(key, at_ms, lambda talk: hear(talk, said, at_ms))
+    return await store.update_session(key, at_ms, lambda talk: hear(talk, said, at_ms))
 
 
 async def begin_due(store: Store, now_ms: int, limit: int = 100) -> int:
@@ -53,7 +53,7 @@ async def seen(store: Store, key: SessionKey = KEY) -> SessionState:
         due = min((each.at_ms for each in talk.messages), default=None)
         return SessionUpdate(due_ms=due, context=talk.context)
 
-    await store.talk(key, NOW, judge)
+    await store.update_session(key, NOW, judge)
     return found[0]
 
 
@@ -188,7 +188,7 @@ async def test_a_judge_that_fails_leaves_everything_as_it_was(store: Store):
     with pytest.raises(ValueError, match="main"):
         await store.take_turns(NOW + DAY, 10, fail)
     with pytest.raises(ValueError, match="new"):
-        await store.talk(KEY._replace(name="new"), NOW, fail)
+        await store.update_session(KEY._replace(name="new"), NOW, fail)
     assert [view.name for view in await store.sessions("default", "default", None, 10)] == ["main"]
     assert len((await seen(store)).messages) == 1
 
@@ -210,7 +210,7 @@ async def test_sessions_are_listed_by_name_with_what_waits_and_what_is_under_way
 
 async def test_what_somebody_says_is_written_down_with_it(store: Store):
     entry = AuditEntry("default", "key:1", "agent.message", "default", "{}", None)
-    await store.talk(KEY, NOW, lambda talk: hear(talk, message(), NOW), [entry])
+    await store.update_session(KEY, NOW, lambda talk: hear(talk, message(), NOW), [entry])
     assert [row.action for row in await store.audit("default")] == ["agent.message"]
 
 
@@ -234,7 +234,7 @@ async def test_old_turns_and_conversations_are_forgotten(store: Store, clock: Fa
 
 
 async def seen_over(store: Store, key: SessionKey) -> None:
-    await store.talk(key, NOW, lambda talk: begin(talk, NOW))
+    await store.update_session(key, NOW, lambda talk: begin(talk, NOW))
 
 
 async def test_an_agent_that_is_deleted_takes_its_conversations_with_it(store: Store):

@@ -38,7 +38,7 @@ class Dying(Inheritance):
         return super().__call__(agent, row)
 
 
-def dying_log(tell: TransactionEvents) -> Any:
+def dying_log(events: TransactionEvents) -> Any:
     """The last thing before the commit."""
     die()
 

@@ -91,7 +91,7 @@ class Deliverer(Loop):
     async def _write(self) -> None:
         while self._carried:
             batch = list(self._carried)
-            written = await self._store.carried(self.clock.now_ms(), self._worker, batch)
+            written = await self._store.finish_deliveries(self.clock.now_ms(), self._worker, batch)
             del self._carried[: len(batch)]
             for each in batch:
                 if each.run_id in written:

@@ -43,7 +43,7 @@ class BudgetCache:
             if self._fresh(now_ms):  # another task has read them meanwhile
                 return
             day, changes = day_of(now_ms), self._changes  # a change from now on may be missing in the result
-            self._blocks = {block.owner: block for block in await self._store.holds(day)}
+            self._blocks = {block.owner: block for block in await self._store.budget_blocks(day)}
             self._day, self._read_ms, self._read_changes = day, now_ms, changes
 
     def _fresh(self, now_ms: int) -> bool:

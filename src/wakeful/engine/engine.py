@@ -185,7 +185,7 @@ class Engine:
             self._dispatcher.wake()
         elif topic == "incidents":
             self._alerter.wake()
-        elif topic == "holds":
+        elif topic == "budget_blocks":
             self._budgets.invalidate()
         elif topic.startswith("stop:"):
             run_id, _, attempt = topic.removeprefix("stop:").partition(":")

@@ -122,7 +122,7 @@ class Metrics:
         """Count a planning pass."""
         self.schedules_due += planned.claimed
         emitted = 0
-        for run in planned.born:
+        for run in planned.runs:
             state = run[9]
             if state == "running" or state == "pending":
                 emitted += 1

@@ -86,8 +86,8 @@ class Planner(Loop):
             )
             planned = await self._store.plan(now_ms + self._limits.lead_ms, self._batch, batch.decide)
             # A tick that had a run already got no new one: there is nothing to launch for it.
-            if len(planned.born) < batch.run_count:
-                batch.keep_inserted({run.id for run in planned.born})
+            if len(planned.runs) < batch.run_count:
+                batch.keep_inserted({run.id for run in planned.runs})
         self._worker.submit(batch.started)
         self._on_planned(planned)
         if batch.unloaded:

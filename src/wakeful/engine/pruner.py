@@ -39,7 +39,7 @@ class Pruner(Loop):
         """Delete one batch. Returns a near time while there is more."""
         now_ms = self.clock.now_ms()
         if now_ms >= self._runs_due_ms:
-            await self._store.prune_guards(now_ms - max(self._retention_ms, _GUARDS_KEPT_MS))
+            await self._store.prune_budgets(now_ms - max(self._retention_ms, _GUARDS_KEPT_MS))
             await self._store.prune_sessions(now_ms - self._retention_ms)
             pruned = await self._store.prune(now_ms - self._retention_ms, _BATCH)
             if pruned:

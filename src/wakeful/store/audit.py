@@ -46,7 +46,7 @@ class AuditRow(NamedTuple):
 class AuditStore(Protocol):
     """The part of a store that holds the audit log."""
 
-    async def append(self, entries: Sequence[AuditEntry]) -> None:
+    async def append_audit(self, entries: Sequence[AuditEntry]) -> None:
         """Append entries for operations that write nothing else."""
         ...
 

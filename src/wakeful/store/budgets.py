@@ -22,14 +22,14 @@ class BudgetStore(Protocol):
         """Return what was used on that day."""
         ...
 
-    async def holds(self, day: int) -> list[BudgetBlock]:
+    async def budget_blocks(self, day: int) -> list[BudgetBlock]:
         """Return the caps that are reached on that day, of all workspaces."""
         ...
 
-    async def weigh(self, now_ms: int, owners: Sequence[BudgetOwner]) -> None:
+    async def check_budgets(self, now_ms: int, owners: Sequence[BudgetOwner]) -> None:
         """Check these budgets again after a change: add blocks for caps that are reached, remove others."""
         ...
 
-    async def prune_guards(self, before_ms: int) -> None:
+    async def prune_budgets(self, before_ms: int) -> None:
         """Delete spending, blocks and cool-downs from before then."""
         ...

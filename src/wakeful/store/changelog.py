@@ -55,7 +55,7 @@ class TransactionEvents:
         self.topics: dict[str, None] = {}
         self._changes: dict[Kind, dict[str, None]] = {}
 
-    def __call__(self, topic: str) -> None:
+    def publish(self, topic: str) -> None:
         """Publish this topic."""
         self.topics[topic] = None
 
@@ -67,7 +67,7 @@ class TransactionEvents:
         """Record that an attempt of each of these runs ended, or that the run was cancelled."""
         self._note("run.finished", run_ids)
 
-    def born(self, runs: Iterable[NewRun]) -> None:
+    def inserted(self, runs: Iterable[NewRun]) -> None:
         """Record that these runs were inserted; some are running or finished from the start."""
         started, ended = [], []
         for run in runs:

@@ -59,7 +59,9 @@ class DeliveryStore(Protocol):
         """
         ...
 
-    async def carried(self, now_ms: int, worker: str, carried: Sequence[DeliveryResult]) -> set[str]:
+    async def finish_deliveries(
+        self, now_ms: int, worker: str, results: Sequence[DeliveryResult]
+    ) -> set[str]:
         """Write how attempts ended. Returns the runs of those that were still this worker's to say."""
         ...
 

@@ -50,7 +50,7 @@ from wakeful.store.accounts import AccountStore, Inherited
 from wakeful.store.alerts import AlertStore
 from wakeful.store.audit import AuditEntry, AuditStore
 from wakeful.store.budgets import BudgetStore
-from wakeful.store.changelog import ChangelogStore
+from wakeful.store.changelog import ChangelogStore, TransactionEvents
 from wakeful.store.deliveries import DeliveryStore
 from wakeful.store.idempotency import IdempotencyStore, Keyed
 from wakeful.store.quotas import Allowance, QuotaStore
@@ -82,10 +82,10 @@ UNCLAIMED = "(unclaimed)"
 TURN_MS = 60_000
 
 
-def tell_worker(announce: Callable[[str], None], worker: str, finished: Finished) -> None:
+def stop_worker(events: TransactionEvents, worker: str, finished: Finished) -> None:
     """Tell the worker that holds a run, if one does, that this attempt was completed without it."""
     if worker != PARKED and not is_executor(worker):
-        announce(f"stop:{finished.run_id}:{finished.attempt}")
+        events.publish(f"stop:{finished.run_id}:{finished.attempt}")
 
 
 #: What becomes of a dead letter: the run that is made of it, or None where it stays one.
@@ -100,7 +100,7 @@ class Planned(NamedTuple):
     #: how many due jobs it claimed; as many as the limit means that there may be more
     claimed: int
     #: the runs that were written: a tick that had its run already is not among them
-    born: list[NewRun]
+    runs: list[NewRun]
 
 
 class Store(
@@ -135,8 +135,8 @@ class Store(
         """Let go of everything. Nothing may be under way."""
         ...
 
-    def listen(self, heard: Callable[[str], None]) -> None:
-        """Call `heard` in the event loop whenever something changed, whichever process changed it.
+    def listen(self, listener: Callable[[str], None]) -> None:
+        """Call `listener` in the event loop whenever something changed, whichever process changed it.
 
         Topics: `jobs` (a job's wake may be earlier than thought), `runs` (a run may be taken), `holds` (a
         budget is spent, or not any more), `incidents` (somebody may have to be told), `sessions` (a turn may
@@ -382,7 +382,7 @@ class Store(
         """
         ...
 
-    async def add_judged_run(
+    async def add_manual_run(
         self,
         run: NewRun,
         judge: ManualRunRule,

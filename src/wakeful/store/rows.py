@@ -256,7 +256,7 @@ class JobChange(NamedTuple):
     #: cancel its runs that are planned and have not started, with this reason
     withdraw: str | None = None
     #: what became of the ticks that were due before the change, and that no planner had come to yet
-    born: tuple[NewRun, ...] = ()
+    runs: tuple[NewRun, ...] = ()
     #: where its runs wait from now on that wait already, pending or between two attempts
     move: Move | None = None
     #: with `withdraw`: whether the job has this tick after the change too. Then a run that was recorded ahead

@@ -116,7 +116,7 @@ SessionRule = Callable[[SessionState], SessionUpdate]
 class SessionStore(Protocol):
     """The part of a store that keeps conversations."""
 
-    async def talk(
+    async def update_session(
         self,
         key: SessionKey,
         now_ms: int,

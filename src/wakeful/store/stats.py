@@ -60,7 +60,7 @@ class StatsStore(Protocol):
         """Return those of these jobs that exist and are not deleted, in any order."""
         ...
 
-    async def census(self, workspace: str) -> WorkspaceStats:
+    async def workspace_stats(self, workspace: str) -> WorkspaceStats:
         """Return the counts of a workspace."""
         ...
 

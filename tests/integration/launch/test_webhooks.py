@@ -385,7 +385,7 @@ def away_after_claims(app: Wakeful, receiver: Receiver, monkeypatch: pytest.Monk
         async def claimed(*given: Any) -> Any:
             nonlocal away
             runs = await claim(*given)
-            away = bool(runs.born if name == "plan" else runs)
+            away = bool(runs.runs if name == "plan" else runs)
             return runs
 
         monkeypatch.setattr(app.store, name, claimed)

@@ -50,8 +50,8 @@ async def _in_the_middle(
     done: list[T] = []
     ready, go_on = asyncio.Event(), asyncio.Event()
 
-    async def pause(db: Db, tell: TransactionEvents) -> None:
-        done.append(await work(db, tell))
+    async def pause(db: Db, events: TransactionEvents) -> None:
+        done.append(await work(db, events))
         ready.set()
         await go_on.wait()
 
@@ -72,7 +72,7 @@ async def test_while_one_starts_a_run_no_other_starts_an_older_one_that_came_lat
     first, older = asked(digest, NOW), asked(digest, NOW - SECOND)
     await store.add_runs([first])
     async with _in_the_middle(
-        store, lambda db, tell: postgres_running.take(db, tell, NOW, "w1", {"cron": 9})
+        store, lambda db, events: postgres_running.take(db, events, NOW, "w1", {"cron": 9})
     ) as (taken,):
         assert [run.id for run in taken] == [first.id]
         await other.add_runs([older])
@@ -90,9 +90,9 @@ async def test_while_a_job_is_planned_nobody_starts_a_run_of_it(
     ears = NotificationRecorder()
     other.listen(ears)
     async with _in_the_middle(
-        store, lambda db, tell: postgres_planning.plan(db, tell, NOW, NOW, 9, start("w1"))
+        store, lambda db, events: postgres_planning.plan(db, events, NOW, NOW, 9, start("w1"))
     ) as (planned,):
-        assert len(planned.born) == 1
+        assert len(planned.runs) == 1
         await other.add_runs([asked(digest)])
         assert await other.take(NOW, "w2", {"cron": 9}) == []
         assert (await other.plan(NOW, 9, fire)).claimed == 0
@@ -107,7 +107,7 @@ async def test_who_found_a_job_locked_by_a_planner_is_told_to_look_again(
     await store.add_runs([asked(digest)])
     ears = NotificationRecorder()
     async with _in_the_middle(
-        store, lambda db, tell: postgres_planning.plan(db, tell, NOW, NOW, 9, lambda due: None)
+        store, lambda db, events: postgres_planning.plan(db, events, NOW, NOW, 9, lambda due: None)
     ):
         other.listen(ears)
         assert await other.take(NOW, "w2", {"cron": 9}) == []
@@ -120,7 +120,7 @@ async def test_while_a_run_starts_its_job_is_not_planned(store: PostgresStore, o
     await store.create_jobs([digest])
     await store.add_runs([asked(digest)])
     async with _in_the_middle(
-        store, lambda db, tell: postgres_running.take(db, tell, NOW, "w1", {"cron": 9})
+        store, lambda db, events: postgres_running.take(db, events, NOW, "w1", {"cron": 9})
     ) as (taken,):
         assert len(taken) == 1
         assert (await other.plan(NOW, 9, fire)).claimed == 0
@@ -146,7 +146,7 @@ async def test_no_two_runs_of_a_serial_job_ever_run_at_once(url: str) -> None:
                 2,
                 lambda due: start(worker)(due) if not (due.running or due.waiting) else fire(due),
             )
-            running = [held(run) for run in planned.born if run.state == "running"]
+            running = [held(run) for run in planned.runs if run.state == "running"]
             # asked for now, and meant for a time before all the others: it must not slip past one that starts
             await store.add_runs([asked(jobs[turn % 3], NOW - turn * SECOND)])
             taken = await store.take(NOW + 30 * DAY, worker, {"cron": 3})
@@ -168,7 +168,7 @@ async def test_no_two_runs_of_a_serial_job_ever_run_at_once(url: str) -> None:
 async def test_what_loses_to_another_transaction_is_done_again(store: PostgresStore) -> None:
     tried = []
 
-    async def work(db: object, tell: object) -> str:
+    async def work(db: object, events: object) -> str:
         tried.append(1)
         if len(tried) < 3:
             raise asyncpg.DeadlockDetectedError("deadlock detected")
@@ -179,7 +179,7 @@ async def test_what_loses_to_another_transaction_is_done_again(store: PostgresSt
 
 
 async def test_what_loses_every_time_is_given_up_with_a_sentence(store: PostgresStore) -> None:
-    async def work(db: object, tell: object) -> None:
+    async def work(db: object, events: object) -> None:
         raise asyncpg.DeadlockDetectedError("deadlock detected")
 
     with pytest.raises(Unavailable, match=r"5 tries.*deadlock detected.*try again"):

@@ -45,7 +45,7 @@ from wakeful.store.rows import DueJob, JobChange, JobFilter, JobPlan, LostRun, R
 async def test_the_columns_are_what_a_person_would_expect(store: PostgresStore, url: str) -> None:
     digest = job(payload='{"b":1,"a":[2,  3]}')
     await store.create_jobs([digest])
-    (born,) = (await store.plan(NOW, 10, fire)).born
+    (born,) = (await store.plan(NOW, 10, fire)).runs
     assert await say(url, "SELECT scheduled_at::text FROM runs") == "2027-01-15 08:00:00+00"
     assert str(await say(url, "SELECT id FROM runs")) == born.id
     assert await say(url, "SELECT payload FROM jobs") == digest.payload
@@ -56,7 +56,7 @@ async def test_a_job_that_somebody_deletes_by_hand_does_not_stop_the_others(
 ) -> None:
     await store.create_jobs([job("gone"), job("stays")])
     await say(url, "DELETE FROM jobs WHERE name = 'gone'")
-    assert [run.job_name for run in (await store.plan(NOW, 10, fire)).born] == ["stays"]
+    assert [run.job_name for run in (await store.plan(NOW, 10, fire)).runs] == ["stays"]
     assert await store.next_wake_ms() == NOW + DAY
 
 
@@ -322,7 +322,7 @@ async def test_it_survives_a_restart_of_the_server(server: postgres_server.Priva
     store.listen(ears)
     digest = job()
     await store.create_jobs([digest])
-    (born,) = (await store.plan(NOW, 10, start("w1"))).born
+    (born,) = (await store.plan(NOW, 10, start("w1"))).runs
     await asyncio.to_thread(server.stop)
     for _ in range(3):
         with pytest.raises(Unavailable):

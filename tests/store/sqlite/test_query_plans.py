@@ -189,7 +189,7 @@ async def test_no_statement_scans_a_table_and_no_call_costs_more_for_a_big_one(t
         return steps
 
     db.set_progress_handler(count, STEP)
-    born = (await store.plan(NOW, 100, start("w1"))).born
+    born = (await store.plan(NOW, 100, start("w1"))).runs
     assert (len(born), steps < 50_000) == (100, True), steps
     budget = {
         "plan": (lambda: store.plan(NOW, 100, start("w1")), 50_000),

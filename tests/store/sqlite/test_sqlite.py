@@ -80,7 +80,7 @@ async def test_it_may_live_in_memory(inline: bool) -> None:
     store = SqliteStore(":memory:", clock=FalseClock(), inline=inline)
     await store.open()
     await store.create_jobs([job()])
-    (born,) = (await store.plan(NOW, 10, start("w1"))).born
+    (born,) = (await store.plan(NOW, 10, start("w1"))).runs
     assert await store.finish("w1", [ended(born)], alone) == {born.id}
     await store.close()
 
@@ -201,7 +201,7 @@ async def test_a_batch_that_starts_again_counts_everything_once(
     store: SqliteStore,
 ) -> None:
     await store.create_jobs([job("one"), job("two")])
-    one, two = (await store.plan(NOW, 10, start("w1"))).born
+    one, two = (await store.plan(NOW, 10, start("w1"))).runs
     stranger = ended(asked(job()))
     outcomes = [ended(one, "failed"), stranger, ended(two, "retrying", due_ms=NOW)]
     assert await store.finish("w1", outcomes, alone) == {one.id, two.id}
@@ -222,7 +222,7 @@ PLANNER = """
         print("ready", flush=True)
         sys.stdin.readline()
         while (await store.next_wake_ms() or NOW + 1) <= NOW:
-            for run in (await store.plan(NOW, 7, fire)).born:
+            for run in (await store.plan(NOW, 7, fire)).runs:
                 print(run.job_id, flush=True)
         await store.close()
 
@@ -236,7 +236,7 @@ STORM = """
     async def main():
         store = SqliteStore(sys.argv[1])
         await store.open()
-        while (born := (await store.plan(NOW, 5, start("mortal"))).born):
+        while (born := (await store.plan(NOW, 5, start("mortal"))).runs):
             for run in born:
                 print(run.id, flush=True)
             await store.finish("mortal", [ended(run) for run in born[:2]], alone)

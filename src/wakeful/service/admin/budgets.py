@@ -38,11 +38,11 @@ class Budgets:
 
     async def blocks(self) -> dict[BudgetOwner, BudgetBlock]:
         """Return the budgets that are used up today, by owner."""
-        return {block.owner: block for block in reversed(await self._store.holds(self._today()))}
+        return {block.owner: block for block in reversed(await self._store.budget_blocks(self._today()))}
 
-    async def weigh(self, owner: BudgetOwner) -> None:
+    async def check_budgets(self, owner: BudgetOwner) -> None:
         """A budget is another now: hold what is over it, and no longer what is not."""
-        await self._store.weigh(self._store.clock.now_ms(), [owner])
+        await self._store.check_budgets(self._store.clock.now_ms(), [owner])
 
     async def spent(self, workspace: str, agent: str = "", job_id: str = "") -> dict[str, Json]:
         """What was used today. Whether they may know is asked by whoever shows what it is of."""

@@ -48,7 +48,7 @@ class Status:
         """
         await self._accounts.authorize(principal, "read", workspace)
         now_ms = self._store.clock.now_ms()
-        census = await self._store.census(workspace)
+        stats = await self._store.workspace_stats(workspace)
         workers = await self._store.workers(now_ms - LEASE_MS)
         return {
             "workspace": workspace,
@@ -61,11 +61,11 @@ class Status:
             "database": self._store.kind,
             "engine": self.engine is not None and self.engine.alive,
             "replicas": sum(not is_executor(name) for name in workers),
-            "executors": census.executors,
-            "jobs": {"active": census.active_jobs, "paused": census.paused_jobs},
-            "runs": {state: census.live.get(state, 0) for state in ("running", "pending", "retrying")},
-            "nextAt": instant(census.next_ms),
-            "nextAtMs": census.next_ms,
+            "executors": stats.executors,
+            "jobs": {"active": stats.active_jobs, "paused": stats.paused_jobs},
+            "runs": {state: stats.live.get(state, 0) for state in ("running", "pending", "retrying")},
+            "nextAt": instant(stats.next_ms),
+            "nextAtMs": stats.next_ms,
         }
 
     async def zone(self, principal: Principal, workspace: str, agent: str) -> str:

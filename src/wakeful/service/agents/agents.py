@@ -144,7 +144,7 @@ class AgentService:
         await self._alert_jobs.follow(workspace, name, alerts)
         await self._heartbeats.follow(principal, workspace, name, beat)
         if row.budget != (before[0].budget if before[0] else None):
-            await self._budgets.weigh(BudgetOwner(workspace, name))
+            await self._budgets.check_budgets(BudgetOwner(workspace, name))
         made = secret is not None and row.secret == sealed
         return SavedAgent(row, before[0] is None, shown(secret) if secret is not None and made else None)
 
@@ -289,5 +289,5 @@ class WorkspaceService:
         self._accounts.forget(name)
         await self._alert_jobs.follow(name, None, alerts)
         if budget != (old.budget if old else None):
-            await self._budgets.weigh(BudgetOwner(name))
+            await self._budgets.check_budgets(BudgetOwner(name))
         return row, old is None

@@ -53,7 +53,7 @@ class Inheritance:
             return None
         change = JobChange(changed._replace(updated_ms=self._now_ms), move=moved(old, job))
         if stopped:
-            return change._replace(withdraw=INACTIVE, born=missed_runs(row, self._now_ms, "paused"))
+            return change._replace(withdraw=INACTIVE, runs=missed_runs(row, self._now_ms, "paused"))
         return change
 
     def _target(self, text: str | None) -> Mapping[str, Json] | None:

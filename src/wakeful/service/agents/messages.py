@@ -86,7 +86,7 @@ class MessageService:
         )
         key = SessionKey(workspace, agent, session)
         message_id = None if order else message.id
-        settled = await self._store.talk(
+        settled = await self._store.update_session(
             key,
             now_ms,
             lambda talk: hear(talk, message, now_ms),

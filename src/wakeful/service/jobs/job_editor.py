@@ -211,10 +211,10 @@ class JobEditor:
             change = JobChange(changed_to, move=moved(old, job))
             if definition.timing != old.definition.timing:
                 return change._replace(
-                    withdraw="edited", born=missed_runs(row, now_ms, "edited"), keeps=job.has_tick
+                    withdraw="edited", runs=missed_runs(row, now_ms, "edited"), keeps=job.has_tick
                 )
             if old.enabled and not job.enabled:
-                return change._replace(withdraw="paused", born=missed_runs(row, now_ms, "paused"))
+                return change._replace(withdraw="paused", runs=missed_runs(row, now_ms, "paused"))
             return change
 
         if dry_run:
@@ -229,7 +229,7 @@ class JobEditor:
         if dry_run:
             return SaveResult(row, changed=changed)
         if budget_changes and budget_changes[-1]:
-            await self._budgets.weigh(BudgetOwner(row.workspace, row.agent, row.id))
+            await self._budgets.check_budgets(BudgetOwner(row.workspace, row.agent, row.id))
         return SaveResult(row, shown(new_secrets[0]) if new_secrets else None, changed=changed)
 
     async def change(

@@ -71,7 +71,7 @@ class JobPauses:
             until_ms = _pause_end(until, job, context.defaults.tz, now_ms)
             if row.enabled:
                 changed = changed_row(row, paused(job, now_ms, text, until_ms))
-                return JobChange(changed, withdraw="paused", born=missed_runs(row, now_ms, "paused"))
+                return JobChange(changed, withdraw="paused", runs=missed_runs(row, now_ms, "paused"))
             if text is None and until_ms is None:
                 return None
             if row.disabled_reason != "paused":
@@ -144,7 +144,7 @@ class JobPauses:
                 definition = job.definition
                 run = tick_run(now, definition.policy, lane_of(definition.work), verdict, at_ms, None)
                 done.append(view_of(run, at_ms))
-                return JobChange(changed_row(now, changed), born=(run,))
+                return JobChange(changed_row(now, changed), runs=(run,))
 
             after = await self._store.change_job(row.id, skip, [entry])
             if after is None:

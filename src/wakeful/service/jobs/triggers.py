@@ -98,7 +98,7 @@ class JobTriggers:
             if policy is not None:
                 most = job.definition.policy.max_queued
                 judge = partial(apply_overlap, overlap=policy, max_queued=most, now_ms=now_ms)
-                return await self._store.add_judged_run(run, judge, [entry], keyed)
+                return await self._store.add_manual_run(run, judge, [entry], keyed)
             (view,) = await self._store.add_runs(
                 [run], [entry], keyed.of(lambda runs: runs[0]) if keyed else None
             )

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 async def settle_ahead(
-    db: Db, tell: TransactionEvents, now_ms: int, jobs: Mapping[str, Callable[[int], str | None]]
+    db: Db, events: TransactionEvents, now_ms: int, jobs: Mapping[str, Callable[[int], str | None]]
 ) -> None:
     """Cancel or release the ticks of these jobs that are recorded as running and whose instant is to come.
 
@@ -27,11 +27,11 @@ async def settle_ahead(
     cancelled = {run_id: reason for run_id, reason in reasons.items() if reason is not None}
     if cancelled:
         await db.execute(sql.WITHDRAW_AHEAD, list(cancelled), list(cancelled.values()), now_ms)
-        tell.ended(list(cancelled))
-        tell("runs")
+        events.ended(list(cancelled))
+        events.publish("runs")
         for run_id in cancelled:
-            tell(f"stop:{run_id}")
+            events.publish(f"stop:{run_id}")
     released = {run_id: attempt for run_id, _, _, attempt in ahead if reasons[run_id] is None}
-    await release_runs(db, tell, now_ms, list(released))
+    await release_runs(db, events, now_ms, list(released))
     for run_id, attempt in released.items():
-        tell(f"stop:{run_id}:{attempt}")
+        events.publish(f"stop:{run_id}:{attempt}")

@@ -14,33 +14,33 @@ if TYPE_CHECKING:
     from wakeful.store.postgres.connection import Db, TransactionEvents
 
 
-async def cancel(db: Db, tell: TransactionEvents, now_ms: int, runs: Sequence[tuple[str, str]]) -> None:
+async def cancel(db: Db, events: TransactionEvents, now_ms: int, runs: Sequence[tuple[str, str]]) -> None:
     """Cancel these live runs, each for its reason. The workers of running ones are told to stop."""
     reasons = dict(runs)
-    _announce(tell, await db.fetch(sql.CANCEL, list(reasons), list(reasons.values()), now_ms))
+    _announce(events, await db.fetch(sql.CANCEL, list(reasons), list(reasons.values()), now_ms))
 
 
 async def withdraw(
-    db: Db, tell: TransactionEvents, withdrawals: Sequence[Withdrawal], now_ms: int | None
+    db: Db, events: TransactionEvents, withdrawals: Sequence[Withdrawal], now_ms: int | None
 ) -> None:
     """Cancel the runs of these jobs that have not started. Without `now_ms`, only those that are pending."""
     if withdrawals:
         job_ids, at_ms, reasons, manual = map(list, zip(*withdrawals, strict=True))
-        _announce(tell, await db.fetch(sql.WITHDRAW, job_ids, at_ms, reasons, manual, now_ms))
+        _announce(events, await db.fetch(sql.WITHDRAW, job_ids, at_ms, reasons, manual, now_ms))
 
 
-async def delete_jobs(db: Db, tell: TransactionEvents, jobs: Mapping[str, int]) -> bool:
+async def delete_jobs(db: Db, events: TransactionEvents, jobs: Mapping[str, int]) -> bool:
     """Mark these jobs as deleted, each at its time. Return whether any was not deleted before."""
     rows = await db.fetch(sql.DELETE_JOBS, list(jobs), list(jobs.values())) if jobs else []
-    tell.changed(rows)
+    events.changed(rows)
     return bool(rows)
 
 
-def _announce(tell: TransactionEvents, cancelled: Sequence[Record]) -> None:
+def _announce(events: TransactionEvents, cancelled: Sequence[Record]) -> None:
     """Announce runs that were cancelled, each with the state that it had."""
     if cancelled:
-        tell.ended([run_id for run_id, _ in cancelled])
-        tell("runs")
+        events.ended([run_id for run_id, _ in cancelled])
+        events.publish("runs")
     for run_id, state in cancelled:
         if state == "running":
-            tell(f"stop:{run_id}")
+            events.publish(f"stop:{run_id}")

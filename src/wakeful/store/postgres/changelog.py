@@ -42,7 +42,7 @@ async def any_unnumbered(db: Db) -> bool:
     return bool(await db.fetchval(ANY_NEW))
 
 
-async def number(db: Db, tell: TransactionEvents) -> int:
+async def number(db: Db, events: TransactionEvents) -> int:
     """Number up to `BATCH` rows, while no other reader does. Returns how many."""
     last = await db.fetchval(LOCK_HEAD)
     return int(await db.fetchval(NUMBER, last, BATCH) or 0)

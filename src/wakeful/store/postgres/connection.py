@@ -133,7 +133,7 @@ class Pool:
         self._size = size
         self._pool: asyncpg.Pool[asyncpg.Record] | None = None
         self._ours: set[int] = set()
-        self._heard: list[Callable[[str], None]] = []
+        self._listeners: list[Callable[[str], None]] = []
 
     async def open(self) -> None:
         """Connect, and bring the schema up to date."""
@@ -174,17 +174,17 @@ class Pool:
 
     def listen(self, listener: Callable[[str], None]) -> None:
         """Call `listener` with each topic that is published."""
-        self._heard.append(listener)
+        self._listeners.append(listener)
 
     def session(self, db: Db) -> Session:
         """Return a session in the transaction of this connection."""
         return PostgresSession(db)
 
-    def tell(self, topics: Sequence[str]) -> None:
+    def notify(self, topics: Sequence[str]) -> None:
         """Notify the listeners of this process."""
         for topic in topics:
-            for heard in self._heard:
-                heard(topic)
+            for listener in self._listeners:
+                listener(topic)
 
     def is_ours(self, pid: int) -> bool:
         """Whether the server's process of that number serves this pool."""
@@ -208,20 +208,20 @@ class Pool:
     ) -> T:
         """Run an operation in one transaction."""
         for tried in range(1, _TRIES + 1):
-            tell = TransactionEvents()
+            events = TransactionEvents()
             try:
                 async with self._acquired() as db:
                     async with db.transaction():
-                        result = await operation(db, tell, *args, **kwargs)
-                        if changes := tell.log():
+                        result = await operation(db, events, *args, **kwargs)
+                        if changes := events.log():
                             columns = map(list, zip(*changes, strict=True))
                             waits = await db.fetchval(_LOG, self._clock.now_ms(), *columns)
-                            if waits and tell.any_ended:
-                                tell("sessions")
-                        topics = list(tell.topics)
+                            if waits and events.any_ended:
+                                events.publish("sessions")
+                        topics = list(events.topics)
                         if topics:
                             await db.execute(_NOTIFY, self.address.schema, topics)
-                    self.tell(topics)
+                    self.notify(topics)
                     return result
             except _LOST_TO_ANOTHER as error:
                 if tried == _TRIES:

@@ -49,30 +49,30 @@ CARRY: Final = """
 
 
 async def add_deliveries(
-    db: Db, tell: TransactionEvents, now_ms: int, deliveries: Sequence[tuple[str, str | None, str | None]]
+    db: Db, events: TransactionEvents, now_ms: int, deliveries: Sequence[tuple[str, str | None, str | None]]
 ) -> None:
     """Add deliveries of the outputs of runs: run, channel and recipient, else those of the agent."""
     runs, channels, to = map(list, zip(*deliveries, strict=True))
     await db.execute(ADD, runs, channels, to, now_ms)
-    tell("deliveries")
+    events.publish("deliveries")
 
 
 async def take_deliveries(
-    db: Db, tell: TransactionEvents, now_ms: int, worker: str, until_ms: int, limit: int
+    db: Db, events: TransactionEvents, now_ms: int, worker: str, until_ms: int, limit: int
 ) -> tuple[list[Delivery], int]:
     """Mark due deliveries as being sent by this worker. See `Store.take_deliveries`."""
     given_up = int(await db.fetchval(GIVE_UP, now_ms))
     return [Delivery(*row) for row in await db.fetch(TAKE, now_ms, worker, until_ms, limit)], given_up
 
 
-async def carried(
-    db: Db, tell: TransactionEvents, now_ms: int, worker: str, carried: Sequence[DeliveryResult]
+async def finish_deliveries(
+    db: Db, events: TransactionEvents, now_ms: int, worker: str, results: Sequence[DeliveryResult]
 ) -> set[str]:
-    """Write how attempts ended. See `Store.carried`."""
-    if not carried:
+    """Write how attempts ended. See `Store.finish_deliveries`."""
+    if not results:
         return set()
-    columns = map(list, zip(*sorted(carried), strict=True))  # in the order in which all lock them
+    columns = map(list, zip(*sorted(results), strict=True))  # in the order in which all lock them
     written = {run_id for (run_id,) in await db.fetch(CARRY, now_ms, worker, *columns)}
-    if any(each.became == "pending" for each in carried):
-        tell("deliveries")
+    if any(each.became == "pending" for each in results):
+        events.publish("deliveries")
     return written

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 async def claim(
     db: Db,
-    tell: TransactionEvents,
+    events: TransactionEvents,
     now_ms: int,
     worker: str,
     workspace: str,
@@ -32,7 +32,7 @@ async def claim(
     else:
         of = sorted(set(agents))
         picked = await db.fetch(sql.CLAIMABLE_OF_AGENTS, now_ms, workspace, _lanes(lanes), limit, of)
-    taken = await start(db, tell, now_ms, worker, picked, beat_ms=now_ms)
+    taken = await start(db, events, now_ms, worker, picked, beat_ms=now_ms)
     if not taken:
         return []
     views = {view.id: view for view in await runs_by_ids(db, [run.id for run in taken])}

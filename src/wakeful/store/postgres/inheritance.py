@@ -33,7 +33,7 @@ _AT_ONCE: Final = 50
 
 async def put_agent(
     db: Db,
-    tell: TransactionEvents,
+    events: TransactionEvents,
     clock: Clock,
     workspace: str,
     name: str,
@@ -51,7 +51,7 @@ async def put_agent(
     if job_ids:
         await db.execute(sql.LOCK_CURSORS, job_ids)
         changes = await _decided(db, sql.LOCK_JOBS, job_ids, row, follow)
-        await write_changes(db, tell, clock.now_ms(), changes)
+        await write_changes(db, events, clock.now_ms(), changes)
     return row, written
 
 
@@ -72,7 +72,7 @@ async def _decided(
 
 
 async def write_changes(
-    db: Db, tell: TransactionEvents, now_ms: int, changes: Sequence[tuple[JobRow, JobChange]]
+    db: Db, events: TransactionEvents, now_ms: int, changes: Sequence[tuple[JobRow, JobChange]]
 ) -> list[JobRow]:
     """Write these changes of jobs that are locked. Returns the jobs as they are now."""
     if not changes:
@@ -89,15 +89,17 @@ async def write_changes(
     ]
     for start in range(0, len(new), _PAGE):
         await db.execute(sql.CHANGE_JOBS, new[start : start + _PAGE])
-    await settle_ahead(db, tell, now_ms, {old.id: change.withdrawn for old, change in changes})
+    await settle_ahead(db, events, now_ms, {old.id: change.withdrawn for old, change in changes})
     withdrawals = [
         Withdrawal(row.id, row.updated_ms, change.withdraw)
         for row, (_, change) in zip(new, changes, strict=True)
         if change.withdraw is not None
     ]
-    await withdraw(db, tell, withdrawals, None)
-    await move(db, tell, now_ms, {old.id: change.move for old, change in changes if change.move is not None})
-    await insert_runs(db, tell, now_ms, [run for _, change in changes for run in change.born])
-    tell.changed(row[:4] for row in new)
-    tell("jobs")
+    await withdraw(db, events, withdrawals, None)
+    await move(
+        db, events, now_ms, {old.id: change.move for old, change in changes if change.move is not None}
+    )
+    await insert_runs(db, events, now_ms, [run for _, change in changes for run in change.runs])
+    events.changed(row[:4] for row in new)
+    events.publish("jobs")
     return new

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 async def insert_runs(
-    db: Db, tell: TransactionEvents, now_ms: int, runs: Sequence[NewRun]
+    db: Db, events: TransactionEvents, now_ms: int, runs: Sequence[NewRun]
 ) -> Sequence[NewRun]:
     """Write these runs, and return those that were: a tick that has its run already keeps that one."""
     if not runs:
@@ -28,9 +28,9 @@ async def insert_runs(
         born = set(str(await db.fetchval(sql.BEAR_THE_NEW, runs, now_ms)).split(","))
         runs = [run for run in runs if run.id in born]
     if any(run[9] == "pending" for run in runs):
-        tell("runs")
-    tell.born(runs)
+        events.publish("runs")
+    events.inserted(runs)
     missed = [run[0] for run in runs if run[9] == "missed"]
     if missed:
-        await note_missed(db, tell, now_ms, missed)
+        await note_missed(db, events, now_ms, missed)
     return runs

@@ -44,7 +44,7 @@ def is_id(text: str | None) -> bool:
 
 async def create_jobs(
     db: Db,
-    tell: TransactionEvents,
+    events: TransactionEvents,
     now_ms: int,
     jobs: Sequence[JobRow],
     allowance: Allowance | None,
@@ -64,8 +64,8 @@ async def create_jobs(
         raise
     if allowance is not None:
         await charge(db, now_ms, jobs, allowance)
-    tell.changed(new[:4] for new in jobs)
-    tell("jobs")
+    events.changed(new[:4] for new in jobs)
+    events.publish("jobs")
 
 
 async def job(db: Db, workspace: str, agent: str, name: str) -> JobRow | None:
@@ -94,7 +94,7 @@ async def list_jobs(db: Db, only: JobFilter) -> list[JobRow]:
 
 async def change_job(
     db: Db,
-    tell: TransactionEvents,
+    events: TransactionEvents,
     clock: Clock,
     job_id: str,
     change: Callable[[JobRow], JobChange | None],
@@ -112,7 +112,7 @@ async def change_job(
         return old, False
     now_ms = clock.now_ms()  # and not from before the wait for the lock: what has started meanwhile goes on
     try:
-        (new,) = await write_changes(db, tell, now_ms, [(old, changed)])
+        (new,) = await write_changes(db, events, now_ms, [(old, changed)])
     except UniqueViolationError as error:
         raise _taken(changed.job) from error
     if new.agent != old.agent:
@@ -122,7 +122,7 @@ async def change_job(
 
 async def delete_job(
     db: Db,
-    tell: TransactionEvents,
+    events: TransactionEvents,
     clock: Clock,
     job_id: str,
     now_ms: int,
@@ -133,11 +133,11 @@ async def delete_job(
     row = await db.fetchrow(sql.LOCK_JOB, job_id) if is_id(job_id) else None
     if row is None:
         return False
-    await insert_runs(db, tell, now_ms, born(JobRow(*row)))
-    if not await delete_jobs(db, tell, {job_id: now_ms}):
+    await insert_runs(db, events, now_ms, born(JobRow(*row)))
+    if not await delete_jobs(db, events, {job_id: now_ms}):
         return False
     withdrawal = Withdrawal(job_id, now_ms, reason, manual=True)
-    await withdraw(db, tell, [withdrawal], max(now_ms, clock.now_ms()))
+    await withdraw(db, events, [withdrawal], max(now_ms, clock.now_ms()))
     await db.execute(sql.DELETE_JOBS_WITHOUT_RUNS, [job_id])
     return True
 

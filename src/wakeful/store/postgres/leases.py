@@ -24,18 +24,18 @@ _SMALLEST_PAGE: Final = 1000
 
 
 async def take(
-    db: Db, tell: TransactionEvents, now_ms: int, worker: str, free: Mapping[str, int]
+    db: Db, events: TransactionEvents, now_ms: int, worker: str, free: Mapping[str, int]
 ) -> list[TakenRun]:
     """Mark due runs as running under this worker. See `Store.take`."""
     lanes = [lane for lane, count in free.items() if count > 0 and not is_pull_lane(lane)]
     return await start(
-        db, tell, now_ms, worker, await db.fetch(sql.PICK, now_ms, lanes, [free[lane] for lane in lanes])
+        db, events, now_ms, worker, await db.fetch(sql.PICK, now_ms, lanes, [free[lane] for lane in lanes])
     )
 
 
 async def start(
     db: Db,
-    tell: TransactionEvents,
+    events: TransactionEvents,
     now_ms: int,
     worker: str,
     picked: Sequence[Record],
@@ -50,7 +50,7 @@ async def start(
     turns = {job_id for _, job_id, serial in picked if serial and job_id is not None}
     ours = [job_id for (job_id,) in await db.fetch(sql.LOCK_TURNS, list(turns))] if turns else []
     rows = await db.fetch(sql.START, now_ms, [run_id for run_id, _, _ in picked], ours, worker, beat_ms)
-    tell.started([row[0] for row in rows])
+    events.started([row[0] for row in rows])
     return [TakenRun(*row) for row in rows]
 
 
@@ -73,7 +73,7 @@ async def lost(db: Db, worker: str, holding: Sequence[str]) -> set[str]:
 
 async def rescue(
     db: Db,
-    tell: TransactionEvents,
+    events: TransactionEvents,
     clock: Clock,
     now_ms: int,
     dead_before_ms: int,
@@ -88,34 +88,34 @@ async def rescue(
         judged.setdefault(run.worker or "", []).append(judge(run))
     rescued: set[str] = set()
     for worker, outcomes in judged.items():
-        rescued |= await finish(db, tell, clock, now_ms, worker, outcomes, consequences)
+        rescued |= await finish(db, events, clock, now_ms, worker, outcomes, consequences)
     await db.execute(sql.FORGET_THE_DEAD, dead_before_ms)
     return [run.id for run in lost if run.id in rescued]
 
 
 async def release(
-    db: Db, tell: TransactionEvents, worker: str, now_ms: int, but: Sequence[str] | None
+    db: Db, events: TransactionEvents, worker: str, now_ms: int, but: Sequence[str] | None
 ) -> int:
     """Forget the worker, unless there is something that it keeps; what it holds is to be retried at once."""
     kept = set(but or ())
     held = [run_id for (run_id,) in await db.fetch(sql.HELD_BY, worker) if run_id not in kept]
-    await release_runs(db, tell, now_ms, held)
+    await release_runs(db, events, now_ms, held)
     if but is None:
         await db.execute(sql.FORGET_WORKER, worker)
     return len(held)
 
 
-async def release_runs(db: Db, tell: TransactionEvents, now_ms: int, held: Sequence[str]) -> None:
+async def release_runs(db: Db, events: TransactionEvents, now_ms: int, held: Sequence[str]) -> None:
     """Let these running runs be retried: at once, or at their instant where that is to come."""
     if held:
         await db.execute(sql.RELEASE, held, now_ms)
         await db.execute(sql.STAY_ALIVE, held)
-        tell.ended(held)
-        tell("runs")
+        events.ended(held)
+        events.publish("runs")
 
 
 async def prune(
-    db: Db, tell: TransactionEvents, before_ms: int, limit: int, after_id: str
+    db: Db, events: TransactionEvents, before_ms: int, limit: int, after_id: str
 ) -> tuple[int, str]:
     """Delete what finished before then, and the deleted jobs whose last run that was.
 

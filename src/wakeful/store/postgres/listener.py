@@ -62,7 +62,7 @@ class Watch:
             connection.terminate()
             self._connection = connection = await self._reconnect()
             log.info("store.hears_again")
-            self._pool.tell(["jobs", "runs"])
+            self._pool.notify(["jobs", "runs"])
 
     async def _attend(self, connection: Raw) -> None:
         """Stay until the connection breaks. Notifications come by themselves."""
@@ -97,7 +97,7 @@ class Watch:
 
     def _notified(self, _connection: Any, pid: int, _channel: str, topic: object) -> None:
         if not self._pool.is_ours(pid):  # what this process announced, it has told itself
-            self._pool.tell([str(topic)])
+            self._pool.notify([str(topic)])
 
     async def _steer(self, connection: Raw) -> None:
         """Read the database's clock; of several answers the one counts that was least late."""

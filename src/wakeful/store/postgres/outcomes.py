@@ -50,7 +50,7 @@ class _Written(NamedTuple):
 
 async def finish(
     db: Db,
-    tell: TransactionEvents,
+    events: TransactionEvents,
     clock: Clock,
     now_ms: int,
     worker: str,
@@ -72,12 +72,12 @@ async def finish(
         need = needs(finished)
     facts = await _facts(db, finished, need, written, has_next)
     effects = consequences(finished, facts)
-    tell.ended([each.run_id for each in finished if each.state != "running"])
+    events.ended([each.run_id for each in finished if each.state != "running"])
     if need.special:
         await _update_live(db, need.special)
-    await _apply(db, tell, clock, now_ms, worker, effects)
+    await _apply(db, events, clock, now_ms, worker, effects)
     if written.any_waiting and await db.fetchval(sql.ANY_WAITING_OF, _jobs_of(finished)):
-        tell("runs")
+        events.publish("runs")
     return written.run_ids
 
 
@@ -143,31 +143,31 @@ async def _update_live(db: Db, outcomes: Sequence[Finished]) -> None:
 
 
 async def _apply(
-    db: Db, tell: TransactionEvents, clock: Clock, now_ms: int, worker: str, effects: Effects
+    db: Db, events: TransactionEvents, clock: Clock, now_ms: int, worker: str, effects: Effects
 ) -> None:
     """Write the effects."""
     if effects.attempts:
         await db.execute(sql.ADD_ATTEMPTS, list(map(_stored, effects.attempts)), worker)
-        tell("runs")
+        events.publish("runs")
     if effects.failures:
         await db.execute(sql.SET_FAILURES, list(effects.failures), list(effects.failures.values()))
     if effects.incidents:
-        await note_failed(db, tell, now_ms, effects.incidents)
+        await note_failed(db, events, now_ms, effects.incidents)
     if effects.usage:
-        await add_usage(db, tell, now_ms, effects.usage)
+        await add_usage(db, events, now_ms, effects.usage)
     if effects.disabled:
-        await _disable(db, tell, effects.disabled)
+        await _disable(db, events, effects.disabled)
     if effects.deleted:
-        await delete_jobs(db, tell, effects.deleted)
+        await delete_jobs(db, events, effects.deleted)
     if effects.withdrawn:
         # Not the time from before the wait for locks: what has started since then goes on.
-        await withdraw(db, tell, effects.withdrawn, max(now_ms, clock.now_ms()))
+        await withdraw(db, events, effects.withdrawn, max(now_ms, clock.now_ms()))
     if effects.runs:
-        await insert_runs(db, tell, now_ms, effects.runs)
+        await insert_runs(db, events, now_ms, effects.runs)
     if effects.deliveries:
-        await add_deliveries(db, tell, now_ms, effects.deliveries)
+        await add_deliveries(db, events, now_ms, effects.deliveries)
 
 
-async def _disable(db: Db, tell: TransactionEvents, jobs: Mapping[str, JobEnd]) -> None:
+async def _disable(db: Db, events: TransactionEvents, jobs: Mapping[str, JobEnd]) -> None:
     at_ms, reasons = map(list, zip(*jobs.values(), strict=True))
-    tell.changed(await db.fetch(sql.DISABLE_JOBS, list(jobs), at_ms, reasons))
+    events.changed(await db.fetch(sql.DISABLE_JOBS, list(jobs), at_ms, reasons))

@@ -25,7 +25,7 @@ _NONE: tuple[str, ...] = ()
 
 async def plan(
     db: Db,
-    tell: TransactionEvents,
+    events: TransactionEvents,
     now_ms: int,
     until_ms: int,
     limit: int,
@@ -72,9 +72,9 @@ async def plan(
             awake.append(job_id)
         if not planned.enabled or planned.disabled_reason is not None or planned.resumed:
             halted.append((job_id, planned.enabled, planned.disabled_reason))
-    written = await insert_runs(db, tell, now_ms, runs)
+    written = await insert_runs(db, events, now_ms, runs)
     if cancelled:
-        await cancel(db, tell, now_ms, cancelled)
+        await cancel(db, events, now_ms, cancelled)
     if ahead:
         job_ids, next_ms, wake_ms, run_count, *_ = zip(*ahead, strict=True)
         steps = map(sql.numbers, (next_ms, wake_ms, run_count))
@@ -84,9 +84,9 @@ async def plan(
         await db.execute(END_PAUSES, awake, now_ms)
     if halted:
         await db.execute(sql.HALT, *map(list, zip(*halted, strict=True)))
-        tell.changed(jobs[job_id][:4] for job_id, _, _ in halted)
+        events.changed(jobs[job_id][:4] for job_id, _, _ in halted)
     if pending:
-        tell("runs")  # whoever wanted to start one of them meanwhile found its job locked
+        events.publish("runs")  # whoever wanted to start one of them meanwhile found its job locked
     return Planned(len(claimed), list(written))
 
 

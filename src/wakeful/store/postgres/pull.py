@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 async def expire(
     db: Db,
-    tell: TransactionEvents,
+    events: TransactionEvents,
     clock: Clock,
     now_ms: int,
     limit: int,
@@ -32,13 +32,13 @@ async def expire(
     if not expired:
         return []
     await db.execute(sql.MARK_UNCLAIMED, [run.id for run in expired])
-    ended = await finish(db, tell, clock, now_ms, UNCLAIMED, [judge(run) for run in expired], consequences)
+    ended = await finish(db, events, clock, now_ms, UNCLAIMED, [judge(run) for run in expired], consequences)
     await db.execute(sql.NEVER_STARTED, list(ended))
     return [run.id for run in expired if run.id in ended]
 
 
-async def move(db: Db, tell: TransactionEvents, now_ms: int, jobs: Mapping[str, Move]) -> None:
+async def move(db: Db, events: TransactionEvents, now_ms: int, jobs: Mapping[str, Move]) -> None:
     """Let the runs of these jobs that wait do so in another lane. See `Store.change_job`."""
     lanes, claims = [to.lane for to in jobs.values()], [to.claim_ms for to in jobs.values()]
     if jobs and await db.fetch(sql.MOVE, list(jobs), lanes, claims, now_ms):
-        tell("runs")
+        events.publish("runs")

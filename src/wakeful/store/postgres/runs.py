@@ -10,7 +10,7 @@ from wakeful.consequences import Consequences
 from wakeful.errors import AlreadyExists
 from wakeful.outcome import Finished
 from wakeful.run import NewRun, check_cancellable
-from wakeful.store.port import tell_worker
+from wakeful.store.port import stop_worker
 from wakeful.store.postgres import list_statements as lists
 from wakeful.store.postgres import statements as sql
 from wakeful.store.postgres.cancellation import cancel
@@ -42,20 +42,20 @@ OLDEST_LETTERS: Final = f"""{_LETTER}
     WHERE r.workspace = $1 AND r.dead ORDER BY r.id LIMIT $2 FOR UPDATE OF r"""
 
 
-async def add_runs(db: Db, tell: TransactionEvents, now_ms: int, runs: Sequence[NewRun]) -> list[RunView]:
+async def add_runs(db: Db, events: TransactionEvents, now_ms: int, runs: Sequence[NewRun]) -> list[RunView]:
     """Add runs that are no ticks, all or none. Returns them as they are stored."""
-    born = {run.id for run in await insert_runs(db, tell, now_ms, runs)}
+    born = {run.id for run in await insert_runs(db, events, now_ms, runs)}
     for run in runs:
         if run.id not in born:
             raise AlreadyExists(f"there is a run '{run.id}' already")
-    tell("runs")
+    events.publish("runs")
     return [view_of(run, now_ms) for run in runs]
 
 
-async def add_judged_run(
-    db: Db, tell: TransactionEvents, now_ms: int, run: NewRun, judge: ManualRunRule
+async def add_manual_run(
+    db: Db, events: TransactionEvents, now_ms: int, run: NewRun, judge: ManualRunRule
 ) -> RunView:
-    """Add what `judge` makes of the run, and cancel what gives way to it. See `Store.add_judged_run`."""
+    """Add what `judge` makes of the run, and cancel what gives way to it. See `Store.add_manual_run`."""
     # The cursor is locked by planners and by workers that start a serial run: until the end neither changes.
     await db.execute(sql.LOCK_CURSORS, [run.job_id])
     found = await db.fetch(LIVE, run.job_id)
@@ -65,26 +65,31 @@ async def add_judged_run(
     )
     judged = judge(run, live)
     if judged.cancelled:
-        await cancel(db, tell, now_ms, list(judged.cancelled))
-    await insert_runs(db, tell, now_ms, [judged.run])
-    tell("runs")
+        await cancel(db, events, now_ms, list(judged.cancelled))
+    await insert_runs(db, events, now_ms, [judged.run])
+    events.publish("runs")
     return view_of(judged.run, now_ms)
 
 
 async def cancel_run(
-    db: Db, tell: TransactionEvents, run_id: str, now_ms: int, reason: str, running: bool
+    db: Db, events: TransactionEvents, run_id: str, now_ms: int, reason: str, running: bool
 ) -> RunView | None:
     """Cancel a run that waits or, with `running`, stop one that runs."""
     found = await _locked(db, run_id)
     if found is None:
         return None
     check_cancellable(run_id, found.state, running=running)
-    await cancel(db, tell, now_ms, [(run_id, reason)])
+    await cancel(db, events, now_ms, [(run_id, reason)])
     return await run(db, run_id)
 
 
 async def complete_run(
-    db: Db, tell: TransactionEvents, clock: Clock, now_ms: int, finished: Finished, consequences: Consequences
+    db: Db,
+    events: TransactionEvents,
+    clock: Clock,
+    now_ms: int,
+    finished: Finished,
+    consequences: Consequences,
 ) -> bool:
     """Write the outcome of a run that was reported from outside. See `Store.complete_run`.
 
@@ -95,8 +100,8 @@ async def complete_run(
         worker = await db.fetchval(sql.HOLDER, finished.run_id, finished.attempt)
         if worker is None:
             return False
-        if await finish(db, tell, clock, now_ms, worker, [finished], consequences):
-            tell_worker(tell, worker, finished)
+        if await finish(db, events, clock, now_ms, worker, [finished], consequences):
+            stop_worker(events, worker, finished)
             return True
     return False
 

@@ -83,27 +83,27 @@ SESSIONS: Final = f"""
     FROM sessions s WHERE s.workspace = $1 AND s.agent = $2 AND s.name > $3 ORDER BY s.name LIMIT $4"""
 
 
-async def talk(
-    db: Db, tell: TransactionEvents, key: SessionKey, now_ms: int, judge: SessionRule
+async def update_session(
+    db: Db, events: TransactionEvents, key: SessionKey, now_ms: int, judge: SessionRule
 ) -> SessionUpdate:
     """Write what `judge` makes of a conversation, which may be new."""
     await db.execute(MAKE, *key, now_ms)
-    (settled,) = await _settle(db, tell, [key], now_ms, judge)
+    (settled,) = await _settle(db, events, [key], now_ms, judge)
     if settled.due_ms is not None:
-        tell("sessions")
+        events.publish("sessions")
     return settled
 
 
-async def take_turns(db: Db, tell: TransactionEvents, now_ms: int, limit: int, judge: SessionRule) -> int:
+async def take_turns(db: Db, events: TransactionEvents, now_ms: int, limit: int, judge: SessionRule) -> int:
     """The same for those that are due."""
     due = [SessionKey(*row) for row in await db.fetch(DUE, now_ms, limit)]
     if due:
-        await _settle(db, tell, due, now_ms, judge)
+        await _settle(db, events, due, now_ms, judge)
     return len(due)
 
 
 async def _settle(
-    db: Db, tell: TransactionEvents, keys: Sequence[SessionKey], now_ms: int, judge: SessionRule
+    db: Db, events: TransactionEvents, keys: Sequence[SessionKey], now_ms: int, judge: SessionRule
 ) -> list[SessionUpdate]:
     """Write what `judge` makes of these, which are locked."""
     given = _columns(keys)
@@ -117,12 +117,12 @@ async def _settle(
     for row in await db.fetch(TALKS, *given):
         key = SessionKey(*row[:3])
         verdicts[key] = judge(SessionState(key, messages[key], turns[key], *row[3:]))
-    await _write(db, tell, now_ms, verdicts)
+    await _write(db, events, now_ms, verdicts)
     return list(verdicts.values())
 
 
 async def _write(
-    db: Db, tell: TransactionEvents, now_ms: int, verdicts: dict[SessionKey, SessionUpdate]
+    db: Db, events: TransactionEvents, now_ms: int, verdicts: dict[SessionKey, SessionUpdate]
 ) -> None:
     for key, settled in verdicts.items():
         if settled.arrived is not None:
@@ -133,10 +133,10 @@ async def _write(
         await db.execute(DROP_MESSAGES, gone)
     stopped = [each for settled in every for each in settled.stopped]
     if stopped:
-        await cancel(db, tell, now_ms, stopped)
+        await cancel(db, events, now_ms, stopped)
     begun = [(key, run) for key, settled in verdicts.items() for run in settled.begun]
     if begun:
-        await insert_runs(db, tell, now_ms, [run for _, run in begun])
+        await insert_runs(db, events, now_ms, [run for _, run in begun])
         await db.execute(ADD_TURNS, *_columns([key for key, _ in begun]), [run.id for _, run in begun])
     over = [run_id for settled in every for run_id in settled.over]
     if over:

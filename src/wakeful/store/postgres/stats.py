@@ -30,7 +30,7 @@ COUNT_DEAD: Final = "SELECT count(*) FROM runs WHERE dead"
 COUNT_DUE: Final = "SELECT lane, count(*) FROM live_runs WHERE due_at <= $1 GROUP BY lane"
 
 
-async def census(db: Db, workspace: str) -> WorkspaceStats:
+async def workspace_stats(db: Db, workspace: str) -> WorkspaceStats:
     """Return the counts of a workspace."""
     jobs = await db.fetchrow(COUNT_JOBS, workspace)
     active, all_jobs = (0, 0) if jobs is None else jobs

@@ -85,7 +85,7 @@ async def owners_of(db: Db, run_ids: Sequence[str]) -> dict[str, BudgetOwner]:
 
 
 async def add_usage(
-    db: Db, tell: TransactionEvents, now_ms: int, usage: Mapping[tuple[BudgetOwner, int], Spent]
+    db: Db, events: TransactionEvents, now_ms: int, usage: Mapping[tuple[BudgetOwner, int], Spent]
 ) -> None:
     """Add this usage, and block what reaches a cap.
 
@@ -94,34 +94,36 @@ async def add_usage(
     """
     rows = [(*owner, day, *spent) for (owner, day), spent in usage.items()]
     await db.execute(ADD_SPENDING, *map(list, zip(*rows, strict=True)))
-    await weigh(db, tell, now_ms, [owner for owner, _ in usage])
+    await check_budgets(db, events, now_ms, [owner for owner, _ in usage])
 
 
-async def weigh(db: Db, tell: TransactionEvents, now_ms: int, owners: Sequence[BudgetOwner]) -> None:
+async def check_budgets(
+    db: Db, events: TransactionEvents, now_ms: int, owners: Sequence[BudgetOwner]
+) -> None:
     """Block the owners that have reached a cap today, and unblock the others."""
     day = day_of(now_ms)
     columns = map(list, zip(*sorted(set(owners)), strict=True))
     rows = await db.fetch(WEIGHED, *columns, day)
     for change in budget_changes(OwnerUsage(*row) for row in rows):
-        tell("holds")
+        events.publish("budget_blocks")
         if change.most is None:
             await db.execute(LET_GO, day, *change.owner, change.cap)
         elif await db.fetchval(HOLD, day, *change.owner, change.cap, change.most) and await db.fetchval(
             REACHED, now_ms, *change.owner, incident_details(change)
         ):
-            tell("incidents")
+            events.publish("incidents")
 
 
 async def note_failed(
-    db: Db, tell: TransactionEvents, now_ms: int, failed: Sequence[tuple[str, int]]
+    db: Db, events: TransactionEvents, now_ms: int, failed: Sequence[tuple[str, int]]
 ) -> None:
     """Add an incident for each of these failed runs, with the consecutive failures of its job."""
     run_ids, failures = map(list, zip(*failed, strict=True))
     if await db.fetchval(FAILED, now_ms, run_ids, failures):
-        tell("incidents")
+        events.publish("incidents")
 
 
-async def note_missed(db: Db, tell: TransactionEvents, now_ms: int, run_ids: Sequence[str]) -> None:
+async def note_missed(db: Db, events: TransactionEvents, now_ms: int, run_ids: Sequence[str]) -> None:
     """Add an incident for each of these missed ticks."""
     if await db.fetchval(MISSED, now_ms, list(run_ids)):
-        tell("incidents")
+        events.publish("incidents")

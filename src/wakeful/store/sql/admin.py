@@ -77,7 +77,7 @@ class SqlAdmin(SqlBase[D]):
 
     # --- audit ------------------------------------------------------------------------------------
 
-    async def append(self, entries: Sequence[AuditEntry]) -> None:
+    async def append_audit(self, entries: Sequence[AuditEntry]) -> None:
         async def run(db: D, _: TransactionEvents) -> None:
             await self._operations.audit.append(db, self.clock, entries)
 

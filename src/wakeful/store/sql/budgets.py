@@ -64,7 +64,7 @@ async def spent(session: Session, owner: BudgetOwner, day: int) -> Spent:
     return Spent() if row is None else capped(*row)
 
 
-async def holds(session: Session, day: int) -> list[BudgetBlock]:
+async def budget_blocks(session: Session, day: int) -> list[BudgetBlock]:
     """Return the caps that are reached on that day."""
     return [BudgetBlock(*row) for row in await session.rows(BLOCKS, day)]
 

@@ -86,14 +86,14 @@ class SqlJobsAndRuns(SqlBase[D]):
         add, now_ms = self._operations.runs.add_runs, self.clock.now_ms()
         return await self._record(Recorded(entries, always, keyed), add, now_ms, runs)
 
-    async def add_judged_run(
+    async def add_manual_run(
         self,
         run: NewRun,
         judge: ManualRunRule,
         entries: Sequence[AuditEntry] = (),
         keyed: Keyed[RunView] | None = None,
     ) -> RunView:
-        add, now_ms = self._operations.runs.add_judged_run, self.clock.now_ms()
+        add, now_ms = self._operations.runs.add_manual_run, self.clock.now_ms()
         return await self._record(Recorded(entries, always, keyed), add, now_ms, run, judge)
 
     async def cancel_run(

@@ -51,7 +51,7 @@ class Planning(Protocol[C]):
     async def plan(
         self,
         db: C,
-        tell: TransactionEvents,
+        events: TransactionEvents,
         now_ms: int,
         until_ms: int,
         limit: int,
@@ -65,7 +65,7 @@ class Leases(Protocol[C]):
     """Runs and the workers that hold them."""
 
     async def take(
-        self, db: C, tell: TransactionEvents, now_ms: int, worker: str, free: Mapping[str, int]
+        self, db: C, events: TransactionEvents, now_ms: int, worker: str, free: Mapping[str, int]
     ) -> list[TakenRun]: ...
 
     async def next_due_ms(self, db: C, after_ms: int, lanes: Sequence[str]) -> int | None: ...
@@ -77,7 +77,7 @@ class Leases(Protocol[C]):
     async def rescue(
         self,
         db: C,
-        tell: TransactionEvents,
+        events: TransactionEvents,
         clock: Clock,
         now_ms: int,
         dead_before_ms: int,
@@ -87,11 +87,11 @@ class Leases(Protocol[C]):
     ) -> list[str]: ...
 
     async def release(
-        self, db: C, tell: TransactionEvents, worker: str, now_ms: int, but: Sequence[str] | None
+        self, db: C, events: TransactionEvents, worker: str, now_ms: int, but: Sequence[str] | None
     ) -> int: ...
 
     async def prune(
-        self, db: C, tell: TransactionEvents, before_ms: int, limit: int, after_id: str
+        self, db: C, events: TransactionEvents, before_ms: int, limit: int, after_id: str
     ) -> tuple[int, str]: ...
 
 
@@ -101,7 +101,7 @@ class Executors(Protocol[C]):
     async def claim(
         self,
         db: C,
-        tell: TransactionEvents,
+        events: TransactionEvents,
         now_ms: int,
         worker: str,
         workspace: str,
@@ -140,7 +140,7 @@ class Pull(Protocol[C]):
     async def expire(
         self,
         db: C,
-        tell: TransactionEvents,
+        events: TransactionEvents,
         clock: Clock,
         now_ms: int,
         limit: int,
@@ -155,7 +155,7 @@ class Outcomes(Protocol[C]):
     async def finish(
         self,
         db: C,
-        tell: TransactionEvents,
+        events: TransactionEvents,
         clock: Clock,
         now_ms: int,
         worker: str,
@@ -170,7 +170,7 @@ class Jobs(Protocol[C]):
     async def create_jobs(
         self,
         db: C,
-        tell: TransactionEvents,
+        events: TransactionEvents,
         now_ms: int,
         jobs: Sequence[JobRow],
         allowance: Allowance | None,
@@ -188,7 +188,7 @@ class Jobs(Protocol[C]):
     async def change_job(
         self,
         db: C,
-        tell: TransactionEvents,
+        events: TransactionEvents,
         clock: Clock,
         job_id: str,
         change: Callable[[JobRow], JobChange | None],
@@ -198,7 +198,7 @@ class Jobs(Protocol[C]):
     async def delete_job(
         self,
         db: C,
-        tell: TransactionEvents,
+        events: TransactionEvents,
         clock: Clock,
         job_id: str,
         now_ms: int,
@@ -211,21 +211,21 @@ class Runs(Protocol[C]):
     """Runs, as users see and change them."""
 
     async def add_runs(
-        self, db: C, tell: TransactionEvents, now_ms: int, runs: Sequence[NewRun]
+        self, db: C, events: TransactionEvents, now_ms: int, runs: Sequence[NewRun]
     ) -> list[RunView]: ...
 
-    async def add_judged_run(
-        self, db: C, tell: TransactionEvents, now_ms: int, run: NewRun, judge: ManualRunRule
+    async def add_manual_run(
+        self, db: C, events: TransactionEvents, now_ms: int, run: NewRun, judge: ManualRunRule
     ) -> RunView: ...
 
     async def cancel_run(
-        self, db: C, tell: TransactionEvents, run_id: str, now_ms: int, reason: str, running: bool
+        self, db: C, events: TransactionEvents, run_id: str, now_ms: int, reason: str, running: bool
     ) -> RunView | None: ...
 
     async def complete_run(
         self,
         db: C,
-        tell: TransactionEvents,
+        events: TransactionEvents,
         clock: Clock,
         now_ms: int,
         finished: Finished,
@@ -249,7 +249,7 @@ class InsertRuns(Protocol[C]):
     """New runs."""
 
     async def insert_runs(
-        self, db: C, tell: TransactionEvents, now_ms: int, runs: Sequence[NewRun]
+        self, db: C, events: TransactionEvents, now_ms: int, runs: Sequence[NewRun]
     ) -> Sequence[NewRun]: ...
 
 
@@ -259,7 +259,7 @@ class Inheritance(Protocol[C]):
     async def put_agent(
         self,
         db: C,
-        tell: TransactionEvents,
+        events: TransactionEvents,
         clock: Clock,
         workspace: str,
         name: str,
@@ -277,12 +277,12 @@ class Audit(Protocol[C]):
 class Sessions(Protocol[C]):
     """Sessions and their turns."""
 
-    async def talk(
-        self, db: C, tell: TransactionEvents, key: SessionKey, now_ms: int, judge: SessionRule
+    async def update_session(
+        self, db: C, events: TransactionEvents, key: SessionKey, now_ms: int, judge: SessionRule
     ) -> SessionUpdate: ...
 
     async def take_turns(
-        self, db: C, tell: TransactionEvents, now_ms: int, limit: int, judge: SessionRule
+        self, db: C, events: TransactionEvents, now_ms: int, limit: int, judge: SessionRule
     ) -> int: ...
 
     async def sessions(
@@ -294,26 +294,26 @@ class Deliveries(Protocol[C]):
     """Deliveries of output."""
 
     async def take_deliveries(
-        self, db: C, tell: TransactionEvents, now_ms: int, worker: str, until_ms: int, limit: int
+        self, db: C, events: TransactionEvents, now_ms: int, worker: str, until_ms: int, limit: int
     ) -> tuple[list[Delivery], int]: ...
 
-    async def carried(
-        self, db: C, tell: TransactionEvents, now_ms: int, worker: str, carried: Sequence[DeliveryResult]
+    async def finish_deliveries(
+        self, db: C, events: TransactionEvents, now_ms: int, worker: str, results: Sequence[DeliveryResult]
     ) -> set[str]: ...
 
 
 class Usage(Protocol[C]):
     """Use and budgets."""
 
-    async def weigh(
-        self, db: C, tell: TransactionEvents, now_ms: int, owners: Sequence[BudgetOwner]
+    async def check_budgets(
+        self, db: C, events: TransactionEvents, now_ms: int, owners: Sequence[BudgetOwner]
     ) -> None: ...
 
 
 class Stats(Protocol[C]):
     """Counts."""
 
-    async def census(self, db: C, workspace: str) -> WorkspaceStats: ...
+    async def workspace_stats(self, db: C, workspace: str) -> WorkspaceStats: ...
 
     async def backlog(self, db: C, now_ms: int) -> Backlog: ...
 

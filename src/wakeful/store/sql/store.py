@@ -52,8 +52,8 @@ class SqlStore(SqlAdmin[D], SqlJobsAndRuns[D]):
     async def close(self) -> None:
         await self._driver.close()
 
-    def listen(self, heard: Callable[[str], None]) -> None:
-        self._driver.listen(heard)
+    def listen(self, listener: Callable[[str], None]) -> None:
+        self._driver.listen(listener)
 
     # --- planning ---------------------------------------------------------------------------------
 
@@ -150,7 +150,7 @@ class SqlStore(SqlAdmin[D], SqlJobsAndRuns[D]):
 
     # --- sessions ---------------------------------------------------------------------------------
 
-    async def talk(
+    async def update_session(
         self,
         key: SessionKey,
         now_ms: int,
@@ -159,7 +159,7 @@ class SqlStore(SqlAdmin[D], SqlJobsAndRuns[D]):
         keyed: Keyed[SessionUpdate] | None = None,
     ) -> SessionUpdate:
         recorded = Recorded(entries, always, keyed)
-        return await self._record(recorded, self._operations.sessions.talk, key, now_ms, judge)
+        return await self._record(recorded, self._operations.sessions.update_session, key, now_ms, judge)
 
     async def take_turns(self, now_ms: int, limit: int, judge: SessionRule) -> int:
         return await self._driver.write(self._operations.sessions.take_turns, now_ms, limit, judge)
@@ -181,8 +181,12 @@ class SqlStore(SqlAdmin[D], SqlJobsAndRuns[D]):
         take = self._operations.deliveries.take_deliveries
         return await self._driver.write(take, now_ms, worker, until_ms, limit)
 
-    async def carried(self, now_ms: int, worker: str, carried: Sequence[DeliveryResult]) -> set[str]:
-        return await self._driver.write(self._operations.deliveries.carried, now_ms, worker, carried)
+    async def finish_deliveries(
+        self, now_ms: int, worker: str, results: Sequence[DeliveryResult]
+    ) -> set[str]:
+        return await self._driver.write(
+            self._operations.deliveries.finish_deliveries, now_ms, worker, results
+        )
 
     async def next_delivery_ms(self) -> int | None:
         return await self._read(queries.next_delivery_ms)
@@ -192,11 +196,11 @@ class SqlStore(SqlAdmin[D], SqlJobsAndRuns[D]):
     async def spent(self, owner: BudgetOwner, day: int) -> Spent:
         return await self._read(budgets.spent, owner, day)
 
-    async def holds(self, day: int) -> list[BudgetBlock]:
-        return await self._read(budgets.holds, day)
+    async def budget_blocks(self, day: int) -> list[BudgetBlock]:
+        return await self._read(budgets.budget_blocks, day)
 
-    async def weigh(self, now_ms: int, owners: Sequence[BudgetOwner]) -> None:
-        await self._driver.write(self._operations.usage.weigh, now_ms, owners)
+    async def check_budgets(self, now_ms: int, owners: Sequence[BudgetOwner]) -> None:
+        await self._driver.write(self._operations.usage.check_budgets, now_ms, owners)
 
     async def raise_alerts(
         self, now_ms: int, limit: int, judge: Callable[[Incident], Sequence[Alert]]
@@ -209,7 +213,7 @@ class SqlStore(SqlAdmin[D], SqlJobsAndRuns[D]):
 
         return await self._driver.write(run)
 
-    async def prune_guards(self, before_ms: int) -> None:
+    async def prune_budgets(self, before_ms: int) -> None:
         await self._driver.write(self._shared(budgets.prune), before_ms)
 
     # --- changelog and stats ----------------------------------------------------------------------
@@ -229,8 +233,8 @@ class SqlStore(SqlAdmin[D], SqlJobsAndRuns[D]):
         await self._number_changes()  # a pruned row without a number would leave no gap to detect
         return await self._driver.write_one(self._operations.changelog.prune_changes, before_ms, limit)
 
-    async def census(self, workspace: str) -> WorkspaceStats:
-        return await self._driver.read(self._operations.stats.census, workspace)
+    async def workspace_stats(self, workspace: str) -> WorkspaceStats:
+        return await self._driver.read(self._operations.stats.workspace_stats, workspace)
 
     async def recent_runs(self, workspace: str, since_ms: int, limit: int) -> list[RecentRun]:
         return await self._read(queries.recent_runs, workspace, since_ms, limit)

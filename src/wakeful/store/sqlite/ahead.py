@@ -12,7 +12,7 @@ from wakeful.store.sqlite.leases import release_runs
 
 def settle_ahead(
     db: sqlite3.Connection,
-    tell: TransactionEvents,
+    events: TransactionEvents,
     now_ms: int,
     job_id: str,
     reason_of: Callable[[int], str | None],
@@ -29,10 +29,10 @@ def settle_ahead(
     cancelled = [(run_id, reason) for run_id, reason in reasons.items() if reason is not None]
     db.executemany(sql.WITHDRAW, [(reason, now_ms, run_id) for run_id, reason in cancelled])
     for run_id, _ in cancelled:
-        tell.ended([run_id])
-        tell("runs")
-        tell(f"stop:{run_id}")
+        events.ended([run_id])
+        events.publish("runs")
+        events.publish(f"stop:{run_id}")
     released = [row[:-1] for row in ahead if reasons[row[0]] is None]
-    release_runs(db, tell, now_ms, released)
+    release_runs(db, events, now_ms, released)
     for run_id, attempt, *_ in released:
-        tell(f"stop:{run_id}:{attempt}")
+        events.publish(f"stop:{run_id}:{attempt}")

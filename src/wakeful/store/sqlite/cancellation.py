@@ -11,38 +11,38 @@ from wakeful.store.sqlite.connection import TransactionEvents
 
 
 def cancel(
-    db: sqlite3.Connection, tell: TransactionEvents, now_ms: int, runs: Sequence[tuple[str, str]]
+    db: sqlite3.Connection, events: TransactionEvents, now_ms: int, runs: Sequence[tuple[str, str]]
 ) -> None:
     """Cancel these live runs, each for its reason. The workers of running ones are told to stop."""
     for run_id, reason in runs:
         state = db.execute(sql.STATE, (run_id,)).fetchone()
         if db.execute(sql.CANCEL, (reason, now_ms, run_id)).rowcount:
-            _announce(tell, [(run_id, state[0])])
+            _announce(events, [(run_id, state[0])])
 
 
 def withdraw(
-    db: sqlite3.Connection, tell: TransactionEvents, withdrawal: Withdrawal, now_ms: int | None
+    db: sqlite3.Connection, events: TransactionEvents, withdrawal: Withdrawal, now_ms: int | None
 ) -> None:
     """Cancel the runs of this job that have not started. Without `now_ms`, only those that are pending."""
     job_id, at_ms, reason, manual = withdrawal
     runs = db.execute(sql.NOT_STARTED, (job_id, manual, now_ms)).fetchall()
     if runs:
         db.executemany(sql.WITHDRAW, [(reason, at_ms, run_id) for run_id, _ in runs])
-        _announce(tell, runs)
+        _announce(events, runs)
 
 
-def delete_job(db: sqlite3.Connection, tell: TransactionEvents, job_id: str, now_ms: int) -> bool:
+def delete_job(db: sqlite3.Connection, events: TransactionEvents, job_id: str, now_ms: int) -> bool:
     """Mark the job as deleted. Return whether it was not deleted before."""
     if not db.execute(sql.MARK_DELETED, (now_ms, job_id)).rowcount:
         return False
-    tell.changed(db.execute(sql.JOB_NAMES, (job_id,)))
+    events.changed(db.execute(sql.JOB_NAMES, (job_id,)))
     return True
 
 
-def _announce(tell: TransactionEvents, cancelled: Sequence[tuple[str, str]]) -> None:
+def _announce(events: TransactionEvents, cancelled: Sequence[tuple[str, str]]) -> None:
     """Announce runs that were cancelled, each with the state that it had."""
-    tell.ended([run_id for run_id, _ in cancelled])
-    tell("runs")
+    events.ended([run_id for run_id, _ in cancelled])
+    events.publish("runs")
     for run_id, state in cancelled:
         if state == "running":
-            tell(f"stop:{run_id}")
+            events.publish(f"stop:{run_id}")

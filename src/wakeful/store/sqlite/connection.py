@@ -133,7 +133,7 @@ class Connection:
         self._read_thread: ThreadPoolExecutor | None = None
         self._read_db: sqlite3.Connection | None = None
         self._closing = False
-        self._heard: list[Callable[[str], None]] = []
+        self._listeners: list[Callable[[str], None]] = []
 
     async def open(self) -> None:
         """Connect, and migrate the schema."""
@@ -163,7 +163,7 @@ class Connection:
 
     def listen(self, listener: Callable[[str], None]) -> None:
         """Call `listener` with each topic that this process publishes."""
-        self._heard.append(listener)
+        self._listeners.append(listener)
 
     def session(self, db: sqlite3.Connection) -> Session:
         """Return a session in the transaction of this connection."""
@@ -215,22 +215,22 @@ class Connection:
 
         def transaction() -> T:
             db = self._connected()
-            tell = TransactionEvents()
+            events = TransactionEvents()
             lock.acquire(db, lambda: self._closing)
             try:
-                result = _result(operation(db, tell, *args, **kwargs))
-                if changes := tell.log():
+                result = _result(operation(db, events, *args, **kwargs))
+                if changes := events.log():
                     now_ms = self._clock.now_ms()
                     db.executemany(_LOG, [(now_ms, *row) for row in changes])
-                    if tell.any_ended and db.execute(_ANYBODY_WAITS).fetchone() is not None:
-                        tell("sessions")
+                    if events.any_ended and db.execute(_ANYBODY_WAITS).fetchone() is not None:
+                        events.publish("sessions")
                 db.execute("COMMIT")
             except BaseException:
                 if db.in_transaction:
                     db.execute("ROLLBACK")
                 raise
-            if tell.topics and self._heard:
-                loop.call_soon_threadsafe(self._announce, list(tell.topics))
+            if events.topics and self._listeners:
+                loop.call_soon_threadsafe(self._announce, list(events.topics))
             return result
 
         try:
@@ -252,8 +252,8 @@ class Connection:
 
     def _announce(self, topics: Sequence[str]) -> None:
         for topic in topics:
-            for heard in self._heard:
-                heard(topic)
+            for listener in self._listeners:
+                listener(topic)
 
     def _connected(self) -> sqlite3.Connection:
         if self._db is None:

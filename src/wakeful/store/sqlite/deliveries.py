@@ -39,17 +39,17 @@ CARRY: Final = """
 
 def add_deliveries(
     db: sqlite3.Connection,
-    tell: TransactionEvents,
+    events: TransactionEvents,
     now_ms: int,
     deliveries: Sequence[tuple[str, str | None, str | None]],
 ) -> None:
     """Add deliveries of the outputs of runs: run, channel and recipient, else those of the agent."""
     db.executemany(ADD, [(*each, now_ms) for each in deliveries])
-    tell("deliveries")
+    events.publish("deliveries")
 
 
 async def take_deliveries(
-    db: sqlite3.Connection, tell: TransactionEvents, now_ms: int, worker: str, until_ms: int, limit: int
+    db: sqlite3.Connection, events: TransactionEvents, now_ms: int, worker: str, until_ms: int, limit: int
 ) -> tuple[list[Delivery], int]:
     """Mark due deliveries as being sent by this worker. See `Store.take_deliveries`."""
     given_up = db.execute(GIVE_UP, (now_ms,)).rowcount
@@ -58,18 +58,18 @@ async def take_deliveries(
     return taken, given_up
 
 
-async def carried(
+async def finish_deliveries(
     db: sqlite3.Connection,
-    tell: TransactionEvents,
+    events: TransactionEvents,
     now_ms: int,
     worker: str,
-    carried: Sequence[DeliveryResult],
+    results: Sequence[DeliveryResult],
 ) -> set[str]:
-    """Write how attempts ended. See `Store.carried`."""
+    """Write how attempts ended. See `Store.finish_deliveries`."""
     written = set()
-    for run_id, attempt, became, due_ms, error in carried:
+    for run_id, attempt, became, due_ms, error in results:
         if db.execute(CARRY, (became, due_ms, error, now_ms, run_id, attempt, worker)).rowcount:
             written.add(run_id)
             if became == "pending":
-                tell("deliveries")
+                events.publish("deliveries")
     return written

@@ -15,7 +15,7 @@ from wakeful.store.workflows import WorkflowRow
 
 async def claim(
     db: sqlite3.Connection,
-    tell: TransactionEvents,
+    events: TransactionEvents,
     now_ms: int,
     worker: str,
     workspace: str,
@@ -34,7 +34,7 @@ async def claim(
         return []
     db.executemany(sql.MARK_CLAIMED, [(worker, now_ms, row[8], row[-1]) for row in due])
     ids = [row[0] for row in due]
-    tell.started(ids)
+    events.started(ids)
     views = {row[0]: run_view(row) for row in db.execute(RUNS_BY_IDS, (json.dumps(ids),))}
     return [ClaimedRun(TakenRun(*row[:-2]), views[row[0]]) for row in due]
 

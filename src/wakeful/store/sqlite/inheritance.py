@@ -16,7 +16,7 @@ from wakeful.store.sqlite.session import SqliteSession
 
 async def put_agent(
     db: sqlite3.Connection,
-    tell: TransactionEvents,
+    events: TransactionEvents,
     clock: Clock,
     workspace: str,
     name: str,
@@ -30,5 +30,5 @@ async def put_agent(
             job = job_row(each)
             changed = follow(row, job)
             if changed is not None:
-                write_change(db, tell, clock.now_ms(), job, changed)
+                write_change(db, events, clock.now_ms(), job, changed)
     return row, written

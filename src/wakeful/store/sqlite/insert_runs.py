@@ -13,7 +13,7 @@ from wakeful.store.sqlite.usage import note_missed
 
 
 def write_runs(
-    db: sqlite3.Connection, tell: TransactionEvents, now_ms: int, runs: Sequence[NewRun]
+    db: sqlite3.Connection, events: TransactionEvents, now_ms: int, runs: Sequence[NewRun]
 ) -> Sequence[NewRun]:
     """Write these runs, and return those that were: a tick that has its run already keeps that one."""
     running, pending, other = [], [], []
@@ -45,17 +45,17 @@ def write_runs(
         there = {run_id for (run_id,) in db.execute(sql.WHICH_EXIST, (ids,))}
         runs = [run for run in runs if run.id in there]
     if pending or any(run[9] == "pending" for run in other):
-        tell("runs")
-    tell.born(runs)
+        events.publish("runs")
+    events.inserted(runs)
     if other:
         missed = [run[0] for run in runs if run[9] == "missed"]
         if missed:
-            note_missed(db, tell, now_ms, missed)
+            note_missed(db, events, now_ms, missed)
     return runs
 
 
 async def insert_runs(
-    db: sqlite3.Connection, tell: TransactionEvents, now_ms: int, runs: Sequence[NewRun]
+    db: sqlite3.Connection, events: TransactionEvents, now_ms: int, runs: Sequence[NewRun]
 ) -> Sequence[NewRun]:
     """Insert these runs, and return those that were inserted."""
-    return write_runs(db, tell, now_ms, runs)
+    return write_runs(db, events, now_ms, runs)

@@ -33,7 +33,7 @@ _ENABLED: Final = JobRow._fields.index("enabled")
 
 async def create_jobs(
     db: sqlite3.Connection,
-    tell: TransactionEvents,
+    events: TransactionEvents,
     now_ms: int,
     jobs: Sequence[JobRow],
     allowance: Allowance | None,
@@ -54,8 +54,8 @@ async def create_jobs(
         raise
     if allowance is not None:
         charge(db, now_ms, jobs, allowance)
-    tell.changed(new[:4] for new in jobs)
-    tell("jobs")
+    events.changed(new[:4] for new in jobs)
+    events.publish("jobs")
 
 
 async def job(db: sqlite3.Connection, workspace: str, agent: str, name: str) -> JobRow | None:
@@ -90,7 +90,7 @@ async def list_jobs(db: sqlite3.Connection, only: JobFilter) -> list[JobRow]:
 
 async def change_job(
     db: sqlite3.Connection,
-    tell: TransactionEvents,
+    events: TransactionEvents,
     clock: Clock,
     job_id: str,
     change: Callable[[JobRow], JobChange | None],
@@ -106,11 +106,11 @@ async def change_job(
     if changed is None:
         return old, False
     # Not the time from before the wait for the lock: what has started meanwhile goes on.
-    return write_change(db, tell, clock.now_ms(), old, changed), True
+    return write_change(db, events, clock.now_ms(), old, changed), True
 
 
 def write_change(
-    db: sqlite3.Connection, tell: TransactionEvents, now_ms: int, old: JobRow, changed: JobChange
+    db: sqlite3.Connection, events: TransactionEvents, now_ms: int, old: JobRow, changed: JobChange
 ) -> JobRow:
     """Write this change of a job. Returns the job as it is now."""
     new = changed.job._replace(
@@ -126,21 +126,21 @@ def write_change(
         raise _taken(new) from error
     if new.agent != old.agent:
         add_agents(db, now_ms, owners([new]))
-    settle_ahead(db, tell, now_ms, new.id, changed.withdrawn)
+    settle_ahead(db, events, now_ms, new.id, changed.withdrawn)
     if changed.withdraw is not None:
-        withdraw(db, tell, Withdrawal(new.id, new.updated_ms, changed.withdraw), None)
+        withdraw(db, events, Withdrawal(new.id, new.updated_ms, changed.withdraw), None)
     if changed.move is not None:
-        move(db, tell, now_ms, new.id, changed.move)
-    if changed.born:
-        write_runs(db, tell, now_ms, changed.born)
-    tell.changed([new[:4]])
-    tell("jobs")
+        move(db, events, now_ms, new.id, changed.move)
+    if changed.runs:
+        write_runs(db, events, now_ms, changed.runs)
+    events.changed([new[:4]])
+    events.publish("jobs")
     return new
 
 
 async def delete_job(
     db: sqlite3.Connection,
-    tell: TransactionEvents,
+    events: TransactionEvents,
     clock: Clock,
     job_id: str,
     now_ms: int,
@@ -153,10 +153,10 @@ async def delete_job(
         return False
     due = born(row)
     if due:
-        write_runs(db, tell, now_ms, due)
-    if not mark_deleted(db, tell, job_id, now_ms):
+        write_runs(db, events, now_ms, due)
+    if not mark_deleted(db, events, job_id, now_ms):
         return False
-    withdraw(db, tell, Withdrawal(job_id, now_ms, reason, manual=True), max(now_ms, clock.now_ms()))
+    withdraw(db, events, Withdrawal(job_id, now_ms, reason, manual=True), max(now_ms, clock.now_ms()))
     db.execute(sql.DELETE_JOB_WITHOUT_RUNS, (job_id,))
     return True
 

@@ -17,7 +17,7 @@ from wakeful.store.sqlite.outcomes import settle
 
 
 async def take(
-    db: sqlite3.Connection, tell: TransactionEvents, now_ms: int, worker: str, free: Mapping[str, int]
+    db: sqlite3.Connection, events: TransactionEvents, now_ms: int, worker: str, free: Mapping[str, int]
 ) -> list[TakenRun]:
     """Mark due runs as running under this worker. See `Store.take`."""
     due = [
@@ -28,7 +28,7 @@ async def take(
     ]
     due.sort(key=lambda row: row[-2:])  # when it was due, and when it was born
     db.executemany(sql.MARK_TAKEN, [(worker, now_ms, row[8], row[-1]) for row in due])
-    tell.started([row[0] for row in due])
+    events.started([row[0] for row in due])
     return [TakenRun(*row[:-2]) for row in due]
 
 
@@ -51,7 +51,7 @@ async def lost(db: sqlite3.Connection, worker: str, holding: Sequence[str]) -> s
 
 async def rescue(
     db: sqlite3.Connection,
-    tell: TransactionEvents,
+    events: TransactionEvents,
     clock: Clock,
     now_ms: int,
     dead_before_ms: int,
@@ -66,7 +66,7 @@ async def rescue(
         judged.setdefault(run.worker or "", []).append(judge(run))
     rescued: set[str] = set()
     for worker, outcomes in judged.items():
-        rescued |= settle(db, tell, clock, now_ms, worker, outcomes, consequences)
+        rescued |= settle(db, events, clock, now_ms, worker, outcomes, consequences)
     dead = {name for (name,) in db.execute(sql.DEAD_WORKERS, (dead_before_ms,))}
     if dead:
         dead.difference_update(name for (name,) in db.execute(sql.BUSY_WORKERS))
@@ -75,12 +75,12 @@ async def rescue(
 
 
 async def release(
-    db: sqlite3.Connection, tell: TransactionEvents, worker: str, now_ms: int, but: Sequence[str] | None
+    db: sqlite3.Connection, events: TransactionEvents, worker: str, now_ms: int, but: Sequence[str] | None
 ) -> int:
     """Forget the worker, unless there is something that it keeps; what it holds is to be retried at once."""
     kept = set(but or ())
     held = [row for row in db.execute(sql.HELD_BY, (worker, now_ms)) if row[0] not in kept]
-    release_runs(db, tell, now_ms, held)
+    release_runs(db, events, now_ms, held)
     if but is None:
         db.execute(sql.FORGET_WORKER, (worker,))
     return len(held)
@@ -88,7 +88,7 @@ async def release(
 
 def release_runs(
     db: sqlite3.Connection,
-    tell: TransactionEvents,
+    events: TransactionEvents,
     now_ms: int,
     held: Sequence[tuple[str, int, str | None, int | None]],
 ) -> None:
@@ -99,12 +99,12 @@ def release_runs(
     if held:
         db.executemany(sql.ADD_ATTEMPT, [(*row, now_ms, "released", None) for row in held])
         db.executemany(sql.RELEASE, [(now_ms, row[0]) for row in held])
-        tell.ended([row[0] for row in held])
-        tell("runs")
+        events.ended([row[0] for row in held])
+        events.publish("runs")
 
 
 async def prune(
-    db: sqlite3.Connection, tell: TransactionEvents, before_ms: int, limit: int, after_id: str
+    db: sqlite3.Connection, events: TransactionEvents, before_ms: int, limit: int, after_id: str
 ) -> tuple[int, str]:
     """Delete what finished before then, and the deleted jobs whose last run that was."""
     old = db.execute(sql.PRUNABLE, (before_ms, limit)).fetchall()

@@ -36,7 +36,7 @@ from wakeful.stored_text import cleaned
 
 async def finish(
     db: sqlite3.Connection,
-    tell: TransactionEvents,
+    events: TransactionEvents,
     clock: Clock,
     now_ms: int,
     worker: str,
@@ -47,14 +47,14 @@ async def finish(
     if _write(db, worker, finished) < len(finished):
         db.execute("ROLLBACK")
         db.execute("BEGIN IMMEDIATE")
-        return settle(db, tell, clock, now_ms, worker, finished, consequences)
-    _follow_up(db, tell, clock, now_ms, worker, finished, consequences)
+        return settle(db, events, clock, now_ms, worker, finished, consequences)
+    _follow_up(db, events, clock, now_ms, worker, finished, consequences)
     return {outcome.run_id for outcome in finished}
 
 
 def settle(
     db: sqlite3.Connection,
-    tell: TransactionEvents,
+    events: TransactionEvents,
     clock: Clock,
     now_ms: int,
     worker: str,
@@ -64,7 +64,7 @@ def settle(
     """As `finish`, but look first: for a transaction that has written something else already."""
     held = _held(db, worker, first_of_each_run(finished))
     _write(db, worker, held)
-    _follow_up(db, tell, clock, now_ms, worker, held, consequences)
+    _follow_up(db, events, clock, now_ms, worker, held, consequences)
     return {outcome.run_id for outcome in held}
 
 
@@ -112,7 +112,7 @@ def _write(db: sqlite3.Connection, worker: str, finished: Iterable[Finished]) ->
 
 def _follow_up(
     db: sqlite3.Connection,
-    tell: TransactionEvents,
+    events: TransactionEvents,
     clock: Clock,
     now_ms: int,
     worker: str,
@@ -121,12 +121,12 @@ def _follow_up(
 ) -> None:
     """Write what follows from these outcomes, which are written."""
     effects = consequences(finished, _facts(db, finished, needs(finished)))
-    tell.ended([outcome.run_id for outcome in finished if outcome.state != "running"])
-    _apply(db, tell, clock, now_ms, worker, effects)
+    events.ended([outcome.run_id for outcome in finished if outcome.state != "running"])
+    _apply(db, events, clock, now_ms, worker, effects)
     if db.execute(sql.ANY_WAITING).fetchone() is not None:
         jobs = json.dumps([outcome.job_id for outcome in finished if outcome.job_id is not None])
         if db.execute(sql.ANY_WAITING_OF, (jobs,)).fetchone() is not None:
-            tell("runs")
+            events.publish("runs")
 
 
 def _facts(db: sqlite3.Connection, finished: Sequence[Finished], need: Needs) -> Facts:
@@ -159,7 +159,7 @@ def _facts(db: sqlite3.Connection, finished: Sequence[Finished], need: Needs) ->
 
 def _apply(
     db: sqlite3.Connection,
-    tell: TransactionEvents,
+    events: TransactionEvents,
     clock: Clock,
     now_ms: int,
     worker: str,
@@ -180,22 +180,22 @@ def _apply(
             for each in effects.attempts
         ]
         db.executemany(sql.ADD_ATTEMPT, attempts)
-        tell("runs")
+        events.publish("runs")
     if effects.failures:
         db.executemany(sql.SET_FAILURES, [(count, job_id) for job_id, count in effects.failures.items()])
     if effects.incidents:
-        note_failed(db, tell, now_ms, effects.incidents)
+        note_failed(db, events, now_ms, effects.incidents)
     if effects.usage:
-        add_usage(db, tell, now_ms, effects.usage)
+        add_usage(db, events, now_ms, effects.usage)
     for job_id, (at_ms, reason) in effects.disabled.items():
         if db.execute(sql.DISABLE_JOB, (reason, at_ms, job_id)).rowcount:
-            tell.changed(db.execute(sql.JOB_NAMES, (job_id,)))
+            events.changed(db.execute(sql.JOB_NAMES, (job_id,)))
     for job_id, at_ms in effects.deleted.items():
-        delete_job(db, tell, job_id, at_ms)
+        delete_job(db, events, job_id, at_ms)
     for withdrawal in effects.withdrawn:
         # Not the time from before the wait for the lock: what has started since then goes on.
-        withdraw(db, tell, withdrawal, max(now_ms, clock.now_ms()))
+        withdraw(db, events, withdrawal, max(now_ms, clock.now_ms()))
     if effects.runs:
-        write_runs(db, tell, now_ms, effects.runs)
+        write_runs(db, events, now_ms, effects.runs)
     if effects.deliveries:
-        add_deliveries(db, tell, now_ms, effects.deliveries)
+        add_deliveries(db, events, now_ms, effects.deliveries)

@@ -19,7 +19,7 @@ _NONE: tuple[str, ...] = ()
 
 async def plan(
     db: sqlite3.Connection,
-    tell: TransactionEvents,
+    events: TransactionEvents,
     now_ms: int,
     until_ms: int,
     limit: int,
@@ -62,14 +62,14 @@ async def plan(
         else:
             halted.append((next_ms, wake_ms, run_count, enabled, reason, rowid))
             ended.append(row[:4])
-    written = write_runs(db, tell, now_ms, runs)
-    cancel(db, tell, now_ms, cancelled)
+    written = write_runs(db, events, now_ms, runs)
+    cancel(db, events, now_ms, cancelled)
     db.executemany(sql.ADVANCE, ahead)
     db.executemany(sql.ADVANCE_AND_DISABLE, halted)
     if awake:
         db.executemany(END_PAUSE, awake)
     write_catchup(db, caught_up, missed_before)
-    tell.changed(ended)
+    events.changed(ended)
     return Planned(len(claimed), list(written))
 
 

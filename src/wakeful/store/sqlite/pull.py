@@ -17,7 +17,7 @@ from wakeful.store.sqlite.outcomes import settle
 
 async def expire(
     db: sqlite3.Connection,
-    tell: TransactionEvents,
+    events: TransactionEvents,
     clock: Clock,
     now_ms: int,
     limit: int,
@@ -31,12 +31,12 @@ async def expire(
     if not expired:
         return []
     db.executemany(sql.MARK_UNCLAIMED, [(UNCLAIMED, run.id) for run in expired])
-    ended = settle(db, tell, clock, now_ms, UNCLAIMED, [judge(run) for run in expired], consequences)
+    ended = settle(db, events, clock, now_ms, UNCLAIMED, [judge(run) for run in expired], consequences)
     db.executemany(sql.NEVER_STARTED, [(run_id,) for run_id in ended])
     return [run.id for run in expired if run.id in ended]
 
 
-def move(db: sqlite3.Connection, tell: TransactionEvents, now_ms: int, job_id: str, to: Move) -> None:
+def move(db: sqlite3.Connection, events: TransactionEvents, now_ms: int, job_id: str, to: Move) -> None:
     """Let the job's runs that wait do so in another lane. See `Store.change_job`."""
     if db.execute(sql.MOVE, (job_id, to.lane, now_ms, to.claim_ms)).rowcount:
-        tell("runs")
+        events.publish("runs")

@@ -12,7 +12,7 @@ from wakeful.consequences import Consequences
 from wakeful.errors import AlreadyExists
 from wakeful.outcome import Finished
 from wakeful.run import NewRun, check_cancellable
-from wakeful.store.port import tell_worker
+from wakeful.store.port import stop_worker
 from wakeful.store.row_mapping import view_of
 from wakeful.store.rows import AttemptView, DeadLetter, LiveRuns, ManualRunRule, RunFilter, RunView
 from wakeful.store.sqlite import list_statements as lists
@@ -46,50 +46,50 @@ _DEAD: Final = RunView._fields.index("dead")
 
 
 async def add_runs(
-    db: sqlite3.Connection, tell: TransactionEvents, now_ms: int, runs: Sequence[NewRun]
+    db: sqlite3.Connection, events: TransactionEvents, now_ms: int, runs: Sequence[NewRun]
 ) -> list[RunView]:
     """Add runs that are no ticks, all or none. Returns them as they are stored."""
     ids = json.dumps([run.id for run in runs])
     taken = db.execute(sql.WHICH_EXIST, (ids,)).fetchone()
     if taken is not None:
         raise AlreadyExists(f"there is a run '{taken[0]}' already")
-    if len(write_runs(db, tell, now_ms, runs)) < len(runs):
+    if len(write_runs(db, events, now_ms, runs)) < len(runs):
         raise AlreadyExists("a tick among these runs has its run already")
-    tell("runs")
+    events.publish("runs")
     return [view_of(run, now_ms) for run in runs]
 
 
-async def add_judged_run(
-    db: sqlite3.Connection, tell: TransactionEvents, now_ms: int, run: NewRun, judge: ManualRunRule
+async def add_manual_run(
+    db: sqlite3.Connection, events: TransactionEvents, now_ms: int, run: NewRun, judge: ManualRunRule
 ) -> RunView:
-    """Add what `judge` makes of the run, and cancel what gives way to it. See `Store.add_judged_run`."""
+    """Add what `judge` makes of the run, and cancel what gives way to it. See `Store.add_manual_run`."""
     found = db.execute(LIVE, (run.job_id,)).fetchall()
     live = LiveRuns(
         tuple(run_id for run_id, state in found if state != "pending"),
         tuple(run_id for run_id, state in found if state == "pending"),
     )
     judged = judge(run, live)
-    cancel(db, tell, now_ms, list(judged.cancelled))
-    write_runs(db, tell, now_ms, [judged.run])
-    tell("runs")
+    cancel(db, events, now_ms, list(judged.cancelled))
+    write_runs(db, events, now_ms, [judged.run])
+    events.publish("runs")
     return view_of(judged.run, now_ms)
 
 
 async def cancel_run(
-    db: sqlite3.Connection, tell: TransactionEvents, run_id: str, now_ms: int, reason: str, running: bool
+    db: sqlite3.Connection, events: TransactionEvents, run_id: str, now_ms: int, reason: str, running: bool
 ) -> RunView | None:
     """Cancel a run that waits or, with `running`, stop one that runs."""
     found = _run(db, run_id)
     if found is None:
         return None
     check_cancellable(run_id, found.state, running=running)
-    cancel(db, tell, now_ms, [(run_id, reason)])
+    cancel(db, events, now_ms, [(run_id, reason)])
     return _run(db, run_id)
 
 
 async def complete_run(
     db: sqlite3.Connection,
-    tell: TransactionEvents,
+    events: TransactionEvents,
     clock: Clock,
     now_ms: int,
     finished: Finished,
@@ -97,9 +97,9 @@ async def complete_run(
 ) -> bool:
     """Write the outcome of a run that was reported from outside. See `Store.complete_run`."""
     row = db.execute(sql.HOLDER, (finished.run_id, finished.attempt)).fetchone()
-    if row is None or not settle(db, tell, clock, now_ms, row[0], [finished], consequences):
+    if row is None or not settle(db, events, clock, now_ms, row[0], [finished], consequences):
         return False
-    tell_worker(tell, row[0], finished)
+    stop_worker(events, row[0], finished)
     return True
 
 

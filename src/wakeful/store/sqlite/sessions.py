@@ -71,29 +71,29 @@ SESSIONS: Final = f"""
     FROM sessions s WHERE s.workspace = ? AND s.agent = ? AND s.name > ? ORDER BY s.name LIMIT ?"""
 
 
-async def talk(
-    db: sqlite3.Connection, tell: TransactionEvents, key: SessionKey, now_ms: int, judge: SessionRule
+async def update_session(
+    db: sqlite3.Connection, events: TransactionEvents, key: SessionKey, now_ms: int, judge: SessionRule
 ) -> SessionUpdate:
     """Write what `judge` makes of a conversation, which may be new."""
     db.execute(MAKE, (*key, now_ms))
-    settled = _settle(db, tell, key, now_ms, judge)
+    settled = _settle(db, events, key, now_ms, judge)
     if settled.due_ms is not None:
-        tell("sessions")
+        events.publish("sessions")
     return settled
 
 
 async def take_turns(
-    db: sqlite3.Connection, tell: TransactionEvents, now_ms: int, limit: int, judge: SessionRule
+    db: sqlite3.Connection, events: TransactionEvents, now_ms: int, limit: int, judge: SessionRule
 ) -> int:
     """The same for those that are due."""
     due = [SessionKey(*row) for row in db.execute(DUE, (now_ms, limit))]
     for key in due:
-        _settle(db, tell, key, now_ms, judge)
+        _settle(db, events, key, now_ms, judge)
     return len(due)
 
 
 def _settle(
-    db: sqlite3.Connection, tell: TransactionEvents, key: SessionKey, now_ms: int, judge: SessionRule
+    db: sqlite3.Connection, events: TransactionEvents, key: SessionKey, now_ms: int, judge: SessionRule
 ) -> SessionUpdate:
     context, queue, job_id, work, policy = db.execute(TALK, key).fetchone()
     messages = [SessionMessage(*row) for row in db.execute(MESSAGES, key)]
@@ -102,9 +102,9 @@ def _settle(
     if settled.arrived is not None:
         db.execute(ADD_MESSAGE, (*key, *settled.arrived))
     db.executemany(DROP_MESSAGE, [(each,) for each in (*settled.dropped, *settled.taken)])
-    cancel(db, tell, now_ms, settled.stopped)
+    cancel(db, events, now_ms, settled.stopped)
     if settled.begun:
-        write_runs(db, tell, now_ms, settled.begun)
+        write_runs(db, events, now_ms, settled.begun)
         db.executemany(ADD_TURN, [(*key, run.id) for run in settled.begun])
     db.executemany(END_TURN, [(run_id,) for run_id in settled.over])
     db.execute(SETTLE, (*key, settled.due_ms, settled.places, settled.context))

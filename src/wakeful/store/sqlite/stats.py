@@ -29,7 +29,7 @@ COUNT_DUE: Final = """
     WHERE state IN ('pending', 'retrying') AND due_at <= ? GROUP BY lane"""
 
 
-async def census(db: sqlite3.Connection, workspace: str) -> WorkspaceStats:
+async def workspace_stats(db: sqlite3.Connection, workspace: str) -> WorkspaceStats:
     """Return the counts of a workspace."""
     active, jobs = db.execute(COUNT_JOBS, (workspace,)).fetchone()
     counted = db.execute(COUNT_LIVE, (workspace,)).fetchall()

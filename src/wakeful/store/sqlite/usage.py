@@ -78,47 +78,49 @@ def owners_of(db: sqlite3.Connection, run_ids: Sequence[str]) -> dict[str, Budge
 
 def add_usage(
     db: sqlite3.Connection,
-    tell: TransactionEvents,
+    events: TransactionEvents,
     now_ms: int,
     usage: Mapping[tuple[BudgetOwner, int], Spent],
 ) -> None:
     """Add this usage, and block what reaches a cap."""
     db.executemany(ADD_SPENDING, [(*owner, day, *spent) for (owner, day), spent in usage.items()])
-    check_budgets(db, tell, now_ms, [owner for owner, _ in usage])
+    update_blocks(db, events, now_ms, [owner for owner, _ in usage])
 
 
-def check_budgets(
-    db: sqlite3.Connection, tell: TransactionEvents, now_ms: int, owners: Sequence[BudgetOwner]
+def update_blocks(
+    db: sqlite3.Connection, events: TransactionEvents, now_ms: int, owners: Sequence[BudgetOwner]
 ) -> None:
     """Block the owners that have reached a cap today, and unblock the others."""
     day = day_of(now_ms)
     rows = db.execute(WEIGHED, (json.dumps(list(dict.fromkeys(owners))), day)).fetchall()
     for change in budget_changes(OwnerUsage(*row) for row in rows):
-        tell("holds")
+        events.publish("budget_blocks")
         if change.most is None:
             db.execute(LET_GO, (day, *change.owner, change.cap))
             continue
         db.execute(HOLD, (day, *change.owner, change.cap, change.most))
         if db.execute(REACHED, (now_ms, *change.owner, incident_details(change))).rowcount:
-            tell("incidents")
+            events.publish("incidents")
 
 
 def note_failed(
-    db: sqlite3.Connection, tell: TransactionEvents, now_ms: int, failed: Sequence[tuple[str, int]]
+    db: sqlite3.Connection, events: TransactionEvents, now_ms: int, failed: Sequence[tuple[str, int]]
 ) -> None:
     """Add an incident for each of these failed runs, with the consecutive failures of its job."""
     if db.execute(FAILED, (now_ms, json.dumps(failed))).rowcount:
-        tell("incidents")
+        events.publish("incidents")
 
 
-def note_missed(db: sqlite3.Connection, tell: TransactionEvents, now_ms: int, run_ids: Sequence[str]) -> None:
+def note_missed(
+    db: sqlite3.Connection, events: TransactionEvents, now_ms: int, run_ids: Sequence[str]
+) -> None:
     """Add an incident for each of these missed ticks."""
     if db.execute(MISSED, (now_ms, json.dumps(list(run_ids)))).rowcount:
-        tell("incidents")
+        events.publish("incidents")
 
 
-async def weigh(
-    db: sqlite3.Connection, tell: TransactionEvents, now_ms: int, owners: Sequence[BudgetOwner]
+async def check_budgets(
+    db: sqlite3.Connection, events: TransactionEvents, now_ms: int, owners: Sequence[BudgetOwner]
 ) -> None:
-    """Check these budgets again. See `Store.weigh`."""
-    check_budgets(db, tell, now_ms, owners)
+    """Check these budgets again. See `Store.check_budgets`."""
+    update_blocks(db, events, now_ms, owners)

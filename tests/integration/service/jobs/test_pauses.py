@@ -163,12 +163,12 @@ async def test_a_tick_whose_run_is_recorded_ahead_is_cancelled(new_app: NewApp):
         limits, budgets = Limits(lead_ms=50), BudgetCache(store, 1_000)
         ahead = PlanningBatch("w", Lease(1_000), LauncherRegistry([]), budgets, limits, at_ms - 20, {})
         planned = await store.plan(at_ms, 10, ahead.decide)
-        assert [run.state for run in planned.born] == ["pending"]
+        assert [run.state for run in planned.runs] == ["pending"]
 
         done = await app.jobs.skip_next("digest")
         assert done.skipped is not None
         assert (done.skipped.id, done.skipped.state, done.skipped.reason) == (
-            planned.born[0].id,
+            planned.runs[0].id,
             "cancelled",
             "asked",
         )

@@ -227,7 +227,7 @@ async def test_a_completion_and_its_audit_entry_are_one_transaction(ask: ApiClie
     async def append(*given: object) -> None:
         raise Unavailable("the database went away after the outcome was written")
 
-    ask.app.store.append = append  # type: ignore[method-assign,assignment]
+    ask.app.store.append_audit = append  # type: ignore[method-assign,assignment]
     done = await ask("POST", f"/runs/{run_id}/complete", {"attempt": 1, "status": "succeeded"})
     assert done.status == 200
     entries = (await ask("GET", "/audit")).body["entries"]
