@@ -1,8 +1,7 @@
-"""When a job has no ticks: dates, ranges, dates of every year, weekdays, holidays and cron expressions.
+"""Times without ticks: dates, ranges, dates of every year, weekdays, holidays and cron expressions.
 
-A calendar knows the wall clock only. Which day and minute an instant falls on is a question of its zone, and
-the asker's. Days go in and out as `date`; the searches that `ticks` makes count them as ordinals
-(`date.toordinal`).
+A calendar works in local time: the caller converts instants. Public methods take and return `date`; the
+searches in `ticks` use ordinals (`date.toordinal`).
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from wakeful.errors import InvalidArgument
 from wakeful.holiday_dates import find_region, holidays_of, last_year
 
 MAX_ENTRIES: Final = 100
-#: How many regions a calendar may take holidays from, and how many windows a day its expressions may exclude.
+#: The most regions of holidays, and the most excluded windows per day.
 MAX_REGIONS: Final = 10
 MAX_WINDOWS: Final = 24
 HOLIDAYS: Final = "holidays:"
@@ -32,16 +31,16 @@ _FORMS: Final = (
 )
 _DATE: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _MINUTES: Final = 1440
-#: Rules that come again exclude no longer stretch than this, or every day.
+#: The longest run of days that recurring rules can exclude, unless they exclude every day.
 _LONGEST_STRETCH: Final = 800
 
 Stretch = tuple[int, int]
-"""Days in a row, as the ordinals of the first and the last."""
+"""Consecutive days, as the ordinals of the first and the last."""
 
 
 @dataclass(frozen=True, slots=True)
 class Calendar:
-    """What is excluded, as `parse_exclude` checked it. Empty, it is false and excludes nothing.
+    """Entries that `parse_exclude` has validated. An empty calendar is false and excludes nothing.
 
     >>> christmas = Calendar(("2026-12-24/2026-12-26", "holidays:DE", "sun"))
     >>> christmas.excludes(date(2026, 12, 25)), christmas.excludes(date(2026, 12, 28))
@@ -89,17 +88,17 @@ class Calendar:
         return bool(self.entries)
 
     def excludes(self, day: date) -> bool:
-        """Whether there are no ticks on that day."""
+        """Return whether a day is excluded."""
         return self.excludes_ordinal(day.toordinal())
 
     def excludes_ordinal(self, day: int) -> bool:
-        """`excludes`, of a day's ordinal."""
+        """Return whether the day with this ordinal is excluded."""
         return self._stretch_around(day) is not None or self._recurs(day)
 
     def first_kept(self, day: int, step: int) -> int:
-        """The first day from `day` on that is not excluded, going forward (`step` 1) or back (-1).
+        """Return the first day from `day` on that is not excluded, forward (`step` 1) or back (-1).
 
-        Where rules that come again exclude every day, a day after a long stretch of them.
+        If recurring rules exclude every day, return a day after a long stretch.
         """
         for _ in range(_LONGEST_STRETCH):
             around = self._stretch_around(day)
@@ -112,14 +111,14 @@ class Calendar:
         return day
 
     def rule_at(self, day: int, minute: int) -> CronRule | None:
-        """The expression that excludes this minute of a day that is not excluded as a whole."""
+        """Return the expression that excludes this minute of a day that is not excluded as a whole."""
         return next((rule for rule in self.windows if rule.at(minute) and rule.on_day(day)), None)
 
     def stretches(self, first: int, last: int) -> list[Stretch]:
-        """The excluded days from `first` to `last`, both included, in order and joined where they touch."""
+        """Return the excluded days from `first` to `last`, both included, sorted and merged."""
         years = range(_year(first), _year(last) + 1) if self.regions else range(0)
-        feasts = chain.from_iterable(holidays_of(region, year) for region in self.regions for year in years)
-        found = [*self._stretches, *((day, day) for day in feasts)]
+        holidays = chain.from_iterable(holidays_of(region, year) for region in self.regions for year in years)
+        found = [*self._stretches, *((day, day) for day in holidays)]
         if self._weekdays or self._days or any(self._yearly):
             found += [(day, day) for day in range(first, last + 1) if self._by_rule(day)]
         return _joined(
@@ -127,7 +126,7 @@ class Calendar:
         )
 
     def spans(self, first: int, last: int) -> list[tuple[int, int]]:
-        """What is excluded from one day to another, in minutes since day 0: from, and up to but without."""
+        """Return the excluded ranges between two days, in minutes since day 0; ends are exclusive."""
         found = [(low * _MINUTES, (high + 1) * _MINUTES) for low, high in self.stretches(first, last)]
         for rule in self.windows:
             for day in range(first, last + 1):
@@ -136,11 +135,11 @@ class Calendar:
         return [(low, high + 1) for low, high in _joined((low, high - 1) for low, high in found)]
 
     def reach_year(self) -> int | None:
-        """The last year for which the holidays of one of its regions are known; None: it has no regions."""
+        """Return the last year for which holidays of a region are known; None without regions."""
         return max(map(last_year, self.regions), default=None)
 
     def to_json(self) -> list[str]:
-        """The entries, as `parse_exclude` reads them."""
+        """Return the entries, as `parse_exclude` reads them."""
         return list(self.entries)
 
     def _stretch_around(self, day: int) -> Stretch | None:
@@ -161,7 +160,7 @@ class Calendar:
 
 
 def parse_exclude(entries: Sequence[str]) -> Calendar:
-    """The calendar that a list of entries spells, or InvalidArgument saying which one is wrong.
+    """Return the calendar of a list of entries, or raise InvalidArgument that names the wrong one.
 
     >>> parse_exclude(["2026-12-24", "holidays:us-ca", "Saturdays", "cron:*  2-4 * * *"]).to_json()
     ['2026-12-24', 'holidays:US-CA', 'sat', 'cron:* 2-4 * * *']
@@ -174,7 +173,7 @@ def parse_exclude(entries: Sequence[str]) -> Calendar:
         )
     for entry in entries:
         if not isinstance(entry, str):
-            raise InvalidArgument(f"exclude: {str(entry)[:64]} is no text; {_FORMS}")
+            raise InvalidArgument(f"exclude: {str(entry)[:64]} is not text; {_FORMS}")
     regions = sum(map(names_holidays, entries))
     if regions > MAX_REGIONS:
         raise InvalidArgument(f"exclude takes holidays from {regions} regions; at most {MAX_REGIONS}")
@@ -182,29 +181,28 @@ def parse_exclude(entries: Sequence[str]) -> Calendar:
 
 
 def stored_exclude(entries: Sequence[str]) -> Calendar:
-    """The calendar of entries that `parse_exclude` has checked: nothing is loaded to read them."""
-    return _checked(tuple(entries)) if entries else NOTHING
+    """Return the calendar of entries that `parse_exclude` has validated, without loading holidays."""
+    return _stored(tuple(entries)) if entries else NOTHING
 
 
 def names_holidays(entry: object) -> bool:
-    """Whether an entry excludes the holidays of a region."""
+    """Return whether an entry excludes the holidays of a region."""
     return isinstance(entry, str) and "".join(entry[:32].split()).lower().startswith(HOLIDAYS)
 
 
 @bounded_cache(4 * MB, lambda calendar, entries: 4 * text_size(*entries))
 def _calendar(entries: tuple[str, ...]) -> Calendar:
-    """Read once: a platform's thousand jobs keep the same holidays."""
     calendar = Calendar(tuple(dict.fromkeys(_normal(entry) for entry in entries)))
     windows = sum(len(rule.windows) for rule in calendar.windows)
     if windows > MAX_WINDOWS:
         raise InvalidArgument(
-            f"exclude: its cron expressions leave out {windows} separate windows a day; at most {MAX_WINDOWS}"
+            f"exclude: its cron expressions exclude {windows} separate windows per day; at most {MAX_WINDOWS}"
         )
     return calendar
 
 
 @bounded_cache(4 * MB, lambda calendar, entries: 4 * text_size(*entries))
-def _checked(entries: tuple[str, ...]) -> Calendar:
+def _stored(entries: tuple[str, ...]) -> Calendar:
     return Calendar(entries)
 
 
@@ -240,7 +238,7 @@ def _day(text: str, entry: str) -> int:
             raise ValueError("a date is YYYY-MM-DD")
         return date.fromisoformat(text).toordinal()
     except ValueError as error:
-        _refuse(entry, f"'{text[:32]}' is no date ({error}); {_FORMS}")
+        _refuse(entry, f"'{text[:32]}' is not a date ({error}); {_FORMS}")
 
 
 def _joined(stretches: Iterable[Stretch]) -> list[Stretch]:

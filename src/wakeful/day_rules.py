@@ -1,4 +1,4 @@
-"""Excluded days that come again: weekdays, dates of every year, and the days and hours of a cron expression.
+"""Recurring excluded days: weekdays, dates of every year, and the days and hours of a cron expression.
 
 Days are ordinals (`date.toordinal`), of which Monday is 1 modulo 7; minutes count from midnight.
 """
@@ -25,11 +25,11 @@ _LEAP_YEAR: Final = 2024
 _MINUTES: Final = 1440
 
 Window = tuple[int, int]
-"""Minutes of a day in a row: the first, and the one after the last."""
+"""Consecutive minutes of a day: the first, and the one after the last."""
 
 
 def read_weekdays(text: str) -> tuple[str, int] | None:
-    """The normal spelling of a weekday or a group of them, and its bits (Monday is bit 0); None: it is none.
+    """Return the normal name of a weekday or a group, and its bits (Monday is bit 0); None for other text.
 
     >>> read_weekdays("Saturdays"), read_weekdays("weekends")
     (('sat', 32), ('weekends', 96))
@@ -44,7 +44,7 @@ def read_weekdays(text: str) -> tuple[str, int] | None:
 
 
 def read_yearly(text: str) -> tuple[tuple[int, int], tuple[int, int]] | None:
-    """The first and the last date of a span of every year, as (month, day); None: it is none.
+    """Return the first and the last date of a yearly range, as (month, day); None for other text.
 
     >>> read_yearly("12-24/12-26"), read_yearly("12-25"), read_yearly("2026-12-25")
     (((12, 24), (12, 26)), ((12, 25), (12, 25)), None)
@@ -58,13 +58,13 @@ def read_yearly(text: str) -> tuple[tuple[int, int], tuple[int, int]] | None:
         try:
             date(_LEAP_YEAR, month, day)
         except ValueError as error:
-            raise InvalidArgument(f"'{month:02}-{day:02}' is no date of a year ({error})") from None
+            raise InvalidArgument(f"'{month:02}-{day:02}' is not a date ({error})") from None
     return dates[0], dates[-1]
 
 
 @lru_cache(maxsize=1024)
 def yearly_bits(first: tuple[int, int], last: tuple[int, int]) -> tuple[int, ...]:
-    """The days of each month (bit n for the n-th) from one date to another, over New Year too."""
+    """Return the days of each month (bit n for day n) from one date to another, also over New Year."""
     months = []
     for month in range(1, 13):
         bits = 0
@@ -79,7 +79,7 @@ def yearly_bits(first: tuple[int, int], last: tuple[int, int]) -> tuple[int, ...
 
 @dataclass(frozen=True)
 class CronRule:
-    """The minutes that a cron expression of five fields matches on the wall clock.
+    """The minutes that a cron expression of five fields matches, in local time.
 
     >>> rule = read_cron("* 2-4 * * SUN")
     >>> rule.windows, rule.on_day(date(2027, 3, 7).toordinal())
@@ -104,20 +104,20 @@ class CronRule:
 
     @property
     def all_day(self) -> bool:
-        """Whether it leaves no minute of its days."""
+        """Whether it matches every minute of its days."""
         return self.windows == ((0, _MINUTES),)
 
     def contains(self, hours: Field, minutes: Field) -> bool:
-        """Whether it matches all times of day that these fields name."""
+        """Return whether it matches all times of day of these fields."""
         own = self.expression
         return not (hours.bits & ~own.hours.bits or minutes.bits & ~own.minutes.bits)
 
     def on_day(self, day: int) -> bool:
-        """Whether it matches on this day."""
+        """Return whether it matches on this day."""
         at = date.fromordinal(min(max(day, 1), date.max.toordinal()))
         if not self.expression.months.bits >> at.month & 1:
             return False
-        # Of the month: its first weekday (Sunday is 0, as in cron) and how many days it has.
+        # The first weekday of the month (Sunday is 0, as in cron) and its number of days.
         month = (at.toordinal() - at.day + 1) % 7, monthrange(at.year, at.month)[1]
         days = self._days.get(month)
         if days is None:
@@ -129,18 +129,18 @@ class CronRule:
         return {}
 
     def at(self, minute: int) -> bool:
-        """Whether it matches this minute of its days."""
+        """Return whether it matches this minute of its days."""
         hour, rest = divmod(minute, 60)
         return bool(self.expression.hours.bits >> hour & 1 and self.expression.minutes.bits >> rest & 1)
 
     def window_around(self, minute: int) -> Window:
-        """The window that a minute which it matches lies in."""
+        """Return the window that contains a matching minute."""
         return next(window for window in self.windows if window[0] <= minute < window[1])
 
 
 @bounded_cache(2 * MB, lambda rule, text: 20 * text_size(text))
 def read_cron(text: str) -> CronRule:
-    """The rule that an expression spells, or InvalidArgument."""
+    """Return the rule of an expression, or raise InvalidArgument."""
     expression = parse(text)
     if expression.has_seconds:
         raise InvalidArgument("an excluded cron expression has five fields: it excludes whole minutes")

@@ -1,7 +1,7 @@
-"""Lengths of time as people write them, and as whole milliseconds.
+"""Durations as text and as whole milliseconds.
 
 A duration is a list of amounts with units, the largest first, each unit once: `1h30m`, `20 minutes`,
-`1.5h`. There are no months and no years: they have no one length, and a cron expression says them better.
+`1.5h`. Months and years are not units: their length varies. Use a cron expression for them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ HOUR: Final = 60 * MINUTE
 DAY: Final = 24 * HOUR
 WEEK: Final = 7 * DAY
 LONGEST: Final = 36525 * DAY
-"""A hundred years: no search looks further ahead, so no duration need be longer."""
+"""A hundred years: no search looks further ahead."""
 
 _UNITS: Final = {
     spelling: length
@@ -45,13 +45,13 @@ _NAMES: Final = (
 
 
 def parse_duration(text: str) -> int:
-    """The milliseconds that `text` spells, or InvalidArgument saying what would be right.
+    """Return the milliseconds of a duration, or raise InvalidArgument with a suggestion.
 
     >>> parse_duration("1h30m"), parse_duration("20 minutes"), parse_duration("500ms")
     (5400000, 1200000, 500)
     >>> parse_duration("15")
     Traceback (most recent call last):
-    wakeful.errors.InvalidArgument: '15' is no duration: the unit is missing; write '15m' or '15s'
+    wakeful.errors.InvalidArgument: '15' is not a duration: the unit is missing; write '15m' or '15s'
     """
     normal = " ".join(text.lower().split())
     if not normal:
@@ -80,7 +80,7 @@ def parse_duration(text: str) -> int:
 
 
 def format_duration(ms: int) -> str:
-    """The shortest text that `parse_duration` reads back; weeks only where nothing is left over.
+    """Return the shortest text that `parse_duration` reads; in weeks only if they are whole.
 
     >>> format_duration(5_400_000), format_duration(1_209_600_000), format_duration(0)
     ('1h30m', '2w', '0s')
@@ -92,7 +92,7 @@ def format_duration(ms: int) -> str:
 
 
 def spell_duration(ms: int) -> str:
-    """The same in words, for a sentence.
+    """Return a duration in words.
 
     >>> spell_duration(5_400_000), spell_duration(86_400_000)
     ('1 hour 30 minutes', '1 day')
@@ -112,13 +112,11 @@ def _amounts(ms: int) -> list[tuple[int, str, str]]:
 
 def _length(unit: str, text: str) -> int:
     if unit in _WITHOUT_LENGTH:
-        _refuse(
-            text, f"'{unit}' has no one length; give days or weeks, or a cron expression for the calendar"
-        )
+        _refuse(text, f"'{unit}' has no fixed length; give days or weeks, or a cron expression")
     if unit not in _UNITS:
-        _refuse(text, f"unknown unit '{unit[:20]}'; there are ms, s, m, h, d and w")
+        _refuse(text, f"unknown unit '{unit[:20]}'; use ms, s, m, h, d or w")
     return _UNITS[unit]
 
 
 def _refuse(text: str, why: str) -> NoReturn:
-    raise InvalidArgument(f"'{text[:64]}' is no duration: {why}")
+    raise InvalidArgument(f"'{text[:64]}' is not a duration: {why}")

@@ -1,7 +1,7 @@
-"""Public holidays, by the holidays library: which regions there are, and their days off.
+"""Public holidays from the holidays library, by region and year.
 
-Loading the library takes half a second, and working out a year of a region up to some milliseconds. What is
-worked out is kept. `engine.calendar_loader` does both off the event loop before they are needed on it.
+Loading the library takes half a second, and computing a year of a region up to some milliseconds. Results are
+cached. `engine.calendar_loader` does both in a thread before the event loop needs them.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from typing import Final
 
 from wakeful.errors import InvalidArgument
 
-#: Of the regions and years that there are, so many are kept: a few megabytes.
-_KEPT: Final = 4096
+#: The number of cached regions and years: a few megabytes.
+_CACHED: Final = 4096
 
 
 def find_region(text: str) -> str:
-    """The country, or country and subdivision, in the spelling of the library; InvalidArgument says why not.
+    """Return the country, or country and subdivision, as the library names it, or raise InvalidArgument.
 
     >>> find_region("us-ca")
     'US-CA'
@@ -36,29 +36,29 @@ def find_region(text: str) -> str:
     for subdivision in known[country]:
         if subdivision.replace(" ", "").casefold() == wanted.replace(" ", "").casefold():
             return f"{country}-{subdivision}"
-    there = f"there are {', '.join(known[country])}" if known[country] else "it has none"
+    choice = f"use one of {', '.join(known[country])}" if known[country] else "it has none"
     raise InvalidArgument(
-        f"'{wanted[:32]}' is no subdivision of {country} that the holidays differ by; {there}"
+        f"'{wanted[:32]}' is not a subdivision of {country} with its own holidays; {choice}"
     )
 
 
-@lru_cache(maxsize=_KEPT)
+@lru_cache(maxsize=_CACHED)
 def last_year(region: str) -> int:
-    """The last year for which the library knows the holidays of a region."""
+    """Return the last year for which the library knows the holidays of a region."""
     from holidays import country_holidays
 
     country, _, subdivision = region.partition("-")
     return country_holidays(country, subdiv=subdivision or None).end_year
 
 
-@lru_cache(maxsize=_KEPT)
+@lru_cache(maxsize=_CACHED)
 def holidays_of(region: str, year: int) -> frozenset[int]:
-    """A region's holidays of a year, as ordinals of days. Shared by all jobs."""
+    """Return the holidays of a region and year as ordinals of days. All jobs share them."""
     from holidays import country_holidays
 
     country, _, subdivision = region.partition("-")
     with warnings.catch_warnings():
-        # The library warns of years for which it knows only some of the holidays; those are still days off.
+        # The library warns of years for which it knows only some of the holidays.
         warnings.simplefilter("ignore")
         days = country_holidays(country, subdiv=subdivision or None, years=year)
     return frozenset(day.toordinal() for day in days)

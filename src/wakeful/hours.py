@@ -1,8 +1,7 @@
-"""The hours of a day at which something may happen: `08:00-22:00`, on the clocks of a zone. Pure.
+"""Hours of the day, such as `08:00-22:00`, in the local time of a zone. Pure.
 
-What the clock on the wall shows is compared, so that a day that summer time makes longer or shorter begins
-and ends at the same hours as any other. The first minute belongs to the hours, the last one does not; hours
-that end before they begin go over midnight.
+Local times are compared, so that DST does not move the hours. The first minute is included, the last one is
+not. Hours that end before they begin go over midnight.
 """
 
 from __future__ import annotations
@@ -20,26 +19,26 @@ _EXPECTED: Final = "write from when to when, such as '08:00-22:00', or '22:00-06
 
 
 def parse_hours(text: str) -> str:
-    """The hours in their one spelling, or InvalidArgument.
+    """Return the hours in their normal form, or raise InvalidArgument.
 
     >>> parse_hours("8-22"), parse_hours("22:30 - 6:00")
     ('08:00-22:00', '22:30-06:00')
     """
     found = _HOURS.fullmatch(text.strip())
     if found is None:
-        raise InvalidArgument(f"{text[:64]!r} is no range of hours; {_EXPECTED}")
+        raise InvalidArgument(f"{text[:64]!r} is not a range of hours; {_EXPECTED}")
     start, end = _minute(found[1], found[2]), _minute(found[3], found[4])
     if start >= _DAY or end > _DAY:
-        raise InvalidArgument(f"{text[:64]!r} has a time that no clock shows; {_EXPECTED}")
+        raise InvalidArgument(f"{text[:64]!r} has a time that does not exist; {_EXPECTED}")
     if start == end:
         raise InvalidArgument(
-            f"{text[:64]!r} ends where it begins; leave the hours out for always, or {_EXPECTED}"
+            f"{text[:64]!r} ends when it begins; leave the hours out for no limit, or {_EXPECTED}"
         )
     return f"{_spelled(start)}-{_spelled(end)}"
 
 
 def within(hours: str, tz: str, at_ms: int) -> bool:
-    """Whether an instant is within these hours of that zone.
+    """Return whether an instant is within these hours of a zone.
 
     >>> within("08:00-22:00", "Europe/Berlin", 1_800_000_000_000)  # 09:00 there
     True
@@ -53,7 +52,7 @@ def within(hours: str, tz: str, at_ms: int) -> bool:
 
 
 def _minute(hour: str, minute: str | None) -> int:
-    """The minute of the day; one past any day where there is no such time."""
+    """Return the minute of the day; a value past the day for an invalid time."""
     past = int(minute or 0)
     return int(hour) * 60 + past if past < 60 else _DAY + 1
 
@@ -64,5 +63,5 @@ def _spelled(minute: int) -> str:
 
 @lru_cache(maxsize=1024)
 def _read(hours: str) -> tuple[int, int]:
-    """From which minute of the day, and up to which one, of hours in their one spelling."""
+    """Return the first minute of the day and the one after the last, of hours in their normal form."""
     return int(hours[:2]) * 60 + int(hours[3:5]), int(hours[6:8]) * 60 + int(hours[9:])

@@ -1,8 +1,8 @@
-"""Times as people say them: "tomorrow at 9", "every weekday at 7:30am", "in an hour".
+"""Schedules in English: "tomorrow at 9", "every weekday at 7:30am", "in an hour".
 
-`read_spoken` returns a schedule document in a form that `parse_schedule` reads, or None for what it does not
-know: then it is the strict reader's to judge. What it does know and cannot mean one thing ("every morning")
-is refused, with what to say instead. Days are those of the zone's calendar; a weekday is the next one.
+`parse_phrase` returns a schedule document that `parse_schedule` reads, or None for a text that it does not
+know. It raises InvalidSchedule for a phrase without a definite time ("every morning"), with a suggestion.
+Days are local days of the zone; a weekday is the next one.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from wakeful.cron import zone
 from wakeful.duration import parse_duration
 from wakeful.errors import InvalidArgument, InvalidSchedule
 
-#: A schedule as JSON has it.
+#: A schedule as JSON.
 Document = dict[str, str | int]
 
 _LONGEST: Final = 200
@@ -71,7 +71,7 @@ _VAGUE: Final = re.compile(
 
 
 class _Clock(NamedTuple):
-    """A time of day, and whether it was said so that it cannot be taken for the other half of the day."""
+    """A time of day; `sure`: the text excludes the other half of the day."""
 
     hour: int
     minute: int
@@ -79,24 +79,24 @@ class _Clock(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class _Said:
+class _Phrase:
     text: str
     tz: str
     now: datetime
     now_ms: int
 
 
-def read_spoken(text: str, *, now_ms: int, tz: str) -> Document | None:
-    """The schedule that is meant, on the clocks of `tz`; None where these are not words that it knows.
+def parse_phrase(text: str, *, now_ms: int, tz: str) -> Document | None:
+    """Return the schedule of a phrase in the local time of `tz`; None for an unknown text.
 
     >>> nine = dict(now_ms=1_800_000_000_000, tz="Europe/Berlin")  # a Friday, 09:00
-    >>> read_spoken("tomorrow at 9", **nine)
+    >>> parse_phrase("tomorrow at 9", **nine)
     {'kind': 'at', 'at': '2027-01-16T09:00', 'tz': 'Europe/Berlin'}
-    >>> read_spoken("every weekday at 7:30am", **nine)
+    >>> parse_phrase("every weekday at 7:30am", **nine)
     {'kind': 'cron', 'expr': '30 7 * * 1-5', 'tz': 'Europe/Berlin'}
-    >>> read_spoken("in an hour", **nine)
+    >>> parse_phrase("in an hour", **nine)
     {'kind': 'at', 'atMs': 1800003600000}
-    >>> read_spoken("every morning", **nine)
+    >>> parse_phrase("every morning", **nine)
     Traceback (most recent call last):
     wakeful.errors.InvalidSchedule: 'every morning' has no time of day; write one, such as 'every day at 9:00'
     """
@@ -107,18 +107,18 @@ def read_spoken(text: str, *, now_ms: int, tz: str) -> Document | None:
     if named is not None and (found := _zone_name(named[2])) is not None:
         words, tz = named[1], found
     now = (_EPOCH + timedelta(milliseconds=now_ms)).astimezone(zone(tz).tzinfo).replace(tzinfo=None)
-    said = _Said(text.strip(), tz, now, now_ms)
-    if (lasting := _lasting(words, said)) is not None:
-        return lasting
+    phrase = _Phrase(text.strip(), tz, now, now_ms)
+    if (relative := _relative(words, phrase)) is not None:
+        return relative
     for pattern in (_AT_END, _AT_START):
         match = pattern.fullmatch(words)
         if match is not None:
             bare = match["at"] is None and (match["rest"] or "") == ""
-            found_one = _timed(match["rest"] or "", match["times"], bare, said)
+            found_one = _timed(match["rest"] or "", match["times"], bare, phrase)
             if found_one is not None:
                 return found_one
     if _VAGUE.fullmatch(words) or _days(re.sub(r"^(?:every|next|this|on) ", "", words))[0]:
-        raise InvalidSchedule(f"'{said.text}' has no time of day; write one, such as {_example(words)}")
+        raise InvalidSchedule(f"'{phrase.text}' has no time of day; write one, such as {_example(words)}")
     return None
 
 
@@ -142,18 +142,18 @@ def _zone_name(word: str) -> str | None:
         return None
 
 
-# How long from now, and how far apart
+# Relative times and intervals
 
 
-def _lasting(words: str, said: _Said) -> Document | None:
+def _relative(words: str, phrase: _Phrase) -> Document | None:
     if words in ("hourly", "every hour on the hour"):
-        return {"kind": "cron", "expr": "0 * * * *", "tz": said.tz}
+        return {"kind": "cron", "expr": "0 * * * *", "tz": phrase.tz}
     after = words.removeprefix("in ") if words.startswith("in ") else None
     if words.endswith(" from now"):
         after = words.removesuffix(" from now")
     if after is not None:
         ms = _length(after)
-        return None if ms is None else {"kind": "at", "atMs": said.now_ms + ms}
+        return None if ms is None else {"kind": "at", "atMs": phrase.now_ms + ms}
     if words.startswith("every "):
         ms = _length(words.removeprefix("every "))
         return None if ms is None else {"kind": "every", "everyMs": ms}
@@ -161,7 +161,7 @@ def _lasting(words: str, said: _Said) -> Document | None:
 
 
 def _length(words: str) -> int | None:
-    """The milliseconds of "20 minutes", "an hour and a half", "half an hour"; None for what is no length."""
+    """Return the milliseconds of "20 minutes", "an hour and a half", "half an hour"; None for other text."""
     words = re.sub(r"^(?:about|exactly) ", "", words)
     words = re.sub(r"^(?:a )?half (?:an |a )?(hour)$", "30 minutes", words)
     words = re.sub(r"^(?:an|one|1) hour and a half$", "90 minutes", words)
@@ -176,11 +176,11 @@ def _length(words: str) -> int | None:
         return None
 
 
-# A time of day, and the days that it is on
+# Times of day with days
 
 
-def _timed(rest: str, times: str, bare: bool, said: _Said) -> Document | None:
-    """What a time of day on some days means; `bare` is a time alone, without an "at"."""
+def _timed(rest: str, times: str, bare: bool, phrase: _Phrase) -> Document | None:
+    """Return the schedule of a time of day on some days; `bare`: a time alone, without an "at"."""
     part = None
     if (match := _PART.fullmatch(rest)) is not None:
         rest, part = match[1], match[2]
@@ -193,14 +193,14 @@ def _timed(rest: str, times: str, bare: bool, said: _Said) -> Document | None:
     known = [clock for clock in clocks if clock is not None]
     days = _recurring(rest)
     if days is not None:
-        return {"kind": "cron", "expr": f"{_minutes_and_hours(known, said)} {days}", "tz": said.tz}
+        return {"kind": "cron", "expr": f"{_minutes_and_hours(known, phrase)} {days}", "tz": phrase.tz}
     if len(known) > 1:
         return None
     (clock,) = known
-    if bare and not clock.sure:  # a number alone may be anything
+    if bare and not clock.sure:  # a number alone is ambiguous
         return None
-    at = _moment(rest, clock, part, said)
-    return None if at is None else {"kind": "at", "at": at.isoformat(timespec="minutes"), "tz": said.tz}
+    at = _moment(rest, clock, part, phrase)
+    return None if at is None else {"kind": "at", "at": at.isoformat(timespec="minutes"), "tz": phrase.tz}
 
 
 def _clock(words: str, part: str | None) -> _Clock | None:
@@ -223,17 +223,17 @@ def _clock(words: str, part: str | None) -> _Clock | None:
     return _Clock(hour, minute, half is not None or match["minute"] is not None or part is not None)
 
 
-def _minutes_and_hours(clocks: list[_Clock], said: _Said) -> str:
+def _minutes_and_hours(clocks: list[_Clock], phrase: _Phrase) -> str:
     minutes = {clock.minute for clock in clocks}
     if len(minutes) > 1:
         raise InvalidSchedule(
-            f"'{said.text}' is at different minutes of different hours; make one job for each time"
+            f"'{phrase.text}' is at different minutes of different hours; make one job for each time"
         )
     return f"{minutes.pop()} {','.join(map(str, sorted({clock.hour for clock in clocks})))}"
 
 
 def _recurring(rest: str) -> str | None:
-    """The day fields of a cron expression; None where these are no days that come again and again."""
+    """Return the day fields of a cron expression; None if the days do not recur."""
     if rest in ("every day", "daily", "everyday", "every single day"):
         return "* * *"
     words = re.sub(r"^(?:on|weekly on|every week on) ", "", rest)
@@ -255,7 +255,7 @@ def _recurring(rest: str) -> str | None:
 
 
 def _of_month(which: str) -> str | None:
-    """The day fields for "1st", "last day", "first monday", "last friday" of a month."""
+    """Return the day fields for "1st", "last day", "first monday", "last friday" of a month."""
     words = which.removeprefix("the ").split()
     if words in (["last", "day"], ["last"]):
         return "L * *"
@@ -280,7 +280,7 @@ def _ordinal(word: str) -> str | None:
 
 
 def _days(words: str) -> tuple[list[int], bool]:
-    """The weekdays that are named, 0 being Monday, and whether in the plural; none where it says more."""
+    """Return the weekdays (Monday is 0) and whether they are plural; none if the text has other words."""
     span = re.fullmatch(r"([a-z]+) ?(?:to|through|thru|till|until|-|–) ?([a-z]+)", words)
     if span is not None:
         first, last = _weekday(span[1]), _weekday(span[2])
@@ -303,16 +303,16 @@ def _weekday(word: str) -> int | None:
     return None
 
 
-# One day
+# Single days
 
 
-def _moment(rest: str, clock: _Clock, part: str | None, said: _Said) -> datetime | None:
-    today, of_day = said.now.date(), time(clock.hour, clock.minute)
+def _moment(rest: str, clock: _Clock, part: str | None, phrase: _Phrase) -> datetime | None:
+    today, of_day = phrase.now.date(), time(clock.hour, clock.minute)
     if rest == "":
         at = datetime.combine(today, of_day)
-        return at if at > said.now else at + timedelta(days=1)
+        return at if at > phrase.now else at + timedelta(days=1)
     if rest == "today":
-        # Tonight at 2 is a night that most people call by tomorrow's date: better asked than guessed.
+        # "Tonight at 2" is ambiguous: it can be the date of tomorrow.
         return None if part == "night" and clock.hour < 6 else datetime.combine(today, of_day)
     if rest == "tomorrow":
         return datetime.combine(today + timedelta(days=1), of_day)
@@ -322,12 +322,12 @@ def _moment(rest: str, clock: _Clock, part: str | None, said: _Said) -> datetime
     if match is not None and (weekday := _weekday(match[2])) is not None:
         ahead = (weekday - today.weekday()) % 7
         at = datetime.combine(today + timedelta(days=ahead), of_day)
-        return at + timedelta(days=7) if ahead == 0 and (match[1] == "next" or at <= said.now) else at
-    return _dated(rest, of_day, said)
+        return at + timedelta(days=7) if ahead == 0 and (match[1] == "next" or at <= phrase.now) else at
+    return _dated(rest, of_day, phrase)
 
 
-def _dated(rest: str, of_day: time, said: _Said) -> datetime | None:
-    """A day of the calendar; without a year, the next one of that name."""
+def _dated(rest: str, of_day: time, phrase: _Phrase) -> datetime | None:
+    """Return the date and time of a calendar day; without a year, the next such day."""
     try:
         return datetime.combine(date.fromisoformat(rest.removeprefix("on ")), of_day)
     except ValueError:
@@ -339,13 +339,13 @@ def _dated(rest: str, of_day: time, said: _Said) -> datetime | None:
     if len(months) != 1:
         return None
     day = int(match["day"] or match["day2"])
-    years = [int(match["year"])] if match["year"] else range(said.now.year, said.now.year + 9)
+    years = [int(match["year"])] if match["year"] else range(phrase.now.year, phrase.now.year + 9)
     for year in years:
         try:
             at = datetime(year, months[0], day, of_day.hour, of_day.minute)
         except ValueError:  # 29 February, until there is one
             continue
-        if match["year"] or at > said.now:
+        if match["year"] or at > phrase.now:
             return at
     return None
 

@@ -1,9 +1,8 @@
-"""When a job is to happen, as a value: `At` once, `Every` interval, or by the calendar, `CronSchedule`.
+"""Schedules as values: `At` (once), `Every` (an interval) and `CronSchedule` (a cron expression).
 
-`parse_schedule` reads every spelling that people and agents use and refuses, with a sentence, what cannot
-be meant. What it returns is in one normal form, which `to_json` writes and `schedule_from_json` reads
-back. A schedule keeps the zone that held when it was read; where that is UTC because nobody said
-otherwise, `at` and `every` leave it out.
+`parse_schedule` reads every accepted form and raises InvalidSchedule for anything else. It returns the normal
+form, which `to_json` writes and `schedule_from_json` reads. A schedule stores the zone that applied when it
+was read; `at` and `every` leave out a zone that is UTC by default.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from wakeful.errors import InvalidArgument, InvalidSchedule
 
 SHORTEST_INTERVAL_MS: Final = 1000
 LATEST_MS: Final = 253_370_764_799_999
-"""The last millisecond of the year 9998: one year of room for what zones and calendars add."""
+"""The last millisecond of the year 9998: time zones and calendars may add up to a year."""
 
 _END_OF_1970_MS: Final = 31_536_000_000
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -50,7 +49,7 @@ class At:
         return _EPOCH + timedelta(milliseconds=self.at_ms)
 
     def to_json(self) -> dict[str, object]:
-        """The normal form.
+        """Return the normal form.
 
         >>> At(1741392000000).to_json()
         {'kind': 'at', 'atMs': 1741392000000}
@@ -60,7 +59,7 @@ class At:
 
 @dataclass(frozen=True, slots=True)
 class Every:
-    """Again and again, so many milliseconds apart."""
+    """At a fixed interval in milliseconds."""
 
     every_ms: int
     tz: str | None = None
@@ -72,7 +71,7 @@ class Every:
         return timedelta(milliseconds=self.every_ms)
 
     def to_json(self) -> dict[str, object]:
-        """The normal form.
+        """Return the normal form.
 
         >>> Every(300000).to_json()
         {'kind': 'every', 'everyMs': 300000}
@@ -82,14 +81,14 @@ class Every:
 
 @dataclass(frozen=True, slots=True)
 class CronSchedule:
-    """By a cron expression, on the wall clock of a zone (UTC where there is none)."""
+    """By a cron expression, in the local time of a zone (UTC by default)."""
 
     expr: str
     tz: str | None = None
     kind: ClassVar[Literal["cron"]] = "cron"
 
     def to_json(self) -> dict[str, object]:
-        """The normal form.
+        """Return the normal form.
 
         >>> CronSchedule("0 9 * * 1-5", "Asia/Ho_Chi_Minh").to_json()
         {'kind': 'cron', 'expr': '0 9 * * 1-5', 'tz': 'Asia/Ho_Chi_Minh'}
@@ -102,7 +101,7 @@ Schedule = At | Every | CronSchedule
 
 @dataclass(frozen=True, slots=True)
 class _Reading:
-    """What the meaning of a schedule depends on beside its text."""
+    """What the meaning of a schedule depends on, besides its text."""
 
     now_ms: int
     tz: str
@@ -112,7 +111,7 @@ class _Reading:
 def parse_schedule(
     value: str | Mapping[str, object], *, now_ms: int, default_tz: str = "UTC", tz: str | None = None
 ) -> Schedule:
-    """The schedule that text or JSON spells, or InvalidSchedule saying what is wrong and what would be right.
+    """Return the schedule of a text or a JSON object, or raise InvalidSchedule with a suggestion.
 
     The zone is the schedule's own, else `tz` (the job's), else `default_tz`.
 
@@ -133,7 +132,7 @@ def parse_schedule(
 
 
 def schedule_from_json(value: Mapping[str, object]) -> Schedule:
-    """The schedule that `to_json` wrote. What was right when it was stored is not judged again.
+    """Return the schedule that `to_json` wrote, without validating it again.
 
     >>> schedule_from_json({"kind": "every", "everyMs": 300000})
     Every(every_ms=300000, tz=None)
@@ -150,7 +149,7 @@ def schedule_from_json(value: Mapping[str, object]) -> Schedule:
 
 
 def explain_schedule(schedule: Schedule) -> str:
-    """The schedule in plain English.
+    """Return the schedule in words.
 
     >>> explain_schedule(At(1803888000000, "Europe/Berlin"))
     'Once, at 2027-03-01 09:00 (Europe/Berlin)'
@@ -170,10 +169,10 @@ def explain_schedule(schedule: Schedule) -> str:
 def _reading(own: object, tz: str | None, default_tz: str, now_ms: int) -> _Reading:
     if own is not None and not isinstance(own, str):
         raise InvalidSchedule(f"tz is the name of a zone, such as 'Europe/Berlin', not {_short(own)}")
-    given = own if own is not None else tz
-    name = given if given is not None else default_tz
+    explicit = own if own is not None else tz
+    name = explicit if explicit is not None else default_tz
     zone(name)
-    return _Reading(now_ms, name, None if given is None and name == "UTC" else name)
+    return _Reading(now_ms, name, None if explicit is None and name == "UTC" else name)
 
 
 def _from_text(text: str, reading: _Reading) -> Schedule:
@@ -194,24 +193,24 @@ def _from_text(text: str, reading: _Reading) -> Schedule:
 
 
 def _from_json(value: Mapping[str, object], tz: str | None, default_tz: str, now_ms: int) -> Schedule:
-    # A null says nothing: clients that fill in every field they know send them.
-    given = {key: item for key, item in value.items() if item is not None or key not in _OPTIONAL_KEYS}
-    kind = given.pop("kind", None)
+    # Some clients send all known fields, with null for no value.
+    fields = {key: item for key, item in value.items() if item is not None or key not in _OPTIONAL_KEYS}
+    kind = fields.pop("kind", None)
     if not isinstance(kind, str) or kind not in _KEYS:
         what = "a schedule needs a kind" if kind is None else f"unknown kind of schedule {_short(kind)}"
         raise InvalidSchedule(f"{what}: it is 'at', 'every' or 'cron'")
     keys = _KEYS[kind]
     takes = f"it takes {' or '.join(keys)}, and tz"
-    extra = [key for key in given if key not in (*keys, "tz")]
+    extra = [key for key in fields if key not in (*keys, "tz")]
     if extra:
         raise InvalidSchedule(f"a schedule of kind '{kind}' has no {', '.join(map(_short, extra))}; {takes}")
-    found = [key for key in keys if key in given]
+    found = [key for key in keys if key in fields]
     if len(found) != 1:
         raise InvalidSchedule(
             f"a schedule of kind '{kind}' needs {' or '.join(keys)}{', not both' if found else ''}; {takes}"
         )
-    reading = _reading(given.get("tz"), tz, default_tz, now_ms)
-    key, item = found[0], given[found[0]]
+    reading = _reading(fields.get("tz"), tz, default_tz, now_ms)
+    key, item = found[0], fields[found[0]]
     match key:
         case "atMs":
             at_ms = _whole(item, key)
@@ -261,15 +260,15 @@ def _cron(text: str, reading: _Reading) -> CronSchedule:
     now = reading.now_ms // 1000
     if cron.second_after(now) is None:
         last = cron.second_before(now + 1)
-        never = (
+        reason = (
             "not within 100 years" if last is None else f"its last time was {_wall(last * 1000, reading.tz)}"
         )
-        raise InvalidSchedule(f"'{text[:64]}' never fires any more: {never}; {_now(reading)}")
+        raise InvalidSchedule(f"'{text[:64]}' never fires any more: {reason}; {_now(reading)}")
     return CronSchedule(expr, reading.tz)
 
 
 def _shared(expr: str, tz: str) -> Cron:
-    """The very one that `Ticks` uses: it is looked up by all four arguments."""
+    """Return the object that `Ticks` uses: the cache compares all four arguments."""
     return Cron.shared(expr, tz, "run_after", "first")
 
 
@@ -279,7 +278,7 @@ def _instant(text: str, reading: _Reading) -> int:
         moment = datetime.fromisoformat(normal)
     except ValueError as error:
         raise InvalidSchedule(
-            f"'{text[:64]}' is no time ({error}); write it as '2027-03-01T09:00' or '2027-03-01T09:00+01:00'"
+            f"'{text[:64]}' is not a time ({error}); write '2027-03-01T09:00' or '2027-03-01T09:00+01:00'"
         ) from error
     if _is_date(normal):
         raise InvalidSchedule(f"'{text}' has no time of day; write '{moment.date()}T09:00'")
@@ -309,7 +308,7 @@ def _whole(value: object, key: str) -> int:
     if isinstance(value, int) and not isinstance(value, bool):
         return value
     if isinstance(value, float) and value.is_integer():
-        return int(value)  # JSON has one kind of number: 3e5 is 300000
+        return int(value)  # 3e5 is a whole number
     raise InvalidSchedule(f"{key} is a whole number of milliseconds, not {_short(value)}")
 
 
@@ -327,7 +326,7 @@ def _now(reading: _Reading) -> str:
 
 
 def _wall(ms: int, tz: str) -> str:
-    """What a clock in the zone shows, as short as it can be without losing anything."""
+    """Return the local time in a zone, without trailing zeros."""
     moment = (_EPOCH + timedelta(milliseconds=ms)).astimezone(zone(tz).tzinfo).replace(tzinfo=None)
     return moment.isoformat(" ", "milliseconds" if ms % 1000 else "seconds" if moment.second else "minutes")
 

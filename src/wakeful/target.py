@@ -1,4 +1,4 @@
-"""Targets as people write them in Python. In JSON they are objects with a `kind`."""
+"""Targets in Python. In JSON they are objects with a `kind`."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ class Webhook:
 
     url: str
     headers: Mapping[str, str] | None = None
-    #: `callback`: the run stays running until somebody completes it
+    #: `callback`: the run stays running until a request completes it
     completion: Literal["callback"] | None = None
 
     def to_json(self) -> dict[str, Json]:
-        """The target as a job document has it."""
+        """Return the target as it is in a job document."""
         target: dict[str, Json] = {"kind": "webhook", "url": self.url}
         if self.headers:
             target["headers"] = dict(self.headers)
@@ -34,27 +34,27 @@ class Webhook:
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """A Python function that is registered under this name in the process that runs it."""
+    """A Python function that is registered under this name in the process."""
 
     name: str
 
     def to_json(self) -> dict[str, Json]:
-        """The target as a job document has it."""
+        """Return the target as it is in a job document."""
         return {"kind": "function", "name": self.name}
 
 
 @dataclass(frozen=True, slots=True, init=False)
 class Command:
-    """A program that is run where the scheduler is, without a shell; the operator must allow it.
+    """A program that the server runs without a shell; the operator must allow it.
 
     >>> Command("/usr/local/bin/report", "--daily").to_json()
     {'kind': 'command', 'argv': ['/usr/local/bin/report', '--daily']}
     """
 
     argv: tuple[str, ...]
-    #: what it finds in its environment beside what is there
+    #: variables that are added to its environment
     env: Mapping[str, str] | None
-    #: the directory that it begins in, as a whole path
+    #: its working directory, as an absolute path
     cwd: str | None
 
     def __init__(self, *argv: str, env: Mapping[str, str] | None = None, cwd: str | None = None) -> None:
@@ -63,7 +63,7 @@ class Command:
         object.__setattr__(self, "cwd", cwd)
 
     def to_json(self) -> dict[str, Json]:
-        """The target as a job document has it."""
+        """Return the target as it is in a job document."""
         target: dict[str, Json] = {"kind": "command", "argv": list(self.argv)}
         if self.env:
             target["env"] = dict(self.env)

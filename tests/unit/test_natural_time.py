@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wakeful import InvalidSchedule
-from wakeful.natural_time import read_spoken
+from wakeful.natural_time import parse_phrase
 from wakeful.schedule import parse_schedule
 
 BERLIN = "Europe/Berlin"
@@ -20,7 +20,7 @@ MINUTE = 60_000
 
 
 def read(text: str, tz: str = BERLIN) -> dict[str, str | int] | None:
-    return read_spoken(text, now_ms=NOW_MS, tz=tz)
+    return parse_phrase(text, now_ms=NOW_MS, tz=tz)
 
 
 @pytest.mark.parametrize(

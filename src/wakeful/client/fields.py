@@ -1,4 +1,4 @@
-"""The fields of a job as JSON has them, where Python has objects of its own for them."""
+"""Conversion of Python values to the JSON of a request."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from wakeful.job import Json
 
 
 @runtime_checkable
-class _Written(Protocol):
-    """What knows how it is written: a target, a schedule, a calendar."""
+class _Convertible(Protocol):
+    """An object that converts itself: a target, a schedule, a calendar."""
 
     def to_json(self) -> object: ...
 
 
 def document(fields: Mapping[str, object]) -> dict[str, Json]:
-    """The fields as a document that can be sent.
+    """Return the fields as a JSON document.
 
     >>> document({"timeout": timedelta(seconds=90), "schedule": timedelta(hours=1)})
     {'timeout': '1m30s', 'schedule': 'every 1h'}
@@ -39,13 +39,13 @@ def _plain(value: object) -> Json:
         return value.isoformat()
     if isinstance(value, timedelta):
         return _duration(value)
-    if isinstance(value, _Written):
+    if isinstance(value, _Convertible):
         return _plain(value.to_json())
     if isinstance(value, Mapping):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, Sequence | set | frozenset):
         return [_plain(item) for item in value]
-    raise InvalidArgument(f"{value!r:.64} is nothing that JSON can say")
+    raise InvalidArgument(f"{value!r:.64} cannot be converted to JSON")
 
 
 def _duration(value: timedelta) -> str:
@@ -53,7 +53,7 @@ def _duration(value: timedelta) -> str:
 
 
 def label_texts(labels: Mapping[str, str] | Sequence[str]) -> list[str]:
-    """Labels to narrow a list to, as a request has them.
+    """Return labels as they are in a query.
 
     >>> label_texts({"team": "ops"}), label_texts(["urgent"])
     (['team=ops'], ['urgent'])

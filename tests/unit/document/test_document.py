@@ -393,7 +393,7 @@ def test_a_schedule_that_cannot_be_meant_is_refused(fields, said):
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({"startAt": "2027-13-01T00:00"}, "startAt: '2027-13-01T00:00' is no time"),
+        ({"startAt": "2027-13-01T00:00"}, "startAt: '2027-13-01T00:00' is not a time"),
         ({"startAt": "2027-01-01"}, "startAt: '2027-01-01' has no time of day"),
         (
             {"startAt": True},
@@ -477,7 +477,7 @@ def test_limits_that_leave_no_tick_are_refused(fields, said):
             {"jitter": 5},
             "jitter: 5 is not a duration; write '30s' or '5m', or add Ms to the name for milliseconds",
         ),
-        ({"timeout": "30"}, "timeout: '30' is no duration: the unit is missing; write '30m' or '30s'"),
+        ({"timeout": "30"}, "timeout: '30' is not a duration: the unit is missing; write '30m' or '30s'"),
         ({"timeoutMs": "30s"}, "timeoutMs: '30s' is not a whole number of milliseconds"),
         ({"timeoutMs": 0}, "timeoutMs: 0 is out of range"),
         ({"timeoutMs": 10**5000}, "timeoutMs: a number too long to print is out of range"),
@@ -524,7 +524,7 @@ def test_a_policy_out_of_its_limits_is_refused(fields, said):
         ({"message": "x" * 65537}, "message: it has 65537 characters; at most 65536"),
         ({"lane": "Fast Lane"}, "lane: 'Fast Lane' is not a slug"),
         ({"activeHours": 8}, "activeHours: 8 is not text; write from when to when, such as '08:00-22:00'"),
-        ({"activeHours": "always"}, "activeHours: 'always' is no range of hours; write from when to when"),
+        ({"activeHours": "always"}, "activeHours: 'always' is not a range of hours; write from when to when"),
         ({"precheck": "true"}, "precheck: 'true' is not an object with fields"),
         ({"precheck": {"kind": "command"}}, "precheck: a precheck of the kind 'command' needs an argv"),
         ({"precheck": {"kind": "oracle"}}, "precheck: the kind 'oracle' is not known; it is "),

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from wakeful.errors import InvalidSchedule
-from wakeful.natural_time import read_spoken
+from wakeful.natural_time import parse_phrase
 from wakeful.schedule import LATEST_MS
 
 _UNITS: Final = {"Seconds": 1_000, "Minutes": 60_000, "Hours": 3_600_000, "Days": 86_400_000}
@@ -126,7 +126,7 @@ def _one_way(given: Mapping[str, Any], now_ms: int, tz: str) -> object:
 
 def _spoken(text: str, now_ms: int, tz: str) -> object:
     try:
-        return read_spoken(text, now_ms=now_ms, tz=tz) or text.strip()
+        return parse_phrase(text, now_ms=now_ms, tz=tz) or text.strip()
     except InvalidSchedule as error:
         if "time zone" in error.message:  # the service layer says it of the zone, where it belongs
             return text.strip()

@@ -242,7 +242,7 @@ REFUSED: list[tuple[object, str]] = [
     ({"every": 30}, "heartbeat: every: 30 is not a duration"),
     ({"every": "5ms"}, "heartbeat: everyMs: 5 is out of range; it goes from 1000"),
     ({"every": "30m", "everyMs": 5}, "heartbeat: every and everyMs are the same; give one of them"),
-    ({"activeHours": "by day"}, "heartbeat: activeHours: 'by day' is no range of hours"),
+    ({"activeHours": "by day"}, "heartbeat: activeHours: 'by day' is not a range of hours"),
     ({"activeHours": ["08:00", "22:00"]}, "heartbeat: activeHours: ['08:00', '22:00'] is not text"),
     ({"tz": "Mars/Base"}, "heartbeat: tz: unknown time zone 'Mars/Base'"),
     ({"tz": 1}, "heartbeat: tz: 1 is not text; give the name of a zone, such as 'Europe/Berlin'"),

@@ -115,5 +115,5 @@ async def test_every_kind_of_exclusion_is_accepted_kept_and_obeyed(new_app: NewA
         assert ticks is not None
         hours = {ms // 3_600_000 % 24 for ms in ticks.upcoming(epoch_ms(job.next_at), 50)}
         assert hours == {0, *range(6, 24, 2)}, "two and four o'clock are left out"
-        with pytest.raises(InvalidArgument, match="'02-30' is no date of a year"):
+        with pytest.raises(InvalidArgument, match="'02-30' is not a date"):
             await app.jobs.update("digest", exclude=["02-30"])
