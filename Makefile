@@ -34,7 +34,7 @@ lint: $(STAMP)  ## check style, types and import directions
 	@echo "== ruff format --check"
 	@$(BIN)/ruff format --check
 	@echo "== mypy --strict"
-	@$(BIN)/mypy --strict src tests benchmarks
+	@$(BIN)/mypy --strict src tests benchmarks scripts
 	@echo "== lint-imports"
 	@$(BIN)/lint-imports --no-logo
 

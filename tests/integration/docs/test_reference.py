@@ -184,9 +184,9 @@ async def test_all_that_a_job_and_a_run_are_shown_with_is_in_the_tables(ask: Api
     run = (await ask("GET", f"/runs/{run['id']}")).body
     document = write_definition(read_definition(_plain(job), now_ms=0, defaults=Defaults(), stored=True))
 
-    beside = _names("reference/job.md", "What a job is shown with beside")
+    beside = _names("reference/job.md", "Response fields of a job")
     assert beside == (job.keys() - document.keys()) | {"secret"}
-    assert _names("reference/job.md", "What a run is shown with") == set(run)
+    assert _names("reference/job.md", "Fields of a run") == set(run)
 
 
 def test_every_state_of_a_run_is_explained():
