@@ -300,7 +300,7 @@ async def test_who_deletes_may_look_at_the_job_first_and_leave_it_be(database: D
     for row in jobs:
         edited, deleted = await asyncio.gather(
             one.change_job(row.id, lambda now: JobChange(now._replace(description="mine"))),
-            other.delete_job(row.id, NOW, "gone", born=only_the_first),
+            other.delete_job(row.id, NOW, "gone", due_runs=only_the_first),
             return_exceptions=True,
         )
         found = await one.job_by_id(row.id)

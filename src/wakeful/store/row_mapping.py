@@ -1,4 +1,4 @@
-"""Jobs as values and jobs as rows: the way there and back."""
+"""Conversion between jobs and their rows, and from new runs to stored ones."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from wakeful.store.rows import JobRow, RunView
 
 
 def row_of(job: JobRecord, secret: bytes | None = None) -> JobRow:
-    """The row of a new job, with its encrypted webhook secret."""
+    """Return the row of a new job, with its encrypted webhook secret."""
     definition = job.definition
     after = definition.after
     return JobRow(
@@ -56,14 +56,14 @@ def row_of(job: JobRecord, secret: bytes | None = None) -> JobRow:
 
 
 def changed_row(row: JobRow, job: JobRecord) -> JobRow:
-    """The row of a job that was edited: its secrets stay."""
+    """Return the row of a changed job: its secrets stay."""
     return row_of(job)._replace(
         secret=row.secret, old_secret=row.old_secret, old_secret_until_ms=row.old_secret_until_ms
     )
 
 
 def job_of(row: JobRow) -> JobRecord:
-    """The job that a row holds."""
+    """Return the job of a row."""
     labels = payload_from_text(row.labels)
     definition = Definition(
         name=row.name,
@@ -96,7 +96,7 @@ def job_of(row: JobRow) -> JobRecord:
 
 
 def view_of(run: NewRun, now_ms: int) -> RunView:
-    """A run as it is seen when it has just been born."""
+    """Return a run as it is stored when it is inserted."""
     return RunView(
         id=run.id,
         job_id=run.job_id,

@@ -1,8 +1,7 @@
-"""The rows that go between the engine and a store: plain tuples in the words of the tables.
+"""The rows that callers and a store exchange: plain tuples, named like the columns.
 
-Instants are epoch milliseconds; a store turns them into what its database likes. Texts named `timing`,
-`policy` and `work` are the compact JSON of `wakeful.document`; equal values have equal texts, so that
-reading them is a cache's business.
+Instants are epoch milliseconds. Texts named `timing`, `policy` and `work` are the compact JSON of
+`wakeful.document`; equal values have equal texts, so that parsed values can be cached by text.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from wakeful.run import NewRun
 
 
 class JobRow(NamedTuple):
-    """A job, all of it."""
+    """A job."""
 
     id: str
     workspace: str
@@ -23,7 +22,7 @@ class JobRow(NamedTuple):
     timing: str | None
     policy: str
     work: str
-    #: compact JSON, kept verbatim, or None
+    #: compact JSON, stored verbatim
     payload: str | None
     #: `after`: the name of a job of the same agent, and how its run must end
     after_job: str | None
@@ -45,7 +44,7 @@ class JobRow(NamedTuple):
     version: int
     created_ms: int
     updated_ms: int
-    #: who created it: `role:actor`, as in `admin:key:1f`; '' where that was not recorded
+    #: who created it: `role:actor`, as in `admin:key:1f`; '' if that was not recorded
     created_by: str = ""
     #: of a paused job: why, and until when; `wake_ms` is the same instant then, and `next_ms` is None
     pause_note: str | None = None
@@ -53,7 +52,7 @@ class JobRow(NamedTuple):
 
 
 class DueJob(NamedTuple):
-    """What planning and launching need of a due job, with the facts about its live runs."""
+    """What planning and launching need of a due job, with its live runs."""
 
     id: str
     workspace: str
@@ -69,7 +68,7 @@ class DueJob(NamedTuple):
     run_count: int
     #: ids of its runs that are running or between two attempts
     running: tuple[str, ...]
-    #: ids of its ticks that are pending; what somebody asked for gives way to no tick
+    #: ids of its pending ticks; manual runs are never replaced by a tick
     waiting: tuple[str, ...]
     #: what the previous pass left for the next one (`CatchupState`)
     missed: int = 0
@@ -85,26 +84,26 @@ class DueJob(NamedTuple):
 
 
 class LiveRuns(NamedTuple):
-    """The ids of the live runs of a job: those under way, and those that wait their turn."""
+    """The ids of the live runs of a job: running or between two attempts, and waiting for their turn."""
 
     running: tuple[str, ...] = ()
     waiting: tuple[str, ...] = ()
 
 
 class JudgedRun(NamedTuple):
-    """What becomes of a run that was asked for by hand."""
+    """A manual run as it is added."""
 
     run: NewRun
     #: live runs to cancel, with the reason
     cancelled: tuple[tuple[str, str], ...] = ()
 
 
-#: What becomes of such a run, given the live runs of its job.
+#: Decides how a manual run is added, given the live runs of its job.
 ManualRunRule = Callable[[NewRun, LiveRuns], JudgedRun]
 
 
 class CatchupState(NamedTuple):
-    """What a planning pass leaves for the next one: see `planning.Standing.missed` and `planning.Spread`."""
+    """What a planning pass leaves for the next one: see `planning.JobState.missed` and `planning.Spread`."""
 
     missed: int = 0
     spread_from_ms: int | None = None
@@ -112,29 +111,29 @@ class CatchupState(NamedTuple):
 
 
 class JobPlan(NamedTuple):
-    """What planning decided for one due job, to be written whole."""
+    """What planning decided for one due job."""
 
     job_id: str
-    #: the cursor as it was claimed and as it is to be
+    #: the new cursor
     next_ms: int | None
     wake_ms: int | None
     run_count: int
     enabled: bool
     disabled_reason: str | None
-    #: the runs born of its ticks, in the order of the ticks
+    #: the runs of its ticks, in the order of the ticks
     runs: tuple[NewRun, ...]
-    #: live runs to cancel, with the reason: replaced by, or superseded by, a newer one
+    #: live runs to cancel, with the reason: replaced or superseded by a newer one
     cancelled: tuple[tuple[str, str], ...] = ()
-    #: what is left for the next pass; None: as it was
+    #: what is left for the next pass; None: unchanged
     catchup: CatchupState | None = None
-    #: the ids of runs before which ticks were missed, with how many
+    #: the ids of runs with missed ticks before them, and how many
     missed: tuple[tuple[str, int], ...] = ()
-    #: the job's pause is over: `enabled` and `disabled_reason` hold from now on
+    #: the pause of the job has ended: `enabled` and `disabled_reason` apply again
     resumed: bool = False
 
 
 class TakenRun(NamedTuple):
-    """A run that this worker now holds, with what its launch needs."""
+    """A run that a worker has taken, with what its launch needs."""
 
     id: str
     job_id: str | None
@@ -151,9 +150,9 @@ class TakenRun(NamedTuple):
     work: str
     #: the run's own payload, else its job's
     payload: str | None
-    #: why the attempt before did not work; `due`: somebody asked for it by hand, if it was due
+    #: why the previous attempt failed; `due`: a manual run, to start only if its job is due
     reason: str | None = None
-    #: how many attempts of this run have failed and count towards `max_attempts`
+    #: the number of failed attempts that count towards `max_attempts`
     failed_attempts: int = 0
     #: its job's encrypted webhook secret, and the one before it while it is still accepted
     secret: bytes | None = None
@@ -161,13 +160,13 @@ class TakenRun(NamedTuple):
     old_secret_until_ms: int | None = None
     #: how many ticks were missed before it
     missed: int = 0
-    #: its job's schedule and anchor, which tell the tick before it
+    #: its job's schedule and anchor, from which the previous tick follows
     timing: str | None = None
     anchor_ms: int | None = None
 
 
 class LostRun(NamedTuple):
-    """A run whose worker is dead, or that nobody claimed in time."""
+    """A run whose worker is dead, or that no executor claimed in time."""
 
     id: str
     job_id: str | None
@@ -176,12 +175,12 @@ class LostRun(NamedTuple):
     started_ms: int | None
     worker: str | None
     failed_attempts: int = 0
-    #: the answer to a callback launch; None for a run that is not parked
+    #: the status of the response to a callback launch; None for a run that is not parked
     response_code: int | None = None
 
 
 class RunView(NamedTuple):
-    """A run as it is shown: everything that is known of it."""
+    """A run with all its fields."""
 
     id: str
     job_id: str | None
@@ -208,22 +207,22 @@ class RunView(NamedTuple):
     output: str | None
     error: str | None
     usage: str | None
-    #: failed, and nobody has replayed or discarded it
+    #: failed, and neither replayed nor discarded
     dead: bool
     created_ms: int
-    #: what became of delivering its output (`model.DeliveryState`; `pending` until it is over), and why
+    #: the state of the delivery of its output (`model.DeliveryState`), and why it failed
     delivery: str = "not_requested"
     delivery_error: str | None = None
-    #: of a tick: how many ticks were missed since the one before it that became a run
+    #: of a tick: the number of ticks missed since the previous one with a run
     missed: int = 0
-    #: how many of its attempts have failed and count towards `max_attempts`; `attempt` counts every launch
+    #: the number of failed attempts that count towards `max_attempts`; `attempt` counts every launch
     failed_attempts: int = 0
-    #: the status with which the target of its last attempt answered, where it has one
+    #: the status of the target's response to the last attempt, if it has one
     response_code: int | None = None
 
 
 class DeadLetter(NamedTuple):
-    """A failed run that nobody has replayed or discarded, and what its job says of launching it now."""
+    """A failed run that is neither replayed nor discarded, with its job's current policy and work."""
 
     run: RunView
     policy: str
@@ -231,7 +230,7 @@ class DeadLetter(NamedTuple):
 
 
 class AttemptView(NamedTuple):
-    """One try at a run that was not its last, or the last one of a run that is over."""
+    """An attempt of a run."""
 
     attempt: int
     worker: str | None
@@ -242,41 +241,41 @@ class AttemptView(NamedTuple):
 
 
 class Move(NamedTuple):
-    """Another lane, for the runs of a job that wait."""
+    """Another lane for the waiting runs of a job."""
 
     lane: str
-    #: how long each waits there to be claimed, from now or from when it is due; None: a worker takes it
+    #: how long each waits to be claimed, from now or from when it is due; None: a worker takes it
     claim_ms: int | None
 
 
 class JobChange(NamedTuple):
-    """What becomes of a job that somebody edits."""
+    """A change of a job, and what follows for its runs."""
 
     job: JobRow
-    #: cancel its runs that are planned and have not started, with this reason
+    #: cancel its planned runs that have not started, with this reason
     withdraw: str | None = None
-    #: what became of the ticks that were due before the change, and that no planner had come to yet
+    #: the runs of ticks that were due before the change and not yet planned
     runs: tuple[NewRun, ...] = ()
-    #: where its runs wait from now on that wait already, pending or between two attempts
+    #: another lane for its pending and retrying runs
     move: Move | None = None
-    #: with `withdraw`: whether the job has this tick after the change too. Then a run that was recorded ahead
-    #: of its instant is not withdrawn; it starts as the job is now
+    #: with `withdraw`: whether the changed job has this tick too. Then a run that was recorded ahead of its
+    #: instant is not withdrawn; it starts with the changed job
     keeps: Callable[[int], bool] | None = None
 
     def withdrawn(self, tick_ms: int) -> str | None:
-        """For which reason a tick is withdrawn that is recorded and has not started; None: it stays."""
+        """Return the reason to withdraw a recorded tick that has not started; None: it stays."""
         return None if self.keeps is not None and self.keeps(tick_ms) else self.withdraw
 
 
 class ClaimedRun(NamedTuple):
-    """A run that an executor holds from now on: what its launch needs, and how it is shown."""
+    """A run that an executor has claimed: what its launch needs, and all its fields."""
 
     taken: TakenRun
     view: RunView
 
 
 class RenewedRun(NamedTuple):
-    """A claimed run whose lease a heartbeat renewed, and what decides whether it took too long."""
+    """A claimed run whose lease was renewed, and what decides whether it timed out."""
 
     id: str
     started_ms: int | None
@@ -284,7 +283,7 @@ class RenewedRun(NamedTuple):
 
 
 class RunFilter(NamedTuple):
-    """Which runs to list; what is None does not narrow."""
+    """Which runs to list; None does not filter."""
 
     workspace: str
     agent: str | None = None
@@ -302,7 +301,7 @@ LabelFilter = tuple[tuple[str, str | None], ...]
 
 
 class JobFilter(NamedTuple):
-    """Which jobs to list; what is None does not narrow."""
+    """Which jobs to list; None does not filter."""
 
     workspace: str
     agent: str | None = None

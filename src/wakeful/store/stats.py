@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple, Protocol
-
-from wakeful.store.rows import JobRow, RunView
 
 
 class WorkspaceStats(NamedTuple):
@@ -50,14 +47,6 @@ class StatsStore(Protocol):
     @property
     def notifies_other_processes(self) -> bool:
         """Whether `listen` also reports changes by other processes on the same database."""
-        ...
-
-    async def runs_by_ids(self, ids: Sequence[str]) -> list[RunView]:
-        """Return those of these runs that exist, in any order."""
-        ...
-
-    async def jobs_by_ids(self, ids: Sequence[str]) -> list[JobRow]:
-        """Return those of these jobs that exist and are not deleted, in any order."""
         ...
 
     async def workspace_stats(self, workspace: str) -> WorkspaceStats:

@@ -234,7 +234,7 @@ async def test_whatever_happens_the_table_of_live_runs_is_in_step(
                 run = dice.choice(live)
                 await store.cancel_run(run.id, NOW, "enough", running=run.state == "running")
             case 6:
-                await store.release("w2", NOW, but=[run.id for run in live[:2]])
+                await store.release("w2", NOW, keep=[run.id for run in live[:2]])
             case 7:
                 await store.rescue(NOW + DAY, NOW + 1, 3, end, rules(follow))
             case 8:

@@ -127,13 +127,13 @@ async def delete_job(
     job_id: str,
     now_ms: int,
     reason: str,
-    born: Callable[[JobRow], Sequence[NewRun]],
+    due_runs: Callable[[JobRow], Sequence[NewRun]],
 ) -> bool:
     """Delete the job and cancel its runs that have not started; one that never had a run is gone at once."""
     row = await db.fetchrow(sql.LOCK_JOB, job_id) if is_id(job_id) else None
     if row is None:
         return False
-    await insert_runs(db, events, now_ms, born(JobRow(*row)))
+    await insert_runs(db, events, now_ms, due_runs(JobRow(*row)))
     if not await delete_jobs(db, events, {job_id: now_ms}):
         return False
     withdrawal = Withdrawal(job_id, now_ms, reason, manual=True)

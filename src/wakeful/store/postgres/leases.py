@@ -94,13 +94,13 @@ async def rescue(
 
 
 async def release(
-    db: Db, events: TransactionEvents, worker: str, now_ms: int, but: Sequence[str] | None
+    db: Db, events: TransactionEvents, worker: str, now_ms: int, keep: Sequence[str] | None
 ) -> int:
     """Forget the worker, unless there is something that it keeps; what it holds is to be retried at once."""
-    kept = set(but or ())
+    kept = set(keep or ())
     held = [run_id for (run_id,) in await db.fetch(sql.HELD_BY, worker) if run_id not in kept]
     await release_runs(db, events, now_ms, held)
-    if but is None:
+    if keep is None:
         await db.execute(sql.FORGET_WORKER, worker)
     return len(held)
 

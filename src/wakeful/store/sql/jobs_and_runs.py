@@ -12,7 +12,7 @@ from wakeful.store.accounts import Inherited
 from wakeful.store.audit import AuditEntry, always, written
 from wakeful.store.changelog import TransactionEvents
 from wakeful.store.idempotency import Keyed
-from wakeful.store.port import EntryForRun, Replay
+from wakeful.store.jobs import EntryForRun, Replay
 from wakeful.store.quotas import Allowance
 from wakeful.store.rows import AttemptView, JobChange, JobFilter, JobRow, ManualRunRule, RunFilter, RunView
 from wakeful.store.sql.base import Recorded, SqlBase
@@ -70,10 +70,10 @@ class SqlJobsAndRuns(SqlBase[D]):
         now_ms: int,
         reason: str,
         entries: Sequence[AuditEntry] = (),
-        born: Callable[[JobRow], Sequence[NewRun]] = lambda job: (),
+        due_runs: Callable[[JobRow], Sequence[NewRun]] = lambda job: (),
     ) -> bool:
         delete = self._operations.jobs.delete_job
-        return await self._record(Recorded(entries), delete, self.clock, job_id, now_ms, reason, born)
+        return await self._record(Recorded(entries), delete, self.clock, job_id, now_ms, reason, due_runs)
 
     # --- runs -------------------------------------------------------------------------------------
 

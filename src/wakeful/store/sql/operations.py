@@ -87,7 +87,7 @@ class Leases(Protocol[C]):
     ) -> list[str]: ...
 
     async def release(
-        self, db: C, events: TransactionEvents, worker: str, now_ms: int, but: Sequence[str] | None
+        self, db: C, events: TransactionEvents, worker: str, now_ms: int, keep: Sequence[str] | None
     ) -> int: ...
 
     async def prune(
@@ -203,7 +203,7 @@ class Jobs(Protocol[C]):
         job_id: str,
         now_ms: int,
         reason: str,
-        born: Callable[[JobRow], Sequence[NewRun]],
+        due_runs: Callable[[JobRow], Sequence[NewRun]],
     ) -> bool: ...
 
 

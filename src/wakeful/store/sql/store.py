@@ -98,8 +98,8 @@ class SqlStore(SqlAdmin[D], SqlJobsAndRuns[D]):
             rescue, self.clock, now_ms, dead_before_ms, limit, judge, consequences
         )
 
-    async def release(self, worker: str, now_ms: int, but: Sequence[str] | None = None) -> int:
-        return await self._driver.write(self._operations.leases.release, worker, now_ms, but)
+    async def release(self, worker: str, now_ms: int, keep: Sequence[str] | None = None) -> int:
+        return await self._driver.write(self._operations.leases.release, worker, now_ms, keep)
 
     async def prune(self, before_ms: int, limit: int) -> int:
         pruned, self._prune_after = await self._driver.write(

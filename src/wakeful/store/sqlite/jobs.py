@@ -145,13 +145,13 @@ async def delete_job(
     job_id: str,
     now_ms: int,
     reason: str,
-    born: Callable[[JobRow], Sequence[NewRun]],
+    due_runs: Callable[[JobRow], Sequence[NewRun]],
 ) -> bool:
     """Delete the job, with a record of the ticks that were due and not yet planned."""
     row = _job_by_id(db, job_id)
     if row is None:
         return False
-    due = born(row)
+    due = due_runs(row)
     if due:
         write_runs(db, events, now_ms, due)
     if not mark_deleted(db, events, job_id, now_ms):

@@ -75,13 +75,13 @@ async def rescue(
 
 
 async def release(
-    db: sqlite3.Connection, events: TransactionEvents, worker: str, now_ms: int, but: Sequence[str] | None
+    db: sqlite3.Connection, events: TransactionEvents, worker: str, now_ms: int, keep: Sequence[str] | None
 ) -> int:
     """Forget the worker, unless there is something that it keeps; what it holds is to be retried at once."""
-    kept = set(but or ())
+    kept = set(keep or ())
     held = [row for row in db.execute(sql.HELD_BY, (worker, now_ms)) if row[0] not in kept]
     release_runs(db, events, now_ms, held)
-    if but is None:
+    if keep is None:
         db.execute(sql.FORGET_WORKER, (worker,))
     return len(held)
 

@@ -1,0 +1,189 @@
+"""Jobs and runs, as users create, change and list them: what a store does with them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+from wakeful.consequences import Consequences
+from wakeful.outcome import Finished
+from wakeful.run import NewRun
+from wakeful.store.accounts import Inherited
+from wakeful.store.audit import AuditEntry
+from wakeful.store.idempotency import Keyed
+from wakeful.store.quotas import Allowance
+from wakeful.store.rows import (
+    AttemptView,
+    DeadLetter,
+    JobChange,
+    JobFilter,
+    JobRow,
+    ManualRunRule,
+    RunFilter,
+    RunView,
+)
+
+#: Returns the run that replays a dead letter, or None to leave it.
+Replay = Callable[[DeadLetter], NewRun | None]
+#: Returns the audit entry for the run of that id.
+EntryForRun = Callable[[str], AuditEntry]
+
+
+class JobStore(Protocol):
+    """The part of a store that holds jobs."""
+
+    async def create_jobs(
+        self,
+        jobs: Sequence[JobRow],
+        entries: Sequence[AuditEntry] = (),
+        allowance: Allowance | None = None,
+        keyed: Keyed[None] | None = None,
+        agents: Mapping[tuple[str, str], Inherited] | None = None,
+    ) -> None:
+        """Add jobs, all or none. AlreadyExists names the first whose name is taken. Topic: `jobs`.
+
+        Agents that do not exist are added. With an `allowance` each job is charged to its workspace and its
+        agent; ResourceExhausted names the bucket, and nothing is charged. `agents` is what the jobs were
+        prepared with, by (workspace, agent): AgentChanged if the agent differs. The agents stay locked
+        against changes until the end of the transaction.
+        """
+        ...
+
+    async def job(self, workspace: str, agent: str, name: str) -> JobRow | None:
+        """Return the job of that name, unless deleted."""
+        ...
+
+    async def job_by_id(self, job_id: str, *, deleted: bool = False) -> JobRow | None:
+        """Return the job of that id, unless deleted; with `deleted` also then."""
+        ...
+
+    async def jobs_by_ids(self, ids: Sequence[str]) -> list[JobRow]:
+        """Return those of these jobs that exist and are not deleted, in any order."""
+        ...
+
+    async def jobs(self, only: JobFilter) -> list[JobRow]:
+        """Return jobs, ordered by agent and name."""
+        ...
+
+    async def change_job(
+        self,
+        job_id: str,
+        change: Callable[[JobRow], JobChange | None],
+        entries: Sequence[AuditEntry] = (),
+        agent: Inherited | None = None,
+    ) -> JobRow | None:
+        """Lock the job, and write what `change` returns with `version` one higher. Topic: `jobs`.
+
+        None from `change` leaves the job unchanged; an exception rolls everything back. AlreadyExists: the
+        new name is taken. `id`, `workspace`, `created_ms` and `created_by` stay. Withdrawn runs end at the
+        job's new `updated_ms`. Runs are inserted as by `plan`: a tick that has a run keeps it. With a `move`,
+        waiting runs go to that lane (topic: `runs`); running ones stay. Returns the job afterwards, or None
+        if there is none. `agent` is what `change` relies on: AgentChanged, before `change` is called, if the
+        job's agent differs.
+        """
+        ...
+
+    async def delete_job(
+        self,
+        job_id: str,
+        now_ms: int,
+        reason: str,
+        entries: Sequence[AuditEntry] = (),
+        due_runs: Callable[[JobRow], Sequence[NewRun]] = lambda job: (),
+    ) -> bool:
+        """Delete the job and cancel its pending runs. Running and retrying ones go on. False: no such job.
+
+        `due_runs` gets the locked job and returns the runs of ticks that were due and not yet planned; they
+        are inserted as by `plan`. An exception of it rolls everything back.
+        """
+        ...
+
+
+class RunStore(Protocol):
+    """The part of a store that holds runs and dead letters."""
+
+    async def add_runs(
+        self,
+        runs: Sequence[NewRun],
+        entries: Sequence[AuditEntry] = (),
+        keyed: Keyed[list[RunView]] | None = None,
+    ) -> list[RunView]:
+        """Add runs that are not ticks, all or none. AlreadyExists: an id is taken. Topic: `runs`.
+
+        Returns them as stored. With a key, an empty list is stored as a response too.
+        """
+        ...
+
+    async def add_manual_run(
+        self,
+        run: NewRun,
+        judge: ManualRunRule,
+        entries: Sequence[AuditEntry] = (),
+        keyed: Keyed[RunView] | None = None,
+    ) -> RunView:
+        """Add a run that is not a tick as `judge` decides, given the live runs of its job. Topic: `runs`.
+
+        Meanwhile no planner plans the job, and no worker starts a serial run of it. `LiveRuns.waiting` has
+        its pending serial runs without those of a backfill. Runs that `judge` cancels end as by `cancel_run`.
+        """
+        ...
+
+    async def cancel_run(
+        self, run_id: str, now_ms: int, reason: str, *, running: bool, entries: Sequence[AuditEntry] = ()
+    ) -> RunView | None:
+        """Cancel a pending or retrying run or, with `running`, a running one.
+
+        Topics: `stop:<id>` for a running one, parked or not, whose worker's outcome is dropped; and `runs`,
+        since another run may have its turn. None: no such run. FailedPrecondition: it is in another state.
+        """
+        ...
+
+    async def complete_run(
+        self, finished: Finished, consequences: Consequences, entries: Sequence[AuditEntry] = ()
+    ) -> bool:
+        """Write the outcome of a running run that was reported from outside, as `finish` does.
+
+        For a claimed run, and for one with a callback, parked or not: the caller decides which runs those
+        are. Fenced by run and attempt: the first report counts, and what the worker writes later of this
+        attempt is dropped. If a worker holds the run, `stop:<id>:<attempt>` is published. False: the run is
+        not running in that attempt.
+        """
+        ...
+
+    async def run(self, run_id: str) -> RunView | None:
+        """Return the run of that id."""
+        ...
+
+    async def runs_by_ids(self, ids: Sequence[str]) -> list[RunView]:
+        """Return those of these runs that exist, in any order."""
+        ...
+
+    async def runs(self, only: RunFilter) -> list[RunView]:
+        """Return runs, newest first (by id)."""
+        ...
+
+    async def attempts(self, run_id: str) -> list[AttemptView]:
+        """Return the attempts of a run before its last, in order."""
+        ...
+
+    async def replay_runs(
+        self,
+        workspace: str,
+        which: Sequence[str] | int,
+        make: Replay,
+        entry: EntryForRun | None = None,
+        keyed: Keyed[list[RunView]] | None = None,
+    ) -> list[RunView]:
+        """Add new runs for dead letters, which stop being ones, all or none. Returns the new runs.
+
+        `which` are ids, or how many of the oldest of the workspace. Ids that are no dead letters of it are
+        ignored, and one for which `make` returns None stays. The new runs are in the order of the ids, or of
+        age, with the old id in `replay_of`. Topic: `runs`. With `entry`, each replayed dead letter has one.
+        """
+        ...
+
+    async def discard_runs(
+        self, workspace: str, which: Sequence[str] | int, entry: EntryForRun | None = None
+    ) -> list[str]:
+        """Discard dead letters; their runs stay. Returns their ids. Arguments as in `replay_runs`."""
+        ...
