@@ -29,7 +29,8 @@ from statistics import median
 
 from aiohttp import ClientSession, ClientTimeout, DummyCookieJar, TCPConnector
 
-from wakeful.launch.address_guard import Guard
+from wakeful.clock import SystemClock
+from wakeful.launch.address_guard import AddressGuard
 from wakeful.launch.port import Launch
 from wakeful.launch.webhook import WebhookLauncher
 from wakeful.outcome import Succeeded
@@ -134,7 +135,9 @@ async def measure(post: Post) -> tuple[float, float]:
 
 
 async def run(url: str) -> list[Row]:
-    launcher = WebhookLauncher(Secrets(), Guard(allow_private=True))
+    launcher = WebhookLauncher(
+        Secrets(), AddressGuard(allow_private=True), SystemClock(), lambda status: None
+    )
     await launcher.open()
     async with (
         ClientSession(connector=TCPConnector(limit=IN_FLIGHT)) as plain,

@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.factories import DAY, NOW, FalseClock
 from tests.support.query_plans import visited
-from wakeful.agents.sessions import begin, hear
+from wakeful.agents.sessions import receive, start_turns
 from wakeful.store.postgres import sessions as postgres_talking
 from wakeful.store.sessions import SessionKey, SessionMessage
 from wakeful.store.sql import queries
@@ -95,10 +95,10 @@ async def test_sqlite_scans_nothing_and_takes_no_more_steps_than_a_few_rows_need
     db.set_progress_handler(count, STEP)
     key = SessionKey("default", "agent-0", "s0")
     for name, call, most in (
-        ("talk", lambda: store.update_session(key, NOW, lambda talk: hear(talk, _message(), NOW)), 2),
+        ("talk", lambda: store.update_session(key, NOW, lambda talk: receive(talk, _message(), NOW)), 2),
         ("next turn", lambda: store.next_turn(NOW), 1),
-        ("turns", lambda: store.take_turns(NOW, 10, lambda talk: begin(talk, NOW)), 20),
-        ("no turns", lambda: store.take_turns(NOW - DAY, 10, lambda talk: begin(talk, NOW)), 1),
+        ("turns", lambda: store.take_turns(NOW, 10, lambda talk: start_turns(talk, NOW)), 20),
+        ("no turns", lambda: store.take_turns(NOW - DAY, 10, lambda talk: start_turns(talk, NOW)), 1),
         ("sessions", lambda: store.sessions("default", "agent-1", None, 50), 5),
     ):
         steps = 0

@@ -10,7 +10,7 @@ import pytest
 from tests.support.databases import Database
 from tests.support.factories import DAY, NOW, FalseClock, alone, asleep, ended, jobless, look
 from tests.support.notifications import NotificationRecorder
-from wakeful.agents.sessions import begin, hear
+from wakeful.agents.sessions import receive, start_turns
 from wakeful.ids import new_id
 from wakeful.store.accounts import AgentRow
 from wakeful.store.audit import AuditEntry
@@ -28,11 +28,11 @@ def message(body: str = "hello", at_ms: int = NOW) -> SessionMessage:
 
 async def say(store: Store, body: str = "hello", key: SessionKey = KEY, at_ms: int = NOW) -> SessionUpdate:
     said = message(body, at_ms)
-    return await store.update_session(key, at_ms, lambda talk: hear(talk, said, at_ms))
+    return await store.update_session(key, at_ms, lambda talk: receive(talk, said, at_ms))
 
 
 async def begin_due(store: Store, now_ms: int, limit: int = 100) -> int:
-    return await store.take_turns(now_ms, limit, lambda talk: begin(talk, now_ms))
+    return await store.take_turns(now_ms, limit, lambda talk: start_turns(talk, now_ms))
 
 
 async def turns(store: Store, agent: str = "default") -> list[RunView]:
@@ -210,7 +210,7 @@ async def test_sessions_are_listed_by_name_with_what_waits_and_what_is_under_way
 
 async def test_what_somebody_says_is_written_down_with_it(store: Store):
     entry = AuditEntry("default", "key:1", "agent.message", "default", "{}", None)
-    await store.update_session(KEY, NOW, lambda talk: hear(talk, message(), NOW), [entry])
+    await store.update_session(KEY, NOW, lambda talk: receive(talk, message(), NOW), [entry])
     assert [row.action for row in await store.audit("default")] == ["agent.message"]
 
 
@@ -234,7 +234,7 @@ async def test_old_turns_and_conversations_are_forgotten(store: Store, clock: Fa
 
 
 async def seen_over(store: Store, key: SessionKey) -> None:
-    await store.update_session(key, NOW, lambda talk: begin(talk, NOW))
+    await store.update_session(key, NOW, lambda talk: start_turns(talk, NOW))
 
 
 async def test_an_agent_that_is_deleted_takes_its_conversations_with_it(store: Store):

@@ -12,6 +12,8 @@ from tests.support.waiting import eventually
 from tests.unit.launch.launches import launch
 from wakeful.job import Json
 from wakeful.launch.command import CommandLauncher
+from wakeful.launch.command_allowlist import CommandAllowlist
+from wakeful.launch.command_environment import DEFAULT, EnvironmentAllowlist
 from wakeful.outcome import Outcome
 
 #: Says which processes it has and waits; it and its grandchild take no notice of SIGTERM.
@@ -67,3 +69,8 @@ async def under_way(
     finally:
         task.cancel()
         await asyncio.wait({task})
+
+
+def command_launcher(*commands: str) -> CommandLauncher:
+    """Return a launcher that allows these commands, and the default environment names."""
+    return CommandLauncher(CommandAllowlist(commands), EnvironmentAllowlist(DEFAULT))

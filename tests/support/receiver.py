@@ -10,14 +10,15 @@ from contextlib import asynccontextmanager
 from aiohttp import web
 
 from tests.unit.launch.launches import launch
+from wakeful.clock import SystemClock
 from wakeful.job import Json
-from wakeful.launch.address_guard import AddressInfo, Guard, GuardedResolver
+from wakeful.launch.address_guard import AddressGuard, AddressInfo, GuardedResolver
 from wakeful.launch.port import Launch
 from wakeful.launch.webhook import WebhookLauncher
 from wakeful.outcome import Failed, Outcome
 
 SECRET, OLD_SECRET = b"n" * 32, b"o" * 32
-OPEN = Guard(allow_private=True)
+OPEN = AddressGuard(allow_private=True)
 
 Answer = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
@@ -82,9 +83,16 @@ async def serving(receiver: Receiver, tls: ssl.SSLContext | None = None) -> Asyn
 
 @asynccontextmanager
 async def launching(
-    guard: Guard = OPEN, *secrets: bytes, resolver: GuardedResolver | None = None, per_host: int = 100
+    guard: AddressGuard = OPEN, *secrets: bytes, resolver: GuardedResolver | None = None, per_host: int = 100
 ) -> AsyncIterator[WebhookLauncher]:
-    launcher = WebhookLauncher(Secrets(*(secrets or (SECRET,))), guard, resolver=resolver, per_host=per_host)
+    launcher = WebhookLauncher(
+        Secrets(*(secrets or (SECRET,))),
+        guard,
+        SystemClock(),
+        lambda status: None,
+        resolver=resolver,
+        per_host=per_host,
+    )
     await launcher.open()
     try:
         yield launcher

@@ -61,17 +61,17 @@ def queue_of(text: str | None) -> Queue:
     return Queue(**{"debounce_ms" if key == "debounceMs" else key: value for key, value in said.items()})
 
 
-def order_in(body: str) -> str | None:
+def command_in(body: str) -> str | None:
     """The order that a message is, if it is one.
 
-    >>> order_in(" /STOP "), order_in("/stopall"), order_in("/stop it")
+    >>> command_in(" /STOP "), command_in("/stopall"), command_in("/stop it")
     ('/stop', '/stopall', None)
     """
     word = body.strip().lower()
     return word if word in (STOP, STOP_ALL) else None
 
 
-def hear(talk: SessionState, message: SessionMessage, now_ms: int) -> SessionUpdate:
+def receive(talk: SessionState, message: SessionMessage, now_ms: int) -> SessionUpdate:
     """What becomes of a conversation when somebody says something.
 
     Whoever was let in first spoke first, whatever their clock says: so nobody is put before another.
@@ -79,7 +79,7 @@ def hear(talk: SessionState, message: SessionMessage, now_ms: int) -> SessionUpd
     now_ms = max([now_ms, *(each.at_ms for each in talk.messages)])
     message = message._replace(at_ms=now_ms)
     live, queue = _live(talk), queue_of(talk.queue)
-    order = order_in(message.body)
+    order = command_in(message.body)
     if order == STOP:
         return _settle(talk, talk.messages, live[1:], now_ms, stopped=_stopped(live[:1], "stopped"))
     if order == STOP_ALL:
@@ -98,7 +98,7 @@ def hear(talk: SessionState, message: SessionMessage, now_ms: int) -> SessionUpd
     return _settle(talk, kept, live, now_ms, dropped=[m for each in too_many for m in each], arrived=message)
 
 
-def begin(talk: SessionState, now_ms: int) -> SessionUpdate:
+def start_turns(talk: SessionState, now_ms: int) -> SessionUpdate:
     """What becomes of a conversation in which a turn may be due."""
     return _settle(talk, talk.messages, _live(talk), now_ms)
 
@@ -136,10 +136,13 @@ def payload_of(session: str, batch: Sequence[SessionMessage]) -> dict[str, Json]
     return {"session": session, "message": said, "messages": [message.id for message in batch]}
 
 
-def fullness(usage: str | None) -> float | None:
+def context_fullness(usage: str | None) -> float | None:
     """How full a context window is, of 1, where what a run used says so (`contextTokens`, `contextWindow`).
 
-    >>> fullness('{"tokens":900,"contextTokens":90000,"contextWindow":120000}'), fullness('{"tokens":900}')
+    >>> (
+    ...     context_fullness('{"tokens":900,"contextTokens":90000,"contextWindow":120000}'),
+    ...     context_fullness('{"tokens":900}'),
+    ... )
     (0.75, None)
     """
     if usage is None or "context" not in usage:
@@ -167,7 +170,7 @@ def _settle(
     queue, over = queue_of(talk.queue), [turn for turn in talk.turns if _is_over(turn)]
     context = talk.context
     for turn in over:
-        full = fullness(turn.usage)
+        full = context_fullness(turn.usage)
         context = context if full is None else full
     places = 1 if context is not None and context > NEARLY_FULL else queue.turns
     waiting = batches(messages, queue)

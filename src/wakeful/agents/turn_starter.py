@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from wakeful.agents.sessions import begin
+from wakeful.agents.sessions import start_turns
 from wakeful.clock import Clock
 from wakeful.engine.loop import Loop
 from wakeful.logs import get_logger
@@ -46,7 +46,7 @@ class TurnStarter(Loop):
         """What becomes of one; one that cannot be judged is set aside for a while, and holds up no other."""
         now_ms = self.clock.now_ms()
         try:
-            settled = begin(talk, now_ms)
+            settled = start_turns(talk, now_ms)
         except Exception:
             log.exception("session.set_aside", agent=talk.key.agent, session=talk.key.name)
             return SessionUpdate(due_ms=now_ms + _ASIDE_MS, context=talk.context)

@@ -23,12 +23,13 @@ from wakeful.deliver.launcher import ChannelLauncher
 from wakeful.document import Defaults, read_definition
 from wakeful.engine.engine import LEAD_MS, Engine, EngineConfig
 from wakeful.engine.launcher_registry import LauncherRegistry
+from wakeful.engine.metrics import Metrics
 from wakeful.engine.pinger import Pinger
 from wakeful.errors import AlreadyExists, FailedPrecondition, InvalidArgument, InvalidSchedule
-from wakeful.launch.address_guard import Guard
+from wakeful.launch.address_guard import AddressGuard
 from wakeful.launch.command import CommandLauncher
-from wakeful.launch.command_allowlist import Allowed
-from wakeful.launch.command_environment import AllowedNames
+from wakeful.launch.command_allowlist import CommandAllowlist
+from wakeful.launch.command_environment import EnvironmentAllowlist
 from wakeful.launch.encryption_key_file import keyring_for
 from wakeful.launch.function import FunctionLauncher
 from wakeful.launch.secrets import RunSecrets
@@ -109,11 +110,12 @@ class Wakeful:
         secrets = RunSecrets(keyring, self.store.clock)
         if allow_private_targets is None:
             allow_private_targets = settings.allow_private_targets
-        guard = Guard(allow_private=allow_private_targets)
-        webhooks = WebhookLauncher(secrets, guard, clock=self.store.clock)
+        metrics = Metrics()
+        guard = AddressGuard(allow_private=allow_private_targets)
+        webhooks = WebhookLauncher(secrets, guard, self.store.clock, metrics.record_webhook)
         programs = CommandLauncher(
-            Allowed(settings.commands if commands is None else commands),
-            AllowedNames(settings.command_env if command_env is None else command_env),
+            CommandAllowlist(settings.commands if commands is None else commands),
+            EnvironmentAllowlist(settings.command_env if command_env is None else command_env),
         )
         self._channels = Channels(settings.channels)
         self._targets = LauncherRegistry(
@@ -135,9 +137,9 @@ class Wakeful:
             keyring,
             self._defaults,
             settings,
+            metrics,
             lanes=self._config.lanes,
         )
-        webhooks.on_answer = self.services.metrics.record_webhook
         self._where = (workspace, agent)
         #: create, change and run jobs
         self.jobs = Jobs(self.services, workspace, agent)

@@ -1,12 +1,12 @@
-"""Channels: the ways to people, each a name that the operator gives to the Apprise URL of a service.
+"""Channels: names that the operator gives to the Apprise URLs of messaging services.
 
     WAKEFUL_CHANNEL_TEAM_OPS=slack://T1JJ3T3L2/A1BRTD4JD/TIiajkdnl/#ops
     WAKEFUL_CHANNEL_TELEGRAM=tgram://123456789:abcdefg/{to}
 
-Where a URL has `{to}`, the recipient goes there, encoded so that it changes nothing else. A URL is a
-credential: it is in no log, no error and no repr, and nothing that Apprise says of it gets out.
+`{to}` in a URL is replaced by the recipient, encoded so that it changes nothing else. A URL is a credential:
+it appears in no log, no error and no repr, and log messages of Apprise are not shown.
 
-Apprise is loaded when there is a channel, and not before: it is large, and an extra (`wakeful[deliver]`).
+Apprise is loaded only if there is a channel: it is large, and optional (`wakeful[deliver]`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 from urllib.parse import quote
 
-from wakeful.deliver.log_redaction import hushed
+from wakeful.deliver.log_redaction import capture_logs
 from wakeful.deliver.transport import is_watched, watch
 from wakeful.errors import InvalidArgument
 from wakeful.logs import get_logger
@@ -26,42 +26,41 @@ from wakeful.settings import PREFIX
 if TYPE_CHECKING:
     from apprise import AppriseAsset, NotifyBase
 
-#: What a message may be, as services show it by colour or by picture.
+#: The kinds of messages, which services show as colours or icons.
 KINDS: Final = ("info", "success", "warning", "failure")
-#: Where the recipient goes in a URL.
+#: The placeholder of the recipient in a URL.
 TO: Final = "{to}"
-#: What is to be done where Apprise is not to be had.
-NOT_INSTALLED: Final = "channels take Apprise, which is not installed here: pip install 'wakeful[deliver]'"
-#: Seconds that a service may take to be reached, and to say something, unless its URL says (`cto`, `rto`).
-_PATIENCE: Final = 10.0
-#: Recipients of the kinds there are: a URL that takes one of them is understood.
+NOT_INSTALLED: Final = "channels need Apprise, which is not installed: pip install 'wakeful[deliver]'"
+#: The connect and read timeouts in seconds, unless the URL sets them (`cto`, `rto`).
+_TIMEOUT_S: Final = 10.0
+#: Sample recipients: a URL is valid if it accepts one of them.
 _SAMPLES: Final = ("someone", "someone@example.com", "+15551234567", "123456789", "0123456789abcdef")
 _STATUS: Final = re.compile(r"\berror=([1-5]\d\d)\b")
-#: what Apprise says where nothing was sent, of services that are reached neither by HTTP nor by SMTP
+#: log messages of Apprise if nothing was sent, of services that use neither HTTP nor SMTP
 _NO_CONNECTION: Final = re.compile(
     r"could not (connect|be established)|failed to (establish|connect)|unable to connect|no \w+ targets", re.I
 )
 _REFUSED: Final = (
-    "the service did not take it; try its URL by hand with Apprise's own command line, which says why"
+    "the service did not accept it; try the URL with Apprise's command line, which shows the reason"
 )
 _UNREACHED: Final = re.compile(r"\b(connection error|socket error|timed? ?out|could not connect)\b", re.I)
 
 log = get_logger("wakeful.deliver")
 
 
-class Message(NamedTuple):
-    """What somebody is told. A service without titles shows the title as the first line."""
+class ChannelMessage(NamedTuple):
+    """A message. A service without titles shows the title as the first line."""
 
     title: str
     body: str
     #: of `KINDS`
     kind: str = "info"
-    #: what mail is about, where there is no title
+    #: the subject of a mail without a title
     subject: str = ""
 
 
 class SendResult(NamedTuple):
-    """What became of a message that was sent."""
+    """The result of sending a message."""
 
     #: `not_sent`: it did not arrive, and can be sent again. `unknown`: it may have arrived, or a part of it
     outcome: Literal["accepted", "not_sent", "unknown"]
@@ -72,133 +71,132 @@ ACCEPTED: Final = SendResult("accepted")
 
 
 class Channels:
-    """The channels of this process, by name.
-
-    InvalidArgument, naming the setting, where Apprise does not understand one of the URLs.
-    """
+    """The channels of this process, by name. Raises InvalidArgument for a URL that Apprise does not know."""
 
     def __init__(self, urls: Mapping[str, str]) -> None:
         self._urls = dict(urls)
         if not self._urls:
             return
-        if not installed():
+        if not apprise_installed():
             log.warning("channels.unavailable", channels=self.names, reason=NOT_INSTALLED)
             return
         for name, url in self._urls.items():
             samples = _SAMPLES if TO in url else (None,)
-            if all(service_of(url, sample)[0] is None for sample in samples):
+            if all(parse_service(url, sample)[0] is None for sample in samples):
                 raise InvalidArgument(
-                    f"{setting(name)}: Apprise does not understand this URL (which is not shown, for it is "
-                    "a credential); see https://appriseit.com for how those of the service are written"
+                    f"{setting_name(name)}: Apprise does not understand this URL (not shown: it is a "
+                    "credential); see https://appriseit.com for the URLs of services"
                 )
 
     @property
     def names(self) -> list[str]:
-        """What they are called; that is no secret."""
+        """The names of the channels, sorted."""
         return sorted(self._urls)
 
     def check(self, name: str, to: str | None) -> None:
-        """Refuse a channel that there is not, and a recipient that it does not take."""
-        if not installed():
+        """Raise InvalidArgument for an unknown channel, or a recipient that it does not accept."""
+        if not apprise_installed():
             raise InvalidArgument(f"channel: {NOT_INSTALLED}")
         url = self._urls.get(name)
         if url is None:
-            there = f"there are {', '.join(self.names)}" if self._urls else "none is set"
+            known = f"there are {', '.join(self.names)}" if self._urls else "none is set"
             raise InvalidArgument(
-                f"channel: there is no '{name[:64]}'; {there} (the operator sets them: {setting('…')})"
+                f"channel: there is no '{name[:64]}'; {known} (the operator sets them: {setting_name('…')})"
             )
         if TO not in url:
             if to is not None:
                 raise InvalidArgument(
-                    f"to: the channel '{name}' has its recipient already; leave `to` out, or have the "
-                    f"operator write {TO} into its URL"
+                    f"to: the channel '{name}' has a fixed recipient; leave `to` out, or have the operator "
+                    f"write {TO} into its URL"
                 )
             return
         if to is None:
-            raise InvalidArgument(f"to: the channel '{name}' needs a recipient; say who is told")
-        # Dots are not encoded, and a path that is all dots is one that leads elsewhere.
-        service, warned = (None, []) if not to.isprintable() or not to.strip(". ") else service_of(url, to)
+            raise InvalidArgument(f"to: the channel '{name}' needs a recipient; set `to`")
+        # Dots are not encoded, and a path of dots would lead elsewhere.
+        service, warnings = (
+            (None, []) if not to.isprintable() or not to.strip(". ") else parse_service(url, to)
+        )
         pieces = [piece for piece in re.split(r"[\s,;]+", to) if piece]
-        if service is None or any(piece in said for piece in pieces for said in warned):
+        if service is None or any(piece in warning for piece in pieces for warning in warnings):
             raise InvalidArgument(f"to: the channel '{name}' does not take '{to[:64]}' as a recipient")
 
-    def send(self, name: str, to: str | None, message: Message) -> SendResult:
-        """Send a message, and wait for the service's answer. An error holds no secret.
+    def send(self, name: str, to: str | None, message: ChannelMessage) -> SendResult:
+        """Send a message and wait for the response of the service. Errors contain no secret.
 
-        It blocks: call it in a thread. How long is bounded by the time that sockets are given.
+        It blocks up to the socket timeouts: call it in a thread.
         """
-        if not installed():
+        if not apprise_installed():
             return SendResult("not_sent", NOT_INSTALLED)
         url = self._urls.get(name)
         if url is None:
-            return SendResult("not_sent", f"it is not set in this process ({setting(name)})")
+            return SendResult("not_sent", f"it is not set in this process ({setting_name(name)})")
         try:
-            self.check(name, to)  # the operator may have changed the URL since the alerts were written
-            service, _ = service_of(url, to)
+            self.check(name, to)  # the operator may have changed the URL since the job was saved
+            service, _ = parse_service(url, to)
         except InvalidArgument as error:
             return SendResult("not_sent", error.message)
         if service is None:
             return SendResult("not_sent", _REFUSED)
-        # Wakeful tries again by itself, and only where nothing can arrive twice.
+        # Wakeful retries on its own, and only if nothing can arrive twice.
         service.retry = 0
-        with hushed() as heard, watch(service) as transport:
+        with capture_logs() as logged, watch(service) as transport:
             try:
                 if _sent(service, url, message):
                     return ACCEPTED
-                why = _why(heard)
+                why = _reason(logged)
             except Exception as error:
-                # Its text may hold the URL, and so may what it was raised from.
-                why = f"it cannot be used: {type(error).__name__}"
+                # Its text, and its cause, may contain the URL.
+                why = f"the channel cannot be used: {type(error).__name__}"
         if transport.accepted:
-            return SendResult("unknown", "only a part of it was accepted, and it is not sent again")
+            return SendResult("unknown", "only a part was accepted; it is not sent again")
         if transport.unanswered:
-            return SendResult("unknown", "it was sent and not answered, so it may have arrived")
-        if not is_watched(service) and not any(_NO_CONNECTION.search(said) for said in heard):
+            return SendResult("unknown", "it was sent without a response, so it may have arrived")
+        if not is_watched(service) and not any(_NO_CONNECTION.search(line) for line in logged):
             return SendResult("unknown", f"{why}; it may have arrived")
         return SendResult("not_sent", why)
 
 
-def installed() -> bool:
-    """Whether Apprise is to be had, without loading it."""
+def apprise_installed() -> bool:
+    """Return whether Apprise is installed, without loading it."""
     return find_spec("apprise") is not None
 
 
-def setting(name: str) -> str:
-    """The setting of a channel.
+def setting_name(name: str) -> str:
+    """Return the name of the setting of a channel.
 
-    >>> setting("team-ops")
+    >>> setting_name("team-ops")
     'WAKEFUL_CHANNEL_TEAM_OPS'
     """
     return f"{PREFIX}CHANNEL_{name.upper().replace('-', '_')}"
 
 
-def addressed(url: str, to: str | None) -> str:
-    """The URL with its recipient in it, which can be nothing but that.
+def url_with_recipient(url: str, to: str | None) -> str:
+    """Return the URL with its recipient, encoded.
 
-    >>> addressed("mailto://me:secret@example.com?to={to}", "ada@example.org&cc=eve@example.org")
+    >>> url_with_recipient("mailto://me:secret@example.com?to={to}", "ada@example.org&cc=eve@example.org")
     'mailto://me:secret@example.com?to=ada%40example.org%26cc%3Deve%40example.org'
     """
     return url.replace(TO, quote(to or "", safe=""))
 
 
-def service_of(url: str, to: str | None) -> tuple[NotifyBase | None, list[str]]:
-    """The service that Apprise sees in a URL, and what it warned of. Neither is for showing."""
+def parse_service(url: str, to: str | None) -> tuple[NotifyBase | None, list[str]]:
+    """Return the Apprise service of a URL, and the warnings. Both may contain credentials."""
     from apprise import Apprise
 
-    with hushed() as heard:
+    with capture_logs() as logged:
         try:
-            service = Apprise.instantiate(addressed(url, to), asset=_asset())
-        except Exception:  # what it says may hold the URL: that it is not understood is all we tell
+            service = Apprise.instantiate(url_with_recipient(url, to), asset=_asset())
+        except Exception:  # its text may contain the URL
             service = None
     if service is not None:
         if not re.search(r"[?&]cto=", url):
-            service.socket_connect_timeout = max(service.socket_connect_timeout, _PATIENCE)
+            service.socket_connect_timeout = max(service.socket_connect_timeout, _TIMEOUT_S)
         if not re.search(r"[?&]rto=", url):
-            service.socket_read_timeout = max(service.socket_read_timeout, _PATIENCE)
-    return service, heard
+            service.socket_read_timeout = max(service.socket_read_timeout, _TIMEOUT_S)
+    return service, logged
 
 
-def _sent(service: NotifyBase, url: str, message: Message) -> bool:
+def _sent(service: NotifyBase, url: str, message: ChannelMessage) -> bool:
     from apprise import Apprise
 
     title = message.title or (message.subject if url.lower().startswith("mailto") else "")
@@ -209,7 +207,7 @@ def _sent(service: NotifyBase, url: str, message: Message) -> bool:
 
 
 def _asset() -> AppriseAsset:
-    """How Apprise is to go about it: in this thread alone, without pictures, and leaving nothing on disk."""
+    """Return the Apprise settings: this thread only, no images, nothing on disk."""
     from apprise import AppriseAsset
 
     return AppriseAsset(
@@ -226,16 +224,16 @@ def _asset() -> AppriseAsset:
     )
 
 
-def _why(heard: Sequence[str]) -> str:
-    """Why a service did not take a message, of what Apprise says: only what cannot hold a secret.
+def _reason(logged: Sequence[str]) -> str:
+    """Return why a message was not accepted, by the log of Apprise: only parts that contain no secret.
 
-    >>> _why(["Failed to send JSON notification: Page not found., error=404."])
-    'the service answered HTTP 404'
+    >>> _reason(["Failed to send JSON notification: Page not found., error=404."])
+    'the service responded with HTTP 404'
     """
-    for said in heard:
-        status = _STATUS.search(said)
+    for line in logged:
+        status = _STATUS.search(line)
         if status:
-            return f"the service answered HTTP {status[1]}"
-    if any(_UNREACHED.search(said) for said in heard):
-        return "the service could not be reached, or broke off"
+            return f"the service responded with HTTP {status[1]}"
+    if any(_UNREACHED.search(line) for line in logged):
+        return "the service could not be reached, or closed the connection"
     return _REFUSED

@@ -14,8 +14,8 @@ from functools import partial
 from typing import Final
 
 from wakeful.clock import Clock
-from wakeful.deliver.channels import Channels, Message, SendResult
-from wakeful.deliver.suppression import silence
+from wakeful.deliver.channels import ChannelMessage, Channels, SendResult
+from wakeful.deliver.suppression import suppression_reason
 from wakeful.engine.loop import Loop
 from wakeful.errors import InvalidArgument, ResourceExhausted
 from wakeful.ids import new_id
@@ -109,7 +109,7 @@ class Deliverer(Loop):
 
     async def _attempt(self, delivery: Delivery) -> DeliveryResult:
         run_id, attempt, channel = delivery.run_id, delivery.attempt, delivery.channel
-        why = silence(delivery.output, delivery.job_name)
+        why = suppression_reason(delivery.output, delivery.job_name)
         if why is not None:
             log.info("delivery.suppressed", run=run_id, job=delivery.job_name, reason=why)
             return DeliveryResult(run_id, attempt, "suppressed", error=why)
@@ -156,7 +156,7 @@ class Deliverer(Loop):
             self.wake()
 
 
-def _message(delivery: Delivery) -> Message:
+def _message(delivery: Delivery) -> ChannelMessage:
     """What is sent is what was said, and nothing else; mail has a subject too."""
     subject = f"{delivery.job_name or 'Wakeful'} ({delivery.agent})"
-    return Message("", (delivery.output or "").strip(), subject=subject)
+    return ChannelMessage("", (delivery.output or "").strip(), subject=subject)

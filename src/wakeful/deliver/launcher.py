@@ -14,10 +14,10 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final
 
-from wakeful.deliver.channels import KINDS, Channels, Message, SendResult
+from wakeful.deliver.channels import KINDS, ChannelMessage, Channels, SendResult
 from wakeful.errors import InvalidArgument, ResourceExhausted
 from wakeful.job import Json
-from wakeful.launch.port import Launch, kept
+from wakeful.launch.port import Launch, truncate
 from wakeful.launch.threads import Threads
 from wakeful.logs import get_logger
 from wakeful.outcome import Failed, Outcome, Succeeded
@@ -60,7 +60,7 @@ class ChannelLauncher:
         try:
             name, to = _named(run.target)
         except InvalidArgument as error:
-            return Failed(kept(error.message), permanent=True, reason="invalid_target")
+            return Failed(truncate(error.message), permanent=True, reason="invalid_target")
 
         def abandoned() -> None:
             log.warning(
@@ -74,10 +74,10 @@ class ChannelLauncher:
         result = await self._sent(partial(self._channels.send, name, to, message_of(run)), abandoned)
         if result.outcome == "unknown":
             # Not sent again. Who wants a second copy replays the run.
-            return Failed(kept(f"channel '{name}': {result.error}"), permanent=True, reason="unknown")
+            return Failed(truncate(f"channel '{name}': {result.error}"), permanent=True, reason="unknown")
         if result.outcome == "not_sent":
-            return Failed(kept(f"channel '{name}': {result.error}"), reason="not_delivered")
-        return Succeeded(kept(f"sent to the channel '{name}'"))
+            return Failed(truncate(f"channel '{name}': {result.error}"), reason="not_delivered")
+        return Succeeded(truncate(f"sent to the channel '{name}'"))
 
     async def _sent(self, send: Callable[[], SendResult], abandoned: Callable[[], None]) -> SendResult:
         if self._threads is None:
@@ -100,7 +100,7 @@ class ChannelLauncher:
         return result
 
 
-def message_of(run: Launch) -> Message:
+def message_of(run: Launch) -> ChannelMessage:
     """What a run says: its payload, or that somebody tries the channel."""
     payload = run.payload if isinstance(run.payload, dict) else {}
     title, body, kind = payload.get("title"), payload.get("body"), payload.get("kind")
@@ -108,8 +108,8 @@ def message_of(run: Launch) -> Message:
     body = body if isinstance(body, str) else run.message or ""
     if not title and not body:
         title = f"Wakeful: job '{run.job}' of agent '{run.agent}' was run by hand"
-        return Message(title, "Nothing is wrong.")
-    return Message(title, body, kind if isinstance(kind, str) and kind in KINDS else KINDS[0])
+        return ChannelMessage(title, "Nothing is wrong.")
+    return ChannelMessage(title, body, kind if isinstance(kind, str) and kind in KINDS else KINDS[0])
 
 
 def _named(target: Mapping[str, Json]) -> tuple[str, str | None]:

@@ -35,7 +35,7 @@ _HUSH: Final = _Hush()
 
 
 @contextmanager
-def hushed() -> Iterator[list[str]]:
+def capture_logs() -> Iterator[list[str]]:
     """Nothing is logged meanwhile, in this context; the warnings that would have been are in the list.
 
     They may hold credentials: they are for judging what went wrong, never for showing.

@@ -16,14 +16,17 @@ HEARTBEAT_OK: Final = "HEARTBEAT_OK"
 _TRIMMINGS: Final = " \t\r\n`*\"'.!“”„"
 
 
-def silence(output: str | None, job: str | None) -> str | None:
+def suppression_reason(output: str | None, job: str | None) -> str | None:
     """Why this answer, of a run of this job, is not sent; None: it is.
 
-    >>> silence(" `NO_REPLY`. ", "digest")
+    >>> suppression_reason(" `NO_REPLY`. ", "digest")
     'its answer was NO_REPLY'
-    >>> silence("NO_REPLYING", "digest"), silence("NO_REPLY is what I would say", "digest")
+    >>> (
+    ...     suppression_reason("NO_REPLYING", "digest"),
+    ...     suppression_reason("NO_REPLY is what I would say", "digest"),
+    ... )
     (None, None)
-    >>> silence("HEARTBEAT_OK", "heartbeat"), silence("HEARTBEAT_OK", "digest")
+    >>> suppression_reason("HEARTBEAT_OK", "heartbeat"), suppression_reason("HEARTBEAT_OK", "digest")
     ('its answer was HEARTBEAT_OK', None)
     """
     if output is None or not output.strip():

@@ -55,7 +55,7 @@ async def off_loop(work: Callable[[], T]) -> T:
     return await asyncio.get_running_loop().run_in_executor(_thread, lambda: context.run(work))
 
 
-async def work_out(read: Callable[[], Definition], now_ms: int) -> None:
+async def compute_ticks(read: Callable[[], Definition], now_ms: int) -> None:
     """Compute the next ticks of the definition that `read` returns, in the thread. Its errors are raised."""
 
     def work() -> None:

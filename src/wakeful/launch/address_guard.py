@@ -1,11 +1,10 @@
-"""Which addresses a webhook may reach, judged on the very address that is connected to.
+"""Which addresses a webhook may reach, checked on the address that is connected to.
 
-A job's author chooses the url, and Wakeful stands inside the operator's network: without a guard, anybody
-who may create a job could read the cloud's metadata service or knock at the database. So every socket
-that a webhook opens is made by `Guard.socket`, which is given the address it will be connected to,
-after all resolving: a name that changes its answer, an odd spelling of an IP address and a literal one
-all come by the same gate. There is nothing to be had between the check and the use, because no name is
-looked up in between.
+The author of a job chooses the URL, and Wakeful runs inside the operator's network: without a guard, anyone
+who may create a job could read the cloud's metadata service or reach the database. So every socket of a
+webhook is created by `AddressGuard.socket`, which gets the final address: a name whose DNS answer changes, an
+unusual spelling of an IP address and a literal one all pass the same check. No name is looked up between
+check and use.
 """
 
 from __future__ import annotations
@@ -23,18 +22,18 @@ from wakeful.bounded_cache import MB, bounded_cache, text_size
 from wakeful.errors import InvalidArgument
 from wakeful.launch.threads import Threads
 
-#: The setting that opens the gate, as an operator writes it.
+#: The setting that allows private addresses.
 SETTING: Final = "WAKEFUL_ALLOW_PRIVATE_TARGETS"
 
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
-#: One answer of `socket.getaddrinfo`.
+#: One result of `socket.getaddrinfo`.
 AddressInfo = tuple[int, int, int, str, tuple[Any, ...]]
-#: Looks a name up, as `socket.getaddrinfo(host, port, family=…, type=…, flags=…)` does; may block.
+#: A function like `socket.getaddrinfo(host, port, family=…, type=…, flags=…)`. It may block.
 Lookup = Callable[..., Iterable[AddressInfo]]
 
-#: What is not the public internet, from the registries of special-purpose addresses. Written out, because
-#: what `ipaddress` calls private differs from one release of Python to the next.
+#: Addresses that are not the public internet, from the registries of special-purpose addresses. They are
+#: listed here because `ipaddress` differs between releases of Python.
 _REFUSED: Final[tuple[tuple[str, tuple[Network, ...]], ...]] = tuple(
     (word, tuple(ip_network(text) for text in texts.split()))
     for word, texts in (
@@ -44,7 +43,7 @@ _REFUSED: Final[tuple[tuple[str, tuple[Network, ...]], ...]] = tuple(
         ("link-local", "169.254.0.0/16 fe80::/10"),
         ("shared (carrier-grade NAT)", "100.64.0.0/10"),
         ("multicast", "224.0.0.0/4 ff00::/8"),
-        # Azure's metadata and health service, the only one of its kind on a public address.
+        # Azure's metadata and health service has a public address.
         ("metadata", "168.63.129.16/32"),
         ("reserved", "192.0.0.0/24 192.88.99.0/24 198.18.0.0/15 240.0.0.0/4 2001::/23 5f00::/16"),
         ("documentation", "192.0.2.0/24 198.51.100.0/24 203.0.113.0/24 2001:db8::/32 3fff::/20"),
@@ -56,28 +55,28 @@ _NETWORKS: Final = re.compile(r"[\s,]+")
 
 
 class AddressRefused(OSError):
-    """An address that may not be reached, or a name that leads only to such."""
+    """An address that is not allowed, or a name with no other addresses."""
 
 
 @dataclass(frozen=True, slots=True)
-class Guard:
-    """What may be reached: the public internet, and what the operator allows besides.
+class AddressGuard:
+    """The allowed addresses: the public internet, and what the operator adds.
 
-    >>> Guard().refusal("10.1.2.3"), Guard().refusal("1.1.1.1")
+    >>> AddressGuard().refusal("10.1.2.3"), AddressGuard().refusal("1.1.1.1")
     ('private', None)
-    >>> Guard.parse("10.0.0.0/8, fd00::/8").refusal("10.1.2.3")
+    >>> AddressGuard.parse("10.0.0.0/8, fd00::/8").refusal("10.1.2.3")
     """
 
-    #: everything may be reached
+    #: allow every address
     allow_private: bool = False
-    #: these networks may be reached too
+    #: additional allowed networks
     allowed: tuple[Network, ...] = ()
 
     @classmethod
-    def parse(cls, text: str) -> Guard:
-        """The guard that the setting asks for: `true`, `false`, or the networks that are allowed.
+    def parse(cls, text: str) -> AddressGuard:
+        """Return the guard of a setting: `true`, `false`, or allowed networks.
 
-        >>> Guard.parse("true").allow_private
+        >>> AddressGuard.parse("true").allow_private
         True
         """
         word = text.strip().lower()
@@ -93,7 +92,7 @@ class Guard:
             ) from error
 
     def refusal(self, host: str) -> str | None:
-        """What kind of address this is, if it may not be reached; None if it may."""
+        """Return the kind of an address that is not allowed; None if it is allowed."""
         if self.allow_private:
             return None
         try:
@@ -106,7 +105,7 @@ class Guard:
             return None
         if isinstance(address, IPv6Address):
             if address.ipv4_mapped:
-                # No resolver answers with one: it is another spelling of an IPv4 address, and meant to be.
+                # No resolver returns one: it is another spelling of an IPv4 address.
                 inside = any(address.ipv4_mapped in network for network in self.allowed)
                 return None if inside else "IPv4-mapped"
             inner = address.sixtofour or (
@@ -120,9 +119,9 @@ class Guard:
         return "reserved" if isinstance(address, IPv6Address) and address not in _PUBLIC_V6 else None
 
     def check_host(self, host: str) -> None:
-        """Refuse a host that is plainly an address that may not be reached, without looking anything up.
+        """Raise AddressRefused for a literal address that is not allowed, without a lookup.
 
-        This is for the one who writes the url; what protects is `socket`.
+        This gives an early error to the author of the URL. The protection is `socket`.
         """
         address = _literal(host)
         word = self.refusal(address) if address else None
@@ -130,7 +129,7 @@ class Guard:
             raise AddressRefused(_sentence(host, word))
 
     def socket(self, info: AddressInfo) -> socket.socket:
-        """A socket for this address, if it may be reached; AddressRefused before anything is sent."""
+        """Return a socket for an allowed address. Raises AddressRefused."""
         family, kind, proto, _, address = info
         host = str(address[0])
         word = self.refusal(host)
@@ -140,13 +139,13 @@ class Guard:
 
 
 class GuardedResolver(AbstractResolver):
-    """Looks names up, and leaves out the addresses that may not be reached.
+    """Resolves names and leaves out addresses that are not allowed.
 
-    So a name that has public addresses besides others is reached at those, and for one that has none the
-    error says so. Lookups block; they have threads of their own, lest a dead name server stop the rest.
+    A name with public and private addresses is reached at its public ones. Lookups block, so they have
+    threads of their own: a dead name server does not block anything else.
     """
 
-    def __init__(self, guard: Guard, lookup: Lookup = socket.getaddrinfo, threads: int = 32) -> None:
+    def __init__(self, guard: AddressGuard, lookup: Lookup = socket.getaddrinfo, threads: int = 32) -> None:
         self._guard = guard
         self._lookup = lookup
         self._threads = Threads(threads)
@@ -154,7 +153,7 @@ class GuardedResolver(AbstractResolver):
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
     ) -> list[ResolveResult]:
-        """The addresses of a name that may be reached; AddressRefused where there are only others."""
+        """Return the allowed addresses of a name. Raises AddressRefused if there are only others."""
 
         def look_up() -> list[AddressInfo]:
             flags = socket.AI_ADDRCONFIG
@@ -189,7 +188,7 @@ class GuardedResolver(AbstractResolver):
         return found
 
     async def close(self) -> None:
-        """Let the threads go."""
+        """Stop the threads."""
         self._threads.close()
 
 
@@ -197,20 +196,13 @@ def _sentence(host: str, word: str) -> str:
     article = "an" if word[0] in "Iaeiou" else "a"
     return (
         f"{host} is {article} {word} address, and webhooks reach only public ones; "
-        f"an operator may allow others with {SETTING}"
+        f"the operator can allow others with {SETTING}"
     )
-
-
-def _embedded(address: IPv6Address) -> IPv4Address | None:
-    """The IPv4 address that an IPv6 one leads to, through 6to4 or NAT64."""
-    if address in _NAT64:
-        return IPv4Address(int(address) & 0xFFFF_FFFF)
-    return address.sixtofour
 
 
 @bounded_cache(2 * MB, lambda address, host: text_size(host, address or ""))
 def _literal(host: str) -> str | None:
-    """The address that a host is, without looking it up: 127.0.0.1 for `2130706433` and `0x7f.1` too."""
+    """Return the address of a literal host, without a lookup: 127.0.0.1 for `2130706433` and `0x7f.1`."""
     name = host.rstrip(".").lower()
     if name == "localhost" or name.endswith(".localhost"):
         return "127.0.0.1"

@@ -1,14 +1,14 @@
-"""Command targets: a program that is run on this machine, without a shell.
+"""Command targets: a program on this machine, run without a shell.
 
     {"kind": "command", "argv": ["/usr/local/bin/report", "--daily"], "env": {"JOB_TO": "me"}, "cwd": "/srv"}
 
-Only programs that the operator allows are run (`allowed.py`), and a job sets only the environment names that
-the operator allows (`command_environment.py`). Both are checked when a job is saved and at each launch. The
-program reads the payload as compact JSON from stdin and finds in its environment which run it is. Exit code 0
-succeeds, and the beginning of stdout is the output; any other fails, and the end of stderr says why.
+The operator allows programs (`command_allowlist.py`) and environment names (`command_environment.py`). Both
+are checked when a job is saved and at each launch. The program reads the payload as compact JSON from stdin;
+environment variables describe the run. Exit code 0 succeeds, and the beginning of stdout is the output; any
+other code fails, and the end of stderr is the error.
 
-As a precheck it answers as `test`, `grep` and `diff` do: 0, there is something to do; 1, there is not; and
-anything else, that it could not find out.
+As a precheck it works like `test`, `grep` and `diff`: exit code 0 means that there is something to do, 1 that
+there is not, and any other that the precheck failed.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from typing import Final
 from wakeful.errors import InvalidArgument
 from wakeful.instants import iso_utc
 from wakeful.job import Json
-from wakeful.launch.argv import Asked, read_command
-from wakeful.launch.command_allowlist import Allowed, NotAllowed, NotThere
-from wakeful.launch.command_environment import AllowedNames
-from wakeful.launch.port import DEFAULT_TIMEOUT_MS, Launch, kept
+from wakeful.launch.argv import Command, read_command
+from wakeful.launch.command_allowlist import CommandAllowlist, CommandNotFound, NotAllowed
+from wakeful.launch.command_environment import EnvironmentAllowlist
+from wakeful.launch.port import DEFAULT_TIMEOUT_MS, Launch, truncate
 from wakeful.launch.precheck import PrecheckResult
-from wakeful.launch.process import Ended, Order, Processes
-from wakeful.launch.webhook_response import usage_in
+from wakeful.launch.process import Processes, ProcessResult, ProcessSpec
+from wakeful.launch.webhook_response import read_usage
 from wakeful.outcome import Failed, Outcome, Skipped, Succeeded
 from wakeful.settings import PREFIX
 
-#: What is not mended by trying again. Too many processes, or too little memory, may be.
-_LASTING: Final = frozenset(
+#: Errors that a retry does not fix.
+_PERMANENT_ERRORS: Final = frozenset(
     {
         errno.ENOENT,
         errno.ENOTDIR,
@@ -48,88 +48,89 @@ _LASTING: Final = frozenset(
 
 
 class CommandLauncher:
-    """Takes runs to programs on this machine."""
+    """Runs programs on this machine."""
 
     kind = "command"
     default_timeout_ms = DEFAULT_TIMEOUT_MS
 
-    def __init__(self, allowed: Allowed | None = None, names: AllowedNames | None = None) -> None:
-        self._allowed = allowed or Allowed()
-        self._names = names or AllowedNames()
+    def __init__(self, commands: CommandAllowlist, environment: EnvironmentAllowlist) -> None:
+        self._commands = commands
+        self._environment = environment
         self._processes = Processes()
 
     async def open(self) -> None:
-        """Nothing to get ready."""
+        """Do nothing."""
 
     async def close(self) -> None:
-        """End what is left of the programs that were told to stop."""
+        """Kill programs that are still running."""
         await self._processes.close()
 
     def check(self, target: Mapping[str, Json]) -> None:
-        """Refuse an invalid target, and a program or an environment name that the operator does not allow."""
-        asked = _asked(target)
+        """Raise InvalidArgument for an invalid target, NotAllowed for what the operator does not allow."""
+        command = _command(target)
         try:
-            self._allowed.check(asked.argv[0])
-            self._names.check(asked.env)
+            self._commands.check(command.argv[0])
+            self._environment.check(command.env)
         except NotAllowed as error:
             raise NotAllowed(f"target: {error.message}") from error
 
     async def start(self, run: Launch) -> Outcome:
-        """Run the program, and make of how it ends an outcome."""
-        ended = await self._run(run, run.target)
-        if isinstance(ended, Failed) or ended.code:
-            return ended if isinstance(ended, Failed) else _failed(ended)
-        output = kept(ended.out.beginning())
-        return Succeeded(output or None, usage_in(None, output))
+        """Run the program and return its outcome."""
+        result = await self._run(run, run.target)
+        if isinstance(result, Failed) or result.code:
+            return result if isinstance(result, Failed) else _failed(result)
+        output = truncate(result.out.beginning())
+        return Succeeded(output or None, read_usage(None, output))
 
     async def precheck(self, run: Launch, precheck: Mapping[str, Json]) -> PrecheckResult:
-        """Run the program of a precheck: its exit code says whether there is anything to do.
+        """Run the program of a precheck and return the result.
 
-        It has a key of its own: who does each thing once does not take the run for done because it was
-        asked about it.
+        It has a key of its own, so that a program that acts once per key does not take the later run for a
+        duplicate.
         """
-        asked = run.sent_to(precheck, run.payload_text)
-        asked.idempotency_key = f"{run.idempotency_key}-precheck"
+        request = run.sent_to(precheck, run.payload_text)
+        request.idempotency_key = f"{run.idempotency_key}-precheck"
         target = {key: value for key, value in precheck.items() if key != "timeoutMs"}
-        ended = await self._run(asked, target, {f"{PREFIX}PRECHECK": "1"})
-        if isinstance(ended, Failed):
-            return ended
-        if ended.code == 1:
-            why = ended.out.beginning().strip() or ended.err.last_lines()
-            return Skipped(kept(why) or None)
-        return _failed(ended) if ended.code else None
+        result = await self._run(request, target, {f"{PREFIX}PRECHECK": "1"})
+        if isinstance(result, Failed):
+            return result
+        if result.code == 1:
+            reason = result.out.beginning().strip() or result.err.last_lines()
+            return Skipped(truncate(reason) or None)
+        return _failed(result) if result.code else None
 
     async def _run(
-        self, run: Launch, target: Mapping[str, Json], more: Mapping[str, str] | None = None
-    ) -> Ended | Failed:
+        self, run: Launch, target: Mapping[str, Json], extra_env: Mapping[str, str] | None = None
+    ) -> ProcessResult | Failed:
         try:
-            asked = _asked(target)
-            program = self._allowed.find(asked.argv[0])
-            self._names.check(asked.env)
+            command = _command(target)
+            program = self._commands.find(command.argv[0])
+            self._environment.check(command.env)
         except NotAllowed as error:
-            return Failed(kept(error.message), permanent=True, reason="not_allowed")
-        except NotThere as error:
-            return Failed(kept(error.message), permanent=True, reason="not_found")
+            return Failed(truncate(error.message), permanent=True, reason="not_allowed")
+        except CommandNotFound as error:
+            return Failed(truncate(error.message), permanent=True, reason="not_found")
         except InvalidArgument as error:
-            return Failed(kept(error.message), permanent=True, reason="invalid_target")
-        env = {**_own_environment(), **asked.env, **_about(run), **(more or {})}
+            return Failed(truncate(error.message), permanent=True, reason="invalid_target")
+        env = {**_own_environment(), **command.env, **_run_variables(run), **(extra_env or {})}
         try:
-            return await self._processes.run(Order(asked.argv, program, env, asked.cwd, run.payload_text))
+            return await self._processes.run(
+                ProcessSpec(command.argv, program, env, command.cwd, run.payload_text)
+            )
         except OSError as error:
-            return _unbegun(asked, error)
+            return _not_started(command, error)
 
 
-def _asked(target: Mapping[str, Json]) -> Asked:
+def _command(target: Mapping[str, Json]) -> Command:
     if os.name != "posix":
         raise InvalidArgument(
-            "target: commands are not run on Windows; run the server on Linux or macOS, or have an executor "
-            "that pulls"
+            "target: commands do not run on Windows; run the server on Linux or macOS, or use a pull executor"
         )
     return read_command(target)
 
 
 def _own_environment() -> dict[str, str]:
-    """The environment of this process without its credentials: settings, and the database password."""
+    """Return the environment of this process without settings and the database password."""
     return {
         name: value
         for name, value in os.environ.items()
@@ -137,8 +138,8 @@ def _own_environment() -> dict[str, str]:
     }
 
 
-def _about(run: Launch) -> dict[str, str]:
-    """Which run it is, as a program finds it in its environment."""
+def _run_variables(run: Launch) -> dict[str, str]:
+    """Return the environment variables that describe the run."""
     return {
         f"{PREFIX}RUN_ID": run.id,
         f"{PREFIX}JOB": run.job or "",
@@ -151,14 +152,14 @@ def _about(run: Launch) -> dict[str, str]:
     }
 
 
-def _failed(ended: Ended) -> Failed:
-    """What an exit code other than 0 means: an ordinary failure, whichever it is."""
-    if ended.code > 0:
-        what, reason = f"exit {ended.code}", "exit"
+def _failed(result: ProcessResult) -> Failed:
+    """Return the failure of a program that did not exit with 0."""
+    if result.code > 0:
+        what, reason = f"exit {result.code}", "exit"
     else:
-        what, reason = f"killed by {_signal(-ended.code)}", "killed"
-    why = ended.err.last_lines() or ended.out.last_lines()
-    return Failed(kept(f"{what}: {why}" if why else what), reason=reason)
+        what, reason = f"killed by {_signal(-result.code)}", "killed"
+    why = result.err.last_lines() or result.out.last_lines()
+    return Failed(truncate(f"{what}: {why}" if why else what), reason=reason)
 
 
 def _signal(number: int) -> str:
@@ -168,17 +169,17 @@ def _signal(number: int) -> str:
         return f"signal {number}"
 
 
-def _unbegun(asked: Asked, error: OSError) -> Failed:
-    """What it means that a program could not be begun."""
-    lasting = error.errno in _LASTING
-    what = f"the program '{asked.argv[0]}'"
-    if asked.cwd is not None and error.filename in (asked.cwd, os.fsencode(asked.cwd)):
-        what = f"the directory '{asked.cwd}'"
+def _not_started(command: Command, error: OSError) -> Failed:
+    """Return the failure of a program that could not be started."""
+    permanent = error.errno in _PERMANENT_ERRORS
+    what = f"the program '{command.argv[0]}'"
+    if command.cwd is not None and error.filename in (command.cwd, os.fsencode(command.cwd)):
+        what = f"the directory '{command.cwd}'"
     why = error.strerror or str(error)
     if error.errno == errno.ENOEXEC:
-        why = "it is neither a program nor a script that begins with #! and what runs it"
+        why = "it is neither a program nor a script that starts with #!"
     return Failed(
-        kept(f"{what} could not be used: {why}"),
-        permanent=lasting,
-        reason="not_found" if lasting else "not_started",
+        truncate(f"{what} could not be used: {why}"),
+        permanent=permanent,
+        reason="not_found" if permanent else "not_started",
     )

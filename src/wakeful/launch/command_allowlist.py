@@ -1,12 +1,12 @@
-"""Which programs jobs may run: what the operator says, and nothing else (`WAKEFUL_COMMANDS`).
+"""Which programs jobs may run (`WAKEFUL_COMMANDS`).
 
-    /usr/bin/rsync      that file, by that name
-    rsync               the one on the server's PATH, by that name alone
-    /opt/jobs/*         what is in that directory, and in none beneath it
-    *                   all of them
+    /usr/bin/rsync      that file, by that path
+    rsync               the program on the server's PATH, by that name only
+    /opt/jobs/*         files in that directory, not in directories below it
+    *                   every program
 
-A file that a pattern allows is judged, and executed, as what it is once every link is followed: a link that
-leads out of the directory leads nowhere. What a program is told (the rest of argv) is not judged.
+Symbolic links are resolved before a pattern is matched, and the resolved file is executed: a link out of the
+directory is not allowed. Arguments (the rest of argv) are not checked.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class NotAllowed(InvalidArgument):
     """A program that the operator does not allow."""
 
 
-class NotThere(InvalidArgument):
-    """A program that is allowed, and not to be found."""
+class CommandNotFound(InvalidArgument):
+    """A program that is allowed and does not exist."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,43 +44,43 @@ class _Pattern:
         return directory == os.path.realpath(self.directory) and self.name.fullmatch(name) is not None
 
 
-class Allowed:
+class CommandAllowlist:
     """The programs that jobs may run.
 
-    >>> Allowed(["rsync", "/opt/jobs/*"]).check("/usr/bin/rsync")
+    >>> CommandAllowlist(["rsync", "/opt/jobs/*"]).check("/usr/bin/rsync")
     Traceback (most recent call last):
-    wakeful.launch.command_allowlist.NotAllowed: '/usr/bin/rsync' is not among the commands that the \
-operator allows; they are in WAKEFUL_COMMANDS
+    wakeful.launch.command_allowlist.NotAllowed: '/usr/bin/rsync' is not an allowed command; the operator \
+allows commands by WAKEFUL_COMMANDS
     """
 
-    def __init__(self, entries: Iterable[str] = ()) -> None:
+    def __init__(self, entries: Iterable[str]) -> None:
         entries = list(entries)
         for entry in entries:
-            _judge(entry)
+            _check_entry(entry)
         self._all = ALL in entries
         self._named = frozenset(entry for entry in entries if ALL not in entry)
         self._patterns = [_pattern(entry) for entry in entries if entry.startswith("/") and ALL in entry]
 
     def check(self, name: str) -> None:
-        """Refuse with NotAllowed what may not be run. Whether it is there is not asked."""
+        """Raise NotAllowed for a program that is not allowed. It need not exist."""
         self._real(name)
 
     def find(self, name: str) -> str:
-        """The file to execute for this argv[0]. NotAllowed; NotThere, where it is not on the PATH."""
+        """Return the file to execute for this argv[0]. Raises NotAllowed and CommandNotFound."""
         real = self._real(name)
         if real is not None:
             return real
-        # By the server's PATH, whatever PATH the job gives its program.
+        # The PATH of the server counts, not one that the job sets for its program.
         found = shutil.which(name)
         if found is None:
-            raise NotThere(f"there is no program '{name[:200]}' on the PATH of the server")
+            raise CommandNotFound(f"there is no program '{name[:200]}' on the PATH of the server")
         return os.path.abspath(found)
 
     def _real(self, name: str) -> str | None:
-        """The file that an allowed argv[0] names; None where it is yet to be looked for."""
+        """Return the file of an allowed argv[0]; None for a name on the PATH. Raises NotAllowed."""
         if "/" in name and not name.startswith("/"):
             raise NotAllowed(
-                f"'{name[:200]}' is neither a whole path nor a name alone; write it from / on, such as "
+                f"'{name[:200]}' is neither an absolute path nor a name; write one such as "
                 "'/usr/local/bin/report'"
             )
         if self._all or name in self._named:
@@ -90,32 +90,32 @@ operator allows; they are in WAKEFUL_COMMANDS
             if any(pattern.allows(real) for pattern in self._patterns):
                 return real
         if not self._named and not self._patterns:
-            raise NotAllowed(f"no commands are allowed here; the operator allows them by {SETTING}")
+            raise NotAllowed(f"no commands are allowed; the operator allows commands by {SETTING}")
         raise NotAllowed(
-            f"'{name[:200]}' is not among the commands that the operator allows; they are in {SETTING}"
+            f"'{name[:200]}' is not an allowed command; the operator allows commands by {SETTING}"
         )
 
 
-def _judge(entry: str) -> None:
-    """Refuse an entry of the setting that cannot be meant."""
+def _check_entry(entry: str) -> None:
+    """Raise InvalidArgument for an invalid entry of the setting."""
     directory, _, name = entry.rpartition("/")
     if entry == ALL:
         return
     if not entry.isprintable() or any(map(str.isspace, entry)):
-        why = "it has a space in it; name the program alone, without what it is told"
+        why = "it has a space; write the program without arguments"
     elif not entry.startswith("/"):
         if "/" not in entry and ALL not in entry and entry not in (".", ".."):
             return
-        why = "write a whole path such as /usr/bin/rsync, a name such as rsync, or * for all"
+        why = "write an absolute path such as /usr/bin/rsync, a name such as rsync, or * for all"
     elif not name:
-        why = f"it is a directory; write {entry}* for what is in it"
+        why = f"it is a directory; write {entry}* for the files in it"
     elif ALL in directory or "**" in name:
-        why = "a * stands for names in one directory, so it is in the last part alone: /opt/jobs/*"
+        why = "a * is allowed only in the last part: /opt/jobs/*"
     elif "//" in entry or os.path.normpath(entry) != entry:
         why = "write it without //, . and .."
     else:
         return
-    raise InvalidArgument(f"{SETTING}: '{entry[:200]}' is no command: {why}")
+    raise InvalidArgument(f"{SETTING}: '{entry[:200]}' is not a command: {why}")
 
 
 def _pattern(entry: str) -> _Pattern:

@@ -27,17 +27,17 @@ _LISTED: Final = "WAKEFUL_, LD_ or DYLD_"
 _ENTRY: Final = re.compile(r"[A-Za-z_*][A-Za-z0-9_*]*")
 
 
-class AllowedNames:
+class EnvironmentAllowlist:
     """The environment names that jobs may set.
 
-    >>> AllowedNames(["JOB_*", "TO"]).check(["JOB_DATE", "TO"])
-    >>> AllowedNames().check(["BASH_ENV"])
+    >>> EnvironmentAllowlist(["JOB_*", "TO"]).check(["JOB_DATE", "TO"])
+    >>> EnvironmentAllowlist(DEFAULT).check(["BASH_ENV"])
     Traceback (most recent call last):
     wakeful.launch.command_allowlist.NotAllowed: env: a job cannot set 'BASH_ENV'; the operator allows \
 JOB_*, and more by WAKEFUL_COMMAND_ENV
     """
 
-    def __init__(self, entries: Iterable[str] = DEFAULT) -> None:
+    def __init__(self, entries: Iterable[str]) -> None:
         self._entries = tuple(entries)
         for entry in self._entries:
             _check_entry(entry)

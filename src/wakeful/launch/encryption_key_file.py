@@ -1,8 +1,7 @@
-"""The key that encrypts webhook secrets, where nobody has set one: a file beside the SQLite database.
+"""The key file beside an SQLite database, which encrypts webhook secrets if `WAKEFUL_SECRET_KEY` is not set.
 
-One developer with one file has nobody to hide its secrets from who could not read the key as well: what is
-kept apart is the database itself, which is copied, mailed and backed up. Whoever has several replicas, and
-so a PostgreSQL, sets `WAKEFUL_SECRET_KEY` on each of them.
+It protects copies and backups of the database. With several replicas, and so PostgreSQL, the operator sets
+`WAKEFUL_SECRET_KEY` on each of them.
 """
 
 from __future__ import annotations
@@ -17,16 +16,16 @@ from typing import Final
 from wakeful.errors import FailedPrecondition
 from wakeful.launch.secrets import SETTING, Keyring
 
-#: What is added to the name of the database.
+#: The suffix of the key file after the name of the database.
 SUFFIX: Final = ".key"
 
 
 def keyring_for(keys: str | None, database: str | None) -> Keyring:
-    """The keyring of whoever has these keys, as `WAKEFUL_SECRET_KEY` has them, and this SQLite database.
+    """Return the keyring for these keys (`WAKEFUL_SECRET_KEY`) and this SQLite database.
 
-    Keys that are given are what seals; a key file that was made before still opens what it sealed. Without
-    any, the key file seals, and is made when it is first needed; a database in memory has its key there too.
-    With neither keys nor an SQLite database (None), nothing can be sealed.
+    The given keys encrypt; an existing key file still decrypts. Without keys, the key file encrypts and is
+    created on first use; a database in memory has its key in memory. Without keys and SQLite database (None),
+    nothing can be encrypted.
 
     >>> keys = keyring_for(None, ":memory:")
     >>> keys.open(keys.seal(b"secret"))
@@ -43,20 +42,20 @@ def keyring_for(keys: str | None, database: str | None) -> Keyring:
 
 
 class FileKeyring(Keyring):
-    """A keyring with one key, which lies in a file. Nothing is written before something is to be sealed."""
+    """A keyring with one key, in a file that is created when the first secret is encrypted."""
 
     def __init__(self, path: Path) -> None:
         super().__init__([])
         self._path = path
 
     def seal(self, secret: bytes) -> bytes:
-        """The secret as it may lie in a database; the file is made if it is not there."""
+        """Return the encrypted secret. Creates the file if it does not exist."""
         if self.empty:
-            self.add(_read(self._path) or _made(self._path))
+            self.add(_read(self._path) or _create(self._path))
         return super().seal(secret)
 
     def open(self, sealed: bytes) -> bytes:
-        """The secret again. Another process may have made the file since we last looked."""
+        """Return the decrypted secret. Another process may have created the file meanwhile."""
         if self.empty and (key := _read(self._path)):
             self.add(key)
         return super().open(sealed)
@@ -69,19 +68,21 @@ def _read(path: Path) -> str | None:
         return None
     except (OSError, UnicodeDecodeError) as error:
         raise FailedPrecondition(
-            f"the key of the webhook secrets cannot be read from {path}: {error}"
+            f"the encryption key of webhook secrets cannot be read from {path}: {error}"
         ) from error
     if not key:
         raise FailedPrecondition(
-            f"{path} is empty, and the webhook secrets are encrypted with what was there"
+            f"{path} is empty, and webhook secrets are encrypted with the key that it had"
         )
     return key
 
 
-def _made(path: Path) -> str:
-    """The key in the file, which is new unless another process was quicker: whole, or not there at all."""
+def _create(path: Path) -> str:
+    """Create the key file atomically, unless another process does so first. Returns its key."""
     try:
-        number, draft = tempfile.mkstemp(prefix=f"{path.name}.", dir=path.parent)  # for us alone to read
+        number, draft = tempfile.mkstemp(
+            prefix=f"{path.name}.", dir=path.parent
+        )  # readable by this user only
         try:
             with open(number, "w", encoding="ascii") as file:
                 file.write(_new_key() + "\n")
@@ -93,7 +94,7 @@ def _made(path: Path) -> str:
             os.unlink(draft)
     except OSError as error:
         raise FailedPrecondition(
-            f"webhook secrets are encrypted, and their key cannot be kept in {path}: {error}; make that "
+            f"the encryption key of webhook secrets cannot be written to {path}: {error}; make that "
             f"possible, or set {SETTING} to a long random text"
         ) from error
     return _read(path) or ""

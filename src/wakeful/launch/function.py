@@ -1,9 +1,9 @@
-"""Function targets: Python callables that are registered in this process under a name.
+"""Function targets: Python callables that are registered in this process by name.
 
-A coroutine function is awaited in the event loop; anything else is called in a thread. Either takes the
-run as its one positional parameter, or nothing. What it returns is the run's output: text as it is,
-anything else as compact JSON, and what JSON cannot say as Python prints it. An exception fails the
-attempt, `wakeful.errors.Permanent` for good.
+A coroutine function is awaited in the event loop; any other callable runs in a thread. It takes the run as
+its only positional parameter, or nothing. Its return value is the output of the run: text unchanged, other
+values as compact JSON, and values that JSON cannot represent as `repr`. An exception fails the attempt,
+`wakeful.errors.Permanent` permanently.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from typing import Any, Final, NamedTuple
 
 from wakeful.errors import AlreadyExists, InvalidArgument, Permanent
 from wakeful.job import Json
-from wakeful.launch.port import DEFAULT_TIMEOUT_MS, Launch, kept
+from wakeful.launch.port import DEFAULT_TIMEOUT_MS, Launch, truncate
 from wakeful.launch.precheck import PrecheckResult, result_of_value
 from wakeful.launch.threads import Threads
 from wakeful.logs import get_logger
 from wakeful.outcome import AwaitingCallback, Failed, Outcome, Skipped, Succeeded
 
-#: What may be registered: `async def f(run)`, `async def f()`, `def f(run)`, `def f()`.
+#: A function that can be registered: `async def f(run)`, `async def f()`, `def f(run)`, `def f()`.
 Function = Callable[..., object]
 
-#: How many functions that are not coroutine functions run at a time, unless told otherwise.
+#: The most functions that run in threads at once.
 DEFAULT_THREADS: Final = 32
 
 _DONE: Final = Succeeded()
@@ -36,14 +36,14 @@ log = get_logger("wakeful.launch.function")
 
 class _Registered(NamedTuple):
     function: Callable[..., Any]
-    #: whether it is awaited in the loop
+    #: whether it is a coroutine function
     awaited: bool
-    #: whether it is given the run
+    #: whether it takes the run
     takes_run: bool
 
 
 class FunctionLauncher:
-    """Takes runs to functions.
+    """Calls functions.
 
     >>> launcher = FunctionLauncher()
     >>> async def greet(run):
@@ -58,35 +58,35 @@ class FunctionLauncher:
 
     def __init__(self, threads: int = DEFAULT_THREADS) -> None:
         self._functions: dict[str, _Registered] = {}
-        self._places = threads
+        self._max_threads = threads
         self._threads: Threads | None = None
 
     def register(self, name: str, function: Function, *, replace: bool = False) -> None:
-        """Make a function known under a name: the `name` of targets of kind `function`.
+        """Register a function by the `name` of targets of kind `function`.
 
-        InvalidArgument: it cannot be called with the run, or with nothing. AlreadyExists: another function
-        has the name; `replace` takes it over.
+        Raises InvalidArgument if it needs other parameters than the run, and AlreadyExists if another
+        function has the name, unless `replace` is set.
         """
-        found = _Registered(function, _is_awaited(function), _takes_run(name, function))
+        registered = _Registered(function, _is_awaited(function), _takes_run(name, function))
         known = self._functions.get(name)
         if known is not None and known.function is not function and not replace:
             raise AlreadyExists(f"a function '{name}' is registered already; give this one another name")
-        self._functions[name] = found
+        self._functions[name] = registered
 
     def __contains__(self, name: object) -> bool:
         return name in self._functions
 
     async def open(self) -> None:
-        """Nothing to get ready: threads are started when they are needed."""
+        """Do nothing: threads are started on demand."""
 
     async def close(self) -> None:
-        """Let the threads end. One whose function does not return is left behind; it cannot be stopped."""
+        """Stop the threads. A thread whose function does not return cannot be stopped and is left behind."""
         if self._threads is not None:
             self._threads.close()
             self._threads = None
 
     def check(self, target: Mapping[str, Json]) -> None:
-        """Refuse a target without a name. One that is not registered here may be so in another process."""
+        """Raise InvalidArgument for a target without a name. The function may be in another process."""
         name = target.get("name")
         if not isinstance(name, str) or not name:
             raise InvalidArgument(
@@ -94,7 +94,7 @@ class FunctionLauncher:
             )
 
     async def start(self, run: Launch) -> Outcome:
-        """Call the function, and make of what it returns, or raises, an outcome."""
+        """Call the function and return its outcome."""
         name = run.target.get("name")
         try:
             function, awaited, takes_run = self._functions[name]  # type: ignore[index]
@@ -108,9 +108,9 @@ class FunctionLauncher:
             else:
                 value = await function()
         except Permanent as error:
-            return Failed(kept(error.message), permanent=True, reason="permanent")
+            return Failed(truncate(error.message), permanent=True, reason="permanent")
         except asyncio.CancelledError as error:
-            # Only if it was this attempt that was cancelled; else something the function waited for was.
+            # Raise if this attempt was cancelled, not something that the function awaited.
             task = asyncio.current_task()
             if task is None or task.cancelling():
                 raise
@@ -120,7 +120,7 @@ class FunctionLauncher:
         return _DONE if value is None else _outcome(value)
 
     async def precheck(self, run: Launch, precheck: Mapping[str, Json]) -> PrecheckResult:
-        """Call the function of a precheck: what it returns says whether there is anything to do."""
+        """Call the function of a precheck and return the result."""
         name = precheck.get("name")
         found = self._functions.get(name) if isinstance(name, str) else None
         if found is None:
@@ -131,7 +131,7 @@ class FunctionLauncher:
                 return result_of_value(await self._in_thread(function, takes_run, run))
             return result_of_value(await (function(run) if takes_run else function()))
         except Permanent as error:
-            return Failed(kept(error.message), permanent=True)
+            return Failed(truncate(error.message), permanent=True)
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
             if task is None or task.cancelling():
@@ -142,7 +142,7 @@ class FunctionLauncher:
 
     async def _in_thread(self, function: Function, takes_run: bool, run: Launch) -> object:
         if self._threads is None:
-            self._threads = Threads(self._places)
+            self._threads = Threads(self._max_threads)
 
         def abandoned() -> None:
             log.warning(
@@ -150,17 +150,17 @@ class FunctionLauncher:
                 run=run.id,
                 job=run.job,
                 function=run.target.get("name"),
-                reason="it was stopped or timed out, but a thread cannot be stopped: it goes on to its end",
+                reason="it was stopped or timed out, but a thread cannot be stopped: it runs on",
             )
 
         value = await self._threads.run((lambda: function(run)) if takes_run else function, abandoned)
-        # A function that returns a coroutine, such as a lambda round a call of one, means it to be awaited.
+        # A function may return a coroutine, such as a lambda around an `async def`.
         return await value if isinstance(value, Awaitable) else value
 
     def _not_registered(self, name: object) -> Failed:
-        there = ", ".join(sorted(self._functions)[:20]) or "none"
+        known = ", ".join(sorted(self._functions)[:20]) or "none"
         return Failed(
-            kept(f"no function '{name}' is registered in this process; there are: {there}"),
+            truncate(f"no function '{name}' is registered in this process; known: {known}"),
             reason="not_registered",
             counted=False,
         )
@@ -168,16 +168,16 @@ class FunctionLauncher:
 
 def _outcome(value: object) -> Outcome:
     if isinstance(value, str):
-        return Succeeded(kept(value))
+        return Succeeded(truncate(value))
     if isinstance(value, Succeeded | Failed | AwaitingCallback | Skipped):
         return value
     try:
-        return Succeeded(kept(json.dumps(value, ensure_ascii=False, separators=(",", ":"))))
+        return Succeeded(truncate(json.dumps(value, ensure_ascii=False, separators=(",", ":"))))
     except (TypeError, ValueError, RecursionError):
-        return Succeeded(kept(_printed(value)))
+        return Succeeded(truncate(_repr(value)))
 
 
-def _printed(value: object) -> str:
+def _repr(value: object) -> str:
     try:
         return repr(value)
     except Exception as error:
@@ -189,29 +189,29 @@ def _failed(run: Launch, name: object, error: BaseException) -> Failed:
         "function.failed", run=run.id, job=run.job, attempt=run.attempt, function=name, exc_info=error
     )
     try:
-        said = str(error)
+        text = str(error)
     except Exception:
-        said = ""
-    return Failed(kept(f"{type(error).__name__}: {said}" if said else type(error).__name__))
+        text = ""
+    return Failed(truncate(f"{type(error).__name__}: {text}" if text else type(error).__name__))
 
 
 def _is_awaited(function: Function) -> bool:
-    """Whether calling it gives a coroutine: an `async def`, or an object whose `__call__` is one."""
+    """Return whether it is an `async def`, or an object whose `__call__` is one."""
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
         getattr(function, "__call__", None)  # noqa: B004
     )
 
 
 def _takes_run(name: str, function: Function) -> bool:
-    """Whether it is to be given the run; InvalidArgument where it needs more than that."""
+    """Return whether it takes the run. Raises InvalidArgument if it needs more."""
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         raise InvalidArgument(
-            f"function '{name}' has a `yield` in it, so calling it does nothing; return instead"
+            f"function '{name}' is a generator (it has a `yield`), so a call does nothing; return instead"
         )
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
-        return True  # one written in C may not say; then it is given the run like any other
+        return True  # a function in C may have no signature; pass the run
     needed = [each for each in parameters if each.default is each.empty]
     positional = [each for each in needed if each.kind in _POSITIONAL]
     keywords = [each.name for each in needed if each.kind is each.KEYWORD_ONLY]
@@ -219,7 +219,7 @@ def _takes_run(name: str, function: Function) -> bool:
         names = ", ".join([each.name for each in positional[1:]] + keywords)
         raise InvalidArgument(
             f"function '{name}' needs {names} besides the run; write it as `async def {name}(run)`, "
-            "and put what it needs into the payload"
+            "and put the values into the payload"
         )
     if positional:
         return True

@@ -1,7 +1,7 @@
-"""A response of aiohttp's client that accepts only a few interim responses (1xx) before the final one.
+"""An aiohttp client response that limits the number of interim responses (1xx).
 
-aiohttp reads and drops interim responses without a limit, and without giving other tasks a turn while there
-is more to read: a receiver that sends them endlessly would keep the process busy until the timeout.
+aiohttp reads and drops interim responses without a limit, and without yielding to other tasks while there
+is more to read: a receiver that sends them endlessly would block the process until the timeout.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class LimitedResponse(ClientResponse):
     """A response with at most MAX_INTERIM interim responses before it: `ClientSession(response_class=…)`."""
 
     async def start(self, connection: Connection) -> ClientResponse:
-        """Read up to the final response; TooManyInterimResponses if there is none."""
-        # aiohttp reads messages in a loop inside of start(): only the protocol's read() can count them.
+        """Read up to the final response. Raises TooManyInterimResponses."""
+        # aiohttp reads messages in a loop inside start(), so they are counted in the read() of the protocol.
         protocol = cast(Any, connection.protocol)
         read = protocol.read
         interim = 0

@@ -1,16 +1,15 @@
-"""What a launcher must do for Wakeful. Read this, and you know what every target promises.
+"""The contract of launchers.
 
-The engine builds a `Launch` for each attempt of a run and awaits `Launcher.start(launch)`, which answers
-with an `Outcome`. A launcher never decides what becomes of the run: whether and when there is another
-attempt is the engine's business, and what it needs to know for that stands in the outcome.
+The engine builds a `Launch` for each attempt of a run and awaits `Launcher.start(launch)`, which returns an
+`Outcome`. A launcher does not decide what becomes of the run: the engine decides by the outcome whether and
+when there is another attempt.
 
-- **Timeouts** are the engine's: it cancels `start`. A launcher lets CancelledError pass, and leaves
-  nothing behind that it could have cleaned up.
-- **Exceptions**: a launcher answers `Failed` for whatever goes wrong out there. One that raises has a bug;
-  the engine treats it as `Failed`, not permanent.
+- **Timeouts**: the engine cancels `start`. A launcher lets CancelledError pass and cleans up what it can.
+- **Exceptions**: a launcher returns `Failed` for every error of the target. An exception is a bug; the engine
+  treats it as `Failed`, not permanent.
 - **At least once**: the same run may be started again after a crash, here or on another replica, with the
-  same `idempotency_key`. Launchers hand that key on to wherever they go.
-- **Many at once**: `start` is called for hundreds of runs side by side on one event loop.
+  same `idempotency_key`. A launcher passes that key to its target.
+- **Concurrency**: `start` is called for hundreds of runs at once on one event loop.
 """
 
 from __future__ import annotations
@@ -25,19 +24,19 @@ from wakeful.instants import utc_datetime
 from wakeful.job import Json
 from wakeful.outcome import Outcome
 
-#: How much of what a run said is kept, in bytes of UTF-8.
+#: How much of the output of a run is kept, in bytes of UTF-8.
 MAX_OUTPUT: Final = 16 * 1024
-#: How long an attempt may take where neither the job nor the launcher says otherwise.
+#: The timeout of an attempt if neither the job nor the launcher sets one.
 DEFAULT_TIMEOUT_MS: Final = 600_000
 
 _UNREAD: Final = object()
 
 
 class SealedSecrets(NamedTuple):
-    """The webhook secrets of a job as they are stored: encrypted."""
+    """The webhook secrets of a job, encrypted as they are stored."""
 
     secret: bytes
-    #: the one before it, which signs too until then
+    #: the previous secret, which signs too until `old_secret_until_ms`
     old_secret: bytes | None = None
     old_secret_until_ms: int | None = None
 
@@ -45,8 +44,8 @@ class SealedSecrets(NamedTuple):
 class Launch:
     """One attempt of a run: what a launcher gets, and what a function target receives as `run`.
 
-    Cheap to build, for a storm builds a hundred thousand of them: nothing is parsed before it is asked
-    for. It is made for one attempt and not shared; the payload may be changed without harm to others.
+    It is cheap to build, because a storm builds 100,000: the payload is parsed on first access. It belongs to
+    one attempt and is not shared, so the payload may be changed.
 
     >>> run = Launch(
     ...     "r1",
@@ -110,47 +109,47 @@ class Launch:
         missed: int = 0,
     ) -> None:
         self.id = id
-        #: the job's name and id, or None for a run that woke an agent without a job
+        #: the job's name and id; None for a run that wakes an agent without a job
         self.job = job
         self.job_id = job_id
         self.workspace = workspace
         self.agent = agent
-        #: compact JSON as it is stored, or None where there is no payload
+        #: the stored compact JSON; None if there is no payload
         self.payload_text = payload_text
-        #: the tick itself, whenever it fires
+        #: the tick
         self.scheduled_ms = scheduled_ms
-        #: when it was to start: the tick and its jitter, or its turn in a catch-up
+        #: when it should start: the tick with jitter, or its time in a catch-up
         self.fire_ms = fire_ms
         #: 1 for the first
         self.attempt = attempt
         self.trigger = trigger
-        #: the same through every retry and replay: what a receiver uses to do a thing once
+        #: equal for every retry and replay, so that a receiver can act once
         self.idempotency_key = idempotency_key
-        #: where it goes, as the job or its agent has it: `kind` and what that kind needs
+        #: the target of the job or its agent: `kind`, and the fields of that kind
         self.target = target
-        #: how long the job lets an attempt take; None where it does not say, and `default_timeout_ms` holds
+        #: the timeout that the job sets; None: `default_timeout_ms` of the launcher applies
         self.timeout_ms = timeout_ms
-        #: whether a conversation is to start afresh
+        #: whether a conversation starts without history
         self.stateless = stateless
-        #: what signs a webhook; read with the claim, so that a launch reads nothing from the database
+        #: the secrets that sign a webhook; read with the claim, so that a launch needs no query
         self.secrets = secrets
-        #: its job's schedule, as it is stored, and the anchor of an interval
+        #: the stored schedule of its job, and the anchor of an interval
         self.timing = timing
         self.anchor_ms = anchor_ms
-        #: how many ticks were missed since the one before it that became a run
+        #: how many ticks were missed since the previous one that became a run
         self.missed = missed
         self._payload: Json | object = _UNREAD
 
     @property
     def payload(self) -> Json:
-        """The payload, parsed when first asked for; None where there is none."""
+        """The parsed payload; None if there is none."""
         if self._payload is _UNREAD:
             self._payload = None if self.payload_text is None else json.loads(self.payload_text)
         return self._payload  # type: ignore[return-value]
 
     @property
     def message(self) -> str | None:
-        """What the agent is to be told: the payload's `message`, if it has one and it is text."""
+        """The payload's `message`, if it is text."""
         payload = self.payload
         message = payload.get("message") if isinstance(payload, dict) else None
         return message if isinstance(message, str) else None
@@ -162,19 +161,19 @@ class Launch:
 
     @property
     def previous_ms(self) -> int | None:
-        """The tick before this one, by the schedule that its job has now; None where there is none."""
+        """The previous tick by the current schedule of the job; None if there is none."""
         if self.timing is None or self.anchor_ms is None:
             return None
         return timing_from_text(self.timing).ticks(self.anchor_ms).prev(self.scheduled_ms)
 
     @property
     def previous_tick(self) -> datetime | None:
-        """The same, in UTC."""
+        """The previous tick, in UTC."""
         ms = self.previous_ms
         return None if ms is None else utc_datetime(ms)
 
     def sent_to(self, target: Mapping[str, Json], payload_text: str | None) -> Launch:
-        """The same attempt on its way to another target: for launchers that hand a run on."""
+        """Return the same attempt for another target: for launchers that delegate."""
         return Launch(
             self.id,
             self.job,
@@ -201,41 +200,41 @@ class Launch:
 
 
 class Launcher(Protocol):
-    """The code that takes runs to targets of one kind."""
+    """Launches runs on targets of one kind."""
 
     #: the `kind` of the targets it serves
     kind: str
-    #: how long an attempt may take where the job does not say
+    #: the timeout of an attempt if the job sets none
     default_timeout_ms: int
 
     async def open(self) -> None:
-        """Get ready, in the event loop that will call `start`."""
+        """Prepare, in the event loop that calls `start`."""
         ...
 
     async def close(self) -> None:
-        """Let go of everything. No `start` is under way, and none will come."""
+        """Release all resources. No `start` is running, and none follows."""
         ...
 
     def check(self, target: Mapping[str, Json]) -> None:
-        """Refuse with InvalidArgument a target that could never be launched: asked before a job is saved."""
+        """Raise InvalidArgument for a target that can never be launched. Called before a job is saved."""
         ...
 
     async def start(self, run: Launch) -> Outcome:
-        """Take this attempt to its target, and say how it went."""
+        """Launch this attempt and return its outcome."""
         ...
 
 
-def kept(text: str, limit: int = MAX_OUTPUT) -> str:
-    """As much of a text as is kept, in a form that every database can store.
+def truncate(text: str, limit: int = MAX_OUTPUT) -> str:
+    """Return the beginning of a text, up to `limit` bytes, in a form that every database can store.
 
-    >>> kept("grün", limit=3)
+    >>> truncate("grün", limit=3)
     'gr'
-    >>> kept("a\\x00b")
+    >>> truncate("a\\x00b")
     'a�b'
     """
     if "\x00" in text:
         text = text.replace("\x00", "\ufffd")
     if text.isascii():
         return text if len(text) <= limit else text[:limit]
-    # A character has at most four bytes: what is past `limit` characters need not be encoded to be dropped.
+    # A character has at least one byte, so only the first `limit` characters need to be encoded.
     return text[:limit].encode("utf-8", "replace")[:limit].decode("utf-8", "ignore")

@@ -20,7 +20,7 @@ from typing import Final, Protocol, runtime_checkable
 
 from wakeful.document.guards import DEFAULT_PRECHECK_MS
 from wakeful.job import Json
-from wakeful.launch.port import Launch, Launcher, kept
+from wakeful.launch.port import Launch, Launcher, truncate
 from wakeful.outcome import Failed, Outcome, Skipped
 
 #: The reason of an attempt whose precheck failed or returned an invalid result.
@@ -100,7 +100,7 @@ class PrecheckedLauncher:
             result = Failed(f"no answer within {self._timeout_ms / 1000:g} s")
         if isinstance(result, Failed):
             return result._replace(
-                error=kept(f"precheck: {result.error}"),
+                error=truncate(f"precheck: {result.error}"),
                 pause_job=False,
                 reason=PRECHECK_FAILED,
                 response_code=None,  # it is the one of the precheck, not of the target
@@ -164,4 +164,4 @@ def result_of_response(status: int, text: str) -> PrecheckResult:
 
 
 def _skipped(reason: str) -> Skipped:
-    return Skipped(kept(reason) or None)
+    return Skipped(truncate(reason) or None)

@@ -1,8 +1,8 @@
-"""Programs of others: each in a group of its own, heard to its end, and ended with all that it started.
+"""Runs programs, each in a process group of its own, and ends them with all that they started.
 
-What a program says is read as fast as it says it, and only the beginning and the end of it are kept: it never
-waits for us, and never fills the memory. asyncio's `Process` is not used: on some versions of Python it is
-over only when every pipe is closed, and whatever a program leaves behind may hold one open for ever.
+Output is read at once, and only its beginning and end are kept: a program never blocks on a full pipe, and
+never fills the memory. asyncio's `Process` is not used: on some versions of Python it ends only when every
+pipe is closed, and a child that a program leaves behind may keep one open for ever.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from wakeful.logs import get_logger
 
 #: Seconds that a program has between SIGTERM and SIGKILL.
 GRACE_S: Final = 2.0
-#: Seconds for which somebody may hold its pipes open when it has ended itself.
+#: Seconds that pipes may stay open after the program has exited.
 LINGER_S: Final = 1.0
-#: Seconds after which nobody waits any more for one that not even SIGKILL ends.
+#: Seconds to wait for the exit after SIGKILL.
 _REAP_S: Final = 5.0
-#: A character more than is kept: what is cut off in the middle of one is cut off again, at its edge.
+#: One character more than is kept, so that the cut is at the edge of a character.
 _HEAD: Final = MAX_OUTPUT + 4
 _TAIL: Final = 4096
 
@@ -34,20 +34,20 @@ log = get_logger("wakeful.launch.process")
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
-    """What is to be run."""
+class ProcessSpec:
+    """A program to run."""
 
     argv: tuple[str, ...]
-    #: the file that is executed, whatever argv[0] says
+    #: the file to execute; argv[0] may differ
     program: str
     env: Mapping[str, str]
     cwd: str | None = None
-    #: what it reads; None: nothing
+    #: its standard input; None: empty
     stdin: str | None = None
 
 
-class Said:
-    """What a program said on one of its streams: the beginning, and the end."""
+class StreamBuffer:
+    """The beginning and the end of an output stream."""
 
     def __init__(self) -> None:
         self._head = bytearray()
@@ -55,7 +55,7 @@ class Said:
         self._size = 0
 
     def add(self, data: bytes) -> None:
-        """It said more."""
+        """Add data."""
         self._size += len(data)
         if len(self._head) < _HEAD:
             self._head += data[: _HEAD - len(self._head)]
@@ -63,124 +63,124 @@ class Said:
         del self._tail[:-_TAIL]
 
     def beginning(self) -> str:
-        """As it began, at most a little more than is kept of an output."""
+        """Return the beginning of the stream: slightly more than is kept of an output."""
         return self._head.decode("utf-8", "replace")
 
     def last_lines(self) -> str:
-        """As it ended: whole lines, unless there is but one."""
+        """Return the end of the stream, in whole lines unless there is only one."""
         text = self._tail.decode("utf-8", "replace").strip()
         if self._size > _TAIL and "\n" in text:
             text = text.partition("\n")[2]
         return text
 
 
-class Ended(NamedTuple):
-    """How a program ended, and what it said."""
+class ProcessResult(NamedTuple):
+    """The exit code and the output of a program."""
 
-    #: the exit code; the number of a signal, below 0, where one ended it
+    #: the exit code; if a signal ended it, its negative number
     code: int
-    out: Said
-    err: Said
+    out: StreamBuffer
+    err: StreamBuffer
 
 
 class Processes:
-    """The programs that are under way here."""
+    """The running programs of this process."""
 
     def __init__(self) -> None:
-        self._lives: dict[asyncio.Task[Ended], _Life] = {}
+        self._running: dict[asyncio.Task[ProcessResult], _RunningProcess] = {}
 
-    async def run(self, order: Order) -> Ended:
-        """Run a program to its end. OSError: it cannot be begun.
+    async def run(self, spec: ProcessSpec) -> ProcessResult:
+        """Run a program to its end. Raises OSError if it cannot be started.
 
-        Cancelled, it ends the program and all of its group before it lets CancelledError pass.
+        On cancellation it ends the program and its whole group before CancelledError passes.
         """
-        life = _Life(order)
-        # In a task of its own: whoever is cancelled twice still leaves nothing behind.
-        task = asyncio.create_task(life.live(), name="wakeful-command")
-        self._lives[task] = life
-        task.add_done_callback(self._lives.pop)
+        process = _RunningProcess(spec)
+        # In a task of its own, so that a second cancellation leaves nothing behind.
+        task = asyncio.create_task(process.run(), name="wakeful-command")
+        self._running[task] = process
+        task.add_done_callback(self._running.pop)
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
-            life.stop()
+            process.stop()
             await asyncio.wait({task})
             raise
 
     async def close(self) -> None:
-        """End at once whatever is still under way."""
-        for life in self._lives.values():
-            life.stop(at_once=True)
-        if self._lives:
-            await asyncio.wait(set(self._lives))
+        """Kill all running programs."""
+        for process in self._running.values():
+            process.stop(at_once=True)
+        if self._running:
+            await asyncio.wait(set(self._running))
 
 
-class _Life:
-    """One program, from its beginning to its end."""
+class _RunningProcess:
+    """One program, from start to exit."""
 
-    def __init__(self, order: Order) -> None:
-        self._order = order
+    def __init__(self, spec: ProcessSpec) -> None:
+        self._spec = spec
         loop = asyncio.get_running_loop()
         self._stopped: asyncio.Future[None] = loop.create_future()
         self._at_once: asyncio.Future[None] = loop.create_future()
 
     def stop(self, at_once: bool = False) -> None:
-        """See to it that it ends: in good time, or at once."""
+        """Stop the program: SIGTERM with a grace period, or SIGKILL at once."""
         _done(self._stopped)
         if at_once:
             _done(self._at_once)
 
-    async def live(self) -> Ended:
+    async def run(self) -> ProcessResult:
         transport, child = await self._begin()
         group = transport.get_pid()
         try:
             await _first(child.exited, self._stopped)
             if not self._stopped.done():
-                await _first(child.gone, self._stopped, within=LINGER_S)
+                await _first(child.closed, self._stopped, within=LINGER_S)
             if self._stopped.done():
                 _kill(group, signal.SIGTERM)
-                await _first(child.gone, self._at_once, within=GRACE_S)
-                _kill(group, signal.SIGKILL)  # also where it is gone: it may have left somebody behind
-            elif not child.gone.done():
-                _kill(group, signal.SIGKILL)  # what it left behind still holds its pipes
+                await _first(child.closed, self._at_once, within=GRACE_S)
+                _kill(group, signal.SIGKILL)  # also after its exit: it may have left children
+            elif not child.closed.done():
+                _kill(group, signal.SIGKILL)  # a child still holds its pipes
             await _first(child.exited, within=_REAP_S)
             if not child.exited.done():
-                log.warning("command.unkillable", pid=group, program=self._order.program)
-                return Ended(-signal.SIGKILL, child.out, child.err)
-            return Ended(child.exited.result(), child.out, child.err)
+                log.warning("command.unkillable", pid=group, program=self._spec.program)
+                return ProcessResult(-signal.SIGKILL, child.out, child.err)
+            return ProcessResult(child.exited.result(), child.out, child.err)
         except BaseException:
-            _kill(group, signal.SIGKILL)  # the event loop itself is at its end
+            _kill(group, signal.SIGKILL)  # the event loop is closing
             raise
         finally:
             transport.close()
 
     async def _begin(self) -> tuple[asyncio.SubprocessTransport, _Child]:
-        order = self._order
+        spec = self._spec
         loop = asyncio.get_running_loop()
-        with _reading(order.stdin) as stdin:
-            # In UTF-8 whatever the locale of this process says: that is what jobs are written in.
+        with _stdin_file(spec.stdin) as stdin:
+            # Encode as UTF-8, whatever the locale: jobs are UTF-8.
             return await loop.subprocess_exec(
                 _Child,
-                *(each.encode() for each in order.argv),
-                executable=order.program,
+                *(each.encode() for each in spec.argv),
+                executable=spec.program,
                 stdin=stdin,
                 stdout=PIPE,
                 stderr=PIPE,
-                env={os.fsencode(name): _encoded(value) for name, value in order.env.items()},
-                cwd=order.cwd,
+                env={os.fsencode(name): _encoded(value) for name, value in spec.env.items()},
+                cwd=spec.cwd,
                 start_new_session=True,
             )
 
 
 class _Child(asyncio.SubprocessProtocol):
-    """Hears what a program says, and when it ends."""
+    """Receives the output and the exit of a program."""
 
     def __init__(self) -> None:
         loop = asyncio.get_running_loop()
-        self.out, self.err = Said(), Said()
-        #: with its exit code
+        self.out, self.err = StreamBuffer(), StreamBuffer()
+        #: the exit code
         self.exited: asyncio.Future[int] = loop.create_future()
-        #: when it has ended, and nobody holds its pipes any more
-        self.gone: asyncio.Future[None] = loop.create_future()
+        #: done after the exit, once all pipes are closed
+        self.closed: asyncio.Future[None] = loop.create_future()
         self._open = {1, 2}
         self._transport: asyncio.SubprocessTransport | None = None
 
@@ -192,40 +192,40 @@ class _Child(asyncio.SubprocessProtocol):
 
     def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
         self._open.discard(fd)
-        self._look()
+        self._check_closed()
 
     def process_exited(self) -> None:
         assert self._transport is not None
         code = self._transport.get_returncode()
         if not self.exited.done():
             self.exited.set_result(-signal.SIGKILL if code is None else code)
-        self._look()
+        self._check_closed()
 
-    def _look(self) -> None:
+    def _check_closed(self) -> None:
         if not self._open and self.exited.done():
-            _done(self.gone)
+            _done(self.closed)
 
 
 @contextmanager
-def _reading(text: str | None) -> Iterator[int | IO[bytes]]:
-    """What a program reads from: a file that has no name, so that it may read it, or not, as it likes."""
+def _stdin_file(text: str | None) -> Iterator[int | IO[bytes]]:
+    """Open the standard input: an anonymous file, which the program may read or ignore."""
     if text is None:
         yield DEVNULL
         return
-    with _nameless() as file:
+    with _anonymous_file() as file:
         file.write(text.encode())
         file.seek(0)
         yield file
 
 
-def _nameless() -> IO[bytes]:
-    if hasattr(os, "memfd_create"):  # in memory: there may be no place to write to
+def _anonymous_file() -> IO[bytes]:
+    if hasattr(os, "memfd_create"):  # in memory: the disk may not be writable
         return os.fdopen(os.memfd_create("wakeful-stdin"), "w+b")
     return TemporaryFile()
 
 
 def _kill(group: int, number: int) -> None:
-    """Send a signal to a group: to those of it that are there, and ours to end."""
+    """Send a signal to a process group, if it exists and belongs to us."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(group, number)
 
@@ -236,10 +236,10 @@ def _done(future: asyncio.Future[None]) -> None:
 
 
 async def _first(*futures: asyncio.Future[None] | asyncio.Future[int], within: float | None = None) -> None:
-    """Wait until one of them is done, or so many seconds."""
+    """Wait until one future is done, at most `within` seconds."""
     await asyncio.wait(futures, timeout=within, return_when=asyncio.FIRST_COMPLETED)
 
 
 def _encoded(value: str) -> bytes:
-    # What came from our own environment may hold bytes that are no UTF-8: they go on as they came.
+    # Values from our own environment may have bytes that are not UTF-8: pass them on unchanged.
     return value.encode("utf-8", "surrogateescape")

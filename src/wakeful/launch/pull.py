@@ -1,8 +1,8 @@
-"""Pull targets: nothing is launched. The run waits, pending, until an executor outside claims it.
+"""Pull targets: nothing is launched. The run stays pending until an executor claims it.
 
     {"kind": "pull", "claimTimeoutMs": 600000}
 
-Who claims a run holds it as a worker does: by its heartbeat.
+An executor keeps a claimed run by its heartbeats.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _YEAR_MS: Final = 366 * 86_400_000
 
 
 def check_pull(target: Mapping[str, Json]) -> None:
-    """Refuse a pull target that says what it may not.
+    """Raise InvalidArgument for an invalid pull target.
 
     >>> check_pull({"kind": "pull", "claimTimeoutMs": "5m"})
     Traceback (most recent call last):
@@ -27,7 +27,7 @@ def check_pull(target: Mapping[str, Json]) -> None:
     unknown = sorted(target.keys() - _FIELDS)
     if unknown:
         raise InvalidArgument(
-            f"target: a pull target has no field '{unknown[0][:64]}'; it has claimTimeoutMs, if anything"
+            f"target: a pull target has no field '{unknown[0][:64]}'; its only field is claimTimeoutMs"
         )
     wait_ms = target.get("claimTimeoutMs", 1)
     if not isinstance(wait_ms, int) or isinstance(wait_ms, bool) or not 1 <= wait_ms <= _YEAR_MS:

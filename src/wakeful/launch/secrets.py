@@ -1,9 +1,8 @@
-"""Webhook secrets: how they are made, how they are shown once, and how they are kept.
+"""Webhook secrets: creation, text form and encryption.
 
-A secret is 32 random bytes, shown as `whsec_` and base64. In the database it lies encrypted (AES-256-GCM)
-under a key derived from `WAKEFUL_SECRET_KEY`, so that who reads the database, or a backup of it, cannot
-sign. To change that key, give the new one and the old one, separated by a comma, have every secret sealed
-again (`Keyring.reseal`), then drop the old one.
+A secret is 32 random bytes, shown as `whsec_` and base64. It is stored encrypted (AES-256-GCM) with a key
+derived from `WAKEFUL_SECRET_KEY`, so that a copy of the database is not enough to sign. To change that key,
+set the new and the old one, separated by a comma.
 """
 
 from __future__ import annotations
@@ -23,36 +22,36 @@ from wakeful.clock import Clock
 from wakeful.errors import FailedPrecondition, InvalidArgument
 from wakeful.launch.port import Launch
 
-#: The setting that encrypts, as an operator writes it.
+#: The setting of the encryption keys.
 SETTING: Final = "WAKEFUL_SECRET_KEY"
 PREFIX: Final = "whsec_"
-#: For how long the old secret signs too, after a rotation.
+#: How long the old secret signs too after a rotation.
 ROTATION_MS: Final = 24 * 3_600_000
 
 _SIZE: Final = 32
 _NONCE: Final = 12
 _FORMAT: Final = b"\x01"
-_REMEMBERED: Final = 100_000
+_CACHE_SIZE: Final = 100_000
 
 
 def new_secret() -> bytes:
-    """A secret that nobody can guess."""
+    """Return a new random secret."""
     return os.urandom(_SIZE)
 
 
-def shown(secret: bytes) -> str:
-    """A secret as its owner is given it.
+def format_secret(secret: bytes) -> str:
+    """Return the text form of a secret.
 
-    >>> shown(b"k" * 32)
+    >>> format_secret(b"k" * 32)
     'whsec_a2tra2tra2tra2tra2tra2tra2tra2tra2tra2tra2s='
     """
     return PREFIX + b64encode(secret).decode()
 
 
 def read_secret(text: str) -> bytes:
-    """The secret that somebody gives in its shown form, to bring their own.
+    """Return the secret of a text form. Raises InvalidArgument.
 
-    >>> read_secret(shown(b"k" * 32)) == b"k" * 32
+    >>> read_secret(format_secret(b"k" * 32)) == b"k" * 32
     True
     """
     try:
@@ -65,7 +64,7 @@ def read_secret(text: str) -> bytes:
 
 
 class Keyring:
-    """Seals and opens secrets. The first key seals; each of them opens.
+    """Encrypts and decrypts secrets. The first key encrypts; every key decrypts.
 
     >>> keys = Keyring(["correct horse battery staple"])
     >>> keys.open(keys.seal(b"secret"))
@@ -78,24 +77,24 @@ class Keyring:
 
     @classmethod
     def parse(cls, text: str | None) -> Keyring:
-        """The keys that the setting names: one, or several separated by commas, the newest first."""
+        """Return the keyring of a setting: one key, or several separated by commas, the newest first."""
         return cls([key.strip() for key in (text or "").split(",")])
 
     def add(self, key: str) -> None:
-        """One more key: it opens, and it seals if it is the first."""
+        """Add a key. It decrypts, and encrypts if it is the first."""
         self._ciphers.append(AESGCM(_derived(key)))
 
     def seal(self, secret: bytes) -> bytes:
-        """The secret as it may lie in a database; FailedPrecondition without a key."""
+        """Return the encrypted secret. Raises FailedPrecondition without a key."""
         if not self._ciphers:
             raise FailedPrecondition(_no_key())
         nonce = os.urandom(_NONCE)
         return _FORMAT + nonce + self._ciphers[0].encrypt(nonce, secret, _FORMAT)
 
     def open(self, sealed: bytes) -> bytes:
-        """The secret again, remembered so that a storm does not decrypt it each time.
+        """Return the decrypted secret. It is cached.
 
-        FailedPrecondition: there is no key, or it is none of those that could have sealed it.
+        Raises FailedPrecondition if there is no key, or none that encrypted it.
         """
         known = self._opened.get(sealed)
         if known is not None:
@@ -106,12 +105,12 @@ class Keyring:
             secret = _opened_by(cipher, sealed)
             if secret is not None:
                 self._opened[sealed] = secret
-                if len(self._opened) > _REMEMBERED:
+                if len(self._opened) > _CACHE_SIZE:
                     self._opened.popitem(last=False)
                 return secret
         raise FailedPrecondition(
-            f"a webhook secret cannot be decrypted, for it was encrypted under another key; put that key "
-            f"into {SETTING} too, after the new one and a comma, or rotate the job's secret"
+            f"a webhook secret cannot be decrypted: it was encrypted with another key; add that key to "
+            f"{SETTING} after a comma, or rotate the job's secret"
         )
 
     def reseal(self, sealed: bytes) -> bytes | None:
@@ -122,23 +121,23 @@ class Keyring:
 
     @property
     def empty(self) -> bool:
-        """Whether there is no key, so that nothing can be sealed."""
+        """Whether there is no key."""
         return not self._ciphers
 
 
 class SecretSource(Protocol):
-    """Where a launcher finds the secrets that sign a run."""
+    """Returns the secrets that sign a run."""
 
     def secrets_of(self, run: Launch) -> tuple[bytes, ...]:
-        """The secrets, the newest first; none for a run that is sent unsigned, such as one without a job."""
+        """Return the secrets, newest first; none for a run that is not signed, such as one without a job."""
         ...
 
 
 class RunSecrets:
-    """Decrypts the secrets that a run carries: they were read when it was claimed.
+    """Decrypts the secrets of a run, which were read with its claim.
 
-    So a run that was claimed just before a rotation is signed with the old secret alone. A receiver accepts
-    the old one for as long as it signs: `ROTATION_MS`.
+    A run that was claimed just before a rotation is signed with the old secret only. A receiver accepts the
+    old secret for `ROTATION_MS`.
     """
 
     def __init__(self, keyring: Keyring, clock: Clock) -> None:
@@ -146,7 +145,7 @@ class RunSecrets:
         self._clock = clock
 
     def secrets_of(self, run: Launch) -> tuple[bytes, ...]:
-        """The job's secret and, while it rotates, the one before; FailedPrecondition if it cannot be read."""
+        """Return the secret of the job, and the old one during a rotation. Raises FailedPrecondition."""
         sealed = run.secrets
         if sealed is None:
             return ()
@@ -174,5 +173,5 @@ def _opened_by(cipher: AESGCM, sealed: bytes) -> bytes | None:
 def _no_key() -> str:
     return (
         f"{SETTING} is not set, and webhook secrets are encrypted with it; set it to a long random text, "
-        "such as what `openssl rand -base64 32` prints, the same on every replica"
+        "such as the output of `openssl rand -base64 32`, equal on every replica"
     )

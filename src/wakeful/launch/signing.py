@@ -1,8 +1,8 @@
-"""The two signatures of a webhook: both HMAC-SHA256, both keyed with the secret's bytes.
+"""The two signatures of a webhook: both HMAC-SHA256, keyed with the bytes of the secret.
 
-`x-wakeful-signature` is the hex digest of the body alone: one line of code in any language. It says who
-sent the body, but not when. `webhook-signature` is that of Standard Webhooks: it covers the message's id
-and the time as well, so that what somebody overheard cannot be sent again later.
+`x-wakeful-signature` is the hex digest of the body: one line of code in any language. It proves the sender,
+not the time. `webhook-signature` is the one of Standard Webhooks: it also covers the message id and the
+time, so that a recorded request cannot be replayed later.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 
 def hex_signature(secret: bytes, body: bytes) -> str:
-    """`x-wakeful-signature`: the hex HMAC-SHA256 of the body.
+    """Return `x-wakeful-signature`: the hex HMAC-SHA256 of the body.
 
     >>> hex_signature(b"key", b"The quick brown fox jumps over the lazy dog")[:16]
     'f7bc83f430538424'
@@ -22,7 +22,7 @@ def hex_signature(secret: bytes, body: bytes) -> str:
 
 
 def standard_signature(secrets: Sequence[bytes], message_id: str, timestamp: int, body: bytes) -> str:
-    """`webhook-signature`: one `v1,…` for each secret, the newest first; two while a secret rotates.
+    """Return `webhook-signature`: one `v1,…` per secret, newest first; two during a rotation.
 
     >>> standard_signature([b"new", b"old"], "id", 1741392000, b"{}").count("v1,")
     2

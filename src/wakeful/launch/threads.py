@@ -1,8 +1,7 @@
-"""Threads for functions that block: so many at a time, and none that can hold up the rest for good.
+"""A thread pool for blocking functions, in which a function that never returns does no harm.
 
-The standard library's pool does not fit: a function that never returns would keep its place in the pool
-for ever, and the process from ending. Here its caller may go: the place is free again at once, and
-the thread, a daemon, is left to itself.
+In the standard library's pool such a function takes a slot for ever, and keeps the process from ending. Here
+its caller can be cancelled: the slot is free at once, and the daemon thread is abandoned.
 """
 
 from __future__ import annotations
@@ -16,8 +15,8 @@ from typing import Final, NamedTuple
 
 from wakeful.errors import ResourceExhausted
 
-#: Threads that were abandoned and are still busy, for each place, before no more are started.
-_ABANDONED_PER_PLACE: Final = 4
+#: The most busy abandoned threads per slot; beyond it no call is accepted.
+_ABANDONED_PER_SLOT: Final = 4
 
 
 class _Call(NamedTuple):
@@ -27,24 +26,24 @@ class _Call(NamedTuple):
 
 
 class Threads:
-    """Runs functions that block in threads, at most `places` at a time."""
+    """Runs blocking functions in threads, at most `slots` at once."""
 
-    def __init__(self, places: int) -> None:
-        self._limit = places
-        self._places = asyncio.Semaphore(places)
+    def __init__(self, slots: int) -> None:
+        self._limit = slots
+        self._slots = asyncio.Semaphore(slots)
         self._calls: SimpleQueue[_Call | None] = SimpleQueue()
         self._idle = 0
         self._closed = False
-        #: how many threads are busy with a function whose caller has gone
+        #: the number of busy threads whose caller was cancelled
         self.abandoned = 0
 
     async def run(self, function: Callable[[], object], abandoned: Callable[[], None]) -> object:
-        """What the function returns, or raises. Cancelled meanwhile, it goes on and `abandoned` is called."""
-        async with self._places:
-            if self.abandoned >= self._limit * _ABANDONED_PER_PLACE:
+        """Call the function and return its result. On cancellation it runs on, and `abandoned` is called."""
+        async with self._slots:
+            if self.abandoned >= self._limit * _ABANDONED_PER_SLOT:
                 raise ResourceExhausted(
-                    f"{self.abandoned} functions outlived their timeout and still hold their threads; "
-                    "give what they wait for a timeout of its own, and restart this process"
+                    f"{self.abandoned} functions outlived their timeout and still use threads; "
+                    "set timeouts on what they wait for, and restart this process"
                 )
             loop = asyncio.get_running_loop()
             call = _Call(function, copy_context(), loop.create_future())
@@ -56,7 +55,7 @@ class Threads:
             try:
                 value, error = await call.done
             except asyncio.CancelledError:
-                if call.done.cancelled():  # else it had just ended
+                if call.done.cancelled():  # else it has just ended
                     self.abandoned += 1
                     abandoned()
                 raise
@@ -65,14 +64,14 @@ class Threads:
         return value
 
     def close(self) -> None:
-        """Let the idle threads end; those that are busy end when their functions do."""
+        """Stop the idle threads. Busy ones end after their function."""
         self._closed = True
         for _ in range(self._idle):
             self._calls.put(None)
         self._idle = 0
 
     def _work(self, call: _Call | None, loop: asyncio.AbstractEventLoop) -> None:
-        """A thread's life: call after call, until it is told to end."""
+        """Run one call after another in a thread, until the pool is closed."""
         while call is not None:
             value: object = None
             error: BaseException | None = None
@@ -83,7 +82,7 @@ class Threads:
             try:
                 loop.call_soon_threadsafe(self._ended, call, value, error)
             except RuntimeError:
-                return  # the loop is closed: nobody waits any more
+                return  # the loop is closed
             del call, value, error  # an idle thread keeps nothing alive
             call = self._calls.get()
 

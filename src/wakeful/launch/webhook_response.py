@@ -1,4 +1,4 @@
-"""What an answer to a webhook means, and how much of it is read."""
+"""Reads responses to webhooks: text, usage, errors and `Retry-After`."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from typing import Final
 
 from aiohttp import ClientResponse
 
-from wakeful.launch.port import MAX_OUTPUT, kept
+from wakeful.launch.port import MAX_OUTPUT, truncate
 from wakeful.outcome import Failed
 
-#: The longest wait that a receiver may ask for with `Retry-After`.
+#: The longest `Retry-After` that is accepted.
 MAX_RETRY_AFTER_MS: Final = 24 * 3_600_000
 
-#: The most that is kept of what a run says it used, in bytes.
+#: The largest usage of a run that is kept, in bytes.
 MAX_USAGE: Final = 4_096
 
 _SHOWN: Final = 200
-#: zlib's word for "gzip or zlib, find out by the header".
-_EITHER: Final = zlib.MAX_WBITS | 32
+#: Detect gzip or zlib by the header.
+_GZIP_OR_ZLIB: Final = zlib.MAX_WBITS | 32
 
 
 async def read_text(response: ClientResponse) -> str:
-    """The beginning of an answer, as much as is kept. The rest is not read: aiohttp closes the connection.
+    """Return the beginning of a response, up to MAX_OUTPUT. aiohttp closes the connection on the rest.
 
-    We ask for no compression; one that comes all the same is undone no further than what is kept, however
-    much it would swell to.
+    Requests accept no compression. A response that is compressed nevertheless is decompressed only up to
+    MAX_OUTPUT.
     """
     length = response.content_length
     if length is not None and length <= MAX_OUTPUT:
@@ -44,56 +44,54 @@ async def read_text(response: ClientResponse) -> str:
     coding = response.headers.get("content-encoding", "").lower()
     if coding in ("gzip", "deflate", "x-gzip") and body:
         try:
-            body = zlib.decompressobj(_EITHER).decompress(body, MAX_OUTPUT)
+            body = zlib.decompressobj(_GZIP_OR_ZLIB).decompress(body, MAX_OUTPUT)
         except zlib.error:
             return ""
-    return kept(body.decode("utf-8", "replace"))
+    return truncate(body.decode("utf-8", "replace"))
 
 
-def usage_in(header: str | None, text: str) -> str | None:
-    """What a run used, as its answer says: in the header, or else as `usage` in a JSON body; compact JSON.
+def read_usage(header: str | None, text: str) -> str | None:
+    """Return the usage in a response as compact JSON: from the header, else from `usage` in a JSON body.
 
-    >>> usage_in(None, '{"ok": true, "usage": {"tokens": 1200}}')
+    >>> read_usage(None, '{"ok": true, "usage": {"tokens": 1200}}')
     '{"tokens":1200}'
-    >>> usage_in('{"cost": 0.5}', "done"), usage_in("much", "done")
+    >>> read_usage('{"cost": 0.5}', "done"), read_usage("much", "done")
     ('{"cost":0.5}', None)
     """
     if header is None and '"usage"' not in text:
         return None
     try:
-        said = json.loads(text if header is None else header)
+        value = json.loads(text if header is None else header)
         if header is None:
-            said = said.get("usage") if isinstance(said, dict) else None
-        if not isinstance(said, dict) or not said:
+            value = value.get("usage") if isinstance(value, dict) else None
+        if not isinstance(value, dict) or not value:
             return None
-        usage = json.dumps(said, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+        usage = json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     except (ValueError, RecursionError):
         return None
     return usage if len(usage) <= MAX_USAGE else None
 
 
-def failure(response: ClientResponse, text: str, now_ms: int) -> Failed:
-    """What an answer other than 2xx means. Only 410 is final: anything else may be mended by its owner."""
+def failed_response(response: ClientResponse, text: str, now_ms: int) -> Failed:
+    """Return the failure of a response that is not 2xx. Only 410 is permanent."""
     status = response.status
     try:
-        said = f"HTTP {status} {HTTPStatus(status).phrase}"
+        error = f"HTTP {status} {HTTPStatus(status).phrase}"
     except ValueError:
-        said = f"HTTP {status}"
+        error = f"HTTP {status}"
     location = response.headers.get("location")
     if 300 <= status < 400 and location:
-        said += (
-            f", to {location[:_SHOWN]}; redirects are not followed, so give the job that url if it is right"
-        )
+        error += f", to {location[:_SHOWN]}; redirects are not followed: set that URL if it is right"
     elif text:
-        said += f": {' '.join(text[: _SHOWN * 2].split())[:_SHOWN]}"
+        error += f": {' '.join(text[: _SHOWN * 2].split())[:_SHOWN]}"
     if status == 410:
-        return Failed(kept(said), permanent=True, pause_job=True, reason="gone", response_code=status)
+        return Failed(truncate(error), permanent=True, pause_job=True, reason="gone", response_code=status)
     wait_ms = retry_after_ms(response.headers.get("retry-after"), now_ms)
-    return Failed(kept(said), retry_after_ms=wait_ms, reason="http", response_code=status)
+    return Failed(truncate(error), retry_after_ms=wait_ms, reason="http", response_code=status)
 
 
 def retry_after_ms(value: str | None, now_ms: int) -> int | None:
-    """How long `Retry-After` asks to wait: seconds, or an HTTP date; never more than a day.
+    """Return the wait of a `Retry-After` header (seconds or an HTTP date); at most a day.
 
     >>> retry_after_ms("120", 0), retry_after_ms("Thu, 01 Jan 1970 00:01:00 GMT", 0)
     (120000, 60000)
@@ -102,7 +100,7 @@ def retry_after_ms(value: str | None, now_ms: int) -> int | None:
     """
     value = value.strip() if value else ""
     if value.isascii() and value.isdigit():
-        # So many digits are past the limit whatever they are, and int() refuses thousands.
+        # That many digits exceed the limit in any case, and int() refuses thousands of digits.
         return min(int(value) * 1000, MAX_RETRY_AFTER_MS) if len(value) < 20 else MAX_RETRY_AFTER_MS
     try:
         date = parsedate_to_datetime(value)

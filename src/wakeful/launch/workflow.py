@@ -1,12 +1,11 @@
-"""Workflow targets: the DAG is read from the store of workflows, and handed to another target.
+"""Workflow targets: load a DAG from the store and pass it to another target.
 
     {"kind": "workflow", "workflowId": "invoices", "version": 3, "userId": "ada",
      "to": {"kind": "webhook", "url": "https://example.com/execute"}}
 
-Whoever executes it gets `{"dag": …, "meta": {…}}` as its payload and need know nothing of schedules: the DAG
-as it was stored, to the byte, and beside it who it is for, which instant it is for, and the key by which a
-thing is done once. Without a `to`, or with a pull target there, the run waits to be claimed, and the claim
-carries the same payload (`dag_and_meta`).
+The target gets `{"dag": …, "meta": {…}}` as its payload: the stored bytes of the DAG, and the user, the tick
+and the idempotency key. Without `to`, or with a pull target, the run waits to be claimed, and the claim has
+the same payload (`dag_and_meta`).
 """
 
 from __future__ import annotations
@@ -21,28 +20,25 @@ from wakeful.document import payload_to_text
 from wakeful.errors import InvalidArgument, NotFound, Unavailable, WakefulError
 from wakeful.instants import iso_utc
 from wakeful.job import Json
-from wakeful.launch.port import DEFAULT_TIMEOUT_MS, Launch, Launcher, kept
+from wakeful.launch.port import DEFAULT_TIMEOUT_MS, Launch, Launcher, truncate
 from wakeful.launch.pull import check_pull
 from wakeful.outcome import Failed, Outcome
 from wakeful.store.workflows import WorkflowRow
 
-#: How much memory the versions take that are kept.
+#: The size of the cache of workflow versions.
 CACHE_BYTES: Final = 16 * 1024 * 1024
 
 
 class WorkflowReader(Protocol):
-    """The one thing that is asked of a store here."""
+    """The part of a store that reads workflows."""
 
     async def workflow(self, workspace: str, workflow_id: str, version: int) -> WorkflowRow | None:
-        """That version of the workflow."""
+        """Return that version of the workflow."""
         ...
 
 
 class WorkflowCache:
-    """Keeps the versions of workflows that were read, up to so many bytes: a version never changes.
-
-    The one that was not used for the longest time goes first. What is not there is asked for again.
-    """
+    """An LRU cache of workflow versions, limited in bytes. A version never changes."""
 
     def __init__(self, workflows: WorkflowReader, max_bytes: int = CACHE_BYTES) -> None:
         self._workflows = workflows
@@ -51,7 +47,7 @@ class WorkflowCache:
         self._bytes = 0
 
     async def workflow(self, workspace: str, workflow_id: str, version: int) -> WorkflowRow | None:
-        """That version of the workflow."""
+        """Return that version of the workflow."""
         key = workspace, workflow_id, version
         row = self._rows.get(key)
         if row is not None:
@@ -62,69 +58,68 @@ class WorkflowCache:
             self._rows[key] = row
             self._bytes += getsizeof(row.dag)
             while self._bytes > self._max_bytes:
-                _, gone = self._rows.popitem(last=False)
-                self._bytes -= getsizeof(gone.dag)
+                _, evicted = self._rows.popitem(last=False)
+                self._bytes -= getsizeof(evicted.dag)
         return row
 
 
 class WorkflowLauncher:
-    """Takes DAGs to whatever executes them.
-
-    `reach` finds the launcher of a kind of target, or None where there is none in this process.
-    """
+    """Passes DAGs to other targets. `find_launcher` returns the launcher of a kind, or None."""
 
     kind = "workflow"
     default_timeout_ms = DEFAULT_TIMEOUT_MS
 
-    def __init__(self, workflows: WorkflowReader, reach: Callable[[str], Launcher | None]) -> None:
+    def __init__(self, workflows: WorkflowReader, find_launcher: Callable[[str], Launcher | None]) -> None:
         self._workflows = WorkflowCache(workflows)
-        self._reach = reach
+        self._find_launcher = find_launcher
 
     async def open(self) -> None:
-        """Nothing to get ready: the launchers behind are opened for themselves."""
+        """Do nothing: the other launchers are opened on their own."""
 
     async def close(self) -> None:
-        """Nothing to let go."""
+        """Do nothing."""
 
     def check(self, target: Mapping[str, Json]) -> None:
-        """Refuse a workflow that is not named, and a `to` that could never be reached."""
+        """Raise InvalidArgument for a target without a workflow, or an invalid `to`."""
         workflow_version(target)
         to = _to(target)
         kind = to.get("kind")
         if kind == "pull":
             check_pull(to)
         elif kind == self.kind:
-            raise InvalidArgument("target: a workflow cannot go to another workflow; give what runs its DAG")
+            raise InvalidArgument(
+                "target: a workflow cannot go to another workflow; set the target that runs its DAG"
+            )
         else:
-            launcher = self._reach(str(kind))
+            launcher = self._find_launcher(str(kind))
             if launcher is None:
-                raise InvalidArgument(f"target: no launcher for '{kind}' here, to which the workflow goes")
+                raise InvalidArgument(f"target: no launcher for '{kind}' here, the target of the workflow")
             launcher.check(to)
 
     async def start(self, run: Launch) -> Outcome:
-        """Load the DAG and hand it on. One that is not there may be on its way: it is tried again."""
+        """Load the DAG and launch it on its target. A missing DAG is retried: it may be deployed soon."""
         to = _to(run.target)
-        launcher = self._reach(str(to.get("kind")))
+        launcher = self._find_launcher(str(to.get("kind")))
         if launcher is None or launcher is self:
-            error = f"no launcher for '{to.get('kind')}' in this process, to which the workflow goes"
-            return Failed(kept(error), reason="not_registered", counted=False)
+            error = f"no launcher for '{to.get('kind')}' in this process, the target of the workflow"
+            return Failed(truncate(error), reason="not_registered", counted=False)
         try:
             payload = await dag_and_meta(self._workflows, run)
         except NotFound as error:
-            return Failed(kept(error.message), reason="workflow_missing")
+            return Failed(truncate(error.message), reason="workflow_missing")
         except InvalidArgument as error:
-            return Failed(kept(error.message), permanent=True, reason="invalid_target")
+            return Failed(truncate(error.message), permanent=True, reason="invalid_target")
         except Unavailable as error:
-            return Failed(kept(error.message), reason="unavailable", counted=False)
+            return Failed(truncate(error.message), reason="unavailable", counted=False)
         except WakefulError as error:
-            return Failed(kept(error.message), reason="workflow_unreadable")
-        handed_on = run.sent_to(to, payload)
+            return Failed(truncate(error.message), reason="workflow_unreadable")
+        delegated = run.sent_to(to, payload)
         if run.timeout_ms is not None or launcher.default_timeout_ms >= self.default_timeout_ms:
-            return await launcher.start(handed_on)
-        # The engine knows only how long a workflow may take: how long a post may, we know.
+            return await launcher.start(delegated)
+        # The engine applies the timeout of workflows, so the shorter one of the target is applied here.
         try:
             async with asyncio.timeout(launcher.default_timeout_ms / 1000) as limit:
-                return await launcher.start(handed_on)
+                return await launcher.start(delegated)
         except TimeoutError:
             if not limit.expired():
                 raise
@@ -132,9 +127,9 @@ class WorkflowLauncher:
 
 
 async def dag_and_meta(workflows: WorkflowReader, run: Launch) -> str:
-    """What an executor is given for a run of a workflow: compact JSON of `{"dag": …, "meta": …}`.
+    """Return the payload of a workflow run: compact JSON of `{"dag": …, "meta": …}`.
 
-    NotFound: that version of the workflow is not there. InvalidArgument: the target names none.
+    Raises NotFound if that version does not exist, and InvalidArgument if the target names none.
     """
     workflow_id, version = workflow_version(run.target)
     row = await workflows.workflow(run.workspace, workflow_id, version)
@@ -147,10 +142,7 @@ async def dag_and_meta(workflows: WorkflowReader, run: Launch) -> str:
 
 
 def meta_of(run: Launch) -> dict[str, Json]:
-    """What an executor is told beside the DAG.
-
-    `source` is `schedule` or whatever else triggered the run; `payload` is there if the run has one.
-    """
+    """Return the metadata beside the DAG. `source` is the trigger; `payload` exists if the run has one."""
     workflow_id, version = workflow_version(run.target)
     meta: dict[str, Json] = {
         "source": run.trigger,
@@ -168,7 +160,7 @@ def meta_of(run: Launch) -> dict[str, Json]:
 
 
 def workflow_version(target: Mapping[str, Json]) -> tuple[str, int]:
-    """The workflow's id and version that a target names; InvalidArgument where it names none."""
+    """Return the workflow id and version of a target. Raises InvalidArgument."""
     workflow_id, version = target.get("workflowId"), target.get("version")
     if not isinstance(workflow_id, str) or not workflow_id:
         raise InvalidArgument("target: a workflow target needs a workflowId, such as 'invoices'")

@@ -46,6 +46,7 @@ class Services:
         keyring: Keyring,
         defaults: Defaults,
         settings: Settings,
+        metrics: Metrics,
         lanes: Iterable[str] | None,
     ) -> None:
         self.store = store
@@ -89,7 +90,7 @@ class Services:
             settings.max_connections_per_key,
             settings.max_unauthenticated_connections,
         )
-        self.metrics = Metrics()
+        self.metrics = metrics
         self.metrics.connections = self.connection_limits.open
         self.metrics_key = settings.metrics_key
         self.origins = Origins(settings.allowed_origins, settings.allowed_hosts)

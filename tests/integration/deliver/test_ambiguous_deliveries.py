@@ -18,7 +18,7 @@ from tests.support.misbehaving import (
 )
 from tests.support.waiting import eventually, over, the_run_of
 from wakeful import Function, Wakeful
-from wakeful.deliver.channels import Channels, Message, SendResult
+from wakeful.deliver.channels import ChannelMessage, Channels, SendResult
 from wakeful.model import Run
 from wakeful.policy import Backoff
 
@@ -32,17 +32,17 @@ def _unused_port() -> int:
 
 
 async def _send(url: str, body: str = "Good morning.") -> SendResult:
-    return await asyncio.to_thread(Channels({"team": url}).send, "team", None, Message("", body))
+    return await asyncio.to_thread(Channels({"team": url}).send, "team", None, ChannelMessage("", body))
 
 
 @pytest.mark.parametrize(
     ("behaviours", "outcome", "says"),
     [
         (["accept"], "accepted", ""),
-        (["refuse"], "not_sent", "the service answered HTTP 503"),
-        (["close"], "unknown", "it was sent and not answered"),
-        (["late"], "unknown", "it was sent and not answered"),
-        (["half"], "unknown", "it was sent and not answered"),
+        (["refuse"], "not_sent", "the service responded with HTTP 503"),
+        (["close"], "unknown", "it was sent without a response"),
+        (["late"], "unknown", "it was sent without a response"),
+        (["half"], "unknown", "it was sent without a response"),
     ],
 )
 async def test_what_an_http_service_does_with_a_message(
@@ -161,7 +161,7 @@ async def test_a_delivery_that_may_have_arrived_is_unknown_and_sent_once(
             other = await _deliver(app)  # whatever would be sent again comes before it
             counted = app.services.metrics.deliveries
     assert (run.state, run.delivery) == ("succeeded", "unknown")
-    assert run.delivery_error == "channel 'team': it was sent and not answered, so it may have arrived"
+    assert run.delivery_error == "channel 'team': it was sent without a response, so it may have arrived"
     assert other.delivery == "delivered"
     assert len(service.received) == 3
     assert counted == {"retrying": 1, "unknown": 1, "delivered": 1}
@@ -183,7 +183,7 @@ async def test_a_delivery_is_pending_between_two_attempts(new_app: NewApp) -> No
             waiting = await eventually(refused)  # the next attempt is seconds away
     assert waiting is not None
     assert waiting.delivery == "pending"
-    assert waiting.delivery_error == "channel 'team': the service answered HTTP 503"
+    assert waiting.delivery_error == "channel 'team': the service responded with HTTP 503"
 
 
 # --- alerts ---------------------------------------------------------------------------------------------
@@ -203,7 +203,7 @@ async def test_an_alert_that_may_have_arrived_is_not_sent_again(
             await fails(app)
             run = await over(app, (await the_run_of(app, SENDER)).id)
     assert (run.state, run.attempt, run.reason) == ("failed", 2, "unknown")
-    assert run.error == "channel 'ops': it was sent and not answered, so it may have arrived"
+    assert run.error == "channel 'ops': it was sent without a response, so it may have arrived"
     assert len(service.received) == 2
 
 

@@ -146,7 +146,7 @@ async def test_a_delivery_that_never_arrives_has_failed_and_the_run_has_not(
         assert await app.runs.dead_letters() == []
     assert (run.state, run.dead, run.error) == ("succeeded", False, None)
     assert run.delivery == "failed"
-    assert run.delivery_error == "channel 'team': the service answered HTTP 500"
+    assert run.delivery_error == "channel 'team': the service responded with HTTP 500"
     assert len(service.bodies) == ATTEMPTS
 
 

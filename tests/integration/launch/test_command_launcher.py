@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.programs import OBEDIENT, STUBBORN, alive, processes, sh, under_way
+from tests.support.programs import OBEDIENT, STUBBORN, alive, command_launcher, processes, sh, under_way
 from tests.support.waiting import PATIENCE, eventually
 from tests.unit.launch.launches import launch
 from wakeful.job import Json
 from wakeful.launch import process
 from wakeful.launch.command import CommandLauncher
-from wakeful.launch.command_allowlist import Allowed
-from wakeful.launch.command_environment import AllowedNames
+from wakeful.launch.command_allowlist import CommandAllowlist
+from wakeful.launch.command_environment import EnvironmentAllowlist
 from wakeful.launch.port import MAX_OUTPUT
 from wakeful.launch.precheck import PrecheckResult
 from wakeful.outcome import Failed, Outcome, Skipped, Succeeded
@@ -26,7 +26,7 @@ from wakeful.outcome import Failed, Outcome, Skipped, Succeeded
 
 @pytest.fixture
 async def launcher() -> AsyncIterator[CommandLauncher]:
-    launcher = CommandLauncher(Allowed(["*"]))
+    launcher = command_launcher("*")
     await launcher.open()
     yield launcher
     await launcher.close()
@@ -112,7 +112,7 @@ async def test_the_path_of_the_job_does_not_choose_the_program(
         "env": {"PATH": f"{tmp_path}/evil"},
         "cwd": f"{tmp_path}/evil",
     }
-    launcher = CommandLauncher(Allowed(["greet"]), AllowedNames(["PATH"]))
+    launcher = CommandLauncher(CommandAllowlist(["greet"]), EnvironmentAllowlist(["PATH"]))
     assert await launcher.start(launch(target)) == Succeeded("good\n")
 
 
@@ -206,16 +206,16 @@ async def test_what_cannot_be_begun_fails_for_good(launcher: CommandLauncher, tm
         assert isinstance(outcome, Failed)
         assert (outcome.permanent, outcome.reason) == (True, "not_found")
     plain.chmod(0o755)
-    assert "a script that begins with #!" in error(
+    assert "a script that starts with #!" in error(
         await launcher.start(launch({"kind": "command", "argv": [str(plain)]}))
     )
 
 
 async def test_what_is_no_longer_allowed_fails_for_good():
-    outcome = await CommandLauncher(Allowed(["false"])).start(launch({"kind": "command", "argv": ["true"]}))
+    outcome = await command_launcher("false").start(launch({"kind": "command", "argv": ["true"]}))
     assert isinstance(outcome, Failed)
     assert (outcome.permanent, outcome.reason) == (True, "not_allowed")
-    wrong = await CommandLauncher(Allowed(["*"])).start(launch({"kind": "command", "argv": "true"}))
+    wrong = await command_launcher("*").start(launch({"kind": "command", "argv": "true"}))
     assert isinstance(wrong, Failed)
     assert (wrong.permanent, wrong.reason) == (True, "invalid_target")
 
@@ -333,7 +333,7 @@ async def test_a_launcher_that_closes_ends_what_is_left_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(process, "GRACE_S", 4 * PATIENCE)
-    launcher = CommandLauncher(Allowed(["*"]))
+    launcher = command_launcher("*")
     file = tmp_path / "pids"
     async with under_way(launcher, sh(STUBBORN, file), file) as (task, pids):
         task.cancel()
@@ -372,5 +372,5 @@ async def test_whoever_is_asked_knows_it_and_has_a_key_of_its_own(launcher: Comm
 
 
 async def test_whoever_may_not_be_asked_is_not():
-    answer = await CommandLauncher().precheck(launch({"kind": "pull"}), sh("true"))
-    assert "no commands are allowed here" in error(answer)
+    answer = await command_launcher().precheck(launch({"kind": "pull"}), sh("true"))
+    assert "no commands are allowed" in error(answer)

@@ -198,7 +198,7 @@ async def test_a_precheck_is_judged_when_the_job_is_written(new_app: NewApp):
                 target=Function("read"),
                 precheck={"kind": "webhook", "url": "http://127.0.0.1/any"},
             )
-        with pytest.raises(InvalidArgument, match="precheck: no commands are allowed here"):
+        with pytest.raises(InvalidArgument, match="precheck: no commands are allowed"):
             await app.jobs.create(
                 "a",
                 schedule="@daily",

@@ -18,7 +18,7 @@ from tests.support.receiver import (
     to,
 )
 from wakeful.errors import InvalidArgument
-from wakeful.launch.address_guard import SETTING, AddressInfo, Guard, GuardedResolver
+from wakeful.launch.address_guard import SETTING, AddressGuard, AddressInfo, GuardedResolver
 from wakeful.outcome import Succeeded
 
 
@@ -78,7 +78,7 @@ async def test_what_is_not_public_is_refused_for_good_before_anything_is_sent(
     receiver: Receiver, url: str, monkeypatch: pytest.MonkeyPatch
 ):
     run = to(url.format(port=receiver.port))
-    async with launching(Guard()) as launcher:
+    async with launching(AddressGuard()) as launcher:
         with pytest.raises(InvalidArgument, match=SETTING):
             launcher.check(run.target)
         wire = Tripwire(monkeypatch)
@@ -93,9 +93,9 @@ async def test_what_is_not_public_is_refused_for_good_before_anything_is_sent(
 async def test_the_sockets_alone_keep_webhooks_from_what_is_not_public(
     receiver: Receiver, url: str, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(Guard, "check_host", lambda self, host: None)
+    monkeypatch.setattr(AddressGuard, "check_host", lambda self, host: None)
     careless = GuardedResolver(OPEN, answering(["127.0.0.1"]))
-    async with launching(Guard(), resolver=careless) as launcher:
+    async with launching(AddressGuard(), resolver=careless) as launcher:
         wire = Tripwire(monkeypatch)
         outcome = failed(await launcher.start(to(url.format(port=receiver.port))))
     assert wire.tried == []
@@ -106,8 +106,8 @@ async def test_the_sockets_alone_keep_webhooks_from_what_is_not_public(
 
 
 async def test_a_name_that_leads_inside_is_refused(receiver: Receiver, monkeypatch: pytest.MonkeyPatch):
-    resolver = GuardedResolver(Guard(), answering(["127.0.0.1"]))
-    async with launching(Guard(), resolver=resolver) as launcher:
+    resolver = GuardedResolver(AddressGuard(), answering(["127.0.0.1"]))
+    async with launching(AddressGuard(), resolver=resolver) as launcher:
         wire = Tripwire(monkeypatch)
         run = to(f"http://rebind.example:{receiver.port}/")
         launcher.check(run.target)  # a name is not looked up for that
@@ -121,7 +121,7 @@ async def test_a_name_that_changes_its_answer_is_connected_to_where_it_was_check
     monkeypatch: pytest.MonkeyPatch,
 ):
     lookup = answering(["1.1.1.1"], ["127.0.0.1"])
-    async with launching(Guard(), resolver=GuardedResolver(Guard(), lookup)) as launcher:
+    async with launching(AddressGuard(), resolver=GuardedResolver(AddressGuard(), lookup)) as launcher:
         wire = Tripwire(monkeypatch)
         with pytest.raises(AssertionError, match=r"1\.1\.1\.1"):
             await launcher.start(to("http://rebind.example/"))
@@ -132,7 +132,7 @@ async def test_a_resolver_that_lets_everything_by_does_not_get_by_the_gate(
     receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ):
     careless = GuardedResolver(OPEN, answering(["127.0.0.1"]))
-    async with launching(Guard(), resolver=careless) as launcher:
+    async with launching(AddressGuard(), resolver=careless) as launcher:
         wire = Tripwire(monkeypatch)
         outcome = failed(await launcher.start(to(f"http://rebind.example:{receiver.port}/")))
     assert (outcome.permanent, outcome.reason, wire.tried) == (True, "address_refused", [])
@@ -145,7 +145,7 @@ async def test_an_answer_is_not_trusted_for_longer_than_half_a_minute():
 
 
 async def test_an_allowed_network_may_be_reached_and_no_other(receiver: Receiver):
-    async with launching(Guard.parse("127.0.0.0/8")) as launcher:
+    async with launching(AddressGuard.parse("127.0.0.0/8")) as launcher:
         assert isinstance(await launcher.start(to(receiver.url)), Succeeded)
         assert failed(await launcher.start(to("http://10.0.0.1/"))).reason == "address_refused"
 

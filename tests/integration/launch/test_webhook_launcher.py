@@ -26,10 +26,11 @@ from tests.support.receiver import (
     to,
 )
 from tests.unit.launch.launches import launch
+from wakeful.clock import SystemClock
 from wakeful.errors import FailedPrecondition, InvalidArgument
 from wakeful.job import Json
 from wakeful.launch.port import MAX_OUTPUT, Launch
-from wakeful.launch.secrets import shown
+from wakeful.launch.secrets import format_secret
 from wakeful.launch.webhook import WebhookLauncher
 from wakeful.outcome import AwaitingCallback, Failed, Succeeded
 
@@ -76,11 +77,11 @@ async def test_both_signatures_verify_with_other_people_s_code(receiver: Receive
     assert hmac.compare_digest(
         headers["x-wakeful-signature"], hmac.new(SECRET, body, hashlib.sha256).hexdigest()
     )
-    assert Webhook(shown(SECRET)).verify(body, headers) == json.loads(body)
+    assert Webhook(format_secret(SECRET)).verify(body, headers) == json.loads(body)
     with pytest.raises(WebhookVerificationError):
-        Webhook(shown(OLD_SECRET)).verify(body, headers)
+        Webhook(format_secret(OLD_SECRET)).verify(body, headers)
     with pytest.raises(WebhookVerificationError):
-        Webhook(shown(SECRET)).verify(body + b" ", headers)
+        Webhook(format_secret(SECRET)).verify(body + b" ", headers)
 
 
 async def test_while_a_secret_rotates_receivers_with_either_accept(receiver: Receiver):
@@ -88,13 +89,13 @@ async def test_while_a_secret_rotates_receivers_with_either_accept(receiver: Rec
         await launcher.start(to(receiver.url))
     assert len(receiver.headers["webhook-signature"].split(" ")) == 2
     for secret in (SECRET, OLD_SECRET):
-        Webhook(shown(secret)).verify(receiver.bodies[0], receiver.headers)
+        Webhook(format_secret(secret)).verify(receiver.bodies[0], receiver.headers)
     newest = hmac.new(SECRET, receiver.bodies[0], hashlib.sha256).hexdigest()
     assert receiver.headers["x-wakeful-signature"] == newest
 
 
 async def test_without_a_secret_it_goes_unsigned(receiver: Receiver):
-    launcher = WebhookLauncher(Secrets(), OPEN)
+    launcher = WebhookLauncher(Secrets(), OPEN, SystemClock(), lambda status: None)
     await launcher.open()
     assert isinstance(await launcher.start(to(receiver.url)), Succeeded)
     await launcher.close()
@@ -108,7 +109,7 @@ async def test_a_secret_that_cannot_be_read_fails_the_attempt_and_nothing_is_sen
         def secrets_of(self, run: Launch) -> tuple[bytes, ...]:
             raise FailedPrecondition("WAKEFUL_SECRET_KEY is not set")
 
-    launcher = WebhookLauncher(Unreadable(), OPEN)
+    launcher = WebhookLauncher(Unreadable(), OPEN, SystemClock(), lambda status: None)
     await launcher.open()
     outcome = failed(await launcher.start(to(receiver.url)))
     await launcher.close()

@@ -29,6 +29,7 @@ from tests.support.receiver import (
     to,
 )
 from tests.support.waiting import PATIENCE
+from wakeful.clock import SystemClock
 from wakeful.launch.address_guard import GuardedResolver
 from wakeful.launch.http_response import MAX_INTERIM
 from wakeful.launch.webhook import WebhookLauncher
@@ -79,9 +80,9 @@ async def test_a_port_where_nobody_listens_may_be_tried_again(launcher: WebhookL
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
-        (b"", "closed before an answer"),
-        (b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nhalf", "broke off"),
-        (b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhel", "broke off"),
+        (b"", "closed before a response"),
+        (b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nhalf", "cut off"),
+        (b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhel", "cut off"),
         (b"this is not HTTP\r\n\r\n", ""),
         (b"HTTP/1.1 200 OK\r\nx: " + b"y" * 100_000 + b"\r\n\r\n", ""),
     ],
@@ -224,7 +225,9 @@ async def test_certificates_are_verified(certificate: Path):
 
     async def post(trust: ssl.SSLContext | None, host: str) -> Outcome:
         resolver = GuardedResolver(OPEN, answering(["127.0.0.1"]))
-        launcher = WebhookLauncher(Secrets(SECRET), OPEN, tls=trust, resolver=resolver)
+        launcher = WebhookLauncher(
+            Secrets(SECRET), OPEN, SystemClock(), lambda status: None, tls=trust, resolver=resolver
+        )
         await launcher.open()
         try:
             return await launcher.start(to(f"https://{host}:{there.port}/"))

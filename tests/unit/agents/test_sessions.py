@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wakeful.agents.sessions import MAX_SAID, Queue, batches, begin, fullness, hear
+from wakeful.agents.sessions import MAX_SAID, Queue, batches, context_fullness, receive, start_turns
 from wakeful.document.sessions import queue as read_queue
 from wakeful.document.sessions import session_name
 from wakeful.errors import InvalidArgument
@@ -52,7 +52,7 @@ class Conversation:
     def say(self, body: str, after_ms: int = 0) -> SessionUpdate:
         self.wait(after_ms)
         message = SessionMessage(f"m{next(self._ids):06}", body, "key:1", "user", self.now_ms)
-        settled = hear(self._talk(), message, self.now_ms)
+        settled = receive(self._talk(), message, self.now_ms)
         if settled.arrived is None and not settled.begun and not body.startswith("/"):
             self.dropped.append(message.id)
         self._write(settled)
@@ -64,7 +64,7 @@ class Conversation:
         while self.due_ms is not None and self.due_ms <= until and len(self.live) < self.places:
             self.now_ms = max(self.now_ms, self.due_ms)
             before = self.due_ms, self.places
-            self._write(begin(self._talk(), self.now_ms))
+            self._write(start_turns(self._talk(), self.now_ms))
             if (self.due_ms, self.places) == before:
                 break
         self.now_ms = until
@@ -269,12 +269,12 @@ def test_no_turn_is_longer_than_a_payload_may_be():
     ],
 )
 def test_what_does_not_say_how_full_it_is_says_nothing(usage: str | None):
-    assert fullness(usage) is None
+    assert context_fullness(usage) is None
 
 
 @pytest.mark.parametrize(("used", "full"), [(0, 0.0), (50, 0.5), (100, 1.0), (300, 1.0)])
 def test_fullness_is_between_nothing_and_all(used: int, full: float):
-    assert fullness(json.dumps({"contextTokens": used, "contextWindow": 100})) == full
+    assert context_fullness(json.dumps({"contextTokens": used, "contextWindow": 100})) == full
 
 
 STEPS = st.lists(

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wakeful.deliver.channels import Channels, Message, SendResult, addressed, service_of
-from wakeful.deliver.log_redaction import hushed
+from wakeful.deliver.channels import ChannelMessage, Channels, SendResult, parse_service, url_with_recipient
+from wakeful.deliver.log_redaction import capture_logs
 from wakeful.errors import InvalidArgument
 from wakeful.settings import Settings
 
@@ -41,7 +41,7 @@ NASTY = [
 @pytest.mark.parametrize("to", NASTY)
 @pytest.mark.parametrize("url", ["tgram://token/{to}/tail?x=1#end", "mailto://u:p@h?x=1&to={to}&y=2#end"])
 def test_a_recipient_changes_nothing_but_the_recipient(url: str, to: str):
-    given, plain = urlsplit(addressed(url, to)), urlsplit(addressed(url, "plain"))
+    given, plain = urlsplit(url_with_recipient(url, to)), urlsplit(url_with_recipient(url, "plain"))
     assert (given.scheme, given.netloc, given.fragment) == (plain.scheme, plain.netloc, plain.fragment)
     assert [unquote(part) for part in given.path.split("/")] == [
         to if part == "plain" else part for part in plain.path.split("/")
@@ -52,7 +52,7 @@ def test_a_recipient_changes_nothing_but_the_recipient(url: str, to: str):
 
 @given(st.text(st.characters(exclude_categories=["Cs"]), min_size=1))
 def test_no_recipient_brings_a_character_that_means_something_in_a_url(to: str):
-    assert not set(addressed("{to}", to)) & set("/?#&=@:;,+ \r\n\t\\\"'<>")
+    assert not set(url_with_recipient("{to}", to)) & set("/?#&=@:;,+ \r\n\t\\\"'<>")
 
 
 @pytest.mark.parametrize("to", [".", "..", "...", "a\nb", "\x00", "\x7f", "\u2028", "\ud800", ". ."])
@@ -78,7 +78,7 @@ def test_a_channel_is_asked_for_by_its_name_and_with_the_recipient_that_it_needs
     for name, to, said in [
         ("pager", None, "channel: there is no 'pager'; there are ops, telegram"),
         ("telegram", None, "to: the channel 'telegram' needs a recipient"),
-        ("ops", "@ada", "to: the channel 'ops' has its recipient already"),
+        ("ops", "@ada", "to: the channel 'ops' has a fixed recipient"),
     ]:
         with pytest.raises(InvalidArgument, match=said):
             channels.check(name, to)
@@ -109,29 +109,29 @@ def test_a_url_with_a_recipient_to_come_is_understood(url: str):
 def test_nothing_shows_a_url(caplog: pytest.LogCaptureFixture):
     caplog.set_level(1)
     channels = Channels({"ops": FIXED, "mail": MAIL})
-    why = channels.send("ops", None, Message("Title", "Body", "failure"))
+    why = channels.send("ops", None, ChannelMessage("Title", "Body", "failure"))
     with pytest.raises(InvalidArgument) as error:
         channels.check("mail", "nobody")
     shown = f"{Settings(channels={'ops': FIXED})!r} {channels!r} {why} {error.value!r} {caplog.text}"
     assert SECRET not in shown
-    assert why == SendResult("not_sent", "the service could not be reached, or broke off")
+    assert why == SendResult("not_sent", "the service could not be reached, or closed the connection")
 
 
 def test_nothing_is_sent_to_somebody_else_where_the_url_has_changed_since():
     channels = Channels({"ops": "json://127.0.0.1:1", "mail": MAIL})
     for name, to, said in [
-        ("ops", "ada", "to: the channel 'ops' has its recipient already"),
+        ("ops", "ada", "to: the channel 'ops' has a fixed recipient"),
         ("mail", None, "to: the channel 'mail' needs a recipient"),
         ("mail", "@ada", "to: the channel 'mail' does not take '@ada'"),
     ]:
-        result = channels.send(name, to, Message("Title", "Body"))
+        result = channels.send(name, to, ChannelMessage("Title", "Body"))
         assert result.outcome == "not_sent"
         assert result.error.startswith(said)
 
 
 def test_what_others_log_while_nothing_is_sent_is_none_of_our_business(caplog: pytest.LogCaptureFixture):
     caplog.set_level(logging.DEBUG)
-    with hushed() as heard:
+    with capture_logs() as heard:
         logging.getLogger("apprise").warning("of %s", SECRET)
         logging.getLogger("urllib3.connectionpool").debug("POST /%s", SECRET)
         logging.getLogger("wakeful.other").warning("this goes on")
@@ -145,7 +145,7 @@ def test_sockets_are_given_a_while_unless_the_url_says_how_long():
         ("json://127.0.0.1", (10.0, 10.0)),
         ("json://127.0.0.1?cto=2&rto=3", (2.0, 3.0)),
     ]:
-        service, _ = service_of(url, None)
+        service, _ = parse_service(url, None)
         assert service is not None
         assert service.request_timeout == timeouts
 
@@ -155,7 +155,7 @@ def test_without_apprise_a_channel_is_refused_and_the_start_goes_on(monkeypatch:
     channels = Channels({"ops": FIXED})
     with pytest.raises(InvalidArgument, match=r"channel: .* pip install 'wakeful\[deliver\]'"):
         channels.check("ops", None)
-    result = channels.send("ops", None, Message("Title", "Body"))
+    result = channels.send("ops", None, ChannelMessage("Title", "Body"))
     assert result.outcome == "not_sent"
     assert "wakeful[deliver]" in result.error
 

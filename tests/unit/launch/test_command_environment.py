@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
+from tests.support.programs import command_launcher
 from wakeful import InvalidArgument
-from wakeful.launch.command import CommandLauncher
-from wakeful.launch.command_allowlist import Allowed
-from wakeful.launch.command_environment import AllowedNames
+from wakeful.launch.command_environment import EnvironmentAllowlist
 
 #: Each makes some ordinary program run code of the job's author.
 DANGEROUS = [
@@ -34,7 +33,7 @@ def command(**env: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", DANGEROUS)
 def test_by_default_a_job_sets_only_names_that_start_with_job(name: str):
-    launcher = CommandLauncher(Allowed(["*"]))
+    launcher = command_launcher("*")
     launcher.check(command(JOB_TO="me", JOB_="x"))
     with pytest.raises(InvalidArgument) as error:
         launcher.check(command(JOB_TO="me", **{name: "x"}))
@@ -44,27 +43,27 @@ def test_by_default_a_job_sets_only_names_that_start_with_job(name: str):
 
 
 def test_the_operator_names_others():
-    names = AllowedNames(["REPORT_TO", "MY_*_DIR"])
+    names = EnvironmentAllowlist(["REPORT_TO", "MY_*_DIR"])
     names.check(["REPORT_TO", "MY_LOG_DIR", "MY__DIR"])
     for other in ("JOB_TO", "REPORT_TO_", "MY_LOG_DIRS", "my_log_dir"):
         with pytest.raises(InvalidArgument, match=r"the operator allows REPORT_TO, MY_\*_DIR, and more by"):
             names.check([other])
     with pytest.raises(InvalidArgument, match="the operator allows none"):
-        AllowedNames([]).check(["JOB_TO"])
+        EnvironmentAllowlist([]).check(["JOB_TO"])
 
 
 @pytest.mark.parametrize("name", ["LD_PRELOAD", "LD_AUDIT", "DYLD_INSERT_LIBRARIES", "WAKEFUL_RUN_ID"])
 def test_reserved_names_are_refused_whatever_is_allowed(name: str):
-    AllowedNames(["*"]).check(["PATH"])
+    EnvironmentAllowlist(["*"]).check(["PATH"])
     with pytest.raises(
         InvalidArgument, match=f"a job cannot set '{name}'; names that start with WAKEFUL_, LD"
     ):
-        AllowedNames(["*"]).check([name])
+        EnvironmentAllowlist(["*"]).check([name])
     with pytest.raises(InvalidArgument, match=f"WAKEFUL_COMMAND_ENV: '{name}' cannot be allowed"):
-        AllowedNames([name])
+        EnvironmentAllowlist([name])
 
 
 @pytest.mark.parametrize("entry", ["", "A=B", "A B", "1A", "A?", "[A]", "Ä", "A-B"])
 def test_an_entry_that_is_not_a_name_is_refused(entry: str):
     with pytest.raises(InvalidArgument, match=r"WAKEFUL_COMMAND_ENV: .* is not the name of an environment"):
-        AllowedNames([entry])
+        EnvironmentAllowlist([entry])

@@ -132,7 +132,7 @@ async def test_a_name_that_is_not_registered_may_be_so_elsewhere(launcher: Funct
         assert isinstance(outcome, Failed)
         assert not outcome.permanent
         assert outcome.reason == "not_registered"
-        assert "there are: f" in outcome.error
+        assert "known: f" in outcome.error
 
 
 def test_a_target_without_a_name_is_refused():

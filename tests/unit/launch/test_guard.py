@@ -10,9 +10,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from wakeful.errors import InvalidArgument
-from wakeful.launch.address_guard import SETTING, AddressInfo, AddressRefused, Guard, GuardedResolver
+from wakeful.launch.address_guard import SETTING, AddressGuard, AddressInfo, AddressRefused, GuardedResolver
 
-CLOSED = Guard()
+CLOSED = AddressGuard()
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def test_an_ipv4_address_inside_an_ipv6_one_fares_no_better_than_alone(address: 
 
 @given(st.ip_addresses())
 def test_everything_may_be_reached_when_private_ones_are_allowed(address: IPv4Address | IPv6Address):
-    assert Guard(allow_private=True).refusal(str(address)) is None
+    assert AddressGuard(allow_private=True).refusal(str(address)) is None
 
 
 @given(st.ip_addresses(v=4), st.integers(min_value=0, max_value=32), st.ip_addresses(v=4))
@@ -130,7 +130,7 @@ def test_an_allowed_network_lets_through_its_own_and_no_more(
     inside: IPv4Address, bits: int, other: IPv4Address
 ):
     network = IPv4Network((int(inside), bits), strict=False)
-    guard = Guard(allowed=(network,))
+    guard = AddressGuard(allowed=(network,))
     assert guard.refusal(str(inside)) is None
     assert guard.refusal(f"::ffff:{inside}") is None
     assume(other not in network)
@@ -139,17 +139,17 @@ def test_an_allowed_network_lets_through_its_own_and_no_more(
 
 def test_the_setting_says_yes_or_no_or_which_networks():
     for text in ("true", "1", " YES ", "on"):
-        assert Guard.parse(text) == Guard(allow_private=True)
+        assert AddressGuard.parse(text) == AddressGuard(allow_private=True)
     for text in ("", "false", "0", "no", "Off"):
-        assert Guard.parse(text) == Guard()
+        assert AddressGuard.parse(text) == AddressGuard()
     networks = (ip_network("10.0.0.0/8"), ip_network("192.168.1.7/32"), ip_network("fd00::/8"))
-    assert Guard.parse("10.0.0.0/8, 192.168.1.7 fd00::/8,") == Guard(allowed=networks)
+    assert AddressGuard.parse("10.0.0.0/8, 192.168.1.7 fd00::/8,") == AddressGuard(allowed=networks)
 
 
 @pytest.mark.parametrize("text", ["maybe", "10.0.0.1/8", "10.0.0.0/8;11.0.0.0/8", "10.0.0.0/33"])
 def test_a_setting_that_cannot_be_meant_is_refused_by_name(text: str):
     with pytest.raises(InvalidArgument, match=SETTING):
-        Guard.parse(text)
+        AddressGuard.parse(text)
 
 
 @pytest.mark.parametrize(
@@ -159,7 +159,7 @@ def test_a_setting_that_cannot_be_meant_is_refused_by_name(text: str):
 def test_a_host_that_is_plainly_not_public_is_refused_early(host: str):
     with pytest.raises(AddressRefused, match=SETTING):
         CLOSED.check_host(host)
-    Guard(allow_private=True).check_host(host)
+    AddressGuard(allow_private=True).check_host(host)
 
 
 def test_a_host_that_is_a_name_is_judged_when_it_is_connected_to():
@@ -183,7 +183,7 @@ def test_no_socket_is_made_for_an_address_that_may_not_be_reached():
 
 
 def test_a_socket_is_made_for_one_that_may():
-    made = Guard(allow_private=True).socket(info("127.0.0.1"))
+    made = AddressGuard(allow_private=True).socket(info("127.0.0.1"))
     assert made.family is socket.AF_INET
     made.close()
 
@@ -191,7 +191,7 @@ def test_a_socket_is_made_for_one_that_may():
 # --- names ------------------------------------------------------------------------------------------
 
 
-async def resolved(*addresses: str, guard: Guard = CLOSED) -> list[str]:
+async def resolved(*addresses: str, guard: AddressGuard = CLOSED) -> list[str]:
     resolver = GuardedResolver(guard, lambda *args, **kwargs: [info(address) for address in addresses])
     try:
         return [each["host"] for each in await resolver.resolve("example.com", 443, socket.AF_UNSPEC)]
@@ -206,7 +206,7 @@ async def test_only_the_public_addresses_of_a_name_are_used():
 async def test_a_name_that_leads_only_inside_is_refused_and_the_sentence_says_where():
     with pytest.raises(AddressRefused, match=rf"example\.com \(10\.0\.0\.1\) is a private.*{SETTING}"):
         await resolved("10.0.0.1")
-    assert await resolved("10.0.0.1", guard=Guard.parse("10.0.0.0/8")) == ["10.0.0.1"]
+    assert await resolved("10.0.0.1", guard=AddressGuard.parse("10.0.0.0/8")) == ["10.0.0.1"]
 
 
 async def test_a_name_without_an_address_is_an_ordinary_failure():

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tests.unit.launch.launches import launch
 from wakeful.instants import utc_datetime
-from wakeful.launch.port import MAX_OUTPUT, Launch, kept
+from wakeful.launch.port import MAX_OUTPUT, Launch, truncate
 
 TARGET = {"kind": "function", "name": "digest"}
 
@@ -60,15 +60,15 @@ def test_an_instant_goes_there_and_back(ms: int):
 
 @given(st.text(st.characters(exclude_categories=()), max_size=40), st.integers(min_value=0, max_value=50))
 def test_what_is_kept_can_be_stored_and_is_no_longer_than_allowed(text: str, limit: int):
-    found = kept(text, limit)
+    found = truncate(text, limit)
     assert len(found.encode()) <= limit  # strict: half of a pair would raise
     assert "\x00" not in found
 
 
 @given(st.text(max_size=100).filter(lambda text: "\x00" not in text))
 def test_what_fits_is_kept_as_it_is(text: str):
-    assert kept(text) == text
+    assert truncate(text) == text
 
 
 def test_no_character_is_cut_in_two():
-    assert kept("€" * MAX_OUTPUT) == "€" * (MAX_OUTPUT // 3)
+    assert truncate("€" * MAX_OUTPUT) == "€" * (MAX_OUTPUT // 3)

@@ -15,7 +15,7 @@ from wakeful.job import Json, Work
 from wakeful.launch.function import FunctionLauncher
 from wakeful.launch.port import Launch
 from wakeful.launch.precheck import PrecheckedLauncher, needs_precheck, result_of_response, result_of_value
-from wakeful.launch.webhook_response import usage_in
+from wakeful.launch.webhook_response import read_usage
 from wakeful.outcome import Failed, Outcome, Skipped, Succeeded, conclude
 from wakeful.policy import Policy
 
@@ -151,11 +151,11 @@ def test_a_precheck_that_nobody_could_ask_is_refused():
 
 
 def test_usage_is_read_from_the_header_before_the_body_and_nonsense_is_none():
-    assert usage_in('{"tokens": 5}', '{"usage": {"tokens": 6}}') == '{"tokens":5}'
-    assert usage_in(None, '{"usage": {"tokens": 6}, "text": "hello"}') == '{"tokens":6}'
+    assert read_usage('{"tokens": 5}', '{"usage": {"tokens": 6}}') == '{"tokens":5}'
+    assert read_usage(None, '{"usage": {"tokens": 6}, "text": "hello"}') == '{"tokens":6}'
     for header, text in [(None, ""), (None, '{"usage": 5}'), (None, '["usage"]'), ("[]", ""), ("{}", "")]:
-        assert usage_in(header, text) is None
-    assert usage_in(None, '{"usage": {"tokens": NaN}}') is None
+        assert read_usage(header, text) is None
+    assert read_usage(None, '{"usage": {"tokens": NaN}}') is None
 
 
 def test_what_a_function_is_asked_may_be_answered_in_words():

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.unit.launch.launches import launch
 from wakeful.errors import FailedPrecondition, InvalidArgument
 from wakeful.launch.port import SealedSecrets
-from wakeful.launch.secrets import Keyring, RunSecrets, new_secret, read_secret, shown
+from wakeful.launch.secrets import Keyring, RunSecrets, format_secret, new_secret, read_secret
 from wakeful.launch.signing import hex_signature, standard_signature
 
 TARGET = {"kind": "webhook", "url": "https://example.com"}
@@ -35,11 +35,13 @@ def test_a_secret_is_32_bytes_and_never_the_same():
 
 def test_a_secret_is_shown_in_the_form_of_standard_webhooks():
     secret = new_secret()
-    assert shown(secret) == "whsec_" + base64.b64encode(secret).decode()
-    assert read_secret(shown(secret)) == secret
+    assert format_secret(secret) == "whsec_" + base64.b64encode(secret).decode()
+    assert read_secret(format_secret(secret)) == secret
 
 
-@pytest.mark.parametrize("text", ["", "whsec_", "whsec_c2hvcnQ=", "whsec_!!!!", "a" * 44, shown(b"x" * 65)])
+@pytest.mark.parametrize(
+    "text", ["", "whsec_", "whsec_c2hvcnQ=", "whsec_!!!!", "a" * 44, format_secret(b"x" * 65)]
+)
 def test_a_secret_that_is_none_is_refused(text: str):
     with pytest.raises(InvalidArgument, match="whsec_"):
         read_secret(text)

@@ -13,7 +13,7 @@ from wakeful.document.values import compact
 from wakeful.engine.launcher_registry import LauncherRegistry
 from wakeful.errors import FailedPrecondition, InvalidArgument, NotFound
 from wakeful.job import Definition, Json, check_slug
-from wakeful.launch.secrets import ROTATION_MS, Keyring, new_secret, shown
+from wakeful.launch.secrets import ROTATION_MS, Keyring, format_secret, new_secret
 from wakeful.service.admin.alert_jobs import NO_ALERTS, AlertJobs
 from wakeful.service.admin.budgets import Budgets, read_budget
 from wakeful.service.agents.heartbeats import NO_HEARTBEAT, Heartbeats
@@ -33,7 +33,7 @@ FIELDS: Final = (
     "deliverTo",
 )  # fmt: skip
 _WORKSPACE_FIELDS: Final = ("tz", "description", "budget", "alerts")
-#: What an agent is shown with beside: it may come back with a document that was read, and says nothing.
+#: Read-only fields of an agent: they may be sent back with a document that was read, and are ignored.
 _SHOWN: Final = frozenset({"name", "workspace", "version", "createdAt", "updatedAt", "spent"})
 #: What no job has.
 _OWN: Final = frozenset({"active", "alerts", "queue", "heartbeat", "deliverTo"})
@@ -43,7 +43,7 @@ _STAND_IN: Final = {"name": "agent", "schedule": "@daily"}
 
 
 class SavedAgent(NamedTuple):
-    """An agent as it was saved, and its secret where one was made just now: it is not shown again."""
+    """A saved agent, and its secret if one was created now: it is not shown again."""
 
     row: AgentRow
     created: bool
@@ -146,7 +146,9 @@ class AgentService:
         if row.budget != (before[0].budget if before[0] else None):
             await self._budgets.check_budgets(BudgetOwner(workspace, name))
         made = secret is not None and row.secret == sealed
-        return SavedAgent(row, before[0] is None, shown(secret) if secret is not None and made else None)
+        return SavedAgent(
+            row, before[0] is None, format_secret(secret) if secret is not None and made else None
+        )
 
     async def rotate_secret(self, principal: Principal, workspace: str, name: str) -> SavedAgent:
         """Give it a new secret. For a day, the webhooks that its jobs inherit are signed with both."""
@@ -171,7 +173,7 @@ class AgentService:
         row = await self._write(
             workspace, name, rotated, principal.entry(workspace, "agent.rotate-secret", name)
         )
-        return SavedAgent(row, False, shown(secret))
+        return SavedAgent(row, False, format_secret(secret))
 
     async def _write(
         self,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from wakeful.agents.sessions import hear, order_in, payload_of
+from wakeful.agents.sessions import command_in, payload_of, receive
 from wakeful.document.sessions import session_name
 from wakeful.document.values import compact, json_text, storable
 from wakeful.errors import FailedPrecondition, InvalidArgument
@@ -75,7 +75,7 @@ class MessageService:
         body = _body(document.get("message"))
         message = SessionMessage(new_id(now_ms), body, principal.actor, trigger, now_ms)
         _check_size(session, message, self._longest)
-        order = order_in(body)
+        order = command_in(body)
         if order is None:
             if not row.active:
                 raise FailedPrecondition(f"agent '{agent}' is not active; make it active to speak to it")
@@ -89,7 +89,7 @@ class MessageService:
         settled = await self._store.update_session(
             key,
             now_ms,
-            lambda talk: hear(talk, message, now_ms),
+            lambda talk: receive(talk, message, now_ms),
             [entry],
             keyed.of(lambda settled: _receipt(session, message_id, settled)) if keyed else None,
         )

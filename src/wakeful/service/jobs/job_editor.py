@@ -10,11 +10,11 @@ from wakeful.bounded_cache import bypass
 from wakeful.clock import Clock
 from wakeful.document import patch_definition
 from wakeful.document.values import compact
-from wakeful.engine.calendar_loader import excludes_something, has_calendar, load, work_out
+from wakeful.engine.calendar_loader import compute_ticks, excludes_something, has_calendar, load
 from wakeful.engine.launcher_registry import LauncherRegistry
 from wakeful.errors import FailedPrecondition, InvalidArgument, NotFound
 from wakeful.job import Definition, JobRecord, Json, inherit
-from wakeful.launch.secrets import ROTATION_MS, Keyring, new_secret, shown
+from wakeful.launch.secrets import ROTATION_MS, Keyring, format_secret, new_secret
 from wakeful.run import NewRun
 from wakeful.service.admin.budgets import Budgets, check_tighter
 from wakeful.service.agents.inheritance import needs_secret, signed_by_agent, with_agents_secret
@@ -91,7 +91,7 @@ class JobEditor:
 
         if has_calendar(row.timing) or excludes_something(patch):
             context = await self._accounts.context(workspace, agent)
-            await work_out(partial(patched, job_of(row), context), now_ms)
+            await compute_ticks(partial(patched, job_of(row), context), now_ms)
         entry = principal.entry(workspace, "job.update", f"{agent}/{name}", audit_details(patch))
         return await self.edit(principal, row, patched, entry, read_enabled(patch))
 
@@ -142,7 +142,7 @@ class JobEditor:
             )
 
         row = await self._accounts.with_context(workspace, agent, change)
-        return SaveResult(row, shown(secret))
+        return SaveResult(row, format_secret(secret))
 
     async def edit(
         self,
@@ -230,7 +230,7 @@ class JobEditor:
             return SaveResult(row, changed=changed)
         if budget_changes and budget_changes[-1]:
             await self._budgets.check_budgets(BudgetOwner(row.workspace, row.agent, row.id))
-        return SaveResult(row, shown(new_secrets[0]) if new_secrets else None, changed=changed)
+        return SaveResult(row, format_secret(new_secrets[0]) if new_secrets else None, changed=changed)
 
     async def change(
         self,

@@ -15,7 +15,7 @@ from wakeful.engine.launcher_registry import LauncherRegistry
 from wakeful.errors import InvalidArgument
 from wakeful.ids import new_id
 from wakeful.job import Definition, JobRecord, Work, anchor_of, check_slug, inherit
-from wakeful.launch.secrets import Keyring, new_secret, shown
+from wakeful.launch.secrets import Keyring, format_secret, new_secret
 from wakeful.planning import begin
 from wakeful.schedule import At
 from wakeful.service.agents.inheritance import INACTIVE, needs_secret, signed_by_agent, with_agents_secret
@@ -31,7 +31,7 @@ _BUDGET: Final = 8 * MB
 
 @dataclass(frozen=True, slots=True)
 class SaveResult:
-    """A job as it was saved, and its webhook secret where one was made just now: it is not shown again."""
+    """A saved job, and its webhook secret if one was created now: it is not shown again."""
 
     row: JobRow
     secret: str | None = None
@@ -88,7 +88,9 @@ class JobFactory:
         if not alike.secret:
             return SaveResult(row, created=True)
         secret = new_secret()
-        return SaveResult(row._replace(secret=self._keyring.seal(secret)), shown(secret), created=True)
+        return SaveResult(
+            row._replace(secret=self._keyring.seal(secret)), format_secret(secret), created=True
+        )
 
     def _alike(
         self,

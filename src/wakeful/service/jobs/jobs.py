@@ -10,7 +10,7 @@ from wakeful.bounded_cache import bypass
 from wakeful.clock import Clock
 from wakeful.document import read_definition
 from wakeful.document.values import compact
-from wakeful.engine.calendar_loader import excludes_something, has_calendar, load, work_out
+from wakeful.engine.calendar_loader import compute_ticks, excludes_something, has_calendar, load
 from wakeful.errors import AlreadyExists, InvalidArgument
 from wakeful.job import Definition, JobRecord, Json, check_slug
 from wakeful.logs import get_logger
@@ -163,7 +163,7 @@ class JobService:
         if has_calendar(row.timing) or excludes_something(document):
             context = await self._accounts.context(workspace, agent)
             with bypass() if dry_run else nullcontext():
-                await work_out(partial(converged, job_of(row), context), now_ms)
+                await compute_ticks(partial(converged, job_of(row), context), now_ms)
         entry = principal.entry(workspace, "job.update", f"{agent}/{name}", audit_details(document))
         return await self._editor.edit(principal, row, converged, entry, dry_run=dry_run)
 
@@ -215,7 +215,7 @@ class JobService:
         for document in documents:
             if excludes_something(document):
                 read = partial(read_definition, document, now_ms=now_ms, defaults=context.defaults)
-                await work_out(read, now_ms)
+                await compute_ticks(read, now_ms)
 
     def _new_job(
         self, principal: Principal, context: JobContext, document: Mapping[str, object], now_ms: int

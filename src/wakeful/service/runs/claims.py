@@ -14,7 +14,7 @@ from wakeful.consequences import consequences
 from wakeful.document import payload_from_text, policy_from_text, work_from_text
 from wakeful.engine.launcher_registry import build_launch
 from wakeful.errors import InvalidArgument, NotFound, WakefulError
-from wakeful.launch.port import kept
+from wakeful.launch.port import truncate
 from wakeful.launch.workflow import dag_and_meta, workflow_version
 from wakeful.logs import get_logger
 from wakeful.outcome import Failed, Finished, Outcome, Skipped, conclude
@@ -51,7 +51,9 @@ class Claims:
             except Exception as error:
                 run = each.taken
                 log.exception("run.set_aside", run=run.id, job=run.job_name, workspace=run.workspace)
-                shaped = Failed(kept(f"its job cannot be read: {error}"), permanent=True, reason="unreadable")
+                shaped = Failed(
+                    truncate(f"its job cannot be read: {error}"), permanent=True, reason="unreadable"
+                )
             if isinstance(shaped, dict):
                 shapes.append(shaped)
             else:

@@ -12,7 +12,7 @@ from wakeful.document import policy_from_text, work_from_text
 from wakeful.document.values import compact
 from wakeful.errors import FailedPrecondition, InvalidArgument, NotFound, ResourceExhausted, WakefulError
 from wakeful.job import NO_WORK, Work
-from wakeful.launch.port import kept
+from wakeful.launch.port import truncate
 from wakeful.outcome import Failed, Succeeded, conclude
 from wakeful.policy import DEFAULT_POLICY
 from wakeful.run import NewRun, is_executor
@@ -208,9 +208,9 @@ class RunService:
         work = work_from_text(row.work) if row else NO_WORK
         _check_completable(run, work, attempt)
         outcome = (
-            Succeeded(kept(output) if output is not None else None, usage)
+            Succeeded(truncate(output) if output is not None else None, usage)
             if status == "succeeded"
-            else Failed(kept(error or "failed"))
+            else Failed(truncate(error or "failed"))
         )
         answered = run.response_code if run.worker == PARKED else None
         finished = conclude(

@@ -14,7 +14,7 @@ from tests.support.api_client import ApiClient
 from tests.support.receiver import Receiver
 from tests.support.waiting import eventually, over, runs_of
 from wakeful import FailedPrecondition, Function, InvalidArgument, NotFound, Permanent, Wakeful
-from wakeful.launch.secrets import shown
+from wakeful.launch.secrets import format_secret
 from wakeful.outcome import Succeeded
 from wakeful.service.auth.access import LOCAL
 
@@ -64,7 +64,7 @@ async def test_somebody_is_told_after_so_many_failures_in_a_row(new_app: NewApp,
     failing(app)
     async with app:
         await put_agent(
-            app, {"url": receiver.url, "failures": 2, "deadLetter": False, "secret": shown(SECRET)}
+            app, {"url": receiver.url, "failures": 2, "deadLetter": False, "secret": format_secret(SECRET)}
         )
         await app.jobs.create("digest", schedule=SELDOM, target=Function("fail"))
         await fails(app)
@@ -168,7 +168,7 @@ async def test_alerts_are_judged_when_they_are_written_and_their_secret_is_never
     new_app: NewApp, receiver: Receiver
 ):
     async with new_app() as app:
-        kept = await put_agent(app, {"url": receiver.url, "secret": shown(SECRET)})
+        kept = await put_agent(app, {"url": receiver.url, "secret": format_secret(SECRET)})
         assert kept == {
             "url": receiver.url, "failures": 3, "deadLetter": True, "missed": True,
             "budget": True, "cooldownMs": 3_600_000,
@@ -177,7 +177,7 @@ async def test_alerts_are_judged_when_they_are_written_and_their_secret_is_never
             ({"failures": 1}, "alerts: it has neither a url nor a channel"),
             ({"url": 5}, "alerts: url: 5 is not text"),
             ({"url": receiver.url, "to": "@ada"}, "alerts: to: it has no effect without a channel"),
-            ({"url": "ftp://a"}, "alerts: 'ftp://a' is no http or https address"),
+            ({"url": "ftp://a"}, "alerts: 'ftp://a' is not an http or https URL"),
             ({"url": receiver.url, "secret": "short"}, "alerts: a webhook secret is 'whsec_'"),
             ({"url": receiver.url, "failures": 0}, "alerts: failures: 0 is out of range"),
             ({"url": receiver.url, "often": True}, "alerts: alerts has no field 'often'"),

@@ -173,8 +173,9 @@ async def test_a_message_that_is_not_taken_is_sent_again_until_it_is(new_app: Ne
         attempts = await app.runs.attempts(run.id)
     assert (run.state, run.attempt) == ("succeeded", 3)
     assert [each.error for each in attempts][:2] == [
-        "channel 'ops': the service answered HTTP 500", "channel 'ops': the service answered HTTP 429",
-    ]  # fmt: skip
+        "channel 'ops': the service responded with HTTP 500",
+        "channel 'ops': the service responded with HTTP 429",
+    ]
     assert len({message["title"] for message in messages(service)}) == 1
     assert len(messages(service)) == 3
 
@@ -304,7 +305,7 @@ async def test_what_cannot_be_sent_is_refused_when_it_is_written(new_app: NewApp
     async with app, served(app) as ask:
         for alerts, said in [
             ({"channel": "pager"}, "alerts: channel: there is no 'pager'; there are ops, phone"),
-            ({"channel": "ops", "to": "ada"}, "alerts: to: the channel 'ops' has its recipient already"),
+            ({"channel": "ops", "to": "ada"}, "alerts: to: the channel 'ops' has a fixed recipient"),
             ({"channel": "phone"}, "alerts: to: the channel 'phone' needs a recipient"),
             ({"channel": "phone", "to": "a/b"}, "alerts: to: the channel 'phone' does not take 'a/b'"),
             ({"channel": "ops", "secret": "whsec_"}, "alerts: secret: it has no effect without a url"),
@@ -365,7 +366,7 @@ async def test_a_service_that_is_not_there_is_a_failure_without_its_url(service:
     launcher = ChannelLauncher(Channels({"ops": f"json://ada:{SECRET}@127.0.0.1:1/{SECRET}"}))
     outcome = await launcher.start(launch({"kind": "channel", "channel": "ops"}))
     assert outcome == Failed(
-        "channel 'ops': the service could not be reached, or broke off", reason="not_delivered"
+        "channel 'ops': the service could not be reached, or closed the connection", reason="not_delivered"
     )
     assert (await launcher.start(launch({"kind": "channel"}))).permanent  # type: ignore[union-attr]
     await launcher.close()
