@@ -1,4 +1,4 @@
-"""Wakeful in a Python program: embedded in its event loop, with its functions as targets.
+"""Wakeful embedded in a Python program, with its functions as targets.
 
 ```python
 from wakeful import Wakeful, Webhook

@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 from collections.abc import Mapping
 
+from wakeful.app.jobs import plain_fields
 from wakeful.model import AgentInfo, MessageReceipt, Page, SessionInfo
 from wakeful.model.from_json import agent_from_json, receipt_from_json, session_from_json
 from wakeful.scheduler import AgentsApi
@@ -35,7 +36,7 @@ class Agents(AgentsApi):
         return await self._with_usage(name, serialize_agent(LOCAL, row))
 
     async def put(self, name: str, fields: Mapping[str, object]) -> AgentInfo:
-        saved = await self._services.agents.put(LOCAL, self._workspace, name, fields)
+        saved = await self._services.agents.put(LOCAL, self._workspace, name, plain_fields(fields))
         return await self._with_usage(name, serialize_saved_agent(LOCAL, saved))
 
     async def rotate_secret(self, name: str) -> AgentInfo:

@@ -1,4 +1,4 @@
-"""The scheduler in your process: what it is given, what is declared on it, and how it lives."""
+"""The embedded scheduler: its arguments, the jobs declared on it, its start and stop."""
 
 from __future__ import annotations
 
@@ -52,24 +52,24 @@ log = get_logger("wakeful.app")
 
 
 class Wakeful:
-    """A scheduler in your process. Use it as an async context manager; any number may share a database.
+    """A scheduler in this process. Use it as an async context manager; several may share a database.
 
-    Functions that are decorated with `cron`, `every` or `at` become jobs of `agent` in `workspace` when it
-    starts, and are brought up to date by `upsert`. A function takes the run (`wakeful.Launch`), or nothing.
+    Functions decorated with `cron`, `every` or `at` become jobs of `agent` in `workspace`: each start upserts
+    them. A function takes the run (`wakeful.Launch`), or no argument.
 
     - `url`: `sqlite:///wakeful.db`, `sqlite:////an/absolute/path.db`, or `postgresql://…`
-    - `secret_key`: encrypts webhook secrets in the database. Without one, an SQLite database has a key file
-      beside it, made when it is first needed; a PostgreSQL refuses jobs with webhooks
+    - `secret_key`: encrypts webhook secrets in the database. Without it, SQLite uses a key file beside the
+      database, created on first use; PostgreSQL refuses jobs with webhooks
     - `allow_private_targets`: webhooks may reach private and loopback addresses
     - `commands`: the programs that jobs may run: `/usr/bin/rsync`, `rsync`, `/opt/jobs/*`, or `*` for all
-    - `command_env`: the environment names that jobs may set for them: `REPORT_TO`, `JOB_*` (the default)
-    - `defaults`: what holds where a job says nothing
-    - `config`: how many runs at once, and how the engine goes about its work
-    - `grace`: how many seconds what still runs is given when it stops
-    - `wait_for_db`: how many seconds it waits at the start for a database that is unavailable
+    - `command_env`: the environment variables that jobs may set for them: `REPORT_TO`, `JOB_*` (the default)
+    - `defaults`: the defaults of job fields
+    - `config`: concurrency limits and the timing of the engine
+    - `grace`: seconds that running work has to finish when the scheduler stops
+    - `wait_for_db`: seconds to wait at the start for a database that is unavailable
 
-    What is not given is taken from `settings`, or else from the environment (`WAKEFUL_DB`,
-    `WAKEFUL_SECRET_KEY`, `WAKEFUL_DEFAULT_TZ` …), and has its default where that says nothing either.
+    Arguments that are not given come from `settings`, else from the environment (`WAKEFUL_DB`,
+    `WAKEFUL_SECRET_KEY`, `WAKEFUL_DEFAULT_TZ` …), else they have their defaults.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class Wakeful:
         store: Store | None = None,
         settings: Settings | None = None,
     ) -> None:
-        #: the settings that these arguments decide, whatever the operator's say
+        #: the settings that these arguments override
         self.overrides = overrides(
             settings=settings,
             url=url,
@@ -118,10 +118,10 @@ class Wakeful:
             EnvironmentAllowlist(settings.command_env if command_env is None else command_env),
         )
         self._channels = Channels(settings.channels)
-        self._targets = LauncherRegistry(
+        self._launchers = LauncherRegistry(
             [self._functions, webhooks, programs, ChannelLauncher(self._channels)]
         )
-        self._targets.add(WorkflowLauncher(self.store, self._targets.launcher))
+        self._launchers.add(WorkflowLauncher(self.store, self._launchers.launcher))
         self._config = config or _config(settings)
         self._grace = grace
         self._wait_for_db = (settings.wait_for_db or 0) if wait_for_db is None else wait_for_db
@@ -129,11 +129,11 @@ class Wakeful:
         self._defaults = defaults or _defaults(settings)
         self._declared: dict[str, dict[str, object]] = {}
         self._engine: Engine | None = None
-        self._ending = asyncio.Event()
-        #: every use case, for whoever puts a face of their own on it
+        self._stopping = asyncio.Event()
+        #: all use cases, for programs with an interface of their own
         self.services = Services(
             self.store,
-            self._targets,
+            self._launchers,
             keyring,
             self._defaults,
             settings,
@@ -148,14 +148,14 @@ class Wakeful:
         #: create and change agents, and send messages to them
         self.agents = Agents(self.services, workspace)
 
-    # --- declaring -------------------------------------------------------------------------------
+    # --- declared jobs ---------------------------------------------------------------------------
 
     def cron(
         self, expr: str, *, tz: str | None = None, name: str | None = None, **options: Unpack[JobOptions]
     ) -> Callable[[F], F]:
         """Run the decorated function by a cron expression: `@app.cron("0 9 * * 1-5", tz="Europe/Berlin")`.
 
-        The job is called as the function is (`send_report` is `send-report`), unless `name` says otherwise.
+        The name of the job is that of the function (`send_report` is `send-report`), unless `name` is given.
         """
         schedule = {"kind": "cron", "expr": expr, **({"tz": tz} if tz else {})}
         return self._declare(schedule, name, options)
@@ -165,7 +165,7 @@ class Wakeful:
     ) -> Callable[[F], F]:
         """Run the decorated function at an interval, at least a second: `@app.every("5m")`.
 
-        It counts from when the job was first declared, or its `start_at`, through restarts; it never drifts.
+        The interval counts from the first declaration of the job, or its `start_at`, and never drifts.
         """
         schedule = {"kind": "every", "every": interval} if isinstance(interval, str) else interval
         return self._declare(schedule, name, options)
@@ -180,8 +180,8 @@ class Wakeful:
     ) -> Callable[[F], F]:
         """Run the decorated function once: `@app.at("2027-03-01T09:00", tz="Europe/Berlin")`.
 
-        A time that has passed when the program starts again is no error: what was done then is not done
-        again, and what was missed because nobody was awake is done now.
+        A time that has passed when the program starts again is not an error: a job that ran does not run
+        again, and a job that was missed runs now.
         """
         text = when.isoformat() if isinstance(when, datetime) else when
         return self._declare({"kind": "at", "at": text, **({"tz": tz} if tz else {})}, name, options)
@@ -199,7 +199,7 @@ class Wakeful:
         def declare(function: F) -> F:
             slug = name or _slug(function)
             if slug in self._declared:
-                raise AlreadyExists(f"a job '{slug}' is declared already; give this one a name of its own")
+                raise AlreadyExists(f"a job '{slug}' is already declared; give this one another `name`")
             self._functions.register(slug, function)
             target = Function(slug).to_json()
             self._declared[slug] = {**options, "name": slug, "schedule": schedule, "target": target}
@@ -207,25 +207,31 @@ class Wakeful:
 
         return declare
 
-    # --- living ----------------------------------------------------------------------------------
+    # --- start and stop --------------------------------------------------------------------------
 
     async def __aenter__(self) -> Self:
         if self._engine is not None:
-            raise FailedPrecondition("it has started already; make another Wakeful for another replica")
+            raise FailedPrecondition(
+                "this Wakeful has already started; create another one for another replica"
+            )
         await open_within(self.store, self._wait_for_db)
         try:
             for document in self._declared.values():
-                await self._bring_up_to_date(document)
-            self._ending = asyncio.Event()
+                await self._upsert_declared(document)
+            self._stopping = asyncio.Event()
             metrics, clock = self.services.metrics, self.store.clock
-            turner = TurnStarter(self.store, clock, self._config.tick_ms)
+            turn_starter = TurnStarter(self.store, clock, self._config.tick_ms)
             deliverer = Deliverer(self.store, clock, self._channels, metrics.record_delivery)
             engine = Engine(
-                self.store, self._targets, self._config, metrics, [turner, deliverer, *self._pingers()]
+                self.store,
+                self._launchers,
+                self._config,
+                metrics,
+                [turn_starter, deliverer, *self._pingers()],
             )
             await engine.start()
         except BaseException:
-            await self._targets.close()
+            await self._launchers.close()
             await self.store.close()
             raise
         self._engine = self.services.status.engine = engine
@@ -233,7 +239,7 @@ class Wakeful:
 
     @property
     def alive(self) -> bool:
-        """Whether it has started, and its engine goes on."""
+        """Whether the engine is running."""
         return self._engine is not None and self._engine.alive
 
     async def __aexit__(
@@ -245,25 +251,25 @@ class Wakeful:
         await self.stop()
 
     async def stop(self, grace: float | None = None) -> None:
-        """Stop: no new launches, a grace period in seconds for what runs, then everything is let go.
+        """Stop launching, give running work a grace period in seconds, then cancel it and close the store.
 
-        What is cut short is due again at once, here at the next start or on another replica now.
+        Cancelled work is due again at once, on another replica or at the next start.
         """
         if self._engine is not None:
             engine, self._engine = self._engine, None
             self.services.status.engine = None
             self.services.events.shut_down()
             self.services.pull.shut_down()
-            self._ending.set()
+            self._stopping.set()
             try:
                 await engine.stop(round((self._grace if grace is None else grace) * 1000))
             finally:
                 await self.store.close()
 
     async def serve_forever(self) -> None:
-        """Wait until the process is asked to end (SIGINT, SIGTERM), `stop` is called, or this is cancelled.
+        """Wait for SIGINT, SIGTERM, `stop` or cancellation.
 
-        Outside of `async with` it starts the scheduler, and stops it at the end.
+        Outside of `async with` it also starts and stops the scheduler.
         """
         if self._engine is None:
             async with self:
@@ -271,11 +277,11 @@ class Wakeful:
         loop = asyncio.get_running_loop()
         with contextlib.ExitStack() as stack:
             for number in (signal.SIGINT, signal.SIGTERM):
-                # Not to be had outside of the main thread, nor on Windows: there they end the process.
+                # Unsupported outside of the main thread and on Windows: there the signals end the process.
                 with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
-                    loop.add_signal_handler(number, self._ending.set)
+                    loop.add_signal_handler(number, self._stopping.set)
                     stack.callback(loop.remove_signal_handler, number)
-            await self._ending.wait()
+            await self._stopping.wait()
 
     def _pingers(self) -> list[Pinger]:
         url, every_ms = self._ping
@@ -284,18 +290,18 @@ class Wakeful:
         services = self.services
         return [Pinger(self.store.clock, url, every_ms, services.status.ready, services.metrics.record_ping)]
 
-    async def _bring_up_to_date(self, document: Mapping[str, object]) -> None:
+    async def _upsert_declared(self, document: Mapping[str, object]) -> None:
         name = document["name"]
         try:
             try:
                 await self.services.jobs.upsert(LOCAL, *self._where, document)
             except InvalidSchedule:
-                # Read as of long ago, so that whatever else is wrong with it is said.
+                # Read it as of 1970: a past time is then valid, and other errors are still raised.
                 timing = read_definition(document, now_ms=0, defaults=self._defaults).timing
                 at = timing.schedule if timing else None
                 if not isinstance(at, At) or at.at_ms > self.store.clock.now_ms():
                     raise
-                log.info("job.over", job=name, reason="its time had passed when the program started")
+                log.info("job.over", job=name, reason="its time had passed before the start")
         except InvalidArgument as error:
             raise type(error)(f"job '{name}': {error.message}") from error
 

@@ -40,7 +40,7 @@ class Jobs(JobsApi):
 
     async def create_many(self, documents: Iterable[Mapping[str, object]]) -> Sequence[Job]:
         """Create many jobs in one transaction: each document is a mapping of a `name` and its fields."""
-        plain = [_plain_fields(each) for each in documents]
+        plain = [plain_fields(each) for each in documents]
         return _CreatedJobs(await self._service.create_many(LOCAL, *self._where, plain))
 
     async def upsert(self, name: str, **fields: Unpack[JobFields]) -> Job:
@@ -50,7 +50,7 @@ class Jobs(JobsApi):
         await self._service.upsert(LOCAL, *self._where, _document(name, fields), dry_run=True)
 
     async def update(self, name: str, /, *, if_version: int | None = None, **fields: Unpack[JobPatch]) -> Job:
-        patch = _plain_fields(fields)
+        patch = plain_fields(fields)
         return job_from_saved(
             await self._service.update(LOCAL, *self._where, name, patch, version=if_version)
         )
@@ -167,10 +167,10 @@ class _CreatedJobs(Sequence[Job]):
 
 
 def _document(name: str, fields: Mapping[str, object]) -> dict[str, object]:
-    return {"name": name, **_plain_fields(fields)}
+    return {"name": name, **plain_fields(fields)}
 
 
-def _plain_fields(fields: Mapping[str, object]) -> dict[str, object]:
+def plain_fields(fields: Mapping[str, object]) -> dict[str, object]:
     """Return the fields with targets and datetimes as JSON has them."""
     if _JSON.issuperset(map(type, fields.values())):  # the common case
         return dict(fields)

@@ -1,7 +1,7 @@
-"""Which settings an app decides by itself, with the arguments that it was made with.
+"""The settings that the arguments of an app override.
 
-`wakeful serve --app` refuses to start where the operator sets one of these to something else: a setting that
-has no effect is a mistake, and nobody would notice.
+`wakeful serve --app` refuses to start if the operator sets one of them to another value: the setting would
+have no effect.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from wakeful.engine.engine import EngineConfig
 from wakeful.settings import Settings
 from wakeful.store.port import Store
 
-#: Settings of the server, which are read beside the app and not by it.
+#: Settings of the server, which the app does not read.
 _SERVER: Final = frozenset(
     {
         "host", "port", "tls_cert", "tls_key", "tls_client_ca", "trusted_proxies", "max_http_connections",
@@ -26,7 +26,7 @@ _LANES: Final = ("main", "subagent", "team", "cron")
 
 
 class Override(NamedTuple):
-    """The argument that decides a setting, and what it says."""
+    """The argument that overrides a setting, and its value."""
 
     argument: str
     value: object
@@ -45,7 +45,7 @@ def overrides(
     command_env: Sequence[str] | None,
     wait_for_db: float | None,
 ) -> dict[str, Override]:
-    """By the name of the setting, what decides it instead."""
+    """Return the overrides by the name of the setting."""
     found: dict[str, Override] = {}
     if settings is not None:
         for each in fields(Settings):
@@ -88,7 +88,7 @@ def overrides(
 
 
 def ignored_settings(operator: Settings, found: dict[str, Override]) -> list[tuple[str, str]]:
-    """The settings that the operator has set to no effect, each with the argument that decides it."""
+    """Return the settings of the operator that have no effect, each with the argument that overrides it."""
     standard = Settings()
     return [
         (name, override.argument)

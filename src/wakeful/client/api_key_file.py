@@ -1,7 +1,7 @@
-"""The key that `wakeful serve` leaves for this machine's command line: a file for its owner alone.
+"""The file in which `wakeful serve` stores an API key for the clients on this machine.
 
-There is one for each address, because two servers on one machine have keys of their own:
-`~/.config/wakeful/keys/127.0.0.1-9253`. `WAKEFUL_KEY_FILE` names another place.
+There is one file per address, because two servers on one machine have different keys:
+`~/.config/wakeful/keys/127.0.0.1-9253`. `WAKEFUL_KEY_FILE` names another path.
 """
 
 from __future__ import annotations
@@ -18,41 +18,48 @@ from urllib.parse import urlsplit
 from wakeful.errors import FailedPrecondition, InvalidArgument
 
 SETTING: Final = "WAKEFUL_KEY_FILE"
-#: What a server listens on, and what is called to reach it from the same machine.
-_HERE: Final = {"localhost": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "127.0.0.1", "::1": "127.0.0.1"}
+#: Addresses that a server listens on, and the address to reach it from the same machine.
+_LOCAL_ADDRESSES: Final = {
+    "localhost": "127.0.0.1",
+    "0.0.0.0": "127.0.0.1",
+    "::": "127.0.0.1",
+    "::1": "127.0.0.1",
+}
 
 
 def key_file(url: str, environment: Mapping[str, str] = os.environ) -> Path:
-    """Where the key of the server at `url` lies, if it lies here.
+    """Return the path of the key file for the server at `url`.
 
     >>> key_file("http://localhost:9253", {"XDG_CONFIG_HOME": "/home/me/.config"}).as_posix()
     '/home/me/.config/wakeful/keys/127.0.0.1-9253'
     """
     if named := environment.get(SETTING):
         return Path(named).expanduser()
-    # By its own rule, a path that is not absolute is to be ignored.
+    # The XDG specification says to ignore relative paths.
     given = Path(environment.get("XDG_CONFIG_HOME") or "")
     home = given if given.is_absolute() else Path("~/.config").expanduser()
     return home / "wakeful" / "keys" / _slug(url)
 
 
 def read_key(url: str, environment: Mapping[str, str] = os.environ) -> str | None:
-    """The key for the server at `url`, or None where there is none to be read."""
+    """Return the key for the server at `url`, or None if there is no readable key file."""
     try:
         return key_file(url, environment).read_text(encoding="utf-8").strip() or None
     except (OSError, UnicodeDecodeError):
         return None
 
 
-def leave_key(url: str, key: str, environment: Mapping[str, str] = os.environ) -> Path:
-    """Leave a key for the server at `url`; whole or not at all, and for nobody else to read.
+def store_key(url: str, key: str, environment: Mapping[str, str] = os.environ) -> Path:
+    """Store a key for the server at `url`, atomically and readable only by its owner.
 
-    Another key that is there, of another database perhaps, is kept beside it, with `.old` to its name.
+    An existing key, perhaps of another database, is renamed with the suffix `.old`.
     """
     path = key_file(url, environment)
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        number, draft = tempfile.mkstemp(prefix=f"{path.name}.", dir=path.parent)  # for us alone to read
+        number, draft = tempfile.mkstemp(
+            prefix=f"{path.name}.", dir=path.parent
+        )  # readable only by its owner
         try:
             with open(number, "w", encoding="utf-8") as file:
                 file.write(key + "\n")
@@ -65,7 +72,7 @@ def leave_key(url: str, key: str, environment: Mapping[str, str] = os.environ) -
             raise
     except OSError as error:
         raise FailedPrecondition(
-            f"the key cannot be left in {path}: {error}; name a place that can be written by {SETTING}"
+            f"the key cannot be stored in {path}: {error}; set {SETTING} to a path that can be written"
         ) from error
     return path
 
@@ -77,6 +84,8 @@ def _slug(url: str) -> str:
     except ValueError:
         host, port = "", None
     if not host:
-        raise InvalidArgument(f"'{url}' is no address of a server; give one such as http://127.0.0.1:9253")
+        raise InvalidArgument(
+            f"'{url}' is not the address of a server; give one such as http://127.0.0.1:9253"
+        )
     port = port or (443 if parts.scheme == "https" else 80)
-    return re.sub(r"[^A-Za-z0-9.-]", "_", f"{_HERE.get(host, host)}-{port}")
+    return re.sub(r"[^A-Za-z0-9.-]", "_", f"{_LOCAL_ADDRESSES.get(host, host)}-{port}")

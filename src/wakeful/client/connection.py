@@ -192,10 +192,10 @@ def read_page(reply: Json, name: str) -> Page[T]:
     return Page(cast(list[T], found), cast(str | None, reply.get("cursor")))
 
 
-def refusal(status: int, content: object, text: str = "") -> WakefulError:
+def reported_error(status: int, content: object, text: str = "") -> WakefulError:
     """Return the error that a response reports.
 
-    >>> refusal(404, {"code": "not-found", "detail": "no job 'digest'"})
+    >>> reported_error(404, {"code": "not-found", "detail": "no job 'digest'"})
     NotFound("no job 'digest'")
     """
     problem = content if isinstance(content, dict) else {}
@@ -217,7 +217,7 @@ def _json(response: aiohttp.ClientResponse, content: bytes, url: str) -> Json:
         value = None
     if response.status < 300:
         return value
-    error = refusal(response.status, value, response.reason or "")
+    error = reported_error(response.status, value, response.reason or "")
     if isinstance(error, Unauthenticated) and "Authorization" not in response.request_info.headers:
         raise Unauthenticated(
             f"{url} requires a key; set WAKEFUL_KEY, or run this on the machine of `wakeful serve`"

@@ -1,8 +1,7 @@
-"""From a program without an event loop to the client that lives on one: a loop on a thread of its own.
+"""Blocking calls to the async client: an event loop on a thread.
 
-`blocking` makes of a method of the async client one that waits for its answer. It takes what that one takes
-and returns what that one returns, so that type checkers and editors know its arguments without anybody
-writing them down twice.
+`blocking` turns a method of the async client into one that blocks until it returns. It keeps the parameters
+and the return type, so type checkers and editors know them.
 """
 
 from __future__ import annotations
@@ -23,27 +22,27 @@ R = TypeVar("R")
 T = TypeVar("T")
 A = TypeVar("A")
 
-#: Seconds that the thread is given to end.
-_ENDED: Final = 5.0
+#: Seconds to wait for the thread to end.
+_JOIN_TIMEOUT: Final = 5.0
 
 
 class Portal:
-    """An event loop on a thread, from the first call to `close`; at the latest, to the end of the program.
+    """An event loop on a thread, from the first call until `close` or the end of the program.
 
-    `farewell` is what is done on the loop at the end.
+    `on_close` runs on the loop at the end.
     """
 
-    def __init__(self, farewell: Callable[[], Coroutine[object, object, None]]) -> None:
-        self._farewell = farewell
+    def __init__(self, on_close: Callable[[], Coroutine[object, object, None]]) -> None:
+        self._on_close = on_close
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._end: Callable[[], object] = _nothing
+        self._stop: Callable[[], object] = _do_nothing
         self._closed = False
         self._starting = threading.Lock()
 
     def call(self, coroutine: Coroutine[object, object, R], timeout: float | None = None) -> R:
-        """What it returns, once it has; TimeoutError, and it is cancelled, where that takes too long.
+        """Return the result of a coroutine. After `timeout` seconds, cancel it and raise TimeoutError.
 
-        Whatever interrupts the wait, such as Ctrl-C, cancels it too.
+        Other interruptions of the wait, such as Ctrl-C, cancel it too.
         """
         try:
             loop = self._started()
@@ -58,7 +57,7 @@ class Portal:
             raise
 
     def each(self, items: AsyncGenerator[T, None]) -> Iterator[T]:
-        """The items, as they come."""
+        """Yield the items of an async generator."""
         try:
             while True:
                 try:
@@ -66,38 +65,40 @@ class Portal:
                 except StopAsyncIteration:
                     return
         finally:
-            # Where the wait was interrupted it is about to end by itself, and with the portal it has.
+            # After an interrupted wait the generator is closing already; after `close` it is closed.
             with contextlib.suppress(RuntimeError, FailedPrecondition):
                 self.call(items.aclose())
 
     def close(self) -> None:
-        """End the loop and its thread; said again, nothing happens."""
+        """Stop the loop and its thread. Further calls do nothing."""
         with self._starting:
             self._closed = True
-        self._end()
+        self._stop()
 
     def _started(self) -> asyncio.AbstractEventLoop:
         with self._starting:
-            if self._loop is not None and self._loop.is_closed():  # the program is about to end
+            if self._loop is not None and self._loop.is_closed():  # the program is exiting
                 self._closed = True
             if self._closed:
-                raise FailedPrecondition("this client is closed; make another")
+                raise FailedPrecondition("this client is closed; create another one")
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
                 thread = threading.Thread(
-                    target=_live, args=[self._loop, self._farewell], name="wakeful-client", daemon=True
+                    target=_run_loop, args=[self._loop, self._on_close], name="wakeful-client", daemon=True
                 )
                 thread.start()
-                # Whoever forgets to close it has its thread ended with it, or with the program.
-                self._end = weakref.finalize(self, _end, self._loop, thread)
+                # Ends the thread of a client that is never closed: with the client, or with the program.
+                self._stop = weakref.finalize(self, _stop_loop, self._loop, thread)
             return self._loop
 
 
-def _nothing() -> None:
+def _do_nothing() -> None:
     pass
 
 
-def _live(loop: asyncio.AbstractEventLoop, farewell: Callable[[], Coroutine[object, object, None]]) -> None:
+def _run_loop(
+    loop: asyncio.AbstractEventLoop, on_close: Callable[[], Coroutine[object, object, None]]
+) -> None:
     asyncio.set_event_loop(loop)
     try:
         loop.run_forever()
@@ -105,18 +106,18 @@ def _live(loop: asyncio.AbstractEventLoop, farewell: Callable[[], Coroutine[obje
         for task in left:
             task.cancel()
         loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
-        # A stream and whoever reads it are closed at once, and either may find the other at it already.
+        # A stream and its reader close at the same time; either may find the other already closing.
         loop.set_exception_handler(lambda loop, context: None)
         loop.run_until_complete(loop.shutdown_asyncgens())
-        loop.run_until_complete(farewell())
+        loop.run_until_complete(on_close())
     finally:
         loop.close()
 
 
-def _end(loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> None:
+def _stop_loop(loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> None:
     loop.call_soon_threadsafe(loop.stop)
     if thread is not threading.current_thread():
-        thread.join(_ENDED)
+        thread.join(_JOIN_TIMEOUT)
 
 
 async def _next(items: AsyncGenerator[T, None]) -> T:
@@ -124,14 +125,14 @@ async def _next(items: AsyncGenerator[T, None]) -> T:
 
 
 class Through(Protocol[A]):
-    """Something of the async client, and the portal to it."""
+    """An object of the async client, and the portal to its loop."""
 
     portal: Portal
     inner: A
 
 
 class Blocking(Generic[A, P, R]):
-    """A method that waits for what an async one returns."""
+    """A method that blocks until an async method returns."""
 
     def __init__(self, method: Callable[Concatenate[A, P], Coroutine[object, object, R]]) -> None:
         self.method = method
@@ -154,5 +155,5 @@ class Blocking(Generic[A, P, R]):
 
 
 def blocking(method: Callable[Concatenate[A, P], Coroutine[object, object, R]]) -> Blocking[A, P, R]:
-    """The method, for a program without an event loop."""
+    """Return the blocking form of an async method."""
     return Blocking(method)

@@ -1,4 +1,4 @@
-"""The TLS of a client: its own certificate, and which authorities it trusts."""
+"""The TLS settings of a client: its certificate, and the authorities that it trusts."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class ClientTls(NamedTuple):
     ca: str | None = None
 
     def or_else(self, environment: Mapping[str, str] = os.environ) -> ClientTls:
-        """These, and what the environment says where they say nothing.
+        """Return these settings, completed from the environment.
 
-        A certificate that is given goes with the key that is given, not with another's.
+        A certificate and a key are taken from the same source.
         """
         own = self.cert or self.key
         return ClientTls(
@@ -34,7 +34,7 @@ class ClientTls(NamedTuple):
         )
 
     def context(self) -> ssl.SSLContext | None:
-        """What connections are made with; None: the usual. InvalidArgument names the file that is wrong."""
+        """Return the SSL context; None for the default one. InvalidArgument names the invalid file."""
         if self.cert is None and self.key is not None:
             raise InvalidArgument(f"the private key {self.key} has no certificate; give one (--cert, {CERT})")
         if self.cert is None and self.ca is None:
@@ -45,14 +45,12 @@ class ClientTls(NamedTuple):
         try:
             context = ssl.create_default_context(cafile=self.ca)
         except ssl.SSLError as error:
-            raise InvalidArgument(
-                f"the CA bundle '{self.ca}' holds no certificate in PEM: {error}"
-            ) from error
+            raise InvalidArgument(f"the CA bundle '{self.ca}' holds no PEM certificate: {error}") from error
         if self.cert is not None:
             try:
                 context.load_cert_chain(self.cert, self.key, password="")
             except (ssl.SSLError, ValueError) as error:
                 raise InvalidArgument(
-                    f"'{self.cert}' and its private key are not a pair in PEM without a password: {error}"
+                    f"'{self.cert}' and its private key are not a PEM pair without a password: {error}"
                 ) from error
         return context

@@ -1,4 +1,4 @@
-"""What a server answers, for a type checker: the JSON of jobs, runs and the rest, as every face shows it."""
+"""The JSON of the HTTP API, as the REST client returns it. The public types are in `wakeful.model`."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from wakeful.job import Json
 
 
 class TickShape(TypedDict):
-    """A tick to come."""
+    """A future tick."""
 
     at: str
     atMs: int
 
 
 class JobShape(TypedDict):
-    """A job: its document, whose it is, and where it stands."""
+    """A job: its document, its owner and its state."""
 
     id: str
     workspace: str
@@ -40,13 +40,13 @@ class JobShape(TypedDict):
     failures: int
     revision: int
     createdAt: str
-    #: the role and the name of the key or person, as in `admin:key:1f`; None: not recorded
+    #: role and name of the creator, such as `admin:key:1f`; None: not recorded
     createdBy: str | None
     updatedAt: str
     nextTicks: NotRequired[list[TickShape]]
-    #: its last runs, newest first, where one job was read
+    #: its last runs, newest first; only where one job is read
     lastRuns: NotRequired[list[RunShape]]
-    #: only when it is made, and never again
+    #: only when it is created
     secret: NotRequired[str | None]
 
 
@@ -58,7 +58,7 @@ class SkippedShape(JobShape):
 
 
 class AttemptShape(TypedDict):
-    """One try at a run."""
+    """An attempt of a run."""
 
     attempt: int
     worker: str | None
@@ -69,7 +69,7 @@ class AttemptShape(TypedDict):
 
 
 class RunShape(TypedDict):
-    """A run: everything that is known of it."""
+    """A run."""
 
     id: str
     jobId: str | None
@@ -84,11 +84,11 @@ class RunShape(TypedDict):
     state: str
     reason: str | None
     covers: int
-    #: ticks missed since the one before it that became a run
+    #: ticks missed since the previous run of the job
     missed: int
     untilAt: str | None
     attempt: int
-    #: how many attempts failed and count towards `maxAttempts`
+    #: attempts that failed and count towards `maxAttempts`
     failedAttempts: int
     worker: str | None
     lane: str
@@ -98,7 +98,7 @@ class RunShape(TypedDict):
     idempotencyKey: str
     replayOf: str | None
     payload: Json
-    #: the HTTP status with which a webhook answered
+    #: the HTTP status of a webhook
     responseCode: int | None
     output: str | None
     error: str | None
@@ -111,18 +111,18 @@ class RunShape(TypedDict):
 
 
 class HeartbeatsShape(TypedDict):
-    """What a heartbeat of several runs did, by their ids."""
+    """The result of a heartbeat of several runs, by their ids."""
 
     renewed: list[str]
-    #: not the caller's any more: work on them should stop
+    #: no longer claimed by the caller: stop working on them
     lost: list[str]
 
 
 class EventShape(TypedDict):
-    """Something that happened."""
+    """An event."""
 
     seq: int
-    #: `run.started`, `run.finished`, `job.changed`; `reset`: what came before is not kept any more
+    #: `run.started`, `run.finished`, `job.changed`; `reset`: older events are no longer stored
     type: str
     at: str
     workspace: str
@@ -130,7 +130,7 @@ class EventShape(TypedDict):
     jobId: str | None
     job: str | None
     run: RunShape | None
-    #: of a job that changed: whether it is gone
+    #: in `job.changed`: whether the job was deleted
     deleted: bool
 
 
@@ -150,17 +150,17 @@ class AgentShape(TypedDict):
     version: int
     createdAt: str
     updatedAt: str
-    #: only when it is made, and never again
+    #: only when it is created
     secret: NotRequired[str]
 
 
 class ReceiptShape(TypedDict):
-    """What became of something that was said to an agent."""
+    """The result of sending a message to an agent."""
 
-    #: the message's own; None: it was an order
+    #: the id of the message; None for a command such as `/stop`
     id: str | None
     session: str
-    #: `waiting`, `started`, `dropped`; `stopped`: it was an order
+    #: `waiting`, `started`, `dropped`; `stopped` for a command
     state: str
     runId: str | None
     dueAt: str | None
@@ -170,7 +170,7 @@ class ReceiptShape(TypedDict):
 
 
 class SessionShape(TypedDict):
-    """A conversation of an agent."""
+    """A session of an agent."""
 
     name: str
     messages: int
@@ -182,7 +182,7 @@ class SessionShape(TypedDict):
 
 
 class KeyShape(TypedDict):
-    """An API key, without the key but when it is made."""
+    """An API key; the key itself only when it is created."""
 
     id: str
     workspace: str | None
@@ -198,7 +198,7 @@ class KeyShape(TypedDict):
 
 
 class AuditShape(TypedDict):
-    """An entry of the audit."""
+    """An entry of the audit log."""
 
     seq: int
     at: str

@@ -136,7 +136,7 @@ async def test_one_name_is_declared_once(new_app: NewApp):
     async def report() -> None: ...
 
     app.cron("0 9 * * *")(report)
-    with pytest.raises(AlreadyExists, match="'report' is declared already"):
+    with pytest.raises(AlreadyExists, match="'report' is already declared"):
         app.cron("0 17 * * *")(report)
     app.cron("0 17 * * *", name="report-again")(report)
 

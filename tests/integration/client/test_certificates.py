@@ -81,8 +81,8 @@ def test_files_that_are_none_are_said(tmp_path: Path, authority: Authority):
     for options, says in (
         (("--cert", str(tmp_path / "none.pem")), "none.pem' cannot be read"),
         (("--key", key), "has no certificate"),
-        (("--cert", cert, "--key", other), "are not a pair"),
-        (("--ca", key), "holds no certificate"),
+        (("--cert", cert, "--key", other), "are not a PEM pair"),
+        (("--ca", key), "holds no PEM certificate"),
         (("--key", "wk_" + 43 * "a"), "WAKEFUL_KEY"),
     ):
         said = machine.wakeful("status", *options)

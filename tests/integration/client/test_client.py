@@ -212,7 +212,7 @@ async def test_a_server_of_somebody_else_is_not_believed(receiver: Receiver):
 
 
 async def test_an_address_that_is_none_is_refused():
-    with pytest.raises(InvalidArgument, match="no address"):
+    with pytest.raises(InvalidArgument, match="not the address"):
         AsyncClient("nonsense")
 
 

@@ -373,7 +373,7 @@ async def test_a_process_that_stalls_past_its_lease_and_comes_back_changes_nothi
 async def test_a_process_that_ends_without_its_database_lets_go_of_its_connections(new_app: NewApp):
     app = new_app()
     await app.__aenter__()
-    webhooks = app._targets.launcher("webhook")
+    webhooks = app._launchers.launcher("webhook")
     assert isinstance(webhooks, WebhookLauncher)
     session = webhooks._session
     assert session is not None

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from wakeful.client.api_key_file import key_file, leave_key, read_key
+from wakeful.client.api_key_file import key_file, read_key, store_key
 from wakeful.errors import FailedPrecondition, InvalidArgument
 
 URL = "http://127.0.0.1:9253"
@@ -18,28 +18,28 @@ def here(tmp_path: Path) -> dict[str, str]:
 
 
 def test_a_key_that_was_left_is_found_again_under_every_name_of_this_machine(here: dict[str, str]):
-    leave_key("http://0.0.0.0:9253", "wk_1", here)
+    store_key("http://0.0.0.0:9253", "wk_1", here)
 
     assert read_key(URL, here) == read_key("http://localhost:9253/", here) == "wk_1"
 
 
 def test_each_server_has_a_key_of_its_own(here: dict[str, str]):
-    leave_key(URL, "wk_1", here)
+    store_key(URL, "wk_1", here)
 
     assert read_key("http://127.0.0.1:9254", here) is None
     assert read_key("https://example.com", here) is None
 
 
 def test_nobody_else_may_read_it(here: dict[str, str]):
-    path = leave_key(URL, "wk_1", here)
+    path = store_key(URL, "wk_1", here)
 
     assert path.stat().st_mode & 0o777 == 0o600
     assert path.parent.stat().st_mode & 0o777 == 0o700
 
 
 def test_a_key_that_was_there_is_kept_beside_the_new_one(here: dict[str, str]):
-    leave_key(URL, "wk_1", here)
-    path = leave_key(URL, "wk_2", here)
+    store_key(URL, "wk_1", here)
+    path = store_key(URL, "wk_2", here)
 
     assert read_key(URL, here) == "wk_2"
     assert path.with_name(f"{path.name}.old").read_text() == "wk_1\n"
@@ -47,7 +47,7 @@ def test_a_key_that_was_there_is_kept_beside_the_new_one(here: dict[str, str]):
 
 def test_another_place_can_be_named(tmp_path: Path):
     place = {"WAKEFUL_KEY_FILE": str(tmp_path / "key")}
-    leave_key(URL, "wk_1", place)
+    store_key(URL, "wk_1", place)
 
     assert (tmp_path / "key").read_text() == "wk_1\n"
     assert read_key("https://elsewhere.example", place) == "wk_1"
@@ -57,7 +57,7 @@ def test_a_place_that_cannot_be_written_is_named_in_the_refusal(tmp_path: Path):
     (tmp_path / "file").touch()
 
     with pytest.raises(FailedPrecondition, match="WAKEFUL_KEY_FILE"):
-        leave_key(URL, "wk_1", {"XDG_CONFIG_HOME": str(tmp_path / "file")})
+        store_key(URL, "wk_1", {"XDG_CONFIG_HOME": str(tmp_path / "file")})
 
 
 def test_a_relative_config_home_is_ignored(monkeypatch: pytest.MonkeyPatch):
@@ -68,5 +68,5 @@ def test_a_relative_config_home_is_ignored(monkeypatch: pytest.MonkeyPatch):
 
 @pytest.mark.parametrize("url", ["", "nonsense", "http://", "http://[::1", "http://a:port"])
 def test_what_is_no_address_is_refused(url: str):
-    with pytest.raises(InvalidArgument, match="no address"):
+    with pytest.raises(InvalidArgument, match="not the address"):
         key_file(url, {"XDG_CONFIG_HOME": "/x"})

@@ -18,7 +18,7 @@ from rich.text import Text
 from wakeful.cli.output import Output
 from wakeful.cli.session import Session, command
 from wakeful.cli.show.tables import page
-from wakeful.client.api_key_file import key_file, leave_key, read_key
+from wakeful.client.api_key_file import key_file, read_key, store_key
 from wakeful.client.rest.client import DEFAULT_URL
 from wakeful.errors import InvalidArgument, Unauthenticated, WakefulError
 from wakeful.logs import ConsoleFormatter
@@ -273,7 +273,7 @@ async def _key(url: str, scheduler: Wakeful, new_key: bool, admin_key: str | Non
         _, key = await keys.create(LOCAL, None, {"name": "local", "role": "admin"})
     if key is not None:
         try:
-            return f"{leave_key(url, key)} (a new admin key; the CLI reads it)", True
+            return f"{store_key(url, key)} (a new admin key; the CLI reads it)", True
         except WakefulError as error:  # print it: it cannot be read again
             return f"{key} (store it now, it is not shown again: {error.message})", False
     if admin_key is not None:

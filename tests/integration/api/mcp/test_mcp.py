@@ -382,4 +382,4 @@ async def test_without_a_server_the_tool_says_so(tmp_path: Path):
     async with over_stdio("http://127.0.0.1:9", "wk_x", tmp_path, "--agent", "writer") as agent:
         assert [tool.name for tool in (await agent.client.list_tools()).tools] == ["cron"]
         said = await agent.refused(action="list")
-        assert said.startswith("unavailable: there is no answer from http://127.0.0.1:9")
+        assert said.startswith("unavailable: no response from http://127.0.0.1:9")

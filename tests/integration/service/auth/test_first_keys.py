@@ -19,7 +19,7 @@ from tests.support.command_line import Machine, first_json
 from tests.support.waiting import PATIENCE
 from wakeful import Wakeful
 from wakeful.api.server import serve
-from wakeful.client.api_key_file import leave_key
+from wakeful.client.api_key_file import store_key
 from wakeful.errors import InvalidArgument, Unauthenticated
 from wakeful.service.auth.access import LOCAL
 from wakeful.settings import Settings, read_settings
@@ -72,7 +72,7 @@ async def test_requests_are_taken_when_the_key_is_on_disk(tmp_path: Path):
             client.connect((address.hostname, address.port))
         key = await app.services.keys.first_key()
         assert key is not None
-        leave_key(url, key, {"WAKEFUL_KEY_FILE": str(file)})
+        store_key(url, key, {"WAKEFUL_KEY_FILE": str(file)})
 
     async def look(url: str) -> None:
         async with aiohttp.ClientSession() as session, session.get(f"{url}/readyz") as response:
