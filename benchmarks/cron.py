@@ -1,26 +1,24 @@
-"""How long one answer takes: ours, cronsim's and croniter's, from the same run.
+"""Time to compute one tick: Wakeful, cronsim and croniter, from the same run.
 
     python -m benchmarks.cron           a table
-    python -m benchmarks.cron --json    the same numbers for a program
+    python -m benchmarks.cron --json    the same numbers as JSON
 
-**Cold** is `Cron.uncached_next`, the way on which no tick is remembered: each answer is worked out, and the
-next question is that answer. cronsim and croniter do the same with one iterator each. Parsing is outside the
-measurement for all three, and so is making the iterator. What each may keep between two answers, an iterator
-its position, ours the stretch of constant offset that the last answer lay in, it keeps.
+**Cold** is `Cron.uncached_next`, without cached ticks: each tick is computed from the previous one. cronsim
+and croniter do the same with one iterator each. Parsing and the creation of the iterator are not measured.
+State between two ticks is kept: the position of an iterator, and the piece of constant offset in Wakeful.
 
-All walk the same number of ticks of the same expressions, from the eve of a change of the clock, so that
-every walk crosses at least one. They take turns within a round, and the best of several rounds counts. It is
-processor time that is measured: on a busy machine a long walk is interrupted in every round and a short one
-is not, and by the clock on the wall that would flatter whoever is faster.
+All compute the same number of ticks of the same expressions, starting a day before a clock change. They take
+turns within a round, and the best of several rounds counts. CPU time is measured: wall time on a busy machine
+would favour the faster library, since only long measurements are interrupted.
 
-Before anything is measured the answers are compared: with cronsim's they must be the same, and with
-croniter's the number of those that differ is shown.
+The ticks are compared first: those of cronsim must be equal, and for croniter the number of differences is
+printed.
 
-**Warm** is `Cron.shared(expr, tz).next(after)`, which is what the engine calls, the look-up of the shared
-expression included: once walking through ticks that are known already, and once the same question again.
+**Warm** is `Cron.shared(expr, tz).next(after)`, the call of the engine, including the look-up of the shared
+expression: once through cached ticks, and once for the same tick repeatedly.
 
-**The floor** is what no answer in Python can be cheaper than: an aware datetime made into a UTC second, and
-another UTC second made into an aware datetime, with nothing thought in between.
+**The floor** is the least cost in Python: the conversion of an aware datetime to a UTC second, and of another
+UTC second to an aware datetime.
 """
 
 from __future__ import annotations
@@ -49,7 +47,7 @@ ZONE = "Europe/Berlin"
 START = datetime(2025, 3, 29, 12, 0, tzinfo=ZoneInfo(ZONE))
 ROUNDS = 9
 
-# What people write, with how many ticks are walked: a day of minutes, a year of days, decades of leap days.
+# Common expressions, and how many ticks are computed: a day of minutes, a year of days, decades of leap days.
 EXPRESSIONS = {
     "* * * * *": 1440,
     "*/5 * * * *": 1440,
@@ -72,7 +70,7 @@ Walk = Callable[[int], list[datetime]]
 
 @dataclass(frozen=True)
 class Row:
-    """One expression: microseconds for one answer."""
+    """One expression: microseconds per tick."""
 
     expression: str
     ticks: int
@@ -87,7 +85,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Ratios:
-    """How many times longer a peer takes than we do."""
+    """How many times as long another library takes."""
 
     total_time: float
     geometric_mean: float
@@ -96,7 +94,7 @@ class Ratios:
 
 @dataclass(frozen=True)
 class Report:
-    """All numbers of one run. The overall ones are the time of all walks, divided by all their ticks."""
+    """All numbers of one run. The overall ones are the total time divided by all ticks."""
 
     zone: str
     versions: dict[str, str]
@@ -107,7 +105,7 @@ class Report:
 
 
 def wakeful_walk(expression: str) -> Walk:
-    """Our own way without memory, from tick to tick."""
+    """Compute ticks with Wakeful, without the cache."""
     ask = Cron(expression, ZONE).uncached_next
 
     def walk(ticks: int) -> list[datetime]:
@@ -124,7 +122,7 @@ def wakeful_walk(expression: str) -> Walk:
 
 
 def cronsim_walk(expression: str) -> Walk:
-    """One cronsim iterator."""
+    """Compute ticks with one cronsim iterator."""
     iterator: Iterator[datetime] = CronSim(expression, START)
 
     def walk(ticks: int) -> list[datetime]:
@@ -134,7 +132,7 @@ def cronsim_walk(expression: str) -> Walk:
 
 
 def croniter_walk(expression: str) -> Walk:
-    """One croniter iterator."""
+    """Compute ticks with one croniter iterator."""
     iterator = croniter(expression, START)
 
     def walk(ticks: int) -> list[datetime]:
@@ -144,7 +142,7 @@ def croniter_walk(expression: str) -> Walk:
 
 
 def warm_walk(expression: str) -> Walk:
-    """The shared expression, asked from tick to tick through a future that it knows."""
+    """Read cached ticks of the shared expression."""
 
     def walk(ticks: int) -> list[datetime]:
         found: list[datetime] = []
@@ -161,7 +159,7 @@ def warm_walk(expression: str) -> Walk:
 
 
 def warm_same(expression: str) -> Walk:
-    """The shared expression, asked the same thing by job after job."""
+    """Read the same cached tick of the shared expression, as many jobs do."""
 
     def walk(ticks: int) -> list[datetime]:
         return [answer for _ in repeat(None, ticks) if (answer := Cron.shared(expression, ZONE).next(START))]
@@ -171,7 +169,7 @@ def warm_same(expression: str) -> Walk:
 
 
 def border_walk(_: str) -> Walk:
-    """The floor: across the border between datetimes and seconds and back, and nothing else."""
+    """Measure the floor: the conversion between datetimes and seconds."""
     zone = ZoneInfo(ZONE)
 
     def walk(ticks: int) -> list[datetime]:
@@ -196,7 +194,7 @@ WALKS: dict[str, Callable[[str], Walk]] = {
 
 
 def best_times(expression: str, ticks: int) -> dict[str, float]:
-    """Microseconds an answer, for each walk: the best of several rounds in which they take turns."""
+    """Return the microseconds per tick of each walk: the best of several rounds."""
     best = dict.fromkeys(WALKS, math.inf)
     for _ in range(ROUNDS):
         for name, make in WALKS.items():
@@ -208,12 +206,12 @@ def best_times(expression: str, ticks: int) -> dict[str, float]:
 
 
 def differences(ours: list[datetime], theirs: list[datetime]) -> int:
-    """How many answers are not the same instant."""
+    """Return how many ticks differ."""
     return sum(one.timestamp() != other.timestamp() for one, other in zip(ours, theirs, strict=True))
 
 
 def measure(expression: str, ticks: int) -> Row:
-    """Compare the answers, then measure."""
+    """Compare the ticks, then measure."""
     ours = wakeful_walk(expression)(ticks)
     if differences(ours, cronsim_walk(expression)(ticks)):
         sys.exit(f"{expression!r}: cronsim answers differently, so the times would not be of the same work")
@@ -222,19 +220,19 @@ def measure(expression: str, ticks: int) -> Row:
 
 
 def overall(rows: list[Row], time: Callable[[Row], float]) -> float:
-    """Microseconds an answer over all walks together."""
+    """Return the microseconds per tick over all walks."""
     return sum(time(row) * row.ticks for row in rows) / sum(row.ticks for row in rows)
 
 
 def ratios(rows: list[Row], peer: Callable[[Row], float]) -> Ratios:
-    """Against one peer: for all walks together, on the geometric mean, and where it comes closest."""
+    """Return the ratios to another library: in total, as geometric mean, and the smallest."""
     each = [peer(row) / row.ours for row in rows]
     total = overall(rows, peer) / overall(rows, lambda row: row.ours)
     return Ratios(total_time=total, geometric_mean=geometric_mean(each), worst=min(each))
 
 
 def run() -> Report:
-    """Measure everything once, without the garbage collector in between."""
+    """Measure everything once, with the garbage collector off."""
     gc.disable()
     rows = [measure(expression, ticks) for expression, ticks in EXPRESSIONS.items()]
     gc.enable()
@@ -257,9 +255,9 @@ def run() -> Report:
 
 
 def show(report: Report) -> None:
-    """Print a table that fits a terminal."""
+    """Print a table."""
     named = ", ".join(f"{name} {number}" for name, number in report.versions.items())
-    print(f"µs of processor time for one answer in {report.zone}, best of {ROUNDS} rounds ({named})\n")
+    print(f"µs of CPU time per tick in {report.zone}, best of {ROUNDS} rounds ({named})\n")
     print(
         f"{'':<24}{'ticks':>6}{'ours':>8}{'cronsim':>10}{'':>8}{'croniter':>10}{'':>8}{'warm':>8}{'same':>8}"
     )
@@ -272,7 +270,7 @@ def show(report: Report) -> None:
         )
     mean = report.overall
     print(
-        f"{'all walks together':<24}{sum(row.ticks for row in report.rows):>6}{mean['ours']:>8.2f}"
+        f"{'total':<24}{sum(row.ticks for row in report.rows):>6}{mean['ours']:>8.2f}"
         f"{mean['cronsim']:>10.1f}{report.cronsim.total_time:>7.1f}x"
         f"{mean['croniter']:>10.1f}{report.croniter.total_time:>7.1f}x"
         f"{mean['warm_walk']:>8.2f}{mean['warm_same']:>8.2f}\n"
@@ -280,12 +278,10 @@ def show(report: Report) -> None:
     for name, against in (("cronsim", report.cronsim), ("croniter", report.croniter)):
         print(
             f"{name + ' takes':<16}{against.total_time:>7.1f}x in total time, "
-            f"{against.geometric_mean:.1f}x on the geometric mean, {against.worst:.1f}x at its closest"
+            f"{against.geometric_mean:.1f}x as geometric mean, {against.worst:.1f}x at least"
         )
     cold, warm = mean["ours"] / mean["floor"], mean["warm_walk"] / mean["floor"]
-    print(
-        f"{'the floor is':<16}{mean['floor']:>7.2f} µs; cold is {cold:.1f} times that, warm {warm:.1f} times"
-    )
+    print(f"{'floor':<16}{mean['floor']:>7.2f} µs; cold takes {cold:.1f} times that, warm {warm:.1f} times")
     differing = sum(row.croniter_differs for row in report.rows)
     print(f"{'croniter differs':<16}{differing:>7} times; cronsim never")
 

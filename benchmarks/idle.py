@@ -1,11 +1,11 @@
-"""What doing nothing costs: an engine over a million jobs of which none is due, beside a thousand.
+"""The cost of an idle engine: a million jobs of which none is due, compared with a thousand.
 
     python -m benchmarks.idle
     python -m benchmarks.idle --jobs 1000 1000000 --store sqlite --seconds 20 --json
 
-The engine runs in a process of its own, which is watched for a while once it has settled: processor time as
-a share of a core, and resident memory. Beside the same with a thousand jobs it shows whether idling depends
-on how much there is to wait for. The database's own processes are not counted.
+The engine runs in a separate process. After its start the benchmark measures its CPU time as a share of a
+core, and its resident memory. The comparison shows whether the cost depends on the number of jobs. Processes
+of the database are not counted.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Result:
 
 
 async def fill(url: str, jobs: int) -> None:
-    """Add so many jobs that are due in a year or later."""
+    """Add jobs that are due in a year or later."""
     store = store_at(url)
     await store.open()
     now_ms = time.time_ns() // 1_000_000
@@ -55,7 +55,7 @@ async def fill(url: str, jobs: int) -> None:
 
 
 async def idle(url: str, seconds: float) -> None:
-    """Be an idle engine, and print what it cost."""
+    """Run an idle engine and print its cost."""
     async with Wakeful(url):
         await asyncio.sleep(3)
         began = time.process_time()
@@ -65,13 +65,13 @@ async def idle(url: str, seconds: float) -> None:
 
 
 def memory_mb() -> float:
-    """The resident memory of this process."""
+    """Return the resident memory of this process."""
     status = Path("/proc/self/status").read_text(encoding="ascii")
     return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS")) / 1024
 
 
 def measure(store: str, jobs: int, seconds: float) -> Result:
-    """Fill a database, and watch an engine over it."""
+    """Fill a database and measure an engine on it."""
     with fresh(store) as url:
         asyncio.run(fill(url, jobs))
         command = [sys.executable, "-m", "benchmarks.idle", "--url", url, "--seconds", str(seconds)]
@@ -98,7 +98,7 @@ def main() -> None:
     if arguments.json:
         print(json.dumps([asdict(result) for result in results]))
         return
-    print(f"{'store':10}{'jobs':>10}{'of a core':>12}{'memory':>12}")
+    print(f"{'store':10}{'jobs':>10}{'CPU':>12}{'memory':>12}")
     for r in results:
         print(f"{r.store:10}{r.jobs:10,}{r.cpu_percent:10.2f} %{r.memory_mb:9.0f} MB")
 

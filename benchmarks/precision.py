@@ -1,13 +1,13 @@
-"""How late a tick fires: a hundred jobs spread over a minute, beside a bare asyncio timer.
+"""The delay of ticks: a hundred jobs spread over a minute, compared with a bare asyncio timer.
 
     python -m benchmarks.precision              both stores, a minute each
     python -m benchmarks.precision --seconds 20 --store sqlite
     python -m benchmarks.precision --json
 
-Each job is due once, at a millisecond of its own. Its lateness is from that instant to the first line of its
-function; the run has been recorded by then, durably. **The floor** is a bare `loop.call_at` for the same
-instants in the same run: what the operating system and the event loop cost. The least lateness shows that
-nothing is early.
+Each job is due once, at its own millisecond. Its delay is from that instant to the first line of its
+function; by then the run is durably recorded. **The floor** is a bare `loop.call_at` for the same instants
+in the same run: the delay of the operating system and the event loop. The minimum shows that nothing is
+early.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ JOBS = 100
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """Lateness in ms."""
+    """Delays in ms."""
 
     name: str
     least: float
@@ -44,7 +44,7 @@ def summary(name: str, late: list[float]) -> Result:
 
 
 async def precision(url: str, store: str, jobs: int, seconds: int) -> tuple[Result, Result]:
-    """Ours, and a bare timer for the same instants."""
+    """Measure Wakeful, and a bare timer for the same instants."""
     app = Wakeful(url)
     ours: list[float] = []
     bare: list[float] = []
@@ -92,7 +92,7 @@ def main() -> None:
     if arguments.json:
         print(json.dumps([asdict(result) for result in results]))
         return
-    print(f"{'lateness in ms':20}{'least':>8}{'p50':>8}{'p99':>8}{'worst':>8}")
+    print(f"{'delay in ms':20}{'least':>8}{'p50':>8}{'p99':>8}{'worst':>8}")
     for r in results:
         print(f"{r.name:20}{r.least:8.2f}{r.p50:8.2f}{r.p99:8.2f}{r.worst:8.2f}")
 

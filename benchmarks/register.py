@@ -1,12 +1,12 @@
-"""How fast recurring jobs are created: one by one, and in bulk, beside bare inserts of the same rows.
+"""The rate of creating recurring jobs: one by one and in bulk, compared with bare inserts of the same rows.
 
     python -m benchmarks.register
     python -m benchmarks.register --jobs 20000 --store postgres --json
 
-**Singly** is `app.jobs.create`, a hundred at a time as in a busy server: each is read and judged by itself,
-and those that come together share a commit. **In bulk** is `app.jobs.create_many`, a thousand documents a
-call, each with its own name and payload, staggered over sixty cron expressions. **The floor** is the store's
-insert of rows that are ready, in the same portions: singly that is a commit each.
+**Singly** is `app.jobs.create` with a hundred concurrent calls, as in a busy server: each document is
+validated by itself, and concurrent ones share a commit. **In bulk** is `app.jobs.create_many` with a
+thousand documents per call, each with its own name and payload, over sixty cron expressions. **The floor**
+is the store's insert of prepared rows in the same batches: singly, one commit per row.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ BULK = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """Jobs a second."""
+    """Jobs per second."""
 
     store: str
     way: str
@@ -49,7 +49,7 @@ def documents(prefix: str, jobs: int) -> Iterator[dict[str, object]]:
 
 
 async def register(url: str, store: str, jobs: int) -> list[Result]:
-    """Both ways, each beside its floor."""
+    """Measure both ways, each with its floor."""
     app = Wakeful(url)
 
     @app.function("nothing")

@@ -1,15 +1,14 @@
-"""Whether a server stays the same size: the slope of memory, open files and database size under load.
+"""Leak test: the growth of memory, open files and database size of a server under load.
 
     python -m benchmarks.soak
     python -m benchmarks.soak --seconds 3600 --store sqlite postgres --json
 
-A real server (`wakeful serve`) on a fresh database has all of this at once: jobs that fire every second to a
-webhook, jobs that are created, edited, run and deleted with documents that are never the same twice, dry runs
-of such documents, and streams of events that are opened and closed. Once a second its resident memory, its
-open files and the size of its database are sampled. The first part of the samples (`--warm-up`), and those of
-the first thousand rounds of churn, are dropped: caches fill. Of the others the slope per hour is printed, by
-least squares. Exit code 1: the memory or the open files grow faster than the limit, or there were too few
-rounds. The database grows with its history: its slope has no limit.
+The load on a real server (`wakeful serve`) with a new database: jobs that call a webhook every second, jobs
+that are created, edited, run and deleted with documents that are never the same twice, dry runs of such
+documents, and event streams that are opened and closed. Memory, open files and database size are sampled once
+a second. The first samples (`--warm-up`) and those of the first thousand rounds of churn are dropped, since
+caches fill. The slope per hour of the others is printed, by least squares. Exit code 1: memory or open files
+grow faster than the limit, or there were too few rounds. The database grows with its history: no limit.
 """
 
 from __future__ import annotations
@@ -35,11 +34,11 @@ from aiohttp import web
 
 from benchmarks.bare.databases import STORES, fresh
 
-#: Rounds of churn until the caches are full, and the samples that a slope needs.
+#: Rounds of churn until the caches are full, and the least number of samples.
 FULL: Final = 1_000
 ENOUGH: Final = 60
 FIRING: Final = 100
-#: What the receiver answers. It is stored, so the database soon exceeds what SQLite caches of it (80 MB).
+#: The receiver's response. It is stored, so the database soon exceeds SQLite's cache (80 MB).
 ANSWER: Final = "done " * 800
 STREAMS: Final = 20
 API: Final = "/api/workspaces/default"
@@ -50,7 +49,7 @@ MB: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What a server took at one time."""
+    """The resources of a server at one time."""
 
     second: float
     rounds: int
@@ -61,7 +60,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """How a server grew, per hour."""
+    """The growth of a server per hour."""
 
     store: str
     memory_mb: float
@@ -74,7 +73,7 @@ class Result:
 
 
 class Load:
-    """Clients of one server. Each keeps going until it is cancelled."""
+    """Clients of one server. Each runs until it is cancelled."""
 
     def __init__(self, session: aiohttp.ClientSession, url: str, receiver: str, seed: int) -> None:
         self._session = session
@@ -85,10 +84,10 @@ class Load:
         self.done: Counter[str] = Counter()
 
     async def fires(self) -> None:
-        """Create the jobs that fire every second."""
+        """Create the jobs that run every second."""
         for number in range(FIRING):
             target = {"kind": "webhook", "url": f"{self._receiver}/{number}"}
-            await self._ask(
+            await self._request(
                 "POST", JOBS, {"name": f"fire-{number}", "schedule": "every 1s", "target": target}
             )
 
@@ -96,22 +95,22 @@ class Load:
         """Create, edit, run and delete jobs."""
         while True:
             name = self._name("churn")
-            await self._ask("POST", JOBS, {"name": name, **self._document()})
-            await self._ask("PUT", f"{JOBS}/{name}", self._document())
-            await self._ask("PATCH", f"{JOBS}/{name}", self._document())
-            await self._ask("GET", f"{JOBS}/{name}")
-            await self._ask("POST", f"{JOBS}/{name}/run", {})
-            await self._ask("DELETE", f"{JOBS}/{name}")
+            await self._request("POST", JOBS, {"name": name, **self._document()})
+            await self._request("PUT", f"{JOBS}/{name}", self._document())
+            await self._request("PATCH", f"{JOBS}/{name}", self._document())
+            await self._request("GET", f"{JOBS}/{name}")
+            await self._request("POST", f"{JOBS}/{name}/run", {})
+            await self._request("DELETE", f"{JOBS}/{name}")
             self.done["rounds"] += 1
 
     async def dry_runs(self) -> None:
-        """Ask what would become of documents."""
+        """Validate documents with dry runs."""
         while True:
-            await self._ask("PUT", f"{JOBS}/{self._name('dry')}?dry_run=true", self._document())
+            await self._request("PUT", f"{JOBS}/{self._name('dry')}?dry_run=true", self._document())
             self.done["dry runs"] += 1
 
     async def streams(self) -> None:
-        """Open a stream of events, read a few, and close it."""
+        """Open an event stream, read a few events, and close it."""
         while True:
             async with self._session.get(f"{self._url}{API}/events") as response:
                 for _ in range(self._random.randrange(5, 50)):
@@ -119,7 +118,7 @@ class Load:
             self.done["streams"] += 1
 
     def _document(self) -> dict[str, object]:
-        """A document that differs from all others in every part that can."""
+        """Return a document that differs from all others in as many parts as possible."""
         pick = self._random
         minute, hour, day = pick.randrange(60), pick.randrange(24), pick.randrange(1, 29)
         words = "".join(pick.choices(_LETTERS, k=pick.randrange(10, 10_000)))
@@ -139,7 +138,7 @@ class Load:
         self._number += 1
         return f"{prefix}-{self._number}"
 
-    async def _ask(self, method: str, path: str, body: object = None) -> None:
+    async def _request(self, method: str, path: str, body: object = None) -> None:
         async with self._session.request(method, self._url + path, json=body) as response:
             if response.status >= 400:
                 raise RuntimeError(f"{method} {path}: {response.status} {await response.text()}")
@@ -147,7 +146,7 @@ class Load:
 
 
 async def soak(store: str, url: str, seconds: float, warm_up: float) -> Result:
-    """Put load on a server for so long, and see how it grows."""
+    """Put load on a server and measure its growth."""
     samples: list[Sample] = []
     loop = asyncio.get_running_loop()
     with started(url) as (process, address, key):
@@ -186,7 +185,7 @@ async def soak(store: str, url: str, seconds: float, warm_up: float) -> Result:
 
 
 def slope(samples: list[Sample], value: Callable[[Sample], float]) -> float:
-    """How fast a value grows per hour, by least squares."""
+    """Return the growth of a value per hour, by least squares."""
     count = len(samples)
     x = [sample.second / 3600 for sample in samples]
     y = [value(sample) for sample in samples]
@@ -196,7 +195,7 @@ def slope(samples: list[Sample], value: Callable[[Sample], float]) -> float:
 
 
 def size_of(pid: int) -> tuple[int, int]:
-    """The resident memory of a process and how many files it has open; -1 where only root may count."""
+    """Return the resident memory and open files of a process; -1 files if only root may count them."""
     status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
     memory = next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS")) * 1024
     try:
@@ -206,7 +205,7 @@ def size_of(pid: int) -> tuple[int, int]:
 
 
 async def database_size(url: str) -> int:
-    """The bytes of a database on the disk."""
+    """Return the size of a database on disk, in bytes."""
     if url.startswith("sqlite:///"):
         return _file_sizes(url.removeprefix("sqlite:///"))
     import asyncpg
@@ -224,7 +223,7 @@ def _file_sizes(path: str) -> int:
 
 @contextlib.contextmanager
 def started(url: str) -> Iterator[tuple[subprocess.Popen[str], str, str]]:
-    """A server on this database: its process, its address and an admin key."""
+    """Start a server on this database; yields its process, URL and admin key."""
     with tempfile.TemporaryDirectory(prefix="wakeful-soak-") as home:
         key_file = Path(home, "key")
         settings = {"WAKEFUL_DB": url, "WAKEFUL_SECRET_KEY": "soak", "WAKEFUL_KEY_FILE": str(key_file)}
@@ -261,7 +260,7 @@ def started(url: str) -> Iterator[tuple[subprocess.Popen[str], str, str]]:
 
 @contextlib.asynccontextmanager
 async def receiving() -> AsyncIterator[str]:
-    """A receiver of webhooks."""
+    """Run a webhook receiver; yields its URL."""
 
     async def answer(request: web.Request) -> web.Response:
         await request.read()

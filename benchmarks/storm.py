@@ -1,21 +1,18 @@
-"""A storm: thousands of recurring jobs due at one instant. How many a second, beside bare SQL?
+"""Throughput: thousands of recurring jobs due at one instant, compared with bare SQL.
 
     python -m benchmarks.storm                         10,000 jobs on both stores
     python -m benchmarks.storm --jobs 100000 --store postgres
     python -m benchmarks.storm --json
 
-**Ours** is the engine as it runs in an application: every job is claimed, its tick recorded as a run, a
-function that does nothing called, the outcome written, the job advanced; the history stays; every commit
-is durable. Measured from the instant at which all are due to the last outcome on disk. The last run's
-lateness, when its function was called, stands beside it.
+**Ours** is the engine in an application: every job is claimed, its tick recorded as a run, an empty function
+called, the outcome written and the job advanced. The history is kept, and every commit is durable. The time
+is from the due instant to the last outcome on disk. The delay of the first and the last call is printed too.
 
-**The floor** is the same rows in the same tables by the same statements, in the same batches, with nothing
-around them: no planning, no functions, no engine. So it is what the database costs, and the ratio is what
-is left of it. Floor and ours take turns; the best round of each counts.
+**The floor** is the same rows in the same tables by the same statements and batches, without planning,
+functions or engine: the cost of the database. Floor and ours take turns; the best round of each counts.
 
-**The peer**, where it is installed (`pip install 'apscheduler<4' sqlalchemy psycopg2-binary`), is
-APScheduler 3 on the same kind of database, with a tenth of the jobs, for it takes them in one by one; they
-are due when it is let go. It keeps no history.
+**The peer**, if installed (`pip install 'apscheduler<4' sqlalchemy psycopg2-binary`), is APScheduler 3 on the
+same kind of database, with a tenth of the jobs, since it inserts them one by one. It keeps no history.
 """
 
 from __future__ import annotations
@@ -44,7 +41,7 @@ STILL_RUNNING = RunFilter("default", states=("running",), limit=1)
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """One store's storm."""
+    """The result of one store."""
 
     store: str
     jobs: int
@@ -57,7 +54,7 @@ class Result:
 
 
 async def storm(url: str, jobs: int) -> tuple[float, float, float]:
-    """Runs a second, and how late the first and the last function were called, in ms."""
+    """Return the runs per second, and the delay of the first and the last call in ms."""
     app = Wakeful(url, config=EngineConfig(lanes={"cron": jobs}, batch=BATCH))
     called: list[float] = []
 
@@ -69,7 +66,7 @@ async def storm(url: str, jobs: int) -> tuple[float, float, float]:
         due = int(time.time()) + 4 + jobs // 4_000
         await app.jobs.create_many(documents(jobs, due * 1000))
         if time.time() > due - 1:
-            raise SystemExit("registering took too long for the storm to begin on time")
+            raise SystemExit("creating the jobs took longer than the time until they are due")
         gc.collect()
         await asyncio.sleep(max(0.0, due - time.time()))
         while True:
@@ -81,7 +78,7 @@ async def storm(url: str, jobs: int) -> tuple[float, float, float]:
 
 
 def documents(jobs: int, due_ms: int) -> Iterator[dict[str, object]]:
-    """So many jobs that are all due at that instant."""
+    """Yield the documents of jobs that are all due at that instant."""
     for number in range(jobs):
         yield {
             "name": f"job-{number}",
@@ -93,7 +90,7 @@ def documents(jobs: int, due_ms: int) -> Iterator[dict[str, object]]:
 
 
 def measure(store: str, jobs: int, rounds: int) -> Result:
-    """Floor and ours in turns; the best of each."""
+    """Measure floor and ours in turns; return the best of each."""
     floors, ours = [], []
     for _ in range(rounds):
         with fresh(store) as url:
@@ -130,7 +127,9 @@ def main() -> None:
         )
         if r.apscheduler_per_second is not None:
             peer = r.apscheduler_per_second
-            print(f"{'':10}APScheduler 3: {peer:.0f}/s; ours is {r.ours_per_second / peer:.1f} times that")
+            print(
+                f"{'':10}APScheduler 3: {peer:.0f}/s; Wakeful is {r.ours_per_second / peer:.1f} times as fast"
+            )
 
 
 if __name__ == "__main__":

@@ -1,16 +1,15 @@
-"""How many webhooks a second one process posts: the launcher, and a bare loop of the same client.
+"""Webhooks per second of one process: the launcher, compared with a bare loop of the same client.
 
     python -m benchmarks.webhooks           a table
-    python -m benchmarks.webhooks --json    the same numbers for a program
+    python -m benchmarks.webhooks --json    the same numbers as JSON
 
-**The floor** is a loop of aiohttp, with its session as it comes, that signs the same bodies twice and posts
-them, and does nothing else: no guard, no trace, no other header, no outcome. **Tuned** is that loop without
-what aiohttp does by default and a webhook does not need: cookies, timers, redirects, decompression.
+**The floor** is a loop with a default aiohttp session that signs the same bodies twice and posts them,
+without address guard, trace, other headers or outcomes. **Tuned** is that loop without the defaults of
+aiohttp that a webhook does not need: cookies, timers, redirects, decompression.
 
-Both and the launcher (`WebhookLauncher.start`, with everything that it checks and says) keep as many posts in
-flight, to the same server in a process of its own that answers at once. They take turns, and the median of
-the rounds counts. Beside the rate stands the processor time that this process spends on a post: on a busy
-machine it is the steadier of the two.
+Both and the launcher (`WebhookLauncher.start`) keep the same number of posts in flight, to the same server
+in a separate process that responds at once. They take turns, and the median of the rounds counts. The CPU
+time per post is printed too: on a busy machine it varies less than the rate.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ Post = Callable[[int], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One way to post: how many a second, and what each costs."""
+    """One way to post: its rate and its CPU time."""
 
     name: str
     per_second: float
@@ -58,20 +57,20 @@ class Secrets:
     """The same secret for every job."""
 
     def secrets_of(self, run: Launch) -> tuple[bytes, ...]:
-        """The secret."""
+        """Return the secret."""
         return (SECRET,)
 
 
-class Answering(asyncio.Protocol):
-    """A server that answers every request at once, and looks only for where it ends."""
+class ImmediateServer(asyncio.Protocol):
+    """A server that responds to every request at once, and parses only its end."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin a connection."""
+        """Start a connection."""
         assert isinstance(transport, asyncio.Transport)
         self._transport, self._read = transport, b""
 
     def data_received(self, data: bytes) -> None:
-        """Answer each request that is complete."""
+        """Respond to each complete request."""
         self._read += data
         while (end := self._read.find(b"\r\n\r\n")) >= 0:
             length = int(self._read[:end].lower().split(b"content-length:", 1)[1].split(b"\r\n", 1)[0])
@@ -82,7 +81,7 @@ class Answering(asyncio.Protocol):
 
 
 async def serve() -> None:
-    server = await asyncio.get_running_loop().create_server(Answering, "127.0.0.1", 0, backlog=1000)
+    server = await asyncio.get_running_loop().create_server(ImmediateServer, "127.0.0.1", 0, backlog=1000)
     print(server.sockets[0].getsockname()[1], flush=True)
     await server.serve_forever()
 
@@ -165,7 +164,7 @@ async def run(url: str) -> list[Row]:
 def show(rows: list[Row]) -> None:
     print(f"{POSTS} posts, {IN_FLIGHT} in flight, median of {ROUNDS} rounds\n")
     floor = rows[0]
-    print(f"{'':<12}{'a second':>10}{'ratio':>8}{'µs cpu':>9}{'ratio':>8}")
+    print(f"{'':<12}{'per second':>11}{'ratio':>8}{'µs cpu':>9}{'ratio':>8}")
     for row in rows:
         print(
             f"{row.name:<12}{row.per_second:>10.0f}{row.per_second / floor.per_second:>8.2f}"

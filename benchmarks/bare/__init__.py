@@ -1,1 +1,1 @@
-"""What the workloads stand on: fresh databases, and bare SQL to be measured against."""
+"""Databases for the benchmarks, and bare SQL as the floor."""

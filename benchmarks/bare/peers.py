@@ -1,4 +1,4 @@
-"""Peers, where they are installed: the same storm through APScheduler 3, on the same kind of database."""
+"""The storm benchmark with APScheduler 3, if it is installed."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ _wanted = 0
 
 
 def nothing() -> None:
-    """What APScheduler calls; it must be found by name."""
+    """Do nothing. APScheduler finds this function by its name."""
     _called.append(time.time())
     if len(_called) == _wanted:
         _all_called.set()
 
 
 def has_apscheduler() -> bool:
-    """Whether it can be measured here."""
+    """Return whether APScheduler is installed."""
     return all(importlib.util.find_spec(name) for name in ("apscheduler", "sqlalchemy", "psycopg2"))
 
 
 def apscheduler_rate(url: str, jobs: int) -> float:
-    """Jobs a second, from when all are due to the last call; it keeps no history to wait for."""
+    """Return the jobs per second, from the due instant to the last call."""
     from apscheduler.executors.pool import ThreadPoolExecutor
     from apscheduler.jobstores.sqlalchemy import SQLAlchemyJobStore
     from apscheduler.schedulers.background import BackgroundScheduler

@@ -1,4 +1,4 @@
-"""The floor on PostgreSQL: the store's own statements over asyncpg, and nothing around them."""
+"""The floor on PostgreSQL: the store's statements over asyncpg."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HOUR_MS = 3_600_000
 
 
 async def postgres_floor(url: str, jobs: int, batch: int, now_ms: int) -> float:
-    """Jobs a second through claim, insert, advance and complete, as bare batched SQL."""
+    """Return the jobs per second through claim, insert, advance and complete, as bare batched SQL."""
     pool = Pool(url, 1)
     await pool.open()
     runs: list[NewRun] = []

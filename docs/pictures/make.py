@@ -1,8 +1,8 @@
-"""Draws demo.svg: what `wakeful demo` shows on a terminal after twenty seconds.
+"""Draw demo.svg: the screen of `wakeful demo` after twenty seconds.
 
     python docs/pictures/make.py
 
-It runs the command itself and keeps its last screen. Only the key is not drawn.
+It runs the command and draws its last screen, without the key.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ WIDTH: Final = 124
 
 
 def draw(path: Path, seconds: int = 20) -> None:
-    """Run the demo and draw how its screen looked at the end."""
+    """Run the demo and draw its last screen."""
     introduce, screen = demo._introduction, demo._screen
     url, last = "", None
 

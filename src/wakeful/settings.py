@@ -1,7 +1,7 @@
-"""What an operator may set: environment variables (`WAKEFUL_…`) over `wakeful.toml` over the defaults.
+"""The operator's settings: environment variables (`WAKEFUL_…`) override `wakeful.toml`.
 
-A bad value stops the start with a sentence that names it. Names are the same everywhere: `TICK_MS` is
-`WAKEFUL_TICK_MS` in the environment and `tick_ms` in the file.
+An invalid value stops the start with an error that names it. `TICK_MS` is `WAKEFUL_TICK_MS` in the
+environment and `tick_ms` in the file.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from typing import Any, Final, Literal, get_args, get_origin, get_type_hints
 from wakeful.errors import InvalidArgument
 
 PREFIX: Final = "WAKEFUL_"
-#: how long `--wait-for-db` waits where it does not say
+#: how long `--wait-for-db` waits without a value
 WAIT_FOR_DB_S: Final = 60
-#: settings that are made by naming them: they have no fixed names
+#: settings that collect variables with a prefix, such as `LANE_…`
 _NAMED: Final = ("lanes", "channels")
-#: what an API key looks like: 32 random bytes, in base64 for URLs
+#: the format of an API key: 32 random bytes in URL-safe base64
 API_KEY: Final = re.compile(r"wk_[A-Za-z0-9_-]{43}")
 _SLUG: Final = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
-_YES: Final = frozenset({"1", "true", "yes", "on"})
-_NO: Final = frozenset({"0", "false", "no", "off", ""})
+_TRUE: Final = frozenset({"1", "true", "yes", "on"})
+_FALSE: Final = frozenset({"0", "false", "no", "off", ""})
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Settings:
     db: str = "sqlite:///wakeful.db"
     host: str = "127.0.0.1"
     port: int = 9253
-    #: the longest that the engine sleeps
+    #: the engine's longest sleep
     tick_ms: int = 1_000
     lookahead_ms: int = 60_000
     max_catchup_per_tick: int = 100
@@ -50,69 +50,67 @@ class Settings:
     lane_subagent: int = 50
     lane_team: int = 100
     lane_cron: int = 30
-    #: any other lane, by its name: `WAKEFUL_LANE_NIGHT_SHIFT=5` is the lane `night-shift`
+    #: further lanes by name: `WAKEFUL_LANE_NIGHT_SHIFT=5` is the lane `night-shift`
     lanes: Mapping[str, int] = field(default_factory=dict)
-    #: Apprise URLs, by the name of the channel: `WAKEFUL_CHANNEL_TEAM_OPS=slack://…` is `team-ops`. They are
-    #: credentials, so they are not shown
+    #: Apprise URLs by channel name: `WAKEFUL_CHANNEL_TEAM_OPS=slack://…` is `team-ops`. They are credentials
+    #: and not shown
     channels: Mapping[str, str] = field(default_factory=dict, repr=False)
     retention_days: int = 30
     #: encrypts webhook secrets at rest
     secret_key: str | None = None
     allow_private_targets: bool = False
-    #: the only zones that jobs may name, separated by commas; none: all
+    #: the allowed time zones, comma-separated; empty: all
     tz_allowlist: tuple[str, ...] = ()
-    #: the kinds of targets that jobs made with an agent's key may have beside the agent's own; `*`: all
+    #: the target kinds that jobs of an agent's key may have besides the agent's own target; `*`: all
     agent_targets: tuple[str, ...] = ("pull", "webhook", "workflow")
-    #: the programs that jobs may run, separated by commas: `/usr/bin/rsync`, `rsync`, `/opt/jobs/*`, `*`
+    #: the programs that jobs may run, comma-separated: `/usr/bin/rsync`, `rsync`, `/opt/jobs/*`, `*`
     commands: tuple[str, ...] = ()
-    #: the environment names that jobs may set for their commands, separated by commas: `JOB_*`, `REPORT_TO`
+    #: the environment names that jobs may set for their commands, comma-separated: `JOB_*`, `REPORT_TO`
     command_env: tuple[str, ...] = ("JOB_*",)
-    #: how many jobs may be created a day (UTC), and how many there may be; 0: any number
+    #: how many jobs may be created per day (UTC), and how many may exist; 0: unlimited
     quota_create_per_workspace: int = 0
     quota_create_per_agent: int = 0
     quota_jobs_per_workspace: int = 0
     quota_jobs_per_agent: int = 0
-    #: the port of `worker`, for health and metrics; none: 9254, or a free one where that is taken
+    #: the port of `worker`, for health and metrics; None: 9254, or a free port if that is in use
     worker_port: int | None = None
-    #: whether `worker` answers HTTP at all
+    #: whether `worker` serves HTTP
     worker_http: bool = True
-    #: how many seconds a process waits at the start for a database that is unavailable; none: not at all in
-    #: `serve`, a minute in `worker`
+    #: seconds to wait at start for an unavailable database; None: 0 in `serve`, 60 in `worker`
     wait_for_db: int | None = None
-    #: how many HTTP connections a process keeps open, of any kind; 0: what the limit of open files leaves
+    #: open HTTP connections per process, of any kind; 0: as many as the limit of open files allows
     max_http_connections: int = 4_000
-    #: how many connections a process keeps open, of RPC and streams of events, in all and of one key; 0: any
+    #: open RPC connections and event streams per process, in total and per key; 0: unlimited
     max_connections: int = 1_000
     max_connections_per_key: int = 250
-    #: how many connections of RPC may be open whose client has not authenticated yet; 0: any
+    #: open RPC connections that are not authenticated yet; 0: unlimited
     max_unauthenticated_connections: int = 50
-    #: the admin key that a server has from the start, instead of one that it makes and leaves in a file
+    #: the admin key of the server, instead of a generated one in a file
     admin_key: str | None = field(default=None, repr=False)
-    #: tokens (JWT) are accepted that are signed with this secret, or by a key of the set at this address
+    #: accept JWTs signed with this secret, or with a key of the key set at this URL
     jwt_secret: str | None = None
     jwks_url: str | None = None
     jwt_audience: str | None = None
     jwt_issuer: str | None = None
-    #: the bearer that whoever scrapes /metrics must show; none: nobody needs one
+    #: the bearer token required for /metrics; None: no token
     metrics_key: str | None = None
-    #: a url that is asked for every so often while the process does its work, so that a watchdog outside
-    #: notices when it does not
+    #: a URL that the process requests at intervals while it works, for an external watchdog
     ping_url: str | None = None
     ping_ms: int = 60_000
-    #: files (PEM) with which the server ends TLS itself; with a CA, clients must show a certificate of it
+    #: PEM files for TLS in the server; with a CA, clients must present a certificate of it
     tls_cert: str | None = None
     tls_key: str | None = None
     tls_client_ca: str | None = None
-    #: addresses of proxies that are believed when they say whom they speak for (`X-Forwarded-For`)
+    #: addresses of proxies whose `X-Forwarded-For` is trusted
     trusted_proxies: tuple[str, ...] = ()
-    #: sites whose pages may use /mcp and /ws, beside the server's own: `https://app.example.com`; `*`: all
+    #: sites whose pages may use /mcp and /ws, besides the server's own: `https://app.example.com`; `*`: all
     allowed_origins: tuple[str, ...] = ()
-    #: the only hosts that requests may be for, against DNS rebinding: `wakeful.example.com`; none: all
+    #: the accepted `Host` headers, against DNS rebinding: `wakeful.example.com`; empty: all
     allowed_hosts: tuple[str, ...] = ()
 
 
-#: what a number must at least be; 0 where it is not here
-_LEAST: Final = {
+#: the minimum of numbers; 0 if not listed
+_MINIMUM: Final = {
     "tick_ms": 10,
     "lookahead_ms": 1,
     "max_catchup_per_tick": 1,
@@ -123,8 +121,8 @@ _LEAST: Final = {
     "retention_days": 1,
     "ping_ms": 100,
 }
-#: what it may be at most
-_MOST: Final = {"port": 65_535, "worker_port": 65_535}
+#: the maximum of numbers
+_MAXIMUM: Final = {"port": 65_535, "worker_port": 65_535}
 
 
 _active: Settings | None = None
@@ -132,7 +130,7 @@ _active: Settings | None = None
 
 @contextmanager
 def active_settings(settings: Settings) -> Iterator[None]:
-    """Within it, these are the settings of every Wakeful that is made without any."""
+    """Use these settings for every Wakeful that is created inside the block without its own."""
     global _active
     before, _active = _active, settings
     try:
@@ -142,12 +140,12 @@ def active_settings(settings: Settings) -> Iterator[None]:
 
 
 def current_settings() -> Settings:
-    """The active settings, or else those of the environment."""
+    """Return the active settings, else those of the environment."""
     return read_settings(os.environ) if _active is None else _active
 
 
 def read_settings(environment: Mapping[str, str], file: Path | None = None) -> Settings:
-    """The settings of this environment and file, or InvalidArgument naming what is wrong with them.
+    """Read the settings of an environment and file. Raise InvalidArgument that names an invalid one.
 
     >>> read_settings({"WAKEFUL_TICK_MS": "500"}).tick_ms
     500
@@ -174,12 +172,12 @@ def _from_file(file: Path, known: Mapping[str, Any]) -> dict[str, Any]:
     try:
         content = tomllib.loads(file.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InvalidArgument(f"{file}: this is no TOML: {error}") from error
+        raise InvalidArgument(f"{file}: not valid TOML: {error}") from error
     lanes = {key for key in content.keys() - known.keys() if key.startswith("lane_")}
     channels = {key for key in content if key.startswith("channel_")}
     unknown = sorted(content.keys() - known.keys() - lanes - channels)
     if unknown:
-        raise InvalidArgument(f"{file}: no such setting: {', '.join(unknown)}; there are {', '.join(known)}")
+        raise InvalidArgument(f"{file}: unknown setting: {', '.join(unknown)}; known are {', '.join(known)}")
     own = {_lane(key): _value(f"{file}: {key}", "lane_main", content.pop(key), int) for key in lanes}
     urls = {
         _channel(f"{file}: {key}", key): _channel_url(f"{file}: {key}", content.pop(key)) for key in channels
@@ -196,15 +194,15 @@ def _channel(name: str, key: str) -> str:
     channel = key.removeprefix("channel_").replace("_", "-")
     if not _SLUG.fullmatch(channel) or len(channel) > 64:
         raise InvalidArgument(
-            f"{name}: '{channel}' is no name for a channel; it is made of a-z, 0-9 and _, as in TEAM_OPS"
+            f"{name}: '{channel}' is not a channel name; use a-z, 0-9 and _, as in TEAM_OPS"
         )
     return channel
 
 
 def _channel_url(name: str, url: object) -> str:
-    """The URL of a channel. It is not shown, whatever is wrong with it."""
+    """Return the URL of a channel. Errors do not contain it."""
     if not isinstance(url, str) or not url.strip():
-        raise InvalidArgument(f"{name}: give the URL that Apprise has for the service, such as tgram://…")
+        raise InvalidArgument(f"{name}: set the Apprise URL of the service, such as tgram://…")
     return url.strip()
 
 
@@ -213,29 +211,29 @@ def _value(name: str, key: str, value: object, kind: Any) -> Any:
     if get_origin(kind) is types.UnionType:
         if not text:
             return None
-        if key == "wait_for_db" and text.lower() in _YES | _NO and not text.isdecimal():
-            return WAIT_FOR_DB_S if text.lower() in _YES else 0
+        if key == "wait_for_db" and text.lower() in _TRUE | _FALSE and not text.isdecimal():
+            return WAIT_FOR_DB_S if text.lower() in _TRUE else 0
         (kind,) = (each for each in get_args(kind) if each is not types.NoneType)
     if get_origin(kind) is Literal:
         if text not in get_args(kind):
             raise InvalidArgument(f"{name}: '{text}' is not one of {', '.join(get_args(kind))}")
         return text
     if kind is bool:
-        if text.lower() not in _YES | _NO:
+        if text.lower() not in _TRUE | _FALSE:
             raise InvalidArgument(f"{name}: '{text}' is not true or false")
-        return text.lower() in _YES
+        return text.lower() in _TRUE
     if kind is int:
         try:
             number = int(text)
         except ValueError:
             raise InvalidArgument(f"{name}: '{text}' is not a whole number") from None
-        least = _LEAST.get(key, 0)
+        least = _MINIMUM.get(key, 0)
         if number < least:
-            raise InvalidArgument(f"{name}: {number} is too small; it is at least {least}")
-        if number > _MOST.get(key, number):
-            raise InvalidArgument(f"{name}: {number} is too large; it is at most {_MOST[key]}")
+            raise InvalidArgument(f"{name}: {number} is too small; the minimum is {least}")
+        if number > _MAXIMUM.get(key, number):
+            raise InvalidArgument(f"{name}: {number} is too large; the maximum is {_MAXIMUM[key]}")
         return number
-    if key == "admin_key" and not API_KEY.fullmatch(text):  # which is not shown: it may be a key, mistyped
+    if key == "admin_key" and not API_KEY.fullmatch(text):  # not shown: it may be a mistyped key
         raise InvalidArgument(f"{name}: write wk_ and 43 letters, digits, - or _, from 32 random bytes")
     if kind is str:
         return text
@@ -243,5 +241,5 @@ def _value(name: str, key: str, value: object, kind: Any) -> Any:
 
 
 def setting_names() -> list[str]:
-    """Every name that the environment may set."""
+    """Return the names of all environment variables."""
     return [PREFIX + each.name.upper() for each in fields(Settings) if each.name not in _NAMED]

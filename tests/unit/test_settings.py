@@ -68,8 +68,8 @@ def test_the_url_of_a_channel_is_not_shown(tmp_path: Path):
         ({"WAKEFUL_DEFAULT_OVERLAP_POLICY": "maybe"}, "is not one of allow, skip"),
         ({"WAKEFUL_ALLOW_PRIVATE_TARGETS": "perhaps"}, "is not true or false"),
         ({"WAKEFUL_LANE_NIGHT": "0"}, "WAKEFUL_LANE_NIGHT"),
-        ({"WAKEFUL_CHANNEL_OPS": ""}, "WAKEFUL_CHANNEL_OPS: give the URL that Apprise has"),
-        ({"WAKEFUL_CHANNEL_": "json://a"}, "WAKEFUL_CHANNEL_: '' is no name for a channel"),
+        ({"WAKEFUL_CHANNEL_OPS": ""}, "WAKEFUL_CHANNEL_OPS: set the Apprise URL"),
+        ({"WAKEFUL_CHANNEL_": "json://a"}, "WAKEFUL_CHANNEL_: '' is not a channel name"),
     ],
 )
 def test_a_bad_value_is_named(environment: dict[str, str], says: str):
@@ -80,7 +80,7 @@ def test_a_bad_value_is_named(environment: dict[str, str], says: str):
 def test_a_file_with_a_setting_that_is_none_is_refused(tmp_path: Path):
     file = tmp_path / "wakeful.toml"
     file.write_text("tickms = 5\n")
-    with pytest.raises(InvalidArgument, match="no such setting: tickms"):
+    with pytest.raises(InvalidArgument, match="unknown setting: tickms"):
         read_settings({}, file)
     file.write_text("tick_ms = = 5\n")
     with pytest.raises(InvalidArgument, match="no TOML"):

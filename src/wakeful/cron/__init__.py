@@ -1,6 +1,6 @@
-"""Cron expressions in time zones, usable alone: `from wakeful.cron import Cron`.
+"""Cron expressions in time zones. Can be used alone: `from wakeful.cron import Cron`.
 
-Correct first, then readable, then small, then fast. See `Cron`.
+Priorities: correct, readable, small, fast, in this order. See `Cron`.
 """
 
 from wakeful.cron.evaluator import Cron

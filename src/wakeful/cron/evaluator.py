@@ -1,8 +1,8 @@
-"""When an expression fires in a time zone: the next tick, the one before, how many between.
+"""The ticks of an expression in a time zone: next, previous, and the number between two instants.
 
-Nothing here steps through time. `walltimes` finds the next match on the wall clock by sets of bits,
-`pieces` says which wall times exist under the DST choices, and this file joins the two. Each search
-ends within a century.
+Nothing here steps through time. `walltimes` finds the next match on the wall clock in bit sets,
+`pieces` decides which wall times exist under the DST choices, and this module combines both. Each search
+is limited to a century.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from wakeful.cron.walltimes import DAY, WallTimes
 from wakeful.cron.zone import Zone, zone
 from wakeful.errors import InvalidArgument
 
-#: How many ticks an expression remembers; a pass that catches up visits at most a hundred.
+#: How many ticks an expression caches; a catch-up pass visits at most a hundred.
 _REMEMBERED: Final = 128
-#: The bytes of an expression with all that it remembers, about.
+#: The approximate size of an expression with its cache, in bytes.
 CRON_SIZE: Final = 10_000
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Cron:
-    """A cron expression in a time zone: asks nobody what time it is, and is never wrong about the next.
+    """A cron expression in a time zone. It does not read the clock.
 
     >>> c = Cron("0 9 * * MON-FRI", tz="Europe/Berlin")
     >>> c.next(datetime(2027, 3, 26, 12, 0, tzinfo=c.zone.tzinfo)).isoformat()
@@ -38,8 +38,8 @@ class Cron:
 
     __slots__ = (
         "_answers",
+        "_compute_nexting",
         "_here",
-        "_learning",
         "_pieces",
         "_ticks",
         "_tzinfo",
@@ -67,21 +67,21 @@ class Cron:
         self._pieces = Pieces(self.zone, dst_gap, dst_overlap)
         self._ticks: list[int] = []
         self._answers: dict[datetime, datetime] = {}
-        #: the piece looked at last
+        #: the last used piece
         self._here = NOWHERE
         self._tzinfo = self.zone.tzinfo
-        self._learning = Lock()
+        self._compute_nexting = Lock()
 
     @staticmethod
     def shared(
         expr: str, tz: str = "UTC", dst_gap: DstGap = "run_after", dst_overlap: DstOverlap = "first"
     ) -> Cron:
-        """The one `Cron` for these, whose known future serves every job that has them."""
+        """Return the shared `Cron` of these arguments, whose cached ticks serve all jobs that have them."""
         return _shared(expr, tz, dst_gap, dst_overlap)
 
     def next(self, after: datetime) -> datetime | None:
-        """The first tick strictly later than `after`, or None where there is none within 100 years."""
-        if after.fold:  # to Python it equals the first time round
+        """Return the first tick strictly later than `after`, or None if there is none within 100 years."""
+        if after.fold:  # for Python it equals the first occurrence
             return self.uncached_next(after)
         answer = self._answers.get(after)
         if answer is None:
@@ -93,11 +93,11 @@ class Cron:
         return answer
 
     def prev(self, before: datetime) -> datetime | None:
-        """The last tick strictly earlier than `before`, or None where there is none within 100 years."""
+        """Return the last tick strictly earlier than `before`, or None if there is none within 100 years."""
         return self._datetime(self.second_before(self._second(before) + (before.microsecond > 0)))
 
     def upcoming(self, after: datetime, n: int = 5) -> list[datetime]:
-        """The next `n` ticks, fewer where there are no more."""
+        """Return the next `n` ticks; fewer if there are no more."""
         ticks: list[datetime] = []
         second: int | None = self._second(after)
         while second is not None and len(ticks) < n:
@@ -108,11 +108,11 @@ class Cron:
         return ticks
 
     def count(self, after: datetime, until: datetime) -> int:
-        """How many ticks are later than `after` and not later than `until`; none is visited."""
+        """Return how many ticks are later than `after` and not later than `until`, without visiting them."""
         return self.count_seconds(self._second(after), self._second(until))
 
     def uncached_next(self, after: datetime) -> datetime | None:
-        """`next` worked out anew, without what is remembered; for measuring."""
+        """Compute `next` without the cache, for benchmarks."""
         if after.tzinfo is self._tzinfo and self._walls.minutely:
             answer = self._later(after)
             if answer is not None:
@@ -120,26 +120,26 @@ class Cron:
         return self._datetime(self._find_after(self._second(after)))
 
     def explain(self) -> str:
-        """The expression in plain English, with its zone."""
+        """Return the expression in words, with its zone."""
         return explain(self.expression, self.zone.name)
 
     def __repr__(self) -> str:
         return f"Cron({self.expression.text!r}, tz={self.zone.name!r})"
 
     def second_after(self, utc: int) -> int | None:
-        """`next` in UTC seconds: the first tick strictly later."""
+        """Return `next` in UTC seconds."""
         ticks = self._ticks
         index = bisect_right(ticks, utc)
         if 0 < index < len(ticks):
             return ticks[index]
-        return self._learn(utc)
+        return self._compute_next(utc)
 
     def second_before(self, utc: int) -> int | None:
-        """`prev` in UTC seconds: the last tick strictly earlier."""
+        """Return `prev` in UTC seconds."""
         return self._find_at_or_before(utc - 1)
 
     def count_seconds(self, after: int, until: int) -> int:
-        """`count` in UTC seconds."""
+        """Return `count` in UTC seconds."""
         if until <= after:
             return 0
         pieces, starts, offsets = self._pieces, self.zone.starts, self.zone.offsets
@@ -151,19 +151,19 @@ class Cron:
             if after >= start:
                 low = max(low, after + 1 + offset)
             elif low < start + offset:
-                # All of a gap's wall times are one tick, together with the instant that ends it.
+                # All wall times in a gap are one tick, together with the instant at its end.
                 found = self._walls.at_or_after(low)
                 low = start + offset + 1
                 total += found is not None and found < min(low, high)
             total += self._walls.count(low, high)
         return total
 
-    def _learn(self, utc: int) -> int | None:
-        """Work out the next tick and remember it, as long as what is remembered stays without a hole."""
+    def _compute_next(self, utc: int) -> int | None:
+        """Compute the next tick, and cache it if the cached ticks stay contiguous."""
         found = self._find_after(utc)
         if found is None:
             return None
-        with self._learning:
+        with self._compute_nexting:
             ticks = self._ticks
             if ticks and utc >= ticks[-1] and (utc == ticks[-1] or self._find_after(ticks[-1]) == found):
                 ticks.append(found)
@@ -174,7 +174,7 @@ class Cron:
         return found
 
     def _later(self, after: datetime) -> datetime | None:
-        """The next tick on the same wall, where no change of the clock is near; None says nothing."""
+        """Return the next tick if no clock change is near; None means unknown."""
         here = self._here
         day = after.toordinal() - EPOCH_DAY
         if here[4] <= day < here[5]:
@@ -192,7 +192,7 @@ class Cron:
         return self._search_after(utc)
 
     def _search_after(self, utc: int, found: int | None = None) -> int | None:
-        """`_find_after` from piece to piece; `found` is the next wall time where that is known."""
+        """Run `_find_after` piece by piece; `found` is the next wall time, if known."""
         pieces, starts, offsets = self._pieces, self.zone.starts, self.zone.offsets
         index = pieces.at(utc)
         wall = max(utc + 1 + offsets[index], pieces.low(index))
@@ -200,7 +200,7 @@ class Cron:
             found = self._walls.at_or_after(wall)
         while found is not None and found >= pieces.high(index):
             index += 1
-            if pieces.low(index) >= wall:  # no going back: the pieces that end before `found` hold nothing
+            if pieces.low(index) >= wall:  # skip pieces that end before `found`
                 index = max(index, bisect_right(starts, found - SLACK) - 1)
             low = pieces.low(index)
             if not wall <= low <= found:
@@ -227,7 +227,7 @@ class Cron:
         return max(found - offsets[index], starts[index])
 
     def _second(self, when: datetime) -> int:
-        """The UTC second that `when` lies in; where that is in our own zone, look at the piece it is in."""
+        """Return the UTC second of `when`; if it is in this zone, select its piece."""
         if when.tzinfo is None:
             raise InvalidArgument(f"{when.isoformat()} has no time zone; give an aware datetime")
         since = when - _EPOCH
@@ -240,7 +240,7 @@ class Cron:
         try:
             return None if utc is None else datetime.fromtimestamp(utc, self.zone.tzinfo)
         except (ValueError, OverflowError):
-            return None  # past the last year that a datetime can hold
+            return None  # beyond the last year of datetime
 
 
 @bounded_cache(16 * MB, lambda cron, expr, *_: CRON_SIZE + text_size(expr))

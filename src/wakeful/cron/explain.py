@@ -1,9 +1,8 @@
-"""A cron expression in plain English, never saying more or less than the expression does.
+"""A cron expression in words, with exactly the meaning of the expression.
 
-The sentence is made from the sets of values, so `0,15,30,45` and `*/15` read the same; how they were
-written decides only between two sentences that are both true. "Every 15 minutes" is said only where the
-steps go evenly round the clock; what has no short form is enumerated. What a change of the clocks does
-to a schedule is not told here.
+The sentence is built from the sets of values, so `0,15,30,45` and `*/15` read the same; the spelling
+decides only between two sentences that are both true. "Every 15 minutes" is used only if the steps divide
+the hour evenly; values without a short form are listed. DST changes are not described.
 """
 
 from __future__ import annotations
@@ -21,13 +20,13 @@ _MONTHS: Final = (
 )
 _WEEKDAYS: Final = ("Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday")
 _NTH: Final = ("first", "second", "third", "fourth", "fifth")
-_FEW_TIMES: Final = 6  # more of them are told as a rule, where there is one
+_FEW_TIMES: Final = 6  # more are described as a rule, if there is one
 _FEW_WINDOWS: Final = 3
-_LONG: Final = 3  # so many neighbours read "first through last"
+_LONG: Final = 3  # from this many neighbours on: "first through last"
 
 
 def explain(expression: Expression, tz: str) -> str:
-    """One sentence that says when the expression fires on the clocks of `tz`.
+    """Return one sentence that says when the expression fires in `tz`.
 
     >>> from wakeful.cron.expression import parse
     >>> explain(parse("0 9 * * MON-FRI"), "Europe/Berlin")
@@ -53,7 +52,7 @@ def _time(expression: Expression) -> str:
 
 
 def _by_hour(expression: Expression) -> str:
-    """One instant in each of some hours."""
+    """Describe one instant in each of some hours."""
     hours = expression.hours.values()
     (minute,), (second,) = expression.minutes.values(), expression.seconds.values()
     few = len(hours) <= _FEW_TIMES
@@ -75,7 +74,7 @@ def _by_hour(expression: Expression) -> str:
 
 
 def _by_minute(expression: Expression) -> str:
-    """One second in each of several minutes."""
+    """Describe one second in each of several minutes."""
     minutes, hours = expression.minutes.values(), expression.hours.values()
     few = len(minutes) * len(hours) <= _FEW_TIMES
     even = _even_step(minutes, 60)
@@ -93,7 +92,7 @@ def _by_minute(expression: Expression) -> str:
 
 
 def _by_second(expression: Expression) -> str:
-    """Several seconds in each of some minutes."""
+    """Describe several seconds in each of some minutes."""
     seconds, in_day = expression.seconds.values(), _minutes_of_day(expression)
     even = _even_step(seconds, 60)
     if len(seconds) * len(in_day) <= _FEW_TIMES and not (even and expression.seconds.starred):
@@ -111,7 +110,7 @@ def _by_second(expression: Expression) -> str:
 
 
 def _in_minutes(expression: Expression) -> str | None:
-    """The minutes of the day as what limits an "every", where they are whole hours or few windows."""
+    """Return the minutes of the day as a limit of "every", if they are whole hours or few windows."""
     runs = _runs(_minutes_of_day(expression))
     if len(runs) > _FEW_WINDOWS:
         return _in_hours(expression.hours.values()) if len(expression.minutes.values()) == 60 else None
@@ -127,14 +126,14 @@ def _listed(expression: Expression) -> str:
 
 
 def _hours(hours: Sequence[int]) -> str:
-    """Some hours as a noun, to follow "past" or "of"."""
+    """Return some hours as a noun, to follow "past" or "of"."""
     if len(_runs(hours)) <= _FEW_WINDOWS:
         return f"every hour{_in_hours(hours)}"
     return _some(hours, 24, "hour", "00:00")
 
 
 def _in_hours(hours: Sequence[int]) -> str:
-    """Some hours as what limits an "every"; nothing for all of them."""
+    """Return some hours as a limit of "every"; empty for all hours."""
     runs = _runs(hours)
     if runs == [(0, 23)]:
         return ""
@@ -176,7 +175,7 @@ def _minutes_of_day(expression: Expression) -> list[int]:
 
 
 def _days(expression: Expression) -> str:
-    """Both day fields as one phrase; empty where every day matches."""
+    """Return both day fields as one phrase; empty if every day matches."""
     days, weekdays = expression.days, expression.weekdays
     every_date, every_weekday = len(days.values()) == 31, len(weekdays.values()) == 7
     both = days.starred or weekdays.starred
@@ -202,7 +201,7 @@ def _dates(field: Field) -> str:
 
 def _weekdays(field: Field) -> str:
     values = field.values()
-    # A run begins with a day whose eve is not in the set; it may go round the end of the week.
+    # A run starts with a day whose previous day is not in the set; it may wrap around the week.
     starts = [day for day in values if (day - 1) % 7 not in values]
     phrases = []
     if len(values) >= _LONG and len(starts) == 1:
@@ -249,23 +248,23 @@ def _years(field: Field | None) -> str:
     return _spelled(years)
 
 
-# Sets of numbers, and words
+# Numbers and words
 
 
 def _even_step(values: Sequence[int], size: int) -> int | None:
-    """The step that goes from 0 evenly round a field of this size, by which these values lie."""
-    step = size // len(values)  # rounded down, it would reach more values than there are
+    """Return the step if the values are all multiples of it from 0 and it divides the field's size."""
+    step = size // len(values)  # rounded down, it yields too many values
     return step if step < size and list(values) == list(range(0, size, step)) else None
 
 
 def _step(values: Sequence[int]) -> int | None:
-    """The distance that all neighbours have, if they have one."""
+    """Return the common distance of neighbours, if there is one."""
     distances = {later - earlier for earlier, later in pairwise(values)}
     return distances.pop() if len(distances) == 1 else None
 
 
 def _runs(values: Iterable[int]) -> list[tuple[int, int]]:
-    """Ascending values as (first, last) of each unbroken run."""
+    """Return the (first, last) of each contiguous run of ascending values."""
     runs: list[tuple[int, int]] = []
     for value in values:
         if runs and value == runs[-1][1] + 1:

@@ -1,8 +1,7 @@
-"""A cron expression, read and checked: a value that says which wall-clock times match.
+"""A parsed cron expression: the set of matching wall-clock times, without time zones.
 
-Three spellings: five fields (`minute hour day-of-month month day-of-week`), six with leading seconds,
-seven with leading seconds and a trailing year; and the macros (`@daily`). It knows nothing of time
-zones; the evaluator does.
+The forms are five fields (`minute hour day-of-month month day-of-week`), six with leading seconds, seven
+with leading seconds and a trailing year, and macros (`@daily`).
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ _LENGTHS: Final = {2: (28, 29), 4: (30,), 6: (30,), 9: (30,), 11: (30,)}
 
 @dataclass(frozen=True, slots=True)
 class Expression:
-    """What a cron expression means on the wall clock, zone aside."""
+    """The meaning of a cron expression on the wall clock."""
 
     text: str
     seconds: Field
@@ -59,23 +58,25 @@ class Expression:
 
     @property
     def follows_real_time(self) -> bool:
-        """Whether the minute or hour field starts with `*`: such a schedule ignores changes of the clock."""
+        """Whether the minute or hour field starts with `*`: such a schedule ignores clock changes."""
         return self.minutes.starred or self.hours.starred
 
     @property
     def has_seconds(self) -> bool:
-        """Whether the seconds were written, as in six and seven fields."""
+        """Whether the expression has a seconds field."""
         return self.text.count(" ") > 4
 
     def days_in(self, first_weekday: int, length: int) -> int:
-        """The matching days (bit n for the n-th) of a month of this length that begins on this weekday.
+        """Return the matching days (bit n for the n-th) of a month with this first weekday and length.
 
         Day-of-month and day-of-week are OR, unless one of them starts with `*`, as in Debian's cron.
         """
         by_date = self.days.bits
         for special in self.days.specials:
             by_date |= _special_bit(special, first_weekday, length)
-        week = self.weekdays.bits * 0b10000001 >> first_weekday & 0b1111111  # turned so that bit 0 is the 1st
+        week = (
+            self.weekdays.bits * 0b10000001 >> first_weekday & 0b1111111
+        )  # rotated so that bit 0 is the 1st
         by_week = week * _EVERY_7_DAYS << 1
         for special in self.weekdays.specials:
             by_week |= _special_bit(special, first_weekday, length)
@@ -84,7 +85,7 @@ class Expression:
 
 
 def parse(text: str) -> Expression:
-    """The expression that `text` spells, or InvalidSchedule saying which field is wrong and why.
+    """Parse an expression. Raise InvalidSchedule with the invalid field and the reason.
 
     >>> parse("0 9 * * mon-fri").weekdays.values()
     [1, 2, 3, 4, 5]
@@ -126,9 +127,7 @@ def _macro(text: str) -> str:
             f"'{text}' is an interval, not a cron expression; give it as an `every` schedule"
         )
     if text == "@reboot":
-        raise InvalidSchedule(
-            "'@reboot' is no time: Wakeful outlives restarts; run the job by hand after a boot"
-        )
+        raise InvalidSchedule("'@reboot' is not a time; run the job manually after the machine boots")
     raise InvalidSchedule(f"'{text}' is not known; there are {', '.join(MACROS)}")
 
 
@@ -159,7 +158,7 @@ def _special_bit(special: Special, first_weekday: int, length: int) -> int:
 
 
 def _nearest_weekday(day: int, first_weekday: int, length: int) -> int:
-    """The weekday nearest to `day`: Saturday goes back and Sunday on, unless that leaves the month."""
+    """Return the weekday nearest to `day`: Friday for Saturday, Monday for Sunday, within the month."""
     weekday = (first_weekday + day - 1) % 7
     if _MONDAY_TO_FRIDAY >> weekday & 1:
         return day

@@ -1,8 +1,7 @@
-"""The fields of a cron expression: what each may hold, and how its text is read.
+"""The fields of a cron expression: their ranges, and how they are parsed.
 
-A field is a list of items. Most items are spans of plain values; the day fields also know days that
-depend on the month (`L`, `15W`, `5L`, `MON#2`). Every refusal names the field, the text, and what
-would be right.
+A field is a list of items. Most items are spans of plain values; the day fields also have days that
+depend on the month (`L`, `15W`, `5L`, `MON#2`). Every error names the field, the text and what is expected.
 """
 
 from __future__ import annotations
@@ -65,7 +64,7 @@ Item = Span | Special
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What one position of an expression may hold."""
+    """The kind of a field: its name, range and special values."""
 
     name: str
     first: int
@@ -75,7 +74,7 @@ class Kind:
     day: bool = False
 
     def read(self, text: str) -> Field:
-        """The field that `text` spells, or InvalidSchedule."""
+        """Parse a field. Raise InvalidSchedule if it is invalid."""
         if "?" in text and (not self.day or text != "?"):
             where = "stands alone there" if self.day else "belongs in the two day fields only; use '*'"
             self.refuse(text, f"'?' {where}")
@@ -88,7 +87,7 @@ class Kind:
         return Field(self, text.upper(), items, specials, bits, text[0] in "*?")
 
     def refuse(self, text: str, why: str) -> NoReturn:
-        """Raise InvalidSchedule, naming the field and the text as it was written."""
+        """Raise InvalidSchedule with the field's name and text."""
         raise InvalidSchedule(f"{self.name}: '{text}': {why}")
 
     def _item(self, part: str, whole: str) -> Item:
@@ -103,7 +102,7 @@ class Kind:
         if slash:
             if not _is_number(step_text) or int(step_text) == 0:
                 self.refuse(part, "a step is a whole number of 1 or more, as in '*/15'")
-            step = int(step_text)  # one that goes past the end leaves the first value, as in Debian's cron
+            step = int(step_text)  # a step past the end leaves the first value, as in Debian's cron
         if body in ("*", "?"):
             return Span(self.first, 6 if self is DAY_OF_WEEK else self.last, step)
         low_text, dash, high_text = body.partition("-")
@@ -113,7 +112,7 @@ class Kind:
         high = self._value(high_text, part)
         if low > high and not self.wraps:
             both = f"{low_text}-{self.last},{self.first}-{high_text}"
-            self.refuse(part, f"the range runs backwards; to go round the end write '{both}'")
+            self.refuse(part, f"the range runs backwards; to wrap around the end write '{both}'")
         return Span(low, high, step)
 
     def _value(self, text: str, part: str) -> int:
@@ -144,7 +143,7 @@ class Kind:
 
     @property
     def range_text(self) -> str:
-        """What the field may hold, for a sentence."""
+        """The range of the field, for error messages."""
         return f"{self.first} to {self.last}"
 
     def _special(self, part: str) -> Special | None:
@@ -190,13 +189,13 @@ class Kind:
 
     @property
     def offset(self) -> int:
-        """What bit 0 of the field's set stands for."""
+        """The value of bit 0 in the field's set."""
         return self.first if self is YEAR else 0
 
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One field as it was read: its items in their order, and its plain values as a set of bits."""
+    """A parsed field: its items in order, and its plain values as a bit set."""
 
     kind: Kind
     text: str
@@ -207,11 +206,11 @@ class Field:
 
     @property
     def any(self) -> bool:
-        """Whether the field says nothing: `*` or `?`."""
+        """Whether the field matches everything: `*` or `?`."""
         return self.text in ("*", "?")
 
     def values(self) -> list[int]:
-        """The plain values, ascending."""
+        """Return the plain values, ascending."""
         bits, offset = self.bits, self.kind.offset
         return [value + offset for value in range(bits.bit_length()) if bits >> value & 1]
 

@@ -1,11 +1,11 @@
-"""A zone's line of wall times, cut into pieces of constant offset.
+"""The wall times of a zone, divided into pieces of constant offset.
 
-The two DST choices only move the cuts: a gap's wall times belong to the piece after it (`run_after`)
-or to none (`skip`), an overlap's to the piece before (`first`), the piece after (`second`) or to both.
-An expression that follows real time owns each piece as it is, which is `skip` and `both`.
+The two DST choices only move the boundaries: wall times in a gap belong to the piece after it (`run_after`)
+or to none (`skip`), those in an overlap to the piece before (`first`), after (`second`) or to both. An
+expression that follows real time uses `skip` and `both`.
 
-Piece i holds from the UTC second `zone.starts[i]` at `zone.offsets[i]`. It owns the wall times [low, high);
-one that is lower than the piece's start was swallowed by a gap, and fires as the piece starts.
+Piece i starts at the UTC second `zone.starts[i]` with `zone.offsets[i]`. It has the wall times [low, high);
+a wall time below the piece's start is in a gap, and fires when the piece starts.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ DstGap = Literal["run_after", "skip"]
 DstOverlap = Literal["first", "second", "both"]
 
 CENTURY: Final = 36525 * DAY
-#: No offset, and no change of one, is longer.
+#: The upper bound of offsets and their changes.
 SLACK: Final = 2 * DAY
 
 
-class Sure(NamedTuple):
-    """What belongs to one piece beyond doubt: wall times [`first`, `end`), and of these the whole days."""
+class CoreSpan(NamedTuple):
+    """The wall times [`first`, `end`) far from any clock change, and the whole days among them."""
 
     first: int
     end: int
@@ -35,11 +35,11 @@ class Sure(NamedTuple):
     end_day: int
 
 
-NOWHERE: Final = Sure(0, 0, 0, 0, 0, 0)
+NOWHERE: Final = CoreSpan(0, 0, 0, 0, 0, 0)
 
 
 class Pieces:
-    """The pieces of a zone under one pair of DST choices. Nothing is kept beside the zone's own table."""
+    """The pieces of a zone under one pair of DST choices, computed from the zone's table."""
 
     __slots__ = ("_by_gap", "_first", "_second", "zone")
 
@@ -50,13 +50,13 @@ class Pieces:
         self._second = overlap == "second"
 
     def at(self, utc: int) -> int:
-        """The piece that a UTC second lies in; all within a century of it are known from then on."""
+        """Return the piece of a UTC second; extends the zone's table to a century after it."""
         if utc + CENTURY + SLACK > self.zone.known_until:
             self.zone.reach(utc + 2 * CENTURY)
         return bisect_right(self.zone.starts, utc) - 1
 
     def low(self, index: int) -> int:
-        """The first wall time that piece `index` owns."""
+        """Return the first wall time of piece `index`."""
         if index == 0:
             return FAR_PAST
         change, before, after = self._change(index)
@@ -64,14 +64,14 @@ class Pieces:
         return change + (before if moved else after)
 
     def high(self, index: int) -> int:
-        """The wall time after the last that piece `index` owns."""
+        """Return the wall time after the last of piece `index`."""
         if index + 1 >= len(self.zone.starts):
             return FAR_FUTURE
         change, before, after = self._change(index + 1)
         return change + (after if self._second and after < before else before)
 
-    def sure(self, index: int) -> Sure:
-        """What is this piece's beyond doubt."""
+    def sure(self, index: int) -> CoreSpan:
+        """Return the wall times of this piece that are far from any clock change."""
         first, end = FAR_PAST, self.zone.known_until - CENTURY
         if index:
             change, before, after = self._change(index)
@@ -79,9 +79,9 @@ class Pieces:
         if index + 1 < len(self.zone.starts):
             change, before, after = self._change(index + 1)
             end = change + min(before, after)
-        return Sure(first, end, self.high(index), self.zone.offsets[index], -(-first // DAY), end // DAY)
+        return CoreSpan(first, end, self.high(index), self.zone.offsets[index], -(-first // DAY), end // DAY)
 
     def _change(self, index: int) -> tuple[int, int, int]:
-        """When piece `index` begins, the offset before and the offset from then on."""
+        """Return the start of piece `index`, the offset before it and its own."""
         zone = self.zone
         return zone.starts[index], zone.offsets[index - 1], zone.offsets[index]

@@ -1,7 +1,7 @@
-"""Which times on a wall clock match an expression, zones aside.
+"""The wall-clock times that match an expression, without time zones.
 
-A wall time is counted in seconds since 1970-01-01 00:00 on that clock. A day's matching minutes are
-one set of 1440 bits, so the next match is a shift and a lowest bit, and counting is a bit count.
+A wall time is in seconds since 1970-01-01 00:00 on that clock. The matching minutes of a day are a set of
+1440 bits, so the next match is a shift and a lowest set bit, and counting is a bit count.
 """
 
 from __future__ import annotations
@@ -35,16 +35,15 @@ class WallTimes:
         self._seconds = expression.seconds.bits
         self._first_time = lowest(self._minutes) * 60 + lowest(self._seconds)
         self._last_time = (self._minutes.bit_length() - 1) * 60 + self._seconds.bit_length() - 1
-        #: whether it fires on whole minutes alone
+        #: whether it fires only on whole minutes
         self.minutely = self._seconds == 1
         self._first_clock = time(self._first_time // 3600, self._first_time // 60 % 60, self._first_time % 60)
         self._times_a_day = self._minutes.bit_count() * self._seconds.bit_count()
 
     def later(self, after: datetime, day: int, end: int) -> datetime | None:
-        """The next match after a datetime on `day`, on the same wall, if there is one this year before `end`.
+        """Return the next match after a datetime on `day`, if there is one this year before `end`.
 
-        For an expression of whole minutes. Nothing is turned into seconds and back, which is most of the
-        cost of an answer.
+        Only for whole minutes. It avoids the conversion to seconds and back, the largest cost of a search.
         """
         days = self._dates.later_this_year(day)
         if days & 1:
@@ -62,7 +61,7 @@ class WallTimes:
         return datetime.combine(date.fromordinal(day + EPOCH_DAY), self._first_clock, after.tzinfo)
 
     def at_or_after(self, wall: int) -> int | None:
-        """The first wall second, from `wall` on, that matches; days are looked up by month."""
+        """Return the first matching wall second from `wall` on."""
         day, second = divmod(wall, DAY)
         today = self._dates.at_or_after(day)
         if today is None:
@@ -82,7 +81,7 @@ class WallTimes:
         return None if today is None else today * DAY + self._first_time
 
     def at_or_before(self, wall: int) -> int | None:
-        """The last wall second, up to `wall`, that matches."""
+        """Return the last matching wall second up to `wall`."""
         day, second = divmod(wall, DAY)
         today = self._dates.at_or_before(day)
         if today is None:
@@ -101,7 +100,7 @@ class WallTimes:
         return None if today is None else today * DAY + self._last_time
 
     def count(self, low: int, high: int) -> int:
-        """How many wall seconds in [low, high) match."""
+        """Return how many wall seconds in [low, high) match."""
         if high <= low:
             return 0
         first_day, first_second = divmod(low, DAY)
@@ -113,7 +112,7 @@ class WallTimes:
         )
 
     def _times_before(self, second: int) -> int:
-        """How many times of day before `second` match."""
+        """Return how many times of day before `second` match."""
         minute, second = divmod(second, 60)
         whole = (self._minutes & (1 << minute) - 1).bit_count() * self._seconds.bit_count()
         begun = (self._seconds & (1 << second) - 1).bit_count() if self._minutes >> minute & 1 else 0

@@ -1,11 +1,10 @@
 """A time zone as a table: when its offset from UTC changes, and to what.
 
-`zoneinfo` answers one question at a time and hides its transitions. The evaluator wants them all at
-once, so they are read here from the same files, once a zone. Past the end of a file's table its rule
-(`CET-1CEST,M3.5.0,M10.5.0/3`) goes on, and so does the table, a century ahead of whoever asks.
+`zoneinfo` does not expose its transitions. The evaluator needs all of them, so they are read here from the
+same files, once per zone. After the end of a file's table its rule (`CET-1CEST,M3.5.0,M10.5.0/3`) extends
+the table, to a century after the requested time.
 
-Times are whole seconds: UTC seconds since 1970, and *wall* seconds, which are UTC seconds plus the
-offset: what a clock on the wall would show, counted as if it were UTC.
+Times are whole seconds: UTC seconds since 1970, and *wall* seconds, which are UTC seconds plus the offset.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from wakeful.errors import InvalidSchedule, Unavailable
 FAR_PAST: Final = -(10**12)
 FAR_FUTURE: Final = 10**12
 _EPOCH_DAY: Final = date(1970, 1, 1).toordinal()
-_LONGEST: Final = 64  # and twice as long as any there is: a longer one is no name of a file
+_LONGEST: Final = 64  # twice the longest zone name; a longer text is not a file name
 _KEY: Final = re.compile(r"[A-Za-z0-9_+-]+(/[A-Za-z0-9_+-]+)*")
 _RULE: Final = re.compile(
     r"(?:<[^>]+>|[A-Za-z]+)(?P<std>[-+]?[\d:]+)"
@@ -36,7 +35,7 @@ _LAST_RULE_SECOND: Final = (date(9998, 1, 1).toordinal() - _EPOCH_DAY) * 86400
 
 
 class Zone:
-    """One IANA zone: `starts[i]` is the UTC second from which `offsets[i]` holds. Grows, never changes."""
+    """One IANA zone: `offsets[i]` applies from the UTC second `starts[i]`. The table only grows."""
 
     __slots__ = ("_growing", "_rule", "known_until", "name", "offsets", "starts", "tzinfo")
 
@@ -46,11 +45,11 @@ class Zone:
         self.starts, self.offsets, footer = _read(_find(name))
         self._rule = _Rule(footer) if "," in footer else None
         self._growing = Lock()
-        #: up to here the table is whole
+        #: the table is complete up to here
         self.known_until = max(self.starts[-1], _wall_second(1900, 1, 1)) if self._rule else FAR_FUTURE
 
     def reach(self, utc: int) -> None:
-        """Make the table whole up to `utc`."""
+        """Extend the table up to `utc`."""
         if self._rule is None:
             return
         with self._growing:
@@ -58,27 +57,29 @@ class Zone:
                 year = _year_of(self.known_until)
                 for start, offset in self._rule.changes(year):
                     if start > self.starts[-1] and offset != self.offsets[-1]:
-                        self.offsets.append(offset)  # before its start, so that a reader finds both
+                        self.offsets.append(
+                            offset
+                        )  # before its start, so that a concurrent reader finds both
                         self.starts.append(start)
                 self.known_until = _wall_second(year + 1, 1, 1)
 
     def offset_at(self, utc: int) -> int:
-        """The offset from UTC, in seconds, that holds at a UTC second."""
+        """Return the offset from UTC, in seconds, at a UTC second."""
         if utc > self.known_until:
             self.reach(utc)
         return self.offsets[bisect_right(self.starts, utc) - 1]
 
     def utc_of(self, wall: datetime) -> datetime:
-        """The instant of a naive wall time: the first of two; in a gap, the first instant after it."""
+        """Return the instant of a naive wall time: the first of two; in a gap, the first instant after it."""
         if wall.tzinfo is not None:
-            raise ValueError("a wall time has no zone of its own")
+            raise ValueError("a wall time must be naive")
         first = wall.replace(tzinfo=self.tzinfo, fold=0)
         before = first.utcoffset() or timedelta()
         after = first.replace(fold=1).utcoffset() or timedelta()
         utc = first.astimezone(zoneinfo.ZoneInfo("UTC"))
         if after <= before:
             return utc
-        # In a gap: the transition lies between the two readings of this wall time.
+        # In a gap: the transition is between the two interpretations of this wall time.
         second = int((wall - after - datetime(1970, 1, 1)).total_seconds())
         self.reach(second + 2 * 86400)
         return datetime.fromtimestamp(
@@ -88,7 +89,7 @@ class Zone:
 
 @lru_cache(maxsize=1024)
 def zone(name: str) -> Zone:
-    """The zone of that IANA name, or InvalidSchedule. Read once, shared by all."""
+    """Return the zone of an IANA name, read once and shared. Raise InvalidSchedule if it is unknown."""
     if len(name) > _LONGEST or not _KEY.fullmatch(name):
         raise InvalidSchedule(f"unknown time zone '{name[:64]}'; {_EXPECTED}")
     try:
@@ -96,7 +97,7 @@ def zone(name: str) -> Zone:
     except (zoneinfo.ZoneInfoNotFoundError, FileNotFoundError, IsADirectoryError, ValueError) as error:
         raise InvalidSchedule(f"unknown time zone '{name[:64]}'; {_EXPECTED}") from error
     except OSError as error:
-        raise Unavailable(f"the time zone database cannot be read just now: {error}") from error
+        raise Unavailable(f"the time zone database cannot be read: {error}") from error
 
 
 _EXPECTED: Final = "give an IANA name such as 'Europe/Berlin' or 'UTC'"
@@ -111,7 +112,7 @@ def _find(name: str) -> bytes:
 
 
 def _read(data: bytes) -> tuple[list[int], list[int], str]:
-    """The transitions of a TZif file (RFC 9636), those that change the offset, and its footer."""
+    """Return the transitions of a TZif file (RFC 9636) that change the offset, and its footer."""
     head = struct.Struct(">4sc15x6L")
     magic, version, *counts = head.unpack_from(data)
     if magic != b"TZif":
@@ -140,25 +141,25 @@ def _table(data: bytes, at: int, counts: list[int], width: int) -> tuple[list[in
 
 
 class _Rule:
-    """The POSIX rule at the end of a TZif file: two changes a year, for ever."""
+    """The POSIX rule at the end of a TZif file: two changes per year, without end."""
 
     def __init__(self, text: str) -> None:
         found = _RULE.fullmatch(text)
         if found is None or found["start"] is None:
-            raise ValueError(f"a zone rule that cannot be read: {text}")
+            raise ValueError(f"unreadable zone rule: {text}")
         self.standard = -_seconds(found["std"])
         self.summer = -_seconds(found["dst"]) if found["dst"] else self.standard + 3600
         self.start, self.end = found["start"], found["end"]
 
     def changes(self, year: int) -> list[tuple[int, int]]:
-        """The year's two changes, as (UTC second, new offset), in order."""
+        """Return the year's two changes as (UTC second, new offset), in order."""
         to_summer = _rule_second(self.start, year) - self.standard
         to_standard = _rule_second(self.end, year) - self.summer
         return sorted([(to_summer, self.summer), (to_standard, self.standard)])
 
 
 def _rule_second(rule: str, year: int) -> int:
-    """The wall second of a rule's date (`M3.5.0`, `J60`, `59`) and time (`/2`, by default) in a year."""
+    """Return the wall second of a rule's date (`M3.5.0`, `J60`, `59`) and time (default `/2`) in a year."""
     day, _, at = rule.partition("/")
     seconds = _seconds(at) if at else 7200
     january = _wall_second(year, 1, 1)

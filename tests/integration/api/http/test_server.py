@@ -158,7 +158,7 @@ async def test_tls_that_cannot_be_is_said_before_anything_starts(tmp_path: Path)
 
 
 def test_a_port_that_can_be_none_stops_the_start():
-    with pytest.raises(InvalidArgument, match="WAKEFUL_PORT: 70000 is too large; it is at most 65535"):
+    with pytest.raises(InvalidArgument, match="WAKEFUL_PORT: 70000 is too large; the maximum is 65535"):
         read_settings({"WAKEFUL_PORT": "70000"})
 
 
