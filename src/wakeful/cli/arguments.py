@@ -1,4 +1,4 @@
-"""Arguments that several commands take, and how they are read."""
+"""Arguments that several commands share."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ _CLOCK: Final = SystemClock()
 
 
 def now_ms() -> int:
-    """The time now, on this machine."""
+    """Return the current time of this machine."""
     return _CLOCK.now_ms()
 
 
 async def json_argument(option: str, text: str | None) -> Json:
-    """The JSON of an option, or of the file that it names by `@`; None where it is not given."""
+    """Return the JSON of an option, or of the file after `@`; None if it is not given."""
     if text is None:
         return None
     if text.startswith("@"):
@@ -42,17 +42,17 @@ async def json_argument(option: str, text: str | None) -> Json:
         value: Json = json.loads(text)
     except ValueError as error:
         raise InvalidArgument(
-            f"{option}: this is no JSON ({error}); text needs its quotes, as in '\"hello\"'"
+            f"{option}: it is not JSON ({error}); text needs quotes, as in '\"hello\"'"
         ) from error
     return value
 
 
 async def read_text(name: str) -> str:
-    """The text of a file; `-` is stdin. InvalidArgument where it cannot be read."""
+    """Return the text of a file; `-` is stdin. Raise InvalidArgument if it cannot be read."""
     try:
         if name == "-":
             return await asyncio.to_thread(sys.stdin.read)
         return await asyncio.to_thread(Path(name).read_text, encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is no UTF-8 text"
+        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise InvalidArgument(f"{name}: it cannot be read: {why}") from error

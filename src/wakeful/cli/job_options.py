@@ -30,12 +30,20 @@ def job_fields(values: Mapping[str, object]) -> dict[str, Json]:
 
     >>> job_fields({"max_attempts": 3, "timeout": "30s"})
     {'maxAttempts': 3, 'timeout': '30s'}
+    >>> job_fields({"start_at": "1800000000000", "end_at": "2030-01-01T00:00"})
+    {'startAt': 1800000000000, 'endAt': '2030-01-01T00:00'}
     """
     return {
-        field.duration_name or field.name: cast(Json, values[field.option])
+        field.duration_name or field.name: _value(field, values[field.option])
         for field in _FIELDS
         if values.get(field.option) is not None
     }
+
+
+def _value(field: Field, value: object) -> Json:
+    if field.kind.form == "instant" and isinstance(value, str) and value.isdecimal():
+        return int(value)  # milliseconds
+    return cast(Json, value)
 
 
 def option_help(field: Field) -> str:

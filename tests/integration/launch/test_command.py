@@ -311,7 +311,7 @@ def test_a_command_is_added_from_the_command_line(here: Machine):
     [
         ("printf 'a", "--command: No closing quotation"),
         ("  ", "--command: it is empty"),
-        ("printf a | sort", "--command: no shell reads it, so | would be one more word"),
+        ("printf a | sort", "--command: it runs without a shell, so | would be an argument"),
         ("printf a && printf b", "so && would be one more word"),
         ("rsync -a /a /b", "target: 'rsync' is not an allowed command"),
     ],

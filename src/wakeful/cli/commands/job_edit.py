@@ -1,4 +1,4 @@
-"""Changing jobs: `add`, `toggle`, `delete`, `rotate-secret`."""
+"""Commands that change jobs: `add`, `toggle`, `delete`, `rotate-secret`."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from wakeful.errors import InvalidArgument
 from wakeful.job import Json
 
 _PANEL = "Jobs"
-#: Words that mean something to a shell alone.
+#: Words that only a shell interprets.
 _SHELL = {"|", "||", "&", "&&", ";", "<", ">", ">>", "2>", "2>&1"}
 _YES = {"true", "on", "yes", "1"}
 _NO = {"false", "off", "no", "0"}
 
 
 def register(app: typer.Typer) -> None:
-    """Put these commands on the app."""
+    """Register the commands."""
 
     @command(app, "add", panel=_PANEL, options=job_options())
     async def add(
@@ -42,14 +42,14 @@ def register(app: typer.Typer) -> None:
         ] = None,
         program: Annotated[
             str | None,
-            typer.Option("--command", help="run this on the server, which must allow it; no shell reads it"),
+            typer.Option("--command", help="run this program on the server, which must allow it"),
         ] = None,
         target: Annotated[
             str | None, typer.Option("--target", metavar="JSON", help='as in \'{"kind": "pull"}\'')
         ] = None,
         payload: Payload = None,
         label: Annotated[
-            list[str] | None, typer.Option("--label", metavar="KEY=VALUE", help="a label; repeatable")
+            list[str] | None, typer.Option("--label", metavar="KEY=VALUE", help="a label; may be repeated")
         ] = None,
         field: Annotated[
             list[str] | None,
@@ -59,13 +59,11 @@ def register(app: typer.Typer) -> None:
                 help="any other field, as in budget='{\"tokensPerDay\": 9000}'",
             ),
         ] = None,
-        paused: Annotated[bool, typer.Option("--paused", help="do not fire yet")] = False,
-        replace: Annotated[
-            bool, typer.Option("--replace", help="change the job if there is one of that name")
-        ] = False,
+        paused: Annotated[bool, typer.Option("--paused", help="create the job paused")] = False,
+        replace: Annotated[bool, typer.Option("--replace", help="update the job if the name exists")] = False,
         **options: object,
     ) -> None:
-        """Add a job. Shows when it fires next and, this once, the secret of its webhook."""
+        """Add a job. Shows when it fires next, and once the secret of its webhook."""
         document: dict[str, Json] = {
             "name": name,
             "schedule": schedule,
@@ -91,7 +89,7 @@ def register(app: typer.Typer) -> None:
     async def toggle(
         s: Session, name: JobName, enabled: Annotated[str, typer.Argument(metavar="true|false")]
     ) -> None:
-        """Turn a job on (true) or off (false). Time while it is off is never missed."""
+        """Turn a job on (true) or off (false). Ticks while it is off do not count as missed."""
         if enabled.lower() not in _YES | _NO:
             raise InvalidArgument(
                 f"'{enabled}' is neither true nor false; `wakeful toggle {name} false` pauses it"
@@ -104,22 +102,22 @@ def register(app: typer.Typer) -> None:
 
     @command(app, "delete", panel=_PANEL)
     async def delete(s: Session, name: JobName) -> None:
-        """Delete a job, and withdraw what has not started. Its runs can still be seen."""
+        """Delete a job and its runs that have not started. Its other runs remain visible."""
         jobs, slug = s.job(name)
         await s.out.ask(jobs.delete(slug))
         s.out.show({"deleted": slug}, Text(f"{slug} is deleted", "green"))
 
     @command(app, "rotate-secret", panel=_PANEL)
     async def rotate_secret(s: Session, name: JobName) -> None:
-        """Give a webhook a new secret; for a day, deliveries are signed with both."""
+        """Replace the secret of a webhook; for a day, requests are signed with both secrets."""
         jobs, slug = s.job(name)
         job = await s.out.ask(jobs.rotate_secret(slug))
         s.out.show(job, *secret(job))
 
 
 def _target(function: str | None, program: str | None, target: Json) -> Json:
-    given = {"--function": function, "--command": program, "--target": target}
-    named = [option for option, value in given.items() if value is not None]
+    targets = {"--function": function, "--command": program, "--target": target}
+    named = [option for option, value in targets.items() if value is not None]
     if len(named) > 1:
         raise InvalidArgument(f"{' and '.join(named)} are {len(named)} targets; give one of them")
     if function is not None:
@@ -128,7 +126,7 @@ def _target(function: str | None, program: str | None, target: Json) -> Json:
 
 
 def _split(program: str) -> list[str]:
-    """A command as a shell would split it; what only a shell does is not done in silence.
+    """Return the words of a command, split as in a shell; refuse words that only a shell interprets.
 
     >>> _split("rsync -a '/my files' /b")
     ['rsync', '-a', '/my files', '/b']
@@ -136,14 +134,14 @@ def _split(program: str) -> list[str]:
     try:
         words = shlex.split(program)
     except ValueError as error:
-        raise InvalidArgument(f"--command: {error}; close what is open, or write it as --target") from error
+        raise InvalidArgument(f"--command: {error}; close the quotation, or use --target") from error
     if not words:
-        raise InvalidArgument("--command: it is empty; write as in --command 'rsync -a /a /b'")
+        raise InvalidArgument("--command: it is empty; write a program, as in --command 'rsync -a /a /b'")
     shell = sorted(_SHELL.intersection(words))
     if shell:
         raise InvalidArgument(
-            f"--command: no shell reads it, so {shell[0]} would be one more word; have one run it, as in "
-            "--command \"/bin/sh -c 'a | b'\", or write it as --target"
+            f"--command: it runs without a shell, so {shell[0]} would be an argument; start a shell, as in "
+            "--command \"/bin/sh -c 'a | b'\", or use --target"
         )
     return words
 
@@ -151,5 +149,5 @@ def _split(program: str) -> list[str]:
 def _pair(option: str, text: str) -> tuple[str, str]:
     key, equals, value = text.partition("=")
     if not equals or not key:
-        raise InvalidArgument(f"{option}: {json.dumps(text)} is no pair; write KEY=VALUE")
+        raise InvalidArgument(f"{option}: {json.dumps(text)} is not a pair; write KEY=VALUE")
     return key, value
