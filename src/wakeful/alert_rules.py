@@ -11,7 +11,7 @@ from wakeful.document.guards import ALERT_DEFAULTS
 from wakeful.instants import utc_datetime
 from wakeful.job import Json
 from wakeful.run import NewRun
-from wakeful.run_factory import lane_of, manual_run
+from wakeful.run_factory import manual_run
 
 #: How much of an error is told; on a telephone, less.
 _SHOWN: Final = 500
@@ -170,7 +170,7 @@ def _run(incident: Incident, sender: AlertJob, payload: Json, now_ms: int) -> Ne
         workspace=incident.workspace,
         agent=sender.agent,
         job_name=sender.name,
-        lane=lane_of(work_from_text(sender.work)),
+        lane=work_from_text(sender.work).lane,
         trigger="alert",
         now_ms=now_ms,
         triggered_by=incident.run_id,

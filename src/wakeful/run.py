@@ -78,7 +78,7 @@ class NewRun(NamedTuple):
     reason: str | None
     #: how many ticks a missed run stands for, from `scheduled_ms` to `until_ms`
     covers: int
-    #: of a missed run, its last tick; of a pull run, until when it may be claimed
+    #: of a missed run, its last tick
     until_ms: int | None
     attempt: int
     #: the worker of a run that is inserted as running
@@ -94,6 +94,20 @@ class NewRun(NamedTuple):
     replay_of: str | None
     #: its own payload where it is not the job's, as compact JSON
     payload: str | None
+    #: of a pull run, how long it waits for an executor each time it is due; None: a worker takes the run
+    claim_timeout_ms: int | None = None
+
+    @property
+    def is_pull(self) -> bool:
+        """Whether executors claim the run."""
+        return self.claim_timeout_ms is not None
+
+    @property
+    def claim_deadline_ms(self) -> int | None:
+        """Until when the run waits for an executor."""
+        if self.claim_timeout_ms is None or self.due_ms is None:
+            return None
+        return self.due_ms + self.claim_timeout_ms
 
 
 class Follower(NamedTuple):
@@ -109,30 +123,6 @@ class Follower(NamedTuple):
     after_finished_ms: int
     #: `chain` or `heartbeat`
     trigger: TriggerName = "chain"
-
-
-#: The prefix of the lane of a pull run, which an executor claims, and of the executor's worker name.
-#: No worker takes such a run, and no replica has such a name.
-PULL: Final = "pull:"
-
-
-def pull_lane(lane: str) -> str:
-    """Return the lane of pull runs of a job in this lane.
-
-    >>> pull_lane("cron")
-    'pull:cron'
-    """
-    return PULL + lane
-
-
-def is_pull_lane(lane: str) -> bool:
-    """Return whether runs of this lane are pull runs. No job can name such a lane: a lane is a slug."""
-    return lane.startswith(PULL)
-
-
-def is_executor(worker: str | None) -> bool:
-    """Return whether the worker of a run is an executor."""
-    return worker is not None and worker.startswith(PULL)
 
 
 def tick_key(job_id: str, scheduled_ms: int) -> str:

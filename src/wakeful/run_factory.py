@@ -12,7 +12,7 @@ from wakeful.ids import new_id
 from wakeful.job import Work
 from wakeful.planning import Becomes, Verdict
 from wakeful.policy import DEFAULT_POLICY, Policy
-from wakeful.run import Follower, NewRun, TriggerName, is_pull_lane, pull_lane, tick_key
+from wakeful.run import Follower, NewRun, TriggerName, tick_key
 from wakeful.start_rules import may_start
 
 
@@ -40,40 +40,29 @@ class JobKey(Protocol):
         ...
 
 
-def lane_of(work: Work) -> str:
-    """Return the lane of a job's runs. Pull runs take no slot of a worker: they have lanes of their own."""
-    return pull_lane(work.lane) if work.pulled else work.lane
+def claim_timeout_ms(work: Work, policy: Policy) -> int | None:
+    """Return how long a pull run waits for an executor: as the target says, else the job.
 
-
-def claim_timeout_ms(work: Work, policy: Policy) -> int:
-    """Return how long a pull run waits to be claimed: as the target says, else the job."""
+    None for a run that a worker takes.
+    """
+    if not work.pulled:
+        return None
     target = work.target or {}
     own = target.get("claimTimeoutMs") if target.get("kind") == "pull" else None
     return own if isinstance(own, int) else policy.claim_timeout_ms
 
 
-def claim_deadline(lane: str, due_ms: int, claim_ms: int = DEFAULT_POLICY.claim_timeout_ms) -> int | None:
-    """Return until when a pull run waits to be claimed; None for a run that a worker takes."""
-    return due_ms + claim_ms if is_pull_lane(lane) else None
-
-
 def tick_run(
     job: JobKey,
     policy: Policy,
-    lane: str,
+    work: Work,
     verdict: Verdict,
     now_ms: int,
     worker: str | None,
-    claim_ms: int = DEFAULT_POLICY.claim_timeout_ms,
 ) -> NewRun:
-    """Return the run of a tick: running under `worker` if that is given, else as the verdict says.
-
-    A pull run waits at most `claim_ms` to be claimed.
-    """
+    """Return the run of a tick: running under `worker` if that is given, else as the verdict says."""
     tick, fire, becomes, reason, covers, until, _ = verdict
     over = becomes is Becomes.SKIPPED or becomes is Becomes.MISSED
-    if not over:
-        until = claim_deadline(lane, fire, claim_ms)
     # By position: keyword arguments take four times as long, and a storm creates 100,000 runs.
     return NewRun(
         new_id(now_ms),
@@ -91,7 +80,7 @@ def tick_run(
         until,
         0 if over else 1,
         worker,
-        lane,
+        work.lane,
         policy.overlap != "allow",
         None if over or worker else fire,
         max(now_ms, fire) if worker else None,
@@ -99,6 +88,7 @@ def tick_run(
         tick_key(job.id, tick),
         None,
         None,
+        None if worker else claim_timeout_ms(work, policy),
     )
 
 
@@ -115,9 +105,12 @@ def manual_run(
     triggered_by: str | None = None,
     serial: bool = False,
     payload: str | None = None,
-    claim_ms: int = DEFAULT_POLICY.claim_timeout_ms,
+    claim_ms: int | None = None,
 ) -> NewRun:
-    """Return a run that is no tick: due now, with a key of its own. For `claim_ms`, see `tick_run`."""
+    """Return a run that is no tick: due now, with a key of its own.
+
+    `claim_ms` is how long a pull run waits for an executor (`claim_timeout_ms`).
+    """
     run_id = new_id(now_ms)
     return NewRun(
         id=run_id,
@@ -132,7 +125,7 @@ def manual_run(
         state="pending",
         reason=None,
         covers=1,
-        until_ms=claim_deadline(lane, now_ms, claim_ms),
+        until_ms=None,
         attempt=1,
         worker=None,
         lane=lane,
@@ -143,6 +136,7 @@ def manual_run(
         idempotency_key=hashlib.sha256(f"{job_id or agent}:{run_id}".encode()).hexdigest(),
         replay_of=None,
         payload=payload,
+        claim_timeout_ms=claim_ms,
     )
 
 
@@ -153,24 +147,24 @@ def follow_up_run(follower: Follower) -> NewRun:
     written in any case. A pull run that may not start is skipped at once: executors may not be running, so
     a later check could come too late.
     """
-    work, policy, lane = Work(), DEFAULT_POLICY, Work().lane
+    work, policy, claim_ms = Work(), DEFAULT_POLICY, None
     with contextlib.suppress(InvalidArgument):
         policy = policy_from_text(follower.policy)
         work = work_from_text(follower.work)
-        lane = lane_of(work)
+        claim_ms = claim_timeout_ms(work, policy)
     run = manual_run(
         job_id=follower.job_id,
         workspace=follower.workspace,
         agent=follower.agent,
         job_name=follower.name,
-        lane=lane,
+        lane=work.lane,
         trigger=follower.trigger,
         now_ms=follower.after_finished_ms,
         triggered_by=follower.after_run_id,
         serial=policy.overlap != "allow",
-        claim_ms=claim_timeout_ms(work, policy),
+        claim_ms=claim_ms,
     )
-    if not is_pull_lane(lane):
+    if not run.is_pull:
         return run
     decision = may_start(run.trigger, run.attempt, work, run.fire_ms, None)
     return run if decision else skipped(run, str(decision.reason), run.fire_ms)
@@ -178,6 +172,4 @@ def follow_up_run(follower: Follower) -> NewRun:
 
 def skipped(run: NewRun, reason: str, now_ms: int) -> NewRun:
     """Return the run as one that is skipped before its first attempt."""
-    return run._replace(
-        state="skipped", reason=reason, attempt=0, until_ms=None, due_ms=None, finished_ms=now_ms
-    )
+    return run._replace(state="skipped", reason=reason, attempt=0, due_ms=None, finished_ms=now_ms)

@@ -24,7 +24,6 @@ MOVES = {
     ("running", "succeeded"), ("running", "failed"), ("running", "cancelled"), ("running", "retrying"),
     ("retrying", "running"), ("retrying", "cancelled"), ("retrying", "failed"),
 }  # fmt: skip
-PARKED = "(callback)"
 
 
 def check(journal: Journal, records: Records, *, over: bool = True) -> list[str]:
@@ -166,7 +165,7 @@ def _wrong_move(before: Step, step: Step) -> list[str]:
     if before.state in OVER:
         return [f"was changed though it was {before.state}: to {step.state}"]
     if move == ("running", "running"):
-        if step.worker != PARKED or step.attempt != before.attempt:
+        if step.worker is not None or step.attempt != before.attempt:
             return [f"changed hands while it ran: attempt {before.attempt} to {step.attempt}"]
         return []
     if move not in MOVES:

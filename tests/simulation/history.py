@@ -302,7 +302,7 @@ class History:
             self.world.note(f"run {run[-6:]} is replayed")
 
     async def _complete(self, through: Replica | None) -> None:
-        if run := self._some_run("worker = '(callback)' AND state = 'running'"):
+        if run := self._some_run("awaiting_callback"):
             status = self.rng.choice(("succeeded", "failed"))
             await self.world.run_service(through).complete(LOCAL, "default", run, status)
 

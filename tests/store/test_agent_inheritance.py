@@ -226,9 +226,9 @@ async def test_runs_that_wait_go_with_their_jobs_to_the_new_target(
     clock.ms = NOW + MINUTE
     for name in ("job-0", "job-1", "job-2", "own"):
         await app.services.jobs.trigger(LOCAL, *WHERE, name)
-    assert len(await store.claim(clock.ms, "pull:w", "default", None, None, 1)) == 1
+    assert len(await store.claim(clock.ms, "w", "default", None, None, 1)) == 1
     await put(app, target=HOOK)
-    assert await store.claim(clock.ms, "pull:w", "default", None, None, 10) == []
+    assert await store.claim(clock.ms, "w", "default", None, None, 10) == []
     taken = await store.take(clock.ms, "w", {"cron": 10})
     assert len(taken) == 3, "the two that waited, and that of the job with a target of its own"
     assert all("a.example" in run.work for run in taken)

@@ -25,7 +25,7 @@ from wakeful.errors import AlreadyExists, FailedPrecondition, ResourceExhausted
 from wakeful.store.accounts import AgentRow, KeyRow, WorkspaceRow
 from wakeful.store.audit import AuditEntry, AuditRow
 from wakeful.store.audit_chain import flaw
-from wakeful.store.port import PARKED, Store
+from wakeful.store.port import Store
 from wakeful.store.quotas import Allowance
 from wakeful.store.rows import JobChange, JobRow
 from wakeful.store.workflows import WorkflowRow
@@ -193,9 +193,10 @@ async def test_what_is_refused_is_not_written_down(store: Store) -> None:
 
 async def test_what_is_done_to_runs_is_written_down_with_it(store: Store) -> None:
     row = await given_job(store, "digest", lambda due: held(tick(due)), lambda due: tick(due, NOW + 1))
-    runs = [asked(row), held(asked(row)), held(asked(row), PARKED)._replace(due_ms=NOW + 5)]
+    runs = [asked(row), held(asked(row)), held(asked(row))]
     await store.add_runs(runs, [entry("run.add")])
     await store.cancel_run(runs[0].id, NOW, "no", running=False, entries=[entry("run.cancel")])
+    await store.finish("w1", [ended(runs[2], "running", due_ms=NOW + 5)], alone)
     await store.complete_run(ended(runs[2], "failed"), alone, [entry("run.complete")])
     assert (await look(store, runs[2].id)).dead
     replayed = await store.replay_runs(

@@ -65,10 +65,11 @@ async def test_what_waits_is_counted_by_lane(store: Store) -> None:
         [
             asked(digest),
             asked(digest, lane="main", workspace="acme"),
+            asked(digest, lane="main", claim_timeout_ms=MINUTE),
             asked(digest, NOW + MINUTE, due_ms=NOW + MINUTE),
         ]
     )
-    assert await store.backlog(NOW) == Backlog(1, {"cron": 1, "main": 1})
+    assert await store.backlog(NOW) == Backlog(1, {("cron", False): 1, ("main", False): 1, ("main", True): 1})
     await store.discard_runs("default", [run.id])
     assert (await store.backlog(NOW)).dead_letters == 0
 

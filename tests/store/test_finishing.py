@@ -223,12 +223,8 @@ async def _parked(store: Store) -> RunView:
 
 async def test_a_parked_run_waits_for_somebody_outside(store: Store) -> None:
     run = await _parked(store)
-    assert (run.state, run.worker, run.due_ms, run.finished_ms) == (
-        "running",
-        "(callback)",
-        NOW + MINUTE,
-        None,
-    )
+    assert (run.state, run.worker, run.awaiting_callback) == ("running", None, True)
+    assert (run.due_ms, run.finished_ms) == (NOW + MINUTE, None)
     assert await store.take(NOW + 2 * MINUTE, "w2", {"cron": 5}) == []
     assert await store.next_due_ms(NOW, ["cron"]) is None
 
@@ -247,7 +243,7 @@ async def test_a_parked_run_is_completed_once(store: Store, state: str) -> None:
     assert await store.complete_run(ended(run, state, output="done"), alone)
     seen = await look(store, run)
     assert (seen.state, seen.output, seen.due_ms, seen.finished_ms) == (state, "done", None, NOW + SECOND)
-    assert seen.dead == (state == "failed")
+    assert (seen.dead, seen.awaiting_callback) == (state == "failed", False)
     assert not await store.complete_run(ended(run, "failed"), alone)
     assert await look(store, run) == seen
 

@@ -128,7 +128,7 @@ async def test_an_abandoned_key_of_an_earlier_version_is_free_after_a_minute(
     store: Store, database: Database, clock: FalseClock
 ) -> None:
     await store.create_jobs([asleep()], [_ENTRY], None, keyed())
-    await database.execute(f"UPDATE {_table(database)} SET status = 0")
+    await database.execute(f"UPDATE {_table(database)} SET status = NULL")
     clock.ms = NOW + ABANDONED_MS
     with pytest.raises(InProgress):
         await store.create_jobs([asleep("b")], [_ENTRY], None, keyed())

@@ -261,11 +261,13 @@ async def test_a_run_keeps_every_column_it_was_born_with(store: Store, state: st
         finished_ms=NOW + 17,
         replay_of=digest.id,
         payload='{"n":1}',
+        claim_timeout_ms=19,
     )
     await store.plan(NOW, 10, lambda due: plan_of(due, whole))
     view = await look(store, whole)
+    assert (view.is_pull, view.claim_deadline_ms) == (True, NOW + 30)
     for field in NewRun._fields:
-        if field != "serial":
+        if field not in ("serial", "claim_timeout_ms"):
             assert getattr(view, field) == getattr(whole, field), field
 
 

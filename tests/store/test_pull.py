@@ -30,8 +30,7 @@ from tests.support.notifications import NotificationRecorder
 from tests.support.pull_runs import HOUR, LANE, ME, YOU, claim, new_job, pulled, refuse
 from wakeful.consequences import consequences
 from wakeful.outcome import Finished
-from wakeful.run import PULL, pull_lane
-from wakeful.store.port import TURN_MS, UNCLAIMED, Store
+from wakeful.store.port import TURN_MS, Store
 from wakeful.store.rows import DueJob, JobChange, JobPlan, JobRow, LostRun, Move, TakenRun
 
 
@@ -44,8 +43,8 @@ def _expired(lost: LostRun) -> Finished:
 # --- from one lane to another ---------------------------------------------------------------------------
 
 
-def _to(lane: str, claim_ms: int | None) -> Callable[[JobRow], JobChange]:
-    return lambda row: JobChange(row._replace(updated_ms=NOW), move=Move(lane, claim_ms))
+def _to(lane: str, claim_timeout_ms: int | None) -> Callable[[JobRow], JobChange]:
+    return lambda row: JobChange(row._replace(updated_ms=NOW), move=Move(lane, claim_timeout_ms))
 
 
 async def test_runs_that_wait_go_with_their_job_to_where_they_are_claimed(
@@ -60,11 +59,11 @@ async def test_runs_that_wait_go_with_their_job_to_where_they_are_claimed(
     await ears.hear("runs")
     assert [run.id for run in await store.take(NOW, "w1", {"cron": 10})] == [theirs.id]
     moved = [await look(store, run) for run in (due, later)]
-    assert [(run.state, run.lane, run.until_ms) for run in moved] == [
-        ("pending", LANE, NOW + 2 * HOUR),
-        ("pending", LANE, NOW + 3 * HOUR),
+    assert [(run.state, run.lane, run.is_pull, run.claim_deadline_ms) for run in moved] == [
+        ("pending", LANE, True, NOW + 2 * HOUR),
+        ("pending", LANE, True, NOW + 3 * HOUR),
     ]
-    assert (await look(store, running)).lane == "cron"
+    assert not (await look(store, running)).is_pull
     await store.finish("w1", [ended(running, "failed")], alone)
     assert await store.next_claim_ms(NOW, "default", None, None) == NOW + HOUR
     assert [run.id for run in await claim(store)] == [due.id]
@@ -81,7 +80,7 @@ async def test_a_run_between_two_attempts_goes_along_and_waits_anew_each_time(st
     await store.finish(
         ME, [ended(claimed, "retrying", due_ms=NOW + 2 * MINUTE, started_ms=NOW + MINUTE)], alone
     )
-    assert (await look(store, run)).until_ms == NOW + 2 * MINUTE + HOUR
+    assert (await look(store, run)).claim_deadline_ms == NOW + 2 * MINUTE + HOUR
 
 
 async def test_runs_that_waited_to_be_claimed_are_a_workers_when_their_job_is(store: Store) -> None:
@@ -94,7 +93,8 @@ async def test_runs_that_waited_to_be_claimed_are_a_workers_when_their_job_is(st
     assert [(taken.id, taken.lane) for taken in await store.take(NOW, "w1", {"cron": 1})] == [
         (run.id, "cron")
     ]
-    assert (await look(store, run)).until_ms is None
+    seen = await look(store, run)
+    assert (seen.is_pull, seen.claim_deadline_ms) == (False, None)
 
 
 # --- claiming -------------------------------------------------------------------------------------------
@@ -129,25 +129,24 @@ async def test_a_claim_is_narrowed_to_a_workspace_its_agents_and_its_lanes(store
         await new_job(store, f"job-{agent}-{n}", agent=agent) for n, agent in enumerate(("ada", "bob", "ada"))
     ]
     theirs = await new_job(store, workspace="acme", agent="ada")
-    main = pull_lane("main")
-    runs = [pulled(ours[0]), pulled(ours[1]), pulled(ours[2], lane=main), pulled(theirs)]
+    runs = [pulled(ours[0]), pulled(ours[1]), pulled(ours[2], lane="main"), pulled(theirs)]
     await store.add_runs(runs)
     assert await claim(store, agents=["eve"]) == []
     assert await claim(store, agents=[]) == []
-    assert await claim(store, lanes=["cron"]) == [], "no run of a worker's lane is ever claimed"
-    assert [run.id for run in await claim(store, agents=["ada", "eve"], lanes=[main])] == [runs[2].id]
+    assert await claim(store, lanes=["team"]) == []
+    assert [run.id for run in await claim(store, agents=["ada", "eve"], lanes=["main"])] == [runs[2].id]
     assert [run.id for run in await claim(store, agents=["bob"])] == [runs[1].id]
     assert [run.id for run in await claim(store)] == [runs[0].id]
     assert [run.id for run in await claim(store, workspace="acme", lanes=[LANE])] == [runs[3].id]
 
 
 async def test_runs_of_workers_are_not_claimed(store: Store) -> None:
-    await store.add_runs([asked(await new_job(store), serial=False), jobless(lane="pull")])
+    await store.add_runs([asked(await new_job(store), serial=False), jobless(lane="main")])
     assert await claim(store) == []
 
 
 async def test_a_run_that_wakes_an_agent_without_a_job_can_be_claimed(store: Store) -> None:
-    run = jobless(lane=LANE, until_ms=NOW + HOUR)
+    run = jobless(lane=LANE, claim_timeout_ms=HOUR)
     await store.add_runs([run])
     (claimed,) = await claim(store, agents=["default"])
     assert (claimed.id, claimed.work, claimed.payload) == (run.id, "{}", '{"message":"hello"}')
@@ -169,7 +168,7 @@ async def test_two_executors_never_get_one_run(database: Database) -> None:
     digest = await new_job(stores[0])
     await stores[0].add_runs([pulled(digest, serial=n % 2 == 0) for n in range(60)])
     claims = [
-        claim(store, f"{PULL}{n}", limit=7, agents=["default"] if n % 2 else None)
+        claim(store, f"executor-{n}", limit=7, agents=["default"] if n % 2 else None)
         for n, store in enumerate(stores * 4)
     ]
     got = [run.id for claimed in await asyncio.gather(*claims) for run in claimed]
@@ -182,7 +181,7 @@ async def test_who_waits_for_a_run_to_claim_hears_of_one_that_is_planned(
     store: Store, ears: NotificationRecorder
 ) -> None:
     def wait(due: DueJob) -> JobPlan:
-        return plan_of(due, tick(due, due.next_ms, lane=LANE, until_ms=due.next_ms + HOUR))
+        return plan_of(due, tick(due, due.next_ms, lane=LANE, claim_timeout_ms=HOUR))
 
     await store.create_jobs([job()])
     await ears.hear("jobs")
@@ -195,7 +194,7 @@ async def test_the_next_claim_is_the_earliest_later_one_that_would_do(store: Sto
     await store.add_runs([pulled(digest), pulled(digest, NOW + 5), pulled(other, NOW + 3)])
     assert await store.next_claim_ms(NOW, "default", None, None) == NOW + 3
     assert await store.next_claim_ms(NOW, "default", ["default"], [LANE]) == NOW + 5
-    assert await store.next_claim_ms(NOW, "default", None, [pull_lane("main")]) is None
+    assert await store.next_claim_ms(NOW, "default", None, ["main"]) is None
     assert await store.next_claim_ms(NOW, "acme", None, None) is None
 
 
@@ -214,7 +213,7 @@ async def test_a_run_that_nobody_claims_in_time_expires_and_is_a_dead_letter(sto
         return _expired(lost)
 
     assert await store.expire(NOW + HOUR, 10, judge, alone) == [run.id]
-    assert asked_of == [LostRun(run.id, digest.id, 1, digest.policy, None, UNCLAIMED)]
+    assert asked_of == [LostRun(run.id, digest.id, 1, digest.policy, None, None, is_pull=True)]
     seen = await look(store, run)
     assert (seen.state, seen.reason, seen.error, seen.dead) == ("failed", "expired", "nobody came", True)
     assert (seen.worker, seen.started_ms, seen.due_ms, seen.finished_ms) == (None, None, None, NOW + HOUR)
@@ -250,7 +249,19 @@ async def test_workers_runs_never_expire(store: Store) -> None:
     assert await store.expire(NOW + 1000 * HOUR, 10, refuse, alone) == []
 
 
-@pytest.mark.parametrize("how", ["failed once", "lost its executor", "was given back"])
+async def test_a_worker_with_the_name_of_an_executor_does_not_hold_its_runs(store: Store) -> None:
+    await store.add_runs([pulled(await new_job(store))])
+    (run,) = await claim(store)
+    assert await store.beat(ME, NOW, [run.id]) == await store.lost(ME, [run.id]) == {run.id}
+    assert await store.release(ME, NOW, keep=[]) == await store.release(ME, NOW) == 0
+    assert (await look(store, run)).state == "running"
+    await store.beat(ME, NOW, [])
+    await store.renew(NOW + 5 * HOUR, "default", [(run.id, 1)])
+    assert await store.rescue(NOW + HOUR, NOW + 1, 10, refuse, alone) == []
+    assert await store.workers(0) == [], "what the executor holds does not keep the dead worker"
+
+
+@pytest.mark.parametrize("how", ["failed once", "lost its executor"])
 async def test_one_that_is_to_be_tried_again_waits_as_long_as_it_could_the_first_time(
     store: Store, how: str
 ) -> None:
@@ -260,13 +271,11 @@ async def test_one_that_is_to_be_tried_again_waits_as_long_as_it_could_the_first
     retry = ended(run, "retrying", started_ms=NOW + 30 * MINUTE, due_ms=again)
     if how == "failed once":
         await store.finish(ME, [retry], alone)
-    elif how == "lost its executor":
-        await store.rescue(again, again, 10, lambda lost: retry, alone)
     else:
-        await store.release(ME, again)
+        await store.rescue(again, again, 10, lambda lost: retry, alone)
     assert await store.expire(again + HOUR - 1, 10, refuse, alone) == []
     seen = await look(store, run)
-    assert (seen.state, seen.due_ms, seen.until_ms) == ("retrying", again, again + HOUR)
+    assert (seen.state, seen.due_ms, seen.claim_deadline_ms) == ("retrying", again, again + HOUR)
     (second,) = await claim(store, YOU, now=again + MINUTE)
     assert (second.id, second.attempt) == (run.id, 2)
     await store.finish(YOU, [ended(second, "retrying", started_ms=again + MINUTE, due_ms=again)], alone)
@@ -284,9 +293,9 @@ async def test_one_whose_turn_it_is_not_does_not_expire_and_has_time_when_its_tu
     (claimed,) = await claim(store)
     late = NOW + HOUR - TURN_MS + 1
     assert await store.expire(late, 10, refuse, alone) == []
-    assert (await look(store, second)).until_ms == late + HOUR
+    assert (await look(store, second)).claim_deadline_ms == late + HOUR
     assert await store.expire(late + 1, 10, refuse, alone) == []
-    assert (await look(store, second)).until_ms == late + HOUR
+    assert (await look(store, second)).claim_deadline_ms == late + HOUR
     await store.finish(ME, [ended(claimed)], alone)
     assert [run.id for run in await claim(store, now=late + MINUTE)] == [second.id]
 

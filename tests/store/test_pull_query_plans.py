@@ -13,7 +13,6 @@ import pytest
 from tests.support.factories import NOW, FalseClock, alone
 from tests.support.query_plans import visited
 from wakeful.outcome import Finished
-from wakeful.run import PULL
 from wakeful.store.port import TURN_MS
 from wakeful.store.postgres import pull_statements as statements
 from wakeful.store.rows import LostRun
@@ -26,23 +25,24 @@ STEP = 1_000
 MINE = "agent-mine"
 _LITE = f"""
     WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n LIMIT {RUNS})
-    INSERT INTO runs (id, job_id, workspace, agent, scheduled_at, fire_at, trigger, state, covers, until_at,
-        attempt, lane, serial, due_at, idempotency_key, created_at)
+    INSERT INTO runs (id, job_id, workspace, agent, scheduled_at, fire_at, trigger, state, covers,
+        claim_deadline, attempt, lane, serial, due_at, idempotency_key, created_at, is_pull, claim_timeout_ms)
     SELECT printf('r%07d', i), printf('j%05d', i % 10000), 'ws-' || (i % 3),
         iif(i % 10000 = 0, '{MINE}', 'agent-' || (i % 500)), {NOW} + i, {NOW}, 'user', 'pending', 1,
-        {NOW} + {HOUR} + i, 1, 'pull:cron', i % 2, {NOW}, 'key', {NOW} FROM n"""
+        {NOW} + {HOUR} + i, 1, 'cron', i % 2, {NOW}, 'key', {NOW}, 1, {HOUR} FROM n"""
 _GREAT = f"""
-    INSERT INTO runs (id, job_id, workspace, agent, scheduled_at, fire_at, trigger, state, covers, until_at,
-        attempt, lane, serial, due_at, idempotency_key, created_at)
+    INSERT INTO runs (id, job_id, workspace, agent, scheduled_at, fire_at, trigger, state, covers,
+        claim_deadline, attempt, lane, serial, due_at, idempotency_key, created_at, is_pull, claim_timeout_ms)
     SELECT ('01910000-0000-7000-8000-' || lpad(to_hex(i), 12, '0'))::uuid,
         ('01900000-0000-7000-8000-' || lpad(to_hex(i % 10000), 12, '0'))::uuid, 'ws-' || (i % 3),
         CASE WHEN i % 10000 = 0 THEN '{MINE}' ELSE 'agent-' || (i % 500) END, t.now + i * interval '1 ms',
-        t.now, 'user', 'pending', 1, t.now + interval '1 hour' + i * interval '1 ms', 1, 'pull:cron',
-        i % 2 = 1, t.now, 'key', t.now
+        t.now, 'user', 'pending', 1, t.now + interval '1 hour' + i * interval '1 ms', 1, 'cron',
+        i % 2 = 1, t.now, 'key', t.now, true, {HOUR}
     FROM generate_series(0, {RUNS - 1}) i, (SELECT to_timestamp({NOW // 1000}) AS now) t;
-    INSERT INTO live_runs (run_id, job_id, state, lane, serial, tick, scheduled_at, due_at, until_at,
-        workspace, agent)
-    SELECT id, job_id, state, lane, serial, false, scheduled_at, due_at, until_at, workspace, agent FROM runs;
+    INSERT INTO live_runs (run_id, job_id, state, lane, serial, tick, scheduled_at, due_at,
+        claim_deadline, workspace, agent, is_pull)
+    SELECT id, job_id, state, lane, serial, false, scheduled_at, due_at, claim_deadline, workspace, agent,
+        true FROM runs;
     ANALYZE"""
 
 
@@ -66,10 +66,10 @@ async def test_sqlite_takes_no_more_steps_than_a_few_rows_need(tmp_path: Path) -
 
     db.set_progress_handler(count, STEP)
     taken: dict[str, int] = {}
-    worker = PULL + "w"
+    worker = "w"
     for name, call in (
         ("claim", lambda: store.claim(NOW, worker, "ws-0", None, None, 20)),
-        ("claim of an agent", lambda: store.claim(NOW, worker, "ws-0", [MINE], ["pull:cron"], 20)),
+        ("claim of an agent", lambda: store.claim(NOW, worker, "ws-0", [MINE], ["cron"], 20)),
         ("next claim", lambda: store.next_claim_ms(NOW, "ws-0", [MINE], None)),
         ("renew", lambda: store.renew(NOW, "ws-1", [("r0000001", 1)] * 20)),
         ("workflows", lambda: store.workflows("ws-0", [("flow", n) for n in range(20)])),
@@ -94,15 +94,15 @@ async def test_postgres_visits_no_more_than_a_few_rows() -> None:
     run_id = "01910000-0000-7000-8000-000000000007"
     cases: dict[str, list[object]] = {
         "CLAIMABLE": [NOW, "ws-0", None, 20],
-        "CLAIMABLE_OF_AGENTS": [NOW, "ws-0", ["pull:cron"], 20, [MINE, "agent-7"]],
+        "CLAIMABLE_OF_AGENTS": [NOW, "ws-0", ["cron"], 20, [MINE, "agent-7"]],
         "NEXT_CLAIMABLE": [NOW, "ws-0", None, None],
         "RENEW": [NOW, [run_id], [1], "ws-1", None, None],
         "WORKFLOWS": ["ws-0", ["flow"], [7]],
         "WAIT_ANEW": [NOW + HOUR, NOW + HOUR + 500, 100],
         "EXPIRED": [NOW + HOUR + 200, 100],
         "MOVE": [["01900000-0000-7000-8000-000000000007"], ["cron"], [None], NOW],
-        "MARK_UNCLAIMED": [[run_id]],
-        "NEVER_STARTED": [[run_id]],
+        "MARK_EXPIRED": [[run_id]],
+        "CLEAR_START": [[run_id]],
     }
     beyond = {}
     async with store._pool._acquired() as db:

@@ -65,7 +65,7 @@ async def test_what_is_said_waits_until_it_is_due_and_is_in_the_payload_of_its_t
     assert await begin_due(store, NOW + 1_300) == 1
     assert await store.next_turn(NOW + 1_300) == (False, None)
     (run,) = await turns(store)
-    assert (told(run), run.state, run.lane) == ("one\ntwo", "pending", "pull:main")
+    assert (told(run), run.state, run.lane, run.is_pull) == ("one\ntwo", "pending", "main", True)
     assert (await seen(store)).messages == []
 
 
@@ -96,9 +96,9 @@ async def test_a_conversation_is_handed_over_as_it_stands(store: Store):
 async def test_a_turn_is_over_when_its_run_is_and_says_what_it_used(store: Store):
     await say(store)
     await begin_due(store, NOW + DAY)
-    ((run, _),) = await store.claim(NOW + DAY, "pull:w", "default", None, None, 10)
+    ((run, _),) = await store.claim(NOW + DAY, "w", "default", None, None, 10)
     usage = '{"contextTokens":70,"contextWindow":100}'
-    assert await store.finish("pull:w", [ended(await look(store, run.id), usage=usage)], alone) == {run.id}
+    assert await store.finish("w", [ended(await look(store, run.id), usage=usage)], alone) == {run.id}
     (turn,) = (await seen(store)).turns
     assert (turn.state, turn.usage) == ("succeeded", usage)
     await say(store, "again", at_ms=NOW + DAY)
@@ -117,9 +117,9 @@ async def test_a_conversation_without_a_place_is_passed_over_until_its_turn_is_o
     assert await store.next_turn(later) == (True, None)
     assert await begin_due(store, later) == 1, "the other one: they do not wait for each other"
     assert [told(run) for run in await turns(store)] == ["one", "elsewhere"]
-    ((first, _), _) = await store.claim(later, "pull:w", "default", None, None, 10)
+    ((first, _), _) = await store.claim(later, "w", "default", None, None, 10)
     ears.topics.clear()
-    await store.finish("pull:w", [ended(await look(store, first.id))], alone)
+    await store.finish("w", [ended(await look(store, first.id))], alone)
     await ears.hear("sessions")
     assert await begin_due(store, later) == 1
     assert [told(run) for run in await turns(store)] == ["one", "elsewhere", "two"]
@@ -217,14 +217,14 @@ async def test_what_somebody_says_is_written_down_with_it(store: Store):
 async def test_old_turns_and_conversations_are_forgotten(store: Store, clock: FalseClock):
     await say(store, "old", KEY._replace(name="old"))
     await begin_due(store, NOW + 1_000)
-    ((run, _),) = await store.claim(NOW + 1_000, "pull:w", "default", None, None, 10)
+    ((run, _),) = await store.claim(NOW + 1_000, "w", "default", None, None, 10)
     await say(store, "waits", KEY._replace(name="waits"))
     await say(store, "busy", KEY._replace(name="busy"))
     await begin_due(store, NOW + 1_000)
     await say(store, "waits", KEY._replace(name="waits"), at_ms=NOW + 1_000)
     await store.prune_sessions(NOW + 30 * DAY)
     assert len(await store.sessions("default", "default", None, 10)) == 3, "all of them have something to do"
-    await store.finish("pull:w", [ended(await look(store, run.id))], alone)
+    await store.finish("w", [ended(await look(store, run.id))], alone)
     await seen_over(store, KEY._replace(name="old"))
     await store.prune_sessions(NOW - DAY)
     assert len(await store.sessions("default", "default", None, 10)) == 3, "not as old as that"

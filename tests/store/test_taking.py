@@ -16,7 +16,7 @@ from tests.support.factories import (
     look,
     over,
 )
-from wakeful.run import NewRun, pull_lane
+from wakeful.run import NewRun
 from wakeful.store.port import Store
 from wakeful.store.rows import JobRow, TakenRun
 
@@ -130,8 +130,8 @@ async def test_a_lane_gives_no_more_than_there_is_room_for(store: Store) -> None
 
 
 async def test_runs_that_wait_to_be_claimed_are_never_taken_by_a_worker(store: Store) -> None:
-    await store.add_runs([_free(await _job(store), lane=pull_lane("cron"))])
-    assert await store.take(NOW, "w1", {"cron": 5, "main": 5, pull_lane("cron"): 5}) == []
+    await store.add_runs([_free(await _job(store), claim_timeout_ms=MINUTE)])
+    assert await store.take(NOW, "w1", {"cron": 5, "main": 5}) == []
     assert await store.next_due_ms(NOW - 1, ["cron", "main"]) is None
 
 

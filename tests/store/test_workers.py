@@ -23,7 +23,7 @@ from tests.support.factories import (
     over,
 )
 from wakeful.outcome import Finished
-from wakeful.store.port import PARKED, Store
+from wakeful.store.port import Store
 from wakeful.store.rows import AttemptView, LostRun
 
 DEAD = NOW + 31 * SECOND
@@ -143,9 +143,9 @@ async def test_a_parked_run_is_lost_at_its_deadline_whoever_is_alive(store: Stor
         return _fail(lost)
 
     assert await store.rescue(NOW + MINUTE, NOW, 10, judge, alone) == [run.id]
-    assert seen == [LostRun(run.id, digest.id, 1, digest.policy, NOW, PARKED)]
+    assert seen == [LostRun(run.id, digest.id, 1, digest.policy, NOW, None, awaiting_callback=True)]
     found = await look(store, run)
-    assert (found.state, found.due_ms) == ("failed", None)
+    assert (found.state, found.due_ms, found.awaiting_callback) == ("failed", None, False)
 
 
 async def test_two_rescuers_never_judge_one_run(database: Database) -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from tests.support.factories import MINUTE, NOW, asked, asleep, look
 from wakeful.outcome import Finished
-from wakeful.run import PULL, NewRun, pull_lane
+from wakeful.run import NewRun
 from wakeful.store.port import Store
 from wakeful.store.rows import JobRow, LostRun, TakenRun
 
 HOUR = 60 * MINUTE
-LANE = pull_lane("cron")
-ME, YOU = PULL + "me", PULL + "you"
+LANE = "cron"
+ME, YOU = "me", "you"
 
 
 async def new_job(store: Store, name: str = "digest", **fields: object) -> JobRow:
@@ -21,7 +21,7 @@ async def new_job(store: Store, name: str = "digest", **fields: object) -> JobRo
 
 def pulled(of: JobRow, due: int = NOW, wait: int = HOUR, **fields: object) -> NewRun:
     """A run that waits for an executor, an hour unless told otherwise."""
-    return asked(of, due, **{"serial": False, "lane": LANE, "until_ms": due + wait, **fields})
+    return asked(of, due, **{"serial": False, "lane": LANE, "claim_timeout_ms": wait, **fields})
 
 
 async def claim(

@@ -16,7 +16,7 @@ from wakeful.document import (
 )
 from wakeful.job import Definition, Json, Work, inherit
 from wakeful.policy import Policy
-from wakeful.run_factory import claim_deadline, claim_timeout_ms, lane_of
+from wakeful.run_factory import claim_timeout_ms
 
 HOOK: dict[str, Json] = {"kind": "webhook", "url": "https://a.example/hook"}
 OTHER: dict[str, Json] = {"kind": "function", "name": "digest"}
@@ -83,25 +83,20 @@ def test_a_patch_leaves_what_is_inherited_to_be_inherited_again():
 
 
 @pytest.mark.parametrize(
-    ("target", "lane"),
+    ("target", "timeout_ms"),
     [
-        (None, "pull:team"),
-        (PULL, "pull:team"),
-        (FLOW, "pull:team"),
-        ({**FLOW, "to": PULL}, "pull:team"),
-        ({**FLOW, "to": HOOK}, "team"),
-        (HOOK, "team"),
-        (OTHER, "team"),
+        (None, 3_600_000),
+        (PULL, 3_600_000),
+        (FLOW, 3_600_000),
+        ({**FLOW, "to": PULL}, 3_600_000),
+        ({**FLOW, "to": HOOK}, None),
+        (HOOK, None),
+        (OTHER, None),
     ],
 )
-def test_runs_that_nobody_here_launches_have_a_lane_that_no_worker_takes(target, lane: str):
-    assert lane_of(Work(target, lane="team")) == lane
-    assert lane_of(inherit(Work(lane="team"), target)) == lane
-
-
-def test_a_lane_called_pull_is_a_lane_like_any_other():
-    assert lane_of(Work(HOOK, lane="pull")) == "pull"
-    assert claim_deadline("pull", 0) is None
+def test_runs_without_a_target_to_launch_wait_for_an_executor(target, timeout_ms: int | None):
+    assert claim_timeout_ms(Work(target), Policy()) == timeout_ms
+    assert claim_timeout_ms(inherit(Work(), target), Policy()) == timeout_ms
 
 
 def test_a_run_waits_to_be_claimed_as_long_as_its_target_says_else_its_job():
@@ -109,4 +104,3 @@ def test_a_run_waits_to_be_claimed_as_long_as_its_target_says_else_its_job():
     assert claim_timeout_ms(Work({"kind": "pull", "claimTimeoutMs": 7}), policy) == 7
     assert claim_timeout_ms(Work(PULL), policy) == 5
     assert claim_timeout_ms(Work(), Policy()) == 3_600_000
-    assert claim_deadline("pull:cron", 1_000, 5) == 1_005

@@ -190,5 +190,10 @@ def test_a_follow_up_pull_run_outside_its_hours_is_skipped_at_once(work: str, at
 
     assert run.state == state
     if state == "skipped":
-        assert (run.reason, run.attempt, run.due_ms, run.until_ms) == ("outside_hours", 0, None, None)
+        assert (run.reason, run.attempt, run.due_ms, run.claim_deadline_ms) == (
+            "outside_hours",
+            0,
+            None,
+            None,
+        )
         assert run.finished_ms == at_ms

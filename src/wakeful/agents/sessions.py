@@ -21,7 +21,7 @@ from wakeful.document.sessions import Drop, Mode
 from wakeful.job import Json, Work
 from wakeful.policy import DEFAULT_POLICY
 from wakeful.run import NewRun, RunState, TriggerName
-from wakeful.run_factory import claim_timeout_ms, lane_of, manual_run
+from wakeful.run_factory import claim_timeout_ms, manual_run
 from wakeful.store.sessions import WAKE_JOB, SessionMessage, SessionState, SessionUpdate, Turn
 
 STOP: Final = "/stop"
@@ -207,7 +207,7 @@ def _run(talk: SessionState, batch: Sequence[SessionMessage], now_ms: int) -> Ne
         workspace=workspace,
         agent=agent,
         job_name=WAKE_JOB if has_job else None,
-        lane=lane_of(work),
+        lane=work.lane,
         trigger=trigger,
         now_ms=now_ms,
         triggered_by=batch[-1].sent_by,

@@ -209,7 +209,8 @@ class Metrics:
             [((lane,), size) for lane, (_, size) in lanes.items()],
         )
         if self._backlog is not None:
-            due = self._backlog.due
+            waiting = self._backlog.due.items()
+            due = {f"pull:{lane}" if is_pull else lane: count for (lane, is_pull), count in waiting}
             yield _labelled(
                 GaugeMetricFamily("wakeful_queue_depth", "Due runs that wait.", labels=["lane"]),
                 [((lane,), due.get(lane, 0)) for lane in {*lanes, *due}],

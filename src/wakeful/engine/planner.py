@@ -26,7 +26,7 @@ from wakeful.logs import get_logger
 from wakeful.planning import Becomes, Facts, JobState, Limits, Plan, Spread, Verdict, decide
 from wakeful.policy import Policy
 from wakeful.run import NewRun
-from wakeful.run_factory import claim_timeout_ms, lane_of, tick_run
+from wakeful.run_factory import tick_run
 from wakeful.schedule import Every
 from wakeful.start_rules import BlockReason, may_start
 from wakeful.store.port import Planned, Store
@@ -180,8 +180,7 @@ class PlanningBatch:
             if plan.wake_ms is not None:
                 self._defer(plan.wake_ms)
             return None
-        lane = lane_of(work)
-        runs = tuple([self._new_run(job, policy, work, lane, verdict) for verdict in plan.verdicts])
+        runs = tuple([self._new_run(job, policy, work, verdict) for verdict in plan.verdicts])
         self.run_count += len(runs)
         # A job that is deleted after its run stays enabled, without ticks, until its last run succeeds.
         over = plan.finished is not None and not (
@@ -210,11 +209,11 @@ class PlanningBatch:
         block = self._budgets.find(job.workspace, job.agent, job.id)
         return may_start("schedule", 1, work, start_ms, block).reason
 
-    def _new_run(self, job: DueJob, policy: Policy, work: Work, lane: str, verdict: Verdict) -> NewRun:
+    def _new_run(self, job: DueJob, policy: Policy, work: Work, verdict: Verdict) -> NewRun:
         """Return the run of a verdict; one that can start here takes a slot."""
-        if verdict.becomes is Becomes.STARTED and self._free.get(lane, 0) > 0:
-            self._free[lane] -= 1
-            run = tick_run(job, policy, lane, verdict, self._now_ms, self._worker)
+        if verdict.becomes is Becomes.STARTED and self._free.get(work.lane, 0) > 0 and not work.pulled:
+            self._free[work.lane] -= 1
+            run = tick_run(job, policy, work, verdict, self._now_ms, self._worker)
             in_flight = self._launchers.prepare(run, policy, work, job.payload, job, self._lease)
             if verdict.missed:
                 in_flight.launch.missed = verdict.missed
@@ -225,7 +224,7 @@ class PlanningBatch:
                 f"tick.{verdict.becomes}", reason=verdict.reason, job=job.name, agent=job.agent,
                 workspace=job.workspace, ticks=verdict.covers,
             )  # fmt: skip
-        return tick_run(job, policy, lane, verdict, self._now_ms, None, claim_timeout_ms(work, policy))
+        return tick_run(job, policy, work, verdict, self._now_ms, None)
 
     def _defer(self, until_ms: int) -> None:
         self.deferred += 1

@@ -22,9 +22,8 @@ from wakeful.engine.worker import Worker
 from wakeful.errors import InvalidArgument
 from wakeful.logs import get_logger
 from wakeful.outcome import Failed, Finished, conclude
-from wakeful.policy import DEFAULT_POLICY
-from wakeful.run import PULL, is_executor
-from wakeful.store.port import PARKED, UNCLAIMED, Store
+from wakeful.policy import DEFAULT_POLICY, Policy
+from wakeful.store.port import Store
 from wakeful.store.rows import LostRun
 
 HEARTBEAT_MS: Final = 5_000
@@ -77,7 +76,7 @@ class Rescuer(Loop):
             if len(rescued) < _BATCH:
                 break
         while True:
-            expired = await self._store.expire(now_ms, _BATCH, self._judge, self._consequences)
+            expired = await self._store.expire(now_ms, _BATCH, self._expire, self._consequences)
             if expired:
                 log.warning("runs.expired", count=len(expired))
             if len(expired) < _BATCH:
@@ -108,21 +107,24 @@ class Rescuer(Loop):
         return since_ms - self._lease_ms
 
     def _judge(self, run: LostRun) -> Finished:
-        policy = DEFAULT_POLICY
-        with contextlib.suppress(InvalidArgument):  # whoever takes it next will say that it cannot be read
-            policy = policy_from_text(run.policy)
+        """Return the outcome of a run whose worker, executor or callback is late."""
+        policy = _policy(run)
+        if run.awaiting_callback:
+            return self._conclude(run, policy, Failed("nobody completed it in time", reason="timeout"))
+        error = (
+            f"its executor '{run.worker}' sent no heartbeat in time"
+            if run.is_pull
+            else f"its worker {run.worker} died"
+        )
+        return self._conclude(run, policy, Failed(error, permanent=policy.on_lost == "fail", reason="lost"))
+
+    def _expire(self, run: LostRun) -> Finished:
+        """Return the outcome of a run that no executor claimed."""
+        unclaimed = Failed("nobody claimed it in time", permanent=True, reason="expired")
+        return self._conclude(run, _policy(run), unclaimed)
+
+    def _conclude(self, run: LostRun, policy: Policy, verdict: Failed) -> Finished:
         now_ms = self.clock.now_ms()
-        if run.worker == PARKED:
-            verdict = Failed("nobody completed it in time", reason="timeout")
-        elif run.worker == UNCLAIMED:
-            verdict = Failed("nobody claimed it in time", permanent=True, reason="expired")
-        else:
-            error = (
-                f"its executor '{run.worker.removeprefix(PULL)}' sent no heartbeat in time"
-                if run.worker and is_executor(run.worker)
-                else f"its worker {run.worker} died"
-            )
-            verdict = Failed(error, permanent=policy.on_lost == "fail", reason="lost")
         finished = conclude(
             run.id,
             run.job_id,
@@ -135,3 +137,10 @@ class Rescuer(Loop):
         )
         # The dead worker cost time enough: no backoff on top.
         return finished._replace(due_ms=now_ms) if finished.state == "retrying" else finished
+
+
+def _policy(run: LostRun) -> Policy:
+    """Return the policy of the run's job, or the default: the next attempt reports one that is unreadable."""
+    with contextlib.suppress(InvalidArgument):
+        return policy_from_text(run.policy)
+    return DEFAULT_POLICY

@@ -153,6 +153,8 @@ class IdempotencyService:
         return _SEALED + b64encode(self._keyring.seal(text.encode())).decode()
 
     def _opened(self, stored: StoredResponse) -> Reply:
+        if stored.status is None:
+            raise InProgress
         text = stored.body
         if text.startswith(_SEALED):
             text = self._keyring.open(b64decode(text.removeprefix(_SEALED))).decode()

@@ -116,7 +116,7 @@ def serialize_run(run: RunView, attempts: Sequence[AttemptView] | None = None) -
         "reason": run.reason,
         "covers": run.covers,
         "missed": run.missed,
-        "untilAt": instant(run.until_ms),
+        "untilAt": instant(run.claim_deadline_ms if run.until_ms is None else run.until_ms),
         "attempt": run.attempt,
         "failedAttempts": run.failed_attempts,
         "worker": run.worker,

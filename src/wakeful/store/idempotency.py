@@ -22,20 +22,20 @@ T = TypeVar("T", contravariant=True)
 
 #: How long a response is kept.
 KEPT_MS: Final = 24 * 3_600_000
-#: Earlier versions inserted the key (status 0) in a transaction of its own. A replica of such a version may
-#: still be at work on a key that is younger than this; an older one was abandoned, and is free.
+#: Earlier versions inserted the key, without a response, in a transaction of its own. A key that has no
+#: response after this time was abandoned, and is free.
 ABANDONED_MS: Final = 60_000
 
 
 class StoredResponse(NamedTuple):
-    """The response of a keyed operation. `status` is 0 while the operation is in progress."""
+    """The response of a keyed operation. `status` is None while the operation is in progress."""
 
     workspace: str
     #: identifies the caller and the key that the caller chose
     key: str
     #: identifies the request: the same key with another one is an error
     fingerprint: str
-    status: int
+    status: int | None
     body: str
     created_ms: int
 
@@ -79,7 +79,7 @@ class Keyed(Generic[T]):
 
     def claim(self, now_ms: int) -> StoredResponse:
         """The row that marks the operation as in progress."""
-        return StoredResponse(self.workspace, self.key, self.fingerprint, 0, "", now_ms)
+        return StoredResponse(self.workspace, self.key, self.fingerprint, None, "", now_ms)
 
 
 def check_fingerprint(response: StoredResponse, fingerprint: str) -> None:
@@ -93,7 +93,7 @@ def check_fingerprint(response: StoredResponse, fingerprint: str) -> None:
 def conflict(there: StoredResponse, fingerprint: str) -> Exception:
     """What to raise where the key is in the table already."""
     check_fingerprint(there, fingerprint)
-    return InProgress() if there.status == 0 else AlreadyPerformed(there)
+    return InProgress() if there.status is None else AlreadyPerformed(there)
 
 
 class IdempotencyStore(Protocol):

@@ -133,7 +133,7 @@ class RunStore(Protocol):
     ) -> RunView | None:
         """Cancel a pending or retrying run or, with `running`, a running one.
 
-        Topics: `stop:<id>` for a running one, parked or not, whose worker's outcome is dropped; and `runs`,
+        Topics: `stop:<id>` for a running one, whose worker's outcome is dropped; and `runs`,
         since another run may have its turn. None: no such run. FailedPrecondition: it is in another state.
         """
         ...
@@ -143,7 +143,7 @@ class RunStore(Protocol):
     ) -> bool:
         """Write the outcome of a running run that was reported from outside, as `finish` does.
 
-        For a claimed run, and for one with a callback, parked or not: the caller decides which runs those
+        For a claimed run, and for one with a callback: the caller decides which runs those
         are. Fenced by run and attempt: the first report counts, and what the worker writes later of this
         attempt is dropped. If a worker holds the run, `stop:<id>:<attempt>` is published. False: the run is
         not running in that attempt.

@@ -24,11 +24,12 @@ Calls are set-based: a call costs a fixed number of statements, however many row
 one transaction. Decisions are made by pure functions that the caller passes; they are called inside the
 transaction and must be fast. A store decides nothing itself, and reads the time only from `clock`.
 
-A run keeps the name of the worker that ended it; a pending or retrying run has none. `due_at` is set while a
-run is pending, retrying or parked, and NULL otherwise. A *pull run*, whose lane begins with `PULL`, waits for
-an executor until its `until_at`; before a retry it waits for the same time again. To *withdraw* the planned
-runs of a job is to cancel its pending ticks; manual runs stay. Deleting or disabling a job clears its
-`next_at` and `wake_at`.
+A run keeps the name of the worker that ended it; a pending or retrying run has none. A run that was launched
+and awaits its callback is running without a worker (`awaiting_callback`). `due_at` is set while a run is
+pending, retrying or awaiting its callback, and NULL otherwise. A *pull run* (`is_pull`) is claimed by an
+executor, whose name is its worker then; no worker of a replica takes it. Each time it is due, it waits
+`claim_timeout_ms` for an executor, until its `claim_deadline`. To *withdraw* the planned runs of a job is to
+cancel its pending ticks; manual runs stay. Deleting or disabling a job clears its `next_at` and `wake_at`.
 
 A tick may be recorded as running shortly before its `fire_at`. Until then it has not started: when its job is
 changed or deleted, it is withdrawn with the pending ones (no `started_at`, no worker). If the change keeps it
@@ -47,12 +48,12 @@ from typing import NamedTuple, Protocol
 from wakeful.clock import Clock
 from wakeful.consequences import Consequences
 from wakeful.outcome import Finished
-from wakeful.run import NewRun, is_executor
+from wakeful.run import NewRun
 from wakeful.store.accounts import AccountStore
 from wakeful.store.alerts import AlertStore
 from wakeful.store.audit import AuditStore
 from wakeful.store.budgets import BudgetStore
-from wakeful.store.changelog import ChangelogStore, TransactionEvents
+from wakeful.store.changelog import ChangelogStore
 from wakeful.store.deliveries import DeliveryStore
 from wakeful.store.idempotency import IdempotencyStore
 from wakeful.store.jobs import JobStore, RunStore
@@ -62,18 +63,8 @@ from wakeful.store.sessions import SessionStore
 from wakeful.store.stats import StatsStore
 from wakeful.store.workflows import WorkflowStore
 
-#: The worker's name on a parked run: launched, and waiting for a report from outside.
-PARKED = "(callback)"
-#: The worker's name on a run while it ends because no executor claimed it.
-UNCLAIMED = "(unclaimed)"
 #: The minimum time that a serial pull run has to be claimed once its turn comes.
 TURN_MS = 60_000
-
-
-def stop_worker(events: TransactionEvents, worker: str, finished: Finished) -> None:
-    """Publish to the worker that holds a run, if any, that this attempt was completed from outside."""
-    if worker != PARKED and not is_executor(worker):
-        events.publish(f"stop:{finished.run_id}:{finished.attempt}")
 
 
 class Planned(NamedTuple):
@@ -171,9 +162,9 @@ class Store(
         Returns the ids that were written. An attempt that is not the last goes into `attempts`. What follows
         for jobs and for other runs is decided by `consequences` (`wakeful.consequences`) and written in the
         same transaction. Retrying runs, follow-up runs and runs that waited for their turn are published
-        (`runs`). Unstorable: a value cannot be stored, and nothing was written. `state == "running"` parks
-        the run: worker `PARKED`, `due_at` its deadline, no `finished_at`. Output, error, reason and usage are
-        written in every case.
+        (`runs`). Unstorable: a value cannot be stored, and nothing was written. With
+        `state == "running"` the run awaits its callback until `due_at`, without a worker. Output, error,
+        reason and usage are written in every case.
         """
         ...
 
@@ -193,7 +184,7 @@ class Store(
         judge: Callable[[LostRun], Finished],
         consequences: Consequences,
     ) -> list[str]:
-        """End the attempts of workers without a heartbeat since, and of parked runs past their deadline.
+        """End the attempts of workers without a heartbeat since, and of runs whose callback is overdue.
 
         Likewise for a claimed run whose lease was not renewed since, whatever else its executor holds. A
         worker that never sent a heartbeat counts from the start of its run. At most `limit` runs, longest
@@ -213,10 +204,9 @@ class Store(
     ) -> list[ClaimedRun]:
         """Mark pull runs of this workspace as running under an executor, longest due first.
 
-        As `take`, for runs of a pull lane. `agents` and `lanes` (pull lanes, as the runs have them) filter;
-        None does not. `worker` begins with `PULL` and is only a label: two executors may have the same. The
-        lease of each run begins at `now_ms`; `renew` renews it, and `rescue` ends the attempt when it has
-        expired.
+        As `take`, for pull runs. `agents` and `lanes` filter; None does not. `worker` is only a label: two
+        executors may have the same, and a worker of a replica too. The lease of each run begins at `now_ms`;
+        `renew` renews it, and `rescue` ends the attempt when it has expired.
         """
         ...
 
@@ -248,12 +238,12 @@ class Store(
         judge: Callable[[LostRun], Finished],
         consequences: Consequences,
     ) -> list[str]:
-        """End runs that no executor claimed before their `until_at`.
+        """End pull runs that no executor claimed before their `claim_deadline`.
 
-        At most `limit`, the longest overdue first. `judge` gets each with the worker `UNCLAIMED`; its outcome
-        is written as by `finish`, and the run has neither worker nor start. A serial run does not expire
-        while another of its job is running or retrying: while one is running its time starts again, and it
-        has at least `TURN_MS`, or all its time, when its turn comes. Returns the ids that were written.
+        At most `limit`, the longest overdue first. `judge` returns the outcome of each. It is written as by
+        `finish`, and the run has neither worker nor start. A serial run does not expire while another of
+        its job is running or retrying: while one is running its time starts again, and it has at least
+        `TURN_MS`, or all its time, when its turn comes. Returns the ids that were written.
         """
         ...
 

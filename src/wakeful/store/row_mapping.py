@@ -125,6 +125,8 @@ def view_of(run: NewRun, now_ms: int) -> RunView:
         usage=None,
         dead=False,
         created_ms=now_ms,
+        is_pull=run.is_pull,
+        claim_deadline_ms=run.claim_deadline_ms,
     )
 
 

@@ -175,8 +175,10 @@ class LostRun(NamedTuple):
     started_ms: int | None
     worker: str | None
     failed_attempts: int = 0
-    #: the status of the response to a callback launch; None for a run that is not parked
+    #: the status of the response to a callback launch; else None
     response_code: int | None = None
+    is_pull: bool = False
+    awaiting_callback: bool = False
 
 
 class RunView(NamedTuple):
@@ -210,6 +212,11 @@ class RunView(NamedTuple):
     #: failed, and neither replayed nor discarded
     dead: bool
     created_ms: int
+    #: running without a worker, until it is completed from outside or `due_ms` passes
+    awaiting_callback: bool = False
+    #: whether executors claim it, and until when it waits for one, or waited the last time
+    is_pull: bool = False
+    claim_deadline_ms: int | None = None
     #: the state of the delivery of its output (`model.DeliveryState`), and why it failed
     delivery: str = "not_requested"
     delivery_error: str | None = None
@@ -244,8 +251,8 @@ class Move(NamedTuple):
     """Another lane for the waiting runs of a job."""
 
     lane: str
-    #: how long each waits to be claimed, from now or from when it is due; None: a worker takes it
-    claim_ms: int | None
+    #: how long each waits for an executor, from now or from when it is due; None: a worker takes it
+    claim_timeout_ms: int | None
 
 
 class JobChange(NamedTuple):

@@ -32,8 +32,8 @@ class Backlog(NamedTuple):
     """Waiting runs of all workspaces."""
 
     dead_letters: int
-    #: by lane, the number of runs that are due and not yet taken
-    due: dict[str, int]
+    #: by lane and whether executors claim them, the number of runs that are due and not yet taken
+    due: dict[tuple[str, bool], int]
 
 
 class StatsStore(Protocol):

@@ -130,7 +130,7 @@ async def test_a_workflow_that_goes_nowhere_waits_to_be_claimed(new_app: NewApp)
     async with new_app() as app:
         await app.jobs.create("bill", schedule=SELDOM, lane="main", **_fields())
         run = await app.jobs.run("bill")
-        assert (run.state, run.lane) == ("pending", "pull:main")
+        assert (run.state, run.lane, run.until_at is None) == ("pending", "main", False)
 
 
 @on_one_store

@@ -187,10 +187,12 @@ async def test_who_may_create_nothing_is_told_what_to_do_where_nothing_is(url: s
 DIFFERING = """
     WITH ours AS (
         SELECT id, job_id, state, worker, lane, serial, trigger = 'schedule', scheduled_at,
-            CASE WHEN state <> 'running' THEN due_at END
+            CASE WHEN state <> 'running' THEN due_at END, is_pull, claim_deadline
         FROM runs WHERE state IN ('pending', 'retrying', 'running')),
     theirs AS (
-        SELECT run_id, job_id, state, worker, lane, serial, tick, scheduled_at, due_at FROM live_runs)
+        SELECT run_id, job_id, state, worker, lane, serial, tick, scheduled_at, due_at, is_pull,
+            claim_deadline
+        FROM live_runs)
     SELECT count(*) FROM (
         (SELECT * FROM ours EXCEPT ALL SELECT * FROM theirs)
         UNION ALL (SELECT * FROM theirs EXCEPT ALL SELECT * FROM ours)) differing"""

@@ -75,16 +75,17 @@ def _load(db: sqlite3.Connection) -> None:
             r AS (SELECT i, i % {JOBS} AS j, i >= {RUNS - 2_000} AS new, i % 4 AS k FROM n)
         INSERT INTO runs (id, job_id, workspace, agent, job_name, scheduled_at, fire_at, trigger,
             triggered_by, state, reason, covers, until_at, attempt, worker, lane, serial, due_at, started_at,
-            finished_at, idempotency_key, replay_of, payload, created_at, output, error, usage, dead)
+            finished_at, idempotency_key, replay_of, payload, created_at, output, error, usage, dead,
+            awaiting_callback)
         SELECT printf('r%07d', i),
             printf('j%05d', j), 'ws-' || (j % 10), 'agent-' || (j % {AGENTS}), 'job-' || j,
             {NOW} - {RUNS} + i, {NOW} - {RUNS} + i, 'schedule', NULL,
             iif(new, iif(k = 0, 'pending', iif(k = 1, 'retrying', 'running')),
                 iif(i % 100 = 0, 'failed', 'succeeded')),
-            NULL, 1, NULL, 1, iif(new AND k > 1, iif(k = 2, 'w' || (i % 8), '(callback)'), NULL), 'cron', 1,
+            NULL, 1, NULL, 1, iif(new AND k > 1, iif(k = 2, 'w' || (i % 8), NULL), NULL), 'cron', 1,
             iif(new AND k <> 2, {NOW} - {RUNS} + i, NULL), {NOW} - {RUNS} + i,
             iif(new, NULL, {NOW} - {RUNS} + i), 'key', NULL, NULL, {NOW}, NULL, NULL, NULL,
-            NOT new AND i % 100 = 0
+            NOT new AND i % 100 = 0, new AND k = 3
         FROM r"""
     )
     db.execute(

@@ -243,8 +243,8 @@ def test_a_turn_goes_where_the_agents_runs_go():
     assert (run.state, run.trigger, run.triggered_by) == ("pending", "user", "key:1")
     assert json.loads(run.payload or "") == {"session": "main", "message": "hello", "messages": ["m000000"]}
     (run,) = pulled.begun
-    assert (run.job_id, run.job_name, run.lane) == (None, None, "pull:main")
-    assert run.until_ms is not None
+    assert (run.job_id, run.job_name, run.lane, run.is_pull) == (None, None, "main", True)
+    assert run.claim_deadline_ms is not None
 
 
 def test_no_turn_is_longer_than_a_payload_may_be():

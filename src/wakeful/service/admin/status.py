@@ -12,7 +12,6 @@ from wakeful.engine.engine import Engine
 from wakeful.engine.rescuer import LEASE_MS
 from wakeful.errors import InvalidArgument, Unavailable
 from wakeful.policy import DAY_MS
-from wakeful.run import is_executor
 from wakeful.service.auth.access import Principal
 from wakeful.service.auth.accounts import Accounts
 from wakeful.service.serializers import JsonObject, instant
@@ -60,7 +59,7 @@ class Status:
             "version": self._version,
             "database": self._store.kind,
             "engine": self.engine is not None and self.engine.alive,
-            "replicas": sum(not is_executor(name) for name in workers),
+            "replicas": len(workers),
             "executors": stats.executors,
             "jobs": {"active": stats.active_jobs, "paused": stats.paused_jobs},
             "runs": {state: stats.live.get(state, 0) for state in ("running", "pending", "retrying")},

@@ -7,7 +7,7 @@ from wakeful.errors import AlreadyExists
 from wakeful.job import Definition, Work, inherit
 from wakeful.launch.secrets import Keyring, new_secret
 from wakeful.policy import DEFAULT_POLICY
-from wakeful.run_factory import claim_timeout_ms, lane_of, manual_run
+from wakeful.run_factory import claim_timeout_ms, manual_run
 from wakeful.service.admin.budgets import Budgets
 from wakeful.service.agents.inheritance import needs_secret, signed_by_agent, with_agents_secret
 from wakeful.service.auth.access import Principal
@@ -92,7 +92,7 @@ class WakeService:
             workspace=workspace,
             agent=agent,
             job_name=job.name if job else None,
-            lane=lane_of(work),
+            lane=work.lane,
             trigger="user",
             now_ms=now_ms,
             triggered_by=principal.actor,

@@ -9,7 +9,7 @@ from wakeful.errors import FailedPrecondition
 from wakeful.job import Definition, JobRecord, anchor_of
 from wakeful.planning import Becomes, Verdict, begin, fire_ms, job_state, overdue
 from wakeful.run import NewRun
-from wakeful.run_factory import claim_timeout_ms, lane_of, tick_run
+from wakeful.run_factory import claim_timeout_ms, tick_run
 from wakeful.store.row_mapping import job_of
 from wakeful.store.rows import JobRow, Move
 
@@ -53,7 +53,7 @@ def missed_runs(
     if verdict is None:
         return ()
     definition = job.definition
-    return (tick_run(row, definition.policy, lane_of(definition.work), verdict, now_ms, None),)
+    return (tick_run(row, definition.policy, definition.work, verdict, now_ms, None),)
 
 
 def moved(old: JobRecord, new: JobRecord) -> Move | None:
@@ -62,10 +62,10 @@ def moved(old: JobRecord, new: JobRecord) -> Move | None:
     What a run is launched with is read when it is: so one goes with its job to another lane, to be claimed by
     an executor, or back to a worker.
     """
-    work, lane = new.definition.work, lane_of(new.definition.work)
-    if lane == lane_of(old.definition.work):
+    work, before = new.definition.work, old.definition.work
+    if (work.lane, work.pulled) == (before.lane, before.pulled):
         return None
-    return Move(lane, claim_timeout_ms(work, new.definition.policy) if work.pulled else None)
+    return Move(work.lane, claim_timeout_ms(work, new.definition.policy))
 
 
 def paused(job: JobRecord, now_ms: int, note: str | None = None, until_ms: int | None = None) -> JobRecord:

@@ -10,7 +10,7 @@ from wakeful.document.values import compact
 from wakeful.errors import FailedPrecondition, InvalidArgument
 from wakeful.job import JobRecord
 from wakeful.planning import fire_ms
-from wakeful.run_factory import lane_of, tick_run
+from wakeful.run_factory import tick_run
 from wakeful.schedule import At, parse_schedule
 from wakeful.service.auth.access import Principal
 from wakeful.service.auth.accounts import Accounts, JobContext
@@ -142,7 +142,7 @@ class JobPauses:
                 job, at_ms = job_of(now), self._clock.now_ms()
                 changed, verdict = skipped(job, at_ms)
                 definition = job.definition
-                run = tick_run(now, definition.policy, lane_of(definition.work), verdict, at_ms, None)
+                run = tick_run(now, definition.policy, definition.work, verdict, at_ms, None)
                 done.append(view_of(run, at_ms))
                 return JobChange(changed_row(now, changed), runs=(run,))
 

@@ -14,7 +14,7 @@ from wakeful.launch.precheck import DUE
 from wakeful.overlap import OverlapAction, overlap_action
 from wakeful.policy import DEFAULT_POLICY, Overlap
 from wakeful.run import NewRun, TriggerName
-from wakeful.run_factory import claim_deadline, claim_timeout_ms, lane_of, manual_run, skipped
+from wakeful.run_factory import claim_timeout_ms, manual_run, skipped
 from wakeful.schedule import LATEST_MS, At, parse_schedule
 from wakeful.service.auth.access import Principal
 from wakeful.store.rows import DeadLetter, JudgedRun, LiveRuns
@@ -117,11 +117,11 @@ def backfill_runs(
 def replay_run(principal: Principal, letter: DeadLetter, now_ms: int) -> NewRun:
     """A dead letter once more: with the same key, one attempt further on, and wherever its job goes now."""
     old = letter.run
-    lane, claim_ms = old.lane, DEFAULT_POLICY.claim_timeout_ms
+    lane, claim_ms = old.lane, DEFAULT_POLICY.claim_timeout_ms if old.is_pull else None
     if old.job_id is not None:
         with contextlib.suppress(InvalidArgument):  # of one that cannot be read, whoever takes it says so
             work, policy = work_from_text(letter.work), policy_from_text(letter.policy)
-            lane, claim_ms = lane_of(work), claim_timeout_ms(work, policy)
+            lane, claim_ms = work.lane, claim_timeout_ms(work, policy)
     return NewRun(
         id=new_id(now_ms),
         job_id=old.job_id,
@@ -135,7 +135,7 @@ def replay_run(principal: Principal, letter: DeadLetter, now_ms: int) -> NewRun:
         state="pending",
         reason=None,
         covers=1,
-        until_ms=claim_deadline(lane, now_ms, claim_ms),
+        until_ms=None,
         attempt=old.attempt + 1,
         worker=None,
         lane=lane,
@@ -146,6 +146,7 @@ def replay_run(principal: Principal, letter: DeadLetter, now_ms: int) -> NewRun:
         idempotency_key=old.idempotency_key,
         replay_of=old.id,
         payload=old.payload,
+        claim_timeout_ms=claim_ms,
     )
 
 
@@ -164,7 +165,7 @@ def _run(
         workspace=job.workspace,
         agent=job.agent,
         job_name=job.name,
-        lane=lane_of(work),
+        lane=work.lane,
         trigger=trigger,
         now_ms=now_ms,
         scheduled_ms=scheduled_ms,

@@ -16,7 +16,6 @@ from wakeful.document import policy_from_text
 from wakeful.errors import FailedPrecondition, InvalidArgument
 from wakeful.outcome import Finished, conclude, timed_out
 from wakeful.policy import DEFAULT_POLICY, Policy
-from wakeful.run import PULL, is_executor, pull_lane
 from wakeful.service.auth.access import Principal, visible_agent
 from wakeful.service.auth.accounts import Accounts
 from wakeful.service.runs.claims import Claims
@@ -97,20 +96,19 @@ class PullService:
             raise InvalidArgument(f"limit: write a whole number from 1 to {MOST}")
         if not 0 <= wait_ms <= LONGEST_WAIT_MS:
             raise InvalidArgument(f"waitMs: write a whole number from 0 to {LONGEST_WAIT_MS}")
-        name = executor(worker)
+        check_executor_name(worker)
         loop = asyncio.get_running_loop()
         until = loop.time() + wait_ms / 1000
-        where = None if lanes is None else [pull_lane(lane) for lane in lanes]
         stopping = self._stopping
         while True:
             news = self._news
             now_ms = self._store.clock.now_ms()
-            taken = await self._store.claim(now_ms, name, workspace, agents, where, limit)
-            shapes = await self._claims.shapes(workspace, name, taken) if taken else []
+            taken = await self._store.claim(now_ms, worker, workspace, agents, lanes, limit)
+            shapes = await self._claims.shapes(workspace, worker, taken) if taken else []
             left = until - loop.time()
             if shapes or left <= 0:
                 return shapes
-            due_ms = await self._store.next_claim_ms(now_ms, workspace, agents, where)
+            due_ms = await self._store.next_claim_ms(now_ms, workspace, agents, lanes)
             if due_ms is not None:  # nobody says so when the time of a retry has come
                 left = min(left, max(0.0, (due_ms - self._store.clock.now_ms()) / 1000))
             with contextlib.suppress(TimeoutError):
@@ -132,7 +130,7 @@ class PullService:
         FailedPrecondition: the run is not claimed in this attempt any more, or has had all its time.
         """
         run = await self._runs.get(principal, workspace, run_id)
-        if run.state != "running" or not is_executor(run.worker):
+        if run.state != "running" or not run.is_pull:
             raise _not_claimed(run)
         if attempt is None:
             raise InvalidArgument(ATTEMPT_MISSING)
@@ -169,9 +167,10 @@ class PullService:
     ) -> _Renewed:
         """Renew the leases of these runs, and fail those whose attempt has had all its time."""
         await self._accounts.authorize(principal, "work", workspace)
-        name = None if worker is None else executor(worker)
+        if worker is not None:
+            check_executor_name(worker)
         now_ms = self._store.clock.now_ms()
-        renewed = await self._store.renew(now_ms, workspace, held, visible_agent(principal, None), name)
+        renewed = await self._store.renew(now_ms, workspace, held, visible_agent(principal, None), worker)
         policies = {run.id: _policy(run.policy) for run in renewed}
         late = [run.id for run in renewed if timed_out(run.started_ms, policies[run.id], now_ms)]
         errors: dict[str, str] = {}
@@ -203,8 +202,7 @@ def _policy(text: str) -> Policy:
         return DEFAULT_POLICY
 
 
-def executor(worker: str) -> str:
-    """The name that an executor has as a worker."""
+def check_executor_name(worker: str) -> None:
+    """Refuse a name that an executor cannot have."""
     if not 0 < len(worker) <= 200 or not worker.isprintable():
         raise InvalidArgument("worker: name yourself, with text of 1 to 200 characters")
-    return PULL + worker

@@ -15,7 +15,7 @@ from wakeful.job import NO_WORK, Work
 from wakeful.launch.port import truncate
 from wakeful.outcome import Failed, Succeeded, conclude
 from wakeful.policy import DEFAULT_POLICY
-from wakeful.run import NewRun, is_executor
+from wakeful.run import NewRun
 from wakeful.service.admin.budgets import Budgets
 from wakeful.service.auth.access import LOCAL, Action, Principal, visible_agent
 from wakeful.service.auth.accounts import Accounts
@@ -25,7 +25,7 @@ from wakeful.service.runs.manual_runs import replay_run
 from wakeful.start_rules import BudgetOwner
 from wakeful.store.alerts import ALERT_JOBS
 from wakeful.store.idempotency import Keyed
-from wakeful.store.port import PARKED, Store
+from wakeful.store.port import Store
 from wakeful.store.rows import AttemptView, DeadLetter, RunFilter, RunView
 
 #: Said to an executor that does not name the attempt that it holds.
@@ -212,7 +212,7 @@ class RunService:
             if status == "succeeded"
             else Failed(truncate(error or "failed"))
         )
-        answered = run.response_code if run.worker == PARKED else None
+        answered = run.response_code if run.awaiting_callback else None
         finished = conclude(
             run_id, run.job_id, run.attempt, policy, outcome, run.started_ms or now_ms, now_ms, work,
             failed_attempts=run.failed_attempts,
@@ -278,15 +278,14 @@ def _no_run(run_id: str) -> NotFound:
 
 def _check_completable(run: RunView, work: Work, attempt: int | None) -> None:
     """Refuse a report from outside of an attempt that is over, that a worker ends itself, or is not named."""
-    claimed = is_executor(run.worker)
     if run.state != "running":
         raise _not_completable(run, attempt)
-    if not claimed and run.worker != PARKED and not work.awaits_callback:
+    if not run.is_pull and not run.awaiting_callback and not work.awaits_callback:
         raise FailedPrecondition(
             f"run '{run.id}' is ended by the worker that runs it; only a claimed run, and one whose target "
             "has completion 'callback', is completed from outside"
         )
-    if claimed and attempt is None:
+    if run.is_pull and attempt is None:
         raise InvalidArgument(ATTEMPT_MISSING)
     if attempt not in (None, run.attempt):
         raise _not_completable(run, attempt)

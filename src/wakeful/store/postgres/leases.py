@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Final
 from wakeful.clock import Clock
 from wakeful.consequences import Consequences
 from wakeful.outcome import Finished
-from wakeful.run import is_pull_lane
 from wakeful.store.postgres import statements as sql
 from wakeful.store.postgres.outcomes import finish
 from wakeful.store.rows import LostRun, TakenRun
@@ -27,7 +26,7 @@ async def take(
     db: Db, events: TransactionEvents, now_ms: int, worker: str, free: Mapping[str, int]
 ) -> list[TakenRun]:
     """Mark due runs as running under this worker. See `Store.take`."""
-    lanes = [lane for lane, count in free.items() if count > 0 and not is_pull_lane(lane)]
+    lanes = [lane for lane, count in free.items() if count > 0]
     return await start(
         db, events, now_ms, worker, await db.fetch(sql.PICK, now_ms, lanes, [free[lane] for lane in lanes])
     )
@@ -81,11 +80,11 @@ async def rescue(
     judge: Callable[[LostRun], Finished],
     consequences: Consequences,
 ) -> list[str]:
-    """Take runs from the dead, and parked ones that nobody completed in time. See `Store.rescue`."""
+    """End attempts whose worker, executor or callback is overdue. See `Store.rescue`."""
     lost = [LostRun(*row) for row in await db.fetch(sql.LOST, dead_before_ms, now_ms, limit)]
-    judged: dict[str, list[Finished]] = {}
+    judged: dict[str | None, list[Finished]] = {}
     for run in lost:
-        judged.setdefault(run.worker or "", []).append(judge(run))
+        judged.setdefault(run.worker, []).append(judge(run))
     rescued: set[str] = set()
     for worker, outcomes in judged.items():
         rescued |= await finish(db, events, clock, now_ms, worker, outcomes, consequences)

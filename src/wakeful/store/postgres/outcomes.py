@@ -53,7 +53,7 @@ async def finish(
     events: TransactionEvents,
     clock: Clock,
     now_ms: int,
-    worker: str,
+    worker: str | None,
     finished: Sequence[Finished],
     consequences: Consequences,
 ) -> set[str]:
@@ -87,7 +87,7 @@ async def _lock_cursors(db: Db, job_ids: Collection[str]) -> set[str]:
     return {job_id for job_id, has_next in rows if has_next}
 
 
-async def _write(db: Db, worker: str, finished: Sequence[Finished], need: Needs) -> _Written | None:
+async def _write(db: Db, worker: str | None, finished: Sequence[Finished], need: Needs) -> _Written | None:
     """Write these outcomes to their runs. Return None if the worker holds none of them."""
     in_order = sorted(finished, key=itemgetter(0))  # every transaction locks runs in this order
     succeeded = all(each.state == "succeeded" for each in need.special)
@@ -143,7 +143,7 @@ async def _update_live(db: Db, outcomes: Sequence[Finished]) -> None:
 
 
 async def _apply(
-    db: Db, events: TransactionEvents, clock: Clock, now_ms: int, worker: str, effects: Effects
+    db: Db, events: TransactionEvents, clock: Clock, now_ms: int, worker: str | None, effects: Effects
 ) -> None:
     """Write the effects."""
     if effects.attempts:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from wakeful.clock import Clock
 from wakeful.consequences import Consequences
 from wakeful.outcome import Finished
-from wakeful.store.port import TURN_MS, UNCLAIMED
+from wakeful.store.port import TURN_MS
 from wakeful.store.postgres import pull_statements as sql
 from wakeful.store.postgres.outcomes import finish
 from wakeful.store.rows import LostRun, Move
@@ -31,14 +31,14 @@ async def expire(
     expired = [LostRun(*row) for row in await db.fetch(sql.EXPIRED, now_ms, limit)]
     if not expired:
         return []
-    await db.execute(sql.MARK_UNCLAIMED, [run.id for run in expired])
-    ended = await finish(db, events, clock, now_ms, UNCLAIMED, [judge(run) for run in expired], consequences)
-    await db.execute(sql.NEVER_STARTED, list(ended))
+    await db.execute(sql.MARK_EXPIRED, [run.id for run in expired])
+    ended = await finish(db, events, clock, now_ms, None, [judge(run) for run in expired], consequences)
+    await db.execute(sql.CLEAR_START, list(ended))
     return [run.id for run in expired if run.id in ended]
 
 
 async def move(db: Db, events: TransactionEvents, now_ms: int, jobs: Mapping[str, Move]) -> None:
     """Let the runs of these jobs that wait do so in another lane. See `Store.change_job`."""
-    lanes, claims = [to.lane for to in jobs.values()], [to.claim_ms for to in jobs.values()]
-    if jobs and await db.fetch(sql.MOVE, list(jobs), lanes, claims, now_ms):
+    lanes, timeouts = [to.lane for to in jobs.values()], [to.claim_timeout_ms for to in jobs.values()]
+    if jobs and await db.fetch(sql.MOVE, list(jobs), lanes, timeouts, now_ms):
         events.publish("runs")

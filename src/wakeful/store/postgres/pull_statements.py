@@ -1,19 +1,17 @@
 """What the PostgreSQL store says of runs that are claimed by executors, each with the index that serves it.
 
-The rules are those of `statements`. While such a run waits, `until_at` is when it has waited long
-enough; while it is held, it is as much later than `started_at` as the run may wait the next time.
+The rules are those of `statements`. `claim_timeout_ms` is how long such a run waits for an executor each time
+it is due. `claim_deadline` is until when it waits, or waited the last time.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from wakeful.run import PULL
-from wakeful.store.port import UNCLAIMED
 from wakeful.store.postgres.statements import HAS_THE_TURN
 
 _CLAIMABLE: Final = f"""
-    l.workspace = $2 AND l.due_at <= $1 AND r.state = l.state AND r.lane = l.lane
+    l.workspace = $2 AND l.is_pull AND l.due_at <= $1 AND r.state = l.state AND r.lane = l.lane AND r.is_pull
     AND ($3::text[] IS NULL OR l.lane = ANY($3::text[])) AND (NOT l.serial OR {HAS_THE_TURN})"""
 #: live_runs_claimable: a range of it, in its order; the runs' primary key for what is found
 CLAIMABLE: Final = f"""
@@ -29,13 +27,13 @@ CLAIMABLE_OF_AGENTS: Final = f"""
         ORDER BY l.due_at, l.run_id LIMIT $4 FOR UPDATE OF r SKIP LOCKED) p
     ORDER BY p.due_at, p.id LIMIT $4"""
 #: the runs' primary key, once for each, and that of jobs. No index has `beat_at`
-RENEW: Final = f"""
+RENEW: Final = """
     UPDATE runs r SET beat_at = $1 FROM unnest($2::uuid[], $3::integer[]) h (id, attempt)
     WHERE r.id = h.id AND CASE WHEN r.attempt = h.attempt THEN
-        r.state = 'running' AND starts_with(r.worker, '{PULL}') AND r.workspace = $4
+        r.state = 'running' AND r.is_pull AND r.workspace = $4
         AND ($5::text IS NULL OR r.agent = $5) AND ($6::text IS NULL OR r.worker = $6) END
     RETURNING r.id::text, r.started_at,
-        coalesce((SELECT j.policy FROM jobs j WHERE j.id = r.job_id), '{{}}')"""
+        coalesce((SELECT j.policy FROM jobs j WHERE j.id = r.job_id), '{}')"""
 #: the primary key of workflows, once for each
 WORKFLOWS: Final = """
     SELECT w.workspace, w.id, w.version, w.dag, w.created_at
@@ -44,7 +42,7 @@ WORKFLOWS: Final = """
 #: live_runs_claimable: the first entry after that instant that will do
 NEXT_CLAIMABLE: Final = """
     SELECT due_at FROM live_runs
-    WHERE workspace = $2 AND due_at > $1 AND ($3::text[] IS NULL OR lane = ANY($3::text[]))
+    WHERE workspace = $2 AND is_pull AND due_at > $1 AND ($3::text[] IS NULL OR lane = ANY($3::text[]))
         AND ($4::text[] IS NULL OR agent = ANY($4::text[]))
     ORDER BY due_at LIMIT 1"""
 
@@ -57,42 +55,42 @@ _BUSY: Final = """
 WAIT_ANEW: Final = """
     WITH held_up AS (
         SELECT r.id FROM live_runs l JOIN runs r ON r.id = l.run_id
-        WHERE l.until_at <= $2 AND l.due_at <= $1 AND r.state = l.state AND r.lane = l.lane AND l.serial
+        WHERE l.claim_deadline <= $2 AND l.due_at <= $1 AND r.state = l.state AND r.is_pull AND l.serial
             AND EXISTS (
             SELECT FROM live_runs o WHERE o.job_id = l.job_id AND o.state = 'running')
         LIMIT $3 FOR UPDATE OF r SKIP LOCKED),
     anew AS (
-        UPDATE runs r SET until_at = $1::timestamptz + (r.until_at - r.due_at), due_at = $1
-        WHERE r.id = ANY(ARRAY(SELECT id FROM held_up)) RETURNING r.id)
-    UPDATE live_runs SET until_at = $1::timestamptz + (until_at - due_at), due_at = $1
-    WHERE run_id = ANY(ARRAY(SELECT id FROM anew))"""
+        UPDATE runs r SET due_at = $1, claim_deadline = $1::timestamptz + r.claim_timeout_ms * interval '1 ms'
+        WHERE r.id = ANY(ARRAY(SELECT id FROM held_up)) RETURNING r.id, r.due_at, r.claim_deadline)
+    UPDATE live_runs l SET due_at = a.due_at, claim_deadline = a.claim_deadline
+    FROM anew a WHERE l.run_id = a.id"""
 #: live_runs_unclaimed: a range of it, in its order; the primary keys of runs and jobs for what is found
 EXPIRED: Final = f"""
-    SELECT r.id::text, r.job_id::text, r.attempt, coalesce(j.policy, '{{}}'), r.started_at, '{UNCLAIMED}',
-        r.failed_attempts
+    SELECT r.id::text, r.job_id::text, r.attempt, coalesce(j.policy, '{{}}'), r.started_at, r.worker,
+        r.failed_attempts, NULL::integer, r.is_pull, r.awaiting_callback
     FROM live_runs l JOIN runs r ON r.id = l.run_id LEFT JOIN jobs j ON j.id = r.job_id
-    WHERE l.until_at <= $1 AND l.due_at IS NOT NULL AND r.state = l.state AND r.lane = l.lane
+    WHERE l.claim_deadline <= $1 AND l.due_at IS NOT NULL AND r.state = l.state AND r.is_pull
         AND NOT ({_BUSY})
-    ORDER BY l.until_at, l.run_id LIMIT $2 FOR UPDATE OF r SKIP LOCKED"""
+    ORDER BY l.claim_deadline, l.run_id LIMIT $2 FOR UPDATE OF r SKIP LOCKED"""
 #: live_runs_of_job, once for each job; the primary keys of runs and live_runs for what is found
-MOVE: Final = f"""
+MOVE: Final = """
     WITH picked AS (
-        SELECT r.id, t.lane, t.claim_ms
-        FROM unnest($1::uuid[], $2::text[], $3::bigint[]) t (job_id, lane, claim_ms)
+        SELECT r.id, t.lane, t.claim_timeout_ms
+        FROM unnest($1::uuid[], $2::text[], $3::bigint[]) t (job_id, lane, claim_timeout_ms)
         CROSS JOIN LATERAL (
             SELECT l.run_id, l.state FROM live_runs l
-            WHERE l.job_id = t.job_id AND l.due_at IS NOT NULL AND l.lane <> t.lane OFFSET 0) l
+            WHERE l.job_id = t.job_id AND l.due_at IS NOT NULL
+                AND (l.lane <> t.lane OR l.is_pull <> (t.claim_timeout_ms IS NOT NULL)) OFFSET 0) l
         JOIN runs r ON r.id = l.run_id AND r.state = l.state ORDER BY r.id FOR UPDATE OF r),
     moved AS (
-        UPDATE runs r SET lane = p.lane,
-            until_at = greatest(r.due_at, $4::timestamptz) + p.claim_ms * interval '1 ms'
+        UPDATE runs r SET lane = p.lane, is_pull = p.claim_timeout_ms IS NOT NULL,
+            claim_timeout_ms = p.claim_timeout_ms,
+            claim_deadline = greatest(r.due_at, $4::timestamptz) + p.claim_timeout_ms * interval '1 ms'
         FROM picked p WHERE r.id = p.id RETURNING r.*)
-    UPDATE live_runs l SET lane = m.lane, until_at = m.until_at,
-        workspace = CASE WHEN starts_with(m.lane, '{PULL}') THEN m.workspace END,
-        agent = CASE WHEN starts_with(m.lane, '{PULL}') THEN m.agent END
+    UPDATE live_runs l SET lane = m.lane, is_pull = m.is_pull, claim_deadline = m.claim_deadline,
+        workspace = CASE WHEN m.is_pull THEN m.workspace END, agent = CASE WHEN m.is_pull THEN m.agent END
     FROM moved m WHERE l.run_id = m.id RETURNING true"""
+#: the primary key. The fence of `finish` needs a running run; this one runs under no worker
+MARK_EXPIRED: Final = "UPDATE runs SET state = 'running', due_at = NULL WHERE id = ANY($1::uuid[])"
 #: the primary key
-MARK_UNCLAIMED: Final = f"""
-    UPDATE runs SET state = 'running', worker = '{UNCLAIMED}', due_at = NULL WHERE id = ANY($1::uuid[])"""
-#: the primary key
-NEVER_STARTED: Final = "UPDATE runs SET worker = NULL, started_at = NULL WHERE id = ANY($1::uuid[])"
+CLEAR_START: Final = "UPDATE runs SET started_at = NULL WHERE id = ANY($1::uuid[])"

@@ -10,7 +10,6 @@ from wakeful.consequences import Consequences
 from wakeful.errors import AlreadyExists
 from wakeful.outcome import Finished
 from wakeful.run import NewRun, check_cancellable
-from wakeful.store.port import stop_worker
 from wakeful.store.postgres import list_statements as lists
 from wakeful.store.postgres import statements as sql
 from wakeful.store.postgres.cancellation import cancel
@@ -93,15 +92,17 @@ async def complete_run(
 ) -> bool:
     """Write the outcome of a run that was reported from outside. See `Store.complete_run`.
 
-    The run is not locked before `finish` has locked its job. So the worker may park the run between the two
-    statements: this happens once in an attempt, and the second try finds it parked.
+    The run is not locked before `finish` has locked its job. So between the two statements the worker may let
+    the run await its callback. This happens once in an attempt: the second try finds it so.
     """
     for _ in range(2 if is_id(finished.run_id) else 0):
-        worker = await db.fetchval(sql.HOLDER, finished.run_id, finished.attempt)
-        if worker is None:
+        row = await db.fetchrow(sql.HOLDER, finished.run_id, finished.attempt)
+        if row is None:
             return False
+        worker, is_pull = row
         if await finish(db, events, clock, now_ms, worker, [finished], consequences):
-            stop_worker(events, worker, finished)
+            if worker is not None and not is_pull:
+                events.publish(f"stop:{finished.run_id}:{finished.attempt}")
             return True
     return False
 

@@ -13,8 +13,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from wakeful.run import PULL
-from wakeful.store.port import PARKED
 from wakeful.store.sessions import HEARTBEAT, HEARTBEAT_LABELS
 
 
@@ -64,21 +62,21 @@ NEXT_WAKE: Final = "SELECT wake_at FROM cursors WHERE wake_at IS NOT NULL ORDER 
 _BIRTH: Final = (
     "id, job_id, workspace, agent, job_name, scheduled_at, fire_at, trigger, triggered_by, state, reason, "
     "covers, until_at, attempt, worker, lane, serial, due_at, started_at, finished_at, idempotency_key, "
-    "replay_of, payload"
+    "replay_of, payload, claim_timeout_ms"
 )
 
 
 def _bear(on_conflict: str) -> str:
     return f"""
     WITH born AS (
-        INSERT INTO runs ({_BIRTH}, created_at)
-        SELECT {_BIRTH}, $2 FROM unnest($1::new_run[]) {on_conflict}
+        INSERT INTO runs ({_BIRTH}, is_pull, claim_deadline, created_at)
+        SELECT {_BIRTH}, claim_timeout_ms IS NOT NULL, due_at + claim_timeout_ms * interval '1 ms', $2
+        FROM unnest($1::new_run[]) {on_conflict}
         RETURNING id, job_id, state, worker, lane, serial, trigger = 'schedule', scheduled_at, due_at,
-            until_at, CASE WHEN starts_with(lane, '{PULL}') THEN workspace END,
-            CASE WHEN starts_with(lane, '{PULL}') THEN agent END),
+            claim_deadline, CASE WHEN is_pull THEN workspace END, CASE WHEN is_pull THEN agent END, is_pull),
     alive AS (
         INSERT INTO live_runs (run_id, job_id, state, worker, lane, serial, tick, scheduled_at, due_at,
-            until_at, workspace, agent)
+            claim_deadline, workspace, agent, is_pull)
         SELECT * FROM born WHERE state IN ('pending', 'retrying', 'running'))"""
 
 
@@ -102,8 +100,8 @@ PICK: Final = f"""
     SELECT p.id::text, p.job_id::text, p.serial FROM unnest($2::text[], $3::integer[]) f (lane, free)
     CROSS JOIN LATERAL (
         SELECT r.id, l.job_id, l.serial FROM live_runs l JOIN runs r ON r.id = l.run_id
-        WHERE l.lane = f.lane AND l.due_at <= $1 AND r.state = l.state AND r.lane = l.lane
-            AND (NOT l.serial OR {HAS_THE_TURN})
+        WHERE l.lane = f.lane AND NOT l.is_pull AND l.due_at <= $1 AND r.state = l.state AND r.lane = l.lane
+            AND r.is_pull = l.is_pull AND (NOT l.serial OR {HAS_THE_TURN})
         ORDER BY l.due_at, l.run_id LIMIT f.free FOR UPDATE OF r SKIP LOCKED) p"""
 #: the cursors' primary key. Whoever starts a serial run holds its job's cursor, as whoever plans the job
 #: does: so no two can start at once, each because it cannot see the other yet
@@ -114,7 +112,6 @@ LOCK_TURNS: Final = """
 START: Final = f"""
     WITH started AS (
         UPDATE runs r SET state = 'running', worker = $4, started_at = $1, due_at = NULL, beat_at = $5,
-            until_at = $1::timestamptz + (r.until_at - r.due_at),
             attempt = r.attempt + (r.state = 'retrying')::integer
         FROM live_runs l
         WHERE r.id = ANY($2::uuid[]) AND l.run_id = r.id AND l.due_at <= $1 AND (NOT l.serial OR (
@@ -132,19 +129,22 @@ START: Final = f"""
 #: live_runs_due: the first entry after that instant, once for each lane
 NEXT_DUE: Final = """
     SELECT min(d.due_at) FROM unnest($2::text[]) f (lane) CROSS JOIN LATERAL (
-        SELECT due_at FROM live_runs WHERE lane = f.lane AND due_at > $1 ORDER BY due_at LIMIT 1) d"""
+        SELECT due_at FROM live_runs WHERE lane = f.lane AND NOT is_pull AND due_at > $1
+        ORDER BY due_at LIMIT 1) d"""
 #: the primary keys of workers and, once for each, of runs
 BEAT: Final = """
     WITH alive AS (
         INSERT INTO workers (name, beat_at, started_at) VALUES ($1, $2, $2)
         ON CONFLICT (name) DO UPDATE SET beat_at = $2)
     SELECT string_agg(h.id::text, ',') FROM unnest(string_to_array($3, ',')::uuid[]) h (id)
-    WHERE NOT EXISTS (SELECT FROM runs r WHERE r.id = h.id AND r.state = 'running' AND r.worker = $1)"""
+    WHERE NOT EXISTS (
+        SELECT FROM runs r WHERE r.id = h.id AND r.state = 'running' AND r.worker = $1 AND NOT r.is_pull)"""
 
 #: the primary key of runs
 NOT_HELD: Final = """
     SELECT h.id::text FROM unnest($2::uuid[]) h (id)
-    WHERE NOT EXISTS (SELECT FROM runs r WHERE r.id = h.id AND r.state = 'running' AND r.worker = $1)"""
+    WHERE NOT EXISTS (
+        SELECT FROM runs r WHERE r.id = h.id AND r.state = 'running' AND r.worker = $1 AND NOT r.is_pull)"""
 
 # --- outcomes -------------------------------------------------------------------------------------------
 
@@ -157,22 +157,24 @@ EDITS: Final = """
     SELECT r.id::text, r.created_at, j.updated_at FROM runs r JOIN jobs j ON j.id = r.job_id
     WHERE r.id = ANY($1::uuid[])"""
 #: the primary key
-HOLDER: Final = "SELECT worker FROM runs WHERE id = $1 AND attempt = $2 AND state = 'running'"
-# The fence is run, attempt and worker. One that is to be claimed again may wait for that as long as it could
-# the first time.
-_FINISH: Final = f"""
+HOLDER: Final = "SELECT worker, is_pull FROM runs WHERE id = $1 AND attempt = $2 AND state = 'running'"
+# The fence is run, attempt and worker; the worker is NULL while the run awaits its callback. A pull run that
+# is retried waits for an executor as long as the first time.
+_FINISH: Final = """
     WITH done AS (
         UPDATE runs r SET state = o.state, started_at = o.started_at,
             finished_at = CASE WHEN o.state NOT IN ('retrying', 'running') THEN o.finished_at END,
             due_at = CASE WHEN o.state IN ('retrying', 'running') THEN o.due_at END,
-            until_at = CASE o.state WHEN 'retrying' THEN o.due_at + (r.until_at - r.started_at)
-                ELSE r.until_at END,
-            worker = CASE o.state WHEN 'retrying' THEN NULL WHEN 'running' THEN '{PARKED}' ELSE r.worker END,
+            claim_deadline = CASE o.state WHEN 'retrying' THEN o.due_at + r.claim_timeout_ms * interval '1 ms'
+                ELSE r.claim_deadline END,
+            worker = CASE WHEN o.state NOT IN ('retrying', 'running') THEN r.worker END,
+            awaiting_callback = o.state = 'running',
             output = o.output, error = o.error, reason = o.reason, usage = o.usage, dead = o.state = 'failed',
             failed_attempts = coalesce(o.failed_attempts, r.failed_attempts), response_code = o.response_code
-        FROM {{outcomes}} o
+        FROM {outcomes} o
         WHERE r.id = o.run_id
-            AND CASE WHEN r.attempt = o.attempt THEN r.worker = $1 AND r.state = 'running' END
+            AND CASE WHEN r.attempt = o.attempt
+                THEN r.worker IS NOT DISTINCT FROM $1 AND r.state = 'running' END
         RETURNING r.id, r.state),
     gone AS (
         DELETE FROM live_runs
@@ -199,7 +201,7 @@ SUCCEED: Final = _FINISH.format(
 #: the primary keys of live_runs and runs
 STAY_ALIVE: Final = """
     UPDATE live_runs l SET state = r.state, worker = r.worker,
-        due_at = CASE r.state WHEN 'retrying' THEN r.due_at END, until_at = r.until_at
+        due_at = CASE r.state WHEN 'retrying' THEN r.due_at END, claim_deadline = r.claim_deadline
     FROM runs r WHERE l.run_id = ANY($1::uuid[]) AND r.id = l.run_id"""
 #: the attempts' primary key
 ADD_ATTEMPTS: Final = """
@@ -264,7 +266,8 @@ ANY_WAITING_OF: Final = """
 def _cancel_picked(also: str = "") -> str:
     return f"""
     cancelled AS (
-        UPDATE runs r SET state = 'cancelled', reason = p.reason, finished_at = p.at, due_at = NULL {also}
+        UPDATE runs r SET state = 'cancelled', reason = p.reason, finished_at = p.at, due_at = NULL,
+            awaiting_callback = false {also}
         FROM picked p WHERE r.id = p.id RETURNING r.id, p.state AS was),
     gone AS (DELETE FROM live_runs WHERE run_id = ANY(ARRAY(SELECT id FROM cancelled)))
     SELECT id::text, was FROM cancelled"""
@@ -313,21 +316,23 @@ WITHDRAW_AHEAD: Final = """
 #: live_runs, all of it; the runs' primary key for those that are running
 LOST: Final = """
     SELECT r.id::text, r.job_id::text, r.attempt, coalesce(j.policy, '{}'), r.started_at, r.worker,
-        r.failed_attempts, CASE WHEN r.due_at IS NOT NULL THEN r.response_code END
+        r.failed_attempts, CASE WHEN r.awaiting_callback THEN r.response_code END, r.is_pull,
+        r.awaiting_callback
     FROM live_runs l JOIN runs r ON r.id = l.run_id
     LEFT JOIN workers w ON w.name = r.worker LEFT JOIN jobs j ON j.id = r.job_id
-    WHERE l.state = 'running' AND CASE WHEN l.state <> r.state THEN false WHEN r.due_at IS NULL
-        THEN coalesce(r.beat_at, w.beat_at, r.started_at) < $1 ELSE r.due_at <= $2 END
+    WHERE l.state = 'running' AND CASE WHEN l.state <> r.state THEN false WHEN r.awaiting_callback
+        THEN r.due_at <= $2 ELSE coalesce(r.beat_at, w.beat_at, r.started_at) < $1 END
     ORDER BY r.started_at, r.id LIMIT $3 FOR UPDATE OF r SKIP LOCKED"""
 #: workers and live_runs, all of them
 FORGET_THE_DEAD: Final = """
     DELETE FROM workers w WHERE w.beat_at < $1
-    AND NOT EXISTS (SELECT FROM live_runs l WHERE l.state = 'running' AND l.worker = w.name)"""
+    AND NOT EXISTS (
+        SELECT FROM live_runs l WHERE l.state = 'running' AND l.worker = w.name AND NOT l.is_pull)"""
 FORGET_WORKER: Final = "DELETE FROM workers WHERE name = $1"
 #: live_runs, all of it; the runs' primary key for what is found
 HELD_BY: Final = """
     SELECT r.id::text FROM live_runs l JOIN runs r ON r.id = l.run_id
-    WHERE l.state = 'running' AND l.worker = $1
+    WHERE l.state = 'running' AND l.worker = $1 AND NOT l.is_pull
         AND CASE WHEN l.state = r.state THEN l.worker = r.worker END
     ORDER BY r.id FOR UPDATE OF r"""
 #: the primary keys of runs and attempts; then `STAY_ALIVE`
@@ -335,7 +340,7 @@ RELEASE: Final = """
     WITH held AS (SELECT id, worker FROM runs WHERE id = ANY($1::uuid[])),
     released AS (
         UPDATE runs r SET state = 'retrying', worker = NULL, due_at = greatest($2, r.fire_at),
-            error = 'released', until_at = $2::timestamptz + (r.until_at - r.started_at),
+            error = 'released',
             started_at = CASE WHEN r.fire_at <= $2 THEN r.started_at END
         FROM held h WHERE r.id = h.id RETURNING r.id, r.attempt, h.worker, r.started_at)
     INSERT INTO attempts (run_id, attempt, worker, started_at, finished_at, error)
@@ -411,7 +416,7 @@ RUN_COLUMNS: Final = """
         r.id::text, r.job_id::text, r.workspace, r.agent, r.job_name, r.scheduled_at, r.fire_at, r.trigger,
         r.triggered_by, r.state, r.reason, r.covers, r.until_at, r.attempt, r.worker, r.lane, r.due_at,
         r.started_at, r.finished_at, r.idempotency_key, r.replay_of::text, r.payload, r.output, r.error,
-        r.usage, r.dead, r.created_at"""
+        r.usage, r.dead, r.created_at, r.awaiting_callback, r.is_pull, r.claim_deadline"""
 #: the primary key of deliveries, once for each
 _DELIVERY: Final = """
         coalesce((SELECT CASE WHEN d.due_at IS NULL THEN d.state ELSE 'pending' END

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from wakeful.run import PULL
 from wakeful.store.stats import Backlog, WorkspaceStats
 
 if TYPE_CHECKING:
@@ -14,8 +13,8 @@ if TYPE_CHECKING:
 COUNT_JOBS: Final = """
     SELECT count(*) FILTER (WHERE enabled), count(*) FROM jobs WHERE workspace = $1 AND deleted_at IS NULL"""
 #: live_runs, all of it; the runs' primary key, once for each
-COUNT_LIVE: Final = f"""
-    SELECT l.state, count(*), count(DISTINCT r.worker) FILTER (WHERE starts_with(r.worker, '{PULL}'))
+COUNT_LIVE: Final = """
+    SELECT l.state, count(*), count(DISTINCT r.worker) FILTER (WHERE l.is_pull)
     FROM live_runs l CROSS JOIN LATERAL (
         SELECT workspace, worker FROM runs WHERE id = l.run_id OFFSET 0) r
     WHERE r.workspace = $1 GROUP BY 1"""
@@ -27,7 +26,7 @@ NEXT_TICK: Final = """
 #: runs_dead, all of it: it holds the dead letters and nothing else
 COUNT_DEAD: Final = "SELECT count(*) FROM runs WHERE dead"
 #: live_runs_due, all of it: it holds what waits and nothing else
-COUNT_DUE: Final = "SELECT lane, count(*) FROM live_runs WHERE due_at <= $1 GROUP BY lane"
+COUNT_DUE: Final = "SELECT lane, is_pull, count(*) FROM live_runs WHERE due_at <= $1 GROUP BY lane, is_pull"
 
 
 async def workspace_stats(db: Db, workspace: str) -> WorkspaceStats:
@@ -42,5 +41,5 @@ async def workspace_stats(db: Db, workspace: str) -> WorkspaceStats:
 
 async def backlog(db: Db, now_ms: int) -> Backlog:
     """Return the waiting runs."""
-    due: dict[str, int] = {row[0]: row[1] for row in await db.fetch(COUNT_DUE, now_ms)}
+    due = {(row[0], row[1]): int(row[2]) for row in await db.fetch(COUNT_DUE, now_ms)}
     return Backlog(await db.fetchval(COUNT_DEAD), due)

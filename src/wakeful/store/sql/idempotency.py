@@ -13,7 +13,7 @@ _COLUMNS: Final = "workspace, key, fingerprint, status, body, created_at"
 #: the primary key
 KEY_ROW: Final = f"SELECT {_COLUMNS} FROM idempotency_keys WHERE workspace = $1 AND key = $2"
 #: the primary key
-RESPONSE: Final = f"{KEY_ROW} AND status <> 0 AND created_at >= $3"
+RESPONSE: Final = f"{KEY_ROW} AND status IS NOT NULL AND created_at >= $3"
 #: idempotency_keys_created: a range of it, in its order; then the primary key. Rows that another transaction
 #: is deleting are skipped
 EXPIRE_KEYS: Final = """
@@ -25,7 +25,7 @@ CLAIM_KEY: Final = f"""
     INSERT INTO idempotency_keys AS a ({_COLUMNS}) VALUES ($1, $2, $3, $4, $5, $6)
     ON CONFLICT (workspace, key) DO UPDATE SET fingerprint = EXCLUDED.fingerprint, status = EXCLUDED.status,
         body = EXCLUDED.body, created_at = EXCLUDED.created_at
-    WHERE a.created_at < $7 OR a.status = 0 AND a.created_at < $8"""
+    WHERE a.created_at < $7 OR a.status IS NULL AND a.created_at < $8"""
 #: the primary key
 STORE_RESPONSE: Final = "UPDATE idempotency_keys SET status = $3, body = $4 WHERE workspace = $1 AND key = $2"
 

@@ -21,8 +21,12 @@ def write_runs(
         (
             run_id, job_id, workspace, agent, job_name, scheduled, fire, trigger, by, state, reason, covers,
             until, attempt, worker, lane, serial, due, started, _, key, replay_of, payload,
+            claim_timeout,
         ) = run  # fmt: skip
-        if by is None and reason is None and until is None and replay_of is None and payload is None:
+        if (
+            by is None and reason is None and until is None and replay_of is None and payload is None
+            and claim_timeout is None
+        ):  # fmt: skip
             if state == "running":
                 running.append(
                     (run_id, job_id, workspace, agent, job_name, scheduled, fire, trigger, covers, attempt,
@@ -35,7 +39,7 @@ def write_runs(
                      lane, 1 if serial else 0, due, key, now_ms)
                 )  # fmt: skip
                 continue
-        other.append((*run, now_ms))
+        other.append((*run, 1 if run.is_pull else 0, run.claim_deadline_ms, now_ms))
     born = 0
     for statement, rows in ((sql.BEAR_RUNNING, running), (sql.BEAR_PENDING, pending), (sql.BEAR, other)):
         if rows:

@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from wakeful.clock import Clock
 from wakeful.consequences import Consequences
 from wakeful.outcome import Finished
-from wakeful.run import is_pull_lane
 from wakeful.store.rows import LostRun, TakenRun
 from wakeful.store.sqlite import statements as sql
 from wakeful.store.sqlite.connection import TransactionEvents
@@ -23,7 +22,7 @@ async def take(
     due = [
         row
         for lane, count in free.items()
-        if count > 0 and not is_pull_lane(lane)
+        if count > 0
         for row in db.execute(sql.TAKE, (lane, now_ms, count))
     ]
     due.sort(key=lambda row: row[-2:])  # when it was due, and when it was born
@@ -59,11 +58,11 @@ async def rescue(
     judge: Callable[[LostRun], Finished],
     consequences: Consequences,
 ) -> list[str]:
-    """Take runs from the dead, and parked ones that nobody completed in time. See `Store.rescue`."""
+    """End attempts whose worker, executor or callback is overdue. See `Store.rescue`."""
     lost = [LostRun(*row) for row in db.execute(sql.LOST, (dead_before_ms, now_ms, limit))]
-    judged: dict[str, list[Finished]] = {}
+    judged: dict[str | None, list[Finished]] = {}
     for run in lost:
-        judged.setdefault(run.worker or "", []).append(judge(run))
+        judged.setdefault(run.worker, []).append(judge(run))
     rescued: set[str] = set()
     for worker, outcomes in judged.items():
         rescued |= settle(db, events, clock, now_ms, worker, outcomes, consequences)

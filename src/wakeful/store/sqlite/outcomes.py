@@ -24,7 +24,6 @@ from wakeful.consequences import (
     resets_failures,
 )
 from wakeful.outcome import Finished
-from wakeful.store.port import PARKED
 from wakeful.store.sqlite import statements as sql
 from wakeful.store.sqlite.cancellation import delete_job, withdraw
 from wakeful.store.sqlite.connection import TransactionEvents
@@ -39,7 +38,7 @@ async def finish(
     events: TransactionEvents,
     clock: Clock,
     now_ms: int,
-    worker: str,
+    worker: str | None,
     finished: Sequence[Finished],
     consequences: Consequences,
 ) -> set[str]:
@@ -57,7 +56,7 @@ def settle(
     events: TransactionEvents,
     clock: Clock,
     now_ms: int,
-    worker: str,
+    worker: str | None,
     finished: Sequence[Finished],
     consequences: Consequences,
 ) -> set[str]:
@@ -68,14 +67,14 @@ def settle(
     return {outcome.run_id for outcome in held}
 
 
-def _held(db: sqlite3.Connection, worker: str, finished: Sequence[Finished]) -> list[Finished]:
+def _held(db: sqlite3.Connection, worker: str | None, finished: Sequence[Finished]) -> list[Finished]:
     """Return the outcomes of runs that the worker holds in that attempt."""
     run_ids = json.dumps([outcome.run_id for outcome in finished])
     held = set(db.execute(sql.WHICH_ARE_HELD, (run_ids, worker)))
     return [outcome for outcome in finished if (outcome.run_id, outcome.attempt) in held]
 
 
-def _write(db: sqlite3.Connection, worker: str, finished: Iterable[Finished]) -> int:
+def _write(db: sqlite3.Connection, worker: str | None, finished: Iterable[Finished]) -> int:
     """Write the outcomes whose fence holds; returns how many."""
     silent, spoken, answered, other = [], [], [], []
     for outcome in finished:
@@ -92,11 +91,11 @@ def _write(db: sqlite3.Connection, worker: str, finished: Iterable[Finished]) ->
                 spoken.append((started, ended, output, run_id, attempt, worker))
             continue
         over = state not in ("retrying", "running")
-        name = worker if over else PARKED if state == "running" else None
+        name = worker if over else None
         other.append(
             (due if state == "retrying" else None, state, started, ended if over else None,
              None if over else due, name, output, error, reason, usage, 1 if state == "failed" else 0,
-             outcome.failed_attempts, code, run_id, attempt, worker)
+             outcome.failed_attempts, code, 1 if state == "running" else 0, run_id, attempt, worker)
         )  # fmt: skip
     written = 0
     for statement, rows in (
@@ -115,7 +114,7 @@ def _follow_up(
     events: TransactionEvents,
     clock: Clock,
     now_ms: int,
-    worker: str,
+    worker: str | None,
     finished: Sequence[Finished],
     consequences: Consequences,
 ) -> None:
@@ -162,7 +161,7 @@ def _apply(
     events: TransactionEvents,
     clock: Clock,
     now_ms: int,
-    worker: str,
+    worker: str | None,
     effects: Effects,
 ) -> None:
     """Write the effects."""

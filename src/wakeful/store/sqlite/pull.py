@@ -8,7 +8,7 @@ from collections.abc import Callable
 from wakeful.clock import Clock
 from wakeful.consequences import Consequences
 from wakeful.outcome import Finished
-from wakeful.store.port import TURN_MS, UNCLAIMED
+from wakeful.store.port import TURN_MS
 from wakeful.store.rows import LostRun, Move
 from wakeful.store.sqlite import pull_statements as sql
 from wakeful.store.sqlite.connection import TransactionEvents
@@ -30,13 +30,13 @@ async def expire(
     expired = [LostRun(*row) for row in db.execute(sql.EXPIRED, (now_ms, limit))]
     if not expired:
         return []
-    db.executemany(sql.MARK_UNCLAIMED, [(UNCLAIMED, run.id) for run in expired])
-    ended = settle(db, events, clock, now_ms, UNCLAIMED, [judge(run) for run in expired], consequences)
-    db.executemany(sql.NEVER_STARTED, [(run_id,) for run_id in ended])
+    db.executemany(sql.MARK_EXPIRED, [(run.id,) for run in expired])
+    ended = settle(db, events, clock, now_ms, None, [judge(run) for run in expired], consequences)
+    db.executemany(sql.CLEAR_START, [(run_id,) for run_id in ended])
     return [run.id for run in expired if run.id in ended]
 
 
 def move(db: sqlite3.Connection, events: TransactionEvents, now_ms: int, job_id: str, to: Move) -> None:
     """Let the job's runs that wait do so in another lane. See `Store.change_job`."""
-    if db.execute(sql.MOVE, (job_id, to.lane, now_ms, to.claim_ms)).rowcount:
+    if db.execute(sql.MOVE, (job_id, to.lane, now_ms, to.claim_timeout_ms)).rowcount:
         events.publish("runs")

@@ -1,18 +1,17 @@
 """What the SQLite store says of runs that are claimed by executors, each with the index that serves it.
 
-The rules are those of `statements`. While such a run waits, `until_at` is when it has waited long
-enough; while it is held, it is as much later than `started_at` as the run may wait the next time.
+The rules are those of `statements`. `claim_timeout_ms` is how long such a run waits for an executor each time
+it is due. `claim_deadline` is until when it waits, or waited the last time.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from wakeful.store.port import UNCLAIMED
 from wakeful.store.sqlite.statements import DUE_RUN, HAS_THE_TURN
 
 _WAITS: Final = "r.state IN ('pending', 'retrying')"
-_PULLED: Final = f"{_WAITS} AND r.lane >= 'pull:' AND r.lane < 'pull;'"
+_PULLED: Final = f"{_WAITS} AND r.is_pull"
 _OF_LANES: Final = "(?3 IS NULL OR r.lane IN (SELECT value FROM json_each(?3)))"
 #: runs_claimable: a range of it, in its order
 CLAIMABLE: Final = f"""
@@ -29,7 +28,7 @@ CLAIMABLE_OF_AGENT: Final = f"""
 #: by rowid
 MARK_CLAIMED: Final = """
     UPDATE runs SET state = 'running', worker = ?1, started_at = ?2, attempt = ?3, beat_at = ?2,
-        until_at = ?2 + (until_at - due_at), due_at = NULL
+        due_at = NULL
     WHERE rowid = ?4"""
 #: the primary keys of runs and jobs, once for each. With the rowid last
 CLAIMED: Final = """
@@ -37,7 +36,7 @@ CLAIMED: Final = """
     FROM json_each(?1) h CROSS JOIN runs r ON r.id = json_extract(h.value, '$[0]')
     LEFT JOIN jobs j ON j.id = r.job_id
     WHERE r.attempt = json_extract(h.value, '$[1]') AND r.state = 'running'
-        AND r.worker >= 'pull:' AND r.worker < 'pull;' AND r.workspace = ?2
+        AND r.is_pull AND r.workspace = ?2
         AND (?3 IS NULL OR r.agent = ?3) AND (?4 IS NULL OR r.worker = ?4)"""
 #: by rowid
 RENEW: Final = "UPDATE runs SET beat_at = ?1 WHERE rowid IN (SELECT value FROM json_each(?2))"
@@ -66,20 +65,22 @@ _BUSY: Final = """
 HELD_UP: Final = f"""
     SELECT r.rowid FROM runs o INDEXED BY runs_running
     CROSS JOIN runs r INDEXED BY runs_waiting ON r.job_id = o.job_id AND {_WAITS}
-    WHERE o.state = 'running' AND r.serial AND r.until_at <= ?1 AND r.due_at <= ?2 LIMIT ?3"""
+    WHERE o.state = 'running' AND r.serial AND r.claim_deadline <= ?1 AND r.due_at <= ?2 LIMIT ?3"""
 #: by rowid
-WAIT_ANEW: Final = "UPDATE runs SET until_at = ?1 + (until_at - due_at), due_at = ?1 WHERE rowid = ?2"
+WAIT_ANEW: Final = "UPDATE runs SET due_at = ?1, claim_deadline = ?1 + claim_timeout_ms WHERE rowid = ?2"
 #: runs_unclaimed: a range of it, in its order
 EXPIRED: Final = f"""
-    SELECT r.id, r.job_id, r.attempt, coalesce(j.policy, '{{}}'), r.started_at, '{UNCLAIMED}',
-        r.failed_attempts
+    SELECT r.id, r.job_id, r.attempt, coalesce(j.policy, '{{}}'), r.started_at, r.worker,
+        r.failed_attempts, NULL, r.is_pull, r.awaiting_callback
     FROM runs r INDEXED BY runs_unclaimed LEFT JOIN jobs j ON j.id = r.job_id
-    WHERE r.until_at <= ?1 AND {_WAITS} AND NOT ({_BUSY}) ORDER BY r.until_at, r.rowid LIMIT ?2"""
+    WHERE r.claim_deadline <= ?1 AND {_WAITS} AND NOT ({_BUSY})
+    ORDER BY r.claim_deadline, r.rowid LIMIT ?2"""
 #: runs_waiting
 MOVE: Final = """
-    UPDATE runs INDEXED BY runs_waiting SET lane = ?2, until_at = max(due_at, ?3) + ?4
-    WHERE job_id = ?1 AND state IN ('pending', 'retrying') AND lane <> ?2"""
+    UPDATE runs INDEXED BY runs_waiting SET lane = ?2, is_pull = ?4 IS NOT NULL,
+        claim_timeout_ms = ?4, claim_deadline = max(due_at, ?3) + ?4
+    WHERE job_id = ?1 AND state IN ('pending', 'retrying') AND (lane <> ?2 OR is_pull <> (?4 IS NOT NULL))"""
+#: the primary key. The fence of `finish` needs a running run; this one runs under no worker
+MARK_EXPIRED: Final = "UPDATE runs SET state = 'running', due_at = NULL WHERE id = ?"
 #: the primary key
-MARK_UNCLAIMED: Final = "UPDATE runs SET state = 'running', worker = ?, due_at = NULL WHERE id = ?"
-#: the primary key
-NEVER_STARTED: Final = "UPDATE runs SET worker = NULL, started_at = NULL WHERE id = ?"
+CLEAR_START: Final = "UPDATE runs SET started_at = NULL WHERE id = ?"

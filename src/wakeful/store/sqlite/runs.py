@@ -12,7 +12,6 @@ from wakeful.consequences import Consequences
 from wakeful.errors import AlreadyExists
 from wakeful.outcome import Finished
 from wakeful.run import NewRun, check_cancellable
-from wakeful.store.port import stop_worker
 from wakeful.store.row_mapping import view_of
 from wakeful.store.rows import AttemptView, DeadLetter, LiveRuns, ManualRunRule, RunFilter, RunView
 from wakeful.store.sqlite import list_statements as lists
@@ -97,9 +96,13 @@ async def complete_run(
 ) -> bool:
     """Write the outcome of a run that was reported from outside. See `Store.complete_run`."""
     row = db.execute(sql.HOLDER, (finished.run_id, finished.attempt)).fetchone()
-    if row is None or not settle(db, events, clock, now_ms, row[0], [finished], consequences):
+    if row is None:
         return False
-    stop_worker(events, row[0], finished)
+    worker, is_pull = row
+    if not settle(db, events, clock, now_ms, worker, [finished], consequences):
+        return False
+    if worker is not None and not is_pull:
+        events.publish(f"stop:{finished.run_id}:{finished.attempt}")
     return True
 
 
@@ -130,7 +133,8 @@ async def attempts(db: sqlite3.Connection, run_id: str) -> list[AttemptView]:
 
 def run_view(row: Sequence[object]) -> RunView:
     """A run, from its columns."""
-    given = (*row[:_DEAD], bool(row[_DEAD]), *row[_DEAD + 1 :])
+    dead, created_ms, awaiting_callback, is_pull, *rest = row[_DEAD:]
+    given = (*row[:_DEAD], bool(dead), created_ms, bool(awaiting_callback), bool(is_pull), *rest)
     return RunView(*given)  # type: ignore[arg-type]
 
 

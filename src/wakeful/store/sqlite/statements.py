@@ -53,7 +53,7 @@ NEXT_WAKE: Final = "SELECT min(wake_at) FROM jobs INDEXED BY jobs_wake WHERE wak
 RUN_BIRTH: Final = (
     "id, job_id, workspace, agent, job_name, scheduled_at, fire_at, trigger, triggered_by, state, reason, "
     "covers, until_at, attempt, worker, lane, serial, due_at, started_at, finished_at, idempotency_key, "
-    "replay_of, payload, created_at"
+    "replay_of, payload, claim_timeout_ms, is_pull, claim_deadline, created_at"
 )
 # runs_tick turns a second run of a tick away. Binding a None costs ten times what binding a number does,
 # so the two shapes that most runs are born in have statements without the columns that are NULL in them.
@@ -66,7 +66,7 @@ BEAR_PENDING: Final = f"""
         attempt, lane, serial, due_at, idempotency_key, created_at)
     VALUES ({marks(8)}, 'pending', {marks(7)}) ON CONFLICT DO NOTHING"""
 BEAR: Final = f"""
-    INSERT INTO runs ({RUN_BIRTH}) VALUES ({marks(len(NewRun._fields) + 1)}) ON CONFLICT DO NOTHING"""
+    INSERT INTO runs ({RUN_BIRTH}) VALUES ({marks(len(NewRun._fields) + 3)}) ON CONFLICT DO NOTHING"""
 #: the primary key, once for each
 WHICH_EXIST: Final = "SELECT id FROM runs WHERE id IN (SELECT value FROM json_each(?))"
 
@@ -92,7 +92,7 @@ HAS_THE_TURN: Final = """
 #: runs_due: a range of it, in its order
 TAKE: Final = f"""
     SELECT {DUE_RUN} FROM runs r INDEXED BY runs_due LEFT JOIN jobs j ON j.id = r.job_id
-    WHERE r.lane = ? AND r.due_at <= ? AND r.state IN ('pending', 'retrying')
+    WHERE r.lane = ? AND r.is_pull = 0 AND r.due_at <= ? AND r.state IN ('pending', 'retrying')
         AND (NOT r.serial OR ({HAS_THE_TURN}))
     ORDER BY r.due_at, r.rowid LIMIT ?"""
 #: by rowid
@@ -102,7 +102,7 @@ MARK_TAKEN: Final = """
 #: runs_due: the first entry after that instant, once for each lane
 NEXT_DUE: Final = """
     SELECT min((SELECT min(due_at) FROM runs INDEXED BY runs_due
-        WHERE lane = l.value AND due_at > ?1 AND state IN ('pending', 'retrying')))
+        WHERE lane = l.value AND is_pull = 0 AND due_at > ?1 AND state IN ('pending', 'retrying')))
     FROM json_each(?2) l"""
 BEAT: Final = """
     INSERT INTO workers (name, beat_at, started_at) VALUES (?1, ?2, ?2)
@@ -110,33 +110,34 @@ BEAT: Final = """
 #: the primary key, once for each
 NOT_HELD: Final = """
     SELECT h.value FROM json_each(?1) h
-    WHERE NOT EXISTS (SELECT 1 FROM runs WHERE id = h.value AND state = 'running' AND worker = ?2)"""
+    WHERE NOT EXISTS (
+        SELECT 1 FROM runs WHERE id = h.value AND state = 'running' AND worker = ?2 AND NOT is_pull)"""
 
 # --- outcomes -------------------------------------------------------------------------------------------
 
 # The fence: run, attempt and worker. The primary key finds the run. The shapes are as for births.
-_FENCE: Final = "WHERE id = ? AND attempt = ? AND worker = ? AND state = 'running'"
+_FENCE: Final = "WHERE id = ? AND attempt = ? AND worker IS ? AND state = 'running'"
 #: the primary key
-HOLDER: Final = "SELECT worker FROM runs WHERE id = ? AND attempt = ? AND state = 'running'"
+HOLDER: Final = "SELECT worker, is_pull FROM runs WHERE id = ? AND attempt = ? AND state = 'running'"
 SUCCEED: Final = f"""
     UPDATE runs SET state = 'succeeded', started_at = ?, finished_at = ?, due_at = NULL, output = NULL,
-        error = NULL, reason = NULL, usage = NULL, response_code = NULL {_FENCE}"""
+        error = NULL, reason = NULL, usage = NULL, response_code = NULL, awaiting_callback = 0 {_FENCE}"""
 SUCCEED_WITH_OUTPUT: Final = f"""
     UPDATE runs SET state = 'succeeded', started_at = ?, finished_at = ?, due_at = NULL, output = ?,
-        error = NULL, reason = NULL, usage = NULL, response_code = NULL {_FENCE}"""
+        error = NULL, reason = NULL, usage = NULL, response_code = NULL, awaiting_callback = 0 {_FENCE}"""
 SUCCEED_WITH_RESPONSE: Final = f"""
     UPDATE runs SET state = 'succeeded', started_at = ?, finished_at = ?, due_at = NULL, output = ?,
-        error = NULL, reason = NULL, usage = NULL, response_code = ? {_FENCE}"""
-# One that is to be claimed again may wait for that as long as it could the first time.
+        error = NULL, reason = NULL, usage = NULL, response_code = ?, awaiting_callback = 0 {_FENCE}"""
+# A pull run that is retried waits for an executor as long as the first time.
 FINISH: Final = f"""
-    UPDATE runs SET until_at = coalesce(until_at - started_at + ?, until_at), state = ?, started_at = ?,
-        finished_at = ?, due_at = ?, worker = ?, output = ?, error = ?, reason = ?, usage = ?, dead = ?,
-        failed_attempts = ?, response_code = ?
+    UPDATE runs SET claim_deadline = coalesce(claim_timeout_ms + ?, claim_deadline), state = ?,
+        started_at = ?, finished_at = ?, due_at = ?, worker = ?, output = ?, error = ?, reason = ?,
+        usage = ?, dead = ?, failed_attempts = ?, response_code = ?, awaiting_callback = ?
     {_FENCE}"""
 #: the primary key, once for each
 WHICH_ARE_HELD: Final = """
     SELECT r.id, r.attempt FROM json_each(?1) h CROSS JOIN runs r ON r.id = h.value
-    WHERE r.state = 'running' AND r.worker = ?2"""
+    WHERE r.state = 'running' AND r.worker IS ?2"""
 #: the attempts' primary key
 ADD_ATTEMPT: Final = f"""
     INSERT INTO attempts (run_id, attempt, worker, started_at, finished_at, error, response_code)
@@ -209,7 +210,7 @@ WITHDRAW: Final = """
     WHERE id = ?"""
 #: the primary key
 CANCEL: Final = """
-    UPDATE runs SET state = 'cancelled', reason = ?, finished_at = ?, due_at = NULL
+    UPDATE runs SET state = 'cancelled', reason = ?, finished_at = ?, due_at = NULL, awaiting_callback = 0
     WHERE id = ? AND state IN ('pending', 'retrying', 'running')"""
 STATE: Final = "SELECT state FROM runs WHERE id = ?"
 
@@ -220,28 +221,28 @@ AHEAD: Final = """
 
 # --- rescuing and pruning -------------------------------------------------------------------------------
 
-#: runs_running, all of it: it holds what is under way and nothing else. A running run that is due is parked
+#: runs_running, all of it
 LOST: Final = """
     SELECT r.id, r.job_id, r.attempt, coalesce(j.policy, '{}'), r.started_at, r.worker, r.failed_attempts,
-        CASE WHEN r.due_at IS NOT NULL THEN r.response_code END
+        CASE WHEN r.awaiting_callback THEN r.response_code END, r.is_pull, r.awaiting_callback
     FROM runs r INDEXED BY runs_running
     LEFT JOIN workers w ON w.name = r.worker LEFT JOIN jobs j ON j.id = r.job_id
     WHERE r.state = 'running'
-    AND CASE WHEN r.due_at IS NULL THEN coalesce(r.beat_at, w.beat_at, r.started_at) < ?
-        ELSE r.due_at <= ? END
-    ORDER BY r.started_at, r.id LIMIT ?"""
+    AND CASE WHEN r.awaiting_callback THEN r.due_at <= ?2
+        ELSE coalesce(r.beat_at, w.beat_at, r.started_at) < ?1 END
+    ORDER BY r.started_at, r.id LIMIT ?3"""
 DEAD_WORKERS: Final = "SELECT name FROM workers WHERE beat_at < ?"
 #: runs_running, all of it
 BUSY_WORKERS: Final = """
-    SELECT DISTINCT worker FROM runs INDEXED BY runs_running WHERE state = 'running' AND due_at IS NULL"""
+    SELECT DISTINCT worker FROM runs INDEXED BY runs_running WHERE state = 'running' AND NOT is_pull"""
 FORGET_WORKER: Final = "DELETE FROM workers WHERE name = ?"
 #: runs_running, all of it
 HELD_BY: Final = """
     SELECT id, attempt, worker, iif(fire_at <= ?2, started_at, NULL) FROM runs INDEXED BY runs_running
-    WHERE state = 'running' AND worker = ?1"""
+    WHERE state = 'running' AND worker = ?1 AND NOT is_pull"""
 #: the primary key
 RELEASE: Final = """
-    UPDATE runs SET state = 'retrying', worker = NULL, until_at = until_at - started_at + ?1,
+    UPDATE runs SET state = 'retrying', worker = NULL,
         due_at = max(?1, fire_at), error = 'released', started_at = iif(fire_at <= ?1, started_at, NULL)
     WHERE id = ?2"""
 #: runs_finished: a range of it, in its order
@@ -296,7 +297,7 @@ MARK_DELETED: Final = """
 RUN_COLUMNS: Final = (
     "id, job_id, workspace, agent, job_name, scheduled_at, fire_at, trigger, triggered_by, state, reason, "
     "covers, until_at, attempt, worker, lane, due_at, started_at, finished_at, idempotency_key, replay_of, "
-    "payload, output, error, usage, dead, created_at"
+    "payload, output, error, usage, dead, created_at, awaiting_callback, is_pull, claim_deadline"
 )
 #: the same and how its delivery stands, as `RunView`: the primary key of deliveries, once for each
 RUN_VIEW: Final = f"""{RUN_COLUMNS},

@@ -14,7 +14,7 @@ COUNT_JOBS: Final = """
     WHERE workspace = ? AND deleted_at IS NULL"""
 #: runs_running and runs_waiting, all of them
 COUNT_LIVE: Final = f"""
-    SELECT state, count(*), count(DISTINCT iif(worker >= 'pull:' AND worker < 'pull;', worker, NULL))
+    SELECT state, count(*), count(DISTINCT iif(is_pull, worker, NULL))
     FROM runs NOT INDEXED
     WHERE workspace = ? AND rowid IN ({LIVE_ROWS}) GROUP BY state"""
 #: jobs_wake, in its order, up to the first of the workspace
@@ -25,8 +25,8 @@ NEXT_TICK: Final = """
 COUNT_DEAD: Final = "SELECT count(*) FROM runs INDEXED BY runs_dead WHERE dead"
 #: runs_due, all of it: it holds what waits and nothing else
 COUNT_DUE: Final = """
-    SELECT lane, count(*) FROM runs INDEXED BY runs_due
-    WHERE state IN ('pending', 'retrying') AND due_at <= ? GROUP BY lane"""
+    SELECT lane, is_pull, count(*) FROM runs INDEXED BY runs_due
+    WHERE state IN ('pending', 'retrying') AND due_at <= ? GROUP BY lane, is_pull"""
 
 
 async def workspace_stats(db: sqlite3.Connection, workspace: str) -> WorkspaceStats:
@@ -42,4 +42,5 @@ async def workspace_stats(db: sqlite3.Connection, workspace: str) -> WorkspaceSt
 async def backlog(db: sqlite3.Connection, now_ms: int) -> Backlog:
     """Return the waiting runs."""
     dead = db.execute(COUNT_DEAD).fetchone()[0]
-    return Backlog(dead, dict(db.execute(COUNT_DUE, (now_ms,)).fetchall()))
+    due = {(lane, bool(is_pull)): count for lane, is_pull, count in db.execute(COUNT_DUE, (now_ms,))}
+    return Backlog(dead, due)

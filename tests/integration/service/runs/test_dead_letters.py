@@ -166,7 +166,7 @@ async def test_a_replay_goes_where_its_job_goes_now(new_app: NewApp):
         dead = await a_dead_letter(app)
         await app.jobs.update("job", target={"kind": "pull", "claimTimeoutMs": 7_200_000})
         replayed = await app.runs.replay(dead.id)
-        assert (replayed.state, replayed.lane) == ("pending", "pull:cron")
+        assert (replayed.state, replayed.lane) == ("pending", "cron")
         assert epoch_ms(replayed.until_at) == epoch_ms(replayed.fire_at) + 7_200_000
 
 

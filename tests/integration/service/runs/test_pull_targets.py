@@ -26,7 +26,7 @@ async def test_a_tick_waits_to_be_claimed_in_its_jobs_lane_for_as_long_as_its_ta
     async with new_app() as app:
         await app.jobs.create("digest", schedule="in 100ms", target=target, lane="team")
         run = await the_run_of(app, "digest")
-        assert (run.state, run.lane, run.worker) == ("pending", "pull:team", None)
+        assert (run.state, run.lane, run.worker) == ("pending", "team", None)
         assert epoch_ms(run.until_at) == epoch_ms(run.fire_at) + 7_200_000
         assert await claim(app, lanes=["team"]) == [run.id]
         await app.services.runs.complete(LOCAL, "default", run.id, "succeeded", attempt=1, output="read")
@@ -65,7 +65,7 @@ async def test_a_run_whose_executor_stops_beating_is_tried_again_or_failed(
         await age_leases(database)
         if on_lost == "fail":
             lost = await over(app, run.id)
-            assert (lost.state, lost.reason, lost.worker) == ("failed", "lost", "pull:executor")
+            assert (lost.state, lost.reason, lost.worker) == ("failed", "lost", "executor")
         else:
             await in_state(app, run.id, "retrying")
             assert await claim(app) == [run.id]
@@ -116,14 +116,14 @@ async def test_a_run_follows_the_agents_target_from_waiting_to_launched(new_app:
     async with new_app() as app:
         await app.jobs.create("digest", schedule=SELDOM)
         waits = await app.jobs.run("digest")
-        assert (waits.state, waits.lane) == ("pending", "pull:cron")
+        assert (waits.state, waits.until_at is None) == ("pending", False)
         hook = {"kind": "webhook", "url": receiver.url}
         await app.services.agents.put(LOCAL, "default", "default", {"target": hook})
         for run in (waits, await app.jobs.run("digest")):
             launched = await over(app, run.id)
             assert (launched.state, launched.lane) == ("succeeded", "cron")
         await app.services.agents.put(LOCAL, "default", "default", {"target": None})
-        assert (await app.jobs.run("digest")).lane == "pull:cron"
+        assert (await app.jobs.run("digest")).until_at is not None
 
 
 async def test_a_run_that_waits_for_a_place_is_claimed_when_its_job_gives_up_its_target(new_app: NewApp):
