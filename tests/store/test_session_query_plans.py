@@ -120,16 +120,16 @@ async def test_postgres_visits_no_more_than_a_few_rows() -> None:
     runs = [f"01910000-0000-7000-8000-{number * 200:012x}" for number in range(50)]
     new = [f"01920000-0000-7000-8000-{number:012x}" for number in range(50)]
     cases: dict[str, list[object]] = {
-        "MAKE": ["default", "agent-0", "s0", NOW],
+        "TOUCH": ["default", "agent-0", "s0", NOW],
         "DUE": [NOW, 50],
-        "TALKS": keys,
+        "STATES": keys,
         "MESSAGES": keys,
         "TURNS": keys,
         "ADD_MESSAGE": ["default", "agent-0", "s0", new[0], "hello", "key:1", "user", NOW],
         "DROP_MESSAGES": [[new[0]]],
         "ADD_TURNS": [*keys, new],
         "END_TURNS": [runs],
-        "SETTLE": [*keys, [None] * 50, [1] * 50, [None] * 50],
+        "UPDATE_SESSIONS": [*keys, [None] * 50, [1] * 50, [None] * 50],
         "NEXT_TURN": [NOW],
         "SESSIONS": ["default", "agent-1", "s2", 50],
         "PRUNE_TURNS": ["01910000-0000-7000-8000-000000000100"],

@@ -1,4 +1,4 @@
-"""Addresses of databases in messages: never with a password."""
+"""Database addresses, as messages show them: without a password."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ _HOSTS: Final = re.compile(r"((\[[0-9A-Fa-f:.%]*\]|[^:,\[\]]*)(:\d{1,5})?(,|$))*
 
 
 def split_address(url: str) -> SplitResult | None:
-    """The parts of a database URL; None where it cannot be parsed.
+    """Return the parts of a database URL; None if it cannot be parsed.
 
-    A `/`, `?`, `#` or `[` in a password has to be percent-encoded. Where it is not, the parts are wrong, and
-    the end of the password is in the path: such a URL cannot be parsed either.
+    A `/`, `?`, `#` or `[` in a password has to be percent-encoded. Otherwise the end of the password would be
+    in the path: such a URL is not parsed.
     """
     try:
         parts = urlsplit(url)
@@ -27,7 +27,7 @@ def split_address(url: str) -> SplitResult | None:
 
 
 def shown_address(url: str) -> str:
-    """The address of a database as it may stand in a message: without the password and the options.
+    """Return the address of a database for a message: without the password and the options.
 
     >>> shown_address("postgresql://ada:secret@db.example:5432/main?password=secret")
     'postgresql://ada@db.example:5432/main'

@@ -1,4 +1,4 @@
-"""From the address of a database to its store."""
+"""Creates and opens the store of a database address."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ log = get_logger("wakeful.store")
 
 
 def store_at(url: str) -> Store:
-    """The store for `sqlite:///path` or `postgresql://…`; a driver is imported only when it is asked for."""
+    """Return the store for `sqlite:///path` or `postgresql://…`; only its driver is imported."""
     scheme = url.partition("://")[0]
     if scheme == "sqlite":
         from wakeful.store.sqlite import SqliteStore
@@ -31,12 +31,12 @@ def store_at(url: str) -> Store:
             raise InvalidArgument("PostgreSQL needs its driver: pip install 'wakeful[postgres]'") from error
         return PostgresStore(url)
     raise InvalidArgument(
-        f"'{shown_address(url)}' is no database address; give sqlite:///wakeful.db or postgresql://…"
+        f"'{shown_address(url)}' is not a database address; use sqlite:///wakeful.db or postgresql://…"
     )
 
 
 async def open_within(store: Store, seconds: float) -> None:
-    """Open the store. While it is unavailable, try again for so many seconds; a log line says what for."""
+    """Open the store. While it is unavailable, retry for this many seconds, and log each retry."""
     loop = asyncio.get_running_loop()
     until, pause = loop.time() + seconds, _FIRST_PAUSE_S
     while True:
@@ -52,7 +52,7 @@ async def open_within(store: Store, seconds: float) -> None:
 
 
 def sqlite_path(url: str) -> str | None:
-    """The path of the file that an SQLite address names, or `:memory:`; None for any other database.
+    """Return the path of the file of an SQLite address, or `:memory:`; None for another database.
 
     >>> sqlite_path("sqlite:///wakeful.db"), sqlite_path("postgresql://localhost/wakeful")
     ('wakeful.db', None)

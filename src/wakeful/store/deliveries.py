@@ -1,11 +1,11 @@
-"""What a store keeps of deliveries: what a run said, on its way to a channel. Never part of the run's state.
+"""Deliveries: the output of runs, on its way to a channel. Not part of the run's state.
 
-- `deliveries`: one row for each run that succeeded and whose output somebody is to have (`Finished.deliver`),
-  written in the transaction of that outcome (announced: `deliveries`). Where the job names no channel, it is
-  the agent's, as it is then.
-- A run shows its delivery as *pending* until it is over, and as *not_requested* without a row.
-- A row is *pending* until a worker takes it, and *sending* until that worker reports the result. Where the
-  worker does not report in time, it may have arrived: it is *unknown*, and not sent again.
+- `deliveries`: one row for each succeeded run whose output is to be delivered (`Finished.deliver`), added in
+  the transaction of that outcome (topic: `deliveries`). If the job names no channel, it is the agent's at
+  that time.
+- A run shows its delivery as *pending* until it ends, and as *not_requested* without a row.
+- A row is *pending* until a worker takes it, and *sending* until that worker reports the result. If it does
+  not report in time, the output may have arrived: the delivery is *unknown* and not sent again.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, Literal, NamedTuple, Protocol
 
-#: What becomes of an attempt at a delivery; `pending`: it is tried again; `unknown`: it may have arrived.
+#: The result of an attempt at a delivery; `pending`: it is retried; `unknown`: it may have arrived.
 Became = Literal["delivered", "suppressed", "failed", "unknown", "pending"]
-#: What is said of one that is given up.
-UNSAID: Final = "whoever sent it did not say how it went; it may have arrived"
+#: The error of a delivery that timed out.
+UNKNOWN_ERROR: Final = "the worker did not report the result in time; it may have arrived"
 
 
 class Delivery(NamedTuple):
-    """A delivery in a worker's hands."""
+    """A delivery that a worker has taken."""
 
     run_id: str
     workspace: str
@@ -47,24 +47,24 @@ class DeliveryResult(NamedTuple):
 
 
 class DeliveryStore(Protocol):
-    """The part of a store that keeps deliveries."""
+    """The part of a store that holds deliveries."""
 
     async def take_deliveries(
         self, now_ms: int, worker: str, until_ms: int, limit: int
     ) -> tuple[list[Delivery], int]:
-        """Mark up to `limit` that are due as being sent by this worker, who has until then to say how it was.
+        """Mark up to `limit` due deliveries as being sent by this worker, which has to report until then.
 
-        Those that others had for too long are *unknown* from now on. Returns what was taken, and how many
-        of those there were.
+        Deliveries whose worker did not report in time become *unknown*. Returns those that were taken, and
+        how many timed out.
         """
         ...
 
     async def finish_deliveries(
         self, now_ms: int, worker: str, results: Sequence[DeliveryResult]
     ) -> set[str]:
-        """Write how attempts ended. Returns the runs of those that were still this worker's to say."""
+        """Write how attempts ended, each only if this worker still holds it. Returns their runs."""
         ...
 
     async def next_delivery_ms(self) -> int | None:
-        """When the next one is due, or is to be given up; None: there is none."""
+        """Return when the next delivery is due or times out; None: there is none."""
         ...

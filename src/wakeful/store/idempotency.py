@@ -61,7 +61,7 @@ class AlreadyPerformed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Keyed(Generic[T]):
-    """The key of an operation whose result is a `T`, and how that result becomes a response.
+    """The key of an operation that returns a `T`, and how that result becomes a response.
 
     `render` returns the status and the body to store. It is called inside the transaction, so it is quick
     and pure; an exception of it rolls everything back.
@@ -73,27 +73,27 @@ class Keyed(Generic[T]):
     render: Callable[[T], tuple[int, str]]
 
     def of(self, result: Callable[[S], T]) -> Keyed[S]:
-        """The same key for a step whose own result becomes the operation's by `result`."""
+        """Return the same key for a step; `result` converts the step's result into the operation's."""
         render = self.render
         return Keyed(self.workspace, self.key, self.fingerprint, lambda step: render(result(step)))
 
     def claim(self, now_ms: int) -> StoredResponse:
-        """The row that marks the operation as in progress."""
+        """Return the row that marks the operation as in progress."""
         return StoredResponse(self.workspace, self.key, self.fingerprint, None, "", now_ms)
 
 
 def check_fingerprint(response: StoredResponse, fingerprint: str) -> None:
-    """Refuse a key that was used for another request."""
+    """Raise InvalidArgument if the key was used for another request."""
     if response.fingerprint != fingerprint:
         raise InvalidArgument(
             "Idempotency-Key: this key was used for another request; use a new key for each operation"
         )
 
 
-def conflict(there: StoredResponse, fingerprint: str) -> Exception:
-    """What to raise where the key is in the table already."""
-    check_fingerprint(there, fingerprint)
-    return InProgress() if there.status is None else AlreadyPerformed(there)
+def conflict(stored: StoredResponse, fingerprint: str) -> Exception:
+    """Return the exception for a key that exists."""
+    check_fingerprint(stored, fingerprint)
+    return InProgress() if stored.status is None else AlreadyPerformed(stored)
 
 
 class IdempotencyStore(Protocol):

@@ -1,4 +1,4 @@
-"""The jobs that Wakeful makes for itself: their names are reserved, and they count towards no quota."""
+"""The jobs that Wakeful creates for itself: their names are reserved, and they count towards no quota."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from wakeful.store.alerts import ALERT_JOBS
 from wakeful.store.sessions import HEARTBEAT, WAKE_JOB
 
 INTERNAL_JOBS: Final = frozenset({*ALERT_JOBS, WAKE_JOB, HEARTBEAT})
-#: Names that begin so are kept for internal jobs to come.
+#: Names with this prefix are reserved for future internal jobs.
 RESERVED_PREFIX: Final = "wakeful-"
 #: The names as a list in SQL.
 IN_SQL: Final = ", ".join(f"'{name}'" for name in sorted(INTERNAL_JOBS))
 
 
 def is_reserved(name: str) -> bool:
-    """Whether no job of a user may be given this name.
+    """Return whether users cannot give a job this name.
 
     >>> is_reserved("heartbeat"), is_reserved("wakeful-alerts"), is_reserved("daily-report")
     (True, True, False)

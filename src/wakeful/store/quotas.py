@@ -92,7 +92,7 @@ def check_created(charged: Iterable[Charged], added: Mapping[QuotaOwner, int], a
         if limit is not None and owner.created > limit:
             new = added[owner.workspace, owner.agent]
             raise ResourceExhausted(
-                f"{_whose(owner.workspace, owner.agent)} may create {_jobs(limit)} a day ({CREATE_JOB}): "
+                f"{_owner(owner.workspace, owner.agent)} may create {_jobs(limit)} a day ({CREATE_JOB}): "
                 f"it has created {owner.created - new} today, and {new} more would be too many; "
                 f"wait until midnight UTC, or ask the operator to raise the limit",
                 daily=True,
@@ -115,7 +115,7 @@ def check_live(live: Mapping[QuotaOwner, int], limits: Mapping[QuotaOwner, int])
     for owner, limit in limits.items():
         if live.get(owner, 0) > limit:
             raise ResourceExhausted(
-                f"{_whose(*owner)} may have {_jobs(limit)} ({LIVE_JOBS}), and would have more; "
+                f"{_owner(*owner)} may have {_jobs(limit)} ({LIVE_JOBS}), and would have more; "
                 f"delete jobs that are not needed any more, or ask the operator to raise the limit"
             )
 
@@ -142,7 +142,7 @@ def listed(workspace: str, stored: Iterable[Stored], now_ms: int) -> list[QuotaR
     ]
 
 
-def _whose(workspace: str, agent: str) -> str:
+def _owner(workspace: str, agent: str) -> str:
     return f"agent '{agent}' of workspace '{workspace}'" if agent else f"workspace '{workspace}'"
 
 

@@ -1,13 +1,12 @@
-"""What a store keeps of conversations: the messages that wait, and which runs are turns.
+"""Sessions of agents: waiting messages, and the runs that are turns.
 
-- `sessions`: one row a conversation of an agent. Its row is the lock: whoever adds a message, takes one away,
-  or begins a turn does so alone. `due_at` is set while messages wait, and the index on it is what is scanned
-  for turns to begin.
-- `messages`: those that wait. One that became part of a turn is in that run's payload.
-- `turns`: which runs are turns. A turn is *live* until somebody has seen that its run is over.
+- `sessions`: one row per session. The row is the lock for adding and removing messages and for beginning
+  turns. `due_at` is set while messages wait; its index is scanned for turns to begin.
+- `messages`: waiting messages. A message that became part of a turn is in the payload of that run.
+- `turns`: which runs are turns. A turn is *live* until an update has seen that its run has ended.
 
-What becomes of messages is decided by the pure function that the caller hands in (`wakeful.agents.sessions`).
-When runs end while anything waits in a session, that is announced (`sessions`), whoever ended them.
+Updates are decided by a pure function that the caller passes (`wakeful.agents.sessions`). When runs end while
+messages wait in any session, the topic `sessions` is published.
 """
 
 from __future__ import annotations
@@ -19,16 +18,16 @@ from wakeful.run import NewRun
 from wakeful.store.audit import AuditEntry
 from wakeful.store.idempotency import Keyed
 
-#: The job that an agent with a target of its own is woken through: it has no ticks, and what every launch
-#: needs, such as a secret to sign with.
+#: The job of the turns of an agent with a target of its own: it has no ticks, but what every launch needs,
+#: such as a signing secret.
 WAKE_JOB: Final = "woken-by-hand"
-#: The job by which an agent looks around by itself, and how it is marked as Wakeful's own.
+#: The job of an agent's heartbeat, and the labels that mark it as internal.
 HEARTBEAT: Final = "heartbeat"
 HEARTBEAT_LABELS: Final = '{"system":"heartbeat"}'
 
 
 class SessionKey(NamedTuple):
-    """Which conversation."""
+    """Identifies a session."""
 
     workspace: str
     agent: str
@@ -36,37 +35,37 @@ class SessionKey(NamedTuple):
 
 
 class SessionMessage(NamedTuple):
-    """Something that somebody said to an agent."""
+    """A message to an agent."""
 
     id: str
     body: str
-    #: who, as the audit names them
+    #: the sender, as in the audit
     sent_by: str
-    #: what its turn is triggered by: `user`, or `agent`
+    #: the trigger of its turn: `user` or `agent`
     trigger: str
-    #: never before that of one that was there already
+    #: not before that of an earlier message of the session
     at_ms: int
 
 
 class Turn(NamedTuple):
-    """A run that is a turn, and was live when somebody last looked."""
+    """A run that is a turn, and was live at the last update."""
 
     run_id: str
-    #: None: the run is gone
+    #: None: the run is deleted
     state: str | None
     usage: str | None
 
 
 class SessionState(NamedTuple):
-    """A conversation as it stands."""
+    """A session before an update."""
 
     key: SessionKey
-    #: those that wait, and the live turns: oldest first
+    #: waiting messages and live turns, oldest first
     messages: Sequence[SessionMessage]
     turns: Sequence[Turn]
-    #: how full its context window is, of 1, where somebody said so
+    #: the used share of its context window (0 to 1), if reported
     context: float | None
-    #: compact JSON of how its agent's sessions queue; None: as is usual
+    #: compact JSON of the queue settings of its agent; None: the defaults
     queue: str | None
     #: the agent's job `WAKE_JOB`, if it has one
     job_id: str | None
@@ -75,34 +74,34 @@ class SessionState(NamedTuple):
 
 
 class SessionUpdate(NamedTuple):
-    """What becomes of it."""
+    """The changes of a session."""
 
-    #: a message that waits from now on
+    #: a new message that waits
     arrived: SessionMessage | None = None
-    #: ids of messages that nobody will read, and of those that became part of a turn
+    #: ids of messages that are dropped, and of those that became part of a turn
     dropped: Sequence[str] = ()
     taken: Sequence[str] = ()
-    #: turns that are cancelled, each with its reason
+    #: turns to cancel, with the reason
     stopped: Sequence[tuple[str, str]] = ()
     #: the runs of new turns
     begun: Sequence[NewRun] = ()
-    #: turns that are over
+    #: turns whose run has ended
     over: Sequence[str] = ()
-    #: when the next turn may begin, if there is a place for it; None: nothing waits
+    #: when the next turn may begin, and how many may be live at once; None: nothing waits
     due_ms: int | None = None
     places: int = 1
     context: float | None = None
-    #: how many turns are waiting, after all this
+    #: the number of waiting turns after the update
     waiting: int = 0
 
 
 class SessionView(NamedTuple):
-    """A conversation, for whoever looks."""
+    """A session as it is listed."""
 
     name: str
-    #: how many messages wait
+    #: the number of waiting messages
     messages: int
-    #: the runs of the turns that are under way, or wait for a worker
+    #: the runs of its live turns
     turns: tuple[str, ...]
     context: float | None
     due_ms: int | None
@@ -110,11 +109,12 @@ class SessionView(NamedTuple):
     updated_ms: int
 
 
+#: Decides the update of a session.
 SessionRule = Callable[[SessionState], SessionUpdate]
 
 
 class SessionStore(Protocol):
-    """The part of a store that keeps conversations."""
+    """The part of a store that holds sessions."""
 
     async def update_session(
         self,
@@ -124,27 +124,27 @@ class SessionStore(Protocol):
         entries: Sequence[AuditEntry] = (),
         keyed: Keyed[SessionUpdate] | None = None,
     ) -> SessionUpdate:
-        """Lock a conversation, which is made where there is none, and write what `judge` makes of it.
+        """Lock a session, which is added if there is none, and write the update that `judge` returns.
 
-        Announced (`sessions`) while anything waits in it.
+        Topic: `sessions`, if anything waits in it.
         """
         ...
 
     async def take_turns(self, now_ms: int, limit: int, judge: SessionRule) -> int:
-        """The same for up to `limit` conversations that are due and have a place, longest due first.
+        """Update up to `limit` sessions that are due and may have another turn, longest due first.
 
-        Those that somebody else holds are passed over. Returns how many there were.
+        Sessions that another transaction holds are skipped. Returns how many were updated.
         """
         ...
 
     async def next_turn(self, now_ms: int) -> tuple[bool, int | None]:
-        """Whether any conversation is due, whether or not it has a place; and when the next one will be."""
+        """Return whether any session is due, full or not, and when the next one will be."""
         ...
 
     async def sessions(self, workspace: str, agent: str, after: str | None, limit: int) -> list[SessionView]:
-        """The conversations of an agent, by name, from the first after `after`."""
+        """Return the sessions of an agent, by name, after `after`."""
         ...
 
     async def prune_sessions(self, before_ms: int) -> None:
-        """Forget turns that began before then and are over, and conversations since when nobody spoke."""
+        """Delete ended turns that began before then, and sessions without a message since."""
         ...

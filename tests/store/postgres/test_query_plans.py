@@ -318,16 +318,16 @@ async def _budget_cases(db: Db) -> AsyncIterator[tuple[str, str, list[object]]]:
     jobs = [row[0] for row in await db.fetch(f"SELECT id::text FROM jobs LIMIT {BATCH}")]
     of, agents, days = ["ws-1"] * len(jobs), ["agent-1"] * len(jobs), [1] * len(jobs)
     given: dict[str, list[object]] = {
-        "WHOSE": [runs],
+        "OWNERS": [runs],
         "ADD_SPENDING": [of, agents, jobs, days, days, [0.5] * len(jobs)],
         "SPENT": ["ws-1", "agent-1", jobs[0], 1],
         "BLOCKS": [1],
-        "WEIGHED": [of, agents, jobs, 1],
-        "HOLD": [1, "ws-1", "agent-1", "", "tokensPerDay", 5.0],
-        "LET_GO": [1, "ws-1", "agent-1", "", "tokensPerDay"],
+        "USAGE": [of, agents, jobs, 1],
+        "ADD_BLOCK": [1, "ws-1", "agent-1", "", "tokensPerDay", 5.0],
+        "DELETE_BLOCK": [1, "ws-1", "agent-1", "", "tokensPerDay"],
         "FAILED": [NOW, runs, [1] * len(runs)],
         "MISSED": [NOW, runs],
-        "REACHED": [NOW, "ws-1", "agent-1", "", "{}"],
+        "CAP_REACHED": [NOW, "ws-1", "agent-1", "", "{}"],
         "INCIDENTS": [200],
         "DROP_INCIDENTS": [[1, 2, 3]],
         "START_COOLDOWN": ["ws-1", jobs[0], "failures", NOW, NOW],
@@ -345,9 +345,9 @@ async def _delivery_cases(db: Db) -> AsyncIterator[tuple[str, str, list[object]]
     new = [row[0] for row in await db.fetch(f"SELECT id::text FROM runs ORDER BY id DESC LIMIT {BATCH}")]
     given: dict[str, list[object]] = {
         "ADD": [new, ["ops"] * BATCH, [None] * BATCH, NOW],
-        "GIVE_UP": [NOW],
+        "TIME_OUT": [NOW],
         "TAKE": [NOW, "w1", NOW + 60_000, BATCH],
-        "CARRY": [NOW, "w1", new, [1] * BATCH, ["delivered"] * BATCH, [None] * BATCH, [None] * BATCH],
+        "FINISH": [NOW, "w1", new, [1] * BATCH, ["delivered"] * BATCH, [None] * BATCH, [None] * BATCH],
     }
     for name, values in given.items():
         yield f"deliveries.{name}", getattr(deliveries, name), values

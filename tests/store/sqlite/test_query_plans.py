@@ -43,7 +43,7 @@ TABLES = "jobs|runs|attempts|workspaces|agents|keys|audit|audit_heads|quotas|wor
 #: what these may read from end to end: indexes that hold only what is under way, or somebody must see to
 SMALL = ("runs_running", "runs_waiting", "runs_due", "runs_dead")
 #: what reads a whole table because that is what it is asked for, or one row that was handed in
-WHOLE = ("WORKSPACES", "ALL_KEYS", "INCIDENTS", "REACHED", "PRUNE_COOLDOWNS", "PRUNE_SESSIONS")
+WHOLE = ("WORKSPACES", "ALL_KEYS", "INCIDENTS", "CAP_REACHED", "PRUNE_COOLDOWNS", "PRUNE_SESSIONS")
 STEP = 1_000
 
 

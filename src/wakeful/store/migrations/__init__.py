@@ -1,10 +1,8 @@
-"""The schema's history: numbered SQL files, a folder a database, applied in order and never undone.
+"""Migrations of the schema: numbered SQL files, a folder for each database, forward only.
 
-`sqlite/0001_begin.sql` is number 1, named `begin`. A file that has been released is never edited: the
-next change is the next number. The table `schema_version` remembers which of them a database has had.
-
-This module knows which files there are and which are still to come; a store applies them, all in one
-transaction, under a lock that keeps every other process out meanwhile.
+`sqlite/0001_begin.sql` is number 1, named `begin`. A released file is never edited: a change is a new number.
+The table `schema_version` records which migrations a database has had. This module loads the files; a store
+applies those that are pending, in one transaction and under a lock.
 """
 
 from __future__ import annotations
@@ -28,7 +26,7 @@ class Migration(NamedTuple):
 
 
 def load(database: str) -> list[Migration]:
-    """The steps for this database (the name of its folder here), in order, from 1 and without a gap.
+    """Return the migrations for this database (the name of its folder), numbered from 1 without gaps.
 
     >>> load("sqlite")[0].name
     'begin'
@@ -46,7 +44,7 @@ def load(database: str) -> list[Migration]:
 
 
 def pending(steps: Sequence[Migration], version: int) -> list[Migration]:
-    """The steps that a database at `version` has still to take; FailedPrecondition if it is ahead of them.
+    """Return the migrations that a database at `version` needs. Raise FailedPrecondition if it is newer.
 
     >>> [step.number for step in pending([Migration(1, "begin", ""), Migration(2, "more", "")], 1)]
     [2]
@@ -55,6 +53,6 @@ def pending(steps: Sequence[Migration], version: int) -> list[Migration]:
     if version > newest:
         raise FailedPrecondition(
             f"the database has schema {version}, and this Wakeful knows schemas up to {newest}: "
-            f"a newer Wakeful has been here; upgrade this one, or give it another database"
+            f"a newer Wakeful has migrated it; upgrade this one, or use another database"
         )
     return [step for step in steps if step.number > version]

@@ -12,23 +12,23 @@ from wakeful.store.sql.accounts import AGENT_COLUMNS
 if TYPE_CHECKING:
     from wakeful.store.postgres.connection import Db
 
-#: what `Inherited` has
+#: the columns of `Inherited`
 _INHERITED: Final = "target, active, secret, old_secret, old_secret_until_at"
-#: the primary key, twice for each. Locks the agents against changes and returns what jobs have from them; one
-#: that another transaction adds or deletes at this very moment is not among them
+#: the primary key, twice for each. Locks the agents against changes and returns what jobs inherit. Without
+#: agents that another transaction is adding or deleting
 HOLD_AGENTS: Final = f"""
-    WITH given AS (SELECT * FROM unnest($1::text[], $2::text[]) g (workspace, name)),
+    WITH wanted AS (SELECT * FROM unnest($1::text[], $2::text[]) g (workspace, name)),
     held AS (
-        SELECT a.* FROM given g CROSS JOIN LATERAL (
+        SELECT a.* FROM wanted g CROSS JOIN LATERAL (
             SELECT a.workspace, a.name, {_INHERITED} FROM agents a
             WHERE a.workspace = g.workspace AND a.name = g.name FOR SHARE) a),
-    made AS (
+    added AS (
         INSERT INTO agents ({AGENT_COLUMNS})
         SELECT workspace, name, NULL, NULL, true, NULL, NULL, '', 1, $3, $3, NULL, NULL, NULL, NULL,
             NULL, NULL, NULL, NULL
-        FROM given
+        FROM wanted
         ON CONFLICT DO NOTHING RETURNING workspace, name, {_INHERITED})
-    SELECT * FROM held UNION ALL SELECT * FROM made"""
+    SELECT * FROM held UNION ALL SELECT * FROM added"""
 #: the primary keys of jobs and agents
 HOLD_AGENT_OF_JOB: Final = """
     SELECT a.target, a.active, a.secret, a.old_secret, a.old_secret_until_at
@@ -39,12 +39,12 @@ HOLD_AGENT_OF_JOB: Final = """
 async def hold_agents(
     db: Db, now_ms: int, owners: Sequence[QuotaOwner], expected: Mapping[QuotaOwner, Inherited] | None = None
 ) -> None:
-    """Make those of these agents that are not there yet, and lock all of them against changes.
+    """Add those of these agents that do not exist, and lock all of them against changes.
 
-    AgentChanged: one does not have what is expected.
+    Raises AgentChanged if one differs from `expected`.
     """
-    given = [workspace for workspace, _ in owners], [name for _, name in owners]
-    while len(held := await db.fetch(HOLD_AGENTS, *given, now_ms)) < len(owners):
+    columns = [workspace for workspace, _ in owners], [name for _, name in owners]
+    while len(held := await db.fetch(HOLD_AGENTS, *columns, now_ms)) < len(owners):
         pass  # another transaction has just added or deleted one: the next statement sees it
     if expected:
         for workspace, name, *inherited in held:
@@ -53,7 +53,7 @@ async def hold_agents(
 
 
 async def hold_agent_of(db: Db, job_id: str, expected: Inherited) -> None:
-    """Lock the agent of a job against changes. AgentChanged: it does not have what is expected."""
+    """Lock the agent of a job against changes. Raises AgentChanged if it differs from `expected`."""
     row = await db.fetchrow(HOLD_AGENT_OF_JOB, job_id)
     if row is not None and tuple(row) != expected:
         raise AgentChanged("of the job")

@@ -1,4 +1,4 @@
-"""Runs that were recorded as running a moment ahead of their instant, and whose job changes before it."""
+"""Runs that were recorded as running ahead of their instant, when their job changes before it."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 async def settle_ahead(
     db: Db, events: TransactionEvents, now_ms: int, jobs: Mapping[str, Callable[[int], str | None]]
 ) -> None:
-    """Cancel or release the ticks of these jobs that are recorded as running and whose instant is to come.
+    """Cancel or release the ticks of these jobs that are recorded as running before their instant.
 
-    `jobs` says of each job for which reason a tick is cancelled; None: it stays, and is released, so that it
-    starts as its job is now. Either way the worker that holds it is told to stop.
+    `jobs` has a function for each job that returns the reason to cancel a tick; None releases it, so that it
+    starts with the changed job. Either way its worker is told to stop (`stop:`).
     """
     ahead = await db.fetch(sql.AHEAD, list(jobs), now_ms) if jobs else []
     if not ahead:

@@ -1,4 +1,4 @@
-"""What a planning pass writes beside runs and cursors, in PostgreSQL. Most passes write nothing of it."""
+"""Rare writes of a planning pass in PostgreSQL: catch-up states, missed ticks, and ends of pauses."""
 
 from __future__ import annotations
 

@@ -30,11 +30,11 @@ NUMBER: Final = """
 LAST_CHANGE: Final = "SELECT last FROM changes_head"
 #: the primary key, from its beginning
 PRUNE_CHANGES: Final = """
-    WITH gone AS (
+    WITH deleted AS (
         DELETE FROM changes WHERE id = ANY(ARRAY(
             SELECT id FROM (SELECT id, seq, at FROM changes ORDER BY id LIMIT $2) o
             WHERE at < $1 AND seq < (SELECT last FROM changes_head))) RETURNING id)
-    SELECT count(*) FROM gone"""
+    SELECT count(*) FROM deleted"""
 
 
 async def any_unnumbered(db: Db) -> bool:

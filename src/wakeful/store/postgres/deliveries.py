@@ -1,11 +1,11 @@
-"""Deliveries in PostgreSQL. See `store/delivering.py`."""
+"""Deliveries in PostgreSQL. See `store/deliveries.py`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from wakeful.store.deliveries import UNSAID, Delivery, DeliveryResult
+from wakeful.store.deliveries import UNKNOWN_ERROR, Delivery, DeliveryResult
 
 if TYPE_CHECKING:
     from wakeful.store.postgres.connection import Db, TransactionEvents
@@ -21,12 +21,12 @@ ADD: Final = """
     LEFT JOIN agents a ON a.workspace = r.workspace AND a.name = r.agent
     ON CONFLICT (run_id) DO NOTHING"""
 #: deliveries_due: its beginning
-GIVE_UP: Final = f"""
-    WITH gone AS (
+TIME_OUT: Final = f"""
+    WITH ended AS (
         UPDATE deliveries SET state = 'unknown', due_at = NULL, at = $1,
-            error = '{UNSAID}'
+            error = '{UNKNOWN_ERROR}'
         WHERE due_at <= $1 AND state = 'sending' RETURNING run_id)
-    SELECT count(*) FROM gone"""
+    SELECT count(*) FROM ended"""
 #: deliveries_due, in its order; the primary keys of deliveries and runs, once for each
 TAKE: Final = """
     WITH due AS (
@@ -39,7 +39,7 @@ TAKE: Final = """
     SELECT r.id::text, r.workspace, r.agent, r.job_name, t.channel, t.send_to, r.output, t.attempt
     FROM taken t JOIN runs r ON r.id = t.run_id ORDER BY r.id"""
 #: the primary key, once for each
-CARRY: Final = """
+FINISH: Final = """
     UPDATE deliveries d SET state = c.state, due_at = c.due_at, error = c.error, at = $1
     FROM unnest($3::uuid[], $4::integer[], $5::text[], $6::timestamptz[], $7::text[])
         c (run_id, attempt, state, due_at, error)
@@ -61,8 +61,8 @@ async def take_deliveries(
     db: Db, events: TransactionEvents, now_ms: int, worker: str, until_ms: int, limit: int
 ) -> tuple[list[Delivery], int]:
     """Mark due deliveries as being sent by this worker. See `Store.take_deliveries`."""
-    given_up = int(await db.fetchval(GIVE_UP, now_ms))
-    return [Delivery(*row) for row in await db.fetch(TAKE, now_ms, worker, until_ms, limit)], given_up
+    timed_out = int(await db.fetchval(TIME_OUT, now_ms))
+    return [Delivery(*row) for row in await db.fetch(TAKE, now_ms, worker, until_ms, limit)], timed_out
 
 
 async def finish_deliveries(
@@ -71,8 +71,8 @@ async def finish_deliveries(
     """Write how attempts ended. See `Store.finish_deliveries`."""
     if not results:
         return set()
-    columns = map(list, zip(*sorted(results), strict=True))  # in the order in which all lock them
-    written = {run_id for (run_id,) in await db.fetch(CARRY, now_ms, worker, *columns)}
+    columns = map(list, zip(*sorted(results), strict=True))  # rows are locked in this order
+    written = {run_id for (run_id,) in await db.fetch(FINISH, now_ms, worker, *columns)}
     if any(each.became == "pending" for each in results):
         events.publish("deliveries")
     return written

@@ -1,7 +1,7 @@
-"""Changes of many jobs at once in PostgreSQL, and agents whose jobs change with them.
+"""Agents in PostgreSQL, with the jobs that inherit from them; and changes of many jobs at once.
 
-A handful of statements, and two for every `_PAGE` jobs: reading and writing more rows in one statement would
-keep the event loop for too long. Locks are taken in the order agent, cursors, jobs, runs, each kind by id.
+A fixed number of statements, and two for every `_PAGE` jobs: more rows in one statement would block the event
+loop for too long. Locks are taken in the order agent, cursors, jobs, runs; within a kind by id.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ async def put_agent(
     change: Callable[[AgentRow | None], AgentRow | None],
     follow: InheritingChange | None,
 ) -> tuple[AgentRow | None, bool]:
-    """Write what `change` makes of the agent and `follow` of its jobs. See `Office.put_agent`."""
+    """Write an agent and the changes of its jobs. See `Store.put_agent`."""
     before, row, written = await accounts.put_agent(PostgresSession(db), workspace, name, change)
     if follow is None or row is None or before is None:  # an agent that was not there has no jobs
         return row, written

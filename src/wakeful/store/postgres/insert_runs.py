@@ -1,4 +1,4 @@
-"""How runs are written into PostgreSQL, thousands at a time."""
+"""Inserting runs into PostgreSQL, thousands at a time."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 async def insert_runs(
     db: Db, events: TransactionEvents, now_ms: int, runs: Sequence[NewRun]
 ) -> Sequence[NewRun]:
-    """Write these runs, and return those that were: a tick that has its run already keeps that one."""
+    """Insert these runs, and return those that were inserted: a tick that has a run keeps it."""
     if not runs:
         return runs
     try:
-        async with db.transaction():  # a savepoint: what it costs is nothing beside asking for each run
+        async with db.transaction():  # a savepoint is cheaper than a check of each run
             await db.execute(sql.BEAR, runs, now_ms)
     except UniqueViolationError:
-        born = set(str(await db.fetchval(sql.BEAR_THE_NEW, runs, now_ms)).split(","))
-        runs = [run for run in runs if run.id in born]
+        inserted = set(str(await db.fetchval(sql.BEAR_THE_NEW, runs, now_ms)).split(","))
+        runs = [run for run in runs if run.id in inserted]
     if any(run[9] == "pending" for run in runs):
         events.publish("runs")
     events.inserted(runs)

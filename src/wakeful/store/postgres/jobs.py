@@ -53,7 +53,7 @@ async def create_jobs(
     """Add jobs, all or none."""
     await hold_agents(db, now_ms, owners(jobs), agents)
     try:
-        async with db.transaction():  # a savepoint, so that one can still ask which it was
+        async with db.transaction():  # a savepoint: the transaction goes on after a conflict
             await db.execute(sql.CREATE_JOBS, jobs)
     except UniqueViolationError as error:
         seen = set()
@@ -69,13 +69,13 @@ async def create_jobs(
 
 
 async def job(db: Db, workspace: str, agent: str, name: str) -> JobRow | None:
-    """The job of that name."""
+    """Return the job of that name."""
     row = await db.fetchrow(sql.JOB, workspace, agent, name)
     return None if row is None else JobRow(*row)
 
 
 async def job_by_id(db: Db, job_id: str, deleted: bool = False) -> JobRow | None:
-    """The job of that id."""
+    """Return the job of that id."""
     query = sql.ANY_JOB_BY_ID if deleted else sql.JOB_BY_ID
     row = await db.fetchrow(query, job_id) if is_id(job_id) else None
     return None if row is None else JobRow(*row)
@@ -87,9 +87,9 @@ async def jobs_by_ids(db: Db, ids: Sequence[str]) -> list[JobRow]:
 
 
 async def list_jobs(db: Db, only: JobFilter) -> list[JobRow]:
-    """The jobs that the filter lets through, by agent and name."""
-    query, given = lists.list_jobs(only)
-    return [JobRow(*row) for row in await db.fetch(query, *given)]
+    """Return the jobs that match, by agent and name."""
+    query, args = lists.list_jobs(only)
+    return [JobRow(*row) for row in await db.fetch(query, *args)]
 
 
 async def change_job(
@@ -100,7 +100,7 @@ async def change_job(
     change: Callable[[JobRow], JobChange | None],
     agent: Inherited | None = None,
 ) -> tuple[JobRow | None, bool]:
-    """Write what `change` makes of the job. Returns it as it is now, and whether anything was written."""
+    """Write what `change` returns. Returns the job afterwards, and whether it was written."""
     if agent is not None and is_id(job_id):
         await hold_agent_of(db, job_id, agent)
     row = await db.fetchrow(sql.LOCK_JOB, job_id) if is_id(job_id) else None
@@ -110,7 +110,7 @@ async def change_job(
     changed = change(old)
     if changed is None:
         return old, False
-    now_ms = clock.now_ms()  # and not from before the wait for the lock: what has started meanwhile goes on
+    now_ms = clock.now_ms()  # read after the wait for the lock: runs that started meanwhile go on
     try:
         (new,) = await write_changes(db, events, now_ms, [(old, changed)])
     except UniqueViolationError as error:
@@ -129,7 +129,7 @@ async def delete_job(
     reason: str,
     due_runs: Callable[[JobRow], Sequence[NewRun]],
 ) -> bool:
-    """Delete the job and cancel its runs that have not started; one that never had a run is gone at once."""
+    """Delete the job and cancel its runs that have not started. The row of a job without runs is deleted."""
     row = await db.fetchrow(sql.LOCK_JOB, job_id) if is_id(job_id) else None
     if row is None:
         return False

@@ -15,23 +15,23 @@ _LIVE: Final = frozenset({"pending", "retrying", "running"})
 
 def list_jobs(only: JobFilter) -> tuple[str, list[str | int]]:
     """The statement that lists these jobs, and its parameters. jobs_name: a range of it, in its order."""
-    where, given = ["j.deleted_at IS NULL", "j.workspace = $1"], [only.workspace]
+    where, args = ["j.deleted_at IS NULL", "j.workspace = $1"], [only.workspace]
     if only.agent is not None:
-        given.append(only.agent)
-        where.append(f"j.agent = ${len(given)}")
+        args.append(only.agent)
+        where.append(f"j.agent = ${len(args)}")
     if not only.include_disabled:
         where.append("j.enabled")
     if only.after is not None:
-        given.extend(only.after)
-        where.append(f"(j.agent, j.name) > (${len(given) - 1}, ${len(given)})")
+        args.extend(only.after)
+        where.append(f"(j.agent, j.name) > (${len(args) - 1}, ${len(args)})")
     for name, value in only.labels:
-        given.append(name)
-        has = f"j.labels::jsonb ->> ${len(given)}"
+        args.append(name)
+        has = f"j.labels::jsonb ->> ${len(args)}"
         if value is not None:
-            given.append(value)
-        where.append(f"{has} IS NOT NULL" if value is None else f"{has} = ${len(given)}")
-    query = f"{' AND '.join(where)} ORDER BY j.agent, j.name LIMIT ${len(given) + 1}"
-    return jobs_where(query), [*given, only.limit]
+            args.append(value)
+        where.append(f"{has} IS NOT NULL" if value is None else f"{has} = ${len(args)}")
+    query = f"{' AND '.join(where)} ORDER BY j.agent, j.name LIMIT ${len(args) + 1}"
+    return jobs_where(query), [*args, only.limit]
 
 
 def list_runs(only: RunFilter) -> tuple[str, list[str | int | list[str]]]:
@@ -41,7 +41,7 @@ def list_runs(only: RunFilter) -> tuple[str, list[str | int | list[str]]]:
     knows the agent too. Live runs are few among all that were, and are picked from their own table.
     """
     where = ["r.workspace = $1"]
-    given: list[str | int | list[str]] = [only.workspace]
+    args: list[str | int | list[str]] = [only.workspace]
     for condition, value in (
         ("r.agent = ", only.agent),
         ("r.job_id = ", only.job_id),
@@ -50,10 +50,10 @@ def list_runs(only: RunFilter) -> tuple[str, list[str | int | list[str]]]:
         ("r.state = ANY", list(only.states) or None),
     ):
         if value is not None:
-            given.append(value)
-            where.append(f"{condition}(${len(given)})")
+            args.append(value)
+            where.append(f"{condition}(${len(args)})")
     if only.dead:
         where.append("r.dead")
-    alive = only.states and _LIVE.issuperset(only.states) and only.job_id is None
-    query = f"{' AND '.join(where)} ORDER BY r.id DESC LIMIT ${len(given) + 1}"
-    return runs_where(query, "JOIN live_runs l ON l.run_id = r.id" if alive else ""), [*given, only.limit]
+    live = only.states and _LIVE.issuperset(only.states) and only.job_id is None
+    query = f"{' AND '.join(where)} ORDER BY r.id DESC LIMIT ${len(args) + 1}"
+    return runs_where(query, "JOIN live_runs l ON l.run_id = r.id" if live else ""), [*args, only.limit]

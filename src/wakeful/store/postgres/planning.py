@@ -1,7 +1,7 @@
-"""Planning in PostgreSQL: claim, ask, insert_runs, cancel, advance.
+"""Planning in PostgreSQL: claim, decide, insert, cancel, advance.
 
-The claim locks the cursors of due jobs and passes over those that are locked: any number of planners share
-the work out between them, and none waits for another.
+The claim locks the cursors of due jobs and skips locked ones: any number of planners share the work, and none
+waits for another.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ async def plan(
         return Planned(0, [])
     facts = await db.fetch(sql.FACTS, ",".join([row[0] for row in claimed]))
     jobs = {row[0]: row for row in facts}
-    if len(jobs) < len(claimed):  # somebody has deleted rows by hand: that must not stop the others
+    if len(jobs) < len(claimed):  # rows were deleted by hand: plan the others
         await db.execute(sql.DELETE_CURSORS, [row[0] for row in claimed if row[0] not in jobs])
         claimed = [row for row in claimed if row[0] in jobs]
     running: dict[str, tuple[str, ...]] = {}
@@ -86,11 +86,11 @@ async def plan(
         await db.execute(sql.HALT, *map(list, zip(*halted, strict=True)))
         events.changed(jobs[job_id][:4] for job_id, _, _ in halted)
     if pending:
-        events.publish("runs")  # whoever wanted to start one of them meanwhile found its job locked
+        events.publish("runs")  # workers that tried to start one meanwhile found its job locked
     return Planned(len(claimed), list(written))
 
 
 async def next_wake_ms(db: Db) -> int | None:
-    """The earliest `wake_at` of all jobs."""
+    """Return the earliest `wake_at` of all jobs."""
     wake: int | None = await db.fetchval(sql.NEXT_WAKE)
     return wake

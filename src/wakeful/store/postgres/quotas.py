@@ -1,4 +1,4 @@
-"""Quotas in PostgreSQL: what is charged, in the transaction of what it is charged for."""
+"""Charging quotas in PostgreSQL, in the transaction that creates the jobs."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from wakeful.store.postgres.connection import Db
 
 
-#: the primary key, twice for each. The clocks of two processes may differ at midnight: a day that has begun
-#: stays the day. Whoever has charged holds the row, so nobody else counts jobs until these are there
+#: the primary key, twice for each. The clocks of two processes may differ at midnight: the later day
+#: counts. The row stays locked, so other transactions count jobs after the commit
 CHARGE: Final = """
     INSERT INTO quotas AS q (workspace, agent, bucket, used, day)
     SELECT workspace, agent, $4, jobs, $6 FROM unnest($1::text[], $2::text[], $3::bigint[])
@@ -47,14 +47,14 @@ def _live(of: str) -> str:
             LIMIT o.most + 1) counted) c"""
 
 
-#: jobs_name: of a range of it, for each owner, as many as the limit and one more. A count kept beside would
-#: make whatever ends a job wait for whatever makes one
+#: jobs_name: of a range of it, for each owner, as many as the limit and one more. A stored count
+#: would make transactions that delete jobs wait for those that create some
 LIVE_OF_AGENTS: Final = _live("AND j.agent = o.agent")
 LIVE_OF_WORKSPACES: Final = _live("")
 
 
 async def charge(db: Db, now_ms: int, jobs: Sequence[JobRow], allowance: Allowance) -> None:
-    """Charge these jobs, which have just been added, to their workspaces and agents."""
+    """Charge these new jobs to their workspaces and agents."""
     added = charges(jobs)
     rows = await db.fetch(CHARGE, *_columns(added), CREATE_JOB, LIVE_JOBS, day_of(now_ms))
     charged = [Charged(*row) for row in rows]
@@ -65,12 +65,12 @@ async def charge(db: Db, now_ms: int, jobs: Sequence[JobRow], allowance: Allowan
 
 
 async def _count_live(db: Db, limits: Mapping[QuotaOwner, int]) -> dict[QuotaOwner, int]:
-    """How many jobs each owner has, as far as that matters: its limit, or one more."""
+    """Count the jobs of each owner, up to one more than its limit."""
     live: dict[QuotaOwner, int] = {}
     for statement, whole in ((LIVE_OF_WORKSPACES, True), (LIVE_OF_AGENTS, False)):
-        asked = {owner: limit for owner, limit in limits.items() if (owner[1] == "") is whole}
-        if asked:
-            rows = await db.fetch(statement, *_columns(asked))
+        limited = {owner: limit for owner, limit in limits.items() if (owner[1] == "") is whole}
+        if limited:
+            rows = await db.fetch(statement, *_columns(limited))
             live.update({(workspace, agent): count for workspace, agent, count in rows})
     return live
 

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 #: the primary key, once for each
 RUNS_BY_IDS: Final = sql.runs_where("r.id = ANY(string_to_array($1, ',')::uuid[])")
-#: live_runs_of_job and the runs' primary key: those that run or are between two attempts, and those that wait
-#: their turn
+#: live_runs_of_job and the runs' primary key: running and retrying runs, and those that wait for their
+#: turn
 LIVE: Final = """
     SELECT r.id::text, r.state FROM live_runs l JOIN runs r ON r.id = l.run_id AND r.state = l.state
     WHERE l.job_id = $1 AND (r.state IN ('running', 'retrying')
@@ -42,10 +42,10 @@ OLDEST_LETTERS: Final = f"""{_LETTER}
 
 
 async def add_runs(db: Db, events: TransactionEvents, now_ms: int, runs: Sequence[NewRun]) -> list[RunView]:
-    """Add runs that are no ticks, all or none. Returns them as they are stored."""
-    born = {run.id for run in await insert_runs(db, events, now_ms, runs)}
+    """Add runs that are not ticks, all or none. Returns them as stored."""
+    inserted = {run.id for run in await insert_runs(db, events, now_ms, runs)}
     for run in runs:
-        if run.id not in born:
+        if run.id not in inserted:
             raise AlreadyExists(f"there is a run '{run.id}' already")
     events.publish("runs")
     return [view_of(run, now_ms) for run in runs]
@@ -54,7 +54,7 @@ async def add_runs(db: Db, events: TransactionEvents, now_ms: int, runs: Sequenc
 async def add_manual_run(
     db: Db, events: TransactionEvents, now_ms: int, run: NewRun, judge: ManualRunRule
 ) -> RunView:
-    """Add what `judge` makes of the run, and cancel what gives way to it. See `Store.add_manual_run`."""
+    """Add a manual run as `judge` decides, and cancel what it replaces. See `Store.add_manual_run`."""
     # The cursor is locked by planners and by workers that start a serial run: until the end neither changes.
     await db.execute(sql.LOCK_CURSORS, [run.job_id])
     found = await db.fetch(LIVE, run.job_id)
@@ -73,7 +73,7 @@ async def add_manual_run(
 async def cancel_run(
     db: Db, events: TransactionEvents, run_id: str, now_ms: int, reason: str, running: bool
 ) -> RunView | None:
-    """Cancel a run that waits or, with `running`, stop one that runs."""
+    """Cancel a waiting run or, with `running`, a running one. See `Store.cancel_run`."""
     found = await _locked(db, run_id)
     if found is None:
         return None
@@ -108,7 +108,7 @@ async def complete_run(
 
 
 async def run(db: Db, run_id: str) -> RunView | None:
-    """The run of that id."""
+    """Return the run of that id."""
     row = await db.fetchrow(sql.RUN, run_id) if is_id(run_id) else None
     return None if row is None else RunView(*row)
 
@@ -125,15 +125,15 @@ async def runs_by_ids(db: Db, ids: Sequence[str]) -> list[RunView]:
 
 
 async def list_runs(db: Db, only: RunFilter) -> list[RunView]:
-    """The runs that the filter lets through, newest first."""
-    if not all(is_id(given) for given in (only.job_id, only.before) if given is not None):
+    """Return the runs that match, newest first."""
+    if not all(is_id(run_id) for run_id in (only.job_id, only.before) if run_id is not None):
         return []
-    query, given = lists.list_runs(only)
-    return [RunView(*row) for row in await db.fetch(query, *given)]
+    query, args = lists.list_runs(only)
+    return [RunView(*row) for row in await db.fetch(query, *args)]
 
 
 async def attempts(db: Db, run_id: str) -> list[AttemptView]:
-    """The attempts before the last, in order."""
+    """Return the attempts before the last, in order."""
     rows = await db.fetch(sql.ATTEMPTS, run_id) if is_id(run_id) else []
     return [AttemptView(*row) for row in rows]
 

@@ -1,6 +1,6 @@
-"""Conversations in PostgreSQL: what waits in them, and their turns. See `store/talking.py`.
+"""Sessions in PostgreSQL. See `store/sessions.py`.
 
-The row of a conversation is locked before any run is, and nobody who has locked a run waits for one.
+A transaction locks the rows of sessions before those of runs.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _LIVE: Final = """
     FROM turns t JOIN live_runs l ON l.run_id = t.run_id
     WHERE t.live AND t.workspace = s.workspace AND t.agent = s.agent AND t.session = s.name"""
 #: the primary key
-MAKE: Final = """
+TOUCH: Final = """
     INSERT INTO sessions (workspace, agent, name, places, created_at, updated_at)
     VALUES ($1, $2, $3, 1, $4, $4)
     ON CONFLICT (workspace, agent, name) DO UPDATE SET updated_at = EXCLUDED.updated_at"""
@@ -41,7 +41,7 @@ DUE: Final = f"""
     WHERE s.due_at <= $1 AND s.places > (SELECT count(*) {_LIVE})
     ORDER BY s.due_at LIMIT $2 FOR UPDATE OF s SKIP LOCKED"""
 #: the primary keys of sessions and agents, and jobs_name, once for each
-TALKS: Final = f"""
+STATES: Final = f"""
     SELECT s.workspace, s.agent, s.name, s.context, a.queue, j.id::text, j.work, j.policy FROM {_GIVEN}
     JOIN sessions s ON s.workspace = k.workspace AND s.agent = k.agent AND s.name = k.name
     LEFT JOIN agents a ON a.workspace = s.workspace AND a.name = s.agent
@@ -68,7 +68,7 @@ ADD_TURNS: Final = """
     INSERT INTO turns (workspace, agent, session, run_id, live)
     SELECT k.*, true FROM unnest($1::text[], $2::text[], $3::text[], $4::uuid[]) k"""
 END_TURNS: Final = "UPDATE turns SET live = false WHERE run_id = ANY($1::uuid[])"
-SETTLE: Final = """
+UPDATE_SESSIONS: Final = """
     UPDATE sessions s SET due_at = k.due_at, places = k.places, context = k.context
     FROM unnest($1::text[], $2::text[], $3::text[], $4::timestamptz[], $5::integer[], $6::float8[])
         k (workspace, agent, name, due_at, places, context)
@@ -86,63 +86,63 @@ SESSIONS: Final = f"""
 async def update_session(
     db: Db, events: TransactionEvents, key: SessionKey, now_ms: int, judge: SessionRule
 ) -> SessionUpdate:
-    """Write what `judge` makes of a conversation, which may be new."""
-    await db.execute(MAKE, *key, now_ms)
-    (settled,) = await _settle(db, events, [key], now_ms, judge)
-    if settled.due_ms is not None:
+    """Update a session, which is added if there is none. See `Store.update_session`."""
+    await db.execute(TOUCH, *key, now_ms)
+    (update,) = await _update(db, events, [key], now_ms, judge)
+    if update.due_ms is not None:
         events.publish("sessions")
-    return settled
+    return update
 
 
 async def take_turns(db: Db, events: TransactionEvents, now_ms: int, limit: int, judge: SessionRule) -> int:
-    """The same for those that are due."""
+    """Update sessions that are due. See `Store.take_turns`."""
     due = [SessionKey(*row) for row in await db.fetch(DUE, now_ms, limit)]
     if due:
-        await _settle(db, events, due, now_ms, judge)
+        await _update(db, events, due, now_ms, judge)
     return len(due)
 
 
-async def _settle(
+async def _update(
     db: Db, events: TransactionEvents, keys: Sequence[SessionKey], now_ms: int, judge: SessionRule
 ) -> list[SessionUpdate]:
-    """Write what `judge` makes of these, which are locked."""
-    given = _columns(keys)
+    """Write the updates that `judge` returns for these locked sessions."""
+    columns = _columns(keys)
     messages: dict[SessionKey, list[SessionMessage]] = defaultdict(list)
-    for row in await db.fetch(MESSAGES, *given):
+    for row in await db.fetch(MESSAGES, *columns):
         messages[SessionKey(*row[:3])].append(SessionMessage(*row[3:]))
     turns: dict[SessionKey, list[Turn]] = defaultdict(list)
-    for row in await db.fetch(TURNS, *given):
+    for row in await db.fetch(TURNS, *columns):
         turns[SessionKey(*row[:3])].append(Turn(*row[3:]))
-    verdicts: dict[SessionKey, SessionUpdate] = {}
-    for row in await db.fetch(TALKS, *given):
+    updates: dict[SessionKey, SessionUpdate] = {}
+    for row in await db.fetch(STATES, *columns):
         key = SessionKey(*row[:3])
-        verdicts[key] = judge(SessionState(key, messages[key], turns[key], *row[3:]))
-    await _write(db, events, now_ms, verdicts)
-    return list(verdicts.values())
+        updates[key] = judge(SessionState(key, messages[key], turns[key], *row[3:]))
+    await _write(db, events, now_ms, updates)
+    return list(updates.values())
 
 
 async def _write(
-    db: Db, events: TransactionEvents, now_ms: int, verdicts: dict[SessionKey, SessionUpdate]
+    db: Db, events: TransactionEvents, now_ms: int, updates: dict[SessionKey, SessionUpdate]
 ) -> None:
-    for key, settled in verdicts.items():
-        if settled.arrived is not None:
-            await db.execute(ADD_MESSAGE, *key, *settled.arrived)
-    every = verdicts.values()
-    gone = [each for settled in every for each in (*settled.dropped, *settled.taken)]
-    if gone:
-        await db.execute(DROP_MESSAGES, gone)
-    stopped = [each for settled in every for each in settled.stopped]
+    for key, update in updates.items():
+        if update.arrived is not None:
+            await db.execute(ADD_MESSAGE, *key, *update.arrived)
+    changes = updates.values()
+    removed = [each for update in changes for each in (*update.dropped, *update.taken)]
+    if removed:
+        await db.execute(DROP_MESSAGES, removed)
+    stopped = [each for update in changes for each in update.stopped]
     if stopped:
         await cancel(db, events, now_ms, stopped)
-    begun = [(key, run) for key, settled in verdicts.items() for run in settled.begun]
+    begun = [(key, run) for key, update in updates.items() for run in update.begun]
     if begun:
         await insert_runs(db, events, now_ms, [run for _, run in begun])
         await db.execute(ADD_TURNS, *_columns([key for key, _ in begun]), [run.id for _, run in begun])
-    over = [run_id for settled in every for run_id in settled.over]
+    over = [run_id for update in changes for run_id in update.over]
     if over:
         await db.execute(END_TURNS, over)
-    due, places, context = zip(*((each.due_ms, each.places, each.context) for each in every), strict=True)
-    await db.execute(SETTLE, *_columns(list(verdicts)), list(due), list(places), list(context))
+    due, places, context = zip(*((each.due_ms, each.places, each.context) for each in changes), strict=True)
+    await db.execute(UPDATE_SESSIONS, *_columns(list(updates)), list(due), list(places), list(context))
 
 
 def _columns(keys: Sequence[SessionKey]) -> tuple[list[str], list[str], list[str]]:

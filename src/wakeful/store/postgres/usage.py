@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from wakeful.store.postgres.connection import Db, TransactionEvents
 
 #: the runs' primary key, once for each
-WHOSE: Final = """
+OWNERS: Final = """
     SELECT id::text, workspace, agent, coalesce(job_id::text, '') FROM runs WHERE id = ANY($1::uuid[])"""
 #: the primary key, once for each, in the order given
 ADD_SPENDING: Final = f"""
@@ -27,7 +27,7 @@ ADD_SPENDING: Final = f"""
     SET tokens = least(s.tokens + EXCLUDED.tokens, {MOST_TOKENS}),
         cost = least(s.cost + EXCLUDED.cost, {MOST_COST:.1f})"""
 #: the primary keys of spending, budget_blocks, workspaces, agents and jobs, once for each
-WEIGHED: Final = """
+USAGE: Final = """
     SELECT o.workspace, o.agent, o.job, coalesce(s.tokens, 0), coalesce(s.cost, 0),
         CASE WHEN o.job <> ''
             THEN (SELECT work FROM jobs WHERE id = nullif(o.job, '')::uuid AND deleted_at IS NULL)
@@ -39,49 +39,49 @@ WEIGHED: Final = """
     FROM unnest($1::text[], $2::text[], $3::text[]) o (workspace, agent, job)
     LEFT JOIN spending s
         ON s.workspace = o.workspace AND s.agent = o.agent AND s.job = o.job AND s.day = $4"""
-#: the primary key turns away what somebody else has found out meanwhile
-HOLD: Final = """
+#: the primary key; writes nothing if another transaction has added the block
+ADD_BLOCK: Final = """
     INSERT INTO budget_blocks (day, workspace, agent, job, cap, most) VALUES ($1, $2, $3, $4, $5, $6)
     ON CONFLICT DO NOTHING RETURNING true"""
 #: the primary key
-LET_GO: Final = """
+DELETE_BLOCK: Final = """
     DELETE FROM budget_blocks WHERE day = $1 AND workspace = $2 AND agent = $3 AND job = $4 AND cap = $5"""
 
 #: agents_alerts and workspaces_alerts, which are mostly empty
-_TOLD: Final = """
+_HAS_ALERTS: Final = """
     (EXISTS (SELECT FROM agents a
         WHERE a.workspace = o.workspace AND a.name = o.agent AND a.alerts IS NOT NULL)
     OR EXISTS (SELECT FROM workspaces w WHERE w.name = o.workspace AND w.alerts IS NOT NULL))"""
-_OURS: Final = f"coalesce(o.job_name, '') NOT IN {ALERT_JOBS}"
+_NOT_ALERT_JOB: Final = f"coalesce(o.job_name, '') NOT IN {ALERT_JOBS}"
 _NEW: Final = "INSERT INTO incidents (at, kind, workspace, agent, job_id, run_id, count, details)"
-#: the primary key of runs, once for each; then `_TOLD`
+#: the primary key of runs, once for each; then `_HAS_ALERTS`
 FAILED: Final = f"""
     WITH noted AS (
         {_NEW}
         SELECT $1, 'failed', o.workspace, o.agent, o.job_id, o.id, f.failures, '{{}}'
         FROM unnest($2::uuid[], $3::integer[]) f (run_id, failures) JOIN runs o ON o.id = f.run_id
-        WHERE {_OURS} AND {_TOLD} RETURNING 1)
+        WHERE {_NOT_ALERT_JOB} AND {_HAS_ALERTS} RETURNING 1)
     SELECT EXISTS (SELECT FROM noted)"""
-#: the primary key of runs, once for each; then `_TOLD`
+#: the primary key of runs, once for each; then `_HAS_ALERTS`
 MISSED: Final = f"""
     WITH noted AS (
         {_NEW}
         SELECT $1, 'missed', o.workspace, o.agent, o.job_id, o.id, o.covers, '{{}}'
         FROM runs o WHERE o.id = ANY($2::uuid[])
-            AND o.reason IN ('downtime', 'too_old') AND {_OURS} AND {_TOLD} RETURNING 1)
+            AND o.reason IN ('downtime', 'too_old') AND {_NOT_ALERT_JOB} AND {_HAS_ALERTS} RETURNING 1)
     SELECT EXISTS (SELECT FROM noted)"""
-#: `_TOLD`
-REACHED: Final = f"""
+#: `_HAS_ALERTS`
+CAP_REACHED: Final = f"""
     WITH noted AS (
         {_NEW}
         SELECT $1, 'budget', o.workspace, o.agent, nullif($4, '')::uuid, NULL, 1, $5
-        FROM (SELECT $2::text AS workspace, $3::text AS agent) o WHERE {_TOLD} RETURNING 1)
+        FROM (SELECT $2::text AS workspace, $3::text AS agent) o WHERE {_HAS_ALERTS} RETURNING 1)
     SELECT EXISTS (SELECT FROM noted)"""
 
 
 async def owners_of(db: Db, run_ids: Sequence[str]) -> dict[str, BudgetOwner]:
     """Return the job of each of these runs, or its agent if it has no job."""
-    return {row[0]: BudgetOwner(*row[1:]) for row in await db.fetch(WHOSE, list(run_ids))}
+    return {row[0]: BudgetOwner(*row[1:]) for row in await db.fetch(OWNERS, list(run_ids))}
 
 
 async def add_usage(
@@ -103,13 +103,13 @@ async def check_budgets(
     """Block the owners that have reached a cap today, and unblock the others."""
     day = day_of(now_ms)
     columns = map(list, zip(*sorted(set(owners)), strict=True))
-    rows = await db.fetch(WEIGHED, *columns, day)
+    rows = await db.fetch(USAGE, *columns, day)
     for change in budget_changes(OwnerUsage(*row) for row in rows):
         events.publish("budget_blocks")
         if change.most is None:
-            await db.execute(LET_GO, day, *change.owner, change.cap)
-        elif await db.fetchval(HOLD, day, *change.owner, change.cap, change.most) and await db.fetchval(
-            REACHED, now_ms, *change.owner, incident_details(change)
+            await db.execute(DELETE_BLOCK, day, *change.owner, change.cap)
+        elif await db.fetchval(ADD_BLOCK, day, *change.owner, change.cap, change.most) and await db.fetchval(
+            CAP_REACHED, now_ms, *change.owner, incident_details(change)
         ):
             events.publish("incidents")
 

@@ -1,4 +1,4 @@
-"""Runs that were recorded as running a moment ahead of their instant, and whose job changes before it."""
+"""Runs that were recorded as running ahead of their instant, when their job changes before it."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ def settle_ahead(
     job_id: str,
     reason_of: Callable[[int], str | None],
 ) -> None:
-    """Cancel or release the ticks of this job that are recorded as running and whose instant is to come.
+    """Cancel or release the ticks of this job that are recorded as running before their instant.
 
-    `reason_of` says for which reason a tick is cancelled; None: it stays, and is released, so that it starts
-    as its job is now. Either way the worker that holds it is told to stop.
+    `reason_of` returns the reason to cancel a tick; None releases it, so that it starts with the changed job.
+    Either way its worker is told to stop (`stop:`).
     """
     ahead = db.execute(sql.AHEAD, (job_id, now_ms)).fetchall()
     if not ahead:

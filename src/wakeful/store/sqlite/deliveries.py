@@ -1,4 +1,4 @@
-"""Deliveries in SQLite. See `store/delivering.py`."""
+"""Deliveries in SQLite. See `store/deliveries.py`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Sequence
 from typing import Final
 
-from wakeful.store.deliveries import UNSAID, Delivery, DeliveryResult
+from wakeful.store.deliveries import UNKNOWN_ERROR, Delivery, DeliveryResult
 from wakeful.store.sqlite.connection import TransactionEvents
 
 #: the primary keys of runs and agents
@@ -18,9 +18,9 @@ ADD: Final = """
     WHERE r.id = ?1
     ON CONFLICT (run_id) DO NOTHING"""
 #: deliveries_due: its beginning
-GIVE_UP: Final = f"""
+TIME_OUT: Final = f"""
     UPDATE deliveries INDEXED BY deliveries_due SET state = 'unknown', due_at = NULL, at = ?1,
-        error = '{UNSAID}'
+        error = '{UNKNOWN_ERROR}'
     WHERE due_at <= ?1 AND state = 'sending'"""
 #: deliveries_due, in its order; the primary key of runs, once for each
 DUE: Final = """
@@ -32,7 +32,7 @@ TAKE: Final = """
     UPDATE deliveries SET state = 'sending', worker = ?, due_at = ?, at = ?, attempt = attempt + 1
     WHERE run_id = ?"""
 #: the primary key
-CARRY: Final = """
+FINISH: Final = """
     UPDATE deliveries SET state = ?, due_at = ?, error = ?, at = ?
     WHERE run_id = ? AND attempt = ? AND worker = ? AND state = 'sending'"""
 
@@ -52,10 +52,10 @@ async def take_deliveries(
     db: sqlite3.Connection, events: TransactionEvents, now_ms: int, worker: str, until_ms: int, limit: int
 ) -> tuple[list[Delivery], int]:
     """Mark due deliveries as being sent by this worker. See `Store.take_deliveries`."""
-    given_up = db.execute(GIVE_UP, (now_ms,)).rowcount
+    timed_out = db.execute(TIME_OUT, (now_ms,)).rowcount
     taken = [Delivery(*row) for row in db.execute(DUE, (now_ms, limit))]
     db.executemany(TAKE, [(worker, until_ms, now_ms, each.run_id) for each in taken])
-    return taken, given_up
+    return taken, timed_out
 
 
 async def finish_deliveries(
@@ -68,7 +68,7 @@ async def finish_deliveries(
     """Write how attempts ended. See `Store.finish_deliveries`."""
     written = set()
     for run_id, attempt, became, due_ms, error in results:
-        if db.execute(CARRY, (became, due_ms, error, now_ms, run_id, attempt, worker)).rowcount:
+        if db.execute(FINISH, (became, due_ms, error, now_ms, run_id, attempt, worker)).rowcount:
             written.add(run_id)
             if became == "pending":
                 events.publish("deliveries")

@@ -1,4 +1,4 @@
-"""Agents in SQLite whose jobs change with them, in one transaction."""
+"""Agents in SQLite, with the jobs that inherit from them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ async def put_agent(
     change: Callable[[AgentRow | None], AgentRow | None],
     follow: InheritingChange | None,
 ) -> tuple[AgentRow | None, bool]:
-    """Write what `change` makes of the agent and `follow` of its jobs. See `Office.put_agent`."""
+    """Write an agent and the changes of its jobs. See `Store.put_agent`."""
     _, row, written = await accounts.put_agent(SqliteSession(db), workspace, name, change)
     if follow is not None and row is not None:
         for each in db.execute(sql.JOBS_OF_AGENT, (workspace, name)).fetchall():

@@ -1,4 +1,4 @@
-"""How runs are written into SQLite, thousands at a time."""
+"""Inserting runs into SQLite, thousands at a time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from wakeful.store.sqlite.usage import note_missed
 def write_runs(
     db: sqlite3.Connection, events: TransactionEvents, now_ms: int, runs: Sequence[NewRun]
 ) -> Sequence[NewRun]:
-    """Write these runs, and return those that were: a tick that has its run already keeps that one."""
+    """Insert these runs, and return those that were inserted: a tick that has a run keeps it."""
     running, pending, other = [], [], []
     for run in runs:
         (
@@ -40,11 +40,11 @@ def write_runs(
                 )  # fmt: skip
                 continue
         other.append((*run, 1 if run.is_pull else 0, run.claim_deadline_ms, now_ms))
-    born = 0
+    inserted = 0
     for statement, rows in ((sql.BEAR_RUNNING, running), (sql.BEAR_PENDING, pending), (sql.BEAR, other)):
         if rows:
-            born += db.executemany(statement, rows).rowcount
-    if born < len(runs):
+            inserted += db.executemany(statement, rows).rowcount
+    if inserted < len(runs):
         ids = json.dumps([run.id for run in runs])
         there = {run_id for (run_id,) in db.execute(sql.WHICH_EXIST, (ids,))}
         runs = [run for run in runs if run.id in there]

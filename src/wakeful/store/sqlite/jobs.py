@@ -84,7 +84,7 @@ def _job_by_id(db: sqlite3.Connection, job_id: str, deleted: bool = False) -> Jo
 
 
 async def list_jobs(db: sqlite3.Connection, only: JobFilter) -> list[JobRow]:
-    """The jobs that the filter lets through, by agent and name."""
+    """Return the jobs that match, by agent and name."""
     return [job_row(row) for row in db.execute(*lists.list_jobs(only))]
 
 
@@ -96,7 +96,7 @@ async def change_job(
     change: Callable[[JobRow], JobChange | None],
     agent: Inherited | None,
 ) -> tuple[JobRow | None, bool]:
-    """Write what `change` makes of the job. Returns it as it is now, and whether anything was written."""
+    """Write what `change` returns. Returns the job afterwards, and whether it was written."""
     old = _job_by_id(db, job_id)
     if old is None:
         return None, False
@@ -105,14 +105,14 @@ async def change_job(
     changed = change(old)
     if changed is None:
         return old, False
-    # Not the time from before the wait for the lock: what has started meanwhile goes on.
+    # The time is read after the wait for the lock: runs that started meanwhile go on.
     return write_change(db, events, clock.now_ms(), old, changed), True
 
 
 def write_change(
     db: sqlite3.Connection, events: TransactionEvents, now_ms: int, old: JobRow, changed: JobChange
 ) -> JobRow:
-    """Write this change of a job. Returns the job as it is now."""
+    """Write this change of a job. Returns the job afterwards."""
     new = changed.job._replace(
         id=old.id,
         workspace=old.workspace,
@@ -147,7 +147,7 @@ async def delete_job(
     reason: str,
     due_runs: Callable[[JobRow], Sequence[NewRun]],
 ) -> bool:
-    """Delete the job, with a record of the ticks that were due and not yet planned."""
+    """Delete the job, and add the runs of ticks that were due and not yet planned."""
     row = _job_by_id(db, job_id)
     if row is None:
         return False
@@ -168,5 +168,5 @@ def _taken(row: JobRow) -> AlreadyExists:
 
 
 def job_row(row: Sequence[object]) -> JobRow:
-    """A job, from its columns."""
+    """Return a job from its columns."""
     return JobRow._make((*row[:_ENABLED], bool(row[_ENABLED]), *row[_ENABLED + 1 :]))

@@ -16,22 +16,22 @@ _HAS_LABEL: Final = "EXISTS (SELECT 1 FROM json_each(labels) WHERE key = ?)"
 
 def list_jobs(only: JobFilter) -> tuple[str, list[str | int]]:
     """The statement that lists these jobs, and its parameters. jobs_name: a range of it, in its order."""
-    where, given = ["deleted_at IS NULL", "workspace = ?"], [only.workspace]
+    where, args = ["deleted_at IS NULL", "workspace = ?"], [only.workspace]
     if only.agent is not None:
         where.append("agent = ?")
-        given.append(only.agent)
+        args.append(only.agent)
     if not only.include_disabled:
         where.append("enabled")
     if only.after is not None:
         where.append("(agent, name) > (?, ?)")
-        given.extend(only.after)
+        args.extend(only.after)
     for name, value in only.labels:
         where.append(_HAS_LABEL if value is None else f"{_HAS_LABEL[:-1]} AND value = ?)")
-        given.extend([name] if value is None else [name, value])
+        args.extend([name] if value is None else [name, value])
     return (
         f"SELECT {JOB_COLUMNS} FROM jobs INDEXED BY jobs_name WHERE {' AND '.join(where)} "
         f"ORDER BY agent, name LIMIT ?",
-        [*given, only.limit],
+        [*args, only.limit],
     )
 
 
@@ -41,19 +41,19 @@ def list_runs(only: RunFilter) -> tuple[str, list[str | int]]:
     Newest first from the index of the narrowest owner that is named: runs_of_job, runs_dead, runs_of_agent
     or runs_of_workspace. Live runs are few among all that were, and are picked from their own indexes.
     """
-    where, given = ["workspace = ?"], [only.workspace]
+    where, args = ["workspace = ?"], [only.workspace]
     for column, value in (("agent", only.agent), ("job_id", only.job_id), ("trigger", only.trigger)):
         if value is not None:
             where.append(f"{column} = ?")
-            given.append(value)
+            args.append(value)
     if only.states:
         where.append(f"state IN ({marks(len(only.states))})")
-        given.extend(only.states)
+        args.extend(only.states)
     if only.dead:
         where.append("dead")
     if only.before is not None:
         where.append("id < ?")
-        given.append(only.before)
+        args.append(only.before)
     if only.job_id is not None:
         source = "INDEXED BY runs_of_job"
     elif only.dead:
@@ -67,5 +67,5 @@ def list_runs(only: RunFilter) -> tuple[str, list[str | int]]:
         source = "INDEXED BY runs_of_workspace"
     return (
         f"SELECT {RUN_VIEW} FROM runs {source} WHERE {' AND '.join(where)} ORDER BY id DESC LIMIT ?",
-        [*given, only.limit],
+        [*args, only.limit],
     )

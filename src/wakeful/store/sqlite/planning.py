@@ -1,4 +1,4 @@
-"""Planning in SQLite: claim, ask, bear, cancel, advance. The writer's lock keeps other planners out."""
+"""Planning in SQLite: claim, decide, insert, cancel, advance. The write lock excludes other planners."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ async def plan(
         planned = decide(due)
         if planned is None:
             continue
-        _, next_ms, wake_ms, run_count, enabled, reason, born, superseded, catchup, missed, resumed = planned
-        runs += born
+        _, next_ms, wake_ms, run_count, enabled, reason, new, superseded, catchup, missed, resumed = planned
+        runs += new
         if catchup is not None:
             caught_up.append((job_id, catchup))
             missed_before += missed
@@ -74,6 +74,6 @@ async def plan(
 
 
 async def next_wake_ms(db: sqlite3.Connection) -> int | None:
-    """The earliest `wake_at` of all jobs."""
+    """Return the earliest `wake_at` of all jobs."""
     wake: int | None = db.execute(sql.NEXT_WAKE).fetchone()[0]
     return wake

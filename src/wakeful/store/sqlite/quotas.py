@@ -1,4 +1,4 @@
-"""Quotas in SQLite: what is charged, in the transaction of what it is charged for."""
+"""Charging quotas in SQLite, in the transaction that creates the jobs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from wakeful.store.quotas import (
 from wakeful.store.rows import JobRow
 from wakeful.usage import day_of
 
-#: the primary key. The clock may go back over midnight: a day that has begun stays the day
+#: the primary key. The clock may go back over midnight: the later day counts
 CHARGE: Final = """
     INSERT INTO quotas (workspace, agent, bucket, used, day) VALUES (?, ?, ?, ?, ?)
     ON CONFLICT (workspace, agent, bucket) DO UPDATE SET day = max(quotas.day, excluded.day),
@@ -32,8 +32,8 @@ CHARGED: Final = """
     FROM json_each(?1) o CROSS JOIN quotas c ON c.workspace = json_extract(o.value, '$[0]')
         AND c.agent = json_extract(o.value, '$[1]') AND c.bucket = ?2
     LEFT JOIN quotas l ON l.workspace = c.workspace AND l.agent = c.agent AND l.bucket = ?3"""
-#: jobs_name: of a range of it, as many as the limit and one more. A count kept beside would make whatever
-#: ends a job wait for whatever makes one
+#: jobs_name: of a range of it, as many as the limit and one more. A stored count would make transactions that
+#: delete jobs wait for those that create some
 LIVE_OF_AGENT: Final = f"""
     SELECT count(*) FROM (SELECT 1 FROM jobs INDEXED BY jobs_name
         WHERE workspace = ? AND agent = ? AND deleted_at IS NULL AND name NOT IN ({IN_SQL}) LIMIT ? + 1)"""
@@ -43,7 +43,7 @@ LIVE_OF_WORKSPACE: Final = f"""
 
 
 def charge(db: sqlite3.Connection, now_ms: int, jobs: Sequence[JobRow], allowance: Allowance) -> None:
-    """Charge these jobs, which have just been added, to their workspaces and agents."""
+    """Charge these new jobs to their workspaces and agents."""
     added = charges(jobs)
     day = day_of(now_ms)
     db.executemany(CHARGE, [(*owner, CREATE_JOB, count, day) for owner, count in added.items()])
@@ -55,7 +55,7 @@ def charge(db: sqlite3.Connection, now_ms: int, jobs: Sequence[JobRow], allowanc
 
 
 def _live(db: sqlite3.Connection, workspace: str, agent: str, limit: int) -> int:
-    """How many jobs there are, as far as that matters: the limit, or one more."""
+    """Count the jobs of an owner, up to one more than the limit."""
     if agent:
         count: int = db.execute(LIVE_OF_AGENT, (workspace, agent, limit)).fetchone()[0]
     else:

@@ -23,7 +23,7 @@ from wakeful.store.sqlite.outcomes import settle
 
 #: the primary key, once for each
 RUNS_BY_IDS: Final = f"SELECT {sql.RUN_VIEW} FROM runs WHERE id IN (SELECT value FROM json_each(?))"
-#: runs_running and runs_waiting: those that run or are between two attempts, and those that wait their turn
+#: runs_running and runs_waiting: running and retrying runs, and those that wait for their turn
 LIVE: Final = """
     SELECT id, state FROM runs INDEXED BY runs_running WHERE job_id = ?1 AND state = 'running'
     UNION ALL
@@ -47,7 +47,7 @@ _DEAD: Final = RunView._fields.index("dead")
 async def add_runs(
     db: sqlite3.Connection, events: TransactionEvents, now_ms: int, runs: Sequence[NewRun]
 ) -> list[RunView]:
-    """Add runs that are no ticks, all or none. Returns them as they are stored."""
+    """Add runs that are not ticks, all or none. Returns them as stored."""
     ids = json.dumps([run.id for run in runs])
     taken = db.execute(sql.WHICH_EXIST, (ids,)).fetchone()
     if taken is not None:
@@ -61,7 +61,7 @@ async def add_runs(
 async def add_manual_run(
     db: sqlite3.Connection, events: TransactionEvents, now_ms: int, run: NewRun, judge: ManualRunRule
 ) -> RunView:
-    """Add what `judge` makes of the run, and cancel what gives way to it. See `Store.add_manual_run`."""
+    """Add a manual run as `judge` decides, and cancel what it replaces. See `Store.add_manual_run`."""
     found = db.execute(LIVE, (run.job_id,)).fetchall()
     live = LiveRuns(
         tuple(run_id for run_id, state in found if state != "pending"),
@@ -77,7 +77,7 @@ async def add_manual_run(
 async def cancel_run(
     db: sqlite3.Connection, events: TransactionEvents, run_id: str, now_ms: int, reason: str, running: bool
 ) -> RunView | None:
-    """Cancel a run that waits or, with `running`, stop one that runs."""
+    """Cancel a waiting run or, with `running`, a running one. See `Store.cancel_run`."""
     found = _run(db, run_id)
     if found is None:
         return None
@@ -122,20 +122,20 @@ def _run(db: sqlite3.Connection, run_id: str) -> RunView | None:
 
 
 async def list_runs(db: sqlite3.Connection, only: RunFilter) -> list[RunView]:
-    """The runs that the filter lets through, newest first."""
+    """Return the runs that match, newest first."""
     return [run_view(row) for row in db.execute(*lists.list_runs(only))]
 
 
 async def attempts(db: sqlite3.Connection, run_id: str) -> list[AttemptView]:
-    """The attempts before the last, in order."""
+    """Return the attempts before the last, in order."""
     return [AttemptView(*row) for row in db.execute(sql.ATTEMPTS, (run_id,))]
 
 
 def run_view(row: Sequence[object]) -> RunView:
-    """A run, from its columns."""
+    """Return a run from its columns."""
     dead, created_ms, awaiting_callback, is_pull, *rest = row[_DEAD:]
-    given = (*row[:_DEAD], bool(dead), created_ms, bool(awaiting_callback), bool(is_pull), *rest)
-    return RunView(*given)  # type: ignore[arg-type]
+    columns = (*row[:_DEAD], bool(dead), created_ms, bool(awaiting_callback), bool(is_pull), *rest)
+    return RunView(*columns)  # type: ignore[arg-type]
 
 
 async def lock_dead_letters(

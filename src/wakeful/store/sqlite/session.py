@@ -42,8 +42,8 @@ class SqliteSession:
         """Do nothing: SQLite has one writer at a time."""
 
     def _execute(self, statement: str, args: Sequence[object]) -> sqlite3.Cursor:
-        given = [json.dumps(each) if isinstance(each, list) else each for each in args]
-        return self._db.execute(translate(statement), given)
+        values = [json.dumps(each) if isinstance(each, list) else each for each in args]
+        return self._db.execute(translate(statement), values)
 
 
 @cache

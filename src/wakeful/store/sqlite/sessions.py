@@ -1,4 +1,4 @@
-"""Conversations in SQLite: what waits in them, and their turns. See `store/talking.py`."""
+"""Sessions in SQLite. See `store/sessions.py`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _LIVE: Final = """
     WHERE t.live AND t.workspace = s.workspace AND t.agent = s.agent AND t.session = s.name
     AND r.state IN ('pending', 'retrying', 'running')"""
 #: the primary key
-MAKE: Final = """
+TOUCH: Final = """
     INSERT INTO sessions (workspace, agent, name, places, created_at, updated_at)
     VALUES (?1, ?2, ?3, 1, ?4, ?4)
     ON CONFLICT (workspace, agent, name) DO UPDATE SET updated_at = excluded.updated_at"""
@@ -36,7 +36,7 @@ DUE: Final = f"""
     WHERE s.due_at <= ? AND s.places > (SELECT count(*) {_LIVE})
     ORDER BY s.due_at LIMIT ?"""
 #: the primary keys of sessions and agents, and jobs_name
-TALK: Final = f"""
+STATE: Final = f"""
     SELECT s.context, a.queue, j.id, j.work, j.policy FROM sessions s
     LEFT JOIN agents a ON a.workspace = s.workspace AND a.name = s.agent
     LEFT JOIN jobs j INDEXED BY jobs_name ON j.workspace = s.workspace AND j.agent = s.agent
@@ -58,7 +58,7 @@ ADD_MESSAGE: Final = """
 DROP_MESSAGE: Final = "DELETE FROM messages WHERE id = ?"
 ADD_TURN: Final = "INSERT INTO turns (workspace, agent, session, run_id, live) VALUES (?, ?, ?, ?, 1)"
 END_TURN: Final = "UPDATE turns SET live = 0 WHERE run_id = ?"
-SETTLE: Final = """
+UPDATE_SESSION: Final = """
     UPDATE sessions SET due_at = ?4, places = ?5, context = ?6
     WHERE workspace = ?1 AND agent = ?2 AND name = ?3"""
 #: the primary key: a range of it, in its order; for each, messages_of_session and `_LIVE`
@@ -74,41 +74,41 @@ SESSIONS: Final = f"""
 async def update_session(
     db: sqlite3.Connection, events: TransactionEvents, key: SessionKey, now_ms: int, judge: SessionRule
 ) -> SessionUpdate:
-    """Write what `judge` makes of a conversation, which may be new."""
-    db.execute(MAKE, (*key, now_ms))
-    settled = _settle(db, events, key, now_ms, judge)
-    if settled.due_ms is not None:
+    """Update a session, which is added if there is none. See `Store.update_session`."""
+    db.execute(TOUCH, (*key, now_ms))
+    update = _update(db, events, key, now_ms, judge)
+    if update.due_ms is not None:
         events.publish("sessions")
-    return settled
+    return update
 
 
 async def take_turns(
     db: sqlite3.Connection, events: TransactionEvents, now_ms: int, limit: int, judge: SessionRule
 ) -> int:
-    """The same for those that are due."""
+    """Update sessions that are due. See `Store.take_turns`."""
     due = [SessionKey(*row) for row in db.execute(DUE, (now_ms, limit))]
     for key in due:
-        _settle(db, events, key, now_ms, judge)
+        _update(db, events, key, now_ms, judge)
     return len(due)
 
 
-def _settle(
+def _update(
     db: sqlite3.Connection, events: TransactionEvents, key: SessionKey, now_ms: int, judge: SessionRule
 ) -> SessionUpdate:
-    context, queue, job_id, work, policy = db.execute(TALK, key).fetchone()
+    context, queue, job_id, work, policy = db.execute(STATE, key).fetchone()
     messages = [SessionMessage(*row) for row in db.execute(MESSAGES, key)]
     turns = [Turn(*row) for row in db.execute(TURNS, key)]
-    settled = judge(SessionState(key, messages, turns, context, queue, job_id, work, policy))
-    if settled.arrived is not None:
-        db.execute(ADD_MESSAGE, (*key, *settled.arrived))
-    db.executemany(DROP_MESSAGE, [(each,) for each in (*settled.dropped, *settled.taken)])
-    cancel(db, events, now_ms, settled.stopped)
-    if settled.begun:
-        write_runs(db, events, now_ms, settled.begun)
-        db.executemany(ADD_TURN, [(*key, run.id) for run in settled.begun])
-    db.executemany(END_TURN, [(run_id,) for run_id in settled.over])
-    db.execute(SETTLE, (*key, settled.due_ms, settled.places, settled.context))
-    return settled
+    update = judge(SessionState(key, messages, turns, context, queue, job_id, work, policy))
+    if update.arrived is not None:
+        db.execute(ADD_MESSAGE, (*key, *update.arrived))
+    db.executemany(DROP_MESSAGE, [(each,) for each in (*update.dropped, *update.taken)])
+    cancel(db, events, now_ms, update.stopped)
+    if update.begun:
+        write_runs(db, events, now_ms, update.begun)
+        db.executemany(ADD_TURN, [(*key, run.id) for run in update.begun])
+    db.executemany(END_TURN, [(run_id,) for run_id in update.over])
+    db.execute(UPDATE_SESSION, (*key, update.due_ms, update.places, update.context))
+    return update
 
 
 async def sessions(

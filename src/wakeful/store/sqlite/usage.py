@@ -17,7 +17,7 @@ from wakeful.store.sqlite.connection import TransactionEvents
 from wakeful.usage import MOST_TOKENS, OwnerUsage, Spent, budget_changes, day_of, incident_details
 
 #: the primary key, once for each
-WHOSE: Final = """
+OWNERS: Final = """
     SELECT id, workspace, agent, coalesce(job_id, '') FROM runs
     WHERE id IN (SELECT value FROM json_each(?))"""
 #: the primary key
@@ -27,7 +27,7 @@ ADD_SPENDING: Final = f"""
     SET tokens = min(tokens + excluded.tokens, {MOST_TOKENS}),
         cost = min(cost + excluded.cost, {MOST_COST:.1f})"""
 #: the primary keys of spending, budget_blocks, workspaces, agents and jobs, once for each
-WEIGHED: Final = """
+USAGE: Final = """
     SELECT o.workspace, o.agent, o.job, coalesce(s.tokens, 0), coalesce(s.cost, 0.0),
         CASE WHEN o.job <> '' THEN (SELECT work FROM jobs WHERE id = o.job AND deleted_at IS NULL)
             WHEN o.agent <> ''
@@ -40,40 +40,42 @@ WEIGHED: Final = """
     LEFT JOIN spending s
         ON s.workspace = o.workspace AND s.agent = o.agent AND s.job = o.job AND s.day = ?2"""
 #: the primary key
-HOLD: Final = "INSERT INTO budget_blocks (day, workspace, agent, job, cap, most) VALUES (?, ?, ?, ?, ?, ?)"
+ADD_BLOCK: Final = (
+    "INSERT INTO budget_blocks (day, workspace, agent, job, cap, most) VALUES (?, ?, ?, ?, ?, ?)"
+)
 #: the primary key
-LET_GO: Final = (
+DELETE_BLOCK: Final = (
     "DELETE FROM budget_blocks WHERE day = ? AND workspace = ? AND agent = ? AND job = ? AND cap = ?"
 )
 
 #: agents_alerts and workspaces_alerts, which are mostly empty
-_TOLD: Final = """
+_HAS_ALERTS: Final = """
     (EXISTS (SELECT 1 FROM agents a
         WHERE a.workspace = o.workspace AND a.name = o.agent AND a.alerts IS NOT NULL)
     OR EXISTS (SELECT 1 FROM workspaces w WHERE w.name = o.workspace AND w.alerts IS NOT NULL))"""
-_OURS: Final = f"coalesce(o.job_name, '') NOT IN {ALERT_JOBS}"
-#: the primary key of runs, once for each; then `_TOLD`
+_NOT_ALERT_JOB: Final = f"coalesce(o.job_name, '') NOT IN {ALERT_JOBS}"
+#: the primary key of runs, once for each; then `_HAS_ALERTS`
 FAILED: Final = f"""
     INSERT INTO incidents (at, kind, workspace, agent, job_id, run_id, count, details)
     SELECT ?1, 'failed', o.workspace, o.agent, o.job_id, o.id, json_extract(f.value, '$[1]'), '{{}}'
     FROM json_each(?2) f CROSS JOIN runs o ON o.id = json_extract(f.value, '$[0]')
-    WHERE {_OURS} AND {_TOLD}"""
-#: the primary key of runs, once for each; then `_TOLD`
+    WHERE {_NOT_ALERT_JOB} AND {_HAS_ALERTS}"""
+#: the primary key of runs, once for each; then `_HAS_ALERTS`
 MISSED: Final = f"""
     INSERT INTO incidents (at, kind, workspace, agent, job_id, run_id, count, details)
     SELECT ?1, 'missed', o.workspace, o.agent, o.job_id, o.id, o.covers, '{{}}'
     FROM runs o WHERE o.id IN (SELECT value FROM json_each(?2))
-        AND o.reason IN ('downtime', 'too_old') AND {_OURS} AND {_TOLD}"""
-#: `_TOLD`
-REACHED: Final = f"""
+        AND o.reason IN ('downtime', 'too_old') AND {_NOT_ALERT_JOB} AND {_HAS_ALERTS}"""
+#: `_HAS_ALERTS`
+CAP_REACHED: Final = f"""
     INSERT INTO incidents (at, kind, workspace, agent, job_id, run_id, count, details)
     SELECT ?1, 'budget', o.workspace, o.agent, nullif(?4, ''), NULL, 1, ?5
-    FROM (SELECT ?2 AS workspace, ?3 AS agent) o WHERE {_TOLD}"""
+    FROM (SELECT ?2 AS workspace, ?3 AS agent) o WHERE {_HAS_ALERTS}"""
 
 
 def owners_of(db: sqlite3.Connection, run_ids: Sequence[str]) -> dict[str, BudgetOwner]:
     """Return the job of each of these runs, or its agent if it has no job."""
-    return {row[0]: BudgetOwner(*row[1:]) for row in db.execute(WHOSE, (json.dumps(run_ids),))}
+    return {row[0]: BudgetOwner(*row[1:]) for row in db.execute(OWNERS, (json.dumps(run_ids),))}
 
 
 def add_usage(
@@ -92,14 +94,14 @@ def update_blocks(
 ) -> None:
     """Block the owners that have reached a cap today, and unblock the others."""
     day = day_of(now_ms)
-    rows = db.execute(WEIGHED, (json.dumps(list(dict.fromkeys(owners))), day)).fetchall()
+    rows = db.execute(USAGE, (json.dumps(list(dict.fromkeys(owners))), day)).fetchall()
     for change in budget_changes(OwnerUsage(*row) for row in rows):
         events.publish("budget_blocks")
         if change.most is None:
-            db.execute(LET_GO, (day, *change.owner, change.cap))
+            db.execute(DELETE_BLOCK, (day, *change.owner, change.cap))
             continue
-        db.execute(HOLD, (day, *change.owner, change.cap, change.most))
-        if db.execute(REACHED, (now_ms, *change.owner, incident_details(change))).rowcount:
+        db.execute(ADD_BLOCK, (day, *change.owner, change.cap, change.most))
+        if db.execute(CAP_REACHED, (now_ms, *change.owner, incident_details(change))).rowcount:
             events.publish("incidents")
 
 
