@@ -22,7 +22,7 @@ JOB_DELETED: Final = "job_deleted"
 # The fields of `Finished` that ask for something beyond the run itself, and their values if they ask for
 # nothing. Comparing one slice is several times faster than testing each field.
 _REQUESTS: Final = slice(Finished._fields.index("usage"), Finished._fields.index("wake_heartbeat") + 1)
-_NO_REQUESTS: Final = Finished("", None, 0, "", 0, 0)[_REQUESTS]
+_NO_REQUESTS: Final = tuple(Finished._field_defaults[name] for name in Finished._fields[_REQUESTS])
 
 
 class Candidate(NamedTuple):
@@ -221,10 +221,8 @@ def _special(outcomes: Iterable[Finished]) -> list[Finished]:
 
 def _goes_on(outcome: Finished, job_id: str, facts: Facts) -> bool:
     """Whether the job outlives a run that would end it."""
-    if job_id not in facts.has_next:
-        return False
     written_ms, edited_ms = facts.edits.get(outcome.run_id, (0, 0))
-    return outcome.state == "skipped" or edited_ms > written_ms
+    return job_id in facts.has_next and (outcome.state == "skipped" or edited_ms > written_ms)
 
 
 def _followers(outcomes: Sequence[Finished], facts: Facts) -> list[Follower]:

@@ -242,7 +242,10 @@ def test_usage_counts_for_the_job_its_agent_and_its_workspace() -> None:
 
 
 def test_plain_successes_need_nothing_and_have_no_effects() -> None:
-    batch = [ended(run_id=f"r{number}", output="said", response_code=200) for number in range(3)]
+    plain = ended(
+        output="said", error="not much", reason="fine", due_ms=1, failed_attempts=1, response_code=200
+    )
+    batch = [plain._replace(run_id=f"r{number}", attempt=number) for number in range(3)]
     assert needs(batch) == Needs()
     assert consequences(batch, Facts()) == NOTHING
 

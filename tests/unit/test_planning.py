@@ -90,6 +90,14 @@ def test_a_tick_is_started_when_its_time_has_come():
     assert due == Plan((Verdict(minute(1), minute(1), due.verdicts[0].becomes),), minute(2), minute(2), 1)
 
 
+def test_the_limits_are_those_of_the_settings_unless_the_operator_changes_them():
+    assert Limits() == (60_000, 100, 0)
+
+
+def test_a_verdict_covers_one_tick_unless_it_says_otherwise():
+    assert Verdict(1, 2, planning.Becomes.STARTED) == (1, 2, "started", None, 1, None, 0)
+
+
 def test_a_tick_is_left_alone_until_its_time_has_come():
     assert plan(minute(1) - 1) == Plan((), minute(1), minute(1), 0)
 
