@@ -37,7 +37,7 @@ async def test_an_internal_job_keeps_its_name_and_may_still_be_edited(ask: ApiCl
     await ask("PUT", "/agents/ada", {"heartbeat": True})
     refused = await ask("PATCH", f"{JOBS}/heartbeat", {"name": "renamed"})
     assert (refused.status, refused.code) == (422, "invalid-argument")
-    assert "it keeps its name" in refused.body["detail"]
+    assert "it cannot be renamed" in refused.body["detail"]
     assert (await ask("PATCH", f"{JOBS}/heartbeat", {"maxAttempts": 3})).status == 200
     assert (await ask("PUT", "/agents/ada", {"heartbeat": True})).status == 200
 
