@@ -1,4 +1,4 @@
-"""Who is told of an incident, and in which words. Pure."""
+"""Which alerts an incident causes, and their texts. Pure."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from wakeful.job import Json
 from wakeful.run import NewRun
 from wakeful.run_factory import manual_run
 
-#: How much of an error is told; on a telephone, less.
-_SHOWN: Final = 500
-_GLANCE: Final = 300
-_WORDS: Final = {"tokensPerDay": "tokens", "costPerDay": "cost"}
+#: How much of an error an alert shows: to a webhook, and to a channel.
+_MAX_ERROR: Final = 500
+_CHANNEL_ERROR: Final = 300
+_UNITS: Final = {"tokensPerDay": "tokens", "costPerDay": "cost"}
 
 
 class AlertJob(NamedTuple):
@@ -81,64 +81,66 @@ class Alert(NamedTuple):
     runs: tuple[NewRun, ...]
 
 
-class Words(NamedTuple):
-    """What is said of an incident."""
+class AlertText(NamedTuple):
+    """The text of an alert."""
 
-    #: what is wrong
+    #: what happened
     fact: str
-    #: what that means, or what to do about it
+    #: what follows, or what to do
     advice: str = ""
-    #: what the run itself says
+    #: the error of the run
     error: str = ""
 
     @property
     def message(self) -> str:
-        """All of it in one line."""
-        said = f"{self.fact}; {self.advice}" if self.advice else self.fact
-        return f"{said}: {self.error[:_SHOWN]}" if self.error else said
+        """The text in one line."""
+        text = f"{self.fact}; {self.advice}" if self.advice else self.fact
+        return f"{text}: {self.error[:_MAX_ERROR]}" if self.error else text
 
 
 def judge(incident: Incident, now_ms: int) -> list[Alert]:
-    """The alerts that an incident calls for: none, one, or for a failure two."""
+    """Return the alerts that an incident causes: none, one, or two for a failure."""
     if incident.alerts is None or (incident.webhook is None and incident.channel is None):
         return []
-    read = json.loads(incident.alerts)
-    wishes: Mapping[str, Json] = {**ALERT_DEFAULTS, **(read if isinstance(read, dict) else {})}
+    stored = json.loads(incident.alerts)
+    settings: Mapping[str, Json] = {**ALERT_DEFAULTS, **(stored if isinstance(stored, dict) else {})}
     if incident.kind == "budget":
-        # A cap is reached once a day: that is cool-down enough.
+        # A cap is reached at most once a day, so it needs no cool-down.
         cap = f"{incident.agent}/{incident.job_id or ''}/{_details(incident).get('cap')}"
-        return [_alert(incident, "budget", cap, 0, _spent(incident), now_ms)] if wishes["budget"] else []
-    cooldown_ms = wishes["cooldownMs"]
+        return [_alert(incident, "budget", cap, 0, _spent(incident), now_ms)] if settings["budget"] else []
+    cooldown_ms = settings["cooldownMs"]
     assert isinstance(cooldown_ms, int)
     subject = incident.job_id or incident.agent
-    told: dict[str, Words] = {}
-    if incident.kind == "missed" and wishes["missed"]:
-        told["missed"] = Words(
-            f"{_who(incident)} missed {_times(incident.times, 'tick')}", error="nobody was awake"
+    texts: dict[str, AlertText] = {}
+    if incident.kind == "missed" and settings["missed"]:
+        texts["missed"] = AlertText(
+            f"{_subject(incident)} missed {_times(incident.times, 'tick')}", error="no replica was running"
         )
     if incident.kind == "failed":
-        why = incident.error or ""
-        least = wishes["failures"]
-        if isinstance(least, int) and incident.times >= least:
-            fact = f"{_who(incident)} has failed {_times(incident.times, 'time')} in a row"
-            told["failures"] = Words(fact, error=why)
-        if wishes["deadLetter"]:
-            fact = f"a run of {_who(incident)} is a dead letter"
-            told["dead_letter"] = Words(fact, "replay or discard it", why)
-    return [_alert(incident, kind, subject, cooldown_ms, words, now_ms) for kind, words in told.items()]
+        error = incident.error or ""
+        threshold = settings["failures"]
+        if isinstance(threshold, int) and incident.times >= threshold:
+            fact = f"{_subject(incident)} has failed {_times(incident.times, 'time')} in a row"
+            texts["failures"] = AlertText(fact, error=error)
+        if settings["deadLetter"]:
+            fact = f"a run of {_subject(incident)} is a dead letter"
+            texts["dead_letter"] = AlertText(fact, "replay or discard it", error)
+    return [_alert(incident, kind, subject, cooldown_ms, text, now_ms) for kind, text in texts.items()]
 
 
-def _alert(incident: Incident, kind: str, subject: str, cooldown_ms: int, words: Words, now_ms: int) -> Alert:
+def _alert(
+    incident: Incident, kind: str, subject: str, cooldown_ms: int, text: AlertText, now_ms: int
+) -> Alert:
     ways = (
-        (incident.webhook, _for_machines(incident, kind, words)),
-        (incident.channel, _for_people(incident, kind, words)),
+        (incident.webhook, _webhook_payload(incident, kind, text)),
+        (incident.channel, _channel_payload(incident, kind, text)),
     )
     runs = tuple(_run(incident, sender, payload, now_ms) for sender, payload in ways if sender is not None)
     return Alert(incident.workspace, subject, kind, cooldown_ms, runs)
 
 
-def _for_machines(incident: Incident, kind: str, words: Words) -> dict[str, Json]:
-    """What a webhook is sent."""
+def _webhook_payload(incident: Incident, kind: str, text: AlertText) -> dict[str, Json]:
+    """Return the payload for the webhook."""
     return {
         "kind": kind,
         "workspace": incident.workspace,
@@ -146,20 +148,20 @@ def _for_machines(incident: Incident, kind: str, words: Words) -> dict[str, Json
         "job": incident.job_name,
         "run": incident.run_id,
         "count": incident.times,
-        "message": words.message,
+        "message": text.message,
         "at": utc_datetime(incident.at_ms).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
     }
 
 
-def _for_people(incident: Incident, kind: str, words: Words) -> dict[str, Json]:
-    """What a channel is sent, to be read at a glance: what is wrong as the title, the rest below it."""
-    error = words.error if len(words.error) <= _GLANCE else f"{words.error[: _GLANCE - 1]}…"
-    said = "\n".join(_sentence(text) for text in (error, words.advice) if text)
+def _channel_payload(incident: Incident, kind: str, text: AlertText) -> dict[str, Json]:
+    """Return the payload for the channel: a title, and the details as the body."""
+    error = text.error if len(text.error) <= _CHANNEL_ERROR else f"{text.error[: _CHANNEL_ERROR - 1]}…"
+    details = "\n".join(_sentence(line) for line in (error, text.advice) if line)
     at = utc_datetime(incident.at_ms).strftime("%Y-%m-%d %H:%M:%S UTC")
     where = [f"workspace {incident.workspace}", *([f"run {incident.run_id}"] if incident.run_id else []), at]
     return {
-        "title": f"Wakeful: {words.fact}",
-        "body": "\n".join([*([said, ""] if said else []), *where]),
+        "title": f"Wakeful: {text.fact}",
+        "body": "\n".join([*([details, ""] if details else []), *where]),
         "kind": "warning" if kind == "budget" else "failure",
     }
 
@@ -178,13 +180,13 @@ def _run(incident: Incident, sender: AlertJob, payload: Json, now_ms: int) -> Ne
     )
 
 
-def _spent(incident: Incident) -> Words:
+def _spent(incident: Incident) -> AlertText:
     details = _details(incident)
     cap = str(details.get("cap"))
     used, most = _plain(details.get("used")), _plain(details.get("most"))
-    what = _WORDS.get(cap, cap)
-    return Words(
-        f"{_who(incident)} has used {used} {what} today, and may use {most} ({cap})",
+    unit = _UNITS.get(cap, cap)
+    return AlertText(
+        f"{_subject(incident)} has used {used} {unit} today; its budget is {most} ({cap})",
         "its ticks are skipped until midnight UTC",
     )
 
@@ -195,16 +197,16 @@ def _details(incident: Incident) -> Mapping[str, Json]:
 
 
 def _sentence(text: str) -> str:
-    """A text that can stand alone on its line.
+    """Return the text with its first letter in upper case.
 
-    >>> _sentence("nobody was awake")
-    'Nobody was awake'
+    >>> _sentence("no replica was running")
+    'No replica was running'
     """
     return text[:1].upper() + text[1:]
 
 
 def _plain(number: Json) -> str:
-    """A number as people write it.
+    """Return a number without trailing zeros.
 
     >>> _plain(200000.0), _plain(0.5)
     ('200000', '0.5')
@@ -214,7 +216,7 @@ def _plain(number: Json) -> str:
     return str(number)
 
 
-def _who(incident: Incident) -> str:
+def _subject(incident: Incident) -> str:
     if incident.job_name is not None:
         return f"job '{incident.job_name}' of agent '{incident.agent}'"
     return f"agent '{incident.agent}'" if incident.agent else f"workspace '{incident.workspace}'"

@@ -1,14 +1,13 @@
-"""A cache that is bounded in bytes, for what is made of text that users write.
+"""A cache that is bounded in bytes, for values parsed from text of users.
 
-`functools.lru_cache` bounds the number of entries: with texts of 64 KB, thousands of them take hundreds of
-megabytes. Here each entry has a weight, an estimate of its size in bytes, and all weights together stay
-within a budget.
+`functools.lru_cache` bounds the number of entries: thousands of texts of 64 KB take hundreds of megabytes.
+Here each entry has a weight, its estimated size in bytes, and the sum of all weights stays within a budget.
 
-There are two generations. A new entry goes to the young one; when that has half of the budget it becomes the
-old one, and the old one is dropped. An entry that is used again moves from the old generation to the young
-one. So a hit costs one look-up in a dictionary and changes nothing, and what is in use stays.
+There are two generations. A new entry goes to the young one; when that has half of the budget, it becomes the
+old one, and the previous old one is dropped. An entry of the old generation that is used moves to the young
+one. So a hit costs one dictionary lookup, and entries in use stay.
 
-Functions of several threads may use a cache at once. The worst that can happen is that a value is made twice.
+Several threads may use a cache at once. At worst a value is computed twice.
 """
 
 from __future__ import annotations
@@ -25,14 +24,14 @@ V = TypeVar("V")
 P = ParamSpec("P")
 
 MB: Final = 1 << 20
-#: The entry itself, its key and its place in a dictionary.
+#: The overhead of an entry in bytes: tuple, key and dictionary slot.
 _OVERHEAD: Final = 256
 
 _bypassed: ContextVar[bool] = ContextVar("bypassed", default=False)
 
 
 class BoundedCache(Generic[K, V]):
-    """Values by their keys, within a budget of bytes.
+    """A mapping within a budget of bytes.
 
     >>> cache = BoundedCache[str, int](budget=4_096)
     >>> cache.put("a", 1, weight=100)
@@ -47,12 +46,12 @@ class BoundedCache(Generic[K, V]):
         self.clear()
 
     def get(self, key: K) -> V | None:
-        """The value; None where there is none, or None is the value."""
+        """Return the value; None if there is none, or if it is None."""
         found = self.find(key)
         return None if found is None else found[0]
 
     def find(self, key: K) -> tuple[V, int] | None:
-        """The value with its weight; None where there is none."""
+        """Return the value with its weight; None if there is none."""
         found = self._young.get(key)
         if found is None:
             found = self._old.pop(key, None)
@@ -62,7 +61,7 @@ class BoundedCache(Generic[K, V]):
         return found
 
     def put(self, key: K, value: V, weight: int) -> None:
-        """Keep a value, unless the caller is in `bypass()` or the value alone is too large."""
+        """Store a value, unless the caller is in `bypass()` or the value is too large."""
         weight += _OVERHEAD
         if weight > self._budget // 2 or _bypassed.get():
             return
@@ -70,20 +69,20 @@ class BoundedCache(Generic[K, V]):
         self._add(key, (value, weight))
 
     def drop(self, key: K) -> None:
-        """Forget a value."""
+        """Remove a value."""
         if (found := self._young.pop(key, None)) is not None:
             self._young_weight -= found[1]
         if (found := self._old.pop(key, None)) is not None:
             self._old_weight -= found[1]
 
     def clear(self) -> None:
-        """Forget all values."""
+        """Remove all values."""
         self._young: dict[K, tuple[V, int]] = {}
         self._old: dict[K, tuple[V, int]] = {}
         self._young_weight = self._old_weight = 0
 
     def __iter__(self) -> Iterator[K]:
-        """The keys of all values, as they are now: values may be dropped meanwhile."""
+        """Iterate over a copy of the keys: values may be dropped meanwhile."""
         return iter([*self._young, *self._old])
 
     @property
@@ -103,7 +102,7 @@ class BoundedCache(Generic[K, V]):
 
 
 def bounded_cache(budget: int, weigh: Callable[..., int]) -> Callable[[Callable[P, V]], Callable[P, V]]:
-    """A decorator: remember what the function returns for its (positional) arguments, within a budget.
+    """Return a decorator that caches results by positional arguments, within a budget.
 
     `weigh(value, *arguments)` estimates the bytes of an entry.
 
@@ -119,7 +118,7 @@ def bounded_cache(budget: int, weigh: Callable[..., int]) -> Callable[[Callable[
         find = cache.find
 
         @wraps(function)
-        def remembered(*args: P.args, **kwargs: P.kwargs) -> V:
+        def cached(*args: P.args, **kwargs: P.kwargs) -> V:
             found = cache._young.get(args) or find(args)
             if found is not None:
                 return found[0]
@@ -127,15 +126,15 @@ def bounded_cache(budget: int, weigh: Callable[..., int]) -> Callable[[Callable[
             cache.put(args, value, weigh(value, *args))
             return value
 
-        remembered.cache = cache  # type: ignore[attr-defined]
-        return remembered
+        cached.cache = cache  # type: ignore[attr-defined]
+        return cached
 
     return decorate
 
 
 @contextmanager
 def bypass() -> Iterator[None]:
-    """Add nothing to any cache meanwhile: for a dry run, whose document may never be seen again."""
+    """Store nothing in any cache in this context: for a dry run, whose document may not be used again."""
     token = _bypassed.set(True)
     try:
         yield
@@ -144,5 +143,5 @@ def bypass() -> Iterator[None]:
 
 
 def text_size(*texts: str) -> int:
-    """The bytes of texts in memory: a character takes one, two or four."""
+    """Return the size of texts in memory in bytes."""
     return sum(map(getsizeof, texts))

@@ -1,7 +1,7 @@
-"""The one place that knows what time it is.
+"""Clocks.
 
-All code takes its time from a `Clock`, so that tests and the simulator run on a false one, and so that
-the database's clock can rule: a replica whose own clock is minutes wrong still fires on time.
+All code takes the time from a `Clock`, so that tests and the simulation use a fake one, and so that all
+replicas follow the clock of the database: a replica whose own clock is minutes wrong still fires on time.
 """
 
 from __future__ import annotations
@@ -11,35 +11,35 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """What time it is, in epoch milliseconds."""
+    """A source of the current time."""
 
     def now_ms(self) -> int:
-        """The time now."""
+        """Return the current time in epoch milliseconds."""
         ...
 
 
 class SystemClock:
-    """This machine's clock."""
+    """The clock of this machine."""
 
     def now_ms(self) -> int:
-        """The time now, as this machine has it."""
+        """Return the current time of this machine."""
         return time.time_ns() // 1_000_000
 
 
 class SteeredClock:
-    """A clock that another one steers: it runs on this machine's steady clock, from what the other last said.
+    """A clock that follows another one: the monotonic clock of this machine plus an offset.
 
-    `steer` is given the other's time as it arrives here, after the way from there: so this clock is late
-    by at most that way, and never early.
+    `steer` gets the other time when it arrives here, so this clock is late by at most the transit time, and
+    never early.
     """
 
     def __init__(self) -> None:
         self._offset_ns = time.time_ns() - time.monotonic_ns()
 
     def steer(self, now_us: int) -> None:
-        """Take over what the other clock says, in epoch microseconds."""
+        """Set this clock to the other one, in epoch microseconds."""
         self._offset_ns = now_us * 1000 - time.monotonic_ns()
 
     def now_ms(self) -> int:
-        """The other clock's time, as far as it is known here."""
+        """Return the current time of the other clock."""
         return (time.monotonic_ns() + self._offset_ns) // 1_000_000

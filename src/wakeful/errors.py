@@ -1,7 +1,7 @@
-"""Every error that Wakeful raises on purpose.
+"""The errors of Wakeful.
 
-Each carries a `code` from a short, closed list and a sentence that says what is wrong and what to do.
-The faces translate the code (HTTP status, RPC error, exit code); nobody parses the sentence.
+Each has a `code` from a short, closed list, and a message that says what is wrong and what to do. The
+interfaces map the code to an HTTP status, an RPC error or an exit code. The message is for people only.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from typing import ClassVar
 
 
 class WakefulError(Exception):
-    """The root of them all: `except WakefulError` catches whatever Wakeful refuses.
+    """The base class of all errors.
 
     >>> try:
-    ...     raise NotFound("no job 'digest'; `wakeful list` shows what there is")
+    ...     raise NotFound("no job 'digest'; `wakeful list` shows all jobs")
     ... except WakefulError as error:
     ...     error.code
     'not-found'
@@ -29,51 +29,51 @@ class WakefulError(Exception):
 
 
 class InvalidArgument(WakefulError):
-    """What was given cannot be right, whatever the state of the world."""
+    """An argument is invalid, whatever the state of the system."""
 
     code = "invalid-argument"
 
 
 class InvalidSchedule(InvalidArgument):
-    """A schedule that cannot be read, or that would never fire. The message names the field and the text."""
+    """A schedule is invalid or never fires. The message names the field and the text."""
 
 
 class Unstorable(InvalidArgument):
-    """The database cannot keep a value, such as a number out of range: trying again does not help."""
+    """The database cannot store a value, such as a number out of range. A retry does not help."""
 
 
 class Unauthenticated(WakefulError):
-    """Nobody knows who is asking."""
+    """The request has no valid credentials."""
 
     code = "unauthenticated"
 
 
 class PermissionDenied(WakefulError):
-    """We know who is asking; they may not."""
+    """The caller is authenticated and may not do this."""
 
     code = "permission-denied"
 
 
 class NotFound(WakefulError):
-    """It is not there, or it belongs to somebody else: the two are not told apart."""
+    """The object does not exist, or the caller may not see it."""
 
     code = "not-found"
 
 
 class AlreadyExists(WakefulError):
-    """The name is taken."""
+    """The name is taken already."""
 
     code = "already-exists"
 
 
 class FailedPrecondition(WakefulError):
-    """Right in itself, but not in the state things are in."""
+    """The request is valid, but not in the current state."""
 
     code = "failed-precondition"
 
 
 class ResourceExhausted(WakefulError):
-    """A quota or a limit is used up; where it is one of a day, it is counted anew at midnight (UTC)."""
+    """A quota or a limit is used up. A daily one starts again at midnight UTC."""
 
     code = "resource-exhausted"
 
@@ -83,21 +83,18 @@ class ResourceExhausted(WakefulError):
 
 
 class Unavailable(WakefulError):
-    """The database or a service cannot be reached; trying again later may help."""
+    """The database or a service cannot be reached. A retry may help."""
 
     code = "unavailable"
     retry_after_s = 1
 
 
 class DatabaseFault(Unavailable):
-    """The database can be reached, and reports an I/O error or an internal error of its own.
-
-    Mostly it is over when the statement is tried again.
-    """
+    """The database reports an I/O error or an internal error. A retry usually helps."""
 
 
 class Permanent(WakefulError):
-    """Raise it in a function target to say: trying again will not help. The run fails at once.
+    """Raised in a function target if a retry does not help. The run fails at once.
 
     >>> async def send(run):
     ...     raise Permanent("the customer has left")

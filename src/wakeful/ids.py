@@ -1,4 +1,4 @@
-"""Ids: uuid v7 as text, so that they sort by the time they were made."""
+"""Ids: UUIDv7 as text, which sorts by creation time."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from random import Random
 from threading import Lock
 from typing import Final
 
-# An id is a name, not a secret: the fast generator will do, seeded by the system, and anew in a forked child.
+# An id is no secret, so a fast generator is enough: seeded by the system, and again in a forked child.
 _RANDOM: Final = Random()
 os.register_at_fork(after_in_child=_RANDOM.seed)
 _VARIANT: Final = 2 << 62
@@ -16,7 +16,7 @@ _last_ms, _count, _prefix = 0, 0, ""
 
 
 def first_id(ms: int) -> str:
-    """No id of something made at `ms` or later is smaller than this one.
+    """Return the smallest id that can be created at `ms` or later.
 
     >>> new_id(1_800_000_000_000) >= first_id(1_800_000_000_000)
     True
@@ -25,14 +25,14 @@ def first_id(ms: int) -> str:
 
 
 def new_id(now_ms: int) -> str:
-    """A fresh id for something made at `now_ms`. Those that one process makes are in strict order.
+    """Return a new id for `now_ms`. The ids of one process are in strict order.
 
     >>> new_id(1_800_000_000_000) < new_id(1_800_000_000_000) < new_id(1_800_000_000_001)
     True
     """
     global _last_ms, _count, _prefix
     with _LOCK:
-        if now_ms > _last_ms or _count == 0xFFF:  # more than 4096 in a millisecond borrow from the next
+        if now_ms > _last_ms or _count == 0xFFF:  # more than 4096 ids in a millisecond use the next one
             _last_ms, _count = max(now_ms, _last_ms + 1), 0
             _prefix = f"{_last_ms >> 16:08x}-{_last_ms & 0xFFFF:04x}-7"
         else:

@@ -1,11 +1,11 @@
-"""Logs: an event, and what is known of it, through the standard library's loggers.
+"""Structured logs through the standard library's loggers.
 
-`log.info("run.skipped", reason="overlap", job="digest")`: the event is a word for machines, the rest is
-its reason. A program that embeds Wakeful decides where they go, by `logging`, as with any library; loggers
-are named `wakeful.…`. Nothing of a traceback's variables is shown: they may hold secrets.
+`log.info("run.skipped", reason="overlap", job="digest")`: the event is machine-readable, the fields are its
+details. A program that embeds Wakeful configures the loggers `wakeful.…` by `logging`, as with any library.
+Tracebacks do not show variables: they may contain secrets.
 
-Values may be text of anybody: a name, an error, an answer. Control characters in them are escaped and values
-with spaces are quoted, so that no value can start a line of its own, add a field or command a terminal.
+Values may come from users: names, errors, responses. Control characters are escaped and values with spaces
+are quoted, so that no value can start a line, add a field or control a terminal.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from typing import Any, Final
 
 import structlog
 
-#: Starts every line of a record after the first: a line of the log without it starts a record.
+#: The indent of every line of a record after the first.
 _INDENT: Final = "    "
 
 
 def get_logger(name: str) -> structlog.stdlib.BoundLogger:
-    """The logger of that name, under `wakeful`."""
+    """Return the logger of that name."""
     logger: structlog.stdlib.BoundLogger = structlog.wrap_logger(
         logging.getLogger(name),
         processors=[
@@ -36,7 +36,7 @@ def get_logger(name: str) -> structlog.stdlib.BoundLogger:
 
 
 def render(logger: object, method: str, fields: MutableMapping[str, Any]) -> str:
-    """One line `event=… key=value …`; a traceback follows on indented lines.
+    """Return a line `event=… key=value …`; a traceback follows on indented lines.
 
     >>> render(None, "info", {"job": "a", "event": "run.failed", "error": "exit 3\\nevent=forged"})
     'event=run.failed job=a error="exit 3\\\\nevent=forged"'
@@ -48,7 +48,7 @@ def render(logger: object, method: str, fields: MutableMapping[str, Any]) -> str
 
 
 def escape(text: str) -> str:
-    """Text on one line, without characters that command a terminal or cannot be seen.
+    """Return the text on one line, with control characters and invisible characters escaped.
 
     >>> escape("grün\\x1b[31m\\n")
     'grün\\\\x1b[31m\\\\n'
@@ -61,10 +61,10 @@ def escape(text: str) -> str:
 
 
 class ConsoleFormatter(logging.Formatter):
-    """Formats records of all loggers, other libraries' too; no message can forge a record."""
+    """Formats records of all loggers, also of other libraries. No message can forge a record."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The record: its first line, and the others indented."""
+        """Return the record: its first line, and the others indented."""
         first, *others = super().format(record).split("\n")
         return "\n".join([escape(first), *_indented(others)])
 

@@ -1,4 +1,4 @@
-"""The run: the record of one tick, or of one manual trigger, and the moves it may make."""
+"""The run: its states and the transitions between them, new runs, and idempotency keys."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ TriggerName = Literal["schedule", "user", "agent", "replay", "backfill", "chain"
 
 
 class RunState(StrEnum):
-    """Where a run stands. It never moves backwards, and a terminal one never moves again."""
+    """The state of a run. A terminal state never changes."""
 
     PENDING = "pending"
     RUNNING = "running"
@@ -25,25 +25,24 @@ class RunState(StrEnum):
 
     @property
     def terminal(self) -> bool:
-        """Whether nothing can happen to it any more."""
+        """Whether the state is final."""
         return not MOVES[self]
 
     def move(self, to: RunState) -> RunState:
-        """`to`, if a run may go there from here; FailedPrecondition otherwise.
+        """Return `to` if the transition is allowed; raise FailedPrecondition otherwise.
 
         >>> RunState.PENDING.move(RunState.RUNNING)
         <RunState.RUNNING: 'running'>
         """
         if to not in MOVES[self]:
-            allowed = " or ".join(sorted(MOVES[self])) or "nothing: it is over"
+            allowed = " or ".join(sorted(MOVES[self])) or "nothing: it has ended"
             raise FailedPrecondition(f"a {self} run cannot become {to}; it can become {allowed}")
         return to
 
 
-#: What may follow what. A run is born pending, running, skipped or missed. A pending one fails when nobody
-#: claims it in time; one that waited only to be superseded is cancelled. A running one is skipped when it
-#: turns out, before its target is launched, that there is nothing to do (`precheck`), no budget left, or that
-#: its job runs at other hours.
+#: The allowed transitions. A pending run fails if it is not claimed in time, and is cancelled if a newer one
+#: supersedes it. A running one is skipped if its target is not launched: there is nothing to do (`precheck`),
+#: its budget is used up, or it is outside its active hours.
 MOVES: Final[dict[RunState, frozenset[RunState]]] = {
     RunState.PENDING: frozenset({RunState.RUNNING, RunState.CANCELLED, RunState.FAILED}),
     RunState.RUNNING: frozenset(
@@ -126,7 +125,7 @@ class Follower(NamedTuple):
 
 
 def tick_key(job_id: str, scheduled_ms: int) -> str:
-    """A tick's idempotency key: the same on every replica, through every retry and replay.
+    """Return the idempotency key of a tick: equal on every replica, for every retry and replay.
 
     >>> tick_key("j", 1_741_392_000_000) == hashlib.sha256(b"j:1741392000").hexdigest()
     True
@@ -139,7 +138,7 @@ def tick_key(job_id: str, scheduled_ms: int) -> str:
 
 
 def check_cancellable(run_id: str, state: str, *, running: bool) -> None:
-    """Refuse to cancel a run that does not wait or, with `running`, to stop one that does not run.
+    """Raise FailedPrecondition for a run that cannot be cancelled or, with `running`, stopped.
 
     >>> check_cancellable("r1", "retrying", running=False)
     >>> check_cancellable("r1", "retrying", running=True)
@@ -152,6 +151,6 @@ def check_cancellable(run_id: str, state: str, *, running: bool) -> None:
     advice = (
         "cancel it instead" if waits else
         "stop it instead" if state == RunState.RUNNING else
-        "it is over and does not change"
+        "it has ended"
     )  # fmt: skip
     raise FailedPrecondition(f"run '{run_id}' is {state}: {advice}")

@@ -1,7 +1,7 @@
-"""Which text every database can store: PostgreSQL stores no U+0000, UTF-8 no half of a surrogate pair.
+"""Which text every database can store: no U+0000 (PostgreSQL), no lone surrogates (UTF-8).
 
-One rule for all stores. Text in a request is refused (`is_storable`). Text about something that has happened,
-such as the output and the error of a run, is cleaned (`cleaned`).
+Such text in a request is refused (`is_storable`). In a record of something that has happened, such as the
+output or the error of a run, it is replaced (`cleaned`).
 """
 
 from __future__ import annotations
@@ -9,20 +9,20 @@ from __future__ import annotations
 import re
 from typing import Final
 
-#: What is said of text that is refused.
-UNSTORABLE: Final = "it has a character that cannot be stored (U+0000, or half of a pair); take it out"
+#: The error message for text that is refused.
+UNSTORABLE: Final = "it has a character that cannot be stored (U+0000, or a lone surrogate); remove it"
 _UNSTORABLE: Final = re.compile("[\x00\ud800-\udfff]")
 
 
 def is_storable(text: str) -> bool:
-    """Whether every database can store this text."""
+    """Return whether every database can store this text."""
     if text.isascii():
         return "\x00" not in text
     return _UNSTORABLE.search(text) is None
 
 
 def cleaned(text: str) -> str:
-    """The text with U+FFFD in the place of each character that cannot be stored.
+    """Return the text with each character that cannot be stored replaced by U+FFFD.
 
     >>> cleaned("a\\x00b")
     'a�b'

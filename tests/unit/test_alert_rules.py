@@ -52,15 +52,15 @@ def test_a_failure_says_what_is_wrong_first():
 
 def test_missed_ticks_and_a_cap_read_as_well():
     ((missed, people),) = payloads(incident("missed", times=59))
-    assert missed["message"] == "job 'digest' of agent 'ops' missed 59 ticks: nobody was awake"
+    assert missed["message"] == "job 'digest' of agent 'ops' missed 59 ticks: no replica was running"
     assert people["title"] == "Wakeful: job 'digest' of agent 'ops' missed 59 ticks"
-    assert people["body"].startswith("Nobody was awake\n\nworkspace acme\n")
+    assert people["body"].startswith("No replica was running\n\nworkspace acme\n")
     details = '{"cap":"costPerDay","most":5.0,"used":5.25}'
     ((spent, people),) = payloads(
         incident("budget", agent="", job_id=None, job_name=None, run_id=None, details=details)
     )
     assert people["title"] == (
-        "Wakeful: workspace 'acme' has used 5.25 cost today, and may use 5 (costPerDay)"
+        "Wakeful: workspace 'acme' has used 5.25 cost today; its budget is 5 (costPerDay)"
     )
     assert people["body"] == (
         "Its ticks are skipped until midnight UTC\n\nworkspace acme\n2025-03-08 00:00:00 UTC"

@@ -52,7 +52,7 @@ def test_every_state_says_where_it_leads():
 def test_a_refusal_says_what_can_be_done_instead():
     with pytest.raises(FailedPrecondition, match="it can become cancelled or failed or running"):
         RunState.RETRYING.move(RunState.SUCCEEDED)
-    with pytest.raises(FailedPrecondition, match="nothing: it is over"):
+    with pytest.raises(FailedPrecondition, match="nothing: it has ended"):
         RunState.SUCCEEDED.move(RunState.RUNNING)
 
 

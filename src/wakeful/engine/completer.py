@@ -1,10 +1,9 @@
-"""The writer: writes how attempts ended, in batches: whatever has come together while the last was written.
+"""The completer: writes the outcomes of attempts in batches, each of what arrived during the last write.
 
-What could not be written stays and is tried again: an outcome is lost only with its process, and then
-the run is, which the rescuer sees to. An outcome with a value that the database refuses is told apart from
-those that came with it and written without its output. Any other error is taken for one that passes: the
-batch is tried again several times, then divided until the outcome is found that causes it; this one is tried
-again behind the others, and loses its output only when that has failed too.
+An outcome that cannot be written is retried: it is lost only if the process dies, and then the rescuer takes
+the run. If the database refuses a value, the batch is divided to find the outcome, which is written without
+its output. Any other error is taken for a temporary one: the batch is retried several times, then divided to
+find the outcome that causes it. That one is retried after the others, and at last without its output.
 """
 
 from __future__ import annotations
@@ -22,19 +21,19 @@ from wakeful.logs import get_logger
 from wakeful.outcome import Finished
 from wakeful.store.port import Store
 
-_LARGEST_BATCH: Final = 2_000
-_UNSTORABLE: Final = "what it said could not be stored"
+_MAX_BATCH: Final = 2_000
+_UNSTORABLE: Final = "its output could not be stored"
 _REASON: Final = "unstorable"
-#: How often a batch is tried again as a whole after a fault of the database.
-_SAME_BATCH: Final = 3
-#: How often that happens to one outcome alone before it is written without its output.
-_ALONE: Final = 3
+#: How often a batch is retried as a whole after a database fault.
+_BATCH_RETRIES: Final = 3
+#: After so many faults a single outcome is written without its output.
+_MAX_FAULTS: Final = 3
 
 log = get_logger("wakeful.completer")
 
 
 class Completer(Loop):
-    """Takes outcomes in and writes them out."""
+    """Collects outcomes and writes them."""
 
     name = "completer"
 
@@ -46,33 +45,33 @@ class Completer(Loop):
         self._store = store
         self._consequences = consequences
         self._finished: list[Finished] = []
-        self._most = _LARGEST_BATCH
-        #: faults since a batch was last written, and how often an outcome alone met with them, by its run
+        self._batch_size = _MAX_BATCH
+        #: faults since the last successful write, and faults of single outcomes by run
         self._faults = 0
-        self._faulty: Counter[str] = Counter()
-        #: called with each batch that has been sent, and the ids of the runs that were written
+        self._fault_counts: Counter[str] = Counter()
+        #: set by the worker: called with each batch, and the ids of the runs that were written
         self.on_written: Callable[[Sequence[Finished], set[str]], None] = lambda batch, written: None
 
     def add(self, finished: Finished) -> None:
-        """Have this written."""
+        """Add an outcome to write."""
         self._finished.append(finished)
         if len(self._finished) == 1:
             self.wake()
 
     @property
     def unwritten(self) -> int:
-        """How many outcomes wait to be written."""
+        """The number of outcomes that are not written yet."""
         return len(self._finished)
 
     async def step(self) -> None:
-        """Write all there is."""
-        await asyncio.sleep(0)  # let those that end together be written together
+        """Write all outcomes."""
+        await asyncio.sleep(0)  # so that outcomes of one moment share a batch
         while self._finished:
-            batch = self._finished[: self._most]
+            batch = self._finished[: self._batch_size]
             try:
                 written = await self._store.finish(self._worker, batch, self._consequences)
             except InvalidArgument as error:
-                if not self._divide(batch):
+                if not self._halve(batch):
                     self._drop_output(batch[0], error)
                 continue
             except Exception as error:
@@ -82,44 +81,43 @@ class Completer(Loop):
                     log.exception("outcomes.fault", count=len(batch))
                     error = DatabaseFault(f"outcomes cannot be written: {type(error).__name__}: {error}")
                 self._faults += 1
-                if self._faults <= _SAME_BATCH:
+                if self._faults <= _BATCH_RETRIES:
                     raise error from None
-                if not self._divide(batch):
-                    self._set_back(batch[0], error)
+                if not self._halve(batch):
+                    self._requeue(batch[0], error)
                 continue
             self._faults = 0
-            self._most = min(self._most * 2, _LARGEST_BATCH)
-            if self._faulty:
+            self._batch_size = min(self._batch_size * 2, _MAX_BATCH)
+            if self._fault_counts:
                 for each in batch:
-                    del self._faulty[each.run_id]
+                    del self._fault_counts[each.run_id]
             del self._finished[: len(batch)]
             if len(written) < len(batch):
                 for each in batch:
                     if each.run_id not in written:
-                        # Not a fault: the run was stopped, or completed from outside. One that was lost has
-                        # been reported as such.
+                        # Not a fault: the run was stopped, completed from outside, or lost.
                         log.info("run.fenced", run=each.run_id, attempt=each.attempt, would_be=each.state)
             self.on_written(batch, written)
 
-    def _divide(self, batch: Sequence[Finished]) -> bool:
-        """Continue with half of this batch; False: it is one outcome already."""
+    def _halve(self, batch: Sequence[Finished]) -> bool:
+        """Continue with half of this batch. Returns False if it is a single outcome."""
         if len(batch) > 1:
-            self._most = len(batch) // 2
+            self._batch_size = len(batch) // 2
         return len(batch) > 1
 
-    def _set_back(self, one: Finished, error: Exception) -> None:
-        """Try this one again behind the others; at last without its output. Raises the error."""
-        self._faulty[one.run_id] += 1
-        if self._faulty[one.run_id] >= _ALONE and one.reason != _REASON:
+    def _requeue(self, one: Finished, error: Exception) -> None:
+        """Retry this outcome after the others, at last without its output. Raises the error."""
+        self._fault_counts[one.run_id] += 1
+        if self._fault_counts[one.run_id] >= _MAX_FAULTS and one.reason != _REASON:
             self._drop_output(one, error)
         self._finished.append(self._finished.pop(0))
         raise error
 
     def _drop_output(self, one: Finished, error: Exception) -> None:
-        """Write the first outcome without its output. Raises the error where that is gone already."""
+        """Replace the first outcome by one without output. Raises the error if it has none already."""
         log.error("run.unwritable", run=one.run_id, attempt=one.attempt, exc_info=error)
         if one.reason == _REASON:
             self._finished.append(self._finished.pop(0))
             raise error
-        said = f"{_UNSTORABLE} ({type(error).__name__})"
-        self._finished[0] = one._replace(output=None, usage=None, error=said, reason=_REASON)
+        message = f"{_UNSTORABLE} ({type(error).__name__})"
+        self._finished[0] = one._replace(output=None, usage=None, error=message, reason=_REASON)

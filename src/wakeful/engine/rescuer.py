@@ -1,12 +1,11 @@
-"""The rescuer: says that this worker lives, and takes over what dead ones held.
+"""The rescuer: sends the heartbeats of this worker, and takes over the runs of dead ones.
 
-The heartbeat is the lease on everything a worker holds. One that has not beaten for `lease_ms` is dead:
-its runs are tried again elsewhere, or failed where a second start would do harm (`on_lost: fail`). The same
-holds for each run that an executor claimed and sent no heartbeat for. What nobody claimed in time has failed
-too.
+A heartbeat renews the lease on all runs of a worker. A worker without a heartbeat for `lease_ms` is dead: its
+runs are retried elsewhere, or fail if they must not start twice (`on_lost: fail`). The same applies to each
+run of an executor. A pull run that is not claimed in time fails too.
 
-Who could not beat for about a lease was not dead, as far as it knows: the database was not to be had, for
-the others as little as for us. So it gives them a lease of time to say that they live.
+If this worker could not send heartbeats for about a lease, the database was unavailable, and other workers
+could not either. So after such an outage it waits for one lease before it declares any of them dead.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ log = get_logger("wakeful.rescuer")
 
 
 class Rescuer(Loop):
-    """Beats, and rescues."""
+    """Sends heartbeats, and rescues runs."""
 
     name = "rescuer"
 
@@ -56,15 +55,14 @@ class Rescuer(Loop):
         self._consequences = consequences
         self._heartbeat_ms = heartbeat_ms
         self._lease_ms = lease_ms
-        #: when we last beat, and after a silence: until when the others may still say that they live, and
-        #: when we last knew of them
-        self._beaten_ms: int | None = None
-        self._patient_until_ms = 0
-        self._known_ms = 0
+        #: the last heartbeat; after an outage: until when other workers are spared, and when it began
+        self._last_heartbeat_ms: int | None = None
+        self._spared_until_ms = 0
+        self._outage_from_ms = 0
 
     async def step(self) -> int | None:
-        """Beat; drop what is not ours any more; take from the dead."""
-        # Judged by the time of our own beat: one that outlasts a lease must not make us rob ourselves.
+        """Send a heartbeat, stop runs that are lost, rescue runs of dead workers, expire unclaimed runs."""
+        # Use the time of our own heartbeat: if the call takes longer than a lease, we are not dead ourselves.
         now_ms = await self.heartbeat()
         dead_before_ms = self._dead_before_ms(now_ms)
         while True:
@@ -83,27 +81,27 @@ class Rescuer(Loop):
                 return now_ms + self._heartbeat_ms
 
     async def heartbeat(self) -> int:
-        """Renew the lease. Returns the time from which it holds."""
+        """Send a heartbeat and renew the lease. Returns the time from which the lease counts."""
         now_ms, in_flight = self.clock.now_ms(), self._worker.in_flight
         sent = self._worker.lease.now()
         for run_id in await self._store.beat(self._worker_name, now_ms, list(in_flight)):
             if self._worker.stop(run_id, "lost", in_flight[run_id]):
                 log.warning("run.lost", run=run_id)
         self._worker.lease.renew(sent)
-        before_ms = self._beaten_ms
-        # The others may have beaten a little before we last did, and come to it a little later again.
+        before_ms = self._last_heartbeat_ms
+        # Other workers may have sent their last heartbeat a little earlier, and send the next a little later.
         if before_ms is not None and now_ms - before_ms > self._lease_ms - 2 * self._heartbeat_ms:
-            log.warning("rescuer.patient", silent_for_ms=now_ms - before_ms)
-            if now_ms >= self._patient_until_ms:
-                self._known_ms = before_ms
-            # From when the answer came: who waited for it as we did, beats from then on.
-            self._patient_until_ms = self.clock.now_ms() + self._lease_ms
-        self._beaten_ms = now_ms
+            log.warning("rescuer.outage", without_heartbeat_ms=now_ms - before_ms)
+            if now_ms >= self._spared_until_ms:
+                self._outage_from_ms = before_ms
+            # From when the call returned: other workers waited for the database until then, too.
+            self._spared_until_ms = self.clock.now_ms() + self._lease_ms
+        self._last_heartbeat_ms = now_ms
         return now_ms
 
     def _dead_before_ms(self, now_ms: int) -> int:
-        """Who has not beaten since then is dead; after a silence, who was so before it began."""
-        since_ms = self._known_ms if now_ms < self._patient_until_ms else now_ms
+        """Return since when a worker without a heartbeat is dead; after an outage, as of its beginning."""
+        since_ms = self._outage_from_ms if now_ms < self._spared_until_ms else now_ms
         return since_ms - self._lease_ms
 
     def _judge(self, run: LostRun) -> Finished:
@@ -135,7 +133,7 @@ class Rescuer(Loop):
             now_ms,
             failed_attempts=run.failed_attempts,
         )
-        # The dead worker cost time enough: no backoff on top.
+        # Retry at once: the lease was delay enough.
         return finished._replace(due_ms=now_ms) if finished.state == "retrying" else finished
 
 

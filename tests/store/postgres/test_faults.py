@@ -87,7 +87,7 @@ async def test_a_fault_that_stays_with_one_outcome_holds_up_no_other(store: Post
     assert [(await look(store, run)).output for run in (first, bad, third)] == ["one", None, "three"]
     seen = await look(store, bad)
     assert (seen.state, seen.reason) == ("succeeded", "unstorable")
-    assert seen.error == "what it said could not be stored (DatabaseFault)"
+    assert seen.error == "its output could not be stored (DatabaseFault)"
 
 
 async def test_a_value_that_is_refused_is_dropped_without_trying_again(

@@ -100,7 +100,7 @@ async def test_no_path_is_our_mistake(ask: ApiClient, text: str):
 
 
 #: Texts of a request that cannot be stored: refused with the same sentence by every store.
-_REFUSED = "it has a character that cannot be stored (U+0000, or half of a pair); take it out"
+_REFUSED = "it has a character that cannot be stored (U+0000, or a lone surrogate); remove it"
 
 
 @pytest.mark.parametrize("text", ["a\x00b", "a\ud800b"], ids=["zero", "half"])

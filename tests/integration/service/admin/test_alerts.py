@@ -158,7 +158,7 @@ async def test_a_cap_that_is_reached_is_told_once_a_day(new_app: NewApp, receive
     (alert,) = told(receiver)
     assert (alert["kind"], alert["agent"], alert["job"], alert["run"]) == ("budget", "default", None, None)
     assert alert["message"] == (
-        "agent 'default' has used 60 tokens today, and may use 50 (tokensPerDay); "
+        "agent 'default' has used 60 tokens today; its budget is 50 (tokensPerDay); "
         "its ticks are skipped until midnight UTC"
     )
 

@@ -237,7 +237,7 @@ async def test_a_cap_that_is_reached_is_told_through_a_channel(new_app: NewApp, 
         await eventually(lambda: messages(service))
     (message,) = messages(service)
     assert message["title"] == (
-        "Wakeful: agent 'default' has used 60 tokens today, and may use 50 (tokensPerDay)"
+        "Wakeful: agent 'default' has used 60 tokens today; its budget is 50 (tokensPerDay)"
     )
     assert message["message"].startswith("Its ticks are skipped until midnight UTC\n\nworkspace default\n")
     assert message["type"] == "warning"
