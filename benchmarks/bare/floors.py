@@ -79,7 +79,7 @@ def _sqlite(path: str, jobs: int, batch: int, now_ms: int) -> float:
         db.execute(lite.LIVE_RUNS, (now_ms, batch)).fetchall()
         ids = [new_id(now_ms) for _ in claimed]
         db.executemany(
-            lite.BEAR_RUNNING,
+            lite.INSERT_RUNNING,
             [
                 (run, job[0], job[1], job[2], job[3], now_ms, now_ms, "schedule", 1, 1, WORKER, "cron", 1,
                  now_ms, hashlib.sha256(job[0].encode()).hexdigest(), now_ms)

@@ -98,7 +98,7 @@ async def test_postgres_visits_no_more_than_a_few_rows() -> None:
         "NEXT_CLAIMABLE": [NOW, "ws-0", None, None],
         "RENEW": [NOW, [run_id], [1], "ws-1", None, None],
         "WORKFLOWS": ["ws-0", ["flow"], [7]],
-        "WAIT_ANEW": [NOW + HOUR, NOW + HOUR + 500, 100],
+        "RESTART_WAIT": [NOW + HOUR, NOW + HOUR + 500, 100],
         "EXPIRED": [NOW + HOUR + 200, 100],
         "MOVE": [["01900000-0000-7000-8000-000000000007"], ["cron"], [None], NOW],
         "MARK_EXPIRED": [[run_id]],

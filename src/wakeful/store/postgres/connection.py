@@ -1,10 +1,10 @@
-"""The pool of connections to PostgreSQL; and how a piece of work becomes a transaction.
+"""The driver for PostgreSQL: a pool of connections, and transactions on them.
 
-Every call of the store is one transaction: committed whole, or rolled back if anything is raised. What the
-work has to announce goes out with the commit: to this process at once, to the others as a notification.
+An exception rolls a transaction back. What it publishes goes out with the commit: directly to listeners of
+this process, and as a notification to other processes.
 
-Nothing hangs. A database that cannot be reached, or does not answer in time, raises Unavailable; the next
-call connects anew. A transaction that lost to another (a deadlock) is done again from the start.
+Calls do not hang. A database that cannot be reached, or does not respond in time, raises Unavailable; the
+next call connects again. A transaction that was aborted because of another (a deadlock) is repeated.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ ANSWER_S: Final = 30
 _TRIES: Final = 5
 _EPOCH_MS: Final = 946_684_800_000  # PostgreSQL counts from the year 2000
 
-#: What may be tried again from the start: nothing of it was done.
+#: Errors after which a transaction is repeated.
 _LOST_TO_ANOTHER: Final = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
-#: What lies with the server or the way to it.
+#: Errors of the server or of the connection to it.
 BROKEN: Final = (
     OSError,  # and with it TimeoutError
     asyncpg.PostgresConnectionError,
@@ -53,17 +53,17 @@ BROKEN: Final = (
     asyncpg.InvalidCatalogNameError,
     asyncpg.LockNotAvailableError,
     asyncpg.IdleInTransactionSessionTimeoutError,
-    asyncpg.ReadOnlySQLTransactionError,  # what was the primary is one no more
+    asyncpg.ReadOnlySQLTransactionError,  # a former primary
     asyncpg.InterfaceError,
     asyncpg.InternalClientError,  # the driver lost track of a connection that was cut
 )
 
-#: Faults that the server reports of itself (classes 58 and XX): an I/O error, a file it cannot read.
+#: Internal errors of the server (classes 58 and XX), such as an I/O error.
 _FAULTS: Final = (asyncpg.PostgresSystemError, asyncpg.InternalServerError)
 
-# About connections and the schema itself; what is said of jobs and runs is in `statements`.
+# Statements for connections and the schema.
 _NOTIFY: Final = "SELECT pg_notify($1, topic) FROM unnest($2::text[]) topic"
-#: and whether anybody waits in a session, perhaps for a run that has ended: sessions_due, mostly empty
+#: and whether messages wait in any session: sessions_due, mostly empty
 _LOG: Final = """
     WITH noted AS (
         INSERT INTO changes (at, kind, count, items)
@@ -83,21 +83,21 @@ _ADD_VERSION: Final = "INSERT INTO schema_version (version, name) VALUES ($1, $2
 
 
 class Address(NamedTuple):
-    """Where the database is, and the schema in it that is ours."""
+    """A database, and the schema of our tables."""
 
     dsn: str
     schema: str
 
     @property
     def shown(self) -> str:
-        """The address as it may stand in a message: without its password."""
+        """The address for a message: without its password."""
         parts = urlsplit(self.dsn)
         host = parts.hostname or dict(parse_qsl(parts.query)).get("host", "localhost")
         return f"{host}{parts.path}"
 
 
 def address_of(url: str) -> Address:
-    """What a `postgresql://…` address names; `?schema=` is ours, the rest is the driver's.
+    """Return the database of a `postgresql://…` address. `?schema=` is ours, other options are the driver's.
 
     >>> address_of("postgresql://localhost/main?schema=night&sslmode=require")
     Address(dsn='postgresql://localhost/main?sslmode=require', schema='night')
@@ -136,7 +136,7 @@ class Pool:
         self._listeners: list[Callable[[str], None]] = []
 
     async def open(self) -> None:
-        """Connect, and bring the schema up to date."""
+        """Connect, and migrate the schema."""
         async with self.translated():
             connection = await self.connect()
             try:
@@ -169,7 +169,7 @@ class Pool:
                 pool.terminate()
 
     async def connect(self) -> Raw:
-        """A connection outside the pool."""
+        """Return a connection outside the pool."""
         return await asyncpg.connect(self.address.dsn, timeout=CONNECT_S, command_timeout=ANSWER_S)
 
     def listen(self, listener: Callable[[str], None]) -> None:
@@ -181,13 +181,13 @@ class Pool:
         return PostgresSession(db)
 
     def notify(self, topics: Sequence[str]) -> None:
-        """Notify the listeners of this process."""
+        """Call the listeners of this process."""
         for topic in topics:
             for listener in self._listeners:
                 listener(topic)
 
     def is_ours(self, pid: int) -> bool:
-        """Whether the server's process of that number serves this pool."""
+        """Return whether this server process serves the pool."""
         return pid in self._ours
 
     async def read(
@@ -226,8 +226,8 @@ class Pool:
             except _LOST_TO_ANOTHER as error:
                 if tried == _TRIES:
                     raise Unavailable(
-                        f"the database {self.address.shown} is contended: {tried} tries, and each lost "
-                        f"to another transaction ({error}); try again later"
+                        f"the database {self.address.shown} is contended: {tried} tries were "
+                        f"aborted because of other transactions ({error}); try again later"
                     ) from error
         raise AssertionError("not reached")
 
@@ -240,7 +240,7 @@ class Pool:
 
     @asynccontextmanager
     async def translated(self) -> AsyncIterator[None]:
-        """Raise what lies with the server as Unavailable; what lies with us stays what it is."""
+        """Raise errors of the server or the connection as Unavailable."""
         try:
             yield
         except asyncpg.CharacterNotInRepertoireError as error:
@@ -251,12 +251,12 @@ class Pool:
             raise DatabaseFault(f"the database {self.address.shown} reports a fault: {error}") from error
         except BROKEN as error:
             if self._pool is not None:
-                await self._pool.expire_connections()  # the others are likely to be as dead
+                await self._pool.expire_connections()  # the others are probably broken too
             what = str(error) or type(error).__name__
             raise Unavailable(f"cannot use the database {self.address.shown}: {what}") from error
 
     async def _prepare(self, connection: Raw) -> None:
-        """Make a new connection ready: its settings, and instants as whole milliseconds."""
+        """Prepare a new connection: its settings, and instants as whole milliseconds."""
         await connection.execute(settings(self.address.schema))
         await connection.set_type_codec(
             "timestamptz", schema="pg_catalog", encoder=_encode_ms, decoder=_decode_ms, format="tuple"
@@ -267,14 +267,13 @@ class Pool:
 
 
 def settings(schema: str) -> str:
-    """What each connection is told first.
+    """Return the settings of each connection.
 
-    Every statement here goes from a handful of keys through an index, in its order. A planner that goes by
-    the statistics of a queue (empty a minute ago, full now) would at times rather read a whole table, sort
-    all that is due, or compare each row of a batch with each of another; so it plans anew each time, for
-    what there is, and is left only the one way. Where even that leaves a choice of where to begin, it is
-    taken away: by a LATERAL with OFFSET 0, by a list of keys rather than a join, or by a condition in a CASE
-    that names the batch too, and so is not one on the table alone, of which few rows seem to fulfil it.
+    Every statement starts from a few keys and reads an index in its order. The statistics of a queue are
+    unreliable (empty a minute ago, full now): with them the planner may scan a table, sort all due rows, or
+    join two batches row by row. So it plans each execution, and other strategies are disabled. Where the join
+    order matters, statements fix it: by LATERAL with OFFSET 0, by a list of keys instead of a join, or by a
+    CASE that refers to the batch, so that the planner cannot use it as a filter on the table alone.
     """
     return f"""
         SET search_path = "{schema}";
@@ -299,22 +298,24 @@ def _decode_ms(microseconds: tuple[int]) -> int:
 
 
 async def _reset(connection: Raw) -> None:
-    """Nothing to tidy up after our own work: it saves a round trip. A transaction left open is a mistake."""
+    """Check that no transaction is open. Nothing needs a reset, which saves a round trip."""
     if connection.is_in_transaction():
         raise asyncpg.InterfaceError("a transaction was left open")
 
 
 async def migrate(connection: Raw, schema: str, steps: Sequence[Migration]) -> None:
-    """Take the steps that the schema has still to take, all or none, while nobody else can do the same."""
+    """Apply pending migrations, all or none, under a lock."""
     version = _VERSION.format(schema=schema)
     known = await connection.fetchval(_HAS_VERSIONS, schema)
     if known and not pending(steps, await connection.fetchval(version)):
-        return  # without a lock, and without the right to create anything
+        return  # needs neither a lock nor the right to create
     async with connection.transaction():
         await connection.execute(_LOCK_SCHEMA, schema)
         if not await connection.fetchval(_HAS_SCHEMA, schema):
             await connection.execute(_CREATE_SCHEMA.format(schema=schema))
         await connection.execute(_CREATE_VERSION.format(schema=schema))
-        for step in pending(steps, await connection.fetchval(version)):  # another may have been faster
+        for step in pending(
+            steps, await connection.fetchval(version)
+        ):  # another process may have applied some
             await connection.execute(f"SELECT 1; {step.sql}")  # asyncpg fails on a file without a statement
             await connection.execute(_ADD_VERSION, step.number, step.name)

@@ -1,4 +1,4 @@
-"""What executors do with runs in PostgreSQL: claim them and renew their leases."""
+"""Claims and leases of executors in PostgreSQL."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ async def renew(
 
 
 async def workflows(db: Db, workspace: str, wanted: Sequence[tuple[str, int]]) -> list[WorkflowRow]:
-    """Those of these workflow versions that exist. See `Store.workflows`."""
+    """Return those of these workflow versions that exist. See `Store.workflows`."""
     ids, versions = [key[0] for key in wanted], [key[1] for key in wanted]
     return [WorkflowRow(*row) for row in await db.fetch(sql.WORKFLOWS, workspace, ids, versions)]
 
@@ -65,7 +65,7 @@ async def workflows(db: Db, workspace: str, wanted: Sequence[tuple[str, int]]) -
 async def next_claim_ms(
     db: Db, after_ms: int, workspace: str, agents: Sequence[str] | None, lanes: Sequence[str] | None
 ) -> int | None:
-    """When the next one is due that could be claimed. See `Store.next_claim_ms`."""
+    """Return when the next claimable run is due. See `Store.next_claim_ms`."""
     of = None if agents is None else list(agents)
     due: int | None = await db.fetchval(sql.NEXT_CLAIMABLE, after_ms, workspace, _lanes(lanes), of)
     return due

@@ -23,9 +23,9 @@ async def insert_runs(
         return runs
     try:
         async with db.transaction():  # a savepoint is cheaper than a check of each run
-            await db.execute(sql.BEAR, runs, now_ms)
+            await db.execute(sql.INSERT_RUNS, runs, now_ms)
     except UniqueViolationError:
-        inserted = set(str(await db.fetchval(sql.BEAR_THE_NEW, runs, now_ms)).split(","))
+        inserted = set(str(await db.fetchval(sql.INSERT_NEW_RUNS, runs, now_ms)).split(","))
         runs = [run for run in runs if run.id in inserted]
     if any(run[9] == "pending" for run in runs):
         events.publish("runs")

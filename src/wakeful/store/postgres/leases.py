@@ -1,4 +1,4 @@
-"""Who runs what in PostgreSQL: taking, beating, rescuing, releasing, pruning."""
+"""Runs and the workers that hold them, in PostgreSQL: take, beat, rescue, release, prune."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ async def start(
     picked: Sequence[Record],
     beat_ms: int | None = None,
 ) -> list[TakenRun]:
-    """Mark these as running under this worker, as far as each still has its turn: (run, job, serial).
+    """Mark these (run, job, serial) as running under this worker, if they still have their turn.
 
-    With `beat_ms` each has a lease of its own, which begins then.
+    With `beat_ms` each has its own lease, which begins then.
     """
     if not picked:
         return []
@@ -54,19 +54,19 @@ async def start(
 
 
 async def next_due_ms(db: Db, after_ms: int, lanes: Sequence[str]) -> int | None:
-    """When the next run of these lanes is due. See `Store.next_due_ms`."""
+    """Return when the next run of these lanes is due. See `Store.next_due_ms`."""
     due: int | None = await db.fetchval(sql.NEXT_DUE, after_ms, list(lanes))
     return due
 
 
 async def beat(db: Db, worker: str, now_ms: int, holding: Sequence[str]) -> set[str]:
-    """Note that the worker lives, and say which runs it has lost."""
+    """Record a heartbeat. Returns which of these runs the worker has lost."""
     lost = await db.fetchval(sql.BEAT, worker, now_ms, ",".join(holding))
     return set(lost.split(",")) if lost else set()
 
 
 async def lost(db: Db, worker: str, holding: Sequence[str]) -> set[str]:
-    """Which of these runs are not the worker's any more."""
+    """Return which of these runs the worker does not hold any more."""
     return {row[0] for row in await db.fetch(sql.NOT_HELD, worker, list(holding))}
 
 
@@ -88,27 +88,27 @@ async def rescue(
     rescued: set[str] = set()
     for worker, outcomes in judged.items():
         rescued |= await finish(db, events, clock, now_ms, worker, outcomes, consequences)
-    await db.execute(sql.FORGET_THE_DEAD, dead_before_ms)
+    await db.execute(sql.DELETE_DEAD_WORKERS, dead_before_ms)
     return [run.id for run in lost if run.id in rescued]
 
 
 async def release(
     db: Db, events: TransactionEvents, worker: str, now_ms: int, keep: Sequence[str] | None
 ) -> int:
-    """Forget the worker, unless there is something that it keeps; what it holds is to be retried at once."""
+    """Retry the runs of a worker at once, and delete it unless it keeps some. See `Store.release`."""
     kept = set(keep or ())
     held = [run_id for (run_id,) in await db.fetch(sql.HELD_BY, worker) if run_id not in kept]
     await release_runs(db, events, now_ms, held)
     if keep is None:
-        await db.execute(sql.FORGET_WORKER, worker)
+        await db.execute(sql.DELETE_WORKER, worker)
     return len(held)
 
 
 async def release_runs(db: Db, events: TransactionEvents, now_ms: int, held: Sequence[str]) -> None:
-    """Let these running runs be retried: at once, or at their instant where that is to come."""
+    """Retry these running runs: at once, or at their instant if that is later."""
     if held:
         await db.execute(sql.RELEASE, held, now_ms)
-        await db.execute(sql.STAY_ALIVE, held)
+        await db.execute(sql.ADD_LIVE_RUNS, held)
         events.ended(held)
         events.publish("runs")
 
@@ -116,10 +116,10 @@ async def release_runs(db: Db, events: TransactionEvents, now_ms: int, held: Seq
 async def prune(
     db: Db, events: TransactionEvents, before_ms: int, limit: int, after_id: str
 ) -> tuple[int, str]:
-    """Delete what finished before then, and the deleted jobs whose last run that was.
+    """Delete runs that finished before then, and deleted jobs without runs.
 
-    Runs are looked at page by page in the order they were made, from the one after `after_id`, as far as
-    any can be old enough: none finished before it was made. Returns how many went, and where to go on.
+    Reads pages of runs in the order of creation, after `after_id`, up to the first that was created too late.
+    Returns how many were deleted, and where the next pass continues.
     """
     page, after_id = max(limit, _SMALLEST_PAGE), after_id or FIRST_ID
     old: list[Record] = []

@@ -1,4 +1,4 @@
-"""The statements that list jobs and runs in PostgreSQL, put together by what narrows the list.
+"""The statements that list jobs and runs in PostgreSQL, built from their filters.
 
 The rules are those of `statements`.
 """
@@ -14,7 +14,7 @@ _LIVE: Final = frozenset({"pending", "retrying", "running"})
 
 
 def list_jobs(only: JobFilter) -> tuple[str, list[str | int]]:
-    """The statement that lists these jobs, and its parameters. jobs_name: a range of it, in its order."""
+    """Return the statement and the parameters that list these jobs. jobs_name: a range, in its order."""
     where, args = ["j.deleted_at IS NULL", "j.workspace = $1"], [only.workspace]
     if only.agent is not None:
         args.append(only.agent)
@@ -35,7 +35,7 @@ def list_jobs(only: JobFilter) -> tuple[str, list[str | int]]:
 
 
 def list_runs(only: RunFilter) -> tuple[str, list[str | int | list[str]]]:
-    """The statement that lists these runs, and its parameters.
+    """Return the statement that lists these runs, and its parameters.
 
     Newest first from the narrowest index there is: runs_of_job, runs_dead, or runs_of_workspace, which
     knows the agent too. Live runs are few among all that were, and are picked from their own table.

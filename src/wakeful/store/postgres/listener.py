@@ -1,7 +1,7 @@
-"""A connection of its own that hears what other processes announce, and reads the database's clock.
+"""A connection that receives the notifications of other processes and reads the database's clock.
 
-While it is broken it is tried again, a little later each time. Once it is there again everybody is told to
-look (`jobs`, `runs`), since something may have been missed; and the clock has meanwhile run on by itself.
+A broken connection is replaced, with increasing delays. Then `jobs` and `runs` are published, since
+notifications may have been missed. Meanwhile the clock runs on by itself.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from wakeful.store.postgres.connection import BROKEN, CONNECT_S, Pool
 if TYPE_CHECKING:
     from wakeful.store.postgres.connection import Raw
 
-#: how often the clock is read, and the connection found to be alive
+#: how often the clock is read and the connection checked
 EVERY_S: Final = 3.0
 _FIRST_DELAY_S: Final = 0.1
 _LONGEST_DELAY_S: Final = 5.0
@@ -28,8 +28,8 @@ _NOW_US: Final = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigi
 log = get_logger("wakeful.store")
 
 
-class Watch:
-    """Listens, and keeps the clock."""
+class Listener:
+    """Receives notifications, and steers the clock."""
 
     def __init__(self, pool: Pool, clock: SteeredClock | None) -> None:
         self._pool = pool
@@ -38,12 +38,12 @@ class Watch:
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Begin. When this returns, nothing that happens from now on is missed, and the clock is right."""
+        """Connect. From then on no notification is missed, and the clock is right."""
         self._connection = await self._connect()
-        self._task = asyncio.create_task(self._watch(self._connection), name="wakeful-postgres-watch")
+        self._task = asyncio.create_task(self._run(self._connection), name="wakeful-postgres-listener")
 
     async def stop(self) -> None:
-        """Let go."""
+        """Disconnect."""
         if self._task is not None:
             task, self._task = self._task, None
             task.cancel()
@@ -53,19 +53,19 @@ class Watch:
             with suppress(*BROKEN):
                 await connection.close(timeout=CONNECT_S)
 
-    async def _watch(self, connection: Raw) -> None:
+    async def _run(self, connection: Raw) -> None:
         while True:
             try:
-                await self._attend(connection)
-            except Exception as error:  # whatever it is, a new connection is the remedy
-                log.warning("store.deaf", error=str(error) or type(error).__name__)
+                await self._wait(connection)
+            except Exception as error:  # a new connection helps in any case
+                log.warning("store.listener_lost", error=str(error) or type(error).__name__)
             connection.terminate()
             self._connection = connection = await self._reconnect()
-            log.info("store.hears_again")
+            log.info("store.listener_restored")
             self._pool.notify(["jobs", "runs"])
 
-    async def _attend(self, connection: Raw) -> None:
-        """Stay until the connection breaks. Notifications come by themselves."""
+    async def _wait(self, connection: Raw) -> None:
+        """Wait until the connection breaks. Notifications arrive by callback."""
         broken = asyncio.Event()
         connection.add_termination_listener(lambda _: broken.set())
         while not connection.is_closed():
@@ -96,11 +96,11 @@ class Watch:
         return connection
 
     def _notified(self, _connection: Any, pid: int, _channel: str, topic: object) -> None:
-        if not self._pool.is_ours(pid):  # what this process announced, it has told itself
+        if not self._pool.is_ours(pid):  # this process has called its own listeners
             self._pool.notify([str(topic)])
 
     async def _steer(self, connection: Raw) -> None:
-        """Read the database's clock; of several answers the one counts that was least late."""
+        """Read the database's clock; of several samples the one with the least delay counts."""
         best = None
         for _ in range(_SAMPLES if self._clock else 1):
             now_us = int(await connection.fetchval(_NOW_US))

@@ -139,7 +139,7 @@ async def _update_live(db: Db, outcomes: Sequence[Finished]) -> None:
     """Copy the new state of runs that are retried, or await a callback, to `live_runs`."""
     live = [each.run_id for each in outcomes if each.state in ("retrying", "running")]
     if live:
-        await db.execute(sql.STAY_ALIVE, live)
+        await db.execute(sql.ADD_LIVE_RUNS, live)
 
 
 async def _apply(

@@ -26,8 +26,8 @@ async def expire(
     judge: Callable[[LostRun], Finished],
     consequences: Consequences,
 ) -> list[str]:
-    """End what nobody claimed in time. See `Store.expire`."""
-    await db.execute(sql.WAIT_ANEW, now_ms, now_ms + TURN_MS, limit)
+    """End runs that no executor claimed in time. See `Store.expire`."""
+    await db.execute(sql.RESTART_WAIT, now_ms, now_ms + TURN_MS, limit)
     expired = [LostRun(*row) for row in await db.fetch(sql.EXPIRED, now_ms, limit)]
     if not expired:
         return []
@@ -38,7 +38,7 @@ async def expire(
 
 
 async def move(db: Db, events: TransactionEvents, now_ms: int, jobs: Mapping[str, Move]) -> None:
-    """Let the runs of these jobs that wait do so in another lane. See `Store.change_job`."""
+    """Move waiting runs to another lane. See `Store.change_job`."""
     lanes, timeouts = [to.lane for to in jobs.values()], [to.claim_timeout_ms for to in jobs.values()]
     if jobs and await db.fetch(sql.MOVE, list(jobs), lanes, timeouts, now_ms):
         events.publish("runs")

@@ -1,4 +1,4 @@
-"""What the PostgreSQL store says of runs that are claimed by executors, each with the index that serves it.
+"""The statements of the PostgreSQL store for runs that executors claim, each with its index.
 
 The rules are those of `statements`. `claim_timeout_ms` is how long such a run waits for an executor each time
 it is due. `claim_deadline` is until when it waits, or waited the last time.
@@ -52,7 +52,7 @@ _BUSY: Final = """
     l.serial AND EXISTS (SELECT FROM live_runs o
         WHERE o.job_id = l.job_id AND o.run_id <> l.run_id AND o.state IN ('running', 'retrying'))"""
 #: live_runs_unclaimed: a range of it; the primary keys of runs and live_runs for what is found
-WAIT_ANEW: Final = """
+RESTART_WAIT: Final = """
     WITH held_up AS (
         SELECT r.id FROM live_runs l JOIN runs r ON r.id = l.run_id
         WHERE l.claim_deadline <= $2 AND l.due_at <= $1 AND r.state = l.state AND r.is_pull AND l.serial

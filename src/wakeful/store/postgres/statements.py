@@ -1,11 +1,11 @@
-"""Every statement that the PostgreSQL store says, by name, each with the index that serves it.
+"""The statements of the PostgreSQL store, by name, each with the index that serves it.
 
-Batches come as one array of rows (the types of the first migration), or where a row is a few ids and numbers,
-as texts with commas in them, a column each: the driver asks of every element of an array what it is, and
-that can cost more than all the rest.
+A batch is one array of rows (the types of the first migration) or, if a row is a few ids and numbers, a
+comma-separated text for each column: the driver checks the type of every element of an array, which can cost
+more than the rest of the call.
 
-`FOR UPDATE` locks in the order of ids, and cursors before jobs before runs; who cannot keep to that passes
-over what is locked (`SKIP LOCKED`).
+`FOR UPDATE` locks in the order of ids, and cursors before jobs before runs; statements that cannot keep this
+order skip locked rows (`SKIP LOCKED`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from wakeful.store.sessions import HEARTBEAT, HEARTBEAT_LABELS
 
 
 def numbers(values: Iterable[int | None]) -> str:
-    """A column of numbers, as PostgreSQL reads an array.
+    """Return a column of numbers as the text of a PostgreSQL array.
 
     >>> numbers([1, None, 3])
     '{1,NULL,3}'
@@ -57,7 +57,7 @@ DELETE_CURSORS: Final = "DELETE FROM cursors WHERE job_id = ANY($1::uuid[])"
 #: cursors_wake: its first entry
 NEXT_WAKE: Final = "SELECT wake_at FROM cursors WHERE wake_at IS NOT NULL ORDER BY wake_at LIMIT 1"
 
-# --- births ---------------------------------------------------------------------------------------------
+# --- new runs -------------------------------------------------------------------------------------------
 
 _BIRTH: Final = (
     "id, job_id, workspace, agent, job_name, scheduled_at, fire_at, trigger, triggered_by, state, reason, "
@@ -66,9 +66,9 @@ _BIRTH: Final = (
 )
 
 
-def _bear(on_conflict: str) -> str:
+def _insert(on_conflict: str) -> str:
     return f"""
-    WITH born AS (
+    WITH inserted AS (
         INSERT INTO runs ({_BIRTH}, is_pull, claim_deadline, created_at)
         SELECT {_BIRTH}, claim_timeout_ms IS NOT NULL, due_at + claim_timeout_ms * interval '1 ms', $2
         FROM unnest($1::new_run[]) {on_conflict}
@@ -77,14 +77,14 @@ def _bear(on_conflict: str) -> str:
     alive AS (
         INSERT INTO live_runs (run_id, job_id, state, worker, lane, serial, tick, scheduled_at, due_at,
             claim_deadline, workspace, agent, is_pull)
-        SELECT * FROM born WHERE state IN ('pending', 'retrying', 'running'))"""
+        SELECT * FROM inserted WHERE state IN ('pending', 'retrying', 'running'))"""
 
 
-#: runs_tick and the primary key turn away a second run of a tick, and then all: asking first, for each,
-#: whether it is there would cost a fourth of the insert
-BEAR: Final = f"{_bear('')} SELECT"
-#: the same two, for each by itself; says which were born
-BEAR_THE_NEW: Final = f"{_bear('ON CONFLICT DO NOTHING')} SELECT string_agg(id::text, ',') FROM born"
+#: fails as a whole on a second run of a tick (runs_tick, the primary key): a check of each run first would
+#: cost a quarter of the insert
+INSERT_RUNS: Final = f"{_insert('')} SELECT"
+#: the same indexes, for each run; returns which were inserted
+INSERT_NEW_RUNS: Final = f"{_insert('ON CONFLICT DO NOTHING')} SELECT string_agg(id::text, ',') FROM inserted"
 
 # --- running --------------------------------------------------------------------------------------------
 
@@ -103,8 +103,8 @@ PICK: Final = f"""
         WHERE l.lane = f.lane AND NOT l.is_pull AND l.due_at <= $1 AND r.state = l.state AND r.lane = l.lane
             AND r.is_pull = l.is_pull AND (NOT l.serial OR {HAS_THE_TURN})
         ORDER BY l.due_at, l.run_id LIMIT f.free FOR UPDATE OF r SKIP LOCKED) p"""
-#: the cursors' primary key. Whoever starts a serial run holds its job's cursor, as whoever plans the job
-#: does: so no two can start at once, each because it cannot see the other yet
+#: the cursors' primary key. Starting a serial run and planning lock the cursor of the job: otherwise two runs
+#: could start at once, because neither transaction sees the other
 LOCK_TURNS: Final = """
     SELECT job_id::text FROM cursors WHERE job_id = ANY($1::uuid[]) FOR UPDATE SKIP LOCKED"""
 #: the primary keys of live_runs, runs and jobs, and for a serial run live_runs_of_job once more: whether it
@@ -184,10 +184,10 @@ _FINISH: Final = """
         EXISTS (SELECT FROM jobs WHERE after_job IS NOT NULL AND deleted_at IS NULL),
         EXISTS (SELECT FROM live_runs WHERE due_at IS NOT NULL)
     FROM done"""
-#: the runs' primary key, once for each, and that of live_runs. Also tells whether anybody need look further:
+#: the runs' primary key, once for each, and that of live_runs. Also returns whether there is more to do:
 #: jobs_failing, jobs_after and live_runs_due are mostly empty
 FINISH: Final = _FINISH.format(outcomes="unnest($2::attempt_outcome[])")
-#: the same, for runs that succeeded and had nothing to say
+#: the same, for runs that succeeded without output
 SUCCEED: Final = _FINISH.format(
     outcomes="""(
         SELECT run_id, attempt, 'succeeded' AS state, to_timestamp(started_ms::float8 / 1000) AS started_at,
@@ -199,7 +199,7 @@ SUCCEED: Final = _FINISH.format(
             u (run_id, attempt, started_ms, finished_ms, response_code))"""
 )
 #: the primary keys of live_runs and runs
-STAY_ALIVE: Final = """
+ADD_LIVE_RUNS: Final = """
     UPDATE live_runs l SET state = r.state, worker = r.worker,
         due_at = CASE r.state WHEN 'retrying' THEN r.due_at END, claim_deadline = r.claim_deadline
     FROM runs r WHERE l.run_id = ANY($1::uuid[]) AND r.id = l.run_id"""
@@ -324,18 +324,18 @@ LOST: Final = """
         THEN r.due_at <= $2 ELSE coalesce(r.beat_at, w.beat_at, r.started_at) < $1 END
     ORDER BY r.started_at, r.id LIMIT $3 FOR UPDATE OF r SKIP LOCKED"""
 #: workers and live_runs, all of them
-FORGET_THE_DEAD: Final = """
+DELETE_DEAD_WORKERS: Final = """
     DELETE FROM workers w WHERE w.beat_at < $1
     AND NOT EXISTS (
         SELECT FROM live_runs l WHERE l.state = 'running' AND l.worker = w.name AND NOT l.is_pull)"""
-FORGET_WORKER: Final = "DELETE FROM workers WHERE name = $1"
+DELETE_WORKER: Final = "DELETE FROM workers WHERE name = $1"
 #: live_runs, all of it; the runs' primary key for what is found
 HELD_BY: Final = """
     SELECT r.id::text FROM live_runs l JOIN runs r ON r.id = l.run_id
     WHERE l.state = 'running' AND l.worker = $1 AND NOT l.is_pull
         AND CASE WHEN l.state = r.state THEN l.worker = r.worker END
     ORDER BY r.id FOR UPDATE OF r"""
-#: the primary keys of runs and attempts; then `STAY_ALIVE`
+#: the primary keys of runs and attempts; then `ADD_LIVE_RUNS`
 RELEASE: Final = """
     WITH held AS (SELECT id, worker FROM runs WHERE id = ANY($1::uuid[])),
     released AS (
@@ -377,7 +377,7 @@ _OF_JOB: Final = (
     "version", "updated_at", "pause_note", "pause_until",
 )  # fmt: skip
 _CREATED: Final = f"id, workspace, created_at, created_by, {', '.join(_OF_JOB)}"
-#: jobs_name turns away a name that is taken
+#: jobs_name rejects a name that is taken
 CREATE_JOBS: Final = f"""
     WITH made AS (INSERT INTO jobs ({_CREATED}) SELECT {_CREATED} FROM unnest($1::job_record[]))
     INSERT INTO cursors (job_id, next_at, wake_at, run_count)
@@ -406,7 +406,7 @@ LOCK_JOBS: Final = f"{JOBS_BY_ID} FOR UPDATE OF j"
 
 
 def jobs_where(condition: str) -> str:
-    """The statement that reads these jobs (`j`, and their cursors `c`) as `JobRow`."""
+    """Return the statement that reads these jobs (`j`, and their cursors `c`) as `JobRow`."""
     return f"{_JOB} WHERE {condition}"
 
 
@@ -435,5 +435,5 @@ ATTEMPTS: Final = """
 
 
 def runs_where(condition: str, joined: str = "") -> str:
-    """The statement that reads these runs (`r`, and what is `joined` to them) as `RunView`."""
+    """Return the statement that reads these runs (`r`, and what is `joined` to them) as `RunView`."""
     return f"{_RUN} {joined} WHERE {condition}"

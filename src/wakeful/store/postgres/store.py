@@ -28,7 +28,7 @@ from wakeful.store.postgres import (
     usage,
 )
 from wakeful.store.postgres.connection import Pool
-from wakeful.store.postgres.listener import Watch
+from wakeful.store.postgres.listener import Listener
 from wakeful.store.sql.operations import Operations
 from wakeful.store.sql.store import SqlStore
 
@@ -64,7 +64,7 @@ class PostgresStore(SqlStore["Db"]):
     def __init__(self, url: str, *, clock: Clock | None = None, pool_size: int = 10) -> None:
         steered = SteeredClock()
         self._pool = Pool(url, pool_size, clock or steered)
-        self._watch = Watch(self._pool, steered if clock is None else None)
+        self._listener = Listener(self._pool, steered if clock is None else None)
         super().__init__(self._pool, _OPERATIONS, clock or steered)
 
     async def open(self) -> None:
@@ -72,14 +72,14 @@ class PostgresStore(SqlStore["Db"]):
         await super().open()
         try:
             async with self._pool.translated():
-                await self._watch.start()
+                await self._listener.start()
         except BaseException:
             await self.close()
             raise
 
     async def close(self) -> None:
         """Disconnect."""
-        await self._watch.stop()
+        await self._listener.stop()
         await super().close()
 
     async def _number_changes(self) -> None:

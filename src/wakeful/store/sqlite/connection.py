@@ -1,8 +1,7 @@
-"""One SQLite file: a connection that writes, a connection that reads, and a thread for each.
+"""The driver for SQLite: a connection that writes, a connection that reads, and a thread for each.
 
-Every call of the store is one hop to a thread and one transaction there: committed whole, or rolled back
-if anything is raised. Topics to announce reach the event loop after the commit and before the caller goes
-on, even if the caller was cancelled meanwhile.
+Each call runs in a thread, in one transaction; an exception rolls it back. Topics reach the event loop after
+the commit and before the caller continues, even if the caller was cancelled meanwhile.
 
 Several processes may use the file. A write waits up to `BUSY_MS`, counted from the call, for the writers of
 other processes, then raises Unavailable; it is not executed after its caller was cancelled. A read waits for
@@ -72,12 +71,12 @@ _ADD_VERSION: Final = "INSERT INTO schema_version VALUES (?, ?, ?)"
 _LOG: Final = """
     INSERT INTO changes (seq, at, kind, count, items)
     VALUES ((SELECT coalesce(max(seq), 0) FROM changes) + ?3, ?1, ?2, ?3, ?4)"""
-#: sessions_due, which is mostly empty: whether a turn may wait for a run that has ended
-_ANYBODY_WAITS: Final = "SELECT 1 FROM sessions INDEXED BY sessions_due WHERE due_at IS NOT NULL LIMIT 1"
+#: sessions_due, mostly empty: whether messages wait in any session
+_ANY_WAITING: Final = "SELECT 1 FROM sessions INDEXED BY sessions_due WHERE due_at IS NOT NULL LIMIT 1"
 
 
 def path_of(path_or_url: str) -> str:
-    """The path in `sqlite:///relative.db`, `sqlite:////absolute.db`, or a path as it is.
+    """Return the path of `sqlite:///relative.db` or `sqlite:////absolute.db`; a plain path stays.
 
     >>> path_of("sqlite:///wakeful.db"), path_of("sqlite:////var/lib/wakeful.db"), path_of("sqlite://")
     ('wakeful.db', '/var/lib/wakeful.db', ':memory:')
@@ -105,7 +104,7 @@ def restrict_file(path: str) -> None:
                 "database.readable_by_others", path=path, mode=f"{mode:04o}", fix=f"chmod 600 {path}*"
             )
     except OSError:
-        pass  # SQLite gives the reason in its own words
+        pass  # SQLite reports the reason
 
 
 class Connection:
@@ -222,7 +221,7 @@ class Connection:
                 if changes := events.log():
                     now_ms = self._clock.now_ms()
                     db.executemany(_LOG, [(now_ms, *row) for row in changes])
-                    if events.any_ended and db.execute(_ANYBODY_WAITS).fetchone() is not None:
+                    if events.any_ended and db.execute(_ANY_WAITING).fetchone() is not None:
                         events.publish("sessions")
                 db.execute("COMMIT")
             except BaseException:
@@ -299,7 +298,7 @@ class Connection:
             self._db = None
 
     def _reason(self, error: sqlite3.DatabaseError) -> str | None:
-        """Why the file cannot be used, in a sentence; None where the mistake is in what we said to it."""
+        """Return why the file cannot be used; None for an error in a statement."""
         code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
         if code == sqlite3.SQLITE_BUSY:
             return (
@@ -329,7 +328,7 @@ class _WriteLock:
         self.abandoned = False
 
     def acquire(self, db: sqlite3.Connection, closing: Callable[[], bool]) -> None:
-        """Begin the transaction, or raise what SQLite raises when the lock is taken.
+        """Begin the transaction, or raise SQLite's error if the lock is taken.
 
         A transaction past its deadline is tried once, without a wait: it may have waited for those of its
         own process.
@@ -354,13 +353,13 @@ class _WriteLock:
 
 
 def migrate(db: sqlite3.Connection, steps: Sequence[Migration], now_ms: int) -> None:
-    """Take the steps that the database has still to take, all or none, while nobody else can do the same."""
+    """Apply pending migrations, all or none, under a lock."""
     if _has_versions(db) and not pending(steps, _version(db)):
         return
     db.execute("BEGIN EXCLUSIVE")
     try:
         db.execute(_CREATE_VERSION)
-        for step in pending(steps, _version(db)):  # asked again: another process may have been faster
+        for step in pending(steps, _version(db)):  # another process may have applied some
             for statement in _statements(step.sql):
                 db.execute(statement)
             db.execute(_ADD_VERSION, (step.number, step.name, now_ms))
@@ -381,7 +380,7 @@ def _version(db: sqlite3.Connection) -> int:
 
 
 def _statements(script: str) -> Iterator[str]:
-    """The statements of a script, one by one: `executescript` would commit what is under way."""
+    """Yield the statements of a script: `executescript` would commit the transaction."""
     *pieces, rest = script.split(";")
     statement = ""
     for piece in pieces:

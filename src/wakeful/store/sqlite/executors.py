@@ -1,4 +1,4 @@
-"""What executors do with runs in SQLite: claim them and renew their leases."""
+"""Claims and leases of executors in SQLite."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ async def renew(
 async def workflows(
     db: sqlite3.Connection, workspace: str, wanted: Sequence[tuple[str, int]]
 ) -> list[WorkflowRow]:
-    """Those of these workflow versions that exist. See `Store.workflows`."""
+    """Return those of these workflow versions that exist. See `Store.workflows`."""
     return [WorkflowRow(*row) for row in db.execute(sql.WORKFLOWS, (workspace, json.dumps(list(wanted))))]
 
 
@@ -68,7 +68,7 @@ async def next_claim_ms(
     agents: Sequence[str] | None,
     lanes: Sequence[str] | None,
 ) -> int | None:
-    """When the next one is due that could be claimed. See `Store.next_claim_ms`."""
+    """Return when the next claimable run is due. See `Store.next_claim_ms`."""
     of_agents = None if agents is None else json.dumps(list(agents))
     row = db.execute(sql.NEXT_CLAIMABLE, (workspace, after_ms, _lanes(lanes), of_agents)).fetchone()
     return None if row is None else int(row[0])

@@ -41,7 +41,11 @@ def write_runs(
                 continue
         other.append((*run, 1 if run.is_pull else 0, run.claim_deadline_ms, now_ms))
     inserted = 0
-    for statement, rows in ((sql.BEAR_RUNNING, running), (sql.BEAR_PENDING, pending), (sql.BEAR, other)):
+    for statement, rows in (
+        (sql.INSERT_RUNNING, running),
+        (sql.INSERT_PENDING, pending),
+        (sql.INSERT_RUNS, other),
+    ):
         if rows:
             inserted += db.executemany(statement, rows).rowcount
     if inserted < len(runs):

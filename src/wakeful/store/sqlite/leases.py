@@ -1,4 +1,4 @@
-"""Who runs what in SQLite: taking, beating, rescuing, releasing, pruning."""
+"""Runs and the workers that hold them, in SQLite: take, beat, rescue, release, prune."""
 
 from __future__ import annotations
 
@@ -25,26 +25,26 @@ async def take(
         if count > 0
         for row in db.execute(sql.TAKE, (lane, now_ms, count))
     ]
-    due.sort(key=lambda row: row[-2:])  # when it was due, and when it was born
+    due.sort(key=lambda row: row[-2:])  # by due time, then by age
     db.executemany(sql.MARK_TAKEN, [(worker, now_ms, row[8], row[-1]) for row in due])
     events.started([row[0] for row in due])
     return [TakenRun(*row[:-2]) for row in due]
 
 
 async def next_due_ms(db: sqlite3.Connection, after_ms: int, lanes: Sequence[str]) -> int | None:
-    """When the next run of these lanes is due. See `Store.next_due_ms`."""
+    """Return when the next run of these lanes is due. See `Store.next_due_ms`."""
     due: int | None = db.execute(sql.NEXT_DUE, (after_ms, json.dumps(list(lanes)))).fetchone()[0]
     return due
 
 
 async def beat(db: sqlite3.Connection, worker: str, now_ms: int, holding: Sequence[str]) -> set[str]:
-    """Note that the worker lives, and say which runs it has lost."""
+    """Record a heartbeat. Returns which of these runs the worker has lost."""
     db.execute(sql.BEAT, (worker, now_ms))
     return await lost(db, worker, holding)
 
 
 async def lost(db: sqlite3.Connection, worker: str, holding: Sequence[str]) -> set[str]:
-    """Which of these runs are not the worker's any more."""
+    """Return which of these runs the worker does not hold any more."""
     return {run_id for (run_id,) in db.execute(sql.NOT_HELD, (json.dumps(list(holding)), worker))}
 
 
@@ -69,19 +69,19 @@ async def rescue(
     dead = {name for (name,) in db.execute(sql.DEAD_WORKERS, (dead_before_ms,))}
     if dead:
         dead.difference_update(name for (name,) in db.execute(sql.BUSY_WORKERS))
-        db.executemany(sql.FORGET_WORKER, [(name,) for name in dead])
+        db.executemany(sql.DELETE_WORKER, [(name,) for name in dead])
     return [run.id for run in lost if run.id in rescued]
 
 
 async def release(
     db: sqlite3.Connection, events: TransactionEvents, worker: str, now_ms: int, keep: Sequence[str] | None
 ) -> int:
-    """Forget the worker, unless there is something that it keeps; what it holds is to be retried at once."""
+    """Retry the runs of a worker at once, and delete it unless it keeps some. See `Store.release`."""
     kept = set(keep or ())
     held = [row for row in db.execute(sql.HELD_BY, (worker, now_ms)) if row[0] not in kept]
     release_runs(db, events, now_ms, held)
     if keep is None:
-        db.execute(sql.FORGET_WORKER, (worker,))
+        db.execute(sql.DELETE_WORKER, (worker,))
     return len(held)
 
 
@@ -91,9 +91,9 @@ def release_runs(
     now_ms: int,
     held: Sequence[tuple[str, int, str | None, int | None]],
 ) -> None:
-    """Let these running runs be retried: at once, or at their instant where that is to come.
+    """Retry these running runs: at once, or at their instant if that is later.
 
-    Each is given with its attempt, its worker and when it started.
+    Each is (id, attempt, worker, start).
     """
     if held:
         db.executemany(sql.ADD_ATTEMPT, [(*row, now_ms, "released", None) for row in held])
@@ -105,7 +105,7 @@ def release_runs(
 async def prune(
     db: sqlite3.Connection, events: TransactionEvents, before_ms: int, limit: int, after_id: str
 ) -> tuple[int, str]:
-    """Delete what finished before then, and the deleted jobs whose last run that was."""
+    """Delete runs that finished before then, and deleted jobs without runs."""
     old = db.execute(sql.PRUNABLE, (before_ms, limit)).fetchall()
     db.executemany(sql.DELETE_RUN, [(rowid,) for rowid, _, _ in old])
     db.executemany(sql.DELETE_ATTEMPTS, [(run_id,) for _, run_id, _ in old])

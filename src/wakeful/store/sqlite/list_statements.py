@@ -1,4 +1,4 @@
-"""The statements that list jobs and runs in SQLite, put together by what narrows the list.
+"""The statements that list jobs and runs in SQLite, built from their filters.
 
 The rules are those of `statements`.
 """
@@ -15,7 +15,7 @@ _HAS_LABEL: Final = "EXISTS (SELECT 1 FROM json_each(labels) WHERE key = ?)"
 
 
 def list_jobs(only: JobFilter) -> tuple[str, list[str | int]]:
-    """The statement that lists these jobs, and its parameters. jobs_name: a range of it, in its order."""
+    """Return the statement and the parameters that list these jobs. jobs_name: a range, in its order."""
     where, args = ["deleted_at IS NULL", "workspace = ?"], [only.workspace]
     if only.agent is not None:
         where.append("agent = ?")
@@ -36,7 +36,7 @@ def list_jobs(only: JobFilter) -> tuple[str, list[str | int]]:
 
 
 def list_runs(only: RunFilter) -> tuple[str, list[str | int]]:
-    """The statement that lists these runs, and its parameters.
+    """Return the statement that lists these runs, and its parameters.
 
     Newest first from the index of the narrowest owner that is named: runs_of_job, runs_dead, runs_of_agent
     or runs_of_workspace. Live runs are few among all that were, and are picked from their own indexes.

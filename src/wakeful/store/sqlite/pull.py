@@ -24,9 +24,9 @@ async def expire(
     judge: Callable[[LostRun], Finished],
     consequences: Consequences,
 ) -> list[str]:
-    """End what nobody claimed in time. See `Store.expire`."""
+    """End runs that no executor claimed in time. See `Store.expire`."""
     held_up = db.execute(sql.HELD_UP, (now_ms + TURN_MS, now_ms, limit)).fetchall()
-    db.executemany(sql.WAIT_ANEW, [(now_ms, rowid) for (rowid,) in held_up])
+    db.executemany(sql.RESTART_WAIT, [(now_ms, rowid) for (rowid,) in held_up])
     expired = [LostRun(*row) for row in db.execute(sql.EXPIRED, (now_ms, limit))]
     if not expired:
         return []
@@ -37,6 +37,6 @@ async def expire(
 
 
 def move(db: sqlite3.Connection, events: TransactionEvents, now_ms: int, job_id: str, to: Move) -> None:
-    """Let the job's runs that wait do so in another lane. See `Store.change_job`."""
+    """Move waiting runs to another lane. See `Store.change_job`."""
     if db.execute(sql.MOVE, (job_id, to.lane, now_ms, to.claim_timeout_ms)).rowcount:
         events.publish("runs")

@@ -1,4 +1,4 @@
-"""What the SQLite store says of runs that are claimed by executors, each with the index that serves it.
+"""The statements of the SQLite store for runs that executors claim, each with its index.
 
 The rules are those of `statements`. `claim_timeout_ms` is how long such a run waits for an executor each time
 it is due. `claim_deadline` is until when it waits, or waited the last time.
@@ -52,8 +52,8 @@ NEXT_CLAIMABLE: Final = f"""
         AND (?4 IS NULL OR r.agent IN (SELECT value FROM json_each(?4)))
     ORDER BY r.due_at LIMIT 1"""
 
-# runs_running and runs_waiting, once for each. Whether somebody is at another run of its job, or will be
-# again: then it is not for want of an executor that nobody claims this one.
+# runs_running and runs_waiting, once for each. Whether another run of its job is running or
+# retrying: then this one waits for its turn, not for an executor.
 _BUSY: Final = """
     r.serial AND (
         EXISTS (SELECT 1 FROM runs o INDEXED BY runs_running
@@ -67,7 +67,7 @@ HELD_UP: Final = f"""
     CROSS JOIN runs r INDEXED BY runs_waiting ON r.job_id = o.job_id AND {_WAITS}
     WHERE o.state = 'running' AND r.serial AND r.claim_deadline <= ?1 AND r.due_at <= ?2 LIMIT ?3"""
 #: by rowid
-WAIT_ANEW: Final = "UPDATE runs SET due_at = ?1, claim_deadline = ?1 + claim_timeout_ms WHERE rowid = ?2"
+RESTART_WAIT: Final = "UPDATE runs SET due_at = ?1, claim_deadline = ?1 + claim_timeout_ms WHERE rowid = ?2"
 #: runs_unclaimed: a range of it, in its order
 EXPIRED: Final = f"""
     SELECT r.id, r.job_id, r.attempt, coalesce(j.policy, '{{}}'), r.started_at, r.worker,

@@ -1,8 +1,8 @@
-"""Every statement that the SQLite store says, by name, each with the index that serves it.
+"""The statements of the SQLite store, by name, each with the index that serves it.
 
-Where a statement must not be served by another index, it names its own (INDEXED BY), and SQLite refuses it
-should that index ever be gone. Lists of ids come as one JSON text (`json_each`), because SQLite limits the
-number of parameters, not the length of a text. Nothing here is newer than SQLite 3.33.
+A statement that must use a certain index names it (INDEXED BY), and SQLite rejects it if that index does not
+exist. A list of ids is one JSON text (`json_each`), because SQLite limits the number of parameters, not the
+length of a text. Nothing is newer than SQLite 3.33.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from wakeful.store.sessions import HEARTBEAT, HEARTBEAT_LABELS
 
 
 def marks(count: int) -> str:
-    """So many places for values, separated by commas."""
+    """Return this many parameter marks, separated by commas."""
     return ", ".join("?" * count)
 
 
@@ -23,7 +23,7 @@ def marks(count: int) -> str:
 
 # jobs_wake: a range of it, in its order. The two statements see the same jobs, being in one transaction.
 _DUE: Final = "FROM jobs INDEXED BY jobs_wake WHERE wake_at <= ?1 ORDER BY wake_at, rowid LIMIT ?2"
-#: what `DueJob` starts with, the rowid, by which the job is advanced, and what `DueJob` ends with
+#: the first columns of `DueJob`, the rowid, by which the job is advanced, and its last columns
 CLAIM: Final = f"""
     SELECT id, workspace, agent, name, timing, policy, work, payload, anchor_at,
         coalesce(next_at, pause_until), run_count, rowid,
@@ -40,7 +40,7 @@ LIVE_RUNS: Final = f"""
     SELECT r.job_id, r.id, r.state FROM (SELECT id {_DUE}) j
     CROSS JOIN runs r INDEXED BY runs_waiting ON r.job_id = j.id AND r.state IN ('pending', 'retrying')
         AND (r.state = 'retrying' OR r.trigger = 'schedule')"""
-#: by rowid. A claimed job is enabled, so most of the time that need not be said again
+#: by rowid. A claimed job is enabled, and mostly stays so
 ADVANCE: Final = "UPDATE jobs SET next_at = ?, wake_at = ?, run_count = ? WHERE rowid = ?"
 ADVANCE_AND_DISABLE: Final = """
     UPDATE jobs SET next_at = ?, wake_at = ?, run_count = ?, enabled = ?, disabled_reason = ?
@@ -48,31 +48,31 @@ ADVANCE_AND_DISABLE: Final = """
 #: jobs_wake: its first entry
 NEXT_WAKE: Final = "SELECT min(wake_at) FROM jobs INDEXED BY jobs_wake WHERE wake_at IS NOT NULL"
 
-# --- births ---------------------------------------------------------------------------------------------
+# --- new runs -------------------------------------------------------------------------------------------
 
-RUN_BIRTH: Final = (
+NEW_RUN_COLUMNS: Final = (
     "id, job_id, workspace, agent, job_name, scheduled_at, fire_at, trigger, triggered_by, state, reason, "
     "covers, until_at, attempt, worker, lane, serial, due_at, started_at, finished_at, idempotency_key, "
     "replay_of, payload, claim_timeout_ms, is_pull, claim_deadline, created_at"
 )
-# runs_tick turns a second run of a tick away. Binding a None costs ten times what binding a number does,
-# so the two shapes that most runs are born in have statements without the columns that are NULL in them.
-BEAR_RUNNING: Final = f"""
+# runs_tick rejects a second run of a tick. Binding a None costs ten times as much as binding a number, so the
+# two most frequent shapes of new runs have statements without their NULL columns.
+INSERT_RUNNING: Final = f"""
     INSERT INTO runs (id, job_id, workspace, agent, job_name, scheduled_at, fire_at, trigger, state, covers,
         attempt, worker, lane, serial, started_at, idempotency_key, created_at)
     VALUES ({marks(8)}, 'running', {marks(8)}) ON CONFLICT DO NOTHING"""
-BEAR_PENDING: Final = f"""
+INSERT_PENDING: Final = f"""
     INSERT INTO runs (id, job_id, workspace, agent, job_name, scheduled_at, fire_at, trigger, state, covers,
         attempt, lane, serial, due_at, idempotency_key, created_at)
     VALUES ({marks(8)}, 'pending', {marks(7)}) ON CONFLICT DO NOTHING"""
-BEAR: Final = f"""
-    INSERT INTO runs ({RUN_BIRTH}) VALUES ({marks(len(NewRun._fields) + 3)}) ON CONFLICT DO NOTHING"""
+INSERT_RUNS: Final = f"""
+    INSERT INTO runs ({NEW_RUN_COLUMNS}) VALUES ({marks(len(NewRun._fields) + 3)}) ON CONFLICT DO NOTHING"""
 #: the primary key, once for each
 WHICH_EXIST: Final = "SELECT id FROM runs WHERE id IN (SELECT value FROM json_each(?))"
 
 # --- running --------------------------------------------------------------------------------------------
 
-#: what `TakenRun` has, when it was due, and the rowid
+#: the columns of `TakenRun`, when it was due, and the rowid
 DUE_RUN: Final = """
     r.id, r.job_id, r.workspace, r.agent, r.job_name, r.scheduled_at, r.fire_at, r.trigger,
         r.attempt + (r.state = 'retrying'), r.lane, r.idempotency_key,
@@ -115,7 +115,7 @@ NOT_HELD: Final = """
 
 # --- outcomes -------------------------------------------------------------------------------------------
 
-# The fence: run, attempt and worker. The primary key finds the run. The shapes are as for births.
+# The fence: run, attempt and worker. The primary key finds the run. The shapes are as for new runs.
 _FENCE: Final = "WHERE id = ? AND attempt = ? AND worker IS ? AND state = 'running'"
 #: the primary key
 HOLDER: Final = "SELECT worker, is_pull FROM runs WHERE id = ? AND attempt = ? AND state = 'running'"
@@ -162,7 +162,7 @@ EDITS: Final = """
     SELECT r.id, r.created_at, j.updated_at, j.id FROM json_each(?) e CROSS JOIN runs r ON r.id = e.value
     CROSS JOIN jobs j ON j.id = r.job_id
     WHERE j.next_at IS NOT NULL"""
-#: jobs_after; mostly it is empty, and then nobody need ask who follows
+#: jobs_after; mostly empty: then there are no follow-up runs
 ANY_FOLLOWER: Final = """
     SELECT 1 FROM jobs INDEXED BY jobs_after
     WHERE workspace > '' AND after_job IS NOT NULL AND deleted_at IS NULL LIMIT 1"""
@@ -185,7 +185,7 @@ HEARTBEATS: Final = f"""
         ON h.workspace = r.workspace AND h.agent = r.agent AND h.name = '{HEARTBEAT}'
         AND h.deleted_at IS NULL
     WHERE h.enabled AND h.labels = '{HEARTBEAT_LABELS}'"""
-#: runs_waiting; mostly it is empty, and then nobody waited for a turn
+#: runs_waiting; mostly empty: then no run waits for its turn
 ANY_WAITING: Final = """
     SELECT 1 FROM runs INDEXED BY runs_waiting
     WHERE job_id > '' AND state IN ('pending', 'retrying') LIMIT 1"""
@@ -235,7 +235,7 @@ DEAD_WORKERS: Final = "SELECT name FROM workers WHERE beat_at < ?"
 #: runs_running, all of it
 BUSY_WORKERS: Final = """
     SELECT DISTINCT worker FROM runs INDEXED BY runs_running WHERE state = 'running' AND NOT is_pull"""
-FORGET_WORKER: Final = "DELETE FROM workers WHERE name = ?"
+DELETE_WORKER: Final = "DELETE FROM workers WHERE name = ?"
 #: runs_running, all of it
 HELD_BY: Final = """
     SELECT id, attempt, worker, iif(fire_at <= ?2, started_at, NULL) FROM runs INDEXED BY runs_running
