@@ -19,7 +19,7 @@ from wakeful.service.services import Services
 from wakeful.target import Target
 
 #: How many jobs `list` reads at once, and how many runs `get` shows.
-_PAGE: Final = 500
+_PAGE: Final = 200
 _LAST_RUNS: Final = 5
 _JSON: Final = frozenset({str, int, float, bool, dict, list, type(None)})
 

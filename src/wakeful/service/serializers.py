@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
 
+from wakeful.bounded_cache import MB, bounded_cache
 from wakeful.document import payload_from_text, write_definition
 from wakeful.job import Definition, JobRecord, Json
-from wakeful.schedule import explain_schedule
+from wakeful.schedule import Schedule, explain_schedule
 from wakeful.service.agents.agents import SavedAgent
 from wakeful.service.agents.messages import Receipt
 from wakeful.service.auth.access import Principal
@@ -84,8 +85,13 @@ def explain_job(definition: Definition) -> str:
     """Return when a job fires, in words."""
     timing, after = definition.timing, definition.after
     if timing is not None:
-        return explain_schedule(timing.schedule)
+        return _explain(timing.schedule)
     return f"After a run of {after.job} has {after.on}" if after else "When it is run by hand"
+
+
+@bounded_cache(MB, lambda text, schedule: 512 + len(text))
+def _explain(schedule: Schedule) -> str:
+    return explain_schedule(schedule)
 
 
 def serialize_saved_job(principal: Principal, saved: SaveResult, now_ms: int) -> JsonObject:
