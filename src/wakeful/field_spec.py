@@ -1,4 +1,4 @@
-"""What the declaration of a job field says beside its type and its default.
+"""The parts of a job field declaration besides its type and default.
 
 A job field is declared once, as an annotated attribute of `Timing`, `Policy`, `Work` or `Definition`:
 

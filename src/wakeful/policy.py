@@ -108,7 +108,7 @@ class Policy:
     delete_after_run: Annotated[
         bool,
         FieldSpec(
-            "Delete the job when a run succeeds. An `at` job has `true` unless the document says otherwise.",
+            "Delete the job when a run succeeds. `true` by default for an `at` job.",
             tool="delete the job once a run of it has succeeded",
         ),
     ] = False

@@ -1,7 +1,7 @@
 """The fields of a job document, derived from the declarations in `Timing`, `Policy`, `Work` and `Definition`.
 
 A plain field (a flag, number, duration, choice or text) takes its kind from the type and the bounds of its
-declaration. Fields whose values have a format of their own are listed in `_KINDS`. Fields of a document that
+declaration. Fields with a special format are listed in `_KINDS`. Fields of a document that
 are no attribute of a part are in `OTHER`.
 """
 

@@ -58,13 +58,13 @@ def read_chain(value: object) -> Chain:
     >>> read_chain("extract"), read_chain({"job": "extract", "on": "failed"})
     (Chain(job='extract', on='succeeded'), Chain(job='extract', on='failed'))
     """
-    given = {"job": value} if isinstance(value, str) else value
-    if not isinstance(given, Mapping):
+    values = {"job": value} if isinstance(value, str) else value
+    if not isinstance(values, Mapping):
         refuse(f"{shown(value)} is not a job; {_CHAIN}")
-    given = _only(given, "job", "on")
-    if "job" not in given:
+    values = _only(values, "job", "on")
+    if "job" not in values:
         refuse(f"it names no job; {_CHAIN}")
-    return Chain(_JOB_NAME(given["job"]), _CHAIN_ON(given.get("on", "succeeded")))
+    return Chain(_JOB_NAME(values["job"]), _CHAIN_ON(values.get("on", "succeeded")))
 
 
 def read_backoff(value: object) -> Backoff:
@@ -75,15 +75,15 @@ def read_backoff(value: object) -> Backoff:
     """
     if not isinstance(value, Mapping):
         refuse(f'{shown(value)} is not an object; write {{"base": "2s", "max": "30s"}}')
-    given = _only(value, "baseMs", "maxMs", "base", "max")
+    values = _only(value, "baseMs", "maxMs", "base", "max")
     read = {}
     for name in ("base", "max"):
-        if name in given and f"{name}Ms" in given:
+        if name in values and f"{name}Ms" in values:
             refuse(f"{name} and {name}Ms are the same; give one of them")
-        if name in given:
-            given[f"{name}Ms"] = duration(given[name])
-        if f"{name}Ms" in given:
-            read[name] = _DELAY(given[f"{name}Ms"])
+        if name in values:
+            values[f"{name}Ms"] = duration(values[name])
+        if f"{name}Ms" in values:
+            read[name] = _DELAY(values[f"{name}Ms"])
     base = read.get("base", min(Backoff().base_ms, read.get("max", LONGEST)))
     longest = read.get("max", max(Backoff().max_ms, base))
     if longest < base:
@@ -98,11 +98,11 @@ def read_exclude(value: object) -> Calendar:
 
 
 def _only(value: Mapping[Any, object], *names: str) -> dict[str, object]:
-    given = camel_keys(value)
-    for name in given:
+    values = camel_keys(value)
+    for name in values:
         if name not in names:
             refuse(f"it has no {shown(name)}; it takes {one_of(names)}")
-    return given
+    return values
 
 
 def _written_chain(chain: Chain | None) -> Json:
