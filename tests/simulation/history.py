@@ -62,7 +62,6 @@ class History:
         self.steered = rng.random() < 0.5 and not self.jumps
         self.want = rng.choice((1, 1, 2, 3))
         self.fields: dict[str, dict[str, Any]] = {}
-        self.at_work = True
 
     def _odds(self) -> Odds:
         rng = self.rng
@@ -91,7 +90,6 @@ class History:
             actors = [self._operate(), self._use()] + ([self._set_clock()] if self.jumps else [])
             tasks = [self.world.loop.create_task(actor) for actor in actors]
             await self.world.sleep(LENGTH * self.unit)
-            self.at_work = False
             for task in tasks:
                 task.cancel()
             for ended in await asyncio.gather(*tasks, return_exceptions=True):

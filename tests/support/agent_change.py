@@ -1,4 +1,4 @@
-"""Deactivates an agent and dies on the way: `python -m tests.support.agent_change URL WHEN`.
+"""Deactivate an agent and kill the process in between: `python -m tests.support.agent_change URL WHEN`.
 
 WHEN is `deciding` (half of the jobs are decided), `writing` (the jobs are written, and not committed) or
 `done` (the call has returned). The process kills itself with SIGKILL, so nothing is cleaned up.
@@ -39,7 +39,7 @@ class Dying(Inheritance):
 
 
 def dying_log(events: TransactionEvents) -> Any:
-    """The last thing before the commit."""
+    """Kill the process directly before the commit."""
     die()
 
 

@@ -1,4 +1,4 @@
-"""A server to ask over HTTP, and somebody who asks."""
+"""A server for tests, and an HTTP client of it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _OUTSIDE = ("/api", "/healthz", "/readyz", "/metrics", "/openapi", "/docs")
 
 
 class Reply(NamedTuple):
-    """What was answered."""
+    """A response."""
 
     status: int
     headers: Mapping[str, str]
@@ -29,7 +29,7 @@ class Reply(NamedTuple):
 
     @property
     def code(self) -> str:
-        """The code of a problem, which is in the one form that problems have."""
+        """Return the code of a problem; checks the format of the problem."""
         assert self.headers["content-type"] == "application/problem+json", self
         assert self.body.keys() == {"type", "title", "status", "detail", "code", "instance"}
         assert self.body["status"] == self.status
@@ -38,7 +38,7 @@ class Reply(NamedTuple):
 
 @dataclass
 class ApiClient:
-    """Asks with a key."""
+    """A client with a key."""
 
     url: str
     session: aiohttp.ClientSession
@@ -55,7 +55,7 @@ class ApiClient:
         headers: Mapping[str, str] | None = None,
         **query: str | int,
     ) -> Reply:
-        """Ask; a path is that of the default workspace unless it is whole."""
+        """Send a request; a path without /api is in the default workspace."""
         whole = path if path.startswith(_OUTSIDE) else HOME + path
         own = {} if self.key is None else {"Authorization": f"Bearer {self.key}"}
         async with self.session.request(
@@ -72,18 +72,18 @@ class ApiClient:
             return Reply(response.status, response.headers, content)
 
     def with_key(self, key: str | None) -> ApiClient:
-        """The same, with another key."""
+        """Return the same client with another key."""
         return ApiClient(self.url, self.session, key, self.app)
 
     async def new(self, role: str, workspace: str | None = "default", **given: object) -> ApiClient:
-        """Somebody else, with a fresh key of this role."""
+        """Return a client with a new key of this role."""
         document = {"name": role, "role": role, **given}
         return self.with_key((await self.app.services.keys.create(LOCAL, workspace, document))[1])
 
 
 @asynccontextmanager
 async def served(app: Wakeful, settings: Settings | None = None) -> AsyncIterator[ApiClient]:
-    """The operator of a server on a port of its own; the scheduler behind it has started."""
+    """Start the app and a server on its own port; yields an admin's client."""
     http = Listening(create_app(app.services, ready=readiness(app)), settings or Settings(port=0))
     async with http, aiohttp.ClientSession() as session:
         key = await app.services.keys.first_key()

@@ -1,4 +1,4 @@
-"""Certificates for tests: an authority, and what it signs."""
+"""A certificate authority for tests."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cryptography.x509.oid import NameOID
 
 
 class Authority:
-    """Signs certificates for 127.0.0.1, and keeps them as files."""
+    """Sign certificates for 127.0.0.1 and write them to files."""
 
     def __init__(self, place: Path, name: str = "authority") -> None:
         self._place = place
@@ -24,7 +24,7 @@ class Authority:
         self.file.write_bytes(self._certificate.public_bytes(serialization.Encoding.PEM))
 
     def issue(self, name: str) -> tuple[Path, Path]:
-        """A certificate and its key."""
+        """Return the files of a new certificate and its key."""
         key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
         certificate, secret = self._place / f"{name}.pem", self._place / f"{name}.key"

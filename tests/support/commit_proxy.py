@@ -9,12 +9,12 @@ from contextlib import asynccontextmanager, suppress
 from typing import Literal
 from urllib.parse import parse_qs, urlsplit
 
-#: `before`: the server never receives the COMMIT. `after`: the server commits, and the client never hears it.
+#: `before`: the server never receives the COMMIT. `after`: it commits, and the client gets no response.
 Cut = Literal["before", "after"]
 
 
 class CommitProxy:
-    """Forwards everything until `cut` is set; then cuts once."""
+    """Forward everything until `cut` is set; then cut one connection."""
 
     def __init__(self, server: str) -> None:
         self._server = server
@@ -57,7 +57,7 @@ class CommitProxy:
         upstream: asyncio.StreamWriter,
         down: asyncio.Task[None],
     ) -> None:
-        """Pass messages of the client on, and watch for the statements of a keyed operation."""
+        """Forward the client's messages, and detect the statements of a keyed operation."""
         size = await reader.readexactly(4)
         upstream.write(size + await reader.readexactly(struct.unpack("!I", size)[0] - 4))
         keyed_statements: set[bytes] = set()
@@ -75,7 +75,7 @@ class CommitProxy:
             if committing and keyed and self.cut is not None:
                 cut, self.cut = self.cut, None
                 self.cuts += 1
-                down.cancel()  # the client hears nothing more
+                down.cancel()  # the client gets no further data
                 with suppress(asyncio.CancelledError):
                     await down
                 if cut == "after":  # the server closes once it has processed COMMIT and Terminate
@@ -97,7 +97,7 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 @asynccontextmanager
 async def commit_proxy(server: str) -> AsyncIterator[CommitProxy]:
-    """A proxy in front of the server of this URL; its own URL names the same database."""
+    """Run a proxy for the server of this URL; its own URL names the same database."""
     proxy = CommitProxy(server)
     listening = await asyncio.start_server(proxy.serve, "127.0.0.1", 0)
     port = listening.sockets[0].getsockname()[1]

@@ -1,4 +1,4 @@
-"""The databases that the suite runs on, and what a test may do to one behind its store's back."""
+"""The databases of the tests, with direct access that bypasses the store."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from wakeful.store.sqlite import SqliteStore
 
 
 class Database(ABC):
-    """A database of its own for one test, and the stores that are open on it."""
+    """The database of one test, and the stores that are open on it."""
 
     def __init__(self) -> None:
         self.clock = FalseClock()
         self._stores: list[Store] = []
 
     async def connect(self) -> Store:
-        """Another store on this database, as another process would have."""
+        """Return another store on this database, as in another process."""
         store = self._store()
         await store.open()
         self._stores.append(store)
         return store
 
     async def close(self) -> None:
-        """Close what was opened."""
+        """Close all stores."""
         for store in self._stores:
             await store.close()
 
     async def drop_index(self, columns: str) -> None:
-        """Remove the unique index whose columns start with these: to see that it is what guards."""
+        """Drop the unique index whose columns start with these, to test that a rule depends on it."""
         name = await asyncio.to_thread(self._unique_index, columns)
         await self.execute(f'DROP INDEX "{name}"')
 
@@ -47,7 +47,7 @@ class Database(ABC):
 
     @abstractmethod
     async def execute(self, statement: str) -> None:
-        """Say this to the database."""
+        """Execute a statement."""
 
 
 class SqliteDatabase(Database):
@@ -67,7 +67,7 @@ class SqliteDatabase(Database):
         return str(found[0][0])
 
     def rows(self, statement: str, *given: Any) -> list[tuple[Any, ...]]:
-        """What the database answers."""
+        """Return the rows of a query."""
         db = sqlite3.connect(self.path, isolation_level=None, timeout=10)
         try:
             return db.execute(statement, given).fetchall()
@@ -114,7 +114,7 @@ class PostgresDatabase(Database):
 
 
 def postgres() -> PostgresDatabase:
-    """A fresh PostgreSQL database; the test is skipped where there is no PostgreSQL to be had."""
+    """Return a new PostgreSQL database; skip the test if there is no PostgreSQL."""
     pytest.importorskip("asyncpg", reason="PostgreSQL: its driver is not installed")
     pytest.importorskip("wakeful.store.postgres", reason="PostgreSQL: no store for it yet")
     server = pytest.importorskip("tests.support.postgres_server", reason="PostgreSQL: no server for tests")

@@ -1,11 +1,11 @@
-"""The documentation as a program reads it: its pages, what is to be run in them, their tables and links.
+"""Parse the documentation: its pages, runnable examples, tables and links.
 
-A fenced block is what the comment on the line before it says:
+The comment on the line before a fenced block marks it:
 
-- `<!-- run -->`: bash or Python, run to its end; it must succeed
-- `<!-- fails -->`: likewise, and it must not
-- `<!-- start -->`: likewise, but it stays until the page ends
-- `<!-- output -->`: what the block before it printed; `…` stands for anything
+- `<!-- run -->`: bash or Python; it must succeed
+- `<!-- fails -->`: the same, but it must fail
+- `<!-- start -->`: the same, but it runs until the end of the page
+- `<!-- output -->`: the output of the previous block; `…` matches anything
 - `<!-- file: NAME -->`: the content of a file
 """
 
@@ -32,7 +32,7 @@ _FENCE = re.compile(r"^ *```.*?^ *```$", re.MULTILINE | re.DOTALL)
 
 @dataclass(frozen=True)
 class Block:
-    """A block that is marked."""
+    """A marked block."""
 
     mark: str
     language: str
@@ -42,12 +42,12 @@ class Block:
 
 
 def pages() -> list[Path]:
-    """Every page, and the README."""
+    """Return all pages and the README."""
     return [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
 
 
 def blocks(page: Path) -> Iterator[Block]:
-    """What is marked in a page, from top to bottom."""
+    """Yield the marked blocks of a page, from top to bottom."""
     content = page.read_text(encoding="utf-8")
     for found in _BLOCK.finditer(content):
         indent = found["indent"]
@@ -58,7 +58,7 @@ def blocks(page: Path) -> Iterator[Block]:
 
 
 def rows(page: str, section: str | None = None) -> list[list[str]]:
-    """The cells of every row of the page's tables, or of those under one heading; no heads, no rules."""
+    """Return the cells of all table rows of a page, or of one section, without headers."""
     content = _FENCE.sub("", (DOCS / page).read_text(encoding="utf-8"))
     if section is not None:
         head = re.search(rf"^(#+) {re.escape(section)}$", content, re.MULTILINE)
@@ -72,20 +72,20 @@ def rows(page: str, section: str | None = None) -> list[list[str]]:
 
 
 def code(cell: str) -> str:
-    """The first code in a cell."""
+    """Return the first code in a cell."""
     found = re.search(r"`([^`]+)`", cell)
     return found[1].replace("\\|", "|") if found else ""
 
 
 def links(page: Path) -> Iterator[str]:
-    """Where a page points to."""
+    """Yield the links of a page."""
     content = _FENCE.sub("", page.read_text(encoding="utf-8"))
     for found in re.finditer(r"\]\(([^)\s]+)\)", content):
         yield found[1]
 
 
 def anchors(page: Path) -> set[str]:
-    """The places in a page that can be pointed to."""
+    """Return the anchors of a page."""
     content = _FENCE.sub("", page.read_text(encoding="utf-8"))
     heads = re.findall(r"^#+ (.+?)(?: \{#([\w-]+)\})?$", content, re.MULTILINE)
     return {own or _slug(text) for text, own in heads}

@@ -1,8 +1,9 @@
-"""A small program in the stead of a warm one: it lends its streams, passes signals on, and ends as that does.
+"""The process that a test starts instead of a program that the fork server runs.
 
     python -IS fork_client.py SOCKET wakeful|FILE ARGUMENT…
 
-It is as quick as Python can be: it imports little, and nothing that is not Python's own.
+It passes its streams and signals to the forked program and exits with its exit code. To start fast, it
+imports only a few modules of the standard library.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ _PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 def fork_client(place: str, *arguments: str) -> int:
     """Run a program in the fork server and return its exit code. A signal that ends it ends this process."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, _PASSED_ON)  # until it is known whom they are for
+    signal.pthread_sigmask(signal.SIG_BLOCK, _PASSED_ON)  # until the child's pid is known
     with socket.socket(socket.AF_UNIX) as fork_server:
         fork_server.connect(place)
         wanted = {"directory": os.getcwd(), "environment": dict(os.environ), "arguments": arguments}
         asked = json.dumps(wanted).encode() + b"\n"
         sent = socket.send_fds(fork_server, [asked], [0, 1, 2])
-        if sent < len(asked):  # else it may be over by now
+        if sent < len(asked):  # else the request may have arrived completely
             fork_server.sendall(asked[sent:])
         answers = fork_server.makefile("rb")
         child = int(answers.readline())
@@ -34,14 +35,14 @@ def fork_client(place: str, *arguments: str) -> int:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _PASSED_ON)
         code = int(answers.readline())
     if code < 0:
-        with suppress(OSError):  # some cannot be handled anyway
+        with suppress(OSError):  # some signals cannot be handled
             signal.signal(-code, signal.SIG_DFL)
         os.kill(os.getpid(), -code)
     return code
 
 
 def _pass_on(number: int, child: int) -> None:
-    with suppress(ProcessLookupError):  # it may just have ended by itself
+    with suppress(ProcessLookupError):  # it may have exited already
         os.kill(child, number)
 
 

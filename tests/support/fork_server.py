@@ -1,8 +1,8 @@
-"""Where warm programs come from: one process that has imported all that they do, and is forked for each.
+"""A process that has imported everything, and is forked for each test program.
 
     python fork_server.py SOCKET
 
-It says `open` when it is, and ends with whoever started it, that is, with its standard input.
+It prints `open` when it accepts requests, and exits when its standard input closes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
-#: What programs import.
+#: The modules to import before the first fork.
 _WARM = (
     *("wakeful.cli.main", "wakeful.app", "wakeful.client", "wakeful.api.server", "wakeful.api.http.app"),
     *("wakeful.api.mcp.http", "wakeful.api.mcp.stdio", "wakeful.cli.demo_agent", "wakeful.cli.manifest"),
@@ -32,8 +32,8 @@ _WARM = (
 _MUCH = 1 << 20
 
 
-def nurse(place: Path) -> None:
-    """Fork a program for whoever asks, and tell them how it ended."""
+def serve(place: Path) -> None:
+    """Fork a program for each request, and report its exit code."""
     for name in _WARM:
         importlib.import_module(name)
     sys.path.remove(str(Path(__file__).parent))
@@ -54,13 +54,13 @@ def nurse(place: Path) -> None:
         fork_clients = {asking.fileno(): child for child, asking in children.items()}
         ready, _, _ = select.select([listener.fileno(), ended, 0, *fork_clients], [], [])
         for gone in fork_clients.keys() & ready:
-            os.kill(fork_clients[gone], signal.SIGKILL)  # as somebody did with the one in its stead
+            os.kill(fork_clients[gone], signal.SIGKILL)  # the client was killed too
         if ended in ready:
             os.read(ended, 512)
-        _tell_ends(children)
+        _report_exits(children)
         if listener.fileno() in ready:
             asking, _ = listener.accept()
-            asked, streams = _heard(asking)
+            asked, streams = _receive(asking)
             child = os.fork() if asked else None
             if child == 0:
                 os.close(ended)
@@ -74,14 +74,14 @@ def nurse(place: Path) -> None:
                 asking.close()
             else:
                 children[child] = asking
-                _tell(asking, child)
+                _send(asking, child)
         if 0 in ready:
             shutil.rmtree(place.parent, ignore_errors=True)
-            os.killpg(0, signal.SIGKILL)  # with whatever tests have left behind
+            os.killpg(0, signal.SIGKILL)  # with the processes that tests left behind
 
 
-def _heard(asking: socket.socket) -> tuple[bytes, list[int]]:
-    """What is asked for, and the streams to do it with; nothing, where whoever asked is gone."""
+def _receive(asking: socket.socket) -> tuple[bytes, list[int]]:
+    """Return the request and its streams; empty if the client is gone."""
     asked, streams, _, _ = socket.recv_fds(asking, _MUCH, 3)
     while not asked.endswith(b"\n"):
         more = asking.recv(_MUCH)
@@ -91,22 +91,22 @@ def _heard(asking: socket.socket) -> tuple[bytes, list[int]]:
     return asked, streams
 
 
-def _tell(asking: socket.socket, number: int) -> None:
-    with suppress(OSError):  # it may be gone
+def _send(asking: socket.socket, number: int) -> None:
+    with suppress(OSError):  # the client may be gone
         asking.sendall(b"%d\n" % number)
 
 
-def _tell_ends(children: dict[int, socket.socket]) -> None:
+def _report_exits(children: dict[int, socket.socket]) -> None:
     while children:
         child, status = os.waitpid(-1, os.WNOHANG)
         if child == 0:
             return
         with children.pop(child) as asking:
-            _tell(asking, os.waitstatus_to_exitcode(status))
+            _send(asking, os.waitstatus_to_exitcode(status))
 
 
 def _become(wanted: dict[str, Any], streams: list[int]) -> NoReturn:
-    """Be the program that is asked for, as if it had just been started."""
+    """Run the requested program as if it had just been started."""
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -131,4 +131,4 @@ def _become(wanted: dict[str, Any], streams: list[int]) -> NoReturn:
 
 
 if __name__ == "__main__":
-    nurse(Path(sys.argv[1]))
+    serve(Path(sys.argv[1]))

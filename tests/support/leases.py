@@ -1,4 +1,4 @@
-"""Leases as the database has them: a test makes one expire, instead of waiting until it does."""
+"""Change leases in the database, so that tests need not wait until they expire."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ HOUR_MS = 3_600_000
 
 
 async def age_leases(database: str, ms: int = HOUR_MS, run_id: str | None = None) -> None:
-    """Put every heartbeat that is recorded back by so much; with `run_id`, that of this claimed run alone.
+    """Move all recorded heartbeats back in time; with `run_id`, only that of this claimed run.
 
-    Who lives sends another one soon. A lease of 30 s is over at once, and no busy machine ends it early.
+    A lease of 30 s expires at once, unless its holder sends another heartbeat.
     """
     back = f"{ms}" if database.startswith("sqlite") else f"interval '{ms} milliseconds'"
     rows = "beat_at IS NOT NULL" if run_id is None else f"id = '{run_id}'"
@@ -21,7 +21,7 @@ async def age_leases(database: str, ms: int = HOUR_MS, run_id: str | None = None
 
 
 async def beats(database: str) -> dict[str, int]:
-    """When each worker sent its last heartbeat, in epoch ms."""
+    """Return the last heartbeat of each worker, in epoch ms."""
     column = "beat_at" if database.startswith("sqlite") else "(extract(epoch FROM beat_at) * 1000)::bigint"
     return dict(await _ask(database, f"SELECT name, {column} FROM workers"))
 

@@ -19,7 +19,7 @@ sys.stdin.readline()
 
 @contextmanager
 def lock_held(path: Path) -> Iterator[None]:
-    """Another process holds the write lock until the block ends."""
+    """Hold the write lock in another process until the block ends."""
     process = subprocess.Popen(
         [sys.executable, "-c", _HOLD, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )

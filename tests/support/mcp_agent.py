@@ -18,7 +18,7 @@ from tests.support.api_client import ApiClient
 
 
 class Agent:
-    """Calls the tool, and reads what it says."""
+    """A client of the tool."""
 
     def __init__(self, client: Client) -> None:
         self.client = client
@@ -27,13 +27,13 @@ class Agent:
         return await self.client.call_tool("cron", arguments)
 
     async def __call__(self, action: str, **arguments: object) -> dict[str, Any]:
-        """Call it, and have it succeed."""
+        """Call the tool, which must succeed; return the structured result."""
         result = await self.raw(action=action, **arguments)
         assert not result.is_error, result
         return {**result.structured_content, "text": text_of(result)}
 
     async def refused(self, **arguments: object) -> str:
-        """Call it, and have it refused: the sentence."""
+        """Call the tool, which must refuse; return the error message."""
         result = await self.raw(**arguments)
         assert result.is_error, result
         error = result.structured_content["error"]

@@ -1,4 +1,4 @@
-"""Receivers of messages that misbehave, one request at a time, as a list of behaviours says."""
+"""Message receivers that misbehave as a list of behaviours says, one per request."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SmtpBehaviour = Literal[
 
 
 class Misbehaving:
-    """What was received whole, and what to do next; `accept` once the list is at its end."""
+    """The complete messages received, and the next behaviours; `accept` after the last."""
 
     def __init__(self, behaviours: Iterable[str]) -> None:
         self._behaviours = iter(behaviours)
@@ -39,7 +39,7 @@ class Misbehaving:
         return next(self._behaviours, "accept")
 
     async def http(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One connection that speaks HTTP; each has one request."""
+        """Handle one HTTP connection with one request."""
         behaviour = self._next()
         if behaviour == "unread":
             _reset(writer)
@@ -64,7 +64,7 @@ class Misbehaving:
         writer.close()
 
     async def smtp(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One connection that speaks SMTP."""
+        """Handle one SMTP connection."""
         behaviour = self._next()
 
         def say(text: str) -> None:

@@ -9,7 +9,7 @@ PATIENCE = 120.0
 
 
 class NotificationRecorder:
-    """Remembers every topic that it is told, and lets a test wait for one."""
+    """Record the notified topics, and let a test wait for them."""
 
     def __init__(self) -> None:
         self.topics: list[str] = []
@@ -20,7 +20,7 @@ class NotificationRecorder:
         self._told.set()
 
     async def hear(self, *topics: str) -> set[str]:
-        """Wait until all of these have been told; returns all that has been, and forgets it."""
+        """Wait until all these topics were notified; return and clear the recorded ones."""
         async with asyncio.timeout(PATIENCE):
             while not set(topics) <= set(self.topics):
                 self._told.clear()

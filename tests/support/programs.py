@@ -1,4 +1,4 @@
-"""Programs for tests to run: scripts, and what became of their processes."""
+"""Scripts for command tests, and the state of their processes."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from wakeful.launch.command_allowlist import CommandAllowlist
 from wakeful.launch.command_environment import DEFAULT, EnvironmentAllowlist
 from wakeful.outcome import Outcome
 
-#: Says which processes it has and waits; it and its grandchild take no notice of SIGTERM.
+#: Prints its process ids and waits; it and its grandchild ignore SIGTERM.
 STUBBORN = """
 trap '' TERM
 sh -c 'trap "" TERM; while :; do sleep 60; done' &
 echo $$ $! > "$1.new" && mv "$1.new" "$1"
 while :; do sleep 60; done
 """
-#: The same, but it ends when it is asked to, and says so.
+#: The same, but it exits on SIGTERM and prints that.
 OBEDIENT = """
 trap 'echo cleaned up > "$1.said"; exit 0' TERM
 sleep 60 &
@@ -33,12 +33,12 @@ wait
 
 
 def sh(script: str, *arguments: object, **fields: Json) -> dict[str, Json]:
-    """The target that runs a script."""
+    """Return the target that runs a script."""
     return {"kind": "command", "argv": ["sh", "-c", script, "sh", *map(str, arguments)], **fields}
 
 
 def alive(pid: int) -> bool:
-    """Whether a process is there, and does more than wait for somebody to notice its end."""
+    """Return whether a process exists and is not a zombie."""
     with suppress(FileNotFoundError, ProcessLookupError):
         return ") Z " not in Path(f"/proc/{pid}/stat").read_text()
     with suppress(ProcessLookupError):
@@ -48,7 +48,7 @@ def alive(pid: int) -> bool:
 
 
 async def processes(file: Path) -> list[int]:
-    """The processes that a script says it has, once it has said so."""
+    """Wait for the process ids that a script writes, and return them."""
     return await eventually(lambda: _numbers(file))
 
 
@@ -60,7 +60,7 @@ def _numbers(file: Path) -> list[int]:
 async def under_way(
     launcher: CommandLauncher, target: dict[str, Json], file: Path
 ) -> AsyncIterator[tuple[asyncio.Task[Outcome], list[int]]]:
-    """A launch of a script that has begun, and its processes, which are all alive."""
+    """Start a script and return its launch and its running processes."""
     task = asyncio.create_task(launcher.start(launch(target)))
     pids = await processes(file)
     assert all(map(alive, pids))

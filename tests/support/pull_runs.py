@@ -1,4 +1,4 @@
-"""Runs that wait for an executor: made, claimed and judged."""
+"""Create and claim runs that wait for an executor."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ async def new_job(store: Store, name: str = "digest", **fields: object) -> JobRo
 
 
 def pulled(of: JobRow, due: int = NOW, wait: int = HOUR, **fields: object) -> NewRun:
-    """A run that waits for an executor, an hour unless told otherwise."""
+    """Return a run that waits for an executor, by default for an hour."""
     return asked(of, due, **{"serial": False, "lane": LANE, "claim_timeout_ms": wait, **fields})
 
 

@@ -1,4 +1,4 @@
-"""What PostgreSQL counts of a statement: how many rows it visits, whatever the clock says."""
+"""The number of rows that a PostgreSQL statement visits."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 async def visited(db: Db, statement: str, *given: object) -> tuple[int, list[str]]:
-    """How many rows the statement visits, and the tables that it reads from end to end. It is carried out."""
+    """Execute a statement; return the number of visited rows, and the tables it scans completely."""
     answer = await db.fetchval(f"EXPLAIN (ANALYZE, TIMING OFF, FORMAT JSON) {statement}", *given)
     rows, scanned = 0, []
     for node in _nodes(json.loads(answer)[0]["Plan"]):

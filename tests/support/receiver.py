@@ -1,4 +1,4 @@
-"""A receiver of webhooks on 127.0.0.1, and a launcher to try it with."""
+"""A webhook receiver on 127.0.0.1, and a launcher."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Secrets:
 
 
 class Receiver:
-    """A server that keeps what it is sent, and answers as it is told."""
+    """A server that records requests and sends configured responses."""
 
     def __init__(self) -> None:
         self.bodies: list[bytes] = []
@@ -51,7 +51,7 @@ class Receiver:
 
     @property
     def headers(self) -> dict[str, str]:
-        """The headers of the last request, names in lower case."""
+        """Return the headers of the last request, with names in lower case."""
         return {name.lower(): value for name, value in self.requests[-1].headers.items()}
 
     @property
@@ -59,7 +59,7 @@ class Receiver:
         return f"http://127.0.0.1:{self.port}/hook"
 
     def answers(self, status: int, text: str = "", **headers: str) -> None:
-        """Answer so from now on."""
+        """Send this response from now on."""
 
         async def answer(request: web.BaseRequest) -> web.StreamResponse:
             named = {name.replace("_", "-"): value for name, value in headers.items()}
@@ -110,7 +110,7 @@ def failed(outcome: Outcome) -> Failed:
 
 
 def answering(*answers: list[str]) -> Callable[..., list[AddressInfo]]:
-    """A name server: the first answer, then the second, and so on; the last one for good."""
+    """Return a look-up function that returns these answers in order; the last one repeatedly."""
     left: Iterator[list[str]] = iter(answers)
     now: list[str] = []
 

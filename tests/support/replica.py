@@ -1,4 +1,4 @@
-"""A replica in a process of its own, for tests that end it: `python -m tests.support.replica URL FILE`.
+"""A replica in a separate process, for tests that kill it: `python -m tests.support.replica URL FILE`.
 
 Both of its functions write a line into the file; `note` returns then, `work` never does.
 """
@@ -35,7 +35,7 @@ def build(url: str, journal: Path) -> Wakeful:
 
 @contextmanager
 def another_process(url: str, journal: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """Start it; at the end, it is gone."""
+    """Start the replica; kill it at the end."""
     process = subprocess.Popen([sys.executable, "-m", "tests.support.replica", url, str(journal)], cwd=ROOT)
     try:
         yield process
@@ -45,7 +45,7 @@ def another_process(url: str, journal: Path) -> Iterator[subprocess.Popen[bytes]
 
 
 def entries(journal: Path) -> list[list[str]]:
-    """What was written: process, key and attempt."""
+    """Return the entries of the journal: process, key and attempt."""
     return [line.split() for line in journal.read_text().splitlines()] if journal.exists() else []
 
 

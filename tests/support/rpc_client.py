@@ -1,4 +1,4 @@
-"""A client of the RPC at /ws: asks, is answered, and hears what happens."""
+"""A client of the RPC at /ws."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.waiting import PATIENCE
 
 
 class Refused(Exception):
-    """An answer that is an error."""
+    """An error response."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -33,7 +33,7 @@ class Caller:
         self._events: deque[dict[str, Any]] = deque()
 
     async def __call__(self, method: str, /, **params: object) -> Any:
-        """The result of a method, or Refused."""
+        """Call a method and return its result. Raise Refused for an error."""
         self._number += 1
         reply = await self.say({"id": self._number, "method": method, "params": params})
         assert reply.keys() in ({"id", "result"}, {"id", "error"}), reply
@@ -44,7 +44,7 @@ class Caller:
         return reply["result"]
 
     async def say(self, message: object) -> dict[str, Any]:
-        """Whatever is answered to a message, which is sent as it is where it is text."""
+        """Send a message (text unchanged) and return the response."""
         await self.socket.send(message if isinstance(message, str | bytes) else json.dumps(message))
         async with asyncio.timeout(PATIENCE):
             while "event" in (heard := json.loads(await self.socket.recv())):
@@ -52,7 +52,7 @@ class Caller:
         return dict(heard)
 
     async def hear(self) -> dict[str, Any]:
-        """The next event."""
+        """Return the next event."""
         if self._events:
             return self._events.popleft()
         async with asyncio.timeout(PATIENCE):
@@ -61,14 +61,14 @@ class Caller:
         return dict(heard)
 
     async def until(self, enough: Callable[[dict[str, Any]], bool]) -> list[dict[str, Any]]:
-        """All events up to the first that is enough."""
+        """Return all events up to the first that matches."""
         heard = [await self.hear()]
         while not enough(heard[-1]):
             heard.append(await self.hear())
         return heard
 
     async def closed(self) -> tuple[int | None, str | None]:
-        """How the server ended it, once it has."""
+        """Wait until the server closes the connection; return the code and reason."""
         async with asyncio.timeout(PATIENCE):
             await self.socket.wait_closed()
         return self.socket.close_code, self.socket.close_reason
@@ -76,7 +76,7 @@ class Caller:
 
 @asynccontextmanager
 async def connected(url: str, key: str | None = None, **given: Any) -> AsyncIterator[Caller]:
-    """A connection, with this key in a header where there is one."""
+    """Open a connection, with the key in a header if there is one."""
     headers = {} if key is None else {"Authorization": f"Bearer {key}"}
     address = url.replace("http", "ws", 1) + "/ws"
     async with connect(address, additional_headers=headers, compression=None, proxy=None, **given) as socket:
@@ -85,6 +85,6 @@ async def connected(url: str, key: str | None = None, **given: Any) -> AsyncIter
 
 @asynccontextmanager
 async def calling(somebody: ApiClient, **given: Any) -> AsyncIterator[Caller]:
-    """A connection as somebody."""
+    """Open a connection with the key of this client."""
     async with connected(somebody.url, somebody.key, **given) as caller:
         yield caller

@@ -1,4 +1,4 @@
-"""A client of the feed of events, which reads the stream as it comes."""
+"""A client of the event stream."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ class Heard(NamedTuple):
 
 
 class Stream:
-    """The events that come over one connection."""
+    """The events of one connection."""
 
     def __init__(self, response: aiohttp.ClientResponse) -> None:
         self._response = response
 
     async def hear(self) -> Heard | None:
-        """The next event; None when the stream is over."""
+        """Return the next event; None at the end of the stream."""
         fields: dict[str, str] = {}
         async for line in self._response.content:
             text = line.decode().rstrip("\n")
@@ -44,7 +44,7 @@ class Stream:
         return None
 
     async def until(self, enough: Callable[[Heard], bool]) -> list[Heard]:
-        """All events up to the first that is enough."""
+        """Return all events up to the first that matches."""
         heard: list[Heard] = []
         async with asyncio.timeout(PATIENCE):
             while event := await self.hear():
@@ -58,7 +58,7 @@ class Stream:
 async def listening(
     somebody: ApiClient, workspace: str = HOME, last_event_id: int | None = None, **query: str | int
 ) -> AsyncIterator[Stream]:
-    """The feed, as somebody hears it."""
+    """Open the event stream with the key of this client."""
     headers = {"Authorization": f"Bearer {somebody.key}"}
     if last_event_id is not None:
         headers["Last-Event-ID"] = str(last_event_id)

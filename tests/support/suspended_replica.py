@@ -46,7 +46,7 @@ def build(url: str, journal: Path, *, lead_ms: int = 50) -> Wakeful:
 
 @contextmanager
 def replica(url: str, journal: Path, lead_ms: int) -> Iterator[subprocess.Popen[bytes]]:
-    """Start it; at the end, it is gone."""
+    """Start the replica; kill it at the end."""
     command = [sys.executable, "-m", "tests.support.suspended_replica", url, str(journal), str(lead_ms)]
     process = subprocess.Popen(command, cwd=ROOT)
     try:

@@ -1,4 +1,4 @@
-"""Waiting for what is to happen, without guessing how long it takes."""
+"""Wait for conditions, without fixed delays."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from wakeful.service.auth.access import LOCAL
 
 T = TypeVar("T")
 
-#: Seconds after which a test gives up. Nothing here takes nearly so long, but a busy machine may.
+#: Seconds after which a test fails; long enough for a busy machine.
 PATIENCE = 120.0
 
 
 def soon() -> int:
-    """A moment from now, in epoch ms: as the start of an interval it saves waiting for the first tick."""
+    """Return an instant shortly after now, in epoch ms, as the start of an interval."""
     return time.time_ns() // 1_000_000 + 150
 
 
@@ -32,7 +32,7 @@ def epoch_ms(at: datetime | None) -> int:
 async def starting_soon(save: Callable[[int], Awaitable[Job]]) -> int:
     """Save a job whose first tick is a moment ahead. Returns that instant.
 
-    A machine that is too slow for it saves the job again: a tick that has passed is not made up for.
+    If the instant has passed when the job is saved, it is saved again.
     """
     while True:
         start = soon()
@@ -46,7 +46,7 @@ async def eventually(check: Callable[[], Awaitable[T]]) -> T: ...
 @overload
 async def eventually(check: Callable[[], T]) -> T: ...
 async def eventually(check: Callable[[], object]) -> object:
-    """What `check` answers, as soon as that is something; it is asked again and again until then."""
+    """Call `check` until it returns a true value, and return that."""
     answer: object = None
     try:
         async with asyncio.timeout(PATIENCE):
@@ -58,19 +58,17 @@ async def eventually(check: Callable[[], object]) -> object:
                     return answer
                 await asyncio.sleep(0.01)
     except TimeoutError:
-        raise AssertionError(
-            f"it did not come to that in {PATIENCE:g} s; the last answer: {answer!r}"
-        ) from None
+        raise AssertionError(f"no result after {PATIENCE:g} s; the last value: {answer!r}") from None
 
 
 async def over(app: Wakeful, run_id: str) -> Run:
-    """The run, once it is over."""
+    """Wait until a run has finished, and return it."""
     async with asyncio.timeout(PATIENCE):
         return await app.runs.wait(run_id, poll=0.01)
 
 
 async def in_state(app: Wakeful, run_id: str, state: str) -> Run:
-    """The run, once it is in that state."""
+    """Wait until a run is in that state, and return it."""
 
     async def look() -> Run | None:
         run = await app.runs.get(run_id)
@@ -82,12 +80,12 @@ async def in_state(app: Wakeful, run_id: str, state: str) -> Run:
 
 
 async def runs_of(app: Wakeful, name: str) -> list[Run]:
-    """The runs of a job, oldest first, whether or not the job is still there."""
+    """Return the runs of a job, oldest first, also if it was deleted."""
     return [run for run in reversed(await app.runs.list(limit=1000)) if run.job == name]
 
 
 async def the_run_of(app: Wakeful, name: str) -> Run:
-    """The one run of a job, once there is one."""
+    """Wait for the only run of a job, and return it."""
     (run,) = await eventually(lambda: runs_of(app, name))
     return run
 
@@ -98,7 +96,7 @@ async def stored(app: Wakeful, name: str) -> JobRecord:
 
 
 async def gone(app: Wakeful, name: str) -> None:
-    """Wait until there is no such job."""
+    """Wait until the job is deleted."""
 
     async def look() -> bool:
         return name not in {job.name for job in await app.jobs.list()}

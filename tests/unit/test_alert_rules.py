@@ -50,7 +50,7 @@ def test_a_failure_says_what_is_wrong_first():
     assert second["body"].startswith("HTTP 503\nReplay or discard it\n\n")
 
 
-def test_missed_ticks_and_a_cap_read_as_well():
+def test_missed_ticks_and_a_reached_budget_are_described():
     ((missed, people),) = payloads(incident("missed", times=59))
     assert missed["message"] == "job 'digest' of agent 'ops' missed 59 ticks: no replica was running"
     assert people["title"] == "Wakeful: job 'digest' of agent 'ops' missed 59 ticks"
@@ -74,7 +74,7 @@ def test_a_long_error_is_shortened_more_for_a_telephone():
     assert people["body"].split("\n")[0] == "X" + "x" * 298 + "…"
 
 
-def test_a_failure_without_an_error_says_no_more_than_it_knows():
+def test_a_failure_without_an_error_has_no_second_line():
     ((_, people), _) = payloads(incident("failed"))
     assert people["body"].startswith("workspace acme\n")
 
@@ -83,6 +83,6 @@ def test_a_failure_without_an_error_says_no_more_than_it_knows():
     ("senders", "names"),
     [((WEBHOOK, NONE), [AGENT_ALERTS]), ((NONE, CHANNEL), [AGENT_CHANNEL]), ((NONE, NONE), None)],
 )
-def test_only_those_are_told_whom_somebody_can_tell(senders: tuple[Any, ...], names: list[str] | None):
+def test_alerts_go_only_to_configured_destinations(senders: tuple[Any, ...], names: list[str] | None):
     alerts = judge(incident("missed", senders=senders), AT)
     assert [[run.job_name for run in alert.runs] for alert in alerts] == ([] if names is None else [names])

@@ -34,7 +34,7 @@ def test_the_weight_is_that_of_the_entries_and_never_above_the_budget(steps: lis
         assert len(cache) == len(set(cache))
 
 
-def test_what_is_used_stays_and_what_is_not_goes():
+def test_recently_used_values_stay_and_others_are_evicted():
     cache: BoundedCache[int, str] = BoundedCache(10 * (ENTRY + 100))
     cache.put(-1, "used", 100)
     cache.put(-2, "unused", 100)
@@ -59,7 +59,7 @@ def test_a_dropped_value_is_gone_from_both_generations():
     assert (len(cache), cache.weight, list(cache)) == (0, 0, [])
 
 
-def test_while_bypassed_nothing_is_added_and_what_is_there_is_used():
+def test_a_bypassed_cache_is_read_but_not_filled():
     made: list[str] = []
 
     @bounded_cache(1 * MB, lambda value, text: text_size(text))
@@ -74,7 +74,7 @@ def test_while_bypassed_nothing_is_added_and_what_is_there_is_used():
     assert made == ["kept", "dry", "dry", "dry"]
 
 
-def test_a_value_that_is_none_is_remembered_and_an_error_is_not():
+def test_none_is_cached_and_an_error_is_not():
     made: list[int] = []
 
     @bounded_cache(1 * MB, lambda value, number: 0)

@@ -112,7 +112,7 @@ def test_an_unknown_subdivision_error_lists_the_known_ones():
 
 
 @pytest.mark.parametrize("entries", ["2026-12-24", None, {"2026-12-24"}, 7])
-def test_what_is_no_list_is_refused(entries):
+def test_a_value_that_is_not_a_list_is_refused(entries):
     with pytest.raises(InvalidArgument, match="exclude is a list of texts"):
         parse_exclude(entries)
 
@@ -151,7 +151,7 @@ def test_cron_expressions_leave_out_at_most_24_windows_a_day():
         ("Cron:  * 2-4  * * sun", "cron:* 2-4 * * SUN"),
     ],
 )
-def test_entries_that_come_again_have_one_spelling(given, kept):
+def test_yearly_entries_have_one_spelling(given, kept):
     assert parse_exclude([given]).to_json() == [kept]
     assert parse_exclude([kept]) == parse_exclude([given])
 
@@ -226,7 +226,7 @@ def test_a_day_is_excluded_when_any_entry_says_so(entries, day):
 
 @settings(deadline=None, max_examples=200)
 @given(st.lists(ENTRIES, max_size=6), DAYS, DAYS)
-def test_the_searches_agree_with_asking_about_every_day(entries, one, other):
+def test_the_searches_agree_with_a_check_of_every_day(entries, one, other):
     calendar = parse_exclude(entries)
     first, last = sorted((one.toordinal(), other.toordinal()))
     excluded = {day for day in range(first, last + 1) if calendar.excludes(date.fromordinal(day))}

@@ -74,7 +74,7 @@ def test_a_duration_is_read(text, ms):
         ("soon", "is not a number"),
     ],
 )
-def test_a_bad_duration_is_refused_with_its_text_and_what_would_be_right(text, why):
+def test_a_bad_duration_is_refused_with_its_text_and_an_example(text, why):
     with pytest.raises(InvalidArgument) as refusal:
         parse_duration(text)
     assert why in refusal.value.message
@@ -98,7 +98,7 @@ def test_a_duration_is_written_short(ms, text):
     assert format_duration(ms) == text
 
 
-def test_a_duration_is_spelled_out_for_a_sentence():
+def test_a_duration_is_written_in_words():
     assert spell_duration(15 * MINUTE) == "15 minutes"
     assert spell_duration(DAY + HOUR + 1500) == "1 day 1 hour 1 second 500 milliseconds"
     assert spell_duration(0) == "0 seconds"

@@ -48,7 +48,7 @@ def test_hours_have_one_spelling(text: str, hours: str):
         ("08:00-08:00", "ends when it begins; leave the hours out for no limit"),
     ],
 )
-def test_what_are_no_hours_is_refused_with_an_example(text: str, said: str):
+def test_invalid_hours_are_refused_with_an_example(text: str, said: str):
     with pytest.raises(InvalidArgument) as refused:
         parse_hours(text)
     assert said in refused.value.message
@@ -76,7 +76,7 @@ def test_the_first_minute_is_within_and_the_last_is_not(hours: str, at: str, ope
     assert within(hours, "Asia/Kathmandu", ms(f"2027-03-01T{at}", "Asia/Kathmandu")) is open_then
 
 
-def test_a_day_of_summer_time_has_the_same_hours_as_any_other():
+def test_hours_are_the_same_on_the_day_of_a_dst_change():
     berlin = "Europe/Berlin"
     for day in ("2027-03-27", "2027-03-28", "2027-10-31"):  # as always, an hour less, an hour more
         assert not within("08:00-22:00", berlin, ms(f"{day}T07:59", berlin))
@@ -85,7 +85,7 @@ def test_a_day_of_summer_time_has_the_same_hours_as_any_other():
         assert not within("08:00-22:00", berlin, ms(f"{day}T22:00", berlin))
 
 
-def test_an_hour_that_autumn_doubles_is_within_both_times_and_one_that_spring_swallows_never_comes():
+def test_a_repeated_hour_is_within_both_times_and_a_skipped_hour_never():
     berlin = "Europe/Berlin"
     for fold in (0, 1):
         assert within("02:00-03:00", berlin, ms("2027-10-31T02:30", berlin, fold))
@@ -104,7 +104,7 @@ def spelled(minute: int) -> str:
 
 
 @given(minutes, minutes, st.sampled_from(ZONES), instants)
-def test_an_instant_is_within_as_a_clock_on_the_wall_shows_it(start: int, end: int, tz: str, at: int):
+def test_hours_are_compared_with_the_local_time(start: int, end: int, tz: str, at: int):
     if start == end:
         return
     shown = (datetime.fromtimestamp(0, ZoneInfo("UTC")) + timedelta(milliseconds=at)).astimezone(ZoneInfo(tz))

@@ -32,20 +32,20 @@ def heir(definition: Definition, target: dict[str, Json] | None) -> Definition:
     return replace(definition, work=inherit(definition.work, target))
 
 
-def test_a_job_goes_where_it_says_itself_else_where_its_agent_says_else_it_is_pulled():
+def test_the_target_is_the_jobs_else_the_agents_else_pull():
     assert inherit(Work(OTHER), HOOK) == Work(OTHER)
     assert inherit(Work(), HOOK) == Work(HOOK, inherited=True)
     assert inherit(Work(), None) == Work()
 
 
-def test_what_was_inherited_gives_way_to_what_the_agent_has_now():
+def test_an_inherited_target_follows_the_agent():
     heir_of_hook = inherit(Work(message="hello"), HOOK)
     assert inherit(heir_of_hook, OTHER) == Work(OTHER, message="hello", inherited=True)
     assert inherit(heir_of_hook, None) == Work(message="hello")
     assert inherit(heir_of_hook, HOOK) == heir_of_hook
 
 
-def test_whose_target_it_is_is_kept_and_never_shown():
+def test_the_origin_of_a_target_is_stored_and_not_shown():
     job = heir(read(message="hello"), HOOK)
     text = work_to_text(job.work)
     assert text == (
@@ -58,12 +58,12 @@ def test_whose_target_it_is_is_kept_and_never_shown():
     assert heir(read_definition(document, now_ms=0, defaults=Defaults()), HOOK) == job
 
 
-def test_an_inherited_workflow_is_not_the_documents_to_say():
+def test_a_document_cannot_change_an_inherited_workflow():
     document = write_definition(heir(read(), FLOW))
     assert "workflowId" not in document
 
 
-def test_a_document_cannot_say_that_its_target_is_inherited():
+def test_a_document_cannot_mark_its_target_as_inherited():
     with pytest.raises(Exception, match="no such field"):
         read(inherited=True)
 
@@ -72,7 +72,7 @@ def test_the_same_document_again_changes_nothing():
     assert work_to_text(heir(read(), HOOK).work) == work_to_text(heir(heir(read(), HOOK), HOOK).work)
 
 
-def test_a_patch_leaves_what_is_inherited_to_be_inherited_again():
+def test_a_patch_keeps_an_inherited_target_inherited():
     old = heir(read(), HOOK)
     patched = patch_definition(old, {"message": "hello"}, now_ms=0, defaults=Defaults())
     assert patched.work == Work(message="hello")

@@ -57,7 +57,7 @@ def test_a_slug_is_a_name(name):
         pytest.param("a" + "-" * 100_000, id="very many hyphens"),
     ],
 )  # fmt: skip
-def test_what_is_no_slug_is_refused_with_a_sentence(name):
+def test_an_invalid_slug_is_refused(name):
     with pytest.raises(InvalidArgument) as refused:
         check_slug(name)
     assert refused.value.code == "invalid-argument"
@@ -66,7 +66,7 @@ def test_what_is_no_slug_is_refused_with_a_sentence(name):
     assert len(refused.value.message) < 300
 
 
-def test_the_refusal_says_what_was_to_be_named():
+def test_the_error_names_the_field():
     with pytest.raises(InvalidArgument, match=r"^agent: 'No Name' is not a slug"):
         check_slug("No Name", "agent")
     with pytest.raises(InvalidArgument, match=r"^name: 'No Name' is not a slug"):
@@ -138,7 +138,7 @@ def test_the_anchor_survives_any_number_of_edits():
     assert old.ticks == before
 
 
-def test_a_job_without_a_schedule_has_an_anchor_that_nobody_asks_for():
+def test_a_job_without_a_schedule_has_an_unused_anchor():
     assert anchor(None) == NOW
 
 
@@ -156,7 +156,7 @@ def test_a_payload_is_sent_as_it_is(payload):
     assert Work(payload=payload, message="not this").body is payload
 
 
-def test_neither_is_nothing():
+def test_without_payload_and_message_there_is_no_payload():
     assert Work().body is None
 
 

@@ -60,5 +60,5 @@ def test_a_traceback_cannot_start_a_record(lines: io.StringIO):
     assert "    WARNING event=forged\\x1b[31m" in others
 
 
-def test_text_that_can_be_printed_is_not_changed():
+def test_printable_text_is_not_changed():
     assert escape("a\\n grün") == "a\\n grün"

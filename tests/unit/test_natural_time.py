@@ -39,7 +39,7 @@ def read(text: str, tz: str = BERLIN) -> dict[str, str | int] | None:
         ("in a day", 24 * 60),
     ],
 )
-def test_so_long_from_now(text: str, minutes: int):
+def test_a_time_relative_to_now(text: str, minutes: int):
     assert read(text) == {"kind": "at", "atMs": NOW_MS + minutes * MINUTE}
 
 
@@ -111,7 +111,7 @@ def test_once_on_a_day(text: str, at: str):
         ("hourly", "0 * * * *"),
     ],
 )
-def test_again_and_again_by_the_calendar(text: str, expr: str):
+def test_recurring_times_become_cron_expressions(text: str, expr: str):
     assert read(text) == {"kind": "cron", "expr": expr, "tz": BERLIN}
 
 
@@ -119,7 +119,7 @@ def test_again_and_again_by_the_calendar(text: str, expr: str):
     ("text", "minutes"),
     [("every 2 hours", 120), ("every two hours", 120), ("every hour", 60), ("every half hour", 30)],
 )
-def test_again_and_again_so_far_apart(text: str, minutes: int):
+def test_recurring_intervals(text: str, minutes: int):
     assert read(text) == {"kind": "every", "everyMs": minutes * MINUTE}
 
 
@@ -149,7 +149,7 @@ def test_which_day_it_is_depends_on_the_zone():
         ("friday", "'friday at 9:00'"),
     ],
 )
-def test_what_has_no_time_of_day_is_refused_with_one_that_has(text: str, instead: str):
+def test_a_day_without_a_time_is_refused_with_an_example(text: str, instead: str):
     with pytest.raises(InvalidSchedule) as error:
         read(text)
     assert error.value.message == f"'{text}' has no time of day; write one, such as {instead}"
@@ -168,7 +168,7 @@ def test_times_at_different_minutes_are_several_jobs():
         *("whenever it suits", "tonight at 2", "at 9 or so", "x" * 1000),
     ],
 )
-def test_what_it_does_not_know_it_leaves_to_the_strict_reader(text: str):
+def test_unknown_text_is_left_to_the_strict_parser(text: str):
     assert read(text) is None
 
 
@@ -179,7 +179,7 @@ _WORDS = st.sampled_from(
 
 
 @given(st.lists(_WORDS, max_size=8).map(" ".join) | st.text(max_size=40))
-def test_whatever_is_said_is_a_schedule_or_refused_in_words(text: str):
+def test_any_text_becomes_a_schedule_or_is_refused(text: str):
     with suppress(InvalidSchedule):
         document = read(text)
         if document is not None:

@@ -43,7 +43,7 @@ def test_the_backoff_follows_the_failed_attempts_and_not_the_launches():
     assert 1_500 <= second <= 2_500
 
 
-def test_a_failure_that_does_not_count_is_tried_again_without_end_after_a_bounded_wait():
+def test_an_uncounted_failure_is_retried_without_end_after_a_bounded_wait():
     for attempt in (1, 2, 7, 1_000_000):
         ended = _ended(NOT_COUNTED, attempt, 2)
         assert (ended.state, ended.failed_attempts) == ("retrying", 2)
@@ -56,7 +56,7 @@ def test_a_failure_that_is_permanent_ends_the_run_whether_or_not_it_counts():
 
 
 @pytest.mark.parametrize("outcome", [Succeeded("ok", response_code=204), AwaitingCallback(5, 202), Skipped()])
-def test_what_is_no_failure_leaves_the_count_as_it_was(outcome: Succeeded | AwaitingCallback | Skipped):
+def test_a_success_does_not_change_the_count(outcome: Succeeded | AwaitingCallback | Skipped):
     ended = conclude("r1", "j1", 4, THRICE, outcome, 0, 0, failed_attempts=2)
     assert ended.failed_attempts == 2
     assert ended.response_code == getattr(outcome, "response_code", None)

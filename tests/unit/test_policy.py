@@ -20,7 +20,7 @@ SEEDS = [f"run-{number}" for number in range(2_000)]
 @pytest.mark.parametrize(
     ("failures", "seconds"), [(1, 2), (2, 4), (3, 8), (4, 16), (5, 30), (6, 30), (7, 30)]
 )
-def test_the_wait_doubles_up_to_its_longest_give_or_take_a_quarter(failures, seconds):
+def test_the_backoff_doubles_up_to_its_maximum_within_a_quarter(failures, seconds):
     waits = [Backoff().delay_ms(failures, seed) for seed in SEEDS]
     assert min(waits) >= seconds * 750
     assert max(waits) <= seconds * 1250
@@ -29,7 +29,7 @@ def test_the_wait_doubles_up_to_its_longest_give_or_take_a_quarter(failures, sec
     assert sum(waits) / len(waits) == pytest.approx(seconds * 1000, rel=0.01)
 
 
-def test_one_run_waits_the_same_on_every_replica():
+def test_the_backoff_of_a_run_is_the_same_on_every_replica():
     assert [Backoff().delay_ms(failures, "run-7") for failures in (1, 2, 3, 4, 5, 6)] == [
         2270,
         3644,
@@ -40,12 +40,12 @@ def test_one_run_waits_the_same_on_every_replica():
     ]
 
 
-def test_the_runs_of_a_herd_do_not_come_back_together():
+def test_runs_that_fail_together_are_retried_at_different_times():
     for failures in (1, 2, 5):
         assert len({Backoff().delay_ms(failures, seed) for seed in SEEDS}) > 600
 
 
-def test_each_wait_of_one_run_is_drawn_afresh():
+def test_each_backoff_of_a_run_has_its_own_offset():
     offsets = {Backoff(1_000_000, 1_000_000).delay_ms(failures, "run-7") for failures in range(1, 21)}
     assert len(offsets) == 20
 
@@ -111,7 +111,7 @@ def test_a_wide_spread_is_even_too():
 # --- the policy itself ------------------------------------------------------------------------------------
 
 
-def test_the_defaults_are_those_of_the_manual():
+def test_the_defaults_are_those_of_the_documentation():
     assert Policy() == DEFAULT_POLICY
     assert (DEFAULT_POLICY.overlap, DEFAULT_POLICY.max_queued) == ("skip", 100)
     assert (DEFAULT_POLICY.catchup, DEFAULT_POLICY.catchup_window_ms) == ("none", DAY_MS)

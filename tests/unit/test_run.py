@@ -32,24 +32,24 @@ EVERY_PAIR = [(one, other) for one in RunState for other in RunState]
 
 
 @pytest.mark.parametrize(("one", "other"), [pair for pair in EVERY_PAIR if pair in LEGAL])
-def test_a_run_may_go(one, other):
+def test_an_allowed_transition(one, other):
     assert one.move(other) is other
 
 
 @pytest.mark.parametrize(("one", "other"), [pair for pair in EVERY_PAIR if pair not in LEGAL])
-def test_a_run_may_not_go(one, other):
+def test_a_forbidden_transition(one, other):
     with pytest.raises(FailedPrecondition) as refused:
         one.move(other)
     assert refused.value.code == "failed-precondition"
     assert f"a {one} run cannot become {other}" in refused.value.message
 
 
-def test_every_state_says_where_it_leads():
+def test_every_state_has_its_transitions():
     assert set(MOVES) == set(RunState)
     assert len(EVERY_PAIR) == 64
 
 
-def test_a_refusal_says_what_can_be_done_instead():
+def test_a_refused_transition_names_the_possible_actions():
     with pytest.raises(FailedPrecondition, match="it can become cancelled or failed or running"):
         RunState.RETRYING.move(RunState.SUCCEEDED)
     with pytest.raises(FailedPrecondition, match="nothing: it has ended"):
@@ -62,11 +62,11 @@ def test_a_terminal_run_never_moves_again(state):
     assert state.terminal == all((state, other) not in LEGAL for other in RunState)
 
 
-def test_a_run_is_born_pending_running_skipped_or_missed():
+def test_a_run_is_created_pending_running_skipped_or_missed():
     assert set(BIRTHS) == {"pending", "running", "skipped", "missed"}
 
 
-def test_a_missed_tick_is_born_so_and_only_a_run_that_was_about_to_be_launched_becomes_a_skipped_one():
+def test_only_a_running_run_can_become_skipped():
     for state in RunState:
         assert RunState.MISSED not in MOVES[state]
         assert (RunState.SKIPPED in MOVES[state]) == (state is RunState.RUNNING)
@@ -89,7 +89,7 @@ def test_every_state_can_be_reached_and_every_run_can_end():
 
 @settings(deadline=None)
 @given(st.sampled_from(sorted(BIRTHS)), st.lists(st.sampled_from(list(RunState)), max_size=20))
-def test_whatever_is_tried_a_run_ends_once(state, wishes):
+def test_a_run_ends_once_under_any_transitions(state, wishes):
     ends = [state] if state.terminal else []
     for wish in wishes:
         try:
@@ -101,7 +101,7 @@ def test_whatever_is_tried_a_run_ends_once(state, wishes):
 
 
 @pytest.mark.parametrize("state", RunState)
-def test_a_state_is_the_word_for_it(state):
+def test_a_state_equals_its_text(state):
     assert RunState(str(state)) is state
     assert state == state.name.lower()
 
@@ -126,7 +126,7 @@ def test_the_key_of_a_tick_is_the_hash_of_the_job_and_its_second():
         (0, b"j:0"),
     ],
 )
-def test_milliseconds_are_a_fraction_where_there_are_any(tick, text):
+def test_milliseconds_in_the_key_are_a_fraction(tick, text):
     assert tick_key("j", tick) == hashlib.sha256(text).hexdigest()
 
 
@@ -134,7 +134,7 @@ def test_milliseconds_are_a_fraction_where_there_are_any(tick, text):
 @given(
     st.lists(st.tuples(st.sampled_from(["a", "b", "a-b"]), st.integers(0, 10**13)), min_size=2, max_size=20)
 )
-def test_no_two_ticks_share_a_key_and_one_tick_never_has_two(ticks):
+def test_each_tick_has_exactly_one_key(ticks):
     keys = [tick_key(*tick) for tick in ticks]
     assert len(set(keys)) == len(set(ticks))
     assert keys == [tick_key(*tick) for tick in ticks]

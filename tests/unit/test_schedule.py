@@ -138,7 +138,7 @@ def test_the_normal_form_has_a_zone_only_where_there_is_one(schedule, form):
     assert schedule_from_json(form) == schedule
 
 
-def test_what_is_stored_is_not_judged_again():
+def test_a_stored_schedule_is_not_validated_again():
     assert schedule_from_json({"kind": "at", "atMs": 5}) == At(5)
 
 
@@ -146,7 +146,7 @@ def test_what_is_stored_is_not_judged_again():
     "form",
     [{}, {"kind": "at"}, {"kind": "every", "everyMs": "5"}, {"kind": "cron", "expr": "* * * * *", "tz": 5}],
 )
-def test_what_is_stored_in_no_normal_form_is_refused(form):
+def test_a_stored_schedule_that_is_not_normalized_is_refused(form):
     with pytest.raises(InvalidSchedule, match="not a schedule in its normal form"):
         schedule_from_json(form)
 
@@ -163,7 +163,7 @@ def test_the_zone_is_the_schedules_own_else_the_jobs_else_the_default():
     assert read(none).tz == "UTC"
 
 
-def test_at_and_every_keep_the_zone_that_holds_but_not_a_utc_that_nobody_named():
+def test_at_and_every_keep_their_zone_but_not_a_default_utc():
     assert read("every 1h", tz="Europe/Riga") == Every(HOUR, "Europe/Riga")
     assert read("every 1h", default_tz="Europe/Berlin") == Every(HOUR, "Europe/Berlin")
     assert read("every 1h", tz="UTC") == Every(HOUR, "UTC")
@@ -171,7 +171,7 @@ def test_at_and_every_keep_the_zone_that_holds_but_not_a_utc_that_nobody_named()
     assert read("in 1h", tz="Europe/Riga") == At(NOW + HOUR, "Europe/Riga")
 
 
-def test_a_local_time_is_read_in_the_zone_that_holds():
+def test_a_local_time_is_read_in_the_jobs_zone():
     assert read("2027-03-01T09:00", default_tz="Europe/Berlin") == At(NINE_IN_BERLIN, "Europe/Berlin")
     assert read("2027-03-01T17:00", tz="Asia/Tokyo", default_tz="Europe/Berlin") == At(
         NINE_IN_BERLIN, "Asia/Tokyo"
@@ -210,12 +210,12 @@ def test_the_past_is_refused_with_the_current_time_in_the_zone_as_well():
     assert "it is now 2026-11-14 12:00:05 UTC (2026-11-14 13:00:05 in Europe/Berlin)" in message
 
 
-def test_now_itself_is_no_future():
+def test_the_current_instant_counts_as_past():
     assert "in the past" in refusal({"kind": "at", "atMs": NOW})
     assert read({"kind": "at", "atMs": NOW + 1}) == At(NOW + 1)
 
 
-def test_seconds_for_milliseconds_are_noticed():
+def test_seconds_instead_of_milliseconds_are_refused():
     message = refusal({"kind": "at", "atMs": NINE_IN_BERLIN // 1000})
     assert f"looks like seconds: in milliseconds that is {NINE_IN_BERLIN}" in message
     assert "it is now 2026-11-14 12:00:05 UTC" in message
@@ -327,7 +327,7 @@ def test_seconds_for_milliseconds_are_noticed():
         ({"kind": "cron", "expr": ""}, "has 0 fields"),
     ],
 )
-def test_what_cannot_be_meant_is_refused_with_a_sentence(value, why):
+def test_an_impossible_schedule_is_refused(value, why):
     assert why in refusal(value)
 
 
@@ -343,7 +343,7 @@ def test_an_expression_whose_years_are_too_far_off_is_refused():
 
 @settings(deadline=None, max_examples=300)
 @given(st.text(max_size=30) | st.text("0123456789*/-,@LW#? mhsd:TZ+.", max_size=20))
-def test_any_text_is_read_or_refused_and_nothing_else(text):
+def test_any_text_is_parsed_or_refused(text):
     with suppress(InvalidSchedule):
         assert parse_schedule(text, now_ms=NOW).kind in ("at", "every", "cron")
 
@@ -361,7 +361,7 @@ KEYS = st.sampled_from(["kind", "at", "atMs", "every", "everyMs", "expr", "tz", 
 
 @settings(deadline=None, max_examples=300)
 @given(st.dictionaries(KEYS, ANY_JSON, max_size=4), st.sampled_from(["at", "every", "cron", None]))
-def test_any_object_is_read_or_refused_and_nothing_else(value, kind):
+def test_any_object_is_parsed_or_refused(value, kind):
     with suppress(InvalidSchedule):
         assert parse_schedule(value | {"kind": kind}, now_ms=NOW).kind == kind
 

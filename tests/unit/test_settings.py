@@ -10,11 +10,11 @@ from wakeful.errors import InvalidArgument
 from wakeful.settings import Settings, read_settings, setting_names
 
 
-def test_without_anything_every_setting_has_its_default():
+def test_every_setting_has_its_default():
     assert read_settings({}) == Settings()
 
 
-def test_the_environment_goes_before_the_file(tmp_path: Path):
+def test_the_environment_overrides_the_file(tmp_path: Path):
     file = tmp_path / "wakeful.toml"
     file.write_text('tick_ms = 200\nport = 1\ntz_allowlist = ["UTC", "Europe/Berlin"]\n')
     settings = read_settings({"WAKEFUL_PORT": "2"}, file)
@@ -22,14 +22,14 @@ def test_the_environment_goes_before_the_file(tmp_path: Path):
     assert settings.tz_allowlist == ("UTC", "Europe/Berlin")
 
 
-def test_commands_are_named_one_after_another(tmp_path: Path):
+def test_commands_are_comma_separated(tmp_path: Path):
     file = tmp_path / "wakeful.toml"
     file.write_text('commands = ["rsync", "/opt/jobs/*"]\n')
     assert read_settings({}, file).commands == ("rsync", "/opt/jobs/*")
     assert read_settings({"WAKEFUL_COMMANDS": "*, /bin/sh ,"}, file).commands == ("*", "/bin/sh")
 
 
-def test_a_lane_is_made_by_naming_it(tmp_path: Path):
+def test_a_lane_is_added_by_its_variable(tmp_path: Path):
     file = tmp_path / "wakeful.toml"
     file.write_text("lane_reports = 3\nlane_cron = 5\n")
     settings = read_settings({"WAKEFUL_LANE_NIGHT_SHIFT": "7"}, file)
@@ -37,7 +37,7 @@ def test_a_lane_is_made_by_naming_it(tmp_path: Path):
     assert settings.lanes == {"reports": 3, "night-shift": 7}
 
 
-def test_a_channel_is_made_by_naming_it(tmp_path: Path):
+def test_a_channel_is_added_by_its_variable(tmp_path: Path):
     file = tmp_path / "wakeful.toml"
     file.write_text('channel_mail = "mailto://a:b@example.com"\nchannel_team_ops = "json://file"\n')
     settings = read_settings({"WAKEFUL_CHANNEL_TEAM_OPS": " json://environment "}, file)
@@ -77,13 +77,13 @@ def test_a_bad_value_is_named(environment: dict[str, str], says: str):
         read_settings(environment)
 
 
-def test_a_file_with_a_setting_that_is_none_is_refused(tmp_path: Path):
+def test_an_unknown_setting_in_the_file_is_refused(tmp_path: Path):
     file = tmp_path / "wakeful.toml"
     file.write_text("tickms = 5\n")
     with pytest.raises(InvalidArgument, match="unknown setting: tickms"):
         read_settings({}, file)
     file.write_text("tick_ms = = 5\n")
-    with pytest.raises(InvalidArgument, match="no TOML"):
+    with pytest.raises(InvalidArgument, match="not valid TOML"):
         read_settings({}, file)
 
 

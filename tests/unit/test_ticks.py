@@ -36,7 +36,7 @@ def test_the_first_tick_of_an_interval_is_one_period_after_the_creation():
     assert Ticks(Every(MINUTE), CREATED).next(CREATED) == CREATED + MINUTE
 
 
-def test_the_creation_itself_is_no_tick():
+def test_the_creation_is_not_a_tick():
     ticks = Ticks(Every(MINUTE), CREATED)
     assert ticks.next(CREATED - 5 * DAY) == CREATED + MINUTE
     assert ticks.prev(CREATED + MINUTE) is None
@@ -56,7 +56,7 @@ def test_exactly_on_a_boundary_the_next_tick_is_a_whole_period_away():
     assert ticks.prev(CREATED + 3 * MINUTE + 1) == CREATED + 3 * MINUTE
 
 
-def test_many_skipped_periods_leave_the_rhythm_alone():
+def test_many_skipped_periods_do_not_move_the_ticks():
     ticks = Ticks(Every(7 * MINUTE), CREATED)
     assert ticks.next(CREATED + 1000 * 7 * MINUTE + 1) == CREATED + 1001 * 7 * MINUTE
     assert ticks.count(CREATED, CREATED + 1000 * 7 * MINUTE) == 1000
@@ -170,7 +170,7 @@ def test_start_and_end_are_both_inclusive(schedule):
     [CronSchedule("0 10 * * *", "UTC"), Every(DAY), At(ms("2027-01-02T10:00Z"))],
     ids=lambda s: s.kind,
 )
-def test_a_millisecond_outside_is_outside(schedule):
+def test_a_tick_one_millisecond_outside_the_limits_does_not_exist(schedule):
     ten = ms("2027-01-02T10:00Z")
     late = Ticks(schedule, ten, start_ms=ten + 1, end_ms=ten + HOUR)
     early = Ticks(schedule, ten, start_ms=ten - HOUR, end_ms=ten - 1)
@@ -240,7 +240,7 @@ def test_a_schedule_whose_every_tick_is_a_holiday_has_none_as_far_as_holidays_ar
     assert ticks.count(CREATED, known_until) == 0
 
 
-def test_all_of_time_excluded_leaves_nothing():
+def test_with_all_days_excluded_there_is_no_tick():
     ticks = Ticks(Every(DAY), CREATED, exclude=Calendar(("0001-01-01/9999-12-31",)))
     assert ticks.next(CREATED) is None
     assert ticks.prev(CREATED + YEAR) is None

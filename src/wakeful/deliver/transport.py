@@ -39,11 +39,6 @@ class Transport:
     #: of the SMTP command that is in progress: how often something was sent
     writes: int = 0
 
-    @property
-    def may_have_arrived(self) -> bool:
-        """Whether sending the message again could deliver it, or a part of it, twice."""
-        return self.accepted or self.unanswered
-
 
 _current: Final[ContextVar[Transport | None]] = ContextVar("wakeful_transport", default=None)
 _lock: Final = Lock()

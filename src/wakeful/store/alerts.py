@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final, Literal, Protocol
+from typing import Final, Protocol
 
 from wakeful.alert_rules import Alert, Incident
 
@@ -22,8 +22,6 @@ WORKSPACE_CHANNEL: Final = "wakeful-workspace-channel-alerts"
 ALERT_JOBS: Final = (AGENT_ALERTS, WORKSPACE_ALERTS, AGENT_CHANNEL, WORKSPACE_CHANNEL)
 #: The agent that owns the alert jobs of a workspace.
 WORKSPACE_AGENT: Final = "default"
-
-IncidentKind = Literal["failed", "missed", "budget"]
 
 
 class AlertStore(Protocol):

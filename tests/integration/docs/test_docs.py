@@ -25,13 +25,13 @@ _WITH_EXAMPLES = [page for page in pages() if any(blocks(page))]
 
 
 @pytest.mark.parametrize("page", _WITH_EXAMPLES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_the_examples_of_a_page_run_from_top_to_bottom(page: Path, tmp_path: Path):
+def test_the_examples_of_a_page_run(page: Path, tmp_path: Path):
     home = tmp_path / "home"
     home.mkdir()
     (home / "wakeful.toml").write_text('commands = ["*"]\n')
     with serving(home) as machine, ExitStack() as stack:
-        place = Place(tmp_path / "page", machine, cold=page.name == "README.md")
-        said = ""
+        place = PageRunner(tmp_path / "page", machine, cold=page.name == "README.md")
+        output = ""
         for block in blocks(page):
             where = f"{page.name}, line {block.line}"
             if block.mark == "file":
@@ -40,13 +40,13 @@ def test_the_examples_of_a_page_run_from_top_to_bottom(page: Path, tmp_path: Pat
             elif block.mark == "start":
                 stack.enter_context(place.started(block))
             elif block.mark == "output":
-                assert_like(place.own(block.text), said, where)
+                assert_like(place.own(block.text), output, where)
             else:
-                code, said = place.run(block)
-                assert (code == 0) == (block.mark == "run"), f"{where}: it ended with {code}\n{said}"
+                code, output = place.run(block)
+                assert (code == 0) == (block.mark == "run"), f"{where}: it ended with {code}\n{output}"
 
 
-class Place:
+class PageRunner:
     """Where a page's examples run: a directory of its own, and a server.
 
     What they start is warm, lest most of the time be spent on imports; where it is to be cold, it is what
@@ -91,13 +91,13 @@ class Place:
     @contextmanager
     def started(self, block: Block) -> Iterator[None]:
         """An example that stays; where it listens on the port that receives, until it does."""
-        said = (self.directory / f"{self._count}.out").open("w")
+        output = (self.directory / f"{self._count}.out").open("w")
         program = subprocess.Popen(
             self._command(block),
             cwd=self.directory,
             env=self._environment,
-            stdout=said,
-            stderr=said,
+            stdout=output,
+            stderr=output,
             start_new_session=True,
         )
         try:
@@ -107,7 +107,7 @@ class Place:
         finally:
             os.killpg(program.pid, signal.SIGTERM)
             program.wait(_LONG)
-            said.close()
+            output.close()
 
     def _command(self, block: Block) -> list[str]:
         self._count += 1
@@ -123,17 +123,17 @@ class Place:
         return ["bash", "-euo", "pipefail", str(file)]
 
 
-def assert_like(expected: str, said: str, where: str) -> None:
+def assert_like(expected: str, output: str, where: str) -> None:
     """What was printed is what the page shows, where `…` stands for anything and blanks do not count."""
     parts = (re.escape(" ".join(part.split())) for part in expected.split("…"))
     pattern = r"\s*.*?\s*".join(parts)
-    assert re.fullmatch(pattern, " ".join(said.split()), re.DOTALL), (
-        f"{where} shows\n{expected}\nbut:\n{said}"
+    assert re.fullmatch(pattern, " ".join(output.split()), re.DOTALL), (
+        f"{where} shows\n{expected}\nbut:\n{output}"
     )
 
 
 @pytest.mark.parametrize("receiver", ["standard.py", "receiver.mjs"])
-def test_the_receivers_of_the_page_on_webhooks_verify_a_signature(receiver: str, tmp_path: Path):
+def test_the_documented_receivers_verify_signatures(receiver: str, tmp_path: Path):
     if receiver.endswith("mjs") and shutil.which("node") is None:
         pytest.skip("node is not here")
     (text,) = (each.text for each in blocks(DOCS / "how-to/webhook.md") if each.file == receiver)
@@ -170,20 +170,20 @@ def test_the_receivers_of_the_page_on_webhooks_verify_a_signature(receiver: str,
 
 
 @pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(ROOT)))
-def test_every_link_leads_somewhere(page: Path):
+def test_every_link_has_a_target(page: Path):
     for link in links(page):
         if "://" in link or link.startswith("mailto:"):
             continue
         path, _, anchor = link.partition("#")
         place = (page.parent / path).resolve() if path else page
-        assert place.exists(), f"{page.name} points to {link}, which is not there"
+        assert place.exists(), f"{page.name} points to {link}, which does not exist"
         if page.is_relative_to(DOCS):
             assert place.is_relative_to(DOCS), f"{page.name} points out of the documentation, to {link}"
         if anchor and place.suffix == ".md":
-            assert anchor in anchors(place), f"{page.name} points to {link}; there are {anchors(place)}"
+            assert anchor in anchors(place), f"{page.name} points to {link}; its anchors are {anchors(place)}"
 
 
 def test_every_page_is_in_the_navigation():
     nav = (ROOT / "mkdocs.yml").read_text().partition("\nnav:")[2]
-    there = set(re.findall(r"[\w/-]+\.md", nav))
-    assert there == {str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md")}
+    actual = set(re.findall(r"[\w/-]+\.md", nav))
+    assert actual == {str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md")}

@@ -17,7 +17,7 @@ from tests.support.waiting import PATIENCE
 EXAMPLES = ROOT / "examples"
 
 
-def test_the_embedded_example_wakes_greets_and_ends_when_it_is_asked_to(tmp_path: Path) -> None:
+def test_the_embedded_example_runs_and_stops(tmp_path: Path) -> None:
     program = subprocess.Popen(
         [sys.executable, str(EXAMPLES / "embedded.py")],
         cwd=tmp_path,
@@ -35,7 +35,7 @@ def test_the_embedded_example_wakes_greets_and_ends_when_it_is_asked_to(tmp_path
     assert program.returncode == 0
 
 
-def test_the_receiver_believes_what_is_signed_and_nothing_else(tmp_path: Path) -> None:
+def test_the_receiver_accepts_only_signed_requests(tmp_path: Path) -> None:
     with serving(tmp_path) as machine:
         port = free_port()
         job = machine.wakeful(
@@ -57,7 +57,7 @@ def test_the_receiver_believes_what_is_signed_and_nothing_else(tmp_path: Path) -
     assert forged.json["error"].startswith("HTTP 401")
 
 
-def test_the_executor_claims_a_run_and_says_how_it_ended(tmp_path: Path) -> None:
+def test_the_executor_claims_and_completes_a_run(tmp_path: Path) -> None:
     with serving(tmp_path) as machine:
         machine.wakeful("add", "greet", "--schedule", "0 0 29 2 *", "--message", "hello")
         key = machine.wakeful("keys", "create", "laptop", "--role", "member", "--json").json["key"]
@@ -71,7 +71,7 @@ def test_the_executor_claims_a_run_and_says_how_it_ended(tmp_path: Path) -> None
     assert over.json["worker"] is None or "pull:" not in over.json["worker"]
 
 
-def test_the_file_of_jobs_is_applied_and_the_same_again_changes_nothing(tmp_path: Path) -> None:
+def test_the_file_of_jobs_is_applied_idempotently(tmp_path: Path) -> None:
     file = str(EXAMPLES / "jobs.yaml")
     with serving(tmp_path) as machine:
         first = machine.wakeful("apply", file, "--json")
@@ -111,7 +111,7 @@ def free_port() -> int:
 
 
 def wait_for(port: int, patience: float = 30.0) -> None:
-    """Until somebody listens there."""
+    """Wait until a server listens on the port."""
     until = time.monotonic() + patience
     while True:
         try:

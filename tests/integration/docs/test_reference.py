@@ -1,4 +1,4 @@
-"""The tables of the reference name all that there is, and nothing that there is not."""
+"""The tables of the reference are complete and have no extra entries."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from wakeful.service.event_stream import RESET, TYPES
 from wakeful.settings import PREFIX, Settings
 
 _COMMON = {"--workspace", "--agent", "--server", "--cert", "--key", "--ca", "--json"}
-#: How the paths that everybody asks are told, and who may, as the tables say it.
+#: The placeholders of paths in the tables, and how the tables name the roles.
 _PARTS = {
     "/agents/writer": "/agents/{agent}",
     "/jobs/digest": "/jobs/{name}",
@@ -54,12 +54,12 @@ _WHO: dict[tuple[bool, ...], str] = {
 
 
 @on_one_store
-async def test_every_path_and_no_other_is_in_the_table(new_app: NewApp):
-    there = set(_paths(create_app(new_app().services)))
+async def test_the_table_has_exactly_the_paths_of_the_api(new_app: NewApp):
+    actual = set(_paths(create_app(new_app().services)))
 
-    told = {_whole(code(cells[0])) for cells in rows("reference/http.md") if " /" in code(cells[0])}
+    documented = {_whole(code(cells[0])) for cells in rows("reference/http.md") if " /" in code(cells[0])}
 
-    assert told == there
+    assert documented == actual
 
 
 @on_one_store
@@ -73,23 +73,25 @@ async def test_every_path_has_an_example(new_app: NewApp):
         assert re.search(pattern, examples), f"there is no example of {call}"
 
 
-def test_who_may_do_what_is_what_everybody_is_answered():
-    told = {_whole(code(cells[0])): cells[1] for cells in rows("reference/http.md") if " /" in code(cells[0])}
+def test_the_documented_roles_match_the_permissions():
+    documented = {
+        _whole(code(cells[0])): cells[1] for cells in rows("reference/http.md") if " /" in code(cells[0])
+    }
     checked = 0
     for row in TABLE:
         path = row.path.replace(HOME, "/api/workspaces/{workspace}", 1).partition("?")[0]
         for name, part in _PARTS.items():
             path = path.replace(name, part)
         who = _WHO[tuple(answer == "ok" for answer in row.answers[:4])]
-        assert told[f"{row.method} {path}"] == who, f"{row.method} {path}"
+        assert documented[f"{row.method} {path}"] == who, f"{row.method} {path}"
         checked += 1
     assert checked > 40
 
 
 async def test_every_error_is_in_the_table():
-    told = {code(cells[0]): int(cells[1]) for cells in rows("reference/http.md", "Errors")}
+    documented = {code(cells[0]): int(cells[1]) for cells in rows("reference/http.md", "Errors")}
 
-    assert told == {**STATUS, "internal": 500}
+    assert documented == {**STATUS, "internal": 500}
 
 
 def _paths(app: FastAPI) -> Iterator[str]:
@@ -109,22 +111,22 @@ def _whole(call: str) -> str:
 
 def test_every_command_has_a_section_with_all_its_options():
     text = (DOCS / "reference/cli.md").read_text()
-    told = dict(re.findall(r"^### wakeful (.+?)\n(.*?)(?=^##)", text, re.MULTILINE | re.DOTALL))
-    there = dict(_commands(get_command(command_line)))
+    documented = dict(re.findall(r"^### wakeful (.+?)\n(.*?)(?=^##)", text, re.MULTILINE | re.DOTALL))
+    actual = dict(_commands(get_command(command_line)))
 
-    assert told.keys() == there.keys()
-    for name, options in there.items():
-        rows_of = re.findall(r"^\| (.+?) \|", told[name], re.MULTILINE)
+    assert documented.keys() == actual.keys()
+    for name, options in actual.items():
+        rows_of = re.findall(r"^\| (.+?) \|", documented[name], re.MULTILINE)
         named = {word for cell in rows_of for word in re.findall(r"`(--[\w-]+)`", cell)}
         assert named == options - _COMMON, f"wakeful {name}"
 
 
 def test_every_exit_code_is_in_the_table():
-    told = {int(code(cells[0])) for cells in rows("reference/cli.md", "Exit codes")}
+    documented = {int(code(cells[0])) for cells in rows("reference/cli.md", "Exit codes")}
     kinds = [kind for _, kind in inspect.getmembers(errors, inspect.isclass)]
     codes = {exit_codes.exit_code(kind("…")) for kind in kinds if issubclass(kind, errors.WakefulError)}
 
-    assert told == {exit_codes.OK, exit_codes.INTERRUPTED, *codes}
+    assert documented == {exit_codes.OK, exit_codes.INTERRUPTED, *codes}
 
 
 def _commands(command: Any, name: str = "") -> Iterator[tuple[str, set[str]]]:
@@ -140,18 +142,18 @@ def _commands(command: Any, name: str = "") -> Iterator[tuple[str, set[str]]]:
 
 
 def test_every_setting_is_in_the_table_with_its_default():
-    told = {code(cells[0]): code(cells[1]) for cells in rows("reference/settings.md", "Settings")}
+    documented = {code(cells[0]): code(cells[1]) for cells in rows("reference/settings.md", "Settings")}
     of_clients = {code(cells[0]) for cells in rows("reference/settings.md", "Client and command line")}
-    there = {}
+    actual = {}
     for field in fields(Settings):
         if field.name not in ("lanes", "channels"):
             default = "" if field.default in (None, ()) else _spelled(field.default)
-            there[PREFIX + field.name.upper()] = default
+            actual[PREFIX + field.name.upper()] = default
         else:
             assert field.default is MISSING
-            there[f"{PREFIX}{field.name.removesuffix('s').upper()}_…"] = ""
+            actual[f"{PREFIX}{field.name.removesuffix('s').upper()}_…"] = ""
 
-    assert {name: value for name, value in told.items() if name not in of_clients} == there
+    assert {name: value for name, value in documented.items() if name not in of_clients} == actual
 
 
 def _spelled(value: object) -> str:
@@ -163,13 +165,13 @@ def _spelled(value: object) -> str:
 def test_every_field_of_a_job_is_in_the_tables_with_its_default():
     document = {"name": "a", "schedule": "@daily", "workflowId": "w", "version": 1}
     written = write_definition(read_definition(document, now_ms=0, defaults=Defaults()))
-    told: dict[str, str] = {}
+    documented: dict[str, str] = {}
     for section in ("Schedule", "Target and payload", "Policies", "Delivery", "Reserved"):
         for cells in rows("reference/job.md", section):
-            told |= dict.fromkeys(re.findall(r"`(\w+)`", cells[0]), cells[1])
+            documented |= dict.fromkeys(re.findall(r"`(\w+)`", cells[0]), cells[1])
 
-    assert told.keys() == {*written, *TARGET_FIELDS, "enabled", "agentId"}
-    shown = {name: code(cell) for name, cell in told.items() if cell.startswith("`")}
+    assert documented.keys() == {*written, *TARGET_FIELDS, "enabled", "agentId"}
+    shown = {name: code(cell) for name, cell in documented.items() if cell.startswith("`")}
     assert shown.keys() >= written.keys() - {"name", "schedule", "tz", "workflowId", "version", "userId"}
     assert {name: json.loads(text) for name, text in shown.items() if name not in ("enabled", "target")} == {
         name: written[name] for name in shown if name not in ("enabled", "target")
@@ -177,7 +179,7 @@ def test_every_field_of_a_job_is_in_the_tables_with_its_default():
 
 
 @on_one_store
-async def test_all_that_a_job_and_a_run_are_shown_with_is_in_the_tables(ask: ApiClient):
+async def test_all_fields_of_jobs_and_runs_are_in_the_tables(ask: ApiClient):
     await ask("PUT", "/agents/default/jobs/a", {"schedule": "@daily"})
     job = (await ask("GET", "/agents/default/jobs/a")).body
     run = (await ask("POST", "/agents/default/jobs/a/run")).body
@@ -205,61 +207,63 @@ def _plain(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_every_event_is_in_the_table():
-    told = {code(cells[0]) for cells in rows("reference/events.md") if "." in cells[0] or RESET in cells[0]}
+    documented = {
+        code(cells[0]) for cells in rows("reference/events.md") if "." in cells[0] or RESET in cells[0]
+    }
 
-    assert told == {*TYPES, RESET}
+    assert documented == {*TYPES, RESET}
 
 
 def test_every_method_of_the_rpc_is_in_the_table():
-    told = {code(cells[0]) for cells in rows("reference/rpc.md", "Messages")}
+    documented = {code(cells[0]) for cells in rows("reference/rpc.md", "Messages")}
 
-    assert told == {*METHODS, *_OWN}
+    assert documented == {*METHODS, *_OWN}
 
 
 def test_every_action_of_the_agents_tool_is_in_the_table():
-    told = {code(cells[0]) for cells in rows("how-to/mcp.md")}
+    documented = {code(cells[0]) for cells in rows("how-to/mcp.md")}
 
-    assert {word for word in told if word.isalpha()} == set(ACTIONS)
+    assert {word for word in documented if word.isalpha()} == set(ACTIONS)
 
 
 @on_one_store
 async def test_every_metric_is_in_the_table_with_its_kind(new_app: NewApp):
     async with new_app() as app:
         await app.services.metrics.refresh(app.store)
-        there = {
+        actual = {
             f"{metric.name}_total" if metric.type == "counter" else metric.name: metric.type
             for metric in app.services.metrics.collect()
         }
 
-    assert {code(cells[0]): cells[1] for cells in rows("reference/metrics.md")} == there
+    assert {code(cells[0]): cells[1] for cells in rows("reference/metrics.md")} == actual
 
 
-def test_what_the_rules_for_alerts_ask_for_is_measured():
-    told = {code(cells[0]) for cells in rows("reference/metrics.md")}
+def test_the_alert_rules_use_existing_metrics():
+    documented = {code(cells[0]) for cells in rows("reference/metrics.md")}
     asked = set(re.findall(r"wakeful_\w+", (DOCS / "operations/watch.md").read_text()))
 
-    assert {name.removesuffix("_bucket") for name in asked} <= told
+    assert {name.removesuffix("_bucket") for name in asked} <= documented
 
 
 def test_every_name_of_the_package_is_in_the_table():
-    told = {
+    documented = {
         name
         for cells in rows("reference/python.md", "What `wakeful` has")
         for name in re.findall(r"`(\w+)`", cells[0])
     }
 
-    assert told == set(wakeful.__all__)
+    assert documented == set(wakeful.__all__)
 
 
 @pytest.mark.parametrize("kind", [wakeful.JobsApi, wakeful.RunsApi, wakeful.AgentsApi])
 def test_every_method_is_in_the_table(kind: type):
     tables = rows("reference/python.md", "Jobs, runs and agents")
-    told = {name for cells in tables for name in re.findall(r"`(\w+)\(", cells[0])}
+    documented = {name for cells in tables for name in re.findall(r"`(\w+)\(", cells[0])}
 
-    assert set(_public(kind)) <= told
+    assert set(_public(kind)) <= documented
 
 
-def test_all_of_wakeful_and_of_the_client_is_told():
+def test_all_attributes_of_wakeful_and_the_clients_are_documented():
     text = (DOCS / "reference/python.md").read_text()
     for name in _public(Wakeful):
         assert f"app.{name}" in text

@@ -114,7 +114,7 @@ def test_five_messages_within_the_debounce_are_one_turn():
     assert talk.said == ["one\ntwo\nthree\nfour\nfive"]
 
 
-def test_what_somebody_keeps_adding_to_begins_in_the_end():
+def test_a_turn_starts_although_messages_keep_arriving():
     talk = Conversation()
     for _ in range(100):
         talk.say("and another thing", after_ms=500)
@@ -142,7 +142,7 @@ def test_when_too_many_turns_wait_the_oldest_is_dropped(mode: str):
     assert len(talk.dropped) == 1
 
 
-def test_or_the_newest_is():
+def test_with_drop_new_the_newest_message_is_dropped():
     talk = Conversation(queue={"cap": 2, "drop": "new"})
     for word in ("at work", "one", "two"):
         talk.say(word, after_ms=1_000)
@@ -151,7 +151,7 @@ def test_or_the_newest_is():
     assert [message.body for message in talk.waiting] == ["one", "two"]
 
 
-def test_what_is_added_to_a_turn_that_waits_needs_no_room():
+def test_a_message_that_joins_a_waiting_turn_does_not_count():
     talk = Conversation(queue={"cap": 1, "drop": "new"})
     talk.say("at work")
     talk.say("one", after_ms=1_000)
@@ -162,7 +162,7 @@ def test_what_is_added_to_a_turn_that_waits_needs_no_room():
     assert talk.dropped == []
 
 
-def test_an_interruption_stops_what_is_under_way_and_drops_what_waits():
+def test_an_interruption_stops_running_turns_and_drops_waiting_ones():
     talk = Conversation(queue={"mode": "interrupt"})
     talk.say("write a novel")
     talk.wait(1_000)
@@ -174,7 +174,7 @@ def test_an_interruption_stops_what_is_under_way_and_drops_what_waits():
     assert talk.said == ["write a novel", "no, a poem\na short one"]
 
 
-def test_stop_ends_the_oldest_turn_at_once_and_the_others_go_on():
+def test_stop_stops_only_the_oldest_turn():
     talk = Conversation(queue={"turns": 2})
     for word in ("one", "two", "three"):
         talk.say(word, after_ms=1_000)
@@ -186,7 +186,7 @@ def test_stop_ends_the_oldest_turn_at_once_and_the_others_go_on():
     assert talk.said == ["one", "two", "three"], "its place goes to the next, without a debounce"
 
 
-def test_stopall_ends_all_of_them_and_empties_the_queue():
+def test_stopall_stops_all_turns_and_empties_the_queue():
     talk = Conversation(queue={"turns": 2})
     for word in ("one", "two", "three"):
         talk.say(word, after_ms=1_000)
@@ -196,7 +196,7 @@ def test_stopall_ends_all_of_them_and_empties_the_queue():
     assert (talk.live, talk.waiting, talk.due_ms) == ([], [], None)
 
 
-def test_an_order_is_never_part_of_a_turn():
+def test_stop_and_stopall_are_never_part_of_a_turn():
     talk = Conversation()
     talk.say("one")
     talk.say("/stop", after_ms=10)
@@ -220,7 +220,7 @@ def test_a_context_window_that_is_nearly_full_has_one_turn_at_a_time():
 
 
 @pytest.mark.parametrize("full", [0.0, 0.59, 0.6])
-def test_up_to_there_it_is_as_the_queue_says(full: float):
+def test_below_the_context_limit_the_queue_decides(full: float):
     talk = Conversation(queue={"turns": 2, "debounceMs": 0}, context=full)
     talk.say("one")
     talk.say("two")
@@ -268,12 +268,12 @@ def test_no_turn_is_longer_than_a_payload_may_be():
         '["contextTokens"]',
     ],
 )
-def test_what_does_not_say_how_full_it_is_says_nothing(usage: str | None):
+def test_usage_without_a_context_window_is_ignored(usage: str | None):
     assert context_fullness(usage) is None
 
 
 @pytest.mark.parametrize(("used", "full"), [(0, 0.0), (50, 0.5), (100, 1.0), (300, 1.0)])
-def test_fullness_is_between_nothing_and_all(used: int, full: float):
+def test_the_context_share_is_between_zero_and_one(used: int, full: float):
     assert context_fullness(json.dumps({"contextTokens": used, "contextWindow": 100})) == full
 
 
@@ -298,9 +298,7 @@ QUEUES = st.fixed_dictionaries(
 
 
 @given(queue=QUEUES, steps=STEPS)
-def test_whatever_happens_each_message_is_read_once_or_dropped(
-    queue: dict[str, object], steps: list[tuple[str, int]]
-):
+def test_each_message_is_in_one_turn_or_dropped(queue: dict[str, object], steps: list[tuple[str, int]]):
     talk = Conversation(queue=queue)
     said: list[str] = []
     for what, number in steps:
@@ -340,24 +338,24 @@ def test_whatever_happens_each_message_is_read_once_or_dropped(
         ({"size": 5}, "a queue has no field 'size'; it has mode, cap, drop, debounceMs, turns"),
     ],
 )
-def test_a_queue_that_makes_no_sense_is_refused(wrong: object, sentence: str):
+def test_an_invalid_queue_is_refused(wrong: object, sentence: str):
     with pytest.raises(InvalidArgument) as refused:
         read_queue(wrong)
     assert sentence in refused.value.message
 
 
-def test_a_session_may_be_called_as_chats_are():
+def test_session_names_may_be_chat_ids():
     for name in ("main", "telegram:123456789", "user@example.com", "a", "x" * 128):
         assert session_name(name) == name
 
 
 @pytest.mark.parametrize("name", ["", " ", "a b", "../x", "x" * 129, "naïve", "a/b", 5, "a\n", ["main"]])
-def test_and_nothing_else(name: object):
+def test_other_session_names_are_refused(name: object):
     with pytest.raises(InvalidArgument, match="is not a valid name of a session"):
         session_name(name)
 
 
-def test_nobody_is_put_before_another_by_a_clock_that_is_behind():
+def test_a_clock_that_went_back_does_not_reorder_messages():
     talk = Conversation()
     talk.say("first")
     talk.now_ms -= 5_000

@@ -23,7 +23,7 @@ from wakeful.settings import Settings
         (resource.RLIM_INFINITY, 0, None),
     ],
 )
-def test_the_engine_keeps_its_share(
+def test_open_files_are_reserved_for_the_engine(
     monkeypatch: pytest.MonkeyPatch, files: int, configured: int, allowed: int | None
 ) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda which: (files, files))

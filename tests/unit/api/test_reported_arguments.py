@@ -73,13 +73,13 @@ def test_every_field_of_a_job_is_understood_flat_nested_quoted_and_in_snake_case
         ({"action": "update", "jobId": "a", "patch": "later"}, "patch: give an object"),
     ],
 )
-def test_what_an_action_does_not_take_is_reported(arguments: dict[str, object], says: str):
+def test_an_argument_that_an_action_does_not_take_is_reported(arguments: dict[str, object], says: str):
     with pytest.raises(InvalidArgument) as refused:
         understand(arguments)
     assert says in refused.value.message
 
 
-def test_all_that_is_wrong_is_reported_at_once():
+def test_all_errors_are_reported_together():
     with pytest.raises(InvalidArgument) as refused:
         understand({"action": "list", "limit": "many", "state": "x", "agentId": ""})
     assert [line.partition(":")[0] for line in refused.value.message.split("\n")] == [
@@ -87,7 +87,7 @@ def test_all_that_is_wrong_is_reported_at_once():
     ]  # fmt: skip
 
 
-def test_empty_arguments_say_nothing():
+def test_empty_arguments_are_ignored():
     """Clients that must fill in every argument of the schema send empty ones."""
     asked = understand(
         {"action": "list", "jobId": "", "job": {}, "mode": None, "cursor": "", "context": {}, "message": ""}

@@ -38,7 +38,7 @@ def test_a_fixed_time_in_the_spring_gap_fires_at_the_first_instant_after_it() ->
     assert on(SPRING, "59 2 * * *") == ["03:00+02:00"]
 
 
-def test_a_fixed_time_in_the_spring_gap_is_left_out_where_that_is_chosen() -> None:
+def test_a_fixed_time_in_the_spring_gap_is_skipped_with_skip() -> None:
     assert on(SPRING, "30 2 * * *", dst_gap="skip") == []
     assert on("2025-03-29", "30 2 * * *", dst_gap="skip") == ["02:30+01:00"]
     assert on("2025-03-31", "30 2 * * *", dst_gap="skip") == ["02:30+02:00"]
@@ -58,15 +58,15 @@ def test_the_minutes_on_the_edges_of_the_gap_are_ordinary() -> None:
     assert on(SPRING, "0 3 * * *") == ["03:00+02:00"]
 
 
-def test_a_fixed_time_in_the_autumn_overlap_fires_once_the_first_time_round() -> None:
+def test_a_fixed_time_in_the_autumn_overlap_fires_once_at_the_first_occurrence() -> None:
     assert on(AUTUMN, "30 2 * * *") == ["02:30+02:00"]
 
 
-def test_a_fixed_time_in_the_autumn_overlap_fires_the_second_time_round_where_that_is_chosen() -> None:
+def test_a_fixed_time_in_the_autumn_overlap_fires_at_the_second_occurrence_with_second() -> None:
     assert on(AUTUMN, "30 2 * * *", dst_overlap="second") == ["02:30+01:00"]
 
 
-def test_a_fixed_time_in_the_autumn_overlap_fires_twice_where_that_is_chosen() -> None:
+def test_a_fixed_time_in_the_autumn_overlap_fires_twice_with_both() -> None:
     assert on(AUTUMN, "30 2 * * *", dst_overlap="both") == ["02:30+02:00", "02:30+01:00"]
 
 
@@ -95,7 +95,7 @@ def test_the_fold_of_an_answer_says_which_pass_it_is() -> None:
     assert second.astimezone(UTC) - first.astimezone(UTC) == timedelta(hours=1)
 
 
-def test_asked_in_the_second_pass_it_does_not_answer_with_the_first() -> None:
+def test_next_from_the_second_occurrence_is_not_the_first() -> None:
     cron = Cron("30 2 * * *", "Europe/Berlin", dst_overlap="both")
     asked = datetime(2025, 10, 26, 2, 15, fold=1, tzinfo=BERLIN)
     tick = cron.next(asked)
@@ -106,7 +106,7 @@ def test_asked_in_the_second_pass_it_does_not_answer_with_the_first() -> None:
     assert before.astimezone(UTC) == datetime(2025, 10, 26, 0, 30, tzinfo=UTC)
 
 
-def test_asked_at_a_wall_time_that_does_not_exist_it_answers_all_the_same() -> None:
+def test_next_from_a_wall_time_that_does_not_exist() -> None:
     nowhere = datetime(
         2025, 3, 30, 2, 30, tzinfo=BERLIN
     )  # fold=0 reads it with winter's offset: 01:30 in UTC
@@ -268,7 +268,7 @@ def test_all_the_ticks_of_the_day_that_apia_left_out_are_one() -> None:
     assert on("2011-12-31", "0 0 * * *", "Pacific/Apia") == ["00:00+14:00"]
 
 
-def test_the_day_that_apia_left_out_is_left_out_where_that_is_chosen() -> None:
+def test_the_day_that_apia_skipped_has_no_tick_with_skip() -> None:
     assert on("2011-12-31", "0 9 * * *", "Pacific/Apia", dst_gap="skip") == ["09:00+14:00"]
     year_later = Cron("0 9 30 12 *", "Pacific/Apia", dst_gap="skip").next(datetime(2011, 12, 20, tzinfo=UTC))
     assert year_later is not None
@@ -278,7 +278,7 @@ def test_the_day_that_apia_left_out_is_left_out_where_that_is_chosen() -> None:
 @pytest.mark.parametrize("dst_gap", GAPS)
 @pytest.mark.parametrize("dst_overlap", OVERLAPS)
 @pytest.mark.parametrize("day", [SPRING, AUTUMN])
-def test_looking_back_sees_what_looking_forwards_saw(day: str, dst_gap: Gap, dst_overlap: Overlap) -> None:
+def test_prev_returns_the_ticks_of_next(day: str, dst_gap: Gap, dst_overlap: Overlap) -> None:
     cron = Cron("15,45 1-3 * * *", "Europe/Berlin", dst_gap=dst_gap, dst_overlap=dst_overlap)
     end = datetime.fromisoformat(f"{day}T12:00+00:00")
     start = end - timedelta(days=1)
@@ -288,7 +288,7 @@ def test_looking_back_sees_what_looking_forwards_saw(day: str, dst_gap: Gap, dst
     assert cron.count(start, end) == len(seen)
 
 
-def test_a_job_in_one_zone_may_be_asked_about_from_another() -> None:
+def test_the_argument_may_be_in_another_zone() -> None:
     cron = Cron("0 9 * * *", "Europe/Berlin")
     tick = cron.next(datetime(2025, 7, 1, 3, 0, tzinfo=NEW_YORK))
     assert tick is not None

@@ -128,7 +128,7 @@ SENTENCES = {
 
 
 @pytest.mark.parametrize(("text", "sentence"), SENTENCES.items())
-def test_it_reads(text: str, sentence: str) -> None:
+def test_an_expression_is_explained(text: str, sentence: str) -> None:
     assert explain(parse(text), "UTC") == f"{sentence} (UTC)"
 
 
@@ -318,7 +318,7 @@ def times_told(sentence: str) -> set[int]:
 
 @settings(max_examples=100, deadline=None)
 @given(st.tuples(st.one_of(st.just("0"), SIXTY), st.one_of(st.just("0"), SIXTY), HOURS))
-def test_the_times_told_are_the_times_that_match(parts: tuple[str, ...]) -> None:
+def test_the_explained_times_are_the_matching_times(parts: tuple[str, ...]) -> None:
     expression = accepted((*parts, "*", "*", "*"))
     seconds, minutes = expression.seconds.values(), expression.minutes.values()
     matching = {
@@ -330,7 +330,7 @@ def test_the_times_told_are_the_times_that_match(parts: tuple[str, ...]) -> None
     assert times_told(explain(expression, "UTC")) == matching
 
 
-def test_every_set_of_weekdays_is_told_as_it_is() -> None:
+def test_every_set_of_weekdays_is_explained_exactly() -> None:
     names = ["Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"]
     for bits in range(1, 127):
         days = [day for day in range(7) if bits >> day & 1]
@@ -341,7 +341,7 @@ def test_every_set_of_weekdays_is_told_as_it_is() -> None:
 
 @settings(max_examples=100, deadline=None)
 @given(fields(1, 31), MONTHS)
-def test_the_dates_told_are_the_dates_that_match(dates: str, months: str) -> None:
+def test_the_explained_dates_are_the_matching_dates(dates: str, months: str) -> None:
     expression = accepted(("*", "*", dates, months, "*"))
     dates_told = r"(?:, on the (.+?)|, every (\d+) days from the 1st of each month)?"
     told = re.fullmatch(rf"Every minute{dates_told}(?:, in (.+))? \(UTC\)", explain(expression, "UTC"))

@@ -54,7 +54,7 @@ def test_the_rarest_expressions_are_answered_from_anywhere_in_three_centuries(te
 
 
 @pytest.mark.parametrize("zone", [*ZONES, *STRANGER_ZONES])
-def test_in_the_year_9990_everything_is_as_ever(zone: str) -> None:
+def test_the_year_9990_works(zone: str) -> None:
     for text in ("57-58 */3 * * *", "0 0 * * MON#2", "30 2 * * *", "* * * * *"):
         cron = Cron(text, zone)
         for moment in (at("9990-01-01"), at("9997-12-30 12:00")):
@@ -67,7 +67,7 @@ def test_in_the_year_9990_everything_is_as_ever(zone: str) -> None:
 
 
 @pytest.mark.parametrize("zone", [*ZONES, *STRANGER_ZONES])
-def test_in_the_last_year_of_the_calendar_nothing_breaks(zone: str) -> None:
+def test_the_last_year_of_the_calendar_works(zone: str) -> None:
     for text in ("57-58 */3 * * *", "0 0 * 2 MON#5", "30 2 * * *", "* * * * *"):
         cron = Cron(text, zone)
         for moment in (at("9998-12-31"), at("9999-01-01"), at("9999-12-30 12:00"), at("9999-12-31 23:59")):

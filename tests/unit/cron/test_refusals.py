@@ -23,7 +23,7 @@ def refusal(text: str, tz: str = "UTC") -> str:
     return str(caught.value)
 
 
-def test_the_error_is_at_the_front_door_too() -> None:
+def test_the_error_is_exported_by_the_package() -> None:
     assert wakeful.InvalidSchedule is InvalidSchedule
 
 
@@ -104,9 +104,7 @@ def test_a_number_out_of_range_is_refused_with_the_range(
         ("0 0 0 1 1 * L", "year", "L"),
     ],
 )
-def test_what_cannot_be_read_is_refused_with_its_field_and_text(
-    text: str, field: str, offending: str
-) -> None:
+def test_an_unreadable_field_is_refused_with_its_name_and_text(text: str, field: str, offending: str) -> None:
     said = refusal(text)
     assert re.search(field, said), said
     assert offending in said
@@ -179,7 +177,7 @@ def test_an_expression_that_never_fires_is_refused_when_it_is_made(text: str) ->
         "0 0 * 2 SUN#5",
     ],
 )
-def test_an_expression_that_fires_seldom_is_not(text: str) -> None:
+def test_an_expression_that_fires_rarely_is_accepted(text: str) -> None:
     assert Cron(text).explain()
 
 
@@ -193,7 +191,7 @@ def test_a_reboot_is_not_a_time() -> None:
     assert "@reboot" in refusal("@reboot")
 
 
-def test_an_unknown_macro_is_refused_with_those_there_are() -> None:
+def test_an_unknown_macro_is_refused_with_the_known_ones() -> None:
     said = refusal("@fortnightly")
     assert "@fortnightly" in said
     assert "@weekly" in said
@@ -208,7 +206,7 @@ def test_an_unknown_zone_is_refused(tz: str) -> None:
     assert "Europe/Berlin" in said
 
 
-def test_a_choice_that_does_not_exist_is_refused_with_those_that_do() -> None:
+def test_an_unknown_dst_choice_is_refused_with_the_known_ones() -> None:
     with pytest.raises(InvalidArgument) as caught:
         Cron("0 9 * * *", dst_gap=cast(Gap, "run_before"))
     assert "run_before" in str(caught.value)
@@ -219,7 +217,7 @@ def test_a_choice_that_does_not_exist_is_refused_with_those_that_do() -> None:
     assert "both" in str(caught.value)
 
 
-def test_a_datetime_without_a_zone_is_refused_by_every_question() -> None:
+def test_a_naive_datetime_is_refused_by_every_method() -> None:
     cron, naive = Cron("0 9 * * *"), datetime(2025, 1, 1)
     with pytest.raises(InvalidArgument):
         cron.next(naive)

@@ -51,7 +51,7 @@ def test_a_recipient_changes_nothing_but_the_recipient(url: str, to: str):
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"]), min_size=1))
-def test_no_recipient_brings_a_character_that_means_something_in_a_url(to: str):
+def test_a_recipient_is_encoded_in_the_url(to: str):
     assert not set(url_with_recipient("{to}", to)) & set("/?#&=@:;,+ \r\n\t\\\"'<>")
 
 
@@ -71,7 +71,7 @@ def test_a_recipient_that_the_service_would_drop_is_refused():
             channels.check(name, to)
 
 
-def test_a_channel_is_asked_for_by_its_name_and_with_the_recipient_that_it_needs():
+def test_a_channel_is_addressed_by_name_and_recipient():
     channels = Channels({"telegram": TELEGRAM, "ops": FIXED})
     channels.check("telegram", "@ada")
     channels.check("ops", None)
@@ -106,7 +106,7 @@ def test_a_url_with_a_recipient_to_come_is_understood(url: str):
     assert Channels({"team": url}).names == ["team"]
 
 
-def test_nothing_shows_a_url(caplog: pytest.LogCaptureFixture):
+def test_no_output_contains_a_channel_url(caplog: pytest.LogCaptureFixture):
     caplog.set_level(1)
     channels = Channels({"ops": FIXED, "mail": MAIL})
     why = channels.send("ops", None, ChannelMessage("Title", "Body", "failure"))
@@ -117,7 +117,7 @@ def test_nothing_shows_a_url(caplog: pytest.LogCaptureFixture):
     assert why == SendResult("not_sent", "the service could not be reached, or closed the connection")
 
 
-def test_nothing_is_sent_to_somebody_else_where_the_url_has_changed_since():
+def test_a_changed_url_does_not_change_the_recipient():
     channels = Channels({"ops": "json://127.0.0.1:1", "mail": MAIL})
     for name, to, said in [
         ("ops", "ada", "to: the channel 'ops' has a fixed recipient"),
@@ -129,7 +129,7 @@ def test_nothing_is_sent_to_somebody_else_where_the_url_has_changed_since():
         assert result.error.startswith(said)
 
 
-def test_what_others_log_while_nothing_is_sent_is_none_of_our_business(caplog: pytest.LogCaptureFixture):
+def test_logs_outside_a_delivery_are_not_redacted(caplog: pytest.LogCaptureFixture):
     caplog.set_level(logging.DEBUG)
     with capture_logs() as heard:
         logging.getLogger("apprise").warning("of %s", SECRET)
@@ -140,7 +140,7 @@ def test_what_others_log_while_nothing_is_sent_is_none_of_our_business(caplog: p
     assert [record.message for record in caplog.records] == ["this goes on", "hello again"]
 
 
-def test_sockets_are_given_a_while_unless_the_url_says_how_long():
+def test_socket_timeouts_are_set_unless_the_url_sets_them():
     for url, timeouts in [
         ("json://127.0.0.1", (10.0, 10.0)),
         ("json://127.0.0.1?cto=2&rto=3", (2.0, 3.0)),
@@ -160,7 +160,7 @@ def test_without_apprise_a_channel_is_refused_and_the_start_goes_on(monkeypatch:
     assert "wakeful[deliver]" in result.error
 
 
-def test_apprise_is_loaded_by_those_who_have_a_channel_and_by_nobody_else():
+def test_apprise_is_loaded_only_if_there_is_a_channel():
     program = (
         "import sys; from wakeful import Wakeful; from wakeful.settings import Settings\n"
         "def loaded(**channels):\n"

@@ -26,12 +26,12 @@ def job(
 
 
 @pytest.mark.parametrize("value", [None, False])
-def test_there_may_be_none(value: object):
+def test_an_agent_may_have_no_heartbeat(value: object):
     assert heartbeat(value) is None
 
 
 @pytest.mark.parametrize("value", [True, {}, {"every": None, "message": None}])
-def test_all_of_it_may_be_left_open(value: object):
+def test_all_heartbeat_fields_are_optional(value: object):
     assert heartbeat(value) == {"everyMs": DEFAULT_EVERY_MS}
 
 
@@ -44,26 +44,26 @@ def test_all_of_it_may_be_left_open(value: object):
         ({"to": "@ada", "tz": "UTC"}, {"everyMs": DEFAULT_EVERY_MS, "tz": "UTC", "to": "@ada"}),
     ],
 )
-def test_it_is_kept_in_one_spelling(value: object, kept: dict[str, Any]):
+def test_a_heartbeat_is_normalized(value: object, kept: dict[str, Any]):
     assert heartbeat(value) == kept
 
 
 @pytest.mark.parametrize(
     "value", [1, "true", [], {"every": "1s", "every_ms": 1}, {"everyMs": 999}, {"to": ""}, {"enabled": True}]
 )
-def test_what_is_none_is_refused(value: object):
+def test_an_invalid_heartbeat_is_refused(value: object):
     with pytest.raises(InvalidArgument):
         heartbeat(value)
 
 
-def test_it_asks_for_the_word_that_nobody_is_bothered_with():
+def test_the_default_message_asks_for_heartbeat_ok():
     work = job(True).work
     assert work.message == DEFAULT_MESSAGE
     assert "answer HEARTBEAT_OK" in DEFAULT_MESSAGE
     assert job({"message": "Look."}).work.message == "Look."
 
 
-def test_its_hours_are_of_its_own_zone_or_its_agents_or_its_workspaces():
+def test_the_zone_of_the_hours_is_its_own_or_inherited():
     by_day = {"activeHours": "08:00-22:00"}
     for beat, tz, zone_of_hours in [
         ({**by_day, "tz": "Asia/Tokyo"}, "Europe/Berlin", "Asia/Tokyo"),
@@ -74,7 +74,7 @@ def test_its_hours_are_of_its_own_zone_or_its_agents_or_its_workspaces():
         assert (work.active_hours, work.hours_tz) == ("08:00-22:00", zone_of_hours)
 
 
-def test_the_operators_defaults_for_overlap_and_catch_up_are_not_its():
+def test_the_operators_default_policies_do_not_apply_to_heartbeats():
     policy = job(True, defaults=Defaults(overlap="allow", catchup="fire_immediately")).policy
     assert (policy.overlap, policy.catchup) == ("skip", "none")
 
@@ -90,9 +90,7 @@ def test_the_operators_defaults_for_overlap_and_catch_up_are_not_its():
         ({"deliver": True}, None, True),
     ],
 )
-def test_it_is_delivered_where_there_is_a_channel_unless_it_says_otherwise(
-    beat: object, channel: str | None, deliver: bool
-):
+def test_a_heartbeat_is_delivered_if_there_is_a_channel(beat: object, channel: str | None, deliver: bool):
     work = job(beat, None, channel).work
     assert work.deliver is deliver
     assert work.channel == ("team" if isinstance(beat, dict) and "channel" in beat else None)
@@ -111,7 +109,7 @@ def test_it_is_delivered_where_there_is_a_channel_unless_it_says_otherwise(
         },
     )
 )
-def test_what_is_kept_means_the_same_when_it_comes_back(value: dict[str, Any]):
+def test_a_stored_heartbeat_is_read_back_unchanged(value: dict[str, Any]):
     kept = heartbeat(value)
     assert kept is not None
     assert heartbeat(kept) == kept

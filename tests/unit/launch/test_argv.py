@@ -15,7 +15,7 @@ def command(**fields: Any) -> dict[str, Any]:
     return {"kind": "command", "argv": ["true"], **fields}
 
 
-def test_a_target_of_python_is_the_one_of_json():
+def test_the_python_target_equals_the_json_target():
     target = Command("/usr/bin/report", "--daily", env={"TO": "me"}, cwd="/srv")
     assert target == Command("/usr/bin/report", "--daily", env={"TO": "me"}, cwd="/srv")
     assert target.to_json() == {
@@ -56,14 +56,14 @@ def test_a_target_of_python_is_the_one_of_json():
         (command(shell=True), "a command has no field 'shell'; it has argv, env and cwd"),
     ],
 )
-def test_a_target_that_is_written_wrong_is_refused_and_says_what_to_write(target: dict[str, Any], said: str):
+def test_an_invalid_target_is_refused_with_an_example(target: dict[str, Any], said: str):
     with pytest.raises(InvalidArgument) as error:
         command_launcher("*").check(target)
     assert error.value.message.startswith("target: ")
     assert said in error.value.message
 
 
-def test_as_much_as_there_may_be_is_taken():
+def test_the_maximum_size_is_accepted():
     command_launcher("*").check(command(argv=["true"] * MAX_ARGUMENTS))
     command_launcher("*").check(command(argv=["true", "x" * (MAX_BYTES - 6)]))
 
@@ -75,7 +75,7 @@ def test_a_program_that_is_not_allowed_is_refused():
         command_launcher("false").check(command())
 
 
-def test_on_windows_no_command_is_run_and_that_is_said(monkeypatch: pytest.MonkeyPatch):
+def test_commands_are_refused_on_windows(monkeypatch: pytest.MonkeyPatch):
     launcher = command_launcher("*")
     with monkeypatch.context() as patch:
         patch.setattr("wakeful.launch.command.os.name", "nt")

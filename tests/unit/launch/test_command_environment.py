@@ -42,7 +42,7 @@ def test_by_default_a_job_sets_only_names_that_start_with_job(name: str):
     )
 
 
-def test_the_operator_names_others():
+def test_the_operator_can_allow_other_names():
     names = EnvironmentAllowlist(["REPORT_TO", "MY_*_DIR"])
     names.check(["REPORT_TO", "MY_LOG_DIR", "MY__DIR"])
     for other in ("JOB_TO", "REPORT_TO_", "MY_LOG_DIRS", "my_log_dir"):

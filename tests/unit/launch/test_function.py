@@ -42,7 +42,7 @@ async def test_a_coroutine_function_runs_in_the_loop_and_gets_the_run(launcher: 
     assert await start(launcher, function, "[1]") == Succeeded("r1 [1]")
 
 
-async def test_any_other_function_runs_beside_the_loop(launcher: FunctionLauncher):
+async def test_a_sync_function_runs_in_a_thread(launcher: FunctionLauncher):
     def function(run: Launch) -> str:
         assert threading.current_thread() is not threading.main_thread()
         return run.id
@@ -89,7 +89,7 @@ async def anything(*args: object, **kwargs: object) -> int:
         (len, "TypeError: object of type 'Launch' has no len()"),
     ],
 )
-async def test_what_can_be_called_with_the_run_or_with_nothing_is_called(
+async def test_callables_with_one_or_no_argument_are_accepted(
     launcher: FunctionLauncher, function: Function, output: str
 ):
     outcome = await start(launcher, function)
@@ -109,12 +109,12 @@ async def yields(run: Launch) -> AsyncIterator[int]:
 @pytest.mark.parametrize(
     ("function", "why"), [(needs_more, "needs to"), (needs_keyword, "needs to"), (yields, "yield")]
 )
-def test_what_cannot_be_called_is_refused_when_it_is_registered(function: Function, why: str):
+def test_other_callables_are_refused_at_registration(function: Function, why: str):
     with pytest.raises(InvalidArgument, match=why):
         FunctionLauncher().register("f", function)
 
 
-def test_a_name_is_given_once_unless_it_is_taken_over():
+def test_a_name_is_registered_once_unless_replaced():
     launcher = FunctionLauncher()
     launcher.register("f", nothing)
     launcher.register("f", nothing)
@@ -125,7 +125,7 @@ def test_a_name_is_given_once_unless_it_is_taken_over():
     assert "g" not in launcher
 
 
-async def test_a_name_that_is_not_registered_may_be_so_elsewhere(launcher: FunctionLauncher):
+async def test_an_unregistered_name_is_a_retryable_failure(launcher: FunctionLauncher):
     launcher.register("f", nothing)
     for target in ({"kind": "function", "name": "g"}, {"kind": "function"}, {"kind": "function", "name": []}):
         outcome = await launcher.start(launch(target))  # type: ignore[arg-type]
@@ -165,14 +165,14 @@ async def test_the_context_of_the_caller_is_seen_in_the_thread(launcher: Functio
         ("a\x00b", "a\ufffdb"),
     ],
 )
-async def test_what_it_returns_is_the_output(launcher: FunctionLauncher, value: object, output: str | None):
+async def test_the_return_value_is_the_output(launcher: FunctionLauncher, value: object, output: str | None):
     async def function() -> object:
         return value
 
     assert await start(launcher, function) == Succeeded(output)
 
 
-async def test_an_outcome_is_taken_as_it_is(launcher: FunctionLauncher):
+async def test_a_returned_outcome_is_used_unchanged(launcher: FunctionLauncher):
     for outcome in (
         Succeeded("said", '{"tokens":7}'),
         Failed("no", retry_after_ms=5),
@@ -185,7 +185,7 @@ async def test_an_outcome_is_taken_as_it_is(launcher: FunctionLauncher):
         assert await start(launcher, function) is outcome
 
 
-async def test_what_can_be_neither_written_nor_printed_does_not_fail_the_run(launcher: FunctionLauncher):
+async def test_a_value_without_json_or_repr_does_not_fail_the_run(launcher: FunctionLauncher):
     class Unprintable:
         def __repr__(self) -> str:
             raise RuntimeError
@@ -286,7 +286,7 @@ async def test_a_function_that_outlives_its_attempt_is_abandoned_and_gives_its_p
         release.set()
 
 
-async def test_no_more_run_at_a_time_than_there_are_places(launcher: FunctionLauncher):
+async def test_the_number_of_threads_is_limited(launcher: FunctionLauncher):
     lock, running, most = threading.Lock(), 0, 0
     both = threading.Barrier(2)
 
@@ -338,7 +338,7 @@ async def test_one_that_had_just_ended_when_it_was_cancelled_is_not_called_aband
     threads.close()
 
 
-async def test_closed_they_end():
+async def test_threads_end_when_the_pool_is_closed():
     def ours() -> list[threading.Thread]:
         return [thread for thread in threading.enumerate() if thread.name == "wakeful-function"]
 
@@ -353,7 +353,7 @@ async def test_closed_they_end():
         assert not thread.is_alive()
 
 
-async def test_threads_that_never_come_back_do_not_grow_without_end():
+async def test_the_number_of_abandoned_threads_is_limited():
     threads, release = Threads(1), threading.Event()
     ended = threading.Semaphore(0)
 

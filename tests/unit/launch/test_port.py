@@ -19,7 +19,7 @@ def test_a_payload_is_parsed_when_it_is_asked_for_and_only_once():
     assert run.payload is run.payload
 
 
-def test_a_payload_that_nobody_reads_is_not_parsed():
+def test_an_unused_payload_is_not_parsed():
     assert launch(TARGET, "this is not JSON").payload_text == "this is not JSON"
 
 
@@ -39,7 +39,7 @@ def test_the_tick_is_exact_to_the_millisecond():
     assert run.scheduled_at == datetime(2025, 3, 8, 0, 0, 0, 7000, UTC)
 
 
-def test_a_run_that_is_handed_on_is_the_same_attempt():
+def test_a_run_passed_to_another_launcher_is_the_same_attempt():
     run = launch(TARGET, '{"a":1}', attempt=3)
     other = run.sent_to({"kind": "webhook"}, '{"b":2}')
     assert (other.id, other.attempt, other.idempotency_key) == (run.id, 3, run.idempotency_key)
@@ -54,19 +54,19 @@ def test_a_launch_is_small():
 
 
 @given(st.integers(min_value=-(10**13), max_value=10**14))
-def test_an_instant_goes_there_and_back(ms: int):
+def test_an_instant_survives_a_round_trip(ms: int):
     assert utc_datetime(ms) - datetime(1970, 1, 1, tzinfo=UTC) == timedelta(milliseconds=ms)
 
 
 @given(st.text(st.characters(exclude_categories=()), max_size=40), st.integers(min_value=0, max_value=50))
-def test_what_is_kept_can_be_stored_and_is_no_longer_than_allowed(text: str, limit: int):
+def test_stored_text_is_storable_and_within_the_limit(text: str, limit: int):
     found = truncate(text, limit)
     assert len(found.encode()) <= limit  # strict: half of a pair would raise
     assert "\x00" not in found
 
 
 @given(st.text(max_size=100).filter(lambda text: "\x00" not in text))
-def test_what_fits_is_kept_as_it_is(text: str):
+def test_text_within_the_limit_is_kept_unchanged(text: str):
     assert truncate(text) == text
 
 

@@ -48,7 +48,7 @@ async def returning(value: object) -> tuple[Outcome, int]:
 
 
 @pytest.mark.parametrize("value", [True, None])
-async def test_where_there_is_something_to_do_the_target_is_launched(value):
+async def test_the_target_is_launched_if_the_precheck_says_run(value):
     assert await returning(value) == (Succeeded("done"), 1)
 
 
@@ -56,19 +56,19 @@ async def test_where_there_is_something_to_do_the_target_is_launched(value):
     ("value", "why"),
     [(False, None), ("", None), (Skip(), None), ("all read", "all read"), (Skip("all read"), "all read")],
 )
-async def test_where_there_is_nothing_to_do_the_target_is_left_alone(value, why):
+async def test_the_target_is_not_launched_if_the_precheck_says_skip(value, why):
     assert await returning(value) == (Skipped(why, "precheck"), 0)
 
 
 @pytest.mark.parametrize("value", [0, 1, [], {"run": False}])
-async def test_an_answer_that_cannot_be_understood_is_a_failure(value):
+async def test_an_invalid_precheck_answer_is_a_failure(value):
     outcome, launches = await returning(value)
     assert isinstance(outcome, Failed)
     assert (outcome.reason, outcome.permanent, launches) == ("precheck_failed", False, 0)
     assert outcome.error.startswith(f"precheck: it returned {type(value).__name__}; return True, False")
 
 
-async def test_whoever_raises_when_asked_has_failed_for_good_only_where_it_says_so():
+async def test_an_exception_in_a_precheck_is_permanent_only_if_it_is_permanent():
     def raising(error: Exception):
         async def asked(run: Launch) -> bool:
             raise error
@@ -81,7 +81,7 @@ async def test_whoever_raises_when_asked_has_failed_for_good_only_where_it_says_
     assert failed == Failed("precheck: no such mailbox", permanent=True, reason="precheck_failed")
 
 
-async def test_whoever_does_not_answer_in_time_has_failed():
+async def test_a_precheck_timeout_is_a_failure():
     async def asked() -> bool:
         await asyncio.Event().wait()
         return True
@@ -92,7 +92,7 @@ async def test_whoever_does_not_answer_in_time_has_failed():
     assert agent.launches == 0
 
 
-async def test_a_function_that_nobody_registered_is_looked_for_again_later():
+async def test_an_unregistered_precheck_function_is_retried():
     outcome = await Agent(lambda: True).start({"kind": "function", "name": "elsewhere"})
     assert isinstance(outcome, Failed)
     assert (outcome.reason, outcome.permanent) == ("precheck_failed", False)
@@ -110,7 +110,7 @@ async def test_a_function_that_nobody_registered_is_looked_for_again_later():
         (200, '{"run": false, "reason": 5}', Skipped()),
     ],
 )
-def test_what_a_webhook_means_by_its_answer(status, text, answer):
+def test_webhook_responses_are_interpreted(status, text, answer):
     assert result_of_response(status, text) == answer
 
 
@@ -119,7 +119,7 @@ def test_an_answer_that_says_neither_yes_nor_no_is_a_failure(text):
     assert isinstance(result_of_response(200, text), Failed)
 
 
-def test_every_attempt_asks_until_the_target_was_launched_and_one_by_hand_only_if_it_was_to_be_due():
+def test_attempts_run_the_precheck_until_the_launch_and_manual_runs_only_with_due():
     assert needs_precheck("schedule", None)
     assert needs_precheck("chain", None)
     assert needs_precheck("schedule", "precheck_failed")
@@ -139,7 +139,7 @@ def test_a_skipped_run_is_no_failure_and_may_be_the_last_of_its_job():
     assert finished.delete_job
 
 
-def test_a_precheck_that_nobody_could_ask_is_refused():
+def test_a_precheck_without_a_launcher_is_refused():
     targets = LauncherRegistry([FunctionLauncher()])
     targets.check_precheck(Work(TARGET))
     targets.check_precheck(Work(TARGET, precheck={**PRECHECK, "timeoutMs": 5}))
@@ -158,7 +158,7 @@ def test_usage_is_read_from_the_header_before_the_body_and_nonsense_is_none():
     assert read_usage(None, '{"usage": {"tokens": NaN}}') is None
 
 
-def test_what_a_function_is_asked_may_be_answered_in_words():
+def test_a_function_may_return_the_reason_as_text():
     assert result_of_value("x" * 20_000) == Skipped("x" * 16_384)
 
 

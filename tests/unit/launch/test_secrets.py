@@ -42,7 +42,7 @@ def test_a_secret_is_shown_in_the_form_of_standard_webhooks():
 @pytest.mark.parametrize(
     "text", ["", "whsec_", "whsec_c2hvcnQ=", "whsec_!!!!", "a" * 44, format_secret(b"x" * 65)]
 )
-def test_a_secret_that_is_none_is_refused(text: str):
+def test_an_invalid_secret_is_refused(text: str):
     with pytest.raises(InvalidArgument, match="whsec_"):
         read_secret(text)
 
@@ -65,7 +65,7 @@ def test_a_secret_is_not_to_be_seen_in_what_is_stored_and_never_sealed_twice_the
 
 
 @given(st.data())
-def test_what_was_tampered_with_is_not_opened(data: st.DataObject):
+def test_a_changed_ciphertext_is_not_opened(data: st.DataObject):
     sealed = bytearray(Keyring(["key"]).seal(b"secret"))
     at = data.draw(st.integers(min_value=0, max_value=len(sealed) - 1))
     sealed[at] ^= data.draw(st.integers(min_value=1, max_value=255))
@@ -74,12 +74,12 @@ def test_what_was_tampered_with_is_not_opened(data: st.DataObject):
 
 
 @given(st.binary(max_size=60))
-def test_what_was_never_sealed_is_not_opened(junk: bytes):
+def test_text_that_was_not_sealed_is_not_opened(junk: bytes):
     with pytest.raises(FailedPrecondition):
         Keyring(["key"]).open(junk)
 
 
-def test_without_a_key_the_sentence_says_which_setting_to_set():
+def test_without_a_key_the_error_names_its_setting():
     for keyring in (Keyring([]), Keyring([""]), Keyring.parse(None), Keyring.parse(" ,")):
         assert keyring.empty
         with pytest.raises(FailedPrecondition, match="WAKEFUL_SECRET_KEY is not set"):

@@ -35,7 +35,7 @@ def test_a_chain_is_whole_and_so_is_every_page_of_it(rows: list[AuditRow], data:
 
 
 @given(chains, st.data())
-def test_an_entry_that_says_something_else_is_named(rows: list[AuditRow], data: st.DataObject) -> None:
+def test_a_changed_entry_is_named(rows: list[AuditRow], data: st.DataObject) -> None:
     place = data.draw(st.integers(0, len(rows) - 1))
     field = data.draw(
         st.sampled_from([name for name in AuditRow._fields if name not in ("workspace", "seq")])
@@ -50,7 +50,7 @@ def test_an_entry_that_says_something_else_is_named(rows: list[AuditRow], data: 
 
 
 @given(chains, entries, st.data())
-def test_an_entry_with_a_new_hash_to_match_does_not_fit_the_next(
+def test_a_changed_entry_with_a_new_hash_does_not_match_the_next(
     rows: list[AuditRow], entry: AuditEntry, data: st.DataObject
 ) -> None:
     place = data.draw(st.integers(0, len(rows) - 1))
@@ -73,9 +73,7 @@ def test_an_entry_that_was_removed_is_named(rows: list[AuditRow], data: st.DataO
 
 
 @given(chains.filter(lambda rows: len(rows) > 1), st.data())
-def test_two_entries_that_changed_places_are_found_at_the_first(
-    rows: list[AuditRow], data: st.DataObject
-) -> None:
+def test_swapped_entries_are_found_at_the_first(rows: list[AuditRow], data: st.DataObject) -> None:
     one, other = sorted(data.draw(st.sets(st.integers(0, len(rows) - 1), min_size=2, max_size=2)))
     rows[one], rows[other] = rows[other], rows[one]
     assert f"entry {one + 1} is missing: entry {other + 1} stands in its place" == flaw(rows, 0, "")
@@ -102,7 +100,7 @@ def test_no_two_entries_share_a_hash(one: AuditEntry, other: AuditEntry) -> None
     assert (link(one, 1, 0, "").hash == link(other, 1, 0, "").hash) is (one == other)
 
 
-def test_what_runs_over_from_one_field_into_the_next_is_told_apart() -> None:
+def test_text_that_moves_between_fields_changes_the_hash() -> None:
     one = AuditEntry("acme", "ada", "run", "x", "{}", None)
     for other in (
         one._replace(actor="adar", action="un"),
@@ -112,7 +110,7 @@ def test_what_runs_over_from_one_field_into_the_next_is_told_apart() -> None:
         assert link(other, 1, 0, "").hash != link(one, 1, 0, "").hash
 
 
-def test_the_hash_is_the_one_that_the_page_describes() -> None:
+def test_the_hash_is_as_documented() -> None:
     row = link(_said('häßlich "🦉"'), 7, 1_800_000_000_000, "ab")
     told = json.dumps(
         ["acme", 7, 1_800_000_000_000, "key:1", "job.create", 'häßlich "🦉"', "{}", None, "ab"],
@@ -121,7 +119,7 @@ def test_the_hash_is_the_one_that_the_page_describes() -> None:
     assert row.hash == hashlib.sha256(told.encode("ascii")).hexdigest()
 
 
-def test_what_no_database_can_keep_is_replaced_before_it_is_hashed() -> None:
+def test_characters_that_cannot_be_stored_are_replaced_before_hashing() -> None:
     for unfit in (0, 0xD800, 0xDFFF):
         row = link(AuditEntry("acme", f"jwt:a{chr(unfit)}b", "x", "y", "{}", chr(unfit)), 1, 0, "")
         assert (row.actor, row.address) == ("jwt:a\ufffdb", "\ufffd")

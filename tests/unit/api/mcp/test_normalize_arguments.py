@@ -42,7 +42,7 @@ def test_every_action_is_known_however_it_is_written(action: str):
         ("enable", "resume"), ("show", "get"),
     ],
 )  # fmt: skip
-def test_what_models_call_the_actions_instead(said: str, action: str):
+def test_other_names_of_actions_are_understood(said: str, action: str):
     assert understand({"action": said}).action == action
 
 
@@ -100,7 +100,7 @@ def test_the_agent_is_named_beside_the_job_or_in_it(field: str):
 
 
 @pytest.mark.parametrize("job", ["", " ", "a\x00b", "x" * 1000, 7, [], {"name": "\n"}])
-def test_what_can_be_no_name_is_refused_before_anybody_looks_for_it(job: object):
+def test_an_invalid_name_is_refused_before_the_look_up(job: object):
     with pytest.raises(InvalidArgument, match="jobId: give a name or an id"):
         understand({"action": "remove", "job": job})
 
@@ -118,7 +118,7 @@ def test_what_can_be_no_name_is_refused_before_anybody_looks_for_it(job: object)
         {"job": '{"name": "a", "schedule": "@daily", "message": "x", "max_attempts": 3}'},
     ],
 )
-def test_flat_nested_and_snake_case_say_the_same(arguments: dict[str, object]):
+def test_flat_nested_and_snake_case_arguments_are_equal(arguments: dict[str, object]):
     asked = understand({"action": "add", **arguments})
     assert document(asked.fields, now_ms=NOW_MS, tz="UTC") == {
         "name": "a", "schedule": "@daily", "message": "x", "maxAttempts": 3,
@@ -156,7 +156,7 @@ def test_indentation_is_taken_off_messages_and_descriptions(said: str, kept: str
         ("labels", {"a": "1"}, {"a": "1"}),
     ],
 )
-def test_quotes_are_taken_off_what_is_no_text(field: str, said: object, meant: object):
+def test_quoted_numbers_and_objects_are_parsed(field: str, said: object, meant: object):
     assert document({field: said}, now_ms=NOW_MS, tz="UTC") == {field: meant}
 
 
@@ -252,7 +252,7 @@ def test_an_interval_in_any_unit(fields: dict[str, object]):
         {"at": "tomorrow at 9", "timezone": "Europe/Berlin"},
     ],
 )
-def test_times_as_people_say_them_in_the_zone_of_the_job(fields: dict[str, object]):
+def test_natural_language_times_are_in_the_jobs_zone(fields: dict[str, object]):
     expected = {"kind": "at", "at": "2027-01-16T09:00", "tz": "Europe/Berlin"}
     assert schedule("Europe/Berlin", **fields) == expected
 
@@ -260,7 +260,7 @@ def test_times_as_people_say_them_in_the_zone_of_the_job(fields: dict[str, objec
 @pytest.mark.parametrize(
     "fields", [{"in": "20m"}, {"when": "in 20 minutes"}, {"in_minutes": "20"}, {"delaySeconds": 1200}]
 )
-def test_so_long_from_now(fields: dict[str, object]):
+def test_a_time_relative_to_now(fields: dict[str, object]):
     assert schedule(**fields) == {"kind": "at", "atMs": NOW_MS + 1_200_000}
 
 
@@ -279,7 +279,7 @@ def test_a_zone_of_its_own_stays_with_a_schedule():
         {"kind": "every", "everyMs": 1, "cron": "0 9 * * *"}, {"kind": "sometimes", "often": 1},
     ],
 )  # fmt: skip
-def test_what_has_no_other_meaning_is_left_to_the_service_layer(said: object):
+def test_other_schedules_are_left_to_the_service_layer(said: object):
     assert schedule(schedule=said) == said
 
 
@@ -288,14 +288,14 @@ def test_a_vague_time_is_refused_with_a_hint():
         schedule(schedule="every morning")
 
 
-def test_a_zone_that_there_is_not_is_left_to_the_service_layer():
+def test_an_unknown_zone_is_left_to_the_service_layer():
     assert schedule("Mars/Olympus", schedule="tomorrow at 9") == "tomorrow at 9"
 
 
 # --- what is missing ---------------------------------------------------------------------------------
 
 
-def test_a_job_that_says_nothing_is_refused():
+def test_an_empty_job_is_refused():
     with pytest.raises(InvalidArgument, match="message: it is missing"):
         check_message({"schedule": "@daily"})
     for field, value in (
@@ -317,7 +317,7 @@ def test_a_job_that_says_nothing_is_refused():
         ("", "job"),
     ],
 )
-def test_a_name_is_made_of_the_message(message: str, name: str):
+def test_a_name_is_generated_from_the_message(message: str, name: str):
     assert name_from(message) == name
     check_slug(f"{name}-50")
 
@@ -344,7 +344,7 @@ _JSON = st.recursive(
 
 
 @given(st.sampled_from([*ACTIONS]), st.dictionaries(_NAMES | st.text(max_size=8), _JSON, max_size=6))
-def test_whatever_is_sent_is_understood_or_refused_in_words(action: str, arguments: dict[str, object]):
+def test_any_arguments_are_normalized_or_refused(action: str, arguments: dict[str, object]):
     with suppress(InvalidArgument):
         asked = understand({**arguments, "action": action})
         document(asked.fields, now_ms=NOW_MS, tz="Europe/Berlin")

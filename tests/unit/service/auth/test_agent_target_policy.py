@@ -26,7 +26,7 @@ def workflow(to: dict[str, Any]) -> dict[str, Any]:
     return {"kind": "workflow", "workflowId": "w", "version": 1, "to": to}
 
 
-def test_by_default_agents_pull_and_call_webhooks_and_no_code_of_the_operator():
+def test_by_default_agents_may_use_pull_and_webhooks_only():
     reach = AgentTargetPolicy(Settings().agent_targets)
     for target in (None, PULL, HOOK, workflow(HOOK)):
         reach.check(AGENT, Work(target), HOME)
@@ -43,7 +43,7 @@ def test_a_precheck_is_reached_too():
         AgentTargetPolicy(("pull", "function")).check(AGENT, Work(FUNCTION, precheck=COMMAND), HOME)
 
 
-def test_what_the_agent_has_itself_its_jobs_may_have():
+def test_jobs_may_use_the_agents_own_target():
     home = JobContext("default", "writer", Defaults(), target=FUNCTION)
     AgentTargetPolicy(()).check(AGENT, Work(FUNCTION), home)
     AgentTargetPolicy(()).check(AGENT, Work(FUNCTION, inherited=True), home)
@@ -51,7 +51,7 @@ def test_what_the_agent_has_itself_its_jobs_may_have():
         AgentTargetPolicy(()).check(AGENT, Work({**FUNCTION, "name": "pay-more"}), home)
 
 
-def test_what_somebody_else_made_stays_as_it_is():
+def test_a_target_set_by_an_admin_stays():
     reach, theirs = AgentTargetPolicy(()), Work(FUNCTION, payload={"amount": 1})
     reach.check(AGENT, theirs, HOME, theirs)
     for changed in (Work(FUNCTION, payload={"amount": True}), Work(FUNCTION, message="all of it")):
@@ -62,7 +62,7 @@ def test_what_somebody_else_made_stays_as_it_is():
         reach.check_payload(AGENT, theirs, HOME)
 
 
-def test_a_precheck_that_an_agent_could_not_have_put_there_it_may_not_take_away():
+def test_an_agent_cannot_remove_a_precheck_that_it_could_not_set():
     reach, guarded = AgentTargetPolicy(("pull", "webhook")), Work(HOOK, precheck=FUNCTION)
     for changed in (Work(HOOK), Work(HOOK, precheck=HOOK)):
         with pytest.raises(PermissionDenied, match="precheck: a key of the role 'agent' may not change or"):
@@ -71,7 +71,7 @@ def test_a_precheck_that_an_agent_could_not_have_put_there_it_may_not_take_away(
     reach.check(AGENT, Work(HOOK), HOME, Work(HOOK, precheck=HOOK))
 
 
-def test_an_operator_may_allow_all_and_is_told_of_a_kind_that_there_is_not():
+def test_an_operator_may_allow_all_kinds_and_unknown_ones_are_refused():
     AgentTargetPolicy(("*",)).check(AGENT, Work({"kind": "command"}), HOME)
     with pytest.raises(InvalidArgument, match="WAKEFUL_AGENT_TARGETS: 'webhok' is not a kind of target"):
         AgentTargetPolicy(("webhok",))

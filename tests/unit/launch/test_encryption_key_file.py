@@ -25,7 +25,7 @@ def test_the_file_is_for_its_owner_alone_and_holds_32_random_bytes(tmp_path: Pat
     assert len(made.read_text().strip()) == 44
 
 
-def test_whoever_comes_later_opens_what_was_sealed(tmp_path: Path):
+def test_a_later_process_opens_what_was_sealed(tmp_path: Path):
     database = str(tmp_path / "wakeful.db")
     early = keyring_for(None, database)
     sealed = keyring_for(None, database).seal(b"secret")
@@ -33,7 +33,7 @@ def test_whoever_comes_later_opens_what_was_sealed(tmp_path: Path):
     assert early.open(sealed) == b"secret"
 
 
-def test_those_who_need_it_at_the_same_time_share_one_key(tmp_path: Path):
+def test_concurrent_processes_share_one_key(tmp_path: Path):
     database = str(tmp_path / "wakeful.db")
     keyrings = [keyring_for(None, database) for _ in range(8)]
     with ThreadPoolExecutor(8) as threads:
@@ -42,7 +42,7 @@ def test_those_who_need_it_at_the_same_time_share_one_key(tmp_path: Path):
     assert [each.name for each in tmp_path.iterdir()] == ["wakeful.db.key"]
 
 
-def test_a_key_that_is_given_seals_and_the_file_still_opens(tmp_path: Path):
+def test_a_given_key_seals_and_the_file_still_opens(tmp_path: Path):
     database = str(tmp_path / "wakeful.db")
     before = keyring_for(None, database).seal(b"before")
     keys = keyring_for("a key of my own", database)
@@ -52,7 +52,7 @@ def test_a_key_that_is_given_seals_and_the_file_still_opens(tmp_path: Path):
         keyring_for(None, database).open(after)
 
 
-def test_a_key_that_is_given_needs_no_file(tmp_path: Path):
+def test_a_given_key_needs_no_file(tmp_path: Path):
     keyring_for("a key of my own", str(tmp_path / "wakeful.db")).seal(b"secret")
     assert list(tmp_path.iterdir()) == []
 
@@ -73,12 +73,12 @@ def test_the_file_stays_where_it_is_when_the_process_moves(tmp_path: Path, monke
     assert (tmp_path / "wakeful.db.key").exists()
 
 
-def test_without_a_key_or_a_file_for_it_the_sentence_says_what_to_set():
+def test_without_a_key_the_error_names_the_setting():
     with pytest.raises(FailedPrecondition, match="WAKEFUL_SECRET_KEY is not set"):
         keyring_for(None, None).seal(b"secret")
 
 
-def test_a_folder_that_takes_no_file_is_said_with_what_to_set_instead(tmp_path: Path):
+def test_an_unwritable_directory_is_named_with_the_setting(tmp_path: Path):
     with pytest.raises(FailedPrecondition, match="set WAKEFUL_SECRET_KEY"):
         keyring_for(None, str(tmp_path / "missing" / "wakeful.db")).seal(b"secret")
 
@@ -93,7 +93,7 @@ def test_a_file_that_holds_no_key_is_named_and_left_alone(tmp_path: Path, conten
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
-def test_a_file_of_somebody_else_is_named(tmp_path: Path):
+def test_an_unreadable_file_is_named(tmp_path: Path):
     path = tmp_path / "wakeful.db.key"
     path.write_text("key")
     path.chmod(0)

@@ -61,7 +61,7 @@ CLOSED = AddressGuard()
         ("", "unreadable"),
     ],
 )
-def test_what_is_not_public_is_refused_by_its_name(address: str, word: str):
+def test_a_non_public_address_is_refused_with_its_kind(address: str, word: str):
     assert CLOSED.refusal(address) == word
 
 
@@ -82,7 +82,7 @@ def test_what_is_not_public_is_refused_by_its_name(address: str, word: str):
         "2002:101:101::1",
     ],
 )
-def test_what_is_public_may_be_reached(address: str):
+def test_a_public_address_is_allowed(address: str):
     assert CLOSED.refusal(address) is None
 
 
@@ -104,7 +104,7 @@ def test_no_ipv6_address_passes_that_python_calls_less_than_global(address: IPv6
 
 
 @given(st.ip_addresses(v=4))
-def test_an_ipv4_address_inside_an_ipv6_one_fares_no_better_than_alone(address: IPv4Address):
+def test_an_embedded_ipv4_address_is_checked_like_the_address_itself(address: IPv4Address):
     number = int(address)
     spellings = [
         IPv6Address((0xFFFF << 32) | number),  # mapped
@@ -126,9 +126,7 @@ def test_everything_may_be_reached_when_private_ones_are_allowed(address: IPv4Ad
 
 
 @given(st.ip_addresses(v=4), st.integers(min_value=0, max_value=32), st.ip_addresses(v=4))
-def test_an_allowed_network_lets_through_its_own_and_no_more(
-    inside: IPv4Address, bits: int, other: IPv4Address
-):
+def test_an_allowed_network_allows_only_its_addresses(inside: IPv4Address, bits: int, other: IPv4Address):
     network = IPv4Network((int(inside), bits), strict=False)
     guard = AddressGuard(allowed=(network,))
     assert guard.refusal(str(inside)) is None
@@ -147,7 +145,7 @@ def test_the_setting_says_yes_or_no_or_which_networks():
 
 
 @pytest.mark.parametrize("text", ["maybe", "10.0.0.1/8", "10.0.0.0/8;11.0.0.0/8", "10.0.0.0/33"])
-def test_a_setting_that_cannot_be_meant_is_refused_by_name(text: str):
+def test_an_invalid_setting_is_refused_by_name(text: str):
     with pytest.raises(InvalidArgument, match=SETTING):
         AddressGuard.parse(text)
 
@@ -162,7 +160,7 @@ def test_a_host_that_is_plainly_not_public_is_refused_early(host: str):
     AddressGuard(allow_private=True).check_host(host)
 
 
-def test_a_host_that_is_a_name_is_judged_when_it_is_connected_to():
+def test_a_host_name_is_checked_at_connection_time():
     for host in ("example.com", "localhost.example.com", "1.1.1.1", "16843009"):
         CLOSED.check_host(host)
 
@@ -203,7 +201,7 @@ async def test_only_the_public_addresses_of_a_name_are_used():
     assert await resolved("10.0.0.1", "1.1.1.1", "::1", "2606:4700::1") == ["1.1.1.1", "2606:4700::1"]
 
 
-async def test_a_name_that_leads_only_inside_is_refused_and_the_sentence_says_where():
+async def test_a_name_with_only_private_addresses_is_refused_with_them():
     with pytest.raises(AddressRefused, match=rf"example\.com \(10\.0\.0\.1\) is a private.*{SETTING}"):
         await resolved("10.0.0.1")
     assert await resolved("10.0.0.1", guard=AddressGuard.parse("10.0.0.0/8")) == ["10.0.0.1"]
