@@ -59,7 +59,7 @@ def says(fields, said) -> None:
         ),
     ],
 )
-def test_the_mistakes_that_people_make_are_answered_with_a_sentence(fields, said):
+def test_common_mistakes_have_clear_errors(fields, said):
     says(fields, said)
 
 
@@ -72,7 +72,7 @@ def test_the_mistakes_that_people_make_are_answered_with_a_sentence(fields, said
         ({"name": "a\nb"}, "name: 'a b' is not a slug"),
     ],
 )
-def test_a_name_that_is_none_is_refused(fields, said):
+def test_an_invalid_name_is_refused(fields, said):
     says(fields, said)
 
 
@@ -101,7 +101,7 @@ def test_a_name_that_is_none_is_refused(fields, said):
         ({"tz": 5}, "tz: 5 is not text; give the name of a zone, such as 'Europe/Berlin'"),
     ],
 )
-def test_a_schedule_that_cannot_be_meant_is_refused(fields, said):
+def test_an_invalid_schedule_is_refused(fields, said):
     says(fields, said)
 
 
@@ -282,7 +282,7 @@ def test_a_policy_out_of_its_limits_is_refused(fields, said):
         ({"after": "job"}, "after: a job cannot come after itself"),
     ],
 )
-def test_work_that_cannot_be_kept_is_refused(fields, said):
+def test_invalid_work_is_refused(fields, said):
     says(fields, said)
 
 
@@ -384,7 +384,7 @@ def test_a_payload_that_never_ends_is_refused():
     assert error_of(payload=endless) == "payload: it is nested deeper than 100 levels; flatten it"
 
 
-def test_what_only_a_schedule_gives_a_meaning_is_refused_without_one():
+def test_schedule_fields_are_refused_without_a_schedule():
     fields = {"tz": "UTC", "startAt": NINE_IN_BERLIN, "exclude": ["2026-12-24"], "dstGap": "skip"}
     lines = error_of({"name": "load", "after": "extract", **fields}).splitlines()
     assert [line.partition(":")[0] for line in lines] == list(fields)
@@ -393,7 +393,7 @@ def test_what_only_a_schedule_gives_a_meaning_is_refused_without_one():
     }
 
 
-def test_all_that_is_wrong_is_said_at_once():
+def test_all_errors_are_reported_at_once():
     message = error_of(
         {"name": "A", "schedule": "61 * * * *", "tz": "Mars", "jitter": 5, "lean": 1, "deliver": 0}
     )
@@ -407,7 +407,7 @@ def test_all_that_is_wrong_is_said_at_once():
     ]
 
 
-def test_a_document_of_nothing_but_mistakes_is_answered_within_reason():
+def test_the_number_of_reported_errors_is_limited():
     lines = error_of({"name": "job", "schedule": "@daily", **{f"x{n}": n for n in range(1000)}}).splitlines()
     assert (len(lines), lines[-1]) == (21, "… and 980 more")
 

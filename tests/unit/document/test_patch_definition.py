@@ -30,7 +30,7 @@ REMINDER = {"name": "reminder", "schedule": {"kind": "at", "at": "2027-03-01T09:
 LATER = NINE_IN_BERLIN + DAY
 
 
-def test_a_time_that_is_over_may_stay_but_not_come_in():
+def test_a_past_time_may_stay_but_not_be_set():
     old = read(REMINDER)
     assert read(REMINDER, now=LATER, old=old) == old
     assert read({**REMINDER, "message": "hi"}, now=LATER, old=old).work.message == "hi"
@@ -109,7 +109,7 @@ def test_whether_a_job_is_deleted_follows_the_kind_of_schedule_unless_somebody_c
     assert patched(read(deleteAfterRun=True), schedule="@hourly").policy.delete_after_run
 
 
-def test_a_patch_is_judged_whole():
+def test_a_patch_is_validated_as_a_whole():
     old = read(RICH)
     for patch, said in (
         ({"name": None}, "name: it is missing"),

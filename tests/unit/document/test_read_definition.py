@@ -48,7 +48,7 @@ def test_the_smallest_webhook_job_needs_no_nesting():
     )
 
 
-def test_a_message_for_an_agent_is_delivered_where_it_says():
+def test_a_message_has_its_delivery_fields():
     document = {
         "name": "morning-briefing",
         "schedule": {"kind": "cron", "expr": "0 7 * * *", "tz": "Asia/Ho_Chi_Minh"},

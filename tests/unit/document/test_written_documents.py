@@ -52,7 +52,7 @@ def test_a_written_document_has_every_field():
     assert [workflow[name] for name in ("workflowId", "version", "userId")] == ["invoices", 3, None]
 
 
-def test_what_is_written_does_not_hang_on_the_defaults_of_the_day():
+def test_a_written_document_does_not_depend_on_the_defaults():
     other = Defaults(tz="Asia/Tokyo", overlap="replace", catchup="spread", jitter_ms=1)
     for job in (read(RICH), read(schedule="every 5m"), read(schedule="in 5m")):
         assert read(write_definition(job), defaults=other) == job
@@ -155,7 +155,7 @@ DEFINITIONS = st.builds(
 
 @settings(max_examples=60, deadline=None)
 @given(DEFINITIONS)
-def test_what_is_written_is_read_back_as_it_was(job):
+def test_a_written_document_is_read_back_unchanged(job):
     document = write_definition(job)
     assert json.loads(json.dumps(document)) == document
     assert read(document, stored=True) == job
@@ -192,7 +192,7 @@ ANYTHING = st.one_of(
         st.sampled_from([*write_definition(read(target=WORKFLOW)), "cron", "timeout"]) | LINE, ANYTHING
     )
 )
-def test_whatever_is_given_is_read_or_refused_in_words(fields):
+def test_any_document_is_read_or_refused(fields):
     try:
         job = read({"name": "job", "schedule": "@daily", **fields})
     except InvalidArgument as error:
@@ -210,7 +210,7 @@ def test_equal_parts_have_equal_texts_and_one_object():
     assert (policy_to_text(Policy()), work_to_text(Work())) == ("{}", "{}")
 
 
-def test_a_stored_policy_is_not_judged_again():
+def test_a_stored_policy_is_not_validated_again():
     odd = Policy(max_queued=0, max_attempts=1000, misfire_grace_ms=0, backoff=Backoff(0, 0))
     assert policy_from_text(policy_to_text(odd)) == odd
 
