@@ -123,7 +123,7 @@ async def test_a_dead_letter_is_replayed_and_discarded(client: AsyncClient):
         await client.runs.wait(again.id, poll=0.01)
 
     assert (again.replay_of, again.idempotency_key) == (run.id, run.idempotency_key)
-    with pytest.raises(FailedPrecondition, match="no dead letter"):
+    with pytest.raises(FailedPrecondition, match="not a dead letter"):
         await client.runs.discard(run.id)
     await client.runs.discard(again.id)
     assert await client.runs.dead_letters() == []

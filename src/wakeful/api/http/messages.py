@@ -40,9 +40,9 @@ async def send_message(
 
     `/stop` ends the oldest turn that is under way, `/stopall` all of them and what waits: both at once.
     """
-    say = partial(services.messages.say, principal, workspace, agent, document)
+    send = partial(services.messages.send, principal, workspace, agent, document)
     return await respond_once(
-        request, principal, workspace, say, lambda receipt: JsonResponse(serialize_receipt(receipt), 202)
+        request, principal, workspace, send, lambda receipt: JsonResponse(serialize_receipt(receipt), 202)
     )
 
 

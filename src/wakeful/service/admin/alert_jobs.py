@@ -1,8 +1,8 @@
-"""The jobs that send alerts, of each agent, and of each workspace, that wants to be told of trouble.
+"""The internal jobs that send the alerts of an agent or a workspace.
 
-They are jobs like any other, without ticks: their runs can be seen, are tried again, and can be replayed, and
-the secret of a webhook can be rotated. They come and go with the `alerts` of the agent or the workspace. What
-goes to a webhook and to a channel has a job for each, so that neither waits for the other, or repeats it.
+They are ordinary jobs without ticks: their runs are listed, retried and replayed, and the secret of a webhook
+can be rotated. They are created and deleted with the `alerts` of the agent or workspace. Webhook and channel
+have a job each, so that neither delays or repeats the other.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ from wakeful.store.rows import JobChange, JobRow
 
 Target = Mapping[str, Json]
 
-#: What marks a job as ours.
+#: The labels of an alert job.
 LABELS: Final = {"system": "alert"}
-#: An alert is worth some patience: ten attempts are about half an hour.
-_PATIENT: Final = Policy(overlap="allow", max_attempts=10, backoff=Backoff(2_000, 600_000))
-#: A message that was being sent when its worker died may have arrived: it is not sent again.
-_TO_CHANNEL: Final = replace(_PATIENT, on_lost="fail")
+#: Ten attempts take about half an hour.
+_POLICY: Final = Policy(overlap="allow", max_attempts=10, backoff=Backoff(2_000, 600_000))
+#: A message whose worker died may have been delivered: it is not sent again.
+_TO_CHANNEL: Final = replace(_POLICY, on_lost="fail")
 
 
 @dataclass(frozen=True, slots=True)
 class Alerts:
-    """Who is to be told, by a webhook and through a channel; `text` is what is kept, without the secret."""
+    """The targets of alerts: a webhook and a channel. `text` is the stored document, without the secret."""
 
     text: str | None = None
     webhook: Target | None = None
@@ -55,54 +55,54 @@ NO_ALERTS: Final = Alerts()
 
 
 class AlertJobs:
-    """Makes, changes and deletes the jobs that send alerts."""
+    """Creates, changes and deletes the jobs that send alerts."""
 
-    def __init__(self, store: Store, targets: LauncherRegistry, keyring: Keyring) -> None:
+    def __init__(self, store: Store, launchers: LauncherRegistry, keyring: Keyring) -> None:
         self._store = store
-        self._targets = targets
+        self._launchers = launchers
         self._keyring = keyring
 
     def read(self, value: object) -> Alerts:
-        """The `alerts` of a document, judged whole; null is nobody."""
+        """Read and check the `alerts` of a document; null is no alerts."""
         if value is None:
             return NO_ALERTS
         try:
-            said = read_alerts(value)
-            given = said.pop("secret", None)
-            secret = read_secret(given) if isinstance(given, str) else None
-            webhook, channel = _webhook(said), _channel(said)
+            document = read_alerts(value)
+            secret_text = document.pop("secret", None)
+            secret = read_secret(secret_text) if isinstance(secret_text, str) else None
+            webhook, channel = _webhook(document), _channel(document)
             for target in (webhook, channel):
                 if target is not None:
-                    self._targets.check(target)
+                    self._launchers.check(target)
         except InvalidArgument as error:
             raise InvalidArgument(f"alerts: {error.message.removeprefix('target: ')}") from error
-        return Alerts(compact(said), webhook, channel, secret)
+        return Alerts(compact(document), webhook, channel, secret)
 
-    async def follow(self, workspace: str, agent: str | None, alerts: Alerts) -> None:
-        """Have the jobs that these alerts need, and none where nobody is told; no agent: the workspace's.
+    async def sync(self, workspace: str, agent: str | None, alerts: Alerts) -> None:
+        """Create, change or delete the alert jobs to match; without an agent, those of the workspace.
 
-        A secret that is not given stays what it was; a new job has one that nobody knows until it is rotated.
+        Without a secret in the document, the stored one is kept; a new job gets a random one.
         """
         context = agent or WORKSPACE_AGENT
         webhook, channel = (
             (WORKSPACE_ALERTS, WORKSPACE_CHANNEL) if agent is None else (AGENT_ALERTS, AGENT_CHANNEL)
         )
-        await self._follow(workspace, context, webhook, alerts.webhook, alerts.secret)
-        await self._follow(workspace, context, channel, alerts.channel, None)
+        await self._sync(workspace, context, webhook, alerts.webhook, alerts.secret)
+        await self._sync(workspace, context, channel, alerts.channel, None)
 
     @staticmethod
     def owns(row: JobRow) -> bool:
-        """Whether a job sends the alerts of its agent, and is not somebody's own."""
-        return row.name in (AGENT_ALERTS, AGENT_CHANNEL) and _ours(row)
+        """Return whether a job is an alert job of its agent, and not a user's job of that name."""
+        return row.name in (AGENT_ALERTS, AGENT_CHANNEL) and _is_alert_job(row)
 
-    async def _follow(
+    async def _sync(
         self, workspace: str, context: str, name: str, target: Target | None, secret: bytes | None
     ) -> None:
-        """Have the job of that name send alerts there; no target: have none."""
+        """Create, change or delete the job of that name, to send alerts to the target."""
         row = await self._store.job(workspace, context, name)
         now_ms = self._store.clock.now_ms()
         if target is None:
-            if row is not None and _ours(row):
+            if row is not None and _is_alert_job(row):
                 await self._store.delete_job(row.id, now_ms, "deleted")
             return
         definition = _definition(name, target)
@@ -110,11 +110,11 @@ class AlertJobs:
             try:
                 await self._store.create_jobs([self._row(workspace, context, definition, secret, now_ms)])
                 return
-            except AlreadyExists:  # somebody says the same at this moment
+            except AlreadyExists:  # created concurrently
                 row = await self._store.job(workspace, context, name)
                 if row is None:
                     return
-        if not _ours(row):
+        if not _is_alert_job(row):
             raise InvalidArgument(
                 f"alerts: agent '{context}' has a job '{name}' already; delete or rename it"
             )
@@ -139,7 +139,7 @@ def _definition(name: str, target: Target) -> Definition:
     return Definition(
         name,
         None,
-        _TO_CHANNEL if target["kind"] == "channel" else _PATIENT,
+        _TO_CHANNEL if target["kind"] == "channel" else _POLICY,
         Work(target=target),
         description="Sends the alerts of its agent."
         if name in (AGENT_ALERTS, AGENT_CHANNEL)
@@ -159,5 +159,5 @@ def _channel(alerts: Target) -> Target | None:
     return {"kind": "channel", "channel": alerts["channel"], **to}
 
 
-def _ours(row: JobRow) -> bool:
+def _is_alert_job(row: JobRow) -> bool:
     return job_of(row).definition.labels.get("system") == LABELS["system"]

@@ -1,4 +1,4 @@
-"""Budgets: what may be used on one day (UTC), what was, and what is refused when that is all."""
+"""Budgets: the limits of one day (UTC), what was used, and the check before a run is requested."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from wakeful.usage import day_of
 
 
 class Budgets:
-    """Says what was used, and refuses what would use more."""
+    """Reads usage and checks budgets."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -40,12 +40,12 @@ class Budgets:
         """Return the budgets that are used up today, by owner."""
         return {block.owner: block for block in reversed(await self._store.budget_blocks(self._today()))}
 
-    async def check_budgets(self, owner: BudgetOwner) -> None:
-        """A budget is another now: hold what is over it, and no longer what is not."""
+    async def update_blocks(self, owner: BudgetOwner) -> None:
+        """Update the budget blocks of an owner whose budget has changed."""
         await self._store.check_budgets(self._store.clock.now_ms(), [owner])
 
     async def spent(self, workspace: str, agent: str = "", job_id: str = "") -> dict[str, Json]:
-        """What was used today. Whether they may know is asked by whoever shows what it is of."""
+        """Return today's usage. The caller has authorized access to the owner."""
         tokens, cost = await self._store.spent(BudgetOwner(workspace, agent, job_id), self._today())
         return {"tokens": tokens, "cost": cost}
 
@@ -54,7 +54,7 @@ class Budgets:
 
 
 def read_budget(value: object) -> str | None:
-    """The budget of a document, as it is kept; null is none."""
+    """Return the budget of a document as stored text; null is no budget."""
     if value is None:
         return None
     try:
@@ -66,10 +66,9 @@ def read_budget(value: object) -> str | None:
 def check_tighter(
     principal: Principal, new: Mapping[str, Json] | None, old: Mapping[str, Json] | None
 ) -> None:
-    """Refuse an agent's key a job's budget that is looser than the one before; everybody else may.
+    """Raise PermissionDenied if an agent's key raises or removes the budget of a job.
 
-    A job's budget is somebody's guard against that very agent. A cap that is not there is no cap, so one more
-    is always tighter.
+    The budget of a job protects against that agent. Adding a cap is always allowed.
 
     >>> agent = Principal("key:1", "agent", "acme", "writer")
     >>> check_tighter(agent, {"tokensPerDay": 50, "costPerDay": 1}, {"tokensPerDay": 100})
@@ -85,5 +84,5 @@ def check_tighter(
 
 
 def _above(cap: str, new: Mapping[str, Json] | None, old: Mapping[str, Json]) -> bool:
-    given, most = (new or {}).get(cap), old[cap]
-    return not isinstance(given, int | float) or not isinstance(most, int | float) or given > most
+    new_cap, old_cap = (new or {}).get(cap), old[cap]
+    return not isinstance(new_cap, int | float) or not isinstance(old_cap, int | float) or new_cap > old_cap

@@ -17,14 +17,14 @@ _LARGEST: Final = 2**31 - 1
 
 
 class QuotaService:
-    """Shows and sets limits."""
+    """Lists and sets quotas."""
 
     def __init__(self, store: Store, accounts: Accounts) -> None:
         self._store = store
         self._accounts = accounts
 
     async def list(self, principal: Principal, workspace: str) -> list[QuotaRow]:
-        """What is set and what is used; an agent sees its own."""
+        """List limits and usage; an agent sees its own."""
         await self._accounts.authorize(principal, "quota.read", workspace)
         only = visible_agent(principal, None)
         rows = await self._store.quotas(workspace, self._store.clock.now_ms())
@@ -33,7 +33,7 @@ class QuotaService:
     async def set(
         self, principal: Principal, workspace: str, agent: str | None, bucket: str, limit: int | None
     ) -> None:
-        """Set a limit for the workspace (`agent` is None) or one of its agents; None takes it away."""
+        """Set the limit of the workspace (`agent` is None) or of one agent; None removes it."""
         await self._accounts.authorize(principal, "operate", workspace)
         if bucket not in BUCKETS:
             raise InvalidArgument(f"bucket: '{bucket[:64]}' is not one of {', '.join(BUCKETS)}")
@@ -43,6 +43,6 @@ class QuotaService:
             check_slug(agent, "agent")
         if limit is not None and not 0 <= limit <= _LARGEST:
             raise InvalidArgument(f"limit: write a whole number from 0 to {_LARGEST}, or null for none")
-        told = compact({"bucket": bucket, "limit": limit})
-        entry = principal.entry(workspace, "quota.set", agent or workspace, told)
+        details = compact({"bucket": bucket, "limit": limit})
+        entry = principal.entry(workspace, "quota.set", agent or workspace, details)
         await self._store.set_quota(workspace, agent or "", bucket, limit, [entry])

@@ -1,4 +1,4 @@
-"""How things stand, and how well they go: for people, dashboards and whoever watches over the process."""
+"""Status, service level objectives and readiness."""
 
 from __future__ import annotations
 
@@ -18,32 +18,32 @@ from wakeful.service.serializers import JsonObject, instant
 from wakeful.store.port import Store
 from wakeful.store.stats import RecentRun
 
-#: Of the runs that have succeeded or failed, fewer than this became dead letters.
+#: The highest ratio of dead letters to finished runs.
 DEAD_LETTER_TARGET: Final = 0.01
-#: Half of the runs start sooner than this after they should.
+#: The highest median and 95th percentile of the start delay.
 LATENCY_TARGET_MS: Final = 1_000
 LATENCY_P95_TARGET_MS: Final = 5_000
-#: So many runs, the newest ones, are measured.
+#: The number of newest runs that are measured.
 MEASURED: Final = 10_000
-#: A database that takes longer is not ready.
-ANSWERS_S: Final = 2.0
+#: The longest response time of a database that is ready.
+READY_TIMEOUT_S: Final = 2.0
 _HOURS: Final = 24
 
 
 class Status:
-    """Looks, and never changes anything."""
+    """Reads the state of a workspace and of this process."""
 
     def __init__(self, store: Store, accounts: Accounts) -> None:
         self._store = store
         self._accounts = accounts
         self._version = version("wakeful")
-        #: the engine of this process, while it has one
+        #: the engine of this process, while it runs
         self.engine: Engine | None = None
 
     async def status(self, principal: Principal, workspace: str) -> JsonObject:
-        """How many jobs and runs there are, what comes next, who is at work, and who is asking.
+        """Return the numbers of jobs, runs and workers, the next tick, and the role of the caller.
 
-        `tz` is the zone of schedules that name none, for the one agent of the key (`agentId`), or `default`.
+        `tz` is the zone of schedules that name none, for the agent of the key (`agentId`) or `default`.
         """
         await self._accounts.authorize(principal, "read", workspace)
         now_ms = self._store.clock.now_ms()
@@ -68,15 +68,15 @@ class Status:
         }
 
     async def zone(self, principal: Principal, workspace: str, agent: str) -> str:
-        """The zone of schedules that name none: the agent's, else the workspace's, else the one set here."""
+        """Return the zone of schedules that name none: of the agent, the workspace or the settings."""
         await self._accounts.authorize(principal, "read", workspace, agent)
         return (await self._accounts.context(workspace, agent)).defaults.tz
 
     async def slo(self, principal: Principal, workspace: str, hours: int = _HOURS) -> JsonObject:
-        """How well it went: of the runs of the last hours, the newest `MEASURED` at most.
+        """Return the objectives over the runs of the last hours, at most the newest `MEASURED`.
 
-        Each objective has a target, the value, and whether that is `ok`; where nothing ran there is no value,
-        and nothing is wrong. Latency is the time from when a run was to start to when it did.
+        Each objective has a target, a value, and `ok`; without runs the value is None and `ok` is true.
+        Latency is the time between the planned and the actual start.
         """
         await self._accounts.authorize(principal, "read", workspace)
         if not 1 <= hours <= 24 * 30:
@@ -110,22 +110,22 @@ class Status:
         }
 
     async def ready(self) -> str | None:
-        """What keeps this process from doing its work, in a sentence; None: nothing does."""
+        """Return why this process is not ready, or None."""
         if self.engine is None or not self.engine.alive:
             return "the engine is not running"
         try:
-            async with asyncio.timeout(ANSWERS_S):
+            async with asyncio.timeout(READY_TIMEOUT_S):
                 await self._store.workspace("default")
         except TimeoutError:
-            return "the database does not answer in time"
+            return "the database does not respond in time"
         except Unavailable as error:
-            return f"the database does not answer: {error.message}"
+            return f"the database does not respond: {error.message}"
         stalled = self.engine.stalled()
-        return f"the engine's {', '.join(stalled)} has not gone round lately" if stalled else None
+        return f"the engine's {', '.join(stalled)} loop is stalled" if stalled else None
 
 
 def latencies(runs: Sequence[RecentRun]) -> list[int]:
-    """How late each run started that has started, in ms. A second attempt starts late on purpose."""
+    """Return the start delay of each first attempt, in ms. Retries start late on purpose."""
     return [
         max(0, run.started_ms - run.fire_ms)
         for run in runs

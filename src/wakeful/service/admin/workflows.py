@@ -18,7 +18,7 @@ _LARGEST: Final = 2**31 - 1
 
 
 class WorkflowService:
-    """Keeps versions of workflows: documents that are handed to an executor and never looked into."""
+    """Stores versions of workflows: opaque documents that are passed to an executor."""
 
     def __init__(self, store: Store, accounts: Accounts) -> None:
         self._store = store
@@ -27,11 +27,11 @@ class WorkflowService:
     async def put(
         self, principal: Principal, workspace: str, workflow_id: str, version: int, dag: object
     ) -> bool:
-        """Keep a version; whether it is new. The same again is no error, another under its number is one."""
+        """Store a version and return whether it is new. Refuse another document under the same version."""
         await self._accounts.authorize(principal, "workflow.write", workspace)
         _check(workflow_id, version)
         if not isinstance(dag, Mapping) or not dag:
-            raise InvalidArgument("dag: write the workflow as a JSON object with something in it")
+            raise InvalidArgument("dag: write the workflow as a JSON object that is not empty")
         try:
             text = payload_to_text(json_value(dag, _MAX_DAG_BYTES))
         except InvalidArgument as error:
@@ -42,12 +42,12 @@ class WorkflowService:
         return await self._store.put_workflow(row, [entry])
 
     async def get(self, principal: Principal, workspace: str, workflow_id: str, version: int) -> WorkflowRow:
-        """That version, or NotFound."""
+        """Return a version, or raise NotFound."""
         await self._accounts.authorize(principal, "read", workspace)
         _check(workflow_id, version)
         row = await self._store.workflow(workspace, workflow_id, version)
         if row is None:
-            raise NotFound(f"no workflow '{workflow_id}' of version {version}")
+            raise NotFound(f"no workflow '{workflow_id}' with version {version}")
         return row
 
 

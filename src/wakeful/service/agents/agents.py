@@ -1,4 +1,4 @@
-"""What can be done with workspaces and agents."""
+"""Read, create, change and delete workspaces and agents."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ from wakeful.store.port import Store
 from wakeful.store.rows import JobFilter
 from wakeful.stored_text import UNSTORABLE, is_storable
 
-#: What somebody may say of an agent; the first six mean what they mean in a job.
+#: The fields of an agent; the first six mean the same as in a job.
 FIELDS: Final = (
     "target", "tz", "channel", "to", "description", "budget", "active", "alerts", "queue", "heartbeat",
     "deliverTo",
 )  # fmt: skip
 _WORKSPACE_FIELDS: Final = ("tz", "description", "budget", "alerts")
-#: Read-only fields of an agent: they may be sent back with a document that was read, and are ignored.
-_SHOWN: Final = frozenset({"name", "workspace", "version", "createdAt", "updatedAt", "spent"})
-#: What no job has.
+#: Read-only fields, which are ignored in a document that was read and is sent back.
+_READ_ONLY: Final = frozenset({"name", "workspace", "version", "createdAt", "updatedAt", "spent"})
+#: The fields that no job has.
 _OWN: Final = frozenset({"active", "alerts", "queue", "heartbeat", "deliverTo"})
-#: Two that send its alerts, and its heartbeat.
-_MADE_FOR_IT: Final = 3
-_STAND_IN: Final = {"name": "agent", "schedule": "@daily"}
+#: The internal jobs of an agent: two that send alerts, and the heartbeat.
+_INTERNAL_JOBS: Final = 3
+_REQUIRED_OF_JOB: Final = {"name": "agent", "schedule": "@daily"}
 
 
 class SavedAgent(NamedTuple):
-    """A saved agent, and its secret if one was created now: it is not shown again."""
+    """A saved agent, and its secret if it is new: it is not returned again."""
 
     row: AgentRow
     created: bool
@@ -51,7 +51,7 @@ class SavedAgent(NamedTuple):
 
 
 class AgentService:
-    """Shows, makes, changes and deletes agents."""
+    """Reads, creates, changes and deletes agents."""
 
     def __init__(
         self,
@@ -72,12 +72,12 @@ class AgentService:
         self._budgets = budgets
 
     async def get(self, principal: Principal, workspace: str, name: str) -> AgentRow:
-        """The agent, or NotFound."""
+        """Return the agent, or raise NotFound."""
         await self._accounts.authorize(principal, "read", workspace, name)
         return await self._accounts.agent(workspace, name)
 
     async def list(self, principal: Principal, workspace: str) -> list[AgentRow]:
-        """All of them, by name; an agent sees itself."""
+        """List the agents by name; an agent sees only itself."""
         await self._accounts.authorize(principal, "read", workspace)
         only = visible_agent(principal, None)
         return [row for row in await self._store.agents(workspace) if only in (None, row.name)]
@@ -85,29 +85,28 @@ class AgentService:
     async def put(
         self, principal: Principal, workspace: str, name: str, document: Mapping[str, object]
     ) -> SavedAgent:
-        """Make the agent what the document says.
+        """Create the agent or change it to match the document.
 
-        In the same transaction, its jobs that have no target of their own get its new one, and its jobs are
-        paused when it stops being active, or resumed from now on when it is active again. An agent that is
-        given a webhook gets a secret with it. The jobs that send its alerts, and its heartbeat, become what
-        the document says of them afterwards.
+        In the same transaction, its jobs without a target of their own get the new target, and its jobs are
+        paused if it becomes inactive, or resumed if it becomes active. An agent with a new webhook gets a
+        secret. Its alert jobs and its heartbeat are changed afterwards.
         """
         await self._accounts.authorize(principal, "agent.write", workspace, name)
         check_slug(name, "agent")
-        said = _read(document, self._accounts.defaults)
-        self._launchers.check(said.work.target)
-        target = payload_to_text(dict(said.work.target)) if said.work.target else None
+        shared = _read(document, self._accounts.defaults)
+        self._launchers.check(shared.work.target)
+        target = payload_to_text(dict(shared.work.target)) if shared.work.target else None
         active = document.get("active", True)
         if not isinstance(active, bool):
             raise InvalidArgument("active: write true or false")
         alerts = self._alert_jobs.read(document.get("alerts"))
         queue = _queue(document.get("queue"))
         places = _deliver_to(document.get("deliverTo"))
-        tz = said.timing.schedule.tz if said.timing and document.get("tz") is not None else None
-        beat = self._heartbeats.read(document.get("heartbeat"), tz, said.work.channel)
+        tz = shared.timing.schedule.tz if shared.timing and document.get("tz") is not None else None
+        beat = self._heartbeats.read(document.get("heartbeat"), tz, shared.work.channel)
         await self._heartbeats.check(principal, workspace, name, beat)
         now_ms = self._store.clock.now_ms()
-        secret = new_secret() if goes_to_webhook(said.work.target) else None
+        secret = new_secret() if goes_to_webhook(shared.work.target) else None
         sealed = self._keyring.seal(secret) if secret is not None else None
         before: list[AgentRow | None] = []
 
@@ -122,13 +121,13 @@ class AgentService:
                 target=target,
                 tz=tz,
                 active=active,
-                channel=said.work.channel,
-                to=said.work.to,
-                description=said.description,
+                channel=shared.work.channel,
+                to=shared.work.to,
+                description=shared.description,
                 version=old.version if old else 1,
                 created_ms=old.created_ms if old else now_ms,
                 updated_ms=old.updated_ms if old else now_ms,
-                budget=compact(dict(said.work.budget)) if said.work.budget else None,
+                budget=compact(dict(shared.work.budget)) if shared.work.budget else None,
                 alerts=alerts.text,
                 queue=queue,
                 heartbeat=beat.text,
@@ -139,19 +138,21 @@ class AgentService:
             )
             return None if row == old else row._replace(updated_ms=now_ms)
 
-        told = compact({"fields": [*sorted(str(key)[:64] for key in document)[:64]]})
-        row = await self._write(workspace, name, changed, principal.entry(workspace, "agent.put", name, told))
-        await self._alert_jobs.follow(workspace, name, alerts)
-        await self._heartbeats.follow(principal, workspace, name, beat)
+        details = compact({"fields": [*sorted(str(key)[:64] for key in document)[:64]]})
+        row = await self._write(
+            workspace, name, changed, principal.entry(workspace, "agent.put", name, details)
+        )
+        await self._alert_jobs.sync(workspace, name, alerts)
+        await self._heartbeats.sync(principal, workspace, name, beat)
         if row.budget != (before[0].budget if before[0] else None):
-            await self._budgets.check_budgets(BudgetOwner(workspace, name))
-        made = secret is not None and row.secret == sealed
+            await self._budgets.update_blocks(BudgetOwner(workspace, name))
+        is_new_secret = secret is not None and row.secret == sealed
         return SavedAgent(
-            row, before[0] is None, format_secret(secret) if secret is not None and made else None
+            row, before[0] is None, format_secret(secret) if secret is not None and is_new_secret else None
         )
 
     async def rotate_secret(self, principal: Principal, workspace: str, name: str) -> SavedAgent:
-        """Give it a new secret. For a day, the webhooks that its jobs inherit are signed with both."""
+        """Give the agent a new secret. For a day, inherited webhooks are signed with both secrets."""
         await self._accounts.authorize(principal, "agent.write", workspace, name)
         await self._accounts.agent(workspace, name)
         now_ms = self._store.clock.now_ms()
@@ -182,7 +183,7 @@ class AgentService:
         change: Callable[[AgentRow | None], AgentRow | None],
         entry: AuditEntry,
     ) -> AgentRow:
-        """Write the agent, and with it all that its jobs inherit."""
+        """Write the agent, and what its jobs inherit from it."""
         inheritance = Inheritance(self._store.clock.now_ms(), lambda: self._keyring.seal(new_secret()))
         row = await self._store.put_agent(workspace, name, change, [entry], inheritance)
         assert row is not None
@@ -190,31 +191,30 @@ class AgentService:
         return row
 
     async def delete(self, principal: Principal, workspace: str, name: str) -> None:
-        """Delete an agent that has no jobs but those made for it; its runs can still be seen."""
+        """Delete an agent that has only internal jobs; its runs stay readable."""
         await self._accounts.authorize(principal, "agent.write", workspace, name)
-        if await self._alone(workspace, name):  # else the agent stays, and so do they
-            await self._alert_jobs.follow(workspace, name, NO_ALERTS)
-            await self._heartbeats.follow(principal, workspace, name, NO_HEARTBEAT)
+        if await self._has_only_internal_jobs(workspace, name):  # otherwise the delete is refused
+            await self._alert_jobs.sync(workspace, name, NO_ALERTS)
+            await self._heartbeats.sync(principal, workspace, name, NO_HEARTBEAT)
         if not await self._store.delete_agent(
             workspace, name, [principal.entry(workspace, "agent.delete", name)]
         ):
             raise no_agent(name)
         self._accounts.forget(workspace, name)
 
-    async def _alone(self, workspace: str, name: str) -> bool:
-        """Whether an agent has no jobs but those that were made for it."""
-        jobs = await self._store.jobs(JobFilter(workspace, name, limit=_MADE_FOR_IT + 1))
+    async def _has_only_internal_jobs(self, workspace: str, name: str) -> bool:
+        jobs = await self._store.jobs(JobFilter(workspace, name, limit=_INTERNAL_JOBS + 1))
         return all(self._alert_jobs.owns(row) or self._heartbeats.owns(row) for row in jobs)
 
 
 def _read(document: Mapping[str, object], defaults: Defaults) -> Definition:
-    """An agent's document, by the rules of a job's: the fields they share mean the same."""
-    unknown = sorted(str(key)[:64] for key in document if key not in FIELDS and key not in _SHOWN)
+    """Read the fields that an agent shares with a job, by the rules of a job."""
+    unknown = sorted(str(key)[:64] for key in document if key not in FIELDS and key not in _READ_ONLY)
     if unknown:
         raise InvalidArgument(f"an agent has no {', '.join(unknown)}; it has {', '.join(FIELDS)}")
-    shared = {key: document[key] for key in FIELDS if key in document and key not in _OWN}
-    allowed = Defaults(tz_allowlist=defaults.tz_allowlist if shared.get("tz") is not None else None)
-    return read_definition({**shared, **_STAND_IN}, now_ms=0, defaults=allowed)
+    fields = {key: document[key] for key in FIELDS if key in document and key not in _OWN}
+    allowed = Defaults(tz_allowlist=defaults.tz_allowlist if fields.get("tz") is not None else None)
+    return read_definition({**fields, **_REQUIRED_OF_JOB}, now_ms=0, defaults=allowed)
 
 
 def _target(text: str | None) -> Mapping[str, Json] | None:
@@ -238,7 +238,7 @@ def _queue(value: object) -> str | None:
 
 
 class WorkspaceService:
-    """Shows and makes workspaces. Making one takes a key for all of them."""
+    """Reads, creates and changes workspaces. Writing one takes a key for all workspaces."""
 
     def __init__(self, store: Store, accounts: Accounts, budgets: Budgets, alert_jobs: AlertJobs) -> None:
         self._store = store
@@ -247,11 +247,11 @@ class WorkspaceService:
         self._budgets = budgets
 
     async def list(self, principal: Principal) -> list[WorkspaceRow]:
-        """Those that they belong to."""
+        """List the workspaces of the principal."""
         return [row for row in await self._store.workspaces() if principal.workspace in (None, row.name)]
 
     async def get(self, principal: Principal, name: str) -> WorkspaceRow:
-        """The workspace, or NotFound."""
+        """Return the workspace, or raise NotFound."""
         permit(principal, "read", name)
         row = await self._store.workspace(name)
         if row is None:
@@ -261,11 +261,11 @@ class WorkspaceService:
     async def put(
         self, principal: Principal, name: str, document: Mapping[str, object]
     ) -> tuple[WorkspaceRow, bool]:
-        """Make the workspace what the document says; whether it is new."""
+        """Create the workspace or change it to match the document; return whether it is new."""
         permit(principal, "operate", name)
         check_slug(name, "workspace")
         unknown = sorted(str(key)[:64] for key in document if key not in _WORKSPACE_FIELDS)
-        unknown = [key for key in unknown if key not in _SHOWN]
+        unknown = [key for key in unknown if key not in _READ_ONLY]
         if unknown:
             raise InvalidArgument(
                 f"a workspace has no {', '.join(unknown)}; it has {', '.join(_WORKSPACE_FIELDS)}"
@@ -289,7 +289,7 @@ class WorkspaceService:
         row = WorkspaceRow(name, tz, description, created_ms, now_ms, budget, alerts.text)
         await self._store.put_workspace(row, [principal.entry(name, "workspace.put", name)])
         self._accounts.forget(name)
-        await self._alert_jobs.follow(name, None, alerts)
+        await self._alert_jobs.sync(name, None, alerts)
         if budget != (old.budget if old else None):
-            await self._budgets.check_budgets(BudgetOwner(name))
+            await self._budgets.update_blocks(BudgetOwner(name))
         return row, old is None

@@ -1,8 +1,7 @@
-"""The job by which an agent looks around by itself: one for each agent whose document has a `heartbeat`.
+"""The heartbeat: an internal job that wakes an agent at intervals, if its document has a `heartbeat`.
 
-It is a job like any other: it goes where its agent's jobs go, its runs can be seen, and people may pause it
-and run it by hand. It comes, changes and goes with the agent's document; to keys of the role `agent` it is
-there to be read.
+It is an ordinary job with the target of the agent: its runs are listed, and people may pause and run it. It
+is created, changed and deleted with the agent's document. Keys of the role `agent` may only read it.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _LABELS: Final[dict[str, Json]] = json.loads(HEARTBEAT_LABELS)
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """What a document says of it: `text` is what is kept with the agent, `job` the document of its job."""
+    """The heartbeat of a document: `text` is stored with the agent, `job` is the document of its job."""
 
     text: str | None = None
     job: Mapping[str, Json] | None = None
@@ -38,15 +37,15 @@ NO_HEARTBEAT: Final = Heartbeat()
 
 
 class Heartbeats:
-    """Makes, changes and deletes the jobs that are heartbeats."""
+    """Creates, changes and deletes heartbeat jobs."""
 
     def __init__(self, store: Store, jobs: JobService) -> None:
         self._store = store
-        #: they charge nobody: what Wakeful makes for itself counts towards no limit
+        #: without quotas: internal jobs count towards no limit
         self._jobs = jobs
 
     def read(self, value: object, tz: str | None, channel: str | None) -> Heartbeat:
-        """The `heartbeat` of a document, judged by itself; `tz` and `channel` are its agent's."""
+        """Read the `heartbeat` of a document; `tz` and `channel` are those of its agent."""
         try:
             beat = heartbeat(value)
         except InvalidArgument as error:
@@ -57,33 +56,33 @@ class Heartbeats:
         return Heartbeat(compact(beat), {"name": HEARTBEAT, **heartbeat_job(beat, tz, channel), **about})
 
     async def check(self, principal: Principal, workspace: str, agent: str, beat: Heartbeat) -> None:
-        """Refuse what could not be followed, before anything is written."""
+        """Raise InvalidArgument if the job could not be saved. Nothing is written."""
         if beat.job is None:
             return
         row = await self._store.job(workspace, agent, HEARTBEAT)
         if row is not None and not self.owns(row):
             raise InvalidArgument(
-                f"heartbeat: agent '{agent}' has a job '{HEARTBEAT}' that is not Wakeful's own; "
+                f"heartbeat: agent '{agent}' has a job '{HEARTBEAT}' that is not a heartbeat; "
                 "delete or rename it"
             )
         await self._save(principal, workspace, agent, beat.job, dry_run=True)
 
-    async def follow(self, principal: Principal, workspace: str, agent: str, beat: Heartbeat) -> None:
-        """Have the job that this heartbeat is, or none; it has been checked.
+    async def sync(self, principal: Principal, workspace: str, agent: str, beat: Heartbeat) -> None:
+        """Create, change or delete the heartbeat job to match.
 
-        The same again changes nothing: not a pause, nor the next tick.
+        The same heartbeat again changes nothing: not the pause, nor the next tick.
         """
         if beat.job is not None:
             await self._save(principal, workspace, agent, beat.job)
             return
         row = await self._store.job(workspace, agent, HEARTBEAT)
         if row is not None and self.owns(row):
-            with contextlib.suppress(NotFound):  # somebody says the same at this moment
+            with contextlib.suppress(NotFound):  # deleted concurrently
                 await self._jobs.delete(principal, workspace, agent, HEARTBEAT)
 
     @staticmethod
     def owns(row: JobRow) -> bool:
-        """Whether a job is a heartbeat, and not somebody's own."""
+        """Return whether a job is a heartbeat, and not a user's job of that name."""
         return row.name == HEARTBEAT and row.labels == HEARTBEAT_LABELS
 
     async def _save(

@@ -1,5 +1,7 @@
-"""What jobs have from their agent: a target and its secret, where they have no target of their own, and
-whether they may fire. Pure: the store writes what is decided here in the transaction of the agent's row."""
+"""What jobs inherit from their agent: target and secret, if they have no target, and whether they are active.
+
+Pure: the store writes these decisions in the transaction of the agent's row.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ log = get_logger("wakeful.service")
 
 
 class Inheritance:
-    """Decides what becomes of the jobs of an agent that is changed at `now_ms`."""
+    """Decides the changes to the jobs of an agent that is changed at `now_ms`."""
 
     def __init__(self, now_ms: int, new_secret: Callable[[], bytes]) -> None:
         self._now_ms = now_ms
@@ -31,7 +33,7 @@ class Inheritance:
         self._targets: dict[str | None, Mapping[str, Json] | None] = {None: None}
 
     def __call__(self, agent: AgentRow, row: JobRow) -> JobChange | None:
-        """What becomes of this job; None: nothing."""
+        """Return the change to a job, or None."""
         try:
             old = job_of(row)
         except InvalidArgument as error:
@@ -63,7 +65,7 @@ class Inheritance:
         return self._targets[text]
 
     def _stopped(self, row: JobRow) -> JobChange:
-        """A job that cannot be read does not fire either."""
+        """Disable a job that cannot be read."""
         now_ms = self._now_ms
         stopped = row._replace(
             enabled=False, disabled_reason=INACTIVE, next_ms=None, wake_ms=None, updated_ms=now_ms
@@ -72,7 +74,7 @@ class Inheritance:
 
 
 def _resumed(job: JobRecord, now_ms: int) -> JobRecord:
-    """The job with its ticks from now on; if none are left, it stays disabled for that reason."""
+    """Return the job with ticks from now on; without a tick left, it stays disabled for that reason."""
     if has_max_runs(job):
         return replace(job, disabled_reason="max_runs")
     ticks = job.ticks
@@ -82,28 +84,30 @@ def _resumed(job: JobRecord, now_ms: int) -> JobRecord:
 
 
 def goes_to_webhook(target: Mapping[str, Json] | None) -> bool:
-    """Whether runs with this target are sent to a webhook, also by way of a workflow."""
+    """Return whether runs with this target are sent to a webhook, directly or through a workflow."""
     inner = target.get("to") if target else None
     return any(isinstance(each, Mapping) and each.get("kind") == "webhook" for each in (target, inner))
 
 
 def needs_secret(definition: Definition) -> bool:
-    """Whether its runs are signed: they go to a webhook, or one is asked before the launch."""
-    asked = definition.work.precheck
-    return goes_to_webhook(definition.work.target) or (asked is not None and asked.get("kind") == "webhook")
+    """Return whether runs of the job are signed: its target or its precheck is a webhook."""
+    precheck = definition.work.precheck
+    return goes_to_webhook(definition.work.target) or (
+        precheck is not None and precheck.get("kind") == "webhook"
+    )
 
 
 def signed_by_agent(work: Work, agent: Inherited) -> bool:
-    """Whether its runs are signed with its agent's secret: they go to a webhook that it inherits.
+    """Return whether runs are signed with the agent's secret: they go to an inherited webhook.
 
-    The agents of databases that are older than these secrets have none until their target is changed or
-    their secret is rotated: until then each job keeps its own.
+    Agents of older databases have no secret until their target is changed or their secret is rotated: until
+    then each job keeps its own.
     """
     return work.inherited and agent.secret is not None and goes_to_webhook(work.target)
 
 
 def with_agents_secret(row: JobRow, agent: Inherited, now_ms: int) -> JobRow:
-    """The row with its agent's secret. What it was signed with before signs too for a while."""
+    """Return the row with its agent's secret. The previous secret stays valid for a while."""
     if agent.old_secret is not None:
         return row._replace(
             secret=agent.secret, old_secret=agent.old_secret, old_secret_until_ms=agent.old_secret_until_ms

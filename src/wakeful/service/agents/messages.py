@@ -1,4 +1,4 @@
-"""Speaking to an agent: a message waits in one of its sessions until it becomes part of a turn."""
+"""Messages to an agent: a message waits in a session until it becomes part of a turn."""
 
 from __future__ import annotations
 
@@ -25,27 +25,27 @@ FIELDS: Final = ("message", "session")
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """What became of something that was said."""
+    """The result of a message."""
 
     session: str
-    #: `waiting` to become part of a turn; `started` already; `dropped`, because too much waits; and of an
-    #: order (`/stop`, `/stopall`): `stopped`
+    #: `waiting` for a turn, `started`, `dropped` because the queue is full, or `stopped` for a command
+    #: (`/stop`, `/stopall`)
     state: Literal["waiting", "started", "dropped", "stopped"]
-    #: the message's own; None: it was an order
+    #: the id of the message; None for a command
     id: str | None
-    #: the turn that it began
+    #: the run of the turn that it started
     run_id: str | None
-    #: when its turn may begin, if there is a place for it
+    #: when its turn may start, if a slot is free
     due_ms: int | None
-    #: how many turns wait now
+    #: the number of waiting turns
     waiting: int
-    #: the turns that it stopped, and how many messages nobody will read because of it
+    #: the turns that it stopped, and the number of messages that it dropped
     stopped: tuple[str, ...]
     dropped: int
 
 
 class MessageService:
-    """Takes messages, and shows where they wait."""
+    """Accepts messages and lists sessions."""
 
     def __init__(self, store: Store, accounts: Accounts, budgets: Budgets, wake_jobs: WakeJobs) -> None:
         self._store = store
@@ -54,7 +54,7 @@ class MessageService:
         self._longest = accounts.defaults.max_payload_bytes
         self._budgets = budgets
 
-    async def say(
+    async def send(
         self,
         principal: Principal,
         workspace: str,
@@ -63,7 +63,7 @@ class MessageService:
         *,
         keyed: Keyed[Receipt] | None = None,
     ) -> Receipt:
-        """Say something to the agent, in the session that is named, or in `main`."""
+        """Send a message to the agent, in the named session or in `main`."""
         await self._accounts.authorize(principal, "run", workspace, agent)
         row = await self._accounts.agent(workspace, agent)
         unknown = sorted(str(key)[:64] for key in document if key not in FIELDS)
@@ -78,7 +78,7 @@ class MessageService:
         order = command_in(body)
         if order is None:
             if not row.active:
-                raise FailedPrecondition(f"agent '{agent}' is not active; make it active to speak to it")
+                raise FailedPrecondition(f"agent '{agent}' is not active; activate it to send messages")
             await self._budgets.check(BudgetOwner(workspace, agent))
             await self._wake_jobs.job(workspace, agent)
         entry = principal.entry(
@@ -98,7 +98,7 @@ class MessageService:
     async def sessions(
         self, principal: Principal, workspace: str, agent: str, after: str | None = None, limit: int = 50
     ) -> list[SessionView]:
-        """The agent's sessions, by name."""
+        """List the sessions of the agent, by name."""
         await self._accounts.authorize(principal, "read", workspace, agent)
         await self._accounts.agent(workspace, agent)
         return await self._store.sessions(workspace, agent, after, limit)
@@ -106,12 +106,12 @@ class MessageService:
 
 def _body(value: object) -> str:
     if not isinstance(value, str) or not value.strip():
-        raise InvalidArgument("message: there is none; write what is to be said, such as 'good morning'")
+        raise InvalidArgument("message: it is missing; write text such as 'good morning'")
     return value
 
 
 def _check_size(session: str, message: SessionMessage, longest: int) -> None:
-    """Refuse what would not fit into a payload, or cannot be stored."""
+    """Raise InvalidArgument if the message exceeds the payload limit or cannot be stored."""
     try:
         storable(message.body, longest)
         json_text(payload_of(session, [message]), longest)

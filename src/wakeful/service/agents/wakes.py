@@ -23,7 +23,7 @@ from wakeful.store.sessions import WAKE_JOB
 
 
 class WakeJobs:
-    """Has such a job when one is needed. It goes where its agent does, also when that changes."""
+    """Creates the wake job of an agent on demand. It has the target of the agent."""
 
     def __init__(self, store: Store, accounts: Accounts, keyring: Keyring) -> None:
         self._store = store
@@ -31,9 +31,9 @@ class WakeJobs:
         self._keyring = keyring
 
     async def job(self, workspace: str, agent: str) -> tuple[Work, JobRow | None]:
-        """What is launched, and the agent's job; None where its runs wait to be claimed, which takes no job.
+        """Return the work of a wake and the wake job; None for a pull target, which needs no job.
 
-        What is launched goes to the agent's target, in the lane of conversations.
+        The work has the target of the agent, in the lane of conversations.
         """
         return await self._accounts.with_context(workspace, agent, self._job)
 
@@ -63,7 +63,7 @@ class WakeJobs:
 
 
 class WakeService:
-    """Wakes agents."""
+    """Wakes agents on request."""
 
     def __init__(self, store: Store, accounts: Accounts, budgets: Budgets, wake_jobs: WakeJobs) -> None:
         self._store = store
@@ -80,7 +80,7 @@ class WakeService:
         *,
         keyed: Keyed[RunView] | None = None,
     ) -> RunView:
-        """A run of the agent, now, with this payload: pending, until its target or an executor takes it."""
+        """Create a pending run of the agent with this payload."""
         await self._accounts.authorize(principal, "wake", workspace, agent)
         await self._accounts.agent(workspace, agent)
         own = read_payload(payload, self._accounts.defaults.max_payload_bytes)

@@ -1,7 +1,7 @@
-"""Jobs that are created at the same time are written at the same time.
+"""Write concurrent creates of jobs in one transaction.
 
-A commit costs the same for one job as for a hundred. Whoever comes while the last batch is being written
-waits for it and goes with the next; one that comes alone goes at once.
+A commit costs the same for one job as for a hundred. A create that arrives while a batch is being written
+goes into the next batch; a single create is written at once.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class _PendingCreate(NamedTuple):
 
 
 class CreateBatcher:
-    """New jobs on their way into the store."""
+    """Writes new jobs in batches."""
 
     def __init__(self, store: Store, allowance: Allowance | None) -> None:
         self._store = store
@@ -37,12 +37,12 @@ class CreateBatcher:
         self._writing: asyncio.Task[None] | None = None
 
     async def add(self, job: JobRow, entry: AuditEntry, agent: Inherited) -> None:
-        """Write this job, made for such an agent; raises what the store says to it, and to no other."""
+        """Write a job; `agent` is what it inherits. Raise only the error of this job."""
         loop = asyncio.get_running_loop()
         written: asyncio.Future[None] = loop.create_future()
         self._waiting.append(_PendingCreate(job, entry, agent, written))
         if self._writing is None or self._writing.done():
-            self._writing = loop.create_task(self._write(), name="wakeful-arrivals")
+            self._writing = loop.create_task(self._write(), name="wakeful-create-batcher")
         await written
 
     async def _write(self) -> None:
@@ -63,28 +63,28 @@ class CreateBatcher:
         agents: dict[tuple[str, str], Inherited] = {}
         for job, _, agent, _ in batch:
             if agents.setdefault((job.workspace, job.agent), agent) != agent:
-                raise AgentChanged(job.agent)  # one of the two was made for an agent as it was before
+                raise AgentChanged(job.agent)  # one of the two has an outdated agent
         await self._store.create_jobs(
             [each.job for each in batch], [each.entry for each in batch], self._allowance, agents=agents
         )
 
     async def _one_by_one(self, batch: Sequence[_PendingCreate], error: Exception) -> None:
-        """One of them cannot be, and nothing is written: the others do not suffer for it."""
+        """Write each job alone after a batch failed because of one of them."""
         if len(batch) == 1:
             _settle(batch, error)
             return
-        for arrival in batch:
+        for pending in batch:
             try:
-                await self._create([arrival])
-            except Exception as own:
-                _settle([arrival], own)
+                await self._create([pending])
+            except Exception as own_error:
+                _settle([pending], own_error)
             else:
-                _settle([arrival])
+                _settle([pending])
 
 
 def _settle(batch: Sequence[_PendingCreate], error: BaseException | None = None) -> None:
     for *_, written in batch:
-        if written.done():  # whoever waited for it has gone
+        if written.done():  # the caller was cancelled
             continue
         if error is None:
             written.set_result(None)

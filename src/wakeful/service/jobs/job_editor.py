@@ -229,7 +229,7 @@ class JobEditor:
         if dry_run:
             return SaveResult(row, changed=changed)
         if budget_changes and budget_changes[-1]:
-            await self._budgets.check_budgets(BudgetOwner(row.workspace, row.agent, row.id))
+            await self._budgets.update_blocks(BudgetOwner(row.workspace, row.agent, row.id))
         return SaveResult(row, format_secret(new_secrets[0]) if new_secrets else None, changed=changed)
 
     async def change(

@@ -1,4 +1,4 @@
-"""How jobs are made: from a document to a row, one by one or by the ten thousand."""
+"""Create job rows from documents. What similar documents share is read once."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from wakeful.service.auth.accounts import JobContext
 from wakeful.store.row_mapping import job_of, row_of
 from wakeful.store.rows import JobRow
 
-#: The creator of the jobs that Wakeful makes for itself.
+#: The creator of internal jobs.
 WAKEFUL: Final = "admin:wakeful"
-#: Bytes of documents that are remembered, so that one like them need not be read again.
+#: The size of the template cache, in bytes.
 _BUDGET: Final = 8 * MB
 
 
 @dataclass(frozen=True, slots=True)
 class SaveResult:
-    """A saved job, and its webhook secret if one was created now: it is not shown again."""
+    """A saved job, and its webhook secret if it is new: it is not returned again."""
 
     row: JobRow
     secret: str | None = None
@@ -45,7 +45,7 @@ class SaveResult:
 
 
 class _Template(NamedTuple):
-    """What documents that differ in name and payload alone have in common."""
+    """What documents share that differ only in name and payload."""
 
     definition: Definition
     row: JobRow
@@ -53,10 +53,10 @@ class _Template(NamedTuple):
 
 
 class JobFactory:
-    """Makes rows of new jobs. What documents have in common, all but name and payload, is read once."""
+    """Creates rows of new jobs. A document that differs only in name and payload is not read again."""
 
-    def __init__(self, targets: LauncherRegistry, keyring: Keyring, lanes: Collection[str] | None) -> None:
-        self._targets = targets
+    def __init__(self, launchers: LauncherRegistry, keyring: Keyring, lanes: Collection[str] | None) -> None:
+        self._launchers = launchers
         self._lanes = lanes
         self._keyring = keyring
         self._known: BoundedCache[tuple[str, bytes], _Template] = BoundedCache(_BUDGET)
@@ -64,7 +64,7 @@ class JobFactory:
     def make(
         self, context: JobContext, document: Mapping[str, object], now_ms: int, created_by: str = ""
     ) -> SaveResult:
-        """The row of a new job that is what the document says."""
+        """Return the row of a new job from its document."""
         rest = dict(document)
         name, payload = rest.pop("name", None), rest.pop("payload", None)
         try:
@@ -72,82 +72,84 @@ class JobFactory:
             own_name = check_slug(str(name))
             own_payload = None if payload is None else json_text(payload, context.defaults.max_payload_bytes)
         except (ValueError, InvalidArgument):
-            # Python's own values, or a mistake: either is read whole.
-            alike = self._first(context, document, now_ms)
-            row = alike.row._replace(id=new_id(now_ms), created_by=created_by)
+            # The document holds Python objects or an error: read it whole.
+            template = self._read(context, document, now_ms)
+            row = template.row._replace(id=new_id(now_ms), created_by=created_by)
         else:
-            alike = self._alike(common, context, document, now_ms)
-            row = alike.row._replace(
+            template = self._template(common, context, document, now_ms)
+            row = template.row._replace(
                 id=new_id(now_ms), name=own_name, payload=own_payload, created_by=created_by
             )
-        if alike.definition.policy.jitter_ms and row.enabled:  # which is each job's own
-            place = begin(row.id, alike.definition, row.anchor_ms, now_ms)
-            row = row._replace(next_ms=place.next_ms, wake_ms=place.wake_ms)
-        if signed_by_agent(alike.definition.work, context.inherited):
+        if template.definition.policy.jitter_ms and row.enabled:  # the jitter depends on the id
+            next_ms, wake_ms = begin(row.id, template.definition, row.anchor_ms, now_ms)
+            row = row._replace(next_ms=next_ms, wake_ms=wake_ms)
+        if signed_by_agent(template.definition.work, context.inherited):
             return SaveResult(with_agents_secret(row, context.inherited, now_ms), created=True)
-        if not alike.secret:
+        if not template.secret:
             return SaveResult(row, created=True)
         secret = new_secret()
         return SaveResult(
             row._replace(secret=self._keyring.seal(secret)), format_secret(secret), created=True
         )
 
-    def _alike(
+    def _template(
         self,
         common: tuple[str, bytes],
         context: JobContext,
         document: Mapping[str, object],
         now_ms: int,
     ) -> _Template:
-        """What a document says, all but what is the job's own."""
+        """Return the template of a document, cached if possible."""
         known = self._known.get(common)
         if known is not None and known.row.created_ms == now_ms:
             return known
         if known is not None and _timeless(known.definition):
             known = self._later(known, now_ms)
         else:
-            known = self._first(context, document, now_ms)
-            if known.definition.after is not None:  # whether it comes after itself depends on its name
+            known = self._read(context, document, now_ms)
+            if known.definition.after is not None:  # whether it follows itself depends on its name
                 return known
-        # A row and a definition hold the document about eight times, as text and as values.
+        # A row and a definition hold about eight copies of the document, as text and as values.
         self._known.put(common, known, 4_096 + 8 * (len(common[0]) + len(common[1])))
         return known
 
-    def _first(self, context: JobContext, document: Mapping[str, object], now_ms: int) -> _Template:
+    def _read(self, context: JobContext, document: Mapping[str, object], now_ms: int) -> _Template:
         read: list[Definition] = []
-        wanted: list[bool] = []
-        refused = _refusals(
+        enabled: list[bool] = []
+        errors = _errors_of(
             lambda: read.append(read_definition(document, now_ms=now_ms, defaults=context.defaults)),
-            lambda: wanted.append(read_enabled(document) is not False),
+            lambda: enabled.append(read_enabled(document) is not False),
         )
         if read:
             own = read[0].work
             definition = replace(read[0], work=inherit(own, context.target))
-            refused += _refusals(
-                lambda: self._targets.check(own.target),
-                lambda: self._targets.check_precheck(definition.work),
+            errors += _errors_of(
+                lambda: self._launchers.check(own.target),
+                lambda: self._launchers.check_precheck(definition.work),
                 lambda: check_lane(definition.work, self._lanes),
             )
         else:
-            refused += _refusals(lambda: self._check_target(document.get("target")))
-        if refused:  # all of them in one answer: else whoever asks learns of them one by one
+            errors += _errors_of(lambda: self._check_target(document.get("target")))
+        if errors:  # report all of them at once
             raise (
-                refused[0]
-                if len(refused) == 1
-                else InvalidArgument("\n".join(error.message for error in refused))
+                errors[0]
+                if len(errors) == 1
+                else InvalidArgument("\n".join(error.message for error in errors))
             )
-        return self._alike_of(context, definition, wanted[0], now_ms)
+        return self._new_template(context, definition, enabled[0], now_ms)
 
-    def _check_target(self, said: object) -> None:
-        """Refuse a target that no launcher here can reach, where it can be read at all."""
+    def _check_target(self, value: object) -> None:
+        """Raise InvalidArgument for a readable target that no launcher of this process accepts."""
         try:
-            target = read_target(said)
+            target = read_target(value)
         except InvalidArgument:
-            return  # it is refused with the rest of the document
+            return  # reported with the rest of the document
         if target is not None:
-            self._targets.check(target)
+            self._launchers.check(target)
 
-    def _alike_of(self, context: JobContext, definition: Definition, wanted: bool, now_ms: int) -> _Template:
+    def _new_template(
+        self, context: JobContext, definition: Definition, wanted: bool, now_ms: int
+    ) -> _Template:
         enabled = wanted and context.active
         anchor_ms = anchor_of(definition, now_ms)
         next_ms, wake_ms = begin("", definition, anchor_ms, now_ms) if enabled else (None, None)
@@ -167,10 +169,10 @@ class JobFactory:
         return _Template(definition, row_of(job), needs_secret(definition))
 
     def _later(self, known: _Template, now_ms: int) -> _Template:
-        """The same, created at another time."""
+        """Return the template for another creation time."""
         definition, row, _ = known
-        self._targets.check(definition.work.target)
-        self._targets.check_precheck(definition.work)
+        self._launchers.check(definition.work.target)
+        self._launchers.check_precheck(definition.work)
         anchor_ms = anchor_of(definition, now_ms)
         next_ms, wake_ms = begin("", definition, anchor_ms, now_ms) if row.enabled else (None, None)
         row = row._replace(
@@ -187,19 +189,18 @@ def read_enabled(document: Mapping[str, object]) -> bool | None:
     raise InvalidArgument("enabled: write true or false")
 
 
-def _refusals(*checks: Callable[[], object]) -> list[InvalidArgument]:
-    """What these checks refuse."""
-    refused = []
+def _errors_of(*checks: Callable[[], object]) -> list[InvalidArgument]:
+    errors = []
     for check in checks:
         try:
             check()
         except InvalidArgument as error:
-            refused.append(error)
-    return refused
+            errors.append(error)
+    return errors
 
 
 def unscheduled_job(workspace: str, agent: str, definition: Definition, now_ms: int) -> JobRecord:
-    """A new job that runs only when somebody says so."""
+    """Return a new internal job without ticks."""
     return JobRecord(
         id=new_id(now_ms),
         workspace=workspace,
@@ -216,15 +217,15 @@ def unscheduled_job(workspace: str, agent: str, definition: Definition, now_ms: 
 
 
 def _timeless(definition: Definition) -> bool:
-    """Whether the same document says the same at any time: it neither counts from now nor ends."""
+    """Return whether the schedule does not depend on the creation time: no `at`, no end."""
     timing = definition.timing
     return timing is None or (not isinstance(timing.schedule, At) and timing.end_ms is None)
 
 
 def check_lane(work: Work, lanes: Collection[str] | None) -> None:
-    """Refuse a lane that nobody here has: its runs would wait for ever. Executors outside have their own."""
+    """Raise InvalidArgument for a lane without workers: its runs would wait forever. Pull runs need none."""
     if lanes is not None and work.lane not in lanes and not work.pulled:
         raise InvalidArgument(
             f"lane: there is no lane '{work.lane}', only {', '.join(sorted(lanes))}; "
-            f"WAKEFUL_LANE_{work.lane.upper().replace('-', '_')}=10 would make it"
+            f"WAKEFUL_LANE_{work.lane.upper().replace('-', '_')}=10 would create it"
         )

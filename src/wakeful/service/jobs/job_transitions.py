@@ -1,4 +1,4 @@
-"""What an edit, a pause or a resumption makes of a job: pure, and judged whole before anything is written."""
+"""State changes of a job: edit, pause, resume, skip a tick. Pure."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from wakeful.store.rows import JobRow, Move
 
 
 def edited(old: JobRecord, definition: Definition, now_ms: int, enabled: bool | None = None) -> JobRecord:
-    """The job with another definition, and switched on or off where `enabled` says so.
+    """Return the job with another definition, enabled or disabled if `enabled` is set.
 
-    Its next tick stays what it was unless the timing is another; then it is the first from now on. A job
-    that was over, with no tick left or as many runs as it may have, lives again when the edit gives it more.
+    The next tick stays unless the timing changes; then it is the first tick from now. A job that was over,
+    because it had no tick left or reached `maxRuns`, is enabled again if the edit gives it more.
     """
     job = replace(old, definition=definition, updated_ms=now_ms)
     moved = definition.timing != old.definition.timing
@@ -34,7 +34,7 @@ def edited(old: JobRecord, definition: Definition, now_ms: int, enabled: bool | 
         next_ms, wake_ms = begin(job.id, definition, job.anchor_ms, now_ms)
         return replace(job, next_ms=next_ms, wake_ms=wake_ms)
     if job.ticks is not None and job.next_ms is not None:
-        # A tick that is due already keeps its place: only when it fires depends on the policy.
+        # A tick that is due keeps its scheduled time; when it fires depends on the policy.
         return replace(job, wake_ms=fire_ms(job.id, job.ticks, definition.policy, job.next_ms))
     return job
 
@@ -42,10 +42,9 @@ def edited(old: JobRecord, definition: Definition, now_ms: int, enabled: bool | 
 def missed_runs(
     row: JobRow, now_ms: int, reason: Literal["paused", "edited", "deleted"]
 ) -> tuple[NewRun, ...]:
-    """The record of the ticks that were due, and that no planner had come to, when a job stops having them.
+    """Return the record of ticks that were due and not planned yet when a job is paused, edited or deleted.
 
-    While nobody is awake to plan, somebody may still pause or edit a job: what it missed until then is not
-    to vanish with its cursor.
+    A job can be changed while no planner runs; the ticks that it missed until then must stay on record.
     """
     job = job_of(row)
     state = job_state(job)
@@ -57,10 +56,10 @@ def missed_runs(
 
 
 def moved(old: JobRecord, new: JobRecord) -> Move | None:
-    """Where its runs wait from now on that wait already; None: where they do.
+    """Return the lane to which waiting runs move after an edit; None if it is the same.
 
-    What a run is launched with is read when it is: so one goes with its job to another lane, to be claimed by
-    an executor, or back to a worker.
+    A run is launched with the job as it is then, so waiting runs follow their job to another lane, to an
+    executor, or back to a worker.
     """
     work, before = new.definition.work, old.definition.work
     if (work.lane, work.pulled) == (before.lane, before.pulled):
@@ -69,7 +68,7 @@ def moved(old: JobRecord, new: JobRecord) -> Move | None:
 
 
 def paused(job: JobRecord, now_ms: int, note: str | None = None, until_ms: int | None = None) -> JobRecord:
-    """The job without ticks until it is resumed, or until `until_ms`, when the planner resumes it."""
+    """Return the job without ticks until it is resumed, or until the planner resumes it at `until_ms`."""
     return replace(
         job,
         enabled=False,
@@ -83,11 +82,11 @@ def paused(job: JobRecord, now_ms: int, note: str | None = None, until_ms: int |
 
 
 def resumed(job: JobRecord, now_ms: int) -> JobRecord:
-    """The job with its ticks from now on; FailedPrecondition where there are none to be had."""
+    """Return the job with ticks from now on; FailedPrecondition if it has no tick left."""
     name = job.definition.name
     if has_max_runs(job):
         raise FailedPrecondition(
-            f"job '{name}' has had the {job.run_count} runs that it may have; give it a higher maxRuns"
+            f"job '{name}' has reached its maxRuns of {job.run_count} runs; give it a higher maxRuns"
         )
     next_ms, wake_ms = begin(job.id, job.definition, job.anchor_ms, now_ms)
     if next_ms is None and job.definition.timing is not None:
@@ -106,7 +105,7 @@ def resumed(job: JobRecord, now_ms: int) -> JobRecord:
 
 
 def skipped(job: JobRecord, now_ms: int) -> tuple[JobRecord, Verdict]:
-    """The job after its next tick is skipped on request, and what that tick becomes."""
+    """Return the job after its next tick is skipped on request, and the verdict of that tick."""
     ticks, tick, policy = job.ticks, job.next_ms, job.definition.policy
     if ticks is None or tick is None:
         why = "it has no schedule of its own" if ticks is None else "it is not enabled"
@@ -126,10 +125,10 @@ def skipped(job: JobRecord, now_ms: int) -> tuple[JobRecord, Verdict]:
 
 
 def _is_reactivated(old: JobRecord, job: JobRecord, moved: bool, now_ms: int) -> bool:
-    """Whether it was over, rather than paused, and is not any more."""
+    """Return whether the job was over, not paused, and the edit gives it more ticks or runs."""
     if old.disabled_reason == "max_runs":
         return not has_max_runs(job)
-    # A one-time job that failed is over too; a recurring one was stopped because it failed.
+    # A one-time job that failed is over too; a recurring job was disabled because it failed.
     over = old.disabled_reason == "no_more_ticks" or (
         old.disabled_reason == "failed" and old.ticks is not None and old.ticks.next(now_ms) is None
     )
@@ -137,6 +136,6 @@ def _is_reactivated(old: JobRecord, job: JobRecord, moved: bool, now_ms: int) ->
 
 
 def has_max_runs(job: JobRecord) -> bool:
-    """Whether it has had as many runs as it may have."""
+    """Return whether the job has reached `maxRuns`."""
     max_runs = job.definition.policy.max_runs
     return max_runs is not None and job.run_count >= max_runs

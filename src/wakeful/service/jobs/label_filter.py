@@ -1,4 +1,4 @@
-"""Which labels a list of jobs is narrowed to, as every interface takes them: `team=ops`, or `team` alone."""
+"""The label filter of job lists, the same in every interface: `team=ops`, or `team` for any value."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MAX_LABEL_FILTERS: Final = 10
 
 
 def read_label_filter(labels: Mapping[str, str] | Sequence[str]) -> LabelFilter:
-    """The labels that a job must have, all of them; a text without `=` matches any value.
+    """Return the labels that a job must have; a text without `=` matches any value.
 
     >>> read_label_filter(["team=ops", "urgent"])
     (('team', 'ops'), ('urgent', None))
@@ -23,12 +23,12 @@ def read_label_filter(labels: Mapping[str, str] | Sequence[str]) -> LabelFilter:
         labels = [f"{name}={value}" for name, value in labels.items()]
     texts = [labels] if isinstance(labels, str) else labels
     if len(texts) > MAX_LABEL_FILTERS:
-        raise InvalidArgument(f"label: it is given {len(texts)} times; at most {MAX_LABEL_FILTERS}")
+        raise InvalidArgument(f"label: at most {MAX_LABEL_FILTERS} labels, not {len(texts)}")
     wanted = []
     for text in texts:
         name, equals, value = text.partition("=")
         good = len(name) <= LONGEST_LABEL[0] and len(value) <= LONGEST_LABEL[1] and is_storable(text)
         if not name.strip() or not good:
-            raise InvalidArgument(f"label: '{text[:64]}' is no label; write 'name=value', or 'name' alone")
+            raise InvalidArgument(f"label: '{text[:64]}' is not a label; write 'name=value' or 'name'")
         wanted.append((name, value if equals else None))
     return tuple(dict.fromkeys(wanted))

@@ -1,4 +1,4 @@
-"""The runs that people ask for, beside the ticks: pure, so that whoever asks only has to write them."""
+"""Runs on request: manual, backfill and replay. Pure: the services write them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MAX_BACKFILL: Final = 10_000
 
 
 def read_payload(value: object, longest: int) -> str | None:
-    """A payload that a run is given, judged as a job's own is."""
+    """Return the payload of a run as stored text, checked like that of a job."""
     try:
         return payload_to_text(json_value(value, longest))
     except InvalidArgument as error:
@@ -33,16 +33,16 @@ def read_payload(value: object, longest: int) -> str | None:
 def triggered_run(
     principal: Principal, job: JobRecord, now_ms: int, *, due_only: bool, payload: str | None
 ) -> NewRun:
-    """A run of the job, now, with this payload or its own."""
+    """Return a run of the job, now, with this payload or that of the job."""
     trigger: TriggerName = "agent" if principal.role == "agent" else "user"
     run = _run(principal, job, trigger, now_ms)._replace(payload=payload)
-    # An agent's key does not get past a precheck by force: the precheck may be there to hold that very agent.
-    asks = job.definition.work.precheck is not None and (due_only or principal.role == "agent")
-    return run._replace(reason=DUE) if asks else run
+    # An agent's key cannot skip a precheck by force: the precheck may restrict that agent.
+    runs_precheck = job.definition.work.precheck is not None and (due_only or principal.role == "agent")
+    return run._replace(reason=DUE) if runs_precheck else run
 
 
 def apply_overlap(run: NewRun, live: LiveRuns, overlap: Overlap, max_queued: int, now_ms: int) -> JudgedRun:
-    """What becomes of a run under an overlap policy: it starts, waits, is skipped or replaces others."""
+    """Apply an overlap policy to a run: it starts, waits, is skipped or replaces others."""
     action = overlap_action(overlap, max_queued, running=bool(live.running), waiting=len(live.waiting))
     if action is OverlapAction.SKIP:
         return JudgedRun(skipped(run, "overlap", now_ms))
@@ -82,7 +82,7 @@ def read_instant(field: str, value: object, job: JobRecord) -> int:
 
 
 def read_overlap(value: object) -> Overlap | None:
-    """The overlap policy that a request names; None: it names none.
+    """Return the overlap policy of a request, or None.
 
     >>> read_overlap("queue")
     'queue'
@@ -98,15 +98,15 @@ def read_overlap(value: object) -> Overlap | None:
 def backfill_runs(
     principal: Principal, job: JobRecord, start_ms: int, end_ms: int, now_ms: int
 ) -> list[NewRun]:
-    """A run for each of its ticks from the one instant to the other, both in the past, oldest first."""
+    """Return a run for each tick of a past range, both ends included, oldest first."""
     ticks = job.ticks
     if ticks is None:
-        raise FailedPrecondition(f"job '{job.name}' has no schedule of its own to fill in")
+        raise FailedPrecondition(f"job '{job.name}' has no schedule to backfill")
     if not start_ms <= end_ms <= now_ms:
-        raise InvalidArgument("a backfill is over a past range: start <= end <= now")
+        raise InvalidArgument("a backfill needs a past range: start <= end <= now")
     wanted = ticks.count(start_ms - 1, end_ms)
     if wanted > MAX_BACKFILL:
-        raise InvalidArgument(f"that range has {wanted} ticks; at most {MAX_BACKFILL} are filled in at once")
+        raise InvalidArgument(f"the range has {wanted} ticks; at most {MAX_BACKFILL} in one backfill")
     serial = job.definition.policy.overlap != "allow"
     return [
         _run(principal, job, "backfill", now_ms, tick, serial=serial)
@@ -115,11 +115,11 @@ def backfill_runs(
 
 
 def replay_run(principal: Principal, letter: DeadLetter, now_ms: int) -> NewRun:
-    """A dead letter once more: with the same key, one attempt further on, and wherever its job goes now."""
+    """Return a new run of a dead letter: same key, next attempt, and the present lane of its job."""
     old = letter.run
     lane, claim_ms = old.lane, DEFAULT_POLICY.claim_timeout_ms if old.is_pull else None
     if old.job_id is not None:
-        with contextlib.suppress(InvalidArgument):  # of one that cannot be read, whoever takes it says so
+        with contextlib.suppress(InvalidArgument):  # the worker reports a job that cannot be read
             work, policy = work_from_text(letter.work), policy_from_text(letter.policy)
             lane, claim_ms = work.lane, claim_timeout_ms(work, policy)
     return NewRun(

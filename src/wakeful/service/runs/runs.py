@@ -1,4 +1,4 @@
-"""What can be done with runs."""
+"""Read, cancel, replay and complete runs."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from wakeful.store.idempotency import Keyed
 from wakeful.store.port import Store
 from wakeful.store.rows import AttemptView, DeadLetter, RunFilter, RunView
 
-#: Said to an executor that does not name the attempt that it holds.
+#: The error for an executor that does not name its attempt.
 ATTEMPT_MISSING: Final = "attempt: it is missing; write the attempt of the claimed run"
-#: Dead letters that are replayed or discarded in one go.
+#: The most dead letters that one call replays or discards.
 MANY: Final = 1_000
 
 
@@ -39,7 +39,7 @@ class _NotDead(Exception):
 
 
 class RunService:
-    """Shows, cancels, replays and completes runs."""
+    """Reads, cancels, replays and completes runs."""
 
     def __init__(self, store: Store, accounts: Accounts, budgets: Budgets) -> None:
         self._store = store
@@ -51,14 +51,14 @@ class RunService:
         return self._store.clock
 
     async def get(self, principal: Principal, workspace: str, run_id: str) -> RunView:
-        """The run of that id, or NotFound."""
+        """Return the run of that id, or raise NotFound."""
         return await self._one(principal, "read", workspace, run_id)
 
     async def attempts(self, principal: Principal, workspace: str, run_id: str) -> list[AttemptView]:
-        """All attempts of a run so far, the last one too."""
+        """Return all attempts of a run so far, including the present one."""
         run = await self.get(principal, workspace, run_id)
         earlier = await self._store.attempts(run_id)
-        # Between two attempts, and where it was cancelled there, the last one is among them already.
+        # Between two attempts, or cancelled there, the last attempt is among them already.
         if run.started_ms is None or (earlier and earlier[-1].attempt == run.attempt):
             return earlier
         return [
@@ -93,25 +93,25 @@ class RunService:
     async def cancel(
         self, principal: Principal, workspace: str, run_id: str, reason: str = "cancelled"
     ) -> RunView:
-        """Cancel a run that is waiting: pending, or between two attempts."""
+        """Cancel a waiting run: pending, or between two attempts."""
         return await self._end(principal, workspace, run_id, reason, running=False)
 
     async def stop(
         self, principal: Principal, workspace: str, run_id: str, reason: str = "stopped"
     ) -> RunView:
-        """Stop a run that is running."""
+        """Stop a running run."""
         return await self._end(principal, workspace, run_id, reason, running=True)
 
     async def replay(
         self, principal: Principal, workspace: str, run_id: str, *, keyed: Keyed[RunView] | None = None
     ) -> RunView:
-        """Run a dead letter again, as a new run with the same key, one attempt further on."""
+        """Run a dead letter again, as a new run with the same key and the next attempt."""
         dead = await self._one(principal, "dead-letter", workspace, run_id)
         await self._budgets.check(BudgetOwner(workspace, dead.agent, dead.job_id or ""), dead.job_name)
         now_ms = self._clock.now_ms()
 
         def first(born: Sequence[RunView]) -> RunView:
-            if not born:  # raised inside the transaction: with a key, a refusal stores nothing
+            if not born:  # raised inside the transaction, so that a key stores nothing
                 raise _NotDead
             return born[0]
 
@@ -129,7 +129,7 @@ class RunService:
             raise await self._no_letter(run_id) from None
 
     async def discard(self, principal: Principal, workspace: str, run_id: str) -> None:
-        """Put a dead letter away for good."""
+        """Discard a dead letter permanently."""
         await self._one(principal, "dead-letter", workspace, run_id)
         if not await self._discarded(principal, workspace, [run_id]):
             raise await self._no_letter(run_id)
@@ -142,10 +142,10 @@ class RunService:
         *,
         keyed: Keyed[Sequence[str]] | None = None,
     ) -> Sequence[str]:
-        """Replay these dead letters, or without ids the oldest thousand; those that are none are passed over.
+        """Replay these dead letters, or the oldest thousand without ids; return the ids of those replayed.
 
-        So are those that may use nothing more today; ResourceExhausted where that is all there are. Returns
-        the ids of the dead letters that were replayed.
+        Ids that are not dead letters, and those without budget, are left out. ResourceExhausted: none has
+        budget.
         """
         await self._accounts.authorize(principal, "dead-letter", workspace)
         which, now_ms = _which(run_ids), self._clock.now_ms()
@@ -178,7 +178,7 @@ class RunService:
     async def discard_many(
         self, principal: Principal, workspace: str, run_ids: Sequence[str] | None = None
     ) -> Sequence[str]:
-        """Discard these dead letters, likewise."""
+        """Discard these dead letters, or the oldest thousand without ids; return their ids."""
         await self._accounts.authorize(principal, "dead-letter", workspace)
         return await self._discarded(principal, workspace, _which(run_ids))
 
@@ -194,11 +194,11 @@ class RunService:
         error: str | None = None,
         usage: str | None = None,
     ) -> RunView:
-        """Report how a run ended that is executed outside: a claimed one, or one with a callback.
+        """Complete a run that is executed outside: a claimed run, or one with a callback.
 
-        A run with a callback can be completed from the moment its attempt is running, before the answer of
-        its target is known. The first report of an attempt counts. `attempt` is required for a claimed run:
-        an executor that lost its lease must not complete the attempt of another.
+        A run with a callback can be completed as soon as its attempt is running, before its target has
+        responded. The first report of an attempt counts. `attempt` is required for a claimed run: an executor
+        that lost its lease must not complete the attempt of another.
         """
         if status not in ("succeeded", "failed"):
             raise InvalidArgument(f"status: '{status[:64]}' is not 'succeeded' or 'failed'")
@@ -221,8 +221,6 @@ class RunService:
         if not await self._store.complete_run(finished, consequences, [entry]):
             raise _not_completable(await self.get(principal, workspace, run_id), run.attempt)
         return await self.get(principal, workspace, run_id)
-
-    # --- inside ----------------------------------------------------------------------------------
 
     async def _one(self, principal: Principal, action: Action, workspace: str, run_id: str) -> RunView:
         await self._accounts.authorize(principal, "read", workspace)
@@ -258,12 +256,12 @@ class RunService:
         )
 
     async def _no_letter(self, run_id: str) -> WakefulError:
-        """Why it was neither replayed nor discarded."""
+        """Return why a run was neither replayed nor discarded."""
         run = await self._store.run(run_id)
         if run is None:
             return _no_run(run_id)
         before = ", and was replayed or discarded before" if run.state == "failed" else ""
-        return FailedPrecondition(f"run '{run_id}' is no dead letter: it is {run.state}{before}")
+        return FailedPrecondition(f"run '{run_id}' is not a dead letter: it is {run.state}{before}")
 
 
 def _which(run_ids: Sequence[str] | None) -> Sequence[str] | int:
@@ -273,11 +271,12 @@ def _which(run_ids: Sequence[str] | None) -> Sequence[str] | int:
 
 
 def _no_run(run_id: str) -> NotFound:
-    return NotFound(f"no run '{run_id[:64]}'; list the runs to see what there is")
+    return NotFound(f"no run '{run_id[:64]}'; list the runs to see their ids")
 
 
 def _check_completable(run: RunView, work: Work, attempt: int | None) -> None:
-    """Refuse a report from outside of an attempt that is over, that a worker ends itself, or is not named."""
+    """Raise if an outside report cannot complete the run: over, owned by a worker, or without its attempt."""
+    claimed = is_executor(run.worker)
     if run.state != "running":
         raise _not_completable(run, attempt)
     if not run.is_pull and not run.awaiting_callback and not work.awaits_callback:

@@ -97,7 +97,7 @@ async def test_it_is_ready_while_the_database_answers_and_the_loops_go_round(
         monkeypatch.setattr(planner, "step", broken)
 
         async def stuck() -> bool:  # on a busy machine another loop may be late too, for a moment
-            return await status.ready() == "the engine's planner has not gone round lately"
+            return await status.ready() == "the engine's planner loop is stalled"
 
         assert await eventually(stuck)
         monkeypatch.undo()

@@ -268,7 +268,7 @@ async def test_a_job_of_that_name_that_is_somebodys_own_is_left_alone(ask: ApiCl
     await ask.app.store.change_job(row.id, lambda old: JobChange(old._replace(name="heartbeat")))
     answer = await ask("PUT", "/agents/ada", {"description": "new", "heartbeat": True})
     assert (answer.status, answer.code) == (422, "invalid-argument")
-    assert "agent 'ada' has a job 'heartbeat' that is not Wakeful's own; delete" in answer.body["detail"]
+    assert "agent 'ada' has a job 'heartbeat' that is not a heartbeat; delete" in answer.body["detail"]
     assert (await ask("GET", "/agents/ada")).body["description"] == ""
     await ask("PUT", "/agents/ada", {"heartbeat": None})
     assert (await ask("GET", BEAT)).status == 200

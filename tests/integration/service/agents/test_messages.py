@@ -215,7 +215,7 @@ async def test_python_in_the_same_process_may_speak_without_a_server(new_app: Ne
     async with app:
         document = {"target": {"kind": "function", "name": "think"}, "queue": {"debounceMs": 0}}
         await app.services.agents.put(LOCAL, "default", "default", document)
-        receipt = await app.services.messages.say(LOCAL, "default", "default", {"message": "well?"})
+        receipt = await app.services.messages.send(LOCAL, "default", "default", {"message": "well?"})
         assert receipt.state == "started"
         await eventually(lambda: heard == ["well?"])
 

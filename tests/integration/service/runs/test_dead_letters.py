@@ -90,7 +90,7 @@ async def test_only_a_dead_letter_is_replayed_and_only_once(new_app: NewApp):
         work.mended = True
         fine = await over(app, (await app.runs.replay(dead.id)).id)
         for run in (dead, fine):
-            with pytest.raises(FailedPrecondition, match="no dead letter"):
+            with pytest.raises(FailedPrecondition, match="not a dead letter"):
                 await app.runs.replay(run.id)
         assert len(await app.runs.list()) == 2
 
@@ -103,7 +103,7 @@ async def test_a_dead_letter_can_be_put_away_once(new_app: NewApp):
         await app.runs.discard(dead.id)
         assert await app.runs.dead_letters() == []
         assert (await app.runs.get(dead.id)).state == "failed"
-        with pytest.raises(FailedPrecondition, match="no dead letter"):
+        with pytest.raises(FailedPrecondition, match="not a dead letter"):
             await app.runs.discard(dead.id)
         with pytest.raises(FailedPrecondition):
             await app.runs.replay(dead.id)
