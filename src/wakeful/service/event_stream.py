@@ -1,11 +1,10 @@
-"""The feed: what changes, told to whoever listens, in order, from any number on.
+"""The event stream: changes of jobs and runs, in order, from any sequence number.
 
-The store's log is the truth. One reader a process follows it while somebody listens, and keeps the newest
-events at hand. Everybody who listens has a place in the log of their own and goes on from there: out of what
-is at hand, or, having been away or slow, out of the log itself. So nothing is missed, nothing comes twice,
-and nobody waits for a slow one.
+The changelog of the store is the source. One reader per process follows it while there are subscriptions and
+caches the newest events. Each subscription has its own position: it reads from the cache or, if it is behind,
+from the changelog. So no event is missed or repeated, and a slow subscriber delays no other.
 
-An event tells of a run as it is when it is told, which may be later than it was when it changed.
+An event shows a run as it is when the event is read, which may be later than the change.
 """
 
 from __future__ import annotations
@@ -27,22 +26,22 @@ from wakeful.store.changelog import ChangedJob, ChangeRow
 from wakeful.store.port import Store
 from wakeful.store.rows import RunView
 
-#: What can happen.
+#: The types of events.
 TYPES: Final = ("run.started", "run.finished", "job.changed")
-#: Comes in place of what is not kept any more: whoever shows lists reads them anew.
+#: Replaces events that are no longer stored: a client reads its lists again.
 RESET: Final = "reset"
-#: How often the log is looked at, at the latest: not all that happens is announced.
-LOOK_S: Final = 0.25
-#: Between two looks: what happens together is read together.
+#: The longest time between two reads of the changelog: not every change is announced.
+POLL_S: Final = 0.25
+#: The pause between two reads, so that concurrent changes are read together.
 _PAUSE_S: Final = 0.02
 _AFTER_ERROR_S: Final = 1.0
-#: So many events are at hand; their runs may be large.
-_AT_HAND: Final = 2_000
-_AT_ONCE: Final = 500
+#: The number of cached events; their runs may be large.
+_CACHED: Final = 2_000
+_PAGE: Final = 500
 _ROWS: Final = 20
 _RUNS: Final = 1_000
 
-log = get_logger("wakeful.feed")
+log = get_logger("wakeful.events")
 
 
 class Event(NamedTuple):
@@ -56,12 +55,12 @@ class Event(NamedTuple):
     job_id: str | None = None
     job: str | None = None
     run: RunView | None = None
-    #: of a job that changed: whether it is gone
+    #: for a changed job: whether it was deleted
     deleted: bool = False
 
 
 def serialize_event(event: Event) -> JsonObject:
-    """An event, as JSON has it."""
+    """Return an event as JSON."""
     return {
         "seq": event.seq,
         "type": event.type,
@@ -76,7 +75,7 @@ def serialize_event(event: Event) -> JsonObject:
 
 
 class EventFilter(NamedTuple):
-    """What somebody wants to hear of."""
+    """The events that a subscription gets."""
 
     workspace: str
     agent: str | None = None
@@ -84,8 +83,8 @@ class EventFilter(NamedTuple):
     job: str | None = None
     types: frozenset[str] = frozenset()
 
-    def wants(self, event: Event) -> bool:
-        """Whether this is for them."""
+    def matches(self, event: Event) -> bool:
+        """Return whether the event passes the filter."""
         return (
             event.workspace == self.workspace
             and (self.agent is None or event.agent == self.agent)
@@ -95,31 +94,31 @@ class EventFilter(NamedTuple):
 
 
 class Subscription:
-    """Somebody who listens. Close it."""
+    """A subscription to events. The owner must close it."""
 
-    def __init__(self, feed: EventStream, only: EventFilter) -> None:
-        self._feed = feed
-        self._only = only
-        #: the number up to which they have heard everything; -1: not known yet
+    def __init__(self, stream: EventStream, event_filter: EventFilter) -> None:
+        self._stream = stream
+        self._filter = event_filter
+        #: the number of the last event that was read; -1: not known yet
         self.seen = -1
         self._lost = False
         self._ended = False
 
-    def lose(self, seen: int) -> None:
-        """What came before this number is not to be had: say so, and go on from there."""
+    def reset(self, seen: int) -> None:
+        """Report a reset, and continue after this number: earlier events are not stored."""
         self.seen, self._lost = seen, True
 
-    async def next(self, patience: float) -> list[Event] | None:
-        """The next events, as soon as there are any; none, when it took too long; None: it is over."""
+    async def next(self, wait_s: float) -> list[Event] | None:
+        """Wait for the next events; return an empty list after `wait_s`, None after the end."""
         loop = asyncio.get_running_loop()
-        until = loop.time() + patience
+        until = loop.time() + wait_s
         while not self._ended:
             if self._lost:
                 self._lost = False
-                return [Event(self.seen, RESET, self._feed.now_ms(), self._only.workspace)]
-            news = self._feed.news
-            before, events = self.seen, await self._feed.after(self)
-            wanted = [event for event in events if self._only.wants(event)]
+                return [Event(self.seen, RESET, self._stream.now_ms(), self._filter.workspace)]
+            news = self._stream.news
+            before, events = self.seen, await self._stream.after(self)
+            wanted = [event for event in events if self._filter.matches(event)]
             if wanted:
                 return wanted
             if self.seen > before or self._lost:
@@ -133,35 +132,35 @@ class Subscription:
         return None
 
     def end(self) -> None:
-        """Nothing more comes."""
+        """Mark the subscription as ended."""
         self._ended = True
 
     def close(self) -> None:
-        """Listen no more."""
+        """End the subscription and remove it."""
         self.end()
-        self._feed.forget(self)
+        self._stream.forget(self)
 
 
 class EventStream:
-    """Tells what changes."""
+    """Reads the changelog for all subscriptions of this process."""
 
     def __init__(self, store: Store, accounts: Accounts) -> None:
         self._store = store
         self._accounts = accounts
-        # Weak: one whom everybody has forgotten, who could not even be closed, is not read for.
+        # Weak: a subscription that was dropped without being closed does not keep the reader running.
         self._listeners: WeakSet[Subscription] = WeakSet()
         self._starting = asyncio.Lock()
         self._reader: asyncio.Task[None] | None = None
-        #: the newest events, by their numbers without a gap; None for one whose run is gone
-        self._at_hand: deque[Event | None] = deque(maxlen=_AT_HAND)
+        #: the newest events, without gaps in their numbers; None for an event whose run was deleted
+        self._cache: deque[Event | None] = deque(maxlen=_CACHED)
         self._last = 0
         self._awake = asyncio.Event()
-        #: is set when there is more, and then another takes its place
+        #: is set when there are new events, and then replaced
         self.news = asyncio.Event()
         store.listen(lambda topic: self._awake.set())
 
     def now_ms(self) -> int:
-        """The time."""
+        """Return the current time."""
         return self._store.clock.now_ms()
 
     async def subscribe(
@@ -174,17 +173,17 @@ class EventStream:
         types: Iterable[str] = (),
         after: int | None = None,
     ) -> Subscription:
-        """Listen: to what happens from now on, or to all that happened after the event of that number.
+        """Subscribe to the events from now on, or after the event with the number `after`.
 
-        What is so old that it is not kept any more is told as `reset`, once, and then all that is kept.
+        If older events are no longer stored, the first event is a `reset`, followed by all that are stored.
         """
         await self._accounts.authorize(principal, "read", workspace, agent)
         agent = visible_agent(principal, agent)
         wanted = frozenset(types)
         for unknown in sorted(wanted.difference(TYPES)):
-            raise InvalidArgument(f"types: there is no '{unknown[:64]}'; there are {', '.join(TYPES)}")
+            raise InvalidArgument(f"types: '{unknown[:64]}' is not one of {', '.join(TYPES)}")
         if after is not None and after < 0:
-            raise InvalidArgument("after: give the number of the last event that you have seen, or 0")
+            raise InvalidArgument("after: write the number of the last event that you have seen, or 0")
         listener = Subscription(self, EventFilter(workspace, agent, job, wanted))
         self._listeners.add(listener)
         try:
@@ -194,53 +193,53 @@ class EventStream:
             self.forget(listener)
             raise
         if after is not None and after > last:
-            listener.lose(last)  # a number of another database, or of one that was put back
+            listener.reset(last)  # a number of another database, or of one restored from a backup
         else:
             listener.seen = last if after is None else after
         return listener
 
     def forget(self, listener: Subscription) -> None:
-        """They have gone; when all have, nobody reads."""
+        """Remove a subscription; stop the reader after the last one."""
         self._listeners.discard(listener)
         if not self._listeners and self._reader is not None:
             self._reader.cancel()
             self._reader = None
-            self._at_hand.clear()
+            self._cache.clear()
 
     def shut_down(self) -> None:
-        """End it for all who listen now: the process is about to."""
+        """End all subscriptions: the process stops."""
         for listener in list(self._listeners):
             listener.close()
-        self._tell()
+        self._notify()
 
     # --- reading ---------------------------------------------------------------------------------
 
     async def after(self, listener: Subscription) -> list[Event]:
-        """The events after what they have seen, some at a time; marks them as seen."""
+        """Return the next events of a subscription, a page at a time, and advance its position."""
         seen = listener.seen
         if seen >= self._last:
             return []
-        first = self._last - len(self._at_hand) + 1
+        first = self._last - len(self._cache) + 1
         if seen + 1 >= first:
             start = seen + 1 - first
-            found = list(islice(self._at_hand, start, start + _AT_ONCE))
+            found = list(islice(self._cache, start, start + _PAGE))
             listener.seen = seen + len(found)
             return [event for event in found if event is not None]
         rows = await self._store.changes(seen, 1)
         if not rows or rows[0].first > seen + 1:
-            listener.lose(rows[0].first - 1 if rows else self._last)
+            listener.reset(rows[0].first - 1 if rows else self._last)
             return []
         events = await self._events(rows, seen)
         listener.seen = rows[-1].last
         return [event for event in events if event is not None]
 
     async def _follow(self) -> None:
-        """See that somebody reads."""
+        """Start the reader if it is not running."""
         async with self._starting:
             if self._reader is None:
                 self._last = await self._store.last_change()
-                self._at_hand.clear()
-                self._reader = asyncio.create_task(self._read(), name="wakeful-feed")
+                self._cache.clear()
+                self._reader = asyncio.create_task(self._read(), name="wakeful-events")
 
     async def _read(self) -> None:
         while self._listeners:
@@ -249,62 +248,62 @@ class EventStream:
                 rows = await self._store.changes(self._last, _ROWS)
                 events = await self._events(rows, self._last)
             except Unavailable as error:
-                log.warning("feed.unavailable", error=error.message)
+                log.warning("events.unavailable", error=error.message)
                 await asyncio.sleep(_AFTER_ERROR_S)
                 continue
             except Exception:
-                log.exception("feed.error")
+                log.exception("events.error")
                 await asyncio.sleep(_AFTER_ERROR_S)
                 continue
             if rows:
                 if rows[0].first > self._last + 1:
-                    self._at_hand.clear()
-                self._at_hand.extend(events)
+                    self._cache.clear()
+                self._cache.extend(events)
                 self._last = rows[-1].last
-                self._tell()
+                self._notify()
             else:
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(LOOK_S):
+                    async with asyncio.timeout(POLL_S):
                         await self._awake.wait()
             await asyncio.sleep(_PAUSE_S)
         self._reader = None
-        self._at_hand.clear()
+        self._cache.clear()
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         self.news.set()
         self.news = asyncio.Event()
 
     async def _events(self, rows: Sequence[ChangeRow], after: int) -> list[Event | None]:
-        """The events of these rows that come after that number, with what they are about."""
+        """Return the events of these rows after a number, with their runs and jobs."""
         run_ids = list({item for row in rows if row.kind.startswith("run.") for item in row.items})
         runs: dict[str, RunView] = {}
         for start in range(0, len(run_ids), _RUNS):
             found = await self._store.runs_by_ids(run_ids[start : start + _RUNS])
             runs.update((run.id, run) for run in found)
         jobs = [job.id for row in rows if row.kind == "job.changed" for job in row.jobs()]
-        there = {job.id for job in await self._store.jobs_by_ids(jobs)} if jobs else set()
+        existing = {job.id for job in await self._store.jobs_by_ids(jobs)} if jobs else set()
         events: list[Event | None] = []
         for row in rows:
             if row.kind == "job.changed":
                 events += [
-                    _of_job(seq, row, job, job.id not in there)
+                    _job_event(seq, row, job, job.id not in existing)
                     for seq, job in enumerate(row.jobs(), row.first)
                     if seq > after
                 ]
             else:
                 events += [
-                    _of_run(seq, row, runs.get(run_id))
+                    _run_event(seq, row, runs.get(run_id))
                     for seq, run_id in enumerate(row.items, row.first)
                     if seq > after
                 ]
         return events
 
 
-def _of_run(seq: int, row: ChangeRow, run: RunView | None) -> Event | None:
+def _run_event(seq: int, row: ChangeRow, run: RunView | None) -> Event | None:
     if run is None:
         return None
     return Event(seq, row.kind, row.at_ms, run.workspace, run.agent, run.job_id, run.job_name, run)
 
 
-def _of_job(seq: int, row: ChangeRow, job: ChangedJob, deleted: bool) -> Event:
+def _job_event(seq: int, row: ChangeRow, job: ChangedJob, deleted: bool) -> Event:
     return Event(seq, row.kind, row.at_ms, job.workspace, job.agent, job.id, job.name, deleted=deleted)

@@ -27,12 +27,12 @@ T_co = TypeVar("T_co", covariant=True)
 
 _KEY: Final = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]{0,253}[\x21-\x7e])?")
 _SEALED: Final = "sealed:"
-#: how long a request waits for another one of this process with the same key
-_PATIENCE_S: Final = 10.0
+#: How long a request waits for another one of this process with the same key.
+_WAIT_S: Final = 10.0
 
 
 class Reply(NamedTuple):
-    """A response to a keyed request."""
+    """A response to a keyed request. An interface without statuses uses 200, and no headers."""
 
     status: int
     headers: Mapping[str, str]
@@ -128,12 +128,12 @@ class IdempotencyService:
 
     @asynccontextmanager
     async def _one_at_a_time(self, workspace: str, key: str) -> AsyncIterator[None]:
-        """Wait for the request of this process that has the same key: at most one waits in the database.
+        """Wait for a request of this process with the same key, so that at most one waits in the database.
 
-        Each of those holds a connection, and the pool has few.
+        Each waiting request holds a connection of the pool.
         """
         try:
-            async with asyncio.timeout(_PATIENCE_S):
+            async with asyncio.timeout(_WAIT_S):
                 while (other := self._in_progress.get((workspace, key))) is not None:
                     await other.wait()
         except TimeoutError:
@@ -146,7 +146,7 @@ class IdempotencyService:
             done.set()
 
     def _sealed(self, reply: Reply) -> str:
-        """The reply as it is stored. One with a webhook secret is encrypted."""
+        """Return the reply as stored text. A reply with a webhook secret is encrypted."""
         text = compact({"headers": dict(reply.headers), "body": reply.body})
         if not reply.body or "secret" not in json.loads(reply.body):
             return text

@@ -1,4 +1,4 @@
-"""What is shown, as JSON has it: the same through every face. Instants are ISO 8601, in UTC."""
+"""The JSON of jobs, runs and accounts, the same in every interface. Instants are ISO 8601, in UTC."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ JsonObject = dict[str, Json]
 
 
 def instant(ms: int | None, tz: str | None = None) -> str | None:
-    """An instant as text, in UTC or with the offset that a zone has then.
+    """Return an instant as text, in UTC or with the offset of a zone.
 
     >>> instant(1_800_000_000_123)
     '2027-01-15T08:00:00.123Z'
@@ -45,7 +45,7 @@ def instant(ms: int | None, tz: str | None = None) -> str | None:
 def serialize_job(
     principal: Principal, job: JobRecord, now_ms: int | None = None, ticks: int = 0
 ) -> JsonObject:
-    """A job, as it is shown to them; with `ticks`, its next ones after `now_ms` in its own zone."""
+    """Return a job as the principal may see it; with `ticks`, its next ticks in its own zone."""
     definition = job.definition
     content: JsonObject = {
         "id": job.id,
@@ -72,12 +72,12 @@ def serialize_job(
 
 
 def next_ticks(job: JobRecord, now_ms: int, count: int) -> list[Json]:
-    """When it fires next; never for a job that is paused or over."""
+    """Return the next ticks of a job; none if it is paused or over."""
     timing, ticks = job.definition.timing, job.ticks
     if timing is None or ticks is None or job.next_ms is None:
         return []
     tz = timing.schedule.tz or "UTC"
-    # The next one may be due and not yet planned: it is still the next one.
+    # The next tick may be due and not planned yet.
     return [{"at": instant(ms, tz), "atMs": ms} for ms in ticks.upcoming(job.next_ms - 1, count)]
 
 
@@ -95,18 +95,18 @@ def _explain(schedule: Schedule) -> str:
 
 
 def serialize_saved_job(principal: Principal, saved: SaveResult, now_ms: int) -> JsonObject:
-    """A job that was just saved, with its secret where one was made."""
+    """Return a saved job, with its secret if it is new."""
     content = serialize_job(principal, saved.job, now_ms, ticks=5)
     return content if saved.secret is None else {**content, "secret": saved.secret}
 
 
 def serialize_skipped_tick(principal: Principal, done: SkippedTick, now_ms: int) -> JsonObject:
-    """A job after its next tick was skipped, with the run that records that tick."""
+    """Return a job whose next tick was skipped, with the run that records that tick."""
     return {**serialize_job(principal, done.job, now_ms, ticks=5), "skipped": serialize_run(done.run)}
 
 
 def serialize_run(run: RunView, attempts: Sequence[AttemptView] | None = None) -> JsonObject:
-    """A run, with its attempts where they are at hand."""
+    """Return a run, with its attempts if given."""
     content: JsonObject = {
         "id": run.id,
         "jobId": run.job_id,
@@ -158,7 +158,7 @@ def serialize_run(run: RunView, attempts: Sequence[AttemptView] | None = None) -
 
 
 def serialize_workspace(principal: Principal, row: WorkspaceRow) -> JsonObject:
-    """A workspace."""
+    """Return a workspace."""
     alerts = payload_from_text(row.alerts)
     return {
         "name": row.name,
@@ -172,7 +172,7 @@ def serialize_workspace(principal: Principal, row: WorkspaceRow) -> JsonObject:
 
 
 def serialize_agent(principal: Principal, row: AgentRow) -> JsonObject:
-    """An agent."""
+    """Return an agent."""
     target, alerts = payload_from_text(row.target), payload_from_text(row.alerts)
     if not sees_credentials(principal):
         target, alerts = masked(target), masked_alerts(alerts)
@@ -197,13 +197,13 @@ def serialize_agent(principal: Principal, row: AgentRow) -> JsonObject:
 
 
 def serialize_saved_agent(principal: Principal, saved: SavedAgent) -> JsonObject:
-    """An agent that was just saved, with its secret where one was made."""
+    """Return a saved agent, with its secret if it is new."""
     content = serialize_agent(principal, saved.row)
     return content if saved.secret is None else {**content, "secret": saved.secret}
 
 
 def serialize_receipt(receipt: Receipt) -> JsonObject:
-    """What became of something that was said to an agent."""
+    """Return the result of a message to an agent."""
     return {
         "id": receipt.id,
         "session": receipt.session,
@@ -217,7 +217,7 @@ def serialize_receipt(receipt: Receipt) -> JsonObject:
 
 
 def serialize_session(session: SessionView) -> JsonObject:
-    """A conversation."""
+    """Return a session."""
     return {
         "name": session.name,
         "messages": session.messages,
@@ -230,7 +230,7 @@ def serialize_session(session: SessionView) -> JsonObject:
 
 
 def serialize_key(row: KeyRow) -> JsonObject:
-    """A key, without what it opens."""
+    """Return a key, without its text."""
     return {
         "id": row.id,
         "workspace": row.workspace,
@@ -246,7 +246,7 @@ def serialize_key(row: KeyRow) -> JsonObject:
 
 
 def serialize_audit_entry(row: AuditRow) -> JsonObject:
-    """An entry of the audit."""
+    """Return an audit entry."""
     return {
         "seq": row.seq,
         "at": instant(row.at_ms),
@@ -262,12 +262,12 @@ def serialize_audit_entry(row: AuditRow) -> JsonObject:
 
 
 def serialize_quota(row: QuotaRow) -> JsonObject:
-    """A bucket."""
+    """Return a quota."""
     return {"agent": row.agent or None, "bucket": row.bucket, "limit": row.limit, "used": row.used}
 
 
 def serialize_workflow(row: WorkflowRow) -> JsonObject:
-    """A version of a workflow."""
+    """Return a version of a workflow."""
     return {
         "id": row.id,
         "version": row.version,

@@ -1,8 +1,8 @@
-"""One client's connection, from the greeting to the goodbye.
+"""One WebSocket connection of a client.
 
-Requests are answered one after the other, in their order; those that come meanwhile wait in the network, not
-here. Events are taken from the feed as the client takes them from us. So nothing piles up, and a client that
-takes nothing for a while is dropped: it can come again and go on after the last event that it has seen.
+Requests are answered one at a time, in order; further requests wait in the network. Events are read from the
+event stream as fast as the client reads them. So nothing is buffered, and a client that reads nothing for a
+while is disconnected: it can reconnect and resume after the last event that it has seen.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Final
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
 from wakeful.api.rpc.cron import METHODS
-from wakeful.api.rpc.frames import Request, Unreadable, answer, event, read_request, refusal
+from wakeful.api.rpc.frames import Request, Unreadable, error_frame, event_frame, read_request, result_frame
 from wakeful.api.rpc.params import Params
 from wakeful.errors import NotFound, Unauthenticated, WakefulError
 from wakeful.logs import get_logger
@@ -25,32 +25,32 @@ from wakeful.service.event_stream import Subscription
 from wakeful.service.serializers import JsonObject
 from wakeful.service.services import Services
 
-#: Seconds in which a client says who it is.
-GREETING_S: Final = 5.0
-#: Seconds in which a client takes what is sent to it.
-TAKEN_S: Final = 10.0
-#: Seconds after which the key of a client that only listens is looked at again.
-CHECKED_S: Final = 15.0
-#: The subprotocol, and what one begins with that carries a key: a browser can send no other header.
+#: Seconds in which a client must authenticate.
+AUTH_TIMEOUT_S: Final = 5.0
+#: Seconds in which a client must read a message.
+SEND_TIMEOUT_S: Final = 10.0
+#: Seconds between two checks of the key of a client that only receives events.
+KEY_CHECK_S: Final = 15.0
+#: The subprotocol, and the prefix of one that contains a key: a browser can send no other header.
 PROTOCOL: Final = "wakeful"
-_CARRIER: Final = "bearer."
+_BEARER_PREFIX: Final = "bearer."
 
-#: Why a connection is closed. 4401 and 4429 are ours; the others are those of RFC 6455 and its registry.
-NOT_KNOWN: Final = 4401
-BINARY: Final = 1003
-BROKEN: Final = 1011
+#: The close codes. 4401 and 4429 are private; the others are from RFC 6455 and its registry.
+UNAUTHENTICATED: Final = 4401
+BINARY_MESSAGE: Final = 1003
+INTERNAL_ERROR: Final = 1011
 STOPPING: Final = 1012
 TOO_SLOW: Final = 1013
-FULL: Final = 4429
+TOO_MANY_CONNECTIONS: Final = 4429
 
-#: What can be asked beside `cron.…`.
+#: The methods besides `cron.…`.
 _OWN: Final = ("auth", "events.subscribe", "events.unsubscribe")
 
 log = get_logger("wakeful.rpc")
 
 
 class Closed(Exception):
-    """It is over: with this code and for this reason, or without a word where the client has gone."""
+    """The connection ends with this code and reason; without a code if the client has disconnected."""
 
     def __init__(self, code: int | None = None, reason: str = "") -> None:
         super().__init__(reason)
@@ -59,84 +59,84 @@ class Closed(Exception):
 
 
 class Connection:
-    """A client that asks, and perhaps listens."""
+    """Serves the requests of one client, and sends it events."""
 
     def __init__(self, socket: WebSocket, services: Services) -> None:
         self._socket = socket
         self._services = services
         self._address = socket.client.host if socket.client else None
         self._token: str | None = None
-        #: what is sent is sent whole, one after the other
+        #: messages are sent one at a time
         self._sending = asyncio.Lock()
         self._waiting: asyncio.Future[str] | None = None
         self._stopping = False
         self._slow = False
         self._listener: Subscription | None = None
-        self._telling: asyncio.Task[None] | None = None
+        self._event_task: asyncio.Task[None] | None = None
         self._slot: ConnectionSlot | None = None
 
-    async def live(self) -> None:
-        """Serve the client until either side has had enough."""
+    async def serve(self) -> None:
+        """Serve the client until either side closes the connection."""
         offered = self._socket.scope.get("subprotocols") or []
         await self._socket.accept(subprotocol=PROTOCOL if PROTOCOL in offered else None)
         try:
-            await self._greet(offered)
+            await self._authenticate(offered)
             while True:
-                await self._serve(await self._next())
+                await self._handle(await self._next())
         except (Closed, WebSocketDisconnect) as end:
             code, reason = (end.code, end.reason) if isinstance(end, Closed) else (None, "")
         except TooManyConnections as error:
-            code, reason = FULL, _short(error.message)
+            code, reason = TOO_MANY_CONNECTIONS, _short(error.message)
             self._services.metrics.record_rpc_drop("limit")
         finally:
-            await self._hear_no_more()
+            await self._unsubscribe()
             if self._slot is not None:
                 self._slot.release()
         if code is not None and self._socket.application_state is WebSocketState.CONNECTED:
             log.info("rpc.closed", code=code, reason=reason)
-            with contextlib.suppress(WebSocketDisconnect, RuntimeError):  # they have gone meanwhile
+            with contextlib.suppress(WebSocketDisconnect, RuntimeError):  # the client has disconnected
                 await self._socket.close(code, reason)
 
     def shut_down(self) -> None:
-        """End it as soon as what is under way is answered: the process is about to stop."""
+        """Close after the present request: the process stops."""
         self._stopping = True
         if self._waiting is not None:
             self._waiting.cancel()
 
-    # --- who it is -------------------------------------------------------------------------------
+    # --- authentication --------------------------------------------------------------------------
 
-    async def _greet(self, offered: list[str]) -> None:
-        """Learn who it is: by a header, by a subprotocol, or by their first message."""
+    async def _authenticate(self, offered: list[str]) -> None:
+        """Authenticate the client by a header, a subprotocol or its first message."""
         scheme, _, token = self._socket.headers.get("authorization", "").partition(" ")
-        carried = [each.removeprefix(_CARRIER) for each in offered if each.startswith(_CARRIER)]
+        tokens = [each.removeprefix(_BEARER_PREFIX) for each in offered if each.startswith(_BEARER_PREFIX)]
         if scheme.lower() == "bearer" and token.strip():
             self._token = token.strip()
-        elif carried:
-            self._token = carried[0]
+        elif tokens:
+            self._token = tokens[0]
         if self._token is not None:
             try:
                 principal = await self._principal()
             except Unauthenticated as error:
-                raise Closed(NOT_KNOWN, _short(error.message)) from error
+                raise Closed(UNAUTHENTICATED, _short(error.message)) from error
             self._slot = self._services.connection_limits.acquire("rpc", principal.actor)
             return
         self._slot = self._services.connection_limits.acquire("rpc")
         try:
-            async with asyncio.timeout(GREETING_S):
+            async with asyncio.timeout(AUTH_TIMEOUT_S):
                 text = await self._next()
         except TimeoutError:
-            raise Closed(NOT_KNOWN, "say who you are, by a first message 'auth' or a header") from None
-        await self._serve(text)
+            raise Closed(UNAUTHENTICATED, "authenticate with a header or a first message 'auth'") from None
+        await self._handle(text)
         if self._token is None:
-            raise Closed(NOT_KNOWN, "say who you are first: the method 'auth' with a token")
+            raise Closed(UNAUTHENTICATED, "authenticate first: call the method 'auth' with a token")
 
     async def _principal(self) -> Principal:
-        """Who asks, as their key says now."""
+        """Return the principal of the present key."""
         if self._token is None:
-            raise Unauthenticated("say who you are first: the method 'auth' with a token")
+            raise Unauthenticated("authenticate first: call the method 'auth' with a token")
         return await self._services.keys.authenticate(self._token, self._address)
 
-    def _belong(self, principal: Principal) -> None:
+    def _assign_slot(self, principal: Principal) -> None:
         if self._slot is not None:
             self._slot.assign(principal.actor)
 
@@ -145,16 +145,16 @@ class Connection:
         if not isinstance(token, str) or not token:
             raise Unauthenticated("token: give an API key (wk_…) or a JWT")
         principal = await self._services.keys.authenticate(token, self._address)
-        self._belong(principal)
-        if self._listener is not None:  # what it hears was somebody else's to hear
-            await self._hear_no_more()
+        self._assign_slot(principal)
+        if self._listener is not None:  # its events were those of the previous principal
+            await self._unsubscribe()
         self._token = token
         return {"role": principal.role, "workspace": principal.workspace, "agentId": principal.agent}
 
     # --- requests --------------------------------------------------------------------------------
 
     async def _next(self) -> str:
-        """The next message."""
+        """Return the next message."""
         if self._stopping:
             raise _stopped()
         self._waiting = asyncio.ensure_future(self._received())
@@ -173,11 +173,11 @@ class Connection:
             raise Closed
         text = message.get("text")
         if text is None:
-            raise Closed(BINARY, "send text, not bytes: a message is JSON")
+            raise Closed(BINARY_MESSAGE, "send text, not bytes: a message is JSON")
         return str(text)
 
-    async def _serve(self, text: str) -> None:
-        """Answer a message, whatever it is."""
+    async def _handle(self, text: str) -> None:
+        """Respond to a message."""
         began = time.perf_counter()
         request = Request(None, "-", {})
         actor, code = "-", "ok"
@@ -190,31 +190,33 @@ class Connection:
                 request = request._replace(id=error.id)
                 raise
             if request.method == "auth":
-                said = await self._auth(request)
+                result = await self._auth(request)
             else:
                 principal = await self._principal()
                 actor = principal.actor
-                said = await self._answered(principal, request)
+                result = await self._call(principal, request)
                 listen = request.method == "events.subscribe"
-            told = answer(request.id, said)
+            reply = result_frame(request.id, result)
         except WakefulError as error:
-            code, told = error.code, refusal(request.id, error)
+            code, reply = error.code, error_frame(request.id, error)
             full = error if isinstance(error, TooManyConnections) else None
         except Exception as error:
             log.exception("rpc.error", method=_known(request.method))
-            code, told = "internal", refusal(request.id, error)
+            code, reply = "internal", error_frame(request.id, error)
         ms = round((time.perf_counter() - began) * 1000, 1)
         log.info("rpc.request", method=_known(request.method), code=code, ms=ms, actor=actor)
         self._services.metrics.record_rpc_call(_known(request.method), code)
-        await self._say(told)
+        await self._send(reply)
         if full is not None:
             raise full
         if code == Unauthenticated.code:
-            raise Closed(NOT_KNOWN, "the key is not good; come again with one that is")
-        if listen and self._listener is not None:  # not before they know that they do
-            self._telling = asyncio.create_task(self._tell(self._listener), name="wakeful-rpc-events")
+            raise Closed(UNAUTHENTICATED, "the key is not valid; reconnect with a valid one")
+        if listen and self._listener is not None:  # after the response to the subscription
+            self._event_task = asyncio.create_task(
+                self._send_events(self._listener), name="wakeful-rpc-events"
+            )
 
-    async def _answered(self, principal: Principal, request: Request) -> JsonObject:
+    async def _call(self, principal: Principal, request: Request) -> JsonObject:
         method = METHODS.get(request.method)
         if method is not None:
             return await method(self._services, principal, Params(principal, request.params))
@@ -222,16 +224,16 @@ class Connection:
             return await self._subscribe(principal, Params(principal, request.params))
         if request.method == "events.unsubscribe":
             Params(principal, request.params).only()
-            heard = self._listener is not None
-            await self._hear_no_more()
-            return {"unsubscribed": heard}
+            subscribed = self._listener is not None
+            await self._unsubscribe()
+            return {"unsubscribed": subscribed}
         known = ", ".join((*METHODS, *_OWN))
-        raise NotFound(f"there is no method '{request.method[:64]}'; there are {known}")
+        raise NotFound(f"there is no method '{request.method[:64]}'; the methods are {known}")
 
     # --- events ----------------------------------------------------------------------------------
 
     async def _subscribe(self, principal: Principal, params: Params) -> JsonObject:
-        """Begin to listen, in place of what was listened to before."""
+        """Subscribe to events, in place of an earlier subscription."""
         params.only("jobId", "types", "after")
         after = params.number("after", -1, 0, 2**53) if "after" in params.given else None
         listener = await self._services.events.subscribe(
@@ -242,70 +244,71 @@ class Connection:
             types=params.words("types"),
             after=after,
         )
-        await self._hear_no_more()
+        await self._unsubscribe()
         self._listener = listener
         return {"subscribed": True, "after": listener.seen if after is None else after}
 
-    async def _tell(self, listener: Subscription) -> None:
-        """Send the events as they come, for as long as the key is good."""
+    async def _send_events(self, listener: Subscription) -> None:
+        """Send events as long as the key is valid."""
         try:
-            while (found := await listener.next(CHECKED_S)) is not None:
+            while (found := await listener.next(KEY_CHECK_S)) is not None:
                 await self._principal()
-                for happened in found:
-                    await self._say(event(happened))
-            return  # the feed has ended, and so will the connection
+                for event in found:
+                    await self._send(event_frame(event))
+            return  # the stream has ended, and the connection is closed
         except Closed as end:
             code, reason = end.code, end.reason
         except Unauthenticated as error:
-            code, reason = NOT_KNOWN, _short(error.message)
+            code, reason = UNAUTHENTICATED, _short(error.message)
         except WakefulError as error:
-            code, reason = TOO_SLOW, _short(f"come again and go on: {error.message}")
+            code, reason = TOO_SLOW, _short(f"reconnect and resume: {error.message}")
         except WebSocketDisconnect:
             return
         except Exception:
             log.exception("rpc.error", method="events")
-            code, reason = BROKEN, "something went wrong here; come again and go on after the last event"
+            code, reason = INTERNAL_ERROR, "internal error; reconnect and resume after the last event"
         if code is not None:
             with contextlib.suppress(WebSocketDisconnect, RuntimeError):
                 log.info("rpc.closed", code=code, reason=reason)
                 await self._socket.close(code, reason)
 
-    async def _hear_no_more(self) -> None:
-        listener, telling = self._listener, self._telling
-        self._listener = self._telling = None
+    async def _unsubscribe(self) -> None:
+        listener, event_task = self._listener, self._event_task
+        self._listener = self._event_task = None
         if listener is not None:
             listener.close()
-        if telling is not None:
-            telling.cancel()
-            await asyncio.wait({telling})
+        if event_task is not None:
+            event_task.cancel()
+            await asyncio.wait({event_task})
 
     # --- sending ---------------------------------------------------------------------------------
 
-    async def _say(self, text: str) -> None:
-        """Send this, or Closed where they do not take it in time."""
+    async def _send(self, text: str) -> None:
+        """Send a message; raise Closed if the client does not read it in time."""
         try:
-            async with self._sending, asyncio.timeout(TAKEN_S):
+            async with self._sending, asyncio.timeout(SEND_TIMEOUT_S):
                 await self._socket.send_text(text)
         except TimeoutError:
             if not self._slow:
                 self._slow = True
                 self._services.metrics.record_rpc_drop("slow")
             raise Closed(
-                TOO_SLOW, f"nothing was taken for {TAKEN_S:g} s; come again and go on after the last event"
+                TOO_SLOW,
+                f"nothing was read for {SEND_TIMEOUT_S:g} s; reconnect and resume after the last event",
             ) from None
-        except RuntimeError as error:  # it was closed meanwhile
+        except RuntimeError as error:  # the connection was closed
             raise Closed from error
 
 
 def _stopped() -> Closed:
-    return Closed(STOPPING, "the server stops; come again and go on after the last event")
+    return Closed(STOPPING, "the server stops; reconnect and resume after the last event")
 
 
 def _known(method: str) -> str:
-    """The name of a method for the log; never one that somebody made up, which may hold anything."""
+    """Return the name of a known method for the log; `-` for any other text."""
     return method if method in METHODS or method in _OWN else "-"
 
 
 def _short(reason: str) -> str:
-    """A reason that fits into a close frame, which has 123 bytes for it."""
+    """Return a reason that fits into a close frame (123 bytes)."""
     return reason.encode()[:120].decode(errors="ignore")

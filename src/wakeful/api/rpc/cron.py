@@ -1,4 +1,4 @@
-"""The methods `cron.…`: each reads its parameters, asks a use case, and shows what came of it."""
+"""The methods `cron.…`: each reads its parameters, calls a service, and returns JSON."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from wakeful.service.jobs.label_filter import read_label_filter
 from wakeful.service.serializers import JsonObject, serialize_job, serialize_run, serialize_saved_job
 from wakeful.service.services import Services
 
-#: How far a list can be leafed through by number; HTTP has cursors, which go on for ever.
-FARTHEST: Final = 10_000
+#: The largest offset of a list; HTTP has cursors without a limit.
+MAX_OFFSET: Final = 10_000
 
 Method = Callable[[Services, Principal, Params], Awaitable[JsonObject]]
 
 
 async def list_jobs(services: Services, principal: Principal, params: Params) -> JsonObject:
-    """Jobs by agent and name: those of one agent, or of all."""
+    """List jobs by agent and name, of one agent or of all."""
     params.only("includeDisabled", "label", "limit", "offset")
     limit, offset = _page(params, 100)
     found = await services.jobs.list(
@@ -38,9 +38,9 @@ async def list_jobs(services: Services, principal: Principal, params: Params) ->
 
 
 async def create_job(services: Services, principal: Principal, params: Params) -> JsonObject:
-    """Add a job, which is what the parameters say; a webhook's `secret` is shown here and never again."""
+    """Create a job from the parameters. The `secret` of a webhook is returned only once."""
     document = {name: value for name, value in params.given.items() if name not in ("agentId", "workspace")}
-    saved = await services.jobs.create(principal, params.workspace, params.home, document)
+    saved = await services.jobs.create(principal, params.workspace, params.agent_or_default, document)
     return {"job": await _saved(services, principal, saved)}
 
 
@@ -54,7 +54,7 @@ async def update_job(services: Services, principal: Principal, params: Params) -
 
 
 async def delete_job(services: Services, principal: Principal, params: Params) -> JsonObject:
-    """Delete a job and withdraw what has not started; its runs can still be seen."""
+    """Delete a job and cancel its waiting runs; its runs stay readable."""
     params.only("jobId")
     job = await _job(services, principal, params)
     await services.jobs.delete(principal, job.workspace, job.agent, job.name)
@@ -62,12 +62,12 @@ async def delete_job(services: Services, principal: Principal, params: Params) -
 
 
 async def toggle_job(services: Services, principal: Principal, params: Params) -> JsonObject:
-    """Resume a job (`enabled`), or pause it: with a `note`, and `until` an instant."""
+    """Resume a job (`enabled`), or pause it, with a `note` and `until` an instant."""
     params.only("jobId", "enabled", "note", "until")
     enabled = params.flag("enabled")
     note, until = params.given.get("note"), params.given.get("until")
     if enabled and (note is not None or until is not None):
-        raise InvalidArgument("note, until: they belong to a pause; leave them out, or pause the job")
+        raise InvalidArgument("note, until: only for a pause; leave them out, or pause the job")
     job = await _job(services, principal, params)
     where = job.workspace, job.agent, job.name
     if enabled:
@@ -86,7 +86,7 @@ async def skip_next(services: Services, principal: Principal, params: Params) ->
 
 
 async def run_job(services: Services, principal: Principal, params: Params) -> JsonObject:
-    """Run a job now: `force` whatever its schedule says, `due` only if a tick is due."""
+    """Run a job now: always with mode `force`, with mode `due` only if a tick is due."""
     params.only("jobId", "mode", "payload", "overlapPolicy")
     job = await _job(services, principal, params)
     run = await services.jobs.trigger(
@@ -102,7 +102,7 @@ async def run_job(services: Services, principal: Principal, params: Params) -> J
 
 
 async def list_runs(services: Services, principal: Principal, params: Params) -> JsonObject:
-    """The runs of a job, newest first; those of a deleted one by its id."""
+    """List the runs of a job, newest first; those of a deleted job by its id."""
     params.only("jobId", "limit", "offset")
     limit, offset = _page(params, 20)
     agent, job_id, missing = params.agent, params.job(), None
@@ -121,12 +121,12 @@ async def list_runs(services: Services, principal: Principal, params: Params) ->
 
 
 async def status(services: Services, principal: Principal, params: Params) -> JsonObject:
-    """How the scheduler is: whether it is running, how many jobs are active, and what comes next."""
+    """Return whether the engine is running, the number of active jobs, and the next tick."""
     params.only()
-    stands = await services.status.status(principal, params.workspace)
-    jobs = stands["jobs"]
+    found = await services.status.status(principal, params.workspace)
+    jobs = found["jobs"]
     assert isinstance(jobs, dict)
-    return {"running": stands["engine"], "activeJobs": jobs["active"], **stands}
+    return {"running": found["engine"], "activeJobs": jobs["active"], **found}
 
 
 METHODS: Final[dict[str, Method]] = {
@@ -146,18 +146,18 @@ METHODS: Final[dict[str, Method]] = {
 
 
 def _page(params: Params, usual: int) -> tuple[int, int]:
-    return params.number("limit", usual, 1, MAX_PAGE), params.number("offset", 0, 0, FARTHEST)
+    return params.number("limit", usual, 1, MAX_PAGE), params.number("offset", 0, 0, MAX_OFFSET)
 
 
 async def _job(services: Services, principal: Principal, params: Params) -> JobRecord:
-    """The job of this id; else the one of this name."""
+    """Return the job with this id, else the job with this name."""
     wanted = params.job()
     try:
         job = await services.jobs.by_id(principal, params.workspace, wanted)
     except NotFound:
-        return await services.jobs.get(principal, params.workspace, params.home, wanted)
+        return await services.jobs.get(principal, params.workspace, params.agent_or_default, wanted)
     if params.agent not in (None, job.agent):
-        raise NotFound(f"no job '{wanted}' of the agent '{params.agent}'; list the jobs to see what there is")
+        raise NotFound(f"no job '{wanted}' of the agent '{params.agent}'; list the jobs to see their names")
     return job
 
 
@@ -173,9 +173,9 @@ async def _shown(services: Services, principal: Principal, job: JobRecord) -> Js
 
 
 async def _last(services: Services, principal: Principal, job: JobRecord) -> JsonObject:
-    """What the RPC says of a job beside what every face does: when it runs, and how it went last time.
+    """Return the fields that only the RPC has: the next tick, and the result of the last run.
 
-    The job itself knows whether it failed; only for what it failed with is a run looked up.
+    The job records whether it failed; only the error is read from a run.
     """
     error = None
     if job.failures:

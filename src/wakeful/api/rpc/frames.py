@@ -1,4 +1,4 @@
-"""What goes over the wire: requests that come in, answers, errors and events that go out; all JSON."""
+"""The JSON messages of the RPC: requests, results, errors and events."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from wakeful.errors import InvalidArgument, WakefulError
 from wakeful.job import Json
 from wakeful.service.event_stream import Event, serialize_event
 
-#: The number or text by which a client knows an answer again; none where it gave none.
+#: The number or text that a client sends with a request and gets back with the result.
 RequestId = str | int | float | None
 _LONGEST_ID: Final = 128
-_UNTOLD: Final = "something went wrong here, not with the request; the log of the server has it"
+_INTERNAL: Final = "internal error; the server's log has the details"
 
 
 class Request(NamedTuple):
-    """One request."""
+    """A request."""
 
     id: RequestId
     method: str
@@ -26,7 +26,7 @@ class Request(NamedTuple):
 
 
 class Unreadable(InvalidArgument):
-    """A message that is no request; `id` is its own, as far as it could be read."""
+    """A message that is not a request; `id` is its id if it could be read."""
 
     def __init__(self, message: str, id: RequestId = None) -> None:
         super().__init__(message)
@@ -34,7 +34,7 @@ class Unreadable(InvalidArgument):
 
 
 def read_request(text: str) -> Request:
-    """The request that a message is, or Unreadable.
+    """Read a request from a message, or raise Unreadable.
 
     >>> read_request('{"id": 1, "method": "cron.list"}')
     Request(id=1, method='cron.list', params={})
@@ -49,7 +49,7 @@ def read_request(text: str) -> Request:
     if not isinstance(value, dict):
         raise Unreadable('a message is a JSON object such as {"id":1,"method":"cron.list"}')
     id, method, params = value.get("id"), value.get("method"), value.get("params")
-    if not _knowable(id):
+    if not _is_request_id(id):
         raise Unreadable(f"id: give a number, or text of at most {_LONGEST_ID} characters")
     if not isinstance(method, str) or not method:
         raise Unreadable("method: name one, such as 'cron.list'", id)
@@ -60,7 +60,7 @@ def read_request(text: str) -> Request:
     return Request(id, method, params)
 
 
-def _knowable(id: object) -> TypeGuard[RequestId]:
+def _is_request_id(id: object) -> TypeGuard[RequestId]:
     if isinstance(id, str):
         return len(id) <= _LONGEST_ID
     if isinstance(id, float):
@@ -68,25 +68,27 @@ def _knowable(id: object) -> TypeGuard[RequestId]:
     return id is None or (isinstance(id, int) and not isinstance(id, bool))
 
 
-def answer(id: RequestId, result: Json) -> str:
-    """The answer to a request.
+def result_frame(id: RequestId, result: Json) -> str:
+    """Return the message with the result of a request.
 
-    >>> answer(1, {"deleted": True})
+    >>> result_frame(1, {"deleted": True})
     '{"id":1,"result":{"deleted":true}}'
     """
     return compact({"id": id, "result": result})
 
 
-def refusal(id: RequestId, error: Exception) -> str:
-    """The answer to a request that is refused, or that something of our own went wrong with.
+def error_frame(id: RequestId, error: Exception) -> str:
+    """Return the message with the error of a request. Internal errors show no details.
 
-    >>> refusal(1, InvalidArgument("limit: give a whole number"))
+    >>> error_frame(1, InvalidArgument("limit: give a whole number"))
     '{"id":1,"error":{"code":"invalid-argument","message":"limit: give a whole number"}}'
     """
-    told = (error.code, error.message) if isinstance(error, WakefulError) else ("internal", _UNTOLD)
-    return compact({"id": id, "error": {"code": told[0], "message": told[1]}})
+    code, message = (
+        (error.code, error.message) if isinstance(error, WakefulError) else ("internal", _INTERNAL)
+    )
+    return compact({"id": id, "error": {"code": code, "message": message}})
 
 
-def event(happened: Event) -> str:
-    """Something that happened."""
-    return compact({"event": happened.type, "seq": happened.seq, "data": serialize_event(happened)})
+def event_frame(event: Event) -> str:
+    """Return the message of an event."""
+    return compact({"event": event.type, "seq": event.seq, "data": serialize_event(event)})

@@ -1,7 +1,7 @@
-"""How a WebSocket is spoken: uvicorn's own way, but that closing waits for nobody.
+"""The WebSocket protocol of uvicorn, except that a close does not wait for the client.
 
-Uvicorn sends a close frame only after all that was sent before has been taken. To a client that takes
-nothing, which is why it is dropped, that would be never.
+Uvicorn sends a close frame only after the client has read all earlier messages. A client that reads nothing,
+which is why it is disconnected, would never get it.
 """
 
 from __future__ import annotations
@@ -11,23 +11,23 @@ from typing import Final
 from uvicorn._types import ASGISendEvent
 from uvicorn.protocols.websockets.wsproto_impl import WSProtocol
 
-#: Seconds that a client is given to say goodbye, and to take what is left.
-FAREWELL_S: Final = 5.0
+#: Seconds for the closing handshake.
+CLOSE_TIMEOUT_S: Final = 5.0
 
 
 class Protocol(WSProtocol):
     """One connection."""
 
     async def send(self, message: ASGISendEvent) -> None:
-        """Send what the app says."""
+        """Send a message of the app."""
         closing = message["type"] == "websocket.close"
         if closing:
             self.writable.set()
         await super().send(message)
         if closing:
-            self.loop.call_later(FAREWELL_S, self.transport.abort)
+            self.loop.call_later(CLOSE_TIMEOUT_S, self.transport.abort)
 
     def keepalive_timeout(self) -> None:
-        """Give up on a client that does not answer pings."""
+        """Close the connection of a client that does not answer pings."""
         super().keepalive_timeout()
-        self.loop.call_later(FAREWELL_S, self.transport.abort)
+        self.loop.call_later(CLOSE_TIMEOUT_S, self.transport.abort)

@@ -1,4 +1,4 @@
-"""Where the RPC is: `/ws`, and everybody who is connected there."""
+"""The path `/ws`, and the open RPC connections."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ router = APIRouter()
 
 
 class Connections:
-    """Everybody who is connected to this process."""
+    """The RPC connections of this process."""
 
     def __init__(self) -> None:
         self._open: set[Connection] = set()
@@ -23,21 +23,21 @@ class Connections:
         return len(self._open)
 
     async def serve(self, connection: Connection) -> None:
-        """Serve a client until it is over."""
+        """Serve a client until its connection ends."""
         self._open.add(connection)
         try:
-            await connection.live()
+            await connection.serve()
         finally:
             self._open.discard(connection)
 
     def shut_down(self) -> None:
-        """End them all: the process is about to stop."""
+        """Close all connections: the process stops."""
         for connection in list(self._open):
             connection.shut_down()
 
 
 @router.websocket("/ws")
 async def rpc(socket: WebSocket) -> None:
-    """Requests and their answers, and events, as JSON text."""
+    """Serve requests, responses and events as JSON text."""
     services = cast(Services, socket.app.state.services)
     await cast(Connections, socket.app.state.connections).serve(Connection(socket, services))

@@ -154,7 +154,7 @@ async def test_another_key_hears_nothing_that_was_not_asked_for_anew(new_app: Ne
 async def test_a_slow_client_is_dropped_and_nobody_waits_for_it(
     new_app: NewApp, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("wakeful.api.rpc.connection.TAKEN_S", 1.0)
+    monkeypatch.setattr("wakeful.api.rpc.connection.SEND_TIMEOUT_S", 1.0)
     app = new(new_app)
     async with (
         app,
@@ -181,7 +181,7 @@ async def test_a_slow_client_is_dropped_and_nobody_waits_for_it(
             while True:  # what was under way before it was dropped
                 taken.append((await slow.hear())["seq"])
         code, reason = await slow.closed()
-        assert (code, "come again" in str(reason)) == (1013, True)
+        assert (code, "reconnect" in str(reason)) == (1013, True)
         assert 0 < len(taken) < len(wanted)
 
         async with calling(operator) as again:
@@ -194,8 +194,8 @@ async def test_a_slow_client_is_dropped_and_nobody_waits_for_it(
 async def test_a_client_that_never_takes_anything_is_cut_off(
     new_app: NewApp, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("wakeful.api.rpc.connection.TAKEN_S", 0.1)
-    monkeypatch.setattr("wakeful.api.rpc.protocol.FAREWELL_S", 0.1)
+    monkeypatch.setattr("wakeful.api.rpc.connection.SEND_TIMEOUT_S", 0.1)
+    monkeypatch.setattr("wakeful.api.rpc.protocol.CLOSE_TIMEOUT_S", 0.1)
     lost = asyncio.Event()
     really = Protocol.connection_lost
 

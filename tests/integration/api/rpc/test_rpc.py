@@ -144,7 +144,7 @@ async def test_a_list_comes_in_pages_and_by_agent(ask: ApiClient):
         ("cron.update", {"jobId": "nope", "patch": {}}, "not-found", "no job 'nope'"),
         ("cron.update", {"jobId": "digest", "patch": {"schedule": "x"}}, "invalid-argument", "schedule"),
         ("cron.update", {"jobId": "digest", "patch": []}, "invalid-argument", "patch: give a JSON object"),
-        ("cron.update", {"patch": {}}, "invalid-argument", "jobId: say which job"),
+        ("cron.update", {"patch": {}}, "invalid-argument", "jobId: write the id"),
         ("cron.delete", {"jobId": "nope"}, "not-found", "no job 'nope'"),
         ("cron.delete", {"jobId": "a\u0000b"}, "invalid-argument", "jobId"),
         ("cron.delete", {"jobId": "digest", "agentId": "ada"}, "not-found", "no job 'digest'"),
@@ -295,7 +295,7 @@ async def test_a_browser_says_who_it_is_by_a_subprotocol(ask: ApiClient):
 
 @on_one_store
 async def test_whoever_says_nothing_is_not_waited_for(ask: ApiClient, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("wakeful.api.rpc.connection.GREETING_S", 0.05)
+    monkeypatch.setattr("wakeful.api.rpc.connection.AUTH_TIMEOUT_S", 0.05)
     async with connected(ask.url) as call:
         code, reason = await call.closed()
         assert (code, "auth" in str(reason)) == (4401, True)
@@ -338,7 +338,7 @@ async def test_a_key_that_is_revoked_ends_its_connection(ask: ApiClient):
 
 @on_one_store
 async def test_a_key_that_is_revoked_hears_nothing_more(ask: ApiClient, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("wakeful.api.rpc.connection.CHECKED_S", 0.05)
+    monkeypatch.setattr("wakeful.api.rpc.connection.KEY_CHECK_S", 0.05)
     member = await ask.new("member")
     async with calling(member) as call:
         await call("events.subscribe")
@@ -404,7 +404,7 @@ async def test_a_server_that_stops_says_so(new_app: NewApp, monkeypatch: pytest.
         assert loop.time() - began < PATIENCE, "nobody keeps it"
         for call in (one, other):
             code, reason = await call.closed()
-            assert (code, "come again" in str(reason)) == (1012, True)
+            assert (code, "reconnect" in str(reason)) == (1012, True)
         await idle.__aexit__(None, None, None)
         await hearing.__aexit__(None, None, None)
         assert app.services.events._reader is None
@@ -495,7 +495,7 @@ async def test_a_key_has_no_more_connections_than_it_may_have(new_app: NewApp):
 async def test_connections_without_a_key_take_no_place_from_those_with_one(
     new_app: NewApp, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("wakeful.api.rpc.connection.GREETING_S", 3_600.0)
+    monkeypatch.setattr("wakeful.api.rpc.connection.AUTH_TIMEOUT_S", 3_600.0)
     app = new_app(settings=Settings(max_connections=1, max_unauthenticated_connections=2))
     async with app, served(app) as operator, connected(operator.url) as one, connected(operator.url):
         await eventually(lambda: app.services.connection_limits.open()["rpc"] == 2)

@@ -93,7 +93,7 @@ async def test_it_is_ready_while_the_database_answers_and_the_loops_go_round(
 
         assert app._engine is not None
         planner = app._engine._planner
-        monkeypatch.setattr(engine_loop, "_LATELY_S", 0.2)
+        monkeypatch.setattr(engine_loop, "_STALLED_S", 0.2)
         monkeypatch.setattr(planner, "step", broken)
 
         async def stuck() -> bool:  # on a busy machine another loop may be late too, for a moment

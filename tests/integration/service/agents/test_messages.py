@@ -82,9 +82,9 @@ async def test_an_agent_may_speak_to_itself_and_to_nobody_else(ask: ApiClient):
 @pytest.mark.parametrize(
     ("body", "sentence"),
     [
-        ({}, "message: there is none"),
-        ({"message": "  \n"}, "message: there is none"),
-        ({"message": 5}, "message: there is none"),
+        ({}, "message: it is missing"),
+        ({"message": "  \n"}, "message: it is missing"),
+        ({"message": 5}, "message: it is missing"),
         ({"message": "hi", "session": "a b"}, "is not a valid name of a session"),
         ({"message": "hi", "session": ""}, "is not a valid name of a session"),
         ({"message": "hi", "mode": "interrupt"}, "a message has no mode; it has message, session"),
@@ -196,7 +196,7 @@ def test_the_command_line_speaks_and_waits_for_the_answer(here: Machine):
     while here.wakeful("say", "parrot", "three", "--json").json["state"] != "dropped":
         pass
     dropped = here.wakeful("say", "parrot", "four")
-    assert (dropped.code, "too much waits" in dropped.out) == (1, True)
+    assert (dropped.code, "is full" in dropped.out) == (1, True)
     shown = here.wakeful("sessions", "parrot")
     assert "main" in shown.out
     stopped = here.wakeful("say", "parrot", "/stopall")

@@ -193,7 +193,7 @@ async def test_a_backfill_of_the_future_or_of_too_much_is_refused(new_app: NewAp
             await app.jobs.backfill("job", NOON, NOON - timedelta(hours=1))
         with pytest.raises(InvalidArgument, match="at most 10000"):
             await app.jobs.backfill("job", NOON, NOON + timedelta(days=30))
-        with pytest.raises(FailedPrecondition, match="no schedule of its own"):
+        with pytest.raises(FailedPrecondition, match="no schedule to backfill"):
             await app.jobs.backfill("follower", NOON, NOON)
         assert await app.runs.list() == []
 
