@@ -1,4 +1,4 @@
-"""Keys, quotas, the audit, workflows and how things stand, over HTTP."""
+"""Keys, quotas, audit, workflows and status over HTTP."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from wakeful.service.serializers import (
 router = APIRouter(prefix="/api/workspaces/{workspace}", dependencies=SECURED)
 
 Version = Annotated[int, Path(ge=0, le=2**31 - 1, description="A whole number.")]
-Hours = Annotated[int, Query(ge=1, le=720, description="Of so many hours up to now.")]
+Hours = Annotated[int, Query(ge=1, le=720, description="The number of hours up to now.")]
 
 
 # --- keys ------------------------------------------------------------------------------------------
@@ -30,7 +30,7 @@ Hours = Annotated[int, Query(ge=1, le=720, description="Of so many hours up to n
 
 @router.get("/keys", tags=["keys"], summary="List keys", responses=responses({200: "Keys"}))
 async def list_keys(workspace: str, services: ServicesDep, principal: CurrentPrincipal) -> Response:
-    """Without what they open."""
+    """The text of a key is not stored and not returned."""
     return JsonResponse(
         {"keys": [serialize_key(row) for row in await services.keys.list(principal, workspace)]}
     )
@@ -49,7 +49,7 @@ async def list_keys(workspace: str, services: ServicesDep, principal: CurrentPri
 async def create_key(
     workspace: str, services: ServicesDep, principal: CurrentPrincipal, document: ServiceDocument
 ) -> Response:
-    """The `key` is shown here and never again."""
+    """The `key` is returned only once."""
     row, key = await services.keys.create(principal, workspace, document)
     headers = {"Location": location_of(workspace, "keys", row.id), "Cache-Control": "no-store"}
     return JsonResponse({**serialize_key(row), "key": key}, 201, headers)
@@ -65,7 +65,7 @@ async def create_key(
 async def revoke_key(
     workspace: str, key_id: str, services: ServicesDep, principal: CurrentPrincipal
 ) -> Response:
-    """It opens nothing any more: here at once, on other replicas within a second."""
+    """Takes effect on this replica at once, on others within a second."""
     await services.keys.revoke(principal, workspace, key_id)
     return no_content()
 
@@ -75,7 +75,7 @@ async def revoke_key(
 
 @router.get("/quotas", tags=["quotas"], summary="List limits", responses=responses({200: "Quotas"}))
 async def list_quotas(workspace: str, services: ServicesDep, principal: CurrentPrincipal) -> Response:
-    """What is allowed and what is used, for the workspace (`agent` null) and its agents."""
+    """The limits and the usage of the workspace (`agent` null) and its agents."""
     return JsonResponse(
         {"quotas": [serialize_quota(row) for row in await services.quotas.list(principal, workspace)]}
     )
@@ -93,12 +93,12 @@ async def list_quotas(workspace: str, services: ServicesDep, principal: CurrentP
 async def set_quota(
     workspace: str, services: ServicesDep, principal: CurrentPrincipal, document: Document
 ) -> Response:
-    """For one agent, or without one for the whole workspace; null lets the installation's own hold again."""
+    """For one agent, or for the whole workspace without `agent`; null restores the installation's default."""
     agent, bucket, limit = document.get("agent"), document.get("bucket"), document.get("limit")
     if agent is not None and not isinstance(agent, str):
         raise InvalidArgument("agent: write the name of an agent, or null for the whole workspace")
     if not isinstance(bucket, str):
-        raise InvalidArgument("bucket: write the name of one, such as 'scheduler.liveJobs'")
+        raise InvalidArgument("bucket: write the name of a bucket, such as 'scheduler.liveJobs'")
     number = whole_number(limit)
     if "limit" not in document or (number is None and limit is not None):
         raise InvalidArgument("limit: write a whole number, or null for none")
@@ -109,7 +109,7 @@ async def set_quota(
 # --- audit -----------------------------------------------------------------------------------------
 
 
-@router.get("/audit", tags=["audit"], summary="Read the audit", responses=responses({200: "Audit"}))
+@router.get("/audit", tags=["audit"], summary="Read the audit log", responses=responses({200: "Audit"}))
 async def list_audit(
     workspace: str,
     services: ServicesDep,
@@ -117,7 +117,7 @@ async def list_audit(
     limit: Limit = 100,
     cursor: Cursor = None,
 ) -> Response:
-    """Who did what to what, when and from where; newest first."""
+    """Actor, action, subject, time and address of each change, newest first."""
     scope, before = ("audit", workspace), None
     if cursor is not None:
         before = int(read_cursor(cursor, scope, int)[0])
@@ -127,10 +127,10 @@ async def list_audit(
 
 
 @router.get(
-    "/audit/verify", tags=["audit"], summary="Verify the audit", responses=responses({200: "Verified"})
+    "/audit/verify", tags=["audit"], summary="Verify the audit log", responses=responses({200: "Verified"})
 )
 async def verify_audit(workspace: str, services: ServicesDep, principal: CurrentPrincipal) -> Response:
-    """Follow the chain from its beginning: a changed, removed or reordered entry breaks it."""
+    """Check the hash chain from the start: a changed, removed or reordered entry breaks it."""
     count, flaw = await services.audit.verify(principal, workspace)
     return JsonResponse({"ok": flaw is None, "count": count, "flaw": flaw})
 
@@ -147,7 +147,7 @@ async def verify_audit(workspace: str, services: ServicesDep, principal: Current
 async def get_workflow(
     workspace: str, workflow_id: str, version: Version, services: ServicesDep, principal: CurrentPrincipal
 ) -> Response:
-    """The DAG as it was kept."""
+    """The DAG as it was stored."""
     return JsonResponse(
         serialize_workflow(await services.workflows.get(principal, workspace, workflow_id, version))
     )
@@ -156,7 +156,7 @@ async def get_workflow(
 @router.put(
     "/workflows/{workflow_id}/{version}",
     tags=["workflows"],
-    summary="Keep a version of a workflow",
+    summary="Store a version of a workflow",
     responses=responses({200: "Workflow", 201: "Workflow"}, *BODY, 409, headers=("Location",)),
     openapi_extra=request_body(
         "Dag", {"nodes": [{"id": "fetch"}, {"id": "send"}], "edges": [["fetch", "send"]]}
@@ -170,7 +170,7 @@ async def put_workflow(
     principal: CurrentPrincipal,
     dag: Document,
 ) -> Response:
-    """The body is the DAG. A version never changes: the same again is no error, another is one."""
+    """The body is the DAG. A version never changes: the same DAG again is accepted, another is refused."""
     created = await services.workflows.put(principal, workspace, workflow_id, version, dag)
     content = serialize_workflow(await services.workflows.get(principal, workspace, workflow_id, version))
     headers = (
@@ -179,18 +179,20 @@ async def put_workflow(
     return JsonResponse(content, 201 if created else 200, headers)
 
 
-# --- how things stand ------------------------------------------------------------------------------
+# --- status ----------------------------------------------------------------------------------------
 
 
-@router.get("/status", tags=["status"], summary="How things stand", responses=responses({200: "Status"}))
+@router.get(
+    "/status", tags=["status"], summary="Status of the workspace", responses=responses({200: "Status"})
+)
 async def get_status(workspace: str, services: ServicesDep, principal: CurrentPrincipal) -> Response:
-    """How many jobs and runs there are, and what comes next."""
+    """The numbers of jobs and runs, and the next tick."""
     return JsonResponse(await services.status.status(principal, workspace))
 
 
-@router.get("/slo", tags=["status"], summary="How well it goes", responses=responses({200: "Slo"}))
+@router.get("/slo", tags=["status"], summary="Service level objectives", responses=responses({200: "Slo"}))
 async def get_slo(
     workspace: str, services: ServicesDep, principal: CurrentPrincipal, hours: Hours = 24
 ) -> Response:
-    """The ratio of dead letters, and the median time from due to started."""
+    """The ratio of dead letters, and the median and 95th percentile of the start delay."""
     return JsonResponse(await services.status.slo(principal, workspace, hours))

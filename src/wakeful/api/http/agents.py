@@ -19,7 +19,7 @@ router = APIRouter(prefix="/api/workspaces", dependencies=SECURED)
 
 @router.get("", tags=["workspaces"], summary="List workspaces", responses=responses({200: "Workspaces"}))
 async def list_workspaces(services: ServicesDep, principal: CurrentPrincipal) -> Response:
-    """Those that the key belongs to."""
+    """The workspaces of the key."""
     return JsonResponse(
         {
             "workspaces": [
@@ -33,7 +33,7 @@ async def list_workspaces(services: ServicesDep, principal: CurrentPrincipal) ->
     "/{workspace}", tags=["workspaces"], summary="Read a workspace", responses=responses({200: "Workspace"})
 )
 async def get_workspace(workspace: str, services: ServicesDep, principal: CurrentPrincipal) -> Response:
-    """A tenant: its zone, what it is for, and what it has used today."""
+    """A workspace with its usage of today."""
     content = serialize_workspace(principal, await services.workspaces.get(principal, workspace))
     return JsonResponse({**content, "spent": await services.budgets.spent(workspace)})
 
@@ -48,7 +48,7 @@ async def get_workspace(workspace: str, services: ServicesDep, principal: Curren
 async def put_workspace(
     workspace: str, services: ServicesDep, principal: CurrentPrincipal, document: ServiceDocument
 ) -> Response:
-    """It takes a key for all workspaces, such as the one of the first start."""
+    """Requires a key for all workspaces, such as the first key of the installation."""
     row, created = await services.workspaces.put(principal, workspace, document)
     content: JsonObject = {
         **serialize_workspace(principal, row),
@@ -61,7 +61,7 @@ async def put_workspace(
     "/{workspace}/agents", tags=["agents"], summary="List agents", responses=responses({200: "Agents"})
 )
 async def list_agents(workspace: str, services: ServicesDep, principal: CurrentPrincipal) -> Response:
-    """All of a workspace, by name; an agent sees itself."""
+    """The agents of a workspace, by name; a key of the role agent sees only its own."""
     return JsonResponse(
         {
             "agents": [
@@ -80,7 +80,7 @@ async def list_agents(workspace: str, services: ServicesDep, principal: CurrentP
 async def get_agent(
     workspace: str, agent: str, services: ServicesDep, principal: CurrentPrincipal
 ) -> Response:
-    """Who is woken, and where, and what it has used today."""
+    """An agent with its usage of today."""
     content = serialize_agent(principal, await services.agents.get(principal, workspace, agent))
     return JsonResponse({**content, "spent": await services.budgets.spent(workspace, agent)})
 
@@ -97,9 +97,9 @@ async def get_agent(
 async def put_agent(
     workspace: str, agent: str, services: ServicesDep, principal: CurrentPrincipal, document: ServiceDocument
 ) -> Response:
-    """Make it what the document says; what that leaves out is at its default.
+    """Create the agent or change it to match the document; a missing field gets its default.
 
-    An agent that is given a webhook gets a `secret`, which is shown here and never again.
+    An agent with a new webhook gets a `secret`, which is returned only once.
     """
     saved = await services.agents.put(principal, workspace, agent, document)
     content = {
@@ -118,7 +118,7 @@ async def put_agent(
 async def rotate_agent_secret(
     workspace: str, agent: str, services: ServicesDep, principal: CurrentPrincipal
 ) -> Response:
-    """It signs the webhooks that its jobs inherit, for a day beside the old one. It is not shown again."""
+    """It signs the webhooks that jobs inherit, for a day beside the old one. It is returned only once."""
     saved = await services.agents.rotate_secret(principal, workspace, agent)
     return JsonResponse(
         {**serialize_saved_agent(principal, saved), "spent": await services.budgets.spent(workspace, agent)}
@@ -135,7 +135,7 @@ async def rotate_agent_secret(
 async def delete_agent(
     workspace: str, agent: str, services: ServicesDep, principal: CurrentPrincipal
 ) -> Response:
-    """One that has no jobs; its runs can still be seen."""
+    """Only an agent without jobs can be deleted; its runs stay readable."""
     await services.agents.delete(principal, workspace, agent)
     return no_content()
 

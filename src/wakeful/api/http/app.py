@@ -1,4 +1,4 @@
-"""The HTTP app: every path put together, errors in one form, and the document that tells of it all."""
+"""The HTTP app: all routes, the error format, and the OpenAPI document."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ from wakeful.api.rpc import socket
 from wakeful.document.values import camel
 from wakeful.service.services import Services
 
-_ABOUT: Final = """Cron for agents: it keeps time in a database and wakes the agent.
+_ABOUT: Final = """Durable cron for AI agents.
 
-Everything under `/api` takes `Authorization: Bearer wk_…`. Errors are `application/problem+json` with a
-`code` and a sentence that says what to do. Lists come in pages: send the `cursor` of one for the next.
+Every path under `/api` requires `Authorization: Bearer wk_…`. Errors are `application/problem+json` with a
+`code` and a `detail` that says what to do. Lists are paged: send the `cursor` of a page to get the next one.
 """
 _TAGS: Final = (
     "jobs", "runs", "work", "dead letters", "agents", "sessions", "workspaces", "workflows",
@@ -44,13 +44,13 @@ _TAGS: Final = (
 
 
 def create_app(services: Services, *, ready: Ready | None = None) -> FastAPI:
-    """The app over these services. `ready` is what /readyz asks: it says what is not ready, or None."""
+    """Return the app over these services. `ready` returns why the process is not ready, or None."""
     app = FastAPI(
         title="Wakeful",
         version=__version__,
         description=_ABOUT,
         openapi_tags=[{"name": name} for name in _TAGS],
-        docs_url=None,  # FastAPI's page loads its scripts from elsewhere
+        docs_url=None,  # FastAPI's page loads scripts from other hosts
         redoc_url=None,
         redirect_slashes=False,
         generate_unique_id_function=_operation_id,
@@ -59,7 +59,7 @@ def create_app(services: Services, *, ready: Ready | None = None) -> FastAPI:
     app.state.ready = ready or _always
     app.state.connections = socket.Connections()
     problems.install(app)
-    # `/runs/claim` stands before `/runs/{run_id}`, which would take it for a run.
+    # `/runs/claim` must come before `/runs/{run_id}`, which would match it too.
     for part in (health, agents, messages, jobs, job_actions, executors, runs, dead_letters, admin):
         app.include_router(part.router)
     for name in ("events", "metrics"):
@@ -70,12 +70,12 @@ def create_app(services: Services, *, ready: Ready | None = None) -> FastAPI:
     if find_spec("mcp") is not None:  # wakeful[mcp]
         import_module("wakeful.api.mcp.http").mount(app)
     app.add_middleware(RequestMiddleware)
-    _tell(app)
+    _add_schemas(app)
     return app
 
 
 def _operation_id(route: APIRoute) -> str:
-    """A short id that generated clients use as the name of a method: `create_job` is `createJob`."""
+    """Return a short id that generated clients use as a method name: `create_job` is `createJob`."""
     return camel(route.name)
 
 
@@ -88,18 +88,18 @@ async def _always() -> str | None:
     return None
 
 
-def _tell(app: FastAPI) -> None:
-    """Put the schemas into the document, which FastAPI would only do for models of its own."""
-    made = app.openapi
+def _add_schemas(app: FastAPI) -> None:
+    """Add the schemas to the OpenAPI document: FastAPI adds only its own models."""
+    generate = app.openapi
 
     def openapi() -> dict[str, Any]:
         if app.openapi_schema is None:
-            document = made()
+            document = generate()
             components = document.setdefault("components", {})
             components["schemas"] = dict(sorted(SCHEMAS.items()))
             for path in document["paths"].values():
                 for operation in path.values():
-                    _forget_own_errors(operation["responses"])
+                    _remove_default_errors(operation["responses"])
                     if "parameters" in operation:
                         operation["parameters"] = named(operation["parameters"])
             app.openapi_schema = document
@@ -108,7 +108,7 @@ def _tell(app: FastAPI) -> None:
     app.openapi = openapi  # type: ignore[method-assign]
 
 
-def _forget_own_errors(responses: dict[str, Any]) -> None:
-    """Parameters that cannot be read are 400 here, and problems: not what FastAPI says by itself."""
+def _remove_default_errors(responses: dict[str, Any]) -> None:
+    """Remove FastAPI's 422: a parameter that cannot be read is a problem with status 400 here."""
     if "HTTPValidationError" in str(responses.get("422")):
         del responses["422"]

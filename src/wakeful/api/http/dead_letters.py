@@ -1,4 +1,4 @@
-"""Dead letters over HTTP: see them, replay them, put them away."""
+"""Dead letters over HTTP: list, replay, discard."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ async def list_dead_letters(
     workspace: str,
     services: ServicesDep,
     principal: CurrentPrincipal,
-    agent: Annotated[str | None, Query(description="Only those of this agent.")] = None,
+    agent: Annotated[str | None, Query(description="Only of this agent.")] = None,
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> Response:
-    """Failed runs that nobody has replayed or discarded, newest first."""
+    """Failed runs that were not replayed or discarded, newest first."""
     return await runs_page(
         services, principal, workspace, agent, dead=True, limit=limit, cursor=cursor, name="deadLetters"
     )
@@ -49,7 +49,7 @@ async def replay_dead_letters(
     body: Document,
     idempotency_key: IdempotencyKey = None,
 ) -> Response:
-    """These, or with `all` the oldest thousand; what is no dead letter any more is passed over."""
+    """The named ones, or with `all` the oldest thousand. Runs that are not dead letters are left out."""
     replay = partial(services.runs.replay_many, principal, workspace, _ids(body))
     return await respond_once(
         request, principal, workspace, replay, lambda ids: JsonResponse({"replayed": list(ids)})
@@ -65,16 +65,16 @@ async def replay_dead_letters(
 async def discard_dead_letters(
     workspace: str, services: ServicesDep, principal: CurrentPrincipal, body: Document
 ) -> Response:
-    """Put them away for good, likewise; their runs can still be seen."""
+    """Discard permanently, selected in the same way; their runs stay readable."""
     ids = _ids(body)
     return JsonResponse({"discarded": list(await services.runs.discard_many(principal, workspace, ids))})
 
 
 def _ids(body: dict[str, object]) -> list[str] | None:
-    """Which ones; None for all of them, which nobody gets by leaving something out."""
+    """Return the ids; None for all, which must be requested explicitly."""
     ids, everything = body.get("ids"), body.get("all")
     if everything is True and ids is None:
         return None
     if isinstance(ids, list) and all(isinstance(each, str) for each in ids) and not everything:
         return ids
-    raise InvalidArgument('say which: {"ids": ["…"]} for some of them, or {"all": true}')
+    raise InvalidArgument('select dead letters: {"ids": ["…"]} for some of them, or {"all": true}')

@@ -1,7 +1,7 @@
-"""Refuses query parameters and body fields that a route does not declare.
+"""Checks that refuse query parameters and body fields that a route does not declare.
 
-The names come from the route itself: its query parameters, and the schema that it gives in `takes(…)`. A new
-parameter or field is therefore accepted as soon as the route declares it, and no route can forget the check.
+The names come from the route: its query parameters, and the schema of its `request_body(…)`. So the check
+applies to every route, and a new parameter is accepted as soon as the route declares it.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ _LONGEST_NAME: Final = 64
 
 
 def check_query(request: Request) -> None:
-    """InvalidArgument where the query has a parameter that the route does not declare."""
+    """Raise InvalidArgument for a query parameter that the route does not declare."""
     if request.scope["query_string"]:
         refuse_unknown(request.query_params, _query_names(request.scope["route"]), "parameter")
 
 
 def check_fields(request: Request, fields: Iterable[str]) -> None:
-    """InvalidArgument where a body has a field that the schema of the route does not declare."""
+    """Raise InvalidArgument for a body field that the schema of the route does not declare."""
     names = _field_names(request.scope["route"])
     if names is not None:
         refuse_unknown(fields, names, "field")
 
 
 def declares_body(request: Request) -> bool:
-    """Whether the route declares a body."""
+    """Return whether the route declares a body."""
     return "requestBody" in (request.scope["route"].openapi_extra or {})
 
 
 def refuse_unknown(given: Iterable[str], known: tuple[str, ...], kind: str) -> None:
-    """InvalidArgument that names what is unknown among these parameters or fields, and what there is."""
+    """Raise InvalidArgument with the unknown names among parameters or fields, and the known ones."""
     unknown = [name[:_LONGEST_NAME] for name in dict.fromkeys(given) if name not in known]
     if unknown:
         none = "there is no such" if len(unknown) == 1 else "there are no such"
@@ -49,18 +49,18 @@ def refuse_unknown(given: Iterable[str], known: tuple[str, ...], kind: str) -> N
 
 
 def _query_names(route: APIRoute) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(_flat(route.dependant)))
+    return tuple(dict.fromkeys(_parameters(route.dependant)))
 
 
-def _flat(dependant: Dependant) -> Iterable[str]:
+def _parameters(dependant: Dependant) -> Iterable[str]:
     for inner in dependant.dependencies:
-        yield from _flat(inner)
+        yield from _parameters(inner)
     for parameter in dependant.query_params:
         yield parameter.alias
 
 
 def _field_names(route: APIRoute) -> tuple[str, ...] | None:
-    """The fields of the body; None where any are allowed."""
+    """Return the fields of the body; None if any are allowed."""
     content = (route.openapi_extra or {})["requestBody"]["content"]["application/json"]
     schema = SCHEMAS[content["schema"]["$ref"].rpartition("/")[2]]
     return None if schema.get("additionalProperties", True) else tuple(schema["properties"])

@@ -1,4 +1,4 @@
-"""What a request brings: who asks, of whom, and with what body."""
+"""Dependencies of the routes: the services, the principal and the body."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ _BEARER: Final = HTTPBearer(
 
 
 def services_of(request: Request) -> Services:
-    """The service layer of the app that was asked."""
+    """Return the services of the app."""
     return cast(Services, request.app.state.services)
 
 
 async def _services(request: Request) -> Services:
-    # What is not async, the framework does in a thread: far too much for looking something up.
+    # Async, because FastAPI runs a plain function in a thread.
     return services_of(request)
 
 
 async def current_principal(request: Request) -> Principal:
-    """Whoever asks, by the bearer that they show; Unauthenticated where they show none that holds."""
+    """Return the principal of the bearer token, or raise Unauthenticated."""
     scheme, _, token = request.headers.get("authorization", "").partition(" ")
     if scheme.lower() != "bearer" or not token.strip():
-        raise Unauthenticated("say who you are: send the header 'Authorization: Bearer wk_…' with an API key")
+        raise Unauthenticated("no credentials: send the header 'Authorization: Bearer wk_…' with an API key")
     address = request.client.host if request.client else None
     principal = await services_of(request).keys.authenticate(token.strip(), address)
     request.state.actor = principal.actor
@@ -45,7 +45,7 @@ async def current_principal(request: Request) -> Principal:
 async def check_declared(
     request: Request, principal: Annotated[Principal, Depends(current_principal)]
 ) -> None:
-    """Refuse parameters, and a body, that the route does not declare. The caller is authenticated first."""
+    """Refuse undeclared parameters, and a body that the route does not take. Authenticates first."""
     check_query(request)
     if request.method != "GET" and not declares_body(request) and await request.body():
         value = await json_body(request)
@@ -56,27 +56,27 @@ async def check_declared(
 
 
 async def service_document(request: Request) -> dict[str, object]:
-    """The body, a JSON object, for a use case that refuses unknown fields itself."""
+    """Return the body, a JSON object, for a service that refuses unknown fields itself."""
     value = await json_body(request)
     if not isinstance(value, dict):
-        raise InvalidArgument("the body is a JSON object; send one such as {}")
+        raise InvalidArgument("the body must be a JSON object, such as {}")
     return value
 
 
 async def document(request: Request) -> dict[str, object]:
-    """The body, a JSON object with no other fields than those that the route declares."""
+    """Return the body, a JSON object with only the fields that the route declares."""
     value = await service_document(request)
     check_fields(request, value)
     return value
 
 
 async def optional_document(request: Request) -> dict[str, object]:
-    """The body, which is a JSON object or is left out."""
+    """Return the body, a JSON object; empty if there is no body."""
     return await document(request) if await request.body() else {}
 
 
 async def json_body(request: Request) -> object:
-    """The body as JSON, whatever its content type says: Malformed where it is none."""
+    """Return the body as JSON, whatever its content type; Malformed if it is not JSON."""
     raw = await request.body()
     if not raw:
         raise Malformed("there is no body; send JSON")
@@ -88,33 +88,33 @@ async def json_body(request: Request) -> object:
 
 
 def read_json(text: str, what: str) -> object:
-    """JSON that somebody sent, and that everything can keep: Malformed, about `what`, where it is none."""
+    """Return JSON that can be stored; raise Malformed, about `what`, for any other text."""
     try:
         value: object = json.loads(text, parse_constant=_refuse_constant)
-        if "\\ud" in text or "\\uD" in text:  # half of a pair is JSON, but no Unicode: nothing could keep it
+        if "\\ud" in text or "\\uD" in text:  # a lone surrogate is JSON but cannot be stored
             json.dumps(value, ensure_ascii=False).encode()
     except RecursionError:
         raise Malformed(f"{what} is nested too deeply; flatten it") from None
     except UnicodeError:
         raise Malformed(f"{what} is not UTF-8; JSON is sent as UTF-8") from None
     except ValueError as error:
-        raise Malformed(f"{what} is no JSON: {error}") from None
+        raise Malformed(f"{what} is not JSON: {error}") from None
     return value
 
 
 def _refuse_constant(name: str) -> object:
-    raise ValueError(f"{name} is no number in JSON")
+    raise ValueError(f"{name} is not a number in JSON")
 
 
-#: The service layer.
+#: The services.
 ServicesDep = Annotated[Services, Depends(_services)]
-#: Who asks.
+#: The principal of the request.
 CurrentPrincipal = Annotated[Principal, Depends(current_principal)]
 #: The body, a JSON object.
 Document = Annotated[dict[str, object], Depends(document)]
-#: The body, a JSON object that a use case judges whole.
+#: The body, a JSON object whose fields a service checks.
 ServiceDocument = Annotated[dict[str, object], Depends(service_document)]
-#: The body, a JSON object or nothing.
+#: The body, a JSON object that may be absent.
 OptionalDocument = Annotated[dict[str, object], Depends(optional_document)]
-#: What every route under /api needs: a bearer, and a request that says nothing the route does not declare.
+#: The checks of every route under /api: a bearer, and no undeclared parameters or fields.
 SECURED: Final = [Depends(_BEARER), Depends(check_declared)]

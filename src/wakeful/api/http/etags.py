@@ -1,7 +1,7 @@
-"""ETags: a job's is its version, which goes up with every edit, and not with the passing of time.
+"""ETags: the ETag of a job is its version, which increases with every edit.
 
-`If-Match` guards a change or an action against somebody else's change; `If-None-Match` saves sending what is
-known, and with `*` lets a PUT only create.
+`If-Match` guards a change against concurrent changes; `If-None-Match` avoids sending a known job again, and
+with `*` lets a PUT only create.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ _TAG: Final = re.compile(r'(?:W/)?"[\x21\x23-\x7e]*"')
 _TAGS: Final = re.compile(rf"\s*{_TAG.pattern}(?:\s*,\s*{_TAG.pattern})*\s*")
 
 IfMatch = Annotated[
-    str | None, Header(description='Only if the job is still at this version, as its ETag says: `"3"`.')
+    str | None, Header(description='Only if the job is still at this version, the value of its ETag: `"3"`.')
 ]
 IfNoneMatch = Annotated[str | None, Header(description="Only if the job has changed since this ETag.")]
-CreateOnly = Annotated[str | None, Header(description="`*`: only create, and change nothing that is there.")]
+CreateOnly = Annotated[str | None, Header(description="`*`: only create; refuse to change an existing job.")]
 
 
 def etag(version: int) -> str:
-    """The tag of a version.
+    """Return the ETag of a version.
 
     >>> etag(3)
     '"3"'
@@ -45,7 +45,7 @@ def etag(version: int) -> str:
 
 
 def matches(header: str, version: int, *, weak: bool = False) -> bool:
-    """Whether a header of tags names this version; Malformed where it is none.
+    """Return whether a header of ETags includes this version; Malformed if it is not valid.
 
     >>> matches('"2", "3"', 3), matches("*", 3), matches('W/"3"', 3), matches('W/"3"', 3, weak=True)
     (True, True, False, True)
@@ -59,7 +59,7 @@ def matches(header: str, version: int, *, weak: bool = False) -> bool:
 
 
 def check_match(header: str | None, job: JobRecord) -> None:
-    """Refuse a change that was made up for another version of the job."""
+    """Raise Stale if the job is at another version than `If-Match` names."""
     if header is not None and not matches(header, job.version):
         raise Stale(
             f"job '{job.name}' has changed: it is at version {job.version}, not {header.strip()[:64]}; "

@@ -1,4 +1,4 @@
-"""Work over HTTP, for executors: claim runs, renew their leases, complete them."""
+"""Executors over HTTP: claim runs, renew their leases, complete them."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ _MAX_USAGE: Final = 65_536
 async def claim_runs(
     workspace: str, request: Request, services: ServicesDep, principal: CurrentPrincipal, body: Document
 ) -> Response:
-    """Take runs of `pull` jobs, each with its target and payload; with `waitMs`, wait for the first.
+    """Claim runs of `pull` jobs, each with its target and payload; with `waitMs`, wait for the first.
 
-    Each claimed run has a lease of 30 s, which a heartbeat renews. A run whose lease ends is tried again as a
+    Each claimed run has a lease of 30 s, which a heartbeat renews. A run whose lease expires is retried as a
     new attempt. A claim is never replayed: `Idempotency-Key` has no effect here.
     """
     claiming = services.pull.claim(
@@ -79,7 +79,7 @@ async def heartbeat_runs(
 async def heartbeat_run(
     workspace: str, run_id: str, services: ServicesDep, principal: CurrentPrincipal, body: OptionalDocument
 ) -> Response:
-    """`attempt` is that of the claimed run. 409: it is over, or another executor's; stop working on it."""
+    """`attempt` is that of the claimed run. 409: the claim is lost or the run is over; stop working on it."""
     attempt = _whole(body, "attempt", None)
     run = await services.pull.heartbeat(principal, workspace, run_id, attempt, _worker(body))
     return JsonResponse(serialize_run(run))
@@ -96,7 +96,7 @@ async def heartbeat_run(
 async def complete_run(
     workspace: str, run_id: str, services: ServicesDep, principal: CurrentPrincipal, body: Document
 ) -> Response:
-    """A claimed run, with the `attempt` of the claim; or one whose webhook has `completion: callback`.
+    """For a claimed run, with the `attempt` of the claim, or a webhook run with `completion: callback`.
 
     The first report of an attempt counts. 409: the run is over, or at another attempt.
     """
@@ -106,17 +106,17 @@ async def complete_run(
         run_id,
         _text(body, "status"),
         attempt=_whole(body, "attempt", None),
-        output=_spelled(body, "output"),
-        error=_spelled(body, "error"),
+        output=_as_text(body, "output"),
+        error=_as_text(body, "error"),
         usage=_usage(body),
     )
     return JsonResponse(serialize_run(run))
 
 
 async def _while_connected(request: Request, doing: Awaitable[T]) -> T:
-    """Give up waiting when whoever asked has gone: what is claimed for nobody helps nobody."""
+    """Cancel the wait when the client disconnects, so that no run is claimed for it."""
     task = asyncio.ensure_future(doing)
-    gone = asyncio.ensure_future(_gone(request))
+    gone = asyncio.ensure_future(_disconnected(request))
     try:
         await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
         if not task.done():
@@ -131,7 +131,7 @@ async def _while_connected(request: Request, doing: Awaitable[T]) -> T:
         gone.cancel()
 
 
-async def _gone(request: Request) -> None:
+async def _disconnected(request: Request) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass
 
@@ -144,7 +144,7 @@ def _text(body: dict[str, object], field: str) -> str:
 
 
 def _names(body: dict[str, object], field: str) -> list[str] | None:
-    """Names that narrow; none of them is no narrowing."""
+    """Return a list of names, or None if it is absent or empty."""
     value = body.get(field)
     if value is None or value == []:
         return None
@@ -171,14 +171,14 @@ def _worker(body: dict[str, object]) -> str | None:
 
 
 def _held(body: dict[str, object]) -> list[tuple[str, int]]:
-    """The runs of a heartbeat, each with its attempt."""
+    """Return the runs of a heartbeat, each with its attempt."""
     runs = body.get("runs")
     if not isinstance(runs, list):
         raise InvalidArgument('runs: write a list, such as [{"id": "0190…", "attempt": 1}]')
     held: list[tuple[str, int]] = []
-    for place, run in enumerate(runs):
+    for index, run in enumerate(runs):
         if not isinstance(run, dict):
-            raise InvalidArgument(f'runs[{place}]: write an object, such as {{"id": "0190…", "attempt": 1}}')
+            raise InvalidArgument(f'runs[{index}]: write an object, such as {{"id": "0190…", "attempt": 1}}')
         try:
             refuse_unknown(run, ("id", "attempt"), "field")
             attempt = _whole(run, "attempt", None)
@@ -186,12 +186,12 @@ def _held(body: dict[str, object]) -> list[tuple[str, int]]:
                 raise InvalidArgument(ATTEMPT_MISSING)
             held.append((_text(run, "id"), attempt))
         except InvalidArgument as error:
-            raise InvalidArgument(f"runs[{place}].{error.message}") from error
+            raise InvalidArgument(f"runs[{index}].{error.message}") from error
     return held
 
 
-def _spelled(body: dict[str, object], field: str) -> str | None:
-    """What a run said: text as it is, anything else as JSON."""
+def _as_text(body: dict[str, object], field: str) -> str | None:
+    """Return text as it is, any other value as JSON."""
     value = body.get(field)
     return value if value is None or isinstance(value, str) else compact(json_value(value, None))
 

@@ -1,4 +1,4 @@
-"""Whether the process lives, and whether it is ready: for whoever watches over it. Nobody needs a key."""
+"""Liveness and readiness probes, without authentication."""
 
 from __future__ import annotations
 
@@ -11,26 +11,22 @@ from starlette.responses import Response
 from wakeful.api.http.responses import JsonResponse, responses
 from wakeful.errors import Unavailable
 
-#: Says what is not ready, or None.
+#: Returns why the process is not ready, or None.
 Ready = Callable[[], Awaitable[str | None]]
 
 router = APIRouter(tags=["health"])
 
 
-@router.get(
-    "/healthz", summary="Whether the process lives", responses=responses({200: "Health"}, always=False)
-)
+@router.get("/healthz", summary="Liveness", responses=responses({200: "Health"}, always=False))
 async def get_health() -> Response:
-    """It answers: so it does."""
+    """Responds while the process is alive."""
     return JsonResponse({"status": "ok"})
 
 
-@router.get(
-    "/readyz", summary="Whether it is ready for work", responses=responses({200: "Health"}, 503, always=False)
-)
+@router.get("/readyz", summary="Readiness", responses=responses({200: "Health"}, 503, always=False))
 async def get_readiness(request: Request) -> Response:
-    """The database answers, and every loop of the engine is alive."""
-    flaw = await cast(Ready, request.app.state.ready)()
-    if flaw is not None:
-        raise Unavailable(flaw)
+    """Ready if the database responds and every loop of the engine runs."""
+    reason = await cast(Ready, request.app.state.ready)()
+    if reason is not None:
+        raise Unavailable(reason)
     return JsonResponse({"status": "ready"})

@@ -17,8 +17,8 @@ T = TypeVar("T")
 IdempotencyKey = Annotated[
     str | None,
     Header(
-        description="Any text of your own, up to 255 characters: the same request with the same key, within "
-        "a day, is performed once and gets the same response again.",
+        description="Any text, up to 255 characters. A request with the same key within a day is performed "
+        "once; a repeat gets the first response.",
     ),
 ]
 

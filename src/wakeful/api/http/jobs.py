@@ -1,4 +1,4 @@
-"""Jobs over HTTP: list, create, read, converge, change, delete."""
+"""Jobs over HTTP: list, create, read, upsert, change, delete."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from wakeful.service.services import Services
 
 router = APIRouter(prefix="/api/workspaces/{workspace}", tags=["jobs"], dependencies=SECURED)
 
-#: How many ticks are shown with one job.
+#: The number of ticks that are returned with a job.
 TICKS: Final = 5
-#: How many of its runs are shown with one job.
+#: The number of runs that are returned with a job.
 LAST_RUNS: Final = 5
 _EXAMPLE: Final[dict[str, object]] = {
     "name": "digest",
@@ -36,13 +36,11 @@ _EXAMPLE: Final[dict[str, object]] = {
     "payload": {"to": "me"},
 }
 
-IncludeDisabled = Annotated[
-    bool, Query(description="Jobs that are paused, worn out or stopped too; without it only enabled ones.")
-]
+IncludeDisabled = Annotated[bool, Query(description="Include disabled jobs; without it only enabled ones.")]
 
 Label = Annotated[
     list[str] | None,
-    Query(description="Only those with this label: 'name=value', or 'name'. Given again: with all of them."),
+    Query(description="Only jobs with this label: 'name=value' or 'name'. Repeat it to require several."),
 ]
 
 
@@ -51,13 +49,13 @@ async def list_all_jobs(
     workspace: str,
     services: ServicesDep,
     principal: CurrentPrincipal,
-    agent: Annotated[str | None, Query(description="Only those of this agent.")] = None,
+    agent: Annotated[str | None, Query(description="Only of this agent.")] = None,
     include_disabled: IncludeDisabled = False,
     label: Label = None,
     limit: Limit = 100,
     cursor: Cursor = None,
 ) -> Response:
-    """Jobs of a workspace, by agent and name."""
+    """The jobs of a workspace, by agent and name."""
     return await _jobs_page(services, principal, workspace, agent, include_disabled, label, limit, cursor)
 
 
@@ -72,7 +70,7 @@ async def list_jobs(
     limit: Limit = 100,
     cursor: Cursor = None,
 ) -> Response:
-    """Jobs of an agent, by name."""
+    """The jobs of an agent, by name."""
     return await _jobs_page(services, principal, workspace, agent, include_disabled, label, limit, cursor)
 
 
@@ -94,7 +92,7 @@ async def create_job(
     document: ServiceDocument,
     idempotency_key: IdempotencyKey = None,
 ) -> Response:
-    """Add a job; a name that is taken is refused. A webhook's `secret` is shown here and never again."""
+    """A name that is taken is refused. The `secret` of a webhook is returned only once."""
     _check_agent(document, agent)
     create = partial(services.jobs.create, principal, workspace, agent, document)
     return await respond_once(
@@ -117,8 +115,7 @@ async def get_job(
 ) -> Response:
     """A job with its next 5 ticks and its last 5 runs.
 
-    Its ETag goes up with every edit, not with the passing of time: `nextAt` and `runCount` may be others
-    under the same one.
+    Its ETag changes with every edit, not with time: `nextAt` and `runCount` may differ under the same ETag.
     """
     job = await services.jobs.get(principal, workspace, agent, name)
     headers = {"ETag": etag(job.version)}
@@ -133,7 +130,7 @@ async def get_job(
 
 @router.put(
     "/agents/{agent}/jobs/{name}",
-    summary="Create a job, or make it what the document says",
+    summary="Create a job, or change it to match the document",
     responses=responses(
         {200: "SavedJob", 201: "SavedJob", 204: None}, *BODY, 409, 412, 429, headers=("Location", "ETag")
     ),
@@ -144,12 +141,12 @@ async def upsert_job(
     document: ServiceDocument,
     if_none_match: CreateOnly = None,
     dry_run: Annotated[
-        bool, Query(description="Change nothing: refuse what would be refused, or answer 204.")
+        bool, Query(description="Check the document and change nothing: 204, or the error.")
     ] = False,
 ) -> Response:
     """The same document again changes nothing, not even a pause. `If-None-Match: *` only creates.
 
-    With `dry_run`, all is judged but how many jobs there may be, and nothing is done.
+    With `dry_run`, all checks but the quotas are made, and nothing is changed.
     """
     _check_agent(document, about.agent)
     if document.get("name", about.name) != about.name:
@@ -255,8 +252,8 @@ async def _create_only(
 
 
 def _check_agent(document: dict[str, object], agent: str) -> None:
-    said = document.get("agentId", document.get("agent_id"))
-    if said not in (None, agent):
+    named = document.get("agentId", document.get("agent_id"))
+    if named not in (None, agent):
         raise InvalidArgument(
-            f"agentId: the path says '{agent[:64]}' and the document another; a job stays with its agent"
+            f"agentId: the path names '{agent[:64]}' and the document another; a job stays with its agent"
         )

@@ -1,4 +1,4 @@
-"""Speaking to an agent over HTTP, and where what was said waits."""
+"""Messages and sessions of an agent over HTTP."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ router = APIRouter(
 
 @router.post(
     "/messages",
-    summary="Say something to an agent",
+    summary="Send a message to an agent",
     status_code=202,
     responses=responses({202: "Receipt"}, *BODY, 409, headers=("Idempotency-Replayed",)),
     openapi_extra=request_body(
@@ -38,7 +38,7 @@ async def send_message(
 ) -> Response:
     """A message waits in a session until it becomes part of a turn, which is a run of the agent.
 
-    `/stop` ends the oldest turn that is under way, `/stopall` all of them and what waits: both at once.
+    `/stop` stops the oldest running turn, `/stopall` all turns and drops waiting messages. Both act at once.
     """
     send = partial(services.messages.send, principal, workspace, agent, document)
     return await respond_once(
@@ -55,7 +55,7 @@ async def list_sessions(
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> Response:
-    """Its conversations by name: what waits in each, and what is under way."""
+    """The sessions by name, with their waiting messages and running turns."""
     scope = ["sessions", workspace, agent]
     after = str(read_cursor(cursor, scope, str)[0]) if cursor is not None else None
     found = await services.messages.sessions(principal, workspace, agent, after, limit + 1)

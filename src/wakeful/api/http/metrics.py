@@ -1,6 +1,6 @@
-"""The metrics, for Prometheus to scrape: `wakeful.engine.metrics` says which there are.
+"""The metrics in the Prometheus format, defined in `wakeful.engine.metrics`.
 
-Nobody needs a key, unless the operator has set one for this alone (`WAKEFUL_METRICS_KEY`).
+They need no authentication, unless the operator has set `WAKEFUL_METRICS_KEY`.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from wakeful.errors import Unauthenticated
 
 router = APIRouter(tags=["health"])
 
-_ANSWERS = responses({200: None}, 401, always=False)
-_ANSWERS[200]["content"] = {"text/plain": {"schema": {"type": "string"}}}
+_RESPONSES = responses({200: None}, 401, always=False)
+_RESPONSES[200]["content"] = {"text/plain": {"schema": {"type": "string"}}}
 
 
-@router.get("/metrics", summary="What is counted and measured", responses=_ANSWERS)
+@router.get("/metrics", summary="Metrics", responses=_RESPONSES)
 async def get_metrics(request: Request, services: ServicesDep) -> Response:
-    """In the format of Prometheus."""
+    """In the Prometheus text format."""
     if services.metrics_key is not None:
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
         if scheme.lower() != "bearer" or not hmac.compare_digest(

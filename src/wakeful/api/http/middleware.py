@@ -1,8 +1,8 @@
-"""What every request goes through: an id, a limit, a line in the log, and an answer whatever happens.
+"""The middleware of every request: a request id, the body limit, a log line, and a response to every error.
 
-HEAD is answered here as GET without the body, on every path that takes GET.
+HEAD is handled as GET without the body, on every path that has GET.
 
-It is plain ASGI, not a middleware class of the framework's: those copy bodies and break streams.
+This is plain ASGI, not a middleware class of the framework: those copy bodies and break streams.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from wakeful.logs import get_logger
 from wakeful.service.services import Services
 
 _REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._:-]{1,128}")
-#: what pages in a browser may connect to: their sites are checked
+#: the paths that web pages connect to, whose origin is checked
 _PAGES: Final = frozenset({"/mcp", "/ws"})
-#: asked so often that nobody wants to read of it
+#: probes, logged at the debug level
 _QUIET: Final = frozenset({"/healthz", "/readyz", "/metrics"})
 
 log = get_logger("wakeful.http")
 
 
 class RequestMiddleware:
-    """The way in and out of the app."""
+    """Wraps every request and WebSocket of the app."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let a request through, and see that it is answered."""
+        """Handle a request."""
         if scope["type"] == "websocket":
             await self._connect(scope, receive, send)
             return
@@ -50,12 +50,12 @@ class RequestMiddleware:
         if method == "HEAD":
             scope, receive, send = _as_get(scope, send)
         headers = Headers(scope=scope)
-        given = headers.get("x-request-id", "")
-        request_id = given if _REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
+        sent_id = headers.get("x-request-id", "")
+        request_id = sent_id if _REQUEST_ID.fullmatch(sent_id) else uuid.uuid4().hex
         scope.setdefault("state", {})["request_id"] = request_id
         status = 0
 
-        async def answer(message: Message) -> None:
+        async def respond(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = int(message["status"])
@@ -65,21 +65,21 @@ class RequestMiddleware:
         try:
             refusal = _refusal(scope, headers)
             if refusal is not None:
-                await problem(*refusal, path=scope["path"])(scope, receive, answer)
+                await problem(*refusal, path=scope["path"])(scope, receive, respond)
             else:
-                await self._app(scope, _limited(receive), answer)
+                await self._app(scope, _limited(receive), respond)
         except ClientDisconnect:
             status = 0
         except Exception:
             log.exception("http.error", request_id=request_id, path=_template(scope))
-            if status:  # the answer is under way: all that is left is to break it off
+            if status:  # the response has started and can only be aborted
                 raise
-            await internal_problem(scope["path"])(scope, receive, answer)
+            await internal_problem(scope["path"])(scope, receive, respond)
         finally:
-            _tell(scope, method, status, began, request_id)
+            _log_request(scope, method, status, began, request_id)
 
     async def _connect(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let a WebSocket through; refused before it is accepted, it is answered with 403."""
+        """Accept a WebSocket, or refuse it with 403."""
         try:
             _check_site(scope, Headers(scope=scope))
         except PermissionDenied as error:
@@ -91,9 +91,9 @@ class RequestMiddleware:
 
 
 def _check_site(scope: Scope, headers: Headers) -> None:
-    """Refuse a request for another host, or by a page of another site; see `service.origins`."""
+    """Refuse a request for another host, or from a page of another site; see `service.auth.origins`."""
     path = scope["path"]
-    if path in _QUIET:  # asked by address, from within the network
+    if path in _QUIET:  # probes use the address, from within the network
         return
     origins = cast(Services, scope["app"].state.services).origins
     host = headers.get("host")
@@ -103,33 +103,33 @@ def _check_site(scope: Scope, headers: Headers) -> None:
 
 
 def _as_get(scope: Scope, send: Send) -> tuple[Scope, Receive, Send]:
-    """A HEAD as a GET whose client leaves when it has the headers: so the answer may also be a stream."""
+    """Handle a HEAD as a GET whose client disconnects after the headers, so that a stream ends too."""
     answered = asyncio.Event()
     parts: list[Message] = [{"type": "http.request", "body": b"", "more_body": False}]
 
-    async def hear() -> Message:
+    async def receive() -> Message:
         if parts:
             return parts.pop()
         await answered.wait()
         return {"type": "http.disconnect"}
 
-    async def answer(message: Message) -> None:
+    async def respond(message: Message) -> None:
         if message["type"] == "http.response.start":
             await send(message)
         elif not answered.is_set():
             answered.set()
             await send({"type": "http.response.body", "body": b""})
 
-    return {**scope, "method": "GET"}, hear, answer
+    return {**scope, "method": "GET"}, receive, respond
 
 
 def _refusal(scope: Scope, headers: Headers) -> tuple[int, str] | None:
-    """Why a request is not let in at all."""
+    """Return the status and message of a refusal before routing, or None."""
     length = headers.get("content-length", "")
     if length.isdecimal() and int(length[:20]) > MAX_BODY:
         return 413, TooLarge().message
     if "\x00" in scope["path"] or b"%00" in scope["query_string"]:
-        return 400, "there is a zero byte in the address; take it out"
+        return 400, "the URL contains a zero byte; remove it"
     try:
         _check_site(scope, headers)
     except PermissionDenied as error:
@@ -138,7 +138,7 @@ def _refusal(scope: Scope, headers: Headers) -> tuple[int, str] | None:
 
 
 def _limited(receive: Receive) -> Receive:
-    """The body, up to the limit: one that is sent in chunks does not say beforehand how large it is."""
+    """Limit the body while it is received: a chunked body has no declared size."""
     size = 0
 
     async def part() -> Message:
@@ -154,15 +154,15 @@ def _limited(receive: Receive) -> Receive:
 
 
 def _template(scope: Scope) -> str:
-    """The path as it is declared; never as it was asked for, which may hold anything."""
+    """Return the declared path of the route, not the requested one, which may contain any text."""
     return getattr(scope.get("route"), "path", "-")
 
 
-def _tell(scope: Scope, method: str, status: int, began: float, request_id: str) -> None:
+def _log_request(scope: Scope, method: str, status: int, began: float, request_id: str) -> None:
     path = _template(scope)
     cast(Services, scope["app"].state.services).metrics.record_request(method, path, status)
-    tell = log.debug if path in _QUIET or not status else log.info
-    tell(
+    write = log.debug if path in _QUIET or not status else log.info
+    write(
         "http.request",
         method=method,
         path=path,

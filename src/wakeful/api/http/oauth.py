@@ -1,7 +1,7 @@
 """OAuth protected-resource metadata (RFC 9728): where a client gets a token that this server accepts.
 
-It exists where the operator names the issuer of the tokens (`WAKEFUL_JWT_ISSUER`) as a URL. An answer 401
-then names the document, so that an MCP client finds the authorization server by itself.
+It exists if the issuer of the tokens (`WAKEFUL_JWT_ISSUER`) is a URL. A 401 response then names the document,
+so that an MCP client finds the authorization server.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from starlette.responses import JSONResponse, Response
 from wakeful.errors import NotFound
 
 WELL_KNOWN: Final = "/.well-known/oauth-protected-resource"
-#: The resource that has a document of its own; that of all others is the one of the server.
+#: The resource with a document of its own; all others use that of the server.
 _MCP: Final = "/mcp"
 
 router = APIRouter(include_in_schema=False)
@@ -22,18 +22,18 @@ router = APIRouter(include_in_schema=False)
 
 @router.get(WELL_KNOWN)
 async def get_protected_resource(request: Request) -> Response:
-    """The metadata of the server."""
+    """Return the metadata of the server."""
     return _metadata(request, "")
 
 
 @router.get(WELL_KNOWN + _MCP)
 async def get_protected_mcp(request: Request) -> Response:
-    """The metadata of /mcp."""
+    """Return the metadata of /mcp."""
     return _metadata(request, _MCP)
 
 
 def challenge(request: Request) -> str:
-    """The header WWW-Authenticate of an answer 401."""
+    """Return the header WWW-Authenticate of a 401 response."""
     scheme = 'Bearer realm="wakeful"'
     if _issuer(request) is None:
         return scheme
@@ -44,7 +44,7 @@ def challenge(request: Request) -> str:
 def _metadata(request: Request, resource: str) -> Response:
     issuer = _issuer(request)
     if issuer is None:
-        raise NotFound("no issuer of tokens is set here; send an API key: 'Authorization: Bearer wk_…'")
+        raise NotFound("no token issuer is configured; send an API key: 'Authorization: Bearer wk_…'")
     return JSONResponse(
         {
             "resource": f"{_base(request)}{resource}",

@@ -1,8 +1,7 @@
-"""Lists in pages: `limit` says how many, `cursor` where the last page ended.
+"""Pages of lists: `limit` is the size of a page, `cursor` is where the previous page ended.
 
-A cursor is opaque and belongs to its list: it carries a checksum of its place and of what the list was asked
-for, so that one that was changed, or taken from another list, is refused rather than misread. It is no
-secret and opens nothing: every page is asked for, and permitted, anew.
+A cursor is opaque and valid only for its list: it has a checksum of its position and of the filters, so that
+a changed cursor, or one of another list, is refused. It is not a secret: every page is authorized again.
 """
 
 from __future__ import annotations
@@ -22,49 +21,51 @@ T = TypeVar("T")
 
 MAX_PAGE: Final = 500
 _LARGEST: Final = 2**63
-_CHECK: Final = 9  # bytes of checksum: enough that no slip goes unnoticed
+_CHECK: Final = 9  # bytes of the checksum
 
-Limit = Annotated[int, Query(ge=1, le=MAX_PAGE, description=f"How many at most, up to {MAX_PAGE}.")]
-Cursor = Annotated[
-    str | None, Query(max_length=2048, description="Where to go on: the `cursor` of the page before.")
-]
+Limit = Annotated[int, Query(ge=1, le=MAX_PAGE, description=f"The size of a page, up to {MAX_PAGE}.")]
+Cursor = Annotated[str | None, Query(max_length=2048, description="The `cursor` of the previous page.")]
 
 
-def write_cursor(place: Sequence[str | int], scope: Sequence[object]) -> str:
-    """A cursor to this place in the list that was asked for by `scope`.
+def write_cursor(position: Sequence[str | int], scope: Sequence[object]) -> str:
+    """Return a cursor to a position in the list that `scope` identifies.
 
     >>> read_cursor(write_cursor(["default", "digest"], ["jobs", "acme"]), ["jobs", "acme"], str, str)
     ['default', 'digest']
     """
-    content = json.dumps(place, ensure_ascii=False, separators=(",", ":")).encode()
+    content = json.dumps(position, ensure_ascii=False, separators=(",", ":")).encode()
     return urlsafe_b64encode(_check(content, scope) + content).decode().rstrip("=")
 
 
 def read_cursor(cursor: str, scope: Sequence[object], *kinds: type) -> list[str | int]:
-    """The place that a cursor of this very list points to; InvalidArgument where it is no such cursor.
+    """Return the position of a cursor of this list; InvalidArgument for any other cursor.
 
-    The checksum finds mistakes, not intent: what a cursor holds is as little trusted as any parameter.
+    The checksum finds mistakes, not attacks: the content of a cursor is checked like any parameter.
     """
     try:
         raw = urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4))
         check, content = raw[:_CHECK], raw[_CHECK:]
-        place: list[str | int] = json.loads(content)
-        if check == _check(content, scope) and [type(part) for part in place] == list(kinds):
-            good = (is_storable(part) if isinstance(part, str) else 0 <= part < _LARGEST for part in place)
-            if all(good):
-                return place
+        position: list[str | int] = json.loads(content)
+        if check == _check(content, scope) and [type(part) for part in position] == list(kinds):
+            valid = (
+                is_storable(part) if isinstance(part, str) else 0 <= part < _LARGEST for part in position
+            )
+            if all(valid):
+                return position
     except (ValueError, TypeError, RecursionError):
         pass
-    raise InvalidArgument("cursor: it is not one of this list; take it from the page before, or leave it out")
+    raise InvalidArgument(
+        "cursor: it is not a cursor of this list; use that of the previous page, or leave it out"
+    )
 
 
 def page(
-    items: Sequence[T], limit: int, scope: Sequence[object], place: Callable[[T], Sequence[str | int]]
+    items: Sequence[T], limit: int, scope: Sequence[object], position: Callable[[T], Sequence[str | int]]
 ) -> tuple[Sequence[T], str | None]:
-    """A page of what was found, where one more than `limit` was asked for, and the cursor to the next."""
+    """Return a page of at most `limit` items and the cursor to the next; `items` has one more if any."""
     if len(items) <= limit:
         return items, None
-    return items[:limit], write_cursor(place(items[limit - 1]), scope)
+    return items[:limit], write_cursor(position(items[limit - 1]), scope)
 
 
 def _check(content: bytes, scope: Sequence[object]) -> bytes:

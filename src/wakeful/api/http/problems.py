@@ -1,7 +1,7 @@
-"""Errors as HTTP tells them: `application/problem+json` (RFC 9457), with the code that every face has.
+"""Errors over HTTP: `application/problem+json` (RFC 9457), with the code of the error.
 
-Whatever goes wrong is told in this one form: what the service layer refuses, parameters that cannot be read,
-unknown paths, bodies that are too large, and our own mistakes.
+All errors have this form: those of the services, unreadable parameters, unknown paths, bodies that are too
+large, and internal errors.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from wakeful.policy import DAY_MS
 from wakeful.service.idempotency import InvalidKey
 
 PROBLEM_JSON: Final = "application/problem+json"
-#: The largest body that is read, in bytes.
+#: The largest body, in bytes.
 MAX_BODY: Final = 256 * 1024
 
-#: The status of each code. A malformed request is 400; one that can be read, and is wrong, is 422.
+#: The status of each code. A malformed request is 400; a readable but invalid one is 422.
 STATUS: Final[dict[str, int]] = {
     "invalid-argument": 422,
     "unauthenticated": 401,
@@ -39,7 +39,7 @@ STATUS: Final[dict[str, int]] = {
     "resource-exhausted": 429,
     "unavailable": 503,
 }
-#: The code of what the server itself answers, before any use case is asked.
+#: The code of errors that the server raises before a service is called.
 _CODES: Final[dict[int, str]] = {
     401: "unauthenticated",
     403: "permission-denied",
@@ -49,31 +49,31 @@ _CODES: Final[dict[int, str]] = {
     429: "resource-exhausted",
     503: "unavailable",
 }
-_SENTENCES: Final[dict[int, str]] = {
-    404: "there is nothing at this path; /docs shows every path that there is",
-    405: "this path does not take this method; the header Allow says which it takes",
+_DETAILS: Final[dict[int, str]] = {
+    404: "there is nothing at this path; /docs lists all paths",
+    405: "this path does not support this method; the header Allow lists the methods",
 }
 _METHODS: Final = ("GET", "POST", "PUT", "PATCH", "DELETE")
-_UNTOLD: Final = "something went wrong here, not with the request; the log has it under this x-request-id"
+_INTERNAL: Final = "internal error; the server's log has the details under this x-request-id"
 
 
 class Malformed(InvalidArgument):
-    """The request cannot be read at all: 400."""
+    """The request cannot be read: 400."""
 
 
 class TooLarge(InvalidArgument):
-    """A body that is larger than any that makes sense here: 413."""
+    """The body is too large: 413."""
 
     def __init__(self) -> None:
-        super().__init__(f"the body has more than {MAX_BODY} bytes; keep what is large elsewhere")
+        super().__init__(f"the body has more than {MAX_BODY} bytes; store large data elsewhere")
 
 
 class Stale(FailedPrecondition):
-    """What `If-Match` or `If-None-Match` asks for does not hold: 412."""
+    """The condition of `If-Match` or `If-None-Match` does not hold: 412."""
 
 
 def status_of(error: WakefulError) -> int:
-    """The status that tells this error."""
+    """Return the status of an error."""
     if isinstance(error, Malformed | InvalidKey):
         return 400
     if isinstance(error, Stale):
@@ -91,7 +91,7 @@ def problem(
     path: str = "",
     headers: Mapping[str, str] | None = None,
 ) -> Response:
-    """An answer that says what is wrong."""
+    """Return a problem response."""
     code = code or _CODES.get(status, "internal" if status >= 500 else "invalid-argument")
     content: dict[str, Json] = {
         "type": f"urn:wakeful:problem:{code}",
@@ -101,24 +101,24 @@ def problem(
         "code": code,
         "instance": path,
     }
-    # A sentence may quote what somebody sent, and that need not be Unicode.
+    # The detail may quote input that is not valid Unicode.
     body = compact(content).encode(errors="backslashreplace")
     return Response(body, status, headers, media_type=PROBLEM_JSON)
 
 
 def internal_problem(path: str) -> Response:
-    """The answer to a mistake of our own: what it was is in the log, and nowhere else."""
-    return problem(500, _UNTOLD, path=path)
+    """Return the response to an internal error, without details."""
+    return problem(500, _INTERNAL, path=path)
 
 
 def install(app: FastAPI) -> None:
-    """Have every error of this app told as a problem."""
-    app.add_exception_handler(WakefulError, _refused)
-    app.add_exception_handler(RequestValidationError, _unreadable)
-    app.add_exception_handler(HTTPException, _answered)
+    """Return every error of the app as a problem."""
+    app.add_exception_handler(WakefulError, _wakeful_error)
+    app.add_exception_handler(RequestValidationError, _validation_error)
+    app.add_exception_handler(HTTPException, _http_exception)
 
 
-async def _refused(request: Request, error: Exception) -> Response:
+async def _wakeful_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, WakefulError)
     path, status = request.url.path, status_of(error)
     if status == 500:
@@ -134,22 +134,22 @@ async def _refused(request: Request, error: Exception) -> Response:
     return problem(status, error.message, error.code, path=path, headers=headers)
 
 
-async def _unreadable(request: Request, error: Exception) -> Response:
+async def _validation_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
-    lines = [f"{_place(each['loc'])}: {each['msg']}" for each in error.errors()]
+    lines = [f"{_parameter_name(each['loc'])}: {each['msg']}" for each in error.errors()]
     return problem(400, "\n".join(lines), "invalid-argument", path=request.url.path)
 
 
-async def _answered(request: Request, error: Exception) -> Response:
+async def _http_exception(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    said = error.detail if error.detail != HTTPStatus(error.status_code).phrase else None
-    detail = said or _SENTENCES.get(error.status_code, error.detail)
+    own_detail = error.detail if error.detail != HTTPStatus(error.status_code).phrase else None
+    detail = own_detail or _DETAILS.get(error.status_code, error.detail)
     headers = {"Allow": _allowed(request)} if error.status_code == 405 else error.headers
     return problem(error.status_code, detail, path=request.url.path, headers=headers)
 
 
 def _allowed(request: Request) -> str:
-    """Every method that the path takes. The framework names only those of the first route that matches."""
+    """Return all methods of a path. The framework names only those of the first matching route."""
     found = [
         method
         for method in _METHODS
@@ -163,6 +163,6 @@ def _allowed(request: Request) -> str:
     return ", ".join(found)
 
 
-def _place(loc: Sequence[int | str]) -> str:
-    """Where in a request a parameter stands: its name, without what kind of parameter it is."""
+def _parameter_name(loc: Sequence[int | str]) -> str:
+    """Return the name of a parameter, without its location."""
     return ".".join(str(part) for part in loc[1:]) or "request"

@@ -1,4 +1,4 @@
-"""Answers: how they are sent, and how the OpenAPI document tells of them."""
+"""Responses: how they are sent, and how the OpenAPI document describes them."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ from wakeful.api.http.problems import PROBLEM_JSON
 from wakeful.document.values import compact
 from wakeful.job import Json
 
-_WHY: Final[dict[int, str]] = {
+_REASONS: Final[dict[int, str]] = {
     400: "The request cannot be read: a parameter, a header or the JSON of the body is malformed.",
-    401: "Nobody knows who is asking: the bearer is missing, unknown, expired or revoked.",
+    401: "The credentials are missing, unknown, expired or revoked.",
     403: "The role of the key does not allow it.",
-    404: "It is not there, or it is somebody else's.",
-    409: "Right in itself, but not in the state things are in, or the name is taken.",
+    404: "It does not exist, or it belongs to another owner.",
+    409: "The request conflicts with the present state, or the name is taken.",
     412: "`If-Match` or `If-None-Match` does not hold.",
     413: "The body is larger than 256 KB.",
-    422: "A query parameter or a field is unknown, or the body can be read and is wrong; or the "
-    "`Idempotency-Key` was used for something else.",
-    429: "A quota is used up, or there are as many connections as there may be.",
-    503: "The database cannot be reached; trying again may help.",
+    422: "A query parameter or a field is unknown, or the body is invalid; or the `Idempotency-Key` was used "
+    "for another request.",
+    429: "A quota or a budget is used up, or the connection limit is reached.",
+    503: "The database cannot be reached; try again later.",
 }
-#: What can go wrong with any request to the API.
+#: The errors of every route of the API.
 _ALWAYS: Final = (400, 401, 403, 404, 422, 503)
 _HEADERS: Final[dict[str, str]] = {
     "ETag": "The version of the job, in quotes.",
-    "Location": "Where it is.",
-    "Idempotency-Replayed": "`true` where this is the first answer to this key again.",
+    "Location": "The path of the resource.",
+    "Idempotency-Replayed": "`true` if this is the stored response of an earlier request with this key.",
 }
 #: Responses as FastAPI takes them.
 Responses = dict[int | str, dict[str, Any]]
 
 
 class JsonResponse(Response):
-    """Compact JSON."""
+    """A response with compact JSON."""
 
     media_type = "application/json"
 
@@ -47,12 +47,12 @@ class JsonResponse(Response):
 
 
 def no_content() -> Response:
-    """An answer without a body: it is done."""
+    """Return a response without a body."""
     return Response(status_code=204)
 
 
 def location_of(*parts: str) -> str:
-    """The path of something, for a `Location`.
+    """Return the path of a resource, for `Location`.
 
     >>> location_of("acme", "runs", "7")
     '/api/workspaces/acme/runs/7'
@@ -61,36 +61,36 @@ def location_of(*parts: str) -> str:
 
 
 def ref(schema: str) -> dict[str, str]:
-    """A reference to a schema of the document."""
+    """Return a reference to a schema of the document."""
     return {"$ref": f"#/components/schemas/{schema}"}
 
 
 def responses(
-    good: Mapping[int, str | None], *errors: int, headers: tuple[str, ...] = (), always: bool = True
+    success: Mapping[int, str | None], *errors: int, headers: tuple[str, ...] = (), always: bool = True
 ) -> Responses:
-    """What a path may answer: schemas by status, and which errors beside those that are always possible."""
-    answers: Responses = {}
-    for status, schema in good.items():
-        answers[status] = {"description": HTTPStatus(status).phrase}
+    """Return the responses of a route: schemas by status, and its errors besides the common ones."""
+    declared: Responses = {}
+    for status, schema in success.items():
+        declared[status] = {"description": HTTPStatus(status).phrase}
         if schema is not None:
-            answers[status]["content"] = {"application/json": {"schema": ref(schema)}}
+            declared[status]["content"] = {"application/json": {"schema": ref(schema)}}
         if headers and status < 300:
-            answers[status]["headers"] = {
+            declared[status]["headers"] = {
                 name: {"description": _HEADERS[name], "schema": {"type": "string"}} for name in headers
             }
     for status in sorted({*(_ALWAYS if always else ()), *errors}):
-        answers[status] = {
-            "description": _WHY[status],
+        declared[status] = {
+            "description": _REASONS[status],
             "content": {PROBLEM_JSON: {"schema": ref("Problem")}},
         }
-    return answers
+    return declared
 
 
 def request_body(schema: str, example: Json, *, required: bool = True) -> dict[str, Any]:
-    """The body that a path takes, for its `openapi_extra`."""
+    """Return the request body of a route, for its `openapi_extra`."""
     content = {"application/json": {"schema": ref(schema), "example": example}}
     return {"requestBody": {"required": required, "content": content}}
 
 
-#: The errors of a path that takes a body.
+#: The errors of a route that takes a body.
 BODY: Final = (413,)

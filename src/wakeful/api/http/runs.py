@@ -1,4 +1,4 @@
-"""Runs over HTTP: list, read, end, replay, and wake an agent without a job."""
+"""Runs over HTTP: list, read, cancel, stop, replay, and wake an agent without a job."""
 
 from __future__ import annotations
 
@@ -30,10 +30,8 @@ States = Annotated[
         f"{', '.join(_STATES)}.",
     ),
 ]
-OfTrigger = Annotated[TriggerName | None, Query(description="Only runs that came about in this way.")]
-Before = Annotated[
-    str | None, Query(max_length=64, description="Only runs older than the one of this id: a cursor by hand.")
-]
+OfTrigger = Annotated[TriggerName | None, Query(description="Only runs with this trigger.")]
+Before = Annotated[str | None, Query(max_length=64, description="Only runs older than the run with this id.")]
 
 
 @router.get("/runs", summary="List the runs of all agents", responses=responses({200: "Runs"}))
@@ -41,13 +39,11 @@ async def list_all_runs(
     workspace: str,
     services: ServicesDep,
     principal: CurrentPrincipal,
-    agent: Annotated[str | None, Query(description="Only those of this agent.")] = None,
+    agent: Annotated[str | None, Query(description="Only of this agent.")] = None,
     job: Annotated[
-        str | None, Query(description="Only those of this job: its id, or with `agent` its name.")
+        str | None, Query(description="Only of this job: its id, or with `agent` its name.")
     ] = None,
-    job_id: Annotated[
-        str | None, Query(max_length=64, description="Only those of the job of this id.")
-    ] = None,
+    job_id: Annotated[str | None, Query(max_length=64, description="Only of the job with this id.")] = None,
     state: States = None,
     trigger: OfTrigger = None,
     dead: Annotated[bool, Query(description="Only dead letters.")] = False,
@@ -55,7 +51,7 @@ async def list_all_runs(
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> Response:
-    """Runs of a workspace, newest first. Those of a deleted job are found by its id."""
+    """The runs of a workspace, newest first. Those of a deleted job are found by its id."""
     if job is not None and job_id is None:
         job_id = job if _is_id(job) else await _named(services, principal, workspace, agent, job)
     return await runs_page(
@@ -84,7 +80,7 @@ async def list_runs(
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> Response:
-    """Runs of an agent, newest first."""
+    """The runs of an agent, newest first."""
     return await runs_page(
         services,
         principal,
@@ -113,7 +109,7 @@ async def wake_agent(
     body: OptionalDocument,
     idempotency_key: IdempotencyKey = None,
 ) -> Response:
-    """A run without a job, `pending`, at the agent's own target. It takes the role admin."""
+    """Creates a `pending` run without a job, for the target of the agent. Requires the role admin."""
     wake = partial(services.wakes.wake, principal, workspace, agent, body.get("payload"))
     return await respond_once(
         request, principal, workspace, wake, lambda run: created_run(serialize_run(run))
@@ -134,7 +130,7 @@ async def list_job_runs(
     limit: Limit = 20,
     cursor: Cursor = None,
 ) -> Response:
-    """Runs of a job, newest first."""
+    """The runs of a job, newest first."""
     job_id = (await services.jobs.get(principal, workspace, agent, name)).id
     return await runs_page(
         services,
@@ -158,21 +154,19 @@ async def get_run(
     return JsonResponse(serialize_run(run, await services.runs.attempts(principal, workspace, run_id)))
 
 
-@router.post(
-    "/runs/{run_id}/cancel", summary="Cancel a run that waits", responses=responses({200: "Run"}, 409)
-)
+@router.post("/runs/{run_id}/cancel", summary="Cancel a waiting run", responses=responses({200: "Run"}, 409))
 async def cancel_run(
     workspace: str, run_id: str, services: ServicesDep, principal: CurrentPrincipal
 ) -> Response:
-    """One that is pending, or between two attempts."""
+    """A run that is pending, or between two attempts."""
     return JsonResponse(serialize_run(await services.runs.cancel(principal, workspace, run_id)))
 
 
-@router.post("/runs/{run_id}/stop", summary="Stop a run that runs", responses=responses({200: "Run"}, 409))
+@router.post("/runs/{run_id}/stop", summary="Stop a running run", responses=responses({200: "Run"}, 409))
 async def stop_run(
     workspace: str, run_id: str, services: ServicesDep, principal: CurrentPrincipal
 ) -> Response:
-    """Wherever it runs, its worker is told."""
+    """The worker is notified, on any replica."""
     return JsonResponse(serialize_run(await services.runs.stop(principal, workspace, run_id)))
 
 
@@ -190,7 +184,7 @@ async def replay_run(
     principal: CurrentPrincipal,
     idempotency_key: IdempotencyKey = None,
 ) -> Response:
-    """A new run with the same idempotency key, one attempt further on. It takes the role admin."""
+    """Creates a run with the same idempotency key and the next attempt. Requires the role admin."""
     replay = partial(services.runs.replay, principal, workspace, run_id)
     return await respond_once(
         request, principal, workspace, replay, lambda run: created_run(serialize_run(run))
@@ -256,5 +250,5 @@ async def _named(
     services: Services, principal: Principal, workspace: str, agent: str | None, name: str
 ) -> str:
     if agent is None:
-        raise Malformed("job: a name is a job's only with its agent; give agent too, or the job's id")
+        raise Malformed("job: a name needs its agent; give agent too, or the id of the job")
     return (await services.jobs.get(principal, workspace, agent, name)).id

@@ -1,4 +1,4 @@
-"""What `wakeful worker` answers over HTTP: whether it lives, whether it is ready, and its metrics."""
+"""The HTTP app of `wakeful worker`: liveness, readiness and metrics."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from wakeful.service.services import Services
 
 
 def create_worker_app(services: Services, ready: Ready) -> FastAPI:
-    """The app of a worker: `/healthz`, `/readyz` and `/metrics`, and nothing else."""
+    """Return the app of a worker: only `/healthz`, `/readyz` and `/metrics`."""
     app = FastAPI(
         title="Wakeful worker",
         version=__version__,
