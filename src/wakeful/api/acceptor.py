@@ -1,6 +1,6 @@
-"""Accepts connections: up to a limit, with a deadline for TLS, and without a flood of errors in the log.
+"""Accept connections up to a limit, with a deadline for TLS and a rate-limited log.
 
-asyncio's own server accepts without a limit, and logs an error a second when files run out.
+The server of asyncio accepts without a limit, and logs an error every second when open files run out.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from uvicorn.server import ServerState
 from wakeful.api.http_protocol import HttpProtocol
 from wakeful.logs import get_logger
 
-#: Seconds for the TLS handshake, and for the goodbye of TLS.
+#: Seconds for the TLS handshake, and for the TLS shutdown.
 _HANDSHAKE_S: Final = 10.0
 _TLS_CLOSE_S: Final = 5.0
 #: Seconds between two checks of all connections.
 _CHECK_S: Final = 1.0
 #: Seconds without accepting after files or memory ran out.
-_REST_S: Final = 1.0
+_BACKOFF_S: Final = 1.0
 #: Seconds between two log lines of one kind.
 _LOG_S: Final = 60.0
 #: Connections accepted before the event loop does something else.
@@ -43,8 +43,8 @@ log = get_logger("wakeful.server")
 class Acceptor:
     """Accepts connections on one listening socket.
 
-    `limit` is how many may be open at once, with those that shake hands; None: any number. One connection
-    more is answered 503 and closed.
+    `limit` is the number of open connections, including handshakes; None: unlimited. A connection beyond it
+    gets a 503 and is closed.
     """
 
     def __init__(
@@ -71,14 +71,14 @@ class Acceptor:
         self._failed = _RateLimitedLog("server.accept_failed")
 
     def start(self) -> None:
-        """Listen."""
+        """Start to listen."""
         self._listener.setblocking(False)
         self._listener.listen(self._backlog)
         self._accepting = self._loop.create_task(self._accept(), name="wakeful-accept")
         self._check()
 
     async def close(self) -> None:
-        """Accept no more, and close the listening socket. Connections that are open stay open."""
+        """Stop accepting, and close the listening socket. Open connections stay open."""
         tasks = [*self._starting, *([self._accepting] if self._accepting else [])]
         for task in tasks:
             task.cancel()
@@ -86,7 +86,7 @@ class Acceptor:
         self._listener.close()
 
     def stop_checking(self) -> None:
-        """End the deadlines too: all connections are closed."""
+        """Stop the deadlines: all connections are closed."""
         if self._timer is not None:
             self._timer.cancel()
 
@@ -100,8 +100,8 @@ class Acceptor:
                 except OSError as error:
                     if error.errno in _EXHAUSTED:
                         self._failed.warning(self._loop.time(), error=str(error), open=self._open())
-                        await asyncio.sleep(_REST_S)
-                    continue  # or else the client went before it was accepted
+                        await asyncio.sleep(_BACKOFF_S)
+                    continue  # otherwise the client disconnected before it was accepted
                 if self._limit is not None and self._open() >= self._limit:
                     self._refused.warning(self._loop.time(), limit=self._limit)
                     self._refuse(connection)
@@ -132,7 +132,7 @@ class Acceptor:
                 ssl_handshake_timeout=None if self._tls is None else _HANDSHAKE_S,
                 ssl_shutdown_timeout=None if self._tls is None else _TLS_CLOSE_S,
             )
-        except OSError as error:  # and with it what TLS raises
+        except OSError as error:  # includes TLS errors
             log.debug("server.handshake_failed", error=str(error) or type(error).__name__)
             connection.close()
         except BaseException:
@@ -150,7 +150,7 @@ class Acceptor:
 
 
 class _RateLimitedLog:
-    """Logs an event once a minute at most, with how often it happened since."""
+    """Logs an event at most once a minute, with its count since then."""
 
     def __init__(self, event: str) -> None:
         self._event = event

@@ -1,8 +1,8 @@
-"""How HTTP is read from a connection: as uvicorn does it, with a deadline for everything a client owes.
+"""The HTTP protocol of uvicorn, with deadlines for the client.
 
-A client owes the headers of its first request from the moment it connects, those of a later request from
-their first byte, the rest of a body, and the reading of the response. `check` closes a connection whose
-client is late; the acceptor calls it once a second.
+The headers of the first request are due from the moment of the connection, those of a later request from
+their first byte; the body and the reading of the response have deadlines too. `check` closes a connection
+whose client is late; the acceptor calls it once a second.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ HEADERS_S: Final = 10.0
 #: Seconds between two parts of a body, and for a whole request.
 BODY_PART_S: Final = 10.0
 REQUEST_S: Final = 60.0
-#: Seconds in which a client reads some of a response that fills the buffers.
+#: Seconds in which a client must read a part of a response that fills the buffers.
 RESPONSE_S: Final = 30.0
-#: Seconds in which a connection that is closed must end.
+#: Seconds for the end of a closed connection.
 CLOSE_S: Final = 5.0
 
 _TIMEOUT: Final = (
@@ -37,9 +37,9 @@ log = get_logger("wakeful.http")
 class HttpProtocol(H11Protocol):
     """One HTTP connection."""
 
-    #: when the request that is being received began; None: none is
+    #: when the present request began; None: there is none
     _began: float | None = None
-    #: when the last bytes came, when writing was paused, and when the connection was closed
+    #: when the last bytes were received, when writing was paused, and when the connection was closed
     _received = 0.0
     _stalled: float | None = None
     _closed: float | None = None
@@ -51,7 +51,7 @@ class HttpProtocol(H11Protocol):
         self._began = self._received = self.loop.time()
 
     def data_received(self, data: bytes) -> None:
-        """Read what the client sent."""
+        """Read data of the client."""
         self._received = self.loop.time()
         self._empty = False
         if self._began is None:
@@ -69,7 +69,7 @@ class HttpProtocol(H11Protocol):
         super().pause_writing()
 
     def resume_writing(self) -> None:
-        """The client reads again."""
+        """Clear the stall: the client reads again."""
         self._stalled = None
         super().resume_writing()
 
@@ -82,7 +82,7 @@ class HttpProtocol(H11Protocol):
                 self.transport.abort()
             return
         if self._waits_for_us():
-            self._received = now  # the time of the client starts when it can go on
+            self._received = now  # the deadline starts when the client can continue
         if self._stalled is not None and now - self._stalled > RESPONSE_S:
             log.debug("http.timeout", reason="response not read", client=self._address)
             self.transport.abort()
@@ -104,7 +104,7 @@ class HttpProtocol(H11Protocol):
         return False
 
     def _waits_for_us(self) -> bool:
-        """Whether the client cannot go on: the app has yet to take what came, or to ask for the body."""
+        """Return whether the client must wait: the app has not read the data, or not requested the body."""
         return self.flow.read_paused or self.conn.they_are_waiting_for_100_continue
 
     @property

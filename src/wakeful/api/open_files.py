@@ -1,7 +1,7 @@
 """The limit of open files: raised at the start, and divided between HTTP and the engine.
 
-Each connection is an open file, and so is what the engine needs to work: database connections, webhooks, the
-pipes of commands. A share of the limit is kept for the engine, so that no number of clients can take it.
+Each connection is an open file, and the engine needs open files for database connections, webhooks and the
+pipes of commands. A share of the limit is reserved for the engine, so that clients cannot use it up.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import Final
 from wakeful.logs import get_logger
 from wakeful.settings import Settings
 
-if sys.platform != "win32":  # which has no such limit
+if sys.platform != "win32":  # Windows has no such limit
     import resource
 
 #: Open files of the engine beside those of runs: databases, logs, listeners, libraries.
 _ENGINE_FILES: Final = 128
-#: More is of no use, and some programs close every possible file when they start.
+#: A larger limit is useless, and some programs close every possible file when they start.
 _MOST_FILES: Final = 1 << 20
 #: Open files of one run, at most: the three pipes of a command.
 _FILES_PER_RUN: Final = 3
@@ -40,9 +40,9 @@ def raise_open_file_limit() -> None:
 
 
 def connection_limit(settings: Settings) -> int | None:
-    """How many HTTP connections may be open at once; None: any number.
+    """Return the limit of open HTTP connections; None: unlimited.
 
-    It is `max_http_connections`, or what the limit of open files leaves beside the engine, if that is less.
+    It is `max_http_connections`, or what the limit of open files leaves besides the engine, if that is less.
     """
     configured = settings.max_http_connections or None
     if sys.platform == "win32":
@@ -55,6 +55,6 @@ def connection_limit(settings: Settings) -> int | None:
 
 
 def engine_files(settings: Settings) -> int:
-    """How many open files the engine needs when every lane is full."""
+    """Return the number of open files that the engine needs when every lane is full."""
     lanes = [settings.lane_main, settings.lane_subagent, settings.lane_team, settings.lane_cron]
     return _ENGINE_FILES + _FILES_PER_RUN * sum([*lanes, *settings.lanes.values()])

@@ -1,7 +1,7 @@
-"""The server: the engine and its faces in one process and one event loop, from the start to the last answer.
+"""The server: the engine and the interfaces in one process and one event loop.
 
-It stops when it is told to (SIGINT, SIGTERM): first it takes no more requests and answers those it has, then
-the engine stops with its own grace. A second signal ends the waiting for answers.
+On SIGINT or SIGTERM it first stops accepting requests and completes those in progress, then the engine stops
+with its own grace period. A second signal skips the wait for requests.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from wakeful.logs import get_logger
 from wakeful.service.services import Services
 from wakeful.settings import PREFIX, Settings
 
-#: Where a worker listens, unless it is told otherwise or the port is taken.
+#: The default port of a worker; if it is taken, any free port is used.
 WORKER_PORT: Final = 9254
-#: Seconds that answers under way are given when the server stops.
+#: Seconds for requests in progress when the server stops.
 GRACE: Final = 5.0
-#: Seconds that a connection is kept for the next request: longer than proxies keep theirs.
+#: Seconds that an idle connection is kept: longer than proxies keep theirs.
 _KEEP_ALIVE: Final = 75
 _BACKLOG: Final = 2_048
-#: Seconds between two pings of a WebSocket, and until one must be answered.
+#: Seconds between two pings of a WebSocket, and for the pong.
 _PING: Final = 20.0
 
 log = get_logger("wakeful.server")
@@ -54,11 +54,11 @@ async def serve(
     prepare: Callable[[str, Wakeful], Awaitable[None]] | None = None,
     started: Callable[[str, Wakeful], None] = lambda url, app: None,
 ) -> None:
-    """Serve until the process is told to end, or this is cancelled.
+    """Serve until a signal, or until cancelled.
 
-    `app` is a scheduler with functions of its own; without one it is made of the settings. `prepare` gets the
-    address, and the scheduler, before requests are taken, and `started` as soon as they are.
-    InvalidArgument and Unavailable say why it cannot start, before anything has.
+    `app` is a scheduler with its own functions; without one it is created from the settings. `prepare` gets
+    the URL and the scheduler before requests are accepted, `started` afterwards. InvalidArgument or
+    Unavailable: it cannot start, and nothing was started.
     """
     raise_open_file_limit()
     app = app or Wakeful(settings.db, settings=settings)
@@ -82,16 +82,16 @@ async def serve(
 async def work(
     settings: Settings, app: Wakeful, *, started: Callable[[str | None], None] = lambda url: None
 ) -> None:
-    """Be a worker until the process is told to end: no API, but health and metrics on a port of its own.
+    """Run a worker until a signal: no API, only health and metrics on its own port.
 
-    `started` gets the address; None: the settings say that there is none.
+    `started` gets the URL; None if the settings disable HTTP.
     """
     raise_open_file_limit()
     http = _worker_http(settings, app) if settings.worker_http else None
     try:
         async with app:
             if http is None:
-                # Whoever reads that it works may tell it to stop at once: so first it listens for that.
+                # A reader of "started" may stop it at once, so install the signal handlers first.
                 working = asyncio.create_task(app.serve_forever())
                 await asyncio.sleep(0)
                 started(None)
@@ -109,20 +109,20 @@ async def work(
 
 
 def _worker_http(settings: Settings, app: Wakeful) -> Listening:
-    faces = create_worker_app(app.services, readiness(app))
+    worker_app = create_worker_app(app.services, readiness(app))
     port = settings.worker_port
     if port is None and settings.port != 0:
         try:
-            return Listening(faces, replace(settings, port=WORKER_PORT))
+            return Listening(worker_app, replace(settings, port=WORKER_PORT))
         except Unavailable as error:
             log.info("worker.port_taken", port=WORKER_PORT, error=error.message)
-    return Listening(faces, replace(settings, port=port or 0))
+    return Listening(worker_app, replace(settings, port=port or 0))
 
 
 class Listening:
-    """An app that is listened for, in this event loop: `async with Listening(app, settings) as http`.
+    """An HTTP server for an app, in this event loop: `async with Listening(app, settings) as http`.
 
-    The port is taken when it is made, so that nothing starts where somebody else is there already.
+    The constructor binds the port, so that nothing starts if the port is taken.
     """
 
     def __init__(self, app: FastAPI, settings: Settings) -> None:
@@ -136,7 +136,7 @@ class Listening:
 
     @property
     def url(self) -> str:
-        """Where it listens."""
+        """Return the URL of the server."""
         host, port = self._address[:2]
         host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)
         return f"{'https' if self._config.is_ssl else 'http'}://{host}:{port}"
@@ -155,26 +155,26 @@ class Listening:
         await self.ended()
 
     def close(self) -> None:
-        """Let go of the port, where it never came to listening."""
+        """Release the port if the server never started."""
         self._socket.close()
 
     def stop(self) -> None:
-        """Take no more requests, and end when those under way are answered; said again, end at once."""
+        """Stop accepting, and end after the requests in progress; a second call ends at once."""
         if self._server.should_exit:
             self._server.force_exit = True
         self._server.should_exit = True
-        self._services.events.shut_down()  # else event streams and waiting claims would keep us
+        self._services.events.shut_down()  # otherwise event streams and waiting claims would block the stop
         self._services.pull.shut_down()
         self._connections.shut_down()
 
     async def ended(self) -> None:
-        """Wait until it has."""
+        """Wait for the end."""
         if self._task is not None:
             await asyncio.shield(self._task)
 
 
 class _Server(uvicorn.Server):
-    """Uvicorn, which leaves signals and accepting to us and says when it has begun."""
+    """Uvicorn without its signal handling and accept loop, and with an event for the start."""
 
     def __init__(self, config: uvicorn.Config, listener: socket.socket, limit: int | None) -> None:
         super().__init__(config)
@@ -214,7 +214,7 @@ class _Server(uvicorn.Server):
 
 
 def readiness(app: Wakeful) -> Ready:
-    """What /readyz asks: whether the database answers and the engine's loops go round."""
+    """Return the check of /readyz: the database responds and the loops of the engine run."""
     return app.services.status.ready
 
 
@@ -223,7 +223,7 @@ def _signals(http: Listening) -> Iterator[None]:
     loop = asyncio.get_running_loop()
     with contextlib.ExitStack() as stack:
         for number in (signal.SIGINT, signal.SIGTERM):
-            # Not to be had outside of the main thread, nor on Windows: there they end the process.
+            # Not available outside of the main thread or on Windows: there a signal ends the process.
             with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
                 loop.add_signal_handler(number, http.stop)
                 stack.callback(loop.remove_signal_handler, number)
@@ -234,12 +234,12 @@ def _config(app: FastAPI, settings: Settings) -> uvicorn.Config:
     cert, key, ca = settings.tls_cert, settings.tls_key, settings.tls_client_ca
     if (cert is None) != (key is None):
         missing = "TLS_KEY" if key is None else "TLS_CERT"
-        raise InvalidArgument(f"{PREFIX}{missing}: TLS takes a certificate and its key; this one is missing")
+        raise InvalidArgument(f"{PREFIX}{missing}: it is missing; TLS needs a certificate and its key")
     if ca is not None and cert is None:
-        raise InvalidArgument(f"{PREFIX}TLS_CLIENT_CA: it says nothing without {PREFIX}TLS_CERT")
+        raise InvalidArgument(f"{PREFIX}TLS_CLIENT_CA: it needs {PREFIX}TLS_CERT")
     for name, file in (("TLS_CERT", cert), ("TLS_KEY", key), ("TLS_CLIENT_CA", ca)):
         if file is not None and not os.access(file, os.R_OK):
-            raise InvalidArgument(f"{PREFIX}{name}: there is no file '{file}' that can be read")
+            raise InvalidArgument(f"{PREFIX}{name}: the file '{file}' cannot be read")
     config = uvicorn.Config(
         app,
         ssl_certfile=cert,
@@ -260,13 +260,13 @@ def _config(app: FastAPI, settings: Settings) -> uvicorn.Config:
         ws_max_size=MAX_BODY,
         ws_ping_interval=_PING,
         ws_ping_timeout=_PING,
-        ws_per_message_deflate=False,  # a few bytes could unfold to more than there is room for
+        ws_per_message_deflate=False,  # a few bytes could inflate to more than the memory
     )
     try:
         config.load()
     except (ssl.SSLError, OSError) as error:
         raise InvalidArgument(
-            f"{PREFIX}TLS_CERT, {PREFIX}TLS_KEY: they are no certificate and its key: {error}"
+            f"{PREFIX}TLS_CERT, {PREFIX}TLS_KEY: not a certificate and its key: {error}"
         ) from error
     return config
 
@@ -277,7 +277,7 @@ def _bound(host: str, port: int) -> socket.socket:
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
     except socket.gaierror as error:
-        raise InvalidArgument(f"{PREFIX}HOST: '{host}' is no address of this machine: {error}") from error
+        raise InvalidArgument(f"{PREFIX}HOST: '{host}' is not an address of this machine: {error}") from error
     listener = socket.socket(family, kind, protocol)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -285,7 +285,8 @@ def _bound(host: str, port: int) -> socket.socket:
     except OSError as error:
         listener.close()
         raise Unavailable(
-            f"{host} port {port} cannot be had: {error.strerror}; end who has it, or set another {PREFIX}PORT"
+            f"cannot listen on {host} port {port}: {error.strerror}; "
+            f"free the port, or set another {PREFIX}PORT"
         ) from error
     listener.set_inheritable(False)
     return listener

@@ -9,7 +9,7 @@ import pytest
 
 from tests.unit.api.mcp.test_normalize_arguments import EVERY_15M, LATER, LATER_S, NINE, NOW_MS, schedule
 from wakeful import InvalidArgument
-from wakeful.api.mcp.normalize_arguments import document, understand
+from wakeful.api.mcp.normalize_arguments import document, normalize
 from wakeful.document import Defaults, read_definition, write_definition
 
 _EVERY_FIELD = {
@@ -52,7 +52,7 @@ def test_every_field_of_a_job_is_understood_flat_nested_quoted_and_in_snake_case
     quoted = {name: _quoted(value) for name, value in snake.items()}
     assert len(_EVERY_FIELD) > 25
     for arguments in (_EVERY_FIELD, snake, quoted, {"job": snake}, {"job": json.dumps(_EVERY_FIELD)}):
-        asked = understand({"action": "add", **arguments})
+        asked = normalize({"action": "add", **arguments})
         assert not asked.problems
         made = document(asked.fields, now_ms=NOW_MS, tz="UTC")
         assert made == _EVERY_FIELD
@@ -75,13 +75,13 @@ def test_every_field_of_a_job_is_understood_flat_nested_quoted_and_in_snake_case
 )
 def test_an_argument_that_an_action_does_not_take_is_reported(arguments: dict[str, object], says: str):
     with pytest.raises(InvalidArgument) as refused:
-        understand(arguments)
+        normalize(arguments)
     assert says in refused.value.message
 
 
 def test_all_errors_are_reported_together():
     with pytest.raises(InvalidArgument) as refused:
-        understand({"action": "list", "limit": "many", "state": "x", "agentId": ""})
+        normalize({"action": "list", "limit": "many", "state": "x", "agentId": ""})
     assert [line.partition(":")[0] for line in refused.value.message.split("\n")] == [
         "state", "agentId", "limit",
     ]  # fmt: skip
@@ -89,7 +89,7 @@ def test_all_errors_are_reported_together():
 
 def test_empty_arguments_are_ignored():
     """Clients that must fill in every argument of the schema send empty ones."""
-    asked = understand(
+    asked = normalize(
         {"action": "list", "jobId": "", "job": {}, "mode": None, "cursor": "", "context": {}, "message": ""}
     )
     assert (asked.job, asked.cursor) == (None, None)
@@ -97,9 +97,9 @@ def test_empty_arguments_are_ignored():
 
 @pytest.mark.parametrize("name", ["id", "jobId"])
 def test_an_id_of_a_new_job_is_its_name(name: str):
-    asked = understand({"action": "add", name: "check-build", "message": "x"})
+    asked = normalize({"action": "add", name: "check-build", "message": "x"})
     assert dict(asked.fields) == {"name": "check-build", "message": "x"}
-    assert "jobId" in understand({"action": "add", "jobId": "a", "name": "b"}).problems
+    assert "jobId" in normalize({"action": "add", "jobId": "a", "name": "b"}).problems
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,8 @@
-"""MCP at `/mcp`, by its streamable HTTP: every request shows its key, and is answered by itself.
+"""MCP at `/mcp` over streamable HTTP: every request is authenticated and stateless.
 
-There are no sessions: any replica answers any request, and a key that is revoked opens nothing any more. So
-there is no stream to hold open either, and GET is answered 405, as the protocol has it for such servers.
-`?agent=writer` says whose jobs they are where a call does not, and `?workspace=acme` which workspace, for a
-key that is not bound to one.
+There are no sessions: any replica handles any request, and a revoked key stops working. There is no stream
+either, so GET returns 405, as the protocol defines for such servers. `?agent=writer` sets the agent of calls
+that name none, and `?workspace=acme` the workspace, for a key that is not bound to one.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ _PARAMETERS: Final = ("workspace", "agent")
 
 
 class Mcp:
-    """The path `/mcp`, once the app runs."""
+    """The path `/mcp`, while the app runs."""
 
     def __init__(self) -> None:
         self._manager: StreamableHTTPSessionManager | None = None
@@ -38,7 +37,7 @@ class Mcp:
 
     @asynccontextmanager
     async def running(self, app: FastAPI) -> AsyncIterator[None]:
-        """Answer, as long as this lasts."""
+        """Handle requests inside this context."""
         manager = StreamableHTTPSessionManager(
             make_server(_scheduler), json_response=True, stateless=True, max_request_body_size=MAX_BODY
         )
@@ -50,12 +49,12 @@ class Mcp:
                 self._manager = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Find out who asks, and answer."""
-        scope["route"] = self.route  # by which the log and the metrics call it
+        """Authenticate and handle a request."""
+        scope["route"] = self.route  # the name in logs and metrics
         request = Request(scope, receive)
         principal = await current_principal(request)
         if self._manager is None:
-            raise Unavailable("the server is about to start or to stop; try again in a moment")
+            raise Unavailable("the server is starting or stopping; try again in a moment")
         query = request.query_params
         refuse_unknown(query, _PARAMETERS, "parameter")
         request.state.scheduler = LocalScheduler(
@@ -65,7 +64,7 @@ class Mcp:
 
 
 def mount(app: FastAPI) -> None:
-    """Put `/mcp` on an app."""
+    """Add `/mcp` to an app."""
     path = Mcp()
     path.route = Route("/mcp", path, methods=["POST"], include_in_schema=False)
     app.router.routes.append(path.route)

@@ -1,4 +1,4 @@
-"""The scheduler of this process, as the tool asks it."""
+"""The scheduler of the tool in this process."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LAST_RUNS: Final = 5
 
 
 class LocalScheduler:
-    """The service layer, for one who asks. `agent` is whose jobs they are where a call names no agent."""
+    """Calls the services for one principal. `agent` is the agent of calls that name none."""
 
     def __init__(
         self, services: Services, principal: Principal, workspace: str | None = None, agent: str | None = None
@@ -29,45 +29,45 @@ class LocalScheduler:
     def _now_ms(self) -> int:
         return self._services.now_ms()
 
-    async def standing(self, agent: str | None) -> CallContext:
-        """The time, the zone and the agent."""
+    async def context(self, agent: str | None) -> CallContext:
+        """Return the time, the zone and the agent."""
         name = agent or self._agent
         return CallContext(
             self._now_ms, await self._services.status.zone(self._principal, self._workspace, name), name
         )
 
     async def create(self, agent: str, document: Mapping[str, Json]) -> JsonObject:
-        """Add a job."""
+        """Create a job."""
         saved = await self._services.jobs.create(self._principal, self._workspace, agent, document)
         return serialize_saved_job(self._principal, saved, self._now_ms)
 
-    async def check(self, agent: str, document: Mapping[str, Json]) -> None:
-        """Raise what is wrong with a document, and change nothing."""
+    async def dry_run(self, agent: str, document: Mapping[str, Json]) -> None:
+        """Raise the errors of a document, and change nothing."""
         await self._services.jobs.upsert(self._principal, self._workspace, agent, document, dry_run=True)
 
     async def update(self, agent: str, name: str, patch: Mapping[str, Json]) -> JsonObject:
-        """Change the fields that are named."""
+        """Change the fields of the patch."""
         saved = await self._services.jobs.update(self._principal, self._workspace, agent, name, patch)
         return serialize_saved_job(self._principal, saved, self._now_ms)
 
     async def get(self, agent: str, name: str) -> JsonObject:
-        """The job with its next ticks and its last runs."""
+        """Return the job with its next ticks and its last runs."""
         job = await self._services.jobs.get(self._principal, self._workspace, agent, name)
         last = await self.runs(job.agent, job.id, _LAST_RUNS)
-        return {**self._shown(job), "lastRuns": [*last]}
+        return {**self._serialize(job), "lastRuns": [*last]}
 
-    def _shown(self, job: JobRecord) -> JsonObject:
+    def _serialize(self, job: JobRecord) -> JsonObject:
         return serialize_job(self._principal, job, self._now_ms, ticks=5)
 
-    async def place_of(self, job_id: str) -> tuple[str, str]:
-        """The agent and the name of the job of that id."""
+    async def find_by_id(self, job_id: str) -> tuple[str, str]:
+        """Return the agent and the name of the job with that id."""
         job = await self._services.jobs.by_id(self._principal, self._workspace, job_id)
         return job.agent, job.name
 
     async def jobs(
         self, agent: str, include_disabled: bool, after: str | None, limit: int
     ) -> Sequence[JsonObject]:
-        """Its jobs, by name."""
+        """List the jobs of an agent, by name."""
         found = await self._services.jobs.list(
             self._principal,
             self._workspace,
@@ -79,14 +79,16 @@ class LocalScheduler:
         return [serialize_job(self._principal, job) for job in found]
 
     async def pause(self, agent: str, name: str, note: Json, until: Json) -> JsonObject:
-        """Stop its ticks, with a note and up to an instant where they are given."""
+        """Pause a job, with an optional note and end."""
         jobs = self._services.jobs
         job = await jobs.pause(self._principal, self._workspace, agent, name, note=note, until=until)
-        return self._shown(job)
+        return self._serialize(job)
 
     async def resume(self, agent: str, name: str) -> JsonObject:
-        """Start its ticks again, from now."""
-        return self._shown(await self._services.jobs.resume(self._principal, self._workspace, agent, name))
+        """Resume a job."""
+        return self._serialize(
+            await self._services.jobs.resume(self._principal, self._workspace, agent, name)
+        )
 
     async def delete(self, agent: str, name: str) -> None:
         """Delete a job."""
@@ -95,7 +97,7 @@ class LocalScheduler:
     async def run(
         self, agent: str, name: str, mode: str, payload: Json, overlap: Json = None
     ) -> JsonObject | None:
-        """Run it now."""
+        """Run a job now."""
         run = await self._services.jobs.trigger(
             self._principal,
             self._workspace,
@@ -108,12 +110,12 @@ class LocalScheduler:
         return None if run is None else serialize_run(run)
 
     async def runs(self, agent: str, job_id: str | None, limit: int) -> Sequence[JsonObject]:
-        """Its runs, newest first."""
+        """List the runs of an agent or of one job, newest first."""
         found = await self._services.runs.list(
             self._principal, self._workspace, agent, job_id=job_id, limit=limit
         )
         return [serialize_run(run) for run in found]
 
     async def status(self) -> JsonObject:
-        """How the server is."""
+        """Return the status of the server and the workspace."""
         return await self._services.status.status(self._principal, self._workspace)

@@ -1,8 +1,8 @@
-"""What a model most likely meant by the arguments of a tool: the same in the words of a job document.
+"""Normalize the arguments of the tool to the fields of a job document.
 
 Models write arguments flat or nested, in snake_case, with numbers in quotes, with the schedule under half a
-dozen names. Each of these has one meaning, and is given it here. What has none is reported, here or by the
-service layer: no argument is dropped. Nothing is made up: no time, no zone, no target.
+dozen names. Each of these has one meaning and is mapped to it here. An argument without a meaning is
+reported, here or by the service: no argument is dropped. Nothing is invented: no time, no zone, no target.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from wakeful.job import MAX_NAME
 Action = Literal["add", "get", "list", "update", "pause", "resume", "remove", "run", "runs", "status"]
 ACTIONS: Final[tuple[Action, ...]] = get_args(Action)
 
-#: What models call the actions instead.
-_ALSO: Final[dict[str, Action]] = {
+#: Other names of the actions.
+_ALIASES: Final[dict[str, Action]] = {
     "create": "add", "new": "add", "schedule": "add",
     "show": "get", "read": "get", "describe": "get",
     "ls": "list", "jobs": "list",
@@ -35,7 +35,7 @@ _ALSO: Final[dict[str, Action]] = {
 }  # fmt: skip
 #: Objects that hold the fields of a job.
 _NESTED: Final = ("job", "patch", "changes", "updates", "fields")
-#: Which arguments each action takes beside `agentId`; `job` is any field of a job.
+#: The arguments of each action besides `agentId`; `job` is any field of a job.
 TAKES: Final[dict[Action, tuple[str, ...]]] = {
     "add": ("job", "context"),
     "get": ("jobId",),
@@ -48,7 +48,7 @@ TAKES: Final[dict[Action, tuple[str, ...]]] = {
     "runs": ("jobId", "limit"),
     "status": (),
 }
-#: What is about the call and not about the job.
+#: The arguments of the call, not of the job.
 _OF_CALL: Final = frozenset({"limit", "mode", "includeDisabled", "context", "cursor"})
 _CONTEXT: Final = ("deliver", "channel", "to")
 _NAMES: Final = {
@@ -67,34 +67,34 @@ _LONGEST_WORD: Final = 255
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """What is asked for: the action, which job, and what the job is to be."""
+class ToolCall:
+    """A normalized call: the action, the job, and the fields of the job."""
 
     action: Action
-    #: the name or the id of the job that it is about
+    #: the name or the id of the job
     job: str | None = None
     agent: str | None = None
-    #: the fields of the job, as a document has them, all but the schedule, which depends on the time
+    #: the fields of the job document, except the schedule, which depends on the time
     fields: Mapping[str, object] = field(default_factory=dict)
     limit: int | None = None
     mode: str = "force"
     include_disabled: bool = True
-    #: the name that the list before this one ended with
+    #: the last name of the previous page
     cursor: str | None = None
-    #: what is wrong with the arguments, by their names
+    #: the errors of the arguments, by name
     problems: Mapping[str, str] = field(default_factory=dict)
 
 
-def understand(arguments: Mapping[str, object], meta: Mapping[str, object] | None = None) -> Asked:
-    """What a call asks for; InvalidArgument for an action that there is not, or with all that is wrong.
+def normalize(arguments: Mapping[str, object], meta: Mapping[str, object] | None = None) -> ToolCall:
+    """Return the normalized call; InvalidArgument for an unknown action, or with all errors.
 
-    What is wrong with an `add` is noted instead: the job is judged too, and all of it is told at once.
+    The errors of an `add` are collected in `problems` instead, to be reported with those of the service.
 
-    `meta` is where the conversation is (`deliver`, `channel`, `to`), said by who called rather than by the
-    model: it fills in what the job does not say itself.
+    `meta` is the address of the conversation (`deliver`, `channel`, `to`), set by the client and not by the
+    model: it fills in what the job does not set.
 
-    >>> asked = understand({"action": "add", "message": "look again", "every_minutes": "5"})
-    >>> asked.action, dict(asked.fields)
+    >>> tool_call = normalize({"action": "add", "message": "look again", "every_minutes": "5"})
+    >>> tool_call.action, dict(tool_call.fields)
     ('add', {'message': 'look again', 'everyMinutes': '5'})
     """
     problems: dict[str, str] = {}
@@ -117,7 +117,7 @@ def understand(arguments: Mapping[str, object], meta: Mapping[str, object] | Non
     if action == "add":
         fields = _filled(fields, call.get("context"), meta, problems)
     read = _Reader(problems)
-    asked = Asked(
+    tool_call = ToolCall(
         action,
         job=read.word("jobId", job) if "jobId" in TAKES[action] else None,
         agent=read.word("agentId", agent),
@@ -130,20 +130,20 @@ def understand(arguments: Mapping[str, object], meta: Mapping[str, object] | Non
     )
     if problems and action != "add":
         raise all_of(problems)
-    return asked
+    return tool_call
 
 
 def all_of(problems: Mapping[str, str]) -> InvalidArgument:
-    """One error that tells all of these, a line each."""
+    """Return one error with all problems, a line each."""
     return InvalidArgument("\n".join(f"{name}: {sentence}" for name, sentence in problems.items()))
 
 
 def document(
     fields: Mapping[str, object], *, now_ms: int, tz: str, problems: dict[str, str] | None = None
 ) -> dict[str, object]:
-    """The fields as a job document has them, whatever they were called; `tz` where they name no zone.
+    """Return the fields of a job document; `tz` is the zone if they name none.
 
-    A schedule that cannot be understood is noted in `problems` and left out; without them it is raised.
+    A schedule that cannot be read is added to `problems` and left out; without `problems` it is raised.
 
     >>> document({"message": "\\tHello", "when": "in 20 minutes", "maxAttempts": "3"}, now_ms=0, tz="UTC")
     {'message': 'Hello', 'maxAttempts': 3, 'schedule': {'kind': 'at', 'atMs': 1200000}}
@@ -170,16 +170,16 @@ def document(
 
 
 def check_message(made: Mapping[str, object]) -> None:
-    """Refuse a new job that would tell its agent nothing."""
+    """Raise InvalidArgument for a new job without a message, payload, workflow or target."""
     if all(made.get(name) is None for name in ("message", "payload", "workflowId", "target")):
         raise InvalidArgument(
-            "message: it is missing; write what is to be done then, in words that can be understood without "
-            "this conversation"
+            "message: it is missing; write what the agent must do then, so that it is clear without this "
+            "conversation"
         )
 
 
 def name_from(text: str) -> str:
-    """A name for a job that has none, from what it says.
+    """Return a name for a job that has none, from its text.
 
     >>> name_from("Check the build, and tell Ada!"), name_from("…")
     ('check-the-build-and-tell-ada', 'job')
@@ -187,7 +187,7 @@ def name_from(text: str) -> str:
     words = re.findall(r"[a-z0-9]+", text.lower())
     name = ""
     for word in words[:8]:
-        if len(name) + len(word) > MAX_NAME - 24:  # room for what makes it unique
+        if len(name) + len(word) > MAX_NAME - 24:  # room for a number that makes it unique
             break
         name = f"{name}-{word}" if name else word
     return name or (words[0][: MAX_NAME - 24] if words else "job")
@@ -202,14 +202,14 @@ def _action(value: object) -> Action:
     for action in ACTIONS:
         if word == action:
             return action
-    if word in _ALSO:
-        return _ALSO[word]
+    if word in _ALIASES:
+        return _ALIASES[word]
     what = "it is missing" if value is None else f"there is no action {json.dumps(value, default=str)[:64]}"
     raise InvalidArgument(f"action: {what}; there are {', '.join(ACTIONS)}")
 
 
 def _renamed(given: Mapping[str, object], problems: dict[str, str]) -> dict[str, object]:
-    """The same by the names that we use. A null says nothing; two values for one name are a problem."""
+    """Return the arguments under their standard names. Two values for one name are a problem."""
     named: dict[str, object] = {}
     spelled: dict[str, str] = {}
     for key, value in given.items():
@@ -245,7 +245,7 @@ def _job_and_fields(
     said_job: object,
     problems: dict[str, str],
 ) -> tuple[object, dict[str, object]]:
-    """Which job a call is about, and the fields of a job that it gives."""
+    """Return the job of a call, and the job fields that it gives."""
     named = [flat.pop("jobId", None), flat.pop("id", None) if action != "add" else None]
     named += [said_job, nested.pop("jobId", None), nested.pop("id", None) if action != "add" else None]
     if action != "add":
@@ -260,7 +260,7 @@ def _job_and_fields(
     job = said[0] if said else None
     if action != "add":
         return job, fields
-    # A new job has no id yet: one that is given is the name that it is to have.
+    # A new job has no id yet: an id in the call is its name.
     for name in (job, fields.get("id")):
         if name is not None and fields.get("name") in (None, ""):
             fields["name"] = name
@@ -277,7 +277,7 @@ def _report_unused(
     job: object,
     problems: dict[str, str],
 ) -> None:
-    """Note the arguments that the action does not take. Empty ones say nothing."""
+    """Add the arguments that the action does not take to the problems. Empty ones are ignored."""
     takes = TAKES[action]
     unused = [name for name, value in call.items() if name not in takes and not empty(value)]
     if "job" not in takes:
@@ -314,7 +314,7 @@ def _filled(
 
 
 def _said(made: dict[str, object], when: dict[str, object]) -> object:
-    """What the fields of a job say of when it fires, in whichever of them; None: nothing."""
+    """Return the schedule of the fields, whatever its field; None if there is none."""
     if made.get("schedule") == "" and when:
         del made["schedule"]
     said, kind = made.get("schedule"), made.get("kind")
@@ -331,13 +331,13 @@ def _said(made: dict[str, object], when: dict[str, object]) -> object:
 
 
 class _Reader:
-    """Reads single arguments, and notes what is wrong with them."""
+    """Reads single arguments, and collects their errors."""
 
     def __init__(self, problems: dict[str, str]) -> None:
         self._problems = problems
 
     def word(self, name: str, value: object) -> str | None:
-        """Something that is looked up by what it is called."""
+        """Return a name or an id."""
         if value is None:
             return None
         word = value.strip() if isinstance(value, str) else ""
@@ -347,7 +347,7 @@ class _Reader:
         return word
 
     def limit(self, value: object) -> int | None:
-        """How many."""
+        """Return the limit of a list."""
         number = plain("limit", value)
         if number is None:
             return None

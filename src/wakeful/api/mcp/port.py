@@ -1,7 +1,6 @@
-"""What the tool asks of a scheduler, wherever that is: in this process, or behind a server's HTTP.
+"""The scheduler that the tool calls: in this process, or over the HTTP API of a server.
 
-Jobs and runs are told as every face tells them (`service/shapes.py`); what is refused is raised, in the
-service layer's own words.
+Jobs and runs are JSON as in every interface (`service/serializers.py`). Errors are those of the services.
 """
 
 from __future__ import annotations
@@ -17,70 +16,70 @@ JsonObject = dict[str, Json]
 
 @dataclass(frozen=True, slots=True)
 class CallContext:
-    """Who asks, and what holds for them now."""
+    """The time, zone and agent of a call."""
 
     now_ms: int
     #: the zone of schedules that name none
     tz: str
-    #: whose jobs they are, unless another agent is named
+    #: the agent of the jobs, unless the call names another
     agent: str
 
 
 class Scheduler(Protocol):
-    """The use cases behind the tool, as one caller may use them."""
+    """The operations of the tool, for one caller."""
 
-    async def standing(self, agent: str | None) -> CallContext:
-        """The time, the zone and the agent; `agent` is the one that was named."""
+    async def context(self, agent: str | None) -> CallContext:
+        """Return the time, the zone and the agent; `agent` is the one that the call names."""
         ...
 
     async def create(self, agent: str, document: Mapping[str, Json]) -> JsonObject:
-        """Add a job; its secret is in what comes back, where one was made."""
+        """Create a job; the result has its secret if there is a new one."""
         ...
 
-    async def check(self, agent: str, document: Mapping[str, Json]) -> None:
-        """Raise what is wrong with a document, and change nothing."""
+    async def dry_run(self, agent: str, document: Mapping[str, Json]) -> None:
+        """Raise the errors of a document, and change nothing."""
         ...
 
     async def update(self, agent: str, name: str, patch: Mapping[str, Json]) -> JsonObject:
-        """Change the fields that are named."""
+        """Change the fields of the patch."""
         ...
 
     async def get(self, agent: str, name: str) -> JsonObject:
-        """The job with its next ticks, or NotFound."""
+        """Return the job with its next ticks, or raise NotFound."""
         ...
 
-    async def place_of(self, job_id: str) -> tuple[str, str]:
-        """The agent and the name of the job of that id, or NotFound."""
+    async def find_by_id(self, job_id: str) -> tuple[str, str]:
+        """Return the agent and the name of the job with that id, or raise NotFound."""
         ...
 
     async def jobs(
         self, agent: str, include_disabled: bool, after: str | None, limit: int
     ) -> Sequence[JsonObject]:
-        """Its jobs, by name, from after that one on."""
+        """List the jobs of an agent by name, after that name."""
         ...
 
     async def pause(self, agent: str, name: str, note: Json, until: Json) -> JsonObject:
-        """Stop its ticks, with a note and up to an instant where they are given."""
+        """Pause a job, with an optional note and end."""
         ...
 
     async def resume(self, agent: str, name: str) -> JsonObject:
-        """Start its ticks again, from now."""
+        """Resume a job."""
         ...
 
     async def delete(self, agent: str, name: str) -> None:
-        """Delete a job, or NotFound."""
+        """Delete a job, or raise NotFound."""
         ...
 
     async def run(
         self, agent: str, name: str, mode: str, payload: Json, overlap: Json = None
     ) -> JsonObject | None:
-        """Run it now; None: by the mode `due`, it is not due."""
+        """Run a job now; None: with mode `due`, no tick is due."""
         ...
 
     async def runs(self, agent: str, job_id: str | None, limit: int) -> Sequence[JsonObject]:
-        """Its runs, or those of one job, newest first."""
+        """List the runs of an agent or of one job, newest first."""
         ...
 
     async def status(self) -> JsonObject:
-        """How the server is, and what there is in the workspace."""
+        """Return the status of the server and the workspace."""
         ...

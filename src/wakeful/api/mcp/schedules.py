@@ -1,4 +1,4 @@
-"""The schedule that a model most likely meant, in one of the forms that the service layer knows."""
+"""Normalize schedules that models write to a form that the service accepts."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _IN: Final = {
     **{f"in{unit}": ms for unit, ms in _UNITS.items()},
     **{f"delay{unit}": ms for unit, ms in _UNITS.items()},
 }
-#: Fields that say when, wherever they stand.
+#: The fields of a schedule, at any level.
 WHEN: Final = ("cron", "atMs", "at", "everyMs", "every", *_EVERY, "in", *_IN, "when")
-#: Which of them go with which kind; under another kind they contradict it.
+#: The fields of each kind; with another kind they contradict it.
 _OF_KIND: Final[dict[str, tuple[str, ...]]] = {
     "cron": ("cron",),
     "at": ("at", "atMs", "in", *_IN, "when"),
@@ -36,9 +36,9 @@ Rename = Callable[[Mapping[str, object]], dict[str, object]]
 
 
 def read_schedule(said: object, now_ms: int, tz: str, rename: Rename) -> object:
-    """A schedule in one of the forms that the service layer knows, or as it was where it is in none.
+    """Return a schedule in a form that the service accepts, or unchanged if it is in none.
 
-    `rename` gives the fields of an object the names that we use.
+    `rename` maps the fields of an object to their standard names.
     """
     number = as_number(said)
     if number is not None:
@@ -68,7 +68,7 @@ def read_schedule(said: object, now_ms: int, tz: str, rename: Rename) -> object:
 
 
 def read_instant(said: object, now_ms: int, tz: str) -> object:
-    """An instant as ISO 8601, on the clocks of `tz`; as it was where it is none that is known here.
+    """Return an instant as ISO 8601, in the zone `tz`; unchanged if it cannot be read.
 
     >>> read_instant("in 2 hours", 0, "UTC"), read_instant(1_803_888_000, 0, "UTC")
     ('1970-01-01T02:00:00+00:00', '2027-03-01T08:00:00+00:00')
@@ -82,7 +82,7 @@ def read_instant(said: object, now_ms: int, tz: str) -> object:
 
 
 def as_number(value: object) -> float | None:
-    """A number, also one in quotes."""
+    """Return a number, also from text; None for other values."""
     if isinstance(value, str) and _DECIMAL.fullmatch(value.strip()):
         return float(value)
     if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e16:
@@ -91,12 +91,12 @@ def as_number(value: object) -> float | None:
 
 
 def as_milliseconds(number: float) -> int:
-    """An instant: what would be in 1970 is in seconds."""
+    """Return an instant in ms; a number that would be in 1970 is in seconds."""
     return round(number * 1000) if number < _END_OF_1970_MS else round(number)
 
 
 def _one_way(given: Mapping[str, Any], now_ms: int, tz: str) -> object:
-    """What an object says that says when in one way; None where it says it in two, or in none."""
+    """Return the schedule of an object with one field; None for any other number of fields."""
     if len(given) != 1:
         return None
     ((name, value),) = given.items()
@@ -119,7 +119,7 @@ def _one_way(given: Mapping[str, Any], now_ms: int, tz: str) -> object:
         text = value.strip()
         opening = "" if name == "when" or text.lower().startswith(f"{name} ") else f"{name} "
         return _spoken(opening + text, now_ms, tz)
-    if name == "every" and number is not None:  # a number alone is milliseconds, as everywhere
+    if name == "every" and number is not None:  # a plain number is milliseconds
         return {"kind": "every", "everyMs": int(number)}
     return None
 
@@ -128,13 +128,13 @@ def _spoken(text: str, now_ms: int, tz: str) -> object:
     try:
         return parse_phrase(text, now_ms=now_ms, tz=tz) or text.strip()
     except InvalidSchedule as error:
-        if "time zone" in error.message:  # the service layer says it of the zone, where it belongs
+        if "time zone" in error.message:  # the service reports the zone
             return text.strip()
         raise InvalidSchedule(f"schedule: {error.message}") from error
 
 
 def _with_zone(text: str, tz: object) -> object:
-    """A schedule as text, with a zone of its own: only a time and an expression have one."""
+    """Return a schedule of text with a zone: only a time and a cron expression have one."""
     if re.match(r"[0-9]{4}-", text):
         return {"kind": "at", "at": text, "tz": tz}
     return {"kind": "cron", "expr": text, "tz": tz} if len(text.split()) in (5, 6, 7) else None

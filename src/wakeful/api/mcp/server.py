@@ -1,4 +1,4 @@
-"""The MCP server: one tool, two resources and a prompt, for a scheduler that each request brings along."""
+"""The MCP server: one tool, two resources and a prompt, over the scheduler of each request."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ Context = ServerRequestContext[Any, Any]
 
 TOOL: Final = "cron"
 PROMPT: Final = "schedule-well"
-#: Under this name, who calls says where the conversation is: `{"channel": …, "to": …}`.
+#: The metadata key with the address of the conversation: `{"channel": …, "to": …}`.
 CONTEXT: Final = "wakeful/context"
 _JSON: Final = "application/json"
 _RESOURCES: Final = {
@@ -51,7 +51,7 @@ _RESOURCES: Final = {
 
 
 def make_server(scheduler_of: Callable[[Context], Scheduler]) -> Server[Any]:
-    """A server whose requests go to the scheduler that `scheduler_of` finds for each."""
+    """Return a server whose requests use the scheduler that `scheduler_of` returns."""
 
     async def list_tools(ctx: Context, params: PaginatedRequestParams | None) -> ListToolsResult:
         tool = Tool(
@@ -67,14 +67,14 @@ def make_server(scheduler_of: Callable[[Context], Scheduler]) -> Server[Any]:
     async def call_tool(ctx: Context, params: CallToolRequestParams) -> CallToolResult:
         if params.name != TOOL:
             raise MCPError(INVALID_PARAMS, f"there is no tool '{params.name[:64]}'; there is '{TOOL}'")
-        said = (cast(Mapping[str, object], ctx.meta) if ctx.meta else {}).get(CONTEXT)
-        answer = await call(
-            scheduler_of(ctx), params.arguments or {}, said if isinstance(said, Mapping) else None
+        meta = (cast(Mapping[str, object], ctx.meta) if ctx.meta else {}).get(CONTEXT)
+        result = await call(
+            scheduler_of(ctx), params.arguments or {}, meta if isinstance(meta, Mapping) else None
         )
         return CallToolResult(
-            content=[TextContent(text=answer.text)],
-            structured_content=answer.content,
-            is_error=answer.is_error,
+            content=[TextContent(text=result.text)],
+            structured_content=result.content,
+            is_error=result.is_error,
         )
 
     async def list_resources(ctx: Context, params: PaginatedRequestParams | None) -> ListResourcesResult:
@@ -94,7 +94,8 @@ def make_server(scheduler_of: Callable[[Context], Scheduler]) -> Server[Any]:
         found = _RESOURCES.get(str(params.uri).rstrip("/"))
         if found is None:
             raise MCPError(
-                INVALID_PARAMS, f"there is no {str(params.uri)[:64]}; there are {', '.join(_RESOURCES)}"
+                INVALID_PARAMS,
+                f"there is no resource {str(params.uri)[:64]}; there are {', '.join(_RESOURCES)}",
             )
         try:
             content = await found[2](scheduler_of(ctx))

@@ -9,9 +9,9 @@ from wakeful.api.mcp.server import make_server
 from wakeful.client.rest import RestClient
 
 
-async def speak(client: RestClient, agent: str | None = None) -> None:
-    """Speak until the other side hangs up. The server that the client asks need not be there yet."""
-    there = RemoteScheduler(client, agent)
-    server = make_server(lambda ctx: there)
+async def serve_stdio(client: RestClient, agent: str | None = None) -> None:
+    """Serve until stdin closes. The server that the client calls need not be running yet."""
+    scheduler = RemoteScheduler(client, agent)
+    server = make_server(lambda ctx: scheduler)
     async with stdio_server() as (reading, writing):
         await server.run(reading, writing, server.create_initialization_options())

@@ -1,4 +1,4 @@
-"""Instants in words, for one who has no clock: which day, which hour, on whose clocks, and how far away."""
+"""Instants in words, for a model without a clock: date, time, zone and distance from now."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _MONTHS: Final = (
     *("January", "February", "March", "April", "May", "June"),
     *("July", "August", "September", "October", "November", "December"),
 )
-_THEN: Final = 2  # ticks that are told beside the next one
+_THEN: Final = 2  # ticks after the next one
 
 
 def now_in_words(now_ms: int, tz: str) -> str:
-    """What time it is, as ISO 8601 and in words.
+    """Return the current time, as ISO 8601 and in words.
 
     >>> now_in_words(1_803_924_000_000, "Europe/Berlin")
     'It is now 2027-03-01T19:00:00+01:00, that is Monday 1 March 2027 at 19:00 Europe/Berlin.'
@@ -29,12 +29,12 @@ def now_in_words(now_ms: int, tz: str) -> str:
 
 
 def iso(ms: int, tz: str) -> str:
-    """An instant with the offset that the zone has then."""
+    """Return an instant as ISO 8601 with the offset of the zone."""
     return _wall(ms, tz).isoformat(timespec="seconds")
 
 
 def when_in_words(ms: int, now_ms: int, tz: str) -> str:
-    """An instant as seen from now.
+    """Return an instant relative to now.
 
     >>> when_in_words(1_803_974_400_000, 1_803_924_000_000, "Europe/Berlin")
     'tomorrow, Tuesday 2 March 2027 at 09:00 Europe/Berlin (in 14 hours)'
@@ -47,7 +47,7 @@ def when_in_words(ms: int, now_ms: int, tz: str) -> str:
 
 
 def away(ms: int) -> str:
-    """How far away, as exactly as anybody wants to know.
+    """Return the distance from now, rounded.
 
     >>> away(5_400_000), away(50_400_000), away(-90_000), away(0)
     ('in 1 hour 30 minutes', 'in 14 hours', '1 minute 30 seconds ago', 'now')
@@ -62,17 +62,17 @@ def away(ms: int) -> str:
 
 
 def next_in_words(job: Mapping[str, Json], now_ms: int) -> str:
-    """When a job fires next, and after that; or why it does not."""
+    """Return when a job fires next, and after that; or why it does not fire."""
     tz, next_ms = str(job.get("tz") or "UTC"), job.get("nextAtMs")
     if not isinstance(next_ms, int):
         if job.get("enabled"):
             return f"next: {_lower(str(job.get('explain')))}"
         return f"next: never, the job is not enabled ({job.get('disabledReason') or 'paused'})"
-    told = f"next: {when_in_words(next_ms, now_ms, tz)}"
+    text = f"next: {when_in_words(next_ms, now_ms, tz)}"
     ticks = job.get("nextTicks")
     later = [tick["atMs"] for tick in ticks if isinstance(tick, dict)] if isinstance(ticks, list) else []
     then = [_day_and_time(_wall(ms, tz)) for ms in later if isinstance(ms, int) and ms > next_ms][:_THEN]
-    return f"{told}, then {' and '.join(then)}" if then else told
+    return f"{text}, then {' and '.join(then)}" if then else text
 
 
 def _wall(ms: int, tz: str) -> datetime:

@@ -1,7 +1,7 @@
-"""The tool `cron`: what each action does, and how it is told.
+"""The tool `cron`: its actions, and the text of their results.
 
-Every answer says what time it is, and of a job when it fires next. An error is an answer too: the sentence of
-the service layer, so that the model can do better, and never a failure of the protocol.
+Every result states the time, and for a job when it fires next. An error is a result too, with the message of
+the service, so that the model can correct its call; it is never a protocol error.
 """
 
 from __future__ import annotations
@@ -14,7 +14,14 @@ from itertools import count
 from typing import Final, cast
 
 from wakeful.api.mcp.coercion import empty, plain
-from wakeful.api.mcp.normalize_arguments import Asked, all_of, check_message, document, name_from, understand
+from wakeful.api.mcp.normalize_arguments import (
+    ToolCall,
+    all_of,
+    check_message,
+    document,
+    name_from,
+    normalize,
+)
 from wakeful.api.mcp.port import CallContext, JsonObject, Scheduler
 from wakeful.api.mcp.schedules import read_instant
 from wakeful.api.mcp.time_text import iso, next_in_words, now_in_words, when_in_words
@@ -26,8 +33,8 @@ _JOBS: Final = 50
 _RUNS: Final = 10
 _EXCERPT: Final = 80
 _NAMES_TRIED: Final = 50
-#: What is told of a run.
-_OF_RUN: Final = (
+#: The fields of a run in a result.
+_RUN_FIELDS: Final = (
     "id",
     "job",
     "state",
@@ -44,8 +51,8 @@ log = get_logger("wakeful.mcp")
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """What the tool says, in words and as JSON."""
+class ToolResult:
+    """The result of a call, as text and as JSON."""
 
     text: str
     content: JsonObject
@@ -54,95 +61,97 @@ class Answer:
 
 async def call(
     scheduler: Scheduler, arguments: Mapping[str, object], meta: Mapping[str, object] | None = None
-) -> Answer:
-    """Do what the arguments ask for, and tell of it; what goes wrong is told as well."""
-    standing: CallContext | None = None
+) -> ToolResult:
+    """Perform a call and return its result, or its error as a result."""
+    context: CallContext | None = None
     try:
-        asked = understand(arguments, meta)
-        standing = await scheduler.standing(asked.agent)
-        return _timed(await _done(scheduler, asked, standing), standing)
+        tool_call = normalize(arguments, meta)
+        context = await scheduler.context(tool_call.agent)
+        return _timed(await _done(scheduler, tool_call, context), context)
     except WakefulError as error:
-        answer = Answer(error.message, {"error": {"code": error.code, "message": error.message}}, True)
-        if standing is None:
+        result = ToolResult(error.message, {"error": {"code": error.code, "message": error.message}}, True)
+        if context is None:
             with suppress(WakefulError):
-                standing = await scheduler.standing(None)
+                context = await scheduler.context(None)
     except Exception:
         log.exception("mcp.error")
-        sentence = "something went wrong here, not with the call; try again, or tell the operator"
-        answer = Answer(sentence, {"error": {"code": "internal", "message": sentence}}, True)
-    return answer if standing is None else _timed(answer, standing)
+        sentence = "internal error, not caused by the call; try again, or inform the operator"
+        result = ToolResult(sentence, {"error": {"code": "internal", "message": sentence}}, True)
+    return result if context is None else _timed(result, context)
 
 
 async def listed(scheduler: Scheduler) -> JsonObject:
-    """The jobs of whoever asks, for those who read rather than call."""
-    standing = await scheduler.standing(None)
-    return (await _list(scheduler, Asked("list", limit=100), standing)).content
+    """Return the jobs of the caller, for the resource."""
+    context = await scheduler.context(None)
+    return (await _list(scheduler, ToolCall("list", limit=100), context)).content
 
 
 async def recent(scheduler: Scheduler) -> JsonObject:
-    """The runs of whoever asks, likewise."""
-    standing = await scheduler.standing(None)
-    return (await _runs(scheduler, Asked("runs", limit=50), standing)).content
+    """Return the runs of the caller, for the resource."""
+    context = await scheduler.context(None)
+    return (await _runs(scheduler, ToolCall("runs", limit=50), context)).content
 
 
-async def _done(scheduler: Scheduler, asked: Asked, standing: CallContext) -> Answer:
-    match asked.action:
+async def _done(scheduler: Scheduler, tool_call: ToolCall, context: CallContext) -> ToolResult:
+    match tool_call.action:
         case "add":
-            return await _add(scheduler, asked, standing)
+            return await _add(scheduler, tool_call, context)
         case "get":
-            return await _get(scheduler, asked, standing)
+            return await _get(scheduler, tool_call, context)
         case "list":
-            return await _list(scheduler, asked, standing)
+            return await _list(scheduler, tool_call, context)
         case "update":
-            return await _update(scheduler, asked, standing)
+            return await _update(scheduler, tool_call, context)
         case "pause":
-            return await _pause(scheduler, asked, standing)
+            return await _pause(scheduler, tool_call, context)
         case "resume":
-            return await _resume(scheduler, asked, standing)
+            return await _resume(scheduler, tool_call, context)
         case "remove":
-            return await _remove(scheduler, asked, standing)
+            return await _remove(scheduler, tool_call, context)
         case "run":
-            return await _run(scheduler, asked, standing)
+            return await _run(scheduler, tool_call, context)
         case "runs":
-            return await _runs(scheduler, asked, standing)
+            return await _runs(scheduler, tool_call, context)
         case "status":
-            return await _status(scheduler, standing)
+            return await _status(scheduler, context)
 
 
-def _timed(answer: Answer, standing: CallContext) -> Answer:
-    now_ms, tz = standing.now_ms, standing.tz
+def _timed(result: ToolResult, context: CallContext) -> ToolResult:
+    now_ms, tz = context.now_ms, context.tz
     words = now_in_words(now_ms, tz)
-    content: JsonObject = {"now": iso(now_ms, tz), "nowMs": now_ms, "tz": tz, **answer.content}
-    return replace(answer, text=f"{answer.text}\n{words}", content=content)
+    content: JsonObject = {"now": iso(now_ms, tz), "nowMs": now_ms, "tz": tz, **result.content}
+    return replace(result, text=f"{result.text}\n{words}", content=content)
 
 
-async def _add(scheduler: Scheduler, asked: Asked, standing: CallContext) -> Answer:
-    problems = dict(asked.problems)
-    made = document(asked.fields, now_ms=standing.now_ms, tz=standing.tz, problems=problems)
+async def _add(scheduler: Scheduler, tool_call: ToolCall, context: CallContext) -> ToolResult:
+    problems = dict(tool_call.problems)
+    fields = document(tool_call.fields, now_ms=context.now_ms, tz=context.tz, problems=problems)
     try:
-        check_message(made)
+        check_message(fields)
     except InvalidArgument as error:
         _note(problems, error)
     if problems:
-        await _judge_rest(scheduler, standing.agent, made, problems)
+        await _add_service_errors(scheduler, context.agent, fields, problems)
         raise all_of(problems)
-    if made.get("name") in (None, ""):
-        job = await _named(scheduler, standing.agent, made)
+    if fields.get("name") in (None, ""):
+        job = await _named(scheduler, context.agent, fields)
     else:
-        job = await scheduler.create(standing.agent, cast(JsonObject, made))
-    return _about(f"Added '{job['name']}'", job, standing)
+        job = await scheduler.create(context.agent, cast(JsonObject, fields))
+    return _about(f"Added '{job['name']}'", job, context)
 
 
-async def _judge_rest(
-    scheduler: Scheduler, agent: str, made: Mapping[str, object], problems: dict[str, str]
+async def _add_service_errors(
+    scheduler: Scheduler, agent: str, fields: Mapping[str, object], problems: dict[str, str]
 ) -> None:
-    """Add what the service layer finds wrong, so that a model learns of everything in one answer."""
+    """Add the errors of the service, so that a model gets all errors in one result."""
     try:
-        await scheduler.check(agent, cast(JsonObject, {**made, "name": made.get("name") or _name_for(made)}))
+        await scheduler.dry_run(
+            agent, cast(JsonObject, {**fields, "name": fields.get("name") or _name_for(fields)})
+        )
     except InvalidArgument as error:
         _note(problems, error)
     except WakefulError:
-        pass  # it is not the arguments that are wrong
+        pass  # not an error of the arguments
 
 
 def _note(problems: dict[str, str], error: InvalidArgument) -> None:
@@ -151,161 +160,163 @@ def _note(problems: dict[str, str], error: InvalidArgument) -> None:
         problems.setdefault(name, sentence)
 
 
-def _name_for(made: Mapping[str, object]) -> str:
-    return name_from(str(made.get("message") or made.get("description") or ""))
+def _name_for(fields: Mapping[str, object]) -> str:
+    return name_from(str(fields.get("message") or fields.get("description") or ""))
 
 
-async def _named(scheduler: Scheduler, agent: str, made: dict[str, object]) -> JsonObject:
-    """A job that was given no name, under one that is free."""
-    name = _name_for(made)
+async def _named(scheduler: Scheduler, agent: str, fields: dict[str, object]) -> JsonObject:
+    """Create a job without a name, under a free name."""
+    name = _name_for(fields)
     for number in count(1):
         own = name if number == 1 else f"{name}-{number}"
         try:
-            return await scheduler.create(agent, cast(JsonObject, {**made, "name": own}))
+            return await scheduler.create(agent, cast(JsonObject, {**fields, "name": own}))
         except AlreadyExists:
             if number >= _NAMES_TRIED:
                 raise
     raise AssertionError
 
 
-async def _get(scheduler: Scheduler, asked: Asked, standing: CallContext) -> Answer:
-    _, name, job = await _job(scheduler, asked, standing)
-    answer = _about(f"Job '{name}'", job, standing)
-    told = json.dumps(answer.content["job"], ensure_ascii=False)
-    return replace(answer, text=f"{answer.text}\n{told}")
+async def _get(scheduler: Scheduler, tool_call: ToolCall, context: CallContext) -> ToolResult:
+    _, name, job = await _job(scheduler, tool_call, context)
+    result = _about(f"Job '{name}'", job, context)
+    text = json.dumps(result.content["job"], ensure_ascii=False)
+    return replace(result, text=f"{result.text}\n{text}")
 
 
-async def _pause(scheduler: Scheduler, asked: Asked, standing: CallContext) -> Answer:
-    agent, name, old = await _job(scheduler, asked, standing)
-    given = {field: plain(field, value) for field, value in asked.fields.items() if not empty(value)}
+async def _pause(scheduler: Scheduler, tool_call: ToolCall, context: CallContext) -> ToolResult:
+    agent, name, old = await _job(scheduler, tool_call, context)
+    given = {field: plain(field, value) for field, value in tool_call.fields.items() if not empty(value)}
     if "until" in given:
-        tz = str(old.get("tz") or standing.tz)
+        tz = str(old.get("tz") or context.tz)
         try:
-            given["until"] = read_instant(given["until"], standing.now_ms, tz)
+            given["until"] = read_instant(given["until"], context.now_ms, tz)
         except InvalidArgument as error:
             raise InvalidArgument(f"until: {error.message.removeprefix('schedule: ')}") from error
     job = await scheduler.pause(agent, name, cast(Json, given.get("note")), cast(Json, given.get("until")))
-    answer = _about(f"Paused '{name}'", job, standing)
+    result = _about(f"Paused '{name}'", job, context)
     until = job.get("pausedUntil")
-    return replace(answer, text=f"{answer.text}\nIt resumes by itself at {until}.") if until else answer
+    return replace(result, text=f"{result.text}\nIt resumes by itself at {until}.") if until else result
 
 
-async def _resume(scheduler: Scheduler, asked: Asked, standing: CallContext) -> Answer:
-    agent, name, _ = await _job(scheduler, asked, standing)
-    return _about(f"Resumed '{name}'", await scheduler.resume(agent, name), standing)
+async def _resume(scheduler: Scheduler, tool_call: ToolCall, context: CallContext) -> ToolResult:
+    agent, name, _ = await _job(scheduler, tool_call, context)
+    return _about(f"Resumed '{name}'", await scheduler.resume(agent, name), context)
 
 
-async def _update(scheduler: Scheduler, asked: Asked, standing: CallContext) -> Answer:
-    agent, name, old = await _job(scheduler, asked, standing)
-    # A time without a zone of its own is on the clocks that the job goes by.
-    tz = standing.tz if old.get("schedule") is None else str(old.get("tz") or standing.tz)
-    patch = document(asked.fields, now_ms=standing.now_ms, tz=tz)
+async def _update(scheduler: Scheduler, tool_call: ToolCall, context: CallContext) -> ToolResult:
+    agent, name, old = await _job(scheduler, tool_call, context)
+    # A time without a zone is in the zone of the job.
+    tz = context.tz if old.get("schedule") is None else str(old.get("tz") or context.tz)
+    patch = document(tool_call.fields, now_ms=context.now_ms, tz=tz)
     if not patch:
-        raise InvalidArgument("there is nothing to change; give the fields that are to be others")
+        raise InvalidArgument("there is nothing to change; give the fields to change")
     job = await scheduler.update(agent, name, cast(JsonObject, patch))
-    return _about(f"Changed '{job['name']}'", job, standing)
+    return _about(f"Changed '{job['name']}'", job, context)
 
 
-async def _remove(scheduler: Scheduler, asked: Asked, standing: CallContext) -> Answer:
-    agent, name, job = await _job(scheduler, asked, standing)
+async def _remove(scheduler: Scheduler, tool_call: ToolCall, context: CallContext) -> ToolResult:
+    agent, name, job = await _job(scheduler, tool_call, context)
     await scheduler.delete(agent, name)
     text = f"Removed '{name}'. It does not fire any more; a run of it that is under way goes on."
-    return Answer(text, {"removed": {"id": job["id"], "name": name}})
+    return ToolResult(text, {"removed": {"id": job["id"], "name": name}})
 
 
-async def _run(scheduler: Scheduler, asked: Asked, standing: CallContext) -> Answer:
-    agent, name, job = await _job(scheduler, asked, standing)
-    given = {field: plain(field, value) for field, value in asked.fields.items()}
+async def _run(scheduler: Scheduler, tool_call: ToolCall, context: CallContext) -> ToolResult:
+    agent, name, job = await _job(scheduler, tool_call, context)
+    given = {field: plain(field, value) for field, value in tool_call.fields.items()}
     payload, overlap = cast(Json, given.get("payload")), cast(Json, given.get("overlapPolicy"))
-    run = await scheduler.run(agent, name, asked.mode, payload, overlap)
+    run = await scheduler.run(agent, name, tool_call.mode, payload, overlap)
     if run is None:
-        text = f"'{name}' is not due, so nothing was started; {next_in_words(job, standing.now_ms)}."
-        return Answer(text, {"run": None})
-    return Answer(f"Started '{name}': run {run['id']} is {run['state']}.", {"run": _compact_run(run)})
+        text = f"'{name}' is not due, so nothing was started; {next_in_words(job, context.now_ms)}."
+        return ToolResult(text, {"run": None})
+    return ToolResult(f"Started '{name}': run {run['id']} is {run['state']}.", {"run": _compact_run(run)})
 
 
-async def _list(scheduler: Scheduler, asked: Asked, standing: CallContext) -> Answer:
-    limit = asked.limit or _JOBS
-    jobs = list(await scheduler.jobs(standing.agent, asked.include_disabled, asked.cursor, limit + 1))
+async def _list(scheduler: Scheduler, tool_call: ToolCall, context: CallContext) -> ToolResult:
+    limit = tool_call.limit or _JOBS
+    jobs = list(await scheduler.jobs(context.agent, tool_call.include_disabled, tool_call.cursor, limit + 1))
     more, jobs = len(jobs) > limit, jobs[:limit]
     lines = [
-        f"{len(jobs)} job{'' if len(jobs) == 1 else 's'} of the agent '{standing.agent}'" + ":" * bool(jobs)
+        f"{len(jobs)} job{'' if len(jobs) == 1 else 's'} of the agent '{context.agent}'" + ":" * bool(jobs)
     ]
-    lines += [f"- {job['name']}: {job['explain']}; {next_in_words(job, standing.now_ms)}" for job in jobs]
+    lines += [f"- {job['name']}: {job['explain']}; {next_in_words(job, context.now_ms)}" for job in jobs]
     if more:
         lines.append(f"There are more: list with cursor '{jobs[-1]['name']}'.")
     cursor = jobs[-1]["name"] if more else None
-    return Answer("\n".join(lines), {"jobs": [_compact(job, standing) for job in jobs], "cursor": cursor})
+    return ToolResult("\n".join(lines), {"jobs": [_compact(job, context) for job in jobs], "cursor": cursor})
 
 
-async def _runs(scheduler: Scheduler, asked: Asked, standing: CallContext) -> Answer:
+async def _runs(scheduler: Scheduler, tool_call: ToolCall, context: CallContext) -> ToolResult:
     job_id = None
-    if asked.job is not None:
-        job_id = str((await _job(scheduler, asked, standing))[2]["id"])
-    runs = await scheduler.runs(standing.agent, job_id, asked.limit or _RUNS)
+    if tool_call.job is not None:
+        job_id = str((await _job(scheduler, tool_call, context))[2]["id"])
+    runs = await scheduler.runs(context.agent, job_id, tool_call.limit or _RUNS)
     lines = [f"{len(runs)} run{'' if len(runs) == 1 else 's'}, newest first" + ":" * bool(runs)]
     for run in runs:
-        at = when_in_words(cast(int, run["scheduledAtMs"]), standing.now_ms, standing.tz)
+        at = when_in_words(cast(int, run["scheduledAtMs"]), context.now_ms, context.tz)
         why = run.get("error") or run.get("reason")
         lines.append(f"- {run['job'] or 'wake'}: {run['state']}" + (f" ({why})" if why else "") + f", {at}")
-    return Answer("\n".join(lines), {"runs": [_compact_run(run) for run in runs]})
+    return ToolResult("\n".join(lines), {"runs": [_compact_run(run) for run in runs]})
 
 
-async def _status(scheduler: Scheduler, standing: CallContext) -> Answer:
+async def _status(scheduler: Scheduler, context: CallContext) -> ToolResult:
     status = await scheduler.status()
     jobs, runs = cast(JsonObject, status["jobs"]), cast(JsonObject, status["runs"])
     next_ms = status.get("nextAtMs")
     lines = [
         f"The workspace '{status['workspace']}': {jobs['active']} jobs active, {jobs['paused']} paused; "
         f"{runs['running']} runs running, {runs['pending']} pending, {runs['retrying']} retrying.",
-        f"You schedule for the agent '{standing.agent}'; times without a zone are in {standing.tz}.",
+        f"You schedule for the agent '{context.agent}'; times without a zone are in {context.tz}.",
     ]
     if isinstance(next_ms, int):
-        lines.append(f"next: {when_in_words(next_ms, standing.now_ms, standing.tz)}")
-    return Answer("\n".join(lines), {"status": status})
+        lines.append(f"next: {when_in_words(next_ms, context.now_ms, context.tz)}")
+    return ToolResult("\n".join(lines), {"status": status})
 
 
-async def _job(scheduler: Scheduler, asked: Asked, standing: CallContext) -> tuple[str, str, JsonObject]:
-    """The job that a call is about, by its name or its id: its agent, its name, and all there is to tell."""
-    said = asked.job
-    if not said:
+async def _job(
+    scheduler: Scheduler, tool_call: ToolCall, context: CallContext
+) -> tuple[str, str, JsonObject]:
+    """Return the job of a call, by name or id: its agent, its name and its JSON."""
+    wanted = tool_call.job
+    if not wanted:
         raise InvalidArgument("jobId: it is missing; give the name or the id of the job, which list shows")
     try:
-        return standing.agent, said, await scheduler.get(standing.agent, said)
+        return context.agent, wanted, await scheduler.get(context.agent, wanted)
     except NotFound as error:
         try:
-            agent, name = await scheduler.place_of(said)
+            agent, name = await scheduler.find_by_id(wanted)
         except NotFound:
             raise error from None
         return agent, name, await scheduler.get(agent, name)
 
 
-def _about(what: str, job: JsonObject, standing: CallContext) -> Answer:
-    next_words = next_in_words(job, standing.now_ms)
+def _about(what: str, job: JsonObject, context: CallContext) -> ToolResult:
+    next_words = next_in_words(job, context.now_ms)
     lines = [f"{what} ({job['id']}) of the agent '{job['agentId']}'. {job['explain']}.", next_words]
     if job.get("secret"):
         lines.append(f"Its webhook secret, which is not shown again: {job['secret']}")
-    told: JsonObject = {
+    shown: JsonObject = {
         name: value for name, value in job.items() if value is not None and value not in ({}, [])
     }
-    return Answer("\n".join(lines), {"job": told, "next": next_words.removeprefix("next: ")})
+    return ToolResult("\n".join(lines), {"job": shown, "next": next_words.removeprefix("next: ")})
 
 
-def _compact(job: JsonObject, standing: CallContext) -> JsonObject:
+def _compact(job: JsonObject, context: CallContext) -> JsonObject:
     tz, next_ms = str(job.get("tz") or "UTC"), job.get("nextAtMs")
     message = job.get("message")
-    made: JsonObject = {
+    compact: JsonObject = {
         "id": job["id"],
         "name": job["name"],
         "enabled": job["enabled"],
         "schedule": job["explain"],
         "nextAt": iso(next_ms, tz) if isinstance(next_ms, int) else None,
-        "next": next_in_words(job, standing.now_ms).removeprefix("next: "),
+        "next": next_in_words(job, context.now_ms).removeprefix("next: "),
     }
     if isinstance(message, str):
-        made["message"] = message if len(message) <= _EXCERPT else f"{message[: _EXCERPT - 1]}…"
-    return made
+        compact["message"] = message if len(message) <= _EXCERPT else f"{message[: _EXCERPT - 1]}…"
+    return compact
 
 
 def _compact_run(run: JsonObject) -> JsonObject:
-    return {name: run.get(name) for name in (*_OF_RUN, "error") if run.get(name) is not None}
+    return {name: run.get(name) for name in (*_RUN_FIELDS, "error") if run.get(name) is not None}

@@ -30,7 +30,7 @@ def register(app: typer.Typer) -> None:
         """
         if find_spec("mcp") is None:
             raise FailedPrecondition("the MCP library is not installed: pip install 'wakeful[mcp]'")
-        from wakeful.api.mcp.stdio import speak
+        from wakeful.api.mcp.stdio import serve_stdio
 
         keep_log("warning")
-        await speak(s.client, s.agent)
+        await serve_stdio(s.client, s.agent)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wakeful import InvalidArgument, InvalidSchedule
-from wakeful.api.mcp.normalize_arguments import ACTIONS, check_message, document, name_from, understand
+from wakeful.api.mcp.normalize_arguments import ACTIONS, check_message, document, name_from, normalize
 from wakeful.job import check_slug
 
 NOW_MS = 1_800_000_000_000
@@ -21,7 +21,7 @@ EVERY_15M = {"kind": "every", "everyMs": 900_000}
 
 
 def schedule(home: str = "UTC", /, **fields: object) -> Any:
-    asked = understand({"action": "add", "message": "x", **fields})
+    asked = normalize({"action": "add", "message": "x", **fields})
     return document(asked.fields, now_ms=NOW_MS, tz=home)["schedule"]
 
 
@@ -31,7 +31,7 @@ def schedule(home: str = "UTC", /, **fields: object) -> Any:
 @pytest.mark.parametrize("action", ACTIONS)
 def test_every_action_is_known_however_it_is_written(action: str):
     for spelled in (action, action.upper(), f" {action} ", f"cron.{action}"):
-        assert understand({"action": spelled}).action == action
+        assert normalize({"action": spelled}).action == action
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_every_action_is_known_however_it_is_written(action: str):
     ],
 )  # fmt: skip
 def test_other_names_of_actions_are_understood(said: str, action: str):
-    assert understand({"action": said}).action == action
+    assert normalize({"action": said}).action == action
 
 
 @pytest.mark.parametrize("action", ["explode", "", 7, None, ["add"]])
@@ -51,7 +51,7 @@ def test_an_unknown_action_is_refused_with_the_list(action: object):
     with pytest.raises(
         InvalidArgument, match="there are add, get, list, update, pause, resume, remove, run, runs, status"
     ):
-        understand({"action": action})
+        normalize({"action": action})
 
 
 # --- which job ---------------------------------------------------------------------------------------
@@ -73,7 +73,7 @@ def test_an_unknown_action_is_refused_with_the_list(action: object):
 )
 @pytest.mark.parametrize("action", ["get", "pause", "resume", "remove", "run", "runs", "update"])
 def test_the_job_is_found_by_any_of_its_names(action: str, arguments: dict[str, object]):
-    asked = understand({"action": action, **arguments})
+    asked = normalize({"action": action, **arguments})
     assert asked.job == "digest"
     assert not asked.fields
 
@@ -88,21 +88,21 @@ def test_the_job_is_found_by_any_of_its_names(action: str, arguments: dict[str, 
     ],
 )
 def test_a_job_can_be_given_another_name(arguments: dict[str, object]):
-    asked = understand({"action": "update", **arguments})
+    asked = normalize({"action": "update", **arguments})
     assert (asked.job, dict(asked.fields)) == ("old", {"name": "new"})
 
 
 @pytest.mark.parametrize("field", ["agentId", "agent_id", "agent"])
 def test_the_agent_is_named_beside_the_job_or_in_it(field: str):
-    assert understand({"action": "list", field: "writer"}).agent == "writer"
-    asked = understand({"action": "add", "job": {field: "writer", "message": "x"}})
+    assert normalize({"action": "list", field: "writer"}).agent == "writer"
+    asked = normalize({"action": "add", "job": {field: "writer", "message": "x"}})
     assert (asked.agent, dict(asked.fields)) == ("writer", {"message": "x"})
 
 
 @pytest.mark.parametrize("job", ["", " ", "a\x00b", "x" * 1000, 7, [], {"name": "\n"}])
 def test_an_invalid_name_is_refused_before_the_look_up(job: object):
     with pytest.raises(InvalidArgument, match="jobId: give a name or an id"):
-        understand({"action": "remove", "job": job})
+        normalize({"action": "remove", "job": job})
 
 
 # --- the fields --------------------------------------------------------------------------------------
@@ -119,7 +119,7 @@ def test_an_invalid_name_is_refused_before_the_look_up(job: object):
     ],
 )
 def test_flat_nested_and_snake_case_arguments_are_equal(arguments: dict[str, object]):
-    asked = understand({"action": "add", **arguments})
+    asked = normalize({"action": "add", **arguments})
     assert document(asked.fields, now_ms=NOW_MS, tz="UTC") == {
         "name": "a", "schedule": "@daily", "message": "x", "maxAttempts": 3,
     }  # fmt: skip
@@ -170,9 +170,9 @@ def test_a_payload_that_is_only_a_message_is_one():
 def test_the_context_fills_in_what_the_job_does_not_say():
     arguments = {"action": "add", "message": "x", "to": "@bob", "context": {"channel": "mail", "to": "@ada"}}
     meta = {"channel": "telegram", "deliver": True, "secret": "kept out"}
-    fields = understand(arguments, meta).fields
+    fields = normalize(arguments, meta).fields
     assert fields == {"message": "x", "to": "@bob", "channel": "mail", "deliver": True}
-    assert "channel" not in understand({"action": "update", "jobId": "a"}, meta).fields
+    assert "channel" not in normalize({"action": "update", "jobId": "a"}, meta).fields
 
 
 # --- the schedule ------------------------------------------------------------------------------------
@@ -325,8 +325,8 @@ def test_a_name_is_generated_from_the_message(message: str, name: str):
 @pytest.mark.parametrize("limit", ["many", 0, -1, True])
 def test_a_limit_is_a_number(limit: object):
     with pytest.raises(InvalidArgument, match="limit: write a whole number"):
-        understand({"action": "list", "limit": limit})
-    assert understand({"action": "list", "limit": "7"}).limit == 7
+        normalize({"action": "list", "limit": limit})
+    assert normalize({"action": "list", "limit": "7"}).limit == 7
 
 
 _NAMES = st.sampled_from(
@@ -346,5 +346,5 @@ _JSON = st.recursive(
 @given(st.sampled_from([*ACTIONS]), st.dictionaries(_NAMES | st.text(max_size=8), _JSON, max_size=6))
 def test_any_arguments_are_normalized_or_refused(action: str, arguments: dict[str, object]):
     with suppress(InvalidArgument):
-        asked = understand({**arguments, "action": action})
+        asked = normalize({**arguments, "action": action})
         document(asked.fields, now_ms=NOW_MS, tz="Europe/Berlin")
