@@ -48,7 +48,7 @@ class Agents(AgentsApi):
 
     async def say(self, name: str, message: str, *, session: str | None = None) -> MessageReceipt:
         document = {"message": message, **({} if session is None else {"session": session})}
-        receipt = await self._services.messages.say(LOCAL, self._workspace, name, document)
+        receipt = await self._services.messages.send(LOCAL, self._workspace, name, document)
         return receipt_from_json(serialize_receipt(receipt))
 
     async def sessions(self, name: str, *, limit: int = 50, cursor: str | None = None) -> Page[SessionInfo]:

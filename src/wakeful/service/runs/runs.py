@@ -276,7 +276,6 @@ def _no_run(run_id: str) -> NotFound:
 
 def _check_completable(run: RunView, work: Work, attempt: int | None) -> None:
     """Raise if an outside report cannot complete the run: over, owned by a worker, or without its attempt."""
-    claimed = is_executor(run.worker)
     if run.state != "running":
         raise _not_completable(run, attempt)
     if not run.is_pull and not run.awaiting_callback and not work.awaits_callback:
