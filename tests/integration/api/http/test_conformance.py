@@ -120,7 +120,7 @@ async def test_an_unknown_body_field_is_refused_on_every_path(ask: ApiClient, kn
         (b"null", 200, ""),
         (b"[1]", 422, "this path takes no body"),
         (b'{"a": 1, "b": 2}', 422, "a, b: there are no such fields; this path takes no fields"),
-        (b"{", 400, "no JSON"),
+        (b"{", 400, "not JSON"),
     ],
 )
 async def test_a_path_without_a_body_takes_an_empty_one(

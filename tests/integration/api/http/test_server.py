@@ -148,7 +148,7 @@ async def test_tls_that_cannot_be_is_said_before_anything_starts(tmp_path: Path)
         ({"tls_cert": str(cert)}, "TLS_KEY"),
         ({"tls_key": str(key)}, "TLS_CERT"),
         ({"tls_client_ca": str(cert)}, "TLS_CLIENT_CA"),
-        ({"tls_cert": str(cert), "tls_key": str(tmp_path / "none")}, "no file"),
+        ({"tls_cert": str(cert), "tls_key": str(tmp_path / "none")}, "cannot be read"),
         ({"tls_cert": str(cert), "tls_key": str(other[1])}, "not a certificate and its key"),
     ]
     for change, says in changes:

@@ -322,7 +322,7 @@ async def test_jobs_and_runs_can_be_read_and_a_prompt_teaches(writer: Agent):
         (content,) = (await client.read_resource(uri)).contents
         assert isinstance(content, TextResourceContents)
         assert len(json.loads(content.text)[field]) == 1
-    with pytest.raises(MCPError, match="there is no wakeful://keys"):
+    with pytest.raises(MCPError, match="there is no resource wakeful://keys"):
         await client.read_resource("wakeful://keys")
     assert [each.name for each in (await client.list_prompts()).prompts] == ["schedule-well"]
     (message,) = (await client.get_prompt("schedule-well")).messages
