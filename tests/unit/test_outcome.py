@@ -84,6 +84,11 @@ def test_a_success_is_written_with_what_the_job_wants_done_after_it():
     assert _conclude(outcome, work=work) == plain._replace(deliver=("slack", "ada"), wake_heartbeat=True)
 
 
+def test_no_attempt_has_failed_unless_the_caller_says_so():
+    assert Finished("r1", None, 1, "succeeded", 0, 0).failed_attempts == 0
+    assert conclude("r1", None, 1, THRICE, Succeeded(), 0, 0).failed_attempts == 0
+
+
 def test_a_skipped_run_says_why_and_asks_for_the_end_of_a_job_that_runs_once():
     skipped = ROW._replace(state="skipped", output="no news", reason="precheck", failed_attempts=1)
     assert _conclude(Skipped("no news"), failed=1) == skipped

@@ -29,7 +29,8 @@ from wakeful.planning import (
     job_state,
     overdue,
 )
-from wakeful.policy import Policy
+from wakeful.policy import Policy, spread_evenly
+from wakeful.run import tick_key
 from wakeful.schedule import LATEST_MS, At, CronSchedule, Every, Schedule
 from wakeful.ticks import Ticks
 
@@ -188,6 +189,13 @@ def test_with_jitter_the_grace_counts_from_when_the_tick_was_to_fire():
     late = partial(plan, ticks=hourly, cursor=tick, jitter_ms=10 * MINUTE)
     assert late(fire + 60_000).verdicts[0].becomes == "started"
     assert late(fire + 60_001).verdicts[0].becomes == "missed"
+
+
+@pytest.mark.parametrize(("jitter_ms", "most"), [(100, 100), (499, 499), (HOUR, 499)])
+def test_jitter_is_less_than_half_the_way_to_the_next_tick(jitter_ms, most):
+    secondly, tick = Ticks(Every(SECOND), T0), T0 + 10 * SECOND
+    expected = tick + spread_evenly(tick_key("j1", tick), most)
+    assert fire_ms("j1", secondly, Policy(jitter_ms=jitter_ms), tick) == expected
 
 
 def test_a_tick_that_jitter_brings_forward_is_not_missed_before_it_is_over():

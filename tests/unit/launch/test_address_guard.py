@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from dataclasses import FrozenInstanceError
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, ip_address, ip_network
 
 import pytest
@@ -165,6 +166,47 @@ def test_a_host_name_is_checked_at_connection_time():
         CLOSED.check_host(host)
 
 
+@pytest.mark.parametrize(
+    ("host", "kind"),
+    [
+        ("10.0.0.1", "a private"),
+        ("0.0.0.0", "an unspecified"),
+        ("::ffff:8.8.8.8", "an IPv4-mapped"),
+        ("localhost.", "a loopback"),
+        ("127.0.0.1.", "a loopback"),
+    ],
+)
+def test_the_error_names_the_host_its_kind_and_the_setting(host: str, kind: str):
+    with pytest.raises(AddressRefused) as refused:
+        CLOSED.check_host(host)
+    assert str(refused.value) == (
+        f"{host} is {kind} address, and webhooks reach only public ones; "
+        "the operator can allow others with WAKEFUL_ALLOW_PRIVATE_TARGETS"
+    )
+
+
+def test_the_error_for_the_setting_says_what_to_write():
+    with pytest.raises(InvalidArgument) as refused:
+        AddressGuard.parse("maybe")
+    assert refused.value.message == (
+        "WAKEFUL_ALLOW_PRIVATE_TARGETS: 'maybe' does not appear to be an IPv4 or IPv6 network; "
+        "write true, false, or networks such as '10.0.0.0/8, fd00::/8'"
+    )
+
+
+def test_a_mapped_address_is_allowed_where_its_ipv4_address_is():
+    guard = AddressGuard.parse("8.8.8.0/24")
+    assert guard.refusal("::ffff:8.8.8.8") is None
+    assert guard.refusal("::ffff:9.9.9.9") == "IPv4-mapped"
+
+
+def test_a_guard_allows_only_public_addresses_by_default_and_cannot_be_changed():
+    assert (CLOSED.allow_private, CLOSED.allowed) == (False, ())
+    assert AddressGuard() == AddressGuard(False, ())
+    with pytest.raises(FrozenInstanceError):
+        CLOSED.allow_private = True  # type: ignore[misc]
+
+
 # --- the gate ---------------------------------------------------------------------------------------
 
 
@@ -181,6 +223,9 @@ def test_no_socket_is_made_for_an_address_that_may_not_be_reached():
 
 
 def test_a_socket_is_made_for_one_that_may():
+    public = CLOSED.socket(info("1.1.1.1"))
+    assert (public.family, public.type, public.proto) == (socket.AF_INET, socket.SOCK_STREAM, 6)
+    public.close()
     made = AddressGuard(allow_private=True).socket(info("127.0.0.1"))
     assert made.family is socket.AF_INET
     made.close()
@@ -207,14 +252,34 @@ async def test_a_name_with_only_private_addresses_is_refused_with_them():
     assert await resolved("10.0.0.1", guard=AddressGuard.parse("10.0.0.0/8")) == ["10.0.0.1"]
 
 
+async def test_a_lookup_gets_the_name_and_its_results_are_addresses_to_connect_to():
+    asked: list[object] = []
+
+    def lookup(*args: object, **kwargs: object) -> list[AddressInfo]:
+        asked.append((args, kwargs))
+        return [info("1.1.1.1"), (socket.AF_INET6, socket.SOCK_STREAM, 6, "", ("2606:4700::1", 80, 0, 7))]
+
+    resolver = GuardedResolver(CLOSED, lookup)
+    found = await resolver.resolve("example.com")
+    await resolver.close()
+    how = {"family": socket.AF_INET, "type": socket.SOCK_STREAM, "flags": socket.AI_ADDRCONFIG}
+    assert asked == [(("example.com", 0), how)]
+    numeric = socket.AI_NUMERICHOST | socket.AI_NUMERICSERV
+    same = {"hostname": "example.com", "port": 0, "proto": 6, "flags": numeric}
+    assert found == [
+        {**same, "host": "1.1.1.1", "family": socket.AF_INET},
+        {**same, "host": "2606:4700::1%7", "family": socket.AF_INET6},
+    ]
+
+
 async def test_a_name_without_an_address_is_an_ordinary_failure():
-    with pytest.raises(OSError, match="no address") as raised:
+    with pytest.raises(OSError, match=r"^'example\.com' has no address$") as raised:
         await resolved()
     assert not isinstance(raised.value, AddressRefused)
 
 
 async def test_a_host_that_cannot_be_a_name_is_an_ordinary_failure():
     resolver = GuardedResolver(CLOSED)
-    with pytest.raises(OSError, match="not a host name"):
+    with pytest.raises(OSError, match=r"^'a{64}\.example' is not a host name: "):
         await resolver.resolve("a" * 64 + ".example", 80)
     await resolver.close()

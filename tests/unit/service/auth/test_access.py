@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import FrozenInstanceError
 from typing import get_args
 
 import pytest
@@ -98,6 +99,11 @@ def test_a_principal_names_itself_in_what_it_creates_and_in_the_audit() -> None:
     entry = principal.entry("acme", "job.run", "ada/digest")
     assert entry == AuditEntry("acme", "key:1", "job.run", "ada/digest", "{}", "10.0.0.1")
     assert principal.entry("acme", "job.run", "ada/digest", '{"a":1}').details == '{"a":1}'
+
+
+def test_a_principal_cannot_be_changed() -> None:
+    with pytest.raises(FrozenInstanceError):
+        ADA.role = "admin"  # type: ignore[misc]
 
 
 def test_a_program_with_its_own_scheduler_may_do_everything_everywhere() -> None:
