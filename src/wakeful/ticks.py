@@ -1,9 +1,8 @@
-"""The ticks of a job: its schedule within its limits of life, without what its calendar excludes.
+"""The ticks of a job: its schedule, between start and end, without what its calendar excludes.
 
-Instants are epoch milliseconds. Nothing here steps from tick to tick: an interval is arithmetic, a cron
-expression is the evaluator's business, and an excluded stretch of days or minutes is jumped over, or counted
-and taken off, as a whole. Each search ends within a hundred years, and within twenty where it has to work out
-holidays; and after `_MAX_JUMPS` stretches.
+Instants are epoch milliseconds. No function steps from tick to tick: an interval is arithmetic, the evaluator
+handles cron expressions, and an excluded span of days or minutes is skipped, or counted and subtracted, as a
+whole. Each search ends after 100 years, or 20 years with holidays, and after `_MAX_JUMPS` spans.
 """
 
 from __future__ import annotations
@@ -32,12 +31,11 @@ _SLACK_DAYS: Final = 2  # no zone is further from UTC
 
 @dataclass(frozen=True, slots=True)
 class Ticks:
-    """Which ticks a job has.
+    """The ticks of a job.
 
     `start_ms` and `end_ms` are both inclusive. An `every` schedule ticks at anchor + n·interval: from n = 0
-    where there is a start (the anchor is then the start, and the first tick), from n = 1 where there is none
-    (the anchor is then the job's creation, which is no tick). Excluded is a tick whose date or minute in the
-    schedule's zone is excluded.
+    if there is a start (which is the anchor and the first tick), else from n = 1 (the anchor is the creation
+    of the job, which is no tick). A tick is excluded if its date or minute in the schedule's zone is.
 
     >>> ticks = Ticks(Every(60_000), anchor_ms=5_000)
     >>> ticks.next(5_000), ticks.next(64_999), ticks.next(65_000)
@@ -53,24 +51,24 @@ class Ticks:
     exclude: Calendar = NOTHING
     dst_gap: DstGap = "run_after"
     dst_overlap: DstOverlap = "first"
-    _plain: _Plain = field(init=False, repr=False, compare=False)
+    _unlimited: _Unlimited = field(init=False, repr=False, compare=False)
     _zone: Zone | None = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_plain", self._without_limits())
+        object.__setattr__(self, "_unlimited", self._without_limits())
         object.__setattr__(self, "_zone", zone(self.schedule.tz or "UTC") if self.exclude else None)
 
     @property
     def size(self) -> int:
-        """The bytes that this takes in memory, about, with what it remembers."""
+        """The approximate size in memory, including caches."""
         plain = CRON_SIZE if isinstance(self.schedule, CronSchedule) else 500
         return plain + 200 * len(self.exclude.entries)
 
     def next(self, after_ms: int) -> int | None:
-        """The first tick strictly later than `after_ms`, or None."""
+        """Return the first tick strictly later than `after_ms`, or None."""
         if self.start_ms is not None and after_ms < self.start_ms:
             after_ms = self.start_ms - 1
-        tick = self._plain.next(after_ms)
+        tick = self._unlimited.next(after_ms)
         if self._zone is not None:
             tick = self._next_kept(tick, after_ms + self._search, self._zone)
         if tick is None or (self.end_ms is not None and tick > self.end_ms):
@@ -78,10 +76,10 @@ class Ticks:
         return tick
 
     def prev(self, before_ms: int) -> int | None:
-        """The last tick strictly earlier than `before_ms`, or None."""
+        """Return the last tick strictly earlier than `before_ms`, or None."""
         if self.end_ms is not None and before_ms > self.end_ms:
             before_ms = self.end_ms + 1
-        tick = self._plain.prev(before_ms)
+        tick = self._unlimited.prev(before_ms)
         if self._zone is not None:
             tick = self._prev_kept(tick, before_ms - self._search, self._zone)
         if tick is None or (self.start_ms is not None and tick < self.start_ms):
@@ -89,20 +87,22 @@ class Ticks:
         return tick
 
     def count(self, after_ms: int, until_ms: int) -> int:
-        """How many ticks are later than `after_ms` and not later than `until_ms`; none is visited."""
+        """Return the number of ticks later than `after_ms` and not later than `until_ms`."""
         if self.start_ms is not None and after_ms < self.start_ms:
             after_ms = self.start_ms - 1
         if self.end_ms is not None and until_ms > self.end_ms:
             until_ms = self.end_ms
         if until_ms <= after_ms:
             return 0
-        total = self._plain.count(after_ms, until_ms)
+        total = self._unlimited.count(after_ms, until_ms)
         if total and self._zone is not None:
-            total -= sum(self._plain.count(*span) for span in self._excluded(after_ms, until_ms, self._zone))
+            total -= sum(
+                self._unlimited.count(*span) for span in self._excluded(after_ms, until_ms, self._zone)
+            )
         return total
 
     def upcoming(self, after_ms: int, n: int = 5) -> list[int]:
-        """The next `n` ticks, fewer where there are no more."""
+        """Return the next `n` ticks, or fewer if there are no more."""
         found: list[int] = []
         while len(found) < n:
             tick = self.next(after_ms)
@@ -111,13 +111,15 @@ class Ticks:
             found.append(after_ms := tick)
         return found
 
-    def _without_limits(self) -> _Plain:
+    def _without_limits(self) -> _Unlimited:
         schedule = self.schedule
         if isinstance(schedule, CronSchedule):
-            return _Clock(Cron.shared(schedule.expr, schedule.tz or "UTC", self.dst_gap, self.dst_overlap))
+            return _CronTicks(
+                Cron.shared(schedule.expr, schedule.tz or "UTC", self.dst_gap, self.dst_overlap)
+            )
         if isinstance(schedule, Every):
-            return _Interval(self.anchor_ms, schedule.every_ms, 1 if self.start_ms is None else 0)
-        return _Once(schedule.at_ms)
+            return _IntervalTicks(self.anchor_ms, schedule.every_ms, 1 if self.start_ms is None else 0)
+        return _SingleTick(schedule.at_ms)
 
     @property
     def _search(self) -> int:
@@ -130,13 +132,13 @@ class Ticks:
                 return tick
             if tick > limit_ms:
                 return None
-            # Up to the zone's next change the days follow one another; beyond it they are looked at afresh.
+            # The span is valid up to the zone's next offset change; after that it is computed again.
             end = min(end, limit_ms // 1000 + 1)
             zone.reach(end)
             change = bisect_right(zone.starts, tick // 1000)
             if change < len(zone.starts):
                 end = min(end, zone.starts[change])
-            tick = self._plain.next(end * 1000 - 1)
+            tick = self._unlimited.next(end * 1000 - 1)
         return None
 
     def _prev_kept(self, tick: int | None, limit_ms: int, zone: Zone) -> int | None:
@@ -147,13 +149,13 @@ class Ticks:
             if tick < limit_ms:
                 return None
             change = zone.starts[bisect_right(zone.starts, tick // 1000) - 1]
-            tick = self._plain.prev(max(begin, change) * 1000)
+            tick = self._unlimited.prev(max(begin, change) * 1000)
         return None
 
     def _edge(self, tick: int, zone: Zone, step: int) -> int | None:
-        """The second at which what is excluded around a tick ends (`step` 1) or begins (-1).
+        """Return the second at which the excluded span around a tick ends (`step` 1) or begins (-1).
 
-        It holds while the zone's offset does. None: the tick is kept.
+        It is valid while the offset of the zone does not change. None: the tick is not excluded.
         """
         exclude, offset = self.exclude, zone.offset_at(tick // 1000)
         day, second = divmod(tick // 1000 + offset, _DAY)
@@ -165,12 +167,12 @@ class Ticks:
         if rule is None:
             return None
         low, high = 0, _DAY
-        if not self._plain.stays_within(rule, offset):
+        if not self._unlimited.stays_within(rule, offset):
             low, high = (_MINUTE * minute for minute in rule.window_around(second // _MINUTE))
         return day * _DAY + (high if step > 0 else low) - offset
 
     def _excluded(self, after_ms: int, until_ms: int, zone: Zone) -> Iterator[tuple[int, int]]:
-        """The excluded spans of time within (after, until], each later than its first, up to its second."""
+        """Return the excluded spans within (after, until], each as (exclusive start, inclusive end)."""
         first = after_ms // 1000 // _DAY + _EPOCH_DAY - _SLACK_DAYS
         last = until_ms // 1000 // _DAY + _EPOCH_DAY + _SLACK_DAYS
         slack = _SLACK_DAYS * _DAY
@@ -178,7 +180,7 @@ class Ticks:
         starts, offsets = zone.starts, zone.offsets
         for low, high in self.exclude.spans(first, last):
             wall_from, wall_to = low * _MINUTE - _EPOCH_DAY * _DAY, high * _MINUTE - _EPOCH_DAY * _DAY
-            # A stretch on the wall clock is one span of time for each offset that holds during it.
+            # A span of the wall clock is one span of time per offset of the zone.
             for piece in range(
                 bisect_right(starts, wall_from - slack) - 1, bisect_right(starts, wall_to + slack)
             ):
@@ -191,8 +193,8 @@ class Ticks:
                     yield span
 
 
-class _Plain(Protocol):
-    """A schedule's ticks without limits: the same three questions, and whether a rule covers a whole day."""
+class _Unlimited(Protocol):
+    """The ticks of a schedule without start, end and calendar."""
 
     def next(self, after_ms: int) -> int | None: ...
 
@@ -201,11 +203,11 @@ class _Plain(Protocol):
     def count(self, after_ms: int, until_ms: int) -> int: ...
 
     def stays_within(self, rule: CronRule, offset: int) -> bool:
-        """Whether all its ticks of a day on which the rule matches, and this offset holds, are excluded."""
+        """Return whether the rule excludes all ticks of a day on which it matches, at this offset."""
         ...
 
 
-class _Once:
+class _SingleTick:
     __slots__ = ("_at",)
 
     def __init__(self, at_ms: int) -> None:
@@ -224,7 +226,7 @@ class _Once:
         return True
 
 
-class _Interval:
+class _IntervalTicks:
     __slots__ = ("_anchor", "_every", "_first")
 
     def __init__(self, anchor_ms: int, every_ms: int, first: int) -> None:
@@ -245,13 +247,13 @@ class _Interval:
     def stays_within(self, rule: CronRule, offset: int) -> bool:
         every = self._every // 1000
         if self._every % (_MINUTE * 1000) or _DAY % every:
-            return False  # its times of day are others tomorrow, or too many to look at
+            return False  # its times differ from day to day, or are too many to check
         first = (self._anchor // 1000 + offset) % every
         return all(rule.at(second // _MINUTE) for second in range(first, _DAY, every))
 
 
-class _Clock:
-    """The evaluator counts in seconds: a tick is later than an instant when it is later than its second."""
+class _CronTicks:
+    """The ticks of a cron expression. The evaluator counts in whole seconds."""
 
     __slots__ = ("_cron",)
 

@@ -1,1 +1,1 @@
-"""Agents: their conversations. What is said to one waits in a session, and becomes a turn."""
+"""Agents: sessions, in which messages wait and become turns."""

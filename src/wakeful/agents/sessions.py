@@ -1,12 +1,13 @@
-"""How messages become turns. Pure: a conversation as it stands, and what becomes of it.
+"""How the messages of a session become turns. Pure.
 
-A turn is a run of the agent that carries what was said. Messages that follow each other within the *debounce*
-are one turn; a turn begins when nothing was added to it for that long, and there is a place for it: as many
-turns of one conversation go at once as its agent's queue says (one), and one alone when its context window is
-nearly full. At most `cap` turns wait. `/stop` and `/stopall` are no messages: they act at once.
+A turn is a run of the agent whose payload is a batch of messages. Messages within the *debounce* of each
+other are one turn. A turn starts when no message was added for that time and a slot is free: a session runs
+as many turns at once as its agent's queue allows (default 1), and only one if its context window is nearly
+full.
+At most `cap` turns wait. `/stop` and `/stopall` are commands, not messages: they act at once.
 
-    queue, followup   turns wait for one another, in the order they were said
-    interrupt         what is under way is stopped, and what waits is dropped: the newest is all that counts
+    queue, followup   turns run one after another, in the order of their messages
+    interrupt         a new message stops running turns and drops waiting ones
 """
 
 from __future__ import annotations
@@ -28,41 +29,41 @@ STOP: Final = "/stop"
 STOP_ALL: Final = "/stopall"
 #: The lane of turns.
 LANE: Final = "main"
-#: A context window that is fuller than this has one turn at a time.
+#: A session with a fuller context window runs one turn at a time.
 NEARLY_FULL: Final = 0.6
-#: A turn that somebody keeps adding to begins after so many times the debounce all the same.
-_LONGEST: Final = 10
-_MOST_TOKENS: Final = 2**53
-#: How much may be said in one turn, in bytes: what is more is another turn.
-MAX_SAID: Final = 60_000
+#: A turn starts after at most this many debounce times, even if messages keep arriving.
+_MAX_DEBOUNCES: Final = 10
+_MAX_TOKENS: Final = 2**53
+#: The largest text of one turn in bytes; more becomes another turn.
+MAX_TURN_BYTES: Final = 60_000
 
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """How messages wait in an agent's sessions."""
+    """The queue settings of an agent's sessions."""
 
     mode: Mode = "queue"
-    #: how many turns may wait
+    #: the most waiting turns
     cap: int = 10
-    #: what goes when there are more: the oldest of them, or the newest message
+    #: what is dropped beyond `cap`: the oldest turns, or the new message
     drop: Drop = "old"
     debounce_ms: int = 800
-    #: how many turns of one session may be under way at once
+    #: the most turns of one session at once
     turns: int = 1
 
 
 def queue_of(text: str | None) -> Queue:
-    """The queue that an agent's row says.
+    """Return the queue settings of an agent's stored text.
 
     >>> queue_of('{"mode":"interrupt","debounceMs":0}')
     Queue(mode='interrupt', cap=10, drop='old', debounce_ms=0, turns=1)
     """
-    said = json.loads(text) if text else {}
-    return Queue(**{"debounce_ms" if key == "debounceMs" else key: value for key, value in said.items()})
+    stored = json.loads(text) if text else {}
+    return Queue(**{"debounce_ms" if key == "debounceMs" else key: value for key, value in stored.items()})
 
 
 def command_in(body: str) -> str | None:
-    """The order that a message is, if it is one.
+    """Return the command of a message, if it is one.
 
     >>> command_in(" /STOP "), command_in("/stopall"), command_in("/stop it")
     ('/stop', '/stopall', None)
@@ -71,40 +72,40 @@ def command_in(body: str) -> str | None:
     return word if word in (STOP, STOP_ALL) else None
 
 
-def receive(talk: SessionState, message: SessionMessage, now_ms: int) -> SessionUpdate:
-    """What becomes of a conversation when somebody says something.
+def receive(state: SessionState, message: SessionMessage, now_ms: int) -> SessionUpdate:
+    """Return the update of a session for a new message.
 
-    Whoever was let in first spoke first, whatever their clock says: so nobody is put before another.
+    Messages are ordered by arrival: a message is never earlier than those before it, whatever its clock.
     """
-    now_ms = max([now_ms, *(each.at_ms for each in talk.messages)])
+    now_ms = max([now_ms, *(each.at_ms for each in state.messages)])
     message = message._replace(at_ms=now_ms)
-    live, queue = _live(talk), queue_of(talk.queue)
-    order = command_in(message.body)
-    if order == STOP:
-        return _settle(talk, talk.messages, live[1:], now_ms, stopped=_stopped(live[:1], "stopped"))
-    if order == STOP_ALL:
-        return _settle(talk, (), (), now_ms, stopped=_stopped(live, "stopped"), dropped=talk.messages)
-    waiting = batches([*talk.messages, message], queue)
+    live, queue = _live(state), queue_of(state.queue)
+    command = command_in(message.body)
+    if command == STOP:
+        return _settle(state, state.messages, live[1:], now_ms, stopped=_stopped(live[:1], "stopped"))
+    if command == STOP_ALL:
+        return _settle(state, (), (), now_ms, stopped=_stopped(live, "stopped"), dropped=state.messages)
+    waiting = batches([*state.messages, message], queue)
     *before, newest = waiting
     if queue.mode == "interrupt":
         stopped = _stopped(live, "interrupted")
-        return _settle(talk, newest, (), now_ms, stopped, [m for each in before for m in each], message)
-    if len(waiting) <= queue.cap or newest[0] is not message:  # what is added to a turn needs no room
-        return _settle(talk, [*talk.messages, message], live, now_ms, arrived=message)
+        return _settle(state, newest, (), now_ms, stopped, [m for each in before for m in each], message)
+    if len(waiting) <= queue.cap or newest[0] is not message:  # one that joins a waiting turn needs no room
+        return _settle(state, [*state.messages, message], live, now_ms, arrived=message)
     if queue.drop == "new":
-        return _settle(talk, talk.messages, live, now_ms)
+        return _settle(state, state.messages, live, now_ms)
     too_many = waiting[: len(waiting) - queue.cap]
     kept = [m for each in waiting[len(too_many) :] for m in each]
-    return _settle(talk, kept, live, now_ms, dropped=[m for each in too_many for m in each], arrived=message)
+    return _settle(state, kept, live, now_ms, dropped=[m for each in too_many for m in each], arrived=message)
 
 
-def start_turns(talk: SessionState, now_ms: int) -> SessionUpdate:
-    """What becomes of a conversation in which a turn may be due."""
-    return _settle(talk, talk.messages, _live(talk), now_ms)
+def start_turns(state: SessionState, now_ms: int) -> SessionUpdate:
+    """Return the update of a session in which a turn may be due."""
+    return _settle(state, state.messages, _live(state), now_ms)
 
 
 def batches(messages: Sequence[SessionMessage], queue: Queue) -> list[list[SessionMessage]]:
-    """The messages by the turns that they will be, in order.
+    """Return the messages grouped into turns, in order.
 
     >>> said = [
     ...     SessionMessage(str(n), "hi", "key:1", "user", at) for n, at in enumerate((0, 700, 1400, 2200))
@@ -119,8 +120,8 @@ def batches(messages: Sequence[SessionMessage], queue: Queue) -> list[list[Sessi
         if (
             found
             and message.at_ms - found[-1][-1].at_ms < queue.debounce_ms
-            and message.at_ms - found[-1][0].at_ms < _LONGEST * queue.debounce_ms
-            and said + length <= MAX_SAID
+            and message.at_ms - found[-1][0].at_ms < _MAX_DEBOUNCES * queue.debounce_ms
+            and said + length <= MAX_TURN_BYTES
         ):
             found[-1].append(message)
             said += length
@@ -131,13 +132,13 @@ def batches(messages: Sequence[SessionMessage], queue: Queue) -> list[list[Sessi
 
 
 def payload_of(session: str, batch: Sequence[SessionMessage]) -> dict[str, Json]:
-    """What the run of a turn carries."""
+    """Return the payload of the run of a turn."""
     said = "\n".join(message.body for message in batch)
     return {"session": session, "message": said, "messages": [message.id for message in batch]}
 
 
 def context_fullness(usage: str | None) -> float | None:
-    """How full a context window is, of 1, where what a run used says so (`contextTokens`, `contextWindow`).
+    """Return how full the context window is (0 to 1), by `contextTokens` and `contextWindow` of the usage.
 
     >>> (
     ...     context_fullness('{"tokens":900,"contextTokens":90000,"contextWindow":120000}'),
@@ -147,18 +148,18 @@ def context_fullness(usage: str | None) -> float | None:
     """
     if usage is None or "context" not in usage:
         return None
-    said = json.loads(usage)
-    if not isinstance(said, dict):
+    value = json.loads(usage)
+    if not isinstance(value, dict):
         return None
-    used, window = said.get("contextTokens"), said.get("contextWindow")
+    used, window = value.get("contextTokens"), value.get("contextWindow")
     for number in (used, window):
-        if isinstance(number, bool) or not isinstance(number, int | float) or not 0 <= number <= _MOST_TOKENS:
+        if isinstance(number, bool) or not isinstance(number, int | float) or not 0 <= number <= _MAX_TOKENS:
             return None
     return min(used / window, 1.0) if window else None
 
 
 def _settle(
-    talk: SessionState,
+    state: SessionState,
     messages: Sequence[SessionMessage],
     live: Sequence[Turn],
     now_ms: int,
@@ -166,9 +167,9 @@ def _settle(
     dropped: Sequence[SessionMessage] = (),
     arrived: SessionMessage | None = None,
 ) -> SessionUpdate:
-    """Begin what can begin of these messages beside the live turns, and say when to look again."""
-    queue, over = queue_of(talk.queue), [turn for turn in talk.turns if _is_over(turn)]
-    context = talk.context
+    """Return the update that starts all turns that can start, and when to check again."""
+    queue, over = queue_of(state.queue), [turn for turn in state.turns if _is_over(turn)]
+    context = state.context
     for turn in over:
         full = context_fullness(turn.usage)
         context = context if full is None else full
@@ -178,15 +179,15 @@ def _settle(
     while ready < min(len(waiting), places - len(live)) and _closes_ms(waiting[ready], queue) <= now_ms:
         ready += 1
     taken = {message.id for batch in waiting[:ready] for message in batch}
-    there = {message.id for message in talk.messages}
+    there = {message.id for message in state.messages}
     if arrived is not None and arrived.id in taken:
-        arrived = None  # it need not wait
+        arrived = None  # it starts at once, so it is not stored
     return SessionUpdate(
         arrived=arrived,
         dropped=[message.id for message in dropped if message.id in there],
         taken=[each for each in taken if each in there],
         stopped=stopped,
-        begun=[_run(talk, batch, now_ms) for batch in waiting[:ready]],
+        begun=[_run(state, batch, now_ms) for batch in waiting[:ready]],
         over=[turn.run_id for turn in over] + [run_id for run_id, _ in stopped],
         due_ms=_closes_ms(waiting[ready], queue) if ready < len(waiting) else None,
         places=places,
@@ -195,15 +196,15 @@ def _settle(
     )
 
 
-def _run(talk: SessionState, batch: Sequence[SessionMessage], now_ms: int) -> NewRun:
-    """The run of a turn: where the agent's other runs go, in the lane of conversations."""
-    work = work_from_text(talk.work) if talk.work else Work(lane=LANE)
-    policy = policy_from_text(talk.policy) if talk.policy else DEFAULT_POLICY
+def _run(state: SessionState, batch: Sequence[SessionMessage], now_ms: int) -> NewRun:
+    """Return the run of a turn: to the target of the agent, in the lane `main`."""
+    work = work_from_text(state.work) if state.work else Work(lane=LANE)
+    policy = policy_from_text(state.policy) if state.policy else DEFAULT_POLICY
     has_job = not work.pulled
-    workspace, agent, session = talk.key
+    workspace, agent, session = state.key
     trigger: TriggerName = "agent" if batch[-1].trigger == "agent" else "user"
     return manual_run(
-        job_id=talk.job_id if has_job else None,
+        job_id=state.job_id if has_job else None,
         workspace=workspace,
         agent=agent,
         job_name=WAKE_JOB if has_job else None,
@@ -217,12 +218,12 @@ def _run(talk: SessionState, batch: Sequence[SessionMessage], now_ms: int) -> Ne
 
 
 def _closes_ms(batch: Sequence[SessionMessage], queue: Queue) -> int:
-    """When nothing is added to it any more."""
-    return min(batch[-1].at_ms + queue.debounce_ms, batch[0].at_ms + _LONGEST * queue.debounce_ms)
+    """Return when no more messages join the batch."""
+    return min(batch[-1].at_ms + queue.debounce_ms, batch[0].at_ms + _MAX_DEBOUNCES * queue.debounce_ms)
 
 
-def _live(talk: SessionState) -> list[Turn]:
-    return [turn for turn in talk.turns if not _is_over(turn)]
+def _live(state: SessionState) -> list[Turn]:
+    return [turn for turn in state.turns if not _is_over(turn)]
 
 
 def _is_over(turn: Turn) -> bool:

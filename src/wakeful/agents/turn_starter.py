@@ -1,4 +1,4 @@
-"""The turner: begins the turns of conversations when they are due. `sessions.begin` says which."""
+"""The turn starter: starts due turns of sessions. `sessions.start_turns` decides which."""
 
 from __future__ import annotations
 
@@ -12,48 +12,49 @@ from wakeful.store.port import Store
 from wakeful.store.sessions import SessionState, SessionUpdate
 
 _BATCH: Final = 200
-#: How long nobody looks where nobody speaks.
-_LOOK_MS: Final = 10_000
+#: The longest sleep without a notification.
+_MAX_SLEEP_MS: Final = 10_000
+#: How long a session that cannot be read is set aside.
 _ASIDE_MS: Final = 60_000
 
-log = get_logger("wakeful.turner")
+log = get_logger("wakeful.turn_starter")
 
 
 class TurnStarter(Loop):
-    """Begins turns. It hears when somebody speaks, and when a run ends that somebody may be waiting for."""
+    """Starts turns. It is notified of messages, and of runs that end and may free a slot."""
 
-    name = "turner"
+    name = "turn_starter"
 
     def __init__(self, store: Store, clock: Clock, tick_ms: int) -> None:
-        super().__init__(clock, _LOOK_MS)
+        super().__init__(clock, _MAX_SLEEP_MS)
         self._store = store
         self._tick_ms = tick_ms
-        store.listen(self._heard)
+        store.listen(self._notified)
 
     async def step(self) -> int | None:
-        """One batch. Returns when the next conversation is due, or when to look at those without a place."""
+        """Start one batch of turns. Returns when the next session is due, or when to check again."""
         now_ms = self.clock.now_ms()
         due, next_ms = await self._store.next_turn(now_ms)
         if not due:
             return next_ms
-        if await self._store.take_turns(now_ms, _BATCH, self._judge):
+        if await self._store.take_turns(now_ms, _BATCH, self._update):
             return now_ms
-        # Whoever they wait for says so in the end; this is for those whom nobody here hears.
-        look_ms = now_ms + self._tick_ms
-        return look_ms if next_ms is None else min(look_ms, next_ms)
+        # They wait for running turns, whose end is notified. Other processes may not be able to notify us.
+        check_ms = now_ms + self._tick_ms
+        return check_ms if next_ms is None else min(check_ms, next_ms)
 
-    def _judge(self, talk: SessionState) -> SessionUpdate:
-        """What becomes of one; one that cannot be judged is set aside for a while, and holds up no other."""
+    def _update(self, session: SessionState) -> SessionUpdate:
+        """Return the update of a session. One that cannot be read is set aside and blocks no other."""
         now_ms = self.clock.now_ms()
         try:
-            settled = start_turns(talk, now_ms)
+            update = start_turns(session, now_ms)
         except Exception:
-            log.exception("session.set_aside", agent=talk.key.agent, session=talk.key.name)
-            return SessionUpdate(due_ms=now_ms + _ASIDE_MS, context=talk.context)
-        for run in settled.begun:
-            log.info("turn.begun", run=run.id, agent=run.agent, session=talk.key.name)
-        return settled
+            log.exception("session.set_aside", agent=session.key.agent, session=session.key.name)
+            return SessionUpdate(due_ms=now_ms + _ASIDE_MS, context=session.context)
+        for run in update.begun:
+            log.info("turn.started", run=run.id, agent=run.agent, session=session.key.name)
+        return update
 
-    def _heard(self, topic: str) -> None:
+    def _notified(self, topic: str) -> None:
         if topic == "sessions":
             self.wake()

@@ -1,1 +1,1 @@
-"""Deliver: carries messages to people, through channels that the operator has set up."""
+"""Delivers messages to people through channels that the operator configures."""

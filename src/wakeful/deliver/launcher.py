@@ -1,10 +1,9 @@
-"""Channel targets: a message to people, as a run, so that it is recorded, tried again and can be replayed.
+"""Channel targets: a message to people, sent as a run, so that it is recorded, retried and can be replayed.
 
     {"kind": "channel", "channel": "telegram", "to": "@ada"}
 
-The payload is the message: `{"title": …, "body": …, "kind": "failure"}`. Jobs that people make cannot have
-such a target: it is that of the jobs by which alerts are sent. One that is run by hand, without a payload,
-says that it was: so a channel can be tried.
+The payload is the message: `{"title": …, "body": …, "kind": "failure"}`. Only the internal alert jobs have
+such a target. A manual run of one, without a payload, sends a test message.
 """
 
 from __future__ import annotations
@@ -22,19 +21,19 @@ from wakeful.launch.threads import Threads
 from wakeful.logs import get_logger
 from wakeful.outcome import Failed, Outcome, Succeeded
 
-#: How many messages are on their way at a time: Apprise blocks, and each takes a thread.
-PLACES: Final = 4
-#: How long a message is waited for, its turn included.
-_LONGEST_S: Final = 300.0
+#: The most messages at once: Apprise blocks, so each takes a thread.
+MAX_CONCURRENT: Final = 4
+#: The timeout of a message, including the wait for a thread.
+_TIMEOUT_S: Final = 300.0
 
 log = get_logger("wakeful.deliver")
 
 
 class ChannelLauncher:
-    """Takes messages to channels."""
+    """Sends messages to channels."""
 
     kind = "channel"
-    #: longer than a message is waited for: the launcher itself knows whether one may have arrived
+    #: longer than `_TIMEOUT_S`, because only the launcher knows whether a message may have arrived
     default_timeout_ms = 330_000
 
     def __init__(self, channels: Channels) -> None:
@@ -42,21 +41,21 @@ class ChannelLauncher:
         self._threads: Threads | None = None
 
     async def open(self) -> None:
-        """Nothing to get ready: threads are started when they are needed."""
+        """Do nothing: threads are started on demand."""
 
     async def close(self) -> None:
-        """Let the threads end. One that waits for a service is left behind, until its socket gives up."""
+        """Stop the threads. One that waits for a service ends with its socket timeout."""
         if self._threads is not None:
             self._threads.close()
             self._threads = None
 
     def check(self, target: Mapping[str, Json]) -> None:
-        """Refuse a channel that there is not, and a recipient that it does not take."""
+        """Raise InvalidArgument for an unknown channel, or a recipient that it does not accept."""
         name, to = _named(target)
         self._channels.check(name, to)
 
     async def start(self, run: Launch) -> Outcome:
-        """Send the message, in a thread, and say whether it was taken."""
+        """Send the message in a thread and return the outcome."""
         try:
             name, to = _named(run.target)
         except InvalidArgument as error:
@@ -73,7 +72,7 @@ class ChannelLauncher:
 
         result = await self._sent(partial(self._channels.send, name, to, message_of(run)), abandoned)
         if result.outcome == "unknown":
-            # Not sent again. Who wants a second copy replays the run.
+            # It is not sent again. A replay of the run sends a second copy.
             return Failed(truncate(f"channel '{name}': {result.error}"), permanent=True, reason="unknown")
         if result.outcome == "not_sent":
             return Failed(truncate(f"channel '{name}': {result.error}"), reason="not_delivered")
@@ -81,7 +80,7 @@ class ChannelLauncher:
 
     async def _sent(self, send: Callable[[], SendResult], abandoned: Callable[[], None]) -> SendResult:
         if self._threads is None:
-            self._threads = Threads(PLACES)
+            self._threads = Threads(MAX_CONCURRENT)
         began = False
 
         def begin() -> SendResult:
@@ -90,18 +89,18 @@ class ChannelLauncher:
             return send()
 
         try:
-            async with asyncio.timeout(_LONGEST_S):
+            async with asyncio.timeout(_TIMEOUT_S):
                 result = await self._threads.run(begin, abandoned)
         except (ResourceExhausted, TimeoutError):
             if began:
-                return SendResult("unknown", f"no answer within {_LONGEST_S:.0f} s; it may have arrived")
-            return SendResult("not_sent", "too many messages wait for services that do not answer")
+                return SendResult("unknown", f"no response within {_TIMEOUT_S:.0f} s; it may have arrived")
+            return SendResult("not_sent", "too many messages wait for services that do not respond")
         assert isinstance(result, SendResult)
         return result
 
 
 def message_of(run: Launch) -> ChannelMessage:
-    """What a run says: its payload, or that somebody tries the channel."""
+    """Return the message of a run: its payload, or a test message."""
     payload = run.payload if isinstance(run.payload, dict) else {}
     title, body, kind = payload.get("title"), payload.get("body"), payload.get("kind")
     title = title if isinstance(title, str) else ""
@@ -113,7 +112,7 @@ def message_of(run: Launch) -> ChannelMessage:
 
 
 def _named(target: Mapping[str, Json]) -> tuple[str, str | None]:
-    """The channel's name, and the recipient."""
+    """Return the name of the channel, and the recipient."""
     name, to = target.get("channel"), target.get("to")
     if not isinstance(name, str) or not name:
         raise InvalidArgument("target: a channel target needs a channel, such as 'team-ops'")

@@ -1,7 +1,7 @@
-"""Silence while a message is on its way: whoever carries it may log its URL, and that is a credential.
+"""Keeps URLs out of the logs while a message is sent: a URL is a credential.
 
-Apprise, and what it speaks to services with, tell why something went wrong only in their logs. So these are
-heard here, and go no further; what they say at other times is none of our business.
+Apprise and its HTTP clients report errors only in their logs, which may contain the URL. So these records are
+captured and not logged. Outside of `capture_logs` nothing changes.
 """
 
 from __future__ import annotations
@@ -12,42 +12,42 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Final
 
-#: Whose loggers hear of URLs: those of these packages.
-_TALKATIVE: Final = ("apprise", "urllib3", "requests", "requests_oauthlib", "oauthlib", "paho", "slixmpp")
+#: The packages whose loggers may log URLs.
+_PACKAGES: Final = ("apprise", "urllib3", "requests", "requests_oauthlib", "oauthlib", "paho", "slixmpp")
 
-_heard: ContextVar[list[str] | None] = ContextVar("wakeful_heard", default=None)
+_captured: ContextVar[list[str] | None] = ContextVar("wakeful_captured", default=None)
 
 
-class _Hush(logging.Filter):
+class _CaptureFilter(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
-        heard = _heard.get()
-        if heard is None:
+        captured = _captured.get()
+        if captured is None:
             return True
         if record.levelno >= logging.WARNING:
             try:
-                heard.append(record.getMessage())
-            except Exception:  # a line that cannot be written says nothing, and harms nobody
-                heard.append("")
+                captured.append(record.getMessage())
+            except Exception:  # a record that cannot be formatted
+                captured.append("")
         return False
 
 
-_HUSH: Final = _Hush()
+_FILTER: Final = _CaptureFilter()
 
 
 @contextmanager
 def capture_logs() -> Iterator[list[str]]:
-    """Nothing is logged meanwhile, in this context; the warnings that would have been are in the list.
+    """Capture the records of these packages in this context; the list gets the warnings.
 
-    They may hold credentials: they are for judging what went wrong, never for showing.
+    They may contain credentials: use them to find the cause, and do not show them.
     """
-    # A logger is made when its module is loaded, which may be only now: so each time we look anew. Filters
-    # hold for one logger and not for those below it.
-    for name in [*logging.root.manager.loggerDict, *_TALKATIVE]:
-        if name.partition(".")[0] in _TALKATIVE:
-            logging.getLogger(name).addFilter(_HUSH)
-    heard: list[str] = []
-    token = _heard.set(heard)
+    # A logger is created when its module is loaded, which may be only now, so the filter is added each time.
+    # It applies to one logger, not to those below it.
+    for name in [*logging.root.manager.loggerDict, *_PACKAGES]:
+        if name.partition(".")[0] in _PACKAGES:
+            logging.getLogger(name).addFilter(_FILTER)
+    captured: list[str] = []
+    token = _captured.set(captured)
     try:
-        yield heard
+        yield captured
     finally:
-        _heard.reset(token)
+        _captured.reset(token)

@@ -1,7 +1,7 @@
-"""Which answers nobody is to be bothered with. Pure.
+"""Which outputs are not delivered. Pure.
 
-An agent says that there is nothing to say with a word of its own, as its whole answer: `NO_REPLY`, or when it
-looked around by itself, `HEARTBEAT_OK`. Models put such a word in quotes, or a full stop behind it.
+An agent that has nothing to report returns `NO_REPLY` as its whole output, or `HEARTBEAT_OK` for a heartbeat.
+Models may add quotes or a full stop.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from wakeful.store.sessions import HEARTBEAT
 
 NO_REPLY: Final = "NO_REPLY"
 HEARTBEAT_OK: Final = "HEARTBEAT_OK"
-#: What may stand round such a word.
-_TRIMMINGS: Final = " \t\r\n`*\"'.!“”„"
+#: Characters around such a word that are ignored.
+_IGNORED: Final = " \t\r\n`*\"'.!“”„"
 
 
 def suppression_reason(output: str | None, job: str | None) -> str | None:
-    """Why this answer, of a run of this job, is not sent; None: it is.
+    """Return why an output is not delivered; None if it is.
 
     >>> suppression_reason(" `NO_REPLY`. ", "digest")
     'its answer was NO_REPLY'
@@ -31,7 +31,7 @@ def suppression_reason(output: str | None, job: str | None) -> str | None:
     """
     if output is None or not output.strip():
         return "it said nothing"
-    word = output.strip(_TRIMMINGS)
+    word = output.strip(_IGNORED)
     if word == NO_REPLY or (word == HEARTBEAT_OK and job == HEARTBEAT):
         return f"its answer was {word}"
     return None

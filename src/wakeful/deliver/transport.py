@@ -1,9 +1,9 @@
-"""What happened on the network while Apprise sent a message: whether a message that failed may have arrived.
+"""Watches the network while Apprise sends a message: whether a message that failed may have arrived.
 
-Apprise says only whether a service accepted a message. A message that was not accepted can be sent again; one
-that was sent and never answered may have arrived, and must not be. So the HTTP and SMTP clients that Apprise
-uses (`requests`, `smtplib`) are watched. They are patched once, when the first message is sent; calls outside
-of `watch` pass through unchanged.
+Apprise returns only whether a service accepted a message. A message that was not accepted can be sent again;
+one that was sent without a response may have arrived, and must not be. So the HTTP and SMTP clients of
+Apprise (`requests`, `smtplib`) are patched once, when the first message is sent. Calls outside of `watch`
+are unchanged.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _OK: Final = 250
 
 @dataclass(slots=True)
 class Transport:
-    """What is known of the sending of one message."""
+    """The network facts about one message."""
 
     #: a service accepted the message, one part of it, or it for one recipient
     accepted: bool = False
@@ -66,7 +66,7 @@ def watch(service: NotifyBase) -> Iterator[Transport]:
 
 
 def is_watched(service: NotifyBase) -> bool:
-    """Whether this service sends with a client that is watched."""
+    """Return whether this service uses a client that is watched."""
     modules = (sys.modules.get(each.__module__) for each in type(service).__mro__)
     return any(hasattr(module, client) for module in modules for client in _CLIENTS)
 

@@ -156,7 +156,7 @@ async def test_a_delivery_that_never_arrives_has_failed_and_the_run_has_not(
     [
         ({"channel": "telegram", "to": "123456789"}, "there is no 'telegram'; there are phone"),
         ({"channel": "phone"}, "the channel 'phone' needs a recipient"),
-        ({}, "neither the job nor its agent names one"),
+        ({}, "neither the job nor its agent sets"),
     ],
 )
 async def test_what_could_never_arrive_has_failed_at_once_and_says_what_to_do(

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wakeful.agents.sessions import MAX_SAID, Queue, batches, context_fullness, receive, start_turns
+from wakeful.agents.sessions import MAX_TURN_BYTES, Queue, batches, context_fullness, receive, start_turns
 from wakeful.document.sessions import queue as read_queue
 from wakeful.document.sessions import session_name
 from wakeful.errors import InvalidArgument
@@ -59,7 +59,7 @@ class Conversation:
         return settled
 
     def wait(self, ms: int) -> None:
-        """Let time pass; the turner does its work on the way, as soon as it may."""
+        """Let time pass; turns start on the way, as soon as it may."""
         until = self.now_ms + ms
         while self.due_ms is not None and self.due_ms <= until and len(self.live) < self.places:
             self.now_ms = max(self.now_ms, self.due_ms)
@@ -248,7 +248,7 @@ def test_a_turn_goes_where_the_agents_runs_go():
 
 
 def test_no_turn_is_longer_than_a_payload_may_be():
-    long = "ü" * (MAX_SAID // 4)
+    long = "ü" * (MAX_TURN_BYTES // 4)
     said = [SessionMessage(str(n), long, "key:1", "user", NOW) for n in range(3)]
     assert [len(batch) for batch in batches(said, Queue())] == [1, 1, 1]
     assert [len(batch) for batch in batches([m._replace(body="ü") for m in said], Queue())] == [3]
