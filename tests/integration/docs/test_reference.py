@@ -70,7 +70,7 @@ async def test_every_path_has_an_example(new_app: NewApp):
         short = path.removeprefix("/api/workspaces/{workspace}") if "{workspace}/" in path else path
         wanted = re.sub(r"\\\{\w+\\\}", r'[^/\\s"\']+', re.escape(short))
         pattern = rf"""(?:api {method} ["']?|WAKEFUL_URL(?:/api/workspaces/default)?){wanted}["'?\s]"""
-        assert re.search(pattern, examples), f"actual is no example of {call}"
+        assert re.search(pattern, examples), f"there is no example of {call}"
 
 
 def test_the_documented_roles_match_the_permissions():
