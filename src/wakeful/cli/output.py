@@ -31,7 +31,7 @@ class Output:
     def __init__(self, as_json: bool = False) -> None:
         self.as_json = as_json
         self.console = _console(stderr=False)
-        self.aside = _console(stderr=True)
+        self.stderr = _console(stderr=True)
 
     @property
     def wide(self) -> bool:
@@ -66,16 +66,16 @@ class Output:
 
     def warn(self, sentence: str) -> None:
         """Print a warning on stderr."""
-        self.aside.print(Text(sentence, "yellow"))
+        self.stderr.print(Text(sentence, "yellow"))
 
-    async def ask(self, answer: Awaitable[T], what: str = "waiting for the server") -> T:
+    async def wait_for(self, result: Awaitable[T], what: str = "waiting for the server") -> T:
         """Await a result; on a terminal, show a spinner if it takes long."""
-        if not self.aside.is_terminal:
-            return await answer
-        status = self.aside.status(Text(what, "dim"))
+        if not self.stderr.is_terminal:
+            return await result
+        status = self.stderr.status(Text(what, "dim"))
         later = asyncio.get_running_loop().call_later(_SPINNER_AFTER_S, status.start)
         try:
-            return await answer
+            return await result
         finally:
             later.cancel()
             status.stop()
@@ -83,11 +83,11 @@ class Output:
     @contextmanager
     def counting(self, what: str, total: int) -> Iterator[Callable[[int], None]]:
         """Show a progress bar on stderr for many items; yields the function that advances it."""
-        if not self.aside.is_terminal or total < 20:
+        if not self.stderr.is_terminal or total < 20:
             yield lambda done: None
             return
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-        with Progress(*columns, console=self.aside, transient=True) as progress:
+        with Progress(*columns, console=self.stderr, transient=True) as progress:
             task = progress.add_task(what, total=total)
             yield lambda done: progress.advance(task, done)
 

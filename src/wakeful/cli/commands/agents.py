@@ -17,20 +17,20 @@ AgentName = Annotated[str, typer.Argument(metavar="AGENT", help="the agent's nam
 
 
 def register(app: typer.Typer) -> None:
-    """Put these commands on the app."""
+    """Register the commands."""
     group = typer.Typer(help="Agents: list, show, put, rotate-secret, delete.", no_args_is_help=True)
     app.add_typer(group, name="agents", rich_help_panel="Administration")
 
     @command(group, "list")
     async def list_agents(s: Session) -> None:
         """Show the agents of the workspace."""
-        agents = await s.out.ask(s.client.agents.list())
+        agents = await s.out.wait_for(s.client.agents.list())
         s.out.show({"agents": agents}, agent_table(agents, now_ms()))
 
     @command(group, "show")
     async def show(s: Session, name: AgentName) -> None:
         """Show an agent."""
-        agent = await s.out.ask(s.client.agents.get(name))
+        agent = await s.out.wait_for(s.client.agents.get(name))
         s.out.show(agent, agent_page(agent))
 
     @command(group, "put")
@@ -85,7 +85,7 @@ def register(app: typer.Typer) -> None:
             "heartbeat": await json_argument("--heartbeat", heartbeat),
             "deliverTo": await json_argument("--deliver-to", deliver_to),
         }
-        agent = await s.out.ask(
+        agent = await s.out.wait_for(
             s.client.agents.put(name, {key: value for key, value in fields.items() if value is not None})
         )
         s.out.show(agent, Text(f"saved {name}", "green"), *secret(agent))
@@ -93,11 +93,11 @@ def register(app: typer.Typer) -> None:
     @command(group, "rotate-secret")
     async def rotate_secret(s: Session, name: AgentName) -> None:
         """Replace the secret of the agent's webhook. For a day, requests are signed with both."""
-        agent = await s.out.ask(s.client.agents.rotate_secret(name))
+        agent = await s.out.wait_for(s.client.agents.rotate_secret(name))
         s.out.show(agent, *secret(agent))
 
     @command(group, "delete")
     async def delete(s: Session, name: AgentName) -> None:
         """Delete an agent that has no jobs. Its internal jobs are deleted with it."""
-        await s.out.ask(s.client.agents.delete(name))
+        await s.out.wait_for(s.client.agents.delete(name))
         s.out.show({"deleted": name}, Text(f"deleted {name}", "green"))

@@ -24,7 +24,7 @@ _BATCH: Final = 8
 
 
 def register(app: typer.Typer) -> None:
-    """Put these commands on the app."""
+    """Register the commands."""
 
     @command(app, "apply", panel="Files")
     async def apply(
@@ -44,7 +44,7 @@ def register(app: typer.Typer) -> None:
         from wakeful.cli.manifest import plan, read_manifest
 
         manifest = read_manifest(await read_text(file), s.agent or "default", file)
-        before = await s.out.ask(s.client.jobs.list(all_agents=True))
+        before = await s.out.wait_for(s.client.jobs.list(all_agents=True))
         changes = plan(manifest, before, now_ms=now_ms(), prune=prune)
         await _validate(s, changes)
         saved: dict[tuple[str, str], JobShape] = {}

@@ -14,7 +14,7 @@ from wakeful.cli.show.admin import audit_table
 
 
 def register(app: typer.Typer) -> None:
-    """Put these commands on the app."""
+    """Register the commands."""
     group = typer.Typer(help="The audit log: list, verify.", no_args_is_help=True)
     app.add_typer(group, name="audit", rich_help_panel="Administration")
 
@@ -27,14 +27,14 @@ def register(app: typer.Typer) -> None:
         ] = None,
     ) -> None:
         """Show the audit log, newest first."""
-        entries = await s.out.ask(s.client.audit.list(limit=limit, cursor=cursor))
+        entries = await s.out.wait_for(s.client.audit.list(limit=limit, cursor=cursor))
         shown = audit_table(entries, now_ms()) if entries else Text("the audit log is empty", "dim")
         s.out.show({"entries": entries, "cursor": entries.cursor}, shown)
 
     @command(group, "verify")
     async def verify(s: Session) -> int:
         """Verify the hash chain of the audit log. The exit code is 1 if it is broken."""
-        found = await s.out.ask(s.client.audit.verify(), "verifying the hash chain")
+        found = await s.out.wait_for(s.client.audit.verify(), "verifying the hash chain")
         flaw, count = found.get("flaw"), found.get("count")
         shown = (
             Text(f"{count} entries verified: none was changed, removed or reordered", "green")

@@ -22,12 +22,12 @@ All = Annotated[bool, typer.Option("--all", help="all dead letters")]
 
 
 def register(app: typer.Typer) -> None:
-    """Put these commands on the app."""
+    """Register the commands."""
 
     @command(app, "dead-letters", panel=_PANEL)
     async def dead_letters(s: Session, limit: Limit = 50) -> None:
         """Show failed runs that were neither replayed nor discarded, newest first."""
-        found = await s.out.ask(s.runs().dead_letters(limit=limit, all_agents=s.all_agents))
+        found = await s.out.wait_for(s.runs().dead_letters(limit=limit, all_agents=s.all_agents))
         shown = run_table(found, now_ms(), wide=s.out.wide) if found else Text("no dead letters", "green")
         s.out.show({"deadLetters": found, "cursor": found.cursor}, shown)
         if found:
@@ -49,10 +49,10 @@ def register(app: typer.Typer) -> None:
         if chosen is None or len(chosen) > 1:
             if wait:
                 raise InvalidArgument("--wait works for one run only")
-            done = await s.out.ask(s.client.runs.replay_many(chosen))
+            done = await s.out.wait_for(s.client.runs.replay_many(chosen))
             s.out.show({"replayed": done}, Text(f"{len(done)} replayed", "green"))
             return exit_codes.OK
-        run = await s.out.ask(s.client.runs.replay(chosen[0]))
+        run = await s.out.wait_for(s.client.runs.replay(chosen[0]))
         if wait:
             run = await follow(s, run["id"])
         s.out.show(run, Text(f"{run['job']} runs again: {run['id']}" if not wait else run["id"], "green"))
@@ -63,10 +63,10 @@ def register(app: typer.Typer) -> None:
         """Remove runs from the dead letters. They stay failed."""
         chosen = _chosen(ids, all_, "discard")
         if chosen is not None and len(chosen) == 1:  # this endpoint reports why a run cannot be discarded
-            await s.out.ask(s.client.runs.discard(chosen[0]))
+            await s.out.wait_for(s.client.runs.discard(chosen[0]))
             done = chosen
         else:
-            done = await s.out.ask(s.client.runs.discard_many(chosen))
+            done = await s.out.wait_for(s.client.runs.discard_many(chosen))
         s.out.show({"discarded": done}, Text(f"{len(done)} discarded", "green"))
 
 

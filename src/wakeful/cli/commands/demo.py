@@ -37,7 +37,7 @@ _SHOWN: Final = 12
 
 
 def register(app: typer.Typer) -> None:
-    """Put these commands on the app."""
+    """Register the commands."""
 
     @command(app, "demo", panel="Server", calls_server=False)
     async def demo(

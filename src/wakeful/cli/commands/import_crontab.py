@@ -21,7 +21,7 @@ from wakeful.job import Json
 
 
 def register(app: typer.Typer) -> None:
-    """Put these commands on the app."""
+    """Register the commands."""
     group = typer.Typer(help="Import jobs from a crontab.", no_args_is_help=True)
     app.add_typer(group, name="import", rich_help_panel="Files")
 
@@ -79,7 +79,7 @@ def register(app: typer.Typer) -> None:
         if not dry_run:
             with s.out.counting("importing", len(planned)) as step:
                 for each in planned:
-                    await s.out.ask(s.jobs().upsert(each.document))
+                    await s.out.wait_for(s.jobs().upsert(each.document))
                     step(1)
         result = {
             "dryRun": dry_run,
@@ -103,7 +103,7 @@ def register(app: typer.Typer) -> None:
 async def _taken_names(s: Session, dry_run: bool) -> set[str]:
     """Return the names of the jobs that were not imported from a crontab."""
     try:
-        jobs = await s.out.ask(s.jobs().list())
+        jobs = await s.out.wait_for(s.jobs().list())
     except NotFound:  # a missing agent is created with its first job
         return set()
     except (Unavailable, Unauthenticated) as error:

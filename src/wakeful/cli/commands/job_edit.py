@@ -80,7 +80,7 @@ def register(app: typer.Typer) -> None:
             document[key] = await json_argument(f"--set {key}", value)
         document = {key: value for key, value in document.items() if value is not None}
         jobs = s.jobs()
-        job = await s.out.ask(jobs.upsert(document) if replace else jobs.create(document))
+        job = await s.out.wait_for(jobs.upsert(document) if replace else jobs.create(document))
         now = now_ms()
         done = Text("added ", "green").append(job["name"], "bold").append(f": {job['explain']}")
         s.out.show(job, done, *ticks(job, now), *secret(job))
@@ -96,7 +96,7 @@ def register(app: typer.Typer) -> None:
             )
         jobs, name = s.job(name)
         on = enabled.lower() in _YES
-        job = await s.out.ask(jobs.resume(name) if on else jobs.pause(name))
+        job = await s.out.wait_for(jobs.resume(name) if on else jobs.pause(name))
         done = Text(f"{name} is {'on' if on else 'off'}", "green" if on else "yellow")
         s.out.show(job, done.append(", next ").append(next_at(job, now_ms())) if on else done)
 
@@ -104,14 +104,14 @@ def register(app: typer.Typer) -> None:
     async def delete(s: Session, name: JobName) -> None:
         """Delete a job and its runs that have not started. Its other runs remain visible."""
         jobs, slug = s.job(name)
-        await s.out.ask(jobs.delete(slug))
+        await s.out.wait_for(jobs.delete(slug))
         s.out.show({"deleted": slug}, Text(f"{slug} is deleted", "green"))
 
     @command(app, "rotate-secret", panel=_PANEL)
     async def rotate_secret(s: Session, name: JobName) -> None:
         """Replace the secret of a webhook; for a day, requests are signed with both secrets."""
         jobs, slug = s.job(name)
-        job = await s.out.ask(jobs.rotate_secret(slug))
+        job = await s.out.wait_for(jobs.rotate_secret(slug))
         s.out.show(job, *secret(job))
 
 

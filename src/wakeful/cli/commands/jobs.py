@@ -16,7 +16,7 @@ _PANEL = "Jobs"
 
 
 def register(app: typer.Typer) -> None:
-    """Put these commands on the app."""
+    """Register the commands."""
 
     @command(app, "list", panel=_PANEL)
     async def list_jobs(
@@ -30,7 +30,7 @@ def register(app: typer.Typer) -> None:
         ] = None,
     ) -> None:
         """Show the jobs of all agents, or of --agent."""
-        jobs = await s.out.ask(
+        jobs = await s.out.wait_for(
             s.jobs().list(include_disabled=all_, all_agents=s.all_agents, labels=label or ())
         )
         hint = "no jobs" if all_ else "no enabled jobs; --all includes disabled ones"
@@ -41,7 +41,7 @@ def register(app: typer.Typer) -> None:
     async def show(s: Session, name: JobName) -> None:
         """Show a job: its definition, its next ticks and its last runs."""
         jobs, name = s.job(name)
-        job = await s.out.ask(jobs.get(name))
+        job = await s.out.wait_for(jobs.get(name))
         if s.out.as_json:
             s.out.show(job)
             return

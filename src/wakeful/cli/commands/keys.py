@@ -13,7 +13,7 @@ from wakeful.cli.show.admin import key_table
 
 
 def register(app: typer.Typer) -> None:
-    """Put these commands on the app."""
+    """Register the commands."""
     group = typer.Typer(help="API keys: create, list, revoke.", no_args_is_help=True)
     app.add_typer(group, name="keys", rich_help_panel="Administration")
 
@@ -30,7 +30,7 @@ def register(app: typer.Typer) -> None:
         role = "agent" if s.agent and role == "member" else role
         agent = s.agent if role == "agent" else None
         given = {"name": name, "role": role, "agent": agent, "expiresAt": expires}
-        key = await s.out.ask(
+        key = await s.out.wait_for(
             s.client.keys.create({field: value for field, value in given.items() if value is not None})
         )
         s.out.show(
@@ -42,7 +42,7 @@ def register(app: typer.Typer) -> None:
     @command(group, "list")
     async def list_keys(s: Session) -> None:
         """Show the keys of the workspace, without their secrets."""
-        keys = await s.out.ask(s.client.keys.list())
+        keys = await s.out.wait_for(s.client.keys.list())
         s.out.show({"keys": keys}, key_table(keys, now_ms()))
 
     @command(group, "revoke")
@@ -51,5 +51,5 @@ def register(app: typer.Typer) -> None:
         key_id: Annotated[str, typer.Argument(metavar="KEY", help="the key's id from `wakeful keys list`")],
     ) -> None:
         """Revoke a key, effective at once."""
-        await s.out.ask(s.client.keys.revoke(key_id))
+        await s.out.wait_for(s.client.keys.revoke(key_id))
         s.out.show({"revoked": key_id}, Text(f"revoked {key_id}", "green"))

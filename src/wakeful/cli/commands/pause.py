@@ -16,7 +16,7 @@ _PANEL = "Jobs"
 
 
 def register(app: typer.Typer) -> None:
-    """Put these commands on the app."""
+    """Register the commands."""
 
     @command(app, "pause", panel=_PANEL)
     async def pause(
@@ -29,21 +29,21 @@ def register(app: typer.Typer) -> None:
     ) -> None:
         """Pause a job. Ticks during a pause do not count as missed."""
         jobs, slug = s.job(name)
-        job = await s.out.ask(jobs.pause(slug, note=note, until=until))
+        job = await s.out.wait_for(jobs.pause(slug, note=note, until=until))
         s.out.show(job, Text(f"{slug} is ", "yellow").append(status(job)))
 
     @command(app, "resume", panel=_PANEL)
     async def resume(s: Session, name: JobName) -> None:
         """Resume a job. Its next tick is computed from now."""
         jobs, slug = s.job(name)
-        job = await s.out.ask(jobs.resume(slug))
+        job = await s.out.wait_for(jobs.resume(slug))
         s.out.show(job, Text(f"{slug} is on, next ", "green").append(next_at(job, now_ms())))
 
     @command(app, "skip-next", panel=_PANEL)
     async def skip_next(s: Session, name: JobName) -> None:
         """Skip the next tick of a job. The tick is recorded as a skipped run."""
         jobs, slug = s.job(name)
-        job = await s.out.ask(jobs.skip_next(slug))
+        job = await s.out.wait_for(jobs.skip_next(slug))
         tick = moment(job["skipped"]["scheduledAtMs"], job["tz"])
         line = Text(f"{slug} skips {tick}, next ", "yellow").append(next_at(job, now_ms()))
         s.out.show(job, line)

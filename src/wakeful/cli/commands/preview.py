@@ -23,7 +23,7 @@ from wakeful.ticks import Ticks
 
 
 def register(app: typer.Typer) -> None:
-    """Put these commands on the app."""
+    """Register the commands."""
 
     @command(app, "preview", panel="Jobs")
     async def preview(
@@ -48,7 +48,7 @@ def register(app: typer.Typer) -> None:
         start = now if after is None else _instant(after)
         if _is_name(what):
             jobs, name = s.job(what)
-            job = await s.out.ask(jobs.get(name))
+            job = await s.out.wait_for(jobs.get(name))
             found, zone, explain = _job_ticks(job, start, count)
         else:
             schedule = parse_schedule(what, now_ms=start, tz=tz)

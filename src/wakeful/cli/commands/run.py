@@ -25,7 +25,7 @@ _PANEL = "Runs"
 
 
 def register(app: typer.Typer) -> None:
-    """Put these commands on the app."""
+    """Register the commands."""
 
     @command(app, "run", panel=_PANEL)
     async def run(
@@ -50,7 +50,7 @@ def register(app: typer.Typer) -> None:
     ) -> int:
         """Run a job now, regardless of its schedule."""
         jobs, slug = s.job(name)
-        started = await s.out.ask(
+        started = await s.out.wait_for(
             jobs.run(
                 slug,
                 mode="due" if due else "force",
@@ -91,14 +91,14 @@ def register(app: typer.Typer) -> None:
         """Run a job for each tick of its schedule between two times in the past."""
         jobs, slug = s.job(name)
         span = _instant("--from", start).isoformat(), _instant("--to", end).isoformat()
-        count = await s.out.ask(jobs.backfill(slug, *span))
+        count = await s.out.wait_for(jobs.backfill(slug, *span))
         s.out.show({"count": count}, Text(f"planned {count} runs of {slug}", "green"))
 
 
 async def follow(s: Session, run_id: str) -> RunShape:
     """Wait until a run finishes and print each change of its state; return the finished run."""
     last: tuple[str, int] | None = None
-    status = s.out.aside.status("") if s.out.aside.is_terminal and not s.out.as_json else None
+    status = s.out.stderr.status("") if s.out.stderr.is_terminal and not s.out.as_json else None
 
     def show(run: RunShape) -> None:
         nonlocal last

@@ -18,7 +18,7 @@ _ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 def register(app: typer.Typer) -> None:
-    """Put these commands on the app."""
+    """Register the commands."""
 
     @command(app, "runs", panel=_PANEL)
     async def runs(
@@ -37,16 +37,16 @@ def register(app: typer.Typer) -> None:
     ) -> None:
         """Show runs, newest first: all, those of a job, or one run with its attempts."""
         if name and _ID.fullmatch(name):
-            run = await s.out.ask(s.client.runs.get(name))
+            run = await s.out.wait_for(s.client.runs.get(name))
             s.out.show(run, *run_page(run, now_ms()))
             return
         if name:
             jobs, slug = s.job(name)
             # By id: that endpoint filters by state. Getting the job first reports an unknown name.
-            job_id = (await s.out.ask(jobs.get(slug)))["id"]
+            job_id = (await s.out.wait_for(jobs.get(slug)))["id"]
         else:
             job_id = None
-        found = await s.out.ask(
+        found = await s.out.wait_for(
             s.runs().list(
                 job_id=job_id,
                 states=state or (),
@@ -63,11 +63,11 @@ def register(app: typer.Typer) -> None:
     @command(app, "cancel", panel=_PANEL)
     async def cancel(s: Session, run_id: RunId) -> None:
         """Cancel a run that is pending or retrying."""
-        run = await s.out.ask(s.client.runs.cancel(run_id))
+        run = await s.out.wait_for(s.client.runs.cancel(run_id))
         s.out.show(run, Text(f"{run['id']} is {run['state']}", "green"))
 
     @command(app, "stop", panel=_PANEL)
     async def stop(s: Session, run_id: RunId) -> None:
         """Stop a running run, on whichever replica it runs."""
-        run = await s.out.ask(s.client.runs.stop(run_id))
+        run = await s.out.wait_for(s.client.runs.stop(run_id))
         s.out.show(run, Text(f"{run['id']} is {run['state']}", "green"))

@@ -52,7 +52,7 @@ LogLevel = Annotated[str, typer.Option("--log-level", help="debug, info, warning
 
 
 def register(app: typer.Typer) -> None:
-    """Put these commands on the app."""
+    """Register the commands."""
 
     @command(app, "serve", panel=_PANEL, calls_server=False)
     async def serve(
@@ -236,14 +236,14 @@ def keep_log(level: str) -> None:
 def wakeful_command() -> str:
     """Return what to type for `wakeful` in the commands that are printed to be copied.
 
-    It is the plain name if PATH finds it, else the path beside this Python.
+    It is the plain name if PATH finds it, else the path next to this Python.
     """
     if shutil.which("wakeful"):
         return "wakeful"
-    beside = Path(sys.executable).with_name("wakeful")
-    if beside.exists():
-        below_here = beside.is_relative_to(Path.cwd())
-        return shlex.quote(os.path.relpath(beside) if below_here else str(beside))
+    script = Path(sys.executable).with_name("wakeful")
+    if script.exists():
+        below_here = script.is_relative_to(Path.cwd())
+        return shlex.quote(os.path.relpath(script) if below_here else str(script))
     return f"{shlex.quote(sys.executable)} -m wakeful"
 
 

@@ -14,12 +14,12 @@ from wakeful.errors import FailedPrecondition
 
 
 def register(app: typer.Typer) -> None:
-    """Put these commands on the app."""
+    """Register the commands."""
 
     @command(app, "status", panel="Server")
     async def status(s: Session) -> None:
         """Show the state of the server and its service level objectives."""
-        status, slo = await s.out.ask(asyncio.gather(s.client.status(), s.client.slo()))
+        status, slo = await s.out.wait_for(asyncio.gather(s.client.status(), s.client.slo()))
         s.out.show({**status, "slo": slo}, status_page(s.client.url, status, slo))
 
     @command(app, "mcp", panel="Server")
