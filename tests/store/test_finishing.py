@@ -232,7 +232,7 @@ async def test_a_parked_run_waits_for_somebody_outside(store: Store) -> None:
 async def test_whoever_parked_a_run_holds_it_no_longer(store: Store) -> None:
     run = await _parked(store)
     assert await store.finish("w1", [ended(run)], alone) == set()
-    assert await store.beat("w1", NOW, [run.id]) == {run.id}
+    assert (await store.beat("w1", NOW, [run.id])).lost == {run.id}
     assert await store.release("w1", NOW) == 0
     assert await look(store, run) == run
 
@@ -280,7 +280,7 @@ async def test_a_run_completed_before_its_worker_reports_stays_as_it_was_complet
     assert (seen.state, seen.output, seen.worker) == (first, "done", "w1")
     assert await store.finish("w1", [ended(run, later, due_ms=NOW + MINUTE)], alone) == set()
     assert await look(store, run) == seen
-    assert await store.beat("w1", NOW, [run.id]) == {run.id}
+    assert (await store.beat("w1", NOW, [run.id])).lost == {run.id}
 
 
 async def test_a_worker_that_reports_first_leaves_nothing_to_complete(store: Store) -> None:

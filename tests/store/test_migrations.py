@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.databases import Database, SqliteDatabase
 from tests.support.factories import DAY, NOW, alone, ended, given_held, job, look, look_at_job, ticks_of
-from wakeful.errors import FailedPrecondition
+from wakeful.errors import IncompatibleSchema
 from wakeful.store.migrations import Migration, load, pending
 from wakeful.store.sqlite import SqliteStore
 from wakeful.store.sqlite.connection import migrate
@@ -49,10 +49,48 @@ async def test_many_may_open_an_empty_database_at_once(database: Database) -> No
 async def test_a_newer_schema_is_refused_in_a_sentence(database: Database) -> None:
     await database.connect()
     await database.execute("UPDATE schema_version SET version = 999 WHERE version = 1")
-    with pytest.raises(
-        FailedPrecondition, match=r"schema 999, and this Wakeful knows schemas up to \d+: .*upgrade"
-    ):
+    with pytest.raises(IncompatibleSchema, match=r"schema 999, .* supports schemas up to \d+: upgrade"):
         await database.connect()
+
+
+async def test_a_newer_schema_that_is_compatible_is_used(database: Database) -> None:
+    await database.connect()
+    await database.execute(
+        "INSERT INTO schema_version (version, name, applied_at, breaking) "
+        f"SELECT {NEXT}, 'colours', applied_at, false FROM schema_version WHERE version = 1"
+    )
+    store = await database.connect()
+    assert (await store.beat("w1", NOW, [])).incompatible is None
+    await store.check_schema()
+
+
+async def test_a_heartbeat_reports_a_breaking_migration_of_a_newer_version(database: Database) -> None:
+    store = await database.connect()
+    assert (await store.beat("w1", NOW, [])).incompatible is None
+    await database.execute(
+        "INSERT INTO schema_version (version, name, applied_at) "
+        f"SELECT {NEXT}, 'colours', applied_at FROM schema_version WHERE version = 1"
+    )
+    error = (await store.beat("w1", NOW, [])).incompatible
+    assert error is not None
+    assert error.required == NEXT
+    with pytest.raises(IncompatibleSchema, match=f"schema {NEXT}, "):
+        await store.check_schema()
+
+
+def test_a_migration_is_breaking_unless_its_first_line_says_that_it_is_compatible() -> None:
+    assert Migration(10, "colours", "ALTER TABLE jobs ...; -- compatible: no").breaking
+    assert not Migration(10, "colours", "-- compatible: adds a column.\nALTER TABLE ...").breaking
+    assert all(step.breaking for step in load("sqlite"))
+
+
+def test_a_compatible_migration_is_recorded_as_such(tmp_path: Path) -> None:
+    db = _connect(tmp_path / "new.db")
+    added = NEXT_STEP._replace(sql=f"-- compatible: adds a column.\n{NEXT_STEP.sql}")
+    migrate(db, [*load("sqlite"), added], NOW)
+    found = db.execute("SELECT version FROM schema_version WHERE NOT breaking").fetchall()
+    assert found == [(NEXT,)]
+    db.close()
 
 
 def test_the_steps_of_a_database_are_numbered_without_a_gap() -> None:

@@ -52,8 +52,8 @@ async def test_a_beat_says_which_runs_are_not_the_workers_any_more(store: Store)
     await store.add_runs([mine, too, stopped, finished, others])
     await store.cancel_run(stopped.id, NOW, "stop", running=True)
     gone = {stopped.id, finished.id, others.id, jobless().id}
-    assert await store.beat("w1", NOW, [mine.id, too.id, *gone]) == gone
-    assert await store.beat("w1", NOW, []) == set()
+    assert (await store.beat("w1", NOW, [mine.id, too.id, *gone])).lost == gone
+    assert (await store.beat("w1", NOW, [])).lost == set()
 
 
 async def test_a_worker_that_beats_keeps_its_runs(store: Store) -> None:
@@ -78,7 +78,7 @@ async def test_a_worker_that_stops_beating_loses_its_runs(store: Store) -> None:
     found = await look(store, run)
     assert (found.state, found.worker, found.due_ms, found.error) == ("retrying", None, DEAD, "worker lost")
     assert await store.attempts(run.id) == [AttemptView(1, "w1", NOW, DEAD, "worker lost")]
-    assert await store.beat("w1", DEAD, [run.id]) == {run.id}
+    assert (await store.beat("w1", DEAD, [run.id])).lost == {run.id}
     (again,) = await store.take(DEAD, "w2", {"cron": 1})
     assert (again.id, again.attempt) == (run.id, 2)
 

@@ -70,11 +70,14 @@ async def serve(
             if prepare is not None:
                 await prepare(http.url, app)
             async with http:
+                app.on_error = http.stop
                 with _signals(http):
                     log.info("server.started", url=http.url, tls=settings.tls_cert is not None)
                     started(http.url, app)
                     await http.ended()
                 log.info("server.stopping")
+        if app.error is not None:
+            raise app.error
     finally:
         http.close()
 
@@ -98,11 +101,14 @@ async def work(
                 await working
                 return
             async with http:
+                app.on_error = http.stop
                 with _signals(http):
                     log.info("worker.started", url=http.url)
                     started(http.url)
                     await http.ended()
                 log.info("worker.stopping")
+        if app.error is not None:
+            raise app.error
     finally:
         if http is not None:
             http.close()

@@ -25,7 +25,7 @@ from wakeful.engine.engine import LEAD_MS, Engine, EngineConfig
 from wakeful.engine.launcher_registry import LauncherRegistry
 from wakeful.engine.metrics import Metrics
 from wakeful.engine.pinger import Pinger
-from wakeful.errors import AlreadyExists, FailedPrecondition, InvalidArgument, InvalidSchedule
+from wakeful.errors import AlreadyExists, FailedPrecondition, InvalidArgument, InvalidSchedule, WakefulError
 from wakeful.launch.address_guard import AddressGuard
 from wakeful.launch.command import CommandLauncher
 from wakeful.launch.command_allowlist import CommandAllowlist
@@ -130,6 +130,9 @@ class Wakeful:
         self._declared: dict[str, dict[str, object]] = {}
         self._engine: Engine | None = None
         self._stopping = asyncio.Event()
+        #: why the engine stops by itself; `on_error` is called then
+        self.error: WakefulError | None = None
+        self.on_error: Callable[[], None] = lambda: None
         #: all use cases, for programs with an interface of their own
         self.services = Services(
             self.store,
@@ -235,7 +238,18 @@ class Wakeful:
             await self.store.close()
             raise
         self._engine = self.services.status.engine = engine
+        engine.grace_ms = round(self._grace * 1000)
+        engine.on_incompatible = self._end_incompatible
+        if engine.incompatible is not None:
+            self._end_incompatible()
         return self
+
+    def _end_incompatible(self) -> None:
+        """End `serve_forever`: the database has a schema that this version does not support."""
+        if self._engine is not None:
+            self.error = self._engine.incompatible
+        self._stopping.set()
+        self.on_error()
 
     @property
     def alive(self) -> bool:
@@ -282,6 +296,8 @@ class Wakeful:
                     loop.add_signal_handler(number, self._stopping.set)
                     stack.callback(loop.remove_signal_handler, number)
             await self._stopping.wait()
+        if self.error is not None:
+            raise self.error
 
     def _pingers(self) -> list[Pinger]:
         url, every_ms = self._ping

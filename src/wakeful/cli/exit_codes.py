@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from wakeful.errors import WakefulError
+from wakeful.errors import IncompatibleSchema, WakefulError
 
 OK: Final = 0
 #: a run did not succeed, a crontab line was refused, the audit chain is broken
 NOT_DONE: Final = 1
 USAGE: Final = 2
+#: the database has a schema that this version does not support
+INCOMPATIBLE_SCHEMA: Final = 8
 #: what a shell reports for a process that Ctrl-C ended
 INTERRUPTED: Final = 130
 
@@ -32,7 +34,8 @@ HELP: Final = """Exit codes
   4  no valid key, or permission denied
   5  already exists, or not possible in the current state
   6  a limit is exhausted
-  7  the server is unreachable or does not respond"""
+  7  the server is unreachable or does not respond
+  8  the database has a schema of a newer version"""
 
 
 def exit_code(error: WakefulError) -> int:
@@ -42,4 +45,6 @@ def exit_code(error: WakefulError) -> int:
     >>> exit_code(NotFound("no job 'digest'"))
     3
     """
+    if isinstance(error, IncompatibleSchema):
+        return INCOMPATIBLE_SCHEMA
     return _BY_CODE.get(error.code, NOT_DONE)

@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import os
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -23,7 +23,7 @@ from wakeful.engine.planner import BATCH, Planner
 from wakeful.engine.pruner import Pruner
 from wakeful.engine.rescuer import HEARTBEAT_MS, LEASE_MS, Rescuer
 from wakeful.engine.worker import Worker
-from wakeful.errors import Unavailable
+from wakeful.errors import IncompatibleSchema, Unavailable
 from wakeful.ids import new_id
 from wakeful.logs import get_logger
 from wakeful.planning import Limits
@@ -122,6 +122,13 @@ class Engine:
         if not store.notifies_other_processes:
             self._loops.append(HeldRunChecker(name, store, clock, self._worker, tick_ms))
         self._tasks: list[asyncio.Task[None]] = []
+        #: the grace period when the engine stops by itself
+        self.grace_ms = 10_000
+        #: why the engine stops by itself: the database has a schema that this code does not support
+        self.incompatible: IncompatibleSchema | None = None
+        self.on_incompatible: Callable[[], None] = lambda: None
+        self._drain: asyncio.Task[None] | None = None
+        self._rescuer.on_incompatible = self._stop_incompatible
 
     @property
     def alive(self) -> bool:
@@ -137,6 +144,8 @@ class Engine:
         await self._launchers.open()
         self._store.listen(self._notified)
         await self._rescuer.heartbeat()
+        if self.incompatible is not None:
+            raise self.incompatible
         self._tasks = [asyncio.create_task(loop.run(), name=f"wakeful-{loop.name}") for loop in self._loops]
         log.info("engine.started", worker=self.worker_name)
 
@@ -146,6 +155,28 @@ class Engine:
         Released runs are due at once. The last outcomes are retried until the grace period ends; Unavailable
         means that they were not written. Another replica takes their runs after the lease.
         """
+        if self._drain is not None:  # it stops by itself already
+            await self._drain
+        else:
+            await self._stop(grace_ms)
+
+    def _stop_incompatible(self, error: IncompatibleSchema) -> None:
+        """Stop because a newer version of Wakeful has changed the schema."""
+        if self.incompatible is not None:
+            return
+        self.incompatible = error
+        if self._tasks:
+            log.error("engine.incompatible_schema", error=error.message, grace_ms=self.grace_ms)
+            self._drain = asyncio.create_task(self._stop_by_itself(), name="wakeful-drain")
+            self.on_incompatible()
+
+    async def _stop_by_itself(self) -> None:
+        try:
+            await self._stop(self.grace_ms)
+        except Exception:  # the newer schema may lack what the last statements name
+            log.exception("engine.stop_failed")
+
+    async def _stop(self, grace_ms: int) -> None:
         until = asyncio.get_running_loop().time() + grace_ms / 1000
         completing, heartbeats, *others = self._tasks
         try:

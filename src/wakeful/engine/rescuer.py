@@ -11,6 +11,7 @@ could not either. So after such an outage it waits for one lease before it decla
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from typing import Final
 
 from wakeful.clock import Clock
@@ -18,7 +19,7 @@ from wakeful.consequences import Consequences
 from wakeful.document import policy_from_text
 from wakeful.engine.loop import Loop
 from wakeful.engine.worker import Worker
-from wakeful.errors import InvalidArgument
+from wakeful.errors import IncompatibleSchema, InvalidArgument, WakefulError
 from wakeful.logs import get_logger
 from wakeful.outcome import Failed, Finished, conclude
 from wakeful.policy import DEFAULT_POLICY, Policy
@@ -53,6 +54,8 @@ class Rescuer(Loop):
         self._store = store
         self._worker = worker
         self._consequences = consequences
+        #: called when the database has a schema that this code does not support
+        self.on_incompatible: Callable[[IncompatibleSchema], None] = lambda error: None
         self._heartbeat_ms = heartbeat_ms
         self._lease_ms = lease_ms
         #: the last heartbeat; after an outage: until when other workers are spared, and when it began
@@ -84,7 +87,16 @@ class Rescuer(Loop):
         """Send a heartbeat and renew the lease. Returns the time from which the lease counts."""
         now_ms, in_flight = self.clock.now_ms(), self._worker.in_flight
         sent = self._worker.lease.now()
-        for run_id in await self._store.beat(self._worker_name, now_ms, list(in_flight)):
+        try:
+            result = await self._store.beat(self._worker_name, now_ms, list(in_flight))
+        except WakefulError:
+            raise
+        except Exception:  # a newer schema may lack what the statement names
+            await self._check_schema()
+            raise
+        if result.incompatible is not None:
+            self.on_incompatible(result.incompatible)
+        for run_id in result.lost:
             if self._worker.stop(run_id, "lost", in_flight[run_id]):
                 log.warning("run.lost", run=run_id)
         self._worker.lease.renew(sent)
@@ -98,6 +110,12 @@ class Rescuer(Loop):
             self._spared_until_ms = self.clock.now_ms() + self._lease_ms
         self._last_heartbeat_ms = now_ms
         return now_ms
+
+    async def _check_schema(self) -> None:
+        try:
+            await self._store.check_schema()
+        except IncompatibleSchema as error:
+            self.on_incompatible(error)
 
     def _dead_before_ms(self, now_ms: int) -> int:
         """Return since when a worker without a heartbeat is dead; after an outage, as of its beginning."""

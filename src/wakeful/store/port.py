@@ -58,7 +58,7 @@ from wakeful.store.deliveries import DeliveryStore
 from wakeful.store.idempotency import IdempotencyStore
 from wakeful.store.jobs import JobStore, RunStore
 from wakeful.store.quotas import QuotaStore
-from wakeful.store.rows import ClaimedRun, DueJob, JobPlan, LostRun, RenewedRun, TakenRun
+from wakeful.store.rows import BeatResult, ClaimedRun, DueJob, JobPlan, LostRun, RenewedRun, TakenRun
 from wakeful.store.sessions import SessionStore
 from wakeful.store.stats import StatsStore
 from wakeful.store.workflows import WorkflowStore
@@ -168,8 +168,12 @@ class Store(
         """
         ...
 
-    async def beat(self, worker: str, now_ms: int, holding: Sequence[str]) -> set[str]:
-        """Record a heartbeat. Returns which of these runs the worker does not hold any more."""
+    async def beat(self, worker: str, now_ms: int, holding: Sequence[str]) -> BeatResult:
+        """Record a heartbeat. Returns which of these runs the worker lost, and if the schema is too new."""
+        ...
+
+    async def check_schema(self) -> None:
+        """Raise IncompatibleSchema if the database has a schema that this code does not support."""
         ...
 
     async def lost(self, worker: str, holding: Sequence[str]) -> set[str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+from wakeful.errors import IncompatibleSchema
 from wakeful.run import NewRun
 
 
@@ -279,6 +280,15 @@ class ClaimedRun(NamedTuple):
 
     taken: TakenRun
     view: RunView
+
+
+class BeatResult(NamedTuple):
+    """What a worker's heartbeat finds."""
+
+    #: which of the runs that the worker holds are not its own any more
+    lost: set[str]
+    #: set if the database has a schema that this code does not support
+    incompatible: IncompatibleSchema | None = None
 
 
 class RenewedRun(NamedTuple):

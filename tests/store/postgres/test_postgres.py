@@ -330,7 +330,7 @@ async def test_it_survives_a_restart_of_the_server(server: postgres_server.Priva
         with pytest.raises(Unavailable):
             await store.beat("w1", NOW, [born.id])
     await asyncio.to_thread(server.start)
-    assert await store.beat("w1", NOW, [born.id]) == set()
+    assert (await store.beat("w1", NOW, [born.id])).lost == set()
     await ears.hear("jobs", "runs")
     assert await store.finish("w1", [ended(born)], alone) == {born.id}
     await store.close()

@@ -191,7 +191,7 @@ async def test_what_a_cancelled_caller_began_is_finished_and_announced(
 async def test_a_big_batch_of_ids_is_no_trouble(store: SqliteStore) -> None:
     runs = [held(jobless()) for _ in range(33_000)]  # SQLite takes 32,766 parameters
     await store.add_runs(runs)
-    assert await store.beat("w1", NOW, [run.id for run in runs]) == set()
+    assert (await store.beat("w1", NOW, [run.id for run in runs])).lost == set()
     outcomes = [ended(run) for run in runs]
     outcomes[7] = outcomes[7]._replace(attempt=9)
     assert len(await store.finish("w1", outcomes, alone)) == 32_999

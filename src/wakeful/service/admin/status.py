@@ -111,6 +111,8 @@ class Status:
 
     async def ready(self) -> str | None:
         """Return why this process is not ready, or None."""
+        if self.engine is not None and self.engine.incompatible is not None:
+            return self.engine.incompatible.message
         if self.engine is None or not self.engine.alive:
             return "the engine is not running"
         try:

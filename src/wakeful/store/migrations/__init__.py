@@ -1,8 +1,13 @@
-"""Migrations of the schema: numbered SQL files, a folder for each database, forward only.
+"""The migrations of the schema: numbered SQL files, one folder per database, applied in order.
 
-`sqlite/0001_begin.sql` is number 1, named `begin`. A released file is never edited: a change is a new number.
-The table `schema_version` records which migrations a database has had. This module loads the files; a store
-applies those that are pending, in one transaction and under a lock.
+`sqlite/0001_begin.sql` is number 1, named `begin`. A released file is never edited: the next change gets the
+next number. A store applies all pending migrations in one transaction, under a lock that excludes other
+processes, and records them in the table `schema_version`.
+
+A migration is *breaking* unless its first line begins with `-- compatible:`. Code of an earlier schema cannot
+use a database after a breaking migration, and can use it after a compatible one. `schema_version.breaking`
+records which they were, for code that does not have the file. Code that is too old refuses to open the
+database, and a running replica stops (`Store.beat`).
 """
 
 from __future__ import annotations
@@ -10,23 +15,33 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from importlib.resources import files
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from wakeful.errors import FailedPrecondition
+from wakeful.errors import IncompatibleSchema
 
-_FILE = re.compile(r"(\d{4})_([a-z0-9_]+)\.sql")
+_FILE: Final = re.compile(r"(\d{4})_([a-z0-9_]+)\.sql")
+_COMPATIBLE: Final = "-- compatible:"
 
 
 class Migration(NamedTuple):
-    """One step of the schema."""
+    """One migration."""
 
     number: int
     name: str
     sql: str
 
+    @property
+    def breaking(self) -> bool:
+        """Whether code of an earlier schema cannot use the database after this migration.
+
+        >>> Migration(10, "colours", "-- compatible: adds a column with a default.").breaking
+        False
+        """
+        return not self.sql.startswith(_COMPATIBLE)
+
 
 def load(database: str) -> list[Migration]:
-    """Return the migrations for this database (the name of its folder), numbered from 1 without gaps.
+    """Return the migrations of a database (the name of its folder), numbered from 1 without a gap.
 
     >>> load("sqlite")[0].name
     'begin'
@@ -44,15 +59,15 @@ def load(database: str) -> list[Migration]:
 
 
 def pending(steps: Sequence[Migration], version: int) -> list[Migration]:
-    """Return the migrations that a database at `version` needs. Raise FailedPrecondition if it is newer.
+    """Return the migrations that a database at `version` does not have.
 
     >>> [step.number for step in pending([Migration(1, "begin", ""), Migration(2, "more", "")], 1)]
     [2]
     """
-    newest = steps[-1].number
-    if version > newest:
-        raise FailedPrecondition(
-            f"the database has schema {version}, and this Wakeful knows schemas up to {newest}: "
-            f"a newer Wakeful has migrated it; upgrade this one, or use another database"
-        )
     return [step for step in steps if step.number > version]
+
+
+def check_schema(required: int, newest: int) -> None:
+    """Raise IncompatibleSchema if the newest breaking migration of a database is newer than `newest`."""
+    if required > newest:
+        raise IncompatibleSchema(required, newest)

@@ -22,7 +22,7 @@ from wakeful.clock import Clock, SystemClock
 from wakeful.errors import DatabaseFault, FailedPrecondition, InvalidArgument, Unavailable
 from wakeful.store.address import split_address
 from wakeful.store.changelog import TransactionEvents as TransactionEvents
-from wakeful.store.migrations import Migration, load, pending
+from wakeful.store.migrations import Migration, check_schema, load, pending
 from wakeful.store.postgres.session import PostgresSession
 from wakeful.store.sql.driver import Pending, Session
 from wakeful.stored_text import UNSTORABLE
@@ -80,6 +80,9 @@ _CREATE_VERSION: Final = """
         version integer NOT NULL PRIMARY KEY, name text NOT NULL,
         applied_at timestamptz NOT NULL DEFAULT clock_timestamp())"""
 _ADD_VERSION: Final = "INSERT INTO schema_version (version, name) VALUES ($1, $2)"
+_MARK_COMPATIBLE: Final = "UPDATE schema_version SET breaking = false WHERE version = $1"
+#: the newest breaking migration; the column exists from schema 9 on
+REQUIRED_SCHEMA: Final = 'SELECT max(version) FROM "{schema}".schema_version WHERE breaking'
 
 
 class Address(NamedTuple):
@@ -133,6 +136,8 @@ class Pool:
         self._size = size
         self._pool: asyncpg.Pool[asyncpg.Record] | None = None
         self._ours: set[int] = set()
+        #: the newest schema that this code supports
+        self.newest_schema = 0
         self._listeners: list[Callable[[str], None]] = []
 
     async def open(self) -> None:
@@ -140,7 +145,9 @@ class Pool:
         async with self.translated():
             connection = await self.connect()
             try:
-                await migrate(connection, self.address.schema, load("postgres"))
+                steps = load("postgres")
+                await migrate(connection, self.address.schema, steps)
+                self.newest_schema = steps[-1].number
             except asyncpg.InsufficientPrivilegeError as error:
                 raise FailedPrecondition(
                     f"the schema '{self.address.schema}' of {self.address.shown} must be brought up to date, "
@@ -304,11 +311,18 @@ async def _reset(connection: Raw) -> None:
 
 
 async def migrate(connection: Raw, schema: str, steps: Sequence[Migration]) -> None:
-    """Apply pending migrations, all or none, under a lock."""
+    """Apply the pending migrations, all or none, under a lock.
+
+    IncompatibleSchema: the database has a breaking migration that is not among them.
+    """
     version = _VERSION.format(schema=schema)
-    known = await connection.fetchval(_HAS_VERSIONS, schema)
-    if known and not pending(steps, await connection.fetchval(version)):
-        return  # needs neither a lock nor the right to create
+    if await connection.fetchval(_HAS_VERSIONS, schema):
+        found = await connection.fetchval(version)
+        if found > steps[-1].number:
+            required = await connection.fetchval(REQUIRED_SCHEMA.format(schema=schema))
+            check_schema(required or 0, steps[-1].number)
+        if not pending(steps, found):
+            return  # needs neither a lock nor the right to create
     async with connection.transaction():
         await connection.execute(_LOCK_SCHEMA, schema)
         if not await connection.fetchval(_HAS_SCHEMA, schema):
@@ -319,3 +333,5 @@ async def migrate(connection: Raw, schema: str, steps: Sequence[Migration]) -> N
         ):  # another process may have applied some
             await connection.execute(f"SELECT 1; {step.sql}")  # asyncpg fails on a file without a statement
             await connection.execute(_ADD_VERSION, step.number, step.name)
+            if not step.breaking:
+                await connection.execute(_MARK_COMPATIBLE, step.number)

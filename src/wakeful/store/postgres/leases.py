@@ -59,10 +59,16 @@ async def next_due_ms(db: Db, after_ms: int, lanes: Sequence[str]) -> int | None
     return due
 
 
-async def beat(db: Db, worker: str, now_ms: int, holding: Sequence[str]) -> set[str]:
-    """Record a heartbeat. Returns which of these runs the worker has lost."""
-    lost = await db.fetchval(sql.BEAT, worker, now_ms, ",".join(holding))
-    return set(lost.split(",")) if lost else set()
+async def beat(db: Db, worker: str, now_ms: int, holding: Sequence[str]) -> tuple[set[str], int]:
+    """Record a heartbeat. Returns the lost runs, and the newest breaking migration of the database."""
+    row = await db.fetchrow(sql.BEAT, worker, now_ms, ",".join(holding))
+    lost, required = row or (None, 0)
+    return set(lost.split(",")) if lost else set(), required
+
+
+async def required_schema(db: Db) -> int:
+    """Return the newest breaking migration of the database."""
+    return int(await db.fetchval(sql.REQUIRED_SCHEMA))
 
 
 async def lost(db: Db, worker: str, holding: Sequence[str]) -> set[str]:

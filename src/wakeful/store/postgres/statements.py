@@ -131,12 +131,15 @@ NEXT_DUE: Final = """
     SELECT min(d.due_at) FROM unnest($2::text[]) f (lane) CROSS JOIN LATERAL (
         SELECT due_at FROM live_runs WHERE lane = f.lane AND NOT is_pull AND due_at > $1
         ORDER BY due_at LIMIT 1) d"""
-#: the primary keys of workers and, once for each, of runs
-BEAT: Final = """
+#: the table, all of it
+REQUIRED_SCHEMA: Final = "SELECT max(version) FROM schema_version WHERE breaking"
+#: the primary keys of workers and, once for each, of runs; and schema_version, all of it
+BEAT: Final = f"""
     WITH alive AS (
         INSERT INTO workers (name, beat_at, started_at) VALUES ($1, $2, $2)
         ON CONFLICT (name) DO UPDATE SET beat_at = $2)
-    SELECT string_agg(h.id::text, ',') FROM unnest(string_to_array($3, ',')::uuid[]) h (id)
+    SELECT string_agg(h.id::text, ','), ({REQUIRED_SCHEMA})
+    FROM unnest(string_to_array($3, ',')::uuid[]) h (id)
     WHERE NOT EXISTS (
         SELECT FROM runs r WHERE r.id = h.id AND r.state = 'running' AND r.worker = $1 AND NOT r.is_pull)"""
 

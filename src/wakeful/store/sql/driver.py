@@ -78,6 +78,8 @@ class Driver(Protocol[D]):
     notifies_other_processes: bool
     #: what is raised for a value that cannot be stored
     unstorable: tuple[type[Exception], ...]
+    #: the newest schema that this code supports
+    newest_schema: int
 
     async def open(self) -> None:
         """Connect, and migrate the schema."""

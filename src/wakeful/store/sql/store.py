@@ -12,15 +12,16 @@ from typing import TypeVar
 
 from wakeful.alert_rules import Alert, Incident
 from wakeful.consequences import Consequences
-from wakeful.errors import Unstorable
+from wakeful.errors import IncompatibleSchema, Unstorable
 from wakeful.outcome import Finished
 from wakeful.start_rules import BudgetBlock, BudgetOwner
 from wakeful.store.audit import AuditEntry, always
 from wakeful.store.changelog import ChangeRow, TransactionEvents
 from wakeful.store.deliveries import Delivery, DeliveryResult
 from wakeful.store.idempotency import Keyed
+from wakeful.store.migrations import check_schema
 from wakeful.store.port import Planned
-from wakeful.store.rows import ClaimedRun, DueJob, JobPlan, LostRun, RenewedRun, TakenRun
+from wakeful.store.rows import BeatResult, ClaimedRun, DueJob, JobPlan, LostRun, RenewedRun, TakenRun
 from wakeful.store.sessions import SessionKey, SessionRule, SessionUpdate, SessionView
 from wakeful.store.sql import budgets, queries
 from wakeful.store.sql.admin import SqlAdmin
@@ -79,8 +80,15 @@ class SqlStore(SqlAdmin[D], SqlJobsAndRuns[D]):
         except self._driver.unstorable as error:
             raise Unstorable(f"an outcome cannot be stored: {error}") from error
 
-    async def beat(self, worker: str, now_ms: int, holding: Sequence[str]) -> set[str]:
-        return await self._driver.write_one(self._operations.leases.beat, worker, now_ms, holding)
+    async def beat(self, worker: str, now_ms: int, holding: Sequence[str]) -> BeatResult:
+        lost, required = await self._driver.write_one(self._operations.leases.beat, worker, now_ms, holding)
+        newest = self._driver.newest_schema
+        return BeatResult(lost, IncompatibleSchema(required, newest) if required > newest else None)
+
+    async def check_schema(self) -> None:
+        check_schema(
+            await self._driver.read(self._operations.leases.required_schema), self._driver.newest_schema
+        )
 
     async def lost(self, worker: str, holding: Sequence[str]) -> set[str]:
         return await self._driver.read(self._operations.leases.lost, worker, holding)

@@ -23,7 +23,7 @@ from wakeful.clock import Clock, SystemClock
 from wakeful.errors import Unavailable
 from wakeful.logs import get_logger
 from wakeful.store.changelog import TransactionEvents as TransactionEvents
-from wakeful.store.migrations import Migration, load, pending
+from wakeful.store.migrations import Migration, check_schema, load, pending
 from wakeful.store.sql.driver import Pending, Session
 from wakeful.store.sqlite.session import SqliteSession
 
@@ -66,7 +66,10 @@ _VERSION: Final = "SELECT coalesce(max(version), 0) FROM schema_version"
 _CREATE_VERSION: Final = """
     CREATE TABLE IF NOT EXISTS schema_version (
         version INTEGER NOT NULL PRIMARY KEY, name TEXT NOT NULL, applied_at INTEGER NOT NULL)"""
-_ADD_VERSION: Final = "INSERT INTO schema_version VALUES (?, ?, ?)"
+_ADD_VERSION: Final = "INSERT INTO schema_version (version, name, applied_at) VALUES (?, ?, ?)"
+_MARK_COMPATIBLE: Final = "UPDATE schema_version SET breaking = 0 WHERE version = ?"
+#: the newest breaking migration; the column exists from schema 9 on
+REQUIRED_SCHEMA: Final = "SELECT max(version) FROM schema_version WHERE breaking"
 #: the primary key: its last entry
 _LOG: Final = """
     INSERT INTO changes (seq, at, kind, count, items)
@@ -132,6 +135,8 @@ class Connection:
         self._read_thread: ThreadPoolExecutor | None = None
         self._read_db: sqlite3.Connection | None = None
         self._closing = False
+        #: the newest schema that this code supports
+        self.newest_schema = 0
         self._listeners: list[Callable[[str], None]] = []
 
     async def open(self) -> None:
@@ -273,7 +278,9 @@ class Connection:
                 if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > until:
                     raise
                 time.sleep(0.01)
-        migrate(db, load("sqlite"), self._clock.now_ms())
+        steps = load("sqlite")
+        migrate(db, steps, self._clock.now_ms())
+        self.newest_schema = steps[-1].number
         db.execute("PRAGMA busy_timeout = 0")  # `_WriteLock` waits: it knows the caller's deadline
 
     def _connect_reader(self) -> None:
@@ -353,9 +360,16 @@ class _WriteLock:
 
 
 def migrate(db: sqlite3.Connection, steps: Sequence[Migration], now_ms: int) -> None:
-    """Apply pending migrations, all or none, under a lock."""
-    if _has_versions(db) and not pending(steps, _version(db)):
-        return
+    """Apply the pending migrations, all or none, under an exclusive lock.
+
+    IncompatibleSchema: the database has a breaking migration that is not among them.
+    """
+    if _has_versions(db):
+        version = _version(db)
+        if version > steps[-1].number:
+            check_schema(db.execute(REQUIRED_SCHEMA).fetchone()[0] or 0, steps[-1].number)
+        if not pending(steps, version):
+            return
     db.execute("BEGIN EXCLUSIVE")
     try:
         db.execute(_CREATE_VERSION)
@@ -363,6 +377,8 @@ def migrate(db: sqlite3.Connection, steps: Sequence[Migration], now_ms: int) -> 
             for statement in _statements(step.sql):
                 db.execute(statement)
             db.execute(_ADD_VERSION, (step.number, step.name, now_ms))
+            if not step.breaking:
+                db.execute(_MARK_COMPATIBLE, (step.number,))
         db.execute("COMMIT")
     except BaseException:
         if db.in_transaction:

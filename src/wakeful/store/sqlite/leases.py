@@ -37,10 +37,18 @@ async def next_due_ms(db: sqlite3.Connection, after_ms: int, lanes: Sequence[str
     return due
 
 
-async def beat(db: sqlite3.Connection, worker: str, now_ms: int, holding: Sequence[str]) -> set[str]:
-    """Record a heartbeat. Returns which of these runs the worker has lost."""
+async def beat(
+    db: sqlite3.Connection, worker: str, now_ms: int, holding: Sequence[str]
+) -> tuple[set[str], int]:
+    """Record a heartbeat. Returns the lost runs, and the newest breaking migration of the database."""
     db.execute(sql.BEAT, (worker, now_ms))
-    return await lost(db, worker, holding)
+    required, lost = db.execute(sql.LOST_AND_SCHEMA, (json.dumps(list(holding)), worker)).fetchone()
+    return set(json.loads(lost)), required
+
+
+async def required_schema(db: sqlite3.Connection) -> int:
+    """Return the newest breaking migration of the database."""
+    return int(db.execute(sql.REQUIRED_SCHEMA).fetchone()[0])
 
 
 async def lost(db: sqlite3.Connection, worker: str, holding: Sequence[str]) -> set[str]:

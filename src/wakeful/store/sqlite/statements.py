@@ -107,6 +107,14 @@ NEXT_DUE: Final = """
 BEAT: Final = """
     INSERT INTO workers (name, beat_at, started_at) VALUES (?1, ?2, ?2)
     ON CONFLICT (name) DO UPDATE SET beat_at = ?2"""
+#: the table, all of it
+REQUIRED_SCHEMA: Final = "SELECT max(version) FROM schema_version WHERE breaking"
+#: schema_version, all of it, and the primary key of runs, once for each
+LOST_AND_SCHEMA: Final = f"""
+    SELECT ({REQUIRED_SCHEMA}), json_group_array(h.value)
+    FROM json_each(?1) h
+    WHERE NOT EXISTS (
+        SELECT 1 FROM runs WHERE id = h.value AND state = 'running' AND worker = ?2 AND NOT is_pull)"""
 #: the primary key, once for each
 NOT_HELD: Final = """
     SELECT h.value FROM json_each(?1) h

@@ -60,3 +60,6 @@ CREATE TYPE new_run AS (
     started_at timestamptz, finished_at timestamptz, idempotency_key text, replay_of uuid, payload text,
     claim_timeout_ms bigint
 );
+
+-- Whether code of an earlier schema cannot use the database after this migration (`migrations/__init__.py`).
+ALTER TABLE schema_version ADD COLUMN breaking boolean NOT NULL DEFAULT true;

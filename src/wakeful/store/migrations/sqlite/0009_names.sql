@@ -51,3 +51,6 @@ CREATE INDEX runs_claimable_of_agent ON runs (workspace, agent, due_at)
     WHERE state IN ('pending', 'retrying') AND is_pull;
 CREATE INDEX runs_unclaimed ON runs (claim_deadline)
     WHERE state IN ('pending', 'retrying') AND claim_deadline IS NOT NULL;
+
+-- Whether code of an earlier schema cannot use the database after this migration (`migrations/__init__.py`).
+ALTER TABLE schema_version ADD COLUMN breaking INTEGER NOT NULL DEFAULT 1;
