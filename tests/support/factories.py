@@ -1,4 +1,4 @@
-"""Rows for the tests of the stores: each a sensible whole, of which a test says only what it is about."""
+"""Rows for store tests: complete defaults, of which a test overrides only what it needs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DAY = 24 * 60 * MINUTE
 
 
 class FalseClock:
-    """A clock that stands still until a test moves it."""
+    """A clock that a test moves."""
 
     def __init__(self, now_ms: int = NOW) -> None:
         self.ms = now_ms
@@ -30,7 +30,7 @@ class FalseClock:
 
 
 def job(name: str = "digest", **fields: Any) -> JobRow:
-    """A job that is due now."""
+    """Return a job that is due now."""
     row = JobRow(
         id=new_id(NOW),
         workspace="default",
@@ -62,12 +62,12 @@ def job(name: str = "digest", **fields: Any) -> JobRow:
 
 
 def asleep(name: str = "digest", **fields: Any) -> JobRow:
-    """A job that is not due for a day."""
+    """Return a job that is due in a day."""
     return job(name, **{"next_ms": NOW + DAY, "wake_ms": NOW + DAY, **fields})
 
 
 def tick(of: JobRow | DueJob, at: int = NOW, **fields: Any) -> NewRun:
-    """The run of a tick, pending."""
+    """Return the pending run of a tick."""
     row = NewRun(
         id=new_id(NOW),
         job_id=of.id,
@@ -97,27 +97,27 @@ def tick(of: JobRow | DueJob, at: int = NOW, **fields: Any) -> NewRun:
 
 
 def asked(of: JobRow, at: int = NOW, **fields: Any) -> NewRun:
-    """A run that somebody asked for by hand, pending."""
+    """Return a pending manual run."""
     return tick(of, at, **{"trigger": "user", "triggered_by": "ada", **fields})
 
 
 def jobless(**fields: Any) -> NewRun:
-    """A run that wakes an agent without a job."""
+    """Return a run that wakes an agent without a job."""
     return asked(job(), **{"job_id": None, "job_name": None, "payload": '{"message":"hello"}', **fields})
 
 
 def held(run: NewRun, worker: str = "w1", since: int = NOW) -> NewRun:
-    """The run, born running under a worker."""
+    """Return the run as running under a worker."""
     return run._replace(state="running", worker=worker, due_ms=None, started_ms=since)
 
 
 def over(run: NewRun, state: str = "succeeded", at: int = NOW) -> NewRun:
-    """The run, born when it was over."""
+    """Return the run as finished."""
     return run._replace(state=state, due_ms=None, finished_ms=at)
 
 
 def plan_of(of: DueJob, *runs: NewRun, **fields: Any) -> JobPlan:
-    """These runs are born, and the job's next tick is a day later."""
+    """Return a plan that creates these runs, with the next tick a day later."""
     row = JobPlan(
         job_id=of.id,
         next_ms=of.next_ms + DAY,
@@ -131,17 +131,17 @@ def plan_of(of: DueJob, *runs: NewRun, **fields: Any) -> JobPlan:
 
 
 def fire(of: DueJob) -> JobPlan:
-    """The due tick becomes a pending run."""
+    """Return a plan that makes the due tick a pending run."""
     return plan_of(of, tick(of, of.next_ms))
 
 
 def start(worker: str) -> Callable[[DueJob], JobPlan]:
-    """The due tick becomes a run that is running under this worker."""
+    """Return a rule that makes the due tick a running run of this worker."""
     return lambda due: plan_of(due, held(tick(due, due.next_ms), worker))
 
 
 def ended(run: NewRun | RunView | TakenRun, state: str = "succeeded", **fields: Any) -> Finished:
-    """How the run's attempt ended, a second after it began."""
+    """Return the outcome of the run's attempt, a second after its start."""
     row = Finished(run.id, run.job_id, run.attempt, state, NOW, NOW + SECOND)
     return row._replace(**fields)
 
@@ -160,7 +160,7 @@ alone = rules(_no_follow_up)
 
 
 async def given_job(store: Store, name: str = "digest", *runs: Callable[[DueJob], NewRun]) -> JobRow:
-    """A job that is in the store, with the ticks that these make of it, and not due again for a day."""
+    """Store a job with these runs, due again in a day."""
     row = job(name)
     await store.create_jobs([row])
     await store.plan(
@@ -172,26 +172,26 @@ async def given_job(store: Store, name: str = "digest", *runs: Callable[[DueJob]
 
 
 async def given_held(store: Store, worker: str = "w1", name: str = "digest") -> tuple[JobRow, RunView]:
-    """A job with a tick that is running under a worker."""
+    """Store a job with a tick that is running under a worker."""
     row = await given_job(store, name, lambda due: held(tick(due), worker))
     (run,) = await ticks_of(store, row)
     return row, run
 
 
 async def ticks_of(store: Store, of: JobRow) -> list[RunView]:
-    """The job's runs, oldest first."""
+    """Return the job's runs, oldest first."""
     return (await store.runs(RunFilter(of.workspace, job_id=of.id, limit=10_000)))[::-1]
 
 
 async def look(store: Store, run: NewRun | RunView | TakenRun | str) -> RunView:
-    """The run as it is now."""
+    """Return the current run."""
     found = await store.run(run if isinstance(run, str) else run.id)
     assert found is not None
     return found
 
 
 async def look_at_job(store: Store, of: JobRow) -> JobRow:
-    """The job as it is now."""
+    """Return the current job."""
     found = await store.job_by_id(of.id)
     assert found is not None
     return found

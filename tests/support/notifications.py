@@ -1,10 +1,10 @@
-"""Ears for what a store announces."""
+"""Record the notifications of a store."""
 
 from __future__ import annotations
 
 import asyncio
 
-#: Seconds. It takes a moment; on a machine that is busy with other things, a longer one.
+#: Seconds to wait for a notification; long enough for a busy machine.
 PATIENCE = 120.0
 
 
