@@ -312,7 +312,7 @@ def test_a_command_is_added_from_the_command_line(here: Machine):
         ("printf 'a", "--command: No closing quotation"),
         ("  ", "--command: it is empty"),
         ("printf a | sort", "--command: it runs without a shell, so | would be an argument"),
-        ("printf a && printf b", "so && would be one more word"),
+        ("printf a && printf b", "so && would be an argument"),
         ("rsync -a /a /b", "target: 'rsync' is not an allowed command"),
     ],
 )
@@ -338,8 +338,8 @@ def test_the_lines_of_a_crontab_are_run_as_cron_runs_them(here: Machine):
     assert said.code == 0
     names = [job["name"] for job in said.json["jobs"]]
     assert [remark["why"] for remark in said.json["notes"]] == [
-        "it runs as the server's user, not as 'root'",
-        "it runs as the server's user, not as 'me'",
+        "runs as the server's user, not as 'root'",
+        "runs as the server's user, not as 'me'",
     ]
     runs = [here.wakeful("run", f"cron/{name}", "--wait", "--json").json for name in names]
     assert [run["output"] for run in runs] == ["HELLO\n", "Dear all,\nit's me\nthat was all\n"]
