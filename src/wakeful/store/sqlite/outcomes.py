@@ -75,8 +75,8 @@ def _held(db: sqlite3.Connection, worker: str | None, finished: Sequence[Finishe
 
 
 def _write(db: sqlite3.Connection, worker: str | None, finished: Iterable[Finished]) -> int:
-    """Write the outcomes whose fence holds; returns how many."""
-    silent, spoken, answered, other = [], [], [], []
+    """Write the outcomes whose fence holds. Return how many."""
+    plain, with_output, with_response, other = [], [], [], []
     for outcome in finished:
         run_id, _, attempt, state, started, ended, due, output, error, reason, usage, *_ = outcome
         code = outcome.response_code
@@ -84,11 +84,11 @@ def _write(db: sqlite3.Connection, worker: str | None, finished: Iterable[Finish
         error = None if error is None else cleaned(error)
         if state == "succeeded" and error is None and reason is None and usage is None:
             if code is not None:
-                answered.append((started, ended, output, code, run_id, attempt, worker))
+                with_response.append((started, ended, output, code, run_id, attempt, worker))
             elif output is None:
-                silent.append((started, ended, run_id, attempt, worker))
+                plain.append((started, ended, run_id, attempt, worker))
             else:
-                spoken.append((started, ended, output, run_id, attempt, worker))
+                with_output.append((started, ended, output, run_id, attempt, worker))
             continue
         over = state not in ("retrying", "running")
         name = worker if over else None
@@ -99,9 +99,9 @@ def _write(db: sqlite3.Connection, worker: str | None, finished: Iterable[Finish
         )  # fmt: skip
     written = 0
     for statement, rows in (
-        (sql.SUCCEED, silent),
-        (sql.SUCCEED_WITH_OUTPUT, spoken),
-        (sql.SUCCEED_WITH_RESPONSE, answered),
+        (sql.SUCCEED, plain),
+        (sql.SUCCEED_WITH_OUTPUT, with_output),
+        (sql.SUCCEED_WITH_RESPONSE, with_response),
         (sql.FINISH, other),
     ):
         if rows:
