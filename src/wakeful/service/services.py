@@ -67,7 +67,7 @@ class Services:
         self.jobs = JobService(job_dependencies)
         self.runs = RunService(store, accounts, self.budgets)
         self.idempotency = IdempotencyService(store, keyring)
-        self.pull = PullService(store, accounts, self.runs)
+        self.pull = PullService(store, accounts, self.budgets, self.runs)
         wake_jobs = WakeJobs(store, accounts, keyring)
         self.wakes = WakeService(store, accounts, self.budgets, wake_jobs)
         self.messages = MessageService(store, accounts, self.budgets, wake_jobs)

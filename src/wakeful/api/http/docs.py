@@ -1,7 +1,7 @@
-"""The page at /docs: every path with its fields, an example and its answers, as the OpenAPI document says.
+"""The page at /docs: every path with its fields, an example and its responses, from the OpenAPI document.
 
-It is HTML and nothing else. No script runs and nothing is fetched, from here or from elsewhere: it can be
-read without a network, and its policy forbids all but its own style.
+It is plain HTML: it runs no script and loads nothing, so it works without a network, and its content security
+policy allows only its own style.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from starlette.responses import HTMLResponse, Response
 
 router = APIRouter(include_in_schema=False)
 
-#: What most paths begin with; it is shown, but not so loud.
+#: The prefix of most paths, shown in a lighter colour.
 _PREFIX: Final = "/api/workspaces/{workspace}"
-#: A limit above this is only what can be kept.
+#: A larger limit is only a storage limit and is not shown.
 _LARGE: Final = 2**31 - 1
 _CODE: Final = re.compile(r"`([^`]+)`")
 _SLUG: Final = re.compile(r"[^a-z0-9]+")
@@ -32,14 +32,14 @@ Schema = Mapping[str, Any]
 
 @router.get("/docs")
 async def docs(request: Request) -> Response:
-    """The page, the same for everybody."""
+    """Return the page."""
     if not hasattr(request.app.state, "docs"):
         request.app.state.docs = page(request.app.openapi())
     return HTMLResponse(request.app.state.docs, headers={"content-security-policy": _policy()})
 
 
 def page(document: Mapping[str, Any]) -> str:
-    """The whole page, of an OpenAPI document."""
+    """Return the page of an OpenAPI document."""
     operations: dict[str, list[str]] = {tag["name"]: [] for tag in document["tags"]}
     for path, verbs in document["paths"].items():
         for verb, operation in verbs.items():
@@ -106,7 +106,7 @@ def _schema(name: str, schema: Schema) -> str:
 </details>"""
 
 
-# --- rows: a name, what it is, and what there is to say of it --------------------------------------------
+# --- rows: a name, a type and a description ---------------------------------------------------------------
 
 Row = tuple[str, str, str]
 
@@ -123,7 +123,7 @@ def _parameter(given: Schema) -> Row:
 
 
 def _fields(schema: Schema, within: str = "") -> list[Row]:
-    """The fields of an object, and of the objects in it."""
+    """Return the fields of an object, and of its nested objects."""
     rows = []
     for name, field in schema.get("properties", {}).items():
         needed = " <em>required</em>" if name in schema.get("required", ()) and not within else ""
@@ -154,7 +154,7 @@ def _table(title: str, rows: Iterable[Row]) -> str:
 
 
 def _type(schema: Schema) -> str:
-    """What a value is, in a few words: `text`, `list of Job`, `number or null`."""
+    """Return the type of a value in words: `text`, `list of Job`, `number or null`."""
     if "$ref" in schema:
         name = escape(schema["$ref"].rpartition("/")[2])
         return f'<a href="#{_anchor("schema " + name)}">{name}</a>'
@@ -178,7 +178,7 @@ def _kind(kind: str, schema: Schema) -> str:
 
 
 def _said(schema: Schema) -> str:
-    """What a schema says of itself, or the first of those that it may be."""
+    """Return the description of a schema, or of its first alternative."""
     if "description" in schema:
         return str(schema["description"])
     return next(filter(None, (_said(each) for each in schema.get("anyOf", ()))), "")
@@ -198,7 +198,7 @@ def _resolved(schema: Schema, document: Schema) -> Schema:
 
 
 def _example(verb: str, path: str, operation: Schema, body: Schema | None) -> str:
-    """The request, as one would type it."""
+    """Return the request as a command line."""
     pieces = ["curl" if verb == "get" else f"curl -X {verb.upper()}", f'"$WAKEFUL_URL{path}"']
     if operation.get("security"):
         pieces.append('-H "Authorization: Bearer $WAKEFUL_KEY"')
@@ -230,6 +230,6 @@ def _style() -> str:
 
 @cache
 def _policy() -> str:
-    """What the page may do: show itself."""
+    """Return the content security policy of the page."""
     digest = base64.b64encode(hashlib.sha256(_style().encode()).digest()).decode()
     return f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; frame-ancestors 'none'"

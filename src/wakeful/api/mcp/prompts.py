@@ -1,4 +1,4 @@
-"""What a model is told of the tool: its description, the shape of its arguments, and how to schedule well."""
+"""The texts for models: the description of the tool, its arguments, and advice on scheduling."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ schedule is one of:
 - once: "in 20 minutes", "tomorrow at 9", "2027-03-01T09:00", {"kind":"at","at":"2027-03-01T09:00","tz":"…"}
 - again and again: "every 15m", {"kind":"every","everyMs":900000}
 - by the calendar: "every weekday at 9", "0 9 * * 1-5", {"kind":"cron","expr":"0 9 * * 1-5","tz":"…"}
-Name the time zone ("tz", such as "Europe/Berlin") where the hour matters to somebody.
+Name the time zone ("tz", such as "Europe/Berlin") when the hour matters.
 
 The message must make sense by itself: when it wakes you, this conversation may be gone. Every answer says \
 what time it is now; do not guess."""
@@ -40,7 +40,7 @@ You can schedule work for yourself with the tool `cron`. Do it well:
 refused.
 2. Say absolute times with their zone: {"schedule":"2027-03-01T09:00","tz":"Europe/Berlin"}. "Tomorrow at 9" \
 is read on the clocks of `tz`, or of your own zone, and the answer says which instant that is: compare it \
-with what was meant. Ask whoever wants it when you do not know their zone.
+with what was meant. Ask the user when you do not know their zone.
 3. Choose the kind:
    - once, at a moment: `at`. It is deleted by itself when its run has succeeded.
    - so long after each other, whatever the clock shows: `every` ("every 15m").
@@ -53,11 +53,11 @@ Where you must look again and again, look seldom, give it an end (`endAt`, `maxR
 soon as what you waited for has happened. You may remove the job that you are running in.
 6. Use `deleteAfterRun` for a recurring job that is over once a run of it has succeeded: a check that is \
 tried until it finds something, and fails until then.
-7. Mind what it costs. Each run is a turn that somebody pays for: an hourly job is 720 turns a month. Prefer \
+7. Mind the cost. Each run is a paid turn: an hourly job is 720 turns a month. Prefer \
 one job that looks at many things to many jobs, and the slowest pace that does.
 8. Clean up. `list` before you add, and `update` what is there rather than adding another like it. Remove \
-what nobody needs any more. Names say what a job is for: `check-build`, not `job-1`.
-9. Say what you did: tell whoever asked when it will fire, in their zone, and how to stop it."""
+what is no longer needed. Names say what a job is for: `check-build`, not `job-1`.
+9. Say what you did: tell the user when it will fire, in their zone, and how to stop it."""
 
 _WHEN: Final[dict[str, Json]] = {
     "anyOf": [{"type": "string"}, {"type": "object"}],

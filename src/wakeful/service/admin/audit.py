@@ -16,16 +16,16 @@ _LARGEST: Final = 2**31 - 1
 
 
 class Verified(NamedTuple):
-    """What looking through an audit found."""
+    """The result of a verification."""
 
-    #: how many entries were looked at
+    #: the number of entries that were checked
     entries: int
-    #: what is wrong with the first that is not right; None: all are
+    #: the error of the first invalid entry; None: all are valid
     flaw: str | None
 
 
 class AuditService:
-    """Shows the audit, and looks whether anybody has laid hands on it."""
+    """Lists audit entries and verifies the chain."""
 
     def __init__(self, store: Store, accounts: Accounts) -> None:
         self._store = store
@@ -34,14 +34,14 @@ class AuditService:
     async def list(
         self, principal: Principal, workspace: str, *, before: int | None = None, limit: int = 100
     ) -> list[AuditRow]:
-        """Entries, newest first; `before` is the number of the last one seen."""
+        """List entries, newest first; `before` is the number of the last entry of the previous page."""
         await self._accounts.authorize(principal, "audit.read", workspace)
         return await self._store.audit(workspace, before=_LARGEST if before is None else before, limit=limit)
 
     async def verify(
         self, principal: Principal, workspace: str, progress: Callable[[int], None] = lambda count: None
     ) -> Verified:
-        """Follow the chain from its beginning: a changed, removed or reordered entry breaks it."""
+        """Check the hash chain from the start: a changed, removed or reordered entry breaks it."""
         await self._accounts.authorize(principal, "audit.read", workspace)
         newest, newest_hash = await self._store.audit_head(workspace)
         count, before = 0, ""
@@ -54,7 +54,7 @@ class AuditService:
             if found is not None:
                 return Verified(count + len(rows), found)
             if not rows:
-                gone = f"entries {count + 1} to {newest} are gone" if count < newest else None
-                return Verified(count, gone)
+                missing = f"entries {count + 1} to {newest} are gone" if count < newest else None
+                return Verified(count, missing)
             count, before = rows[-1].seq, rows[-1].hash
             progress(count)

@@ -1,8 +1,7 @@
-"""What an executor is given with the runs that it has claimed.
+"""Prepare claimed runs for their executor.
 
-The runs are marked as running when this is asked, so nothing here gives up on all of them because of one: a
-run that cannot be executed ends by itself, and the others are given out. A claim costs a fixed number of
-statements, however many runs it holds.
+The runs are marked as running already, so one that cannot be executed is ended alone, and the others are
+returned. A claim costs a fixed number of statements, whatever its number of runs.
 """
 
 from __future__ import annotations
@@ -32,40 +31,40 @@ log = get_logger("wakeful.service")
 class Claims:
     """Prepares claimed runs for their executor."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, budgets: Budgets) -> None:
         self._store = store
-        self._budgets = Budgets(store)
+        self._budgets = budgets
 
-    async def shapes(self, workspace: str, worker: str, claimed: Sequence[ClaimedRun]) -> list[JsonObject]:
-        """Each run with its job's `target`, its whole `payload` and its `timeoutMs`.
+    async def prepare(self, workspace: str, worker: str, claimed: Sequence[ClaimedRun]) -> list[JsonObject]:
+        """Return each run with the `target` of its job, its `payload` and its `timeoutMs`.
 
-        Runs that cannot be executed, or may not start now, end here and are left out.
+        Runs that cannot be executed, or may not start now, are ended and left out.
         """
         workflows = await self._workflows(workspace, claimed)
         blocks = await self._budgets.blocks() if claimed else {}
-        shapes: list[JsonObject] = []
+        prepared: list[JsonObject] = []
         ended: list[Finished] = []
         for each in claimed:
             try:
-                shaped = await self._shape(each, workflows, blocks)
+                result = await self._prepare(each, workflows, blocks)
             except Exception as error:
                 run = each.taken
                 log.exception("run.set_aside", run=run.id, job=run.job_name, workspace=run.workspace)
-                shaped = Failed(
+                result = Failed(
                     truncate(f"its job cannot be read: {error}"), permanent=True, reason="unreadable"
                 )
-            if isinstance(shaped, dict):
-                shapes.append(shaped)
+            if isinstance(result, dict):
+                prepared.append(result)
             else:
-                ended.append(self._finished(each.taken, shaped))
+                ended.append(self._finished(each.taken, result))
         if ended:
             try:
                 await self._store.finish(worker, ended, consequences)
             except WakefulError as error:  # their leases end, and they are claimed again
                 log.warning("claim.unfinished", runs=[each.run_id for each in ended], error=error.message)
-        return shapes
+        return prepared
 
-    async def _shape(
+    async def _prepare(
         self, claimed: ClaimedRun, workflows: _Workflows, blocks: Mapping[BudgetOwner, BudgetBlock]
     ) -> JsonObject | Outcome:
         run, work = claimed.taken, work_from_text(claimed.taken.work)
@@ -93,7 +92,7 @@ class Claims:
         """All workflow versions that these runs need, in one statement where there are any."""
         wanted: set[tuple[str, int]] = set()
         for each in claimed:
-            with contextlib.suppress(InvalidArgument):  # `_shape` reports it
+            with contextlib.suppress(InvalidArgument):  # `_prepare` reports it
                 target = work_from_text(each.taken.work).target
                 if target is not None and target.get("kind") == "workflow":
                     wanted.add(workflow_version(target))

@@ -1,7 +1,7 @@
-"""Runs for executors outside: they claim them, send heartbeats, and complete them (`RunService`).
+"""Runs for external executors: claim and heartbeat; `RunService` completes them.
 
-Each claimed run has a lease of its own. Run and attempt are the fence: a heartbeat renews the leases of the
-attempts that it names and of no others. The name of an executor is a label.
+Each claimed run has its own lease. Run and attempt are the fence: a heartbeat renews only the leases of the
+attempts that it names. The name of an executor is a label.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from wakeful.document import policy_from_text
 from wakeful.errors import FailedPrecondition, InvalidArgument
 from wakeful.outcome import Finished, conclude, timed_out
 from wakeful.policy import DEFAULT_POLICY, Policy
+from wakeful.service.admin.budgets import Budgets
 from wakeful.service.auth.access import Principal, visible_agent
 from wakeful.service.auth.accounts import Accounts
 from wakeful.service.runs.claims import Claims
@@ -24,38 +25,38 @@ from wakeful.service.serializers import JsonObject
 from wakeful.store.port import Store
 from wakeful.store.rows import RunView
 
-#: The most that one claim gives, and the longest that it waits for something to give.
+#: The most runs of one claim, and its longest wait.
 MOST: Final = 100
 LONGEST_WAIT_MS: Final = 60_000
 #: The most runs that one heartbeat may name.
 MANY: Final = 1_000
-#: How often somebody who waits looks again: a replica on the same SQLite file is not heard.
-_LOOK_S: Final = 1.0
+#: Seconds between two polls of a waiting claim: other processes on an SQLite file send no notification.
+_POLL_S: Final = 1.0
 
 
-class Heartbeats(NamedTuple):
-    """What became of the leases that a heartbeat names, by the ids of the runs."""
+class HeartbeatResult(NamedTuple):
+    """The ids of the runs of a heartbeat, by the state of their leases."""
 
     renewed: list[str]
-    #: not claimed in that attempt any more, or out of time: work on them should stop
+    #: no longer claimed in that attempt, or timed out: the executor must stop working on them
     lost: list[str]
 
 
 class _Renewed(NamedTuple):
-    """The runs whose leases were renewed, and those that were out of time, with their errors."""
+    """The runs whose leases were renewed, and those that timed out, with their errors."""
 
     kept: set[str]
     timed_out: dict[str, str]
 
 
 class PullService:
-    """Gives runs to executors."""
+    """Lets executors claim runs and renew their leases."""
 
-    def __init__(self, store: Store, accounts: Accounts, runs: RunService) -> None:
+    def __init__(self, store: Store, accounts: Accounts, budgets: Budgets, runs: RunService) -> None:
         self._store = store
         self._accounts = accounts
         self._runs = runs
-        self._claims = Claims(store)
+        self._claims = Claims(store, budgets)
         self._news = asyncio.Event()
         self._stopping = asyncio.Event()
         store.listen(self._heard)
@@ -104,15 +105,15 @@ class PullService:
             news = self._news
             now_ms = self._store.clock.now_ms()
             taken = await self._store.claim(now_ms, worker, workspace, agents, lanes, limit)
-            shapes = await self._claims.shapes(workspace, worker, taken) if taken else []
+            runs = await self._claims.prepare(workspace, worker, taken) if taken else []
             left = until - loop.time()
-            if shapes or left <= 0:
-                return shapes
+            if runs or left <= 0:
+                return runs
             due_ms = await self._store.next_claim_ms(now_ms, workspace, agents, lanes)
-            if due_ms is not None:  # nobody says so when the time of a retry has come
+            if due_ms is not None:  # no notification is sent when a retry becomes due
                 left = min(left, max(0.0, (due_ms - self._store.clock.now_ms()) / 1000))
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(min(left, _LOOK_S)):
+                async with asyncio.timeout(min(left, _POLL_S)):
                     await news.wait()
             if stopping.is_set():
                 return []
@@ -127,7 +128,7 @@ class PullService:
     ) -> RunView:
         """Renew the lease of a claimed run.
 
-        FailedPrecondition: the run is not claimed in this attempt any more, or has had all its time.
+        FailedPrecondition: the run is no longer claimed in this attempt, or has timed out.
         """
         run = await self._runs.get(principal, workspace, run_id)
         if run.state != "running" or not run.is_pull:
@@ -149,7 +150,7 @@ class PullService:
 
     async def heartbeats(
         self, principal: Principal, workspace: str, held: Sequence[tuple[str, int]], worker: str | None = None
-    ) -> Heartbeats:
+    ) -> HeartbeatResult:
         """Renew the leases of many claimed runs, each named by its id and attempt.
 
         Runs that the caller may not see are lost like those that it no longer holds.
@@ -160,7 +161,9 @@ class PullService:
         if len(set(ids)) < len(ids):
             raise InvalidArgument("runs: name each run once, with the attempt that you hold")
         kept = (await self._renew(principal, workspace, held, worker)).kept
-        return Heartbeats([each for each in ids if each in kept], [each for each in ids if each not in kept])
+        return HeartbeatResult(
+            [each for each in ids if each in kept], [each for each in ids if each not in kept]
+        )
 
     async def _renew(
         self, principal: Principal, workspace: str, held: Sequence[tuple[str, int]], worker: str | None
