@@ -14,7 +14,7 @@ from wakeful.run import BIRTHS, MOVES, RunState, tick_key
 LEGAL = {
     ("pending", "running"),
     ("pending", "cancelled"),
-    ("pending", "failed"),  # nobody claimed it in time
+    ("pending", "failed"),  # not claimed in time
     ("running", "succeeded"),
     ("running", "failed"),
     ("running", "cancelled"),

@@ -126,7 +126,7 @@ class Rescuer(Loop):
         """Return the outcome of a run whose worker, executor or callback is late."""
         policy = _policy(run)
         if run.awaiting_callback:
-            return self._conclude(run, policy, Failed("nobody completed it in time", reason="timeout"))
+            return self._conclude(run, policy, Failed("not completed in time", reason="timeout"))
         error = (
             f"its executor '{run.worker}' sent no heartbeat in time"
             if run.is_pull
@@ -136,7 +136,7 @@ class Rescuer(Loop):
 
     def _expire(self, run: LostRun) -> Finished:
         """Return the outcome of a run that no executor claimed."""
-        unclaimed = Failed("nobody claimed it in time", permanent=True, reason="expired")
+        unclaimed = Failed("not claimed in time", permanent=True, reason="expired")
         return self._conclude(run, _policy(run), unclaimed)
 
     def _conclude(self, run: LostRun, policy: Policy, verdict: Failed) -> Finished:

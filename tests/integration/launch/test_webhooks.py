@@ -325,7 +325,7 @@ async def test_a_run_that_nobody_completes_in_time_has_failed_that_attempt(
         target = Webhook(receiver.url, completion="callback")
         run = await posted(app, receiver, target=target, timeout="2s", max_attempts=2)
         run = await over(app, run.id)
-    assert (run.state, run.attempt, run.error) == ("failed", 2, "nobody completed it in time")
+    assert (run.state, run.attempt, run.error) == ("failed", 2, "not completed in time")
     assert values(receiver, "x-wakeful-attempt") == ["1", "2"]
 
 

@@ -106,6 +106,23 @@ async def test_a_chain_and_what_waits_stop_at_the_cap_too(new_app: NewApp):
     assert (held.trigger, held.reason, len(calls)) == ("chain", "budget", 1)
 
 
+async def test_a_claim_does_not_start_a_run_whose_budget_is_used_up(new_app: NewApp):
+    app = new_app()
+    thinking(app)
+    async with app:
+        await put_agent(app, budget={"tokensPerDay": 60})
+        await app.jobs.create("think", schedule=SELDOM, target=Function("think"))
+        await app.jobs.create("outside", after="think", target={"kind": "pull"})
+        run = await app.jobs.run("think")
+        await over(app, run.id)
+        (waiting,) = await eventually(lambda: runs_of(app, "outside"))
+        assert waiting.state == "pending"
+        claimed = await app.services.pull.claim(LOCAL, "default", "laptop")
+        (run_after,) = await skipped(app, "outside")
+    assert claimed == []
+    assert (run_after.id, run_after.reason) == (waiting.id, "budget")
+
+
 async def test_every_replica_knows_of_a_hold(new_app: NewApp):
     one, other = new_app(), new_app(config=QUICK)
     thinking(one)
@@ -148,7 +165,7 @@ async def test_a_webhook_says_what_it_used_in_a_header_or_in_its_answer(new_app:
         third = await over(app, (await app.jobs.run("hook")).id)
         spent = await app.services.budgets.spent("default")
     assert (first.usage, second.usage, third.usage) == (
-        '{"tokens":5}', '{"tokens":7,"cost":0.5}', '{"tokens":1}',
+        {"tokens": 5}, {"tokens": 7, "cost": 0.5}, {"tokens": 1},
     )  # fmt: skip
     assert (third.state, spent) == ("failed", {"tokens": 13, "cost": 0.5})
 

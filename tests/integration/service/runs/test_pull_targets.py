@@ -48,7 +48,7 @@ async def test_a_run_that_nobody_claims_expires_and_its_job_hears_of_it(new_app:
         document = {"name": "digest", "schedule": SELDOM, "claimTimeout": "100ms", "maxAttempts": 5}
         await app.services.jobs.create(LOCAL, "default", "default", document)
         run = await over(app, (await app.jobs.run("digest")).id)
-        assert (run.state, run.reason, run.error) == ("failed", "expired", "nobody claimed it in time")
+        assert (run.state, run.reason, run.error) == ("failed", "expired", "not claimed in time")
         assert (run.dead, run.attempt, run.started_at, run.worker) == (True, 1, None, None)
         assert (await app.jobs.get("digest")).failures == 1
         await eventually(lambda: rung)
