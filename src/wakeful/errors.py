@@ -73,20 +73,7 @@ class FailedPrecondition(WakefulError):
 
 
 class IncompatibleSchema(FailedPrecondition):
-    """The database has a schema that this version of Wakeful cannot use.
-
-    >>> raise IncompatibleSchema(required=10, newest=9)
-    Traceback (most recent call last):
-    wakeful.errors.IncompatibleSchema: the database has schema 10, which a newer version of Wakeful \
-installed; this version supports schemas up to 9: upgrade it, or use another database
-    """
-
-    def __init__(self, required: int, newest: int) -> None:
-        super().__init__(
-            f"the database has schema {required}, which a newer version of Wakeful installed; this version "
-            f"supports schemas up to {newest}: upgrade it, or use another database"
-        )
-        self.required = required
+    """The database has a schema that this version of Wakeful does not support."""
 
 
 class ResourceExhausted(WakefulError):

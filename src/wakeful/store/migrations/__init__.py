@@ -67,7 +67,21 @@ def pending(steps: Sequence[Migration], version: int) -> list[Migration]:
     return [step for step in steps if step.number > version]
 
 
+def schema_error(required: int, newest: int) -> IncompatibleSchema | None:
+    """Return the error if `required`, the newest breaking migration of a database, is newer than `newest`.
+
+    >>> schema_error(required=9, newest=9)
+    """
+    if required <= newest:
+        return None
+    return IncompatibleSchema(
+        f"the database has schema {required}, which a newer version of Wakeful installed; this version "
+        f"supports schemas up to {newest}: upgrade it, or use another database"
+    )
+
+
 def check_schema(required: int, newest: int) -> None:
-    """Raise IncompatibleSchema if the newest breaking migration of a database is newer than `newest`."""
-    if required > newest:
-        raise IncompatibleSchema(required, newest)
+    """Raise IncompatibleSchema if `schema_error` returns one."""
+    error = schema_error(required, newest)
+    if error is not None:
+        raise error

@@ -12,14 +12,14 @@ from typing import TypeVar
 
 from wakeful.alert_rules import Alert, Incident
 from wakeful.consequences import Consequences
-from wakeful.errors import IncompatibleSchema, Unstorable
+from wakeful.errors import Unstorable
 from wakeful.outcome import Finished
 from wakeful.start_rules import BudgetBlock, BudgetOwner
 from wakeful.store.audit import AuditEntry, always
 from wakeful.store.changelog import ChangeRow, TransactionEvents
 from wakeful.store.deliveries import Delivery, DeliveryResult
 from wakeful.store.idempotency import Keyed
-from wakeful.store.migrations import check_schema
+from wakeful.store.migrations import check_schema, schema_error
 from wakeful.store.port import Planned
 from wakeful.store.rows import BeatResult, ClaimedRun, DueJob, JobPlan, LostRun, RenewedRun, TakenRun
 from wakeful.store.sessions import SessionKey, SessionRule, SessionUpdate, SessionView
@@ -82,8 +82,7 @@ class SqlStore(SqlAdmin[D], SqlJobsAndRuns[D]):
 
     async def beat(self, worker: str, now_ms: int, holding: Sequence[str]) -> BeatResult:
         lost, required = await self._driver.write_one(self._operations.leases.beat, worker, now_ms, holding)
-        newest = self._driver.newest_schema
-        return BeatResult(lost, IncompatibleSchema(required, newest) if required > newest else None)
+        return BeatResult(lost, schema_error(required, self._driver.newest_schema))
 
     async def check_schema(self) -> None:
         check_schema(
