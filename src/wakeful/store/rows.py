@@ -2,6 +2,23 @@
 
 Instants are epoch milliseconds. Texts named `timing`, `policy` and `work` are the compact JSON of
 `wakeful.document`; equal values have equal texts, so that parsed values can be cached by text.
+
+A run has these representations, each for one need:
+
+| type | used by | why it is separate |
+|---|---|---|
+| `run.NewRun` | planner, services, `insert_runs` | the columns of an insert; built 100,000 times in a storm |
+| `RunView` | services, list queries | all fields, for people; read only when a run is shown |
+| `TakenRun` | dispatcher, claims | what a launch needs of run and job, in one query |
+| `ClaimedRun` | claims of executors | a `TakenRun` and its `RunView`: an executor gets both |
+| `LostRun` | rescuer | what the rule for lost and expired runs needs |
+| `RenewedRun` | heartbeats of executors | what the timeout rule needs |
+| `DeadLetter` | replays | a `RunView` with the job's policy and work of now |
+| `JudgedRun` | manual runs | a `NewRun` and the runs that it cancels |
+| `outcome.Finished` | completer, consequences | the end of one attempt, not a run |
+| `launch.port.Launch` | launchers, function targets | one attempt; the public argument of a function |
+| `engine.in_flight.InFlight` | worker | a `Launch` with its slot, task and lease in this process |
+| `model.Run` | Python API and clients | the public, frozen value |
 """
 
 from __future__ import annotations
