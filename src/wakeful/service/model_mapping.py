@@ -34,6 +34,13 @@ _ASSIGN: Final[dict[str, Callable[[Job, Any], None]]] = {
     each.name: vars(Job)[each.name].__set__ for each in dataclasses.fields(Job)
 }
 
+#: The fields that differ between jobs of the same definition, in the order of `_own_values`.
+_OWN: Final = (
+    "id", "workspace", "agent", "name", "enabled", "disabled_reason", "pause_note", "paused_until", "next_at",
+    "run_count", "failures", "revision", "created_at", "created_by", "updated_at",
+)  # fmt: skip
+_ASSIGN_OWN: Final = [_ASSIGN[name] for name in (*_OWN, "payload", "next_ticks", "secret", "created")]
+
 
 class _Shared(NamedTuple):
     """What jobs with the same definition share."""
@@ -59,7 +66,7 @@ def job_from_record(job: JobRecord, *, ticks: bool = True, **extra: Any) -> Job:
     """Return the public job of a stored one; `ticks`: with its next ticks. `extra` sets further fields."""
     return Job(
         **_definition_fields(job.definition),
-        **_own_fields(job),
+        **dict(zip(_OWN, _own_values(job), strict=True)),
         payload=job.definition.work.payload,
         next_ticks=_next_ticks(job.ticks, job.next_ms) if ticks else (),
         **extra,
@@ -75,12 +82,10 @@ def job_from_saved(saved: SaveResult) -> Job:
         assign(job, value)
     for assign, value in shared.mutable:
         assign(job, _copy(value))
-    own = _own_fields(row)
-    own["payload"] = payload_from_text(row.payload)
-    own["next_ticks"] = _next_ticks_by(shared, row)
-    own["secret"], own["created"] = saved.secret, saved.created
-    for name, value in own.items():
-        _ASSIGN[name](job, value)
+    own = _own_values(row)
+    rest = payload_from_text(row.payload), _next_ticks_by(shared, row), saved.secret, saved.created
+    for assign, value in zip(_ASSIGN_OWN, own + rest, strict=True):
+        assign(job, value)
     return job
 
 
@@ -130,25 +135,26 @@ def _definition_fields(definition: Definition) -> dict[str, Any]:
     return {**fields, "explain": explain_job(definition)}
 
 
-def _own_fields(source: JobRecord | JobRow) -> dict[str, Any]:
+def _own_values(source: JobRecord | JobRow) -> tuple[Any, ...]:
+    """Return the values of the fields in `_OWN`."""
     created_at = from_ms(source.created_ms)
-    return {
-        "id": source.id,
-        "workspace": source.workspace,
-        "agent": source.agent,
-        "name": source.name,
-        "enabled": source.enabled,
-        "disabled_reason": source.disabled_reason,
-        "pause_note": source.pause_note,
-        "paused_until": _instant(source.pause_until_ms),
-        "next_at": _instant(source.next_ms),
-        "run_count": source.run_count,
-        "failures": source.failures,
-        "revision": source.version,
-        "created_at": created_at,
-        "created_by": source.created_by or None,
-        "updated_at": created_at if source.updated_ms == source.created_ms else from_ms(source.updated_ms),
-    }
+    return (
+        source.id,
+        source.workspace,
+        source.agent,
+        source.name,
+        source.enabled,
+        source.disabled_reason,
+        source.pause_note,
+        _instant(source.pause_until_ms),
+        _instant(source.next_ms),
+        source.run_count,
+        source.failures,
+        source.version,
+        created_at,
+        source.created_by or None,
+        created_at if source.updated_ms == source.created_ms else from_ms(source.updated_ms),
+    )
 
 
 def _instant(ms: int | None) -> datetime | None:

@@ -31,7 +31,7 @@ async def operator(new_app: NewApp, authority: Authority) -> AsyncIterator[ApiCl
 
 
 @on_one_store
-async def test_a_client_with_a_certificate_gets_in(operator: ApiClient, authority: Authority):
+async def test_a_client_certificate_is_accepted(operator: ApiClient, authority: Authority):
     cert, key = map(str, authority.issue("client"))
     async with AsyncClient(
         operator.url, operator.key, cert=cert, cert_key=key, ca=str(authority.file)
@@ -43,7 +43,7 @@ async def test_a_client_with_a_certificate_gets_in(operator: ApiClient, authorit
 
 
 @on_one_store
-async def test_the_command_line_shows_a_certificate(
+async def test_the_command_line_sends_a_certificate(
     operator: ApiClient, authority: Authority, tmp_path: Path
 ):
     cert, key = map(str, authority.issue("client"))
@@ -74,7 +74,7 @@ async def test_the_command_line_shows_a_certificate(
         assert await asyncio.to_thread(wakeful, *options, **environment) == code, options
 
 
-def test_files_that_are_none_are_said(tmp_path: Path, authority: Authority):
+def test_invalid_files_are_named(tmp_path: Path, authority: Authority):
     cert, key = map(str, authority.issue("client"))
     _, other = map(str, authority.issue("other"))
     machine = Machine(tmp_path, "https://127.0.0.1:1")
@@ -89,7 +89,7 @@ def test_files_that_are_none_are_said(tmp_path: Path, authority: Authority):
         assert (said.code, says in said.err) == (2, True), said
 
 
-async def test_the_client_says_so_too(authority: Authority, tmp_path: Path):
+async def test_the_client_names_an_invalid_file(authority: Authority, tmp_path: Path):
     async with AsyncClient("https://127.0.0.1:1", "wk_", cert=str(tmp_path / "none.pem")) as client:
         with pytest.raises(InvalidArgument, match="cannot be read"):
             await client.status()

@@ -1,4 +1,4 @@
-"""The client says what the embedded API says, by the same names: only that a server is between."""
+"""`AsyncClient`: the methods, types and errors of the embedded API, over HTTP."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ async def app(tmp_path: Path) -> Wakeful:
 
 @pytest.fixture
 async def client(app: Wakeful) -> AsyncIterator[AsyncClient]:
-    async with app, served(app) as somebody, AsyncClient(somebody.url, somebody.key) as client:
+    async with app, served(app) as operator, AsyncClient(operator.url, operator.key) as client:
         yield client
 
 
-async def test_a_job_is_made_changed_paused_and_deleted(client: AsyncClient):
+async def test_a_job_is_created_changed_paused_and_deleted(client: AsyncClient):
     made = await client.jobs.create(
         "digest",
         schedule="0 7 * * *",
@@ -89,13 +89,13 @@ async def test_a_job_is_made_changed_paused_and_deleted(client: AsyncClient):
         await client.jobs.get("digest")
 
 
-async def test_a_list_goes_on_over_its_pages(client: AsyncClient, app: Wakeful):
+async def test_a_list_reads_all_pages(client: AsyncClient, app: Wakeful):
     await app.jobs.create_many({"name": f"job-{n:04}", "schedule": SELDOM} for n in range(1, 1002))
 
     assert len(await client.jobs.list()) == 1001
 
 
-async def test_a_run_is_begun_and_waited_for(client: AsyncClient):
+async def test_a_run_is_started_and_awaited(client: AsyncClient):
     await client.jobs.create("note", schedule=SELDOM, target=Function("note"))
     assert await client.jobs.run("note", mode="due") is None
     seen: list[str] = []
@@ -143,14 +143,14 @@ async def test_work_is_claimed_and_completed(client: AsyncClient):
     assert (done.state, done.output, done.usage) == ("succeeded", "done", {"tokens": 5})
 
 
-async def test_the_past_is_filled_in(client: AsyncClient):
+async def test_backfill_runs_the_ticks_of_the_past(client: AsyncClient):
     await client.jobs.create("note", schedule="@daily", target=Function("note"))
     end = datetime.now(UTC) - timedelta(minutes=1)
 
     assert await client.jobs.backfill("note", end - timedelta(days=3), end) == 3
 
 
-async def test_the_office_is_open(client: AsyncClient):
+async def test_agents_keys_audit_quotas_and_workflows(client: AsyncClient):
     await client.agents.put("writer", {"description": "writes", "target": {"kind": "pull"}})
     assert [agent.name for agent in await client.agents.list()] == ["default", "writer"]
     assert (await client.agents.get("writer")).description == "writes"
@@ -170,7 +170,7 @@ async def test_the_office_is_open(client: AsyncClient):
     assert isinstance(await client.quotas.list(), list)
 
 
-async def test_what_is_refused_is_the_same_error_with_the_same_sentence(client: AsyncClient, app: Wakeful):
+async def test_errors_have_the_message_of_the_embedded_api(client: AsyncClient, app: Wakeful):
     await client.jobs.create("there", schedule="@daily")
 
     for ask, embedded in (
@@ -188,7 +188,7 @@ async def test_what_is_refused_is_the_same_error_with_the_same_sentence(client: 
         assert issubclass(near.type, far.type)
 
 
-async def test_whoever_is_not_known_or_may_not_is_told_so(client: AsyncClient):
+async def test_a_missing_permission_and_an_unknown_key_are_errors(client: AsyncClient):
     member = await client.keys.create("ci", role="member")
 
     async with AsyncClient(client.url, member.key) as other:
@@ -199,24 +199,24 @@ async def test_whoever_is_not_known_or_may_not_is_told_so(client: AsyncClient):
             await other.jobs.list()
 
 
-async def test_a_server_that_is_not_there_is_unavailable_and_says_what_to_do():
+async def test_an_unreachable_server_is_unavailable_and_the_error_says_what_to_do():
     async with AsyncClient("http://127.0.0.1:1", "wk_x") as client:
         with pytest.raises(Unavailable, match="wakeful serve"):
             await client.jobs.list()
 
 
-async def test_a_server_of_somebody_else_is_not_believed(receiver: Receiver):
+async def test_a_server_that_is_not_wakeful_is_unavailable(receiver: Receiver):
     async with AsyncClient(receiver.url, "wk_x") as client:
         with pytest.raises(Unavailable, match="not as Wakeful does"):
             await client.jobs.list()
 
 
-async def test_an_address_that_is_none_is_refused():
+async def test_an_invalid_address_is_refused():
     with pytest.raises(InvalidArgument, match="not the address"):
         AsyncClient("nonsense")
 
 
-async def test_a_name_that_is_taken_is_refused_as_in_the_process(client: AsyncClient):
+async def test_a_name_that_is_taken_is_refused(client: AsyncClient):
     await client.jobs.create("a", schedule="@daily")
 
     with pytest.raises(AlreadyExists, match="already has a job 'a'"):

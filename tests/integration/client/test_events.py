@@ -1,4 +1,4 @@
-"""The client's events: over one connection or many, none missed and none twice."""
+"""The event stream of the client: no event is lost or repeated, over any number of connections."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from wakeful.service.auth.access import LOCAL
 from wakeful.settings import Settings
 
 
-async def heard(events: AsyncIterator[Event], count: int) -> list[Event]:
+async def received(events: AsyncIterator[Event], count: int) -> list[Event]:
     async with asyncio.timeout(PATIENCE):
         return [await anext(events) for _ in range(count)]
 
@@ -29,23 +29,23 @@ async def listening(app: Wakeful) -> None:
     await eventually(lambda: bool(app.services.events._listeners))
 
 
-async def test_what_happens_is_heard_as_it_happens(new_app: NewApp):
+async def test_events_are_received_as_they_happen(new_app: NewApp):
     app = new_app()
     async with app, served(app) as operator, AsyncClient(operator.url, operator.key) as client:
         events = client.events()
-        first = asyncio.create_task(heard(events, 1))
+        first = asyncio.create_task(received(events, 1))
         await listening(app)
         await client.jobs.create("digest", schedule=SELDOM)
         (made,) = await first
         assert (made.type, made.job, made.deleted) == ("job.changed", "digest", False)
         await client.jobs.delete("digest")
-        (gone,) = await heard(events, 1)
+        (gone,) = await received(events, 1)
         assert (gone.seq, gone.deleted) == (made.seq + 1, True)
         await events.aclose()
         await eventually(lambda: not app.services.events._listeners)
 
 
-async def test_a_restart_is_not_noticed_though_nothing_had_been_heard_yet(new_app: NewApp):
+async def test_a_stream_survives_restarts_before_its_first_event(new_app: NewApp):
     app = new_app()
     settings = Settings(port=0)
     async with app:
@@ -53,7 +53,7 @@ async def test_a_restart_is_not_noticed_though_nothing_had_been_heard_yet(new_ap
             key = operator.key
             client = AsyncClient(operator.url, key)
             events = client.events()
-            all_of_it = asyncio.create_task(heard(events, 3))
+            all_of_it = asyncio.create_task(received(events, 3))
             await listening(app)
         await app.jobs.create("while-away", schedule=SELDOM)
         settings = replace(settings, port=urlsplit(client.url).port or 0)
@@ -70,12 +70,12 @@ async def test_a_restart_is_not_noticed_though_nothing_had_been_heard_yet(new_ap
 
 
 @on_one_store
-async def test_a_server_that_stays_away_is_unavailable_after_a_while(new_app: NewApp):
+async def test_a_server_that_stays_down_is_unavailable_after_the_patience(new_app: NewApp):
     app = new_app()
     async with app:
         async with served(app) as operator:
             client = AsyncClient(operator.url, operator.key)
-            waiting = asyncio.create_task(heard(client.events(patience=0.2), 1))
+            waiting = asyncio.create_task(received(client.events(patience=0.2), 1))
             await listening(app)
         with pytest.raises(Unavailable):
             await waiting
@@ -83,17 +83,17 @@ async def test_a_server_that_stays_away_is_unavailable_after_a_while(new_app: Ne
 
 
 @on_one_store
-async def test_what_is_refused_is_raised(new_app: NewApp):
+async def test_errors_of_the_server_are_raised(new_app: NewApp):
     app = new_app()
     async with app, served(app) as operator, AsyncClient(operator.url, operator.key) as client:
         with pytest.raises(InvalidArgument, match=r"run\.finished"):
-            await heard(client.events(types=["run.lost"]), 1)  # type: ignore[list-item]
+            await received(client.events(types=["run.lost"]), 1)  # type: ignore[list-item]
         async with AsyncClient(operator.url, operator.key, workspace="acme") as other:
             with pytest.raises(NotFound):
-                await heard(other.events(), 1)
+                await received(other.events(), 1)
         member = await operator.new("member")
         async with AsyncClient(operator.url, member.key) as other:
-            waiting = asyncio.create_task(heard(other.events(), 1))
+            waiting = asyncio.create_task(received(other.events(), 1))
             await listening(app)
             (key,) = [key for key in await app.services.keys.list(LOCAL, "default") if key.name == "member"]
             await app.services.keys.revoke(LOCAL, "default", key.id)
@@ -102,14 +102,14 @@ async def test_what_is_refused_is_raised(new_app: NewApp):
                 await waiting
 
 
-async def test_a_server_that_never_was_there_is_not_waited_for():
+async def test_a_server_that_was_never_reached_is_not_awaited():
     async with AsyncClient("http://127.0.0.1:1", "wk_x") as client:
         with pytest.raises(Unavailable, match="wakeful serve"):
-            await heard(client.events(), 1)
+            await received(client.events(), 1)
 
 
 @pytest.mark.parametrize("size", [1, 3, 1000])
-async def test_a_stream_is_read_however_it_is_cut(size: int):
+async def test_a_stream_is_parsed_in_chunks_of_any_size(size: int):
     text = 'id: 4\nretry: 1\n\n: here\n\nid: 5\nevent: x\ndata: {"job": "Zoë: a"}\n\n: alive\n\n'.encode()
 
     async def chunks() -> AsyncIterator[bytes]:

@@ -1,4 +1,4 @@
-"""The client for programs without an event loop: the same names, the same answers, the same errors."""
+"""`Client`, for programs without an event loop: the methods, results and errors of `AsyncClient`."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ async def program(new_app: NewApp) -> AsyncIterator[Program[None]]:
         yield run
 
 
-async def test_a_job_is_made_changed_run_and_deleted(program: Program[None]):
+async def test_a_job_is_created_changed_run_and_deleted(program: Program[None]):
     def work(client: Client) -> None:
         made = client.jobs.create("note", schedule=SELDOM, target=Function("note"))
         same = client.jobs.upsert("note", schedule=SELDOM, target=Function("note"))
@@ -74,7 +74,7 @@ async def test_a_job_is_made_changed_run_and_deleted(program: Program[None]):
     await program(work)
 
 
-async def test_dead_letters_and_the_office(program: Program[None]):
+async def test_dead_letters_agents_keys_audit_and_workflows(program: Program[None]):
     def work(client: Client) -> None:
         client.jobs.create("fail", schedule=SELDOM, target=Function("fail"))
         run = client.jobs.run("fail")
@@ -97,7 +97,7 @@ async def test_dead_letters_and_the_office(program: Program[None]):
     await program(work)
 
 
-async def test_a_wait_has_an_end(program: Program[None]):
+async def test_a_wait_has_a_timeout(program: Program[None]):
     def work(client: Client) -> None:
         client.jobs.create("pulled", schedule=SELDOM)
         run = client.jobs.run("pulled")
@@ -108,7 +108,7 @@ async def test_a_wait_has_an_end(program: Program[None]):
     await program(work)
 
 
-async def test_any_thread_may_ask(program: Program[None]):
+async def test_threads_share_a_client(program: Program[None]):
     def work(client: Client) -> None:
         errors: list[Exception] = []
 
@@ -129,7 +129,7 @@ async def test_any_thread_may_ask(program: Program[None]):
     await program(work)
 
 
-async def test_events_come_as_they_happen_and_from_any_number_on(program: Program[None]):
+async def test_events_are_streamed_and_start_after_any_number(program: Program[None]):
     def work(client: Client) -> None:
         client.jobs.create("note", schedule=SELDOM, target=Function("note"))
         run = client.jobs.run("note")
@@ -147,7 +147,7 @@ async def test_events_come_as_they_happen_and_from_any_number_on(program: Progra
     await program(work)
 
 
-async def test_a_client_that_is_closed_says_so_and_leaves_no_thread(program: Program[None]):
+async def test_a_closed_client_raises_and_leaves_no_thread(program: Program[None]):
     def work(client: Client) -> None:
         client.status()
         events = client.events(after=0)
@@ -162,7 +162,7 @@ async def test_a_client_that_is_closed_says_so_and_leaves_no_thread(program: Pro
     await program(work)
 
 
-def test_a_server_that_is_not_there_is_unavailable():
+def test_an_unreachable_server_is_unavailable():
     with Client("http://127.0.0.1:1", "wk_x") as client, pytest.raises(Unavailable, match="wakeful serve"):
         client.jobs.list()
 
@@ -221,7 +221,7 @@ with Client() as client:
 
 
 @on_one_store
-async def test_a_program_that_forgets_to_close_it_or_is_interrupted_ends(new_app: NewApp):
+async def test_a_program_that_does_not_close_the_client_or_is_interrupted_exits(new_app: NewApp):
     async with new_app() as app, served(app) as operator:
         environment = {**os.environ, "WAKEFUL_URL": operator.url, "WAKEFUL_KEY": operator.key or ""}
 
