@@ -174,7 +174,7 @@ class RunsApi(Protocol):
         """Return a run with its attempts, or raise NotFound."""
         ...
 
-    async def attempts(self, run_id: str) -> Sequence[Attempt]:
+    async def attempts(self, run_id: str) -> builtins.list[Attempt]:
         """Return the attempts of a run, in order."""
         ...
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Literal
 
 from wakeful.app.fields import JsonLike
@@ -32,8 +32,8 @@ class Runs(RunsApi):
         run = await self._service.get(LOCAL, self._workspace, run_id)
         return run_from_view(run, await self._service.attempts(LOCAL, self._workspace, run_id))
 
-    async def attempts(self, run_id: str) -> Sequence[Attempt]:
-        return (await self.get(run_id)).attempts
+    async def attempts(self, run_id: str) -> builtins.list[Attempt]:
+        return [*(await self.get(run_id)).attempts]
 
     async def list(
         self,

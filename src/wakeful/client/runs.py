@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Final, Literal
 
 from wakeful.client.fields import document
@@ -32,8 +32,8 @@ class Runs(RunsApi):
     async def get(self, run_id: str) -> Run:
         return run_from_json(await self._rest.get(run_id))
 
-    async def attempts(self, run_id: str) -> Sequence[Attempt]:
-        return (await self.get(run_id)).attempts
+    async def attempts(self, run_id: str) -> builtins.list[Attempt]:
+        return [*(await self.get(run_id)).attempts]
 
     async def list(
         self,
