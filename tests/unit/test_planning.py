@@ -95,6 +95,11 @@ def test_the_limits_are_those_of_the_settings_unless_the_operator_changes_them()
     assert Limits() == (60_000, 100, 0)
 
 
+def test_a_skipped_tick_has_no_missed_ticks_before_it():
+    (skipped,) = plan(minute(1), BUSY, overlap="skip").verdicts
+    assert (skipped.becomes, skipped.missed) == ("skipped", 0)
+
+
 def test_a_verdict_covers_one_tick_unless_it_says_otherwise():
     assert Verdict(1, 2, planning.Becomes.STARTED) == (1, 2, "started", None, 1, None, 0)
 
