@@ -1,4 +1,4 @@
-"""Stopping and starting while the database is away."""
+"""Start and stop while the database is unavailable."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from wakeful.store.sqlite import SqliteStore
 
 
 class Work:
-    """A function that ends when a test says so."""
+    """A function that returns when `finish` is set."""
 
     def __init__(self, app: Wakeful) -> None:
         self.started, self.finish = asyncio.Event(), asyncio.Event()
@@ -31,7 +31,7 @@ class Work:
 
 
 async def under_way(app: Wakeful, work: Work) -> str:
-    """The id of a run that is under way."""
+    """Start a run and return its id."""
     await app.jobs.create("job", schedule=SELDOM, target=Function("work"))
     run = await app.jobs.run("job")
     async with asyncio.timeout(PATIENCE):
@@ -53,7 +53,7 @@ async def outcome(store: Store, run_id: str) -> tuple[str, str | None]:
         await store.close()
 
 
-async def test_outcomes_are_written_when_the_lock_is_free_again(tmp_path: Path):
+async def test_outcomes_are_written_when_the_lock_is_released(tmp_path: Path):
     path = tmp_path / "wakeful.db"
     app = app_on(SqliteStore(path, busy_ms=50))
     work = Work(app)
@@ -69,7 +69,7 @@ async def test_outcomes_are_written_when_the_lock_is_free_again(tmp_path: Path):
     assert await outcome(SqliteStore(path), run_id) == ("succeeded", "done")
 
 
-async def test_a_stop_ends_with_the_grace_period_and_says_what_was_not_written(tmp_path: Path):
+async def test_a_stop_ends_with_the_grace_period_and_reports_unwritten_outcomes(tmp_path: Path):
     path = tmp_path / "wakeful.db"
     app = app_on(SqliteStore(path, busy_ms=50))
     work = Work(app)
@@ -84,7 +84,7 @@ async def test_a_stop_ends_with_the_grace_period_and_says_what_was_not_written(t
 
 
 @pytest.mark.skipif("postgres" not in STORES, reason="there is no PostgreSQL here")
-async def test_outcomes_are_written_when_postgresql_is_back():
+async def test_outcomes_are_written_when_postgresql_restarts():
     from tests.support.postgres_server import PrivateServer
     from wakeful.store.postgres import PostgresStore
 
@@ -108,7 +108,7 @@ async def test_outcomes_are_written_when_postgresql_is_back():
 
 
 @pytest.mark.parametrize("command", [("worker",), ("serve", "--port", "0", "--wait-for-db")])
-async def test_a_start_waits_for_the_database_and_says_so(tmp_path: Path, command: tuple[str, ...]):
+async def test_a_start_waits_for_the_database_and_logs_it(tmp_path: Path, command: tuple[str, ...]):
     database = tmp_path / "later" / "a.db"
     process = Machine(tmp_path).start(*command, "--db", str(database), "--json")
     try:
@@ -125,7 +125,7 @@ async def test_a_start_waits_for_the_database_and_says_so(tmp_path: Path, comman
 
 
 @pytest.mark.parametrize("command", [("worker", "--wait-for-db", "0"), ("serve", "--port", "0")])
-def test_without_waiting_the_start_fails_at_once(tmp_path: Path, command: tuple[str, ...]):
+def test_a_start_without_waiting_fails_immediately(tmp_path: Path, command: tuple[str, ...]):
     said = Machine(tmp_path).process(*command, "--db", str(tmp_path / "nowhere" / "a.db"))
 
     assert said.code == 7

@@ -1,4 +1,4 @@
-"""How a job begins and ends: its first and last tick, so many runs, just once, one failure too many."""
+"""Start and end of a job: start_at, end_at, max_runs, one-time jobs and disable_after."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ QUICKLY = {"base": "20ms", "max": "20ms"}
 
 
 class Work:
-    """A function that does what it is told to, and notes what it is called with."""
+    """A function that records its calls and fails if `fails` is set."""
 
     def __init__(self, app: Wakeful, *, fails: bool = False) -> None:
         self.fails = fails
@@ -39,7 +39,7 @@ class Work:
 
 
 async def disabled(app: Wakeful, name: str) -> Job:
-    """The job, once it is disabled."""
+    """Wait until the job is disabled and return it."""
 
     async def look() -> Job | None:
         job = await app.jobs.get(name)
@@ -53,7 +53,7 @@ async def disabled(app: Wakeful, name: str) -> Job:
 # --- ticks -------------------------------------------------------------------------------------------
 
 
-async def test_a_job_has_as_many_runs_as_it_may_and_no_more(new_app: NewApp):
+async def test_a_job_is_disabled_after_max_runs(new_app: NewApp):
     app = new_app()
     work = Work(app)
     async with app:
@@ -72,7 +72,7 @@ async def test_a_job_has_as_many_runs_as_it_may_and_no_more(new_app: NewApp):
     assert len(work.calls) == 2
 
 
-async def test_the_first_tick_is_the_start_and_the_last_one_is_the_end(new_app: NewApp):
+async def test_the_first_tick_is_at_start_at_and_the_last_at_end_at(new_app: NewApp):
     app = new_app()
     work = Work(app)
     async with app:
@@ -92,7 +92,7 @@ async def test_the_first_tick_is_the_start_and_the_last_one_is_the_end(new_app: 
     assert [call.scheduled_ms for call in work.calls] == [start, start + 1000]
 
 
-async def test_a_start_may_be_a_datetime_and_nothing_happens_before_it(new_app: NewApp):
+async def test_start_at_may_be_a_datetime_and_no_tick_precedes_it(new_app: NewApp):
     async with new_app() as app:
         start = datetime.now(UTC) + timedelta(days=3)
         saved = await app.jobs.create("job", schedule="every 1s", target=Function("work"), start_at=start)
@@ -111,7 +111,7 @@ async def test_no_tick_falls_on_an_excluded_day(new_app: NewApp):
         assert first == datetime(tomorrow.year, tomorrow.month, tomorrow.day, tzinfo=UTC) + timedelta(days=1)
 
 
-# --- once --------------------------------------------------------------------------------------------
+# --- one-time jobs ------------------------------------------------------------------------------------
 
 
 async def test_a_one_time_job_is_deleted_when_its_run_succeeds_and_the_run_remains(new_app: NewApp):
@@ -126,7 +126,7 @@ async def test_a_one_time_job_is_deleted_when_its_run_succeeds_and_the_run_remai
     assert [call.scheduled_ms for call in work.calls] == [epoch_ms(saved.next_at)]
 
 
-async def test_a_one_time_job_whose_run_fails_stays_disabled_with_its_dead_letter(new_app: NewApp):
+async def test_a_one_time_job_whose_run_fails_is_disabled_and_keeps_its_dead_letter(new_app: NewApp):
     app = new_app()
     work = Work(app, fails=True)
     async with app:
@@ -143,7 +143,7 @@ async def test_a_one_time_job_whose_run_fails_stays_disabled_with_its_dead_lette
         await gone(app, "job")
 
 
-async def test_a_one_time_job_is_there_until_its_last_attempt(new_app: NewApp):
+async def test_a_one_time_job_is_kept_until_its_last_attempt(new_app: NewApp):
     app = new_app()
     Work(app, fails=True)
     async with app:
@@ -153,7 +153,7 @@ async def test_a_one_time_job_is_there_until_its_last_attempt(new_app: NewApp):
         assert (await app.jobs.get("job")).enabled
 
 
-async def test_a_one_time_job_may_be_kept(new_app: NewApp):
+async def test_a_one_time_job_with_delete_after_run_false_is_kept(new_app: NewApp):
     app = new_app()
     work = Work(app)
     async with app:
@@ -176,7 +176,7 @@ async def test_a_recurring_job_can_be_deleted_after_its_first_success(new_app: N
     assert len(work.calls) == 1
 
 
-async def test_a_recurring_job_that_was_to_be_deleted_after_its_run_is_disabled_if_that_fails(
+async def test_a_recurring_job_with_delete_after_run_is_disabled_if_its_run_fails(
     new_app: NewApp,
 ):
     app = new_app()
@@ -190,7 +190,7 @@ async def test_a_recurring_job_that_was_to_be_deleted_after_its_run_is_disabled_
     assert (run.dead, job.disabled_reason) == (True, "failed")
 
 
-async def test_a_one_time_job_that_gives_itself_another_time_lives_on(new_app: NewApp):
+async def test_a_one_time_job_that_reschedules_itself_is_not_deleted(new_app: NewApp):
     app = new_app()
     calls: list[Launch] = []
 
@@ -198,7 +198,7 @@ async def test_a_one_time_job_that_gives_itself_another_time_lives_on(new_app: N
     async def remind(run: Launch) -> None:
         calls.append(run)
         if len(calls) < 3:
-            # Long enough for this run to be over by then: its own tick would overlap it otherwise.
+            # Long enough for this run to end first: otherwise the new tick would overlap it.
             await app.jobs.upsert("job", schedule="in 1s", target=Function("remind"))
 
     async with app:
@@ -227,7 +227,7 @@ async def test_a_job_may_delete_itself_while_it_runs(new_app: NewApp):
 # --- failures ----------------------------------------------------------------------------------------
 
 
-async def test_so_many_failures_in_a_row_disable_a_job_and_resuming_begins_anew(new_app: NewApp):
+async def test_consecutive_failures_disable_a_job_and_resuming_resets_the_count(new_app: NewApp):
     app = new_app()
     work = Work(app, fails=True)
     async with app:
@@ -247,7 +247,7 @@ async def test_so_many_failures_in_a_row_disable_a_job_and_resuming_begins_anew(
     assert resumed.next_at is not None
 
 
-async def test_attempts_that_fail_are_not_failures_if_the_run_succeeds(new_app: NewApp):
+async def test_failed_attempts_of_a_run_that_succeeds_do_not_count_as_failures(new_app: NewApp):
     app = new_app()
 
     @app.function()

@@ -11,7 +11,7 @@ from wakeful.service.auth.access import LOCAL
 
 
 def document(number: int) -> dict[str, Any]:
-    """A document that differs from all others."""
+    """Return a job document that is unique to this number."""
     return {
         "name": f"job-{number}",
         "schedule": f"{number % 60} {number // 60} * * *",
@@ -23,7 +23,7 @@ def document(number: int) -> dict[str, Any]:
 
 
 def live_caches() -> list[BoundedCache[Any, Any]]:
-    """All caches of this process, held by reference: the collector frees none while the test counts."""
+    """Return all caches of this process; the references keep them from being collected."""
     return [each for each in gc.get_objects() if isinstance(each, BoundedCache)]
 
 

@@ -1,4 +1,4 @@
-"""Metrics: what really happened is what is counted, by each app for itself."""
+"""Metrics of the engine and the HTTP server, counted per app."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from wakeful.settings import Settings
 
 
 def value(app: Wakeful, name: str, **labels: str) -> float:
-    """What a metric says; 0 where it says nothing."""
+    """Return the value of a metric, or 0 if it has none."""
     return app.services.metrics.registry.get_sample_value(f"wakeful_{name}", labels) or 0
 
 
 async def scraped(somebody: ApiClient, **given: Any) -> tuple[int, str]:
-    """What Prometheus would get."""
+    """Scrape /metrics; return the status and the text."""
     async with somebody.session.get(f"{somebody.url}/metrics", **given) as response:
         return response.status, await response.text()
 
@@ -90,7 +90,7 @@ async def test_skipped_and_missed_ticks_are_counted(new_app: NewApp) -> None:
 
 
 @on_one_store
-async def test_answers_to_webhooks_are_counted_by_their_class(new_app: NewApp, receiver: Receiver) -> None:
+async def test_webhook_responses_are_counted_by_status_class(new_app: NewApp, receiver: Receiver) -> None:
     app = new_app()
     async with app:
         await app.jobs.create("good", schedule=SELDOM, target=Webhook(receiver.url))
@@ -104,7 +104,7 @@ async def test_answers_to_webhooks_are_counted_by_their_class(new_app: NewApp, r
 
 
 @on_one_store
-async def test_what_is_scraped_tells_of_requests_by_their_route_and_of_the_version(new_app: NewApp) -> None:
+async def test_metrics_count_requests_by_route_and_include_build_info(new_app: NewApp) -> None:
     app = new_app()
     async with app, served(app) as operator:
         await operator("GET", "/jobs")
@@ -120,7 +120,7 @@ async def test_what_is_scraped_tells_of_requests_by_their_route_and_of_the_versi
 
 
 @on_one_store
-async def test_with_a_key_for_metrics_nobody_scrapes_without_it(new_app: NewApp) -> None:
+async def test_the_metrics_key_is_required_if_it_is_set(new_app: NewApp) -> None:
     app = new_app(settings=Settings(metrics_key="sesame"))
     async with app, served(app) as operator:
         assert (await scraped(operator))[0] == 401
@@ -129,7 +129,7 @@ async def test_with_a_key_for_metrics_nobody_scrapes_without_it(new_app: NewApp)
 
 
 @on_one_store
-async def test_two_apps_in_one_process_count_apart(new_app: NewApp) -> None:
+async def test_two_apps_in_one_process_count_separately(new_app: NewApp) -> None:
     one, two = new_app(), new_app()
     one.function("nothing")(lambda: None)
     async with one:

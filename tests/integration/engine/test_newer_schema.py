@@ -70,7 +70,7 @@ async def test_the_engine_finishes_its_runs_and_stops(new_app: NewApp, database:
 
 
 @pytest.mark.parametrize("command", ["serve", "worker"])
-async def test_the_process_exits_with_a_code_of_its_own(tmp_path: Path, database: str, command: str):
+async def test_the_process_exits_with_a_distinct_code(tmp_path: Path, database: str, command: str):
     machine, arguments = Machine(tmp_path), (command, "--db", database, "--port", "0", "--json")
     process = machine.start(*arguments)
     try:

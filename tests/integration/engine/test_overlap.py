@@ -1,4 +1,4 @@
-"""Ticks that come while the run before is under way, with real runs that overlap."""
+"""Overlap policies of ticks and manual runs, with runs that really overlap."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from wakeful.model import Run
 
 
 class Slow:
-    """A function whose calls each take until they are let go."""
+    """A function whose calls block until `let_all_go` is called."""
 
     def __init__(self, app: Wakeful) -> None:
         self.calls: list[Launch] = []
@@ -49,7 +49,7 @@ async def every_second(app: Wakeful, policy: Any, **fields: Any) -> None:
 
 
 async def ticks(app: Wakeful, state: str, at_least: int = 1) -> list[Run]:
-    """The ticks in that state, oldest first, once there are so many."""
+    """Wait for `at_least` runs in this state; return them, oldest first."""
 
     async def look() -> list[Run] | None:
         found = [run for run in await runs_of(app, "job") if run.state == state]
@@ -61,7 +61,7 @@ async def ticks(app: Wakeful, state: str, at_least: int = 1) -> list[Run]:
 
 
 @on_one_store
-async def test_allow_starts_each_whatever_runs(new_app: NewApp):
+async def test_allow_starts_every_tick_while_others_run(new_app: NewApp):
     app = new_app()
     work = Slow(app)
     async with app:
@@ -72,7 +72,7 @@ async def test_allow_starts_each_whatever_runs(new_app: NewApp):
     assert second.scheduled_ms == first.scheduled_ms + 1000
 
 
-async def test_skip_records_what_it_does_not_start_and_why(new_app: NewApp):
+async def test_skip_records_a_skipped_tick_with_its_reason(new_app: NewApp):
     app = new_app()
     work = Slow(app)
     async with app:
@@ -88,7 +88,7 @@ async def test_skip_records_what_it_does_not_start_and_why(new_app: NewApp):
 
 
 @on_one_store
-async def test_skip_never_skips_a_job_that_is_quick(new_app: NewApp):
+async def test_skip_does_not_skip_a_tick_if_the_run_before_has_ended(new_app: NewApp):
     app = new_app()
     work = Slow(app)
     work.let_all_go()
@@ -101,7 +101,7 @@ async def test_skip_never_skips_a_job_that_is_quick(new_app: NewApp):
             assert after.state != "skipped"
 
 
-async def test_a_run_between_two_attempts_is_under_way(new_app: NewApp):
+async def test_a_run_between_two_attempts_overlaps_the_next_tick(new_app: NewApp):
     app = new_app()
 
     @app.function()
@@ -117,7 +117,7 @@ async def test_a_run_between_two_attempts_is_under_way(new_app: NewApp):
         await ticks(app, "retrying")
 
 
-async def test_queue_loses_no_tick_and_keeps_their_order_one_at_a_time(new_app: NewApp):
+async def test_queue_runs_every_tick_in_order_one_at_a_time(new_app: NewApp):
     app = new_app()
     work = Slow(app)
     async with app:
@@ -132,7 +132,7 @@ async def test_queue_loses_no_tick_and_keeps_their_order_one_at_a_time(new_app: 
     assert work.most_at_once == 1
 
 
-async def test_a_queue_that_is_full_takes_no_more(new_app: NewApp):
+async def test_a_tick_is_skipped_if_the_queue_is_full(new_app: NewApp):
     app = new_app()
     work = Slow(app)
     async with app:
@@ -145,7 +145,7 @@ async def test_a_queue_that_is_full_takes_no_more(new_app: NewApp):
     assert epoch_ms(skipped.scheduled_at) == epoch_ms(waiting.scheduled_at) + 1000
 
 
-async def test_what_waits_in_a_queue_has_its_turn_when_the_run_before_is_stopped(new_app: NewApp):
+async def test_a_queued_run_starts_when_the_run_before_is_stopped(new_app: NewApp):
     app = new_app()
     work = Slow(app)
     async with app:
@@ -156,7 +156,7 @@ async def test_what_waits_in_a_queue_has_its_turn_when_the_run_before_is_stopped
         work.let_all_go()
 
 
-async def test_queue_one_keeps_only_the_newest_waiting(new_app: NewApp):
+async def test_queue_one_keeps_only_the_newest_waiting_run(new_app: NewApp):
     app = new_app()
     work = Slow(app)
     async with app:
@@ -170,7 +170,7 @@ async def test_queue_one_keeps_only_the_newest_waiting(new_app: NewApp):
     assert work.most_at_once == 1
 
 
-async def test_replace_stops_the_one_that_runs_and_starts_the_new_one(new_app: NewApp):
+async def test_replace_stops_the_active_run_and_starts_the_new_one(new_app: NewApp):
     app = new_app()
     work = Slow(app)
     async with app:
@@ -195,7 +195,7 @@ async def test_two_jobs_of_an_agent_at_the_same_instant_both_run(new_app: NewApp
     assert len(work.calls) == 2
 
 
-async def test_a_run_by_hand_is_in_the_way_of_a_tick_like_any_other(new_app: NewApp):
+async def test_a_tick_that_overlaps_a_manual_run_is_skipped(new_app: NewApp):
     app = new_app()
     work = Slow(app)
     async with app:
@@ -208,7 +208,7 @@ async def test_a_run_by_hand_is_in_the_way_of_a_tick_like_any_other(new_app: New
         await eventually(lambda: len(work.calls) == 2)
 
 
-# --- runs that are started by hand ----------------------------------------------------------------------
+# --- manual runs ------------------------------------------------------------------------------------------
 
 
 async def by_hand(app: Wakeful, **given: Any) -> Run:
@@ -218,7 +218,7 @@ async def by_hand(app: Wakeful, **given: Any) -> Run:
 
 
 async def busy(app: Wakeful) -> tuple[Slow, Run]:
-    """A job with one run under way."""
+    """Create a job and start one run of it."""
     slow = Slow(app)
     await app.jobs.create("job", schedule=SELDOM, target=Function("work"), max_queued=1)
     first = await by_hand(app)
@@ -226,7 +226,7 @@ async def busy(app: Wakeful) -> tuple[Slow, Run]:
     return slow, first
 
 
-async def test_a_run_by_hand_starts_at_once_unless_it_is_told_otherwise(new_app: NewApp):
+async def test_a_manual_run_starts_immediately_by_default(new_app: NewApp):
     async with new_app() as app:
         slow, _ = await busy(app)
         given: dict[str, Any]
@@ -236,7 +236,7 @@ async def test_a_run_by_hand_starts_at_once_unless_it_is_told_otherwise(new_app:
         slow.let_all_go()
 
 
-async def test_a_run_by_hand_may_be_skipped_while_another_runs(new_app: NewApp):
+async def test_a_manual_run_with_skip_is_skipped_while_another_runs(new_app: NewApp):
     async with new_app() as app:
         slow, first = await busy(app)
         skipped = await by_hand(app, overlap_policy="skip")
@@ -247,7 +247,7 @@ async def test_a_run_by_hand_may_be_skipped_while_another_runs(new_app: NewApp):
         assert (await over(app, (await by_hand(app, overlap_policy="skip")).id)).state == "succeeded"
 
 
-async def test_a_run_by_hand_may_wait_for_another(new_app: NewApp):
+async def test_a_manual_run_with_queue_waits_for_the_active_run(new_app: NewApp):
     async with new_app() as app:
         slow, first = await busy(app)
         waits = await by_hand(app, overlap_policy="queue")
@@ -262,7 +262,7 @@ async def test_a_run_by_hand_may_wait_for_another(new_app: NewApp):
         assert slow.most_at_once == 1
 
 
-async def test_a_run_by_hand_may_replace_what_runs_and_waits(new_app: NewApp):
+async def test_a_manual_run_with_replace_cancels_active_and_waiting_runs(new_app: NewApp):
     async with new_app() as app:
         slow, first = await busy(app)
         waits = await by_hand(app, overlap_policy="queue")
@@ -275,7 +275,7 @@ async def test_a_run_by_hand_may_replace_what_runs_and_waits(new_app: NewApp):
         assert (await over(app, newest.id)).state == "succeeded"
 
 
-async def test_of_many_runs_by_hand_at_once_one_is_not_skipped(new_app: NewApp):
+async def test_only_one_of_many_concurrent_manual_runs_with_skip_is_not_skipped(new_app: NewApp):
     async with new_app() as app, new_app() as other:
         slow, slow_too = Slow(app), Slow(other)
         await app.jobs.create("job", schedule=SELDOM, target=Function("work"))

@@ -1,4 +1,4 @@
-"""The ping: a watchdog outside hears from a process that does its work, and from no other."""
+"""Pings to an external watchdog: sent while the process is ready, and only then."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def pinging(receiver: Receiver) -> Settings:
     return Settings(ping_url=receiver.url, ping_ms=100)
 
 
-async def test_a_watchdog_hears_that_all_is_well_every_so_often(new_app: NewApp, receiver: Receiver):
+async def test_a_ready_process_pings_the_watchdog_periodically(new_app: NewApp, receiver: Receiver):
     app = new_app(settings=pinging(receiver))
     async with app:
         await eventually(lambda: app.services.metrics.pings["answered"] >= 3)
@@ -23,12 +23,12 @@ async def test_a_watchdog_hears_that_all_is_well_every_so_often(new_app: NewApp,
     assert len(receiver.requests) >= 3
 
 
-async def test_a_watchdog_that_is_not_there_harms_nobody(new_app: NewApp, receiver: Receiver):
+async def test_a_failed_ping_does_not_affect_readiness(new_app: NewApp, receiver: Receiver):
     receiver.answers(500)
     app = new_app(settings=pinging(receiver))
     async with app:
         await eventually(lambda: app.services.metrics.pings["failed"] >= 2)
-        receiver.port = 1  # where nobody listens
+        receiver.port = 1  # no listener
         assert await app.services.status.ready() is None
     nowhere = new_app(settings=Settings(ping_url="http://127.0.0.1:1/", ping_ms=100))
     async with nowhere:
@@ -36,7 +36,7 @@ async def test_a_watchdog_that_is_not_there_harms_nobody(new_app: NewApp, receiv
         assert await nowhere.services.status.ready() is None
 
 
-async def test_a_process_that_does_not_do_its_work_is_silent(new_app: NewApp, receiver: Receiver):
+async def test_a_process_that_is_not_ready_does_not_ping(new_app: NewApp, receiver: Receiver):
     async with new_app() as app:
 
         async def ready() -> str | None:

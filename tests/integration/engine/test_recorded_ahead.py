@@ -1,4 +1,4 @@
-"""A change that was acknowledged before the instant of a tick reaches that tick, also if it is recorded."""
+"""A job change before the fire time of a tick applies to that tick, even if it is already recorded."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from wakeful import EngineConfig, Function, Launch, Wakeful
 from wakeful.model import Run
 from wakeful.planning import Limits
 
-#: A longer lead than usual: time enough to change a job between the record of its tick and the instant.
+#: A longer lead than usual: time to change a job between the recording and the fire time of its tick.
 LEAD_MS = 4_000
 AHEAD = EngineConfig(tick_ms=100, heartbeat_ms=200, limits=Limits(lead_ms=LEAD_MS))
 
@@ -41,7 +41,7 @@ def noting(app: Wakeful, calls: list[Launch]) -> Wakeful:
 
 
 async def recorded(app: Wakeful) -> Run:
-    """The tick of `job`, recorded and not started; that of `later` comes after it."""
+    """Return the run of `job`, recorded and not started; that of `later` fires after it."""
     at_ms = time.time_ns() // 1_000_000 + LEAD_MS
     for name, start_ms in (("job", at_ms), ("later", at_ms + 100)):
         await app.jobs.create(
@@ -54,7 +54,7 @@ async def recorded(app: Wakeful) -> Run:
 
 @pytest.mark.parametrize("elsewhere", [False, True])
 @pytest.mark.parametrize("change", [pause, delete, move])
-async def test_a_tick_whose_job_was_changed_before_its_instant_does_not_fire(
+async def test_a_recorded_tick_is_cancelled_if_its_job_changes_before_the_fire_time(
     new_app: NewApp, change: Change, elsewhere: bool
 ):
     calls: list[Launch] = []
@@ -76,7 +76,7 @@ async def test_a_tick_whose_job_was_changed_before_its_instant_does_not_fire(
 
 
 @pytest.mark.parametrize("schedule", ["every 1h", "every 5h"])
-async def test_a_tick_that_the_job_has_after_the_change_too_fires_once_as_the_job_is_then(
+async def test_a_recorded_tick_that_is_still_scheduled_fires_once_with_the_changed_job(
     new_app: NewApp, schedule: str
 ):
     calls: list[Launch] = []

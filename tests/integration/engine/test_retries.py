@@ -1,4 +1,4 @@
-"""Attempts that fail: tried again by the backoff, which is kept in the database and not in a process."""
+"""Retries of failed attempts, with a backoff that is stored in the database."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ QUICKLY = {"base": "20ms", "max": "20ms"}
 
 
 def failing(app: Wakeful, times: int) -> list[Launch]:
-    """Register `work`, which fails so many times and then succeeds; returns what it is called with."""
+    """Register `work`, which fails `times` times and then succeeds; return its calls."""
     calls: list[Launch] = []
 
     @app.function()
@@ -34,7 +34,7 @@ def failing(app: Wakeful, times: int) -> list[Launch]:
     return calls
 
 
-async def test_a_run_is_tried_again_until_it_succeeds_with_the_same_key(new_app: NewApp):
+async def test_a_run_is_retried_with_the_same_key_until_it_succeeds(new_app: NewApp):
     app = new_app()
     calls = failing(app, times=2)
     async with app:
@@ -49,7 +49,7 @@ async def test_a_run_is_tried_again_until_it_succeeds_with_the_same_key(new_app:
     assert [(each.attempt, each.error) for each in attempts] == list(zip([1, 2, 3], errors, strict=True))
 
 
-async def test_a_tick_that_fails_is_tried_again_like_any_run(new_app: NewApp):
+async def test_a_failed_tick_is_retried(new_app: NewApp):
     app = new_app()
     calls = failing(app, times=1)
     async with app:
@@ -61,7 +61,7 @@ async def test_a_tick_that_fails_is_tried_again_like_any_run(new_app: NewApp):
     assert {call.scheduled_ms for call in calls} == {epoch_ms(run.scheduled_at)}
 
 
-async def test_between_two_attempts_each_attempt_is_shown_once(new_app: NewApp):
+async def test_a_run_between_two_attempts_lists_each_attempt_once(new_app: NewApp):
     app = new_app()
     failing(app, times=1)
     async with app:
@@ -75,7 +75,7 @@ async def test_between_two_attempts_each_attempt_is_shown_once(new_app: NewApp):
     assert run.worker is None
 
 
-async def test_a_run_that_was_cancelled_between_two_attempts_shows_each_once(new_app: NewApp):
+async def test_a_run_cancelled_between_two_attempts_lists_each_attempt_once(new_app: NewApp):
     app = new_app()
     failing(app, times=1)
     async with app:
@@ -86,7 +86,7 @@ async def test_a_run_that_was_cancelled_between_two_attempts_shows_each_once(new
 
 
 @on_one_store
-async def test_waits_grow_from_the_base_to_the_longest(new_app: NewApp):
+async def test_the_backoff_grows_from_base_to_max(new_app: NewApp):
     app = new_app()
     failing(app, times=4)
     async with app:
@@ -103,7 +103,7 @@ async def test_waits_grow_from_the_base_to_the_longest(new_app: NewApp):
         assert wait >= least
 
 
-async def test_a_backoff_outlives_the_process_that_began_it(new_app: NewApp):
+async def test_a_backoff_continues_after_a_restart(new_app: NewApp):
     first, second = new_app(), new_app()
     failing(first, times=1)
     calls = failing(second, times=0)
@@ -117,7 +117,7 @@ async def test_a_backoff_outlives_the_process_that_began_it(new_app: NewApp):
 
 
 @on_one_store
-async def test_a_permanent_error_is_not_tried_again(new_app: NewApp):
+async def test_a_permanent_error_is_not_retried(new_app: NewApp):
     app = new_app()
 
     @app.function()
@@ -134,7 +134,7 @@ async def test_a_permanent_error_is_not_tried_again(new_app: NewApp):
 
 @on_one_store
 @pytest.mark.parametrize("blocking", [False, True], ids=["a coroutine", "a thread"])
-async def test_an_attempt_that_takes_too_long_is_cut_short_and_tried_again(new_app: NewApp, blocking: bool):
+async def test_an_attempt_that_times_out_is_retried(new_app: NewApp, blocking: bool):
     app = new_app()
     calls: list[int] = []
     cancelled: list[int] = []
@@ -151,7 +151,7 @@ async def test_an_attempt_that_takes_too_long_is_cut_short_and_tried_again(new_a
     def block(run: Launch) -> str:
         calls.append(run.attempt)
         if run.attempt == 1:
-            time.sleep(3.0)  # a thread cannot be stopped: it is let go
+            time.sleep(3.0)  # a thread cannot be stopped, only abandoned
         return "in time"
 
     work: Callable[[Launch], object] = block if blocking else wait
@@ -188,7 +188,7 @@ async def test_after_the_last_attempt_a_recurring_job_stays_enabled_and_fires_ag
 
 
 @on_one_store
-async def test_a_failing_job_and_a_hung_one_delay_no_other(new_app: NewApp):
+async def test_failing_and_hung_jobs_do_not_delay_others(new_app: NewApp):
     app = new_app()
     failing(app, times=1_000_000)
 
@@ -210,7 +210,7 @@ async def test_a_failing_job_and_a_hung_one_delay_no_other(new_app: NewApp):
 
 
 @on_one_store
-async def test_a_function_that_one_replica_does_not_have_is_tried_where_it_is(new_app: NewApp):
+async def test_a_run_of_an_unregistered_function_is_retried_on_a_replica_that_has_it(new_app: NewApp):
     without, having = new_app(), new_app()
     failing(having, times=0)
     async with without:
@@ -222,7 +222,7 @@ async def test_a_function_that_one_replica_does_not_have_is_tried_where_it_is(ne
     assert (run.state, run.output, run.failed_attempts) == ("succeeded", "at last", 0)
 
 
-async def test_a_graceful_restart_uses_up_no_attempt(new_app: NewApp):
+async def test_a_graceful_restart_does_not_count_as_a_failed_attempt(new_app: NewApp):
     started: list[int] = []
 
     def hanging(app: Wakeful) -> Wakeful:
@@ -254,7 +254,7 @@ async def test_a_graceful_restart_uses_up_no_attempt(new_app: NewApp):
     assert errors == ["released", "released", "released", "RuntimeError: no", "RuntimeError: no"]
 
 
-async def test_a_replay_has_all_its_attempts_before_it(new_app: NewApp):
+async def test_a_replay_has_the_full_number_of_attempts(new_app: NewApp):
     app = new_app()
     calls = failing(app, times=3)
     async with app:
@@ -269,10 +269,10 @@ async def test_a_replay_has_all_its_attempts_before_it(new_app: NewApp):
 
 
 @on_one_store
-async def test_the_end_of_an_attempt_does_not_stop_the_next_one_that_is_on_its_way(
+async def test_a_late_stop_of_an_attempt_does_not_stop_the_next_one(
     new_app: NewApp, monkeypatch: pytest.MonkeyPatch
 ):
-    """The answer to a heartbeat of the first attempt comes while the second one is being claimed."""
+    """A heartbeat response for the first attempt arrives while the second is being claimed."""
     app = new_app()
     first: list[InFlight] = []
     take = app.store.take

@@ -1,4 +1,4 @@
-"""Runs that are cut short: cancelled, stopped, let go by a process that ends, or lost with one that dies."""
+"""Interrupted runs: cancelled, stopped, released by a process that exits, or lost with one that dies."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from wakeful.launch.webhook import WebhookLauncher
 from wakeful.model import Run
 from wakeful.planning import Limits
 
-#: A replica that plans and rescues but takes nothing.
+#: A replica that plans and rescues but claims no runs.
 IDLE = EngineConfig(tick_ms=100, heartbeat_ms=200, lanes={})
 
 
 class Hanging:
-    """A function that does not return until it is let go, and notes what becomes of it."""
+    """A function that blocks until `let_go` is set and records its calls and cancellation."""
 
     def __init__(self, app: Wakeful) -> None:
         self.calls: list[Launch] = []
@@ -47,7 +47,7 @@ class Hanging:
 
 
 async def running(app: Wakeful) -> Run:
-    """A run of `work`, which is under way."""
+    """Start a run of `work` and wait until it is running."""
     await app.jobs.create("job", schedule=SELDOM, target=Function("work"))
     return await in_state(app, (await app.jobs.run("job")).id, "running")
 
@@ -55,7 +55,7 @@ async def running(app: Wakeful) -> Run:
 # --- cancelling --------------------------------------------------------------------------------------
 
 
-async def test_a_run_that_waits_can_be_cancelled_and_never_starts(new_app: NewApp):
+async def test_a_cancelled_pending_run_never_starts(new_app: NewApp):
     async with new_app(config=IDLE) as idle:
         await idle.jobs.create("job", schedule=SELDOM, target=Function("work"))
         first, second = await idle.jobs.run("job"), await idle.jobs.run("job")
@@ -85,7 +85,7 @@ async def test_a_run_between_two_attempts_can_be_cancelled(new_app: NewApp):
         assert await app.runs.dead_letters() == []
 
 
-async def test_a_run_that_is_over_stays_as_it_is(new_app: NewApp):
+async def test_a_finished_run_can_neither_be_cancelled_nor_stopped(new_app: NewApp):
     app = new_app()
     Hanging(app).let_go.set()
     async with app:
@@ -97,7 +97,7 @@ async def test_a_run_that_is_over_stays_as_it_is(new_app: NewApp):
         assert await app.runs.get(run.id) == run
 
 
-async def test_a_run_that_runs_is_stopped_not_cancelled(new_app: NewApp):
+async def test_a_running_run_cannot_be_cancelled(new_app: NewApp):
     app = new_app()
     work = Hanging(app)
     async with app:
@@ -111,7 +111,7 @@ async def test_a_run_that_runs_is_stopped_not_cancelled(new_app: NewApp):
 # --- stopping ----------------------------------------------------------------------------------------
 
 
-async def test_a_run_that_is_stopped_is_cancelled_here_and_in_the_record_and_not_tried_again(
+async def test_a_stopped_run_is_cancelled_in_the_worker_and_the_store_and_not_retried(
     new_app: NewApp,
 ):
     app = new_app(config=EngineConfig(tick_ms=100, heartbeat_ms=200, lanes={"cron": 1}))
@@ -123,13 +123,13 @@ async def test_a_run_that_is_stopped_is_cancelled_here_and_in_the_record_and_not
         async with asyncio.timeout(PATIENCE):
             await work.cancelled.wait()
         work.let_go.set()
-        assert (await over(app, after.id)).state == "succeeded"  # its place in the lane is free again
+        assert (await over(app, after.id)).state == "succeeded"  # its lane slot is free again
         assert await app.runs.get(run.id) == stopped
     assert (stopped.state, stopped.reason, stopped.dead) == ("cancelled", "stopped", False)
     assert [call.id for call in work.calls] == [run.id, after.id]
 
 
-async def test_a_run_is_stopped_from_another_replica(new_app: NewApp):
+async def test_a_run_can_be_stopped_from_another_replica(new_app: NewApp):
     app = new_app()
     work = Hanging(app)
     async with app, new_app(config=IDLE) as other:
@@ -141,7 +141,7 @@ async def test_a_run_is_stopped_from_another_replica(new_app: NewApp):
 
 
 @on_one_store
-async def test_what_a_stopped_run_says_afterwards_counts_no_more(new_app: NewApp):
+async def test_the_output_of_a_stopped_run_is_discarded(new_app: NewApp):
     app = new_app()
     let_go = threading.Event()
     returned = threading.Event()
@@ -163,11 +163,11 @@ async def test_what_a_stopped_run_says_afterwards_counts_no_more(new_app: NewApp
     assert (stopped.state, stopped.output) == ("cancelled", None)
 
 
-# --- a process that ends -----------------------------------------------------------------------------
+# --- a process that exits ----------------------------------------------------------------------------
 
 
 @on_one_store
-async def test_a_run_may_end_within_the_grace(new_app: NewApp):
+async def test_a_run_can_finish_within_the_grace_period(new_app: NewApp):
     app = new_app()
     work = Hanging(app)
     async with app:
@@ -181,7 +181,7 @@ async def test_a_run_may_end_within_the_grace(new_app: NewApp):
     assert (run.state, run.output, run.attempt) == ("succeeded", "done", 1)
 
 
-async def test_a_process_that_ends_lets_its_runs_go_and_another_takes_them_at_once(new_app: NewApp):
+async def test_an_exiting_process_releases_its_runs_and_another_claims_them_immediately(new_app: NewApp):
     ending, staying = new_app(), new_app()
     cut_short, work = Hanging(ending), Hanging(staying)
     work.let_go.set()
@@ -198,14 +198,14 @@ async def test_a_process_that_ends_lets_its_runs_go_and_another_takes_them_at_on
 
 
 @on_one_store
-async def test_a_process_that_ends_keeps_its_leases_through_a_long_grace(new_app: NewApp, database: str):
+async def test_an_exiting_process_renews_its_leases_during_the_grace_period(new_app: NewApp, database: str):
     app = new_app()
     work = Hanging(app)
     async with app, new_app(config=IDLE) as rescuer:
         run = await running(app)
         assert run.worker is not None
         stopping = asyncio.create_task(app.stop(grace=3_600))
-        for _ in range(3):  # its heartbeats go on: most of a lease passes, and then comes another
+        for _ in range(3):  # heartbeats continue: most of a lease passes before the next one
             aged = (await beats(database))[run.worker] - 20_000
             await age_leases(database, 20_000)
             await eventually(partial(_beats_after, database, run.worker, aged))
@@ -222,7 +222,7 @@ async def _beats_after(database: str, worker: str, ms: int) -> bool:
 
 
 @on_one_store
-async def test_work_that_must_not_start_twice_fails_when_its_process_ends_in_the_middle(new_app: NewApp):
+async def test_a_run_with_on_lost_fail_fails_when_its_process_exits(new_app: NewApp):
     ending, staying = new_app(), new_app()
     cut_short, work = Hanging(ending), Hanging(staying)
     async with ending:
@@ -236,7 +236,7 @@ async def test_work_that_must_not_start_twice_fails_when_its_process_ends_in_the
 
 
 @on_one_store
-async def test_work_that_must_not_start_twice_fails_though_it_will_not_be_stopped(new_app: NewApp):
+async def test_a_run_with_on_lost_fail_fails_even_if_it_ignores_cancellation(new_app: NewApp):
     app = new_app()
     let_go = asyncio.Event()
 
@@ -257,20 +257,20 @@ async def test_work_that_must_not_start_twice_fails_though_it_will_not_be_stoppe
 
 
 @on_one_store
-async def test_work_that_must_not_start_twice_is_handed_on_if_it_had_not_started(new_app: NewApp):
+async def test_a_run_with_on_lost_fail_is_released_if_it_has_not_started(new_app: NewApp):
     app = new_app(config=EngineConfig(tick_ms=100, heartbeat_ms=200, limits=Limits(lead_ms=10_000)))
     work = Hanging(app)
     async with app:
         await app.jobs.create("job", schedule="in 5s", target=Function("work"), on_lost="fail")
         run = await eventually(lambda: runs_of(app, "job"))
-        assert run[0].state == "running"  # it is recorded ahead of its time
+        assert run[0].state == "running"  # recorded ahead of its fire time
     async with new_app(config=IDLE) as other:
         assert (await other.runs.get(run[0].id)).state == "retrying"
     assert work.calls == []
 
 
 @on_one_store
-async def test_a_process_that_ends_starts_nothing_more(new_app: NewApp):
+async def test_an_exiting_process_starts_no_new_runs(new_app: NewApp):
     app = new_app(config=EngineConfig(tick_ms=100, heartbeat_ms=200, lanes={"cron": 1}))
     work = Hanging(app)
     async with app:
@@ -294,7 +294,7 @@ async def test_a_process_that_ends_starts_nothing_more(new_app: NewApp):
 async def killed_in_the_middle(
     new_app: NewApp, database: str, journal: Path, **fields: str
 ) -> AsyncIterator[tuple[Wakeful, Run]]:
-    """A run whose process was killed while it was at it."""
+    """Yield a run whose process was killed while running it."""
     async with new_app(config=IDLE) as idle:
         await idle.jobs.create("job", schedule=SELDOM, target=Function("work"), **fields)  # type: ignore[arg-type]
         run = await idle.jobs.run("job")
@@ -307,7 +307,7 @@ async def killed_in_the_middle(
         yield idle, run
 
 
-async def test_a_run_whose_process_was_killed_is_tried_again_elsewhere_with_the_same_key(
+async def test_a_run_whose_process_was_killed_is_retried_elsewhere_with_the_same_key(
     new_app: NewApp, database: str, tmp_path: Path
 ):
     journal = tmp_path / "journal"
@@ -325,7 +325,7 @@ async def test_a_run_whose_process_was_killed_is_tried_again_elsewhere_with_the_
     assert first.worker != last.worker
 
 
-async def test_work_that_must_not_start_twice_fails_when_its_process_was_killed_and_then_blocks_no_more(
+async def test_a_run_with_on_lost_fail_fails_after_a_kill_and_blocks_no_later_tick(
     new_app: NewApp, database: str, tmp_path: Path
 ):
     journal = tmp_path / "journal"
@@ -345,7 +345,7 @@ async def test_work_that_must_not_start_twice_fails_when_its_process_was_killed_
     assert {(each.state, each.reason) for each in ticks[:-1]} <= {("skipped", "overlap")}
 
 
-async def test_a_process_that_stalls_past_its_lease_and_comes_back_changes_nothing(
+async def test_a_process_that_resumes_after_its_lease_expired_changes_nothing(
     new_app: NewApp, database: str, tmp_path: Path
 ):
     journal = tmp_path / "journal"
@@ -370,7 +370,7 @@ async def test_a_process_that_stalls_past_its_lease_and_comes_back_changes_nothi
 
 
 @on_one_store
-async def test_a_process_that_ends_without_its_database_lets_go_of_its_connections(new_app: NewApp):
+async def test_a_process_that_exits_without_its_database_closes_its_connections(new_app: NewApp):
     app = new_app()
     await app.__aenter__()
     webhooks = app._launchers.launcher("webhook")

@@ -1,4 +1,4 @@
-"""A replica that was suspended past its lease starts nothing of what it held: others may be done with it."""
+"""A replica suspended past its lease starts none of its runs: others may have finished them."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ def now_ms() -> int:
 
 
 def entries(journal: Path, what: str, process: subprocess.Popen[bytes] | None = None) -> list[str]:
-    """The jobs of which the journal says this, all or those of one process."""
+    """Return the jobs of journal entries of this kind, of all processes or of one."""
     lines = [line.split() for line in journal.read_text().splitlines()] if journal.exists() else []
     return [job for said, pid, job in lines if said == what and (process is None or pid == str(process.pid))]
 
 
 async def suspend(process: subprocess.Popen[bytes], url: str) -> None:
-    """Stop the process while it has no transaction open: its locks would stop the others too."""
+    """Stop the process while it has no transaction open: its locks would block the others."""
     while True:
         process.send_signal(signal.SIGSTOP)
         if not await in_transaction(url):
@@ -65,7 +65,7 @@ async def in_transaction(url: str) -> bool:
 
 
 async def finished_elsewhere(url: str, journal: Path) -> None:
-    """Another replica takes over all runs and ends them."""
+    """Have another replica claim and finish all runs."""
     async with build(url, journal) as other:
         for name in JOBS:
             (run,) = await runs_of(other, name)
@@ -73,17 +73,17 @@ async def finished_elsewhere(url: str, journal: Path) -> None:
 
 
 async def works_again(observer: Wakeful, journal: Path, process: subprocess.Popen[bytes]) -> None:
-    """The process runs something new: it has had its turn at all that it held."""
+    """Wait until the process runs a new job: by then it has handled all runs that it held."""
     await observer.jobs.run("after")
     await eventually(lambda: "after" in entries(journal, "start", process))
 
 
-async def test_runs_that_waited_for_their_instant_are_not_started_after_a_suspension(
+async def test_runs_waiting_for_their_fire_time_are_not_started_after_a_suspension(
     database: str, tmp_path: Path
 ):
     journal = tmp_path / "journal"
     observer = build(database, journal)
-    await observer.store.open()  # without an engine of its own
+    await observer.store.open()  # without an engine
     await observer.jobs.create("after", schedule=SELDOM, target=Function("note"))
     await observer.jobs.create("before", schedule=SELDOM, target=Function("note"))
     with replica(database, journal, lead_ms=LEAD_MS) as process:
@@ -109,9 +109,7 @@ async def test_runs_that_waited_for_their_instant_are_not_started_after_a_suspen
     await observer.store.close()
 
 
-async def test_runs_whose_precheck_was_under_way_are_not_started_after_a_suspension(
-    database: str, tmp_path: Path
-):
+async def test_runs_in_their_precheck_are_not_started_after_a_suspension(database: str, tmp_path: Path):
     journal = tmp_path / "journal"
     observer = build(database, journal)
     await observer.store.open()
@@ -122,7 +120,7 @@ async def test_runs_whose_precheck_was_under_way_are_not_started_after_a_suspens
     with replica(database, journal, lead_ms=50) as process:
         await eventually(lambda: len(entries(journal, "check", process)) == len(JOBS))
         await suspend(process, database)
-        journal.with_suffix(f".{process.pid}").touch()  # each precheck is answered as soon as it goes on
+        journal.with_suffix(f".{process.pid}").touch()  # each precheck ends when the process resumes
         journal.with_suffix(f".{os.getpid()}").touch()
         await finished_elsewhere(database, journal)
         process.send_signal(signal.SIGCONT)

@@ -1,4 +1,4 @@
-"""Equal replicas on one database: they share what there is to do, and never do a thing twice."""
+"""Replicas on one database share the runs and start each run once."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ IDLE = EngineConfig(tick_ms=100, heartbeat_ms=200, lanes={})
 
 
 class Work:
-    """A function of several replicas, and what each of them was given. It ends when `let_go` is set."""
+    """A function of several replicas that records its calls and returns when `let_go` is set."""
 
     def __init__(self, *apps: Wakeful, held: bool = False) -> None:
         self.let_go = asyncio.Event()
@@ -42,7 +42,7 @@ class Work:
         return work
 
 
-async def test_every_tick_runs_once_whoever_plans_it(new_app: NewApp):
+async def test_every_tick_runs_once_on_two_replicas(new_app: NewApp):
     one, other = new_app(), new_app()
     work = Work(one, other)
     names = [f"job-{number}" for number in range(10)]
@@ -60,7 +60,7 @@ async def test_every_tick_runs_once_whoever_plans_it(new_app: NewApp):
     assert {run.attempt for run in runs} <= {0, 1}
 
 
-async def test_every_tick_runs_once_in_real_processes(new_app: NewApp, database: str, tmp_path: Path):
+async def test_every_tick_runs_once_in_two_processes(new_app: NewApp, database: str, tmp_path: Path):
     journal = tmp_path / "journal"
     names = [f"job-{number}" for number in range(5)]
     async with new_app(config=IDLE) as idle:
@@ -78,7 +78,7 @@ async def test_every_tick_runs_once_in_real_processes(new_app: NewApp, database:
     assert {process for process, _, _ in entries(journal)} <= processes
 
 
-async def test_what_there_is_to_do_is_shared(new_app: NewApp):
+async def test_runs_are_shared_between_replicas(new_app: NewApp):
     narrow = EngineConfig(tick_ms=20, heartbeat_ms=200, lanes={"cron": 2})
     one, other = new_app(config=narrow), new_app(config=narrow)
     work = Work(one, other, held=True)
@@ -93,7 +93,7 @@ async def test_what_there_is_to_do_is_shared(new_app: NewApp):
     assert {number for number, _ in work.calls} == {0, 1}
 
 
-async def test_turns_are_kept_across_replicas(new_app: NewApp):
+async def test_backfilled_runs_are_serialized_in_order_across_replicas(new_app: NewApp):
     one, other = new_app(), new_app()
     work = Work(one, other)
     noon = datetime(2024, 6, 1, 12, tzinfo=UTC)
@@ -122,7 +122,7 @@ async def test_a_tick_overlaps_a_run_of_another_replica(new_app: NewApp):
     assert work.most_at_once == 1
 
 
-async def test_ticks_go_on_when_a_replica_ends(new_app: NewApp):
+async def test_ticks_continue_when_a_replica_stops(new_app: NewApp):
     one, other = new_app(), new_app()
     work = Work(one, other)
     async with other:
@@ -137,7 +137,7 @@ async def test_ticks_go_on_when_a_replica_ends(new_app: NewApp):
     assert {number for number, _ in work.calls[before:]} == {1}
 
 
-async def test_a_job_that_one_replica_creates_and_deletes_is_the_other_s_too(new_app: NewApp):
+async def test_a_job_created_or_deleted_on_one_replica_is_so_on_the_other(new_app: NewApp):
     one, other = new_app(config=IDLE), new_app()
     work = Work(one, other)
     async with one, other:
@@ -151,14 +151,14 @@ async def test_a_job_that_one_replica_creates_and_deletes_is_the_other_s_too(new
         later = [run for _, run in work.calls if run.job == "later"]
         await eventually(lambda: sum(run.job == "later" for _, run in work.calls) >= 3)
         assert not later
-        # A tick that was recorded a moment ahead, when the job was deleted, may still run.
+        # A tick that was recorded before the job was deleted may still run.
         assert sum(run.job == "job" for _, run in work.calls) <= before + 1
     assert {number for number, _ in work.calls} == {1}
 
 
 @pytest.mark.parametrize("how", ["stop", "replace"])
-async def test_a_run_that_another_process_ends_stops_within_a_tick(new_app: NewApp, how: str):
-    """The holder plans nothing, and its heartbeat comes once an hour."""
+async def test_a_run_ended_by_another_replica_is_cancelled_within_a_tick(new_app: NewApp, how: str):
+    """The holder plans nothing and sends a heartbeat once an hour."""
     holder, other = (
         new_app(config=EngineConfig(tick_ms=100, heartbeat_ms=3_600_000, batch=0)),
         new_app(config=IDLE),

@@ -1,4 +1,4 @@
-"""Jobs whose rows were damaged: set aside with a word of it, while their siblings go on."""
+"""Jobs with damaged rows are disabled and logged; other jobs are not affected."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def execute(database: str, statement: str) -> None:
 
 
 async def damage(database: str, column: str) -> None:
-    """Write into the row of `bad` what no Wakeful wrote."""
+    """Write an invalid document into this column of the job `bad`."""
     await execute(database, f"UPDATE jobs SET {column} = '{{\"no\":\"such thing\"}}' WHERE name = 'bad'")
 
 
@@ -43,12 +43,12 @@ def working(app: Wakeful) -> list[Launch]:
 
 
 @pytest.mark.parametrize("column", ["timing", "policy", "work"])
-async def test_a_job_that_cannot_be_planned_is_disabled_and_named_and_its_siblings_run(
+async def test_an_unreadable_job_is_disabled_and_logged_and_others_run(
     new_app: NewApp, database: str, column: str, caplog: pytest.LogCaptureFixture
 ):
     app = new_app()
     calls = working(app)
-    async with new_app(config=EngineConfig(batch=0)) as other:  # which plans nothing
+    async with new_app(config=EngineConfig(batch=0)) as other:  # plans nothing
         for name in ("bad", "good"):
             await other.jobs.create(name, schedule="in 1ms", target=Function("work"))
         await damage(database, column)
@@ -64,7 +64,7 @@ async def test_a_job_that_cannot_be_planned_is_disabled_and_named_and_its_siblin
 
 
 @pytest.mark.parametrize("column", ["policy", "work"])
-async def test_a_run_whose_job_cannot_be_read_fails_and_those_taken_with_it_go_on(
+async def test_a_run_of_an_unreadable_job_fails_and_others_claimed_with_it_succeed(
     new_app: NewApp, database: str, column: str
 ):
     app = new_app()
@@ -85,7 +85,7 @@ async def test_a_run_whose_job_cannot_be_read_fails_and_those_taken_with_it_go_o
 
 
 @pytest.mark.parametrize("column", ["policy", "work"])
-async def test_a_follower_that_cannot_be_read_does_not_keep_the_run_before_from_being_written(
+async def test_an_unreadable_follower_does_not_prevent_completion_of_the_run_before(
     new_app: NewApp, database: str, column: str
 ):
     app = new_app()
@@ -102,7 +102,7 @@ async def test_a_follower_that_cannot_be_read_does_not_keep_the_run_before_from_
     assert (failed.state, failed.reason) == ("failed", "unreadable")
 
 
-async def test_a_job_that_cannot_be_read_does_not_hide_the_others_and_can_be_deleted(
+async def test_an_unreadable_job_does_not_hide_others_and_can_be_deleted(
     new_app: NewApp, database: str, caplog: pytest.LogCaptureFixture
 ):
     async with new_app() as app:
