@@ -45,7 +45,7 @@ async def _send(url: str, body: str = "Good morning.") -> SendResult:
         (["half"], "unknown", "it was sent without a response"),
     ],
 )
-async def test_what_an_http_service_does_with_a_message(
+async def test_the_outcome_of_a_message_sent_over_http(
     behaviours: list[HttpBehaviour], outcome: str, says: str
 ) -> None:
     async with misbehaving_http(*behaviours) as service:
@@ -55,13 +55,13 @@ async def test_what_an_http_service_does_with_a_message(
     assert len(service.received) == 1
 
 
-async def test_a_service_that_cannot_be_connected_to() -> None:
+async def test_a_message_is_not_sent_if_the_connection_is_refused() -> None:
     for scheme in ("json", "mailto"):
         result = await _send(f"{scheme}://127.0.0.1:{_unused_port()}/?from=a@example.com&to=b@example.com")
         assert result.outcome == "not_sent", result
 
 
-async def test_a_request_that_is_cut_while_it_is_sent_did_not_arrive() -> None:
+async def test_a_message_is_not_sent_if_the_connection_is_reset_during_the_request() -> None:
     # Far more than socket buffers hold: the reset comes while the body is being written.
     async with misbehaving_http("unread") as service:
         result = await _send(f"json://127.0.0.1:{service.port}/?overflow=upstream", "x" * 20_000_000)
@@ -80,7 +80,9 @@ async def test_a_request_that_is_cut_while_it_is_sent_did_not_arrive() -> None:
         (["refuse", "refuse", "refuse"], "not_sent", 3),
     ],
 )
-async def test_a_message_in_three_parts(behaviours: list[HttpBehaviour], outcome: str, received: int) -> None:
+async def test_the_outcome_of_a_message_in_three_parts(
+    behaviours: list[HttpBehaviour], outcome: str, received: int
+) -> None:
     async with misbehaving_http(*behaviours) as service:
         url = f"ntfy://127.0.0.1:{service.port}/topic{_SHORT}&overflow=split"
         result = await _send(url, "word " * 4_000)
@@ -99,7 +101,7 @@ async def test_a_message_in_three_parts(behaviours: list[HttpBehaviour], outcome
         ("one recipient", "unknown", 1),
     ],
 )
-async def test_what_a_mail_server_does_with_a_mail(
+async def test_the_outcome_of_a_message_sent_over_smtp(
     behaviour: SmtpBehaviour, outcome: str, received: int
 ) -> None:
     async with misbehaving_smtp(behaviour) as server:
@@ -109,7 +111,7 @@ async def test_what_a_mail_server_does_with_a_mail(
     assert len(server.received) == received
 
 
-async def test_other_programs_in_this_process_are_not_watched() -> None:
+async def test_other_requests_in_this_process_are_not_intercepted() -> None:
     import requests
 
     async with misbehaving_http("accept", "close") as service:
@@ -123,12 +125,12 @@ async def test_other_programs_in_this_process_are_not_watched() -> None:
 
 @pytest.fixture
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No time between the attempts at a delivery."""
+    """Remove the backoff between delivery attempts."""
     monkeypatch.setattr("wakeful.deliver.deliverer._BACKOFF", Backoff(1, 1))
 
 
 async def _deliver(app: Wakeful) -> Run:
-    """A run whose output is delivered to the channel `team`, once its delivery is over."""
+    """Run a job that delivers to the channel `team`; return the run when its delivery is over."""
 
     async def done() -> Run | None:
         found = await app.runs.get(run.id)
@@ -158,7 +160,7 @@ async def test_a_delivery_that_may_have_arrived_is_unknown_and_sent_once(
         url = f"json://127.0.0.1:{service.port}/{_SHORT}"
         async with _saying(new_app(settings=to_channels(team=url))) as app:
             run = await _deliver(app)
-            other = await _deliver(app)  # whatever would be sent again comes before it
+            other = await _deliver(app)  # a resend of the first would arrive before it
             counted = app.services.metrics.deliveries
     assert (run.state, run.delivery) == ("succeeded", "unknown")
     assert run.delivery_error == "channel 'team': it was sent without a response, so it may have arrived"

@@ -1,4 +1,4 @@
-"""What runs say, delivered through channels to services that are there: HTTP and SMTP on 127.0.0.1."""
+"""Delivery of run outputs through channels to real HTTP and SMTP servers on 127.0.0.1."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ from wakeful.service.auth.access import LOCAL
 
 @pytest.fixture
 async def service() -> AsyncIterator[Receiver]:
-    """A service that a channel leads to."""
+    """Run an HTTP service for a channel."""
     async with serving(Receiver()) as service:
         yield service
 
 
 @pytest.fixture
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lose no time between the attempts at a delivery."""
+    """Remove the backoff between delivery attempts."""
     monkeypatch.setattr("wakeful.deliver.deliverer._BACKOFF", Backoff(1, 1))
 
 
 def saying(app: Wakeful, answer: str | None = "Good morning.") -> None:
-    """Give the app a function that answers so."""
+    """Register a function that returns `answer`."""
 
     @app.function()
     async def say() -> str | None:
@@ -49,7 +49,7 @@ def saying(app: Wakeful, answer: str | None = "Good morning.") -> None:
 
 
 async def say(app: Wakeful, **fields: Any) -> Run:
-    """A run of a job that is to be delivered, once it is over and it is known what became of the delivery."""
+    """Run a job with delivery; return the run when its delivery is over."""
     await app.jobs.upsert("digest", schedule=SELDOM, target=Function("say"), **{"deliver": True, **fields})
     run = await app.jobs.run("digest")
 
@@ -63,7 +63,7 @@ async def say(app: Wakeful, **fields: Any) -> Run:
     return found
 
 
-async def test_what_a_run_says_is_delivered_as_it_is(
+async def test_the_output_of_a_run_is_delivered_unchanged(
     new_app: NewApp, service: Receiver, caplog: pytest.LogCaptureFixture
 ):
     caplog.set_level(1)
@@ -81,7 +81,9 @@ async def test_what_a_run_says_is_delivered_as_it_is(
     assert not [line for line in logged if SECRET in line]
 
 
-async def test_a_job_that_names_nobody_is_delivered_where_its_agent_says(new_app: NewApp, service: Receiver):
+async def test_a_job_without_a_recipient_is_delivered_to_that_of_its_agent(
+    new_app: NewApp, service: Receiver
+):
     url = f"ntfy://ada:{SECRET}@127.0.0.1:{service.port}/{{to}}"
     app = new_app(settings=to_channels(phone=url))
     saying(app)
@@ -105,7 +107,7 @@ async def test_a_job_that_names_nobody_is_delivered_where_its_agent_says(new_app
         (None, "suppressed", "it said nothing"),
     ],
 )
-async def test_an_answer_that_says_nothing_bothers_nobody(
+async def test_empty_and_no_reply_outputs_are_suppressed(
     new_app: NewApp, service: Receiver, answer: str | None, becomes: str, why: str | None
 ):
     app = new_app(settings=to_channels(team=posts(service)))
@@ -116,7 +118,7 @@ async def test_an_answer_that_says_nothing_bothers_nobody(
     assert len(messages(service)) == (becomes == "delivered")
 
 
-async def test_what_does_not_arrive_is_tried_again_and_the_run_stays_a_success(
+async def test_a_failed_delivery_is_retried_and_the_run_stays_succeeded(
     new_app: NewApp, service: Receiver, at_once: None
 ):
     answers = iter([503, 500])
@@ -135,7 +137,7 @@ async def test_what_does_not_arrive_is_tried_again_and_the_run_stays_a_success(
     assert len(service.bodies) == 3
 
 
-async def test_a_delivery_that_never_arrives_has_failed_and_the_run_has_not(
+async def test_a_delivery_fails_after_its_last_attempt_and_the_run_stays_succeeded(
     new_app: NewApp, service: Receiver, at_once: None
 ):
     service.answers(500)
@@ -159,7 +161,7 @@ async def test_a_delivery_that_never_arrives_has_failed_and_the_run_has_not(
         ({}, "neither the job nor its agent sets"),
     ],
 )
-async def test_what_could_never_arrive_has_failed_at_once_and_says_what_to_do(
+async def test_an_undeliverable_output_fails_immediately_with_a_reason(
     new_app: NewApp, fields: Mapping[str, str], why: str
 ):
     app = new_app(settings=to_channels(phone="ntfy://127.0.0.1:9/{to}"))
@@ -170,9 +172,7 @@ async def test_what_could_never_arrive_has_failed_at_once_and_says_what_to_do(
     assert why in str(run.delivery_error)
 
 
-async def test_a_failure_is_not_delivered_and_neither_is_what_nobody_asked_for(
-    new_app: NewApp, service: Receiver
-):
+async def test_failed_runs_and_runs_without_deliver_are_not_delivered(new_app: NewApp, service: Receiver):
     app = new_app(settings=to_channels(team=posts(service)))
     saying(app)
 
@@ -194,7 +194,7 @@ async def test_a_failure_is_not_delivered_and_neither_is_what_nobody_asked_for(
     assert len(messages(service)) == 1
 
 
-async def test_what_an_executor_completes_is_delivered_too(new_app: NewApp, service: Receiver):
+async def test_the_output_of_a_run_completed_by_an_executor_is_delivered(new_app: NewApp, service: Receiver):
     app = new_app(settings=to_channels(team=posts(service)))
     async with app:
         await app.jobs.create("digest", schedule=SELDOM, deliver=True, channel="team", message="what is new?")
@@ -206,7 +206,7 @@ async def test_what_an_executor_completes_is_delivered_too(new_app: NewApp, serv
     assert messages(service)[0]["message"] == "nothing much"
 
 
-async def test_it_waits_in_the_database_for_somebody_who_sends_it(new_app: NewApp, service: Receiver):
+async def test_a_pending_delivery_is_sent_by_another_process(new_app: NewApp, service: Receiver):
     ended_elsewhere = new_app()
     await ended_elsewhere.store.open()
     await ended_elsewhere.jobs.create(
@@ -242,7 +242,7 @@ async def test_a_mail_has_a_subject(new_app: NewApp):
 
 
 @on_one_store
-async def test_a_run_is_shown_with_what_became_of_its_delivery(new_app: NewApp, service: Receiver):
+async def test_a_run_shows_the_state_of_its_delivery(new_app: NewApp, service: Receiver):
     app = new_app(settings=to_channels(team=posts(service)))
     saying(app)
     async with app, served(app) as ask:
@@ -253,7 +253,7 @@ async def test_a_run_is_shown_with_what_became_of_its_delivery(new_app: NewApp, 
 
 
 @on_one_store
-async def test_those_on_their_way_are_not_cut_off_when_the_process_ends(new_app: NewApp, service: Receiver):
+async def test_active_deliveries_finish_when_the_process_stops(new_app: NewApp, service: Receiver):
     go_on = asyncio.Event()
 
     async def answer(request: web.BaseRequest) -> web.StreamResponse:
