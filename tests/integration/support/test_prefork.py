@@ -1,4 +1,4 @@
-"""A warm program is as good as one that was started: what tests see of it is its own."""
+"""A preforked program behaves like one started as a new process."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ signal.pause()
 """
 
 
-def test_it_has_arguments_a_directory_an_environment_streams_and_an_exit_code_of_its_own(tmp_path: Path):
+def test_a_program_has_its_own_arguments_directory_environment_streams_and_exit_code(tmp_path: Path):
     done = subprocess.run(
         prefork.command(script(tmp_path, _TELLS), "one", "two words"),
         cwd=tmp_path,
@@ -42,7 +42,7 @@ def test_it_has_arguments_a_directory_an_environment_streams_and_an_exit_code_of
     assert (done.returncode, done.stdout, done.stderr) == (3, told, "aside\n")
 
 
-def test_it_begins_with_nothing_that_one_before_it_did(tmp_path: Path):
+def test_a_program_does_not_see_the_state_of_an_earlier_one(tmp_path: Path):
     count = script(
         tmp_path, "import wakeful; wakeful.seen = getattr(wakeful, 'seen', 0) + 1; print(wakeful.seen)"
     )
@@ -52,7 +52,7 @@ def test_it_begins_with_nothing_that_one_before_it_did(tmp_path: Path):
     assert said == [b"1\n", b"1\n"]
 
 
-def test_what_is_not_caught_is_told_as_ever(tmp_path: Path):
+def test_an_uncaught_exception_is_printed(tmp_path: Path):
     done = subprocess.run(
         prefork.command(script(tmp_path, "raise ValueError('no')")),
         capture_output=True,
@@ -65,7 +65,7 @@ def test_what_is_not_caught_is_told_as_ever(tmp_path: Path):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_comes_to_it_and_ends_both(number: signal.Signals, tmp_path: Path):
+def test_a_signal_is_forwarded_and_ends_client_and_program(number: signal.Signals, tmp_path: Path):
     program, pid = staying(tmp_path)
 
     program.send_signal(number)
@@ -75,7 +75,7 @@ def test_a_signal_comes_to_it_and_ends_both(number: signal.Signals, tmp_path: Pa
     assert not alive(pid)
 
 
-async def test_it_does_not_outlive_the_one_in_its_stead(tmp_path: Path):
+async def test_a_program_does_not_outlive_its_client(tmp_path: Path):
     program, pid = staying(tmp_path)
 
     program.kill()
@@ -84,7 +84,7 @@ async def test_it_does_not_outlive_the_one_in_its_stead(tmp_path: Path):
     await eventually(lambda: not alive(pid))
 
 
-def test_when_it_is_killed_so_is_the_one_in_its_stead(tmp_path: Path):
+def test_the_client_ends_with_the_signal_that_killed_its_program(tmp_path: Path):
     program, pid = staying(tmp_path)
 
     os.kill(pid, signal.SIGKILL)
@@ -93,7 +93,7 @@ def test_when_it_is_killed_so_is_the_one_in_its_stead(tmp_path: Path):
     assert program.returncode == -signal.SIGKILL
 
 
-def test_on_a_path_python_runs_files_warm_and_all_else_as_it_is(tmp_path: Path):
+def test_python_on_the_path_preforks_scripts_and_runs_the_rest_normally(tmp_path: Path):
     file = script(tmp_path, "import sys; print('wakeful.cli.main' in sys.modules)")
     environment = {**os.environ, "PATH": f"{prefork.programs()}{os.pathsep}{os.environ['PATH']}"}
 
