@@ -1,4 +1,4 @@
-"""Alerts, through the engine: somebody is told when something goes wrong, once, and signed."""
+"""Alerts through the engine: each is sent once and signed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SECRET = b"s" * 32
 
 
 def failing(*apps: Wakeful) -> None:
-    """A function of each app that never works."""
+    """Register a function on each app that always fails."""
     for app in apps:
 
         @app.function("fail")
@@ -40,18 +40,18 @@ async def put_workspace(app: Wakeful, **document: object) -> None:
 
 
 def told(receiver: Receiver) -> list[dict[str, Any]]:
-    """The alerts that came, each as its payload."""
+    """Return the payloads of the received alerts."""
     return [json.loads(body)["payload"] for body in receiver.bodies]
 
 
 async def fails(app: Wakeful, name: str = "digest") -> None:
-    """One more failure of that job."""
+    """Run the job, which fails."""
     run = await over(app, (await app.jobs.run(name)).id)
     assert run.state == "failed"
 
 
 async def settled(app: Wakeful, name: str = "wakeful-alerts") -> None:
-    """Wait until every alert that was written has been sent, and nothing is left to judge."""
+    """Wait until all runs of the alert job are finished."""
 
     async def look() -> bool:
         return all(run.finished_at is not None for run in await runs_of(app, name))
@@ -59,7 +59,7 @@ async def settled(app: Wakeful, name: str = "wakeful-alerts") -> None:
     await eventually(look)
 
 
-async def test_somebody_is_told_after_so_many_failures_in_a_row(new_app: NewApp, receiver: Receiver):
+async def test_an_alert_is_sent_after_consecutive_failures(new_app: NewApp, receiver: Receiver):
     app = new_app()
     failing(app)
     async with app:
@@ -83,7 +83,7 @@ async def test_somebody_is_told_after_so_many_failures_in_a_row(new_app: NewApp,
     assert sender.labels == {"system": "alert"}
 
 
-async def test_a_dead_letter_is_told_once_until_the_cool_down_is_over(new_app: NewApp, receiver: Receiver):
+async def test_a_dead_letter_alert_is_not_repeated_within_the_cooldown(new_app: NewApp, receiver: Receiver):
     app = new_app()
     failing(app)
     async with app:
@@ -103,7 +103,7 @@ async def test_a_dead_letter_is_told_once_until_the_cool_down_is_over(new_app: N
     ]  # fmt: skip
 
 
-async def test_two_replicas_tell_it_once(new_app: NewApp, receiver: Receiver):
+async def test_two_replicas_send_each_alert_once(new_app: NewApp, receiver: Receiver):
     one, other = new_app(), new_app()
     failing(one, other)
     async with one, other:
@@ -121,14 +121,12 @@ async def test_two_replicas_tell_it_once(new_app: NewApp, receiver: Receiver):
     )
 
 
-async def test_an_alert_that_does_not_arrive_is_sent_again_and_never_alerted_about(
-    new_app: NewApp, receiver: Receiver
-):
+async def test_a_failed_alert_can_be_replayed_and_raises_no_alert_itself(new_app: NewApp, receiver: Receiver):
     app = new_app()
     failing(app)
     async with app:
         await put_agent(app, {"url": receiver.url, "failures": 1, "deadLetter": False})
-        receiver.answers(410)  # gone for good: the alert itself becomes a dead letter
+        receiver.answers(410)  # permanent: the alert itself becomes a dead letter
         await app.jobs.create("digest", schedule=SELDOM, target=Function("fail"))
         await fails(app)
         await eventually(lambda: len(told(receiver)))
@@ -143,7 +141,7 @@ async def test_an_alert_that_does_not_arrive_is_sent_again_and_never_alerted_abo
     assert [alert["job"] for alert in told(receiver)] == ["digest"] * 3
 
 
-async def test_a_cap_that_is_reached_is_told_once_a_day(new_app: NewApp, receiver: Receiver):
+async def test_a_used_up_budget_sends_one_alert(new_app: NewApp, receiver: Receiver):
     app = new_app()
 
     @app.function("think")
@@ -164,7 +162,7 @@ async def test_a_cap_that_is_reached_is_told_once_a_day(new_app: NewApp, receive
 
 
 @on_one_store
-async def test_alerts_are_judged_when_they_are_written_and_their_secret_is_never_shown(
+async def test_alert_settings_are_validated_and_their_secret_is_not_shown(
     new_app: NewApp, receiver: Receiver
 ):
     async with new_app() as app:
@@ -196,7 +194,7 @@ async def test_an_agent_with_alerts_can_be_deleted(new_app: NewApp, receiver: Re
         await app.services.jobs.create(LOCAL, "default", "writer", {"name": "digest", "schedule": SELDOM})
         with pytest.raises(FailedPrecondition, match="delete them first"):
             await app.services.agents.delete(LOCAL, "default", "writer")
-        await app.services.jobs.get(LOCAL, "default", "writer", "wakeful-alerts")  # it is still told of
+        await app.services.jobs.get(LOCAL, "default", "writer", "wakeful-alerts")  # its alert job is kept
         await app.services.jobs.delete(LOCAL, "default", "writer", "digest")
         await app.services.agents.delete(LOCAL, "default", "writer")
         with pytest.raises(NotFound):
@@ -207,7 +205,7 @@ async def _dead(app: Wakeful, name: str):
     return [run for run in await app.runs.dead_letters() if run.job == name]
 
 
-async def test_an_agents_key_may_look_at_the_jobs_that_watch_it_and_no_more(
+async def test_an_agent_key_can_read_the_alert_jobs_of_its_agent_but_not_change_them(
     ask: ApiClient, receiver: Receiver
 ):
     await ask("PUT", "/agents/ada", {"alerts": {"url": receiver.url}, "queue": {"debounceMs": 0}})

@@ -1,4 +1,4 @@
-"""Budgets, through the engine: what has had its fill today is not fired again before tomorrow."""
+"""Budgets through the engine: jobs over their daily budget do not run until the next day."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from wakeful.service.auth.access import LOCAL
 
 
 def thinking(app: Wakeful, usage: str = '{"tokens":60,"cost":0.25}') -> list[int]:
-    """A function that says what it used; returns a list that grows with each call."""
+    """Register a function that reports usage; return a list that grows with each call."""
     calls: list[int] = []
 
     @app.function("think")
@@ -36,7 +36,7 @@ async def skipped(app: Wakeful, name: str) -> Sequence[Run]:
     return [run for run in await runs_of(app, name) if run.state == "skipped"]
 
 
-async def test_a_job_that_has_used_its_budget_is_not_fired_again_today(new_app: NewApp):
+async def test_a_job_over_its_budget_is_skipped_and_cannot_be_run_manually(new_app: NewApp):
     app = new_app()
     calls = thinking(app)
     async with app:
@@ -64,7 +64,7 @@ async def test_a_job_that_has_used_its_budget_is_not_fired_again_today(new_app: 
     assert (job.enabled, job.failures) == (True, 0)
 
 
-async def test_the_budget_of_an_agent_holds_all_its_jobs_and_no_other_agents(new_app: NewApp):
+async def test_an_agent_budget_blocks_all_jobs_of_the_agent_and_no_others(new_app: NewApp):
     app = new_app()
     thinking(app)
     async with app:
@@ -81,7 +81,7 @@ async def test_the_budget_of_an_agent_holds_all_its_jobs_and_no_other_agents(new
         assert await elsewhere.run("free") is not None
 
 
-async def test_who_raises_a_budget_goes_on_at_once(new_app: NewApp):
+async def test_raising_a_budget_unblocks_ticks_immediately(new_app: NewApp):
     app = new_app()
     calls = thinking(app)
     async with app:
@@ -93,7 +93,7 @@ async def test_who_raises_a_budget_goes_on_at_once(new_app: NewApp):
         await eventually(lambda: len(calls) > 1)
 
 
-async def test_a_chain_and_what_waits_stop_at_the_cap_too(new_app: NewApp):
+async def test_a_follow_up_run_over_budget_is_skipped(new_app: NewApp):
     app = new_app()
     calls = thinking(app)
     async with app:
@@ -123,7 +123,7 @@ async def test_a_claim_does_not_start_a_run_whose_budget_is_used_up(new_app: New
     assert (run_after.id, run_after.reason) == (waiting.id, "budget")
 
 
-async def test_every_replica_knows_of_a_hold(new_app: NewApp):
+async def test_a_budget_block_applies_on_every_replica(new_app: NewApp):
     one, other = new_app(), new_app(config=QUICK)
     thinking(one)
     async with one:
@@ -140,7 +140,7 @@ async def test_every_replica_knows_of_a_hold(new_app: NewApp):
             assert held.reason == "budget"
 
 
-async def test_a_one_time_job_that_has_no_budget_left_stays_and_says_that_it_is_over(new_app: NewApp):
+async def test_a_one_time_job_over_budget_is_skipped_and_disabled(new_app: NewApp):
     app = new_app()
     thinking(app)
     async with app:
@@ -154,7 +154,9 @@ async def test_a_one_time_job_that_has_no_budget_left_stays_and_says_that_it_is_
     assert (job.enabled, job.disabled_reason) == (False, "no_more_ticks")
 
 
-async def test_a_webhook_says_what_it_used_in_a_header_or_in_its_answer(new_app: NewApp, receiver: Receiver):
+async def test_a_webhook_reports_usage_in_a_header_or_in_its_response_body(
+    new_app: NewApp, receiver: Receiver
+):
     async with new_app() as app:
         await app.jobs.create("hook", schedule=SELDOM, target=Webhook(receiver.url), max_attempts=1)
         receiver.answers(200, '{"ok": true, "usage": {"tokens": 5}}')
@@ -171,7 +173,7 @@ async def test_a_webhook_says_what_it_used_in_a_header_or_in_its_answer(new_app:
 
 
 @on_one_store
-async def test_budgets_and_what_was_used_are_shown(ask: ApiClient):
+async def test_budgets_and_usage_are_shown(ask: ApiClient):
     put = await ask("PUT", "/agents/writer", {"budget": {"tokensPerDay": 100}})
     assert put.body["budget"] == {"tokensPerDay": 100}
     document = {"name": "a", "schedule": "@daily", "budget": {"costPerDay": 5}}
@@ -188,7 +190,7 @@ async def test_budgets_and_what_was_used_are_shown(ask: ApiClient):
     assert "budget: a budget has no field 'perHour'" in refused.body["detail"]
 
 
-async def test_a_cost_that_no_sum_can_hold_is_counted_as_the_most_there_is(ask: ApiClient):
+async def test_a_cost_above_the_maximum_is_counted_as_the_maximum(ask: ApiClient):
     for name in ("a", "b"):
         document = {"name": name, "schedule": "@daily", "budget": {"costPerDay": 5}}
         await ask("POST", "/agents/writer/jobs", document)
@@ -201,7 +203,7 @@ async def test_a_cost_that_no_sum_can_hold_is_counted_as_the_most_there_is(ask: 
 
 
 @on_one_store
-async def test_an_agents_key_may_lower_the_budget_of_its_job_and_not_raise_it(ask: ApiClient):
+async def test_an_agent_key_can_lower_the_budget_of_its_job_but_not_raise_it(ask: ApiClient):
     writer = await ask.new("agent", agent="writer")
     document = {"schedule": SELDOM, "budget": {"tokensPerDay": 100}}
     job = "/agents/writer/jobs/a"

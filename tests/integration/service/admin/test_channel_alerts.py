@@ -1,4 +1,4 @@
-"""Alerts to channels, through Apprise, to services that are there: HTTP and SMTP servers on 127.0.0.1."""
+"""Alerts to channels through Apprise, to real HTTP and SMTP servers on 127.0.0.1."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ SENDER = "wakeful-channel-alerts"
 
 @pytest.fixture
 async def service() -> AsyncIterator[Receiver]:
-    """A service that a channel leads to."""
+    """Run an HTTP service for a channel."""
     async with serving(Receiver()) as service:
         yield service
 
@@ -53,7 +53,7 @@ def to_channels(**urls: str) -> Settings:
 
 
 def posts(service: Receiver) -> str:
-    """The Apprise URL of a service that is posted JSON."""
+    """Return the Apprise URL of a service that receives JSON."""
     return f"json://ada:{SECRET}@127.0.0.1:{service.port}/{SECRET}"
 
 
@@ -62,13 +62,13 @@ def messages(service: Receiver) -> list[dict[str, Any]]:
 
 
 async def try_again_at_once(app: Wakeful, attempts: int = 10) -> None:
-    """Have the sender lose no time between its attempts."""
+    """Remove the backoff between attempts of the alert job."""
     quick = policy_to_text(Policy(overlap="allow", max_attempts=attempts, backoff=Backoff(1, 1)))
     job = await app.jobs.get(SENDER)
     await app.store.change_job(job.id, lambda row: JobChange(row._replace(policy=quick)))
 
 
-async def test_an_alert_is_sent_to_a_channel_as_people_want_to_read_it(
+async def test_an_alert_is_sent_to_a_channel_as_readable_text(
     new_app: NewApp, service: Receiver, caplog: pytest.LogCaptureFixture
 ):
     caplog.set_level(1)
@@ -95,7 +95,7 @@ async def test_an_alert_is_sent_to_a_channel_as_people_want_to_read_it(
     assert not [line for line in logged if SECRET in line]
 
 
-async def test_a_recipient_is_told_through_a_service_of_its_own(new_app: NewApp, service: Receiver):
+async def test_an_alert_is_sent_to_the_recipient_on_a_channel(new_app: NewApp, service: Receiver):
     app = new_app(settings=to_channels(phone=f"ntfy://ada:{SECRET}@127.0.0.1:{service.port}/{{to}}"))
     failing(app)
     async with app:
@@ -111,7 +111,7 @@ async def test_a_recipient_is_told_through_a_service_of_its_own(new_app: NewApp,
 
 
 class Postman:
-    """An SMTP server's way with mail: it keeps it."""
+    """An SMTP handler that records mail."""
 
     def __init__(self) -> None:
         self.mail: list[tuple[list[str], EmailMessage]] = []
@@ -155,7 +155,7 @@ async def test_an_alert_is_sent_by_mail(new_app: NewApp):
     assert "It never works" in text.get_content()
 
 
-async def test_a_message_that_is_not_taken_is_sent_again_until_it_is(new_app: NewApp, service: Receiver):
+async def test_a_rejected_message_is_retried_until_it_is_accepted(new_app: NewApp, service: Receiver):
     app = new_app(settings=to_channels(ops=posts(service)))
     failing(app)
     answers = iter([500, 429])
@@ -180,7 +180,7 @@ async def test_a_message_that_is_not_taken_is_sent_again_until_it_is(new_app: Ne
     assert len(messages(service)) == 3
 
 
-async def test_both_ways_are_gone_once_and_one_that_fails_repeats_no_other(
+async def test_webhook_and_channel_alerts_are_retried_independently(
     new_app: NewApp, receiver: Receiver, service: Receiver
 ):
     app = new_app(settings=to_channels(ops=posts(service)))
@@ -195,7 +195,7 @@ async def test_both_ways_are_gone_once_and_one_that_fails_repeats_no_other(
         lost = await over(app, (await the_run_of(app, SENDER)).id)
         service.answers(200)
         again = await over(app, (await app.runs.replay(lost.id)).id)
-        await fails(app, "digest")  # within the cool-down, which counts an alert once and not each way
+        await fails(app, "digest")  # within the cooldown, which is per alert and not per destination
         await fails(app, "report")
         await eventually(lambda: len(told(receiver)) >= 2 and len(messages(service)) >= 6)
         await settled(app)
@@ -206,7 +206,9 @@ async def test_both_ways_are_gone_once_and_one_that_fails_repeats_no_other(
     assert ["'digest'" in title for title in titles] == [True] * 5 + [False]
 
 
-async def test_two_replicas_tell_it_once_each_way(new_app: NewApp, receiver: Receiver, service: Receiver):
+async def test_two_replicas_send_each_alert_once_per_destination(
+    new_app: NewApp, receiver: Receiver, service: Receiver
+):
     settings = to_channels(ops=posts(service))
     one, other = new_app(settings=settings), new_app(settings=settings)
     failing(one, other)
@@ -223,7 +225,7 @@ async def test_two_replicas_tell_it_once_each_way(new_app: NewApp, receiver: Rec
     assert len({message["title"] for message in messages(service)}) == 6
 
 
-async def test_a_cap_that_is_reached_is_told_through_a_channel(new_app: NewApp, service: Receiver):
+async def test_a_used_up_budget_sends_an_alert_to_a_channel(new_app: NewApp, service: Receiver):
     app = new_app(settings=to_channels(ops=posts(service)))
 
     @app.function("think")
@@ -243,7 +245,9 @@ async def test_a_cap_that_is_reached_is_told_through_a_channel(new_app: NewApp, 
     assert message["type"] == "warning"
 
 
-async def test_the_jobs_that_send_come_and_go_with_what_the_alerts_say(new_app: NewApp, receiver: Receiver):
+async def test_alert_jobs_are_created_and_deleted_with_the_alert_settings(
+    new_app: NewApp, receiver: Receiver
+):
     async def senders() -> dict[str, object]:
         return {job.name: job.target for job in await app.jobs.list()}
 
@@ -260,7 +264,7 @@ async def test_the_jobs_that_send_come_and_go_with_what_the_alerts_say(new_app: 
         assert await senders() == {}
 
 
-async def test_a_channel_needs_no_key_to_keep_secrets_with(new_app: NewApp, service: Receiver):
+async def test_a_channel_alert_needs_no_encryption_key(new_app: NewApp, service: Receiver):
     async with new_app(settings=to_channels(ops=posts(service)), secret_key=None) as app:
         await put_agent(app, {"channel": "ops"})
         run = await over(app, (await app.jobs.run(SENDER)).id)
@@ -270,7 +274,7 @@ async def test_a_channel_needs_no_key_to_keep_secrets_with(new_app: NewApp, serv
     assert message["message"] == "Nothing is wrong."
 
 
-async def test_over_http_from_the_document_to_the_message_and_no_answer_shows_the_url(
+async def test_an_alert_configured_over_http_is_sent_and_no_response_shows_the_url(
     new_app: NewApp, service: Receiver
 ):
     app = new_app(settings=to_channels(ops=posts(service), phone="ntfy://127.0.0.1/{to}"))
@@ -300,7 +304,7 @@ async def test_over_http_from_the_document_to_the_message_and_no_answer_shows_th
 
 
 @on_one_store
-async def test_what_cannot_be_sent_is_refused_when_it_is_written(new_app: NewApp, service: Receiver):
+async def test_invalid_channel_settings_are_rejected(new_app: NewApp, service: Receiver):
     app = new_app(settings=to_channels(ops=posts(service), phone="ntfy://127.0.0.1/{to}"))
     async with app, served(app) as ask:
         for alerts, said in [
@@ -341,7 +345,7 @@ async def test_a_replica_without_the_channel_leaves_the_alert_to_one_that_has_it
             await eventually(lambda: messages(service))
 
 
-async def test_a_service_that_never_answers_holds_up_nobody(service: Receiver):
+async def test_a_service_that_does_not_respond_does_not_block_other_sends(service: Receiver):
     asked, end = asyncio.Event(), asyncio.Event()
 
     async def never(request: web.BaseRequest) -> web.StreamResponse:
@@ -352,7 +356,7 @@ async def test_a_service_that_never_answers_holds_up_nobody(service: Receiver):
     service.answer = never
     launcher = ChannelLauncher(Channels({"ops": posts(service)}))
     started = asyncio.create_task(launcher.start(launch({"kind": "channel", "channel": "ops"})))
-    await asked.wait()  # this loop goes on while the thread waits
+    await asked.wait()  # the thread does not block the event loop
     started.cancel()
     with pytest.raises(asyncio.CancelledError):
         await started
@@ -362,7 +366,7 @@ async def test_a_service_that_never_answers_holds_up_nobody(service: Receiver):
     await launcher.close()
 
 
-async def test_a_service_that_is_not_there_is_a_failure_without_its_url(service: Receiver):
+async def test_the_error_of_an_unreachable_service_does_not_contain_its_url(service: Receiver):
     launcher = ChannelLauncher(Channels({"ops": f"json://ada:{SECRET}@127.0.0.1:1/{SECRET}"}))
     outcome = await launcher.start(launch({"kind": "channel", "channel": "ops"}))
     assert outcome == Failed(

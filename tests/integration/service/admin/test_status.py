@@ -1,4 +1,4 @@
-"""How things stand, and how well they go: the numbers are those of what really is."""
+"""Status, service level objectives and readiness."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from wakeful.run import NewRun
 from wakeful.service.auth.access import LOCAL, Principal
 
 
-async def test_the_status_says_what_there_is_and_who_is_at_work(new_app: NewApp, database: str) -> None:
+async def test_the_status_counts_jobs_runs_and_replicas(new_app: NewApp, database: str) -> None:
     app = new_app()
     app.function("nothing")(lambda: None)
     async with app, served(app) as operator:
@@ -34,7 +34,7 @@ async def test_the_status_says_what_there_is_and_who_is_at_work(new_app: NewApp,
             assert (await operator("GET", "/status")).body["replicas"] == 2
 
 
-async def test_objectives_are_measured_on_the_runs_that_were(new_app: NewApp) -> None:
+async def test_objectives_are_computed_from_recorded_runs(new_app: NewApp) -> None:
     app = new_app()
     async with app:
         now_ms = app.store.clock.now_ms()
@@ -68,7 +68,7 @@ async def test_objectives_are_measured_on_the_runs_that_were(new_app: NewApp) ->
 
 
 @on_one_store
-async def test_only_ones_own_workspace_is_shown(new_app: NewApp) -> None:
+async def test_the_status_of_another_workspace_is_not_found(new_app: NewApp) -> None:
     app = new_app()
     async with app:
         stranger = Principal("key:1", "admin", "acme")
@@ -79,7 +79,7 @@ async def test_only_ones_own_workspace_is_shown(new_app: NewApp) -> None:
             await app.services.status.slo(LOCAL, "default", hours=0)
 
 
-async def test_it_is_ready_while_the_database_answers_and_the_loops_go_round(
+async def test_the_app_is_ready_while_its_engine_loops_run(
     new_app: NewApp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     app = new_app()
@@ -96,7 +96,7 @@ async def test_it_is_ready_while_the_database_answers_and_the_loops_go_round(
         monkeypatch.setattr(engine_loop, "_STALLED_S", 0.2)
         monkeypatch.setattr(planner, "step", broken)
 
-        async def stuck() -> bool:  # on a busy machine another loop may be late too, for a moment
+        async def stuck() -> bool:  # on a busy machine another loop may be late briefly
             return await status.ready() == "the engine's planner loop is stalled"
 
         assert await eventually(stuck)
