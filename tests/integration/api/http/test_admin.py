@@ -8,7 +8,7 @@ from tests.integration.conftest import SELDOM, on_one_store
 from tests.support.api_client import HOME, JOBS, ApiClient
 
 
-async def test_an_agent_is_made_changed_and_deleted(ask: ApiClient):
+async def test_an_agent_is_created_updated_and_deleted(ask: ApiClient):
     path = f"{HOME}/agents/writer"
     made = await ask("PUT", path, {"tz": "Europe/Berlin", "target": {"kind": "pull"}})
     assert (made.status, made.headers["location"]) == (201, path)
@@ -29,7 +29,7 @@ async def test_an_agent_is_made_changed_and_deleted(ask: ApiClient):
     assert (await ask("GET", path)).code == "not-found"
 
 
-async def test_a_workspace_is_made_and_its_jobs_are_apart(ask: ApiClient):
+async def test_a_new_workspace_has_its_own_jobs(ask: ApiClient):
     made = await ask("PUT", "/api/workspaces/acme", {"tz": "Asia/Tokyo"})
     assert (made.status, made.headers["location"]) == (201, "/api/workspaces/acme")
     assert (await ask("PUT", "/api/workspaces/acme", {"tz": "Asia/Tokyo"})).status == 200
@@ -45,7 +45,7 @@ async def test_a_workspace_is_made_and_its_jobs_are_apart(ask: ApiClient):
         assert (reply.status, reply.code) == (422, "invalid-argument"), name
 
 
-async def test_a_key_is_made_used_seen_without_its_secret_and_revoked(ask: ApiClient):
+async def test_a_key_is_created_used_listed_without_its_secret_and_revoked(ask: ApiClient):
     made = await ask("POST", "/keys", {"name": "ci", "role": "member"})
     assert made.status == 201
     assert re.fullmatch(r"wk_[\w-]{43}", made.body["key"])
@@ -68,14 +68,14 @@ async def test_a_key_is_made_used_seen_without_its_secret_and_revoked(ask: ApiCl
         assert (await ask("POST", "/keys", document)).status == 422, document
 
 
-async def test_a_key_is_not_made_twice_the_same_by_an_idempotency_key(ask: ApiClient):
+async def test_key_creation_ignores_the_idempotency_key(ask: ApiClient):
     headers = {"Idempotency-Key": "k"}
     first = await ask("POST", "/keys", {"name": "ci", "role": "member"}, headers=headers)
     second = await ask("POST", "/keys", {"name": "ci", "role": "member"}, headers=headers)
     assert first.body["key"] != second.body["key"]
 
 
-async def test_limits_are_set_and_seen(ask: ApiClient):
+async def test_quotas_are_set_and_listed(ask: ApiClient):
     reply = await ask("PUT", "/quotas", {"agent": "default", "bucket": "scheduler.liveJobs", "limit": 3})
     assert {"agent": "default", "bucket": "scheduler.liveJobs", "limit": 3, "used": 0} in reply.body["quotas"]
     assert (await ask("GET", "/quotas")).body == reply.body
@@ -96,7 +96,7 @@ async def test_limits_are_set_and_seen(ask: ApiClient):
     assert limits[None] is None, "an empty agent sets no limit for the workspace"
 
 
-async def test_the_audit_is_read_page_by_page_and_verified(ask: ApiClient):
+async def test_the_audit_log_is_paginated_and_verified(ask: ApiClient):
     for number in range(5):
         await ask("POST", JOBS, {"name": f"job-{number}", "schedule": SELDOM})
     found: list[str] = []
@@ -111,7 +111,7 @@ async def test_the_audit_is_read_page_by_page_and_verified(ask: ApiClient):
     assert verified["count"] >= 5
 
 
-async def test_a_version_of_a_workflow_never_changes(ask: ApiClient):
+async def test_a_workflow_version_is_immutable(ask: ApiClient):
     path = f"{HOME}/workflows/invoices/3"
     first = await ask("PUT", path, {"nodes": [1, 2]})
     assert (first.status, first.headers["location"]) == (201, path)
@@ -123,7 +123,7 @@ async def test_a_version_of_a_workflow_never_changes(ask: ApiClient):
 
 
 @on_one_store
-async def test_how_things_stand_and_how_well_they_go(ask: ApiClient):
+async def test_status_and_slo_are_reported(ask: ApiClient):
     await ask("POST", JOBS, {"name": "a", "schedule": SELDOM})
     status = await ask("GET", "/status")
     assert (status.status, status.body["jobs"]["active"], status.body["engine"]) == (200, 1, True)

@@ -1,4 +1,4 @@
-"""The bounds in the OpenAPI document are those that the server enforces, on both sides of each."""
+"""The server enforces the bounds in the OpenAPI document, tested on both sides of each."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from wakeful.api.http.schemas.parts import SLUG
 
 _RUN = f"{HOME}/runs/01980000-0000-7000-8000-000000000000"
 _WORKFLOW = {"workflowId": "w", "version": 1}
-#: Whose bounds are not all that is asked of a value: instants must make sense, and so must addresses.
+#: Fields with validation beyond their bounds, such as instants and addresses.
 _JUDGED = {"schedule", "cron", "startAt", "endAt", "expiresAt", "webhookUrl", "after"}
 
 
 class Body(NamedTuple):
-    """A request whose body a schema describes; not found and conflict are as good as success."""
+    """A request with the schema of its body; not found and conflict count as success."""
 
     schema: str
     method: str
@@ -41,7 +41,7 @@ BODIES = [
 
 
 def _bounds(schema: dict[str, Any]) -> Iterator[tuple[object, object]]:
-    """What is just within the bounds of a schema, and what is just outside."""
+    """Yield pairs of values just within and just outside each bound of a schema."""
     if "minimum" in schema:
         yield schema["minimum"], schema["minimum"] - 1
     if "maximum" in schema:
@@ -69,7 +69,7 @@ def _bounds(schema: dict[str, Any]) -> Iterator[tuple[object, object]]:
     for name, inner in schema.get("properties", {}).items():
         base = {"url": "https://a.example"} if "cooldownMs" in schema["properties"] else {}
         if name in ("channel", "to", "url", "secret", "message"):
-            continue  # they are judged together, or by more than their length
+            continue  # validated together, or by more than their length
         for within, outside in _bounds(inner):
             yield {**base, name: within}, {**base, name: outside}
     for inner in schema.get("anyOf", ()):
@@ -78,7 +78,7 @@ def _bounds(schema: dict[str, Any]) -> Iterator[tuple[object, object]]:
 
 @pytest.mark.parametrize("body", BODIES, ids=lambda body: body.schema)
 @on_one_store
-async def test_a_value_at_a_bound_is_taken_and_one_beyond_it_is_refused(ask: ApiClient, body: Body):
+async def test_a_body_value_at_a_bound_is_accepted_and_one_beyond_is_rejected(ask: ApiClient, body: Body):
     await ask("PUT", f"{JOBS}/there", {"schedule": SELDOM})
     checked = 0
     for name, schema in SCHEMAS[body.schema]["properties"].items():
@@ -87,7 +87,7 @@ async def test_a_value_at_a_bound_is_taken_and_one_beyond_it_is_refused(ask: Api
         base = {**body.base, **(_WORKFLOW if name in ("workflowId", "version", "userId") else {})}
         for within, outside in _bounds(schema):
             if name == "waitMs" and within:
-                continue  # a claim would wait so long
+                continue  # a claim would wait that long
             good = await ask(body.method, body.path, {**base, name: within})
             assert good.status < 300 or good.status in (404, 409), (name, str(within)[:80], good.body)
             bad = await ask(body.method, body.path, {**base, name: outside})
@@ -97,7 +97,7 @@ async def test_a_value_at_a_bound_is_taken_and_one_beyond_it_is_refused(ask: Api
 
 
 @on_one_store
-async def test_a_query_parameter_at_a_bound_is_taken_and_one_beyond_it_is_refused(ask: ApiClient):
+async def test_a_query_parameter_at_a_bound_is_accepted_and_one_beyond_is_rejected(ask: ApiClient):
     await ask("PUT", f"{JOBS}/digest", {"schedule": SELDOM})
     known = {"workspace": "default", "agent": "default", "name": "digest"}
     checked = 0
@@ -116,7 +116,7 @@ async def test_a_query_parameter_at_a_bound_is_taken_and_one_beyond_it_is_refuse
     assert checked > 10
 
 
-def test_the_bounds_of_the_job_document_are_those_of_its_readers():
+def test_the_job_document_schema_has_the_bounds_of_its_parser():
     taken = DOCUMENT["components"]["schemas"]["JobDocument"]["properties"]
     assert (taken["misfireGraceMs"]["minimum"], taken["jitterMs"]["maximum"]) == (1_000, 86_400_000)
     assert taken["labels"]["maxProperties"] == 32

@@ -68,13 +68,13 @@ OPERATIONS = list(_operations())
 
 @pytest.fixture
 def database(tmp_path: Path) -> str:
-    """None of this depends on the store."""
+    """Use SQLite only: none of this depends on the store."""
     return f"sqlite:///{tmp_path}/wakeful.db"
 
 
 @pytest.fixture
 async def known(ask: ApiClient) -> dict[str, str]:
-    """What there is, by the names of path parameters."""
+    """Create one resource of each kind; return their ids by path parameter."""
     webhook = {"kind": "webhook", "url": "http://127.0.0.1:9/"}
     await ask("POST", JOBS, {"name": "digest", "schedule": SELDOM, "target": webhook})
     await ask("POST", JOBS, {"name": "by-hand", "schedule": SELDOM, "target": {"kind": "pull"}})
@@ -84,10 +84,10 @@ async def known(ask: ApiClient) -> dict[str, str]:
     return {**_KNOWN, "run_id": run, "key_id": key}
 
 
-# --- what is not declared is refused ----------------------------------------------------------------
+# --- undeclared parameters and fields ---------------------------------------------------------------
 
 
-async def test_an_unknown_query_parameter_is_refused_on_every_path(ask: ApiClient, known: dict[str, str]):
+async def test_an_unknown_query_parameter_is_rejected_on_every_path(ask: ApiClient, known: dict[str, str]):
     for operation in OPERATIONS:
         if not operation.path.startswith("/api"):
             continue
@@ -100,7 +100,7 @@ async def test_an_unknown_query_parameter_is_refused_on_every_path(ask: ApiClien
         assert reply.body["detail"] == f"surprise: there is no such parameter; {choice}"
 
 
-async def test_an_unknown_body_field_is_refused_on_every_path(ask: ApiClient, known: dict[str, str]):
+async def test_an_unknown_body_field_is_rejected_on_every_path(ask: ApiClient, known: dict[str, str]):
     for operation in OPERATIONS:
         if (
             operation.method == "GET" or operation.about["operationId"] == "putWorkflow"
@@ -123,7 +123,7 @@ async def test_an_unknown_body_field_is_refused_on_every_path(ask: ApiClient, kn
         (b"{", 400, "not JSON"),
     ],
 )
-async def test_a_path_without_a_body_takes_an_empty_one(
+async def test_a_path_without_a_body_accepts_an_empty_one(
     ask: ApiClient, known: dict[str, str], body: bytes, status: int, says: str
 ):
     reply = await ask("POST", f"{JOBS}/digest/rotate-secret", data=body)
@@ -131,7 +131,7 @@ async def test_a_path_without_a_body_takes_an_empty_one(
     assert says in str(reply.body.get("detail", ""))
 
 
-async def test_who_is_not_authenticated_learns_nothing_of_the_parameters(ask: ApiClient):
+async def test_authentication_is_checked_before_parameters(ask: ApiClient):
     reply = await ask.with_key(None)("GET", f"{HOME}/jobs?surprise=1")
     assert reply.status == 401
 
@@ -155,8 +155,8 @@ async def test_head_is_get_without_the_body_on_every_path(ask: ApiClient, known:
             ), (path, name)
 
 
-async def test_a_connection_goes_on_after_a_head(ask: ApiClient, known: dict[str, str]):
-    """What a HEAD must not send would be read as the answer to the next request."""
+async def test_a_connection_is_reusable_after_a_head_request(ask: ApiClient, known: dict[str, str]):
+    """A body sent after a HEAD would be read as the response to the next request."""
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=1)) as session:
         one = ApiClient(ask.url, session, ask.key, ask.app)
         for path in ("/jobs", "/events", f"{JOBS}/digest", "/nowhere"):
@@ -166,7 +166,7 @@ async def test_a_connection_goes_on_after_a_head(ask: ApiClient, known: dict[str
     await eventually(lambda: not ask.app.services.events._listeners)
 
 
-async def test_a_method_that_a_path_does_not_take_is_answered_with_those_it_takes(
+async def test_an_unsupported_method_is_answered_405_with_the_allowed_methods(
     ask: ApiClient, known: dict[str, str]
 ):
     for path in DOCUMENT["paths"]:
@@ -194,7 +194,7 @@ _ACTIONS = {
 
 
 @pytest.mark.parametrize("action", _ACTIONS)
-async def test_an_action_on_another_version_is_refused(ask: ApiClient, known: dict[str, str], action: str):
+async def test_an_action_on_a_stale_version_is_rejected(ask: ApiClient, known: dict[str, str], action: str):
     await ask("PATCH", f"{JOBS}/digest", {"schedule": "0 7 * * *"})
     path, body = f"{JOBS}/digest/{action}", _ACTIONS[action]
     before = (await ask("GET", f"{JOBS}/digest")).body
@@ -218,7 +218,7 @@ def test_every_action_on_a_job_declares_if_match():
 
 
 @pytest.mark.parametrize("action", ["pause", "rotate-secret"])
-async def test_of_two_actions_for_one_version_one_is_done(
+async def test_one_of_two_concurrent_actions_on_one_version_succeeds(
     ask: ApiClient, known: dict[str, str], monkeypatch: pytest.MonkeyPatch, action: str
 ):
     """The version is compared in the transaction that writes, not only when the job is read."""
@@ -243,8 +243,8 @@ async def test_of_two_actions_for_one_version_one_is_done(
 # --- the document -----------------------------------------------------------------------------------
 
 
-def test_every_operation_has_a_short_id_of_its_own_that_stays():
-    """Generated clients name their methods by these: an id that changes or goes breaks them."""
+def test_every_operation_has_a_short_unique_stable_id():
+    """Generated clients name their methods by these ids: changing or removing one breaks them."""
     ids = [operation.about["operationId"] for operation in OPERATIONS]
     assert len(ids) == len(set(ids))
     assert set(ids) >= _IDS

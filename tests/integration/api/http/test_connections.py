@@ -1,4 +1,4 @@
-"""Connections that owe something: half-open ones, slow ones, and more than there may be."""
+"""Half-open and slow connections, and connections above the limit."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ GET = b"GET /healthz HTTP/1.1\r\nhost: here\r\n"
 
 
 class Client:
-    """A connection that sends what a test says."""
+    """A raw connection to the server."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -38,7 +38,7 @@ class Client:
         await self._writer.drain()
 
     async def response(self) -> int:
-        """The status of the next response, whose body is read too."""
+        """Read the next response with its body; return the status."""
         async with asyncio.timeout(PATIENCE):
             head = await self._reader.readuntil(b"\r\n\r\n")
             length = next(
@@ -48,7 +48,7 @@ class Client:
         return int(head.split()[1])
 
     async def rest(self) -> bytes:
-        """All that comes until the server closes the connection."""
+        """Read until the server closes the connection."""
         async with asyncio.timeout(PATIENCE):
             try:
                 return await self._reader.read()
@@ -71,7 +71,7 @@ async def connected(url: str, tls: ssl.SSLContext | None = None) -> AsyncIterato
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Deadlines of a moment, which are checked all the time."""
+    """Set short deadlines with frequent checks."""
     for name in ("HEADERS_S", "BODY_PART_S", "RESPONSE_S", "CLOSE_S"):
         monkeypatch.setattr(http_protocol, name, 1.0)
     monkeypatch.setattr(acceptor, "_CHECK_S", 0.02)
@@ -91,7 +91,7 @@ async def test_a_connection_without_a_request_is_closed(ask: ApiClient):
 @on_one_store
 @pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("before", [b"", GET + b"\r\n"], ids=["the first request", "a later request"])
-async def test_headers_that_do_not_end_are_answered_408(ask: ApiClient, before: bytes):
+async def test_incomplete_headers_are_answered_408(ask: ApiClient, before: bytes):
     async with connected(ask.url) as client:
         if before:
             await client.send(before)
@@ -103,7 +103,7 @@ async def test_headers_that_do_not_end_are_answered_408(ask: ApiClient, before: 
 
 @on_one_store
 @pytest.mark.usefixtures("impatient")
-async def test_a_body_that_does_not_end_is_answered_408_and_creates_nothing(ask: ApiClient):
+async def test_an_incomplete_body_is_answered_408_and_creates_nothing(ask: ApiClient):
     async with connected(ask.url) as client:
         await client.send(
             f"POST {JOBS} HTTP/1.1\r\nhost: here\r\nauthorization: Bearer {ask.key}\r\n"
@@ -116,7 +116,7 @@ async def test_a_body_that_does_not_end_is_answered_408_and_creates_nothing(ask:
 
 @on_one_store
 @pytest.mark.usefixtures("impatient")
-async def test_headers_that_come_byte_by_byte_have_the_same_deadline(ask: ApiClient):
+async def test_headers_sent_byte_by_byte_have_the_same_deadline(ask: ApiClient):
     async with connected(ask.url) as client:
         rest = asyncio.create_task(client.rest())
         while not rest.done():
@@ -130,7 +130,7 @@ async def test_headers_that_come_byte_by_byte_have_the_same_deadline(ask: ApiCli
 
 @on_one_store
 @pytest.mark.usefixtures("impatient")
-async def test_a_response_that_takes_long_and_an_idle_connection_have_no_such_deadline(ask: ApiClient):
+async def test_a_slow_response_and_an_idle_connection_have_no_such_deadline(ask: ApiClient):
     async with connected(ask.url) as client:
         body = b'{"worker": "w", "waitMs": 2000}'
         claim = f"POST {HOME}/runs/claim HTTP/1.1\r\nhost: here\r\nauthorization: Bearer {ask.key}\r\n"
@@ -143,10 +143,10 @@ async def test_a_response_that_takes_long_and_an_idle_connection_have_no_such_de
 
 @on_one_store
 @pytest.mark.usefixtures("impatient")
-async def test_a_client_that_waits_for_100_continue_is_not_late(
+async def test_waiting_for_100_continue_does_not_count_against_the_client(
     ask: ApiClient, monkeypatch: pytest.MonkeyPatch
 ):
-    """The app asks for the body late: the server is slow here, not the client."""
+    """The app reads the body late: the server is slow here, not the client."""
     authenticate = ask.app.services.keys.authenticate
 
     async def slowly(*given: str | None) -> Principal:
@@ -168,7 +168,7 @@ async def test_a_client_that_waits_for_100_continue_is_not_late(
 
 @on_one_store
 @pytest.mark.usefixtures("impatient")
-async def test_a_stream_of_events_stays_open(ask: ApiClient):
+async def test_an_event_stream_stays_open(ask: ApiClient):
     headers = {"Authorization": f"Bearer {ask.key}"}
     async with ask.session.get(f"{ask.url}{HOME}/events", headers=headers) as response:
         await asyncio.sleep(1.5)
@@ -195,7 +195,7 @@ async def test_a_client_that_reads_nothing_is_disconnected(ask: ApiClient):
 
 @on_one_store
 @pytest.mark.usefixtures("impatient")
-async def test_a_tls_handshake_that_does_not_end_is_closed(new_app: NewApp, tmp_path: Path):
+async def test_an_incomplete_tls_handshake_is_closed(new_app: NewApp, tmp_path: Path):
     cert, key = Authority(tmp_path).issue("server")
     app = new_app()
     settings = Settings(port=0, tls_cert=str(cert), tls_key=str(key))
@@ -207,7 +207,7 @@ async def test_a_tls_handshake_that_does_not_end_is_closed(new_app: NewApp, tmp_
 
 
 @on_one_store
-async def test_one_connection_too_many_is_answered_503_until_another_ends(new_app: NewApp):
+async def test_a_connection_above_the_limit_is_answered_503_until_another_closes(new_app: NewApp):
     app = new_app()
     async with app, served(app, Settings(port=0, max_http_connections=3)) as ask:
         idle = [connected(ask.url) for _ in range(3)]

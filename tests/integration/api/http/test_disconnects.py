@@ -1,4 +1,4 @@
-"""A client that disconnects before it has its response: one debug line in the log, and no traceback."""
+"""A client that disconnects before its response causes one debug line in the log and no traceback."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.waiting import eventually
 
 
 async def _connected(ask: ApiClient, path: str, body: bytes, length: int) -> asyncio.StreamWriter:
-    """A connection that has sent a request whose body has `length` bytes, and so much of it."""
+    """Open a connection and send `body` as the start of a request body of `length` bytes."""
     parts = urlsplit(ask.url)
     _, writer = await asyncio.open_connection(parts.hostname, parts.port)
     head = (
@@ -29,7 +29,7 @@ async def _connected(ask: ApiClient, path: str, body: bytes, length: int) -> asy
 
 
 def _lines(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
-    """What the server logged of requests."""
+    """Return the log records of requests."""
     return [
         record
         for record in caplog.records
@@ -46,7 +46,7 @@ def _lines(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
     ],
     ids=["upload", "long poll"],
 )
-async def test_a_disconnect_is_one_debug_line(
+async def test_a_disconnect_logs_one_debug_line(
     ask: ApiClient,
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,

@@ -1,4 +1,4 @@
-"""The feed over HTTP: what happens is told as it happens, and whoever comes back misses nothing."""
+"""The event stream over HTTP: live events, and catch-up after a reconnect."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from wakeful.service.auth.access import LOCAL
 
 
 def finished(run_id: str) -> Callable[[Heard], bool]:
-    """Whether this is the end of that run."""
+    """Match the `run.finished` event of this run."""
     return lambda event: event.type == "run.finished" and event.data["run"]["id"] == run_id
 
 
 async def run_now(somebody: ApiClient, name: str = "digest", agent: str = "default") -> str:
-    """Run the job; the id of its run."""
+    """Run the job and return the id of the run."""
     reply = await somebody("POST", f"/agents/{agent}/jobs/{name}/run")
     assert reply.status in (200, 201, 202), reply
     return str(reply.body["id"])
@@ -34,7 +34,7 @@ async def given_jobs(somebody: ApiClient, *names: str, agent: str = "default") -
         assert reply.status == 201, reply
 
 
-async def test_a_run_is_told_when_it_starts_and_when_it_ends(new_app: NewApp) -> None:
+async def test_a_run_emits_events_when_it_starts_and_finishes(new_app: NewApp) -> None:
     app = new_app()
     app.function("nothing")(lambda: "done")
     async with app, served(app) as operator, listening(operator) as stream:
@@ -59,7 +59,7 @@ async def test_a_run_is_told_when_it_starts_and_when_it_ends(new_app: NewApp) ->
 
 
 @pytest.mark.parametrize("by", ["header", "query"])
-async def test_whoever_comes_back_hears_what_happened_meanwhile_once(new_app: NewApp, by: str) -> None:
+async def test_a_reconnecting_client_receives_each_missed_event_once(new_app: NewApp, by: str) -> None:
     app = new_app()
     app.function("nothing")(lambda: None)
     async with app, served(app) as operator:
@@ -84,7 +84,7 @@ async def test_whoever_comes_back_hears_what_happened_meanwhile_once(new_app: Ne
         ]
 
 
-async def test_all_that_was_is_told_from_the_beginning_and_through_a_restart(new_app: NewApp) -> None:
+async def test_events_are_replayed_from_the_beginning_after_a_restart(new_app: NewApp) -> None:
     app = new_app()
     app.function("nothing")(lambda: None)
     async with app, served(app) as operator:
@@ -99,7 +99,7 @@ async def test_all_that_was_is_told_from_the_beginning_and_through_a_restart(new
     assert [event.type for event in heard] == ["job.changed", "run.started", "run.finished"]
 
 
-async def test_what_another_replica_does_is_heard(new_app: NewApp) -> None:
+async def test_events_of_another_replica_are_received(new_app: NewApp) -> None:
     here, there = new_app(), new_app()
     here.function("nothing")(lambda: None)
     there.function("nothing")(lambda: None)
@@ -110,7 +110,7 @@ async def test_what_another_replica_does_is_heard(new_app: NewApp) -> None:
 
 
 @on_one_store
-async def test_only_what_was_asked_for_is_told(new_app: NewApp) -> None:
+async def test_events_are_filtered_by_type_job_and_agent(new_app: NewApp) -> None:
     app = new_app()
     app.function("nothing")(lambda: None)
     async with (
@@ -133,7 +133,7 @@ async def test_only_what_was_asked_for_is_told(new_app: NewApp) -> None:
 
 
 @on_one_store
-async def test_somebody_elses_is_not_told(new_app: NewApp) -> None:
+async def test_events_of_other_workspaces_and_agents_are_not_sent(new_app: NewApp) -> None:
     app = new_app()
     async with app, served(app) as operator:
         await operator("PUT", "/api/workspaces/acme", {})
@@ -154,7 +154,7 @@ async def test_somebody_elses_is_not_told(new_app: NewApp) -> None:
             assert (hers.data["agentId"], theirs.data["agentId"]) == ("ada", "bob")
 
 
-async def test_what_is_not_kept_any_more_is_said_to_be_gone(new_app: NewApp) -> None:
+async def test_pruned_events_cause_a_reset_event(new_app: NewApp) -> None:
     app = new_app()
     async with app, served(app) as operator:
         await given_jobs_without_function(operator, "one", "two")
@@ -162,7 +162,7 @@ async def test_what_is_not_kept_any_more_is_said_to_be_gone(new_app: NewApp) -> 
         async with listening(operator, after=0) as stream:
             reset, two = await stream.until(lambda event: event.type == "job.changed")
             assert (reset.type, reset.seq, two.data["job"]) == ("reset", two.seq - 1, "two")
-        async with listening(operator, after=10**9) as stream:  # a number of another database
+        async with listening(operator, after=10**9) as stream:  # a sequence number of another database
             (reset,) = await stream.until(lambda event: True)
             assert (reset.type, reset.seq) == ("reset", two.seq)
 
@@ -174,7 +174,7 @@ async def given_jobs_without_function(somebody: ApiClient, *names: str) -> None:
 
 
 @on_one_store
-async def test_a_server_that_stops_ends_its_streams(new_app: NewApp, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_stopping_server_ends_its_streams(new_app: NewApp, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("wakeful.api.server.GRACE", 4 * PATIENCE)
     app = new_app()
     loop = asyncio.get_running_loop()
@@ -190,13 +190,13 @@ async def test_a_server_that_stops_ends_its_streams(new_app: NewApp, monkeypatch
         assert app.services.events._reader is None
 
 
-async def test_a_slow_listener_is_waited_for_by_nobody_and_misses_nothing(new_app: NewApp) -> None:
+async def test_a_slow_listener_delays_no_other_and_misses_nothing(new_app: NewApp) -> None:
     app = new_app()
     async with app:
         feed = app.services.events
         slow = await feed.subscribe(LOCAL, "default")
         quick = await feed.subscribe(LOCAL, "default")
-        count = 2_500  # more than is kept at hand
+        count = 2_500  # more than the buffer holds
         documents = [
             {"name": f"job-{n}", "schedule": SELDOM, "target": {"kind": "pull"}} for n in range(count)
         ]
@@ -208,13 +208,11 @@ async def test_a_slow_listener_is_waited_for_by_nobody_and_misses_nothing(new_ap
                     names += [event.job for event in await listener.next(1.0) or ()]
             assert names == [document["name"] for document in documents]
             listener.close()
-        assert feed._reader is None  # nobody reads when nobody listens
+        assert feed._reader is None  # without listeners there is no reader
 
 
 @on_one_store
-async def test_a_key_that_is_revoked_ends_its_stream(
-    new_app: NewApp, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_revoking_a_key_ends_its_stream(new_app: NewApp, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("wakeful.api.http.events.HEARTBEAT_S", 0.05)
     app = new_app()
     async with app, served(app) as operator:
@@ -227,7 +225,7 @@ async def test_a_key_that_is_revoked_ends_its_stream(
 
 
 @on_one_store
-async def test_a_listener_whom_everybody_has_forgotten_is_not_read_for(new_app: NewApp) -> None:
+async def test_the_reader_stops_when_its_last_listener_is_garbage_collected(new_app: NewApp) -> None:
     app = new_app()
     async with app:
         listener = await app.services.events.subscribe(LOCAL, "default")
@@ -241,7 +239,7 @@ async def test_a_listener_whom_everybody_has_forgotten_is_not_read_for(new_app: 
 
 
 @on_one_store
-async def test_a_stream_has_no_block_without_data_but_the_first_number(
+async def test_only_the_initial_id_block_of_a_stream_has_no_data(
     new_app: NewApp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Clients such as httpx-sse report a block without data as an event, and code that parses it fails."""

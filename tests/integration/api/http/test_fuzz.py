@@ -1,4 +1,4 @@
-"""Whatever is written into a job document, it is a job or is refused with a sentence, and nothing is lost."""
+"""Arbitrary job documents are accepted or rejected with an error, and other jobs do not change."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ documents = st.dictionaries(
 
 
 class Session:
-    """An app on a loop of its own, for tests that are given many examples."""
+    """An app on its own loop, shared by all examples of a test."""
 
     def __init__(self, app: Wakeful, run: Callable[[Coroutine[Any, Any, Any]], Any]) -> None:
         self.app = app
@@ -76,7 +76,7 @@ def session(new_app: NewApp) -> Iterator[Session]:
 
 
 async def _kept(app: Wakeful) -> dict[str, str]:
-    """Every job as it is shown."""
+    """Return the serialized jobs by name."""
     listed = await app.services.jobs.list(LOCAL, "default")
     return {job.name: json.dumps(serialize_job(LOCAL, job), sort_keys=True) for job in listed}
 
@@ -102,21 +102,21 @@ async def _try(app: Wakeful, doing: Coroutine[Any, Any, Any], name: str) -> None
 
 @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 @given(document=documents)
-def test_a_document_of_anything_is_created_or_refused(session: Session, document: dict[str, Any]):
+def test_an_arbitrary_document_is_created_or_rejected(session: Session, document: dict[str, Any]):
     whole = {"name": "fuzzed", "schedule": "0 0 29 2 *", **document}
     session.run(_try(session.app, session.app.services.jobs.upsert(*WHERE, whole), "fuzzed"))
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 @given(patch=documents)
-def test_a_patch_of_anything_is_applied_or_refused(session: Session, patch: dict[str, Any]):
+def test_an_arbitrary_patch_is_applied_or_rejected(session: Session, patch: dict[str, Any]):
     patch.pop("name", None)
     session.run(_try(session.app, session.app.services.jobs.update(*WHERE, "good", patch), "good"))
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(payload=values)
-def test_a_payload_of_anything_is_taken_as_it_is_or_refused(session: Session, payload: object):
+def test_an_arbitrary_payload_is_stored_unchanged_or_rejected(session: Session, payload: object):
     async def trigger() -> None:
         services = session.app.services
         try:

@@ -1,4 +1,4 @@
-"""A request with an `Idempotency-Key` is done once, however often and on however many replicas it is sent."""
+"""A request with an `Idempotency-Key` is executed once, on any number of retries and replicas."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _JOB = {"name": "a", "schedule": SELDOM, "target": {"kind": "webhook", "url": "h
 _KEY = {"Idempotency-Key": "the first of May"}
 
 
-async def test_the_same_request_again_is_answered_the_same_again(ask: ApiClient):
+async def test_a_repeated_request_gets_the_same_response(ask: ApiClient):
     first = await ask("POST", JOBS, _JOB, headers=_KEY)
     again = await ask("POST", JOBS, _JOB, headers=_KEY)
     assert (first.status, again.status) == (201, 201)
@@ -28,7 +28,7 @@ async def test_the_same_request_again_is_answered_the_same_again(ask: ApiClient)
         assert first.headers[header] == again.headers[header]
 
 
-async def test_another_request_with_the_same_key_is_refused(ask: ApiClient):
+async def test_a_different_request_with_the_same_key_is_rejected(ask: ApiClient):
     await ask("POST", JOBS, _JOB, headers=_KEY)
     for path, body in (
         (JOBS, {**_JOB, "name": "b"}),
@@ -40,14 +40,14 @@ async def test_another_request_with_the_same_key_is_refused(ask: ApiClient):
         assert "another request" in reply.body["detail"]
 
 
-async def test_what_was_refused_was_not_done_so_that_its_key_is_free(ask: ApiClient):
+async def test_a_rejected_request_leaves_its_key_free(ask: ApiClient):
     assert (await ask("POST", f"{JOBS}/a/run", headers=_KEY)).status == 404
     await ask("POST", JOBS, _JOB)
     run = await ask("POST", f"{JOBS}/a/run", headers=_KEY)
     assert (run.status, "idempotency-replayed" in run.headers) == (201, False)
 
 
-async def test_of_many_at_the_same_moment_one_acts_and_all_are_answered_the_same(ask: ApiClient):
+async def test_concurrent_requests_execute_once_and_get_the_same_response(ask: ApiClient):
     await ask("POST", JOBS, _JOB)
     replies = await asyncio.gather(*(ask("POST", f"{JOBS}/a/run", headers=_KEY) for _ in range(10)))
     assert {reply.status for reply in replies} == {201}
@@ -56,7 +56,7 @@ async def test_of_many_at_the_same_moment_one_acts_and_all_are_answered_the_same
     assert len((await ask("GET", f"{JOBS}/a/runs")).body["runs"]) == 1
 
 
-async def test_two_replicas_do_it_once(new_app: NewApp):
+async def test_concurrent_requests_on_two_replicas_execute_once(new_app: NewApp):
     one, other = new_app(), new_app()
     async with one, other, served(one) as ask, served(other) as elsewhere:
         there = elsewhere.with_key(ask.key)
@@ -69,7 +69,7 @@ async def test_two_replicas_do_it_once(new_app: NewApp):
 
 
 @on_one_store
-async def test_keys_belong_to_whoever_sent_them(ask: ApiClient):
+async def test_keys_are_scoped_to_the_principal(ask: ApiClient):
     await ask("POST", JOBS, _JOB)
     member = await ask.new("member")
     mine = await ask("POST", f"{JOBS}/a/run", headers=_KEY)
@@ -88,7 +88,7 @@ async def test_a_stored_secret_is_encrypted(ask: ApiClient, database: str):
 
 
 @on_one_store
-async def test_an_answer_without_a_body_is_kept_too(ask: ApiClient):
+async def test_a_response_without_a_body_is_stored(ask: ApiClient):
     await ask("POST", JOBS, _JOB)
     for replayed in (False, True):
         reply = await ask("POST", f"{JOBS}/a/run", {"mode": "due"}, headers=_KEY)
@@ -97,7 +97,7 @@ async def test_an_answer_without_a_body_is_kept_too(ask: ApiClient):
 
 
 class _Ahead:
-    """A clock that is an hour ahead of another."""
+    """A clock one hour ahead of another."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -107,7 +107,7 @@ class _Ahead:
 
 
 @on_one_store
-async def test_a_retry_gets_the_response_though_the_request_would_be_refused_now(
+async def test_a_retry_gets_the_stored_response_even_if_it_would_be_rejected_now(
     ask: ApiClient, monkeypatch: pytest.MonkeyPatch
 ):
     at_ms = ask.app.store.clock.now_ms() + 1_800_000
@@ -122,13 +122,13 @@ async def test_a_retry_gets_the_response_though_the_request_would_be_refused_now
 
 @on_one_store
 @pytest.mark.parametrize("key", ["", " ", "x" * 256, "schlüssel"])
-async def test_a_key_that_can_be_none_is_refused(ask: ApiClient, key: str):
+async def test_an_invalid_key_is_rejected(ask: ApiClient, key: str):
     reply = await ask("POST", JOBS, _JOB, headers={"Idempotency-Key": key})
     assert (reply.status, reply.code) == (400, "invalid-argument")
 
 
 @on_one_store
-async def test_nobody_takes_places_in_somebody_elses_workspace(ask: ApiClient):
+async def test_a_keyed_request_to_another_workspace_is_not_found(ask: ApiClient):
     stranger = await ask.new("admin", "default")
     reply = await stranger("POST", "/api/workspaces/acme/agents/default/jobs", _JOB, headers=_KEY)
     assert (reply.status, reply.code) == (404, "not-found")

@@ -1,4 +1,4 @@
-"""A retry with an Idempotency-Key after a failure at COMMIT: the first response, or the operation."""
+"""A retry with an Idempotency-Key after a failure at COMMIT replays the response or executes the request."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ _OPERATIONS = (
 
 
 async def _counts(ask: ApiClient) -> tuple[int, ...]:
-    """How many jobs, runs, waiting messages and audit entries there are."""
+    """Count jobs, runs, waiting messages and audit entries."""
     jobs = (await ask("GET", "/jobs", include_disabled="true")).body["jobs"]
     runs = (await ask("GET", "/runs", limit=500)).body["runs"]
     sessions = (await ask("GET", "/agents/default/sessions")).body["sessions"]
@@ -85,7 +85,7 @@ async def _counts(ask: ApiClient) -> tuple[int, ...]:
 @pytest.mark.skipif("postgres" not in STORES, reason="PostgreSQL is not installed")
 @pytest.mark.parametrize("cut", ["before", "after"])
 @pytest.mark.parametrize("prepare", _OPERATIONS)
-async def test_a_connection_cut_at_commit(
+async def test_a_retry_after_a_connection_cut_at_commit_executes_once(
     cut: Cut, prepare: Callable[[ApiClient], Awaitable[tuple[str, object]]]
 ) -> None:
     from tests.support.postgres_server import fresh_database
@@ -129,7 +129,7 @@ async def _three_times(
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_a_process_killed_at_commit_on_sqlite(tmp_path: Path, when: str) -> None:
+def test_a_retry_after_a_process_is_killed_at_commit_on_sqlite(tmp_path: Path, when: str) -> None:
     machine = Machine(tmp_path)
     arguments = ["serve", "--dev", "--port", "0", "--db", str(tmp_path / "a.db"), "--json"]
     key = ""
@@ -180,7 +180,7 @@ def _post(url: str, key: str) -> tuple[dict[str, str], Any]:
 
 
 @pytest.mark.skipif("postgres" not in STORES, reason="PostgreSQL is not installed")
-async def test_a_key_that_another_request_holds_is_waited_for_and_blocks_no_other(
+async def test_a_request_waits_for_a_held_key_and_blocks_no_other(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     import asyncpg

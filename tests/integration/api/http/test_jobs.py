@@ -1,4 +1,4 @@
-"""Jobs over HTTP: created, converged, changed, guarded by their version, listed in pages."""
+"""Jobs over HTTP: create, upsert, update, version checks and pagination."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _WEBHOOK = {"kind": "webhook", "url": "http://127.0.0.1:9/hook"}
 _NOTHING = {"kind": "function", "name": "nothing"}
 
 
-async def test_a_job_from_its_creation_to_its_end(ask: ApiClient):
+async def test_the_lifecycle_of_a_job(ask: ApiClient):
     created = await ask("POST", JOBS, {"name": "digest", "schedule": "0 7 * * *", "target": _WEBHOOK})
     assert created.status == 201
     assert created.headers["location"] == f"{JOBS}/digest"
@@ -51,14 +51,14 @@ async def test_a_job_from_its_creation_to_its_end(ask: ApiClient):
     assert (await ask("DELETE", f"{JOBS}/digest")).code == "not-found"
 
 
-async def test_a_name_that_is_taken_is_refused(ask: ApiClient):
+async def test_a_duplicate_name_is_rejected(ask: ApiClient):
     job = {"name": "a", "schedule": SELDOM}
     assert (await ask("POST", JOBS, job)).status == 201
     reply = await ask("POST", JOBS, job)
     assert (reply.status, reply.code) == (409, "already-exists")
 
 
-async def test_a_put_creates_and_then_converges(ask: ApiClient):
+async def test_a_put_creates_then_updates(ask: ApiClient):
     job = {"schedule": SELDOM, "target": _WEBHOOK}
     first = await ask("PUT", f"{JOBS}/a", job)
     assert (first.status, first.headers["location"]) == (201, f"{JOBS}/a")
@@ -82,7 +82,7 @@ async def test_a_put_with_if_none_match_only_creates(ask: ApiClient):
 
 
 @on_one_store
-async def test_a_change_made_up_for_another_version_is_refused(ask: ApiClient):
+async def test_a_change_to_a_stale_version_is_rejected(ask: ApiClient):
     await ask("POST", JOBS, {"name": "a", "schedule": SELDOM})
     await ask("PATCH", f"{JOBS}/a", {"description": "by somebody else"})
     stale = {"If-Match": '"1"'}
@@ -101,7 +101,7 @@ async def test_a_change_made_up_for_another_version_is_refused(ask: ApiClient):
     assert (await ask("DELETE", f"{JOBS}/a", headers={"If-Match": "*"})).status == 404
 
 
-async def test_a_dry_run_refuses_what_would_be_refused_and_changes_nothing(ask: ApiClient):
+async def test_a_dry_run_validates_and_changes_nothing(ask: ApiClient):
     hook = {"kind": "webhook", "url": "http://127.0.0.1:9/"}
     job, document = f"{JOBS}/a", {"schedule": SELDOM, "description": "first"}
     assert (await ask("PUT", job, document, dry_run="true")).status == 204
@@ -127,7 +127,7 @@ async def test_a_dry_run_refuses_what_would_be_refused_and_changes_nothing(ask: 
 
 
 @on_one_store
-async def test_a_refusal_for_another_reason_is_told_from_a_stale_version(ask: ApiClient):
+async def test_an_invalid_change_is_distinguished_from_a_stale_version(ask: ApiClient):
     await ask("POST", JOBS, {"name": "a", "schedule": "in 1h", "enabled": False})
     await ask("PATCH", f"{JOBS}/a", {"endAt": "2999-01-01T00:00"})
     job = await ask("GET", f"{JOBS}/a")
@@ -137,7 +137,9 @@ async def test_a_refusal_for_another_reason_is_told_from_a_stale_version(ask: Ap
     assert job.headers["etag"] == '"2"'
 
 
-async def test_of_many_changes_for_one_version_one_is_made(ask: ApiClient, monkeypatch: pytest.MonkeyPatch):
+async def test_one_of_many_concurrent_changes_to_one_version_succeeds(
+    ask: ApiClient, monkeypatch: pytest.MonkeyPatch
+):
     await ask("POST", JOBS, {"name": "a", "schedule": SELDOM})
     get, all_have_read, reads = ask.app.services.jobs.get, asyncio.Barrier(8), count(1)
 
@@ -158,8 +160,8 @@ async def test_of_many_changes_for_one_version_one_is_made(ask: ApiClient, monke
     assert (await ask("GET", f"{JOBS}/a")).headers["etag"] == '"2"'
 
 
-async def test_a_job_that_was_changed_after_somebody_looked_is_not_deleted(ask: ApiClient):
-    """Whoever deletes a version deletes that one, however close an edit comes to it."""
+async def test_a_job_changed_after_it_was_read_is_not_deleted(ask: ApiClient):
+    """A delete with If-Match applies to that version only, even with a concurrent edit."""
     for number in range(10):
         job = f"{JOBS}/job-{number}"
         await ask("PUT", job, {"schedule": SELDOM})
@@ -172,7 +174,7 @@ async def test_a_job_that_was_changed_after_somebody_looked_is_not_deleted(ask: 
 
 
 @on_one_store
-async def test_a_job_that_is_known_is_not_sent_again(ask: ApiClient):
+async def test_a_get_with_a_matching_etag_is_answered_304(ask: ApiClient):
     await ask("POST", JOBS, {"name": "a", "schedule": SELDOM})
     for header in ('"1"', 'W/"1"', "*", '"7", "1"'):
         known = await ask("GET", f"{JOBS}/a", headers={"If-None-Match": header})
@@ -181,7 +183,7 @@ async def test_a_job_that_is_known_is_not_sent_again(ask: ApiClient):
     assert (await ask("GET", f"{JOBS}/a", headers={"If-None-Match": "1"})).status == 400
 
 
-async def test_all_jobs_are_found_page_by_page_once_each(ask: ApiClient):
+async def test_pagination_returns_every_job_once(ask: ApiClient):
     for agent in ("alpha", "beta"):
         for number in range(5):
             path = f"{HOME}/agents/{agent}/jobs"
@@ -200,7 +202,7 @@ async def test_all_jobs_are_found_page_by_page_once_each(ask: ApiClient):
     assert (await ask("GET", "/jobs", limit=1)).body["jobs"][0]["name"] == "job-0"
 
 
-async def test_only_enabled_jobs_are_listed_unless_the_others_are_asked_for(ask: ApiClient):
+async def test_disabled_jobs_are_listed_only_on_request(ask: ApiClient):
     for name in ("a", "b"):
         await ask("POST", JOBS, {"name": name, "schedule": SELDOM, "enabled": name == "a"})
     for path in ("/jobs", JOBS):
@@ -210,8 +212,8 @@ async def test_only_enabled_jobs_are_listed_unless_the_others_are_asked_for(ask:
     assert (await ask("GET", "/jobs", agent="nobody")).code == "not-found"
 
 
-async def test_a_forged_cursor_is_refused_on_every_store(ask: ApiClient, monkeypatch: pytest.MonkeyPatch):
-    scopes: list[Any] = []  # of the lists that were asked for: everybody who reads the source knows them
+async def test_a_forged_cursor_is_rejected_on_every_store(ask: ApiClient, monkeypatch: pytest.MonkeyPatch):
+    scopes: list[Any] = []  # cursor scopes are public: they can be read in the source
 
     def noted(cursor: str, scope: Any, *kinds: type) -> Any:
         scopes.append(scope)
@@ -235,7 +237,7 @@ async def test_a_forged_cursor_is_refused_on_every_store(ask: ApiClient, monkeyp
 
 
 @on_one_store
-async def test_a_cursor_that_was_changed_or_is_another_lists_is_refused(ask: ApiClient):
+async def test_a_modified_cursor_or_one_of_another_list_is_rejected(ask: ApiClient):
     for number in range(3):
         await ask("POST", JOBS, {"name": f"job-{number}", "schedule": SELDOM})
     cursor = (await ask("GET", "/jobs", limit=1)).body["cursor"]
@@ -259,7 +261,7 @@ async def test_a_cursor_that_was_changed_or_is_another_lists_is_refused(ask: Api
 
 
 @on_one_store
-async def test_a_job_that_cannot_be_read_hides_none_that_come_after_it(ask: ApiClient):
+async def test_an_unreadable_job_does_not_hide_later_ones(ask: ApiClient):
     for number in range(6):
         await ask("POST", JOBS, {"name": f"job-{number}", "schedule": SELDOM})
     store = ask.app.store
@@ -275,7 +277,7 @@ async def test_a_job_that_cannot_be_read_hides_none_that_come_after_it(ask: ApiC
     assert found == ["job-0", "job-2", "job-3", "job-4", "job-5"]
 
 
-async def test_a_job_is_run_by_hand_with_a_payload_of_its_own(ask: ApiClient):
+async def test_a_manual_run_takes_its_own_payload(ask: ApiClient):
     await ask("POST", JOBS, {"name": "a", "schedule": SELDOM, "target": _NOTHING})
     run = await ask("POST", f"{JOBS}/a/run", {"payload": {"to": "you"}})
     assert (run.status, run.headers["location"]) == (201, f"{HOME}/runs/{run.body['id']}")
@@ -289,7 +291,7 @@ async def test_a_job_is_run_by_hand_with_a_payload_of_its_own(ask: ApiClient):
 
 @pytest.mark.parametrize("start", ["2024-01-01T00:00", "2024-01-01T00:00:00Z", 1_704_067_200_000])
 @on_one_store
-async def test_the_past_is_filled_in(ask: ApiClient, start: str | int):
+async def test_a_backfill_creates_past_runs(ask: ApiClient, start: str | int):
     await ask("POST", JOBS, {"name": "a", "schedule": "0 12 * * *", "target": _NOTHING})
     reply = await ask("POST", f"{JOBS}/a/backfill", {"start": start, "end": "2024-01-03T23:59Z"})
     assert (reply.status, reply.body) == (200, {"count": 3})

@@ -1,4 +1,4 @@
-"""Text that no database likes, wherever text may stand: it is kept or refused, and never our mistake."""
+"""Unusual text in every text field is stored or rejected, and never causes a server error."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _ODD = {
 
 
 @pytest.mark.parametrize("text", _ODD.values(), ids=_ODD.keys())
-async def test_no_text_is_our_mistake(ask: ApiClient, text: str):
+async def test_no_text_causes_a_server_error(ask: ApiClient, text: str):
     job = {"name": "a", "schedule": SELDOM, "target": {"kind": "pull"}}
     await ask("POST", JOBS, job)
     run_id = (await ask("POST", f"{JOBS}/a/run")).body["id"]
@@ -79,7 +79,7 @@ async def test_no_text_is_our_mistake(ask: ApiClient, text: str):
 
 
 @pytest.mark.parametrize("text", [_ODD["a quote"], "a/b", "..", "ü", "x" * 5_000, "%", "a b"])
-async def test_no_path_is_our_mistake(ask: ApiClient, text: str):
+async def test_no_path_causes_a_server_error(ask: ApiClient, text: str):
     odd = quote(text, safe="")
     for path in (
         f"/api/workspaces/{odd}/jobs",
@@ -99,12 +99,12 @@ async def test_no_path_is_our_mistake(ask: ApiClient, text: str):
             assert reply.status < 500, (method, path, reply.body)
 
 
-#: Texts of a request that cannot be stored: refused with the same sentence by every store.
+#: The error for text that cannot be stored, the same on every store.
 _REFUSED = "it has a character that cannot be stored (U+0000, or a lone surrogate); remove it"
 
 
 @pytest.mark.parametrize("text", ["a\x00b", "a\ud800b"], ids=["zero", "half"])
-async def test_text_that_cannot_be_stored_is_refused_the_same_by_every_store(ask: ApiClient, text: str):
+async def test_unstorable_text_is_rejected_with_the_same_error_on_every_store(ask: ApiClient, text: str):
     await ask("POST", JOBS, {"name": "a", "schedule": SELDOM, "target": {"kind": "pull"}})
     for method, path, body, said in (
         ("PUT", HOME, {"description": text}, f"description: {_REFUSED}"),
@@ -117,12 +117,12 @@ async def test_text_that_cannot_be_stored_is_refused_the_same_by_every_store(ask
     ):
         reply = await ask(method, path, body)
         if "\ud800" in text and reply.status == 400:
-            continue  # it is no UTF-8, so the body is no JSON
+            continue  # not UTF-8, so the body is not JSON
         assert (reply.status, reply.code) == (422, "invalid-argument"), (method, path)
         assert reply.body["detail"].startswith(said), (method, path, reply.body)
 
 
-async def test_what_a_run_said_is_cleaned_the_same_by_every_store(ask: ApiClient):
+async def test_run_output_and_errors_are_sanitized_the_same_on_every_store(ask: ApiClient):
     await ask("POST", JOBS, {"name": "a", "schedule": SELDOM, "target": {"kind": "pull"}, "maxAttempts": 1})
     runs = [(await ask("POST", f"{JOBS}/a/run")).body["id"] for _ in range(2)]
     claimed = (await ask("POST", "/runs/claim", {"worker": "w", "limit": 2})).body["runs"]

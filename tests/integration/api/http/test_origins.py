@@ -1,4 +1,4 @@
-"""Pages of other sites cannot use /mcp and /ws, and other hosts are refused where hosts are listed."""
+"""Cross-origin pages cannot use /mcp and /ws, and unlisted hosts are rejected where hosts are listed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _ACCEPT = {"Accept": "application/json, text/event-stream"}
 
 
 async def _statuses(url: str, key: str | None, headers: dict[str, str]) -> tuple[int, int, int]:
-    """How a page with these headers is answered: at /mcp, at /ws, and by the API."""
+    """Return the statuses of requests with these headers to /mcp, /ws and the API."""
     headers = {"Authorization": f"Bearer {key}", **headers}
     async with aiohttp.ClientSession(headers=headers) as session:
         async with session.post(f"{url}/mcp", json=_LIST, headers=_ACCEPT) as response:
@@ -32,7 +32,7 @@ async def _statuses(url: str, key: str | None, headers: dict[str, str]) -> tuple
 
 
 @on_one_store
-async def test_a_page_of_another_site_is_refused_and_programs_are_not(new_app: NewApp):
+async def test_cross_origin_pages_are_rejected_and_programs_are_not(new_app: NewApp):
     async with new_app() as app, served(app) as somebody:
         own = somebody.url.removeprefix("http://")
         answers = {
@@ -51,7 +51,7 @@ async def test_a_page_of_another_site_is_refused_and_programs_are_not(new_app: N
 
 
 @on_one_store
-async def test_the_operator_allows_sites_and_hosts(new_app: NewApp):
+async def test_allowed_origins_and_hosts_are_configurable(new_app: NewApp):
     settings = Settings(
         allowed_origins=("https://app.example",),
         allowed_hosts=("wakeful.example", "localhost:1"),
@@ -89,7 +89,7 @@ async def test_the_operator_allows_sites_and_hosts(new_app: NewApp):
         ("", "a.example", False),
     ],
 )
-def test_the_own_site_is_the_one_of_the_host(origin: str, host: str | None, allowed: bool):
+def test_an_origin_is_accepted_if_it_matches_the_host(origin: str, host: str | None, allowed: bool):
     try:
         Origins((), ()).check_origin(origin, host)
     except Exception:
@@ -98,7 +98,7 @@ def test_the_own_site_is_the_one_of_the_host(origin: str, host: str | None, allo
         assert allowed
 
 
-def test_a_setting_that_cannot_be_meant_stops_the_start(new_app: NewApp):
+def test_an_invalid_setting_is_rejected_at_startup(new_app: NewApp):
     for settings, name in (
         (Settings(allowed_origins=("app.example",)), "WAKEFUL_ALLOWED_ORIGINS: 'app.example'"),
         (Settings(allowed_origins=("https://app.example/path",)), "WAKEFUL_ALLOWED_ORIGINS"),

@@ -1,4 +1,4 @@
-"""Whatever is wrong with a request, the answer is a problem in one form, with a code and a sentence."""
+"""Every error response is a problem document with a code and a detail."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from wakeful.service.auth.access import LOCAL
 pytestmark = on_one_store
 
 
-async def test_nobody_gets_in_without_a_key(ask: ApiClient):
+async def test_a_request_without_a_valid_key_is_unauthenticated(ask: ApiClient):
     for header in (None, "", "Bearer", "Bearer ", "Basic wk_x", "Bearer wk_x", "Bearer a.b.c", "wk_x"):
         headers = {} if header is None else {"Authorization": header}
         reply = await ask.with_key(None)("GET", "/jobs", headers=headers)
@@ -22,7 +22,7 @@ async def test_nobody_gets_in_without_a_key(ask: ApiClient):
         assert reply.headers["www-authenticate"].startswith("Bearer")
 
 
-async def test_a_revoked_key_opens_nothing_any_more(ask: ApiClient):
+async def test_a_revoked_key_is_unauthenticated(ask: ApiClient):
     member = await ask.new("member")
     assert (await member("GET", "/jobs")).status == 200
     (key,) = [key for key in (await ask("GET", "/keys")).body["keys"] if key["name"] == "member"]
@@ -31,7 +31,7 @@ async def test_a_revoked_key_opens_nothing_any_more(ask: ApiClient):
     assert (await ask("DELETE", f"/keys/{key['id']}")).code == "not-found"
 
 
-async def test_the_address_of_who_asks_is_in_the_audit(ask: ApiClient):
+async def test_the_client_address_is_in_the_audit_log(ask: ApiClient):
     await ask("POST", JOBS, {"name": "a", "schedule": SELDOM})
     (entry,) = (await ask("GET", "/audit", limit=1)).body["entries"]
     assert (entry["action"], entry["address"]) == ("job.create", "127.0.0.1")
@@ -66,7 +66,7 @@ async def test_the_address_of_who_asks_is_in_the_audit(ask: ApiClient):
         ("GET", "/api/workspaces/default/workflows/a/1", 404, "not-found"),
     ],
 )
-async def test_what_is_not_there_and_what_cannot_be_read(
+async def test_unknown_resources_and_invalid_parameters(
     ask: ApiClient, method: str, path: str, status: int, code: str
 ):
     reply = await ask(method, path)
@@ -74,7 +74,7 @@ async def test_what_is_not_there_and_what_cannot_be_read(
     assert len(reply.body["detail"]) > 10
 
 
-async def test_a_method_that_a_path_does_not_take_is_told_which_it_takes(ask: ApiClient):
+async def test_an_unsupported_method_is_answered_with_an_allow_header(ask: ApiClient):
     reply = await ask("DELETE", "/jobs")
     assert reply.headers["allow"] == "GET, HEAD"
 
@@ -99,27 +99,25 @@ async def test_a_method_that_a_path_does_not_take_is_told_which_it_takes(ask: Ap
         (b'{"name": "a", "schedule": "@daily", "agentId": "other"}', 422, "agentId"),
     ],
 )
-async def test_a_body_that_is_malformed_and_one_that_is_wrong(
-    ask: ApiClient, body: bytes, status: int, says: str
-):
+async def test_malformed_and_invalid_bodies(ask: ApiClient, body: bytes, status: int, says: str):
     reply = await ask("POST", JOBS, data=body)
     assert (reply.status, reply.code) == (status, "invalid-argument")
     assert says in reply.body["detail"]
 
 
-async def test_a_body_is_read_whatever_its_content_type_says(ask: ApiClient):
+async def test_a_body_is_read_regardless_of_its_content_type(ask: ApiClient):
     body = b'{"name": "a", "schedule": "@daily"}'
     headers = {"Content-Type": "application/x-www-form-urlencoded"}  # as curl sends it
     assert (await ask("POST", JOBS, data=body, headers=headers)).status == 201
 
 
-async def test_a_body_that_is_too_large_is_refused_before_it_is_read(ask: ApiClient):
+async def test_an_oversized_body_is_rejected_before_it_is_read(ask: ApiClient):
     reply = await ask("POST", JOBS, data=b" " * (256 * 1024 + 1))
     assert (reply.status, reply.code) == (413, "invalid-argument")
     assert "262144 bytes" in reply.body["detail"]
 
 
-async def test_a_body_that_is_too_large_is_refused_though_nobody_said_how_large_it_is(ask: ApiClient):
+async def test_an_oversized_chunked_body_is_rejected(ask: ApiClient):
     async def chunks() -> AsyncIterator[bytes]:
         for _ in range(300):
             yield b" " * 1024
@@ -129,7 +127,7 @@ async def test_a_body_that_is_too_large_is_refused_though_nobody_said_how_large_
     assert (reply.status, reply.code) == (413, "invalid-argument")
 
 
-async def test_a_payload_may_have_64_kb_and_no_more(ask: ApiClient):
+async def test_a_payload_is_limited_to_64_kb(ask: ApiClient):
     job = {"name": "a", "schedule": SELDOM, "payload": "x" * 65_534}
     assert (await ask("POST", JOBS, job)).status == 201
     reply = await ask("POST", JOBS, {**job, "name": "b", "payload": "x" * 65_535})
@@ -137,16 +135,14 @@ async def test_a_payload_may_have_64_kb_and_no_more(ask: ApiClient):
     assert "payload: it has 65537 bytes" in reply.body["detail"]
 
 
-async def test_a_request_has_an_id_its_own_where_it_can_be_one(ask: ApiClient):
+async def test_a_valid_request_id_is_kept_and_an_invalid_one_replaced(ask: ApiClient):
     given = await ask("GET", "/healthz", headers={"x-request-id": "from-outside.7"})
     assert given.headers["x-request-id"] == "from-outside.7"
     made = await ask("GET", "/api/nowhere", headers={"x-request-id": "two words"})
     assert len(made.headers["x-request-id"]) == 32
 
 
-async def test_a_request_is_one_line_in_the_log_without_its_key(
-    ask: ApiClient, caplog: pytest.LogCaptureFixture
-):
+async def test_a_request_logs_one_line_without_its_key(ask: ApiClient, caplog: pytest.LogCaptureFixture):
     caplog.set_level("INFO", "wakeful.http")
     await ask("GET", f"{JOBS}/none")
     (line,) = [record.getMessage() for record in caplog.records if record.name == "wakeful.http"]
@@ -156,7 +152,7 @@ async def test_a_request_is_one_line_in_the_log_without_its_key(
     assert ask.key not in caplog.text
 
 
-async def test_a_mistake_of_ours_is_a_problem_that_tells_nothing(
+async def test_an_internal_error_reveals_no_details(
     ask: ApiClient, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ):
     async def broken(*_: object, **__: object) -> None:
@@ -170,7 +166,7 @@ async def test_a_mistake_of_ours_is_a_problem_that_tells_nothing(
     assert reply.headers["x-request-id"] in caplog.text
 
 
-async def test_it_lives_and_is_ready_and_says_so_to_anybody(ask: ApiClient):
+async def test_health_and_readiness_need_no_key(ask: ApiClient):
     nobody = ask.with_key(None)
     assert (await nobody("GET", "/healthz")).body == {"status": "ok"}
     assert (await nobody("GET", "/readyz")).body == {"status": "ready"}
@@ -181,7 +177,7 @@ async def test_it_lives_and_is_ready_and_says_so_to_anybody(ask: ApiClient):
     assert reply.headers["retry-after"] == "1"
 
 
-async def test_a_quota_that_is_used_up_is_429(ask: ApiClient):
+async def test_an_exhausted_quota_is_answered_429(ask: ApiClient):
     await ask("PUT", "/quotas", {"bucket": "scheduler.liveJobs", "limit": 1})
     assert (await ask("POST", JOBS, {"name": "a", "schedule": SELDOM})).status == 201
     reply = await ask("POST", JOBS, {"name": "b", "schedule": SELDOM})
@@ -189,14 +185,14 @@ async def test_a_quota_that_is_used_up_is_429(ask: ApiClient):
     assert "retry-after" not in reply.headers
 
 
-async def test_a_quota_of_the_day_says_when_the_next_begins(ask: ApiClient):
+async def test_an_exhausted_daily_quota_sets_retry_after(ask: ApiClient):
     await ask("PUT", "/quotas", {"bucket": "scheduler.createJob", "limit": 0})
     reply = await ask("POST", JOBS, {"name": "a", "schedule": SELDOM})
     assert (reply.status, reply.code) == (429, "resource-exhausted")
     assert 0 < int(reply.headers["retry-after"]) <= 24 * 3600
 
 
-async def test_another_workspace_is_not_found_whether_it_is_there_or_not(ask: ApiClient):
+async def test_another_workspace_is_not_found_whether_or_not_it_exists(ask: ApiClient):
     await ask.app.services.workspaces.put(LOCAL, "acme", {})
     stranger = await ask.new("admin", "acme")
     there = await stranger("GET", f"{HOME}/jobs")

@@ -1,4 +1,4 @@
-"""Runs over HTTP: listed, filtered, ended, replayed, claimed and completed."""
+"""Runs over HTTP: list, filter, cancel, stop, replay, claim and complete."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NOTHING = {"kind": "function", "name": "nothing"}
 _PULL = {"kind": "pull"}
 
 
-async def test_runs_are_listed_newest_first_and_page_by_page(ask: ApiClient):
+async def test_runs_are_listed_newest_first_with_pagination(ask: ApiClient):
     await _job(ask, "a", _PULL)
     ids = [(await ask("POST", f"{JOBS}/a/run")).body["id"] for _ in range(7)]
     for path in ("/runs", f"{HOME}/agents/default/runs", f"{JOBS}/a/runs"):
@@ -34,7 +34,7 @@ async def test_runs_are_listed_newest_first_and_page_by_page(ask: ApiClient):
 
 
 @on_one_store
-async def test_a_job_shows_its_last_20_runs_and_an_agent_its_last_50(ask: ApiClient):
+async def test_by_default_a_job_lists_20_runs_and_an_agent_50(ask: ApiClient):
     await _job(ask, "a", _PULL)
     await asyncio.gather(*(ask("POST", f"{JOBS}/a/run") for _ in range(52)))
     assert len((await ask("GET", f"{JOBS}/a/runs")).body["runs"]) == 20
@@ -73,7 +73,7 @@ async def test_a_run_is_shown_with_its_attempts(ask: ApiClient):
     assert "it never works" in run["attempts"][0]["error"]
 
 
-async def test_a_run_that_waits_is_cancelled_and_one_that_is_over_is_not(ask: ApiClient):
+async def test_a_pending_run_can_be_cancelled_and_a_finished_one_cannot(ask: ApiClient):
     await _job(ask, "a", _PULL)
     run_id = (await ask("POST", f"{JOBS}/a/run")).body["id"]
     cancelled = await ask("POST", f"/runs/{run_id}/cancel")
@@ -82,7 +82,7 @@ async def test_a_run_that_waits_is_cancelled_and_one_that_is_over_is_not(ask: Ap
     assert (again.status, again.code) == (409, "failed-precondition")
 
 
-async def test_a_run_that_runs_is_stopped_and_not_cancelled(ask: ApiClient):
+async def test_a_running_run_can_be_stopped_but_not_cancelled(ask: ApiClient):
     await _job(ask, "a", _PULL)
     run_id = (await ask("POST", f"{JOBS}/a/run")).body["id"]
     early = await ask("POST", f"/runs/{run_id}/stop")
@@ -94,7 +94,7 @@ async def test_a_run_that_runs_is_stopped_and_not_cancelled(ask: ApiClient):
     assert (await ask("POST", f"/runs/{run_id}/stop")).code == "failed-precondition"
 
 
-async def test_an_executor_claims_a_run_is_at_it_and_completes_it(ask: ApiClient):
+async def test_an_executor_claims_heartbeats_and_completes_a_run(ask: ApiClient):
     await _job(ask, "a", _PULL, payload={"to": "me"})
     run_id = (await ask("POST", f"{JOBS}/a/run")).body["id"]
     claimed = await ask("POST", "/runs/claim", {"worker": "laptop", "agents": [], "limit": 5})
@@ -113,7 +113,7 @@ async def test_an_executor_claims_a_run_is_at_it_and_completes_it(ask: ApiClient
 @on_one_store
 @pytest.mark.parametrize("state", ["skipped", "missed", "pending", "cancelled"])
 @pytest.mark.parametrize("status", ["succeeded", "failed"])
-async def test_a_run_that_does_not_run_cannot_be_completed(ask: ApiClient, state: str, status: str):
+async def test_a_run_that_is_not_running_cannot_be_completed(ask: ApiClient, state: str, status: str):
     run = over(jobless(attempt=0), state) if state != "pending" else jobless()
     await ask.app.store.add_runs([run])
     reply = await ask("POST", f"/runs/{run.id}/complete", {"status": status, "attempt": run.attempt})
@@ -129,7 +129,7 @@ async def test_a_claim_waits_for_the_first_run(ask: ApiClient):
 
 
 @on_one_store
-async def test_a_claim_of_somebody_who_has_gone_takes_nothing(ask: ApiClient):
+async def test_a_claim_of_a_disconnected_client_takes_nothing(ask: ApiClient):
     await _job(ask, "a", _PULL)
     waiting, gone = asyncio.Event(), asyncio.Event()
     claim = ask.app.services.pull.claim
@@ -171,12 +171,12 @@ async def test_a_claim_of_somebody_who_has_gone_takes_nothing(ask: ApiClient):
         {"worker": "w", "hurry": True},
     ],
 )
-async def test_a_claim_that_is_wrong_is_refused(ask: ApiClient, body: dict[str, object]):
+async def test_an_invalid_claim_is_rejected(ask: ApiClient, body: dict[str, object]):
     reply = await ask("POST", "/runs/claim", body)
     assert (reply.status, reply.code) == (422, "invalid-argument")
 
 
-async def test_dead_letters_are_seen_replayed_and_discarded(ask: ApiClient):
+async def test_dead_letters_are_listed_replayed_and_discarded(ask: ApiClient):
     await _job(ask, "a", _FAILING)
     ids = [(await ask("POST", f"{JOBS}/a/run")).body["id"] for _ in range(4)]
     for run_id in ids:
@@ -199,13 +199,13 @@ async def test_dead_letters_are_seen_replayed_and_discarded(ask: ApiClient):
 
 
 @on_one_store
-async def test_nobody_replays_everything_by_leaving_something_out(ask: ApiClient):
+async def test_replaying_or_discarding_all_dead_letters_must_be_explicit(ask: ApiClient):
     for body in ({}, {"all": False}, {"ids": None}, {"ids": "all"}, {"ids": [1]}, {"ids": [], "all": True}):
         for verb in ("replay", "discard"):
             assert (await ask("POST", f"/dead-letters/{verb}", body)).status == 422, body
 
 
-async def test_an_agent_is_woken_by_hand(ask: ApiClient):
+async def test_an_agent_is_woken_manually(ask: ApiClient):
     await ask("PUT", f"{HOME}/agents/writer", {})
     run = await ask("POST", f"{HOME}/agents/writer/runs", {"payload": {"message": "look"}})
     assert (run.status, run.body["state"], run.body["trigger"]) == (201, "pending", "user")

@@ -1,7 +1,6 @@
-"""The OpenAPI document is true: whatever is sent, valid or not, the answer is one that the document tells of.
+"""The OpenAPI document is accurate: every response to a valid or invalid request conforms to it.
 
-Requests are made up from the document by schemathesis, some as it says and some against it; half of them for
-things that are there, and half for whatever name comes up.
+Schemathesis generates the requests from the document, valid and invalid; half of them for existing resources.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from wakeful.service.services import Services
 from wakeful.settings import Settings
 
 _JOBS = "/api/workspaces/default/agents/default/jobs"
-#: The first of all checks is that nothing here is ever our own mistake.
+#: The first check: no request causes a server error.
 _CHECKS = [
     not_a_server_error,
     status_code_conformance,
@@ -41,10 +40,10 @@ _CHECKS = [
     response_headers_conformance,
 ]
 
-#: The document is the same whatever is behind the app.
+#: The document does not depend on the services.
 schema = schemathesis.openapi.from_dict(create_app(cast(Services, None)).openapi())
 schema.config.phases.coverage.enabled = False
-api = schema.exclude(path_regex="/events$|^/metrics$")  # a stream has no end, and metrics are no JSON
+api = schema.exclude(path_regex="/events$|^/metrics$")  # a stream does not end, and metrics are not JSON
 
 quickly = settings(
     max_examples=5,
@@ -66,7 +65,7 @@ class Server(NamedTuple):
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server in a thread of its own, since schemathesis waits for each answer."""
+    """Start a server in its own thread, since schemathesis blocks on each response."""
     place: Path = tmp_path_factory.mktemp("schemathesis")
     begun = threading.Event()
     found: dict[str, object] = {}
@@ -102,13 +101,13 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @api.parametrize()
 @quickly
-def test_whatever_is_asked_for_the_answer_is_one_that_the_document_tells_of(case: Case, server: Server):
+def test_responses_conform_to_the_document(case: Case, server: Server):
     _ask(case, server)
 
 
 @api.include(path_regex=r"\{").parametrize()
 @quickly
-def test_so_it_is_where_things_are_there(case: Case, server: Server):
+def test_responses_for_existing_resources_conform_to_the_document(case: Case, server: Server):
     with requests.Session() as session:
         session.headers.update(server.headers)
         target = {"kind": "webhook", "url": "http://127.0.0.1:9/"}
@@ -135,5 +134,5 @@ def test_so_it_is_where_things_are_there(case: Case, server: Server):
 def _ask(case: Case, server: Server) -> None:
     body: Any = case.body
     if isinstance(body, dict) and isinstance(body.get("waitMs"), int):
-        body["waitMs"] = min(body["waitMs"], 10)  # nobody is to wait for what does not come
+        body["waitMs"] = min(body["waitMs"], 10)  # no run comes, so do not wait
     case.call_and_validate(base_url=server.url, headers=server.headers, checks=_CHECKS)

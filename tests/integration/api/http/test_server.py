@@ -1,4 +1,4 @@
-"""The server: how it starts, what stops it from starting, how it stops, and TLS."""
+"""The server: startup, startup errors, shutdown and TLS."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ print("stopped")
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 @on_one_store
-async def test_it_stops_when_it_is_told_to_and_answers_what_it_was_asked(
+async def test_a_signal_stops_the_server_after_pending_requests_are_answered(
     database: str, number: signal.Signals
 ):
     process = await asyncio.create_subprocess_exec(
@@ -71,7 +71,7 @@ async def test_it_stops_when_it_is_told_to_and_answers_what_it_was_asked(
             await process.wait()
 
 
-async def test_a_port_that_somebody_has_is_said_before_anything_starts(tmp_path: Path):
+async def test_a_port_in_use_is_reported_before_anything_starts(tmp_path: Path):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         settings = Settings(db=f"sqlite:///{tmp_path}/a.db", port=taken.getsockname()[1])
         with pytest.raises(Unavailable, match=r"cannot listen on .* port \d+"):
@@ -79,12 +79,12 @@ async def test_a_port_that_somebody_has_is_said_before_anything_starts(tmp_path:
     assert not (tmp_path / "a.db").exists()
 
 
-async def test_a_host_that_is_none_is_said(tmp_path: Path):
+async def test_an_invalid_host_is_reported(tmp_path: Path):
     with pytest.raises(InvalidArgument, match="WAKEFUL_HOST"):
         await serve(Settings(db=f"sqlite:///{tmp_path}/a.db", host="no such host", port=0))
 
 
-async def test_an_address_of_ipv6_is_listened_at(tmp_path: Path):
+async def test_the_server_listens_on_an_ipv6_address(tmp_path: Path):
     found: list[tuple[int, Any]] = []
 
     def started(url: str, app: Wakeful) -> None:
@@ -104,7 +104,7 @@ async def test_an_address_of_ipv6_is_listened_at(tmp_path: Path):
 
 
 @on_one_store
-async def test_it_ends_tls_itself(new_app: NewApp, tmp_path: Path):
+async def test_the_server_terminates_tls(new_app: NewApp, tmp_path: Path):
     authority = Authority(tmp_path)
     cert, key = authority.issue("server")
     settings = Settings(port=0, tls_cert=str(cert), tls_key=str(key))
@@ -119,7 +119,7 @@ async def test_it_ends_tls_itself(new_app: NewApp, tmp_path: Path):
 
 
 @on_one_store
-async def test_only_clients_with_a_certificate_of_its_authority_get_in(new_app: NewApp, tmp_path: Path):
+async def test_only_clients_with_a_certificate_of_the_client_ca_are_accepted(new_app: NewApp, tmp_path: Path):
     authority, stranger = Authority(tmp_path), Authority(tmp_path, "stranger")
     cert, key = authority.issue("server")
     settings = Settings(port=0, tls_cert=str(cert), tls_key=str(key), tls_client_ca=str(authority.file))
@@ -140,7 +140,7 @@ async def test_only_clients_with_a_certificate_of_its_authority_get_in(new_app: 
                 assert not gets_in
 
 
-async def test_tls_that_cannot_be_is_said_before_anything_starts(tmp_path: Path):
+async def test_invalid_tls_settings_are_reported_before_anything_starts(tmp_path: Path):
     cert, key = Authority(tmp_path).issue("server")
     other = Authority(tmp_path, "other").issue("another")
     plain = Settings(db=f"sqlite:///{tmp_path}/a.db", port=0)
@@ -157,13 +157,13 @@ async def test_tls_that_cannot_be_is_said_before_anything_starts(tmp_path: Path)
     assert not (tmp_path / "a.db").exists()
 
 
-def test_a_port_that_can_be_none_stops_the_start():
+def test_an_invalid_port_is_rejected():
     with pytest.raises(InvalidArgument, match="WAKEFUL_PORT: 70000 is too large; the maximum is 65535"):
         read_settings({"WAKEFUL_PORT": "70000"})
 
 
 @on_one_store
-async def test_a_proxy_is_believed_only_where_it_is_trusted(new_app: NewApp):
+async def test_x_forwarded_for_is_used_only_from_trusted_proxies(new_app: NewApp):
     app = new_app()
     headers = {"X-Forwarded-For": "203.0.113.7"}
     async with app:

@@ -1,4 +1,4 @@
-"""The agents' tool as MCP and OAuth clients expect it: actions, schemas, all errors at once, metadata."""
+"""Conformance of the MCP tool to MCP and OAuth clients: actions, schemas, errors and metadata."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _CALL = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
 
 @pytest.fixture
 def database(tmp_path: Path) -> str:
-    """None of this depends on the store."""
+    """Use SQLite only: none of this depends on the store."""
     return f"sqlite:///{tmp_path}/wakeful.db"
 
 
@@ -40,7 +40,7 @@ async def operator(new_app: NewApp) -> AsyncIterator[ApiClient]:
 
 
 async def _live(agent: Agent) -> dict[str, dict[str, Any]]:
-    """What each action answers, from the creation of a job to its end."""
+    """Return the result of each action over the lifecycle of a job."""
     job = {"name": "digest", "schedule": "0 7 * * *", "message": "Write the digest."}
     return {
         "create": await agent("create", job=job),
@@ -59,7 +59,9 @@ async def _live(agent: Agent) -> dict[str, dict[str, Any]]:
 
 
 @pytest.mark.parametrize("transport", ["http", "stdio"])
-async def test_every_action_answers_by_the_output_schema(operator: ApiClient, tmp_path: Path, transport: str):
+async def test_every_result_conforms_to_the_output_schema(
+    operator: ApiClient, tmp_path: Path, transport: str
+):
     key = await operator.new("agent", agent="writer")
     connection = over_http(key) if transport == "http" else over_stdio(operator.url, key.key, tmp_path)
     async with connection as agent:
@@ -91,7 +93,7 @@ async def test_every_action_answers_by_the_output_schema(operator: ApiClient, tm
     assert [run["id"] for run in answers["again"]["job"]["lastRuns"]] == [answers["run"]["run"]["id"]]
 
 
-async def test_a_pause_whose_end_cannot_be_read_is_refused(operator: ApiClient):
+async def test_a_pause_with_an_invalid_end_is_rejected(operator: ApiClient):
     async with over_http(operator) as agent:
         await agent("add", name="a", schedule=SELDOM, message="x")
         for until in ("some day", "every morning", "2020-01-01T00:00", {"kind": "every", "everyMs": 5_000}):
@@ -100,7 +102,7 @@ async def test_a_pause_whose_end_cannot_be_read_is_refused(operator: ApiClient):
 
 
 @pytest.mark.parametrize("transport", ["http", "stdio"])
-async def test_all_that_is_wrong_with_a_new_job_is_told_in_one_answer(
+async def test_all_errors_of_a_new_job_are_in_one_response(
     operator: ApiClient, tmp_path: Path, transport: str
 ):
     wrong = {
@@ -131,7 +133,7 @@ async def test_all_that_is_wrong_with_a_new_job_is_told_in_one_answer(
     }
 
 
-async def test_a_new_job_over_http_is_told_all_that_is_wrong_too(operator: ApiClient):
+async def test_all_errors_of_a_new_job_over_http_are_in_one_response(operator: ApiClient):
     wrong = {
         "name": "a",
         "schedule": "@daily",
@@ -149,7 +151,7 @@ async def test_a_new_job_over_http_is_told_all_that_is_wrong_too(operator: ApiCl
 
 
 @pytest.mark.parametrize("transport", ["http", "stdio"])
-async def test_a_run_by_hand_has_an_overlap_policy(operator: ApiClient, tmp_path: Path, transport: str):
+async def test_a_manual_run_takes_an_overlap_policy(operator: ApiClient, tmp_path: Path, transport: str):
     connection = (
         over_http(operator) if transport == "http" else over_stdio(operator.url, operator.key, tmp_path)
     )
@@ -167,7 +169,7 @@ async def test_a_run_by_hand_has_an_overlap_policy(operator: ApiClient, tmp_path
         await eventually(skipped)
 
 
-async def test_an_argument_that_an_action_does_not_take_is_reported(operator: ApiClient):
+async def test_an_argument_unsupported_by_the_action_is_reported(operator: ApiClient):
     async with over_http(operator) as agent:
         await agent("add", name="a", schedule=SELDOM, message="x")
         said = await agent.refused(action="run", jobId="a", message="another")
@@ -175,7 +177,7 @@ async def test_an_argument_that_an_action_does_not_take_is_reported(operator: Ap
         assert (await agent("runs", jobId="a"))["runs"] == []
 
 
-async def test_an_unknown_parameter_of_the_address_is_refused(operator: ApiClient):
+async def test_an_unknown_query_parameter_is_rejected(operator: ApiClient):
     headers = {"Authorization": f"Bearer {operator.key}", "Accept": "application/json, text/event-stream"}
     async with operator.session.post(f"{operator.url}/mcp?agnt=a", json=_CALL, headers=headers) as response:
         assert response.status == 422
@@ -191,7 +193,7 @@ async def _challenge(session: aiohttp.ClientSession, method: str, url: str) -> s
         return response.headers["www-authenticate"]
 
 
-async def test_a_client_finds_the_issuer_of_tokens(new_app: NewApp):
+async def test_the_metadata_names_the_token_issuer(new_app: NewApp):
     app = new_app(settings=Settings(jwt_secret="x" * 32, jwt_issuer=_ISSUER))
     async with app, served(app) as operator:
         session, url = operator.session, operator.url

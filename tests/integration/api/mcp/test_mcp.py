@@ -1,4 +1,4 @@
-"""The agents' own tool, as the official client calls it: over HTTP, and over stdin and stdout."""
+"""The MCP tool, called with the official client over HTTP and stdio."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ BERLIN = ZoneInfo("Europe/Berlin")
 
 @pytest.fixture
 def database(tmp_path: Path) -> str:
-    """What the tool does does not depend on the store: one of them will do."""
+    """Use SQLite only: the tool does not depend on the store."""
     return f"sqlite:///{tmp_path}/wakeful.db"
 
 
@@ -51,7 +51,7 @@ async def operator(new_app: NewApp) -> AsyncIterator[ApiClient]:
 
 @pytest.fixture
 async def writer(operator: ApiClient) -> AsyncIterator[Agent]:
-    """An agent with a key of its own; its client begins and ends in one task, as it must."""
+    """Connect an agent with its own key; its client must start and stop in one task."""
     begun: asyncio.Future[Agent] = asyncio.get_running_loop().create_future()
     over = asyncio.Event()
 
@@ -69,7 +69,7 @@ async def writer(operator: ApiClient) -> AsyncIterator[Agent]:
 # --- the tool ----------------------------------------------------------------------------------------
 
 
-async def test_an_agent_schedules_looks_changes_runs_and_removes(operator: ApiClient, writer: Agent):
+async def test_an_agent_adds_lists_updates_runs_and_removes_a_job(operator: ApiClient, writer: Agent):
     tomorrow = (datetime.now(BERLIN) + timedelta(days=1)).date()
     added = await writer(
         "add", job={"name": "digest", "schedule": "tomorrow at 9", "message": "Write the digest for Ada."}
@@ -107,7 +107,7 @@ async def test_an_agent_schedules_looks_changes_runs_and_removes(operator: ApiCl
     assert (await writer("list"))["jobs"] == []
 
 
-async def test_a_budget_may_be_lowered_and_not_taken_off(writer: Agent):
+async def test_a_budget_can_be_lowered_but_not_raised_or_removed(writer: Agent):
     await writer("add", name="think", message="Think.", schedule="@daily", budget={"tokensPerDay": 100})
     lower = await writer("update", name="think", patch={"budget": '{"tokensPerDay": 50}'})
     assert lower["job"]["budget"] == {"tokensPerDay": 50}
@@ -116,7 +116,7 @@ async def test_a_budget_may_be_lowered_and_not_taken_off(writer: Agent):
         assert sentence.startswith("permission-denied: budget: a key of the role 'agent' may lower")
 
 
-async def test_flat_arguments_in_snake_case_do_as_well(writer: Agent):
+async def test_flat_arguments_in_snake_case_are_accepted(writer: Agent):
     added = await writer("add", message="\tLook again.\n\t\tTwice.", every_minutes="15", max_attempts="2")
     assert added["job"]["name"] == "look-again-twice"
     assert added["job"]["message"] == "Look again.\n\tTwice."
@@ -174,27 +174,25 @@ async def test_flat_arguments_in_snake_case_do_as_well(writer: Agent):
         ),
     ],
 )
-async def test_what_is_refused_is_refused_in_the_words_of_the_service(
-    writer: Agent, arguments: dict[str, object], sentence: str
-):
+async def test_errors_are_those_of_the_service(writer: Agent, arguments: dict[str, object], sentence: str):
     said = await writer.refused(**arguments)
     assert said.startswith(sentence)
     assert "It is now 20" in text_of(await writer.raw(**arguments))
 
 
-async def test_a_time_in_the_past_says_what_to_write_instead(writer: Agent):
+async def test_the_error_for_a_past_time_suggests_an_alternative(writer: Agent):
     said = await writer.refused(action="add", at=1_600_000_000, message="x")
     assert "is in the past; it is now" in said
     assert "write a later time, or 'in 20m'" in said
 
 
-async def test_a_name_that_is_taken_is_refused(writer: Agent):
+async def test_a_duplicate_name_is_rejected(writer: Agent):
     await writer("add", name="a", schedule=SELDOM, message="x")
     said = await writer.refused(action="add", name="a", schedule=SELDOM, message="x")
     assert said.startswith("already-exists: ")
 
 
-async def test_an_agent_sees_and_changes_its_own_jobs_alone(operator: ApiClient, writer: Agent):
+async def test_an_agent_sees_and_changes_only_its_own_jobs(operator: ApiClient, writer: Agent):
     mine = await writer("add", name="mine", schedule=SELDOM, message="x")
     async with over_http(await operator.new("agent", agent="painter")) as painter:
         assert (await painter("list"))["jobs"] == []
@@ -204,7 +202,7 @@ async def test_an_agent_sees_and_changes_its_own_jobs_alone(operator: ApiClient,
     assert len((await writer("list"))["jobs"]) == 1
 
 
-async def test_an_agent_may_remove_the_job_that_it_is_running_in(operator: ApiClient, writer: Agent):
+async def test_an_agent_can_remove_the_job_it_is_running_in(operator: ApiClient, writer: Agent):
     await writer("add", name="poll", schedule="every 1h", message="look, and stop when it is there")
     run = (await writer("run", jobId="poll"))["run"]["id"]
     claimed = await operator("POST", "/runs/claim", {"worker": "w", "agents": ["writer"]})
@@ -218,12 +216,12 @@ async def test_an_agent_may_remove_the_job_that_it_is_running_in(operator: ApiCl
 
 
 @pytest.mark.parametrize("action", ["list", "runs", "status"])
-async def test_an_agent_that_has_only_a_key_yet_is_there(operator: ApiClient, action: str):
+async def test_an_agent_with_only_a_key_can_call_the_tool(operator: ApiClient, action: str):
     async with over_http(await operator.new("agent", agent="newcomer")) as newcomer:
         assert "It is now" in (await newcomer(action))["text"]
 
 
-async def test_an_operator_names_the_agent(operator: ApiClient):
+async def test_an_operator_selects_the_agent_and_workspace(operator: ApiClient):
     async with over_http(operator) as agent:
         assert (await agent("add", schedule=SELDOM, message="hello"))["job"]["agentId"] == "default"
         added = await agent("add", schedule=SELDOM, message="hello", agentId="writer")
@@ -239,21 +237,21 @@ async def test_an_operator_names_the_agent(operator: ApiClient):
         assert (await agent.refused(action="list")).startswith("not-found: no workspace 'acme'")
 
 
-async def test_a_time_without_a_zone_is_on_the_clocks_that_the_job_goes_by(writer: Agent):
+async def test_a_time_without_a_zone_is_in_the_zone_of_the_job(writer: Agent):
     await writer("add", name="a", schedule="0 9 * * *", tz="Asia/Tokyo", message="x")
     changed = await writer("update", jobId="a", schedule="every friday at 18:00", name="b")
     assert changed["job"]["schedule"] == {"kind": "cron", "expr": "0 18 * * 5", "tz": "Asia/Tokyo"}
     assert "Changed 'b'" in changed["text"]
 
 
-async def test_a_member_reads_and_is_told_what_it_may_not(operator: ApiClient):
+async def test_a_member_can_list_jobs_but_not_add_them(operator: ApiClient):
     async with over_http(await operator.new("member")) as member:
         assert (await member("list"))["jobs"] == []
         said = await member.refused(action="add", schedule=SELDOM, message="hello")
         assert said.startswith("permission-denied: a key of the role 'member' may not do this")
 
 
-async def test_the_context_says_where_the_output_goes_unless_the_job_does(operator: ApiClient, writer: Agent):
+async def test_the_context_sets_the_delivery_unless_the_job_does(operator: ApiClient, writer: Agent):
     allowed = {"tz": "Europe/Berlin", "deliverTo": [{"channel": "telegram"}]}
     assert (await operator("PUT", "/agents/writer", allowed)).status == 200
     context = {"deliver": True, "channel": "telegram", "to": "@ada"}
@@ -264,10 +262,10 @@ async def test_the_context_says_where_the_output_goes_unless_the_job_does(operat
     assert result.structured_content["job"]["to"] == "@ada"
 
 
-# --- what it may reach -------------------------------------------------------------------------------
+# --- allowed targets ---------------------------------------------------------------------------------
 
 
-async def test_an_agent_does_not_give_itself_a_target_that_nobody_allowed(operator: ApiClient, writer: Agent):
+async def test_an_agent_cannot_set_a_target_that_is_not_allowed(operator: ApiClient, writer: Agent):
     function = {"kind": "function", "name": "note"}
     said = await writer.refused(action="add", schedule=SELDOM, message="x", target=function)
     assert said.startswith(
@@ -291,7 +289,7 @@ async def test_an_agent_does_not_give_itself_a_target_that_nobody_allowed(operat
     await writer("add", name="own", schedule=SELDOM, message="x", target=function)
 
 
-async def test_the_operator_says_which_targets_agents_may_use(database: str):
+async def test_the_targets_of_agents_are_configurable(database: str):
     settings = Settings(db=database, agent_targets=("*",))
     app = Wakeful(database, settings=settings, secret_key="a key for tests")
 
@@ -306,10 +304,10 @@ async def test_the_operator_says_which_targets_agents_may_use(database: str):
         await writer("add", schedule=SELDOM, message="x", target={"kind": "function", "name": "note"})
 
 
-# --- resources, the prompt, and the door -------------------------------------------------------------
+# --- resources, the prompt and authentication --------------------------------------------------------
 
 
-async def test_jobs_and_runs_can_be_read_and_a_prompt_teaches(writer: Agent):
+async def test_jobs_and_runs_are_resources_and_there_is_a_prompt(writer: Agent):
     await writer("add", name="mine", schedule=SELDOM, message="x")
     await writer("run", jobId="mine")
     client = writer.client
@@ -332,14 +330,14 @@ async def test_jobs_and_runs_can_be_read_and_a_prompt_teaches(writer: Agent):
         await client.call_tool("crons", {})
 
 
-async def test_clients_of_the_older_protocol_are_served_too(operator: ApiClient):
+async def test_clients_of_the_legacy_protocol_are_supported(operator: ApiClient):
     async with over_http(await operator.new("agent", agent="writer"), mode="legacy") as writer:
         assert (await writer("add", schedule=SELDOM, message="hello"))["job"]["agentId"] == "writer"
         assert (await writer.refused(action="explode")).startswith("invalid-argument: ")
 
 
 @pytest.mark.parametrize("key", [None, "wk_nobody", "wk_" + "x" * 43])
-async def test_without_a_key_that_holds_nobody_gets_in(operator: ApiClient, key: str | None):
+async def test_a_request_without_a_valid_key_is_unauthenticated(operator: ApiClient, key: str | None):
     headers = {"Accept": "application/json, text/event-stream"}
     if key is not None:
         headers["Authorization"] = f"Bearer {key}"
@@ -353,10 +351,10 @@ async def test_without_a_key_that_holds_nobody_gets_in(operator: ApiClient, key:
             assert response.status == 405
 
 
-# --- stdin and stdout --------------------------------------------------------------------------------
+# --- stdio -------------------------------------------------------------------------------------------
 
 
-async def test_the_same_over_stdin_and_stdout(operator: ApiClient, tmp_path: Path):
+async def test_the_tool_over_stdio(operator: ApiClient, tmp_path: Path):
     key = (await operator.new("agent", agent="writer")).key
     async with over_stdio(operator.url, key, tmp_path) as writer:
         added = await writer("add", name="digest", schedule="tomorrow at 9", message="Write the digest.")
@@ -378,7 +376,7 @@ async def test_the_same_over_stdin_and_stdout(operator: ApiClient, tmp_path: Pat
         assert (await writer.refused(action="remove", name="digest")).startswith("not-found: no job 'digest'")
 
 
-async def test_without_a_server_the_tool_says_so(tmp_path: Path):
+async def test_an_unreachable_server_is_reported(tmp_path: Path):
     async with over_stdio("http://127.0.0.1:9", "wk_x", tmp_path, "--agent", "writer") as agent:
         assert [tool.name for tool in (await agent.client.list_tools()).tools] == ["cron"]
         said = await agent.refused(action="list")

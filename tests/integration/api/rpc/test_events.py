@@ -1,4 +1,4 @@
-"""Events over a WebSocket: to whom they belong, none missed, none twice, nobody waited for."""
+"""Events over a WebSocket: filters, exactly-once delivery and slow clients."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def finished(run_id: str) -> Callable[[Heard], bool]:
     return lambda heard: heard["event"] == "run.finished" and heard["data"]["run"]["id"] == run_id
 
 
-async def test_what_happens_is_pushed_once_somebody_listens(new_app: NewApp):
+async def test_events_are_pushed_after_a_subscription(new_app: NewApp):
     app = new(new_app)
     async with app, served(app) as operator, calling(operator) as call:
         await create(call, "before")
@@ -64,7 +64,7 @@ async def test_what_happens_is_pushed_once_somebody_listens(new_app: NewApp):
         assert (gone["event"], gone["data"]["deleted"]) == ("job.changed", True)
 
 
-async def test_whoever_comes_back_hears_what_happened_meanwhile_once(new_app: NewApp):
+async def test_a_reconnecting_client_receives_each_missed_event_once(new_app: NewApp):
     app = new(new_app)
     async with app, served(app) as operator, calling(operator) as doing:
         await create(doing)
@@ -86,7 +86,7 @@ async def test_whoever_comes_back_hears_what_happened_meanwhile_once(new_app: Ne
         assert told == ["run.started", "run.finished"]
 
 
-async def test_nothing_is_missed_while_the_server_is_restarted(new_app: NewApp):
+async def test_no_event_is_missed_during_a_server_restart(new_app: NewApp):
     app = new(new_app)
     async with app:
         async with served(app) as operator:
@@ -106,16 +106,16 @@ async def test_nothing_is_missed_while_the_server_is_restarted(new_app: NewApp):
 
 
 @on_one_store
-async def test_what_is_not_kept_any_more_is_said_to_be_gone(new_app: NewApp):
+async def test_an_unknown_sequence_number_causes_a_reset_event(new_app: NewApp):
     app = new(new_app)
     async with app, served(app) as operator, calling(operator) as call:
-        subscribed = await call("events.subscribe", after=10**9)  # a number of another database
+        subscribed = await call("events.subscribe", after=10**9)  # a sequence number of another database
         assert subscribed["after"] == 10**9
         assert (await call.hear())["event"] == "reset"
 
 
 @on_one_store
-async def test_only_what_was_asked_for_is_told(new_app: NewApp):
+async def test_events_are_filtered_by_type_job_and_agent(new_app: NewApp):
     app = new(new_app)
     async with (
         app,
@@ -127,7 +127,7 @@ async def test_only_what_was_asked_for_is_told(new_app: NewApp):
     ):
         await ends("events.subscribe", types=["run.finished"])
         await others("events.subscribe", jobId="nobody")
-        await others("events.subscribe", jobId="other")  # in place of the one before
+        await others("events.subscribe", jobId="other")  # replaces the first subscription
         await adas("events.subscribe")
         await create(doing)
         await create(doing, "other")
@@ -142,7 +142,7 @@ async def test_only_what_was_asked_for_is_told(new_app: NewApp):
 
 
 @on_one_store
-async def test_another_key_hears_nothing_that_was_not_asked_for_anew(new_app: NewApp):
+async def test_authenticating_with_another_key_ends_the_subscription(new_app: NewApp):
     app = new(new_app)
     async with app, served(app) as operator, calling(operator) as call:
         await call("events.subscribe")
@@ -151,9 +151,7 @@ async def test_another_key_hears_nothing_that_was_not_asked_for_anew(new_app: Ne
         assert await call("events.unsubscribe") == {"unsubscribed": False}
 
 
-async def test_a_slow_client_is_dropped_and_nobody_waits_for_it(
-    new_app: NewApp, monkeypatch: pytest.MonkeyPatch
-):
+async def test_a_slow_client_is_dropped_and_delays_no_other(new_app: NewApp, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("wakeful.api.rpc.connection.SEND_TIMEOUT_S", 1.0)
     app = new(new_app)
     async with (
@@ -166,7 +164,7 @@ async def test_a_slow_client_is_dropped_and_nobody_waits_for_it(
         await create(doing)
         after = (await slow("events.subscribe"))["after"]
         await quick("events.subscribe")
-        payload = "x" * 60_000  # 150 of them, twice, are more than a network has room for
+        payload = "x" * 60_000  # 300 of them exceed the network buffers
         runs = [await app.jobs.run("digest", payload=payload) for _ in range(150)]
         heard = [await quick.hear() for _ in range(2 * len(runs))]
         wanted = list(range(after + 1, after + 1 + len(heard)))
@@ -178,7 +176,7 @@ async def test_a_slow_client_is_dropped_and_nobody_waits_for_it(
 
         taken: list[int] = []
         with contextlib.suppress(ConnectionClosed):
-            while True:  # what was under way before it was dropped
+            while True:  # events sent before the drop
                 taken.append((await slow.hear())["seq"])
         code, reason = await slow.closed()
         assert (code, "reconnect" in str(reason)) == (1013, True)
@@ -191,9 +189,7 @@ async def test_a_slow_client_is_dropped_and_nobody_waits_for_it(
 
 
 @on_one_store
-async def test_a_client_that_never_takes_anything_is_cut_off(
-    new_app: NewApp, monkeypatch: pytest.MonkeyPatch
-):
+async def test_a_client_that_reads_nothing_is_disconnected(new_app: NewApp, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("wakeful.api.rpc.connection.SEND_TIMEOUT_S", 0.1)
     monkeypatch.setattr("wakeful.api.rpc.protocol.CLOSE_TIMEOUT_S", 0.1)
     lost = asyncio.Event()
@@ -211,5 +207,5 @@ async def test_a_client_that_never_takes_anything_is_cut_off(
         for _ in range(150):
             await app.jobs.run("digest", payload="x" * 60_000)
         async with asyncio.timeout(PATIENCE):
-            await lost.wait()  # though not a byte of it was taken
+            await lost.wait()  # though the client reads nothing
         assert not app.services.events._listeners

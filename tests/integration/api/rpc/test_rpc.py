@@ -1,4 +1,4 @@
-"""The RPC over a WebSocket: every method, whoever asks, and the limits of a connection."""
+"""The RPC over a WebSocket: methods, authentication and connection limits."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def names(call: Caller, **params: object) -> list[str]:
 # --- methods ---------------------------------------------------------------------------------------------
 
 
-async def test_a_job_is_made_listed_changed_switched_and_deleted(ask: ApiClient):
+async def test_a_job_is_created_listed_updated_toggled_and_deleted(ask: ApiClient):
     async with calling(ask) as call:
         made = await create(call, schedule={"kind": "cron", "expr": "0 9 * * 1-5", "tz": "Europe/Berlin"})
         assert (made["agentId"], made["enabled"]) == ("default", True)
@@ -63,7 +63,7 @@ async def test_a_job_is_made_listed_changed_switched_and_deleted(ask: ApiClient)
         assert await names(call, includeDisabled=True) == []
 
 
-async def test_a_job_is_run_and_its_runs_are_seen_after_it_is_gone(ask: ApiClient):
+async def test_runs_of_a_job_are_listed_after_it_is_deleted(ask: ApiClient):
     async with calling(ask) as call:
         job = await create(call)
         assert await call("cron.run", jobId=job["id"], mode="due") == {"ran": False, "run": None}
@@ -84,7 +84,7 @@ async def test_a_job_is_run_and_its_runs_are_seen_after_it_is_gone(ask: ApiClien
         assert len((await call("cron.runs", jobId=job["id"]))["runs"]) == 2
 
 
-async def test_the_status_says_whether_it_runs_and_how_many_jobs_are_active(ask: ApiClient):
+async def test_the_status_has_the_engine_state_and_the_number_of_jobs(ask: ApiClient):
     async with calling(ask) as call:
         await create(call)
         await create(call, "other", enabled=False)
@@ -94,7 +94,7 @@ async def test_the_status_says_whether_it_runs_and_how_many_jobs_are_active(ask:
         assert status["nextAtMs"] is not None
 
 
-async def test_a_job_says_how_its_last_run_went(ask: ApiClient):
+async def test_a_job_shows_the_status_and_error_of_its_last_run(ask: ApiClient):
     async with calling(ask) as call:
         job = await create(call, target={"kind": "function", "name": "failing"})
         assert (job["lastStatus"], job["lastError"]) == (None, None)
@@ -118,7 +118,7 @@ async def test_a_secret_is_shown_once(ask: ApiClient):
 
 
 @on_one_store
-async def test_a_list_comes_in_pages_and_by_agent(ask: ApiClient):
+async def test_jobs_are_listed_by_agent_with_pagination(ask: ApiClient):
     async with calling(ask) as call:
         for name in ("a", "b", "c"):
             await create(call, name)
@@ -165,7 +165,7 @@ async def test_a_list_comes_in_pages_and_by_agent(ask: ApiClient):
     ],
 )  # fmt: skip
 @on_one_store
-async def test_what_is_refused_has_its_code_and_a_sentence_and_the_connection_goes_on(
+async def test_a_rejected_request_returns_an_error_and_keeps_the_connection(
     ask: ApiClient, method: str, params: dict[str, object], code: str, sentence: str
 ):
     async with calling(ask) as call:
@@ -178,7 +178,7 @@ async def test_what_is_refused_has_its_code_and_a_sentence_and_the_connection_go
 
 
 @on_one_store
-async def test_an_unknown_method_names_those_that_there_are(ask: ApiClient):
+async def test_the_error_for_an_unknown_method_lists_the_methods(ask: ApiClient):
     async with calling(ask) as call:
         with pytest.raises(Refused) as refused:
             await call("cron.destroy")
@@ -208,7 +208,7 @@ async def test_an_unknown_method_names_those_that_there_are(ask: ApiClient):
     ],
 )
 @on_one_store
-async def test_a_message_that_is_no_request_is_an_error_with_what_id_it_has(
+async def test_an_invalid_message_is_answered_with_an_error_and_its_id_if_any(
     ask: ApiClient, message: object, id: object
 ):
     async with calling(ask) as call:
@@ -218,7 +218,7 @@ async def test_a_message_that_is_no_request_is_an_error_with_what_id_it_has(
 
 
 @on_one_store
-async def test_ids_come_back_as_they_were_and_need_not_be_there(ask: ApiClient):
+async def test_ids_are_returned_unchanged_and_are_optional(ask: ApiClient):
     async with calling(ask) as call:
         for id in ("one", 2, 2.5, None):
             assert (await call.say({"id": id, "method": "cron.list"}))["id"] == id
@@ -227,7 +227,7 @@ async def test_ids_come_back_as_they_were_and_need_not_be_there(ask: ApiClient):
 
 
 @on_one_store
-async def test_requests_that_come_at_once_are_answered_in_their_order(ask: ApiClient):
+async def test_pipelined_requests_are_answered_in_order(ask: ApiClient):
     async with calling(ask) as call:
         await create(call)
         for n in range(40):
@@ -239,7 +239,7 @@ async def test_requests_that_come_at_once_are_answered_in_their_order(ask: ApiCl
 
 
 @on_one_store
-async def test_bytes_are_refused(ask: ApiClient):
+async def test_a_binary_message_is_rejected(ask: ApiClient):
     async with calling(ask) as call:
         await call.socket.send(b"{}")
         code, reason = await call.closed()
@@ -247,7 +247,7 @@ async def test_bytes_are_refused(ask: ApiClient):
 
 
 @on_one_store
-async def test_a_message_that_is_too_large_is_refused(ask: ApiClient):
+async def test_an_oversized_message_is_rejected(ask: ApiClient):
     async with calling(ask) as call:
         assert (await call.say(" " * 200_000 + '{"id": 1, "method": "cron.list"}'))["id"] == 1
         await call.socket.send(json.dumps({"id": 1, "method": "cron.list", "x": "y" * 256 * 1024}))
@@ -255,9 +255,7 @@ async def test_a_message_that_is_too_large_is_refused(ask: ApiClient):
 
 
 @on_one_store
-async def test_a_mistake_of_our_own_is_told_without_its_details(
-    ask: ApiClient, monkeypatch: pytest.MonkeyPatch
-):
+async def test_an_internal_error_reveals_no_details(ask: ApiClient, monkeypatch: pytest.MonkeyPatch):
     async def broken(*_: object) -> None:
         raise ZeroDivisionError("a secret")
 
@@ -270,11 +268,11 @@ async def test_a_mistake_of_our_own_is_told_without_its_details(
         assert (await call("cron.status"))["running"] is True
 
 
-# --- who asks --------------------------------------------------------------------------------------------
+# --- authentication --------------------------------------------------------------------------------------
 
 
 @on_one_store
-async def test_a_browser_says_who_it_is_by_its_first_message(ask: ApiClient):
+async def test_a_client_can_authenticate_by_its_first_message(ask: ApiClient):
     async with connected(ask.url) as call:
         member = await ask.new("member")
         assert await call("auth", token=member.key) == {
@@ -287,14 +285,16 @@ async def test_a_browser_says_who_it_is_by_its_first_message(ask: ApiClient):
 
 
 @on_one_store
-async def test_a_browser_says_who_it_is_by_a_subprotocol(ask: ApiClient):
+async def test_a_client_can_authenticate_by_a_subprotocol(ask: ApiClient):
     async with connected(ask.url, subprotocols=["wakeful", f"bearer.{ask.key}"]) as call:
         assert call.socket.subprotocol == "wakeful", "and never the key"
         assert await names(call) == []
 
 
 @on_one_store
-async def test_whoever_says_nothing_is_not_waited_for(ask: ApiClient, monkeypatch: pytest.MonkeyPatch):
+async def test_a_client_that_does_not_authenticate_in_time_is_disconnected(
+    ask: ApiClient, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setattr("wakeful.api.rpc.connection.AUTH_TIMEOUT_S", 0.05)
     async with connected(ask.url) as call:
         code, reason = await call.closed()
@@ -302,7 +302,7 @@ async def test_whoever_says_nothing_is_not_waited_for(ask: ApiClient, monkeypatc
 
 
 @on_one_store
-async def test_whoever_asks_before_they_say_who_they_are_is_told_so_and_goes(ask: ApiClient):
+async def test_a_request_before_authentication_is_rejected_and_closes_the_connection(ask: ApiClient):
     async with connected(ask.url) as call:
         with pytest.raises(Refused) as refused:
             await call("cron.list")
@@ -312,7 +312,7 @@ async def test_whoever_asks_before_they_say_who_they_are_is_told_so_and_goes(ask
 
 @pytest.mark.parametrize("by", ["header", "message", "subprotocol"])
 @on_one_store
-async def test_a_key_that_nobody_has_opens_nothing(ask: ApiClient, by: str):
+async def test_an_unknown_key_is_rejected(ask: ApiClient, by: str):
     wrong = "wk_" + "x" * 43
     given: dict[str, Any] = {"header": {"key": wrong}, "subprotocol": {"subprotocols": [f"bearer.{wrong}"]}}
     async with connected(ask.url, **given.get(by, {})) as call:
@@ -324,7 +324,7 @@ async def test_a_key_that_nobody_has_opens_nothing(ask: ApiClient, by: str):
 
 
 @on_one_store
-async def test_a_key_that_is_revoked_ends_its_connection(ask: ApiClient):
+async def test_a_request_with_a_revoked_key_closes_the_connection(ask: ApiClient):
     member = await ask.new("member")
     async with calling(member) as call:
         assert await names(call) == []
@@ -337,7 +337,7 @@ async def test_a_key_that_is_revoked_ends_its_connection(ask: ApiClient):
 
 
 @on_one_store
-async def test_a_key_that_is_revoked_hears_nothing_more(ask: ApiClient, monkeypatch: pytest.MonkeyPatch):
+async def test_revoking_a_key_ends_its_subscription(ask: ApiClient, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("wakeful.api.rpc.connection.KEY_CHECK_S", 0.05)
     member = await ask.new("member")
     async with calling(member) as call:
@@ -348,7 +348,7 @@ async def test_a_key_that_is_revoked_hears_nothing_more(ask: ApiClient, monkeypa
 
 
 @on_one_store
-async def test_an_agent_sees_its_own_and_does_not_find_anothers(ask: ApiClient):
+async def test_an_agent_sees_only_its_own_jobs(ask: ApiClient):
     ada = await ask.new("agent", agent="ada")
     async with calling(ask) as call, calling(ada) as hers:
         theirs = await create(call)
@@ -376,7 +376,7 @@ async def test_an_agent_sees_its_own_and_does_not_find_anothers(ask: ApiClient):
 
 
 @on_one_store
-async def test_another_workspace_is_asked_for_by_name_and_is_that_of_its_key(ask: ApiClient):
+async def test_the_workspace_defaults_to_that_of_the_key(ask: ApiClient):
     await ask("PUT", "/api/workspaces/acme", {})
     owner = await ask.new("admin", "acme")
     async with calling(ask) as call, calling(owner) as theirs:
@@ -388,11 +388,13 @@ async def test_another_workspace_is_asked_for_by_name_and_is_that_of_its_key(ask
         assert refused.value.code == "not-found"
 
 
-# --- the end ---------------------------------------------------------------------------------------------
+# --- disconnects -----------------------------------------------------------------------------------------
 
 
 @on_one_store
-async def test_a_server_that_stops_says_so(new_app: NewApp, monkeypatch: pytest.MonkeyPatch):
+async def test_a_stopping_server_closes_connections_with_1012(
+    new_app: NewApp, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setattr("wakeful.api.server.GRACE", 4 * PATIENCE)
     loop = asyncio.get_running_loop()
     async with new_app() as app:
@@ -411,12 +413,14 @@ async def test_a_server_that_stops_says_so(new_app: NewApp, monkeypatch: pytest.
 
 
 @on_one_store
-async def test_a_client_that_does_not_answer_pings_is_gone(new_app: NewApp, monkeypatch: pytest.MonkeyPatch):
+async def test_a_client_that_does_not_answer_pings_is_disconnected(
+    new_app: NewApp, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setattr("wakeful.api.server._PING", 0.5)
     async with (
         new_app() as app,
         served(app) as operator,
-        calling(operator) as call,  # which answers them
+        calling(operator) as call,  # answers pings
         asyncio.timeout(PATIENCE),
     ):
         address = urlsplit(operator.url)
@@ -427,7 +431,7 @@ async def test_a_client_that_does_not_answer_pings_is_gone(new_app: NewApp, monk
             f"Authorization: Bearer {operator.key}\r\n\r\n".encode()
         )
         assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 101 ")
-        frames = await reader.read()  # to its end
+        frames = await reader.read()  # until it is closed
         writer.close()
         assert frames[0] == 0x89, "a ping"
         assert frames[6] == 0x88, "and a close frame, since it was not answered"
@@ -436,17 +440,17 @@ async def test_a_client_that_does_not_answer_pings_is_gone(new_app: NewApp, monk
 
 
 @on_one_store
-async def test_a_client_that_goes_leaves_nothing_behind(ask: ApiClient):
+async def test_a_disconnect_removes_the_listener(ask: ApiClient):
     async with calling(ask) as call:
         await call("events.subscribe")
         assert ask.app.services.events._listeners
     await eventually(lambda: not ask.app.services.events._listeners)
 
 
-# --- how many --------------------------------------------------------------------------------------------
+# --- metrics and limits ----------------------------------------------------------------------------------
 
 
-async def test_what_is_asked_is_counted_by_method_and_outcome(ask: ApiClient):
+async def test_calls_are_counted_by_method_and_outcome(ask: ApiClient):
     metric = ask.app.services.metrics.registry.get_sample_value
     async with calling(ask) as call:
         await names(call)
@@ -461,7 +465,7 @@ async def test_what_is_asked_is_counted_by_method_and_outcome(ask: ApiClient):
 
 
 @on_one_store
-async def test_a_key_has_no_more_connections_than_it_may_have(new_app: NewApp):
+async def test_connections_are_limited_per_key_and_per_server(new_app: NewApp):
     app = new_app(settings=Settings(max_connections=3, max_connections_per_key=2))
     metric = app.services.metrics.registry.get_sample_value
     async with app, served(app) as operator:
@@ -492,7 +496,7 @@ async def test_a_key_has_no_more_connections_than_it_may_have(new_app: NewApp):
 
 
 @on_one_store
-async def test_connections_without_a_key_take_no_place_from_those_with_one(
+async def test_unauthenticated_connections_have_a_separate_limit(
     new_app: NewApp, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr("wakeful.api.rpc.connection.AUTH_TIMEOUT_S", 3_600.0)
@@ -513,7 +517,7 @@ async def test_connections_without_a_key_take_no_place_from_those_with_one(
 
 
 @on_one_store
-async def test_streams_of_events_are_connections_too(new_app: NewApp):
+async def test_event_streams_count_as_connections(new_app: NewApp):
     app = new_app(settings=Settings(max_connections_per_key=1))
     metric = app.services.metrics.registry.get_sample_value
     async with app, served(app) as operator:
@@ -528,7 +532,7 @@ async def test_streams_of_events_are_connections_too(new_app: NewApp):
 
 
 @on_one_store
-async def test_it_is_spoken_over_tls_too(new_app: NewApp, tmp_path: Path):
+async def test_the_rpc_works_over_tls(new_app: NewApp, tmp_path: Path):
     authority = Authority(tmp_path)
     cert, key = authority.issue("server")
     app = new_app()
