@@ -59,7 +59,7 @@ BIRTHS: Final = frozenset({RunState.PENDING, RunState.RUNNING, RunState.SKIPPED,
 
 
 class NewRun(NamedTuple):
-    """A run to insert, with the columns that an insert sets."""
+    """A run to insert: only the columns that an insert sets, since a storm builds 100,000."""
 
     id: str
     #: None for a run that woke an agent without a job

@@ -1,4 +1,4 @@
-"""Each claimed run has a lease of its own; run and attempt are the fence for whoever holds it."""
+"""Each claimed run has its own lease; run and attempt are the fence."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from tests.store.test_audit import actions, entry
 from tests.support.factories import NOW, SECOND, alone, asked, ended, held, jobless, look
 from tests.support.pull_runs import HOUR, ME, YOU, claim, new_job, pulled, refuse, retry_later
 from wakeful.store.port import Store
-from wakeful.store.rows import AttemptView, JobChange, Move
+from wakeful.store.rows import AttemptView, JobChange, Move, UnfinishedRun
 from wakeful.store.workflows import WorkflowRow
 
 
@@ -30,6 +30,15 @@ async def test_a_claim_begins_a_lease_that_a_heartbeat_renews(store: Store) -> N
     assert await store.rescue(late, NOW + 21 * SECOND, 10, retry_later, alone) == [run.id]
     assert await renew(store, (run.id, 1), now=late) == []
     assert await store.attempts(run.id) == [AttemptView(1, ME, NOW, NOW, None)]
+
+
+async def test_a_heartbeat_returns_what_decides_whether_the_attempt_timed_out(store: Store) -> None:
+    digest = await new_job(store)
+    run = pulled(digest)
+    await store.add_runs([run])
+    await claim(store)
+    renewed = await store.renew(NOW + SECOND, "default", [(run.id, 1)])
+    assert renewed == [UnfinishedRun(run.id, digest.id, 1, digest.policy, NOW, ME, is_pull=True)]
 
 
 async def test_a_lease_is_of_one_run_and_the_others_of_its_executor_end_without_a_heartbeat(

@@ -26,7 +26,7 @@ from tests.support.factories import (
 )
 from wakeful.outcome import Finished
 from wakeful.store.port import Store
-from wakeful.store.rows import AttemptView, LostRun, RunView
+from wakeful.store.rows import AttemptView, RunView, UnfinishedRun
 
 
 async def test_what_is_known_of_an_attempt_is_written(store: Store) -> None:
@@ -351,9 +351,9 @@ async def test_what_is_parked_keeps_its_answer_until_it_is_lost(store: Store) ->
     parked = ended(run, "running", due_ms=NOW, response_code=202, failed_attempts=1)
     await store.finish("w1", [parked], alone)
     assert (await look(store, run)).response_code == 202
-    judged: list[LostRun] = []
+    judged: list[UnfinishedRun] = []
 
-    def judge(lost: LostRun) -> Finished:
+    def judge(lost: UnfinishedRun) -> Finished:
         judged.append(lost)
         return ended(run, "failed")
 

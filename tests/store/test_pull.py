@@ -31,10 +31,10 @@ from tests.support.pull_runs import HOUR, LANE, ME, YOU, claim, new_job, pulled,
 from wakeful.consequences import consequences
 from wakeful.outcome import Finished
 from wakeful.store.port import TURN_MS, Store
-from wakeful.store.rows import DueJob, JobChange, JobPlan, JobRow, LostRun, Move, TakenRun
+from wakeful.store.rows import DueJob, JobChange, JobPlan, JobRow, Move, TakenRun, UnfinishedRun
 
 
-def _expired(lost: LostRun) -> Finished:
+def _expired(lost: UnfinishedRun) -> Finished:
     return Finished(
         lost.id, lost.job_id, lost.attempt, "failed", NOW, NOW + HOUR, error="nobody came", reason="expired"
     )
@@ -206,14 +206,14 @@ async def test_a_run_that_nobody_claims_in_time_expires_and_is_a_dead_letter(sto
     run = pulled(digest)
     await store.add_runs([run])
     assert await store.expire(NOW + HOUR - 1, 10, refuse, alone) == []
-    asked_of: list[LostRun] = []
+    asked_of: list[UnfinishedRun] = []
 
-    def judge(lost: LostRun) -> Finished:
+    def judge(lost: UnfinishedRun) -> Finished:
         asked_of.append(lost)
         return _expired(lost)
 
     assert await store.expire(NOW + HOUR, 10, judge, alone) == [run.id]
-    assert asked_of == [LostRun(run.id, digest.id, 1, digest.policy, None, None, is_pull=True)]
+    assert asked_of == [UnfinishedRun(run.id, digest.id, 1, digest.policy, None, None, is_pull=True)]
     seen = await look(store, run)
     assert (seen.state, seen.reason, seen.error, seen.dead) == ("failed", "expired", "nobody came", True)
     assert (seen.worker, seen.started_ms, seen.due_ms, seen.finished_ms) == (None, None, None, NOW + HOUR)
@@ -314,7 +314,7 @@ async def test_what_follows_a_failure_follows_an_expiry(store: Store) -> None:
     run = pulled(digest)
     await store.add_runs([run])
 
-    def disabling(lost: LostRun) -> Finished:
+    def disabling(lost: UnfinishedRun) -> Finished:
         return _expired(lost)._replace(disable_after=1)
 
     await store.expire(NOW + HOUR, 10, disabling, consequences)

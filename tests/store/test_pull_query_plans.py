@@ -15,7 +15,7 @@ from tests.support.query_plans import visited
 from wakeful.outcome import Finished
 from wakeful.store.port import TURN_MS
 from wakeful.store.postgres import pull_statements as statements
-from wakeful.store.rows import LostRun
+from wakeful.store.rows import UnfinishedRun
 from wakeful.store.sqlite import SqliteStore
 
 RUNS = 100_000
@@ -46,7 +46,7 @@ _GREAT = f"""
     ANALYZE"""
 
 
-def _fail(lost: LostRun) -> Finished:
+def _fail(lost: UnfinishedRun) -> Finished:
     return Finished(lost.id, lost.job_id, lost.attempt, "failed", NOW, NOW)
 
 

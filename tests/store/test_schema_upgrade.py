@@ -236,7 +236,7 @@ async def test_executors_claim_what_waits_for_them(database: Database) -> None:
     await at_schema_8(database)
     store = await database.connect()
     claimed = await store.claim(NOW + 1_000, "gpu", "default", None, None, 100)
-    assert sorted(str(run.view.job_name) for run in claimed) == ["None", "next-pull"]
+    assert sorted(str(run.job_name) for run, _ in claimed) == ["None", "next-pull"]
     held = await _claimed_before(store)
     renewed = await store.renew(NOW, "default", [held])
     assert [run.id for run in renewed] == [held[0]]

@@ -24,23 +24,23 @@ from tests.support.factories import (
 )
 from wakeful.outcome import Finished
 from wakeful.store.port import Store
-from wakeful.store.rows import AttemptView, LostRun
+from wakeful.store.rows import AttemptView, UnfinishedRun
 
 DEAD = NOW + 31 * SECOND
 SINCE = NOW + SECOND
 
 
-def _retry(lost: LostRun) -> Finished:
+def _retry(lost: UnfinishedRun) -> Finished:
     return Finished(
         lost.id, lost.job_id, lost.attempt, "retrying", lost.started_ms or 0, DEAD, DEAD, error="worker lost"
     )
 
 
-def _fail(lost: LostRun) -> Finished:
+def _fail(lost: UnfinishedRun) -> Finished:
     return _retry(lost)._replace(state="failed", due_ms=None)
 
 
-def _nobody(lost: LostRun) -> Finished:
+def _nobody(lost: UnfinishedRun) -> Finished:
     raise AssertionError(f"nothing was lost, but {lost} is")
 
 
@@ -67,14 +67,14 @@ async def test_a_worker_that_beats_keeps_its_runs(store: Store) -> None:
 async def test_a_worker_that_stops_beating_loses_its_runs(store: Store) -> None:
     digest, run = await given_held(store, "w1")
     await store.beat("w1", NOW, [run.id])
-    seen: list[LostRun] = []
+    seen: list[UnfinishedRun] = []
 
-    def judge(lost: LostRun) -> Finished:
+    def judge(lost: UnfinishedRun) -> Finished:
         seen.append(lost)
         return _retry(lost)
 
     assert await store.rescue(DEAD, SINCE, 10, judge, alone) == [run.id]
-    assert seen == [LostRun(run.id, digest.id, 1, digest.policy, NOW, "w1")]
+    assert seen == [UnfinishedRun(run.id, digest.id, 1, digest.policy, NOW, "w1")]
     found = await look(store, run)
     assert (found.state, found.worker, found.due_ms, found.error) == ("retrying", None, DEAD, "worker lost")
     assert await store.attempts(run.id) == [AttemptView(1, "w1", NOW, DEAD, "worker lost")]
@@ -113,9 +113,9 @@ async def test_a_worker_that_never_beat_counts_from_when_its_run_started(store: 
 async def test_a_run_without_a_job_is_rescued_like_any_other(store: Store) -> None:
     run = held(jobless(), "w1")
     await store.add_runs([run])
-    seen: list[LostRun] = []
+    seen: list[UnfinishedRun] = []
 
-    def judge(lost: LostRun) -> Finished:
+    def judge(lost: UnfinishedRun) -> Finished:
         seen.append(lost)
         return _retry(lost)
 
@@ -136,14 +136,14 @@ async def test_a_parked_run_is_lost_at_its_deadline_whoever_is_alive(store: Stor
     digest, run = await given_held(store, "w1")
     await store.finish("w1", [ended(run, "running", due_ms=NOW + MINUTE)], alone)
     assert await store.rescue(NOW + MINUTE - 1, NOW + MINUTE, 10, _nobody, alone) == []
-    seen: list[LostRun] = []
+    seen: list[UnfinishedRun] = []
 
-    def judge(lost: LostRun) -> Finished:
+    def judge(lost: UnfinishedRun) -> Finished:
         seen.append(lost)
         return _fail(lost)
 
     assert await store.rescue(NOW + MINUTE, NOW, 10, judge, alone) == [run.id]
-    assert seen == [LostRun(run.id, digest.id, 1, digest.policy, NOW, None, awaiting_callback=True)]
+    assert seen == [UnfinishedRun(run.id, digest.id, 1, digest.policy, NOW, None, awaiting_callback=True)]
     found = await look(store, run)
     assert (found.state, found.due_ms, found.awaiting_callback) == ("failed", None, False)
 
@@ -155,7 +155,7 @@ async def test_two_rescuers_never_judge_one_run(database: Database) -> None:
     await stores[0].add_runs(runs)
     judged: list[str] = []
 
-    def judge(lost: LostRun) -> Finished:
+    def judge(lost: UnfinishedRun) -> Finished:
         judged.append(lost.id)
         return _retry(lost)
 
@@ -172,7 +172,7 @@ async def test_a_judge_that_speaks_of_another_attempt_is_not_heeded_and_the_othe
     runs = [held(asked(digest), f"w{n}", NOW - n) for n in range(3)]
     await store.add_runs(runs)
 
-    def judge(lost: LostRun) -> Finished:
+    def judge(lost: UnfinishedRun) -> Finished:
         return _retry(lost)._replace(attempt=7) if lost.worker == "w1" else _retry(lost)
 
     assert await store.rescue(DEAD, SINCE, 10, judge, alone) == [runs[2].id, runs[0].id]

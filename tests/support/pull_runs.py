@@ -6,7 +6,7 @@ from tests.support.factories import MINUTE, NOW, asked, asleep, look
 from wakeful.outcome import Finished
 from wakeful.run import NewRun
 from wakeful.store.port import Store
-from wakeful.store.rows import JobRow, LostRun, TakenRun
+from wakeful.store.rows import JobRow, TakenRun, UnfinishedRun
 
 HOUR = 60 * MINUTE
 LANE = "cron"
@@ -30,14 +30,14 @@ async def claim(
     agents, lanes = only.get("agents"), only.get("lanes")
     workspace = str(only.get("workspace", "default"))
     claimed = await store.claim(now, worker, workspace, agents, lanes, limit)  # type: ignore[arg-type]
-    for run in claimed:
-        assert run.view == await look(store, run.taken)
-    return [run.taken for run in claimed]
+    for run, view in claimed:
+        assert view == await look(store, run)
+    return [run for run, _ in claimed]
 
 
-def refuse(lost: LostRun) -> Finished:
+def refuse(lost: UnfinishedRun) -> Finished:
     raise AssertionError(f"nothing has expired, but {lost} has")
 
 
-def retry_later(lost: LostRun) -> Finished:
+def retry_later(lost: UnfinishedRun) -> Finished:
     return Finished(lost.id, lost.job_id, lost.attempt, "retrying", lost.started_ms or 0, NOW, NOW + 2 * HOUR)

@@ -12,7 +12,7 @@ from wakeful.policy import Policy
 
 
 class InFlight:
-    """One attempt of a run that this worker holds."""
+    """One attempt that this worker holds: its `Launch`, with the slot, task and lease in this process."""
 
     __slots__ = (
         "deadline", "ended", "failed_attempts", "lane", "launch", "launcher", "policy", "started_ms",

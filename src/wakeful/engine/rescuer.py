@@ -24,7 +24,7 @@ from wakeful.logs import get_logger
 from wakeful.outcome import Failed, Finished, conclude
 from wakeful.policy import DEFAULT_POLICY, Policy
 from wakeful.store.port import Store
-from wakeful.store.rows import LostRun
+from wakeful.store.rows import UnfinishedRun
 
 HEARTBEAT_MS: Final = 5_000
 LEASE_MS: Final = 30_000
@@ -122,7 +122,7 @@ class Rescuer(Loop):
         since_ms = self._outage_from_ms if now_ms < self._spared_until_ms else now_ms
         return since_ms - self._lease_ms
 
-    def _judge(self, run: LostRun) -> Finished:
+    def _judge(self, run: UnfinishedRun) -> Finished:
         """Return the outcome of a run whose worker, executor or callback is late."""
         policy = _policy(run)
         if run.awaiting_callback:
@@ -134,12 +134,12 @@ class Rescuer(Loop):
         )
         return self._conclude(run, policy, Failed(error, permanent=policy.on_lost == "fail", reason="lost"))
 
-    def _expire(self, run: LostRun) -> Finished:
+    def _expire(self, run: UnfinishedRun) -> Finished:
         """Return the outcome of a run that no executor claimed."""
         unclaimed = Failed("not claimed in time", permanent=True, reason="expired")
         return self._conclude(run, _policy(run), unclaimed)
 
-    def _conclude(self, run: LostRun, policy: Policy, verdict: Failed) -> Finished:
+    def _conclude(self, run: UnfinishedRun, policy: Policy, verdict: Failed) -> Finished:
         now_ms = self.clock.now_ms()
         finished = conclude(
             run.id,
@@ -155,7 +155,7 @@ class Rescuer(Loop):
         return finished._replace(due_ms=now_ms) if finished.state == "retrying" else finished
 
 
-def _policy(run: LostRun) -> Policy:
+def _policy(run: UnfinishedRun) -> Policy:
     """Return the policy of the run's job, or the default: the next attempt reports one that is unreadable."""
     with contextlib.suppress(InvalidArgument):
         return policy_from_text(run.policy)

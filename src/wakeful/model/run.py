@@ -29,7 +29,7 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """The record of one tick, or of one manual trigger.
+    """The record of one tick or manual trigger: the public value of the Python API and clients.
 
     The fields from `attempts` on depend on the call that returns the run. Comparisons ignore them.
     """

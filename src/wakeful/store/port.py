@@ -58,7 +58,7 @@ from wakeful.store.deliveries import DeliveryStore
 from wakeful.store.idempotency import IdempotencyStore
 from wakeful.store.jobs import JobStore, RunStore
 from wakeful.store.quotas import QuotaStore
-from wakeful.store.rows import BeatResult, ClaimedRun, DueJob, JobPlan, LostRun, RenewedRun, TakenRun
+from wakeful.store.rows import BeatResult, DueJob, JobPlan, RunView, TakenRun, UnfinishedRun
 from wakeful.store.sessions import SessionStore
 from wakeful.store.stats import StatsStore
 from wakeful.store.workflows import WorkflowStore
@@ -185,7 +185,7 @@ class Store(
         now_ms: int,
         dead_before_ms: int,
         limit: int,
-        judge: Callable[[LostRun], Finished],
+        judge: Callable[[UnfinishedRun], Finished],
         consequences: Consequences,
     ) -> list[str]:
         """End the attempts of workers without a heartbeat since, and of runs whose callback is overdue.
@@ -205,12 +205,13 @@ class Store(
         agents: Sequence[str] | None,
         lanes: Sequence[str] | None,
         limit: int,
-    ) -> list[ClaimedRun]:
+    ) -> list[tuple[TakenRun, RunView]]:
         """Mark pull runs of this workspace as running under an executor, longest due first.
 
-        As `take`, for pull runs. `agents` and `lanes` filter; None does not. `worker` is only a label: two
-        executors may have the same, and a worker of a replica too. The lease of each run begins at `now_ms`;
-        `renew` renews it, and `rescue` ends the attempt when it has expired.
+        As `take`, for pull runs; returns what a launch needs of each, and all its fields. `agents` and
+        `lanes` filter; None does not. `worker` is only a label: two executors may have the same, and a worker
+        of a replica too. The lease of each run begins at `now_ms`; `renew` renews it, and `rescue` ends the
+        attempt when it has expired.
         """
         ...
 
@@ -221,7 +222,7 @@ class Store(
         held: Sequence[tuple[str, int]],
         agent: str | None = None,
         worker: str | None = None,
-    ) -> list[RenewedRun]:
+    ) -> list[UnfinishedRun]:
         """Renew the leases of these claimed runs (id, attempt).
 
         Returns those that are still claimed and running in that attempt, in any order; with `agent` only runs
@@ -239,7 +240,7 @@ class Store(
         self,
         now_ms: int,
         limit: int,
-        judge: Callable[[LostRun], Finished],
+        judge: Callable[[UnfinishedRun], Finished],
         consequences: Consequences,
     ) -> list[str]:
         """End pull runs that no executor claimed before their `claim_deadline`.

@@ -3,22 +3,9 @@
 Instants are epoch milliseconds. Texts named `timing`, `policy` and `work` are the compact JSON of
 `wakeful.document`; equal values have equal texts, so that parsed values can be cached by text.
 
-A run has these representations, each for one need:
-
-| type | used by | why it is separate |
-|---|---|---|
-| `run.NewRun` | planner, services, `insert_runs` | the columns of an insert; built 100,000 times in a storm |
-| `RunView` | services, list queries | all fields, for people; read only when a run is shown |
-| `TakenRun` | dispatcher, claims | what a launch needs of run and job, in one query |
-| `ClaimedRun` | claims of executors | a `TakenRun` and its `RunView`: an executor gets both |
-| `LostRun` | rescuer | what the rule for lost and expired runs needs |
-| `RenewedRun` | heartbeats of executors | what the timeout rule needs |
-| `DeadLetter` | replays | a `RunView` with the job's policy and work of now |
-| `JudgedRun` | manual runs | a `NewRun` and the runs that it cancels |
-| `outcome.Finished` | completer, consequences | the end of one attempt, not a run |
-| `launch.port.Launch` | launchers, function targets | one attempt; the public argument of a function |
-| `engine.in_flight.InFlight` | worker | a `Launch` with its slot, task and lease in this process |
-| `model.Run` | Python API and clients | the public, frozen value |
+A run has these representations; the docstring of each states why it is separate. Here: `RunView`, `TakenRun`,
+`UnfinishedRun`, `DeadLetter`. Elsewhere: `run.NewRun`, `launch.port.Launch`, `engine.in_flight.InFlight`,
+`model.Run`. `outcome.Finished` is the end of one attempt.
 """
 
 from __future__ import annotations
@@ -108,8 +95,8 @@ class LiveRuns(NamedTuple):
     waiting: tuple[str, ...] = ()
 
 
-class JudgedRun(NamedTuple):
-    """A manual run as it is added."""
+class ManualRunPlan(NamedTuple):
+    """What the overlap rule decided for a manual run: the run to add, and the runs that it replaces."""
 
     run: NewRun
     #: live runs to cancel, with the reason
@@ -117,7 +104,7 @@ class JudgedRun(NamedTuple):
 
 
 #: Decides how a manual run is added, given the live runs of its job.
-ManualRunRule = Callable[[NewRun, LiveRuns], JudgedRun]
+ManualRunRule = Callable[[NewRun, LiveRuns], ManualRunPlan]
 
 
 class CatchupState(NamedTuple):
@@ -151,7 +138,7 @@ class JobPlan(NamedTuple):
 
 
 class TakenRun(NamedTuple):
-    """A run that a worker has taken, with what its launch needs."""
+    """What a launch needs of a run and its job, read by the one statement that takes the run."""
 
     id: str
     job_id: str | None
@@ -183,8 +170,8 @@ class TakenRun(NamedTuple):
     anchor_ms: int | None = None
 
 
-class LostRun(NamedTuple):
-    """A run whose worker is dead, or that no executor claimed in time."""
+class UnfinishedRun(NamedTuple):
+    """What decides whether and how a run without an outcome ends: lost, expired, timed out."""
 
     id: str
     job_id: str | None
@@ -200,7 +187,7 @@ class LostRun(NamedTuple):
 
 
 class RunView(NamedTuple):
-    """A run with all its fields."""
+    """A run with all its fields, to show it: the columns that a list returns."""
 
     id: str
     job_id: str | None
@@ -247,7 +234,7 @@ class RunView(NamedTuple):
 
 
 class DeadLetter(NamedTuple):
-    """A failed run that is neither replayed nor discarded, with its job's current policy and work."""
+    """What a replay needs: a dead run, with the policy and work that its job has now."""
 
     run: RunView
     policy: str
@@ -292,13 +279,6 @@ class JobChange(NamedTuple):
         return None if self.keeps is not None and self.keeps(tick_ms) else self.withdraw
 
 
-class ClaimedRun(NamedTuple):
-    """A run that an executor has claimed: what its launch needs, and all its fields."""
-
-    taken: TakenRun
-    view: RunView
-
-
 class BeatResult(NamedTuple):
     """What a worker's heartbeat finds."""
 
@@ -306,14 +286,6 @@ class BeatResult(NamedTuple):
     lost: set[str]
     #: set if the database has a schema that this code does not support
     incompatible: IncompatibleSchema | None = None
-
-
-class RenewedRun(NamedTuple):
-    """A claimed run whose lease was renewed, and what decides whether it timed out."""
-
-    id: str
-    started_ms: int | None
-    policy: str
 
 
 class RunFilter(NamedTuple):

@@ -37,7 +37,16 @@ from wakeful.run import Follower, NewRun
 from wakeful.store.migrations import Migration, load
 from wakeful.store.postgres import PostgresStore
 from wakeful.store.postgres.connection import address_of, migrate
-from wakeful.store.rows import DueJob, JobChange, JobFilter, JobPlan, LostRun, RunFilter, RunView, TakenRun
+from wakeful.store.rows import (
+    DueJob,
+    JobChange,
+    JobFilter,
+    JobPlan,
+    RunFilter,
+    RunView,
+    TakenRun,
+    UnfinishedRun,
+)
 
 # --- what it keeps --------------------------------------------------------------------------------------
 
@@ -208,7 +217,7 @@ async def test_whatever_happens_the_table_of_live_runs_is_in_step(
     await store.create_jobs([*jobs, then])
     states = ["succeeded", "failed", "retrying", "running", "cancelled"]
 
-    def end(run: NewRun | RunView | TakenRun | LostRun) -> Finished:
+    def end(run: NewRun | RunView | TakenRun | UnfinishedRun) -> Finished:
         doomed = dice.random() < 0.05
         outcome = Finished(run.id, run.job_id, run.attempt, dice.choice(states), NOW, NOW, NOW + 1)
         return outcome._replace(delete_job=doomed, disable_job="tired" if dice.random() < 0.05 else None)

@@ -22,7 +22,7 @@ from wakeful.service.admin.budgets import Budgets
 from wakeful.service.serializers import JsonObject, serialize_run
 from wakeful.start_rules import BudgetBlock, BudgetOwner, find_block, may_start
 from wakeful.store.port import Store
-from wakeful.store.rows import ClaimedRun, TakenRun
+from wakeful.store.rows import RunView, TakenRun
 from wakeful.store.workflows import WorkflowRow
 
 log = get_logger("wakeful.service")
@@ -35,20 +35,21 @@ class Claims:
         self._store = store
         self._budgets = budgets
 
-    async def prepare(self, workspace: str, worker: str, claimed: Sequence[ClaimedRun]) -> list[JsonObject]:
+    async def prepare(
+        self, workspace: str, worker: str, claimed: Sequence[tuple[TakenRun, RunView]]
+    ) -> list[JsonObject]:
         """Return each run with the `target` of its job, its `payload` and its `timeoutMs`.
 
         Runs that cannot be executed, or may not start now, are ended and left out.
         """
-        workflows = await self._workflows(workspace, claimed)
+        workflows = await self._workflows(workspace, [run for run, _ in claimed])
         blocks = await self._budgets.blocks() if claimed else {}
         prepared: list[JsonObject] = []
         ended: list[Finished] = []
-        for each in claimed:
+        for run, view in claimed:
             try:
-                result = await self._prepare(each, workflows, blocks)
+                result = await self._prepare(run, view, workflows, blocks)
             except Exception as error:
-                run = each.taken
                 log.exception("run.set_aside", run=run.id, job=run.job_name, workspace=run.workspace)
                 result = Failed(
                     truncate(f"its job cannot be read: {error}"), permanent=True, reason="unreadable"
@@ -56,7 +57,7 @@ class Claims:
             if isinstance(result, dict):
                 prepared.append(result)
             else:
-                ended.append(self._finished(each.taken, result))
+                ended.append(self._finished(run, result))
         if ended:
             try:
                 await self._store.finish(worker, ended, consequences)
@@ -65,9 +66,9 @@ class Claims:
         return prepared
 
     async def _prepare(
-        self, claimed: ClaimedRun, workflows: _Workflows, blocks: Mapping[BudgetOwner, BudgetBlock]
+        self, run: TakenRun, view: RunView, workflows: _Workflows, blocks: Mapping[BudgetOwner, BudgetBlock]
     ) -> JsonObject | Outcome:
-        run, work = claimed.taken, work_from_text(claimed.taken.work)
+        work = work_from_text(run.work)
         policy = policy_from_text(run.policy)
         launch = build_launch(run, policy, work, run.payload, None)
         block = find_block(blocks, run.workspace, run.agent, run.job_id)
@@ -82,18 +83,18 @@ class Claims:
             except (NotFound, InvalidArgument) as error:
                 return Failed(error.message, reason="workflow_missing")
         return {
-            **serialize_run(claimed.view),
+            **serialize_run(view),
             "target": dict(work.target) if work.target else {"kind": "pull"},
             "payload": payload,
             "timeoutMs": policy.timeout_ms,
         }
 
-    async def _workflows(self, workspace: str, claimed: Sequence[ClaimedRun]) -> _Workflows:
-        """All workflow versions that these runs need, in one statement where there are any."""
+    async def _workflows(self, workspace: str, runs: Sequence[TakenRun]) -> _Workflows:
+        """Load all workflow versions that these runs need, with one statement if there are any."""
         wanted: set[tuple[str, int]] = set()
-        for each in claimed:
+        for run in runs:
             with contextlib.suppress(InvalidArgument):  # `_prepare` reports it
-                target = work_from_text(each.taken.work).target
+                target = work_from_text(run.work).target
                 if target is not None and target.get("kind") == "workflow":
                     wanted.add(workflow_version(target))
         return _Workflows(await self._store.workflows(workspace, sorted(wanted)) if wanted else ())

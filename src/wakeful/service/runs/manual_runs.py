@@ -17,7 +17,7 @@ from wakeful.run import NewRun, TriggerName
 from wakeful.run_factory import claim_timeout_ms, manual_run, skipped
 from wakeful.schedule import LATEST_MS, At, parse_schedule
 from wakeful.service.auth.access import Principal
-from wakeful.store.rows import DeadLetter, JudgedRun, LiveRuns
+from wakeful.store.rows import DeadLetter, LiveRuns, ManualRunPlan
 
 MAX_BACKFILL: Final = 10_000
 
@@ -41,19 +41,21 @@ def triggered_run(
     return run._replace(reason=DUE) if runs_precheck else run
 
 
-def apply_overlap(run: NewRun, live: LiveRuns, overlap: Overlap, max_queued: int, now_ms: int) -> JudgedRun:
+def apply_overlap(
+    run: NewRun, live: LiveRuns, overlap: Overlap, max_queued: int, now_ms: int
+) -> ManualRunPlan:
     """Apply an overlap policy to a run: it starts, waits, is skipped or replaces others."""
     action = overlap_action(overlap, max_queued, running=bool(live.running), waiting=len(live.waiting))
     if action is OverlapAction.SKIP:
-        return JudgedRun(skipped(run, "overlap", now_ms))
+        return ManualRunPlan(skipped(run, "overlap", now_ms))
     if action is OverlapAction.QUEUE_FULL:
-        return JudgedRun(skipped(run, "queue_full", now_ms))
+        return ManualRunPlan(skipped(run, "queue_full", now_ms))
     run = run._replace(serial=overlap != "allow")
     if action is OverlapAction.REPLACE:
-        return JudgedRun(run, tuple((each, "replaced") for each in (*live.running, *live.waiting)))
+        return ManualRunPlan(run, tuple((each, "replaced") for each in (*live.running, *live.waiting)))
     if action is OverlapAction.SUPERSEDE:
-        return JudgedRun(run, tuple((each, "superseded") for each in live.waiting))
-    return JudgedRun(run)
+        return ManualRunPlan(run, tuple((each, "superseded") for each in live.waiting))
+    return ManualRunPlan(run)
 
 
 def read_mode(value: object) -> Literal["force", "due"]:

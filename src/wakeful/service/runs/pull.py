@@ -174,12 +174,10 @@ class PullService:
             check_executor_name(worker)
         now_ms = self._store.clock.now_ms()
         renewed = await self._store.renew(now_ms, workspace, held, visible_agent(principal, None), worker)
-        policies = {run.id: _policy(run.policy) for run in renewed}
-        late = [run.id for run in renewed if timed_out(run.started_ms, policies[run.id], now_ms)]
         errors: dict[str, str] = {}
         ended: dict[str, list[Finished]] = {}
-        for run in await self._store.runs_by_ids(late) if late else ():
-            policy = policies[run.id]
+        for run in renewed:
+            policy = _policy(run.policy)
             outcome = timed_out(run.started_ms, policy, now_ms)
             if outcome is not None:
                 finished = conclude(
@@ -190,7 +188,7 @@ class PullService:
                 errors[run.id] = outcome.error
         for holder, outcomes in ended.items():
             await self._store.finish(holder, outcomes, consequences)
-        return _Renewed(policies.keys() - set(late), errors)
+        return _Renewed({run.id for run in renewed} - errors.keys(), errors)
 
 
 def _not_claimed(run: RunView) -> FailedPrecondition:

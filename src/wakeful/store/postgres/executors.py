@@ -9,7 +9,7 @@ from wakeful.store.postgres import pull_statements as sql
 from wakeful.store.postgres.jobs import is_id
 from wakeful.store.postgres.leases import start
 from wakeful.store.postgres.runs import runs_by_ids
-from wakeful.store.rows import ClaimedRun, RenewedRun
+from wakeful.store.rows import RunView, TakenRun, UnfinishedRun
 from wakeful.store.workflows import WorkflowRow
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ async def claim(
     agents: Sequence[str] | None,
     lanes: Sequence[str] | None,
     limit: int,
-) -> list[ClaimedRun]:
+) -> list[tuple[TakenRun, RunView]]:
     """Mark due pull runs of a workspace as running under this executor. See `Store.claim`."""
     if agents is None:
         picked = await db.fetch(sql.CLAIMABLE, now_ms, workspace, _lanes(lanes), limit)
@@ -36,7 +36,7 @@ async def claim(
     if not taken:
         return []
     views = {view.id: view for view in await runs_by_ids(db, [run.id for run in taken])}
-    return [ClaimedRun(run, views[run.id]) for run in taken]
+    return [(run, views[run.id]) for run in taken]
 
 
 async def renew(
@@ -46,14 +46,14 @@ async def renew(
     held: Sequence[tuple[str, int]],
     agent: str | None,
     worker: str | None,
-) -> list[RenewedRun]:
+) -> list[UnfinishedRun]:
     """Renew the leases of these runs. See `Store.renew`."""
     known = sorted(each for each in held if is_id(each[0]))
     if not known:
         return []
     ids, attempts = zip(*known, strict=True)  # runs are locked in the order of their ids
     rows = await db.fetch(sql.RENEW, now_ms, list(ids), list(attempts), workspace, agent, worker)
-    return [RenewedRun(*row) for row in rows]
+    return [UnfinishedRun(*row) for row in rows]
 
 
 async def workflows(db: Db, workspace: str, wanted: Sequence[tuple[str, int]]) -> list[WorkflowRow]:

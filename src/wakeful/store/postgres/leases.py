@@ -11,7 +11,7 @@ from wakeful.consequences import Consequences
 from wakeful.outcome import Finished
 from wakeful.store.postgres import statements as sql
 from wakeful.store.postgres.outcomes import finish
-from wakeful.store.rows import LostRun, TakenRun
+from wakeful.store.rows import TakenRun, UnfinishedRun
 
 if TYPE_CHECKING:
     from asyncpg import Record
@@ -83,11 +83,11 @@ async def rescue(
     now_ms: int,
     dead_before_ms: int,
     limit: int,
-    judge: Callable[[LostRun], Finished],
+    judge: Callable[[UnfinishedRun], Finished],
     consequences: Consequences,
 ) -> list[str]:
     """End attempts whose worker, executor or callback is overdue. See `Store.rescue`."""
-    lost = [LostRun(*row) for row in await db.fetch(sql.LOST, dead_before_ms, now_ms, limit)]
+    lost = [UnfinishedRun(*row) for row in await db.fetch(sql.LOST, dead_before_ms, now_ms, limit)]
     judged: dict[str | None, list[Finished]] = {}
     for run in lost:
         judged.setdefault(run.worker, []).append(judge(run))

@@ -11,7 +11,7 @@ from wakeful.outcome import Finished
 from wakeful.store.port import TURN_MS
 from wakeful.store.postgres import pull_statements as sql
 from wakeful.store.postgres.outcomes import finish
-from wakeful.store.rows import LostRun, Move
+from wakeful.store.rows import Move, UnfinishedRun
 
 if TYPE_CHECKING:
     from wakeful.store.postgres.connection import Db, TransactionEvents
@@ -23,12 +23,12 @@ async def expire(
     clock: Clock,
     now_ms: int,
     limit: int,
-    judge: Callable[[LostRun], Finished],
+    judge: Callable[[UnfinishedRun], Finished],
     consequences: Consequences,
 ) -> list[str]:
     """End runs that no executor claimed in time. See `Store.expire`."""
     await db.execute(sql.RESTART_WAIT, now_ms, now_ms + TURN_MS, limit)
-    expired = [LostRun(*row) for row in await db.fetch(sql.EXPIRED, now_ms, limit)]
+    expired = [UnfinishedRun(*row) for row in await db.fetch(sql.EXPIRED, now_ms, limit)]
     if not expired:
         return []
     await db.execute(sql.MARK_EXPIRED, [run.id for run in expired])

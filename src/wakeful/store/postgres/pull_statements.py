@@ -32,8 +32,9 @@ RENEW: Final = """
     WHERE r.id = h.id AND CASE WHEN r.attempt = h.attempt THEN
         r.state = 'running' AND r.is_pull AND r.workspace = $4
         AND ($5::text IS NULL OR r.agent = $5) AND ($6::text IS NULL OR r.worker = $6) END
-    RETURNING r.id::text, r.started_at,
-        coalesce((SELECT j.policy FROM jobs j WHERE j.id = r.job_id), '{}')"""
+    RETURNING r.id::text, r.job_id::text, r.attempt,
+        coalesce((SELECT j.policy FROM jobs j WHERE j.id = r.job_id), '{}'), r.started_at, r.worker,
+        r.failed_attempts, NULL::integer, r.is_pull, r.awaiting_callback"""
 #: the primary key of workflows, once for each
 WORKFLOWS: Final = """
     SELECT w.workspace, w.id, w.version, w.dag, w.created_at

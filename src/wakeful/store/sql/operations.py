@@ -23,19 +23,17 @@ from wakeful.store.port import Planned
 from wakeful.store.quotas import Allowance
 from wakeful.store.rows import (
     AttemptView,
-    ClaimedRun,
     DeadLetter,
     DueJob,
     JobChange,
     JobFilter,
     JobPlan,
     JobRow,
-    LostRun,
     ManualRunRule,
-    RenewedRun,
     RunFilter,
     RunView,
     TakenRun,
+    UnfinishedRun,
 )
 from wakeful.store.sessions import SessionKey, SessionRule, SessionUpdate, SessionView
 from wakeful.store.stats import Backlog, WorkspaceStats
@@ -84,7 +82,7 @@ class Leases(Protocol[C]):
         now_ms: int,
         dead_before_ms: int,
         limit: int,
-        judge: Callable[[LostRun], Finished],
+        judge: Callable[[UnfinishedRun], Finished],
         consequences: Consequences,
     ) -> list[str]: ...
 
@@ -110,7 +108,7 @@ class Executors(Protocol[C]):
         agents: Sequence[str] | None,
         lanes: Sequence[str] | None,
         limit: int,
-    ) -> list[ClaimedRun]: ...
+    ) -> list[tuple[TakenRun, RunView]]: ...
 
     async def renew(
         self,
@@ -120,7 +118,7 @@ class Executors(Protocol[C]):
         held: Sequence[tuple[str, int]],
         agent: str | None,
         worker: str | None,
-    ) -> list[RenewedRun]: ...
+    ) -> list[UnfinishedRun]: ...
 
     async def next_claim_ms(
         self,
@@ -146,7 +144,7 @@ class Pull(Protocol[C]):
         clock: Clock,
         now_ms: int,
         limit: int,
-        judge: Callable[[LostRun], Finished],
+        judge: Callable[[UnfinishedRun], Finished],
         consequences: Consequences,
     ) -> list[str]: ...
 

@@ -21,7 +21,7 @@ from wakeful.store.deliveries import Delivery, DeliveryResult
 from wakeful.store.idempotency import Keyed
 from wakeful.store.migrations import check_schema, schema_error
 from wakeful.store.port import Planned
-from wakeful.store.rows import BeatResult, ClaimedRun, DueJob, JobPlan, LostRun, RenewedRun, TakenRun
+from wakeful.store.rows import BeatResult, DueJob, JobPlan, RunView, TakenRun, UnfinishedRun
 from wakeful.store.sessions import SessionKey, SessionRule, SessionUpdate, SessionView
 from wakeful.store.sql import budgets, queries
 from wakeful.store.sql.admin import SqlAdmin
@@ -97,7 +97,7 @@ class SqlStore(SqlAdmin[D], SqlJobsAndRuns[D]):
         now_ms: int,
         dead_before_ms: int,
         limit: int,
-        judge: Callable[[LostRun], Finished],
+        judge: Callable[[UnfinishedRun], Finished],
         consequences: Consequences,
     ) -> list[str]:
         rescue = self._operations.leases.rescue
@@ -124,7 +124,7 @@ class SqlStore(SqlAdmin[D], SqlJobsAndRuns[D]):
         agents: Sequence[str] | None,
         lanes: Sequence[str] | None,
         limit: int,
-    ) -> list[ClaimedRun]:
+    ) -> list[tuple[TakenRun, RunView]]:
         claim = self._operations.executors.claim
         return await self._driver.write(claim, now_ms, worker, workspace, agents, lanes, limit)
 
@@ -135,7 +135,7 @@ class SqlStore(SqlAdmin[D], SqlJobsAndRuns[D]):
         held: Sequence[tuple[str, int]],
         agent: str | None = None,
         worker: str | None = None,
-    ) -> list[RenewedRun]:
+    ) -> list[UnfinishedRun]:
         renew = self._operations.executors.renew
         return await self._driver.write_one(renew, now_ms, workspace, held, agent, worker)
 
@@ -149,7 +149,7 @@ class SqlStore(SqlAdmin[D], SqlJobsAndRuns[D]):
         self,
         now_ms: int,
         limit: int,
-        judge: Callable[[LostRun], Finished],
+        judge: Callable[[UnfinishedRun], Finished],
         consequences: Consequences,
     ) -> list[str]:
         expire = self._operations.pull.expire

@@ -6,7 +6,7 @@ import json
 import sqlite3
 from collections.abc import Sequence
 
-from wakeful.store.rows import ClaimedRun, RenewedRun, TakenRun
+from wakeful.store.rows import RunView, TakenRun, UnfinishedRun
 from wakeful.store.sqlite import pull_statements as sql
 from wakeful.store.sqlite.connection import TransactionEvents
 from wakeful.store.sqlite.runs import RUNS_BY_IDS, run_view
@@ -22,7 +22,7 @@ async def claim(
     agents: Sequence[str] | None,
     lanes: Sequence[str] | None,
     limit: int,
-) -> list[ClaimedRun]:
+) -> list[tuple[TakenRun, RunView]]:
     """Mark due pull runs of a workspace as running under this executor. See `Store.claim`."""
     given = (workspace, now_ms, _lanes(lanes), limit)
     if agents is None:
@@ -36,7 +36,7 @@ async def claim(
     ids = [row[0] for row in due]
     events.started(ids)
     views = {row[0]: run_view(row) for row in db.execute(RUNS_BY_IDS, (json.dumps(ids),))}
-    return [ClaimedRun(TakenRun(*row[:-2]), views[row[0]]) for row in due]
+    return [(TakenRun(*row[:-2]), views[row[0]]) for row in due]
 
 
 async def renew(
@@ -46,12 +46,12 @@ async def renew(
     held: Sequence[tuple[str, int]],
     agent: str | None,
     worker: str | None,
-) -> list[RenewedRun]:
+) -> list[UnfinishedRun]:
     """Renew the leases of these runs. See `Store.renew`."""
     claimed = db.execute(sql.CLAIMED, (json.dumps(list(held)), workspace, agent, worker)).fetchall()
     if claimed:
         db.execute(sql.RENEW, (now_ms, json.dumps([row[-1] for row in claimed])))
-    return [RenewedRun(*row[:-1]) for row in claimed]
+    return [UnfinishedRun(*row[:-1]) for row in claimed]
 
 
 async def workflows(

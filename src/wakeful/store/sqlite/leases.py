@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from wakeful.clock import Clock
 from wakeful.consequences import Consequences
 from wakeful.outcome import Finished
-from wakeful.store.rows import LostRun, TakenRun
+from wakeful.store.rows import TakenRun, UnfinishedRun
 from wakeful.store.sqlite import statements as sql
 from wakeful.store.sqlite.connection import TransactionEvents
 from wakeful.store.sqlite.outcomes import settle
@@ -63,11 +63,11 @@ async def rescue(
     now_ms: int,
     dead_before_ms: int,
     limit: int,
-    judge: Callable[[LostRun], Finished],
+    judge: Callable[[UnfinishedRun], Finished],
     consequences: Consequences,
 ) -> list[str]:
     """End attempts whose worker, executor or callback is overdue. See `Store.rescue`."""
-    lost = [LostRun(*row) for row in db.execute(sql.LOST, (dead_before_ms, now_ms, limit))]
+    lost = [UnfinishedRun(*row) for row in db.execute(sql.LOST, (dead_before_ms, now_ms, limit))]
     judged: dict[str | None, list[Finished]] = {}
     for run in lost:
         judged.setdefault(run.worker, []).append(judge(run))

@@ -9,7 +9,7 @@ from wakeful.clock import Clock
 from wakeful.consequences import Consequences
 from wakeful.outcome import Finished
 from wakeful.store.port import TURN_MS
-from wakeful.store.rows import LostRun, Move
+from wakeful.store.rows import Move, UnfinishedRun
 from wakeful.store.sqlite import pull_statements as sql
 from wakeful.store.sqlite.connection import TransactionEvents
 from wakeful.store.sqlite.outcomes import settle
@@ -21,13 +21,13 @@ async def expire(
     clock: Clock,
     now_ms: int,
     limit: int,
-    judge: Callable[[LostRun], Finished],
+    judge: Callable[[UnfinishedRun], Finished],
     consequences: Consequences,
 ) -> list[str]:
     """End runs that no executor claimed in time. See `Store.expire`."""
     held_up = db.execute(sql.HELD_UP, (now_ms + TURN_MS, now_ms, limit)).fetchall()
     db.executemany(sql.RESTART_WAIT, [(now_ms, rowid) for (rowid,) in held_up])
-    expired = [LostRun(*row) for row in db.execute(sql.EXPIRED, (now_ms, limit))]
+    expired = [UnfinishedRun(*row) for row in db.execute(sql.EXPIRED, (now_ms, limit))]
     if not expired:
         return []
     db.executemany(sql.MARK_EXPIRED, [(run.id,) for run in expired])

@@ -32,7 +32,8 @@ MARK_CLAIMED: Final = """
     WHERE rowid = ?4"""
 #: the primary keys of runs and jobs, once for each. With the rowid last
 CLAIMED: Final = """
-    SELECT r.id, r.started_at, coalesce(j.policy, '{}'), r.rowid
+    SELECT r.id, r.job_id, r.attempt, coalesce(j.policy, '{}'), r.started_at, r.worker,
+        r.failed_attempts, NULL, r.is_pull, r.awaiting_callback, r.rowid
     FROM json_each(?1) h CROSS JOIN runs r ON r.id = json_extract(h.value, '$[0]')
     LEFT JOIN jobs j ON j.id = r.job_id
     WHERE r.attempt = json_extract(h.value, '$[1]') AND r.state = 'running'

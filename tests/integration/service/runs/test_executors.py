@@ -13,7 +13,7 @@ from wakeful import Unavailable, Wakeful
 from wakeful.consequences import consequences
 from wakeful.outcome import Finished
 from wakeful.service.auth.access import LOCAL
-from wakeful.store.rows import JobChange, LostRun
+from wakeful.store.rows import JobChange, UnfinishedRun
 
 _claiming = ContextVar("claiming", default=False)
 _CLAIM = {"worker": "laptop", "limit": 50}
@@ -35,7 +35,7 @@ async def end_leases(app: Wakeful) -> None:
     """Let the lease of every claimed run end now, and its run be tried again at once."""
     now_ms = app.store.clock.now_ms()
 
-    def retry(lost: LostRun) -> Finished:
+    def retry(lost: UnfinishedRun) -> Finished:
         started_ms = lost.started_ms or now_ms
         return Finished(lost.id, lost.job_id, lost.attempt, "retrying", started_ms, now_ms, due_ms=now_ms)
 
@@ -103,7 +103,7 @@ async def test_runs_of_others_are_lost_to_a_heartbeat_and_not_renewed(ask: ApiCl
     for who in (stranger, foreign):
         assert (await who("POST", f"/runs/{run_id}/heartbeat", {"attempt": 1})).status == 404
 
-    def refuse(lost: LostRun) -> Finished:
+    def refuse(lost: UnfinishedRun) -> Finished:
         return Finished(lost.id, lost.job_id, lost.attempt, "failed", before, before)
 
     rescued = await ask.app.store.rescue(before, before + 1, 10, refuse, consequences)
