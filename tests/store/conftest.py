@@ -1,4 +1,4 @@
-"""One suite, every store: a test that takes `store` or `database` runs on each of them."""
+"""Fixtures for the store tests: a test that takes `store` or `database` runs on each database."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from wakeful.store.port import Store
 
 @pytest_asyncio.fixture(params=["sqlite", "postgres"])
 async def database(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Database]:
-    """An empty database, on which a test opens as many stores as it needs."""
+    """Yield an empty database, on which a test opens as many stores as it needs."""
     made: Database = SqliteDatabase(tmp_path / "wakeful.db") if request.param == "sqlite" else postgres()
     yield made
     await made.close()
@@ -24,19 +24,19 @@ async def database(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncItera
 
 @pytest_asyncio.fixture
 async def store(database: Database) -> Store:
-    """A store on an empty database."""
+    """Return a store on an empty database."""
     return await database.connect()
 
 
 @pytest.fixture
 def clock(database: Database) -> FalseClock:
-    """The clock of the database's stores."""
+    """Return the clock of the database's stores."""
     return database.clock
 
 
 @pytest.fixture
 def ears(store: Store) -> NotificationRecorder:
-    """Hears what the store announces."""
+    """Return a recorder of the store's notifications."""
     ears = NotificationRecorder()
     store.listen(ears)
     return ears

@@ -1,4 +1,4 @@
-"""Workspaces, agents, keys and workflows: kept whole, changed whole, and not lost by one another."""
+"""Workspaces, agents, keys and workflows: columns, updates, deletion and concurrent changes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from wakeful.store.workflows import WorkflowRow
 # --- workspaces -----------------------------------------------------------------------------------------
 
 
-async def test_the_default_workspace_and_agent_are_there_from_the_start(store: Store) -> None:
+async def test_a_new_database_has_the_default_workspace_and_agent(store: Store) -> None:
     (workspace,) = await store.workspaces()
     assert (workspace.name, workspace.tz, workspace.description) == ("default", None, "")
     assert workspace.created_ms == workspace.updated_ms > 1_700_000_000_000
@@ -27,7 +27,7 @@ async def test_the_default_workspace_and_agent_are_there_from_the_start(store: S
     assert await store.agent("default", "default") == agent
 
 
-async def test_a_workspace_is_added_and_replaced_but_for_when_it_was_made(store: Store) -> None:
+async def test_replacing_a_workspace_keeps_its_creation_time(store: Store) -> None:
     acme = WorkspaceRow("acme", "Europe/Berlin", "Häßlich 🦉", NOW, NOW)
     await store.put_workspace(acme)
     assert await store.workspace("acme") == acme
@@ -61,14 +61,14 @@ async def test_an_agent_keeps_every_column_and_counts_its_versions(store: Store)
     assert await store.agent("else", "other") is None
 
 
-async def test_an_agent_that_is_left_alone_stays_as_it_is(store: Store) -> None:
+async def test_put_agent_without_a_change_keeps_the_agent(store: Store) -> None:
     assert await store.put_agent("default", "nobody", lambda old: None) is None
     assert await store.agent("default", "nobody") is None
     made = await store.put_agent("default", "scribe", lambda old: agent())
     assert await store.put_agent("default", "scribe", lambda old: None) == made
 
 
-async def test_an_exception_of_the_change_leaves_the_agent_as_it_was(store: Store) -> None:
+async def test_an_exception_in_the_change_leaves_the_agent_unchanged(store: Store) -> None:
     def refuse(old: AgentRow | None) -> AgentRow:
         raise FailedPrecondition("no")
 
@@ -77,7 +77,7 @@ async def test_an_exception_of_the_change_leaves_the_agent_as_it_was(store: Stor
     assert await store.agent("default", "scribe") is None
 
 
-async def test_changes_to_one_agent_at_the_same_moment_are_all_made(database: Database) -> None:
+async def test_concurrent_changes_to_one_agent_are_all_applied(database: Database) -> None:
     stores = [await database.connect() for _ in range(3)]
 
     def add_one(old: AgentRow | None) -> AgentRow:
@@ -89,14 +89,14 @@ async def test_changes_to_one_agent_at_the_same_moment_are_all_made(database: Da
     assert (found.description, found.version) == ("30", 30)
 
 
-async def test_agents_are_listed_by_name_in_their_workspace(store: Store) -> None:
+async def test_agents_of_a_workspace_are_listed_by_name(store: Store) -> None:
     for name, workspace in (("b", "acme"), ("a-b", "acme"), ("ab", "acme"), ("c", "other")):
         await store.put_agent(workspace, name, lambda old, n=name: agent(n))  # type: ignore[misc]
     assert [row.name for row in await store.agents("acme")] == ["a-b", "ab", "b"]
     assert await store.agents("nope") == []
 
 
-async def test_an_agent_is_made_with_its_first_job(store: Store, database: Database) -> None:
+async def test_an_agent_is_created_with_its_first_job(store: Store, database: Database) -> None:
     database.clock.ms = NOW + 7
     await store.create_jobs([job("a", agent="scribe"), job("b", agent="scribe"), job(workspace="acme")])
     made = await store.agent("default", "scribe")
@@ -108,14 +108,14 @@ async def test_an_agent_is_made_with_its_first_job(store: Store, database: Datab
     assert await store.agent("default", "scribe") == changed
 
 
-async def test_an_agent_is_not_made_with_jobs_that_were_refused(store: Store) -> None:
+async def test_an_agent_is_not_created_with_rejected_jobs(store: Store) -> None:
     await store.create_jobs([job()])
     with pytest.raises(AlreadyExists):
         await store.create_jobs([job("new", agent="scribe"), job()])
     assert await store.agent("default", "scribe") is None
 
 
-async def test_an_agent_is_made_with_a_job_that_moves_to_it(store: Store) -> None:
+async def test_an_agent_is_created_with_a_job_that_moves_to_it(store: Store) -> None:
     row = asleep()
     await store.create_jobs([row])
 
@@ -126,7 +126,7 @@ async def test_an_agent_is_made_with_a_job_that_moves_to_it(store: Store) -> Non
     assert await store.agent("default", "scribe") is not None
 
 
-async def test_an_agent_with_jobs_is_not_deleted_and_is_told_how_many(store: Store) -> None:
+async def test_deleting_an_agent_with_jobs_fails_with_their_number(store: Store) -> None:
     rows = [job("a", agent="scribe"), job("b", agent="scribe")]
     await store.create_jobs(rows)
     with pytest.raises(FailedPrecondition, match="agent 'scribe' has 2 jobs: delete them first"):
@@ -141,14 +141,14 @@ async def test_an_agent_with_jobs_is_not_deleted_and_is_told_how_many(store: Sto
     assert await store.delete_agent("default", "scribe") is False
 
 
-async def test_the_runs_of_deleted_jobs_do_not_keep_an_agent(store: Store) -> None:
+async def test_an_agent_with_only_runs_of_deleted_jobs_can_be_deleted(store: Store) -> None:
     row, _ = await given_held(store)
     await store.delete_job(row.id, NOW, "gone")
     assert await store.delete_agent("default", "default") is True
 
 
-async def test_no_job_is_left_without_its_agent(database: Database) -> None:
-    """Agents are deleted while jobs of them are made: whoever is first, a job has its agent afterwards."""
+async def test_an_agent_deleted_while_its_jobs_are_created_still_exists(database: Database) -> None:
+    """Whichever commits first, every job has its agent afterwards."""
     one, other = [await database.connect() for _ in range(2)]
 
     async def delete(number: int) -> None:
@@ -185,7 +185,7 @@ async def test_a_key_is_found_by_its_hash_with_every_column(store: Store) -> Non
     assert await store.key_by_hash(b"other") is None
 
 
-async def test_a_key_is_kept_once(store: Store) -> None:
+async def test_a_duplicate_key_id_or_hash_is_rejected(store: Store) -> None:
     await store.add_key(key())
     with pytest.raises(AlreadyExists, match="'k1'"):
         await store.add_key(key()._replace(hash=b"other"))
@@ -203,7 +203,7 @@ async def test_keys_are_listed_oldest_first_for_a_workspace_or_all(store: Store)
     assert await store.keys("nope") == []
 
 
-async def test_a_key_ends_once(store: Store) -> None:
+async def test_a_key_is_revoked_once(store: Store) -> None:
     await store.add_key(key())
     assert await store.revoke_key("k1", NOW + 3) is True
     assert await store.revoke_key("k1", NOW + 4) is False
@@ -211,7 +211,7 @@ async def test_a_key_ends_once(store: Store) -> None:
     assert await store.keys("default") == [key()._replace(revoked_ms=NOW + 3)]
 
 
-async def test_the_last_use_of_a_key_never_goes_back(store: Store) -> None:
+async def test_the_last_use_of_a_key_never_decreases(store: Store) -> None:
     await store.add_key(key())
     await store.add_key(key("k2"))
     await store.touch_keys([("k1", NOW + 5), ("k1", NOW + 9), ("k1", NOW + 7), ("gone", NOW)])

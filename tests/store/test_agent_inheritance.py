@@ -1,4 +1,4 @@
-"""What jobs have from their agent changes with the agent: in one transaction, all of them or none."""
+"""Fields that jobs inherit change with their agent: in one transaction, all jobs or none."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ WHERE = ("default", "ada")
 
 @pytest.fixture
 def app(store: Store) -> Wakeful:
-    """The use cases on the store, without an engine: the clock stands still."""
+    """Return the services on the store, without an engine: the clock stands still."""
     return Wakeful(store=store, secret_key=KEY, allow_private_targets=True)
 
 
@@ -77,7 +77,9 @@ async def test_the_jobs_of_an_agent_that_becomes_inactive_are_paused(
     assert await store.next_wake_ms() is None
 
 
-async def test_ticks_that_are_pending_are_withdrawn(app: Wakeful, store: Store, clock: FalseClock):
+async def test_pending_ticks_of_an_inactive_agent_are_withdrawn(
+    app: Wakeful, store: Store, clock: FalseClock
+):
     rows = [await add(app, f"job-{number}") for number in range(3)]
     clock.ms = NOW + MINUTE
     await store.plan(clock.ms, 100, fire)
@@ -87,7 +89,9 @@ async def test_ticks_that_are_pending_are_withdrawn(app: Wakeful, store: Store, 
         assert (tick.state, tick.reason, tick.finished_ms) == ("cancelled", INACTIVE, clock.ms)
 
 
-async def test_an_agent_that_is_active_again_counts_from_then(app: Wakeful, store: Store, clock: FalseClock):
+async def test_jobs_of_a_reactivated_agent_resume_from_that_time(
+    app: Wakeful, store: Store, clock: FalseClock
+):
     row = await add(app, "job")
     over = await add(app, "over", schedule={"kind": "at", "atMs": NOW + MINUTE})
     spent = await add(app, "spent", maxRuns=1)
@@ -105,7 +109,7 @@ async def test_an_agent_that_is_active_again_counts_from_then(app: Wakeful, stor
     ]
 
 
-async def test_a_job_that_cannot_be_read_is_stopped_too(app: Wakeful, store: Store):
+async def test_a_job_with_an_invalid_schedule_is_paused_too(app: Wakeful, store: Store):
     row = await add(app, "broken")
     await add(app, "job")
     await store.change_job(row.id, lambda old: JobChange(old._replace(timing="{]")))
@@ -118,10 +122,10 @@ async def test_a_job_that_cannot_be_read_is_stopped_too(app: Wakeful, store: Sto
     }
 
 
-async def test_jobs_that_were_left_behind_follow_when_the_agent_is_put_again(app: Wakeful, store: Store):
+async def test_jobs_out_of_step_are_updated_when_the_agent_is_put_again(app: Wakeful, store: Store):
     row = await add(app, "job")
     await put(app, active=False)
-    # As the versions before left it that died half-way.
+    # As an earlier version left it when it crashed half-way.
     await store.change_job(
         row.id, lambda old: JobChange(old._replace(enabled=True, disabled_reason=None, wake_ms=NOW))
     )
@@ -132,7 +136,7 @@ async def test_jobs_that_were_left_behind_follow_when_the_agent_is_put_again(app
 # --- all or none -----------------------------------------------------------------------------------------
 
 
-async def test_when_one_job_cannot_follow_nothing_changes_at_all(app: Wakeful, store: Store):
+async def test_an_exception_for_one_job_rolls_back_the_agent_and_all_jobs(app: Wakeful, store: Store):
     for number in range(4):
         await add(app, f"job-{number}")
     before, agent = await jobs(store), await store.agent(*WHERE)
@@ -151,7 +155,7 @@ async def test_when_one_job_cannot_follow_nothing_changes_at_all(app: Wakeful, s
     assert await store.agent(*WHERE) == agent
 
 
-async def test_a_job_is_not_made_or_changed_for_an_agent_as_it_was_before(app: Wakeful, store: Store):
+async def test_a_job_is_not_created_or_changed_with_stale_inherited_fields(app: Wakeful, store: Store):
     row = await add(app, "job")
     await put(app, target=OTHER)
     old = Inherited()
@@ -162,12 +166,12 @@ async def test_a_job_is_not_made_or_changed_for_an_agent_as_it_was_before(app: W
     assert list(await jobs(store)) == ["job"]
 
 
-async def test_a_process_that_has_not_heard_of_the_change_makes_no_job_with_the_old_target(
+async def test_a_process_with_a_stale_agent_creates_no_job_with_the_old_target(
     app: Wakeful, store: Store, database: Database
 ):
     other = other_app(await database.connect())
     await put(app, target=HOOK)
-    await add(other, "before")  # from now on it remembers the agent
+    await add(other, "before")  # from now on it has the agent cached
     await put(app, target=OTHER, active=False)
     await add(other, "late")
     (many,) = await other.services.jobs.create_many(LOCAL, *WHERE, [{"name": "many", "schedule": "@daily"}])
@@ -181,7 +185,7 @@ async def test_a_process_that_has_not_heard_of_the_change_makes_no_job_with_the_
     assert many.row.secret == agent.secret
 
 
-async def test_changes_of_the_agent_its_jobs_and_planning_at_the_same_time_lock_nobody_out(
+async def test_concurrent_agent_changes_job_changes_and_planning_do_not_deadlock(
     database: Database, store: Store, clock: FalseClock
 ):
     apps = [other_app(await database.connect()) for _ in range(3)]
@@ -217,7 +221,7 @@ async def test_changes_of_the_agent_its_jobs_and_planning_at_the_same_time_lock_
 # --- targets and lanes -----------------------------------------------------------------------------------
 
 
-async def test_runs_that_wait_go_with_their_jobs_to_the_new_target(
+async def test_waiting_runs_move_with_their_jobs_to_the_new_target(
     app: Wakeful, store: Store, clock: FalseClock
 ):
     for number in range(3):
@@ -250,7 +254,7 @@ async def test_inherited_webhooks_are_signed_with_the_secret_of_the_agent(app: W
     assert {opened(row.secret) for row in (await jobs(store)).values()} == {read_secret(shown)}
 
 
-async def test_rotating_the_agents_secret_rotates_it_in_all_jobs_that_inherit(
+async def test_rotating_the_agent_secret_rotates_it_in_all_jobs_that_inherit_it(
     app: Wakeful, store: Store, clock: FalseClock
 ):
     first = await put(app, target=HOOK)
@@ -275,7 +279,7 @@ async def test_rotating_the_agents_secret_rotates_it_in_all_jobs_that_inherit(
     assert "agent.rotate-secret" in actions
 
 
-async def test_a_job_that_changes_whose_target_it_has_changes_whose_secret_it_has(app: Wakeful, store: Store):
+async def test_a_job_that_overrides_the_agent_target_gets_its_own_secret(app: Wakeful, store: Store):
     shown = await put(app, target=HOOK)
     heir = await add(app, "job")
     update = app.services.jobs.update

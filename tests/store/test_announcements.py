@@ -1,4 +1,4 @@
-"""Announcements: whoever sleeps is told when there is something to do, after it has been written."""
+"""Notifications: sent after the commit, when there is something to do."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ from wakeful.store.rows import DueJob, JobChange, JobPlan, RunFilter
 
 
 async def _quiet(store: Store, ears: NotificationRecorder) -> None:
-    """What was announced so far has been heard."""
+    """Wait until all earlier notifications have arrived."""
     await store.create_jobs([asleep(jobless().id)])
     await ears.hear("jobs")
 
 
 async def _heard(store: Store, ears: NotificationRecorder) -> set[str]:
-    """What was announced since it was quiet."""
+    """Return the topics announced since `_quiet`."""
     await store.create_jobs([asleep(jobless().id)])
     return await ears.hear("jobs") - {"jobs"}
 
@@ -50,13 +50,15 @@ async def test_a_new_job_and_a_changed_one_are_announced(store: Store, ears: Not
     await ears.hear("jobs")
 
 
-async def test_planned_runs_that_wait_are_announced(store: Store, ears: NotificationRecorder) -> None:
+async def test_planned_pending_runs_are_announced(store: Store, ears: NotificationRecorder) -> None:
     await store.create_jobs([job()])
     await store.plan(NOW, 10, fire)
     await ears.hear("runs")
 
 
-async def test_a_run_that_a_plan_replaces_is_told_to_stop(store: Store, ears: NotificationRecorder) -> None:
+async def test_a_run_that_a_plan_replaces_gets_a_stop_notification(
+    store: Store, ears: NotificationRecorder
+) -> None:
     digest, running = await given_held(store)
     waiting = asked(digest)
     await store.add_runs([waiting])
@@ -70,7 +72,7 @@ async def test_a_run_that_a_plan_replaces_is_told_to_stop(store: Store, ears: No
     await ears.hear(f"stop:{running.id}", "runs")
 
 
-async def test_a_run_that_was_added_is_announced(store: Store, ears: NotificationRecorder) -> None:
+async def test_an_added_run_is_announced(store: Store, ears: NotificationRecorder) -> None:
     await store.add_runs([jobless()])
     await ears.hear("runs")
 
@@ -82,7 +84,7 @@ async def test_a_run_to_be_retried_is_announced(store: Store, ears: Notification
     await ears.hear("runs")
 
 
-async def test_a_follower_is_announced(store: Store, ears: NotificationRecorder) -> None:
+async def test_a_follow_up_run_is_announced(store: Store, ears: NotificationRecorder) -> None:
     _, run = await given_held(store)
     await store.create_jobs([asleep("then", after_job="digest", after_on="succeeded")])
     await _quiet(store, ears)
@@ -91,7 +93,7 @@ async def test_a_follower_is_announced(store: Store, ears: NotificationRecorder)
 
 
 @pytest.mark.parametrize("how", ["finish", "complete", "cancel", "delete", "withdraw"])
-async def test_a_run_that_waited_for_its_turn_is_announced(
+async def test_a_run_that_gets_its_turn_is_announced(
     store: Store, ears: NotificationRecorder, how: str
 ) -> None:
     row = await given_job(store, "digest", tick)
@@ -116,15 +118,13 @@ async def test_a_run_that_waited_for_its_turn_is_announced(
     await ears.hear("runs")
 
 
-async def test_a_stopped_run_is_announced_to_whoever_runs_it(
-    store: Store, ears: NotificationRecorder
-) -> None:
+async def test_a_stopped_run_is_announced(store: Store, ears: NotificationRecorder) -> None:
     _, run = await given_held(store)
     await store.cancel_run(run.id, NOW, "stop", running=True)
     await ears.hear(f"stop:{run.id}")
 
 
-async def test_the_worker_of_a_run_that_was_completed_from_outside_is_told_which_attempt_ended(
+async def test_completing_a_held_run_announces_a_stop_of_its_attempt(
     store: Store, ears: NotificationRecorder
 ) -> None:
     _, run = await given_held(store)
@@ -132,9 +132,7 @@ async def test_the_worker_of_a_run_that_was_completed_from_outside_is_told_which
     await ears.hear(f"stop:{run.id}:1")
 
 
-async def test_a_run_that_was_waiting_is_cancelled_without_telling_anybody_to_stop(
-    store: Store, ears: NotificationRecorder
-) -> None:
+async def test_cancelling_a_pending_run_announces_no_stop(store: Store, ears: NotificationRecorder) -> None:
     run = jobless()
     await store.add_runs([run])
     await _quiet(store, ears)
@@ -142,9 +140,7 @@ async def test_a_run_that_was_waiting_is_cancelled_without_telling_anybody_to_st
     assert f"stop:{run.id}" not in await _heard(store, ears)
 
 
-async def test_what_a_worker_gave_back_and_what_was_rescued_is_announced(
-    store: Store, ears: NotificationRecorder
-) -> None:
+async def test_released_and_rescued_runs_are_announced(store: Store, ears: NotificationRecorder) -> None:
     _, run = await given_held(store)
     await _quiet(store, ears)
     await store.release("w1", NOW)
@@ -157,7 +153,9 @@ async def test_what_a_worker_gave_back_and_what_was_rescued_is_announced(
     assert (await look(store, run)).state == "retrying"
 
 
-async def test_what_concerns_nobody_is_not_announced(store: Store, ears: NotificationRecorder) -> None:
+async def test_operations_without_new_work_are_not_announced(
+    store: Store, ears: NotificationRecorder
+) -> None:
     row, run = await given_held(store)
     await store.create_jobs([job("other")])
     await _quiet(store, ears)
@@ -173,7 +171,7 @@ async def test_what_concerns_nobody_is_not_announced(store: Store, ears: Notific
     assert await _heard(store, ears) == set()
 
 
-async def test_what_was_not_written_is_not_announced(store: Store, ears: NotificationRecorder) -> None:
+async def test_a_rolled_back_transaction_is_not_announced(store: Store, ears: NotificationRecorder) -> None:
     await store.create_jobs([job("one"), job("two")])
     await _quiet(store, ears)
 
@@ -187,7 +185,7 @@ async def test_what_was_not_written_is_not_announced(store: Store, ears: Notific
     assert await _heard(store, ears) == set()
 
 
-async def test_everybody_who_listens_is_told(store: Store) -> None:
+async def test_every_listener_is_notified(store: Store) -> None:
     several = [NotificationRecorder(), NotificationRecorder()]
     for one in several:
         store.listen(one)

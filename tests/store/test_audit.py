@@ -1,4 +1,4 @@
-"""The audit: gapless, chained, and written with what it tells of: neither is there without the other."""
+"""The audit: a gapless hash chain, written in the transaction of the operation it records."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def entry(action: str = "job.create", workspace: str = "default", **fields: obje
 
 
 async def chain(store: Store, workspace: str = "default") -> list[AuditRow]:
-    """The whole chain, which is whole."""
+    """Return the whole chain, verified."""
     rows = await store.audit(workspace, limit=10_000)
     assert flaw(rows, 0, "") is None
     return rows
@@ -63,7 +63,7 @@ async def test_an_entry_keeps_every_field_and_is_dated_by_the_store(store: Store
     ]
 
 
-async def test_what_no_database_can_keep_does_not_stop_the_rest(store: Store) -> None:
+async def test_text_that_cannot_be_stored_is_replaced(store: Store) -> None:
     await store.append_audit([entry(actor="jwt:\x00", subject="\ud800")])
     (row,) = await chain(store)
     assert (row.actor, row.subject) == ("jwt:\ufffd", "\ufffd")
@@ -77,12 +77,12 @@ async def test_every_workspace_has_a_chain_of_its_own(store: Store) -> None:
     assert await chain(store, "three") == []
 
 
-async def test_no_entries_are_no_work(store: Store) -> None:
+async def test_appending_no_entries_is_a_no_op(store: Store) -> None:
     await store.append_audit([])
     assert await chain(store) == []
 
 
-async def test_the_audit_is_read_by_the_page_from_either_end(store: Store) -> None:
+async def test_the_audit_is_read_in_pages_from_either_end(store: Store) -> None:
     await store.append_audit([entry(str(number)) for number in range(1, 8)])
 
     async def page(**only: int) -> list[int]:
@@ -98,13 +98,13 @@ async def test_the_audit_is_read_by_the_page_from_either_end(store: Store) -> No
     assert await page(before=1) == []
 
 
-async def test_entries_of_many_at_once_are_one_gapless_chain(database: Database) -> None:
+async def test_concurrent_entries_form_one_gapless_chain(database: Database) -> None:
     stores = [await database.connect() for _ in range(3)]
 
     async def work(number: int) -> None:
         store = stores[number % 3]
         others = [entry(f"{number}", workspace) for workspace in ("one", "two", "three")]
-        # In any order: they are locked in one.
+        # Any order of the workspaces works: they are locked in one order.
         await store.append_audit(others if number % 2 else others[::-1])
         await store.create_jobs([asleep(f"job-{number}")], [entry(f"{number}", "one")])
 
@@ -123,7 +123,7 @@ async def test_entries_of_many_at_once_are_one_gapless_chain(database: Database)
         ("UPDATE audit SET seq = 9 WHERE seq = 3", "entry 3 is missing"),
     ],
 )
-async def test_what_somebody_did_to_the_table_is_found(
+async def test_tampering_with_the_table_is_detected(
     store: Store, database: Database, deed: str, found: str
 ) -> None:
     await store.append_audit([entry(str(number)) for number in range(4)])
@@ -131,10 +131,10 @@ async def test_what_somebody_did_to_the_table_is_found(
     assert found in (flaw(await store.audit("default"), 0, "") or "")
 
 
-# --- with what it tells of ------------------------------------------------------------------------------
+# --- entries of operations ------------------------------------------------------------------------------
 
 
-async def test_what_is_done_to_jobs_is_written_down_with_it(store: Store) -> None:
+async def test_job_operations_append_their_entries(store: Store) -> None:
     row, other = asleep(), asleep("other")
     await store.create_jobs([row, other], [entry("job.create"), entry("job.create", "acme")])
     await store.change_job(row.id, lambda old: JobChange(old), [entry("job.update")])
@@ -143,7 +143,7 @@ async def test_what_is_done_to_jobs_is_written_down_with_it(store: Store) -> Non
     assert await actions(store, "acme") == ["job.create"]
 
 
-async def test_what_changes_nothing_is_not_written_down(store: Store) -> None:
+async def test_an_operation_that_changes_nothing_appends_no_entry(store: Store) -> None:
     row, run = await given_held(store)
     said = [entry("nothing")]
     assert await store.change_job(row.id, lambda old: None, said) == row
@@ -157,7 +157,7 @@ async def test_what_changes_nothing_is_not_written_down(store: Store) -> None:
     assert await chain(store) == []
 
 
-async def test_what_is_refused_is_not_written_down(store: Store) -> None:
+async def test_a_rejected_operation_appends_no_entry(store: Store) -> None:
     row, run = await given_held(store)
     said = [entry("refused")]
     await store.put_workflow(WorkflowRow("default", "etl", 1, "{}", NOW))
@@ -191,7 +191,7 @@ async def test_what_is_refused_is_not_written_down(store: Store) -> None:
     assert await chain(store) == []
 
 
-async def test_what_is_done_to_runs_is_written_down_with_it(store: Store) -> None:
+async def test_run_operations_append_their_entries(store: Store) -> None:
     row = await given_job(store, "digest", lambda due: held(tick(due)), lambda due: tick(due, NOW + 1))
     runs = [asked(row), held(asked(row)), held(asked(row))]
     await store.add_runs(runs, [entry("run.add")])
@@ -207,7 +207,7 @@ async def test_what_is_done_to_runs_is_written_down_with_it(store: Store) -> Non
     assert await actions(store) == ["run.add", "run.cancel", "run.complete", "run.replay", "run.stop"]
 
 
-async def test_what_is_done_in_the_office_is_written_down_with_it(store: Store) -> None:
+async def test_admin_operations_append_their_entries(store: Store) -> None:
     await store.put_workspace(WorkspaceRow("acme", None, "", NOW, NOW), [entry("workspace.put")])
     scribe = AgentRow("default", "scribe", None, None, True, None, None, "", 1, NOW, NOW)
     await store.put_agent("default", "scribe", lambda old: scribe, [entry("agent.put")])
@@ -222,7 +222,7 @@ async def test_what_is_done_in_the_office_is_written_down_with_it(store: Store) 
     ]  # fmt: skip
 
 
-async def test_an_entry_that_cannot_be_written_undoes_what_it_tells_of(
+async def test_an_entry_that_cannot_be_written_rolls_back_the_operation(
     store: Store, database: Database
 ) -> None:
     await database.execute("DROP TABLE audit")

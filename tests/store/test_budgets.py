@@ -1,4 +1,4 @@
-"""What runs use, what is on hold for it, and the incidents that somebody is told of, written with runs."""
+"""Usage, budget blocks, incidents and alerts, written in the transaction of the outcome."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ SAYS = '{"url":"https://a.example"}'
 
 
 async def spending(store: Store, usage: str, name: str = "digest", **fields: Any) -> tuple[JobRow, RunView]:
-    """A job whose run has used so much."""
+    """Create a job and finish a run of it with this usage."""
     job, run = await given_held(store, name=name)
     assert await store.finish("w1", [ended(run, usage=usage, **fields)], alone) == {run.id}
     return job, run
@@ -71,7 +71,7 @@ async def given_alerts(store: Store, *, agent: str | None = None, workspace: str
 # --- spending -----------------------------------------------------------------------------------------------
 
 
-async def test_what_a_run_used_is_added_to_its_job_its_agent_and_its_workspace(store: Store) -> None:
+async def test_the_usage_of_a_run_is_added_to_its_job_agent_and_workspace(store: Store) -> None:
     one, _ = await spending(store, '{"tokens":100,"cost":0.5}')
     other, _ = await spending(store, '{"tokens":20,"model":"x"}', "other")
     assert await store.spent(BudgetOwner("default", "default", one.id), TODAY) == Spent(100, 0.5)
@@ -80,13 +80,13 @@ async def test_what_a_run_used_is_added_to_its_job_its_agent_and_its_workspace(s
     assert await store.spent(WHOLE, TODAY - 1) == Spent()
 
 
-async def test_an_attempt_that_failed_has_used_what_it_used(store: Store) -> None:
+async def test_the_usage_of_a_failed_attempt_counts(store: Store) -> None:
     await spending(store, '{"tokens":7}', state="failed", error="no")
     await spending(store, '{"tokens":5}', "other", state="retrying", due_ms=NOW + MINUTE)
     assert await store.spent(WHOLE, TODAY) == Spent(12, 0.0)
 
 
-async def test_a_run_without_a_job_counts_for_its_agent(store: Store) -> None:
+async def test_the_usage_of_a_run_without_a_job_counts_for_its_agent(store: Store) -> None:
     run = jobless()
     await store.add_runs([run])
     await store.take(NOW, "w1", {"cron": 1})
@@ -94,7 +94,7 @@ async def test_a_run_without_a_job_counts_for_its_agent(store: Store) -> None:
     assert await store.spent(AGENT, TODAY) == await store.spent(WHOLE, TODAY) == Spent(0, 2.0)
 
 
-async def test_an_outcome_that_was_not_written_has_used_nothing(store: Store) -> None:
+async def test_the_usage_of_a_fenced_outcome_does_not_count(store: Store) -> None:
     _, run = await given_held(store)
     assert await store.finish("another", [ended(run, usage='{"tokens":7}')], alone) == set()
     await store.finish("w1", [ended(run, usage='{"tokens":7}')], alone)
@@ -102,7 +102,7 @@ async def test_an_outcome_that_was_not_written_has_used_nothing(store: Store) ->
     assert await store.spent(WHOLE, TODAY) == Spent(7, 0.0)
 
 
-async def test_sums_stop_at_the_most_that_is_counted(store: Store) -> None:
+async def test_sums_are_capped_at_the_maximum(store: Store) -> None:
     much = '{"tokens":1e308,"cost":1e308}'
     for name in ("a", "b"):
         await spending(store, much, name)
@@ -112,7 +112,7 @@ async def test_sums_stop_at_the_most_that_is_counted(store: Store) -> None:
     assert await store.spent(WHOLE, TODAY) == Spent(MOST_TOKENS, MOST_COST)
 
 
-async def test_many_who_add_at_once_lose_nothing(database: Database) -> None:
+async def test_concurrent_usage_is_summed_without_loss(database: Database) -> None:
     stores = [await database.connect() for _ in range(4)]
     held = [await given_held(stores[0], name=f"job-{number}") for number in range(12)]
     await asyncio.gather(
@@ -141,16 +141,14 @@ async def test_many_who_add_at_once_lose_nothing(database: Database) -> None:
         (None, None),
     ],
 )
-def test_usage_is_what_can_be_counted_of_it(usage, spent):
+def test_usage_of_reads_tokens_and_cost(usage, spent):
     assert usage_of(usage) == spent
 
 
-# --- holds --------------------------------------------------------------------------------------------------
+# --- budget blocks ------------------------------------------------------------------------------------------
 
 
-async def test_a_cap_that_is_reached_is_held_once_and_announced(
-    store: Store, ears: NotificationRecorder
-) -> None:
+async def test_a_reached_cap_is_blocked_once_and_announced(store: Store, ears: NotificationRecorder) -> None:
     await spending(store, '{"tokens":60}')
     await given_budgets(store, agent='{"tokensPerDay":100}', workspace='{"costPerDay":1}')
     assert await store.budget_blocks(TODAY) == []
@@ -176,7 +174,7 @@ async def test_a_job_has_a_budget_of_its_own(store: Store) -> None:
     assert hold.owner == BudgetOwner("default", "default", job.id)
 
 
-async def test_who_raises_a_cap_ends_its_hold_and_who_sets_one_too_late_begins_it(store: Store) -> None:
+async def test_check_budgets_adds_and_removes_blocks_when_a_cap_changes(store: Store) -> None:
     await spending(store, '{"tokens":60}')
     await given_budgets(store, agent='{"tokensPerDay":50}')
     await store.check_budgets(NOW, [AGENT])
@@ -199,7 +197,7 @@ async def test_a_new_day_has_a_new_budget(store: Store, clock: FalseClock) -> No
     assert await store.spent(AGENT, TODAY + 1) == Spent(49, 0.0)
 
 
-async def test_what_is_old_is_forgotten(store: Store) -> None:
+async def test_old_usage_and_blocks_are_pruned(store: Store) -> None:
     await given_budgets(store, agent='{"tokensPerDay":50}')
     await spending(store, '{"tokens":50}')
     await store.prune_budgets(NOW)
@@ -213,7 +211,7 @@ async def test_what_is_old_is_forgotten(store: Store) -> None:
 
 
 async def incidents(store: Store, limit: int = 100) -> list[Incident]:
-    """What there is to tell; nobody is told, and it is gone."""
+    """Consume the incidents without raising alerts."""
     seen: list[Incident] = []
 
     def judge(incident: Incident) -> list[Alert]:
@@ -224,13 +222,13 @@ async def incidents(store: Store, limit: int = 100) -> list[Incident]:
     return seen
 
 
-async def test_nobody_who_wants_no_alerts_has_incidents(store: Store) -> None:
+async def test_without_alert_settings_a_failure_is_not_an_incident(store: Store) -> None:
     _, run = await given_held(store)
     await store.finish("w1", [ended(run, "failed", error="no")], alone)
     assert await incidents(store) == []
 
 
-async def test_a_failure_is_told_with_how_many_there_were_in_a_row(
+async def test_a_failure_is_an_incident_with_the_number_of_consecutive_failures(
     store: Store, ears: NotificationRecorder
 ) -> None:
     await given_alerts(store, workspace=SAYS)
@@ -255,7 +253,7 @@ async def test_neither_a_success_nor_a_retry_nor_a_skip_is_an_incident(store: St
     assert await incidents(store) == []
 
 
-async def test_ticks_that_were_missed_because_nobody_was_awake_are_told(store: Store) -> None:
+async def test_ticks_missed_during_downtime_are_an_incident(store: Store) -> None:
     await given_alerts(store, agent=SAYS)
     missed: dict[str, Any] = {"state": "missed", "due_ms": None, "finished_ms": NOW, "attempt": 0}
     await given_job(store, "a", lambda due: tick(due, reason="downtime", covers=59, until_ms=NOW, **missed))
@@ -264,7 +262,7 @@ async def test_ticks_that_were_missed_because_nobody_was_awake_are_told(store: S
     assert (incident.kind, incident.job_name, incident.times) == ("missed", "a", 59)
 
 
-async def test_a_cap_that_is_reached_is_told_once(store: Store) -> None:
+async def test_a_reached_cap_is_one_incident(store: Store) -> None:
     await given_alerts(store, workspace=SAYS)
     await store.put_workspace(
         WorkspaceRow("default", None, "", NOW, NOW, budget='{"tokensPerDay":5}', alerts=SAYS)
@@ -276,7 +274,7 @@ async def test_a_cap_that_is_reached_is_told_once(store: Store) -> None:
     assert incident.details == '{"cap":"tokensPerDay","most":5.0,"used":5.0}'
 
 
-async def test_the_alerts_of_an_agent_go_before_those_of_its_workspace(store: Store) -> None:
+async def test_the_alerts_of_an_agent_override_those_of_its_workspace(store: Store) -> None:
     own = '{"url":"https://own.example"}'
     await given_alerts(store, agent=own, workspace=SAYS)
     sender, _ = await given_job(store, AGENT_ALERTS), await given_job(store, WORKSPACE_ALERTS)
@@ -287,7 +285,9 @@ async def test_the_alerts_of_an_agent_go_before_those_of_its_workspace(store: St
 
 
 @pytest.mark.parametrize("own", [None, SAYS])
-async def test_whoever_is_told_in_two_ways_has_a_job_for_each(store: Store, own: str | None) -> None:
+async def test_an_incident_names_one_alert_job_for_the_webhook_and_one_for_the_channel(
+    store: Store, own: str | None
+) -> None:
     await given_alerts(store, agent=own, workspace=SAYS)
     jobs = {name: await given_job(store, name) for name in ALERT_JOBS}
     _, run = await given_held(store)
@@ -298,7 +298,7 @@ async def test_whoever_is_told_in_two_ways_has_a_job_for_each(store: Store, own:
         assert sender == (jobs[name].id, "default", name, jobs[name].work)
 
 
-async def test_of_the_jobs_that_tell_nobody_is_told(store: Store) -> None:
+async def test_a_failure_of_an_alert_job_is_not_an_incident(store: Store) -> None:
     await given_alerts(store, workspace=SAYS)
     for name in ALERT_JOBS:
         _, run = await given_held(store, name=name)
@@ -323,7 +323,7 @@ async def failing(store: Store, job: JobRow) -> None:
     await store.finish("w1", [ended(run, "failed")], alone)
 
 
-async def test_an_alert_is_a_run_and_is_not_written_again_before_its_cool_down_is_over(store: Store) -> None:
+async def test_an_alert_is_a_run_and_is_not_repeated_during_its_cooldown(store: Store) -> None:
     await given_alerts(store, workspace=SAYS)
     sender, job = await given_job(store, WORKSPACE_ALERTS), await given_job(store, "digest")
     judge = telling(sender, MINUTE)
@@ -335,7 +335,7 @@ async def test_an_alert_is_a_run_and_is_not_written_again_before_its_cool_down_i
         assert {(run.state, run.trigger) for run in runs} == {("pending", "alert")}
 
 
-async def test_an_alert_that_goes_two_ways_is_counted_once(store: Store) -> None:
+async def test_an_alert_with_two_runs_has_one_cooldown(store: Store) -> None:
     await given_alerts(store, workspace=SAYS)
     senders = [await given_job(store, name) for name in (WORKSPACE_ALERTS, WORKSPACE_CHANNEL)]
 
@@ -350,7 +350,7 @@ async def test_an_alert_that_goes_two_ways_is_counted_once(store: Store) -> None
         assert [len(await _runs(store, sender)) for sender in senders] == [sent, sent]
 
 
-async def test_two_failures_that_are_judged_together_are_told_once(store: Store) -> None:
+async def test_two_failures_in_one_batch_raise_one_alert(store: Store) -> None:
     await given_alerts(store, workspace=SAYS)
     sender, job = await given_job(store, WORKSPACE_ALERTS), await given_job(store, "digest")
     await failing(store, job)
@@ -359,7 +359,7 @@ async def test_two_failures_that_are_judged_together_are_told_once(store: Store)
     assert len(await _runs(store, sender)) == 1
 
 
-async def test_many_who_judge_at_once_tell_of_each_thing_once(database: Database) -> None:
+async def test_concurrent_raise_alerts_calls_alert_once_per_job(database: Database) -> None:
     stores = [await database.connect() for _ in range(4)]
     await given_alerts(stores[0], workspace=SAYS)
     sender = await given_job(stores[0], WORKSPACE_ALERTS)
@@ -375,7 +375,7 @@ async def test_many_who_judge_at_once_tell_of_each_thing_once(database: Database
     assert {run.job_id for run in told} == {job.id for job in jobs}
 
 
-async def test_a_judge_that_raises_takes_nothing_away(store: Store) -> None:
+async def test_an_exception_in_judge_keeps_the_incidents(store: Store) -> None:
     await given_alerts(store, workspace=SAYS)
     await failing(store, await given_job(store, "digest"))
 

@@ -1,4 +1,4 @@
-"""How much there is, and how late it was: what every store answers to whoever watches."""
+"""Statistics: workspace counts, recent runs, backlog and live workers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from wakeful.store.port import Store
 from wakeful.store.stats import Backlog, RecentRun, WorkspaceStats
 
 
-async def test_a_workspace_without_anything_has_nothing(store: Store) -> None:
+async def test_an_empty_workspace_has_empty_statistics(store: Store) -> None:
     assert await store.workspace_stats("nobody") == WorkspaceStats(0, 0, {}, None)
     assert await store.recent_runs("nobody", 0, 10) == []
     assert await store.backlog(NOW) == Backlog(0, {})
@@ -45,7 +45,7 @@ async def test_jobs_and_live_runs_are_counted_by_workspace(store: Store) -> None
     assert await store.workspace_stats("acme") == WorkspaceStats(1, 0, {"pending": 1}, NOW + 5)
 
 
-async def test_the_newest_runs_since_then_are_told_newest_first(store: Store) -> None:
+async def test_recent_runs_are_listed_newest_first(store: Store) -> None:
     old = over(jobless(id=first_id(NOW - DAY)))
     runs = [
         held(jobless(id=first_id(NOW + n), fire_ms=NOW + n), since=NOW + 10 * n) for n in (1000, 2000, 3000)
@@ -58,7 +58,7 @@ async def test_the_newest_runs_since_then_are_told_newest_first(store: Store) ->
     assert len(await store.recent_runs("default", NOW - 2 * DAY, 10)) == 4
 
 
-async def test_what_waits_is_counted_by_lane(store: Store) -> None:
+async def test_the_backlog_is_counted_by_lane(store: Store) -> None:
     digest, run = await given_held(store)
     await store.finish("w1", [ended(run, "failed")], alone)
     await store.add_runs(
@@ -74,7 +74,7 @@ async def test_what_waits_is_counted_by_lane(store: Store) -> None:
     assert (await store.backlog(NOW)).dead_letters == 0
 
 
-async def test_workers_are_alive_as_long_as_they_beat(store: Store) -> None:
+async def test_workers_lists_those_with_a_recent_heartbeat(store: Store) -> None:
     await store.beat("w1", NOW - MINUTE, [])
     await store.beat("w2", NOW, [])
     assert await store.workers(NOW - SECOND) == ["w2"]

@@ -1,4 +1,4 @@
-"""The log of changes: whoever goes on from the last number it saw misses nothing, and sees nothing twice."""
+"""The changelog: a reader that continues from its last number misses nothing and repeats nothing."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from wakeful.store.rows import DueJob, JobChange, JobPlan
 
 
 async def read_on(store: Store, after: int, limit: int = 3) -> list[ChangeRow]:
-    """All rows after that number, a few at a time, as one reads who goes on where they stopped."""
+    """Return all rows after that number, read in small pages."""
     rows: list[ChangeRow] = []
     while page := await store.changes(after, limit):
         rows += page
@@ -45,7 +45,7 @@ async def read_on(store: Store, after: int, limit: int = 3) -> list[ChangeRow]:
 
 
 async def told(store: Store, after: int) -> list[tuple[str, str]]:
-    """What has changed since that number: kind, and the id of the run or the name of the job."""
+    """Return the changes since that number: kind, and the id of the run or the name of the job."""
     return [
         (row.kind, item)
         for row in await read_on(store, after)
@@ -53,12 +53,12 @@ async def told(store: Store, after: int) -> list[tuple[str, str]]:
     ]
 
 
-async def test_at_first_nothing_has_changed(store: Store) -> None:
+async def test_a_new_database_has_no_changes(store: Store) -> None:
     assert await store.last_change() == 0
     assert await store.changes(0) == []
 
 
-async def test_numbers_begin_at_one_and_have_no_gap(store: Store) -> None:
+async def test_numbers_start_at_one_without_gaps(store: Store) -> None:
     await store.create_jobs([job("one"), job("two")])
     await store.plan(NOW, 10, start("w1"))
     await store.create_jobs([job("three")])
@@ -72,37 +72,37 @@ async def test_numbers_begin_at_one_and_have_no_gap(store: Store) -> None:
     assert await store.changes(5) == []
 
 
-async def test_whoever_stopped_in_the_middle_of_a_row_gets_that_row_again(store: Store) -> None:
+async def test_reading_from_the_middle_of_a_row_returns_that_row(store: Store) -> None:
     await store.create_jobs([job("one"), job("two")])
     (row,) = await store.changes(1)
     assert (row.first, row.last) == (1, 2)
 
 
-async def test_a_change_says_when_it_was(store: Store, clock: FalseClock) -> None:
+async def test_a_change_has_a_timestamp(store: Store, clock: FalseClock) -> None:
     clock.ms = NOW + 5
     await store.create_jobs([job()])
     (row,) = await store.changes(0)
     assert row.at_ms == NOW + 5
 
 
-async def test_jobs_are_named_when_they_are_made_changed_and_deleted(store: Store) -> None:
+async def test_created_changed_and_deleted_jobs_are_recorded(store: Store) -> None:
     digest = job()
     await store.create_jobs([digest])
     await store.change_job(digest.id, lambda row: JobChange(row._replace(description="new")))
-    await store.change_job(digest.id, lambda row: None)  # which changes nothing
+    await store.change_job(digest.id, lambda row: None)  # changes nothing
     await store.delete_job(digest.id, NOW, "gone")
     assert await store.delete_job(digest.id, NOW, "gone") is False
     rows = await read_on(store, 0)
     assert [row.jobs() for row in rows] == [[ChangedJob(digest.id, "default", "default", "digest")]] * 3
 
 
-async def test_a_run_that_is_born_running_has_started(store: Store) -> None:
+async def test_a_run_created_running_is_recorded_as_started(store: Store) -> None:
     await store.create_jobs([job()])
     (run,) = (await store.plan(NOW, 10, start("w1"))).runs
     assert await told(store, 1) == [("run.started", run.id)]
 
 
-async def test_a_run_that_waits_starts_when_it_is_taken(store: Store) -> None:
+async def test_a_pending_run_is_recorded_as_started_when_taken(store: Store) -> None:
     await store.create_jobs([job()])
     (run,) = (await store.plan(NOW, 10, fire)).runs
     assert await told(store, 1) == []
@@ -110,7 +110,7 @@ async def test_a_run_that_waits_starts_when_it_is_taken(store: Store) -> None:
     assert await told(store, 1) == [("run.started", run.id)]
 
 
-async def test_a_tick_that_has_its_run_already_starts_nothing(store: Store) -> None:
+async def test_a_tick_that_already_has_a_run_records_no_start(store: Store) -> None:
     row, run = await given_held(store)
     seen = await store.last_change()
     with_the_same_tick = JobChange(await _due_again(store, row.id))
@@ -126,7 +126,7 @@ async def _due_again(store: Store, job_id: str):
 
 
 @pytest.mark.parametrize("state", ["succeeded", "failed", "cancelled", "retrying"])
-async def test_a_run_whose_attempt_is_over_has_finished(store: Store, state: str) -> None:
+async def test_the_end_of_an_attempt_is_recorded_as_finished(store: Store, state: str) -> None:
     _, run = await given_held(store)
     seen = await store.last_change()
     due_ms = NOW + SECOND if state == "retrying" else None
@@ -134,14 +134,14 @@ async def test_a_run_whose_attempt_is_over_has_finished(store: Store, state: str
     assert await told(store, seen) == [("run.finished", run.id)]
 
 
-async def test_what_was_fenced_off_changes_nothing(store: Store) -> None:
+async def test_a_fenced_outcome_records_nothing(store: Store) -> None:
     _, run = await given_held(store)
     seen = await store.last_change()
     await store.finish("another", [ended(run)], alone)
     assert await told(store, seen) == []
 
 
-async def test_a_parked_run_has_finished_when_it_is_completed(store: Store) -> None:
+async def test_a_parked_run_is_recorded_as_finished_when_completed(store: Store) -> None:
     _, run = await given_held(store)
     seen = await store.last_change()
     await store.finish("w1", [ended(run, "running", due_ms=NOW + MINUTE)], alone)
@@ -150,7 +150,7 @@ async def test_a_parked_run_has_finished_when_it_is_completed(store: Store) -> N
     assert await told(store, seen) == [("run.finished", run.id)]
 
 
-async def test_skipped_and_missed_ticks_are_over_from_the_start(store: Store) -> None:
+async def test_skipped_and_missed_ticks_are_recorded_as_finished(store: Store) -> None:
     await store.create_jobs([job()])
 
     def skip(due: DueJob) -> JobPlan:
@@ -160,7 +160,7 @@ async def test_skipped_and_missed_ticks_are_over_from_the_start(store: Store) ->
     assert await told(store, 1) == [("run.finished", run.id) for run in born]
 
 
-async def test_cancelled_withdrawn_and_replaced_runs_have_finished(store: Store) -> None:
+async def test_cancelled_and_withdrawn_runs_are_recorded_as_finished(store: Store) -> None:
     digest = await given_job(store, "digest", tick)
     by_hand, stopped = asked(digest), held(asked(digest), "w1")
     await store.add_runs([by_hand, stopped])
@@ -179,7 +179,7 @@ async def test_cancelled_withdrawn_and_replaced_runs_have_finished(store: Store)
     assert set(await told(store, seen)) == {("job.changed", "digest"), ("run.finished", last.id)}
 
 
-async def test_a_job_that_its_run_ends_has_changed(store: Store) -> None:
+async def test_a_job_disabled_or_deleted_by_its_run_is_recorded_as_changed(store: Store) -> None:
     _, run = await given_held(store)
     seen = await store.last_change()
     await store.finish("w1", [ended(run, "failed", disable_job="failed")], alone)
@@ -190,14 +190,14 @@ async def test_a_job_that_its_run_ends_has_changed(store: Store) -> None:
     assert set(await told(store, seen)) == {("run.finished", run.id), ("job.changed", "once")}
 
 
-async def test_a_job_whose_last_tick_was_planned_has_changed(store: Store) -> None:
+async def test_a_job_whose_last_tick_was_planned_is_recorded_as_changed(store: Store) -> None:
     await store.create_jobs([job()])
     end = {"next_ms": None, "wake_ms": None, "enabled": False, "disabled_reason": "no_more_ticks"}
     await store.plan(NOW, 10, lambda due: plan_of(due, **end))
     assert await told(store, 1) == [("job.changed", "digest")]
 
 
-async def test_what_was_released_and_rescued_has_finished_an_attempt(store: Store) -> None:
+async def test_released_and_rescued_runs_are_recorded_as_finished(store: Store) -> None:
     _, run = await given_held(store)
     lost = held(jobless(), "dead")
     await store.add_runs([lost])
@@ -207,7 +207,7 @@ async def test_what_was_released_and_rescued_has_finished_an_attempt(store: Stor
     assert await told(store, seen) == [("run.finished", run.id), ("run.finished", lost.id)]
 
 
-async def test_a_follower_starts_after_what_it_follows_has_finished(store: Store) -> None:
+async def test_a_follow_up_run_starts_after_its_predecessor_finished(store: Store) -> None:
     _, run = await given_held(store)
     await store.create_jobs([asleep("then", after_job="digest", after_on="succeeded")])
     seen = await store.last_change()
@@ -216,7 +216,7 @@ async def test_a_follower_starts_after_what_it_follows_has_finished(store: Store
     assert await told(store, seen) == [("run.finished", run.id), ("run.started", then.id)]
 
 
-async def test_what_did_not_commit_has_not_changed(store: Store) -> None:
+async def test_a_rolled_back_transaction_records_nothing(store: Store) -> None:
     await store.create_jobs([job("one"), job("two")])
     seen = await store.last_change()
 
@@ -230,7 +230,7 @@ async def test_what_did_not_commit_has_not_changed(store: Store) -> None:
     assert await store.last_change() == seen
 
 
-async def test_a_large_batch_is_told_in_pages(store: Store) -> None:
+async def test_a_large_batch_is_split_into_rows_of_one_page(store: Store) -> None:
     runs = [held(jobless()) for _ in range(PAGE + 5)]
     await store.add_runs(runs)
     rows = await store.changes(0)
@@ -238,7 +238,7 @@ async def test_a_large_batch_is_told_in_pages(store: Store) -> None:
     assert [run_id for row in rows for run_id in row.items] == [run.id for run in runs]
 
 
-async def test_another_process_and_the_next_start_read_the_same_numbers(database: Database) -> None:
+async def test_all_stores_read_the_same_numbers(database: Database) -> None:
     one, two = await database.connect(), await database.connect()
     await one.create_jobs([job("one")])
     before = await two.changes(0)
@@ -247,21 +247,21 @@ async def test_another_process_and_the_next_start_read_the_same_numbers(database
     assert await one.changes(0) == await (await database.connect()).changes(0)
 
 
-async def test_old_rows_go_and_the_numbers_go_on(store: Store, clock: FalseClock) -> None:
+async def test_pruning_keeps_the_newest_row_and_the_numbering(store: Store, clock: FalseClock) -> None:
     for name in ("one", "two", "three"):
         await store.create_jobs([job(name)])
         clock.ms += MINUTE
     assert await store.prune_changes(NOW + MINUTE, 100) == 1
-    assert [row.first for row in await store.changes(0)] == [2, 3]  # so that number 1 is gone can be seen
+    assert [row.first for row in await store.changes(0)] == [2, 3]  # the gap shows that number 1 was pruned
     assert await store.prune_changes(NOW + DAY, 1) == 1
-    assert await store.prune_changes(NOW + DAY, 100) == 0  # the newest stays
+    assert await store.prune_changes(NOW + DAY, 100) == 0  # the newest row is kept
     await store.create_jobs([job("four")])
     assert await store.last_change() == 4
     assert [(row.first, row.last) for row in await store.changes(0)] == [(3, 3), (4, 4)]
 
 
-async def test_several_writers_and_readers_at_once(database: Database) -> None:
-    """Each reader goes on from the last number it saw while the writers are still at it."""
+async def test_concurrent_readers_see_every_change_once_and_in_order(database: Database) -> None:
+    """Each reader continues from its last number while the writers are still writing."""
     writers = [await database.connect() for _ in range(4)]
     readers = [await database.connect() for _ in range(2)]
     written: list[str] = []
@@ -292,13 +292,13 @@ async def test_several_writers_and_readers_at_once(database: Database) -> None:
     first, second = await asyncio.gather(*reading)
     assert first == second
     assert [number for number, _, _ in first] == list(range(1, 2 * len(written) + 1))
-    for run_id in written:  # each once, and in the order in which they came about
+    for run_id in written:  # each once, start before finish
         assert [kind for _, kind, item in first if item == run_id] == ["run.started", "run.finished"]
 
 
 @pytest.mark.parametrize("database", ["postgres"], indirect=True)
-async def test_a_transaction_that_commits_late_is_not_passed_over(database: PostgresDatabase) -> None:
-    """It wrote its row first, and others have been read meanwhile: its changes come when it commits."""
+async def test_a_transaction_that_commits_late_is_not_skipped(database: PostgresDatabase) -> None:
+    """It inserts its row before others that are read meanwhile; its changes are numbered at commit."""
     store, slow = await database.connect(), await database.connect()
     written, go_on = asyncio.Event(), asyncio.Event()
     late, quick = held(jobless()), held(jobless())
@@ -310,7 +310,7 @@ async def test_a_transaction_that_commits_late_is_not_passed_over(database: Post
         await db.execute(
             "INSERT INTO changes (at, kind, count, items) VALUES (now(), 'run.started', 1, $1)", late.id
         )
-        events._changes.clear()  # it has been written by hand, well before the commit
+        events._changes.clear()  # already inserted above, well before the commit
         written.set()
         await go_on.wait()
 

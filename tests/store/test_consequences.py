@@ -1,4 +1,4 @@
-"""What a run's end does to its job: failures are counted, and the job may be disabled or deleted with it."""
+"""Effects of an outcome on its job: the failure count, disabling and deletion."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from wakeful.store.rows import JobChange, JobRow, RunFilter
 
 
 async def _finish(store: Store, row: JobRow, *states: str, **fields: object) -> None:
-    """End so many runs of the job at once, in this order."""
+    """Finish one run of the job per state, in one batch and in this order."""
     runs = [held(asked(row)) for _ in states]
     await store.add_runs(runs)
     outcomes = [ended(run, state, due_ms=NOW, **fields) for run, state in zip(runs, states, strict=True)]
@@ -49,7 +49,7 @@ async def test_a_failed_run_is_a_dead_letter(store: Store) -> None:
     assert [found.id for found in await store.runs(RunFilter("default", dead=True))] == [run.id]
 
 
-async def test_failures_in_a_row_are_counted_and_a_success_begins_anew(store: Store) -> None:
+async def test_consecutive_failures_are_counted_and_a_success_resets_them(store: Store) -> None:
     row = await given_job(store)
     await _finish(store, row, "failed")
     await _finish(store, row, "failed")
@@ -58,7 +58,7 @@ async def test_failures_in_a_row_are_counted_and_a_success_begins_anew(store: St
     assert await _failures(store, row) == 0
 
 
-async def test_in_one_batch_they_count_in_their_order(store: Store) -> None:
+async def test_outcomes_of_one_batch_count_in_their_order(store: Store) -> None:
     row, other = await given_job(store), await given_job(store, "other")
     await _finish(store, other, "failed")
     await _finish(store, row, "failed", "failed", "succeeded", "failed")
@@ -68,14 +68,14 @@ async def test_in_one_batch_they_count_in_their_order(store: Store) -> None:
     assert await _failures(store, other) == 1
 
 
-async def test_an_attempt_that_is_retried_or_cancelled_counts_for_nothing(store: Store) -> None:
+async def test_a_retried_or_cancelled_attempt_does_not_change_the_failure_count(store: Store) -> None:
     row = await given_job(store)
     await _finish(store, row, "failed")
     await _finish(store, row, "retrying", "cancelled")
     assert await _failures(store, row) == 1
 
 
-async def test_a_success_leaves_the_failures_of_other_jobs_alone(store: Store) -> None:
+async def test_a_success_keeps_the_failure_counts_of_other_jobs(store: Store) -> None:
     await store.create_jobs([job(f"job-{n}", failures=n) for n in range(4)])
     born = (await store.plan(NOW, 10, start("w1"))).runs
     await store.finish("w1", [ended(run) for run in born if run.job_name != "job-3"], alone)
@@ -88,7 +88,7 @@ async def _name(store: Store, n: int) -> int:
     return found.failures
 
 
-async def test_so_many_failures_in_a_row_disable_the_job(store: Store) -> None:
+async def test_consecutive_failures_up_to_the_limit_disable_the_job(store: Store) -> None:
     row = await given_job(store, "digest", tick)
     by_hand = asked(row)
     await store.add_runs([by_hand])
@@ -112,7 +112,7 @@ async def test_an_outcome_can_disable_its_job(store: Store) -> None:
     assert (await store.plan(NOW + 2 * DAY, 10, start("w1"))).claimed == 0
 
 
-async def test_a_job_that_is_disabled_already_keeps_its_reason(store: Store) -> None:
+async def test_a_disabled_job_keeps_its_reason(store: Store) -> None:
     row = await given_job(store)
     await _finish(store, row, "failed", "failed", disable_job="gone")
     assert (await look_at_job(store, row)).disabled_reason == "gone"
@@ -135,7 +135,7 @@ async def test_an_outcome_can_delete_its_job(store: Store, state: str) -> None:
 
 
 @pytest.mark.parametrize("fate", [{"delete_job": True}, {"disable_job": "gone"}])
-async def test_a_job_that_was_given_another_time_meanwhile_outlives_its_run(
+async def test_a_job_edited_during_its_run_is_neither_deleted_nor_disabled(
     store: Store, clock: FalseClock, fate: dict[str, Any]
 ) -> None:
     row, run = await given_held(store)
@@ -150,7 +150,7 @@ async def test_a_job_that_was_given_another_time_meanwhile_outlives_its_run(
 
 
 @pytest.mark.parametrize("fate", [{"delete_job": True}, {"disable_job": "gone"}])
-async def test_a_job_that_was_edited_but_has_no_tick_to_come_is_over_with_its_run(
+async def test_a_job_edited_to_have_no_next_tick_ends_with_its_run(
     store: Store, clock: FalseClock, fate: dict[str, Any]
 ) -> None:
     row, run = await given_held(store)
@@ -163,7 +163,7 @@ async def test_a_job_that_was_edited_but_has_no_tick_to_come_is_over_with_its_ru
     assert seen is None or not seen.enabled
 
 
-async def test_an_outcome_behind_its_fence_does_nothing_to_its_job(store: Store) -> None:
+async def test_a_fenced_outcome_does_not_change_its_job(store: Store) -> None:
     row, run = await given_held(store, "w1")
     before = await look_at_job(store, row)
     for outcome in (
@@ -183,7 +183,7 @@ async def test_the_last_run_of_a_deleted_job_can_still_fail(store: Store) -> Non
     assert await store.job_by_id(row.id) is None
 
 
-async def test_a_parked_run_that_fails_counts_as_well(store: Store) -> None:
+async def test_a_failed_parked_run_counts_as_a_failure(store: Store) -> None:
     row, run = await given_held(store)
     await store.finish("w1", [ended(run, "running", due_ms=NOW + DAY)], alone)
     assert await _failures(store, row) == 0
@@ -192,7 +192,7 @@ async def test_a_parked_run_that_fails_counts_as_well(store: Store) -> None:
     assert (seen.failures, seen.enabled) == (1, False)
 
 
-async def test_disabling_one_job_never_touches_another(store: Store) -> None:
+async def test_disabling_a_job_does_not_affect_others(store: Store) -> None:
     rows = [await given_job(store, name, tick) for name in ("one", "two")]
     before = [await look_at_job(store, rows[1]), *(await ticks_of(store, rows[1]))]
     await _finish(store, rows[0], "failed", disable_after=1)

@@ -1,4 +1,4 @@
-"""Dead letters: replayed or discarded, one or a thousand, each once."""
+"""Dead letters: replayed or discarded, singly or in bulk, each once."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def _dead_letter(store: Store) -> RunView:
 
 
 async def _dead_letters(store: Store, of: JobRow, many: int, **fields: object) -> list[str]:
-    """So many dead letters of a job, oldest first."""
+    """Create so many dead letters of a job. Returns their ids, oldest first."""
     runs = [held(asked(of, NOW + n, serial=False, **fields)) for n in range(many)]
     await store.add_runs(runs)
     await store.finish("w1", [ended(run, "failed") for run in runs], alone)
@@ -97,7 +97,7 @@ async def test_a_dead_letter_is_replayed_once(store: Store) -> None:
     assert len(await store.runs(RunFilter("default", trigger="replay"))) == 1
 
 
-async def test_a_replay_that_cannot_be_made_leaves_the_dead_letter(store: Store) -> None:
+async def test_a_replay_that_fails_keeps_the_dead_letter(store: Store) -> None:
     dead = await _dead_letter(store)
 
     def fail(letter: DeadLetter) -> NewRun:
@@ -112,7 +112,7 @@ async def test_a_replay_that_cannot_be_made_leaves_the_dead_letter(store: Store)
     assert await _audited(store) == []
 
 
-async def test_a_dead_letter_of_a_deleted_job_or_of_none_is_replayed_too(store: Store) -> None:
+async def test_a_dead_letter_of_a_deleted_job_or_without_a_job_is_replayed(store: Store) -> None:
     dead = await _dead_letter(store)
     await store.delete_job(str(dead.job_id), NOW + SECOND, "gone")
     free = held(jobless())
@@ -140,7 +140,7 @@ async def test_only_a_dead_letter_is_replayed_or_discarded(store: Store, state: 
     assert await _audited(store) == []
 
 
-async def test_a_discarded_dead_letter_is_none_any_more(store: Store) -> None:
+async def test_a_discarded_run_is_no_longer_a_dead_letter(store: Store) -> None:
     dead = await _dead_letter(store)
     assert await store.discard_runs("default", [dead.id], _told) == [dead.id]
     assert await store.discard_runs("default", [dead.id], _told) == []
@@ -153,7 +153,7 @@ async def test_a_discarded_dead_letter_is_none_any_more(store: Store) -> None:
 # --- many -----------------------------------------------------------------------------------------------
 
 
-async def test_many_are_replayed_in_the_order_of_their_ids_and_each_is_written_down(store: Store) -> None:
+async def test_many_are_replayed_in_the_order_given_and_each_is_audited(store: Store) -> None:
     digest = await given_job(store)
     ids = await _dead_letters(store, digest, 30)
     wanted = [*reversed(ids[:20]), "nobody", jobless().id, ids[0]]
@@ -164,7 +164,7 @@ async def test_many_are_replayed_in_the_order_of_their_ids_and_each_is_written_d
     assert {(await look(store, run)).state for run in born} == {"pending"}
 
 
-async def test_without_ids_the_oldest_come_first_and_those_that_stay_are_no_hindrance(store: Store) -> None:
+async def test_without_ids_the_oldest_are_replayed_and_skipped_ones_stay(store: Store) -> None:
     digest = await given_job(store)
     ids = await _dead_letters(store, digest, 10)
     stays = set(ids[:2])
@@ -179,7 +179,7 @@ async def test_without_ids_the_oldest_come_first_and_those_that_stay_are_no_hind
     assert await _audited(store) == [*ids[2:5], *ids[:2], ids[5]]
 
 
-async def test_those_of_another_workspace_are_not_there(store: Store) -> None:
+async def test_dead_letters_of_another_workspace_are_not_affected(store: Store) -> None:
     digest = await given_job(store)
     theirs = await _dead_letters(store, digest, 3, workspace="acme")
     for which in (theirs, 10):
@@ -188,7 +188,7 @@ async def test_those_of_another_workspace_are_not_there(store: Store) -> None:
     assert await store.discard_runs("acme", 10) == theirs
 
 
-async def test_of_several_who_replay_the_same_each_gets_its_own(database: Database) -> None:
+async def test_concurrent_replays_replay_each_dead_letter_once(database: Database) -> None:
     stores = [await database.connect() for _ in range(3)]
     digest = await given_job(stores[0])
     ids = await _dead_letters(stores[0], digest, 60)

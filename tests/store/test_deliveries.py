@@ -1,4 +1,4 @@
-"""Deliveries: written with the outcome they are of, taken by one, and never part of the run itself."""
+"""Deliveries: written with their outcome, taken by one worker, and separate from the run state."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NOWHERE = (None, None)
 
 
 async def _said(store: Store, name: str = "digest", **fields: Any) -> RunView:
-    """A run that has succeeded, and whose output is to be delivered."""
+    """Finish a run whose output is to be delivered."""
     _, run = await given_held(store, name=name)
     done = ended(run, **{"output": "good morning", "deliver": ("telegram", "42"), **fields})
     assert await store.finish("w1", [done], alone) == {run.id}
@@ -46,20 +46,20 @@ async def test_a_delivery_is_written_with_the_outcome_and_announced(store: Store
     assert "deliveries" in heard
 
 
-async def test_what_is_not_to_be_delivered_has_no_delivery(store: Store) -> None:
+async def test_a_run_without_a_delivery_request_has_no_delivery(store: Store) -> None:
     run = await _said(store, deliver=None)
     assert await _stands(store, run) == ("succeeded", "not_requested", None)
     assert await _take(store) == []
     assert await store.next_delivery_ms() is None
 
 
-async def test_an_outcome_behind_the_fence_delivers_nothing(store: Store) -> None:
+async def test_a_fenced_outcome_creates_no_delivery(store: Store) -> None:
     _, run = await given_held(store)
     assert await store.finish("w2", [ended(run, deliver=NOWHERE)], alone) == set()
     assert await _take(store) == []
 
 
-async def test_where_the_job_names_no_channel_it_is_the_agents(store: Store) -> None:
+async def test_the_channel_and_recipient_default_to_those_of_the_agent(store: Store) -> None:
     def told(old: AgentRow | None) -> AgentRow:
         return AgentRow("default", "default", None, None, True, "slack", "#ops", "", 1, NOW, NOW)
 
@@ -74,13 +74,13 @@ async def test_where_the_job_names_no_channel_it_is_the_agents(store: Store) -> 
     }  # fmt: skip
 
 
-async def test_an_agent_without_a_channel_leaves_it_open(store: Store) -> None:
+async def test_without_any_channel_the_delivery_has_none(store: Store) -> None:
     await _said(store, deliver=NOWHERE)
     ((*_, channel, to, _, _),) = await _take(store)
     assert (channel, to) == (None, None)
 
 
-async def test_one_takes_it_and_no_other_does(store: Store) -> None:
+async def test_each_delivery_is_taken_by_one_worker(store: Store) -> None:
     for number in range(20):
         await _said(store, f"job-{number}")
     taken = await asyncio.gather(*(_take(store, f"w{number}", limit=7) for number in range(4)))
@@ -88,7 +88,7 @@ async def test_one_takes_it_and_no_other_does(store: Store) -> None:
     assert (len(runs), len(set(runs))) == (20, 20)
 
 
-async def test_how_it_went_is_kept_and_the_run_stays_as_it_was(store: Store) -> None:
+async def test_the_result_is_stored_and_the_run_state_does_not_change(store: Store) -> None:
     runs = [await _said(store, name) for name in ("a", "b", "c")]
     await _take(store)
     written = await store.finish_deliveries(
@@ -109,7 +109,7 @@ async def test_how_it_went_is_kept_and_the_run_stays_as_it_was(store: Store) -> 
     assert await store.next_delivery_ms() is None
 
 
-async def test_one_that_may_have_arrived_is_unknown_and_not_taken_again(store: Store) -> None:
+async def test_a_delivery_with_an_unknown_result_is_not_taken_again(store: Store) -> None:
     run = await _said(store)
     await _take(store)
     assert await store.finish_deliveries(
@@ -120,7 +120,7 @@ async def test_one_that_may_have_arrived_is_unknown_and_not_taken_again(store: S
     assert await _take(store, at=NOW + DAY) == []
 
 
-async def test_one_that_is_to_be_tried_again_waits_until_then(store: Store) -> None:
+async def test_a_retried_delivery_waits_until_its_due_time(store: Store) -> None:
     run = await _said(store)
     await _take(store)
     again = DeliveryResult(run.id, 1, "pending", NOW + MINUTE, "the service answered HTTP 503")
@@ -132,7 +132,7 @@ async def test_one_that_is_to_be_tried_again_waits_until_then(store: Store) -> N
     assert await _stands(store, run) == ("succeeded", "pending", "the service answered HTTP 503")
 
 
-async def test_who_does_not_say_how_it_went_leaves_it_unknown_and_nobody_sends_it_again(store: Store) -> None:
+async def test_a_delivery_without_a_result_in_time_is_unknown_and_not_resent(store: Store) -> None:
     run = await _said(store)
     await _take(store)
     assert await store.next_delivery_ms() == UNTIL
@@ -145,7 +145,7 @@ async def test_who_does_not_say_how_it_went_leaves_it_unknown_and_nobody_sends_i
     assert (await _stands(store, run))[1] == "unknown"
 
 
-async def test_who_had_it_before_says_nothing_any_more(store: Store) -> None:
+async def test_a_result_of_an_earlier_attempt_is_ignored(store: Store) -> None:
     run = await _said(store)
     await _take(store)
     await store.finish_deliveries(NOW, "w1", [DeliveryResult(run.id, 1, "pending", NOW)])
@@ -154,7 +154,7 @@ async def test_who_had_it_before_says_nothing_any_more(store: Store) -> None:
     assert await store.finish_deliveries(NOW, "w2", [DeliveryResult(run.id, 2, "delivered")]) == {run.id}
 
 
-async def test_a_delivery_goes_with_its_run(store: Store) -> None:
+async def test_a_delivery_is_pruned_with_its_run(store: Store) -> None:
     run = await _said(store)
     await _take(store)
     await store.finish_deliveries(NOW, "w1", [DeliveryResult(run.id, 1, "delivered")])
@@ -163,5 +163,5 @@ async def test_a_delivery_goes_with_its_run(store: Store) -> None:
     assert await store.take_deliveries(NOW + DAY, "w1", NOW + 2 * DAY, 10) == ([], 0)
 
 
-async def test_nothing_carried_is_nothing_written(store: Store) -> None:
+async def test_finishing_no_deliveries_is_a_no_op(store: Store) -> None:
     assert await store.finish_deliveries(NOW, "w1", []) == set()

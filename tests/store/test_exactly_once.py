@@ -1,4 +1,4 @@
-"""A tick happens once, however many plan it; and what sees to that is the database's own index."""
+"""A tick has one run however many planners run concurrently; a unique index enforces it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from wakeful.store.rows import DueJob, JobChange, JobFilter, JobPlan, JobRow
 
 
 @pytest.mark.parametrize("planners", [2, 10])
-async def test_many_planners_on_one_due_job_make_one_run(database: Database, planners: int) -> None:
+async def test_many_planners_of_one_due_job_create_one_run(database: Database, planners: int) -> None:
     stores = [await database.connect() for _ in range(planners)]
     digest = job()
     await stores[0].create_jobs([digest])
@@ -37,14 +37,14 @@ async def test_many_planners_on_one_due_job_make_one_run(database: Database, pla
     assert (await look_at_job(stores[0], digest)).run_count == 1
 
 
-async def test_planners_share_out_many_due_jobs_without_doubling_one(database: Database) -> None:
+async def test_concurrent_planners_plan_each_due_job_once(database: Database) -> None:
     stores = [await database.connect() for _ in range(4)]
     jobs = [job(f"job-{n}") for n in range(300)]
     await stores[0].create_jobs(jobs)
 
     async def plan_until_nothing_is_due(store: Store) -> list[str]:
         mine: list[str] = []
-        # A pass may find nothing because the others hold all that is due: only the clock of the jobs tells.
+        # A pass may find nothing because the others have all due jobs locked: check the next wake instead.
         while (wake := await store.next_wake_ms()) is not None and wake <= NOW:
             mine += [run.job_id or "" for run in (await store.plan(NOW, 20, fire)).runs]
         return mine
@@ -56,11 +56,11 @@ async def test_planners_share_out_many_due_jobs_without_doubling_one(database: D
 
 
 async def _put_back(store: Store, row: JobRow) -> None:
-    """Make a tick due that has its run already, as a replica with a stale view would."""
+    """Make a tick that already has a run due again, as a replica with stale data would."""
     await store.change_job(row.id, lambda old: JobChange(old._replace(next_ms=NOW, wake_ms=NOW)))
 
 
-async def test_a_tick_that_has_its_run_is_not_born_again(store: Store) -> None:
+async def test_a_tick_that_has_a_run_does_not_get_another(store: Store) -> None:
     digest = await given_job(store, "digest", tick)
     before = await ticks_of(store, digest)
     await _put_back(store, digest)
@@ -70,7 +70,7 @@ async def test_a_tick_that_has_its_run_is_not_born_again(store: Store) -> None:
     assert (await look_at_job(store, digest)).next_ms == NOW + DAY
 
 
-async def test_of_several_ticks_only_those_are_born_that_have_no_run(store: Store) -> None:
+async def test_only_ticks_without_a_run_get_one(store: Store) -> None:
     digest = await given_job(store, "digest", tick)
     other = job("other")
     await store.create_jobs([other])
@@ -88,7 +88,7 @@ async def test_of_several_ticks_only_those_are_born_that_have_no_run(store: Stor
     assert [run.scheduled_ms for run in await ticks_of(store, digest)] == [NOW, NOW + 1]
 
 
-async def test_without_its_index_a_tick_would_happen_twice(database: Database) -> None:
+async def test_without_the_unique_index_a_tick_runs_twice(database: Database) -> None:
     store = await database.connect()
     digest = await given_job(store, "digest", tick)
     await _put_back(store, digest)
@@ -98,7 +98,7 @@ async def test_without_its_index_a_tick_would_happen_twice(database: Database) -
     assert [run.scheduled_ms for run in await ticks_of(store, digest)] == [NOW, NOW]
 
 
-async def test_a_run_that_is_no_tick_never_stands_in_a_ticks_way(store: Store) -> None:
+async def test_a_run_with_another_trigger_does_not_block_a_tick(store: Store) -> None:
     digest = job()
     await store.create_jobs([digest])
     by_hand = [
@@ -110,7 +110,7 @@ async def test_a_run_that_is_no_tick_never_stands_in_a_ticks_way(store: Store) -
     assert len(await ticks_of(store, digest)) == len(by_hand) + 1
 
 
-async def test_two_workers_never_take_one_run(database: Database) -> None:
+async def test_two_workers_never_take_the_same_run(database: Database) -> None:
     stores = [await database.connect() for _ in range(4)]
     await stores[0].create_jobs([job(f"job-{n}") for n in range(60)])
     born = (await stores[0].plan(NOW, 100, fire)).runs
@@ -125,14 +125,14 @@ async def test_two_workers_never_take_one_run(database: Database) -> None:
     assert Counter(run_id for share in shares for run_id in share) == Counter(run.id for run in born)
 
 
-async def test_two_creators_of_one_name_make_one_job(database: Database) -> None:
+async def test_concurrent_creates_of_one_name_create_one_job(database: Database) -> None:
     stores = [await database.connect() for _ in range(4)]
     outcomes = await asyncio.gather(*(store.create_jobs([job()]) for store in stores), return_exceptions=True)
     assert [type(outcome).__name__ for outcome in outcomes if outcome is not None] == ["AlreadyExists"] * 3
     assert len(await stores[0].jobs(JobFilter("default"))) == 1
 
 
-async def test_without_its_index_a_name_would_be_given_twice(database: Database) -> None:
+async def test_without_the_unique_index_a_name_is_used_twice(database: Database) -> None:
     store = await database.connect()
     await store.create_jobs([job()])
     await database.drop_index("workspace, agent, name")

@@ -20,7 +20,7 @@ async def renew(
     return [run.id for run in await store.renew(now, "default", named, agent, worker)]
 
 
-async def test_a_claim_begins_a_lease_that_a_heartbeat_renews(store: Store) -> None:
+async def test_a_claim_starts_a_lease_that_a_heartbeat_renews(store: Store) -> None:
     run = pulled(await new_job(store))
     await store.add_runs([run])
     await claim(store)
@@ -32,7 +32,7 @@ async def test_a_claim_begins_a_lease_that_a_heartbeat_renews(store: Store) -> N
     assert await store.attempts(run.id) == [AttemptView(1, ME, NOW, NOW, None)]
 
 
-async def test_a_heartbeat_returns_what_decides_whether_the_attempt_timed_out(store: Store) -> None:
+async def test_a_heartbeat_returns_the_fields_that_decide_a_timeout(store: Store) -> None:
     digest = await new_job(store)
     run = pulled(digest)
     await store.add_runs([run])
@@ -41,7 +41,7 @@ async def test_a_heartbeat_returns_what_decides_whether_the_attempt_timed_out(st
     assert renewed == [UnfinishedRun(run.id, digest.id, 1, digest.policy, NOW, ME, is_pull=True)]
 
 
-async def test_a_lease_is_of_one_run_and_the_others_of_its_executor_end_without_a_heartbeat(
+async def test_a_heartbeat_for_one_run_does_not_renew_the_other_leases_of_its_executor(
     store: Store,
 ) -> None:
     digest, theirs = await new_job(store), await new_job(store, workspace="acme")
@@ -55,7 +55,7 @@ async def test_a_lease_is_of_one_run_and_the_others_of_its_executor_end_without_
     assert set(lost) == {runs[1].id, runs[2].id}
 
 
-async def test_a_heartbeat_renews_what_it_names_and_no_other_attempt(store: Store) -> None:
+async def test_a_heartbeat_renews_only_the_runs_and_attempts_it_names(store: Store) -> None:
     digest, theirs = await new_job(store), await new_job(store, workspace="acme")
     mine, other, waits = pulled(digest), pulled(digest, agent="ada"), pulled(digest, NOW + HOUR)
     away, worked = pulled(theirs), held(asked(digest, serial=False))
@@ -72,7 +72,7 @@ async def test_a_heartbeat_renews_what_it_names_and_no_other_attempt(store: Stor
     assert await renew(store, ("nobody", 1), ("", 1)) == []
 
 
-async def test_an_executor_that_lost_its_run_can_neither_renew_nor_complete_the_next_attempt(
+async def test_an_executor_that_lost_its_run_cannot_renew_or_complete_the_next_attempt(
     store: Store,
 ) -> None:
     await store.add_runs([pulled(await new_job(store))])
@@ -89,7 +89,7 @@ async def test_an_executor_that_lost_its_run_can_neither_renew_nor_complete_the_
     )
 
 
-async def test_a_run_that_a_worker_takes_after_an_executor_had_it_is_the_workers_to_keep(
+async def test_a_worker_keeps_a_run_that_an_executor_held_before(
     store: Store,
 ) -> None:
     digest = await new_job(store)
@@ -104,7 +104,7 @@ async def test_a_run_that_a_worker_takes_after_an_executor_had_it_is_the_workers
     assert await store.rescue(NOW + HOUR, NOW + HOUR - 1, 10, refuse, alone) == []
 
 
-async def test_claimed_runs_leave_no_worker_behind(store: Store) -> None:
+async def test_a_claim_adds_an_executor_but_no_worker(store: Store) -> None:
     await store.add_runs([pulled(await new_job(store))])
     assert len(await claim(store)) == 1
     assert await store.workers(0) == []
@@ -112,7 +112,7 @@ async def test_claimed_runs_leave_no_worker_behind(store: Store) -> None:
     assert (await store.workspace_stats("acme")).executors == 0
 
 
-async def test_a_claimed_run_is_completed_behind_its_attempt_with_its_entry_and_once(store: Store) -> None:
+async def test_a_claimed_run_is_completed_once_with_its_audit_entry(store: Store) -> None:
     digest = await new_job(store)
     await store.add_runs([pulled(digest)])
     (run,) = await claim(store)
@@ -125,7 +125,7 @@ async def test_a_claimed_run_is_completed_behind_its_attempt_with_its_entry_and_
     assert await actions(store) == ["run.complete"]
 
 
-async def test_workflow_versions_are_read_many_at_once(store: Store) -> None:
+async def test_workflow_versions_are_read_in_bulk(store: Store) -> None:
     rows = [WorkflowRow("default", "etl", n, f'{{"n":{n}}}', NOW) for n in (1, 2)]
     for row in (*rows, WorkflowRow("acme", "etl", 3, "{}", NOW)):
         await store.put_workflow(row)

@@ -1,4 +1,4 @@
-"""Finishing: an outcome is written only by the worker that holds the run, in the attempt that it holds."""
+"""Finishing: an outcome is written only for the worker and attempt that hold the run."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from wakeful.store.port import Store
 from wakeful.store.rows import AttemptView, RunView, UnfinishedRun
 
 
-async def test_what_is_known_of_an_attempt_is_written(store: Store) -> None:
+async def test_every_field_of_an_outcome_is_written(store: Store) -> None:
     _, run = await given_held(store)
     outcome = ended(
         run,
@@ -68,7 +68,7 @@ async def test_text_of_an_outcome_that_cannot_be_stored_is_cleaned(store: Store,
 
 
 @pytest.mark.parametrize("output", [None, "", "42"])
-async def test_a_plain_success_forgets_what_went_wrong_before(store: Store, output: str | None) -> None:
+async def test_a_success_clears_the_error_of_the_attempt_before(store: Store, output: str | None) -> None:
     _, run = await given_held(store)
     trouble = ended(run, "retrying", due_ms=NOW, error="refused", reason="busy", output="?", usage="{}")
     await store.finish("w1", [trouble], alone)
@@ -89,7 +89,7 @@ async def test_a_cancelled_attempt_is_neither_a_failure_nor_a_dead_letter(store:
     assert found.failures == 0
 
 
-async def test_an_attempt_that_is_not_the_last_is_remembered(store: Store) -> None:
+async def test_retried_attempts_are_stored(store: Store) -> None:
     _, run = await given_held(store)
     await store.finish(
         "w1", [ended(run, "retrying", due_ms=NOW + 2 * SECOND, error="refused", reason="503")], alone
@@ -122,7 +122,7 @@ async def test_the_wrong_attempt_writes_nothing(store: Store) -> None:
     assert await look(store, run) == run
 
 
-async def test_a_worker_that_comes_back_from_the_dead_writes_nothing(store: Store) -> None:
+async def test_a_stalled_worker_writes_nothing_after_its_run_was_rescued(store: Store) -> None:
     _, run = await given_held(store, "stalled")
     await store.rescue(
         NOW + MINUTE, NOW + 1, 10, lambda lost: ended(run, "retrying", due_ms=NOW + MINUTE), alone
@@ -148,7 +148,7 @@ async def test_a_terminal_run_is_never_changed_again(store: Store, state: str) -
 
 
 @pytest.mark.parametrize("state", ["pending", "retrying"])
-async def test_a_run_that_nobody_holds_cannot_be_finished(store: Store, state: str) -> None:
+async def test_a_run_without_a_holder_cannot_be_finished(store: Store, state: str) -> None:
     digest = await given_job(store)
     run = asked(digest, state=state)
     await store.add_runs([run])
@@ -157,7 +157,7 @@ async def test_a_run_that_nobody_holds_cannot_be_finished(store: Store, state: s
     assert await look(store, run) == before
 
 
-async def test_in_a_batch_each_outcome_has_its_own_fence(store: Store) -> None:
+async def test_each_outcome_of_a_batch_is_fenced_separately(store: Store) -> None:
     jobs = [job(f"job-{n}") for n in range(50)]
     await store.create_jobs(jobs)
     born = (await store.plan(NOW, 100, start("w1"))).runs
@@ -195,11 +195,11 @@ async def test_a_run_without_a_job_is_finished_like_any_other(store: Store) -> N
     assert [run.dead for run in seen] == [False, True, False]
 
 
-async def test_nothing_to_finish_is_no_trouble(store: Store) -> None:
+async def test_finishing_no_outcomes_is_a_no_op(store: Store) -> None:
     assert await store.finish("w1", [], alone) == set()
 
 
-async def test_an_exception_of_follow_leaves_everything_as_it_was(store: Store) -> None:
+async def test_an_exception_in_follow_leaves_everything_unchanged(store: Store) -> None:
     row, run = await given_held(store)
     await store.create_jobs([job("then", after_job=row.name, after_on="succeeded")])
     with pytest.raises(AssertionError):
@@ -207,7 +207,7 @@ async def test_an_exception_of_follow_leaves_everything_as_it_was(store: Store) 
     assert await look(store, run) == run
 
 
-async def test_a_storm_of_outcomes_is_written_in_one_go(store: Store) -> None:
+async def test_many_outcomes_are_written_in_one_call(store: Store) -> None:
     await store.create_jobs([job(f"job-{n}") for n in range(1_500)])
     born = (await store.plan(NOW, 2_000, start("w1"))).runs
     written = await store.finish("w1", [ended(run, output=f"{n}") for n, run in enumerate(born)], alone)
@@ -221,7 +221,7 @@ async def _parked(store: Store) -> RunView:
     return await look(store, run)
 
 
-async def test_a_parked_run_waits_for_somebody_outside(store: Store) -> None:
+async def test_a_parked_run_awaits_its_callback_and_is_not_taken(store: Store) -> None:
     run = await _parked(store)
     assert (run.state, run.worker, run.awaiting_callback) == ("running", None, True)
     assert (run.due_ms, run.finished_ms) == (NOW + MINUTE, None)
@@ -229,7 +229,7 @@ async def test_a_parked_run_waits_for_somebody_outside(store: Store) -> None:
     assert await store.next_due_ms(NOW, ["cron"]) is None
 
 
-async def test_whoever_parked_a_run_holds_it_no_longer(store: Store) -> None:
+async def test_the_worker_that_parked_a_run_no_longer_holds_it(store: Store) -> None:
     run = await _parked(store)
     assert await store.finish("w1", [ended(run)], alone) == set()
     assert (await store.beat("w1", NOW, [run.id])).lost == {run.id}
@@ -248,7 +248,7 @@ async def test_a_parked_run_is_completed_once(store: Store, state: str) -> None:
     assert await look(store, run) == seen
 
 
-async def test_a_parked_run_that_is_completed_as_retrying_is_tried_again(store: Store) -> None:
+async def test_a_parked_run_completed_as_retrying_is_retried(store: Store) -> None:
     run = await _parked(store)
     assert await store.complete_run(ended(run, "retrying", due_ms=NOW + MINUTE, error="no answer"), alone)
     (attempt,) = await store.attempts(run.id)
@@ -271,7 +271,7 @@ async def test_only_a_running_run_can_be_completed_and_only_in_its_attempt(store
 
 @pytest.mark.parametrize("later", ["running", "succeeded", "failed", "retrying"])
 @pytest.mark.parametrize("first", ["succeeded", "failed"])
-async def test_a_run_completed_before_its_worker_reports_stays_as_it_was_completed(
+async def test_a_completed_run_is_not_changed_by_a_later_outcome_of_its_worker(
     store: Store, first: str, later: str
 ) -> None:
     _, run = await given_held(store)
@@ -283,13 +283,13 @@ async def test_a_run_completed_before_its_worker_reports_stays_as_it_was_complet
     assert (await store.beat("w1", NOW, [run.id])).lost == {run.id}
 
 
-async def test_a_worker_that_reports_first_leaves_nothing_to_complete(store: Store) -> None:
+async def test_a_run_whose_worker_reported_first_cannot_be_completed(store: Store) -> None:
     _, run = await given_held(store)
     await store.finish("w1", [ended(run, "retrying", due_ms=NOW + MINUTE)], alone)
     assert not await store.complete_run(ended(run), alone)
 
 
-async def test_of_a_completion_and_a_park_at_once_the_run_ends_completed(database: Database) -> None:
+async def test_a_run_completed_and_parked_concurrently_ends_completed(database: Database) -> None:
     completing, parking = await database.connect(), await database.connect()
     row = await given_job(completing)
     runs = [held(asked(row, serial=False)) for _ in range(20)]
@@ -303,13 +303,13 @@ async def test_of_a_completion_and_a_park_at_once_the_run_ends_completed(databas
         assert (seen.state, seen.output, seen.due_ms) == ("succeeded", "done", None)
 
 
-async def test_the_runs_of_a_job_are_all_there_in_the_end(store: Store) -> None:
+async def test_a_finished_run_is_listed_for_its_job(store: Store) -> None:
     row, run = await given_held(store)
     await store.finish("w1", [ended(run)], alone)
     assert [seen.state for seen in await ticks_of(store, row)] == ["succeeded"]
 
 
-async def test_the_failed_attempts_of_a_run_go_with_it_from_one_attempt_to_the_next(store: Store) -> None:
+async def test_failed_attempts_are_carried_over_and_a_release_does_not_count(store: Store) -> None:
     _, run = await given_held(store)
     await store.finish("w1", [ended(run, "retrying", due_ms=NOW, failed_attempts=1)], alone)
     assert await store.release("w1", NOW) == 0
@@ -323,7 +323,7 @@ async def test_the_failed_attempts_of_a_run_go_with_it_from_one_attempt_to_the_n
 
 
 @pytest.mark.parametrize("output", [None, "42"])
-async def test_what_the_target_answered_is_kept_with_each_attempt_and_of_a_success(
+async def test_the_response_code_is_stored_with_each_attempt_and_with_a_success(
     store: Store, output: str | None
 ) -> None:
     _, run = await given_held(store)
@@ -336,7 +336,7 @@ async def test_what_the_target_answered_is_kept_with_each_attempt_and_of_a_succe
 
 
 @pytest.mark.parametrize("output", [None, "42"])
-async def test_a_success_without_an_answer_forgets_the_answer_before_it(
+async def test_a_success_without_a_response_code_clears_the_one_before(
     store: Store, output: str | None
 ) -> None:
     _, run = await given_held(store)
@@ -346,7 +346,7 @@ async def test_a_success_without_an_answer_forgets_the_answer_before_it(
     assert (await look(store, run)).response_code is None
 
 
-async def test_what_is_parked_keeps_its_answer_until_it_is_lost(store: Store) -> None:
+async def test_a_parked_run_keeps_its_response_code_until_it_is_lost(store: Store) -> None:
     _, run = await given_held(store)
     parked = ended(run, "running", due_ms=NOW, response_code=202, failed_attempts=1)
     await store.finish("w1", [parked], alone)

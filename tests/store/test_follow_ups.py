@@ -1,4 +1,4 @@
-"""Chains: a job fires after another of its agent, in the transaction in which that one's run ended."""
+"""Chains: a job fires after another job of its agent, in the transaction that ends that job's run."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def _follower(store: Store, name: str, on: str, **fields: object) -> JobRo
     return row
 
 
-async def test_the_follower_gets_the_run_that_is_made_for_it(store: Store, clock: FalseClock) -> None:
+async def test_a_follower_gets_the_run_that_the_rule_returns(store: Store, clock: FalseClock) -> None:
     _, run = await given_held(store, name="first")
     then = await _follower(store, "then", "succeeded")
     asked_for: list[Follower] = []
@@ -71,7 +71,9 @@ async def test_the_follower_gets_the_run_that_is_made_for_it(store: Store, clock
         ("running", []),
     ],
 )
-async def test_it_follows_only_the_ending_it_waits_for(store: Store, state: str, fired: list[str]) -> None:
+async def test_a_follower_fires_only_after_the_states_it_names(
+    store: Store, state: str, fired: list[str]
+) -> None:
     _, run = await given_held(store, name="first")
     rows = [await _follower(store, f"on-{on}", on) for on in ("succeeded", "failed", "finished")]
     await store.finish("w1", [ended(run, state, due_ms=NOW + MINUTE)], consequences)
@@ -89,13 +91,13 @@ async def test_only_an_enabled_job_of_the_same_agent_and_workspace_follows(store
     assert await store.finish("w1", [ended(run)], alone) == {run.id}
 
 
-async def test_a_run_behind_its_fence_is_followed_by_nothing(store: Store) -> None:
+async def test_a_fenced_outcome_fires_no_follower(store: Store) -> None:
     _, run = await given_held(store, name="first")
     await _follower(store, "then", "succeeded")
     assert await store.finish("w2", [ended(run)], alone) == set()
 
 
-async def test_several_follow_and_each_run_is_followed_by_itself(store: Store) -> None:
+async def test_every_follower_fires_once_for_each_run(store: Store) -> None:
     await store.create_jobs([job("first"), job("second")])
     born = (await store.plan(NOW, 10, start("w1"))).runs
     rows = [await _follower(store, f"then-{n}", "succeeded") for n in range(3)]
@@ -109,21 +111,21 @@ async def test_several_follow_and_each_run_is_followed_by_itself(store: Store) -
         )
 
 
-async def test_a_job_that_is_deleted_with_its_run_is_still_followed(store: Store) -> None:
+async def test_followers_fire_after_a_run_that_deletes_its_job(store: Store) -> None:
     _, run = await given_held(store, name="first")
     then = await _follower(store, "then", "succeeded")
     await store.finish("w1", [ended(run, delete_job=True)], consequences)
     assert len(await ticks_of(store, then)) == 1
 
 
-async def test_a_run_without_a_job_is_followed_by_nothing(store: Store) -> None:
+async def test_a_run_without_a_job_fires_no_follower(store: Store) -> None:
     await _follower(store, "then", "finished")
     run = held(jobless())
     await store.add_runs([run])
     assert await store.finish("w1", [ended(run)], alone) == {run.id}
 
 
-async def test_a_completed_run_and_a_rescued_one_are_followed_too(store: Store) -> None:
+async def test_followers_fire_after_completed_and_rescued_runs(store: Store) -> None:
     _, parked = await given_held(store, name="first")
     then = await _follower(store, "then", "finished")
     await store.finish("w1", [ended(parked, "running", due_ms=NOW + MINUTE)], alone)
@@ -144,7 +146,7 @@ async def _heartbeat(store: Store, **fields: object) -> JobRow:
     return row
 
 
-async def test_a_success_that_says_so_wakes_the_heartbeat_of_its_agent_and_no_other(store: Store) -> None:
+async def test_a_success_with_wake_heartbeat_wakes_only_the_heartbeat_of_its_agent(store: Store) -> None:
     _, run = await given_held(store)
     theirs = await _heartbeat(store, agent="other")
     ours = await _heartbeat(store)
@@ -154,7 +156,7 @@ async def test_a_success_that_says_so_wakes_the_heartbeat_of_its_agent_and_no_ot
     assert await ticks_of(store, theirs) == []
 
 
-async def test_it_is_told_apart_from_a_chain(store: Store) -> None:
+async def test_a_heartbeat_follow_up_has_its_own_trigger(store: Store) -> None:
     _, run = await given_held(store)
     beat = await _heartbeat(store)
     asked_for: list[Follower] = []
@@ -167,7 +169,7 @@ async def test_it_is_told_apart_from_a_chain(store: Store) -> None:
     assert [(each.job_id, each.trigger) for each in asked_for] == [(beat.id, "heartbeat")]
 
 
-async def test_several_that_end_together_wake_it_once(store: Store) -> None:
+async def test_a_heartbeat_that_is_already_woken_is_not_woken_again(store: Store) -> None:
     runs = [(await given_held(store, name=name))[1] for name in ("a", "b", "c")]
     beat = await _heartbeat(store)
     await store.finish("w1", [ended(run, wake_heartbeat=True) for run in runs[:2]], consequences)
@@ -177,7 +179,7 @@ async def test_several_that_end_together_wake_it_once(store: Store) -> None:
 
 
 @pytest.mark.parametrize("fields", [{"enabled": False}, {"labels": "{}"}])
-async def test_a_paused_one_and_somebodys_own_job_of_that_name_are_not_woken(
+async def test_a_paused_heartbeat_and_a_user_job_of_that_name_are_not_woken(
     store: Store, fields: dict[str, object]
 ) -> None:
     _, run = await given_held(store)

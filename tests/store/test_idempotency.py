@@ -77,7 +77,7 @@ async def test_an_operation_is_performed_once_per_key(store: Store) -> None:
     assert session.messages == 1
 
 
-async def test_a_refused_operation_stores_nothing(store: Store) -> None:
+async def test_a_rejected_operation_stores_no_response(store: Store) -> None:
     await store.create_jobs([asleep()])
     with pytest.raises(AlreadyExists):
         await store.create_jobs([asleep()], [_ENTRY], None, keyed())
@@ -88,7 +88,7 @@ async def test_a_refused_operation_stores_nothing(store: Store) -> None:
     assert await stored(store) == "done NoneType"
 
 
-async def test_a_response_that_cannot_be_rendered_undoes_the_operation(store: Store) -> None:
+async def test_a_response_that_cannot_be_rendered_rolls_back_the_operation(store: Store) -> None:
     def refuse(result: object) -> tuple[int, str]:
         raise ResourceExhausted("no more today")
 
@@ -99,7 +99,7 @@ async def test_a_response_that_cannot_be_rendered_undoes_the_operation(store: St
     assert await stored(store) is None
 
 
-async def test_of_many_requests_with_one_key_one_acts_and_all_get_its_response(database: Database) -> None:
+async def test_concurrent_requests_with_one_key_all_get_the_response_of_one(database: Database) -> None:
     stores = [await database.connect() for _ in range(3)]
 
     async def create(number: int, store: Store) -> str:

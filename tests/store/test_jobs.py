@@ -1,4 +1,4 @@
-"""Jobs: added all or none, found by name and id, listed by page, changed whole, deleted with their plans."""
+"""Jobs: creation, lookup by name and id, listing, changes and deletion."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ async def test_a_job_keeps_every_column(store: Store) -> None:
     assert await store.job_by_id(plain.id) == plain
 
 
-async def test_a_name_is_unique_within_its_agent_and_nowhere_else(store: Store) -> None:
+async def test_a_name_is_unique_within_its_agent_only(store: Store) -> None:
     await store.create_jobs([job(), job(agent="other"), job(workspace="acme")])
     with pytest.raises(AlreadyExists, match="digest"):
         await store.create_jobs([job()])
@@ -78,13 +78,13 @@ async def test_jobs_are_added_all_or_none(store: Store) -> None:
     assert [row.name for row in await store.jobs(JobFilter("default"))] == ["taken"]
 
 
-async def test_two_of_one_name_in_one_call_are_refused(store: Store) -> None:
+async def test_two_jobs_of_one_name_in_one_call_are_rejected(store: Store) -> None:
     with pytest.raises(AlreadyExists, match="'twice'"):
         await store.create_jobs([job("once"), job("twice"), job("twice")])
     assert await store.jobs(JobFilter("default")) == []
 
 
-async def test_the_name_of_a_deleted_job_is_free(store: Store) -> None:
+async def test_the_name_of_a_deleted_job_can_be_reused(store: Store) -> None:
     old, _ = await given_held(store)
     await store.delete_job(old.id, NOW, "no longer wanted")
     new = job()
@@ -94,7 +94,7 @@ async def test_the_name_of_a_deleted_job_is_free(store: Store) -> None:
     await store.create_jobs([job()])
 
 
-async def test_what_is_not_there_is_not_found(store: Store) -> None:
+async def test_a_missing_job_is_not_found(store: Store) -> None:
     await store.create_jobs([job()])
     assert await store.job("default", "default", "nope") is None
     assert await store.job("default", "nope", "digest") is None
@@ -131,7 +131,7 @@ async def test_jobs_are_listed_by_agent_and_name(store: Store) -> None:
     assert await _names(store, JobFilter("nowhere")) == []
 
 
-async def test_a_change_is_written_whole_and_counted(store: Store) -> None:
+async def test_a_change_writes_every_mutable_column_and_increments_the_version(store: Store) -> None:
     old = job(run_count=4)
     await store.create_jobs([old])
     seen: list[JobRow] = []
@@ -172,14 +172,14 @@ async def test_a_change_is_written_whole_and_counted(store: Store) -> None:
     assert await store.job("default", "default", "digest") is None
 
 
-async def test_a_change_of_nothing_leaves_the_job_alone(store: Store) -> None:
+async def test_a_change_that_returns_none_keeps_the_job(store: Store) -> None:
     old = job()
     await store.create_jobs([old])
     assert await store.change_job(old.id, lambda row: None) == old
     assert await store.job_by_id(old.id) == old
 
 
-async def test_an_exception_of_change_leaves_everything_as_it_was(store: Store) -> None:
+async def test_an_exception_in_change_leaves_everything_unchanged(store: Store) -> None:
     digest = await given_job(store, "digest", tick)
     before = [digest, *await ticks_of(store, digest)]
 
@@ -191,7 +191,7 @@ async def test_an_exception_of_change_leaves_everything_as_it_was(store: Store) 
     assert [await look_at_job(store, digest), *await ticks_of(store, digest)] == before
 
 
-async def test_a_new_name_that_is_taken_is_refused_and_nothing_changes(store: Store) -> None:
+async def test_renaming_to_a_taken_name_is_rejected_and_changes_nothing(store: Store) -> None:
     digest = await given_job(store, "digest", tick)
     await store.create_jobs([job("other")])
     with pytest.raises(AlreadyExists, match="'other'"):
@@ -200,7 +200,7 @@ async def test_a_new_name_that_is_taken_is_refused_and_nothing_changes(store: St
     assert [run.state for run in await ticks_of(store, digest)] == ["pending"]
 
 
-async def test_a_job_that_is_not_there_cannot_be_changed(store: Store) -> None:
+async def test_a_missing_or_deleted_job_cannot_be_changed(store: Store) -> None:
     def change(row: JobRow) -> JobChange:
         raise AssertionError("there is nothing to change")
 
@@ -210,7 +210,7 @@ async def test_a_job_that_is_not_there_cannot_be_changed(store: Store) -> None:
     assert await store.change_job(digest.id, change) is None
 
 
-async def test_changes_of_one_job_at_the_same_time_all_count(database: Database) -> None:
+async def test_concurrent_changes_of_one_job_are_all_applied(database: Database) -> None:
     stores = [await database.connect() for _ in range(4)]
     digest = asleep()
     await stores[0].create_jobs([digest])
@@ -223,7 +223,7 @@ async def test_changes_of_one_job_at_the_same_time_all_count(database: Database)
     assert (seen.run_count, seen.version) == (20, 21)
 
 
-async def test_a_change_that_withdraws_cancels_the_planned_ticks_and_nothing_else(store: Store) -> None:
+async def test_a_change_that_withdraws_cancels_only_the_pending_ticks(store: Store) -> None:
     digest = await given_job(
         store,
         "digest",
@@ -245,13 +245,13 @@ async def test_a_change_that_withdraws_cancels_the_planned_ticks_and_nothing_els
     assert [run.state for run in await ticks_of(store, other)] == ["pending"]
 
 
-async def test_a_change_that_withdraws_nothing_leaves_the_planned_ticks(store: Store) -> None:
+async def test_a_change_that_withdraws_nothing_keeps_the_pending_ticks(store: Store) -> None:
     digest = await given_job(store, "digest", tick)
     await store.change_job(digest.id, lambda row: JobChange(row._replace(description="better said")))
     assert [run.state for run in await ticks_of(store, digest)] == ["pending"]
 
 
-async def test_a_change_says_what_became_of_ticks_that_were_due_before_it(store: Store) -> None:
+async def test_a_change_records_the_ticks_that_were_due_before_it(store: Store) -> None:
     digest = await given_job(store, "digest", tick)
     planned, due = tick(digest, NOW), over(tick(digest, NOW + 1), "missed")
     due_runs = (planned._replace(id=new_id(NOW)), due)
@@ -268,7 +268,7 @@ async def test_a_withdrawn_tick_is_not_planned_again(store: Store) -> None:
     assert (await store.plan(NOW, 10, fire)).runs == []
 
 
-async def test_deleting_a_job_cancels_what_has_not_started(store: Store) -> None:
+async def test_deleting_a_job_cancels_its_pending_runs(store: Store) -> None:
     digest = await given_job(
         store,
         "digest",
@@ -286,8 +286,8 @@ async def test_deleting_a_job_cancels_what_has_not_started(store: Store) -> None
         assert (run.reason, run.finished_ms, run.due_ms) == ("no longer wanted", NOW + 5, None)
 
 
-async def test_who_deletes_may_look_at_the_job_first_and_leave_it_be(database: Database) -> None:
-    """Of an edit and a deletion of what was there before it, at the same time, one is made."""
+async def test_a_deletion_can_be_rejected_after_looking_at_the_job(database: Database) -> None:
+    """Of a concurrent edit and a deletion of the version before it, one takes effect."""
     one, other = await database.connect(), await database.connect()
     jobs = [asleep(f"job-{number}") for number in range(20)]
     await one.create_jobs(jobs)
@@ -311,7 +311,7 @@ async def test_who_deletes_may_look_at_the_job_first_and_leave_it_be(database: D
             assert (deleted, edited, found) == (True, None, None)
 
 
-async def test_a_deleted_job_is_nowhere_and_never_due(store: Store) -> None:
+async def test_a_deleted_job_is_not_found_and_never_due(store: Store) -> None:
     digest, run = await given_held(store)
     assert await store.delete_job(digest.id, NOW, "no longer wanted")
     assert await store.job_by_id(digest.id) is None
@@ -323,7 +323,7 @@ async def test_a_deleted_job_is_nowhere_and_never_due(store: Store) -> None:
     assert not await store.delete_job(digest.id, NOW, "again")
 
 
-async def test_a_deleted_job_can_still_be_read_for_the_runs_that_outlive_it(store: Store) -> None:
+async def test_a_deleted_job_can_be_read_with_deleted_true(store: Store) -> None:
     digest, _ = await given_held(store)
     assert await store.job_by_id(digest.id, deleted=True) == await store.job_by_id(digest.id)
     assert await store.delete_job(digest.id, NOW, "no longer wanted")
@@ -334,7 +334,7 @@ async def test_a_deleted_job_can_still_be_read_for_the_runs_that_outlive_it(stor
     )  # fmt: skip
 
 
-async def test_a_job_that_never_was_cannot_be_deleted(store: Store) -> None:
+async def test_a_missing_or_deleted_job_cannot_be_deleted(store: Store) -> None:
     assert not await store.delete_job(job().id, NOW, "no longer wanted")
     fresh = job()
     await store.create_jobs([fresh])

@@ -1,4 +1,4 @@
-"""Migrations: numbered, forward only, each taken once, and never by a Wakeful older than its database."""
+"""Migrations: numbered, forward only, each applied once; a newer schema is rejected."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ NEXT_STEP = Migration(
 FAULTY_STEP = Migration(NEXT + 1, "faulty", "CREATE TABLE half (n INTEGER); INSERT INTO nowhere VALUES (1);")
 
 
-async def test_what_was_written_is_there_after_opening_again(database: Database) -> None:
+async def test_data_is_kept_when_the_database_is_opened_again(database: Database) -> None:
     row, run = await given_held(await database.connect())
     again = await database.connect()
     assert await look_at_job(again, row) == row
     assert await look(again, run) == run
 
 
-async def test_many_may_open_an_empty_database_at_once(database: Database) -> None:
+async def test_many_stores_can_open_an_empty_database_concurrently(database: Database) -> None:
     stores = await asyncio.gather(*(database.connect() for _ in range(5)))
     await stores[0].create_jobs([job()])
     assert await stores[4].job("default", "default", "digest") is not None
 
 
-async def test_a_newer_schema_is_refused_in_a_sentence(database: Database) -> None:
+async def test_a_newer_schema_is_rejected_with_a_clear_error(database: Database) -> None:
     await database.connect()
     await database.execute("UPDATE schema_version SET version = 999 WHERE version = 1")
     with pytest.raises(IncompatibleSchema, match=r"schema 999, .* supports schemas up to \d+: upgrade"):
@@ -78,7 +78,7 @@ async def test_a_heartbeat_reports_a_breaking_migration_of_a_newer_version(datab
         await store.check_schema()
 
 
-def test_a_migration_is_breaking_unless_its_first_line_says_that_it_is_compatible() -> None:
+def test_a_migration_is_breaking_unless_its_first_line_marks_it_compatible() -> None:
     assert Migration(10, "colours", "ALTER TABLE jobs ...; -- compatible: no").breaking
     assert not Migration(10, "colours", "-- compatible: adds a column.\nALTER TABLE ...").breaking
     assert all(step.breaking for step in load("sqlite"))
@@ -93,21 +93,21 @@ def test_a_compatible_migration_is_recorded_as_such(tmp_path: Path) -> None:
     db.close()
 
 
-def test_the_steps_of_a_database_are_numbered_without_a_gap() -> None:
+def test_migrations_are_numbered_without_gaps() -> None:
     steps = load("sqlite")
     assert [step.number for step in steps] == list(range(1, len(steps) + 1))
     assert pending(steps, 0) == steps
     assert pending(steps, len(steps)) == []
 
 
-def test_every_step_is_in_the_package_and_belongs_to_it() -> None:
+def test_the_migrations_folder_contains_only_sql_files() -> None:
     import wakeful.store.migrations as migrations
 
     folder = Path(migrations.__file__).parent / "sqlite"
     assert {path.suffix for path in folder.iterdir()} == {".sql"}
 
 
-_OLD_JOBS = (  # workspace, agent, the day it was made, deleted
+_OLD_JOBS = (  # workspace, agent, day of creation, deleted
     ("acme", "scribe", 2, False),
     ("acme", "scribe", 1, False),
     ("acme", "clerk", 3, False),
@@ -117,7 +117,7 @@ _OLD_JOBS = (  # workspace, agent, the day it was made, deleted
 
 
 def _old_job(number: int, database: Database) -> str:
-    """The statement that adds one of these to a database of the first version."""
+    """Return the statement that inserts one of these into a database of schema 1."""
     workspace, agent, day, deleted = _OLD_JOBS[number]
     lite = isinstance(database, SqliteDatabase)
     at = str(day * DAY) if lite else f"to_timestamp({day * DAY // 1000})"
@@ -130,7 +130,7 @@ def _old_job(number: int, database: Database) -> str:
     return made if lite else f"{made}; INSERT INTO cursors (job_id, run_count) VALUES ({job_id}, 7)"
 
 
-async def test_those_that_an_old_database_knows_have_their_workspaces_and_agents(
+async def test_workspaces_and_agents_are_created_for_the_jobs_of_an_old_database(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     module = "sqlite" if isinstance(database, SqliteDatabase) else "postgres"
@@ -160,7 +160,7 @@ async def test_those_that_an_old_database_knows_have_their_workspaces_and_agents
 _LIVE = "00000000-0000-7000-8000-00000000000{}"
 
 
-async def test_the_attempts_of_live_runs_that_failed_are_counted_when_the_column_is_new(
+async def test_the_migration_counts_the_failed_attempts_of_live_runs(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lite = isinstance(database, SqliteDatabase)
@@ -192,7 +192,7 @@ async def test_the_attempts_of_live_runs_that_failed_are_counted_when_the_column
 
 @pytest.fixture
 async def old(tmp_path: Path) -> Path:
-    """A database of the version before, with data in it."""
+    """Return a database of the current schema with data in it."""
     path = tmp_path / "old.db"
     store = SqliteStore(path)
     await store.open()
@@ -213,7 +213,7 @@ def _versions(db: sqlite3.Connection) -> list[tuple[int, str, int]]:
     return db.execute("SELECT version, name, applied_at FROM schema_version ORDER BY version").fetchall()
 
 
-def test_an_empty_database_takes_every_step(tmp_path: Path) -> None:
+def test_every_migration_is_applied_to_an_empty_database(tmp_path: Path) -> None:
     db = _connect(tmp_path / "new.db")
     migrate(db, [*load("sqlite"), NEXT_STEP], NOW)
     known = [(step.number, step.name, NOW) for step in load("sqlite")]
@@ -222,14 +222,12 @@ def test_an_empty_database_takes_every_step(tmp_path: Path) -> None:
     db.close()
 
 
-async def test_a_database_of_the_version_before_takes_the_next_step_and_keeps_its_data(old: Path) -> None:
+async def test_the_next_migration_keeps_the_data_of_the_database(old: Path) -> None:
     db = _connect(old)
     migrate(db, [*load("sqlite"), NEXT_STEP], NOW + 5)
     assert _versions(db)[NEXT - 1 :] == [(NEXT, "colours", NOW + 5)]
     assert db.execute("SELECT name, colour FROM jobs").fetchall() == [("digest", "red")]
-    db.execute(
-        f"DELETE FROM schema_version WHERE version = {NEXT}"
-    )  # for this Wakeful, which does not know it
+    db.execute(f"DELETE FROM schema_version WHERE version = {NEXT}")  # the code under test does not know it
     db.close()
     store = SqliteStore(old)
     await store.open()
@@ -240,7 +238,7 @@ async def test_a_database_of_the_version_before_takes_the_next_step_and_keeps_it
     await store.close()
 
 
-def test_a_step_is_taken_once(old: Path) -> None:
+def test_a_migration_is_applied_once(old: Path) -> None:
     db = _connect(old)
     steps = [*load("sqlite"), NEXT_STEP]
     migrate(db, steps, NOW)
@@ -249,7 +247,7 @@ def test_a_step_is_taken_once(old: Path) -> None:
     db.close()
 
 
-def test_a_step_that_fails_leaves_the_database_as_it_was(old: Path) -> None:
+def test_a_failed_migration_is_rolled_back(old: Path) -> None:
     db = _connect(old)
     before = _versions(db), db.execute("SELECT sql FROM sqlite_master").fetchall()
     with pytest.raises(sqlite3.OperationalError, match="nowhere"):
@@ -258,7 +256,7 @@ def test_a_step_that_fails_leaves_the_database_as_it_was(old: Path) -> None:
     db.close()
 
 
-def test_steps_with_a_gap_are_our_own_mistake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gap_in_the_migrations_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "sqlite"
     folder.mkdir()
     for name in ("0001_begin.sql", "0003_later.sql", "notes.txt"):

@@ -1,4 +1,4 @@
-"""Random batches of outcomes: every database ends the same."""
+"""Random batches of outcomes leave every database in the same state."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ STATES = ["succeeded", "succeeded", "failed", "failed", "retrying", "skipped", "
 
 @pytest_asyncio.fixture
 async def stores(tmp_path: Path) -> AsyncIterator[list[tuple[Store, FalseClock]]]:
-    """A store on each database."""
+    """Yield a store on each database."""
     databases = [SqliteDatabase(tmp_path / "wakeful.db"), postgres()]
     yield [(await database.connect(), database.clock) for database in databases]
     for database in databases:
@@ -64,7 +64,7 @@ def _batch(random: Random, runs: list[NewRun]) -> list[Finished]:
 
 
 async def _state(store: Store, clock: FalseClock) -> object:
-    """Everything that outcomes can change, without the ids of new runs."""
+    """Return everything that outcomes can change, without the ids of new runs."""
     runs = await store.runs(RunFilter("default", limit=10_000))
     jobs = await store.jobs(JobFilter("default"))
     shown = [
@@ -84,7 +84,9 @@ async def _begin(store: Store, clock: FalseClock, jobs: list[JobRow], runs: list
 
 
 @pytest.mark.parametrize("seed", range(12))
-async def test_both_databases_end_the_same(stores: list[tuple[Store, FalseClock]], seed: int) -> None:
+async def test_both_databases_end_in_the_same_state(
+    stores: list[tuple[Store, FalseClock]], seed: int
+) -> None:
     random, jobs = Random(seed), _jobs()
     runs = [held(asked(random.choice(jobs))) for _ in range(30)]
     ahead = [held(tick(each, NOW + 2 * SECOND), since=NOW + 2 * SECOND) for each in jobs[:3]]

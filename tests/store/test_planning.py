@@ -1,4 +1,4 @@
-"""Planning: due jobs are claimed oldest first, and what `decide` says is written whole or not at all."""
+"""Planning: due jobs are claimed oldest first, and the plans of `decide` are written atomically."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ async def test_a_due_job_gets_its_run_and_its_next_tick(store: Store, clock: Fal
     )
 
 
-async def test_decide_is_told_all_that_planning_needs(store: Store) -> None:
+async def test_decide_gets_every_field_that_planning_needs(store: Store) -> None:
     digest = job(payload='{"to":"me"}', run_count=7, anchor_ms=NOW - 5, next_ms=NOW - 3, wake_ms=NOW - 2)
     await store.create_jobs([digest])
     seen: list[DueJob] = []
@@ -75,7 +75,7 @@ async def test_decide_is_told_all_that_planning_needs(store: Store) -> None:
     ]  # fmt: skip
 
 
-async def test_decide_is_told_which_runs_of_the_job_are_live_and_which_ticks_wait(store: Store) -> None:
+async def test_decide_gets_the_running_runs_and_waiting_ticks_of_the_job(store: Store) -> None:
     digest, other = job(), job("other")
     await store.create_jobs([digest, other])
     running, retrying = (asked(digest, NOW - n * MINUTE) for n in (9, 8))
@@ -104,7 +104,7 @@ async def test_decide_is_told_which_runs_of_the_job_are_live_and_which_ticks_wai
     }
 
 
-async def test_what_a_pass_leaves_for_the_next_is_there_in_the_next(store: Store) -> None:
+async def test_the_catchup_state_is_passed_to_the_next_pass(store: Store) -> None:
     digest = job()
     await store.create_jobs([digest])
     states = [CatchupState(3, NOW + 5, NOW + 60_000), CatchupState(4), CatchupState()]
@@ -136,7 +136,7 @@ async def test_a_run_keeps_how_many_ticks_were_missed_before_it(store: Store) ->
     assert missed == {digest.id: 59, other.id: 0}
 
 
-async def test_a_pause_that_is_over_ends_with_the_plan_that_says_so(store: Store, clock: FalseClock) -> None:
+async def test_a_plan_ends_an_expired_pause(store: Store, clock: FalseClock) -> None:
     digest = job(
         enabled=False, disabled_reason="paused", next_ms=None, wake_ms=NOW, pause_note="why",
         pause_until_ms=NOW, failures=2,
@@ -161,7 +161,7 @@ async def test_a_pause_that_is_over_ends_with_the_plan_that_says_so(store: Store
     assert (await store.plan(NOW, 10, resume)).claimed == 0
 
 
-async def test_a_pause_may_end_in_a_job_that_stays_disabled(store: Store) -> None:
+async def test_a_job_can_stay_disabled_after_its_pause_ends(store: Store) -> None:
     digest = job(enabled=False, disabled_reason="paused", next_ms=None, wake_ms=NOW, pause_until_ms=NOW)
     await store.create_jobs([digest])
 
@@ -190,13 +190,13 @@ async def test_jobs_are_claimed_oldest_first_and_no_more_than_the_limit(store: S
     assert seen == ["job-5", "job-4", "job-3", "job-2", "job-1"]
 
 
-async def test_a_job_is_due_at_its_wake_and_not_before(store: Store) -> None:
+async def test_a_job_is_due_at_its_wake_time_and_not_before(store: Store) -> None:
     await store.create_jobs([job()])
     assert (await store.plan(NOW - 1, 10, fire)).claimed == 0
     assert (await store.plan(NOW, 10, fire)).claimed == 1
 
 
-async def test_a_job_that_is_disabled_or_has_no_tick_is_never_claimed(store: Store) -> None:
+async def test_a_job_without_a_wake_time_is_never_claimed(store: Store) -> None:
     await store.create_jobs(
         [
             job("paused", enabled=False, next_ms=None, wake_ms=None),
@@ -206,7 +206,7 @@ async def test_a_job_that_is_disabled_or_has_no_tick_is_never_claimed(store: Sto
     assert (await store.plan(NOW + 100 * DAY, 10, fire)).claimed == 0
 
 
-async def test_a_job_about_which_nothing_is_decided_stays_as_it_is(store: Store) -> None:
+async def test_a_job_without_a_plan_is_unchanged(store: Store) -> None:
     digest = job()
     await store.create_jobs([digest])
     planned = await store.plan(NOW, 10, lambda due: None)
@@ -214,7 +214,7 @@ async def test_a_job_about_which_nothing_is_decided_stays_as_it_is(store: Store)
     assert await look_at_job(store, digest) == digest
 
 
-async def test_an_exception_of_decide_leaves_everything_as_it_was(store: Store) -> None:
+async def test_an_exception_in_decide_leaves_everything_unchanged(store: Store) -> None:
     jobs = [job("one", wake_ms=NOW - 1), job("two")]
     await store.create_jobs(jobs)
 
@@ -230,7 +230,7 @@ async def test_an_exception_of_decide_leaves_everything_as_it_was(store: Store) 
     assert (await store.plan(NOW, 10, fire)).claimed == 2
 
 
-async def test_several_ticks_of_a_job_are_born_in_one_pass_and_in_order(store: Store) -> None:
+async def test_several_ticks_of_a_job_are_created_in_one_pass_and_in_order(store: Store) -> None:
     digest = job(next_ms=NOW - 2 * MINUTE, wake_ms=NOW - 2 * MINUTE)
     await store.create_jobs([digest])
 
@@ -243,7 +243,7 @@ async def test_several_ticks_of_a_job_are_born_in_one_pass_and_in_order(store: S
 
 
 @pytest.mark.parametrize("state", ["running", "pending", "skipped", "missed"])
-async def test_a_run_keeps_every_column_it_was_born_with(store: Store, state: str) -> None:
+async def test_a_planned_run_keeps_every_column(store: Store, state: str) -> None:
     digest = job()
     await store.create_jobs([digest])
     whole = tick(digest)._replace(
@@ -271,7 +271,7 @@ async def test_a_run_keeps_every_column_it_was_born_with(store: Store, state: st
             assert getattr(view, field) == getattr(whole, field), field
 
 
-async def test_a_run_that_can_start_at_once_is_born_running(store: Store) -> None:
+async def test_a_run_that_can_start_immediately_is_created_running(store: Store) -> None:
     await store.create_jobs([job()])
     (born,) = (await store.plan(NOW, 10, start("w1"))).runs
     run = await look(store, born)
@@ -279,7 +279,7 @@ async def test_a_run_that_can_start_at_once_is_born_running(store: Store) -> Non
     assert await store.take(NOW + DAY, "w2", {"cron": 10}) == []
 
 
-async def test_a_skipped_or_missed_tick_is_born_over(store: Store) -> None:
+async def test_a_skipped_or_missed_tick_is_created_finished(store: Store) -> None:
     digest = job()
     await store.create_jobs([digest])
     skipped = over(tick(digest), "skipped")._replace(reason="overlap", attempt=0)
@@ -308,9 +308,7 @@ async def test_a_plan_can_disable_its_job(store: Store) -> None:
     assert seen.run_count == 1
 
 
-async def test_a_plan_cancels_what_it_replaces_and_lets_be_what_is_over(
-    store: Store, clock: FalseClock
-) -> None:
+async def test_a_plan_cancels_the_live_runs_it_replaces(store: Store, clock: FalseClock) -> None:
     digest = await given_job(store)
     running, waiting, finished = held(asked(digest)), asked(digest), over(asked(digest))
     await store.add_runs([running, waiting, finished])
@@ -326,7 +324,7 @@ async def test_a_plan_cancels_what_it_replaces_and_lets_be_what_is_over(
     assert (await look(store, finished)).state == "succeeded"
 
 
-async def test_the_next_wake_is_the_earliest_of_all_jobs(store: Store) -> None:
+async def test_next_wake_is_the_earliest_of_all_jobs(store: Store) -> None:
     assert await store.next_wake_ms() is None
     await store.create_jobs(
         [asleep(), job("soon", wake_ms=NOW + 5), job("paused", next_ms=None, wake_ms=None)]
@@ -336,7 +334,7 @@ async def test_the_next_wake_is_the_earliest_of_all_jobs(store: Store) -> None:
     assert await store.next_wake_ms() == NOW + DAY
 
 
-async def test_a_storm_of_due_jobs_is_planned_in_batches_and_none_is_left(store: Store) -> None:
+async def test_many_due_jobs_are_planned_in_batches_and_none_is_left(store: Store) -> None:
     jobs = [job(f"job-{n}") for n in range(2_500)]
     await store.create_jobs(jobs)
     born: list[NewRun] = []

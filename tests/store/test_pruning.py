@@ -1,4 +1,4 @@
-"""Pruning: old runs go, dead letters and live ones stay, and a deleted job goes with its last run."""
+"""Pruning: old runs are deleted, dead letters and live runs stay, a deleted job goes with its last run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.support.factories import (
 from wakeful.store.port import Store
 
 
-async def test_runs_that_finished_before_are_deleted_oldest_first_up_to_the_limit(store: Store) -> None:
+async def test_old_runs_are_deleted_oldest_first_up_to_the_limit(store: Store) -> None:
     digest = await given_job(store)
     states = ("succeeded", "cancelled", "skipped", "missed", "succeeded")
     runs = [over(asked(digest), state, NOW - n) for n, state in enumerate(states)]
@@ -33,7 +33,7 @@ async def test_runs_that_finished_before_are_deleted_oldest_first_up_to_the_limi
     assert [run.id for run in await ticks_of(store, digest)] == [run.id for run in runs[:2]]
 
 
-async def test_live_runs_stay_however_old(store: Store) -> None:
+async def test_live_runs_are_kept_regardless_of_age(store: Store) -> None:
     digest = await given_job(store)
     parked = held(asked(digest, NOW - 90 * DAY), "w1", NOW - 90 * DAY)
     runs = [
@@ -48,7 +48,7 @@ async def test_live_runs_stay_however_old(store: Store) -> None:
     assert len(await ticks_of(store, digest)) == 4
 
 
-async def test_a_dead_letter_stays_until_it_is_replayed_or_discarded(store: Store) -> None:
+async def test_a_dead_letter_is_kept_until_it_is_replayed_or_discarded(store: Store) -> None:
     _, run = await given_held(store)
     await store.finish("w1", [ended(run, "failed")], alone)
     assert await store.prune(NOW + 90 * DAY, 100) == 0
@@ -58,7 +58,7 @@ async def test_a_dead_letter_stays_until_it_is_replayed_or_discarded(store: Stor
     assert await store.run(run.id) is None
 
 
-async def test_the_attempts_go_with_their_run(store: Store) -> None:
+async def test_attempts_are_deleted_with_their_run(store: Store) -> None:
     _, run = await given_held(store)
     await store.finish("w1", [ended(run, "retrying", due_ms=NOW)], alone)
     (again,) = await store.take(NOW, "w1", {"cron": 1})
@@ -69,7 +69,7 @@ async def test_the_attempts_go_with_their_run(store: Store) -> None:
 
 
 @pytest.mark.parametrize("has_another", [True, False])
-async def test_a_deleted_job_stays_as_long_as_it_has_a_run(store: Store, has_another: bool) -> None:
+async def test_a_deleted_job_is_kept_as_long_as_it_has_a_run(store: Store, has_another: bool) -> None:
     digest, run = await given_held(store)
     await store.finish("w1", [ended(run)], alone)
     later = held(asked(digest))
@@ -77,7 +77,7 @@ async def test_a_deleted_job_stays_as_long_as_it_has_a_run(store: Store, has_ano
         await store.add_runs([later])
     await store.delete_job(digest.id, NOW, "no longer wanted")
     assert await store.prune(NOW + DAY, 100) == 1
-    if has_another:  # its job's work is still there to be retried with
+    if has_another:  # the work of its job is still available for the retry
         await store.release("w1", NOW)
         (taken,) = await store.take(NOW, "w2", {"cron": 1})
         assert (taken.id, taken.work) == (later.id, digest.work)
@@ -85,7 +85,7 @@ async def test_a_deleted_job_stays_as_long_as_it_has_a_run(store: Store, has_ano
         await store.create_jobs([job(id=digest.id)])
 
 
-async def test_a_job_that_is_not_deleted_outlives_its_runs(store: Store) -> None:
+async def test_a_job_is_kept_when_its_runs_are_pruned(store: Store) -> None:
     digest, run = await given_held(store)
     await store.finish("w1", [ended(run)], alone)
     assert await store.prune(NOW + DAY, 100) == 1

@@ -1,4 +1,4 @@
-"""Pull runs: an executor claims them and has a lease on each, or they expire unclaimed."""
+"""Pull runs: claimed by an executor, or expired when unclaimed."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ def _expired(lost: UnfinishedRun) -> Finished:
     )
 
 
-# --- from one lane to another ---------------------------------------------------------------------------
+# --- moving between lanes -------------------------------------------------------------------------------
 
 
 def _to(lane: str, claim_timeout_ms: int | None) -> Callable[[JobRow], JobChange]:
     return lambda row: JobChange(row._replace(updated_ms=NOW), move=Move(lane, claim_timeout_ms))
 
 
-async def test_runs_that_wait_go_with_their_job_to_where_they_are_claimed(
+async def test_waiting_runs_move_with_their_job_to_a_pull_lane(
     store: Store, clock: FalseClock, ears: NotificationRecorder
 ) -> None:
     digest, other = await new_job(store), await new_job(store, "other")
@@ -69,7 +69,7 @@ async def test_runs_that_wait_go_with_their_job_to_where_they_are_claimed(
     assert [run.id for run in await claim(store)] == [due.id]
 
 
-async def test_a_run_between_two_attempts_goes_along_and_waits_anew_each_time(store: Store) -> None:
+async def test_a_retrying_run_moves_too_and_each_retry_restarts_its_claim_deadline(store: Store) -> None:
     digest = await new_job(store)
     run = held(asked(digest))
     await store.add_runs([run])
@@ -83,7 +83,7 @@ async def test_a_run_between_two_attempts_goes_along_and_waits_anew_each_time(st
     assert (await look(store, run)).claim_deadline_ms == NOW + 2 * MINUTE + HOUR
 
 
-async def test_runs_that_waited_to_be_claimed_are_a_workers_when_their_job_is(store: Store) -> None:
+async def test_pull_runs_move_with_their_job_to_a_worker_lane(store: Store) -> None:
     digest = await new_job(store)
     run = pulled(digest)
     await store.add_runs([run])
@@ -100,7 +100,7 @@ async def test_runs_that_waited_to_be_claimed_are_a_workers_when_their_job_is(st
 # --- claiming -------------------------------------------------------------------------------------------
 
 
-async def test_a_claimed_run_carries_what_it_takes_to_execute_it_and_is_its_executors(store: Store) -> None:
+async def test_a_claimed_run_has_every_field_needed_to_execute_it(store: Store) -> None:
     digest = await new_job(store, payload='{"to":"me"}')
     run = pulled(digest, NOW - SECOND)
     await store.add_runs([run])
@@ -116,7 +116,7 @@ async def test_a_claimed_run_carries_what_it_takes_to_execute_it_and_is_its_exec
     assert await claim(store, YOU) == []
 
 
-async def test_runs_are_claimed_longest_due_first_and_no_more_than_were_asked_for(store: Store) -> None:
+async def test_runs_are_claimed_longest_due_first_up_to_the_limit(store: Store) -> None:
     digest = await new_job(store)
     runs = [pulled(digest, NOW - n * SECOND) for n in (1, 4, 2, 3)]
     await store.add_runs([*runs, pulled(digest, NOW + 1)])
@@ -124,7 +124,7 @@ async def test_runs_are_claimed_longest_due_first_and_no_more_than_were_asked_fo
     assert [run.id for run in await claim(store, limit=3, agents=["default"])] == [runs[0].id]
 
 
-async def test_a_claim_is_narrowed_to_a_workspace_its_agents_and_its_lanes(store: Store) -> None:
+async def test_a_claim_filters_by_workspace_agents_and_lanes(store: Store) -> None:
     ours = [
         await new_job(store, f"job-{agent}-{n}", agent=agent) for n, agent in enumerate(("ada", "bob", "ada"))
     ]
@@ -145,7 +145,7 @@ async def test_runs_of_workers_are_not_claimed(store: Store) -> None:
     assert await claim(store) == []
 
 
-async def test_a_run_that_wakes_an_agent_without_a_job_can_be_claimed(store: Store) -> None:
+async def test_a_run_without_a_job_can_be_claimed(store: Store) -> None:
     run = jobless(lane=LANE, claim_timeout_ms=HOUR)
     await store.add_runs([run])
     (claimed,) = await claim(store, agents=["default"])
@@ -163,7 +163,7 @@ async def test_serial_runs_are_claimed_one_at_a_time_in_the_order_of_their_ticks
         await store.finish(ME, [ended(claimed)], alone)
 
 
-async def test_two_executors_never_get_one_run(database: Database) -> None:
+async def test_two_executors_never_claim_the_same_run(database: Database) -> None:
     stores = [await database.connect() for _ in range(3)]
     digest = await new_job(stores[0])
     await stores[0].add_runs([pulled(digest, serial=n % 2 == 0) for n in range(60)])
@@ -177,9 +177,7 @@ async def test_two_executors_never_get_one_run(database: Database) -> None:
     assert {(await look(stores[0], run)).state for run in got} == {"running"}
 
 
-async def test_who_waits_for_a_run_to_claim_hears_of_one_that_is_planned(
-    store: Store, ears: NotificationRecorder
-) -> None:
+async def test_a_planned_pull_run_is_announced(store: Store, ears: NotificationRecorder) -> None:
     def wait(due: DueJob) -> JobPlan:
         return plan_of(due, tick(due, due.next_ms, lane=LANE, claim_timeout_ms=HOUR))
 
@@ -189,7 +187,7 @@ async def test_who_waits_for_a_run_to_claim_hears_of_one_that_is_planned(
     await ears.hear("runs")
 
 
-async def test_the_next_claim_is_the_earliest_later_one_that_would_do(store: Store) -> None:
+async def test_next_claim_is_the_earliest_later_run_that_matches(store: Store) -> None:
     digest, other = await new_job(store), await new_job(store, "other", agent="ada")
     await store.add_runs([pulled(digest), pulled(digest, NOW + 5), pulled(other, NOW + 3)])
     assert await store.next_claim_ms(NOW, "default", None, None) == NOW + 3
@@ -201,7 +199,7 @@ async def test_the_next_claim_is_the_earliest_later_one_that_would_do(store: Sto
 # --- expiring -------------------------------------------------------------------------------------------
 
 
-async def test_a_run_that_nobody_claims_in_time_expires_and_is_a_dead_letter(store: Store) -> None:
+async def test_a_run_that_is_not_claimed_in_time_expires_and_is_a_dead_letter(store: Store) -> None:
     digest = await new_job(store)
     run = pulled(digest)
     await store.add_runs([run])
@@ -222,14 +220,14 @@ async def test_a_run_that_nobody_claims_in_time_expires_and_is_a_dead_letter(sto
     assert await store.expire(NOW + 2 * HOUR, 10, refuse, alone) == []
 
 
-async def test_each_run_waits_as_long_as_its_own_job_lets_it(store: Store) -> None:
+async def test_each_run_has_its_own_claim_timeout(store: Store) -> None:
     digest = await new_job(store)
     runs = [pulled(digest, wait=wait) for wait in (5 * HOUR, SECOND, MINUTE)]
     await store.add_runs(runs)
     assert await store.expire(NOW + HOUR, 10, _expired, alone) == [runs[1].id, runs[2].id]
 
 
-async def test_no_more_expire_at_once_than_asked_for_the_longest_overdue_first(store: Store) -> None:
+async def test_runs_expire_longest_overdue_first_up_to_the_limit(store: Store) -> None:
     digest = await new_job(store)
     runs = [pulled(digest, NOW - n * SECOND) for n in (1, 3, 2)]
     await store.add_runs(runs)
@@ -244,7 +242,7 @@ async def test_a_claimed_run_does_not_expire(store: Store) -> None:
     assert (await look(store, run)).state == "running"
 
 
-async def test_workers_runs_never_expire(store: Store) -> None:
+async def test_runs_for_workers_never_expire(store: Store) -> None:
     await store.add_runs([asked(await new_job(store)), held(asked(await new_job(store, "other")))])
     assert await store.expire(NOW + 1000 * HOUR, 10, refuse, alone) == []
 
@@ -262,9 +260,7 @@ async def test_a_worker_with_the_name_of_an_executor_does_not_hold_its_runs(stor
 
 
 @pytest.mark.parametrize("how", ["failed once", "lost its executor"])
-async def test_one_that_is_to_be_tried_again_waits_as_long_as_it_could_the_first_time(
-    store: Store, how: str
-) -> None:
+async def test_a_retry_has_the_full_claim_timeout_again(store: Store, how: str) -> None:
     await store.add_runs([pulled(await new_job(store))])
     (run,) = await claim(store, now=NOW + 30 * MINUTE)
     again = NOW + 5 * HOUR
@@ -284,7 +280,7 @@ async def test_one_that_is_to_be_tried_again_waits_as_long_as_it_could_the_first
     assert [attempt.attempt for attempt in await store.attempts(run.id)] == [1, 2]
 
 
-async def test_one_whose_turn_it_is_not_does_not_expire_and_has_time_when_its_turn_comes(
+async def test_a_serial_run_does_not_expire_before_its_turn(
     store: Store,
 ) -> None:
     digest = await new_job(store)
@@ -300,7 +296,7 @@ async def test_one_whose_turn_it_is_not_does_not_expire_and_has_time_when_its_tu
     assert [run.id for run in await claim(store, now=late + MINUTE)] == [second.id]
 
 
-async def test_a_queue_that_nobody_works_on_expires_as_a_whole(store: Store) -> None:
+async def test_an_unclaimed_queue_of_serial_runs_expires_completely(store: Store) -> None:
     digest = await new_job(store)
     queue = [pulled(digest, NOW + n, serial=True) for n in range(3)]
     await store.add_runs(queue)
@@ -308,7 +304,7 @@ async def test_a_queue_that_nobody_works_on_expires_as_a_whole(store: Store) -> 
     assert await store.expire(NOW + HOUR + 2, 10, _expired, alone) == [queue[2].id]
 
 
-async def test_what_follows_a_failure_follows_an_expiry(store: Store) -> None:
+async def test_an_expiry_has_the_consequences_of_a_failure(store: Store) -> None:
     digest = await new_job(store)
     alarm = await new_job(store, "alarm", after_job="digest", after_on="failed")
     run = pulled(digest)
@@ -324,7 +320,7 @@ async def test_what_follows_a_failure_follows_an_expiry(store: Store) -> None:
     assert (stopped.enabled, stopped.disabled_reason) == (False, "failed")
 
 
-async def test_two_rescuers_never_judge_one_expiry(database: Database) -> None:
+async def test_two_rescuers_never_expire_the_same_run(database: Database) -> None:
     stores = [await database.connect() for _ in range(3)]
     digest = await new_job(stores[0])
     await stores[0].add_runs([pulled(digest) for _ in range(50)])
@@ -334,9 +330,7 @@ async def test_two_rescuers_never_judge_one_expiry(database: Database) -> None:
     assert (await look_at_job(stores[0], digest)).failures == 50
 
 
-async def test_a_run_that_expires_is_not_claimed_at_the_same_moment(
-    database: Database, clock: FalseClock
-) -> None:
+async def test_a_run_is_never_both_claimed_and_expired(database: Database, clock: FalseClock) -> None:
     clock.ms = NOW + HOUR
     stores = [await database.connect() for _ in range(2)]
     digest = await new_job(stores[0])
@@ -349,7 +343,7 @@ async def test_a_run_that_expires_is_not_claimed_at_the_same_moment(
         assert (await look(stores[0], run)).state == "running"
 
 
-async def test_a_due_tick_that_workers_take_has_no_time_to_be_claimed_in(store: Store) -> None:
+async def test_a_planned_tick_for_workers_never_expires(store: Store) -> None:
     await store.create_jobs([job()])
     await store.plan(NOW, 10, fire)
     assert await store.expire(NOW + 1000 * HOUR, 10, refuse, alone) == []

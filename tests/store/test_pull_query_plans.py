@@ -1,6 +1,6 @@
-"""With 100,000 runs waiting to be claimed, neither a claim nor the search for what has expired visits many.
+"""With 100,000 runs waiting to be claimed, claims and expiry visit few rows.
 
-Judged by what the databases count, never by a stopwatch, as in the tests of the other statements' plans.
+Measured by the counts of the databases, not by time.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from wakeful.store.sqlite import SqliteStore
 RUNS = 100_000
 HOUR = 3_600_000
 STEP = 1_000
-#: An executor's own agent, of which a few runs wait among the many of the others.
+#: The agent of one executor: a few of the waiting runs are its own.
 MINE = "agent-mine"
 _LITE = f"""
     WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n LIMIT {RUNS})
@@ -50,7 +50,7 @@ def _fail(lost: UnfinishedRun) -> Finished:
     return Finished(lost.id, lost.job_id, lost.attempt, "failed", NOW, NOW)
 
 
-async def test_sqlite_takes_no_more_steps_than_a_few_rows_need(tmp_path: Path) -> None:
+async def test_sqlite_takes_few_steps(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "big.db", clock=FalseClock(), inline=True)
     await store.open()
     db = store._connection._connected()
@@ -85,7 +85,7 @@ async def test_sqlite_takes_no_more_steps_than_a_few_rows_need(tmp_path: Path) -
     assert taken["nothing expired"] <= 5_000
 
 
-async def test_postgres_visits_no_more_than_a_few_rows() -> None:
+async def test_postgres_visits_few_rows() -> None:
     server = pytest.importorskip("tests.support.postgres_server")
     from wakeful.store.postgres import PostgresStore
 

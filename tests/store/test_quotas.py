@@ -1,4 +1,4 @@
-"""Quotas: charged with what they are charged for, never beyond their limit, and counted anew each day."""
+"""Quotas: charged in the transaction of the create, never exceeded, and reset each day."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def shown(
     return {(row.agent, row.bucket): (row.limit, row.used) for row in rows}
 
 
-async def test_a_workspace_that_has_nothing_shows_both_of_its_buckets(store: Store) -> None:
+async def test_an_empty_workspace_shows_both_of_its_buckets(store: Store) -> None:
     assert await shown(store, "nobody") == {("", CREATE_JOB): (None, 0), ("", LIVE_JOBS): (None, 0)}
 
 
@@ -48,7 +48,7 @@ async def test_every_job_is_charged_to_its_workspace_and_its_agent(store: Store)
     assert (await shown(store, "other"))["", CREATE_JOB] == (None, 4)
 
 
-async def test_without_an_allowance_nothing_is_charged_or_refused(store: Store) -> None:
+async def test_without_an_allowance_nothing_is_charged_or_rejected(store: Store) -> None:
     await store.set_quota("acme", "", LIVE_JOBS, 0)
     await store.set_quota("acme", "", CREATE_JOB, 0)
     await store.create_jobs(jobs(2))
@@ -76,7 +76,7 @@ async def test_without_an_allowance_nothing_is_charged_or_refused(store: Store) 
         (Allowance(live_per_agent=3), r"^agent 'scribe' of workspace 'acme' may have 3 jobs"),
     ],
 )
-async def test_beyond_a_limit_nothing_is_created_and_nothing_charged(
+async def test_a_create_beyond_a_limit_creates_and_charges_nothing(
     store: Store, allowance: Allowance, sentence: str
 ) -> None:
     await store.create_jobs(jobs(2), allowance=allowance)
@@ -86,15 +86,15 @@ async def test_beyond_a_limit_nothing_is_created_and_nothing_charged(
     assert await shown(store) == before
     assert await store.jobs(JobFilter("other")) == []
     assert await store.agent("other", "new") is None
-    await store.create_jobs(jobs(1, prefix="more"), allowance=allowance)  # up to the limit is within it
+    await store.create_jobs(jobs(1, prefix="more"), allowance=allowance)  # the limit itself is allowed
 
 
-async def test_a_limit_of_one_agent_is_not_anothers(store: Store) -> None:
+async def test_a_limit_applies_to_each_agent_separately(store: Store) -> None:
     await store.create_jobs(jobs(3), allowance=Allowance(create_per_agent=3, live_per_agent=3))
     await store.create_jobs(jobs(3, "clerk"), allowance=Allowance(create_per_agent=3, live_per_agent=3))
 
 
-async def test_a_limit_that_was_set_goes_before_the_installations(store: Store) -> None:
+async def test_a_limit_that_was_set_overrides_the_default(store: Store) -> None:
     await store.set_quota("acme", "scribe", LIVE_JOBS, 2)
     await store.set_quota("acme", "", CREATE_JOB, 5)
     strict = Allowance(create_per_workspace=1, live_per_agent=100)
@@ -107,7 +107,7 @@ async def test_a_limit_that_was_set_goes_before_the_installations(store: Store) 
     assert (await shown(store))["", CREATE_JOB] == (5, 5)
 
 
-async def test_a_limit_that_is_taken_back_leaves_what_is_used(store: Store) -> None:
+async def test_removing_a_limit_keeps_the_usage(store: Store) -> None:
     await store.set_quota("acme", "", CREATE_JOB, 2)
     await store.create_jobs(jobs(2), allowance=ANY)
     with pytest.raises(ResourceExhausted):
@@ -117,14 +117,14 @@ async def test_a_limit_that_is_taken_back_leaves_what_is_used(store: Store) -> N
     assert (await shown(store))["", CREATE_JOB] == (None, 3)
 
 
-async def test_a_limit_of_nothing_is_a_limit(store: Store) -> None:
+async def test_a_limit_of_zero_is_enforced(store: Store) -> None:
     with pytest.raises(ResourceExhausted, match="may create 0 jobs"):
         await store.create_jobs(jobs(1), allowance=Allowance(create_per_agent=0))
     with pytest.raises(ResourceExhausted, match="may have 0 jobs"):
         await store.create_jobs(jobs(1), allowance=Allowance(live_per_workspace=0))
 
 
-async def test_what_was_created_is_counted_anew_each_day(store: Store, database: Database) -> None:
+async def test_the_count_of_created_jobs_resets_each_day(store: Store, database: Database) -> None:
     midnight = NOW - NOW % DAY + DAY
     one = Allowance(create_per_agent=1)
     database.clock.ms = midnight - 1
@@ -137,7 +137,7 @@ async def test_what_was_created_is_counted_anew_each_day(store: Store, database:
     assert (await shown(store, now_ms=midnight))["scribe", CREATE_JOB] == (None, 1)
 
 
-async def test_a_clock_that_goes_back_over_midnight_gives_nothing_back(
+async def test_a_clock_set_back_over_midnight_does_not_reset_the_count(
     store: Store, database: Database
 ) -> None:
     one = Allowance(create_per_agent=1)
@@ -148,9 +148,9 @@ async def test_a_clock_that_goes_back_over_midnight_gives_nothing_back(
         await store.create_jobs(jobs(1, prefix="more"), allowance=one)
 
 
-async def test_a_deleted_job_makes_room_for_another_but_was_created(store: Store) -> None:
+async def test_a_deleted_job_frees_a_live_slot_but_still_counts_as_created(store: Store) -> None:
     one = Allowance(live_per_workspace=1)
-    row, _ = await given_held(store)  # its run outlives it, and its row with it
+    row, _ = await given_held(store)  # its row stays as long as its run
     with pytest.raises(ResourceExhausted):
         await store.create_jobs([asleep("more")], allowance=one)
     await store.delete_job(row.id, NOW, "gone")
@@ -163,7 +163,7 @@ async def test_a_deleted_job_makes_room_for_another_but_was_created(store: Store
     }
 
 
-async def test_a_name_that_is_taken_costs_nothing(store: Store) -> None:
+async def test_a_create_with_a_taken_name_is_not_charged(store: Store) -> None:
     await store.create_jobs(jobs(1), allowance=ANY)
     with pytest.raises(AlreadyExists):
         await store.create_jobs([*jobs(1, prefix="new"), *jobs(1)], allowance=Allowance(create_per_agent=2))
@@ -174,7 +174,7 @@ async def test_a_name_that_is_taken_costs_nothing(store: Store) -> None:
     "allowance",
     [Allowance(create_per_workspace=7), Allowance(create_per_agent=7), Allowance(live_per_workspace=7)],
 )
-async def test_no_limit_is_passed_by_many_at_once(database: Database, allowance: Allowance) -> None:
+async def test_concurrent_creates_do_not_exceed_a_limit(database: Database, allowance: Allowance) -> None:
     stores = [await database.connect() for _ in range(3)]
 
     async def create(number: int) -> None:
@@ -187,7 +187,7 @@ async def test_no_limit_is_passed_by_many_at_once(database: Database, allowance:
     assert (await shown(stores[0]))["", CREATE_JOB] == (None, 7)
 
 
-async def test_a_limit_of_an_agent_that_has_used_nothing_is_shown(store: Store) -> None:
+async def test_the_limit_of_an_agent_without_usage_is_shown(store: Store) -> None:
     await store.set_quota("acme", "scribe", LIVE_JOBS, 3)
     await store.set_quota("acme", "clerk", LIVE_JOBS, 3)
     await store.set_quota("acme", "clerk", LIVE_JOBS, None)

@@ -1,4 +1,4 @@
-"""Ticks that are recorded as running ahead of their instant: a change of their job still reaches them."""
+"""Ticks recorded as running ahead of their time are still affected by changes of their job."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ AHEAD = NOW + 40
 
 
 async def _recorded(store: Store, row: JobRow, at: int = AHEAD, **fields: Any) -> NewRun:
-    """A tick of this job that was planned a moment ago, and starts then."""
+    """Record a tick of this job as running from that time."""
     run = held(tick(row, at, **fields), since=at)
     await store.add_runs([run])
     return run
@@ -39,7 +39,7 @@ def _is_withdrawn(run: RunView) -> bool:
 
 
 @pytest.mark.parametrize("change", [_paused, _deleted])
-async def test_a_tick_ahead_of_its_instant_is_withdrawn_and_its_worker_told(
+async def test_a_tick_ahead_of_its_time_is_withdrawn_and_its_worker_notified(
     store: Store, ears: NotificationRecorder, change: Callable[[Store, JobRow], Any]
 ) -> None:
     row = await given_job(store)
@@ -52,7 +52,7 @@ async def test_a_tick_ahead_of_its_instant_is_withdrawn_and_its_worker_told(
 
 
 @pytest.mark.parametrize("change", [_paused, _deleted])
-async def test_what_has_started_goes_on(store: Store, change: Callable[[Store, JobRow], Any]) -> None:
+async def test_started_runs_are_not_withdrawn(store: Store, change: Callable[[Store, JobRow], Any]) -> None:
     row = await given_job(store)
     begun = await _recorded(store, row, NOW)
     by_hand = held(asked(row, AHEAD), since=NOW)
@@ -72,7 +72,7 @@ async def test_what_has_started_goes_on(store: Store, change: Callable[[Store, J
     ],
 )
 @pytest.mark.parametrize("enabled", [True, False])
-async def test_an_outcome_that_ends_its_job_withdraws_its_ticks_that_have_not_started(
+async def test_an_outcome_that_ends_its_job_withdraws_ticks_that_have_not_started(
     store: Store, ears: NotificationRecorder, fate: dict[str, Any], reason: str, enabled: bool
 ) -> None:
     row = await given_job(store)
@@ -98,7 +98,7 @@ async def test_an_outcome_that_ends_its_job_withdraws_its_ticks_that_have_not_st
         await ears.hear(f"stop:{ahead.id}")
 
 
-async def test_a_change_that_withdraws_nothing_releases_it_to_start_as_the_job_is_now(
+async def test_a_change_that_withdraws_nothing_releases_the_tick_to_start_with_the_new_job(
     store: Store, ears: NotificationRecorder
 ) -> None:
     row = await given_job(store)
@@ -112,7 +112,7 @@ async def test_a_change_that_withdraws_nothing_releases_it_to_start_as_the_job_i
     assert (again.payload, again.attempt, again.failed_attempts) == ('{"new":1}', 2, 0)
 
 
-async def test_of_an_edited_schedule_a_tick_stays_that_it_still_has(store: Store) -> None:
+async def test_an_edited_schedule_keeps_the_ticks_it_still_contains(store: Store) -> None:
     row = await given_job(store)
     kept, gone = await _recorded(store, row), await _recorded(store, row, AHEAD + 1)
     change = JobChange(row._replace(updated_ms=NOW), withdraw="edited", keeps=lambda ms: ms == AHEAD)
@@ -120,7 +120,7 @@ async def test_of_an_edited_schedule_a_tick_stays_that_it_still_has(store: Store
     assert [(await look(store, run)).state for run in (kept, gone)] == ["retrying", "cancelled"]
 
 
-async def test_a_worker_that_goes_releases_what_is_ahead_for_its_instant(store: Store) -> None:
+async def test_a_worker_that_stops_releases_a_tick_until_its_time(store: Store) -> None:
     run = await _recorded(store, await given_job(store), NOW + SECOND)
     assert await store.release("w1", NOW) == 1
     seen = await look(store, run)

@@ -1,4 +1,4 @@
-"""Runs as people see them: listed newest first, cancelled, stopped, replayed, discarded."""
+"""Runs: lookup, listing newest first, filters, cancelling and stopping."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ async def _ids(store: Store, only: RunFilter) -> list[str]:
     return [run.id for run in await store.runs(only)]
 
 
-async def test_a_run_that_is_not_there_is_not_found(store: Store) -> None:
+async def test_a_missing_run_is_not_found(store: Store) -> None:
     assert await store.run(jobless().id) is None
     assert await store.attempts(jobless().id) == []
 
 
-async def test_an_added_run_is_shown_whole(store: Store, clock: FalseClock) -> None:
+async def test_an_added_run_has_every_field(store: Store, clock: FalseClock) -> None:
     run = jobless(triggered_by="ada", fire_ms=NOW + 1, due_ms=NOW + 2, replay_of=jobless().id)
     clock.ms = NOW + 3
     await store.add_runs([run])
@@ -67,7 +67,7 @@ async def test_runs_are_listed_newest_first_and_page_by_page(store: Store) -> No
     assert await _ids(store, RunFilter("default", before=newest_first[9])) == []
 
 
-async def test_a_page_follows_one_whose_last_run_is_gone(store: Store) -> None:
+async def test_a_page_can_start_after_a_pruned_run(store: Store) -> None:
     digest = await given_job(store)
     runs = [over(asked(digest), at=NOW - n) for n in range(5)]
     await store.add_runs(runs)
@@ -76,7 +76,7 @@ async def test_a_page_follows_one_whose_last_run_is_gone(store: Store) -> None:
 
 
 @pytest.mark.parametrize("narrow", [{}, {"agent": "x"}, {"job": True}, {"agent": "x", "job": True}])
-async def test_filters_narrow_together(store: Store, narrow: dict[str, object]) -> None:
+async def test_filters_combine(store: Store, narrow: dict[str, object]) -> None:
     jobs = [asleep(name, agent=agent) for agent in "xy" for name in ("a", "b")]
     await store.create_jobs(jobs)
     runs = []
@@ -126,7 +126,7 @@ def _expected(runs: list[RunView], only: RunFilter) -> list[str]:
     )
 
 
-async def test_another_workspace_sees_nothing(store: Store) -> None:
+async def test_runs_of_another_workspace_are_not_listed(store: Store) -> None:
     digest, run = await given_held(store)
     for only in (RunFilter("acme"), RunFilter("acme", agent="default"), RunFilter("acme", job_id=digest.id)):
         assert await store.runs(only) == []
@@ -159,7 +159,7 @@ async def test_a_run_that_has_not_started_is_cancelled(store: Store, state: str)
     assert await store.take(NOW + 5, "w1", {"cron": 5}) == []
 
 
-async def test_a_running_run_is_stopped_only_by_who_says_so(store: Store) -> None:
+async def test_a_running_run_is_stopped_only_with_running_true(store: Store) -> None:
     _, run = await given_held(store)
     with pytest.raises(FailedPrecondition, match="running"):
         await store.cancel_run(run.id, NOW, "not wanted", running=False)
@@ -174,14 +174,14 @@ async def test_a_running_run_is_stopped_only_by_who_says_so(store: Store) -> Non
     )
 
 
-async def test_a_stopped_runs_worker_has_nothing_more_to_say(store: Store) -> None:
+async def test_the_outcome_of_a_stopped_run_is_ignored(store: Store) -> None:
     _, run = await given_held(store)
     stopped = await store.cancel_run(run.id, NOW, "not wanted", running=True)
     assert await store.finish("w1", [ended(run)], alone) == set()
     assert await look(store, run) == stopped
 
 
-async def test_a_parked_run_can_be_stopped_and_not_completed_then(store: Store) -> None:
+async def test_a_stopped_parked_run_cannot_be_completed(store: Store) -> None:
     _, run = await given_held(store)
     await store.finish("w1", [ended(run, "running", due_ms=NOW + SECOND)], alone)
     stopped = await store.cancel_run(run.id, NOW, "not wanted", running=True)
@@ -201,7 +201,7 @@ async def test_only_a_running_run_can_be_stopped(store: Store, state: str) -> No
 
 
 @pytest.mark.parametrize("state", ["succeeded", "failed", "cancelled", "skipped", "missed"])
-async def test_a_run_that_is_over_cannot_be_cancelled(store: Store, state: str) -> None:
+async def test_a_terminal_run_cannot_be_cancelled(store: Store, state: str) -> None:
     digest = await given_job(store)
     run = over(asked(digest), state)
     await store.add_runs([run])
@@ -212,5 +212,5 @@ async def test_a_run_that_is_over_cannot_be_cancelled(store: Store, state: str) 
     assert await look(store, run) == before
 
 
-async def test_a_run_that_is_not_there_cannot_be_cancelled(store: Store) -> None:
+async def test_a_missing_run_cannot_be_cancelled(store: Store) -> None:
     assert await store.cancel_run(jobless().id, NOW, "not wanted", running=True) is None

@@ -1,6 +1,6 @@
-"""A database that the code of schema 8 wrote: after the migration nothing is lost, and its jobs fire.
+"""A database written by the code of schema 8: the migration loses nothing, and its jobs fire.
 
-`fixtures/schema_8_*.sql` holds the rows that the code of that version wrote, through its own stores.
+`fixtures/schema_8_*.sql` holds rows that the stores of that version wrote.
 """
 
 from __future__ import annotations
@@ -91,14 +91,14 @@ async def _postgres_tables(url: str) -> dict[str, Rows]:
 
 
 async def tables_of(database: Database) -> dict[str, Rows]:
-    """Every table of the database, by name."""
+    """Return every table of the database, by name."""
     if isinstance(database, SqliteDatabase):
         return await asyncio.to_thread(_sqlite_tables, database.path)
     return await _postgres_tables(database.url)  # type: ignore[attr-defined]
 
 
 def named(tables: Mapping[str, Rows]) -> dict[str, Rows]:
-    """The tables of schema 8 under the names that they have now."""
+    """Return the tables of schema 8 under their current names."""
     return {
         RENAMED.get(name, name): rows
         for name, rows in tables.items()
@@ -106,7 +106,7 @@ def named(tables: Mapping[str, Rows]) -> dict[str, Rows]:
     }
 
 
-async def test_every_row_is_there_after_the_migration(database: Database) -> None:
+async def test_the_migration_keeps_every_row(database: Database) -> None:
     before = named(await at_schema_8(database))
     await database.connect()
     after = await tables_of(database)
@@ -158,7 +158,7 @@ async def test_encodings_become_columns(database: Database) -> None:
     ]  # fmt: skip
 
 
-async def test_a_run_that_awaited_its_callback_is_completed(database: Database) -> None:
+async def test_a_run_awaiting_its_callback_can_be_completed(database: Database) -> None:
     await at_schema_8(database)
     store = await database.connect()
     (run,) = [run for run in await store.runs(RunFilter("default", limit=100)) if run.awaiting_callback]
@@ -166,7 +166,7 @@ async def test_a_run_that_awaited_its_callback_is_completed(database: Database) 
     assert (await look(store, run)).state == "succeeded"
 
 
-async def test_a_run_that_an_executor_held_waits_as_long_again_when_it_is_retried(database: Database) -> None:
+async def test_a_run_held_by_an_executor_has_its_full_claim_timeout_when_retried(database: Database) -> None:
     await at_schema_8(database)
     store = await database.connect()
     run_id, attempt = await _claimed_before(store)
@@ -204,7 +204,7 @@ async def _postgres_indexes(url: str) -> list[tuple[str, str]]:
     return [(row[0], row[1]) for row in rows]
 
 
-async def test_responses_blocks_and_cooldowns_are_still_known(database: Database) -> None:
+async def test_stored_responses_and_budget_blocks_are_kept(database: Database) -> None:
     await at_schema_8(database)
     store = await database.connect()
     again: Keyed[None] = Keyed("default", "key:1 create", "f1", lambda _: (500, ""))
@@ -232,7 +232,7 @@ async def test_due_jobs_fire_and_waiting_runs_start(database: Database) -> None:
     assert [(await look(store, run)).state for run in taken] == ["succeeded"] * 2
 
 
-async def test_executors_claim_what_waits_for_them(database: Database) -> None:
+async def test_executors_claim_waiting_runs_and_renew_held_ones(database: Database) -> None:
     await at_schema_8(database)
     store = await database.connect()
     claimed = await store.claim(NOW + 1_000, "gpu", "default", None, None, 100)
@@ -243,7 +243,7 @@ async def test_executors_claim_what_waits_for_them(database: Database) -> None:
 
 
 async def _claimed_before(store: Store) -> tuple[str, int]:
-    """The run that an executor had claimed before the migration."""
+    """Return the run that an executor had claimed before the migration, and its attempt."""
     found = [run for run in await store.runs(RunFilter("default")) if run.job_name == "pull"]
     (run,) = [run for run in found if run.state == "running"]
     return run.id, run.attempt

@@ -1,6 +1,6 @@
-"""With 20,000 conversations, of which many wait for their turn, nobody looks at more of them than they must.
+"""With 20,000 sessions, many of them waiting for a turn, no statement visits more rows than it needs.
 
-Judged by what the databases count, never by a stopwatch, as in the tests of the other statements' plans.
+Measured by the counts of the databases, not by time.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from wakeful.store.sqlite.session import translate
 
 SESSIONS = 20_000
 STEP = 1_000
-#: what reads a whole table because that is what it is asked for
+#: reads a whole table by design
 WHOLE = "PRUNE_SESSIONS"
 SHARED = {name: getattr(queries, name) for name in ("NEXT_TURN", "PRUNE_TURNS", WHOLE)}
-# One in a hundred has messages that wait, and is due; half of those have a turn that is not over. Every one
-# has had ten turns before.
+# One session in a hundred is due and has waiting messages; half of those have a live turn. Each session has
+# ten turns.
 _LITE = f"""
     WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n LIMIT {SESSIONS})
     INSERT INTO sessions SELECT 'default', 'agent-' || (i % 50), 's' || i,
@@ -68,7 +68,7 @@ def _named(module: object) -> dict[str, str]:
     }
 
 
-async def test_sqlite_scans_nothing_and_takes_no_more_steps_than_a_few_rows_need(tmp_path: Path) -> None:
+async def test_sqlite_scans_no_table_and_takes_few_steps(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "big.db", clock=FalseClock(), inline=True)
     await store.open()
     db = store._connection._connected()
@@ -109,7 +109,7 @@ async def test_sqlite_scans_nothing_and_takes_no_more_steps_than_a_few_rows_need
     assert {name: spent for name, (spent, most) in taken.items() if spent > most} == {}
 
 
-async def test_postgres_visits_no_more_than_a_few_rows() -> None:
+async def test_postgres_visits_few_rows() -> None:
     server = pytest.importorskip("tests.support.postgres_server")
     from wakeful.store.postgres import PostgresStore
 

@@ -1,4 +1,4 @@
-"""Conversations in every store: what waits, what becomes a turn, and who hears of it."""
+"""Sessions: waiting messages, turns and notifications."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def begin_due(store: Store, now_ms: int, limit: int = 100) -> int:
 
 
 async def turns(store: Store, agent: str = "default") -> list[RunView]:
-    """The runs of the agent, oldest first."""
+    """Return the runs of the agent, oldest first."""
     return list(reversed(await store.runs(RunFilter("default", agent))))
 
 
@@ -45,7 +45,7 @@ def told(run: RunView) -> str:
 
 
 async def seen(store: Store, key: SessionKey = KEY) -> SessionState:
-    """A conversation as it stands; nothing of it changes."""
+    """Return the state of a session without changing it."""
     found: list[SessionState] = []
 
     def judge(talk: SessionState) -> SessionUpdate:
@@ -57,7 +57,7 @@ async def seen(store: Store, key: SessionKey = KEY) -> SessionState:
     return found[0]
 
 
-async def test_what_is_said_waits_until_it_is_due_and_is_in_the_payload_of_its_turn(store: Store):
+async def test_messages_wait_until_they_are_due_and_are_the_payload_of_their_turn(store: Store):
     await say(store, "one")
     await say(store, "two", at_ms=NOW + 500)
     assert await store.next_turn(NOW + 500) == (False, NOW + 1_300)
@@ -69,7 +69,7 @@ async def test_what_is_said_waits_until_it_is_due_and_is_in_the_payload_of_its_t
     assert (await seen(store)).messages == []
 
 
-async def test_a_conversation_is_handed_over_as_it_stands(store: Store):
+async def test_judge_gets_the_full_state_of_a_session(store: Store):
     await store.create_jobs([asleep(WAKE_JOB, work=HOOK, policy="{}")])
 
     def queued(old: AgentRow | None) -> AgentRow:
@@ -93,7 +93,7 @@ async def test_a_conversation_is_handed_over_as_it_stands(store: Store):
     assert run.lane == "main"
 
 
-async def test_a_turn_is_over_when_its_run_is_and_says_what_it_used(store: Store):
+async def test_a_turn_ends_with_its_run_and_has_its_usage(store: Store):
     await say(store)
     await begin_due(store, NOW + DAY)
     ((run, _),) = await store.claim(NOW + DAY, "w", "default", None, None, 10)
@@ -106,7 +106,7 @@ async def test_a_turn_is_over_when_its_run_is_and_says_what_it_used(store: Store
     assert (list(talk.turns), talk.context) == ([], 0.7)
 
 
-async def test_a_conversation_without_a_place_is_passed_over_until_its_turn_is_over(
+async def test_a_session_with_a_live_turn_is_skipped_until_the_turn_ends(
     store: Store, ears: NotificationRecorder
 ):
     await say(store, "one")
@@ -125,7 +125,7 @@ async def test_a_conversation_without_a_place_is_passed_over_until_its_turn_is_o
     assert [told(run) for run in await turns(store)] == ["one", "elsewhere", "two"]
 
 
-async def test_nobody_is_told_that_runs_have_ended_where_nobody_waits_in_a_session(
+async def test_the_end_of_a_run_outside_sessions_is_not_announced_to_sessions(
     store: Store, ears: NotificationRecorder
 ):
     await store.add_runs([jobless()])
@@ -136,7 +136,7 @@ async def test_nobody_is_told_that_runs_have_ended_where_nobody_waits_in_a_sessi
     assert "sessions" not in await ears.hear("runs")
 
 
-async def test_those_longest_due_come_first_and_no_more_than_asked_for(store: Store):
+async def test_sessions_are_taken_longest_due_first_up_to_the_limit(store: Store):
     for n in range(5):
         await say(store, f"{n}", KEY._replace(name=f"s{4 - n}"), at_ms=NOW + n)
     assert await begin_due(store, NOW + DAY, limit=2) == 2
@@ -144,9 +144,7 @@ async def test_those_longest_due_come_first_and_no_more_than_asked_for(store: St
     assert await begin_due(store, NOW + DAY, limit=100) == 3
 
 
-async def test_what_is_stopped_is_cancelled_and_whoever_runs_it_is_told(
-    store: Store, ears: NotificationRecorder
-):
+async def test_a_stopped_turn_is_cancelled_and_its_worker_notified(store: Store, ears: NotificationRecorder):
     await store.create_jobs([asleep(WAKE_JOB, work=HOOK, policy="{}")])
     await say(store, "one")
     await begin_due(store, NOW + 1_000)
@@ -162,7 +160,7 @@ async def test_what_is_stopped_is_cancelled_and_whoever_runs_it_is_told(
     assert await store.next_turn(NOW + DAY) == (False, None)
 
 
-async def test_two_who_look_at_once_begin_a_turn_once(database: Database):
+async def test_concurrent_take_turns_calls_start_each_turn_once(database: Database):
     stores = [await database.connect() for _ in range(4)]
     for n in range(20):
         await say(stores[0], f"{n}", KEY._replace(name=f"s{n:02}"))
@@ -171,7 +169,7 @@ async def test_two_who_look_at_once_begin_a_turn_once(database: Database):
     assert sorted(told(run) for run in await turns(stores[0])) == sorted(f"{n}" for n in range(20))
 
 
-async def test_many_who_speak_at_once_are_all_heard_and_one_turn_goes_at_a_time(database: Database):
+async def test_concurrent_messages_are_all_in_one_turn(database: Database):
     stores = [await database.connect() for _ in range(3)]
     await asyncio.gather(*(say(stores[n % 3], f"{n}") for n in range(30)))
     await asyncio.gather(*(begin_due(store, NOW + 1_000) for store in stores))
@@ -179,7 +177,7 @@ async def test_many_who_speak_at_once_are_all_heard_and_one_turn_goes_at_a_time(
     assert sorted(told(run).split("\n"), key=int) == [f"{n}" for n in range(30)]
 
 
-async def test_a_judge_that_fails_leaves_everything_as_it_was(store: Store):
+async def test_an_exception_in_judge_leaves_everything_unchanged(store: Store):
     await say(store, "one")
 
     def fail(talk: SessionState) -> SessionUpdate:
@@ -193,7 +191,7 @@ async def test_a_judge_that_fails_leaves_everything_as_it_was(store: Store):
     assert len((await seen(store)).messages) == 1
 
 
-async def test_sessions_are_listed_by_name_with_what_waits_and_what_is_under_way(store: Store):
+async def test_sessions_are_listed_by_name_with_waiting_messages_and_live_turns(store: Store):
     await say(store, "one", KEY._replace(name="b"))
     await begin_due(store, NOW + 1_000)
     await say(store, "two", KEY._replace(name="b"), at_ms=NOW + 1_000)
@@ -208,13 +206,13 @@ async def test_sessions_are_listed_by_name_with_what_waits_and_what_is_under_way
     assert await store.sessions("default", "default", None, 1) == [first]
 
 
-async def test_what_somebody_says_is_written_down_with_it(store: Store):
+async def test_a_message_appends_its_audit_entry(store: Store):
     entry = AuditEntry("default", "key:1", "agent.message", "default", "{}", None)
     await store.update_session(KEY, NOW, lambda talk: receive(talk, message(), NOW), [entry])
     assert [row.action for row in await store.audit("default")] == ["agent.message"]
 
 
-async def test_old_turns_and_conversations_are_forgotten(store: Store, clock: FalseClock):
+async def test_old_turns_and_sessions_are_pruned(store: Store, clock: FalseClock):
     await say(store, "old", KEY._replace(name="old"))
     await begin_due(store, NOW + 1_000)
     ((run, _),) = await store.claim(NOW + 1_000, "w", "default", None, None, 10)
@@ -237,7 +235,7 @@ async def seen_over(store: Store, key: SessionKey) -> None:
     await store.update_session(key, NOW, lambda talk: start_turns(talk, NOW))
 
 
-async def test_an_agent_that_is_deleted_takes_its_conversations_with_it(store: Store):
+async def test_deleting_an_agent_deletes_its_sessions(store: Store):
     await store.put_agent("default", "ops", lambda _: AgentRow(
         "default", "ops", None, None, True, None, None, "", 1, NOW, NOW
     ))  # fmt: skip

@@ -1,4 +1,4 @@
-"""Taking: due runs go to a worker, longest due first, as many a lane as it has room for."""
+"""Taking: due runs go to a worker, longest due first, up to the free slots of each lane."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ async def _job(store: Store, name: str = "digest", **fields: object) -> JobRow:
 
 
 def _free(of: JobRow, due: int = NOW, **fields: object) -> NewRun:
-    """A run that waits for no other."""
+    """Return a run that is not serial."""
     return asked(of, due, serial=False, **fields)
 
 
-async def test_a_taken_run_carries_what_its_launch_needs(store: Store) -> None:
+async def test_a_taken_run_has_every_field_its_launch_needs(store: Store) -> None:
     digest = await _job(store, payload='{"to":"me"}')
     run = _free(digest, NOW - SECOND, lane="main", attempt=4)
     await store.add_runs([run])
@@ -60,14 +60,14 @@ async def test_a_taken_run_carries_what_its_launch_needs(store: Store) -> None:
     assert (seen.state, seen.worker, seen.started_ms, seen.due_ms) == ("running", "w1", NOW, None)
 
 
-async def test_a_runs_own_payload_comes_before_its_jobs(store: Store) -> None:
+async def test_the_payload_of_a_run_overrides_that_of_its_job(store: Store) -> None:
     digest = await _job(store, payload='{"to":"me"}')
     await store.add_runs([_free(digest, payload='{"to":"you"}')])
     (taken,) = await store.take(NOW, "w1", {"cron": 1})
     assert taken.payload == '{"to":"you"}'
 
 
-async def test_a_run_without_a_job_has_a_policy_and_a_work_with_nothing_in_them(store: Store) -> None:
+async def test_a_run_without_a_job_has_an_empty_policy_and_work(store: Store) -> None:
     run = jobless()
     await store.add_runs([run])
     (taken,) = await store.take(NOW, "w1", {"cron": 1})
@@ -75,7 +75,7 @@ async def test_a_run_without_a_job_has_a_policy_and_a_work_with_nothing_in_them(
     assert (taken.policy, taken.work, taken.payload) == ("{}", "{}", '{"message":"hello"}')
 
 
-async def test_runs_without_a_job_never_wait_for_one_another(store: Store) -> None:
+async def test_runs_without_a_job_do_not_wait_for_each_other(store: Store) -> None:
     await store.add_runs([held(jobless(), "w0"), jobless(), jobless()])
     assert len(await store.take(NOW, "w1", {"cron": 5})) == 2
 
@@ -89,7 +89,7 @@ async def test_a_run_of_a_deleted_job_can_still_be_taken(store: Store) -> None:
     assert (taken.id, taken.work) == (run.id, digest.work)
 
 
-async def test_the_longest_due_are_taken_first_over_all_lanes(store: Store) -> None:
+async def test_the_longest_due_are_taken_first_across_lanes(store: Store) -> None:
     digest = await _job(store)
     runs = [
         _free(digest, NOW - n * SECOND, lane=lane) for n, lane in ((1, "a"), (3, "b"), (2, "a"), (4, "b"))
@@ -99,7 +99,7 @@ async def test_the_longest_due_are_taken_first_over_all_lanes(store: Store) -> N
     assert [run.id for run in taken] == [runs[n].id for n in (3, 1, 2, 0)]
 
 
-async def test_where_there_is_not_room_for_all_the_longest_due_come_first(store: Store) -> None:
+async def test_with_too_few_slots_the_longest_due_are_taken_first(store: Store) -> None:
     digest = await _job(store)
     runs = [_free(digest, NOW - n * SECOND) for n in (1, 4, 2, 3)]
     await store.add_runs(runs)
@@ -107,7 +107,7 @@ async def test_where_there_is_not_room_for_all_the_longest_due_come_first(store:
     assert [run.id for run in await store.take(NOW, "w1", {"cron": 2})] == [runs[2].id, runs[0].id]
 
 
-async def test_equally_due_runs_are_taken_in_the_order_of_their_birth(store: Store) -> None:
+async def test_equally_due_runs_are_taken_in_creation_order(store: Store) -> None:
     digest = await _job(store)
     runs = [_free(digest) for _ in range(20)]
     await store.add_runs(runs)
@@ -115,13 +115,13 @@ async def test_equally_due_runs_are_taken_in_the_order_of_their_birth(store: Sto
     assert taken == [run.id for run in runs]
 
 
-async def test_a_run_is_due_at_its_instant_and_not_before(store: Store) -> None:
+async def test_a_run_is_due_at_its_due_time_and_not_before(store: Store) -> None:
     await store.add_runs([_free(await _job(store), NOW)])
     assert await store.take(NOW - 1, "w1", {"cron": 1}) == []
     assert len(await store.take(NOW, "w1", {"cron": 1})) == 1
 
 
-async def test_a_lane_gives_no_more_than_there_is_room_for(store: Store) -> None:
+async def test_no_more_runs_are_taken_than_a_lane_has_free_slots(store: Store) -> None:
     digest = await _job(store)
     await store.add_runs([_free(digest, lane=lane) for lane in ("a", "a", "a", "b", "b", "c")])
     taken = await store.take(NOW, "w1", {"a": 2, "b": 0, "d": 5})
@@ -129,20 +129,20 @@ async def test_a_lane_gives_no_more_than_there_is_room_for(store: Store) -> None
     assert await store.take(NOW, "w1", {}) == []
 
 
-async def test_runs_that_wait_to_be_claimed_are_never_taken_by_a_worker(store: Store) -> None:
+async def test_pull_runs_are_never_taken_by_a_worker(store: Store) -> None:
     await store.add_runs([_free(await _job(store), claim_timeout_ms=MINUTE)])
     assert await store.take(NOW, "w1", {"cron": 5, "main": 5}) == []
     assert await store.next_due_ms(NOW - 1, ["cron", "main"]) is None
 
 
-async def test_only_what_waits_is_taken(store: Store) -> None:
+async def test_only_waiting_runs_are_taken(store: Store) -> None:
     digest = await _job(store)
     states = ("succeeded", "failed", "cancelled", "skipped", "missed")
     await store.add_runs([*(over(_free(digest), state) for state in states), held(_free(digest), "w0")])
     assert await store.take(NOW + MINUTE, "w1", {"cron": 9}) == []
 
 
-async def test_a_retrying_run_counts_its_attempts_and_a_pending_one_keeps_its_number(store: Store) -> None:
+async def test_taking_a_retrying_run_increments_its_attempt(store: Store) -> None:
     run = _free(await _job(store))
     await store.add_runs([run])
     (first,) = await store.take(NOW, "w1", {"cron": 1})
@@ -153,7 +153,7 @@ async def test_a_retrying_run_counts_its_attempts_and_a_pending_one_keeps_its_nu
     assert (await look(store, run)).started_ms == NOW + 2 * SECOND
 
 
-async def test_the_next_due_is_the_earliest_later_one_of_these_lanes(store: Store) -> None:
+async def test_next_due_is_the_earliest_later_run_of_the_lanes(store: Store) -> None:
     digest = await _job(store)
     assert await store.next_due_ms(NOW, ["a", "b"]) is None
     await store.add_runs(
@@ -171,6 +171,6 @@ async def test_the_next_due_is_the_earliest_later_one_of_these_lanes(store: Stor
     assert await store.next_due_ms(NOW, []) is None
 
 
-async def test_a_job_that_is_due_and_not_planned_has_no_run_to_take(store: Store) -> None:
+async def test_a_due_job_that_is_not_planned_has_no_run_to_take(store: Store) -> None:
     await store.create_jobs([job()])
     assert await store.take(NOW, "w1", {"cron": 1}) == []

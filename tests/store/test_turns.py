@@ -1,4 +1,4 @@
-"""Turns: serial runs of a job start one at a time, in tick order, and a retrying one keeps its turn."""
+"""Serial runs of a job start one at a time, in tick order; a retrying run keeps its turn."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def _waiting(store: Store, *ticks: int) -> tuple[JobRow, list[NewRun]]:
     return row, runs
 
 
-async def test_they_start_one_at_a_time_in_the_order_of_their_ticks(store: Store) -> None:
+async def test_serial_runs_start_one_at_a_time_in_tick_order(store: Store) -> None:
     _, runs = await _waiting(store, 30, 10, 20)
     order = []
     for _ in runs:
@@ -52,7 +52,7 @@ async def test_they_start_one_at_a_time_in_the_order_of_their_ticks(store: Store
     assert order == [NOW + 10, NOW + 20, NOW + 30]
 
 
-async def test_runs_of_one_instant_go_in_the_order_of_their_ids(store: Store) -> None:
+async def test_runs_with_the_same_tick_start_in_the_order_of_their_ids(store: Store) -> None:
     _, runs = await _waiting(store, 0, 0, 0)
     for expected in runs:
         run = await _taken(store)
@@ -60,7 +60,7 @@ async def test_runs_of_one_instant_go_in_the_order_of_their_ids(store: Store) ->
         await store.finish("w1", [ended(run)], alone)
 
 
-async def test_an_older_one_that_is_not_due_yet_keeps_the_newer_waiting(store: Store) -> None:
+async def test_an_older_run_that_is_not_due_yet_blocks_newer_ones(store: Store) -> None:
     row = asleep()
     await store.create_jobs([row])
     await store.add_runs([asked(row, NOW, due_ms=NOW + MINUTE), asked(row, NOW + 1, due_ms=NOW)])
@@ -68,7 +68,7 @@ async def test_an_older_one_that_is_not_due_yet_keeps_the_newer_waiting(store: S
     assert (await _taken(store)).scheduled_ms == NOW
 
 
-async def test_jobs_do_not_wait_for_one_another(store: Store) -> None:
+async def test_serial_runs_do_not_wait_for_other_jobs(store: Store) -> None:
     rows = [asleep(f"job-{n}") for n in range(3)]
     await store.create_jobs(rows)
     await store.add_runs([asked(row) for row in rows for _ in range(2)])
@@ -76,7 +76,7 @@ async def test_jobs_do_not_wait_for_one_another(store: Store) -> None:
     assert sorted(run.job_name or "" for run in taken) == ["job-0", "job-1", "job-2"]
 
 
-async def test_a_tick_that_was_born_running_has_the_turn(store: Store) -> None:
+async def test_a_tick_created_running_has_the_turn(store: Store) -> None:
     digest = await given_job(store, "digest", lambda due: held(tick(due), "w9"))
     await store.add_runs([asked(digest)])
     assert await _take(store) == []
@@ -99,7 +99,7 @@ async def test_a_retrying_run_does_not_wait_for_older_ones_that_never_started(st
     assert await _take(store) == [younger.id]
 
 
-async def test_two_retrying_runs_of_a_job_do_not_wait_for_each_other_for_ever(store: Store) -> None:
+async def test_two_retrying_runs_of_a_job_do_not_block_each_other(store: Store) -> None:
     row = asleep()
     await store.create_jobs([row])
     newer, older = (asked(row, NOW + at, due_ms=NOW, state="retrying") for at in (20, 10))
@@ -112,13 +112,13 @@ async def test_two_retrying_runs_of_a_job_do_not_wait_for_each_other_for_ever(st
 
 
 @pytest.mark.parametrize("outcome", ["succeeded", "failed", "cancelled"])
-async def test_the_next_has_its_turn_however_the_one_before_ended(store: Store, outcome: str) -> None:
+async def test_the_next_run_starts_after_any_terminal_state(store: Store, outcome: str) -> None:
     _, runs = await _waiting(store, 10, 20)
     await store.finish("w1", [ended(await _taken(store), outcome)], alone)
     assert await _take(store) == [runs[1].id]
 
 
-async def test_a_cancelled_run_gives_its_turn_away(store: Store) -> None:
+async def test_a_cancelled_run_passes_its_turn_on(store: Store) -> None:
     _, runs = await _waiting(store, 10, 20, 30)
     await store.cancel_run(runs[0].id, NOW, "not wanted", running=False)
     run = await _taken(store)
@@ -136,14 +136,14 @@ async def test_a_parked_run_keeps_its_turn(store: Store) -> None:
     assert await _take(store) == [runs[1].id]
 
 
-async def test_runs_that_are_not_serial_wait_for_nobody(store: Store) -> None:
+async def test_runs_that_are_not_serial_do_not_wait(store: Store) -> None:
     row = asleep()
     await store.create_jobs([row])
     await store.add_runs([held(asked(row)), *(asked(row, serial=False) for _ in range(3))])
     assert len(await _take(store)) == 3
 
 
-async def test_a_serial_run_waits_for_one_that_is_not(store: Store) -> None:
+async def test_a_serial_run_waits_for_one_that_is_not_serial(store: Store) -> None:
     row = asleep()
     await store.create_jobs([row])
     free, serial = asked(row, NOW, serial=False), asked(row, NOW + SECOND)
@@ -155,7 +155,7 @@ async def test_a_serial_run_waits_for_one_that_is_not(store: Store) -> None:
 
 
 def _may_start(run: NewRun, runs: list[NewRun]) -> bool:
-    """The rule, said once more in Python."""
+    """Return whether the run may start: the rule of the SQL statements in Python."""
     others = [other for other in runs if other.job_id == run.job_id and other.id != run.id]
     older = [other for other in others if (other.scheduled_ms, other.id) < (run.scheduled_ms, run.id)]
     if not run.serial:
@@ -168,7 +168,7 @@ def _may_start(run: NewRun, runs: list[NewRun]) -> bool:
 
 
 @pytest.mark.parametrize("seed", range(12))
-async def test_whoever_may_start_is_taken_and_nobody_else(store: Store, seed: int) -> None:
+async def test_exactly_the_runs_that_may_start_are_taken(store: Store, seed: int) -> None:
     dice = random.Random(seed)
     jobs = [asleep(f"job-{n}") for n in range(30)]
     await store.create_jobs(jobs)

@@ -1,4 +1,4 @@
-"""Workers: a heartbeat is the lease on all that a worker holds; who stops beating loses it."""
+"""Workers: a heartbeat renews the lease on all runs of a worker; without it the runs are rescued."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _nobody(lost: UnfinishedRun) -> Finished:
     raise AssertionError(f"nothing was lost, but {lost} is")
 
 
-async def test_a_beat_says_which_runs_are_not_the_workers_any_more(store: Store) -> None:
+async def test_a_heartbeat_returns_the_runs_that_the_worker_no_longer_holds(store: Store) -> None:
     digest = await given_job(store)
     mine, too, stopped = (held(asked(digest), "w1") for _ in range(3))
     finished = over(asked(digest))._replace(worker="w1")
@@ -56,7 +56,7 @@ async def test_a_beat_says_which_runs_are_not_the_workers_any_more(store: Store)
     assert (await store.beat("w1", NOW, [])).lost == set()
 
 
-async def test_a_worker_that_beats_keeps_its_runs(store: Store) -> None:
+async def test_a_worker_with_heartbeats_keeps_its_runs(store: Store) -> None:
     _, run = await given_held(store, "w1")
     await store.beat("w1", NOW, [run.id])
     await store.beat("w1", NOW + 30 * SECOND, [run.id])
@@ -64,7 +64,7 @@ async def test_a_worker_that_beats_keeps_its_runs(store: Store) -> None:
     assert await look(store, run) == run
 
 
-async def test_a_worker_that_stops_beating_loses_its_runs(store: Store) -> None:
+async def test_the_runs_of_a_worker_without_heartbeats_are_rescued(store: Store) -> None:
     digest, run = await given_held(store, "w1")
     await store.beat("w1", NOW, [run.id])
     seen: list[UnfinishedRun] = []
@@ -83,7 +83,7 @@ async def test_a_worker_that_stops_beating_loses_its_runs(store: Store) -> None:
     assert (again.id, again.attempt) == (run.id, 2)
 
 
-async def test_a_run_that_must_not_start_twice_fails_with_its_worker(store: Store) -> None:
+async def test_a_lost_run_that_must_not_start_twice_fails(store: Store) -> None:
     digest, run = await given_held(store, "w1")
     await store.beat("w1", NOW, [])
     assert await store.rescue(DEAD, SINCE, 10, _fail, alone) == [run.id]
@@ -92,7 +92,7 @@ async def test_a_run_that_must_not_start_twice_fails_with_its_worker(store: Stor
     assert (await look_at_job(store, digest)).failures == 1
 
 
-async def test_only_the_dead_are_robbed(store: Store) -> None:
+async def test_only_running_runs_of_dead_workers_are_rescued(store: Store) -> None:
     digest = await given_job(store)
     alive, dead = held(asked(digest), "alive"), held(asked(digest), "dead")
     waiting, retrying = asked(digest), asked(digest, state="retrying")
@@ -103,7 +103,7 @@ async def test_only_the_dead_are_robbed(store: Store) -> None:
     assert (await look(store, alive)).state == "running"
 
 
-async def test_a_worker_that_never_beat_counts_from_when_its_run_started(store: Store) -> None:
+async def test_without_any_heartbeat_the_start_of_the_run_counts(store: Store) -> None:
     digest = await given_job(store)
     old, new = held(asked(digest), "ghost", NOW), held(asked(digest), "ghost", SINCE)
     await store.add_runs([old, new])
@@ -123,7 +123,7 @@ async def test_a_run_without_a_job_is_rescued_like_any_other(store: Store) -> No
     assert (seen[0].job_id, seen[0].policy) == (None, "{}")
 
 
-async def test_the_longest_started_are_rescued_first_and_no_more_than_the_limit(store: Store) -> None:
+async def test_runs_are_rescued_oldest_start_first_up_to_the_limit(store: Store) -> None:
     digest = await given_job(store)
     runs = [held(asked(digest), f"w{n % 3}", NOW - n * MINUTE) for n in (2, 5, 1, 4, 3)]
     await store.add_runs(runs)
@@ -132,7 +132,7 @@ async def test_the_longest_started_are_rescued_first_and_no_more_than_the_limit(
     assert await store.rescue(DEAD, SINCE, 9, _nobody, alone) == []
 
 
-async def test_a_parked_run_is_lost_at_its_deadline_whoever_is_alive(store: Store) -> None:
+async def test_a_parked_run_is_lost_at_its_deadline(store: Store) -> None:
     digest, run = await given_held(store, "w1")
     await store.finish("w1", [ended(run, "running", due_ms=NOW + MINUTE)], alone)
     assert await store.rescue(NOW + MINUTE - 1, NOW + MINUTE, 10, _nobody, alone) == []
@@ -148,7 +148,7 @@ async def test_a_parked_run_is_lost_at_its_deadline_whoever_is_alive(store: Stor
     assert (found.state, found.due_ms, found.awaiting_callback) == ("failed", None, False)
 
 
-async def test_two_rescuers_never_judge_one_run(database: Database) -> None:
+async def test_two_rescuers_never_rescue_the_same_run(database: Database) -> None:
     stores = [await database.connect() for _ in range(4)]
     digest = await given_job(stores[0])
     runs = [held(asked(digest), f"w{n % 5}") for n in range(40)]
@@ -165,7 +165,7 @@ async def test_two_rescuers_never_judge_one_run(database: Database) -> None:
         assert len(await stores[0].attempts(run.id)) == 1
 
 
-async def test_a_judge_that_speaks_of_another_attempt_is_not_heeded_and_the_others_are_rescued(
+async def test_an_outcome_for_another_attempt_is_ignored_and_the_other_runs_are_rescued(
     store: Store,
 ) -> None:
     digest = await given_job(store)
@@ -179,14 +179,14 @@ async def test_a_judge_that_speaks_of_another_attempt_is_not_heeded_and_the_othe
     assert [(await look(store, run)).state for run in runs] == ["retrying", "running", "retrying"]
 
 
-async def test_an_exception_of_judge_leaves_everything_as_it_was(store: Store) -> None:
+async def test_an_exception_in_judge_leaves_everything_unchanged(store: Store) -> None:
     _, run = await given_held(store, "w1")
     with pytest.raises(AssertionError):
         await store.rescue(DEAD, SINCE, 10, _nobody, alone)
     assert await look(store, run) == run
 
 
-async def test_a_worker_that_goes_gives_back_what_it_holds(store: Store) -> None:
+async def test_a_worker_that_stops_releases_its_runs(store: Store) -> None:
     digest = await given_job(store)
     mine = [held(asked(digest, lane=lane), "w1") for lane in ("cron", "main")]
     others = held(asked(digest), "w2")
@@ -201,7 +201,7 @@ async def test_a_worker_that_goes_gives_back_what_it_holds(store: Store) -> None
     assert await store.release("w1", NOW + SECOND) == 0
 
 
-async def test_a_worker_that_stays_gives_back_what_it_was_never_told_that_it_holds(store: Store) -> None:
+async def test_release_with_keep_releases_only_the_other_runs_of_the_worker(store: Store) -> None:
     _, told = await given_held(store, "w1")
     _, untold = await given_held(store, "w1", name="other")
     await store.beat("w1", NOW, [told.id])
@@ -212,7 +212,7 @@ async def test_a_worker_that_stays_gives_back_what_it_was_never_told_that_it_hol
     assert await store.release("w1", NOW + SECOND, []) == 1
 
 
-async def test_what_a_worker_gave_back_is_taken_again_in_its_next_attempt(store: Store) -> None:
+async def test_a_released_run_is_taken_again_with_the_next_attempt(store: Store) -> None:
     _, run = await given_held(store, "w1")
     await store.release("w1", NOW)
     (again,) = await store.take(NOW, "w2", {"cron": 1})

@@ -1,4 +1,4 @@
-"""What the tests of PostgreSQL's own begin with: a database, and two processes on it."""
+"""Fixtures for the PostgreSQL tests: a database and two stores on it, as two processes have them."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from wakeful.store.postgres import PostgresStore
 
 @pytest.fixture
 def url() -> str:
-    """The address of an empty database."""
+    """Return the URL of an empty database."""
     return postgres_server.fresh_database()
 
 
 @pytest.fixture
 async def store(url: str) -> AsyncIterator[PostgresStore]:
-    """A process on it."""
+    """Yield a store on the database."""
     store = PostgresStore(url, clock=FalseClock())
     await store.open()
     yield store
@@ -28,7 +28,7 @@ async def store(url: str) -> AsyncIterator[PostgresStore]:
 
 @pytest.fixture
 async def other(url: str) -> AsyncIterator[PostgresStore]:
-    """Another process on the same database."""
+    """Yield a second store on the same database."""
     store = PostgresStore(url, clock=FalseClock())
     await store.open()
     yield store

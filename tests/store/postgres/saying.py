@@ -1,4 +1,4 @@
-"""Saying something to a database behind its stores' backs."""
+"""Statements sent to a database directly, bypassing its stores."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncpg
 
 
 async def say(url: str, statement: str, *given: object) -> object:
-    """The first thing that the database answers."""
+    """Execute a statement and return its first value."""
     connection = await asyncpg.connect(url)
     try:
         return await connection.fetchval(statement, *given)
@@ -15,7 +15,7 @@ async def say(url: str, statement: str, *given: object) -> object:
 
 
 async def throw_out(url: str) -> None:
-    """Break every connection to the database but the one that says so."""
+    """Terminate every other connection to the database."""
     await say(
         url,
         "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity "

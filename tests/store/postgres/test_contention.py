@@ -1,4 +1,4 @@
-"""Several at once on one PostgreSQL: who starts what, who waits, and what is done again."""
+"""Concurrent transactions on one PostgreSQL database: locking, waiting and retries."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ T = TypeVar("T")
 async def _in_the_middle(
     store: PostgresStore, work: Callable[[Db, TransactionEvents], Awaitable[T]]
 ) -> AsyncIterator[list[T]]:
-    """While the body runs, the store has done this work, and has not committed it yet."""
+    """Keep a transaction that has done this work open while the body runs."""
     done: list[T] = []
     ready, go_on = asyncio.Event(), asyncio.Event()
 
@@ -64,7 +64,7 @@ async def _in_the_middle(
         await task
 
 
-async def test_while_one_starts_a_run_no_other_starts_an_older_one_that_came_later(
+async def test_an_older_run_added_while_a_run_starts_waits_for_it(
     store: PostgresStore, other: PostgresStore
 ) -> None:
     digest = asleep()
@@ -82,7 +82,7 @@ async def test_while_one_starts_a_run_no_other_starts_an_older_one_that_came_lat
     assert [run.id for run in await other.take(NOW, "w2", {"cron": 9})] == [older.id]
 
 
-async def test_while_a_job_is_planned_nobody_starts_a_run_of_it(
+async def test_no_run_of_a_job_starts_while_the_job_is_planned(
     store: PostgresStore, other: PostgresStore
 ) -> None:
     digest = job()
@@ -99,7 +99,7 @@ async def test_while_a_job_is_planned_nobody_starts_a_run_of_it(
     assert await other.take(NOW, "w2", {"cron": 9}) == []
 
 
-async def test_who_found_a_job_locked_by_a_planner_is_told_to_look_again(
+async def test_a_worker_that_finds_a_job_locked_by_a_planner_is_notified_later(
     store: PostgresStore, other: PostgresStore
 ) -> None:
     digest = job()
@@ -115,7 +115,9 @@ async def test_who_found_a_job_locked_by_a_planner_is_told_to_look_again(
     assert len(await other.take(NOW, "w2", {"cron": 9})) == 1
 
 
-async def test_while_a_run_starts_its_job_is_not_planned(store: PostgresStore, other: PostgresStore) -> None:
+async def test_a_job_is_not_planned_while_a_run_of_it_starts(
+    store: PostgresStore, other: PostgresStore
+) -> None:
     digest = job()
     await store.create_jobs([digest])
     await store.add_runs([asked(digest)])
@@ -129,8 +131,8 @@ async def test_while_a_run_starts_its_job_is_not_planned(store: PostgresStore, o
     assert [due.running for due in seen] == [(taken[0].id,)]
 
 
-async def test_no_two_runs_of_a_serial_job_ever_run_at_once(url: str) -> None:
-    """Four processes plan, add, take and finish all at once; the database itself watches over the rule."""
+async def test_two_runs_of_a_serial_job_never_run_concurrently(url: str) -> None:
+    """Four stores plan, add, take and finish concurrently; a unique index checks the rule."""
     stores = [PostgresStore(url, clock=FalseClock()) for _ in range(4)]
     for store in stores:
         await store.open()
@@ -147,7 +149,7 @@ async def test_no_two_runs_of_a_serial_job_ever_run_at_once(url: str) -> None:
                 lambda due: start(worker)(due) if not (due.running or due.waiting) else fire(due),
             )
             running = [held(run) for run in planned.runs if run.state == "running"]
-            # asked for now, and meant for a time before all the others: it must not slip past one that starts
+            # added now with an earlier tick than all others: it must not overtake a run that is starting
             await store.add_runs([asked(jobs[turn % 3], NOW - turn * SECOND)])
             taken = await store.take(NOW + 30 * DAY, worker, {"cron": 3})
             for run in taken:
@@ -165,7 +167,7 @@ async def test_no_two_runs_of_a_serial_job_ever_run_at_once(url: str) -> None:
         await store.close()
 
 
-async def test_what_loses_to_another_transaction_is_done_again(store: PostgresStore) -> None:
+async def test_a_transaction_that_loses_a_deadlock_is_retried(store: PostgresStore) -> None:
     tried = []
 
     async def work(db: object, events: object) -> str:
@@ -178,7 +180,7 @@ async def test_what_loses_to_another_transaction_is_done_again(store: PostgresSt
     assert len(tried) == 3
 
 
-async def test_what_loses_every_time_is_given_up_with_a_sentence(store: PostgresStore) -> None:
+async def test_a_transaction_that_always_deadlocks_fails_with_unavailable(store: PostgresStore) -> None:
     async def work(db: object, events: object) -> None:
         raise asyncpg.DeadlockDetectedError("deadlock detected")
 
@@ -186,7 +188,7 @@ async def test_what_loses_every_time_is_given_up_with_a_sentence(store: Postgres
         await store._pool.write(work)
 
 
-async def test_one_that_waits_too_long_for_a_lock_gives_up(
+async def test_waiting_too_long_for_a_lock_fails_with_unavailable(
     store: PostgresStore, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     digest = job()
@@ -199,7 +201,7 @@ async def test_one_that_waits_too_long_for_a_lock_gives_up(
         await db.execute("SET lock_timeout = '50ms'")
     with pytest.raises(Unavailable, match="lock timeout"):
         await store.change_job(digest.id, lambda row: None)
-    assert (await store.plan(NOW, 10, fire)).claimed == 0  # planners pass over what is locked
+    assert (await store.plan(NOW, 10, fire)).claimed == 0  # planners skip locked jobs
     await transaction.rollback()
     await connection.close()
     assert (await store.plan(NOW, 10, fire)).claimed == 1

@@ -1,4 +1,4 @@
-"""Faults that PostgreSQL reports while an outcome is written: the output of a run is not lost to them."""
+"""Errors that PostgreSQL reports while an outcome is written do not lose the output of the run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from wakeful.store.postgres import PostgresStore
 
 
 async def _fail(url: str, code: str, times: int, when: str = "true") -> None:
-    """Let the server report this error so many times, for updates of runs for which `when` holds."""
+    """Make the server raise this error so many times, for updates of runs that match `when`."""
     connection = await asyncpg.connect(url)
     await connection.execute(f"""
         SET search_path = wakeful;
@@ -45,7 +45,7 @@ async def _held(store: Store, *outputs: str) -> list[tuple[NewRun, Finished]]:
 
 
 async def _write(store: Store, finished: Sequence[Finished]) -> list[str]:
-    """Have a writer write all of these; the ids of the runs in the order in which they were written."""
+    """Write these outcomes with a completer. Returns the ids of the runs in the order written."""
     writer = Completer("w1", store, SystemClock(), 1, alone)
     written: list[str] = []
     done = asyncio.Event()
@@ -67,7 +67,7 @@ async def _write(store: Store, finished: Sequence[Finished]) -> list[str]:
 
 
 @pytest.mark.parametrize("code", ["58030", "58P01", "XX000", "XX001"])
-async def test_a_fault_that_passes_costs_no_output(store: PostgresStore, url: str, code: str) -> None:
+async def test_a_transient_fault_loses_no_output(store: PostgresStore, url: str, code: str) -> None:
     held_runs = await _held(store, "one", "two", "three")
     await _fail(url, code, times=3)
     await _write(store, [outcome for _, outcome in held_runs])
@@ -78,7 +78,9 @@ async def test_a_fault_that_passes_costs_no_output(store: PostgresStore, url: st
         )  # fmt: skip
 
 
-async def test_a_fault_that_stays_with_one_outcome_holds_up_no_other(store: PostgresStore, url: str) -> None:
+async def test_a_permanent_fault_of_one_outcome_does_not_delay_the_others(
+    store: PostgresStore, url: str
+) -> None:
     held_runs = await _held(store, "one", "bad", "three")
     await _fail(url, "XX000", times=1_000, when="NEW.output = 'bad'")
     written = await _write(store, [outcome for _, outcome in held_runs])
@@ -90,9 +92,7 @@ async def test_a_fault_that_stays_with_one_outcome_holds_up_no_other(store: Post
     assert seen.error == "its output could not be stored (DatabaseFault)"
 
 
-async def test_a_value_that_is_refused_is_dropped_without_trying_again(
-    store: PostgresStore, url: str
-) -> None:
+async def test_a_rejected_value_is_dropped_without_a_retry(store: PostgresStore, url: str) -> None:
     held_runs = await _held(store, "one", "bad")
     await _fail(url, "22021", times=2, when="NEW.output = 'bad'")
     await _write(store, [outcome for _, outcome in held_runs])
@@ -100,7 +100,7 @@ async def test_a_value_that_is_refused_is_dropped_without_trying_again(
     assert [(run.output, run.reason) for run in seen] == [("one", None), (None, "unstorable")]
 
 
-async def test_the_store_tells_faults_from_refused_values(store: PostgresStore, url: str) -> None:
+async def test_faults_and_rejected_values_raise_different_errors(store: PostgresStore, url: str) -> None:
     ((_, outcome),) = await _held(store, "one")
     await _fail(url, "58030", times=1)
     with pytest.raises(DatabaseFault, match="could not read block 7"):

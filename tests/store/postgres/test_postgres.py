@@ -1,4 +1,4 @@
-"""What is PostgreSQL's own: many processes on one database, a server that goes and comes back, its clock."""
+"""Behavior specific to PostgreSQL: many processes on one database, server restarts and its clock."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ from wakeful.store.rows import (
     UnfinishedRun,
 )
 
-# --- what it keeps --------------------------------------------------------------------------------------
+# --- stored values --------------------------------------------------------------------------------------
 
 
-async def test_the_columns_are_what_a_person_would_expect(store: PostgresStore, url: str) -> None:
+async def test_columns_are_readable_in_sql(store: PostgresStore, url: str) -> None:
     digest = job(payload='{"b":1,"a":[2,  3]}')
     await store.create_jobs([digest])
     (born,) = (await store.plan(NOW, 10, fire)).runs
@@ -60,9 +60,7 @@ async def test_the_columns_are_what_a_person_would_expect(store: PostgresStore, 
     assert await say(url, "SELECT payload FROM jobs") == digest.payload
 
 
-async def test_a_job_that_somebody_deletes_by_hand_does_not_stop_the_others(
-    store: PostgresStore, url: str
-) -> None:
+async def test_a_job_deleted_with_sql_does_not_stop_the_others(store: PostgresStore, url: str) -> None:
     await store.create_jobs([job("gone"), job("stays")])
     await say(url, "DELETE FROM jobs WHERE name = 'gone'")
     assert [run.job_name for run in (await store.plan(NOW, 10, fire)).runs] == ["stays"]
@@ -70,7 +68,7 @@ async def test_a_job_that_somebody_deletes_by_hand_does_not_stop_the_others(
 
 
 @pytest.mark.parametrize("nobody", ["", "digest", "01", "0190a0b0-0000-7000-8000-00000000000g"])
-async def test_what_is_no_uuid_is_nobodys_id(store: PostgresStore, nobody: str) -> None:
+async def test_an_id_that_is_not_a_uuid_is_not_found(store: PostgresStore, nobody: str) -> None:
     assert await store.job_by_id(nobody) is None
     assert await store.change_job(nobody, lambda row: pytest.fail("there is none")) is None
     assert not await store.delete_job(nobody, NOW, "gone")
@@ -84,10 +82,10 @@ async def test_what_is_no_uuid_is_nobodys_id(store: PostgresStore, nobody: str) 
     assert await store.runs(RunFilter("default", before=nobody)) == []
 
 
-# --- several on one database ----------------------------------------------------------------------------
+# --- several stores on one database ---------------------------------------------------------------------
 
 
-async def test_what_one_process_changes_another_hears(store: PostgresStore, other: PostgresStore) -> None:
+async def test_changes_are_notified_to_other_processes(store: PostgresStore, other: PostgresStore) -> None:
     ears = NotificationRecorder()
     other.listen(ears)
     digest = asleep()
@@ -101,17 +99,19 @@ async def test_what_one_process_changes_another_hears(store: PostgresStore, othe
     await ears.hear(f"stop:{run.id}")
 
 
-async def test_a_process_hears_its_own_changes_once(store: PostgresStore, other: PostgresStore) -> None:
+async def test_a_process_is_notified_of_its_own_changes_once(
+    store: PostgresStore, other: PostgresStore
+) -> None:
     ears, others = NotificationRecorder(), NotificationRecorder()
     store.listen(ears)
     other.listen(others)
     await store.create_jobs([job()])
-    await others.hear("jobs")  # by then the notification has come back to its sender as well
+    await others.hear("jobs")  # by then the sender has received its notification too
     await asyncio.sleep(0)
     assert ears.topics == ["jobs"]
 
 
-async def test_two_schemas_in_one_database_know_nothing_of_each_other(url: str) -> None:
+async def test_two_schemas_in_one_database_are_isolated(url: str) -> None:
     stores = []
     ears = []
     for schema in ("day", "night"):
@@ -137,7 +137,7 @@ def test_a_schema_that_needs_quoting_is_refused(schema: str) -> None:
         address_of(f"postgresql://localhost/main?schema={schema}")
 
 
-async def test_many_may_open_a_database_with_nothing_in_it_at_once() -> None:
+async def test_many_stores_can_open_a_database_without_a_schema_concurrently() -> None:
     url = postgres_server.empty_database()
     stores = [PostgresStore(url, clock=FalseClock()) for _ in range(5)]
     await asyncio.gather(*(store.open() for store in stores))
@@ -147,7 +147,7 @@ async def test_many_may_open_a_database_with_nothing_in_it_at_once() -> None:
         await store.close()
 
 
-async def test_a_step_is_taken_once_and_one_that_fails_leaves_the_database_as_it_was(url: str) -> None:
+async def test_a_migration_is_applied_once_and_a_failed_one_is_rolled_back(url: str) -> None:
     connection = await asyncpg.connect(url)
     known = load("postgres")
     second = Migration(len(known) + 1, "colours", "ALTER TABLE jobs ADD COLUMN colour text DEFAULT 'red'")
@@ -163,15 +163,15 @@ async def test_a_step_is_taken_once_and_one_that_fails_leaves_the_database_as_it
 
 @pytest.fixture
 async def guest(url: str) -> AsyncIterator[str]:
-    """A user of the database who may create nothing in it."""
-    name = f"guest_{urlsplit(url).path[1:]}"  # roles belong to the server, which tests share
+    """Yield a role without the CREATE privilege."""
+    name = f"guest_{urlsplit(url).path[1:]}"  # roles are global to the server, which tests share
     await say(url, f"CREATE ROLE {name} LOGIN")
     yield name
     await say(url, f"DROP OWNED BY {name}")
     await say(url, f"DROP ROLE {name}")
 
 
-async def test_who_may_create_nothing_may_still_use_what_is_there(
+async def test_a_role_that_cannot_create_uses_an_existing_schema(
     store: PostgresStore, url: str, guest: str
 ) -> None:
     await say(url, f"GRANT USAGE ON SCHEMA wakeful TO {guest}")
@@ -183,7 +183,7 @@ async def test_who_may_create_nothing_may_still_use_what_is_there(
     assert await store.job("default", "default", "digest") is not None
 
 
-async def test_who_may_create_nothing_is_told_what_to_do_where_nothing_is(url: str, guest: str) -> None:
+async def test_a_role_that_cannot_create_gets_a_clear_error_without_a_schema(url: str, guest: str) -> None:
     theirs = PostgresStore(f"{url.replace('postgres:@', f'{guest}:@')}&schema=theirs")
     with pytest.raises(FailedPrecondition, match=r"schema 'theirs'.*permission denied.*grant"):
         await theirs.open()
@@ -192,7 +192,7 @@ async def test_who_may_create_nothing_is_told_what_to_do_where_nothing_is(url: s
 
 # --- runs and live runs --------------------------------------------------------------------------------
 
-#: runs that are not over, as `runs` has them and as `live_runs` has them: what only one of them has
+#: counts the unfinished runs in which `runs` and `live_runs` differ
 DIFFERING = """
     WITH ours AS (
         SELECT id, job_id, state, worker, lane, serial, trigger = 'schedule', scheduled_at,
@@ -208,7 +208,7 @@ DIFFERING = """
 
 
 @pytest.mark.parametrize("seed", range(4))
-async def test_whatever_happens_the_table_of_live_runs_is_in_step(
+async def test_live_runs_matches_runs_after_random_operations(
     store: PostgresStore, url: str, seed: int
 ) -> None:
     dice = random.Random(seed)
@@ -254,10 +254,10 @@ async def test_whatever_happens_the_table_of_live_runs_is_in_step(
     assert await say(url, "SELECT count(*) FROM runs") != 0
 
 
-# --- a database that goes away --------------------------------------------------------------------------
+# --- lost connections -----------------------------------------------------------------------------------
 
 
-async def test_a_broken_connection_is_said_to_be_one_and_the_next_call_connects_anew(
+async def test_a_broken_connection_raises_unavailable_and_the_next_call_reconnects(
     store: PostgresStore, url: str
 ) -> None:
     ears = NotificationRecorder()
@@ -273,10 +273,10 @@ async def test_a_broken_connection_is_said_to_be_one_and_the_next_call_connects_
     with pytest.raises(Unavailable, match="cannot use the database"):
         await store._pool.write(hold)
     assert await store.job_by_id(digest.id) == digest
-    assert await ears.hear("jobs", "runs") == {"jobs", "runs"}  # something may have been missed
+    assert await ears.hear("jobs", "runs") == {"jobs", "runs"}  # notifications may have been missed
 
 
-async def test_a_driver_that_lost_track_of_its_connection_is_a_database_that_cannot_be_used(
+async def test_a_driver_protocol_error_raises_unavailable(
     store: PostgresStore,
 ) -> None:
     async def confused(db: object) -> None:
@@ -286,7 +286,7 @@ async def test_a_driver_that_lost_track_of_its_connection_is_a_database_that_can
         await store._pool.read(confused)
 
 
-async def test_what_is_announced_is_heard_again_after_the_connection_broke(
+async def test_notifications_resume_after_the_connection_broke(
     store: PostgresStore, other: PostgresStore, url: str
 ) -> None:
     ears = NotificationRecorder()
@@ -297,7 +297,7 @@ async def test_what_is_announced_is_heard_again_after_the_connection_broke(
     await ears.hear("jobs")
 
 
-async def test_a_server_that_is_not_there_is_named(url: str) -> None:
+async def test_the_error_for_an_unreachable_server_names_it_without_the_password(url: str) -> None:
     store = PostgresStore("postgresql://postgres:secret@localhost:1/main")
     with pytest.raises(Unavailable, match="localhost/main") as caught:
         await store.open()
@@ -305,14 +305,14 @@ async def test_a_server_that_is_not_there_is_named(url: str) -> None:
     await store.close()
 
 
-async def test_a_database_that_is_not_there_is_named(url: str) -> None:
+async def test_the_error_for_a_missing_database_names_it(url: str) -> None:
     store = PostgresStore(url.replace("wakeful_test", "nowhere"))
     with pytest.raises(Unavailable, match=r"nowhere.* does not exist"):
         await store.open()
     await store.close()
 
 
-async def test_a_store_that_is_not_open_says_so(url: str) -> None:
+async def test_a_store_that_is_not_open_raises_unavailable(url: str) -> None:
     store = PostgresStore(url)
     with pytest.raises(Unavailable, match="not open"):
         await store.next_wake_ms()
@@ -326,7 +326,7 @@ def server() -> Iterator[postgres_server.PrivateServer]:
     server.close()
 
 
-async def test_it_survives_a_restart_of_the_server(server: postgres_server.PrivateServer) -> None:
+async def test_a_store_survives_a_restart_of_the_server(server: postgres_server.PrivateServer) -> None:
     store = PostgresStore(server.url, clock=FalseClock())
     await store.open()
     ears = NotificationRecorder()
@@ -348,7 +348,7 @@ async def test_it_survives_a_restart_of_the_server(server: postgres_server.Priva
 # --- the clock ------------------------------------------------------------------------------------------
 
 
-async def test_a_process_whose_clock_is_wrong_follows_the_database(
+async def test_a_process_with_a_wrong_clock_uses_the_database_clock(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     really = time.time_ns
@@ -360,6 +360,6 @@ async def test_a_process_whose_clock_is_wrong_follows_the_database(
     await store.close()
 
 
-async def test_a_clock_that_is_given_is_left_alone(store: PostgresStore) -> None:
+async def test_a_clock_that_is_passed_in_is_not_adjusted(store: PostgresStore) -> None:
     assert store.clock.now_ms() == NOW
     assert tick(job()).scheduled_ms == NOW

@@ -1,8 +1,7 @@
-"""With 10,000 jobs and 100,000 runs in the database, no statement of the store looks at more than it must.
+"""With 10,000 jobs and 100,000 runs, no statement of the store visits more rows than it needs.
 
-It is judged by what PostgreSQL counts, never by a stopwatch: the rows that a statement visits are a small
-multiple of those it is about, whatever the planner knows: when its statistics are of yesterday, when the
-tables were empty, and when they are of now.
+Measured by PostgreSQL's row counts, not by time: the rows that a statement visits are a small multiple of
+those it affects, with current statistics and with statistics from when the tables were empty.
 """
 
 from __future__ import annotations
@@ -59,8 +58,8 @@ JOBS = 10_000
 RUNS = 100_000
 LIVE = 4_000
 BATCH = 1_000
-#: every run of a batch is visited a few times; all that is live, twice. Any table that is read from end to
-#: end, and any batch that is compared with another row by row, is far beyond it
+#: each run of a batch is visited a few times, each live run twice. Full table scans and nested loops over
+#: two batches exceed it by far
 MOST_VISITED = 10 * BATCH + 2 * LIVE
 #: statements that read a whole table
 WHOLE = {"admin.ALL_KEYS": ("keys",), "queries.PRUNE_SESSIONS": ("sessions",)}
@@ -118,7 +117,7 @@ _FILL_LIVE = """
 
 @pytest.fixture(params=["of yesterday", "of now"])
 async def store(request: pytest.FixtureRequest) -> AsyncIterator[PostgresStore]:
-    """The big database, with statistics from when it was empty, or with those of now."""
+    """Yield a store on the big database, with statistics from when it was empty or current ones."""
     store = PostgresStore(postgres_server.fresh_database(), clock=FalseClock())
     await store.open()
     async with store._pool._acquired() as db:
@@ -132,7 +131,7 @@ async def store(request: pytest.FixtureRequest) -> AsyncIterator[PostgresStore]:
         await db.execute(_FILL_LOG, timeout=120)
         if request.param == "of now":
             await db.execute("VACUUM ANALYZE")
-        else:  # nothing was under way just now: of a table with many pages PostgreSQL knows that it is empty
+        else:  # statistics of an empty table that has many pages
             await db.execute("DELETE FROM live_runs")
             await db.execute("VACUUM ANALYZE live_runs")
             await db.execute(_FILL_LIVE)
@@ -141,7 +140,7 @@ async def store(request: pytest.FixtureRequest) -> AsyncIterator[PostgresStore]:
 
 
 async def _cases(db: Db) -> AsyncIterator[tuple[str, str, list[object]]]:
-    """Every statement with something to do, in an order in which each still has it."""
+    """Yield statements with arguments, in an order in which each still finds rows."""
     claimed = await db.fetch(sql.CLAIM, NOW, BATCH)
     jobs = [row[0] for row in claimed]
     text = ",".join(jobs)
@@ -231,7 +230,7 @@ async def _cases(db: Db) -> AsyncIterator[tuple[str, str, list[object]]]:
 
 
 async def _admin_cases() -> AsyncIterator[tuple[str, str, list[object]]]:
-    """The same for accounts, audit, quotas, workflows and idempotency keys."""
+    """Yield the statements of accounts, audit, quotas, workflows and idempotency keys."""
     agents = [f"agent-{number}" for number in range(500)]
     of = [f"ws-{number % 10}" for number in range(500)]
     many = [f"ws-{number}" for number in range(500)]
@@ -283,7 +282,7 @@ async def _admin_cases() -> AsyncIterator[tuple[str, str, list[object]]]:
 
 
 async def _query_cases(db: Db) -> AsyncIterator[tuple[str, str, list[object]]]:
-    """The same for the changelog, statistics and small queries."""
+    """Yield the statements of the changelog, statistics and small queries."""
     runs = ",".join(row[0] for row in await db.fetch(f"SELECT id::text FROM runs LIMIT {BATCH}"))
     jobs = ",".join(row[0] for row in await db.fetch(f"SELECT id::text FROM jobs LIMIT {BATCH}"))
     given: dict[str, list[object]] = {
@@ -314,7 +313,7 @@ async def _query_cases(db: Db) -> AsyncIterator[tuple[str, str, list[object]]]:
 
 
 async def _budget_cases(db: Db) -> AsyncIterator[tuple[str, str, list[object]]]:
-    """The same for budgets and alerts."""
+    """Yield the statements of budgets and alerts."""
     runs = [row[0] for row in await db.fetch(f"SELECT id::text FROM runs LIMIT {BATCH}")]
     jobs = [row[0] for row in await db.fetch(f"SELECT id::text FROM jobs LIMIT {BATCH}")]
     of, agents, days = ["ws-1"] * len(jobs), ["agent-1"] * len(jobs), [1] * len(jobs)
@@ -342,7 +341,7 @@ async def _budget_cases(db: Db) -> AsyncIterator[tuple[str, str, list[object]]]:
 
 
 async def _delivery_cases(db: Db) -> AsyncIterator[tuple[str, str, list[object]]]:
-    """The same for deliveries, most of which are over."""
+    """Yield the statements of deliveries, most of which are finished."""
     new = [row[0] for row in await db.fetch(f"SELECT id::text FROM runs ORDER BY id DESC LIMIT {BATCH}")]
     given: dict[str, list[object]] = {
         "ADD": [new, ["ops"] * BATCH, [None] * BATCH, NOW],
@@ -355,7 +354,7 @@ async def _delivery_cases(db: Db) -> AsyncIterator[tuple[str, str, list[object]]
 
 
 def _statements() -> dict[str, str]:
-    """Every statement by its name: those of `statements` plain, the others after their group."""
+    """Return every statement by name; those outside `statements` are prefixed with their group."""
     found = {**vars(sql)}
     for group, modules in GROUPS.items():
         for module in modules:
@@ -368,7 +367,7 @@ def _statements() -> dict[str, str]:
     }
 
 
-async def test_no_statement_visits_more_than_it_must(store: PostgresStore) -> None:
+async def test_no_statement_visits_more_rows_than_it_needs(store: PostgresStore) -> None:
     tried, beyond = set(), {}
     async with store._pool._acquired() as db:
         transaction = db.transaction()

@@ -1,7 +1,7 @@
-"""With 25,000 jobs and 250,000 runs in the file, no statement of the store looks at more than it must.
+"""With 25,000 jobs and 250,000 runs, no statement of the store visits more rows than it needs.
 
-One test, so that the big database is made once, by one process. It is judged by what SQLite says and
-counts, never by a stopwatch: the plan of every statement, and the number of its machine's steps in a call.
+One test, so that the big database is created once, by one process. Measured by query plans and by the
+virtual machine steps of each call, not by time.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ JOBS = 25_000
 RUNS = 250_000
 AGENTS = 125
 TABLES = "jobs|runs|attempts|workspaces|agents|keys|audit|audit_heads|quotas|workflows|answers|deliveries"
-#: what these may read from end to end: indexes that hold only what is under way, or somebody must see to
+#: indexes that may be scanned: they hold only live runs or dead letters
 SMALL = ("runs_running", "runs_waiting", "runs_due", "runs_dead")
-#: what reads a whole table because that is what it is asked for, or one row that was handed in
+#: statements that read a whole table by design, or a single row from their arguments
 WHOLE = ("WORKSPACES", "ALL_KEYS", "INCIDENTS", "CAP_REACHED", "PRUNE_COOLDOWNS", "PRUNE_SESSIONS")
 STEP = 1_000
 
 
 def _load(db: sqlite3.Connection) -> None:
-    """Fill the tables, quickly: the indexes are made afterwards, in one go each."""
+    """Fill the tables. Indexes are created afterwards, which is faster."""
     indexes = db.execute(
         "SELECT name, sql FROM sqlite_master WHERE type = 'index' AND sql IS NOT NULL"
     ).fetchall()
@@ -56,7 +56,7 @@ def _load(db: sqlite3.Connection) -> None:
     db.execute("BEGIN")
     for name, _ in indexes:
         db.execute(f"DROP INDEX {name}")
-    # 60 jobs in a thousand are due; each has ten runs, of which the newest of some are live.
+    # 60 jobs in a thousand are due; each has ten runs, and the newest runs of some are live.
     db.execute(
         f"""
         WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n LIMIT {JOBS})
@@ -108,7 +108,7 @@ def _load(db: sqlite3.Connection) -> None:
     for _, sql in indexes:
         db.execute(sql)
     db.execute("COMMIT")
-    # With statistics too, in case somebody's tool gathers them: they must not change a plan for the worse.
+    # Statistics must not make a plan worse, in case a tool gathers them.
     db.execute("PRAGMA analysis_limit = 1000")
     db.execute("ANALYZE")
 
@@ -132,7 +132,7 @@ def _all_statements() -> dict[str, str]:
         and name not in WHOLE
         and isinstance(text, str)
         and re.match(r"\s*(SELECT|INSERT|UPDATE|DELETE|WITH)\b", text)
-        and (module in SHARED or "$1" not in text)  # those that are imported are shared
+        and (module in SHARED or "$1" not in text)  # imported statements are in SHARED
     }
     for before in (None, "x"):
         for states in ((), ("running",), ("failed",)):
@@ -149,7 +149,7 @@ def _all_statements() -> dict[str, str]:
 
 
 def _scans(db: sqlite3.Connection, statement: str) -> list[str]:
-    """The steps of the plan that read a table, or an index of it that is not small, from end to end."""
+    """Return the steps of the plan that scan a table, or an index of it that is not small."""
     numbered = [int(number) for number in re.findall(r"\?(\d+)", statement)]
     given = [None] * (max(numbered) if numbered else statement.count("?"))
     steps = [step[3] for step in db.execute(f"EXPLAIN QUERY PLAN {statement}", given)]
@@ -157,14 +157,12 @@ def _scans(db: sqlite3.Connection, statement: str) -> list[str]:
         step
         for step in steps
         if re.match(rf"SCAN ({TABLES}|[a-z])\b", step)
-        and not re.search(
-            r"VIRTUAL TABLE|^SCAN j$", step
-        )  # a list that was handed in, a few that were claimed
+        and not re.search(r"VIRTUAL TABLE|^SCAN j$", step)  # a list argument, a few claimed rows
         and not any(f"INDEX {index}" in step for index in SMALL)
     ]
 
 
-async def test_no_statement_scans_a_table_and_no_call_costs_more_for_a_big_one(tmp_path: Path) -> None:
+async def test_no_statement_scans_a_table_and_no_call_exceeds_its_step_budget(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "big.db", clock=FalseClock(), inline=True)
     await store.open()
     db = store._connection._connected()

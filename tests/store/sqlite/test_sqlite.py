@@ -1,4 +1,4 @@
-"""What is SQLite's own: one file, one thread, other processes beside it, and nothing lost when one dies."""
+"""Behavior specific to SQLite: one file, one thread, other processes, and crash safety."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _pragma(path: Path, name: str) -> object:
         db.close()
 
 
-async def test_a_commit_is_on_the_disk_when_it_returns(store: SqliteStore, path: Path) -> None:
+async def test_a_commit_is_durable_when_it_returns(store: SqliteStore, path: Path) -> None:
     assert _pragma(path, "journal_mode") == "wal"
 
     async def synchronous(db: sqlite3.Connection) -> int:
@@ -68,7 +68,7 @@ async def test_a_commit_is_on_the_disk_when_it_returns(store: SqliteStore, path:
 
 
 @pytest.mark.parametrize("address", ["sqlite:///{}", "{}"])
-async def test_it_is_opened_by_url_or_by_path(path: Path, address: str) -> None:
+async def test_a_store_is_opened_by_url_or_by_path(path: Path, address: str) -> None:
     store = SqliteStore(address.format(path))
     await store.open()
     await store.close()
@@ -76,7 +76,7 @@ async def test_it_is_opened_by_url_or_by_path(path: Path, address: str) -> None:
 
 
 @pytest.mark.parametrize("inline", [True, False])
-async def test_it_may_live_in_memory(inline: bool) -> None:
+async def test_a_database_can_be_in_memory(inline: bool) -> None:
     store = SqliteStore(":memory:", clock=FalseClock(), inline=inline)
     await store.open()
     await store.create_jobs([job()])
@@ -85,7 +85,7 @@ async def test_it_may_live_in_memory(inline: bool) -> None:
     await store.close()
 
 
-async def test_inline_it_never_leaves_the_thread_of_the_loop(path: Path) -> None:
+async def test_an_inline_store_runs_in_the_thread_of_the_event_loop(path: Path) -> None:
     threads = []
     for inline in (True, False):
         store = SqliteStore(path, inline=inline)
@@ -100,7 +100,7 @@ async def test_inline_it_never_leaves_the_thread_of_the_loop(path: Path) -> None
     assert threads == [True, False]
 
 
-async def test_inline_it_announces_in_the_loop_as_well(path: Path) -> None:
+async def test_an_inline_store_sends_notifications(path: Path) -> None:
     store = SqliteStore(path, inline=True)
     await store.open()
     ears = NotificationRecorder()
@@ -110,21 +110,21 @@ async def test_inline_it_announces_in_the_loop_as_well(path: Path) -> None:
     await store.close()
 
 
-async def test_a_file_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
+async def test_the_error_for_a_file_that_cannot_be_opened_names_it(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "nowhere" / "wakeful.db")
     with pytest.raises(Unavailable, match=r"nowhere/wakeful\.db"):
         await store.open()
     await store.close()
 
 
-async def test_a_file_that_is_no_database_is_named(path: Path) -> None:
+async def test_the_error_for_a_file_that_is_not_a_database_names_it(path: Path) -> None:
     await asyncio.to_thread(path.write_text, "dear diary " * 1000)
     store = SqliteStore(path)
     with pytest.raises(Unavailable, match=r"wakeful\.db: file is not a database"):
         await store.open()
 
 
-async def test_a_store_that_is_closed_says_so(path: Path) -> None:
+async def test_a_store_that_is_not_open_raises_unavailable(path: Path) -> None:
     store = SqliteStore(path)
     with pytest.raises(Unavailable, match="not open"):
         await store.next_wake_ms()
@@ -135,7 +135,7 @@ async def test_a_store_that_is_closed_says_so(path: Path) -> None:
         await store.next_wake_ms()
 
 
-async def test_it_can_be_opened_again(path: Path) -> None:
+async def test_a_closed_store_can_be_opened_again(path: Path) -> None:
     store = SqliteStore(path)
     for name in ("one", "two"):
         await store.open()
@@ -165,7 +165,7 @@ async def store_of(path: Path) -> SqliteStore:
     return store
 
 
-async def test_what_a_cancelled_caller_began_is_finished_and_announced(
+async def test_a_transaction_of_a_cancelled_caller_commits_and_is_announced(
     store: SqliteStore,
 ) -> None:
     await store.create_jobs([job()])
@@ -188,8 +188,8 @@ async def test_what_a_cancelled_caller_began_is_finished_and_announced(
     assert len(await store.take(NOW, "w1", {"cron": 5})) == 1
 
 
-async def test_a_big_batch_of_ids_is_no_trouble(store: SqliteStore) -> None:
-    runs = [held(jobless()) for _ in range(33_000)]  # SQLite takes 32,766 parameters
+async def test_a_batch_larger_than_the_parameter_limit_is_accepted(store: SqliteStore) -> None:
+    runs = [held(jobless()) for _ in range(33_000)]  # SQLite allows 32,766 parameters
     await store.add_runs(runs)
     assert (await store.beat("w1", NOW, [run.id for run in runs])).lost == set()
     outcomes = [ended(run) for run in runs]
@@ -197,7 +197,7 @@ async def test_a_big_batch_of_ids_is_no_trouble(store: SqliteStore) -> None:
     assert len(await store.finish("w1", outcomes, alone)) == 32_999
 
 
-async def test_a_batch_that_starts_again_counts_everything_once(
+async def test_a_batch_that_is_restarted_counts_each_outcome_once(
     store: SqliteStore,
 ) -> None:
     await store.create_jobs([job("one"), job("two")])
@@ -255,9 +255,7 @@ def _process(script: str, path: Path) -> subprocess.Popen[str]:
     )
 
 
-async def test_processes_on_one_file_share_out_the_due_jobs_without_doubling_one(
-    store: SqliteStore, path: Path
-) -> None:
+async def test_processes_on_one_file_plan_each_due_job_once(store: SqliteStore, path: Path) -> None:
     jobs = [job(f"job-{n}") for n in range(150)]
     await store.create_jobs(jobs)
     planners = [_process(PLANNER, path) for _ in range(3)]
@@ -271,7 +269,7 @@ async def test_processes_on_one_file_share_out_the_due_jobs_without_doubling_one
         assert len(await ticks_of(store, row)) == 1
 
 
-async def test_a_process_that_is_killed_leaves_nothing_half_done(store: SqliteStore, path: Path) -> None:
+async def test_a_killed_process_leaves_no_partial_transaction(store: SqliteStore, path: Path) -> None:
     jobs = [job(f"job-{n}") for n in range(400)]
     await store.create_jobs(jobs)
     storm = _process(STORM, path)
@@ -279,9 +277,9 @@ async def test_a_process_that_is_killed_leaves_nothing_half_done(store: SqliteSt
     told = [(await asyncio.to_thread(storm.stdout.readline)).strip() for _ in range(30)]
     storm.send_signal(signal.SIGKILL)
     await asyncio.to_thread(storm.communicate)
-    for run_id in told:  # what a process has been told of is there
+    for run_id in told:  # what the process reported is committed
         assert (await look(store, run_id)).state in ("running", "succeeded")
-    for row in jobs:  # and every job has its run and its next tick, or neither
+    for row in jobs:  # every job has its run and its next tick, or neither
         runs, seen = await ticks_of(store, row), await store.job_by_id(row.id)
         assert seen is not None
         assert (len(runs), seen.run_count, seen.next_ms == NOW) in ((0, 0, True), (1, 1, False))

@@ -1,4 +1,4 @@
-"""What happens while another process holds the write lock of the file: reads go on, writes fail in time."""
+"""While another process holds the write lock, reads are served and writes fail at their deadline."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ async def test_writes_fail_together_at_their_deadline_and_are_never_executed(
         took = time.monotonic() - began
     assert {type(result) for result in results} == {Unavailable}
     assert "held the write lock" in str(results[0])
-    assert took < 200 * BUSY_MS / 1000 / 4  # one after the other they would take 200 deadlines
+    assert took < 200 * BUSY_MS / 1000 / 4  # in sequence they would take 200 deadlines
     await store.create_jobs([job("after")])
     assert await names(store) == {"after"}
 
@@ -95,7 +95,7 @@ async def test_a_store_closes_while_a_write_waits_for_the_lock(path: Path) -> No
                 await write
 
 
-async def test_a_write_that_waits_only_for_its_own_process_does_not_fail(path: Path) -> None:
+async def test_a_write_that_waits_only_for_writes_of_its_own_process_does_not_fail(path: Path) -> None:
     store = SqliteStore(path, busy_ms=0)
     await store.open()
     await asyncio.gather(*(store.create_jobs([job(f"job-{n}")]) for n in range(50)))
@@ -104,7 +104,7 @@ async def test_a_write_that_waits_only_for_its_own_process_does_not_fail(path: P
 
 
 async def test_a_read_sees_one_state_of_the_database(store: SqliteStore) -> None:
-    """Several statements of one read see no commit in between."""
+    """The statements of one read see no commit in between."""
     counted: list[int] = []
     loop = asyncio.get_running_loop()
 
