@@ -1,4 +1,4 @@
-"""Commands, through the engine: from the job to the program and back, and who may have which."""
+"""Commands through the engine, and which commands are allowed."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ WRITER = Principal("key:1", "agent", "default", "writer")
 
 
 async def ran(app: Wakeful, name: str) -> Run:
-    """Run a job now, to its end."""
+    """Run a job now and wait for the run to finish."""
     return await over(app, (await app.jobs.run(name)).id)
 
 
-async def test_a_job_runs_a_program_which_reads_the_payload_and_says_the_output(new_app: NewApp):
+async def test_a_command_reads_the_payload_from_stdin_and_its_stdout_is_the_output(new_app: NewApp):
     async with new_app(commands=["sh"]) as app:
         script = 'cat; echo " $WAKEFUL_JOB $WAKEFUL_TRIGGER $JOB_TO"'
         await app.jobs.create(
@@ -44,7 +44,7 @@ async def test_a_job_runs_a_program_which_reads_the_payload_and_says_the_output(
     assert (run.state, run.output, run.error) == ("succeeded", '{"to":"Zoë"} greet user me\n', None)
 
 
-async def test_a_tick_runs_it_and_its_message_is_the_payload(new_app: NewApp):
+async def test_a_tick_runs_a_command_with_the_message_as_payload(new_app: NewApp):
     async with new_app(commands=ALL) as app:
         await app.jobs.create(
             "greet", schedule="every 1s", start_at=soon(), target=Command("cat"), message="wake up"
@@ -54,7 +54,7 @@ async def test_a_tick_runs_it_and_its_message_is_the_payload(new_app: NewApp):
     assert (run.trigger, run.state, run.output) == ("schedule", "succeeded", '{"message":"wake up"}')
 
 
-async def test_one_that_fails_is_tried_again_with_the_same_key(new_app: NewApp, tmp_path: Path):
+async def test_a_failed_command_is_retried_with_the_same_idempotency_key(new_app: NewApp, tmp_path: Path):
     async with new_app(commands=ALL) as app:
         script = 'echo $WAKEFUL_ATTEMPT $WAKEFUL_IDEMPOTENCY_KEY >> "$1"; echo no luck >&2; exit 3'
         await app.jobs.create(
@@ -68,7 +68,7 @@ async def test_one_that_fails_is_tried_again_with_the_same_key(new_app: NewApp, 
     assert (tmp_path / "log").read_text() == f"1 {key}\n2 {key}\n"
 
 
-async def test_one_that_is_past_its_timeout_is_ended_with_its_group(
+async def test_a_timeout_kills_the_process_group(
     new_app: NewApp, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(process, "GRACE_S", 0.1)
@@ -81,7 +81,7 @@ async def test_one_that_is_past_its_timeout_is_ended_with_its_group(
     assert (run.state, run.error, run.reason) == ("failed", "timed out after 2 s", "timeout")
 
 
-async def test_one_that_is_stopped_cleans_up_and_is_gone(new_app: NewApp, tmp_path: Path):
+async def test_a_stopped_command_can_clean_up(new_app: NewApp, tmp_path: Path):
     file = tmp_path / "pids"
     async with new_app(commands=ALL) as app:
         await app.jobs.create("a", schedule=SELDOM, target=sh(OBEDIENT, file))
@@ -93,9 +93,7 @@ async def test_one_that_is_stopped_cleans_up_and_is_gone(new_app: NewApp, tmp_pa
     assert (tmp_path / "pids.said").exists()
 
 
-async def test_an_engine_that_stops_leaves_no_program_behind_and_hands_the_run_on(
-    new_app: NewApp, tmp_path: Path
-):
+async def test_a_stopping_engine_kills_its_commands_and_releases_their_runs(new_app: NewApp, tmp_path: Path):
     file = tmp_path / "pids"
     async with new_app(commands=ALL) as app:
         await app.jobs.create("a", schedule=SELDOM, target=sh(STUBBORN, file))
@@ -109,7 +107,7 @@ async def test_an_engine_that_stops_leaves_no_program_behind_and_hands_the_run_o
 
 
 @on_one_store
-async def test_an_engine_that_stops_lets_a_program_clean_up(new_app: NewApp, tmp_path: Path):
+async def test_a_stopping_engine_lets_a_command_clean_up(new_app: NewApp, tmp_path: Path):
     file = tmp_path / "pids"
     script = OBEDIENT.replace("echo cleaned up", "sleep 1.3; echo cleaned up")
     async with new_app(commands=ALL) as app:
@@ -120,7 +118,7 @@ async def test_an_engine_that_stops_lets_a_program_clean_up(new_app: NewApp, tmp
     assert (tmp_path / "pids.said").exists()
 
 
-async def test_what_is_allowed_no_longer_fails_for_good(new_app: NewApp):
+async def test_a_command_that_is_no_longer_allowed_fails_permanently(new_app: NewApp):
     async with new_app(commands=["true"]) as app:
         await app.jobs.create("a", schedule=SELDOM, target=Command("true"))
         assert (await ran(app, "a")).state == "succeeded"
@@ -130,7 +128,7 @@ async def test_what_is_allowed_no_longer_fails_for_good(new_app: NewApp):
     assert "'true' is not an allowed command" in (run.error or "")
 
 
-async def test_a_workflow_goes_to_a_command(new_app: NewApp):
+async def test_a_workflow_can_target_a_command(new_app: NewApp):
     async with new_app(commands=ALL) as app:
         await app.services.workflows.put(LOCAL, "default", "w", 1, {"nodes": []})
         target = {"kind": "workflow", "workflowId": "w", "version": 1, "to": sh("cut -c 1-26")}
@@ -141,7 +139,7 @@ async def test_a_workflow_goes_to_a_command(new_app: NewApp):
             await app.jobs.update("flow", target={**target, "to": {"kind": "command", "argv": "cat"}})
 
 
-async def test_an_agents_jobs_may_all_go_to_a_command(new_app: NewApp):
+async def test_the_default_target_of_an_agent_can_be_a_command(new_app: NewApp):
     async with new_app(commands=["cat"]) as app:
         with pytest.raises(InvalidArgument, match="'sh' is not an allowed command"):
             await app.services.agents.put(LOCAL, "default", "writer", {"target": sh("true")})
@@ -149,12 +147,12 @@ async def test_an_agents_jobs_may_all_go_to_a_command(new_app: NewApp):
             LOCAL, "default", "writer", {"target": {"kind": "command", "argv": ["cat"]}}
         )
         document = {"name": "note", "schedule": SELDOM, "message": "hello"}
-        await app.services.jobs.create(WRITER, "default", "writer", document)  # where its jobs go
+        await app.services.jobs.create(WRITER, "default", "writer", document)  # uses the default target
         run = await app.jobs.of("writer").run("note")
         assert (await over(app, run.id)).output == '{"message":"hello"}'
 
 
-# --- who may have which ------------------------------------------------------------------------------
+# --- allowed commands --------------------------------------------------------------------------------
 
 
 @on_one_store
@@ -177,9 +175,7 @@ async def test_an_agents_jobs_may_all_go_to_a_command(new_app: NewApp):
     ],
     ids=["target", "workflow", "precheck"],
 )
-async def test_an_agents_key_makes_no_commands_unless_the_operator_says_so(
-    new_app: NewApp, fields: dict[str, Any]
-):
+async def test_an_agent_key_cannot_set_commands_unless_configured(new_app: NewApp, fields: dict[str, Any]):
     document = {"name": "a", "schedule": SELDOM, **fields}
     async with new_app(commands=ALL) as app:
         with pytest.raises(PermissionDenied, match="WAKEFUL_AGENT_TARGETS"):
@@ -190,14 +186,14 @@ async def test_an_agents_key_makes_no_commands_unless_the_operator_says_so(
 
 
 @on_one_store
-async def test_by_default_nobody_runs_commands_and_it_is_said_who_allows_them(new_app: NewApp):
+async def test_by_default_no_commands_are_allowed(new_app: NewApp):
     async with new_app() as app:
         with pytest.raises(InvalidArgument, match="target: no commands are allowed; the operator"):
             await app.jobs.create("a", schedule=SELDOM, target=Command("true"))
 
 
 @on_one_store
-async def test_the_setting_says_which_and_a_bad_one_stops_the_start(new_app: NewApp):
+async def test_allowed_commands_are_configurable_and_an_invalid_setting_is_rejected(new_app: NewApp):
     async with new_app(settings=Settings(commands=("true", "/opt/jobs/*"))) as app:
         await app.jobs.create("a", schedule=SELDOM, target=Command("true"))
         with pytest.raises(InvalidArgument, match="not an allowed command"):
@@ -206,7 +202,7 @@ async def test_the_setting_says_which_and_a_bad_one_stops_the_start(new_app: New
         new_app(settings=Settings(commands=("bin/sh",)))
 
 
-async def test_names_that_the_operator_no_longer_allows_fail_for_good_at_the_launch(new_app: NewApp):
+async def test_environment_names_that_are_no_longer_allowed_fail_the_launch_permanently(new_app: NewApp):
     sentence = "env: a job cannot set 'BASH_ENV'; the operator allows JOB_*, and more by WAKEFUL_COMMAND_ENV"
     target = sh("echo ran", env={"BASH_ENV": "/tmp/code"})
     async with new_app(commands=ALL, command_env=["BASH_*"]) as app:
@@ -224,7 +220,7 @@ async def test_names_that_the_operator_no_longer_allows_fail_for_good_at_the_lau
 
 
 @on_one_store
-async def test_the_setting_says_which_names_jobs_may_set(new_app: NewApp):
+async def test_environment_names_that_jobs_may_set_are_configurable(new_app: NewApp):
     settings = Settings(commands=ALL, command_env=("TO",))
     async with new_app(settings=settings) as app:
         await app.jobs.create("a", schedule=SELDOM, target=sh("echo $TO", env={"TO": "me"}))
@@ -236,9 +232,7 @@ async def test_the_setting_says_which_names_jobs_may_set(new_app: NewApp):
 # --- prechecks ---------------------------------------------------------------------------------------
 
 
-async def test_a_command_says_before_a_launch_whether_there_is_anything_to_do(
-    new_app: NewApp, tmp_path: Path
-):
+async def test_a_precheck_command_skips_a_run(new_app: NewApp, tmp_path: Path):
     inbox = tmp_path / "inbox"
     app = new_app(commands=ALL)
     read: list[str] = []
@@ -264,7 +258,7 @@ async def test_a_command_says_before_a_launch_whether_there_is_anything_to_do(
 
 
 @on_one_store
-async def test_a_precheck_that_cannot_find_out_has_failed(
+async def test_a_precheck_command_that_fails_or_times_out_fails_the_run(
     new_app: NewApp, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(process, "GRACE_S", 0.1)
@@ -316,7 +310,7 @@ def test_a_command_is_added_from_the_command_line(here: Machine):
         ("rsync -a /a /b", "target: 'rsync' is not an allowed command"),
     ],
 )
-def test_a_command_that_cannot_be_meant_is_refused(here: Machine, command: str, why: str):
+def test_an_invalid_command_is_rejected(here: Machine, command: str, why: str):
     said = here.wakeful("add", "bad", "-s", SELDOM, "--command", command)
     assert said.code == 2
     assert why in said.err
@@ -327,7 +321,7 @@ def test_a_job_has_one_target(here: Machine):
     assert "--function and --command are 2 targets; give one of them" in said.err
 
 
-def test_the_lines_of_a_crontab_are_run_as_cron_runs_them(here: Machine):
+def test_crontab_lines_run_as_in_cron(here: Machine):
     crontab = (
         "GREETING=hello\n"
         "0 9 * * * root echo $GREETING | tr a-z A-Z\n"
@@ -351,7 +345,7 @@ def test_the_lines_of_a_crontab_are_run_as_cron_runs_them(here: Machine):
     assert job["payload"] is None
 
 
-def test_a_crontab_goes_to_one_place(here: Machine):
+def test_a_crontab_import_takes_one_target(here: Machine):
     said = here.wakeful("import", "crontab", "--as-commands", "--url", "https://a.example", stdin="")
     assert said.code == 2
     assert "--url, --target and --as-commands" in said.err

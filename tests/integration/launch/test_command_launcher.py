@@ -1,4 +1,4 @@
-"""Commands as they are run: real programs, good and bad, and nothing of them left behind."""
+"""The command launcher with real programs, and cleanup of their processes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def launcher() -> AsyncIterator[CommandLauncher]:
 async def run(
     launcher: CommandLauncher, script: str, *arguments: object, payload: str | None = None, **fields: Json
 ) -> Outcome:
-    """Run a script to its end."""
+    """Run a script and wait for its outcome."""
     async with asyncio.timeout(PATIENCE):
         return await launcher.start(launch(sh(script, *arguments, **fields), payload))
 
@@ -45,25 +45,25 @@ def error(outcome: Outcome | PrecheckResult) -> str:
     return outcome.error
 
 
-# --- what it is given --------------------------------------------------------------------------------
+# --- input -------------------------------------------------------------------------------------------
 
 
-async def test_it_reads_the_payload_and_what_it_says_is_the_output(launcher: CommandLauncher):
+async def test_the_payload_is_stdin_and_the_output_is_stdout(launcher: CommandLauncher):
     payload = '{"to":"Zoë"}'
     assert await run(launcher, "cat", payload=payload) == Succeeded(payload)
     assert await run(launcher, "cat /dev/stdin", payload=payload) == Succeeded(payload)
 
 
-async def test_without_a_payload_there_is_nothing_to_read(launcher: CommandLauncher):
+async def test_without_a_payload_stdin_is_empty(launcher: CommandLauncher):
     assert await run(launcher, "cat") == Succeeded(None)
 
 
-async def test_no_shell_reads_what_it_is_told(launcher: CommandLauncher):
+async def test_arguments_are_not_interpreted_by_a_shell(launcher: CommandLauncher):
     target: dict[str, Json] = {"kind": "command", "argv": ["printf", "%s|", "$HOME", "a b", ";", "*", "ü→"]}
     assert await launcher.start(launch(target)) == Succeeded("$HOME|a b|;|*|ü→|")
 
 
-async def test_it_finds_in_its_environment_which_run_it_is(launcher: CommandLauncher):
+async def test_the_environment_describes_the_run(launcher: CommandLauncher):
     outcome = await launcher.start(launch(sh("env"), attempt=3, scheduled_ms=1_741_392_000_250))
     assert isinstance(outcome, Succeeded)
     said = dict(line.split("=", 1) for line in (outcome.output or "").splitlines())
@@ -80,7 +80,7 @@ async def test_it_finds_in_its_environment_which_run_it_is(launcher: CommandLaun
     assert said["PATH"] == os.environ["PATH"]
 
 
-async def test_the_secrets_of_the_server_are_not_its_to_see(
+async def test_secrets_of_the_server_are_not_in_the_environment(
     launcher: CommandLauncher, monkeypatch: pytest.MonkeyPatch
 ):
     for name in ("WAKEFUL_SECRET_KEY", "WAKEFUL_DB", "WAKEFUL_KEY", "WAKEFUL_CHANNEL_OPS", "PGPASSWORD"):
@@ -93,12 +93,12 @@ async def test_the_secrets_of_the_server_are_not_its_to_see(
     assert {"JOB_TO=me", "JOB_OWN=the job's"} <= set(lines)
 
 
-async def test_it_begins_in_the_directory_that_the_job_names(launcher: CommandLauncher, tmp_path: Path):
+async def test_the_working_directory_is_that_of_the_job(launcher: CommandLauncher, tmp_path: Path):
     (tmp_path / "here").touch()
     assert await run(launcher, "ls", cwd=str(tmp_path)) == Succeeded("here\n")
 
 
-async def test_the_path_of_the_job_does_not_choose_the_program(
+async def test_the_program_is_not_looked_up_on_the_path_of_the_job(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     for place in ("good", "evil"):
@@ -116,17 +116,17 @@ async def test_the_path_of_the_job_does_not_choose_the_program(
     assert await launcher.start(launch(target)) == Succeeded("good\n")
 
 
-async def test_a_program_that_does_not_read_is_no_error(launcher: CommandLauncher):
+async def test_a_program_may_leave_stdin_unread(launcher: CommandLauncher):
     payload = '"' + "x" * 65_534 + '"'
     assert await run(launcher, "echo done", payload=payload) == Succeeded("done\n")
     assert await run(launcher, "exec 0<&-; echo done", payload=payload) == Succeeded("done\n")
     assert await run(launcher, "head -c 3", payload=payload) == Succeeded('"xx')
 
 
-# --- what it says ------------------------------------------------------------------------------------
+# --- output ------------------------------------------------------------------------------------------
 
 
-async def test_a_flood_on_both_pipes_neither_stops_it_nor_fills_the_memory(launcher: CommandLauncher):
+async def test_large_output_on_both_pipes_neither_blocks_nor_fills_memory(launcher: CommandLauncher):
     flood = "head -c 50000000 /dev/zero | tr '\\0' %s"
     tracemalloc.start()
     try:
@@ -142,21 +142,21 @@ async def test_a_flood_on_both_pipes_neither_stops_it_nor_fills_the_memory(launc
     assert peak < 5_000_000
 
 
-async def test_what_is_cut_off_is_cut_off_between_two_characters(launcher: CommandLauncher):
+async def test_output_is_truncated_between_characters(launcher: CommandLauncher):
     outcome = await run(launcher, "printf x; yes ü | tr -d '\\n' | head -c 40001")
     assert outcome == Succeeded("x" + "ü" * ((MAX_OUTPUT - 1) // 2))
 
 
-async def test_what_no_database_can_keep_is_kept_in_another_form(launcher: CommandLauncher):
+async def test_unstorable_bytes_in_the_output_are_replaced(launcher: CommandLauncher):
     assert await run(launcher, "printf 'a\\000b\\377c'") == Succeeded("a�b�c")
 
 
-async def test_what_it_used_is_taken_from_what_it_says_in_json(launcher: CommandLauncher):
+async def test_usage_is_read_from_json_output(launcher: CommandLauncher):
     said = '{"result": "done", "usage": {"tokens": 1200}}'
     assert await run(launcher, "cat", payload=said) == Succeeded(said, '{"tokens":1200}')
 
 
-# --- how it ends -------------------------------------------------------------------------------------
+# --- exit --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -170,18 +170,16 @@ async def test_what_it_used_is_taken_from_what_it_says_in_json(launcher: Command
         ("echo oh >&2; kill -KILL $$", "killed by SIGKILL: oh"),
     ],
 )
-async def test_another_end_than_0_is_a_failure_that_may_be_tried_again(
-    launcher: CommandLauncher, script: str, said: str
-):
+async def test_a_nonzero_exit_is_a_retryable_failure(launcher: CommandLauncher, script: str, said: str):
     outcome = await run(launcher, script)
     assert error(outcome) == said
     assert isinstance(outcome, Failed)
     assert not outcome.permanent
-    # A reason is given, or an attempt after this one would take it that nothing was launched before it.
+    # Without a reason, the next attempt would assume that nothing was launched before it.
     assert outcome.reason in ("exit", "killed")
 
 
-async def test_of_many_lines_the_last_ones_say_why(launcher: CommandLauncher):
+async def test_the_error_has_the_last_lines_of_stderr(launcher: CommandLauncher):
     said = error(await run(launcher, "seq 100000 >&2; exit 1"))
     assert said.endswith("\n99999\n100000")
     lines = said.removeprefix("exit 1: ").splitlines()
@@ -189,7 +187,7 @@ async def test_of_many_lines_the_last_ones_say_why(launcher: CommandLauncher):
     assert 3_000 < len(said) < 4_200
 
 
-async def test_what_cannot_be_begun_fails_for_good(launcher: CommandLauncher, tmp_path: Path):
+async def test_a_program_that_cannot_be_started_fails_permanently(launcher: CommandLauncher, tmp_path: Path):
     plain = tmp_path / "plain"
     plain.write_text("echo no line says what runs it")
     plain.chmod(0o644)
@@ -211,7 +209,7 @@ async def test_what_cannot_be_begun_fails_for_good(launcher: CommandLauncher, tm
     )
 
 
-async def test_what_is_no_longer_allowed_fails_for_good():
+async def test_a_command_that_is_not_allowed_or_invalid_fails_permanently():
     outcome = await command_launcher("false").start(launch({"kind": "command", "argv": ["true"]}))
     assert isinstance(outcome, Failed)
     assert (outcome.permanent, outcome.reason) == (True, "not_allowed")
@@ -220,7 +218,7 @@ async def test_what_is_no_longer_allowed_fails_for_good():
     assert (wrong.permanent, wrong.reason) == (True, "invalid_target")
 
 
-async def test_many_run_side_by_side(launcher: CommandLauncher):
+async def test_many_commands_run_concurrently(launcher: CommandLauncher):
     async with asyncio.timeout(PATIENCE), asyncio.TaskGroup() as group:
         tasks = [group.create_task(run(launcher, f"echo {n}; exit {n % 2}")) for n in range(60)]
     assert [task.result() for task in tasks] == [
@@ -228,10 +226,10 @@ async def test_many_run_side_by_side(launcher: CommandLauncher):
     ]
 
 
-# --- what it leaves behind ---------------------------------------------------------------------------
+# --- leftover processes ------------------------------------------------------------------------------
 
 
-async def test_what_holds_its_pipes_when_it_has_ended_is_ended_too(
+async def test_a_child_that_holds_the_pipes_after_exit_is_killed(
     launcher: CommandLauncher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(process, "LINGER_S", 0.1)
@@ -242,7 +240,7 @@ async def test_what_holds_its_pipes_when_it_has_ended_is_ended_too(
     await eventually(lambda: not alive(pid))
 
 
-async def test_what_it_leaves_in_a_session_of_its_own_does_not_hold_the_run(
+async def test_a_child_in_its_own_session_does_not_block_the_run(
     launcher: CommandLauncher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(process, "LINGER_S", 0.1)
@@ -253,7 +251,7 @@ async def test_what_it_leaves_in_a_session_of_its_own_does_not_hold_the_run(
     os.kill(pid, signal.SIGKILL)
 
 
-async def test_what_goes_on_without_its_pipes_is_left_alone(launcher: CommandLauncher, tmp_path: Path):
+async def test_a_background_child_without_the_pipes_is_not_killed(launcher: CommandLauncher, tmp_path: Path):
     file = tmp_path / "pids"
     script = 'sleep 60 </dev/null >/dev/null 2>&1 & echo $! > "$1"; echo done'
     assert await run(launcher, script, file) == Succeeded("done\n")
@@ -262,7 +260,7 @@ async def test_what_goes_on_without_its_pipes_is_left_alone(launcher: CommandLau
     os.kill(pid, signal.SIGKILL)
 
 
-async def test_one_that_is_cancelled_has_time_to_clean_up(launcher: CommandLauncher, tmp_path: Path):
+async def test_a_cancelled_command_can_clean_up(launcher: CommandLauncher, tmp_path: Path):
     file = tmp_path / "pids"
     async with under_way(launcher, sh(OBEDIENT, file), file) as (task, pids):
         task.cancel()
@@ -272,7 +270,7 @@ async def test_one_that_is_cancelled_has_time_to_clean_up(launcher: CommandLaunc
     assert (tmp_path / "pids.said").read_text() == "cleaned up\n"
 
 
-async def test_one_that_takes_no_notice_is_killed_with_its_group(
+async def test_a_command_that_ignores_sigterm_is_killed_with_its_process_group(
     launcher: CommandLauncher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(process, "GRACE_S", 0.1)
@@ -284,7 +282,7 @@ async def test_one_that_takes_no_notice_is_killed_with_its_group(
         await eventually(lambda: not any(map(alive, pids)))
 
 
-async def test_what_outlives_a_program_that_obeyed_is_killed(
+async def test_a_child_that_outlives_a_terminated_command_is_killed(
     launcher: CommandLauncher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(process, "GRACE_S", 0.1)
@@ -300,7 +298,7 @@ async def test_what_outlives_a_program_that_obeyed_is_killed(
         await eventually(lambda: not any(map(alive, pids)))
 
 
-async def test_one_that_is_cancelled_twice_leaves_nothing_behind(
+async def test_a_command_cancelled_twice_leaves_no_process(
     launcher: CommandLauncher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(process, "GRACE_S", 0.2)
@@ -314,7 +312,7 @@ async def test_one_that_is_cancelled_twice_leaves_nothing_behind(
         await eventually(lambda: not any(map(alive, pids)))
 
 
-async def test_one_that_is_cancelled_before_it_has_begun_leaves_nothing_behind(
+async def test_a_command_cancelled_during_its_start_leaves_no_process(
     launcher: CommandLauncher, tmp_path: Path
 ):
     file = tmp_path / "pids"
@@ -329,7 +327,7 @@ async def test_one_that_is_cancelled_before_it_has_begun_leaves_nothing_behind(
             assert not alive(int(said))
 
 
-async def test_a_launcher_that_closes_ends_what_is_left_at_once(
+async def test_closing_the_launcher_kills_remaining_commands_immediately(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(process, "GRACE_S", 4 * PATIENCE)
@@ -337,7 +335,7 @@ async def test_a_launcher_that_closes_ends_what_is_left_at_once(
     file = tmp_path / "pids"
     async with under_way(launcher, sh(STUBBORN, file), file) as (task, pids):
         task.cancel()
-        async with asyncio.timeout(PATIENCE):  # and not when its grace is over
+        async with asyncio.timeout(PATIENCE):  # without waiting for the grace period
             await launcher.close()
         await eventually(lambda: not any(map(alive, pids)))
         with pytest.raises(asyncio.CancelledError):
@@ -358,19 +356,19 @@ async def test_a_launcher_that_closes_ends_what_is_left_at_once(
         ("kill -KILL $$", Failed("killed by SIGKILL", reason="killed")),
     ],
 )
-async def test_its_exit_code_says_whether_there_is_anything_to_do(
+async def test_the_exit_code_of_a_precheck_decides_whether_to_launch(
     launcher: CommandLauncher, script: str, answer: PrecheckResult
 ):
     precheck = {**sh(script), "timeoutMs": 5000}
     assert await launcher.precheck(launch({"kind": "pull"}), precheck) == answer
 
 
-async def test_whoever_is_asked_knows_it_and_has_a_key_of_its_own(launcher: CommandLauncher):
+async def test_a_precheck_is_marked_in_the_environment_and_has_its_own_key(launcher: CommandLauncher):
     precheck = sh('cat; echo " $WAKEFUL_PRECHECK $WAKEFUL_IDEMPOTENCY_KEY"; exit 1')
     answer = await launcher.precheck(launch({"kind": "pull"}, '{"a":1}', key="k"), precheck)
     assert answer == Skipped('{"a":1} 1 k-precheck')
 
 
-async def test_whoever_may_not_be_asked_is_not():
+async def test_a_precheck_command_that_is_not_allowed_is_not_run():
     answer = await command_launcher().precheck(launch({"kind": "pull"}), sh("true"))
     assert "no commands are allowed" in error(answer)

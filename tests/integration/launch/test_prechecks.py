@@ -1,4 +1,4 @@
-"""Prechecks, through the engine: nothing is launched where there is nothing to do, and that is no failure."""
+"""Prechecks through the engine: a run with nothing to do is skipped, which is not a failure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ASK = {"kind": "function", "name": "anything-new"}
 
 
 class Inbox:
-    """A function that is woken where there is mail, and one that says whether there is."""
+    """A precheck function that checks for mail, and the target function that reads it."""
 
     def __init__(self, app: Wakeful) -> None:
         self.mail: object = Skip("the inbox is empty")
@@ -38,7 +38,7 @@ class Inbox:
 JOB: Any = {"target": Function("read"), "precheck": ASK}
 
 
-async def test_a_tick_with_nothing_to_do_is_skipped_and_says_why(new_app: NewApp):
+async def test_a_tick_with_nothing_to_do_is_skipped_with_the_reason(new_app: NewApp):
     app = new_app()
     inbox = Inbox(app)
     async with app:
@@ -55,7 +55,7 @@ async def test_a_tick_with_nothing_to_do_is_skipped_and_says_why(new_app: NewApp
     assert (job.failures, job.enabled, list(dead)) == (0, True, [])
 
 
-async def test_nothing_follows_a_run_that_was_skipped(new_app: NewApp):
+async def test_a_skipped_run_triggers_no_follow_up_run(new_app: NewApp):
     app = new_app()
     Inbox(app)
     async with app:
@@ -67,7 +67,7 @@ async def test_nothing_follows_a_run_that_was_skipped(new_app: NewApp):
     assert (run.state, others) == ("skipped", [])
 
 
-async def test_whoever_asks_until_there_is_something_to_do_does_it_once(new_app: NewApp):
+async def test_delete_after_run_counts_only_launched_runs(new_app: NewApp):
     app = new_app()
     inbox = Inbox(app)
     async with app:
@@ -81,7 +81,7 @@ async def test_whoever_asks_until_there_is_something_to_do_does_it_once(new_app:
     assert [run.state for run in runs] == ["skipped"] * (len(runs) - 1) + ["succeeded"]
 
 
-async def test_a_one_time_job_with_nothing_to_do_is_over(new_app: NewApp):
+async def test_a_one_time_job_is_deleted_after_a_skipped_run(new_app: NewApp):
     app = new_app()
     inbox = Inbox(app)
     async with app:
@@ -91,7 +91,7 @@ async def test_a_one_time_job_with_nothing_to_do_is_over(new_app: NewApp):
     assert (run.state, run.reason, inbox.read) == ("skipped", "precheck", 0)
 
 
-async def test_a_precheck_that_fails_is_tried_again_and_then_a_dead_letter(new_app: NewApp):
+async def test_a_failing_precheck_is_retried_and_then_dead_lettered(new_app: NewApp):
     app = new_app()
     inbox = Inbox(app)
     inbox.mail = OSError("no connection")
@@ -108,7 +108,7 @@ async def test_a_precheck_that_fails_is_tried_again_and_then_a_dead_letter(new_a
     assert (inbox.asked, inbox.read) == (2, 0)
 
 
-async def test_what_was_launched_is_not_called_off_when_it_is_tried_again(new_app: NewApp):
+async def test_a_retry_after_a_launch_has_no_precheck(new_app: NewApp):
     app = new_app()
     inbox = Inbox(app)
     inbox.mail = True
@@ -129,7 +129,7 @@ async def test_what_was_launched_is_not_called_off_when_it_is_tried_again(new_ap
     assert (tries, inbox.asked) == ([1, 2, 3], 1)
 
 
-async def test_a_run_that_somebody_forces_asks_nobody(new_app: NewApp):
+async def test_a_forced_run_has_no_precheck(new_app: NewApp):
     app = new_app()
     inbox = Inbox(app)
     async with app:
@@ -139,7 +139,7 @@ async def test_a_run_that_somebody_forces_asks_nobody(new_app: NewApp):
     assert (inbox.asked, inbox.read) == (0, 1)
 
 
-async def test_a_webhook_is_asked_signed_and_under_an_id_of_its_own(new_app: NewApp, receiver: Receiver):
+async def test_a_precheck_webhook_is_signed_and_has_its_own_id(new_app: NewApp, receiver: Receiver):
     async def answer(request: web.BaseRequest) -> web.StreamResponse:
         if "x-wakeful-precheck" in request.headers:
             return web.json_response({"run": len(receiver.requests) > 1, "reason": "not yet"})
@@ -166,7 +166,9 @@ async def test_a_webhook_is_asked_signed_and_under_an_id_of_its_own(new_app: New
 
 
 @on_one_store
-async def test_the_status_of_an_answer_counts(new_app: NewApp, receiver: Receiver):
+async def test_a_precheck_webhook_skips_on_204_and_fails_on_an_error_status(
+    new_app: NewApp, receiver: Receiver
+):
     receiver.answers(204)
     app = new_app()
     inbox = Inbox(app)
@@ -187,7 +189,7 @@ async def test_the_status_of_an_answer_counts(new_app: NewApp, receiver: Receive
 
 
 @on_one_store
-async def test_a_precheck_is_judged_when_the_job_is_written(new_app: NewApp):
+async def test_a_precheck_is_validated_when_the_job_is_saved(new_app: NewApp):
     app = new_app(allow_private_targets=False)
     Inbox(app)
     async with app:

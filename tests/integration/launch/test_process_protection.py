@@ -23,7 +23,7 @@ SECRETS = {
     "WAKEFUL_UNKNOWN": "secret-6-of-the-server",
     "PGPASSWORD": "secret-7-of-the-server",
 }
-#: Shows all that a program can read of the environment of its parent, and its own.
+#: Prints the environment of its parent, as far as readable, and its own.
 READER = "tr '\\0' '\\n' < /proc/$PPID/environ; env"
 #: Opens files of a process from a child of the same ordinary user, before and after the process is protected.
 ORDINARY_USER = """
@@ -49,7 +49,7 @@ print(readable())
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
-    """A server that was started as an operator starts it, with credentials in its environment."""
+    """Start a server as an operator does, with credentials in its environment."""
     home = tmp_path_factory.mktemp("protected")
     (home / "wakeful.toml").write_text(f'commands = ["sh", "{sys.executable}"]\n')
     with (home / "log").open("w") as log:
@@ -71,7 +71,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
 
 
 def output(server: Machine, name: str, *argv: str) -> str:
-    """The output of a command that a job ran."""
+    """Run a command as a job and return its output."""
     said = server.wakeful("add", name, "-s", "@yearly", "--command", shlex.join(argv))
     assert said.code == 0, said.err
     run = server.wakeful("run", name, "--wait", "--json").json

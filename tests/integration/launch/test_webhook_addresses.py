@@ -1,4 +1,4 @@
-"""Where webhooks may go. What is refused is refused before a packet leaves; only 127.0.0.1 is reached."""
+"""Allowed webhook addresses. Others are rejected before a packet is sent; only 127.0.0.1 is contacted."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ async def receiver() -> AsyncIterator[Receiver]:
 
 
 class Tripwire:
-    """Fails the test when anything tries to connect at all."""
+    """Fails the test on any attempt to connect."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         loop_class = type(asyncio.get_running_loop())
@@ -74,7 +74,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize("url", REFUSED)
-async def test_what_is_not_public_is_refused_for_good_before_anything_is_sent(
+async def test_a_non_public_address_fails_permanently_before_a_connection(
     receiver: Receiver, url: str, monkeypatch: pytest.MonkeyPatch
 ):
     run = to(url.format(port=receiver.port))
@@ -90,7 +90,7 @@ async def test_what_is_not_public_is_refused_for_good_before_anything_is_sent(
 
 
 @pytest.mark.parametrize("url", REFUSED)
-async def test_the_sockets_alone_keep_webhooks_from_what_is_not_public(
+async def test_the_check_at_the_socket_alone_blocks_non_public_addresses(
     receiver: Receiver, url: str, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(AddressGuard, "check_host", lambda self, host: None)
@@ -99,25 +99,27 @@ async def test_the_sockets_alone_keep_webhooks_from_what_is_not_public(
         wire = Tripwire(monkeypatch)
         outcome = failed(await launcher.start(to(url.format(port=receiver.port))))
     assert wire.tried == []
-    # Some spellings aiohttp itself will have none of.
+    # aiohttp itself rejects some spellings.
     assert outcome.reason in ("address_refused", "invalid_target")
     assert outcome.permanent
     assert receiver.requests == []
 
 
-async def test_a_name_that_leads_inside_is_refused(receiver: Receiver, monkeypatch: pytest.MonkeyPatch):
+async def test_a_name_that_resolves_to_a_private_address_is_rejected(
+    receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+):
     resolver = GuardedResolver(AddressGuard(), answering(["127.0.0.1"]))
     async with launching(AddressGuard(), resolver=resolver) as launcher:
         wire = Tripwire(monkeypatch)
         run = to(f"http://rebind.example:{receiver.port}/")
-        launcher.check(run.target)  # a name is not looked up for that
+        launcher.check(run.target)  # does not resolve the name
         outcome = failed(await launcher.start(run))
     assert wire.tried == []
     assert outcome.permanent
     assert "rebind.example (127.0.0.1) is a loopback address" in outcome.error
 
 
-async def test_a_name_that_changes_its_answer_is_connected_to_where_it_was_checked(
+async def test_the_connection_uses_the_resolved_address_that_was_checked(
     monkeypatch: pytest.MonkeyPatch,
 ):
     lookup = answering(["1.1.1.1"], ["127.0.0.1"])
@@ -125,10 +127,10 @@ async def test_a_name_that_changes_its_answer_is_connected_to_where_it_was_check
         wire = Tripwire(monkeypatch)
         with pytest.raises(AssertionError, match=r"1\.1\.1\.1"):
             await launcher.start(to("http://rebind.example/"))
-        assert wire.tried == [("1.1.1.1", 80)]  # the answer that was checked; the second was never asked for
+        assert wire.tried == [("1.1.1.1", 80)]  # the result that was checked; there was no second lookup
 
 
-async def test_a_resolver_that_lets_everything_by_does_not_get_by_the_gate(
+async def test_the_socket_check_holds_with_an_unguarded_resolver(
     receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ):
     careless = GuardedResolver(OPEN, answering(["127.0.0.1"]))
@@ -138,19 +140,19 @@ async def test_a_resolver_that_lets_everything_by_does_not_get_by_the_gate(
     assert (outcome.permanent, outcome.reason, wire.tried) == (True, "address_refused", [])
 
 
-async def test_an_answer_is_not_trusted_for_longer_than_half_a_minute():
+async def test_dns_results_are_cached_for_at_most_30_seconds():
     async with launching() as launcher:
         connector = launcher._session.connector  # type: ignore[union-attr]
         assert connector._cached_hosts._ttl <= 30  # type: ignore[union-attr]
 
 
-async def test_an_allowed_network_may_be_reached_and_no_other(receiver: Receiver):
+async def test_only_allowed_private_networks_are_reachable(receiver: Receiver):
     async with launching(AddressGuard.parse("127.0.0.0/8")) as launcher:
         assert isinstance(await launcher.start(to(receiver.url)), Succeeded)
         assert failed(await launcher.start(to("http://10.0.0.1/"))).reason == "address_refused"
 
 
-async def test_a_name_that_is_allowed_is_reached_by_its_name(receiver: Receiver):
+async def test_the_host_header_has_the_name_of_the_url(receiver: Receiver):
     resolver = GuardedResolver(OPEN, answering(["127.0.0.1"]))
     async with launching(resolver=resolver) as launcher:
         outcome = await launcher.start(to(f"http://agent.internal.example:{receiver.port}/a?b=c#d"))
@@ -159,7 +161,7 @@ async def test_a_name_that_is_allowed_is_reached_by_its_name(receiver: Receiver)
     assert receiver.requests[0].path_qs == "/a?b=c"
 
 
-async def test_a_name_that_does_not_resolve_may_be_tried_again():
+async def test_a_name_that_does_not_resolve_is_a_retryable_failure():
     def nowhere(host: str, port: int, **hints: object) -> list[AddressInfo]:
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 

@@ -1,4 +1,4 @@
-"""What a webhook sends and what its answer means, with real servers on 127.0.0.1."""
+"""Webhook requests and the handling of responses, with real servers on 127.0.0.1."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def launcher() -> AsyncIterator[WebhookLauncher]:
         yield launcher
 
 
-# --- what is sent ------------------------------------------------------------------------------------
+# --- requests ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -66,12 +66,12 @@ async def test_the_body_is_the_job_and_its_payload_byte_for_byte(
     assert receiver.bodies == [body]
 
 
-async def test_a_run_without_a_job_says_null(receiver: Receiver, launcher: WebhookLauncher):
+async def test_the_job_is_null_for_a_run_without_a_job(receiver: Receiver, launcher: WebhookLauncher):
     await launcher.start(launch({"kind": "webhook", "url": receiver.url}, job=None, job_id=None))
     assert receiver.bodies == [b'{"job":null,"payload":null}']
 
 
-async def test_both_signatures_verify_with_other_people_s_code(receiver: Receiver, launcher: WebhookLauncher):
+async def test_both_signatures_verify_with_third_party_code(receiver: Receiver, launcher: WebhookLauncher):
     await launcher.start(to(receiver.url, '{"gr\u00fcn":true}'))
     body, headers = receiver.bodies[0], receiver.headers
     assert hmac.compare_digest(
@@ -84,7 +84,7 @@ async def test_both_signatures_verify_with_other_people_s_code(receiver: Receive
         Webhook(format_secret(SECRET)).verify(body + b" ", headers)
 
 
-async def test_while_a_secret_rotates_receivers_with_either_accept(receiver: Receiver):
+async def test_during_a_rotation_both_secrets_verify(receiver: Receiver):
     async with launching(OPEN, SECRET, OLD_SECRET) as launcher:
         await launcher.start(to(receiver.url))
     assert len(receiver.headers["webhook-signature"].split(" ")) == 2
@@ -94,7 +94,7 @@ async def test_while_a_secret_rotates_receivers_with_either_accept(receiver: Rec
     assert receiver.headers["x-wakeful-signature"] == newest
 
 
-async def test_without_a_secret_it_goes_unsigned(receiver: Receiver):
+async def test_without_a_secret_the_request_is_unsigned(receiver: Receiver):
     launcher = WebhookLauncher(Secrets(), OPEN, SystemClock(), lambda status: None)
     await launcher.open()
     assert isinstance(await launcher.start(to(receiver.url)), Succeeded)
@@ -104,7 +104,7 @@ async def test_without_a_secret_it_goes_unsigned(receiver: Receiver):
     assert "x-wakeful-signature" not in receiver.headers
 
 
-async def test_a_secret_that_cannot_be_read_fails_the_attempt_and_nothing_is_sent(receiver: Receiver):
+async def test_an_unreadable_secret_fails_the_attempt_and_nothing_is_sent(receiver: Receiver):
     class Unreadable:
         def secrets_of(self, run: Launch) -> tuple[bytes, ...]:
             raise FailedPrecondition("WAKEFUL_SECRET_KEY is not set")
@@ -118,7 +118,7 @@ async def test_a_secret_that_cannot_be_read_fails_the_attempt_and_nothing_is_sen
     assert receiver.requests == []
 
 
-async def test_the_headers_say_which_run_it_is(receiver: Receiver, launcher: WebhookLauncher):
+async def test_the_headers_describe_the_run(receiver: Receiver, launcher: WebhookLauncher):
     target = {"kind": "webhook", "url": receiver.url}
     await launcher.start(launch(target, attempt=3, scheduled_ms=1_741_392_000_250))
     headers = receiver.headers
@@ -150,7 +150,7 @@ async def test_retries_share_an_id_and_a_trace_but_not_a_span(
     assert int(two[2], 16)
 
 
-async def test_a_job_adds_headers_of_its_own(receiver: Receiver, launcher: WebhookLauncher):
+async def test_a_job_can_add_headers(receiver: Receiver, launcher: WebhookLauncher):
     run = to(receiver.url, headers={"Authorization": "Bearer x", "USER-AGENT": "mine"})
     launcher.check(run.target)
     await launcher.start(run)
@@ -179,7 +179,7 @@ async def test_a_job_adds_headers_of_its_own(receiver: Receiver, launcher: Webho
         ["x"],
     ],
 )
-async def test_a_header_that_is_not_a_job_s_to_set_is_refused_early_and_late(
+async def test_a_reserved_or_invalid_header_is_rejected_on_save_and_on_launch(
     receiver: Receiver, launcher: WebhookLauncher, headers: Json
 ):
     run = to(receiver.url, headers=headers)
@@ -191,7 +191,9 @@ async def test_a_header_that_is_not_a_job_s_to_set_is_refused_early_and_late(
     assert receiver.requests == []
 
 
-async def test_a_user_in_the_url_becomes_an_authorization(receiver: Receiver, launcher: WebhookLauncher):
+async def test_credentials_in_the_url_become_an_authorization_header(
+    receiver: Receiver, launcher: WebhookLauncher
+):
     url = receiver.url.replace("//", "//me:secret@")
     await launcher.start(to(url))
     assert receiver.headers["authorization"] == "Basic bWU6c2VjcmV0"
@@ -218,18 +220,18 @@ async def test_a_user_in_the_url_becomes_an_authorization(receiver: Receiver, la
         {"url": "https://example.com", "uri": "x"},
     ],
 )
-async def test_a_target_that_can_be_none_is_refused(launcher: WebhookLauncher, target: dict[str, Json]):
+async def test_an_invalid_target_is_rejected(launcher: WebhookLauncher, target: dict[str, Json]):
     with pytest.raises(InvalidArgument, match="target"):
         launcher.check({"kind": "webhook", **target})
 
 
-async def test_a_url_that_got_by_is_a_final_failure(launcher: WebhookLauncher):
+async def test_an_invalid_stored_url_fails_permanently(launcher: WebhookLauncher):
     for url in ("ftp://example.com", "http://[::1", "nowhere", "http://2130706433/"):
         outcome = failed(await launcher.start(to(url)))
         assert (outcome.permanent, outcome.reason) == (True, "invalid_target")
 
 
-# --- what the answer means ---------------------------------------------------------------------------
+# --- response statuses -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("status", [200, 201, 202, 204, 299])
@@ -239,7 +241,7 @@ async def test_every_2xx_succeeds(receiver: Receiver, launcher: WebhookLauncher,
 
 
 @pytest.mark.parametrize("status", [400, 401, 404, 408, 418, 422, 429, 500, 502, 503, 504, 599])
-async def test_other_statuses_fail_and_may_be_tried_again(
+async def test_other_statuses_are_retryable_failures(
     receiver: Receiver, launcher: WebhookLauncher, status: int
 ):
     receiver.answers(status, "no\n  room " + "x" * 500)
@@ -250,7 +252,7 @@ async def test_other_statuses_fail_and_may_be_tried_again(
     assert len(outcome.error) < 260
 
 
-async def test_gone_is_final_and_pauses_the_job(receiver: Receiver, launcher: WebhookLauncher):
+async def test_status_410_is_permanent_and_pauses_the_job(receiver: Receiver, launcher: WebhookLauncher):
     receiver.answers(410, "moved out", retry_after="5")
     assert await launcher.start(to(receiver.url)) == Failed(
         "HTTP 410 Gone: moved out", permanent=True, pause_job=True, reason="gone", response_code=410
@@ -258,7 +260,7 @@ async def test_gone_is_final_and_pauses_the_job(receiver: Receiver, launcher: We
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
-async def test_a_redirect_is_a_failure_and_is_never_followed(
+async def test_a_redirect_is_a_failure_and_is_not_followed(
     receiver: Receiver, launcher: WebhookLauncher, status: int
 ):
     receiver.answers(status, location=receiver.url)
@@ -272,14 +274,14 @@ async def test_a_redirect_is_a_failure_and_is_never_followed(
     ("value", "wait_ms"), [("7", 7_000), ("0", 0), ("9" * 30, 86_400_000), ("soon", None), ("-1", None)]
 )
 @pytest.mark.parametrize("status", [429, 503])
-async def test_retry_after_in_seconds_is_handed_on(
+async def test_retry_after_in_seconds_is_returned(
     receiver: Receiver, launcher: WebhookLauncher, status: int, value: str, wait_ms: int | None
 ):
     receiver.answers(status, retry_after=value)
     assert failed(await launcher.start(to(receiver.url))).retry_after_ms == wait_ms
 
 
-async def test_retry_after_as_a_date_is_handed_on(receiver: Receiver, launcher: WebhookLauncher):
+async def test_retry_after_as_a_date_is_returned(receiver: Receiver, launcher: WebhookLauncher):
     def http_date(ahead: timedelta) -> str:
         return (datetime.now(UTC) + ahead).strftime("%a, %d %b %Y %H:%M:%S GMT")
 
@@ -290,7 +292,7 @@ async def test_retry_after_as_a_date_is_handed_on(receiver: Receiver, launcher: 
         assert low <= wait_ms <= high
 
 
-async def test_a_callback_parks_the_run_for_as_long_as_the_job_allows(
+async def test_a_run_awaits_its_callback_for_the_timeout_of_the_job(
     receiver: Receiver, launcher: WebhookLauncher
 ):
     target: dict[str, Json] = {"kind": "webhook", "url": receiver.url, "completion": "callback"}
@@ -302,7 +304,7 @@ async def test_a_callback_parks_the_run_for_as_long_as_the_job_allows(
     assert isinstance(await launcher.start(launch(target)), Failed)
 
 
-async def test_taking_on_a_callback_takes_no_longer_than_a_post(
+async def test_the_request_of_a_callback_run_has_the_default_timeout(
     receiver: Receiver, launcher: WebhookLauncher
 ):
     async def hang(request: web.BaseRequest) -> web.StreamResponse:
@@ -315,10 +317,10 @@ async def test_taking_on_a_callback_takes_no_longer_than_a_post(
     assert (outcome.reason, outcome.permanent) == ("timeout", False)
 
 
-# --- how much of it is read --------------------------------------------------------------------------
+# --- response bodies ---------------------------------------------------------------------------------
 
 
-async def test_a_long_answer_is_cut_and_the_next_run_is_not_disturbed(
+async def test_a_long_response_is_truncated_and_does_not_affect_the_next_run(
     receiver: Receiver, launcher: WebhookLauncher
 ):
     receiver.answers(200, "x" * 10_000_000)
@@ -327,7 +329,7 @@ async def test_a_long_answer_is_cut_and_the_next_run_is_not_disturbed(
     assert await launcher.start(to(receiver.url)) == Succeeded("y", response_code=200)
 
 
-async def test_an_answer_without_end_is_cut(receiver: Receiver, launcher: WebhookLauncher):
+async def test_an_endless_response_is_truncated(receiver: Receiver, launcher: WebhookLauncher):
     async def forever(request: web.BaseRequest) -> web.StreamResponse:
         response = web.StreamResponse()
         await response.prepare(request)
@@ -338,7 +340,7 @@ async def test_an_answer_without_end_is_cut(receiver: Receiver, launcher: Webhoo
     assert await launcher.start(to(receiver.url)) == Succeeded("x" * MAX_OUTPUT, response_code=200)
 
 
-async def test_a_compressed_answer_swells_no_further_than_what_is_kept(
+async def test_a_compressed_response_is_decompressed_only_up_to_the_limit(
     receiver: Receiver, launcher: WebhookLauncher
 ):
     bomb = gzip.compress(b"x" * 50_000_000)
@@ -353,9 +355,7 @@ async def test_a_compressed_answer_swells_no_further_than_what_is_kept(
     assert await launcher.start(to(receiver.url)) == Succeeded(None, response_code=200)
 
 
-async def test_an_answer_that_is_no_text_is_kept_as_far_as_it_can_be(
-    receiver: Receiver, launcher: WebhookLauncher
-):
+async def test_undecodable_bytes_in_a_response_are_replaced(receiver: Receiver, launcher: WebhookLauncher):
     async def answer(request: web.BaseRequest) -> web.StreamResponse:
         return web.Response(body=b"a\xff\x00b")
 

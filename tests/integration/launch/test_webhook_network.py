@@ -1,4 +1,4 @@
-"""Webhooks and networks that break, with really closed sockets on 127.0.0.1."""
+"""Webhooks and network failures, with real sockets on 127.0.0.1."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ async def launcher() -> AsyncIterator[WebhookLauncher]:
         yield launcher
 
 
-# --- what breaks -------------------------------------------------------------------------------------
+# --- failures ----------------------------------------------------------------------------------------
 
 
 @asynccontextmanager
@@ -69,8 +69,8 @@ async def raw_server(
         await server.wait_closed()
 
 
-async def test_a_port_where_nobody_listens_may_be_tried_again(launcher: WebhookLauncher):
-    with socket.socket() as taken:  # bound, so that nobody else gets it, and not listening
+async def test_a_refused_connection_is_a_retryable_failure(launcher: WebhookLauncher):
+    with socket.socket() as taken:  # bound, so that no other process gets it, but not listening
         taken.bind(("127.0.0.1", 0))
         outcome = failed(await launcher.start(to(f"http://127.0.0.1:{taken.getsockname()[1]}/")))
     assert (outcome.permanent, outcome.reason) == (False, "network")
@@ -87,7 +87,7 @@ async def test_a_port_where_nobody_listens_may_be_tried_again(launcher: WebhookL
         (b"HTTP/1.1 200 OK\r\nx: " + b"y" * 100_000 + b"\r\n\r\n", ""),
     ],
 )
-async def test_a_connection_that_breaks_may_be_tried_again(
+async def test_a_broken_connection_is_a_retryable_failure(
     launcher: WebhookLauncher, answer: bytes, said: str
 ):
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -102,7 +102,7 @@ async def test_a_connection_that_breaks_may_be_tried_again(
 
 @asynccontextmanager
 async def flooding(interim: bytes, final: bytes, times: int | None) -> AsyncIterator[str]:
-    """A receiver in a thread that sends interim responses, and after so many (None: never) a final one."""
+    """Start a receiver that sends `times` interim responses (None: endless), then a final one."""
 
     def serve() -> None:
         with suppress(OSError), listener.accept()[0] as connection:
@@ -120,22 +120,20 @@ async def flooding(interim: bytes, final: bytes, times: int | None) -> AsyncIter
 
 
 @pytest.mark.parametrize("status", ["100 Continue", "102 Processing", "103 Early Hints"])
-async def test_a_receiver_that_sends_endless_interim_responses_is_given_up(
-    launcher: WebhookLauncher, status: str
-):
+async def test_endless_interim_responses_fail_the_attempt(launcher: WebhookLauncher, status: str):
     async with asyncio.timeout(PATIENCE), flooding(f"HTTP/1.1 {status}\r\n\r\n".encode(), b"", None) as url:
         outcome = failed(await launcher.start(to(url)))
     assert (outcome.permanent, outcome.reason) == (False, "network")
     assert outcome.error == "the receiver sent more than 16 interim responses (1xx) and no final one"
 
 
-async def test_a_few_interim_responses_before_the_answer_are_no_error(launcher: WebhookLauncher):
+async def test_a_few_interim_responses_are_accepted(launcher: WebhookLauncher):
     final = b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\ndone"
     async with flooding(b"HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\n", final, MAX_INTERIM) as url:
         assert await launcher.start(to(url)) == Succeeded("done", response_code=200)
 
 
-async def test_a_reset_may_be_tried_again(launcher: WebhookLauncher):
+async def test_a_connection_reset_is_a_retryable_failure(launcher: WebhookLauncher):
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.transport.abort()
@@ -144,7 +142,7 @@ async def test_a_reset_may_be_tried_again(launcher: WebhookLauncher):
         assert not failed(await launcher.start(to(url))).permanent
 
 
-async def test_a_hang_ends_when_the_attempt_is_cancelled_and_its_connection_is_closed(
+async def test_cancelling_a_hanging_attempt_closes_its_connection(
     launcher: WebhookLauncher,
 ):
     asked, gone = asyncio.Event(), asyncio.Event()
@@ -165,7 +163,7 @@ async def test_a_hang_ends_when_the_attempt_is_cancelled_and_its_connection_is_c
         await asyncio.wait_for(gone.wait(), 5)
 
 
-async def test_a_host_that_hangs_does_not_keep_others_waiting(receiver: Receiver):
+async def test_a_hanging_host_does_not_block_others(receiver: Receiver):
     hung = Receiver()
 
     async def hang(request: web.BaseRequest) -> web.StreamResponse:
@@ -181,7 +179,7 @@ async def test_a_host_that_hangs_does_not_keep_others_waiting(receiver: Receiver
         await asyncio.wait(stuck)
 
 
-async def test_connections_are_kept_between_runs(receiver: Receiver, launcher: WebhookLauncher):
+async def test_connections_are_reused_between_runs(receiver: Receiver, launcher: WebhookLauncher):
     for _ in range(3):
         await launcher.start(to(receiver.url))
     transports = {id(request.transport) for request in receiver.requests}
@@ -193,7 +191,7 @@ async def test_connections_are_kept_between_runs(receiver: Receiver, launcher: W
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A certificate for agent.example that nobody but its owner trusts, and its key."""
+    """Create a self-signed certificate for agent.example, with its key."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "agent.example")])
     now = datetime.now(UTC)

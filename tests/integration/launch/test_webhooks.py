@@ -1,4 +1,4 @@
-"""Webhooks from one end to the other: a job, the engine, a real server, and what becomes of the run."""
+"""Webhooks end to end: a job, the engine, a real server and the resulting run."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ QUICKLY = {"base": "20ms", "max": "20ms"}
 
 
 def verifies(receiver: Receiver, secret: str | None, number: int = -1) -> None:
-    """Both signatures of a request verify with this secret, by hand and by another's library."""
+    """Verify both signatures of a request, with hmac and with the standardwebhooks library."""
     assert secret is not None
     body, request = receiver.bodies[number], receiver.requests[number]
     key = b64decode(secret.removeprefix("whsec_"))
@@ -37,7 +37,7 @@ def verifies(receiver: Receiver, secret: str | None, number: int = -1) -> None:
 
 
 def accepts(receiver: Receiver, secret: str | None, number: int = -1) -> None:
-    """A receiver with this secret accepts a request."""
+    """Verify the standard signature of a request with this secret."""
     headers = {name.lower(): value for name, value in receiver.requests[number].headers.items()}
     StandardWebhook(str(secret)).verify(receiver.bodies[number], headers)
 
@@ -47,7 +47,7 @@ def values(receiver: Receiver, header: str) -> list[str]:
 
 
 def first_answers(receiver: Receiver, *answers: str | int, **headers: str) -> None:
-    """Answer so at first, one after the other, then with 200. `close` and `hang` are no answers at all."""
+    """Send these responses in order, then 200. `close` and `hang` send none."""
     left = list(answers)
 
     async def answer(request: web.BaseRequest) -> web.StreamResponse:
@@ -65,13 +65,13 @@ def first_answers(receiver: Receiver, *answers: str | int, **headers: str) -> No
 
 
 async def posted(app: Wakeful, receiver: Receiver, **fields: Any) -> Run:
-    """A job with this webhook, and a run of it that is not over yet."""
+    """Create a job with this webhook and start a run of it."""
     fields = {"schedule": SELDOM, "target": Webhook(receiver.url), "backoff": QUICKLY, **fields}
     await app.jobs.create("digest", **fields)
     return await app.jobs.run("digest")
 
 
-# --- what arrives ------------------------------------------------------------------------------------
+# --- requests and secrets ----------------------------------------------------------------------------
 
 
 async def test_the_body_arrives_byte_for_byte_and_both_signatures_verify(new_app: NewApp, receiver: Receiver):
@@ -91,13 +91,13 @@ async def test_the_body_arrives_byte_for_byte_and_both_signatures_verify(new_app
 
 
 @on_one_store
-async def test_a_message_is_the_payload_of_a_job_that_has_no_other(new_app: NewApp, receiver: Receiver):
+async def test_a_message_is_the_payload_of_a_job_without_one(new_app: NewApp, receiver: Receiver):
     async with new_app() as app:
         await over(app, (await posted(app, receiver, message="wake up")).id)
     assert receiver.bodies == [b'{"job":"digest","payload":{"message":"wake up"}}']
 
 
-async def test_the_secret_is_shown_once_and_lies_encrypted(new_app: NewApp, receiver: Receiver):
+async def test_the_secret_is_shown_once_and_stored_encrypted(new_app: NewApp, receiver: Receiver):
     async with new_app() as app:
         fields: Any = {"schedule": SELDOM, "target": Webhook(receiver.url)}
         saved = await app.jobs.create("digest", **fields)
@@ -110,7 +110,7 @@ async def test_the_secret_is_shown_once_and_lies_encrypted(new_app: NewApp, rece
 
 
 @on_one_store
-async def test_each_job_has_a_secret_of_its_own(new_app: NewApp, receiver: Receiver):
+async def test_each_job_has_its_own_secret(new_app: NewApp, receiver: Receiver):
     async with new_app() as app:
         first = await app.jobs.create("first", schedule=SELDOM, target=Webhook(receiver.url))
         second = await app.jobs.create("second", schedule=SELDOM, target=Webhook(receiver.url))
@@ -120,7 +120,7 @@ async def test_each_job_has_a_secret_of_its_own(new_app: NewApp, receiver: Recei
         accepts(receiver, second.secret)
 
 
-async def test_a_job_that_becomes_a_webhook_is_given_its_secret_then(new_app: NewApp, receiver: Receiver):
+async def test_changing_the_target_to_a_webhook_creates_a_secret(new_app: NewApp, receiver: Receiver):
     app = new_app()
 
     @app.function()
@@ -135,7 +135,7 @@ async def test_a_job_that_becomes_a_webhook_is_given_its_secret_then(new_app: Ne
     verifies(receiver, after.secret)
 
 
-async def test_after_a_rotation_receivers_with_either_secret_accept(new_app: NewApp, receiver: Receiver):
+async def test_after_a_rotation_both_secrets_verify(new_app: NewApp, receiver: Receiver):
     async with new_app() as app:
         old = await app.jobs.create("digest", schedule=SELDOM, target=Webhook(receiver.url))
         await over(app, (await app.jobs.run("digest")).id)
@@ -150,7 +150,7 @@ async def test_after_a_rotation_receivers_with_either_secret_accept(new_app: New
 
 
 @on_one_store
-async def test_there_is_nothing_to_rotate_without_a_webhook(new_app: NewApp):
+async def test_rotating_without_a_webhook_is_rejected(new_app: NewApp):
     async with new_app() as app:
         await app.jobs.create("digest", schedule=SELDOM, target=Function("local"))
         with pytest.raises(FailedPrecondition, match="no secret to rotate"):
@@ -158,19 +158,17 @@ async def test_there_is_nothing_to_rotate_without_a_webhook(new_app: NewApp):
 
 
 @on_one_store
-async def test_an_address_inside_is_refused_when_the_job_is_made_unless_the_operator_allows_it(
-    new_app: NewApp, receiver: Receiver
-):
+async def test_a_private_address_is_rejected_when_the_job_is_created(new_app: NewApp, receiver: Receiver):
     async with new_app(allow_private_targets=False) as app:
         with pytest.raises(InvalidArgument, match="WAKEFUL_ALLOW_PRIVATE_TARGETS"):
             await app.jobs.create("digest", schedule=SELDOM, target=Webhook(receiver.url))
     assert receiver.requests == []
 
 
-# --- what is tried again -----------------------------------------------------------------------------
+# --- retries -----------------------------------------------------------------------------------------
 
 
-async def test_the_id_is_the_same_through_retries_and_replay(new_app: NewApp, receiver: Receiver):
+async def test_the_webhook_id_is_the_same_in_retries_and_replays(new_app: NewApp, receiver: Receiver):
     first_answers(receiver, 500, 503, 500)
     async with new_app() as app:
         run = await posted(app, receiver, max_attempts=3)
@@ -188,7 +186,7 @@ async def test_the_id_is_the_same_through_retries_and_replay(new_app: NewApp, re
 
 
 @pytest.mark.parametrize("how", [500, 408, 302, "close", "hang"])
-async def test_what_did_not_arrive_is_sent_again_across_a_restart(
+async def test_a_failed_request_is_retried_after_a_restart(
     new_app: NewApp, receiver: Receiver, how: str | int
 ):
     first_answers(receiver, how)
@@ -205,9 +203,7 @@ async def test_what_did_not_arrive_is_sent_again_across_a_restart(
     assert epoch_ms(last.started_at) >= epoch_ms(waiting.due_at)
 
 
-async def test_a_receiver_that_asks_for_time_is_given_it_across_a_restart(
-    new_app: NewApp, receiver: Receiver
-):
+async def test_retry_after_is_respected_after_a_restart(new_app: NewApp, receiver: Receiver):
     first_answers(receiver, 429, **{"retry-after": "1"})
     async with new_app() as app:
         run = await posted(app, receiver)
@@ -220,7 +216,7 @@ async def test_a_receiver_that_asks_for_time_is_given_it_across_a_restart(
     assert epoch_ms(last.started_at) - epoch_ms(first.finished_at) >= 1000
 
 
-async def test_a_receiver_that_is_gone_fails_the_run_at_once_and_pauses_the_job(
+async def test_status_410_fails_the_run_without_retries_and_pauses_the_job(
     new_app: NewApp, receiver: Receiver
 ):
     receiver.answers(410)
@@ -235,7 +231,7 @@ async def test_a_receiver_that_is_gone_fails_the_run_at_once_and_pauses_the_job(
     assert len(receiver.requests) == 1
 
 
-async def test_a_run_that_outlives_its_job_is_signed_all_the_same(new_app: NewApp, receiver: Receiver):
+async def test_a_run_of_a_deleted_job_is_signed(new_app: NewApp, receiver: Receiver):
     first_answers(receiver, 500, 500)
     async with new_app() as app:
         saved = await app.jobs.create(
@@ -254,12 +250,12 @@ async def test_a_run_that_outlives_its_job_is_signed_all_the_same(new_app: NewAp
         verifies(receiver, saved.secret, number)
 
 
-# --- what is completed later -------------------------------------------------------------------------
+# --- callbacks ---------------------------------------------------------------------------------------
 
 
 @pytest.fixture
 async def parked(new_app: NewApp, receiver: Receiver) -> AsyncIterator[tuple[Wakeful, Run]]:
-    """An app, and a run that was taken on by its receiver and waits to be completed."""
+    """Start an app with a run that awaits its callback."""
     app = new_app()
 
     @app.function()
@@ -278,7 +274,7 @@ async def parked(new_app: NewApp, receiver: Receiver) -> AsyncIterator[tuple[Wak
         yield app, run
 
 
-async def test_a_run_with_a_callback_is_running_until_somebody_completes_it(parked: tuple[Wakeful, Run]):
+async def test_a_callback_run_is_running_until_it_is_completed(parked: tuple[Wakeful, Run]):
     app, run = parked
     assert (await app.runs.get(run.id)).state == "running"
     done = await app.runs.complete(run.id, "succeeded", output="all sent")
@@ -289,9 +285,7 @@ async def test_a_run_with_a_callback_is_running_until_somebody_completes_it(park
     assert (chained.state, chained.triggered_by) == ("succeeded", run.id)
 
 
-async def test_a_run_that_is_completed_as_failed_is_posted_again(
-    parked: tuple[Wakeful, Run], receiver: Receiver
-):
+async def test_a_run_completed_as_failed_is_retried(parked: tuple[Wakeful, Run], receiver: Receiver):
     app, run = parked
     await app.runs.complete(run.id, "failed", error="out of paper")
     await eventually(lambda: len(receiver.requests) == 2)
@@ -300,14 +294,14 @@ async def test_a_run_that_is_completed_as_failed_is_posted_again(
     assert (first.attempt, first.error) == (1, "out of paper")
 
 
-async def test_a_run_with_a_callback_can_be_stopped_and_then_not_completed(parked: tuple[Wakeful, Run]):
+async def test_a_stopped_callback_run_cannot_be_completed(parked: tuple[Wakeful, Run]):
     app, run = parked
     assert (await app.runs.stop(run.id)).state == "cancelled"
     with pytest.raises(FailedPrecondition):
         await app.runs.complete(run.id, "succeeded")
 
 
-async def test_a_run_with_a_callback_outlives_the_process_that_posted_it(new_app: NewApp, receiver: Receiver):
+async def test_a_callback_run_survives_a_restart(new_app: NewApp, receiver: Receiver):
     async with new_app() as app:
         target = Webhook(receiver.url, completion="callback")
         run = await posted(app, receiver, target=target, timeout="30s")
@@ -318,9 +312,7 @@ async def test_a_run_with_a_callback_outlives_the_process_that_posted_it(new_app
     assert len(receiver.requests) == 1
 
 
-async def test_a_run_that_nobody_completes_in_time_has_failed_that_attempt(
-    new_app: NewApp, receiver: Receiver
-):
+async def test_a_callback_timeout_fails_the_attempt(new_app: NewApp, receiver: Receiver):
     async with new_app() as app:
         target = Webhook(receiver.url, completion="callback")
         run = await posted(app, receiver, target=target, timeout="2s", max_attempts=2)
@@ -330,9 +322,7 @@ async def test_a_run_that_nobody_completes_in_time_has_failed_that_attempt(
 
 
 @on_one_store
-async def test_a_receiver_that_does_not_take_it_on_has_failed_like_any_other(
-    new_app: NewApp, receiver: Receiver
-):
+async def test_an_error_status_fails_the_attempt_of_a_callback_run(new_app: NewApp, receiver: Receiver):
     first_answers(receiver, 500)
     async with new_app() as app:
         run = await posted(app, receiver, target=Webhook(receiver.url, completion="callback"))
@@ -342,10 +332,10 @@ async def test_a_receiver_that_does_not_take_it_on_has_failed_like_any_other(
     assert json.loads(receiver.bodies[1]) == {"job": "digest", "payload": None}
 
 
-# --- what the receiver answered ----------------------------------------------------------------------
+# --- recorded response statuses ----------------------------------------------------------------------
 
 
-async def test_the_status_of_each_answer_is_recorded_also_of_a_success(new_app: NewApp, receiver: Receiver):
+async def test_the_response_status_of_every_attempt_is_recorded(new_app: NewApp, receiver: Receiver):
     first_answers(receiver, 503, "close", 429)
     async with new_app() as app:
         run = await over(app, (await posted(app, receiver)).id)
@@ -354,7 +344,7 @@ async def test_the_status_of_each_answer_is_recorded_also_of_a_success(new_app: 
     assert [attempt.response_code for attempt in attempts] == [503, None, 429, 200]
 
 
-async def test_the_status_with_which_a_receiver_took_a_run_on_stays_when_it_is_completed(
+async def test_completing_a_callback_run_keeps_its_response_status(
     parked: tuple[Wakeful, Run],
 ):
     app, run = parked
@@ -362,11 +352,11 @@ async def test_the_status_with_which_a_receiver_took_a_run_on_stays_when_it_is_c
     assert (await app.runs.complete(run.id, "succeeded")).response_code == 200
 
 
-# --- what a launch needs -------------------------------------------------------------------------------
+# --- database outages and headers ----------------------------------------------------------------------
 
 
 def away_after_claims(app: Wakeful, receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fail every read of one job or run from when a run is claimed until its request arrives."""
+    """Fail every read of a single row from the claim of a run until its request arrives."""
     away = False
 
     def cut_off(name: str) -> None:
@@ -403,7 +393,7 @@ def away_after_claims(app: Wakeful, receiver: Receiver, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("tick", [True, False])
-async def test_a_database_that_is_away_between_claim_and_launch_fails_no_run(
+async def test_a_database_outage_between_claim_and_launch_fails_no_run(
     new_app: NewApp, receiver: Receiver, monkeypatch: pytest.MonkeyPatch, tick: bool
 ):
     app = new_app()
@@ -421,7 +411,7 @@ async def test_a_database_that_is_away_between_claim_and_launch_fails_no_run(
     verifies(receiver, saved.secret)
 
 
-async def test_a_request_says_what_triggered_it_the_tick_before_and_how_many_were_missed(
+async def test_the_headers_have_the_trigger_previous_tick_and_missed_count(
     new_app: NewApp, receiver: Receiver
 ):
     first_answers(receiver, 500)
@@ -456,7 +446,7 @@ async def test_a_request_says_what_triggered_it_the_tick_before_and_how_many_wer
         )
 
 
-async def test_a_run_that_is_no_tick_says_so(new_app: NewApp, receiver: Receiver):
+async def test_the_headers_of_a_manual_run(new_app: NewApp, receiver: Receiver):
     async with new_app() as app:
         await app.jobs.create("daily", schedule="0 7 * * *", target=Webhook(receiver.url))
         await app.jobs.create("first", schedule="in 2h", target=Webhook(receiver.url))

@@ -1,4 +1,4 @@
-"""Workflows: the DAG is read from the store and handed to whatever executes it, with what it is for."""
+"""Workflows: the DAG is read from the store and passed to its target with metadata."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def deployed(app: Wakeful) -> None:
 
 
 def executing(app: Wakeful) -> list[Launch]:
-    """A function that executes DAGs, and what it was given."""
+    """Register a function that executes DAGs; return the list of its launches."""
     given: list[Launch] = []
 
     @app.function("execute")
@@ -48,7 +48,7 @@ def to_function(**fields: Any) -> dict[str, Any]:
     return {"schedule": SELDOM, "target": target, "backoff": QUICKLY, **fields}
 
 
-async def test_a_function_gets_the_dag_and_what_it_is_for(new_app: NewApp):
+async def test_a_function_gets_the_dag_and_its_metadata(new_app: NewApp):
     app = new_app()
     given = executing(app)
     async with app:
@@ -75,7 +75,7 @@ async def test_a_function_gets_the_dag_and_what_it_is_for(new_app: NewApp):
         }
 
 
-async def test_a_tick_says_that_it_is_the_schedules_and_for_which_instant(new_app: NewApp):
+async def test_the_source_of_a_tick_is_the_schedule(new_app: NewApp):
     app = new_app()
     given = executing(app)
     async with app:
@@ -90,7 +90,7 @@ async def test_a_tick_says_that_it_is_the_schedules_and_for_which_instant(new_ap
         assert "payload" not in meta
 
 
-async def test_a_webhook_behind_a_workflow_is_signed_with_the_jobs_secret(
+async def test_the_webhook_of_a_workflow_is_signed_with_the_secret_of_the_job(
     new_app: NewApp, receiver: Receiver
 ):
     async with new_app() as app:
@@ -105,7 +105,7 @@ async def test_a_webhook_behind_a_workflow_is_signed_with_the_jobs_secret(
         assert receiver.headers["webhook-id"] == body["payload"]["meta"]["idempotency_key"]
 
 
-async def test_a_workflow_that_is_not_there_yet_is_tried_again_until_it_is(new_app: NewApp):
+async def test_a_missing_workflow_is_retried_until_it_is_deployed(new_app: NewApp):
     app = new_app()
     given = executing(app)
     async with app:
@@ -126,7 +126,7 @@ async def test_a_workflow_that_is_not_there_yet_is_tried_again_until_it_is(new_a
         )
 
 
-async def test_a_workflow_that_goes_nowhere_waits_to_be_claimed(new_app: NewApp):
+async def test_a_workflow_without_a_target_waits_to_be_claimed(new_app: NewApp):
     async with new_app() as app:
         await app.jobs.create("bill", schedule=SELDOM, lane="main", **_fields())
         run = await app.jobs.run("bill")
@@ -144,7 +144,9 @@ async def test_a_workflow_that_goes_nowhere_waits_to_be_claimed(new_app: NewApp)
         ({"kind": "pull", "claimTimeoutMs": 0}, "claimTimeoutMs"),
     ],
 )
-async def test_what_is_behind_a_workflow_is_judged_before_it_is_saved(new_app: NewApp, to: Any, says: str):
+async def test_the_target_of_a_workflow_is_validated_when_the_job_is_saved(
+    new_app: NewApp, to: Any, says: str
+):
     async with new_app() as app:
         with pytest.raises(InvalidArgument, match=says):
             await app.jobs.create("bill", schedule=SELDOM, target={"kind": "workflow", **INVOICES, "to": to})
@@ -155,7 +157,7 @@ class _Deployed:
         return WorkflowRow(workspace, workflow_id, version, "{}", 0)
 
 
-async def test_a_webhook_behind_a_workflow_has_as_long_as_any_webhook(receiver: Receiver):
+async def test_the_webhook_of_a_workflow_has_the_default_webhook_timeout(receiver: Receiver):
     async with launching() as webhooks:
         webhooks.default_timeout_ms = 50
         receiver.answer = _never
@@ -166,7 +168,7 @@ async def test_a_webhook_behind_a_workflow_has_as_long_as_any_webhook(receiver: 
     assert outcome == Failed("timed out after 0.05 s", reason="timeout")
 
 
-async def test_a_target_that_another_process_may_know_is_tried_again():
+async def test_an_unregistered_target_kind_is_a_retryable_failure():
     launcher = WorkflowLauncher(_Deployed(), lambda kind: None)
     target: dict[str, Json] = {"kind": "workflow", **INVOICES, "to": {"kind": "function", "name": "bill"}}
     outcome = await launcher.start(launch(target))
@@ -175,7 +177,7 @@ async def test_a_target_that_another_process_may_know_is_tried_again():
 
 
 class _Counting:
-    """A store of workflows that counts how often it is read, and can be cut off."""
+    """A store of workflows that counts reads and can be made unavailable."""
 
     def __init__(self, size: int) -> None:
         self.reads: list[int] = []
@@ -189,7 +191,7 @@ class _Counting:
         return None if version == 0 else WorkflowRow(workspace, workflow_id, version, self._dag, 0)
 
 
-async def test_a_version_of_a_workflow_is_read_once_and_the_oldest_goes_when_there_are_too_many():
+async def test_the_cache_reads_a_version_once_and_evicts_the_least_recently_used():
     stored = _Counting(1_000)
     cache = WorkflowCache(stored, max_bytes=2_500)
     for version in (1, 2, 1, 3, 1, 2, 0, 0):
@@ -198,7 +200,7 @@ async def test_a_version_of_a_workflow_is_read_once_and_the_oldest_goes_when_the
     assert stored.reads == [1, 2, 3, 2, 0, 0]
 
 
-async def test_a_workflow_that_is_larger_than_the_cache_is_not_kept():
+async def test_a_workflow_larger_than_the_cache_is_not_cached():
     stored = _Counting(5_000)
     cache = WorkflowCache(stored, max_bytes=2_500)
     await cache.workflow("default", "invoices", 1)
@@ -206,7 +208,7 @@ async def test_a_workflow_that_is_larger_than_the_cache_is_not_kept():
     assert stored.reads == [1, 1]
 
 
-async def test_a_database_that_is_away_while_a_workflow_is_loaded_uses_up_no_attempt():
+async def test_a_database_outage_while_loading_a_workflow_uses_no_attempt():
     stored = _Counting(10)
     stored.cut_off = True
     functions = FunctionLauncher()
