@@ -1,4 +1,4 @@
-"""Clients that show a certificate, to a server that asks for one."""
+"""Clients with a certificate, and a server that requires one."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ async def client(app: Wakeful) -> AsyncIterator[AsyncClient]:
         yield client
 
 
-async def test_a_job_is_created_changed_paused_and_deleted(client: AsyncClient):
+async def test_a_job_is_created_updated_paused_and_deleted(client: AsyncClient):
     made = await client.jobs.create(
         "digest",
         schedule="0 7 * * *",
@@ -143,7 +143,7 @@ async def test_work_is_claimed_and_completed(client: AsyncClient):
     assert (done.state, done.output, done.usage) == ("succeeded", "done", {"tokens": 5})
 
 
-async def test_backfill_runs_the_ticks_of_the_past(client: AsyncClient):
+async def test_a_backfill_creates_past_runs(client: AsyncClient):
     await client.jobs.create("note", schedule="@daily", target=Function("note"))
     end = datetime.now(UTC) - timedelta(minutes=1)
 
@@ -199,7 +199,7 @@ async def test_a_missing_permission_and_an_unknown_key_are_errors(client: AsyncC
             await other.jobs.list()
 
 
-async def test_an_unreachable_server_is_unavailable_and_the_error_says_what_to_do():
+async def test_an_unreachable_server_is_unavailable_and_the_error_has_a_hint():
     async with AsyncClient("http://127.0.0.1:1", "wk_x") as client:
         with pytest.raises(Unavailable, match="wakeful serve"):
             await client.jobs.list()
@@ -211,12 +211,12 @@ async def test_a_server_that_is_not_wakeful_is_unavailable(receiver: Receiver):
             await client.jobs.list()
 
 
-async def test_an_invalid_address_is_refused():
+async def test_an_invalid_address_is_rejected():
     with pytest.raises(InvalidArgument, match="not the address"):
         AsyncClient("nonsense")
 
 
-async def test_a_name_that_is_taken_is_refused(client: AsyncClient):
+async def test_a_duplicate_name_is_rejected(client: AsyncClient):
     await client.jobs.create("a", schedule="@daily")
 
     with pytest.raises(AlreadyExists, match="already has a job 'a'"):

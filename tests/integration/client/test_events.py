@@ -25,7 +25,7 @@ async def received(events: AsyncIterator[Event], count: int) -> list[Event]:
 
 
 async def listening(app: Wakeful) -> None:
-    """Wait until somebody listens."""
+    """Wait until the app has a listener."""
     await eventually(lambda: bool(app.services.events._listeners))
 
 
@@ -70,7 +70,7 @@ async def test_a_stream_survives_restarts_before_its_first_event(new_app: NewApp
 
 
 @on_one_store
-async def test_a_server_that_stays_down_is_unavailable_after_the_patience(new_app: NewApp):
+async def test_a_server_that_stays_down_is_unavailable_after_the_timeout(new_app: NewApp):
     app = new_app()
     async with app:
         async with served(app) as operator:
@@ -102,7 +102,7 @@ async def test_errors_of_the_server_are_raised(new_app: NewApp):
                 await waiting
 
 
-async def test_a_server_that_was_never_reached_is_not_awaited():
+async def test_a_server_that_was_never_reached_is_not_retried():
     async with AsyncClient("http://127.0.0.1:1", "wk_x") as client:
         with pytest.raises(Unavailable, match="wakeful serve"):
             await received(client.events(), 1)

@@ -28,7 +28,7 @@ Program = Callable[[Callable[[Client], T]], "asyncio.Future[T]"]
 
 @pytest.fixture
 async def program(new_app: NewApp) -> AsyncIterator[Program[None]]:
-    """Runs a program without an event loop, on a thread, with a client of a real server."""
+    """Run a program without an event loop in a thread, with a client of a real server."""
     app = new_app()
 
     @app.function()
@@ -51,7 +51,7 @@ async def program(new_app: NewApp) -> AsyncIterator[Program[None]]:
         yield run
 
 
-async def test_a_job_is_created_changed_run_and_deleted(program: Program[None]):
+async def test_a_job_is_created_updated_run_and_deleted(program: Program[None]):
     def work(client: Client) -> None:
         made = client.jobs.create("note", schedule=SELDOM, target=Function("note"))
         same = client.jobs.upsert("note", schedule=SELDOM, target=Function("note"))
@@ -129,7 +129,7 @@ async def test_threads_share_a_client(program: Program[None]):
     await program(work)
 
 
-async def test_events_are_streamed_and_start_after_any_number(program: Program[None]):
+async def test_events_are_streamed_from_any_sequence_number(program: Program[None]):
     def work(client: Client) -> None:
         client.jobs.create("note", schedule=SELDOM, target=Function("note"))
         run = client.jobs.run("note")
@@ -180,7 +180,7 @@ def test_an_unreachable_server_is_unavailable():
         (Client, AsyncClient),
     ],
 )
-def test_it_mirrors_the_async_client(blocking: type, inner: type):
+def test_the_sync_client_mirrors_the_async_client(blocking: type, inner: type):
     names = {name for name in dir(inner) if not name.startswith("_")}
     assert names <= set(dir(blocking))
     for name in names:
@@ -207,7 +207,7 @@ client.jobs.create("digest", schedule="@daily")
 events = client.events(after=0)
 print(next(events).job)
 """
-# Whoever runs these tests in the background may have told all that they start to take no notice of SIGINT.
+# Processes started from a background shell may ignore SIGINT.
 LISTENING = """
 import signal
 
