@@ -33,7 +33,7 @@ from wakeful.client import admin as client_admin
 
 
 class Pair(NamedTuple):
-    """A scheduler in this process, and the same one behind its HTTP API."""
+    """A scheduler in this process, and the same one over its HTTP API."""
 
     embedded: Scheduler
     remote: Scheduler
@@ -56,7 +56,7 @@ async def pair(new_app: NewApp) -> AsyncIterator[Pair]:
 
 
 def same(one: object, other: object) -> None:
-    """Compare all fields, also those that comparisons ignore."""
+    """Compare all fields, including those excluded from `==`."""
     assert type(one) is type(other)
     assert dataclasses.asdict(one) == dataclasses.asdict(other)  # type: ignore[call-overload]
 

@@ -36,11 +36,11 @@ from wakeful import (
 
 
 def soon() -> datetime:
-    """So soon that a test can wait for it, and not so soon that it has passed before an app has started."""
+    """Return a time near enough to wait for, but after the start of an app."""
     return datetime.now(UTC) + timedelta(seconds=5)
 
 
-# --- declaring ---------------------------------------------------------------------------------------
+# --- declarations ------------------------------------------------------------------------------------
 
 
 async def test_a_decorated_function_is_called_at_every_tick_of_its_job(new_app: NewApp):
@@ -63,7 +63,7 @@ async def test_a_decorated_function_is_called_at_every_tick_of_its_job(new_app: 
 
 
 @on_one_store
-async def test_decorators_say_when_in_each_of_their_ways(new_app: NewApp):
+async def test_decorators_declare_each_kind_of_schedule(new_app: NewApp):
     app = new_app()
 
     @app.cron("0 9 * * 1-5", tz="Europe/Berlin", description="for all")
@@ -87,7 +87,7 @@ async def test_decorators_say_when_in_each_of_their_ways(new_app: NewApp):
 
 
 @on_one_store
-async def test_a_function_that_blocks_runs_in_a_thread_and_holds_up_nobody(new_app: NewApp):
+async def test_a_blocking_function_runs_in_a_thread_and_blocks_no_other(new_app: NewApp):
     app = new_app()
     let_go = threading.Event()
 
@@ -111,7 +111,7 @@ async def test_a_function_that_blocks_runs_in_a_thread_and_holds_up_nobody(new_a
 
 
 @on_one_store
-async def test_what_a_function_returns_is_the_output_and_what_it_gets_is_the_payload(new_app: NewApp):
+async def test_a_function_gets_the_payload_and_its_result_is_the_output(new_app: NewApp):
     app = new_app()
 
     @app.function()
@@ -130,7 +130,7 @@ async def test_what_a_function_returns_is_the_output_and_what_it_gets_is_the_pay
 
 
 @on_one_store
-async def test_one_name_is_declared_once(new_app: NewApp):
+async def test_a_duplicate_declaration_is_rejected(new_app: NewApp):
     app = new_app()
 
     async def report() -> None: ...
@@ -142,7 +142,7 @@ async def test_one_name_is_declared_once(new_app: NewApp):
 
 
 @on_one_store
-async def test_a_bad_declaration_stops_the_start_names_its_job_and_leaves_nothing_open(new_app: NewApp):
+async def test_an_invalid_declaration_fails_the_start_and_names_its_job(new_app: NewApp):
     app = new_app()
 
     @app.cron("0 25 * * *")
@@ -156,7 +156,7 @@ async def test_a_bad_declaration_stops_the_start_names_its_job_and_leaves_nothin
 
 
 @on_one_store
-async def test_an_at_whose_time_has_passed_does_not_stop_a_restart_and_does_not_run_again(new_app: NewApp):
+async def test_a_finished_at_job_does_not_run_again_after_a_restart(new_app: NewApp):
     when, calls = soon(), []
 
     def program() -> Wakeful:
@@ -177,7 +177,7 @@ async def test_an_at_whose_time_has_passed_does_not_stop_a_restart_and_does_not_
 
 
 @on_one_store
-async def test_an_at_that_was_missed_while_nobody_was_awake_is_done_at_the_next_start(new_app: NewApp):
+async def test_an_at_job_missed_while_no_app_was_running_runs_at_the_next_start(new_app: NewApp):
     when, calls = soon(), []
 
     def program() -> Wakeful:
@@ -198,7 +198,7 @@ async def test_an_at_that_was_missed_while_nobody_was_awake_is_done_at_the_next_
 
 
 @on_one_store
-async def test_an_at_of_long_ago_that_never_was_is_passed_over_but_a_mistake_in_it_is_not(new_app: NewApp):
+async def test_a_new_at_job_in_the_past_is_ignored_unless_it_is_invalid(new_app: NewApp):
     app = new_app()
 
     @app.at("2001-01-01T00:00")
@@ -217,17 +217,17 @@ async def test_an_at_of_long_ago_that_never_was_is_passed_over_but_a_mistake_in_
             pass
 
 
-# --- asking ------------------------------------------------------------------------------------------
+# --- jobs and runs -----------------------------------------------------------------------------------
 
 
-async def test_create_refuses_a_name_that_exists_and_says_so(new_app: NewApp):
+async def test_creating_a_duplicate_name_is_rejected(new_app: NewApp):
     async with new_app() as app:
         await app.jobs.create("digest", schedule=SELDOM)
         with pytest.raises(AlreadyExists, match="'digest'"):
             await app.jobs.create("digest", schedule=SELDOM)
 
 
-async def test_many_are_created_all_or_none(new_app: NewApp):
+async def test_create_many_creates_all_jobs_or_none(new_app: NewApp):
     async with new_app() as app:
         with pytest.raises(InvalidArgument, match="name"):
             await app.jobs.create_many(
@@ -253,7 +253,7 @@ async def test_many_are_created_all_or_none(new_app: NewApp):
         ({}, "schedule: it is missing"),
     ],
 )
-async def test_what_cannot_be_right_is_refused_with_a_sentence(new_app: NewApp, fields: Any, sentence: str):
+async def test_an_invalid_job_is_rejected(new_app: NewApp, fields: Any, sentence: str):
     async with new_app() as app:
         with pytest.raises(InvalidArgument, match=sentence):
             await app.jobs.create("digest", **fields)
@@ -261,7 +261,7 @@ async def test_what_cannot_be_right_is_refused_with_a_sentence(new_app: NewApp, 
 
 
 @on_one_store
-async def test_what_is_not_there_is_not_found(new_app: NewApp):
+async def test_unknown_jobs_and_runs_are_not_found(new_app: NewApp):
     async with new_app() as app:
         for asking in (
             app.jobs.get("x"), app.jobs.delete("x"), app.jobs.pause("x"), app.jobs.run("x"),
@@ -272,11 +272,11 @@ async def test_what_is_not_there_is_not_found(new_app: NewApp):
                 await asking
 
 
-async def test_agents_have_their_own_jobs_and_runs_and_another_workspace_sees_nothing(new_app: NewApp):
+async def test_jobs_and_runs_are_scoped_to_the_agent_and_the_workspace(new_app: NewApp):
     app, stranger = new_app(), new_app(workspace="other")
 
     @app.function()
-    @stranger.function()  # replicas of one database: whichever takes a run needs its function
+    @stranger.function()  # replicas of one database: either may claim the run
     async def whose(run: Launch) -> str:
         return run.agent
 
@@ -293,7 +293,7 @@ async def test_agents_have_their_own_jobs_and_runs_and_another_workspace_sees_no
             await stranger.runs.get(run.id)
 
 
-async def test_looking_changes_nothing(new_app: NewApp):
+async def test_reads_change_nothing(new_app: NewApp):
     async with new_app() as app:
         saved = await app.jobs.create("digest", schedule=SELDOM, target=Webhook("https://example.com"))
         for _ in range(2):
@@ -303,7 +303,7 @@ async def test_looking_changes_nothing(new_app: NewApp):
             assert await app.runs.list() == []
 
 
-async def test_runs_are_listed_newest_first_a_page_at_a_time(new_app: NewApp):
+async def test_runs_are_listed_newest_first_with_pagination(new_app: NewApp):
     app = new_app()
 
     @app.function()
@@ -321,11 +321,11 @@ async def test_runs_are_listed_newest_first_a_page_at_a_time(new_app: NewApp):
         assert len(await app.runs.list(trigger="user", states=["succeeded"])) == 5
 
 
-# --- living ------------------------------------------------------------------------------------------
+# --- start and stop ----------------------------------------------------------------------------------
 
 
 @on_one_store
-async def test_an_app_starts_again_after_it_has_stopped(new_app: NewApp):
+async def test_an_app_can_be_restarted(new_app: NewApp):
     app = new_app()
 
     @app.function()
@@ -338,7 +338,7 @@ async def test_an_app_starts_again_after_it_has_stopped(new_app: NewApp):
 
 
 @on_one_store
-async def test_an_app_that_has_started_is_not_started_again(new_app: NewApp):
+async def test_starting_a_started_app_is_rejected(new_app: NewApp):
     async with new_app() as app:
         with pytest.raises(FailedPrecondition, match="started already"):
             await app.__aenter__()
@@ -346,7 +346,7 @@ async def test_an_app_that_has_started_is_not_started_again(new_app: NewApp):
 
 
 @on_one_store
-async def test_a_start_that_fails_leaves_nothing_open_and_can_be_tried_again(
+async def test_a_failed_start_leaves_nothing_open_and_can_be_retried(
     new_app: NewApp, monkeypatch: pytest.MonkeyPatch
 ):
     app = new_app()
@@ -358,13 +358,13 @@ async def test_a_start_that_fails_leaves_nothing_open_and_can_be_tried_again(
         patched.setattr(app.store, "beat", unavailable)
         with pytest.raises(Unavailable):
             await app.__aenter__()
-    gc.collect()  # a connection that was left open would say so, and that is an error here
+    gc.collect()  # a connection left open would raise a warning, which is an error here
     async with app:
         assert await app.jobs.list() == []
 
 
 @on_one_store
-async def test_serving_starts_by_itself_and_ends_when_somebody_stops_it(new_app: NewApp):
+async def test_serve_forever_starts_the_app_and_returns_after_stop(new_app: NewApp):
     app, called = new_app(), asyncio.Event()
 
     @app.at(soon())
@@ -379,7 +379,7 @@ async def test_serving_starts_by_itself_and_ends_when_somebody_stops_it(new_app:
 
 
 @on_one_store
-async def test_sigterm_ends_a_program_at_once_and_lets_its_runs_go(
+async def test_sigterm_stops_the_program_and_releases_its_runs(
     new_app: NewApp, database: str, tmp_path: Path
 ):
     journal = tmp_path / "journal"
@@ -394,9 +394,7 @@ async def test_sigterm_ends_a_program_at_once_and_lets_its_runs_go(
 
 
 @on_one_store
-async def test_what_the_environment_says_holds_where_the_program_says_nothing(
-    new_app: NewApp, monkeypatch: pytest.MonkeyPatch
-):
+async def test_defaults_are_read_from_the_environment(new_app: NewApp, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("WAKEFUL_DEFAULT_TZ", "Asia/Tokyo")
     monkeypatch.setenv("WAKEFUL_DEFAULT_OVERLAP_POLICY", "queue")
     async with new_app() as app:
@@ -404,10 +402,10 @@ async def test_what_the_environment_says_holds_where_the_program_says_nothing(
     assert (job.tz, job.overlap_policy) == ("Asia/Tokyo", "queue")
 
 
-# --- keys --------------------------------------------------------------------------------------------
+# --- encryption keys ---------------------------------------------------------------------------------
 
 
-async def test_one_developer_with_one_file_needs_no_key(
+async def test_an_sqlite_database_creates_its_own_encryption_key(
     tmp_path: Path, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.delenv("WAKEFUL_SECRET_KEY", raising=False)
@@ -422,7 +420,7 @@ async def test_one_developer_with_one_file_needs_no_key(
     assert "webhook-signature" in receiver.headers
 
 
-async def test_a_database_of_many_refuses_webhooks_until_it_has_a_key(
+async def test_a_postgres_database_rejects_webhooks_without_an_encryption_key(
     database: str, monkeypatch: pytest.MonkeyPatch
 ):
     if database.startswith("sqlite"):
@@ -438,17 +436,17 @@ async def test_a_database_of_many_refuses_webhooks_until_it_has_a_key(
     assert str(saved.secret).startswith("whsec_")
 
 
-# --- importing ---------------------------------------------------------------------------------------
+# --- imports -----------------------------------------------------------------------------------------
 
 
-def test_what_a_program_needs_is_in_one_place():
+def test_the_package_exports_the_public_api():
     assert {wakeful.Wakeful, wakeful.Webhook, wakeful.Function, wakeful.Launch, wakeful.Permanent}
     assert set(wakeful.__all__) <= set(dir(wakeful))
     with pytest.raises(AttributeError, match="no attribute 'Wakefull'"):
         wakeful.Wakefull  # type: ignore[attr-defined]  # noqa: B018
 
 
-def test_the_evaluator_alone_brings_neither_network_nor_database():
+def test_importing_the_cron_evaluator_loads_no_heavy_modules():
     program = """
 import sys
 import wakeful.cron
@@ -461,8 +459,8 @@ assert wakeful.Wakeful is not None
     assert done.stdout.strip() == ""
 
 
-def test_the_tick_of_an_app_can_be_waited_for(tmp_path: Path):
-    """A program of the documentation, whole."""
+def test_a_complete_program_runs_a_tick(tmp_path: Path):
+    """A complete program, as in the documentation."""
 
     async def main() -> str | None:
         app = Wakeful(f"sqlite:///{tmp_path}/wakeful.db")
