@@ -1,4 +1,4 @@
-"""A running server on each store, with a receiver of webhooks beside it."""
+"""A running server on each store, with a webhook receiver."""
 
 from __future__ import annotations
 
@@ -14,6 +14,6 @@ __all__ = ["database", "new_app", "operator", "receiver"]
 
 @pytest.fixture
 async def operator(new_app: NewApp) -> AsyncIterator[ApiClient]:
-    """Whoever started the server: asks it over HTTP, with the first key."""
+    """Start a server; return an HTTP client with its first key."""
     async with new_app() as app, served(app) as somebody:
         yield somebody

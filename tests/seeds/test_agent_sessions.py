@@ -1,7 +1,7 @@
-"""A session is a single run of an agent: by hand, or because a tick of its schedule came.
+"""A session is a single run of an agent, started manually or by a tick of its schedule.
 
-Its states, who triggered it, the scheduler's three properties, the schedules it takes, and the paths it is
-reached by. The executor is somebody else: here it claims runs and completes them, over HTTP like everybody.
+Covers states, triggers, the three properties of the scheduler, schedules and HTTP paths. The executor is
+external: here it claims and completes runs over HTTP.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ JOBS = "/agents/reporter/jobs"
 
 @pytest.fixture
 async def admin(operator: ApiClient) -> ApiClient:
-    """An admin of the workspace, where there is an agent."""
+    """Create an agent; return a client with an admin key."""
     assert (await operator("PUT", "/agents/reporter", {"description": "Writes reports."})).status == 201
     return await operator.new("admin")
 
@@ -48,10 +48,10 @@ async def complete(somebody: ApiClient, run: dict[str, Any], status: str, **more
     )
 
 
-# --- its states ------------------------------------------------------------------------------------------
+# --- states ----------------------------------------------------------------------------------------------
 
 
-async def test_a_session_goes_from_pending_over_running_to_its_end(admin: ApiClient):
+async def test_a_session_is_pending_then_running_then_finished(admin: ApiClient):
     woken = await wake(admin, {"topic": "sales"})
     assert woken["state"] == "pending", "it waits for an executor"
     claimed = await claim(admin)
@@ -64,7 +64,7 @@ async def test_a_session_goes_from_pending_over_running_to_its_end(admin: ApiCli
     assert done.body["finishedAt"] is not None
 
 
-async def test_a_session_whose_executor_says_so_has_failed(admin: ApiClient):
+async def test_an_executor_can_complete_a_session_as_failed(admin: ApiClient):
     job = {"name": "nightly", "schedule": "0 0 29 2 *", "maxAttempts": 1}
     assert (await admin("POST", JOBS, job)).status == 201
     assert (await admin("POST", f"{JOBS}/nightly/run")).status == 201
@@ -73,7 +73,7 @@ async def test_a_session_whose_executor_says_so_has_failed(admin: ApiClient):
     assert (failed.body["state"], failed.body["error"]) == ("failed", "the container exited with 1")
 
 
-async def test_a_session_that_is_over_never_moves_again(admin: ApiClient):
+async def test_a_finished_session_never_changes_state(admin: ApiClient):
     await wake(admin)
     claimed = await claim(admin)
     await complete(admin, claimed, "succeeded")
@@ -86,14 +86,14 @@ async def test_a_session_that_is_over_never_moves_again(admin: ApiClient):
     assert (await admin("GET", f"/runs/{claimed['id']}")).body == before
 
 
-async def test_two_executors_never_get_one_session(admin: ApiClient):
+async def test_a_session_is_claimed_by_one_executor(admin: ApiClient):
     woken = await wake(admin)
     assert (await claim(admin))["id"] == woken["id"]
     reply = await admin("POST", "/runs/claim", {"worker": "executor-2", "limit": 10})
     assert reply.body["runs"] == []
 
 
-async def test_a_session_that_nobody_claims_in_time_has_failed(admin: ApiClient):
+async def test_a_session_not_claimed_in_time_fails(admin: ApiClient):
     target = {"kind": "pull", "claimTimeoutMs": 1}
     await admin("POST", JOBS, {"name": "hasty", "schedule": "0 0 29 2 *", "target": target})
     run = (await admin("POST", f"{JOBS}/hasty/run")).body
@@ -105,10 +105,10 @@ async def test_a_session_that_nobody_claims_in_time_has_failed(admin: ApiClient)
     await eventually(expired)
 
 
-# --- who triggered it ------------------------------------------------------------------------------------
+# --- triggers --------------------------------------------------------------------------------------------
 
 
-async def test_waking_by_hand_says_who_and_takes_an_admin(admin: ApiClient, operator: ApiClient):
+async def test_a_manual_run_records_its_trigger_and_requires_an_admin(admin: ApiClient, operator: ApiClient):
     woken = await wake(admin)
     assert woken["trigger"] == "user"
     assert woken["triggeredBy"].startswith("key:")
@@ -120,7 +120,7 @@ async def test_waking_by_hand_says_who_and_takes_an_admin(admin: ApiClient, oper
     assert (refused.status, refused.code) == (404, "not-found")
 
 
-async def test_a_tick_says_that_the_schedule_did_it_and_carries_its_own_time(admin: ApiClient):
+async def test_a_scheduled_run_has_its_trigger_and_the_time_of_its_tick(admin: ApiClient):
     await admin("POST", JOBS, {"name": "report", "schedule": "* * * * * *"})
     claimed = await claim(admin)
     assert (claimed["trigger"], claimed["triggeredBy"]) == ("schedule", None)
@@ -147,8 +147,8 @@ async def test_replicas_without_a_leader_record_a_tick_once(new_app: NewApp):
         assert steps == {1000}, "and none is left out"
 
 
-async def test_time_that_nobody_was_awake_is_one_record_and_no_backlog_of_runs(new_app: NewApp):
-    """Catch-up, not replay: what was missed is missed, and it is said how much."""
+async def test_ticks_missed_during_downtime_are_one_record_and_no_backlog(new_app: NewApp):
+    """Missed ticks are not replayed; one record counts them."""
     job = {"name": "report", "schedule": "every 1s", "misfireGrace": "1s"}
     async with new_app() as app, served(app) as operator:
         await operator("PUT", "/agents/reporter", {})
@@ -182,32 +182,30 @@ SCHEDULES = (
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
-async def test_the_schedules_it_takes(admin: ApiClient, schedule: str):
+async def test_supported_schedules_are_accepted(admin: ApiClient, schedule: str):
     created = await admin("POST", JOBS, {"name": "report", "schedule": schedule})
     assert created.status == 201, created.body
     assert len(created.body["nextTicks"]) == 5
 
 
 @pytest.mark.parametrize("schedule", ["@never", "@every 5x", "61 * * * *", "soon", "@every"])
-async def test_one_that_is_wrong_is_refused_when_it_is_written_not_when_it_is_due(
-    admin: ApiClient, schedule: str
-):
+async def test_an_invalid_schedule_is_rejected_when_the_job_is_saved(admin: ApiClient, schedule: str):
     refused = await admin("POST", JOBS, {"name": "report", "schedule": schedule})
     assert (refused.status, refused.code) == (422, "invalid-argument")
     assert "schedule" in refused.body["detail"]
 
 
-async def test_an_agent_that_is_not_active_is_not_woken_by_its_schedule(admin: ApiClient):
+async def test_an_inactive_agent_is_not_woken_by_its_schedule(admin: ApiClient):
     await admin("POST", JOBS, {"name": "report", "schedule": "every 1s"})
     assert (await admin("PUT", "/agents/reporter", {"active": False})).status == 200
     job = (await admin("GET", f"{JOBS}/report")).body
     assert (job["enabled"], job["nextAt"], job["disabledReason"]) == (False, None, "agent_inactive")
 
 
-# --- its paths -------------------------------------------------------------------------------------------
+# --- HTTP paths ------------------------------------------------------------------------------------------
 
 
-async def test_the_last_fifty_newest_first(admin: ApiClient):
+async def test_the_last_50_runs_are_listed_newest_first(admin: ApiClient):
     woken = [(await wake(admin, n))["id"] for n in range(55)]
     listed = (await admin("GET", RUNS)).body
     assert [run["id"] for run in listed["runs"]] == woken[:4:-1]
@@ -216,7 +214,7 @@ async def test_the_last_fifty_newest_first(admin: ApiClient):
     assert rest["cursor"] is None
 
 
-async def test_only_a_pending_session_is_cancelled(admin: ApiClient):
+async def test_only_a_pending_session_can_be_cancelled(admin: ApiClient):
     woken = await wake(admin)
     cancelled = await admin("POST", f"/runs/{woken['id']}/cancel")
     assert (cancelled.status, cancelled.body["state"]) == (200, "cancelled")
@@ -230,7 +228,7 @@ async def test_only_a_pending_session_is_cancelled(admin: ApiClient):
     assert (refused.status, refused.code) == (409, "failed-precondition"), "its executor is told to stop"
 
 
-async def test_the_list_is_the_agents_own(admin: ApiClient, operator: ApiClient):
+async def test_runs_are_listed_by_agent(admin: ApiClient, operator: ApiClient):
     await operator("PUT", "/agents/another", {})
     await wake(admin)
     assert (await admin("GET", "/agents/another/runs")).body["runs"] == []

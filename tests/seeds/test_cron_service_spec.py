@@ -1,7 +1,7 @@
-"""The cron scheduler's specification: it keeps time, applies policies, and hands DAGs to an executor.
+"""The specification of the cron scheduler: it schedules, applies policies and sends DAGs to an executor.
 
-Chapter by chapter: the registrar (register, pause, delete, look), the tick, the policies, several instances,
-what can be observed, security and configuration. The executor is a webhook here: it only ever sees DAG JSON.
+In the order of its chapters: the registrar, ticks, policies, several instances, metrics, security and
+configuration. The executor is a webhook here and sees only the DAG as JSON.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ async def runs(
 
 
 def executor(receiver: Receiver) -> dict[str, object]:
-    """The target of a workflow: whatever executes DAGs."""
+    """Return the fields of a job whose DAGs are executed by the receiver."""
     return {
         "target": {
             "kind": "workflow",
@@ -67,7 +67,7 @@ async def store_dag(somebody: ApiClient) -> None:
 # --- the registrar ---------------------------------------------------------------------------------------
 
 
-async def test_deploying_registers_a_schedule_and_says_when_it_runs_next(operator: ApiClient):
+async def test_deploying_registers_a_schedule_and_returns_its_next_run(operator: ApiClient):
     registered = await upsert_schedule(
         operator,
         startAt="2027-01-01T00:00:00Z",
@@ -84,14 +84,14 @@ async def test_deploying_registers_a_schedule_and_says_when_it_runs_next(operato
     assert job["nextAt"] == "2027-01-01T14:00:00.000Z", "nine in New York, not before it starts"
 
 
-async def test_what_is_not_said_has_its_default(operator: ApiClient):
+async def test_omitted_fields_have_defaults(operator: ApiClient):
     job = (await upsert_schedule(operator)).body
     assert (job["overlapPolicy"], job["catchupPolicy"], job["jitterMs"], job["enabled"]) == (
         "skip", "none", 0, True,
     )  # fmt: skip
 
 
-async def test_deploying_the_same_again_changes_nothing(operator: ApiClient):
+async def test_redeploying_the_same_schedule_changes_nothing(operator: ApiClient):
     first = (await upsert_schedule(operator)).body
     assert (await operator("POST", f"{JOBS}/invoices-daily/pause")).status == 200
     paused = (await operator("GET", f"{JOBS}/invoices-daily")).body
@@ -112,7 +112,7 @@ async def test_a_schedule_is_paused_resumed_and_deleted(operator: ApiClient):
     assert (await operator("GET", f"{JOBS}/invoices-daily")).code == "not-found"
 
 
-async def test_looking_at_a_schedule_shows_the_next_five_times(operator: ApiClient):
+async def test_a_schedule_shows_its_next_five_ticks(operator: ApiClient):
     await upsert_schedule(operator)
     job = (await operator("GET", f"{JOBS}/invoices-daily")).body
     times = [datetime.fromisoformat(tick["at"]) for tick in job["nextTicks"]]
@@ -137,7 +137,7 @@ async def test_looking_at_a_schedule_shows_the_next_five_times(operator: ApiClie
         {"version": "three"},
     ],
 )
-async def test_what_is_not_valid_is_refused_and_leaves_the_schedule_as_it_was(
+async def test_an_invalid_change_is_rejected_and_changes_nothing(
     operator: ApiClient, fields: dict[str, object]
 ):
     await upsert_schedule(operator)
@@ -147,19 +147,17 @@ async def test_what_is_not_valid_is_refused_and_leaves_the_schedule_as_it_was(
     assert (await operator("GET", f"{JOBS}/invoices-daily")).body == before
 
 
-async def test_six_fields_have_seconds(operator: ApiClient):
+async def test_an_expression_of_six_fields_has_seconds(operator: ApiClient):
     registered = await upsert_schedule(operator, schedule="*/30 * * * * *")
     assert registered.status == 201
     ticks = [tick["atMs"] for tick in registered.body["nextTicks"]]
     assert {newer - older for older, newer in zip(ticks, ticks[1:], strict=False)} == {30_000}
 
 
-# --- the tick: to the launcher, and on to the executor ---------------------------------------------------
+# --- ticks: from the launcher to the executor ------------------------------------------------------------
 
 
-async def test_a_tick_hands_the_dag_and_who_it_is_for_to_the_executor(
-    operator: ApiClient, receiver: Receiver
-):
+async def test_a_tick_sends_the_dag_and_its_metadata_to_the_executor(operator: ApiClient, receiver: Receiver):
     await store_dag(operator)
     job = (await upsert_schedule(operator, schedule="* * * * * *", **executor(receiver))).body
     await eventually(lambda: runs(operator, state="succeeded"))
@@ -174,7 +172,7 @@ async def test_a_tick_hands_the_dag_and_who_it_is_for_to_the_executor(
     assert [datetime.fromisoformat(each["scheduledAt"]) for each in mine] == [at], "one run for that instant"
 
 
-async def test_a_workflow_without_a_dag_fails_and_the_schedule_goes_on(
+async def test_a_workflow_without_a_dag_fails_and_the_schedule_continues(
     operator: ApiClient, receiver: Receiver
 ):
     await upsert_schedule(operator, schedule="* * * * * *", maxAttempts=1, **executor(receiver))
@@ -185,7 +183,7 @@ async def test_a_workflow_without_a_dag_fails_and_the_schedule_goes_on(
     await eventually(lambda: runs(operator, state="succeeded"))
 
 
-async def test_a_version_of_a_workflow_never_changes(operator: ApiClient):
+async def test_a_workflow_version_is_immutable(operator: ApiClient):
     await store_dag(operator)
     await store_dag(operator)
     refused = await operator("PUT", "/workflows/invoices/3", {"nodes": []})
@@ -198,7 +196,7 @@ async def test_a_version_of_a_workflow_never_changes(operator: ApiClient):
 
 
 async def slow(somebody: ApiClient, policy: str, **fields: object) -> None:
-    """A job every second whose runs wait for an executor that never comes."""
+    """Create a job that ticks every second and whose runs wait to be claimed."""
     job = {"schedule": "every 1s", "overlapPolicy": policy, **fields}
     assert (await somebody("PUT", f"{JOBS}/slow", job)).status == 201
 
@@ -209,7 +207,7 @@ async def claim(somebody: ApiClient) -> dict[str, Any]:
     return dict(run)
 
 
-async def test_skip_drops_a_tick_while_the_one_before_is_not_finished_and_says_so(operator: ApiClient):
+async def test_skip_records_a_skipped_tick_while_the_previous_run_is_unfinished(operator: ApiClient):
     await slow(operator, "skip")
     running = await claim(operator)
     (skipped, *_) = await eventually(lambda: runs(operator, "slow", "skipped"))
@@ -217,13 +215,13 @@ async def test_skip_drops_a_tick_while_the_one_before_is_not_finished_and_says_s
     assert skipped["reason"] == "overlap"
 
 
-async def test_allow_runs_beside_the_one_before(operator: ApiClient):
+async def test_allow_runs_concurrently_with_the_previous_run(operator: ApiClient):
     await slow(operator, "allow")
     first, second = await claim(operator), await claim(operator)
     assert first["scheduledAt"] < second["scheduledAt"]
 
 
-async def test_queue_waits_until_the_one_before_is_finished_and_keeps_the_order(operator: ApiClient):
+async def test_queue_waits_for_the_previous_run_and_keeps_the_order(operator: ApiClient):
     await slow(operator, "queue")
     first = await claim(operator)
 
@@ -237,7 +235,7 @@ async def test_queue_waits_until_the_one_before_is_finished_and_keeps_the_order(
     assert second["scheduledAtMs"] == first["scheduledAtMs"] + 1000, "the oldest of those that wait"
 
 
-async def test_jitter_moves_when_a_tick_fires_and_not_what_it_is(operator: ApiClient):
+async def test_jitter_changes_the_fire_time_but_not_the_scheduled_time(operator: ApiClient):
     await slow(operator, "allow", jitterMs=400)
 
     async def some() -> list[dict[str, Any]]:
@@ -252,7 +250,7 @@ async def test_jitter_moves_when_a_tick_fires_and_not_what_it_is(operator: ApiCl
         assert abs(fired - run["scheduledAtMs"]) <= 400
 
 
-# --- several instances, and what can be observed ---------------------------------------------------------
+# --- several instances, metrics, security and configuration ----------------------------------------------
 
 
 async def test_several_instances_start_each_tick_once_without_a_leader(new_app: NewApp, receiver: Receiver):
@@ -268,7 +266,7 @@ async def test_several_instances_start_each_tick_once_without_a_leader(new_app: 
         assert len(keys) == len(set(keys))
 
 
-async def test_decisions_can_be_counted(operator: ApiClient, receiver: Receiver):
+async def test_metrics_count_scheduling_decisions(operator: ApiClient, receiver: Receiver):
     await store_dag(operator)
     await upsert_schedule(operator, schedule="* * * * * *", **executor(receiver))
     await eventually(lambda: runs(operator, state="succeeded"))
@@ -281,7 +279,7 @@ async def test_decisions_can_be_counted(operator: ApiClient, receiver: Receiver)
         assert name in text, name
 
 
-async def test_nobody_reaches_it_without_showing_who_they_are(operator: ApiClient):
+async def test_requests_without_a_key_are_unauthenticated(operator: ApiClient):
     for method, path in (
         ("GET", JOBS),
         ("PUT", f"{JOBS}/a"),
@@ -292,7 +290,7 @@ async def test_nobody_reaches_it_without_showing_who_they_are(operator: ApiClien
         assert (refused.status, refused.code) == (401, "unauthenticated")
 
 
-async def test_the_operator_may_say_which_zones_there_are(new_app: NewApp):
+async def test_allowed_time_zones_are_configurable(new_app: NewApp):
     settings = Settings(tz_allowlist=("Europe/Berlin",))
     async with new_app(settings=settings) as app, served(app) as operator:
         refused = await upsert_schedule(operator)
@@ -301,7 +299,7 @@ async def test_the_operator_may_say_which_zones_there_are(new_app: NewApp):
         assert (await upsert_schedule(operator, schedule="0 9 * * *", tz="Europe/Berlin")).status == 201
 
 
-async def test_a_job_that_was_read_may_be_written_back_as_it_is(operator: ApiClient):
+async def test_a_job_can_be_written_back_as_it_was_read(operator: ApiClient):
     await upsert_schedule(operator)
     job = (await operator("GET", f"{JOBS}/invoices-daily")).body
     back = await operator("PUT", f"{JOBS}/invoices-daily", job)

@@ -1,7 +1,7 @@
-"""Scheduling and cron of a gateway for agents: turns that come once, at an interval, or by an expression.
+"""Scheduling and cron of an agent gateway: one-time, interval and cron jobs.
 
-In the order of its page: the schedules, creating a job, its fields, managing jobs over a WebSocket and from
-the command line, the life of a job, retries, its examples, and its table of common issues.
+In the order of its documentation: schedules, creating a job, fields, managing jobs over a WebSocket and from
+the command line, job states, retries, examples, and the table of common issues.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def now_ms() -> int:
 
 @pytest.fixture
 async def gateway(operator: ApiClient, receiver: Receiver) -> AsyncIterator[Caller]:
-    """The WebSocket of a gateway, whose agents are woken by webhook."""
+    """Connect to the WebSocket of a gateway whose agents are woken by webhook."""
     target = {"kind": "webhook", "url": receiver.url}
     for agent in ("default", AGENT):
         reply = await operator("PUT", f"/agents/{agent}", {"target": target})
@@ -68,7 +68,7 @@ async def jobs(gateway: Caller) -> dict[str, dict[str, Any]]:
 
 
 async def ended(gateway: Caller, job: dict[str, Any]) -> dict[str, Any]:
-    """The first run of a job, once it is over."""
+    """Wait for the first run of a job to finish and return it."""
 
     async def look() -> list[dict[str, Any]]:
         runs = (await gateway("cron.runs", jobId=job["id"]))["runs"]
@@ -80,7 +80,7 @@ async def ended(gateway: Caller, job: dict[str, Any]) -> dict[str, Any]:
 # --- the three kinds of schedules ------------------------------------------------------------------------
 
 
-async def test_at_runs_once_at_a_timestamp_and_the_job_is_deleted(gateway: Caller, receiver: Receiver):
+async def test_an_at_job_runs_once_at_its_timestamp_and_is_deleted(gateway: Caller, receiver: Receiver):
     at_ms = now_ms() + 5_000
     job = await create(
         gateway, name="reminder", schedule={"kind": "at", "atMs": at_ms}, message="It is time."
@@ -95,7 +95,7 @@ async def test_at_runs_once_at_a_timestamp_and_the_job_is_deleted(gateway: Calle
 
 
 @pytest.mark.parametrize("every_ms", [60_000, 300_000, 3_600_000, 86_400_000])
-async def test_every_repeats_at_an_interval(gateway: Caller, every_ms: int):
+async def test_an_every_job_repeats_at_its_interval(gateway: Caller, every_ms: int):
     job = await create(gateway, name="tick", schedule={"kind": "every", "everyMs": every_ms}, message="x")
     assert job["schedule"]["everyMs"] == every_ms
     first, *_ = ticks = [tick["atMs"] for tick in job["nextTicks"]]
@@ -114,7 +114,7 @@ async def test_every_repeats_at_an_interval(gateway: Caller, every_ms: int):
         ("*/15 * * * *", "Every 15 minutes (Asia/Ho_Chi_Minh)"),
     ],
 )
-async def test_cron_is_an_expression_in_a_time_zone(gateway: Caller, expr: str, meaning: str):
+async def test_a_cron_job_has_an_expression_in_a_time_zone(gateway: Caller, expr: str, meaning: str):
     schedule = {"kind": "cron", "expr": expr, "tz": "Asia/Ho_Chi_Minh"}
     job = await create(gateway, name="tick", schedule=schedule, message="x")
     assert (job["schedule"], job["explain"]) == (schedule, meaning)
@@ -133,7 +133,7 @@ async def test_jobs_survive_a_restart(new_app: NewApp):
 # --- creating a job, and its fields ----------------------------------------------------------------------
 
 
-async def test_the_example_of_creating_a_job(gateway: Caller):
+async def test_the_documented_example_of_creating_a_job(gateway: Caller):
     reply = await gateway.say({"method": "cron.create", "params": STANDUP})
     job = reply["result"]["job"]
     shown = {name: job[name] for name in STANDUP}
@@ -142,7 +142,7 @@ async def test_the_example_of_creating_a_job(gateway: Caller):
     assert (at.hour, at.minute, at.weekday() < 5) == (9, 0, True)
 
 
-async def test_an_agent_adds_its_own_follow_up(operator: ApiClient, gateway: Caller):
+async def test_an_agent_creates_a_job_of_its_own(operator: ApiClient, gateway: Caller):
     agent = await operator.new("agent", agent=AGENT)
     async with calling(agent) as own:
         job = await create(own, **HEALTH)
@@ -151,7 +151,7 @@ async def test_an_agent_adds_its_own_follow_up(operator: ApiClient, gateway: Cal
     assert (await jobs(gateway))["check-server-health"]["agentId"] == AGENT
 
 
-async def test_what_is_left_out_has_its_default(gateway: Caller):
+async def test_omitted_fields_have_defaults(gateway: Caller):
     job = await create(gateway, name="plain", schedule={"kind": "cron", "expr": SELDOM}, message="x")
     assert (job["agentId"], job["enabled"], job["stateless"], job["wakeHeartbeat"]) == (
         "default", True, False, False
@@ -205,7 +205,7 @@ async def test_a_job_can_wake_the_heartbeat_after_its_run(
 # --- managing jobs ---------------------------------------------------------------------------------------
 
 
-async def test_the_examples_of_managing_jobs(gateway: Caller):
+async def test_the_documented_examples_of_managing_jobs(gateway: Caller):
     job = await create(gateway, **STANDUP)
 
     async def ask(method: str, params: dict[str, Any]) -> Any:
@@ -225,7 +225,7 @@ async def test_the_examples_of_managing_jobs(gateway: Caller):
     assert (await ask("cron.runs", {"limit": 20, "offset": 1}))["runs"] == []
 
 
-async def test_the_methods_that_there_are(gateway: Caller):
+async def test_the_documented_methods(gateway: Caller):
     active = await create(gateway, **HEALTH)
     paused = await create(gateway, **STANDUP, enabled=False)
     assert [job["id"] for job in (await gateway("cron.list"))["jobs"]] == [active["id"]]
@@ -264,10 +264,10 @@ async def test_the_command_line_lists_toggles_and_deletes(
     assert list(await jobs(gateway)) == ["daily-standup-summary"]
 
 
-# --- the life of a job -----------------------------------------------------------------------------------
+# --- job states ------------------------------------------------------------------------------------------
 
 
-async def test_active_has_a_next_run_and_paused_has_none(gateway: Caller):
+async def test_an_active_job_has_a_next_run_and_a_paused_one_has_none(gateway: Caller):
     job = await create(gateway, **HEALTH)
     assert job["nextRunAtMs"] is not None
     paused = (await gateway("cron.toggle", jobId=job["id"], enabled=False))["job"]
@@ -276,7 +276,7 @@ async def test_active_has_a_next_run_and_paused_has_none(gateway: Caller):
     assert resumed["nextRunAtMs"] > now_ms()
 
 
-async def test_a_job_whose_run_failed_says_so_stays_enabled_and_runs_at_its_next_tick(
+async def test_a_job_with_a_failed_run_stays_enabled_and_runs_at_its_next_tick(
     gateway: Caller, receiver: Receiver
 ):
     receiver.answers(500)
@@ -294,7 +294,7 @@ async def test_a_job_whose_run_failed_says_so_stays_enabled_and_runs_at_its_next
     await eventually(well)
 
 
-async def test_an_at_job_that_failed_stays_disabled_with_its_dead_letter(
+async def test_a_failed_at_job_is_disabled_and_has_a_dead_letter(
     gateway: Caller, operator: ApiClient, receiver: Receiver
 ):
     receiver.answers(500)
@@ -308,7 +308,7 @@ async def test_an_at_job_that_failed_stays_disabled_with_its_dead_letter(
     assert letter["id"] == run["id"]
 
 
-async def test_a_job_that_is_running_is_not_run_twice(gateway: Caller, receiver: Receiver):
+async def test_a_tick_is_skipped_while_the_job_is_running(gateway: Caller, receiver: Receiver):
     done = asyncio.Event()
 
     async def slow(request: Any) -> Any:
@@ -386,7 +386,7 @@ EXAMPLES: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=[example["name"] for example in EXAMPLES])
-async def test_the_examples_are_taken_as_they_are_and_wake_the_agent(
+async def test_the_documented_examples_are_accepted_and_wake_the_agent(
     gateway: Caller, receiver: Receiver, example: dict[str, Any]
 ):
     job = await create(gateway, **example)
@@ -399,7 +399,7 @@ async def test_the_examples_are_taken_as_they_are_and_wake_the_agent(
 
 
 @pytest.mark.parametrize("answer", ["Nothing much today.", "NO_REPLY"])
-async def test_what_the_agent_answers_is_delivered_to_the_chat_that_the_job_names(
+async def test_the_response_of_the_agent_is_delivered_to_the_chat_of_the_job(
     new_app: NewApp, receiver: Receiver, answer: str
 ):
     briefing, silent, _ = EXAMPLES
@@ -460,7 +460,7 @@ async def test_what_the_agent_answers_is_delivered_to_the_chat_that_the_job_name
         ),
     ],
 )
-async def test_a_common_issue_is_refused_with_a_sentence_that_says_what_to_do(
+async def test_a_common_mistake_is_rejected_with_a_helpful_error(
     gateway: Caller, fields: dict[str, Any], sentence: str
 ):
     with pytest.raises(Refused) as refused:
@@ -470,7 +470,7 @@ async def test_a_common_issue_is_refused_with_a_sentence_that_says_what_to_do(
     assert await jobs(gateway) == {}
 
 
-async def test_a_name_that_is_taken_is_refused_and_another_agent_may_have_it(gateway: Caller):
+async def test_a_name_is_unique_per_agent(gateway: Caller):
     await create(gateway, **HEALTH)
     with pytest.raises(Refused) as refused:
         await create(gateway, **HEALTH)
@@ -479,7 +479,7 @@ async def test_a_name_that_is_taken_is_refused_and_another_agent_may_have_it(gat
     assert (await create(gateway, **HEALTH, agentId=AGENT))["agentId"] == AGENT
 
 
-async def test_an_empty_run_log_is_filled_by_a_run_by_hand(gateway: Caller):
+async def test_a_manual_run_appears_in_the_run_log(gateway: Caller):
     job = await create(gateway, **HEALTH)
     assert (await gateway("cron.runs", jobId=job["id"]))["runs"] == []
     await gateway("cron.run", jobId=job["id"], mode="force")

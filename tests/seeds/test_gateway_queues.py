@@ -1,7 +1,7 @@
-"""Lanes and session queues of a gateway for agents: how what people say becomes turns, and how turns end.
+"""Lanes and session queues of an agent gateway: how messages become turns, and how turns end.
 
-The second half of its page on scheduling: lane defaults, session queue defaults, queue modes, the adaptive
-throttle, and `/stop` and `/stopall`.
+The second half of its documentation of scheduling: lane defaults, session queue defaults, queue modes, the
+adaptive throttle, `/stop` and `/stopall`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ AGENT = "assistant"
 
 
 class Brain:
-    """An agent behind a webhook: it thinks about each turn until it is told what to answer."""
+    """An agent behind a webhook that holds each turn until the test sets its response."""
 
     def __init__(self, receiver: Receiver) -> None:
         self.told: list[str] = []
@@ -38,7 +38,7 @@ class Brain:
 
     @property
     def thinking(self) -> list[str]:
-        """The turns that it is at, and that somebody still waits for."""
+        """The messages of unfinished turns whose connection is open."""
         return [
             message
             for message, request in self._requests.items()
@@ -104,7 +104,7 @@ def test_session_queue_defaults():
     assert Queue() == Queue(mode="queue", cap=10, drop="old", debounce_ms=800, turns=1)
 
 
-async def test_a_conversation_takes_its_place_in_the_lane_main(
+async def test_a_message_starts_a_turn_in_the_main_lane(
     operator: ApiClient, brain: Brain, receiver: Receiver
 ):
     await given_agent(operator, receiver, debounceMs=0)
@@ -122,7 +122,7 @@ async def test_a_conversation_takes_its_place_in_the_lane_main(
 
 
 async def test_rapid_messages_collapse_into_one_turn(operator: ApiClient, brain: Brain, receiver: Receiver):
-    # A machine that is busy with other things may take longer than the usual 800 ms for five requests.
+    # On a busy machine, five requests may take longer than the default of 800 ms.
     await given_agent(operator, receiver, debounceMs=4_000)
     receipts = [await say(operator, word) for word in ("one", "two", "three", "four", "five")]
     assert {receipt["state"] for receipt in receipts} == {"waiting"}
@@ -147,7 +147,7 @@ async def test_messages_wait_until_a_slot_is_free_first_in_first_out(
     assert brain.told == ["one", "two", "three"]
 
 
-async def test_sessions_go_side_by_side(operator: ApiClient, brain: Brain, receiver: Receiver):
+async def test_sessions_run_concurrently(operator: ApiClient, brain: Brain, receiver: Receiver):
     await given_agent(operator, receiver, debounceMs=0)
     for name in ("telegram:1", "telegram:2", "telegram:3"):
         await say(operator, f"from {name}", name)
@@ -159,7 +159,7 @@ async def test_sessions_go_side_by_side(operator: ApiClient, brain: Brain, recei
 @pytest.mark.parametrize(
     ("drop", "left", "state"), [("old", ["two", "three"], "waiting"), ("new", ["one", "two"], "dropped")]
 )
-async def test_when_the_queue_is_full_the_oldest_is_dropped_or_the_newest(
+async def test_a_full_queue_drops_the_oldest_or_the_newest_message(
     operator: ApiClient, brain: Brain, receiver: Receiver, drop: str, left: list[str], state: str
 ):
     await given_agent(operator, receiver, cap=2, drop=drop, debounceMs=0)
@@ -175,7 +175,7 @@ async def test_when_the_queue_is_full_the_oldest_is_dropped_or_the_newest(
     brain.answer(left[1])
 
 
-async def test_an_interruption_cancels_what_is_under_way_and_starts_the_new_message(
+async def test_interrupt_mode_cancels_the_running_turn_and_starts_the_new_message(
     operator: ApiClient, brain: Brain, receiver: Receiver
 ):
     await given_agent(operator, receiver, mode="interrupt", debounceMs=0)
@@ -192,7 +192,7 @@ async def test_an_interruption_cancels_what_is_under_way_and_starts_the_new_mess
 # --- the adaptive throttle -------------------------------------------------------------------------------
 
 
-async def test_past_sixty_percent_of_its_context_a_session_runs_one_turn_at_a_time(
+async def test_above_60_percent_of_its_context_a_session_runs_one_turn_at_a_time(
     operator: ApiClient, brain: Brain, receiver: Receiver
 ):
     await given_agent(operator, receiver, turns=2, debounceMs=0)
@@ -219,9 +219,7 @@ async def test_past_sixty_percent_of_its_context_a_session_runs_one_turn_at_a_ti
 # --- /stop and /stopall ----------------------------------------------------------------------------------
 
 
-async def test_stop_cancels_the_oldest_turn_and_the_others_continue(
-    operator: ApiClient, brain: Brain, receiver: Receiver
-):
+async def test_stop_cancels_only_the_oldest_turn(operator: ApiClient, brain: Brain, receiver: Receiver):
     await given_agent(operator, receiver, turns=2, debounceMs=0)
     oldest, second = await say(operator, "one"), await say(operator, "two")
     await thinks(brain, "one", "two")
@@ -233,7 +231,7 @@ async def test_stop_cancels_the_oldest_turn_and_the_others_continue(
     brain.answer("two")
 
 
-async def test_stopall_cancels_all_of_them_and_drains_the_queue(
+async def test_stopall_cancels_all_turns_and_drains_the_queue(
     operator: ApiClient, brain: Brain, receiver: Receiver
 ):
     await given_agent(operator, receiver, turns=2, debounceMs=0)
@@ -247,7 +245,7 @@ async def test_stopall_cancels_all_of_them_and_drains_the_queue(
     assert (now["messages"], now["turns"], now["dueAt"]) == (0, [], None)
 
 
-async def test_an_order_does_not_wait_for_the_debounce_and_is_never_merged(
+async def test_a_stop_command_is_not_debounced_or_merged(
     operator: ApiClient, brain: Brain, receiver: Receiver
 ):
     await given_agent(operator, receiver, debounceMs=60_000)
@@ -257,10 +255,10 @@ async def test_an_order_does_not_wait_for_the_debounce_and_is_never_merged(
     assert (await session(operator))["messages"] == 0
 
 
-# --- and what a queue in a database is for ---------------------------------------------------------------
+# --- durability and replicas -----------------------------------------------------------------------------
 
 
-async def test_what_waits_survives_a_restart(new_app: NewApp, brain: Brain, receiver: Receiver):
+async def test_waiting_messages_survive_a_restart(new_app: NewApp, brain: Brain, receiver: Receiver):
     async with new_app(grace=0.1) as app, served(app) as operator:
         key = operator.key
         await given_agent(operator, receiver, debounceMs=1_000)
@@ -275,7 +273,7 @@ async def _is_quiet(operator: ApiClient) -> bool:
     return not (await session(operator))["turns"]
 
 
-async def test_whichever_replica_hears_it_one_of_them_begins_the_turn(
+async def test_one_replica_starts_the_turn_of_a_message_sent_to_any_replica(
     new_app: NewApp, brain: Brain, receiver: Receiver
 ):
     quick = EngineConfig(tick_ms=100, heartbeat_ms=200)

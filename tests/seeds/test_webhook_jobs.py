@@ -1,7 +1,7 @@
-"""Cron for agents: the database wakes the agent. A job is a cron expression and a webhook that is signed for.
+"""Cron for agents: a job is a cron expression and a signed webhook.
 
-In the order of the reference: creating a job, dispatching it, the webhook, replaying a dead letter, the
-quota, and the service level.
+In the order of the reference: creating a job, dispatch, the webhook, replaying a dead letter, quotas and the
+service level.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ async def runs(somebody: ApiClient, *states: str) -> list[dict[str, Any]]:
 
 @pytest.fixture
 async def agent(operator: ApiClient) -> ApiClient:
-    """An authenticated agent: it has a key of its own."""
+    """Return a client with the key of an agent."""
     return await operator.new("agent", agent="digest-bot")
 
 
 # --- createJob -------------------------------------------------------------------------------------------
 
 
-async def test_an_agent_creates_a_job_and_is_given_its_secret_once(agent: ApiClient):
+async def test_an_agent_creates_a_job_and_its_secret_is_shown_once(agent: ApiClient):
     created = await create_job(
         agent, cron="0 7 * * *", webhookUrl="https://hooks.example.com/digest", payload={"to": "ada"}
     )
@@ -74,7 +74,7 @@ async def test_an_agent_creates_a_job_and_is_given_its_secret_once(agent: ApiCli
         {"cron": "0 7 * * *", "webhookUrl": "https://hooks.example.com", "maxAttempts": 0},
     ],
 )
-async def test_what_is_missing_or_wrong_is_an_invalid_argument_and_nothing_is_written(
+async def test_an_invalid_job_is_rejected_and_nothing_is_stored(
     agent: ApiClient, operator: ApiClient, fields: dict[str, object]
 ):
     refused = await create_job(agent, **fields)
@@ -82,16 +82,14 @@ async def test_what_is_missing_or_wrong_is_an_invalid_argument_and_nothing_is_wr
     assert (await operator("GET", "/jobs")).body["jobs"] == []
 
 
-async def test_a_name_is_taken_once(agent: ApiClient):
+async def test_a_duplicate_name_is_rejected(agent: ApiClient):
     job = {"cron": "0 7 * * *", "webhookUrl": "https://hooks.example.com"}
     assert (await create_job(agent, **job)).status == 201
     again = await create_job(agent, **job)
     assert (again.status, again.code) == (409, "already-exists")
 
 
-async def test_creating_a_job_is_written_into_the_audit_with_its_expression(
-    agent: ApiClient, operator: ApiClient
-):
+async def test_creating_a_job_is_audited_with_its_expression(agent: ApiClient, operator: ApiClient):
     await create_job(agent, cron="0 7 * * *", webhookUrl="https://hooks.example.com")
     entries = (await operator("GET", "/audit")).body["entries"]
     (entry,) = [entry for entry in entries if entry["action"] == "job.create"]
@@ -100,15 +98,15 @@ async def test_creating_a_job_is_written_into_the_audit_with_its_expression(
     assert entry["actor"].startswith("key:")
 
 
-async def test_somebody_without_a_key_creates_nothing(operator: ApiClient):
+async def test_creating_a_job_without_a_key_is_unauthenticated(operator: ApiClient):
     refused = await create_job(operator.with_key(None), cron="0 7 * * *", webhookUrl="https://a.example")
     assert (refused.status, refused.code) == (401, "unauthenticated")
 
 
-# --- dispatch, and your webhook --------------------------------------------------------------------------
+# --- dispatch and the webhook ----------------------------------------------------------------------------
 
 
-async def test_a_due_job_is_posted_and_signed_and_its_run_kept(
+async def test_a_due_job_is_posted_with_a_signature_and_its_run_is_recorded(
     agent: ApiClient, operator: ApiClient, receiver: Receiver
 ):
     payload = {"greeting": "Grüß dich", "n": 1.50, "nested": [None, True, {"a": "b"}]}
@@ -133,7 +131,7 @@ async def test_a_due_job_is_posted_and_signed_and_its_run_kept(
 
 
 @pytest.mark.parametrize("status", [400, 404, 500, 503])
-async def test_any_other_answer_than_2xx_is_a_failed_run(agent: ApiClient, receiver: Receiver, status: int):
+async def test_a_response_other_than_2xx_fails_the_run(agent: ApiClient, receiver: Receiver, status: int):
     receiver.answers(status)
     await create_job(agent, cron=EVERY_SECOND, webhookUrl=receiver.url, maxAttempts=1)
     run = (await eventually(lambda: runs(agent, "failed")))[-1]
@@ -141,7 +139,7 @@ async def test_any_other_answer_than_2xx_is_a_failed_run(agent: ApiClient, recei
     assert run["finishedAt"] is not None
 
 
-async def test_a_failed_run_is_tried_again_up_to_the_number_of_attempts(agent: ApiClient, receiver: Receiver):
+async def test_a_failed_run_is_retried_up_to_max_attempts(agent: ApiClient, receiver: Receiver):
     receiver.answers(500)
     await create_job(agent, schedule="in 1s", webhookUrl=receiver.url, maxAttempts=3, backoff=AT_ONCE)
     (run,) = await eventually(lambda: runs(agent, "failed"))
@@ -156,7 +154,7 @@ async def test_a_failed_run_is_tried_again_up_to_the_number_of_attempts(agent: A
 # --- dlqReplay -------------------------------------------------------------------------------------------
 
 
-async def test_the_owner_replays_a_dead_letter_and_its_attempt_is_one_more(
+async def test_replaying_a_dead_letter_increments_its_attempt(
     agent: ApiClient, operator: ApiClient, receiver: Receiver
 ):
     receiver.answers(500)
@@ -178,7 +176,9 @@ async def test_the_owner_replays_a_dead_letter_and_its_attempt_is_one_more(
     assert (await operator("GET", "/dead-letters")).body["deadLetters"] == []
 
 
-async def test_nobody_else_replays_it(agent: ApiClient, operator: ApiClient, receiver: Receiver):
+async def test_replaying_a_dead_letter_requires_an_admin(
+    agent: ApiClient, operator: ApiClient, receiver: Receiver
+):
     receiver.answers(500)
     await create_job(agent, schedule="in 1s", webhookUrl=receiver.url, maxAttempts=1)
     (dead,) = await eventually(lambda: runs(agent, "failed"))
@@ -190,7 +190,7 @@ async def test_nobody_else_replays_it(agent: ApiClient, operator: ApiClient, rec
     assert (refused.status, refused.code) == (404, "not-found")
 
 
-async def test_a_run_that_is_no_dead_letter_is_not_replayed(
+async def test_a_run_that_is_not_a_dead_letter_cannot_be_replayed(
     agent: ApiClient, operator: ApiClient, receiver: Receiver
 ):
     await create_job(agent, cron=EVERY_SECOND, webhookUrl=receiver.url)
@@ -199,10 +199,10 @@ async def test_a_run_that_is_no_dead_letter_is_not_replayed(
     assert (refused.status, refused.code) == (409, "failed-precondition")
 
 
-# --- quota, and the service level ------------------------------------------------------------------------
+# --- quotas and the service level ------------------------------------------------------------------------
 
 
-async def test_a_used_up_quota_is_resource_exhausted_and_a_failed_creation_is_credited(
+async def test_an_exhausted_quota_is_an_error_and_failed_creations_do_not_count(
     agent: ApiClient, operator: ApiClient
 ):
     limit = {"agent": "digest-bot", "bucket": "scheduler.createJob", "limit": 2}
@@ -220,7 +220,7 @@ async def test_a_used_up_quota_is_resource_exhausted_and_a_failed_creation_is_cr
     assert (bucket["agent"], bucket["limit"], bucket["used"]) == ("digest-bot", 2, 2)
 
 
-async def test_the_service_level_names_its_targets(agent: ApiClient, operator: ApiClient, receiver: Receiver):
+async def test_the_slo_report_has_its_targets(agent: ApiClient, operator: ApiClient, receiver: Receiver):
     await create_job(agent, cron=EVERY_SECOND, webhookUrl=receiver.url)
     await eventually(lambda: runs(agent, "succeeded"))
     slo = await operator("GET", "/slo")
