@@ -43,8 +43,8 @@ class Calendar:
     """Entries that `parse_exclude` has validated. An empty calendar is false and excludes nothing.
 
     >>> christmas = Calendar(("2026-12-24/2026-12-26", "holidays:DE", "sun"))
-    >>> christmas.excludes(date(2026, 12, 25)), christmas.excludes(date(2026, 12, 28))
-    (True, False)
+    >>> [christmas.excludes_ordinal(date(2026, 12, day).toordinal()) for day in (25, 28)]
+    [True, False]
     """
 
     entries: tuple[str, ...] = ()
@@ -86,10 +86,6 @@ class Calendar:
 
     def __bool__(self) -> bool:
         return bool(self.entries)
-
-    def excludes(self, day: date) -> bool:
-        """Return whether a day is excluded."""
-        return self.excludes_ordinal(day.toordinal())
 
     def excludes_ordinal(self, day: int) -> bool:
         """Return whether the day with this ordinal is excluded."""

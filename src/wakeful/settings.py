@@ -12,7 +12,7 @@ import tomllib
 import types
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal, get_args, get_origin, get_type_hints
 
@@ -238,8 +238,3 @@ def _value(name: str, key: str, value: object, kind: Any) -> Any:
     if kind is str:
         return text
     return tuple(part.strip() for part in text.split(",") if part.strip())
-
-
-def setting_names() -> list[str]:
-    """Return the names of all environment variables."""
-    return [PREFIX + each.name.upper() for each in fields(Settings) if each.name not in _NAMED]

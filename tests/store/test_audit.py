@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Sequence
 
 import pytest
 
@@ -26,7 +27,7 @@ from wakeful.store.accounts import AgentRow, KeyRow, WorkspaceRow
 from wakeful.store.audit import AuditEntry, AuditRow
 from wakeful.store.audit_chain import flaw
 from wakeful.store.port import Store
-from wakeful.store.quotas import Allowance
+from wakeful.store.quotas import CREATE_JOB, Allowance
 from wakeful.store.rows import JobChange, JobRow
 from wakeful.store.workflows import WorkflowRow
 
@@ -34,6 +35,11 @@ from wakeful.store.workflows import WorkflowRow
 def entry(action: str = "job.create", workspace: str = "default", **fields: object) -> AuditEntry:
     whole = AuditEntry(workspace, "key:1", action, "default/digest", '{"a":1}', "192.0.2.1")
     return whole._replace(**fields)  # type: ignore[arg-type]
+
+
+async def append(store: Store, entries: Sequence[AuditEntry]) -> None:
+    """Append entries with an operation that always records its entries."""
+    await store.set_quota("default", "", CREATE_JOB, 1_000, entries)
 
 
 async def chain(store: Store, workspace: str = "default") -> list[AuditRow]:
@@ -53,10 +59,10 @@ async def actions(store: Store, workspace: str = "default") -> list[str]:
 async def test_an_entry_keeps_every_field_and_is_dated_by_the_store(store: Store, database: Database) -> None:
     database.clock.ms = NOW + 7
     said = entry(subject="häßlich 🦉 ' \" --", details=json.dumps({"x": "\x00"}), address=None)
-    await store.append_audit([said])
+    await append(store, [said])
     (row,) = await chain(store)
     assert row[:9] == ("default", 1, NOW + 7, *said[1:5], None, "")
-    await store.append_audit([entry("b"), entry("c")])
+    await append(store, [entry("b"), entry("c")])
     assert [(row.seq, row.before) for row in (await chain(store))[1:]] == [
         (2, row.hash),
         (3, (await chain(store))[1].hash),
@@ -64,26 +70,26 @@ async def test_an_entry_keeps_every_field_and_is_dated_by_the_store(store: Store
 
 
 async def test_text_that_cannot_be_stored_is_replaced(store: Store) -> None:
-    await store.append_audit([entry(actor="jwt:\x00", subject="\ud800")])
+    await append(store, [entry(actor="jwt:\x00", subject="\ud800")])
     (row,) = await chain(store)
     assert (row.actor, row.subject) == ("jwt:\ufffd", "\ufffd")
 
 
 async def test_every_workspace_has_a_chain_of_its_own(store: Store) -> None:
-    await store.append_audit([entry("a", "one"), entry("b", "two"), entry("c", "one")])
-    await store.append_audit([entry("d", "two")])
+    await append(store, [entry("a", "one"), entry("b", "two"), entry("c", "one")])
+    await append(store, [entry("d", "two")])
     assert [(row.seq, row.action) for row in await chain(store, "one")] == [(1, "a"), (2, "c")]
     assert [(row.seq, row.action) for row in await chain(store, "two")] == [(1, "b"), (2, "d")]
     assert await chain(store, "three") == []
 
 
 async def test_appending_no_entries_is_a_no_op(store: Store) -> None:
-    await store.append_audit([])
+    await append(store, [])
     assert await chain(store) == []
 
 
 async def test_the_audit_is_read_in_pages_from_either_end(store: Store) -> None:
-    await store.append_audit([entry(str(number)) for number in range(1, 8)])
+    await append(store, [entry(str(number)) for number in range(1, 8)])
 
     async def page(**only: int) -> list[int]:
         return [row.seq for row in await store.audit("default", **only)]
@@ -105,7 +111,7 @@ async def test_concurrent_entries_form_one_gapless_chain(database: Database) -> 
         store = stores[number % 3]
         others = [entry(f"{number}", workspace) for workspace in ("one", "two", "three")]
         # Any order of the workspaces works: they are locked in one order.
-        await store.append_audit(others if number % 2 else others[::-1])
+        await append(store, others if number % 2 else others[::-1])
         await store.create_jobs([asleep(f"job-{number}")], [entry(f"{number}", "one")])
 
     await asyncio.gather(*(work(number) for number in range(30)))
@@ -126,7 +132,7 @@ async def test_concurrent_entries_form_one_gapless_chain(database: Database) -> 
 async def test_tampering_with_the_table_is_detected(
     store: Store, database: Database, deed: str, found: str
 ) -> None:
-    await store.append_audit([entry(str(number)) for number in range(4)])
+    await append(store, [entry(str(number)) for number in range(4)])
     await database.execute(deed)
     assert found in (flaw(await store.audit("default"), 0, "") or "")
 

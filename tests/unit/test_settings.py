@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from wakeful.errors import InvalidArgument
-from wakeful.settings import Settings, read_settings, setting_names
+from wakeful.settings import Settings, read_settings
 
 
 def test_every_setting_has_its_default():
@@ -85,7 +85,3 @@ def test_an_unknown_setting_in_the_file_is_refused(tmp_path: Path):
     file.write_text("tick_ms = = 5\n")
     with pytest.raises(InvalidArgument, match="not valid TOML"):
         read_settings({}, file)
-
-
-def test_every_setting_has_a_name_in_the_environment():
-    assert {"WAKEFUL_DB", "WAKEFUL_LANE_MAIN", "WAKEFUL_JWKS_URL"} <= set(setting_names())

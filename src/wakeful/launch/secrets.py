@@ -113,12 +113,6 @@ class Keyring:
             f"{SETTING} after a comma, or rotate the job's secret"
         )
 
-    def reseal(self, sealed: bytes) -> bytes | None:
-        """The same secret under the first key; None if that is what it is sealed with."""
-        if self._ciphers and _opened_by(self._ciphers[0], sealed) is not None:
-            return None
-        return self.seal(self.open(sealed))
-
     @property
     def empty(self) -> bool:
         """Whether there is no key."""

@@ -7,7 +7,6 @@ from typing import TypeVar
 
 from wakeful.store.accounts import AgentRow, InheritingChange, KeyChange, KeyRow, WorkspaceRow
 from wakeful.store.audit import AuditEntry, AuditRow, always, written
-from wakeful.store.changelog import TransactionEvents
 from wakeful.store.idempotency import StoredResponse
 from wakeful.store.quotas import QuotaRow
 from wakeful.store.sql import accounts, audit, idempotency, quotas, workflows
@@ -76,12 +75,6 @@ class SqlAdmin(SqlBase[D]):
         await self._driver.write(self._shared(accounts.touch_keys), used)
 
     # --- audit ------------------------------------------------------------------------------------
-
-    async def append_audit(self, entries: Sequence[AuditEntry]) -> None:
-        async def run(db: D, _: TransactionEvents) -> None:
-            await self._operations.audit.append(db, self.clock, entries)
-
-        await self._driver.write(run)
 
     async def audit(
         self, workspace: str, *, after: int = 0, before: int | None = None, limit: int = 100

@@ -220,16 +220,22 @@ def _counted(name: str, call: Any, calls: list[str]) -> Any:
     return counted
 
 
-async def test_a_completion_and_its_audit_entry_are_one_transaction(ask: ApiClient):
+async def test_a_completion_and_its_audit_entry_are_one_transaction(
+    ask: ApiClient, monkeypatch: pytest.MonkeyPatch
+):
     run_id = await waiting(ask)
     await claim(ask)
+    complete = f"/runs/{run_id}/complete", {"attempt": 1, "status": "succeeded"}
 
     async def append(*given: object) -> None:
-        raise Unavailable("the database went away after the outcome was written")
+        raise Unavailable("the database is gone after the outcome is written")
 
-    ask.app.store.append_audit = append  # type: ignore[method-assign,assignment]
-    done = await ask("POST", f"/runs/{run_id}/complete", {"attempt": 1, "status": "succeeded"})
-    assert done.status == 200
+    store: Any = ask.app.store
+    with monkeypatch.context() as broken:
+        broken.setattr(store._operations.audit, "append", append)
+        assert (await ask("POST", *complete)).status == 503
+    assert (await ask("GET", f"/runs/{run_id}")).body["state"] == "running"
+    assert (await ask("POST", *complete)).status == 200
     entries = (await ask("GET", "/audit")).body["entries"]
     assert [each["subject"] for each in entries if each["action"] == "run.complete"] == [run_id]
 
