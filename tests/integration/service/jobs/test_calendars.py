@@ -1,4 +1,4 @@
-"""Calendars of excluded days: worked out off the event loop, refused where they leave no tick."""
+"""Excluded days: computed off the event loop, refused if they leave no tick."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.api_client import JOBS, ApiClient
 from tests.support.waiting import epoch_ms, stored
 from wakeful import InvalidArgument
 
-#: Creates, edits, plans and reads a job with holidays, and says which threads loaded and asked the library.
+#: Creates, edits, plans and reads a job with holidays, and prints the threads that used the library.
 _SCRIPT = """
 import asyncio, json, sys, threading
 from wakeful import Wakeful
@@ -66,7 +66,7 @@ asyncio.run(main(*sys.argv[1:]))
 """
 
 
-def test_the_event_loop_never_works_out_holidays(database: str):
+def test_holidays_are_not_computed_on_the_event_loop(database: str):
     for step in ("make", "plan after a restart"):
         done = subprocess.run(
             [sys.executable, "-c", _SCRIPT, database, step], capture_output=True, text=True, timeout=120
@@ -105,7 +105,7 @@ async def test_a_job_with_more_than_ten_regions_is_refused(ask: ApiClient):
     assert "holidays from 100 regions; at most 10" in refused.body["detail"]
 
 
-async def test_every_kind_of_exclusion_is_accepted_kept_and_obeyed(new_app: NewApp):
+async def test_every_kind_of_exclusion_is_accepted_stored_and_applied(new_app: NewApp):
     exclude = ["2099-12-31", "12-24/12-26", "weekends", "holidays:DE-BY", "cron:* 2-4 * * *"]
     async with new_app() as app:
         await app.jobs.create("digest", schedule="0 */2 * * *", tz="UTC", exclude=exclude)

@@ -1,4 +1,4 @@
-"""Jobs that are created at once share a commit, and nothing else."""
+"""Jobs created concurrently share a commit, and nothing else."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NOTHING = {"kind": "function", "name": "nothing"}
 async def nothing() -> None: ...
 
 
-async def test_one_of_many_that_come_at_once_is_refused_and_the_others_are_not(new_app: NewApp):
+async def test_a_refused_create_does_not_fail_concurrent_ones(new_app: NewApp):
     app = new_app()
     app.function("nothing")(nothing)
     async with app:
@@ -36,7 +36,7 @@ async def test_one_of_many_that_come_at_once_is_refused_and_the_others_are_not(n
         assert len(await app.jobs.list()) == 52
 
 
-async def test_whoever_stops_waiting_takes_nobody_with_him(new_app: NewApp):
+async def test_a_cancelled_create_does_not_cancel_concurrent_ones(new_app: NewApp):
     app = new_app()
     app.function("nothing")(nothing)
     async with app:
@@ -52,7 +52,7 @@ async def test_whoever_stops_waiting_takes_nobody_with_him(new_app: NewApp):
         assert {job.name for job in await app.jobs.list()} >= {f"job-{number}" for number in range(1, 10)}
 
 
-async def test_documents_alike_are_each_read_at_their_own_time(new_app: NewApp):
+async def test_equal_relative_schedules_are_each_resolved_at_creation(new_app: NewApp):
     app = new_app()
     app.function("nothing")(nothing)
     async with app:
@@ -69,7 +69,7 @@ async def test_documents_alike_are_each_read_at_their_own_time(new_app: NewApp):
         assert len({epoch_ms(each.next_at) for each in every}) == 3
 
 
-async def test_a_name_of_a_document_that_was_read_before_is_judged_all_the_same(new_app: NewApp):
+async def test_the_name_is_validated_even_if_the_document_is_cached(new_app: NewApp):
     app = new_app()
     app.function("nothing")(nothing)
     async with app:

@@ -1,4 +1,4 @@
-"""The jobs that Wakeful makes for itself: no user job takes their name, and they count towards no quota."""
+"""Internal jobs have reserved names and count towards no quota; time zones are limited by the allowlist."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def test_no_user_job_is_created_with_a_reserved_name_or_renamed_to_one(ask
 
 
 @on_one_store
-async def test_an_internal_job_keeps_its_name_and_may_still_be_edited(ask: ApiClient):
+async def test_an_internal_job_cannot_be_renamed_but_can_be_edited(ask: ApiClient):
     await ask("PUT", "/agents/ada", {"heartbeat": True})
     refused = await ask("PATCH", f"{JOBS}/heartbeat", {"name": "renamed"})
     assert (refused.status, refused.code) == (422, "invalid-argument")
@@ -43,7 +43,7 @@ async def test_an_internal_job_keeps_its_name_and_may_still_be_edited(ask: ApiCl
 
 
 @on_one_store
-async def test_a_user_job_that_had_a_reserved_name_before_may_keep_it_or_change_it(ask: ApiClient):
+async def test_an_existing_user_job_with_a_reserved_name_may_keep_or_change_it(ask: ApiClient):
     await ask("POST", JOBS, {"name": "mine", **DOCUMENT})
     row = await ask.app.store.job("default", "ada", "mine")
     assert row is not None
@@ -72,11 +72,11 @@ async def test_internal_jobs_count_towards_no_quota(new_app: NewApp, receiver: R
         assert used["ada", "scheduler.createJob"] == 2
 
 
-# --- zones -----------------------------------------------------------------------------------------------
+# --- time zones ------------------------------------------------------------------------------------------
 
 
 @on_one_store
-async def test_agents_and_workspaces_have_zones_that_the_operator_allows(new_app: NewApp):
+async def test_agents_and_workspaces_accept_only_allowed_time_zones(new_app: NewApp):
     async with new_app(settings=Settings(tz_allowlist=("Europe/Berlin",))) as app, served(app) as ask:
         for path in ("/agents/ada", ""):
             refused = await ask("PUT", path, {"tz": "Asia/Tokyo"})
@@ -89,7 +89,7 @@ async def test_agents_and_workspaces_have_zones_that_the_operator_allows(new_app
 
 
 @pytest.mark.parametrize("name", ["DEFAULT_TZ", "TZ_ALLOWLIST"])
-def test_a_zone_that_does_not_exist_stops_the_start(name: str, monkeypatch: pytest.MonkeyPatch):
+def test_an_unknown_time_zone_in_the_settings_prevents_the_start(name: str, monkeypatch: pytest.MonkeyPatch):
     from wakeful import Wakeful
 
     monkeypatch.setenv(f"WAKEFUL_{name}", "Mars/Base")

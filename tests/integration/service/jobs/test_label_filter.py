@@ -1,4 +1,4 @@
-"""Lists of jobs that are narrowed by label, through every interface."""
+"""Lists of jobs filtered by label, through every interface."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def test_jobs_are_listed_by_their_labels(ask: ApiClient):
         assert await names(ask, "", path) == ["a", "b", "c", "d"]
 
 
-async def test_a_narrowed_list_goes_on_over_its_pages(ask: ApiClient):
+async def test_a_filtered_list_is_paginated(ask: ApiClient):
     await create(ask)
     first = (await ask("GET", f"{JOBS}?label=team&limit=2")).body
     assert [job["name"] for job in first["jobs"]] == ["a", "b"]
@@ -52,13 +52,13 @@ async def test_a_narrowed_list_goes_on_over_its_pages(ask: ApiClient):
 
 @pytest.mark.parametrize("label", ["", "=ops", f"{'x' * 64}=1", f"a={'x' * 256}"])
 @on_one_store
-async def test_what_is_no_label_is_refused(ask: ApiClient, label: str):
+async def test_an_invalid_label_is_refused(ask: ApiClient, label: str):
     refused = await ask("GET", f"{JOBS}?label={label}")
     assert (refused.status, refused.code) == (422, "invalid-argument")
 
 
 @on_one_store
-async def test_the_same_through_rpc_the_client_and_python(ask: ApiClient):
+async def test_jobs_are_listed_by_label_through_rpc_the_client_and_python(ask: ApiClient):
     await create(ask)
     async with calling(ask) as call:
         found = await call("cron.list", label=["team=ops", "urgent"])

@@ -67,7 +67,7 @@ async def test_a_pause_has_a_note_and_an_end(ask: ApiClient):
     ],
 )
 @on_one_store
-async def test_what_cannot_be_meant_is_refused_and_nothing_is_paused(ask: ApiClient, given, words: str):
+async def test_an_invalid_pause_is_refused_and_nothing_is_paused(ask: ApiClient, given, words: str):
     await create(ask)
     refused = await ask("POST", _PAUSE, given)
     assert (refused.status, refused.code) == (422, "invalid-argument")
@@ -75,7 +75,7 @@ async def test_what_cannot_be_meant_is_refused_and_nothing_is_paused(ask: ApiCli
     assert (await ask("GET", f"{JOBS}/digest")).body["enabled"]
 
 
-async def test_a_paused_job_resumes_by_itself(ask: ApiClient):
+async def test_a_paused_job_resumes_when_its_pause_ends(ask: ApiClient):
     await create(ask, "every 1s")
     await ask("POST", _PAUSE, {"note": "a moment", "until": "in 1s"})
 
@@ -93,7 +93,7 @@ async def test_a_paused_job_resumes_by_itself(ask: ApiClient):
     await eventually(ran)
 
 
-async def test_a_pause_that_ends_while_its_agent_is_not_active_leaves_the_job_to_the_agent(ask: ApiClient):
+async def test_a_job_whose_pause_ends_while_its_agent_is_inactive_resumes_with_the_agent(ask: ApiClient):
     await create(ask)
     await ask("POST", _PAUSE, {"until": "in 1s"})
     await ask("PUT", f"{HOME}/agents/default", {"active": False})
@@ -111,7 +111,7 @@ async def test_a_pause_that_ends_while_its_agent_is_not_active_leaves_the_job_to
 
 
 @on_one_store
-async def test_a_job_that_is_disabled_for_another_reason_takes_no_end(ask: ApiClient):
+async def test_a_job_disabled_for_another_reason_cannot_be_paused_until_a_time(ask: ApiClient):
     await create(ask)
     await ask("PUT", f"{HOME}/agents/default", {"active": False})
     refused = await ask("POST", _PAUSE, {"until": "in 2h"})
@@ -142,7 +142,7 @@ async def test_the_next_tick_is_skipped_on_request(ask: ApiClient):
 
 
 @on_one_store
-async def test_a_job_without_a_next_tick_has_none_to_skip(ask: ApiClient):
+async def test_skip_next_is_refused_without_a_next_tick(ask: ApiClient):
     await create(ask)
     await ask("POST", _PAUSE)
     paused = await ask("POST", f"{JOBS}/digest/skip-next")
@@ -153,12 +153,12 @@ async def test_a_job_without_a_next_tick_has_none_to_skip(ask: ApiClient):
     assert (last.body["enabled"], last.body["disabledReason"]) == (False, "no_more_ticks")
 
 
-async def test_a_tick_whose_run_is_recorded_ahead_is_cancelled(new_app: NewApp):
+async def test_skip_next_cancels_a_run_that_is_recorded_ahead(new_app: NewApp):
     async with new_app() as app:
         await app.jobs.create("digest", schedule="0 0 1 1 *", target={"kind": "pull"})
         job = await app.jobs.get("digest")
         assert job.next_at is not None
-        # As a planner records it: a moment ahead of its instant.
+        # As a planner records it, ahead of its fire time.
         store, at_ms = app.services.store, epoch_ms(job.next_at)
         limits, budgets = Limits(lead_ms=50), BudgetCache(store, 1_000)
         ahead = PlanningBatch("w", Lease(1_000), LauncherRegistry([]), budgets, limits, at_ms - 20, {})
@@ -177,7 +177,7 @@ async def test_a_tick_whose_run_is_recorded_ahead_is_cancelled(new_app: NewApp):
 
 
 @on_one_store
-async def test_the_same_through_rpc_and_python(new_app: NewApp, ask: ApiClient):
+async def test_a_pause_and_skip_next_through_rpc_and_python(new_app: NewApp, ask: ApiClient):
     await create(ask)
     async with calling(ask) as call:
         pause = {"enabled": False, "note": "later", "until": "in 2h"}

@@ -1,4 +1,4 @@
-"""Definitions deployed again, changed, paused and deleted: what stays, what moves, what is withdrawn."""
+"""Upserts, edits, pauses and deletions of jobs, and their effect on ticks and pending runs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from wakeful.service.auth.access import LOCAL
 from wakeful.store.connect import store_at
 from wakeful.store.rows import JobRow, RunFilter
 
-#: A replica that plans but takes nothing: what it plans stays planned.
+#: A replica that plans but claims no runs: planned runs stay pending.
 IDLE = EngineConfig(tick_ms=100, heartbeat_ms=200, lanes={})
 DIGEST: Any = {
     "schedule": "every 1h",
@@ -47,7 +47,7 @@ async def row_of(app: Wakeful, name: str = "digest") -> JobRow:
     return row
 
 
-# --- the same again ----------------------------------------------------------------------------------
+# --- the same definition -----------------------------------------------------------------------------
 
 
 async def test_the_same_definition_again_changes_nothing(new_app: NewApp):
@@ -60,7 +60,7 @@ async def test_the_same_definition_again_changes_nothing(new_app: NewApp):
     assert again == first
 
 
-async def test_the_same_definition_in_other_words_is_the_same(new_app: NewApp):
+async def test_an_equivalent_definition_changes_nothing(new_app: NewApp):
     async with new_app() as app:
         await app.jobs.upsert("digest", **DIGEST)
         before = await row_of(app)
@@ -76,7 +76,7 @@ async def test_the_same_definition_in_other_words_is_the_same(new_app: NewApp):
         assert await row_of(app) == before
 
 
-async def test_the_same_definition_leaves_a_pause_alone(new_app: NewApp):
+async def test_the_same_definition_does_not_end_a_pause(new_app: NewApp):
     async with new_app() as app:
         await app.jobs.upsert("digest", **DIGEST)
         await app.jobs.pause("digest")
@@ -86,7 +86,7 @@ async def test_the_same_definition_leaves_a_pause_alone(new_app: NewApp):
     assert (before.enabled, before.next_ms) == (False, None)
 
 
-async def test_a_program_that_starts_again_leaves_its_jobs_as_they_were(new_app: NewApp):
+async def test_a_restarted_program_does_not_change_its_jobs(new_app: NewApp):
     def program() -> Wakeful:
         app = new_app()
 
@@ -105,7 +105,7 @@ async def test_a_program_that_starts_again_leaves_its_jobs_as_they_were(new_app:
         assert [await row_of(app, name) for name in ("hourly", "daily")] == before
 
 
-async def test_two_who_deploy_the_same_at_once_make_one_job(new_app: NewApp):
+async def test_concurrent_upserts_of_the_same_definition_create_one_job(new_app: NewApp):
     async with new_app() as one, new_app() as other:
         saved = await asyncio.gather(*(app.jobs.upsert("digest", **DIGEST) for app in (one, other) * 3))
         assert len(await one.jobs.list()) == 1
@@ -113,10 +113,10 @@ async def test_two_who_deploy_the_same_at_once_make_one_job(new_app: NewApp):
     assert len({each.id for each in saved}) == 1
 
 
-# --- another definition ------------------------------------------------------------------------------
+# --- a changed definition ----------------------------------------------------------------------------
 
 
-async def test_another_payload_moves_neither_the_anchor_nor_the_next_tick_nor_the_secret(new_app: NewApp):
+async def test_a_changed_payload_keeps_the_anchor_the_next_tick_and_the_secret(new_app: NewApp):
     async with new_app() as app:
         await app.jobs.upsert("digest", **DIGEST)
         before = await row_of(app)
@@ -129,7 +129,7 @@ async def test_another_payload_moves_neither_the_anchor_nor_the_next_tick_nor_th
     assert after.version == before.version + 1
 
 
-async def test_another_interval_counts_from_now_and_the_same_one_from_where_it_did(new_app: NewApp):
+async def test_a_changed_interval_is_anchored_at_the_time_of_the_change(new_app: NewApp):
     async with new_app() as app:
         await app.jobs.upsert("digest", **DIGEST)
         old = await stored(app, "digest")
@@ -139,7 +139,7 @@ async def test_another_interval_counts_from_now_and_the_same_one_from_where_it_d
     assert new.next_ms == new.anchor_ms + 7_200_000
 
 
-async def test_another_schedule_leaves_a_pause_alone_and_holds_when_it_is_resumed(new_app: NewApp):
+async def test_a_changed_schedule_does_not_end_a_pause_and_applies_on_resume(new_app: NewApp):
     async with new_app() as app:
         await app.jobs.upsert("digest", **DIGEST)
         await app.jobs.pause("digest")
@@ -150,7 +150,7 @@ async def test_another_schedule_leaves_a_pause_alone_and_holds_when_it_is_resume
     assert epoch_ms(resumed.next_at) % 86_400_000 == 0
 
 
-async def test_editing_one_job_never_touches_another(new_app: NewApp):
+async def test_editing_a_job_does_not_change_another(new_app: NewApp):
     async with new_app() as app:
         await app.jobs.upsert("digest", **DIGEST)
         await app.jobs.upsert("other", **DIGEST)
@@ -161,7 +161,7 @@ async def test_editing_one_job_never_touches_another(new_app: NewApp):
         assert await row_of(app, "other") == before
 
 
-async def test_a_job_that_is_renamed_keeps_its_secret_and_its_runs(new_app: NewApp):
+async def test_a_renamed_job_keeps_its_id_secret_and_next_tick(new_app: NewApp):
     async with new_app() as app:
         await app.jobs.upsert("digest", **DIGEST)
         before = await row_of(app)
@@ -172,7 +172,7 @@ async def test_a_job_that_is_renamed_keeps_its_secret_and_its_runs(new_app: NewA
     assert (after.id, after.secret, after.next_ms) == (before.id, before.secret, before.next_ms)
 
 
-async def test_a_job_that_was_over_lives_again_when_it_is_given_another_time(new_app: NewApp):
+async def test_a_new_schedule_enables_a_one_time_job_that_is_over(new_app: NewApp):
     app = new_app()
     calls: list[Launch] = []
 
@@ -190,7 +190,7 @@ async def test_a_job_that_was_over_lives_again_when_it_is_given_another_time(new
         await app.jobs.create("failed", schedule="in 50ms", **once)
         await eventually(lambda: calls)
         await app.jobs.create("kept", schedule="in 50ms", delete_after_run=False, **once)
-        await eventually(lambda: len(calls) == 2)  # it is over a moment before: when its tick is recorded
+        await eventually(lambda: len(calls) == 2)  # it is disabled earlier: when its tick is recorded
         await eventually(is_over)
         for name in ("failed", "kept"):
             saved = await app.jobs.update(name, schedule="in 2s")
@@ -198,7 +198,7 @@ async def test_a_job_that_was_over_lives_again_when_it_is_given_another_time(new
         await eventually(lambda: sorted(str(call.job) for call in calls) == ["failed"] * 2 + ["kept"] * 2)
 
 
-async def test_a_job_that_had_all_its_runs_lives_again_when_it_may_have_more(new_app: NewApp):
+async def test_a_higher_max_runs_enables_a_job_that_reached_it(new_app: NewApp):
     app = new_app()
 
     @app.function()
@@ -221,7 +221,7 @@ async def test_a_job_that_had_all_its_runs_lives_again_when_it_may_have_more(new
     assert job.next_at is not None
 
 
-async def test_a_tick_that_is_due_outlives_an_edit_of_the_jitter(database: str):
+async def test_a_due_tick_is_kept_when_the_jitter_is_edited(database: str):
     store = store_at(database)
     await store.open()
     try:
@@ -237,7 +237,7 @@ async def test_a_tick_that_is_due_outlives_an_edit_of_the_jitter(database: str):
     assert abs((after.wake_ms or 0) - (job.next_ms or 0)) <= 200
 
 
-# --- an edit that fails ------------------------------------------------------------------------------
+# --- refused edits -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -253,9 +253,7 @@ async def test_a_tick_that_is_due_outlives_an_edit_of_the_jitter(database: str):
     ],
     ids=lambda value: next(reversed(value)) if isinstance(value, dict) else "",
 )
-async def test_an_edit_that_is_refused_leaves_the_job_as_it_was_and_running(
-    new_app: NewApp, patch: Any, error: type[Exception]
-):
+async def test_a_refused_edit_does_not_change_the_job(new_app: NewApp, patch: Any, error: type[Exception]):
     app = new_app()
     calls: list[Launch] = []
 
@@ -273,7 +271,7 @@ async def test_an_edit_that_is_refused_leaves_the_job_as_it_was_and_running(
         assert (await over(app, (await app.jobs.run("digest")).id)).state == "succeeded"
 
 
-async def test_an_upsert_that_is_refused_leaves_the_job_as_it_was(new_app: NewApp):
+async def test_a_refused_upsert_does_not_change_the_job(new_app: NewApp):
     async with new_app() as app:
         await app.jobs.upsert("digest", **DIGEST)
         before = await row_of(app)
@@ -282,7 +280,7 @@ async def test_an_upsert_that_is_refused_leaves_the_job_as_it_was(new_app: NewAp
         assert await row_of(app) == before
 
 
-async def test_an_edit_that_cannot_be_switched_on_changes_nothing_else_either(new_app: NewApp):
+async def test_an_edit_that_cannot_enable_the_job_changes_nothing(new_app: NewApp):
     app = new_app()
 
     @app.function()
@@ -302,14 +300,14 @@ async def test_an_edit_that_cannot_be_switched_on_changes_nothing_else_either(ne
         assert await row_of(app) == before
 
 
-# --- what is withdrawn -------------------------------------------------------------------------------
+# --- cancelled runs ----------------------------------------------------------------------------------
 
 
 @pytest.fixture
 async def planned(new_app: NewApp) -> AsyncIterator[tuple[Wakeful, Run, Run]]:
-    """An app, a tick that is planned and has not started, and a run by hand that has not either."""
+    """Yield an app, a pending tick and a pending manual run."""
     async with new_app(config=IDLE) as app:
-        # The second tick is far off, so that there is one.
+        # The second tick is far off, so that only one is planned.
         await starting_soon(
             lambda start: app.jobs.upsert("job", schedule="every 1h", start_at=start, target=Function("work"))
         )
@@ -322,33 +320,33 @@ async def states(app: Wakeful, *runs: Run) -> list[tuple[str, str | None]]:
     return [(run.state, run.reason) for run in [await app.runs.get(run.id) for run in runs]]
 
 
-async def test_an_edit_of_the_schedule_withdraws_what_is_planned(planned: tuple[Wakeful, Run, Run]):
+async def test_an_edit_of_the_schedule_cancels_pending_ticks(planned: tuple[Wakeful, Run, Run]):
     app, tick, by_hand = planned
     await app.jobs.update("job", schedule="every 2h")
     assert await states(app, tick, by_hand) == [("cancelled", "edited"), ("pending", None)]
 
 
-async def test_an_edit_of_something_else_withdraws_nothing(planned: tuple[Wakeful, Run, Run]):
+async def test_an_edit_of_other_fields_cancels_no_run(planned: tuple[Wakeful, Run, Run]):
     app, tick, by_hand = planned
     await app.jobs.update("job", description="new", payload={"n": 2})
     assert await states(app, tick, by_hand) == [("pending", None)] * 2
 
 
 @pytest.mark.parametrize("by_patch", [False, True], ids=["pause", "enabled false"])
-async def test_a_pause_withdraws_what_is_planned(planned: tuple[Wakeful, Run, Run], by_patch: bool):
+async def test_a_pause_cancels_pending_ticks(planned: tuple[Wakeful, Run, Run], by_patch: bool):
     app, tick, by_hand = planned
     await (app.jobs.update("job", enabled=False) if by_patch else app.jobs.pause("job"))
     assert await states(app, tick, by_hand) == [("cancelled", "paused"), ("pending", None)]
     assert not (await app.jobs.get("job")).enabled
 
 
-async def test_a_deletion_withdraws_whatever_has_not_started(planned: tuple[Wakeful, Run, Run]):
+async def test_a_deletion_cancels_all_pending_runs(planned: tuple[Wakeful, Run, Run]):
     app, tick, by_hand = planned
     await app.jobs.delete("job")
     assert await states(app, tick, by_hand) == [("cancelled", "deleted")] * 2
 
 
-async def test_a_deletion_lets_what_runs_go_on(new_app: NewApp):
+async def test_a_deletion_does_not_stop_active_runs(new_app: NewApp):
     app = new_app()
     let_go = asyncio.Event()
 
@@ -367,7 +365,7 @@ async def test_a_deletion_lets_what_runs_go_on(new_app: NewApp):
     assert (done.state, done.output, done.job) == ("succeeded", "done", "job")
 
 
-async def test_time_while_paused_is_neither_missed_nor_made_up_for(new_app: NewApp):
+async def test_ticks_during_a_pause_are_neither_missed_nor_caught_up(new_app: NewApp):
     app = new_app()
     calls: list[Launch] = []
 
@@ -393,13 +391,13 @@ async def test_time_while_paused_is_neither_missed_nor_made_up_for(new_app: NewA
         await eventually(lambda: len(calls) > heard)
         runs = await runs_of(app, "job")
     assert resumed.schedule == Every(1000)
-    # A tick is recorded a moment before it is due: one that was, at the pause, still runs.
+    # A tick is recorded shortly before it is due: one recorded before the pause still runs.
     between = range(epoch_ms(paused.updated_at) + 100, epoch_ms(resumed.updated_at))
     assert [run for run in runs if epoch_ms(run.scheduled_at) in between] == []
     assert "missed" not in {run.state for run in runs}
 
 
-async def test_jobs_that_would_come_after_one_another_for_ever_are_refused(new_app: NewApp):
+async def test_a_cycle_of_followers_is_refused(new_app: NewApp):
     app = new_app()
     app.function("work")(lambda: None)
     async with app:
@@ -418,7 +416,7 @@ async def test_jobs_that_would_come_after_one_another_for_ever_are_refused(new_a
         await app.jobs.update("third", after="first")
 
 
-async def test_a_tick_that_was_due_when_its_job_was_deleted_is_on_record_as_missed(database: str):
+async def test_a_tick_due_when_its_job_is_deleted_is_recorded_as_missed(database: str):
     store = store_at(database)
     await store.open()
     try:
@@ -434,7 +432,7 @@ async def test_a_tick_that_was_due_when_its_job_was_deleted_is_on_record_as_miss
     assert (record.state, record.reason, record.scheduled_ms) == ("missed", "deleted", job.next_ms)
 
 
-async def test_a_lane_that_nobody_has_is_refused_unless_somebody_outside_executes_it(new_app: NewApp):
+async def test_an_unknown_lane_is_refused_except_for_pull_targets(new_app: NewApp):
     app = new_app(config=EngineConfig(lanes={"cron": 1, "night-shift": 2}))
     app.function("work")(lambda: None)
     async with app:
