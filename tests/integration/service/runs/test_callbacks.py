@@ -1,4 +1,4 @@
-"""A run with `completion: callback` is completed from the moment its attempt is running, and once."""
+"""A run with `completion: callback` can be completed once, as soon as its attempt is running."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.waiting import eventually, in_state, over
 from wakeful import Attempt, FailedPrecondition, Function, Wakeful, Webhook
 from wakeful.service.auth.access import LOCAL
 
-#: One run at a time: the next one starts when the one before has let go of its place.
+#: One run at a time: the next one starts when the slot of the one before is free.
 NARROW = replace(QUICK, lanes={"cron": 1})
 
 
@@ -30,14 +30,14 @@ async def ask(new_app: NewApp) -> AsyncIterator[ApiClient]:
 
 
 class CallingBack(Receiver):
-    """Completes each run while its request is being answered, and answers as it is told."""
+    """Completes each run before it responds to its request."""
 
     def __init__(self, ask: ApiClient, outcome: dict[str, Any]) -> None:
         super().__init__()
         self._ask = ask
         self._outcome = outcome
         self.replies: list[Reply] = []
-        #: set when the request may be answered
+        #: set when the response may be sent
         self.go_on = asyncio.Event()
         self.go_on.set()
 
@@ -50,12 +50,12 @@ class CallingBack(Receiver):
 
 
 async def launched(app: Wakeful, url: str, name: str = "research", **fields: Any) -> str:
-    """A run of a new job whose receiver calls back."""
+    """Create a job with a callback target, start a run and return its id."""
     await app.jobs.create(name, schedule=SELDOM, target=Webhook(url, completion="callback"), **fields)
     return (await app.jobs.run(name)).id
 
 
-async def test_a_callback_before_the_answer_counts_and_the_work_is_not_launched_again(
+async def test_a_callback_before_the_response_completes_the_run_without_a_retry(
     ask: ApiClient, caplog: pytest.LogCaptureFixture
 ):
     caplog.set_level(logging.WARNING)
@@ -72,10 +72,10 @@ async def test_a_callback_before_the_answer_counts_and_the_work_is_not_launched_
     assert [record.getMessage() for record in caplog.records if record.name.startswith("wakeful")] == []
 
 
-async def test_a_completed_run_frees_its_place_while_its_receiver_still_answers(ask: ApiClient):
+async def test_a_completed_run_frees_its_slot_before_its_receiver_responds(ask: ApiClient):
     async with serving(CallingBack(ask, {"status": "succeeded"})) as receiver:
         assert isinstance(receiver, CallingBack)
-        receiver.go_on.clear()  # no request is ever answered
+        receiver.go_on.clear()  # no request gets a response yet
         first = await launched(ask.app, receiver.url, "first")
         second = await launched(ask.app, receiver.url, "second")
         for run_id in (first, second):
@@ -83,7 +83,7 @@ async def test_a_completed_run_frees_its_place_while_its_receiver_still_answers(
         receiver.go_on.set()
 
 
-async def test_a_connection_that_breaks_after_the_callback_changes_nothing(ask: ApiClient):
+async def test_a_connection_error_after_the_callback_changes_nothing(ask: ApiClient):
     async with serving(CallingBack(ask, {"status": "succeeded", "output": "done"})) as receiver:
 
         async def cut(request: web.BaseRequest) -> web.StreamResponse:
@@ -94,7 +94,7 @@ async def test_a_connection_that_breaks_after_the_callback_changes_nothing(ask: 
         receiver.answer = cut
         run_id = await launched(ask.app, receiver.url, max_attempts=3)
         await over(ask.app, run_id)
-        after = await launched(ask.app, receiver.url, "after")  # starts when the first is out of the way
+        after = await launched(ask.app, receiver.url, "after")  # starts when the slot of the first is free
         assert (await over(ask.app, after)).state == "succeeded"
         run = await ask.app.runs.get(run_id)
         assert (run.state, run.output, run.attempt, run.error) == ("succeeded", "done", 1, None)
@@ -103,7 +103,7 @@ async def test_a_connection_that_breaks_after_the_callback_changes_nothing(ask: 
         ]
 
 
-async def test_a_callback_that_reports_a_failure_before_the_answer_starts_the_next_attempt(ask: ApiClient):
+async def test_a_failure_callback_before_the_response_starts_the_next_attempt(ask: ApiClient):
     outcome = {"status": "failed", "error": "out of paper"}
     async with serving(CallingBack(ask, outcome)) as receiver:
         assert isinstance(receiver, CallingBack)
@@ -116,9 +116,7 @@ async def test_a_callback_that_reports_a_failure_before_the_answer_starts_the_ne
         assert [(each.attempt, each.error) for each in earlier] == [(n, "out of paper") for n in (1, 2, 3)]
 
 
-async def test_a_callback_is_accepted_by_another_replica_than_the_one_that_waits(
-    new_app: NewApp, receiver: Receiver
-):
+async def test_a_callback_is_accepted_by_another_replica(new_app: NewApp, receiver: Receiver):
     posted, answer = asyncio.Event(), asyncio.Event()
 
     async def slow(request: web.BaseRequest) -> web.StreamResponse:
@@ -137,12 +135,12 @@ async def test_a_callback_is_accepted_by_another_replica_than_the_one_that_waits
                 await launching.runs.complete(run_id, "failed")
         second = launching.jobs.run("research")
         await second
-        await eventually(lambda: len(receiver.bodies) == 2)  # the place of the first is free
+        await eventually(lambda: len(receiver.bodies) == 2)  # the slot of the first is free
         answer.set()
         assert (await launching.runs.get(run_id)).output == "elsewhere"
 
 
-async def test_a_workflow_that_is_handed_to_a_callback_is_completed_before_its_answer_too(ask: ApiClient):
+async def test_a_workflow_with_a_callback_is_completed_before_the_response(ask: ApiClient):
     async with serving(CallingBack(ask, {"status": "succeeded", "output": "built"})) as receiver:
         await ask.app.services.workflows.put(LOCAL, "default", "build", 1, {"nodes": []})
         hook = {"kind": "webhook", "url": receiver.url, "completion": "callback"}
@@ -152,7 +150,7 @@ async def test_a_workflow_that_is_handed_to_a_callback_is_completed_before_its_a
         assert (run.state, run.output) == ("succeeded", "built")
 
 
-async def test_only_targets_with_a_callback_are_completed_from_outside_while_a_worker_runs_them(
+async def test_only_runs_with_a_callback_target_can_be_completed_while_a_worker_runs_them(
     new_app: NewApp, receiver: Receiver
 ):
     app, go_on = new_app(), asyncio.Event()
@@ -181,9 +179,7 @@ async def test_only_targets_with_a_callback_are_completed_from_outside_while_a_w
 
 @on_one_store
 @pytest.mark.parametrize("attempt", [0, 2, 7])
-async def test_a_callback_that_names_another_attempt_is_refused(
-    new_app: NewApp, receiver: Receiver, attempt: int
-):
+async def test_a_callback_for_another_attempt_is_refused(new_app: NewApp, receiver: Receiver, attempt: int):
     async with new_app() as app:
         run_id = await launched(app, receiver.url)
         await in_state(app, run_id, "running")

@@ -1,4 +1,4 @@
-"""Runs that failed for good: seen, replayed or discarded, and never forgotten before that."""
+"""Dead letters: failed runs that are kept until they are replayed or discarded."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from wakeful.service.auth.access import LOCAL
 
 
 class Work:
-    """A function that fails until it is mended."""
+    """A function that fails until `mended` is set."""
 
     def __init__(self, app: Wakeful) -> None:
         self.mended = False
@@ -38,7 +38,7 @@ async def a_dead_letter(app: Wakeful) -> Run:
     return await over(app, (await app.jobs.run("job", payload={"n": 1})).id)
 
 
-async def test_after_the_last_attempt_a_run_is_a_dead_letter(new_app: NewApp):
+async def test_a_run_that_fails_its_last_attempt_is_a_dead_letter(new_app: NewApp):
     app = new_app()
     Work(app)
     async with app:
@@ -48,7 +48,7 @@ async def test_after_the_last_attempt_a_run_is_a_dead_letter(new_app: NewApp):
         assert (await app.jobs.get("job")).failures == 1
 
 
-async def test_a_replay_is_a_new_run_with_the_same_key_one_attempt_further_on(new_app: NewApp):
+async def test_a_replay_is_a_new_run_with_the_same_key_and_the_next_attempt(new_app: NewApp):
     app = new_app()
     work = Work(app)
     async with app:
@@ -69,7 +69,7 @@ async def test_a_replay_is_a_new_run_with_the_same_key_one_attempt_further_on(ne
     assert [(call.attempt, call.payload) for call in work.calls] == [(n, {"n": 1}) for n in (1, 2, 3)]
 
 
-async def test_a_replay_that_fails_is_a_dead_letter_itself(new_app: NewApp):
+async def test_a_failed_replay_is_a_dead_letter(new_app: NewApp):
     app = new_app()
     Work(app)
     async with app:
@@ -82,7 +82,7 @@ async def test_a_replay_that_fails_is_a_dead_letter_itself(new_app: NewApp):
     assert third.idempotency_key == dead.idempotency_key
 
 
-async def test_only_a_dead_letter_is_replayed_and_only_once(new_app: NewApp):
+async def test_only_a_dead_letter_can_be_replayed_and_only_once(new_app: NewApp):
     app = new_app()
     work = Work(app)
     async with app:
@@ -95,7 +95,7 @@ async def test_only_a_dead_letter_is_replayed_and_only_once(new_app: NewApp):
         assert len(await app.runs.list()) == 2
 
 
-async def test_a_dead_letter_can_be_put_away_once(new_app: NewApp):
+async def test_a_dead_letter_can_be_discarded_once(new_app: NewApp):
     app = new_app()
     Work(app)
     async with app:
@@ -109,7 +109,7 @@ async def test_a_dead_letter_can_be_put_away_once(new_app: NewApp):
             await app.runs.replay(dead.id)
 
 
-async def test_a_dead_letter_outlives_its_job_and_can_still_be_replayed(new_app: NewApp):
+async def test_a_dead_letter_of_a_deleted_job_can_be_replayed(new_app: NewApp):
     app = new_app()
     work = Work(app)
     async with app:
@@ -122,7 +122,7 @@ async def test_a_dead_letter_outlives_its_job_and_can_still_be_replayed(new_app:
     assert work.calls[-1].job == "job"
 
 
-async def test_a_dead_letter_outlives_the_process(new_app: NewApp):
+async def test_a_dead_letter_can_be_replayed_after_a_restart(new_app: NewApp):
     app = new_app()
     Work(app)
     async with app:
@@ -134,7 +134,7 @@ async def test_a_dead_letter_outlives_the_process(new_app: NewApp):
         assert (await over(app, (await app.runs.replay(dead.id)).id)).state == "succeeded"
 
 
-async def test_a_permanent_failure_is_a_dead_letter_too(new_app: NewApp):
+async def test_a_permanent_failure_is_a_dead_letter(new_app: NewApp):
     app = new_app()
 
     @app.function("work")
@@ -146,7 +146,7 @@ async def test_a_permanent_failure_is_a_dead_letter_too(new_app: NewApp):
         assert (dead.state, dead.dead, dead.attempt) == ("failed", True, 1)
 
 
-async def test_a_dead_letter_of_another_workspace_is_not_there(new_app: NewApp):
+async def test_a_dead_letter_of_another_workspace_is_not_found(new_app: NewApp):
     app, stranger = new_app(), new_app(workspace="other")
     Work(app)
     Work(stranger)
@@ -159,7 +159,7 @@ async def test_a_dead_letter_of_another_workspace_is_not_there(new_app: NewApp):
         assert (await app.runs.get(dead.id)).dead
 
 
-async def test_a_replay_goes_where_its_job_goes_now(new_app: NewApp):
+async def test_a_replay_uses_the_current_target_of_its_job(new_app: NewApp):
     app = new_app()
     Work(app)
     async with app:
@@ -170,7 +170,7 @@ async def test_a_replay_goes_where_its_job_goes_now(new_app: NewApp):
         assert epoch_ms(replayed.until_at) == epoch_ms(replayed.fire_at) + 7_200_000
 
 
-async def test_many_are_replayed_and_those_without_a_budget_are_left(new_app: NewApp):
+async def test_a_replay_of_many_leaves_out_dead_letters_over_budget(new_app: NewApp):
     app = new_app()
 
     @app.function("spend")

@@ -1,4 +1,4 @@
-"""Executors over HTTP: run and attempt are the fence, and each claimed run has a lease of its own."""
+"""Executors over HTTP: run and attempt are the fence, and each claimed run has its own lease."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _CLAIM = {"worker": "laptop", "limit": 50}
 
 
 async def waiting(ask: ApiClient, name: str = "a", **more: object) -> str:
-    """A run that waits for an executor, of a job of its own."""
+    """Create a job with a pull target, start a run and return its id."""
     made = await ask("POST", JOBS, {"name": name, "schedule": SELDOM, "target": {"kind": "pull"}, **more})
     assert made.status == 201, made.body
     return str((await ask("POST", f"{JOBS}/{name}/run")).body["id"])
@@ -32,7 +32,7 @@ async def claim(ask: ApiClient, **more: object) -> list[dict[str, Any]]:
 
 
 async def end_leases(app: Wakeful) -> None:
-    """Let the lease of every claimed run end now, and its run be tried again at once."""
+    """Expire the lease of every claimed run and retry it immediately."""
     now_ms = app.store.clock.now_ms()
 
     def retry(lost: UnfinishedRun) -> Finished:
@@ -65,7 +65,7 @@ async def test_a_stale_executor_can_neither_renew_nor_complete_the_attempt_of_it
     assert (done.status, done.body["output"]) == (200, "ok")
 
 
-async def test_one_heartbeat_renews_many_leases_and_says_which_are_lost(ask: ApiClient):
+async def test_one_heartbeat_renews_many_leases_and_returns_the_lost_ones(ask: ApiClient):
     kept, gone, over = [await waiting(ask, name) for name in ("kept", "gone", "over")]
     assert len(await claim(ask)) == 3
     await ask("POST", f"/runs/{gone}/stop")
@@ -80,7 +80,7 @@ async def test_one_heartbeat_renews_many_leases_and_says_which_are_lost(ask: Api
     assert (await ask("POST", "/runs/heartbeat", {"runs": []})).body == {"renewed": [], "lost": []}
 
 
-async def test_a_heartbeat_that_names_its_worker_renews_only_what_that_worker_claimed(ask: ApiClient):
+async def test_a_heartbeat_with_a_worker_renews_only_runs_claimed_by_that_worker(ask: ApiClient):
     run_id = await waiting(ask)
     await claim(ask, worker="laptop-1")
     runs = [{"id": run_id, "attempt": 1}]
@@ -90,7 +90,7 @@ async def test_a_heartbeat_that_names_its_worker_renews_only_what_that_worker_cl
     assert own.body == {"renewed": [run_id], "lost": []}
 
 
-async def test_runs_of_others_are_lost_to_a_heartbeat_and_not_renewed(ask: ApiClient):
+async def test_a_heartbeat_reports_runs_of_other_agents_and_workspaces_as_lost(ask: ApiClient):
     run_id = await waiting(ask)
     await claim(ask)
     before = ask.app.store.clock.now_ms()
@@ -110,7 +110,7 @@ async def test_runs_of_others_are_lost_to_a_heartbeat_and_not_renewed(ask: ApiCl
     assert rescued == [run_id], "nobody has renewed its lease since the claim"
 
 
-async def test_runs_that_had_all_their_time_are_lost_to_the_heartbeat_of_many(ask: ApiClient):
+async def test_a_heartbeat_reports_timed_out_runs_as_lost(ask: ApiClient):
     late = await waiting(ask, "late", timeoutMs=1_000, maxAttempts=1)
     fine = await waiting(ask, "fine", timeoutMs=3_600_000)
     await claim(ask)
@@ -124,7 +124,7 @@ async def test_runs_that_had_all_their_time_are_lost_to_the_heartbeat_of_many(as
 
 
 @on_one_store
-async def test_an_executor_must_name_the_attempt_that_it_holds(ask: ApiClient):
+async def test_an_executor_must_send_the_attempt(ask: ApiClient):
     run_id = await waiting(ask)
     await claim(ask)
     for path, body in (
@@ -155,7 +155,7 @@ async def test_an_executor_must_name_the_attempt_that_it_holds(ask: ApiClient):
         ({"runs": [], "hurry": True}, "hurry"),
     ],
 )
-async def test_a_heartbeat_that_is_wrong_is_refused_with_a_reason(
+async def test_an_invalid_heartbeat_is_refused_with_a_reason(
     ask: ApiClient, body: dict[str, object], says: str
 ):
     reply = await ask("POST", "/runs/heartbeat", body)
@@ -174,7 +174,7 @@ async def test_a_claim_is_not_replayed_to_the_same_idempotency_key(ask: ApiClien
     assert [[run["id"] for run in runs] for runs in got] == [[first], [second], []]
 
 
-async def test_a_job_that_cannot_be_read_does_not_abort_a_claim_with_others(ask: ApiClient):
+async def test_an_unreadable_job_does_not_abort_a_claim(ask: ApiClient):
     good, bad, also_good = [await waiting(ask, name) for name in ("good", "bad", "also-good")]
     row = await ask.app.store.job("default", "default", "bad")
     assert row is not None
@@ -185,7 +185,7 @@ async def test_a_job_that_cannot_be_read_does_not_abort_a_claim_with_others(ask:
     assert await claim(ask) == []
 
 
-async def test_a_claim_costs_as_many_store_calls_for_many_runs_as_for_one(ask: ApiClient):
+async def test_a_claim_makes_as_many_store_calls_for_many_runs_as_for_few(ask: ApiClient):
     await ask("PUT", "/workflows/invoices/1", {"nodes": []})
     flow = {"kind": "workflow", "workflowId": "invoices", "version": 1, "to": {"kind": "pull"}}
     hours = {"activeHours": "00:00-23:59"}
@@ -213,7 +213,7 @@ async def test_a_claim_costs_as_many_store_calls_for_many_runs_as_for_one(ask: A
 
 def _counted(name: str, call: Any, calls: list[str]) -> Any:
     async def counted(*given: Any) -> Any:
-        if _claiming.get():  # and no loop of the engine, which has a context of its own
+        if _claiming.get():  # not in engine loops, which have their own context
             calls.append(name)
         return await call(*given)
 

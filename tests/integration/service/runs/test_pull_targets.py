@@ -1,4 +1,4 @@
-"""Pull targets in a real engine: runs wait for executors, expire without one, and outlive one that dies."""
+"""Pull targets in a real engine: claims, claim timeouts and lost executors."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ async def claim(app: Wakeful, **given: Any) -> list[str]:
     return [str(run["id"]) for run in runs]
 
 
-async def test_a_tick_waits_to_be_claimed_in_its_jobs_lane_for_as_long_as_its_target_says(new_app: NewApp):
+async def test_a_tick_waits_in_the_lane_of_its_job_until_its_claim_timeout(new_app: NewApp):
     target = {"kind": "pull", "claimTimeoutMs": 7_200_000}
     async with new_app() as app:
         await app.jobs.create("digest", schedule="in 100ms", target=target, lane="team")
@@ -33,7 +33,7 @@ async def test_a_tick_waits_to_be_claimed_in_its_jobs_lane_for_as_long_as_its_ta
         assert (await over(app, run.id)).output == "read"
 
 
-async def test_a_run_that_nobody_claims_expires_and_its_job_hears_of_it(new_app: NewApp):
+async def test_an_unclaimed_run_expires_and_starts_failure_followers(new_app: NewApp):
     app = new_app()
     rung: list[Launch] = []
 
@@ -55,7 +55,7 @@ async def test_a_run_that_nobody_claims_expires_and_its_job_hears_of_it(new_app:
 
 
 @pytest.mark.parametrize("on_lost", ["retry", "fail"])
-async def test_a_run_whose_executor_stops_beating_is_tried_again_or_failed(
+async def test_a_run_whose_executor_sends_no_heartbeat_is_retried_or_failed(
     new_app: NewApp, database: str, on_lost: Any
 ):
     async with new_app() as app:
@@ -72,7 +72,7 @@ async def test_a_run_whose_executor_stops_beating_is_tried_again_or_failed(
             assert (await app.runs.get(run.id)).attempt == 2
 
 
-async def test_a_claim_whose_response_was_lost_heals_while_its_executor_renews_another_run(
+async def test_a_run_whose_claim_response_was_lost_is_retried_while_another_is_renewed(
     new_app: NewApp, database: str
 ):
     async with new_app() as app:
@@ -81,7 +81,7 @@ async def test_a_claim_whose_response_was_lost_heals_while_its_executor_renews_a
         await app.jobs.create("other", schedule=SELDOM)
         kept, lost = (await app.jobs.run("digest")).id, (await app.jobs.run("other")).id
         await pull.claim(LOCAL, "default", "executor", limit=1)
-        await pull.claim(LOCAL, "default", "executor", limit=1)  # nobody ever sees what this returns
+        await pull.claim(LOCAL, "default", "executor", limit=1)  # the response is lost
         for _ in range(3):  # most of a lease, and then a heartbeat
             await age_leases(database, 20_000, kept)
             await pull.heartbeat(LOCAL, "default", kept, 1)
@@ -97,7 +97,7 @@ async def test_a_claim_whose_response_was_lost_heals_while_its_executor_renews_a
         assert first.error == "its executor 'executor' sent no heartbeat in time"
 
 
-async def test_a_job_that_has_its_agents_target_is_launched_there_and_its_document_says_nothing_of_it(
+async def test_a_job_without_a_target_uses_that_of_its_agent_and_does_not_show_it(
     new_app: NewApp, receiver: Receiver
 ):
     async with new_app() as app:
@@ -112,7 +112,7 @@ async def test_a_job_that_has_its_agents_target_is_launched_there_and_its_docume
         assert receiver.bodies == [b'{"job":"digest","payload":{"message":"hello"}}']
 
 
-async def test_a_run_follows_the_agents_target_from_waiting_to_launched(new_app: NewApp, receiver: Receiver):
+async def test_a_waiting_run_is_launched_when_its_agent_gets_a_target(new_app: NewApp, receiver: Receiver):
     async with new_app() as app:
         await app.jobs.create("digest", schedule=SELDOM)
         waits = await app.jobs.run("digest")
@@ -126,7 +126,7 @@ async def test_a_run_follows_the_agents_target_from_waiting_to_launched(new_app:
         assert (await app.jobs.run("digest")).until_at is not None
 
 
-async def test_a_run_that_waits_for_a_place_is_claimed_when_its_job_gives_up_its_target(new_app: NewApp):
+async def test_a_run_waiting_for_a_slot_can_be_claimed_when_its_target_becomes_pull(new_app: NewApp):
     app, go_on = new_app(config=replace(QUICK, lanes={"cron": 1})), asyncio.Event()
 
     @app.function("think")
@@ -154,7 +154,7 @@ async def test_a_run_that_waits_for_a_place_is_claimed_when_its_job_gives_up_its
         ({"kind": "pull", "claimTimeoutMs": "5m"}, "whole number of milliseconds"),
     ],
 )
-async def test_a_pull_target_that_says_what_it_may_not_is_refused(new_app: NewApp, target: Any, says: str):
+async def test_an_invalid_pull_target_is_refused(new_app: NewApp, target: Any, says: str):
     async with new_app() as app:
         with pytest.raises(InvalidArgument, match=says):
             await app.jobs.create("digest", schedule=SELDOM, target=target)

@@ -9,12 +9,12 @@ from tests.support.api_client import HOME, JOBS, ApiClient
 from tests.support.waiting import over
 from wakeful.clock import Clock
 
-#: What only the response to the create has.
+#: Fields that only the response to a create has.
 _ONCE = {"secret", "warnings"}
 
 
 class _Ticking:
-    """A clock that moves on whenever it is read: two readings of it are never the same instant."""
+    """A clock that advances with each reading: no two readings are equal."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

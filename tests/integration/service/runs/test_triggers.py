@@ -1,4 +1,4 @@
-"""Runs that are no ticks: by hand, for times gone by, and after another job's."""
+"""Manual runs, backfills and follow-up runs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NOON = datetime(2024, 6, 1, 12, tzinfo=UTC)
 
 
 def noting(app: Wakeful) -> list[Launch]:
-    """Register `note`, which notes what it is called with."""
+    """Register `note`, which records its calls; return them."""
     calls: list[Launch] = []
 
     @app.function()
@@ -32,10 +32,10 @@ def noting(app: Wakeful) -> list[Launch]:
     return calls
 
 
-# --- by hand -----------------------------------------------------------------------------------------
+# --- manual runs -------------------------------------------------------------------------------------
 
 
-async def test_a_run_by_hand_is_no_tick_and_has_a_key_of_its_own(new_app: NewApp):
+async def test_a_manual_run_is_not_a_tick_and_has_its_own_key(new_app: NewApp):
     app = new_app()
     calls = noting(app)
     async with app:
@@ -49,7 +49,7 @@ async def test_a_run_by_hand_is_no_tick_and_has_a_key_of_its_own(new_app: NewApp
     assert (epoch_ms(job.next_at), job.run_count) == (epoch_ms(saved.next_at), 0)
 
 
-async def test_a_paused_job_can_be_run_by_hand_and_stays_paused(new_app: NewApp):
+async def test_a_paused_job_can_be_run_manually_and_stays_paused(new_app: NewApp):
     app = new_app()
     noting(app)
     async with app:
@@ -59,7 +59,7 @@ async def test_a_paused_job_can_be_run_by_hand_and_stays_paused(new_app: NewApp)
 
 
 @on_one_store
-async def test_a_run_by_hand_does_not_wait_for_the_one_before(new_app: NewApp):
+async def test_a_manual_run_does_not_wait_for_the_one_before(new_app: NewApp):
     app = new_app()
     both = asyncio.Barrier(2)
 
@@ -82,7 +82,7 @@ async def test_a_run_by_hand_does_not_wait_for_the_one_before(new_app: NewApp):
         ("x" * 70_000, "payload: it has 70002 bytes"),
     ],
 )
-async def test_a_payload_for_one_run_is_judged_like_a_job_s_own(new_app: NewApp, payload: Any, sentence: str):
+async def test_the_payload_of_a_manual_run_is_validated(new_app: NewApp, payload: Any, sentence: str):
     async with new_app() as app:
         await app.jobs.create("job", schedule=SELDOM, target=Function("note"))
         with pytest.raises(InvalidArgument, match=sentence):
@@ -90,7 +90,7 @@ async def test_a_payload_for_one_run_is_judged_like_a_job_s_own(new_app: NewApp,
         assert await app.runs.list() == []
 
 
-async def test_if_due_runs_nothing_before_the_tick(new_app: NewApp):
+async def test_mode_due_starts_no_run_before_the_tick(new_app: NewApp):
     app = new_app()
     noting(app)
     async with app:
@@ -101,7 +101,7 @@ async def test_if_due_runs_nothing_before_the_tick(new_app: NewApp):
         assert await app.runs.list() == []
 
 
-async def test_if_due_runs_a_tick_that_nobody_has_taken(database: str):
+async def test_mode_due_starts_a_run_for_a_due_tick(database: str):
     store = store_at(database)
     await store.open()
     try:
@@ -116,7 +116,7 @@ async def test_if_due_runs_a_tick_that_nobody_has_taken(database: str):
         await store.close()
 
 
-# --- times gone by -----------------------------------------------------------------------------------
+# --- backfills ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("policy", ["skip", "allow"])
@@ -162,7 +162,7 @@ async def test_backfilled_ticks_run_one_at_a_time_where_the_job_does_not_allow_o
     assert most == 1
 
 
-async def test_the_same_range_can_be_filled_in_twice(new_app: NewApp):
+async def test_the_same_range_can_be_backfilled_twice(new_app: NewApp):
     app = new_app()
     calls = noting(app)
     async with app:
@@ -173,7 +173,7 @@ async def test_the_same_range_can_be_filled_in_twice(new_app: NewApp):
     assert len({call.idempotency_key for call in calls}) == 2
 
 
-async def test_a_range_without_a_tick_fills_in_nothing(new_app: NewApp):
+async def test_a_backfill_of_a_range_without_a_tick_creates_no_run(new_app: NewApp):
     async with new_app() as app:
         await app.jobs.create("job", schedule="0 * * * *", target=Function("note"), enabled=False)
         minute = timedelta(minutes=1)
@@ -182,7 +182,7 @@ async def test_a_range_without_a_tick_fills_in_nothing(new_app: NewApp):
 
 
 @on_one_store
-async def test_a_backfill_of_the_future_or_of_too_much_is_refused(new_app: NewApp):
+async def test_a_backfill_of_the_future_or_of_too_many_ticks_is_refused(new_app: NewApp):
     async with new_app() as app:
         await app.jobs.create("job", schedule="* * * * *", target=Function("note"), enabled=False)
         await app.jobs.create("follower", after="job", target=Function("note"))
@@ -198,11 +198,11 @@ async def test_a_backfill_of_the_future_or_of_too_much_is_refused(new_app: NewAp
         assert await app.runs.list() == []
 
 
-# --- after another job's -----------------------------------------------------------------------------
+# --- follow-up runs ----------------------------------------------------------------------------------
 
 
 async def chained(app: Wakeful, **fields: Any) -> None:
-    """A job `first`, and a job after it for each way in which it can end."""
+    """Create a job `first` and a follower for each of its outcomes."""
     await app.jobs.create("first", schedule=SELDOM, target=Function("first"), max_attempts=1, **fields)
     for on in ("succeeded", "failed", "finished"):
         await app.jobs.create(f"if-{on}", after={"job": "first", "on": on}, target=Function("note"))
@@ -213,7 +213,7 @@ async def chained(app: Wakeful, **fields: Any) -> None:
     [(None, {"if-succeeded", "if-finished"}), (Permanent("no"), {"if-failed", "if-finished"})],
     ids=["success", "failure"],
 )
-async def test_those_follow_who_wait_for_this_end(
+async def test_followers_run_for_the_outcome_they_wait_for(
     new_app: NewApp, error: Exception | None, followers: set[str]
 ):
     app = new_app()
@@ -236,7 +236,7 @@ async def test_those_follow_who_wait_for_this_end(
     assert {(run.trigger, run.triggered_by) for run in runs} == {("chain", leader.id)}
 
 
-async def test_nobody_follows_a_run_that_was_cancelled(new_app: NewApp):
+async def test_a_cancelled_run_starts_no_followers(new_app: NewApp):
     app = new_app()
     calls = noting(app)
 
@@ -248,12 +248,12 @@ async def test_nobody_follows_a_run_that_was_cancelled(new_app: NewApp):
         await chained(app)
         run = await in_state(app, (await app.jobs.run("first")).id, "running")
         assert (await app.runs.stop(run.id)).state == "cancelled"
-        # Whatever was to follow would have been written with the end of the run.
+        # Follow-up runs would have been written with the end of the run.
         assert len(await app.runs.list()) == 1
     assert calls == []
 
 
-async def test_a_run_is_followed_when_it_is_over_and_not_after_each_attempt(new_app: NewApp):
+async def test_followers_run_once_after_the_last_attempt(new_app: NewApp):
     app = new_app()
     calls = noting(app)
 
@@ -273,7 +273,7 @@ async def test_a_run_is_followed_when_it_is_over_and_not_after_each_attempt(new_
     assert len(calls) == 1
 
 
-async def test_a_chain_goes_on_from_job_to_job(new_app: NewApp):
+async def test_a_follower_can_have_followers(new_app: NewApp):
     app = new_app()
     calls = noting(app)
     async with app:
@@ -287,7 +287,7 @@ async def test_a_chain_goes_on_from_job_to_job(new_app: NewApp):
     ]  # fmt: skip
 
 
-async def test_a_follower_with_a_schedule_has_its_own_ticks_too(new_app: NewApp):
+async def test_a_follower_with_a_schedule_also_has_its_own_ticks(new_app: NewApp):
     app = new_app()
     calls = noting(app)
     async with app:
@@ -299,7 +299,7 @@ async def test_a_follower_with_a_schedule_has_its_own_ticks_too(new_app: NewApp)
         await eventually(lambda: {"schedule", "chain"} <= {call.trigger for call in calls})
 
 
-async def test_a_paused_follower_does_not_follow_and_another_agent_s_job_of_the_name_is_not_meant(
+async def test_paused_followers_and_followers_of_other_agents_do_not_run(
     new_app: NewApp,
 ):
     app = new_app()
