@@ -21,7 +21,7 @@ JOBS = 200
 
 
 @pytest.mark.parametrize("when", ["deciding", "writing", "done"])
-async def test_a_process_killed_while_it_deactivates_an_agent_stops_all_jobs_or_none(
+async def test_a_process_killed_while_it_deactivates_an_agent_disables_all_jobs_or_none(
     database: str, new_app: NewApp, when: str
 ):
     app = new_app()
@@ -43,7 +43,7 @@ async def test_a_process_killed_while_it_deactivates_an_agent_stops_all_jobs_or_
     await app.store.close()
 
 
-async def test_the_secret_of_an_agent_is_shown_once_and_signs_what_its_jobs_inherit(
+async def test_the_secret_of_an_agent_is_shown_once_and_signs_inherited_webhooks(
     ask: ApiClient, receiver: Receiver
 ):
     document = {"target": {"kind": "webhook", "url": receiver.url}}

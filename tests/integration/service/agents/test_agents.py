@@ -1,4 +1,4 @@
-"""Agents: what their jobs have from them, who executes their runs, and waking them by hand."""
+"""Agents: settings inherited by jobs, executors, manual wakes and the audit."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ async def over(app: Wakeful, run_id: str, state: str) -> None:
     await eventually(so)
 
 
-# --- what jobs have from their agent -------------------------------------------------------------------
+# --- inheritance ---------------------------------------------------------------------------------------
 
 
-async def test_a_job_without_a_target_goes_where_its_agent_says(app: Wakeful, receiver: Receiver):
+async def test_a_job_without_a_target_uses_that_of_its_agent(app: Wakeful, receiver: Receiver):
     agents, jobs = app.services.agents, app.services.jobs
     hook = {"kind": "webhook", "url": f"{receiver.url}/wake"}
     await agents.put(ADMIN, "default", "ada", {"target": hook})
@@ -51,7 +51,7 @@ async def test_a_job_without_a_target_goes_where_its_agent_says(app: Wakeful, re
     assert not again.changed
 
 
-async def test_jobs_follow_their_agent_to_another_target(app: Wakeful, receiver: Receiver):
+async def test_a_changed_agent_target_applies_to_jobs_without_their_own(app: Wakeful, receiver: Receiver):
     agents, jobs = app.services.agents, app.services.jobs
     await jobs.create(ADMIN, "default", "ada", {"name": "job", "schedule": SELDOM})
     own = {"name": "own", "schedule": SELDOM, "target": {"kind": "webhook", "url": f"{receiver.url}/own"}}
@@ -67,7 +67,7 @@ async def test_jobs_follow_their_agent_to_another_target(app: Wakeful, receiver:
     assert sorted(request.path for request in receiver.requests) == ["/hook/new", "/hook/own"]
 
 
-async def test_the_jobs_of_an_agent_that_is_not_active_do_not_fire(app: Wakeful):
+async def test_jobs_of_an_inactive_agent_are_disabled(app: Wakeful):
     agents, jobs = app.services.agents, app.services.jobs
     await jobs.create(ADMIN, "default", "ada", {"name": "job", "schedule": "every 1h"})
     await jobs.create(ADMIN, "default", "ada", {"name": "paused", "schedule": "every 1h", "enabled": False})
@@ -85,7 +85,7 @@ async def test_the_jobs_of_an_agent_that_is_not_active_do_not_fire(app: Wakeful)
     assert states == {"job": True, "late": True, "paused": False}
 
 
-async def test_a_job_without_a_zone_has_its_agents_or_else_its_workspaces(app: Wakeful):
+async def test_a_job_without_a_time_zone_uses_that_of_its_agent_or_workspace(app: Wakeful):
     services = app.services
     operator = Principal("key:first", "admin", None)
     await services.workspaces.put(operator, "acme", {"tz": "Asia/Tokyo"})
@@ -111,14 +111,14 @@ async def test_a_job_without_a_zone_has_its_agents_or_else_its_workspaces(app: W
         ({"description": 5}, "description"),
     ],
 )
-async def test_an_agent_that_makes_no_sense_is_refused_and_stays_as_it_was(app: Wakeful, document, says: str):
+async def test_an_invalid_agent_document_is_refused_and_changes_nothing(app: Wakeful, document, says: str):
     await app.services.agents.put(ADMIN, "default", "ada", {"description": "as she was"})
     with pytest.raises(InvalidArgument, match=says):
         await app.services.agents.put(ADMIN, "default", "ada", document)
     assert (await app.services.agents.get(ADMIN, "default", "ada")).description == "as she was"
 
 
-async def test_an_agent_with_jobs_is_not_deleted(app: Wakeful):
+async def test_an_agent_with_jobs_cannot_be_deleted(app: Wakeful):
     agents, jobs = app.services.agents, app.services.jobs
     await jobs.create(ADMIN, "default", "ada", {"name": "job", "schedule": SELDOM})
     with pytest.raises(FailedPrecondition, match="1"):
@@ -132,7 +132,7 @@ async def test_an_agent_with_jobs_is_not_deleted(app: Wakeful):
 # --- executors -----------------------------------------------------------------------------------------
 
 
-async def test_an_executor_claims_a_run_keeps_it_alive_and_completes_it(app: Wakeful):
+async def test_an_executor_claims_renews_and_completes_a_run(app: Wakeful):
     services = app.services
     job = {"name": "job", "schedule": SELDOM, "message": "wake up", "lane": "main"}
     await services.jobs.create(ADA, "default", "ada", job)
@@ -158,7 +158,7 @@ async def test_an_executor_claims_a_run_keeps_it_alive_and_completes_it(app: Wak
         await services.pull.heartbeat(ADA, "default", run.id, 1)
 
 
-async def test_a_claim_waits_for_a_run_and_ends_without_one(app: Wakeful):
+async def test_a_claim_waits_for_a_run_until_its_timeout(app: Wakeful):
     services = app.services
     await services.jobs.create(ADMIN, "default", "ada", {"name": "job", "schedule": SELDOM})
     assert await services.pull.claim(ADMIN, "default", "w", wait_ms=50) == []
@@ -169,7 +169,7 @@ async def test_a_claim_waits_for_a_run_and_ends_without_one(app: Wakeful):
     assert [each["id"] for each in await waiting] == [run.id]
 
 
-async def test_a_claimed_run_that_fails_is_tried_again(app: Wakeful):
+async def test_a_failed_claimed_run_is_retried(app: Wakeful):
     services = app.services
     job = {"name": "job", "schedule": SELDOM, "maxAttempts": 2, "backoff": {"baseMs": 1, "maxMs": 1}}
     await services.jobs.create(ADMIN, "default", "ada", job)
@@ -186,7 +186,7 @@ async def test_a_claimed_run_that_fails_is_tried_again(app: Wakeful):
     assert (dead.state, dead.dead, dead.error) == ("failed", True, "not today")
 
 
-async def test_a_claimed_run_has_no_more_time_than_its_job_gives_it(app: Wakeful):
+async def test_a_claimed_run_times_out(app: Wakeful):
     services = app.services
     job = {"name": "job", "schedule": SELDOM, "timeoutMs": 1_000, "maxAttempts": 1}
     await services.jobs.create(ADMIN, "default", "ada", job)
@@ -206,7 +206,7 @@ async def test_a_claimed_run_has_no_more_time_than_its_job_gives_it(app: Wakeful
     assert (run.state, run.reason) == ("failed", "timeout")
 
 
-async def test_a_claimed_workflow_carries_its_dag(app: Wakeful):
+async def test_a_claimed_workflow_run_contains_its_dag(app: Wakeful):
     services = app.services
     job = {"name": "job", "schedule": SELDOM, "workflowId": "invoices", "version": 3, "userId": "ada"}
     await services.jobs.create(ADMIN, "default", "ada", job)
@@ -227,10 +227,10 @@ async def test_a_claimed_workflow_carries_its_dag(app: Wakeful):
     )
 
 
-# --- by hand -------------------------------------------------------------------------------------------
+# --- manual wakes --------------------------------------------------------------------------------------
 
 
-async def test_an_admin_wakes_an_agent_and_an_executor_sees_to_it(app: Wakeful):
+async def test_an_admin_can_wake_an_agent_and_an_executor_claims_the_run(app: Wakeful):
     services = app.services
     await services.agents.put(ADMIN, "default", "ada", {})
     with pytest.raises(PermissionDenied, match="admin"):
@@ -244,7 +244,7 @@ async def test_an_admin_wakes_an_agent_and_an_executor_sees_to_it(app: Wakeful):
     await services.runs.complete(ADA, "default", run.id, "succeeded", attempt=1)
 
 
-async def test_an_agent_with_a_target_is_woken_there(app: Wakeful, receiver: Receiver):
+async def test_a_wake_of_an_agent_with_a_target_is_launched(app: Wakeful, receiver: Receiver):
     services = app.services
     hook = {"kind": "webhook", "url": f"{receiver.url}/wake"}
     await services.agents.put(ADMIN, "default", "ada", {"target": hook})
@@ -255,10 +255,10 @@ async def test_an_agent_with_a_target_is_woken_there(app: Wakeful, receiver: Rec
     assert len(receiver.requests) == 2
 
 
-# --- what is written down ------------------------------------------------------------------------------
+# --- audit ---------------------------------------------------------------------------------------------
 
 
-async def test_what_is_done_is_written_down_and_what_is_refused_is_not(app: Wakeful):
+async def test_changes_are_audited_and_refused_requests_are_not(app: Wakeful):
     services = app.services
     before = (await services.audit.list(ADMIN, "default"))[:1]
     document = {"name": "job", "schedule": "0 9 * * *"}
@@ -267,7 +267,7 @@ async def test_what_is_done_is_written_down_and_what_is_refused_is_not(app: Wake
     with pytest.raises(PermissionDenied):
         await services.jobs.pause(MEMBER, "default", "ada", "job")
     await services.jobs.pause(who, "default", "ada", "job")
-    await services.jobs.pause(who, "default", "ada", "job")  # it is paused already: nothing happens
+    await services.jobs.pause(who, "default", "ada", "job")  # no effect: it is paused already
     await services.jobs.delete(who, "default", "ada", "job")
     entries = await services.audit.list(ADMIN, "default")
     new = [row for row in entries if not before or row.seq > before[0].seq]
@@ -292,7 +292,7 @@ FORGERIES = {
 
 
 @pytest.mark.parametrize("forgery", FORGERIES)
-async def test_whoever_lays_hands_on_the_audit_is_found_out(database: str, new_app: NewApp, forgery: str):
+async def test_tampering_with_the_audit_is_detected(database: str, new_app: NewApp, forgery: str):
     statements, where = FORGERIES[forgery]
     async with new_app() as app:
         for number in range(4):
@@ -307,7 +307,7 @@ async def test_whoever_lays_hands_on_the_audit_is_found_out(database: str, new_a
 
 
 async def lay_hands_on(database: str, statement: str) -> None:
-    """Write into a database behind everybody's back."""
+    """Execute a statement on the database directly."""
     if database.startswith("sqlite"):
         with contextlib.closing(sqlite3.connect(database.removeprefix("sqlite:///"))) as file, file:
             file.execute(statement)

@@ -1,4 +1,4 @@
-"""Heartbeats: the job by which an agent looks around by itself, and the hours at which it does."""
+"""Heartbeats: the internal job that runs an agent periodically, and its active hours."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BEAT = "/agents/ada/jobs/heartbeat"
 
 
 def hours(start: int, end: int) -> str:
-    """Hours of UTC, so many from now."""
+    """Return a range of UTC hours relative to now."""
     now = time.time() // 3600 % 24
     return f"{(now + start) % 24:02.0f}:00-{(now + end) % 24:02.0f}:00"
 
@@ -31,7 +31,7 @@ NOW, LATER = hours(-2, 3), hours(4, 6)
 
 
 def looking(app: Wakeful) -> Wakeful:
-    """The app, with functions: `look` finds nothing that needs attention, `fail` never works."""
+    """Register `look`, which returns HEARTBEAT_OK, and `fail`, which always fails."""
 
     @app.function()
     async def look() -> str:
@@ -55,14 +55,14 @@ async def add(app: Wakeful, name: str, **fields: object) -> None:
 
 
 async def run(app: Wakeful, name: str) -> Run:
-    """A run of one of the agent's jobs by hand, once it is over."""
+    """Run a job of the agent manually and wait until it is over."""
     started = await app.services.jobs.trigger(LOCAL, "default", "ada", name)
     assert started is not None
     return await app.runs.wait(started.id, poll=0.01)
 
 
 async def beats(app: Wakeful) -> list[Run]:
-    """The runs of the heartbeat that are over, newest first."""
+    """Return the finished runs of the heartbeat, newest first."""
     runs = await app.runs.of("ada").list()
     return [each for each in runs if each.job == "heartbeat" and each.finished_at is not None]
 
@@ -70,7 +70,7 @@ async def beats(app: Wakeful) -> list[Run]:
 # --- the job -------------------------------------------------------------------------------------------
 
 
-async def test_an_agent_with_a_heartbeat_looks_around_by_itself_within_its_hours(new_app: NewApp):
+async def test_a_heartbeat_runs_within_its_active_hours(new_app: NewApp):
     async with looking(new_app()) as app:
         await put(app, {"every": "1s", "activeHours": NOW, "tz": "UTC"})
         beat = (await eventually(lambda: beats(app)))[-1]
@@ -78,7 +78,7 @@ async def test_an_agent_with_a_heartbeat_looks_around_by_itself_within_its_hours
 
 
 @on_one_store
-async def test_the_document_says_what_the_job_is(ask: ApiClient):
+async def test_the_heartbeat_job_is_built_from_the_agent_document(ask: ApiClient):
     made = await ask("PUT", "/agents/ada", {"tz": "Europe/Berlin", "heartbeat": True})
     assert (made.status, made.body["heartbeat"]) == (201, {"everyMs": 1_800_000})
     job = (await ask("GET", BEAT)).body
@@ -109,7 +109,7 @@ async def test_the_document_says_what_the_job_is(ask: ApiClient):
 
 
 @on_one_store
-async def test_it_is_delivered_where_there_is_a_channel_unless_it_says_otherwise(ask: ApiClient):
+async def test_a_heartbeat_is_delivered_by_default_if_there_is_a_channel(ask: ApiClient):
     documents: list[tuple[dict[str, Any], bool]] = [
         ({"heartbeat": True}, False),
         ({"channel": "team", "heartbeat": True}, True),
@@ -141,7 +141,7 @@ async def test_the_same_document_again_changes_nothing(new_app: NewApp):
 
 
 @on_one_store
-async def test_it_goes_where_its_agent_goes_and_rests_when_that_is_not_active(
+async def test_a_heartbeat_uses_the_target_of_its_agent_and_is_disabled_with_it(
     new_app: NewApp, receiver: Receiver
 ):
     async with looking(new_app()) as app:
@@ -157,7 +157,7 @@ async def test_it_goes_where_its_agent_goes_and_rests_when_that_is_not_active(
         assert (await app.services.jobs.get(LOCAL, "default", "ada", "heartbeat")).enabled
 
 
-async def test_it_is_deleted_with_its_agent_which_other_jobs_keep(ask: ApiClient):
+async def test_a_heartbeat_is_deleted_with_its_agent(ask: ApiClient):
     await ask("PUT", "/agents/ada", {"heartbeat": True, "alerts": {"url": "http://127.0.0.1:1/"}})
     await ask("PUT", "/agents/ada/jobs/digest", {"schedule": SELDOM})
     kept = await ask("DELETE", "/agents/ada")
@@ -169,7 +169,7 @@ async def test_it_is_deleted_with_its_agent_which_other_jobs_keep(ask: ApiClient
 
 
 @on_one_store
-async def test_the_audit_names_who_gave_an_agent_a_heartbeat(ask: ApiClient):
+async def test_the_audit_records_who_created_and_deleted_a_heartbeat(ask: ApiClient):
     for heartbeat in (True, True, None):
         await ask("PUT", "/agents/ada", {"heartbeat": heartbeat})
     entries = (await ask("GET", "/audit")).body["entries"]
@@ -179,7 +179,7 @@ async def test_the_audit_names_who_gave_an_agent_a_heartbeat(ask: ApiClient):
 
 
 @on_one_store
-async def test_it_counts_towards_no_limit(ask: ApiClient):
+async def test_a_heartbeat_counts_towards_no_quota(ask: ApiClient):
     for bucket in ("scheduler.createJob", "scheduler.liveJobs"):
         limit = {"bucket": bucket, "limit": 0}
         assert (await ask("PUT", "/quotas", limit)).status == 200
@@ -188,11 +188,11 @@ async def test_it_counts_towards_no_limit(ask: ApiClient):
     assert (await ask("GET", BEAT)).status == 200
 
 
-# --- who may ---------------------------------------------------------------------------------------------
+# --- permissions -----------------------------------------------------------------------------------------
 
 
 @on_one_store
-async def test_an_agents_key_may_look_at_it_and_no_more(ask: ApiClient):
+async def test_an_agent_key_can_read_its_heartbeat_but_not_change_it(ask: ApiClient):
     await ask("PUT", "/agents/ada", {"heartbeat": True})
     ada = await ask.new("agent", agent="ada")
     before = await ada("GET", BEAT)
@@ -214,7 +214,7 @@ async def test_an_agents_key_may_look_at_it_and_no_more(ask: ApiClient):
 
 
 @on_one_store
-async def test_an_agents_key_executes_the_heartbeats_of_an_agent_that_pulls(ask: ApiClient):
+async def test_an_agent_key_can_claim_and_complete_heartbeats(ask: ApiClient):
     await ask("PUT", "/agents/ada", {"heartbeat": {"every": "1s", "activeHours": NOW}})
     ada = await ask.new("agent", agent="ada")
     (given,) = (await ada("POST", "/runs/claim", {"worker": "laptop", "waitMs": 60_000})).body["runs"]
@@ -225,14 +225,14 @@ async def test_an_agents_key_executes_the_heartbeats_of_an_agent_that_pulls(ask:
 
 
 @on_one_store
-async def test_people_may_pause_and_run_it(ask: ApiClient):
+async def test_an_admin_can_pause_and_a_member_can_run_a_heartbeat(ask: ApiClient):
     await ask("PUT", "/agents/ada", {"target": {"kind": "function", "name": "nothing"}, "heartbeat": True})
     assert (await ask("POST", f"{BEAT}/pause")).body["enabled"] is False
     member = await ask.new("member")
     assert (await member("POST", f"{BEAT}/run")).body["trigger"] == "user"
 
 
-# --- what is refused -------------------------------------------------------------------------------------
+# --- validation ------------------------------------------------------------------------------------------
 
 
 REFUSED: list[tuple[object, str]] = [
@@ -252,7 +252,7 @@ REFUSED: list[tuple[object, str]] = [
 
 
 @on_one_store
-async def test_a_heartbeat_that_cannot_be_is_refused_and_nothing_changes(ask: ApiClient):
+async def test_an_invalid_heartbeat_is_refused_and_nothing_changes(ask: ApiClient):
     for heartbeat, said in REFUSED:
         answer = await ask("PUT", "/agents/ada", {"heartbeat": heartbeat})
         assert (answer.status, answer.code) == (422, "invalid-argument")
@@ -260,11 +260,11 @@ async def test_a_heartbeat_that_cannot_be_is_refused_and_nothing_changes(ask: Ap
         assert (await ask("GET", "/agents/ada")).status == 404
 
 
-async def test_a_job_of_that_name_that_is_somebodys_own_is_left_alone(ask: ApiClient):
+async def test_a_user_job_named_heartbeat_is_not_changed(ask: ApiClient):
     await ask("PUT", "/agents/ada/jobs/other", {"schedule": SELDOM})
     row = await ask.app.store.job("default", "ada", "other")
     assert row is not None
-    # As a database has it that is older than the reserved names.
+    # As in a database that is older than the reserved names.
     await ask.app.store.change_job(row.id, lambda old: JobChange(old._replace(name="heartbeat")))
     answer = await ask("PUT", "/agents/ada", {"description": "new", "heartbeat": True})
     assert (answer.status, answer.code) == (422, "invalid-argument")
@@ -276,7 +276,7 @@ async def test_a_job_of_that_name_that_is_somebodys_own_is_left_alone(ask: ApiCl
 
 
 @on_one_store
-async def test_a_zone_that_the_operator_does_not_allow_is_refused(new_app: NewApp):
+async def test_a_time_zone_outside_the_allowlist_is_refused(new_app: NewApp):
     app = new_app(settings=Settings(tz_allowlist=("Europe/Berlin",)))
     async with app, served(app) as ask:
         answer = await ask("PUT", "/agents/ada", {"heartbeat": {"tz": "Asia/Tokyo"}})
@@ -284,10 +284,10 @@ async def test_a_zone_that_the_operator_does_not_allow_is_refused(new_app: NewAp
         assert (await ask("GET", "/agents/ada")).status == 404
 
 
-# --- hours -----------------------------------------------------------------------------------------------
+# --- active hours ----------------------------------------------------------------------------------------
 
 
-async def test_outside_its_hours_it_does_not_run_but_for_those_who_run_it_by_hand(new_app: NewApp):
+async def test_a_heartbeat_outside_its_hours_is_skipped_unless_run_manually(new_app: NewApp):
     async with looking(new_app()) as app:
         await put(app, {"every": "1s", "activeHours": LATER, "tz": "UTC"})
         await add(app, "mail", wakeHeartbeat=True)
@@ -306,7 +306,7 @@ async def test_outside_its_hours_it_does_not_run_but_for_those_who_run_it_by_han
     assert found["heartbeat"].output == f"the job runs from {start} to {end} (UTC)"
 
 
-async def test_outside_the_hours_of_a_job_no_executor_is_given_its_runs(ask: ApiClient):
+async def test_runs_outside_the_hours_of_their_job_are_not_claimed(ask: ApiClient):
     await ask("PUT", "/agents/ada", {"heartbeat": {"every": "1s", "activeHours": LATER, "tz": "UTC"}})
     await ask("PUT", "/agents/ada/jobs/mail", {"schedule": SELDOM, "wakeHeartbeat": True})
     asked = (await ask("POST", "/agents/ada/jobs/mail/run")).body
@@ -322,7 +322,7 @@ async def test_outside_the_hours_of_a_job_no_executor_is_given_its_runs(ask: Api
     assert {(beat.state, beat.reason) for beat in found} == {("skipped", "outside_hours")}
 
 
-async def test_a_run_that_waited_for_an_executor_until_its_hours_were_over_is_not_given_out(ask: ApiClient):
+async def test_a_run_that_is_unclaimed_when_its_hours_end_is_skipped(ask: ApiClient):
     await ask("PUT", "/agents/ada", {"heartbeat": {"activeHours": NOW, "tz": "UTC"}})
     await ask("PUT", "/agents/ada/jobs/mail", {"schedule": SELDOM, "wakeHeartbeat": True})
     await ask("POST", "/agents/ada/jobs/mail/run")
@@ -335,7 +335,7 @@ async def test_a_run_that_waited_for_an_executor_until_its_hours_were_over_is_no
     assert beat.output is not None
 
 
-async def test_a_tick_outside_its_hours_does_not_replace_the_run_that_is_under_way(new_app: NewApp):
+async def test_a_tick_outside_its_hours_does_not_replace_the_active_run(new_app: NewApp):
     async with looking(new_app()) as app:
         pulled = {"target": {"kind": "pull"}, "overlapPolicy": "replace", "schedule": "every 1s"}
         await add(app, "watch", **pulled, activeHours=LATER)
@@ -353,10 +353,10 @@ async def test_a_tick_outside_its_hours_does_not_replace_the_run_that_is_under_w
         assert app.services.metrics.runs_skipped == 0, "for no other run of its job was in the way"
 
 
-# --- what wakes it ---------------------------------------------------------------------------------------
+# --- wakes and deliveries --------------------------------------------------------------------------------
 
 
-async def test_a_job_that_succeeds_wakes_it_at_once_and_one_that_fails_does_not(new_app: NewApp):
+async def test_a_job_that_succeeds_wakes_the_heartbeat_and_one_that_fails_does_not(new_app: NewApp):
     async with looking(new_app()) as app:
         await put(app, True)
         fails = {"target": {"kind": "function", "name": "fail"}, "maxAttempts": 1}
@@ -370,9 +370,7 @@ async def test_a_job_that_succeeds_wakes_it_at_once_and_one_that_fails_does_not(
     assert (beat.trigger, beat.triggered_by, beat.state) == ("heartbeat", mail.id, "succeeded")
 
 
-async def test_what_it_finds_is_delivered_and_that_it_found_nothing_is_not(
-    new_app: NewApp, receiver: Receiver
-):
+async def test_heartbeat_outputs_are_delivered_except_heartbeat_ok(new_app: NewApp, receiver: Receiver):
     app = new_app(settings=to_channels(team=posts(receiver)))
     answers = iter(["HEARTBEAT_OK", "The disk is full."])
 

@@ -1,4 +1,4 @@
-"""Speaking to an agent over HTTP, by the client and the command line: what is taken, and what is refused."""
+"""Messages to agents over HTTP, the client and the command line."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from wakeful.service.auth.access import LOCAL
 SAY = "/agents/default/messages"
 
 
-async def test_a_turn_waits_to_be_claimed_where_the_agent_has_no_target(ask: ApiClient):
+async def test_a_turn_of_an_agent_without_a_target_waits_to_be_claimed(ask: ApiClient):
     said = (await ask("POST", SAY, {"message": "hello"})).body
     assert (said["session"], said["state"], said["runId"], said["waiting"]) == ("main", "waiting", None, 1)
     claim = {"worker": "laptop", "waitMs": 60_000, "lanes": ["main"]}
@@ -40,7 +40,7 @@ async def test_a_turn_waits_to_be_claimed_where_the_agent_has_no_target(ask: Api
     assert session["context"] == 0.5
 
 
-async def test_an_executor_is_told_to_stop_at_its_next_heartbeat(ask: ApiClient):
+async def test_the_heartbeat_of_a_stopped_turn_is_refused(ask: ApiClient):
     await ask("PUT", "/agents/default", {"queue": {"debounceMs": 0}})
     begun = (await ask("POST", SAY, {"message": "write a novel"})).body["runId"]
     await ask("POST", "/runs/claim", {"worker": "laptop"})
@@ -50,7 +50,7 @@ async def test_an_executor_is_told_to_stop_at_its_next_heartbeat(ask: ApiClient)
     assert (reply.status, reply.code) == (409, "failed-precondition")
 
 
-async def test_a_turn_follows_its_agent_to_another_target(new_app: NewApp):
+async def test_a_waiting_turn_uses_the_changed_target_of_its_agent(new_app: NewApp):
     app = new_app()
     heard: list[Any] = []
 
@@ -69,7 +69,7 @@ async def test_a_turn_follows_its_agent_to_another_target(new_app: NewApp):
     assert (job, payload["message"]) == ("woken-by-hand", "hello\nand welcome")
 
 
-async def test_an_agent_may_speak_to_itself_and_to_nobody_else(ask: ApiClient):
+async def test_an_agent_key_can_send_messages_only_to_its_own_agent(ask: ApiClient):
     await ask("PUT", "/agents/ada", {"queue": {"debounceMs": 0}})
     ada = await ask.new("agent", agent="ada")
     said = (await ada("POST", "/agents/ada/messages", {"message": "think of lunch"})).body
@@ -93,7 +93,7 @@ async def test_an_agent_may_speak_to_itself_and_to_nobody_else(ask: ApiClient):
     ],
 )
 @on_one_store
-async def test_what_cannot_be_said_is_refused_in_a_sentence(ask: ApiClient, body: Any, sentence: str):
+async def test_an_invalid_message_is_refused_with_a_reason(ask: ApiClient, body: Any, sentence: str):
     reply = await ask("POST", SAY, body)
     assert (reply.status, reply.code) == (422, "invalid-argument")
     assert sentence in reply.body["detail"]
@@ -101,7 +101,7 @@ async def test_what_cannot_be_said_is_refused_in_a_sentence(ask: ApiClient, body
 
 
 @on_one_store
-async def test_nobody_hears_it_who_is_not_there_not_active_or_has_used_up_its_budget(ask: ApiClient):
+async def test_messages_to_unknown_inactive_or_over_budget_agents_are_refused(ask: ApiClient):
     assert (await ask("POST", "/agents/nobody/messages", {"message": "hi"})).code == "not-found"
     await ask("PUT", "/agents/idle", {"active": False})
     reply = await ask("POST", "/agents/idle/messages", {"message": "hi"})
@@ -117,7 +117,7 @@ async def test_nobody_hears_it_who_is_not_there_not_active_or_has_used_up_its_bu
     assert (reply.status, reply.code) == (429, "resource-exhausted")
 
 
-async def test_a_message_with_a_key_of_its_own_is_said_once(ask: ApiClient):
+async def test_a_message_with_an_idempotency_key_is_accepted_once(ask: ApiClient):
     headers = {"Idempotency-Key": "telegram-update-17"}
     replies = [await ask("POST", SAY, {"message": "hi"}, headers=headers) for _ in range(3)]
     assert len({reply.body["id"] for reply in replies}) == 1
@@ -125,14 +125,14 @@ async def test_a_message_with_a_key_of_its_own_is_said_once(ask: ApiClient):
     assert session["messages"] == 1
 
 
-async def test_what_was_said_is_in_the_audit_but_not_the_words(ask: ApiClient):
+async def test_the_audit_records_a_message_without_its_text(ask: ApiClient):
     await ask("POST", SAY, {"message": "a secret of mine", "session": "diary"})
     (entry, *_) = (await ask("GET", "/audit")).body["entries"]
     assert (entry["action"], entry["subject"]) == ("agent.message", "default")
     assert entry["details"] == {"session": "diary", "order": None}
 
 
-async def test_sessions_come_in_pages(ask: ApiClient):
+async def test_sessions_are_paginated(ask: ApiClient):
     for name in ("c", "a", "b"):
         await ask("POST", SAY, {"message": "hi", "session": name})
     first = (await ask("GET", "/agents/default/sessions", limit=2)).body
@@ -141,7 +141,7 @@ async def test_sessions_come_in_pages(ask: ApiClient):
     assert rest["cursor"] is None
 
 
-async def test_the_client_speaks_too(ask: ApiClient):
+async def test_the_client_sends_messages_and_lists_sessions(ask: ApiClient):
     async with AsyncClient(ask.url, ask.key) as client:
         await client.agents.put("default", {"queue": {"debounce_ms": 0, "cap": 2}})
         receipt = await client.agents.say("default", "hello", session="telegram:1")
@@ -158,7 +158,7 @@ def here(tmp_path: Path) -> Iterator[Machine]:
 
 @contextmanager
 def executing(machine: Machine) -> Iterator[None]:
-    """An agent that pulls: it repeats what it is told."""
+    """Run an executor that repeats each message."""
     done = threading.Event()
     key = next((machine.home / "config/wakeful/keys").iterdir()).read_text().strip()
 
@@ -177,13 +177,13 @@ def executing(machine: Machine) -> Iterator[None]:
         thread.join()
 
 
-def test_the_command_line_speaks_and_waits_for_the_answer(here: Machine):
+def test_the_command_line_sends_a_message_and_waits_for_the_output(here: Machine):
     here.wakeful("agents", "put", "parrot", "--queue", '{"debounceMs": 100, "cap": 1, "drop": "new"}')
     assert here.wakeful("agents", "show", "parrot", "--json").json["queue"]["cap"] == 1
     with executing(here):
         said = here.wakeful("say", "parrot", "pretty boy", "--wait")
         assert (said.code, "pretty boy" in said.out) == (0, True), said
-    # Nobody is at work now: the first is under way, the second waits, and there is no room for a third.
+    # No executor now: the first message starts a turn, the second waits, and the queue is full.
     assert here.wakeful("say", "parrot", "one", "--json").json["state"] == "waiting"
 
     def under_way() -> bool:
@@ -203,7 +203,7 @@ def test_the_command_line_speaks_and_waits_for_the_answer(here: Machine):
     assert (stopped.code, "stopped:" in stopped.out) == (0, True), stopped
 
 
-async def test_python_in_the_same_process_may_speak_without_a_server(new_app: NewApp):
+async def test_a_message_can_be_sent_in_process_without_a_server(new_app: NewApp):
     app = new_app()
     heard: list[str | None] = []
 
@@ -220,7 +220,7 @@ async def test_python_in_the_same_process_may_speak_without_a_server(new_app: Ne
         await eventually(lambda: heard == ["well?"])
 
 
-def test_an_agent_is_made_with_all_that_it_has_by_the_command_line(here: Machine):
+def test_the_command_line_sets_the_budget_and_alerts_of_an_agent(here: Machine):
     made = here.wakeful(
         "agents", "put", "ada", "--budget", '{"tokensPerDay": 5}',
         "--alerts", '{"url": "https://a.example/alerts"}', "--json",
@@ -230,7 +230,7 @@ def test_an_agent_is_made_with_all_that_it_has_by_the_command_line(here: Machine
     assert (refused.code, "alerts: channel: there is no 'nowhere'" in refused.err) == (2, True)
 
 
-async def test_a_turn_that_is_replayed_and_a_wake_by_hand_are_in_the_lane_of_conversations(ask: ApiClient):
+async def test_replayed_turns_and_manual_wakes_use_the_main_lane(ask: ApiClient):
     target = {"kind": "function", "name": "failing"}
     await ask("PUT", "/agents/default", {"target": target, "queue": {"debounceMs": 0}})
     turn = (await ask("POST", SAY, {"message": "hello"})).body["runId"]
