@@ -1,4 +1,4 @@
-"""What an agent's key may do with jobs that an admin created, where it may deliver, and what it reads."""
+"""Permissions of agent keys: jobs of admins, delivery targets and masked credentials."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ PULL = {"kind": "pull"}
 
 @pytest.fixture
 async def ada(ask: ApiClient) -> ApiClient:
-    """The key of an agent that has a job of an admin's."""
+    """Return a client with the key of an agent that has a job created by an admin."""
     await ask("PUT", "/agents/ada", {"channel": "telegram", "to": "1"})
     made = await ask("POST", JOBS, {"name": "report", "schedule": SELDOM, "target": PULL})
     assert (made.status, made.body["createdBy"].partition(":")[0]) == (201, "admin")
     return await ask.new("agent", agent="ada")
 
 
-# --- jobs of an admin's ----------------------------------------------------------------------------------
+# --- jobs of admins --------------------------------------------------------------------------------------
 
 
 @on_one_store
-async def test_an_agents_key_does_not_change_a_job_that_an_admin_created(ask: ApiClient, ada: ApiClient):
+async def test_an_agent_key_cannot_change_a_job_created_by_an_admin(ask: ApiClient, ada: ApiClient):
     before = (await ask("GET", ADMINS)).body
     tried = [
         await ada("PATCH", ADMINS, {"schedule": "every 1s"}),
@@ -63,7 +63,7 @@ async def test_an_agents_key_does_not_change_a_job_that_an_admin_created(ask: Ap
 
 
 @on_one_store
-async def test_an_agents_key_does_as_it_likes_with_its_own_jobs(ada: ApiClient):
+async def test_an_agent_key_can_change_run_and_delete_its_own_jobs(ada: ApiClient):
     made = await ada("POST", JOBS, {"name": "own", "schedule": SELDOM})
     assert made.body["createdBy"].startswith("agent:key:")
     own = f"{JOBS}/own"
@@ -75,7 +75,7 @@ async def test_an_agents_key_does_as_it_likes_with_its_own_jobs(ada: ApiClient):
 
 
 @on_one_store
-async def test_a_job_of_an_older_database_counts_as_the_agents_own(ask: ApiClient, ada: ApiClient):
+async def test_a_job_without_a_creator_counts_as_created_by_the_agent(ask: ApiClient, ada: ApiClient):
     row = await ask.app.store.job("default", "ada", "report")
     assert row is not None
     await ask.app.store.delete_job(row.id, row.created_ms, "deleted")
@@ -84,7 +84,7 @@ async def test_a_job_of_an_older_database_counts_as_the_agents_own(ask: ApiClien
     assert (await ada("PATCH", ADMINS, {"description": "mine"})).status == 200
 
 
-async def test_an_agents_key_runs_an_admins_job_once_a_minute_and_no_storm(ask: ApiClient, ada: ApiClient):
+async def test_an_agent_key_can_run_a_job_of_an_admin_once_a_minute(ask: ApiClient, ada: ApiClient):
     replies = await asyncio.gather(*[ada("POST", f"{ADMINS}/run") for _ in range(20)])
     assert sorted(reply.status for reply in replies) == [201] + [429] * 19
     refused = next(reply for reply in replies if reply.status == 429)
@@ -93,9 +93,7 @@ async def test_an_agents_key_runs_an_admins_job_once_a_minute_and_no_storm(ask: 
 
 
 @on_one_store
-async def test_an_agents_key_ends_only_those_runs_of_an_admins_job_that_it_started(
-    ask: ApiClient, ada: ApiClient
-):
+async def test_an_agent_key_can_end_only_its_own_runs_of_a_job_of_an_admin(ask: ApiClient, ada: ApiClient):
     theirs = (await ask("POST", f"{ADMINS}/run")).body["id"]
     refused = await ada("POST", f"/runs/{theirs}/cancel")
     assert (refused.status, refused.code) == (403, "permission-denied")
@@ -107,7 +105,9 @@ async def test_an_agents_key_ends_only_those_runs_of_an_admins_job_that_it_start
 
 
 @on_one_store
-async def test_an_agent_may_remove_the_job_it_is_running_in(ask: ApiClient, ada: ApiClient):
+async def test_an_agent_key_can_delete_a_job_of_an_admin_while_executing_its_run(
+    ask: ApiClient, ada: ApiClient
+):
     assert (await ada("POST", f"{ADMINS}/run")).status == 201
     assert (await ada("POST", "/runs/claim", {"worker": "w", "waitMs": 5_000})).body["runs"]
     assert (await ada("DELETE", ADMINS)).status == 403, "it has started that run itself"
@@ -118,7 +118,7 @@ async def test_an_agent_may_remove_the_job_it_is_running_in(ask: ApiClient, ada:
 
 
 @on_one_store
-async def test_a_run_that_an_agent_forces_asks_the_precheck(new_app: NewApp):
+async def test_a_run_forced_by_an_agent_key_is_prechecked(new_app: NewApp):
     app = new_app()
     launched: list[str] = []
 
@@ -151,11 +151,11 @@ async def test_a_run_that_an_agent_forces_asks_the_precheck(new_app: NewApp):
         await eventually(lambda: launched)
 
 
-# --- where it may deliver --------------------------------------------------------------------------------
+# --- delivery targets ------------------------------------------------------------------------------------
 
 
 @on_one_store
-async def test_an_agents_key_delivers_to_its_agents_channel_and_where_an_admin_allows_it(
+async def test_an_agent_key_can_deliver_only_to_the_channel_of_its_agent_and_deliver_to(
     ask: ApiClient, ada: ApiClient
 ):
     def document(**fields: object) -> dict[str, object]:
@@ -188,13 +188,13 @@ async def test_an_agents_key_delivers_to_its_agents_channel_and_where_an_admin_a
 
 @on_one_store
 @pytest.mark.parametrize("value", ["slack", [1], [{"to": "1"}], [{"channel": "a", "x": 1}]])
-async def test_a_deliver_to_that_makes_no_sense_is_refused(ask: ApiClient, value: object):
+async def test_an_invalid_deliver_to_is_refused(ask: ApiClient, value: object):
     refused = await ask("PUT", "/agents/ada", {"deliverTo": value})
     assert (refused.status, refused.code) == (422, "invalid-argument")
     assert "deliverTo: " in refused.body["detail"]
 
 
-# --- what it reads ---------------------------------------------------------------------------------------
+# --- masked credentials ----------------------------------------------------------------------------------
 
 HOOK = {
     "kind": "webhook",
@@ -205,7 +205,7 @@ SECRETS = ("password", "query-secret", "fragment-secret", "header-secret", "aler
 
 
 @on_one_store
-async def test_credentials_are_shown_to_admins_alone_through_every_face(ask: ApiClient):
+async def test_credentials_are_shown_only_to_admins(ask: ApiClient):
     alerts = {"url": "https://hooks.example.com/services/alert-secret"}
     await ask("PUT", "", {"alerts": alerts})
     await ask("PUT", "/agents/ada", {"target": HOOK, "alerts": alerts})
@@ -239,7 +239,7 @@ async def test_credentials_are_shown_to_admins_alone_through_every_face(ask: Api
 
 
 @on_one_store
-async def test_a_masked_document_comes_back_as_it_was_and_moves_no_credential(ask: ApiClient):
+async def test_masked_values_are_restored_on_update_and_refused_for_another_url(ask: ApiClient):
     ada = await ask.new("agent", agent="ada")
     made = await ada("POST", JOBS, {"name": "own", "schedule": SELDOM, "target": HOOK})
     assert made.status == 201

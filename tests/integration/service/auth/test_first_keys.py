@@ -1,4 +1,4 @@
-"""The first admin key: one for all replicas, on disk before requests are taken, or set by the operator."""
+"""The first admin key: one for all replicas, on disk before requests are accepted, or set by the operator."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def new_key() -> str:
     return "wk_" + secrets.token_urlsafe(32)
 
 
-async def test_replicas_that_start_together_make_one_key(new_app: NewApp):
+async def test_replicas_that_start_together_create_one_key(new_app: NewApp):
     async with contextlib.AsyncExitStack() as stack:
         apps = [await stack.enter_async_context(new_app()) for _ in range(5)]
         made = await asyncio.gather(*(app.services.keys.first_key() for app in apps))
@@ -38,7 +38,7 @@ async def test_replicas_that_start_together_make_one_key(new_app: NewApp):
         assert len(await apps[0].store.audit("default")) == 1
 
 
-async def test_processes_that_start_together_leave_one_key(database: str, tmp_path: Path):
+async def test_processes_that_start_together_store_one_key(database: str, tmp_path: Path):
     homes = [tmp_path / name for name in ("one", "two", "three")]
     for home in homes:
         home.mkdir()
@@ -62,7 +62,7 @@ async def test_processes_that_start_together_leave_one_key(database: str, tmp_pa
             assert await asyncio.to_thread(process.wait, 60) == 0
 
 
-async def test_requests_are_taken_when_the_key_is_on_disk(tmp_path: Path):
+async def test_requests_are_accepted_after_the_key_is_on_disk(tmp_path: Path):
     file = tmp_path / "key"
     seen: list[tuple[int, bool]] = []
 
@@ -96,7 +96,7 @@ async def test_requests_are_taken_when_the_key_is_on_disk(tmp_path: Path):
 # --- WAKEFUL_ADMIN_KEY ---------------------------------------------------------------------------------
 
 
-async def test_the_operators_key_is_there_once_whoever_applies_it(new_app: NewApp):
+async def test_replicas_that_apply_the_same_admin_key_create_it_once(new_app: NewApp):
     key = new_key()
     async with new_app() as one, new_app() as other:
         keys = [one.services.keys, other.services.keys]
@@ -107,7 +107,7 @@ async def test_the_operators_key_is_there_once_whoever_applies_it(new_app: NewAp
         assert await one.services.keys.first_key() is None
 
 
-async def test_another_setting_replaces_the_key_and_an_old_replica_does_not_bring_it_back(new_app: NewApp):
+async def test_a_changed_admin_key_revokes_the_old_one_permanently(new_app: NewApp):
     before, after = new_key(), new_key()
     async with new_app() as app:
         keys = app.services.keys
@@ -128,13 +128,13 @@ async def test_another_setting_replaces_the_key_and_an_old_replica_does_not_brin
 
 
 @pytest.mark.parametrize("text", ["hunter2", "wk_short", "wk_" + 43 * "!", "wk_" + 44 * "a"])
-def test_a_setting_that_is_no_key_stops_the_start_and_is_not_shown(text: str):
+def test_an_invalid_admin_key_is_refused_and_not_shown(text: str):
     with pytest.raises(InvalidArgument, match="WAKEFUL_ADMIN_KEY: write wk_") as refused:
         read_settings({"WAKEFUL_ADMIN_KEY": text})
     assert text not in refused.value.message
 
 
-def test_a_server_with_the_setting_writes_no_file(tmp_path: Path):
+def test_a_server_with_an_admin_key_writes_no_key_file(tmp_path: Path):
     key = new_key()
     machine = Machine(tmp_path)
     (tmp_path / "wakeful.toml").write_text(f'admin_key = "{key}"\n')

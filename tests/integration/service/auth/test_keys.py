@@ -1,4 +1,4 @@
-"""Keys and tokens: who somebody is, by what they carry."""
+"""Authentication with keys and tokens."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SECRET = "a secret of more than thirty-two bytes, and for some of more than sixt
 
 
 def b64(value: object) -> str:
-    """A part of a token: JSON, or text as it is."""
+    """Encode a part of a token: text as it is, other values as JSON."""
     text = value if isinstance(value, str) else json.dumps(value)
     return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
 
@@ -34,7 +34,7 @@ async def services(new_app: NewApp) -> AsyncIterator[Services]:
         yield app.services
 
 
-async def test_the_first_key_is_made_once_and_opens_every_workspace(services: Services):
+async def test_the_first_key_is_created_once_and_valid_for_every_workspace(services: Services):
     key = await services.keys.first_key()
     assert key is not None
     assert key.startswith("wk_")
@@ -43,7 +43,7 @@ async def test_the_first_key_is_made_once_and_opens_every_workspace(services: Se
     assert (who.role, who.workspace, who.agent, who.address) == ("admin", None, None, "192.0.2.1")
 
 
-async def test_a_key_is_kept_as_its_hash_and_shown_without_it(services: Services):
+async def test_a_key_is_stored_as_a_hash(services: Services):
     row, key = await services.keys.create(LOCAL, "default", {"name": "ci", "role": "member"})
     assert key.encode() not in row.hash
     (kept,) = await services.keys.list(LOCAL, "default")
@@ -52,7 +52,7 @@ async def test_a_key_is_kept_as_its_hash_and_shown_without_it(services: Services
     assert who == Principal(f"key:{row.id}", "member", "default")
 
 
-async def test_when_a_key_was_last_used_is_noted(services: Services):
+async def test_the_last_use_of_a_key_is_recorded(services: Services):
     row, key = await services.keys.create(LOCAL, "default", {"role": "member"})
     assert row.last_used_ms is None
     await services.keys.authenticate(key)
@@ -63,7 +63,7 @@ async def test_when_a_key_was_last_used_is_noted(services: Services):
     await eventually(used)
 
 
-async def test_a_revoked_key_opens_nothing_and_cannot_be_revoked_again(services: Services):
+async def test_a_revoked_key_is_invalid_and_cannot_be_revoked_again(services: Services):
     row, key = await services.keys.create(LOCAL, "default", {"role": "admin"})
     await services.keys.authenticate(key)
     await services.keys.revoke(LOCAL, "default", row.id)
@@ -73,7 +73,7 @@ async def test_a_revoked_key_opens_nothing_and_cannot_be_revoked_again(services:
         await services.keys.revoke(LOCAL, "default", row.id)
 
 
-async def test_a_key_that_has_expired_opens_nothing(services: Services, monkeypatch: pytest.MonkeyPatch):
+async def test_an_expired_key_is_invalid(services: Services, monkeypatch: pytest.MonkeyPatch):
     expires_ms = services.store.clock.now_ms() + 3_600_000
     _, key = await services.keys.create(LOCAL, "default", {"role": "admin", "expiresAt": expires_ms})
     await services.keys.authenticate(key)
@@ -95,12 +95,12 @@ async def test_a_key_that_has_expired_opens_nothing(services: Services, monkeypa
         ({"role": "member", "name": 5}, "name"),
     ],
 )
-async def test_a_key_that_makes_no_sense_is_refused(services: Services, document, says: str):
+async def test_an_invalid_key_document_is_refused(services: Services, document, says: str):
     with pytest.raises(InvalidArgument, match=says):
         await services.keys.create(LOCAL, "default", document)
 
 
-async def test_nobody_makes_a_key_that_may_more_than_their_own(services: Services):
+async def test_a_key_cannot_create_a_key_with_more_permissions(services: Services):
     _, key = await services.keys.create(LOCAL, "default", {"role": "admin"})
     admin = await services.keys.authenticate(key)
     with pytest.raises(PermissionDenied):
@@ -113,7 +113,7 @@ async def test_nobody_makes_a_key_that_may_more_than_their_own(services: Service
         await services.keys.create(member, "default", {"role": "member"})
 
 
-async def test_an_admin_of_one_workspace_does_not_revoke_the_key_for_all(services: Services):
+async def test_an_admin_of_one_workspace_cannot_revoke_a_key_for_all_workspaces(services: Services):
     key = await services.keys.first_key()
     assert key is not None
     operator = await services.keys.authenticate(key)
@@ -125,7 +125,7 @@ async def test_an_admin_of_one_workspace_does_not_revoke_the_key_for_all(service
 
 
 @pytest.mark.parametrize("bearer", [None, "", "wk_short", "wk_" + "x" * 43, "a.b.c", "Basic abc"])
-async def test_what_is_no_key_is_nobody(services: Services, bearer: str | None):
+async def test_an_unknown_or_malformed_key_is_unauthenticated(services: Services, bearer: str | None):
     with pytest.raises(Unauthenticated):
         await services.keys.authenticate(bearer)
 
@@ -137,7 +137,7 @@ def claims(**more: object) -> dict[str, object]:
     return {"sub": "ada", "role": "member", "workspace": "acme", "exp": int(time.time()) + 60, **more}
 
 
-async def test_a_token_signed_with_the_secret_says_who_it_is():
+async def test_a_token_signed_with_the_secret_is_authenticated():
     tokens = JwtTokens(secret=SECRET)
     who = await tokens.principal(jwt.encode(claims(), SECRET, "HS256"))
     assert who == Principal("jwt:ada", "member", "acme")
@@ -167,12 +167,12 @@ WRONG: dict[str, Callable[[], str]] = {
 
 
 @pytest.mark.parametrize("what", WRONG)
-async def test_a_token_that_is_not_right_is_nobody(what: str):
+async def test_an_invalid_token_is_unauthenticated(what: str):
     with pytest.raises(Unauthenticated):
         await JwtTokens(secret=SECRET).principal(WRONG[what]())
 
 
-async def test_a_token_for_another_audience_or_of_another_issuer_is_nobody():
+async def test_a_token_for_another_audience_or_of_another_issuer_is_unauthenticated():
     tokens = JwtTokens(secret=SECRET, audience="wakeful", issuer="https://id.example")
     right = claims(aud="wakeful", iss="https://id.example")
     assert (await tokens.principal(jwt.encode(right, SECRET, "HS256"))).actor == "jwt:ada"
@@ -186,7 +186,7 @@ def test_a_short_secret_is_refused_at_the_start():
         JwtTokens(secret="short")
 
 
-async def test_a_token_signed_by_a_key_of_the_set_says_who_it_is():
+async def test_a_token_signed_by_a_key_of_the_key_set_is_authenticated():
     private = rsa.generate_private_key(public_exponent=65537, key_size=2048)
     other = rsa.generate_private_key(public_exponent=65537, key_size=2048)
     public = jwt.algorithms.RSAAlgorithm.to_jwk(private.public_key(), as_dict=True)
@@ -243,7 +243,7 @@ async def test_a_token_signed_by_a_key_of_the_set_says_who_it_is():
         await runner.cleanup()
 
 
-async def test_whoever_may_everywhere_is_shown_the_keys_for_everywhere_too(services: Services):
+async def test_keys_for_all_workspaces_are_listed_only_to_their_admins(services: Services):
     key = await services.keys.first_key()
     assert key is not None
     operator = await services.keys.authenticate(key)

@@ -1,8 +1,8 @@
-"""Who may do what over HTTP: every path, asked by everybody.
+"""Permissions over HTTP: every path, requested by every role.
 
-Each row is a request and what it is answered to each of them. `ok` is 2xx, and also 409: that has nothing to
-do with who asks. What is somebody else's is not found; what is one's own and not allowed is
-denied; who shows no key that holds is told so before anything else.
+Each row is a request and the expected status for each role. `ok` is 2xx or 409, which does not depend on the
+role. Resources of others are not found, own resources that are not allowed are denied, and requests without a
+valid key are unauthenticated.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from wakeful.service.services import Services
 from wakeful.store.accounts import KeyRow
 
 _OK, _DENIED, _MISSING = "ok", 403, 404
-#: admin of the workspace, operator of all, member, the agent itself, another agent, admin of another's
+#: admin of the workspace, operator of all, member, own agent, other agent, admin of another workspace
 _ROLES = ("admin", "operator", "member", "own", "foreign", "elsewhere")
 _NOBODY = ("none", "expired", "revoked")
 
@@ -31,7 +31,7 @@ class Row(NamedTuple):
     method: str
     path: str
     body: object
-    #: as in `_ROLES`
+    #: in the order of `_ROLES`
     answers: tuple[object, ...]
 
 
@@ -47,7 +47,7 @@ _OWN = f"{HOME}/agents/writer"
 _JOB = f"{_OWN}/jobs/digest"
 _DOCUMENT = {"schedule": SELDOM, "target": {"kind": "webhook", "url": "http://127.0.0.1:9/"}}
 
-#: What a workspace as a whole is asked for is not found by none but strangers: an agent sees its own part.
+#: Paths of a whole workspace are not found only for other workspaces: an agent sees its own part.
 TABLE = [
     Row("GET", "/api/workspaces", None, (_OK,) * 6),
     Row("GET", HOME, None, _all(_OK)),
@@ -112,7 +112,7 @@ TABLE = [
 
 @pytest.fixture
 async def people(new_app: NewApp) -> AsyncIterator[dict[str, ApiClient]]:
-    """Everybody who may ask."""
+    """Yield a client for each role."""
     app = new_app()
     async with app, served(app) as operator:
         services = app.services
@@ -135,7 +135,7 @@ async def people(new_app: NewApp) -> AsyncIterator[dict[str, ApiClient]]:
 
 
 async def _expired(services: Services) -> str:
-    """A key that expired a moment ago."""
+    """Add a key that expires now and return its text."""
     text, now_ms = "wk_" + "x" * 43, services.store.clock.now_ms()
     key_id, hashed = new_id(now_ms), hashlib.sha256(text.encode()).digest()
     row = KeyRow(
@@ -145,10 +145,10 @@ async def _expired(services: Services) -> str:
     return text
 
 
-async def test_every_path_is_answered_to_everybody_as_the_table_says(people: dict[str, ApiClient]):
+async def test_every_path_responds_to_every_role_as_in_the_table(people: dict[str, ApiClient]):
     wrong = []
     for row in TABLE:
-        # Those who may do most come last, for they may do away with it.
+        # The most privileged roles come last: they may delete the resource.
         for role, expected in reversed(list(zip(_ROLES, row.answers, strict=True))):
             path = row.path.format(**await _things(people["operator"]))
             reply = await people[role](row.method, path, row.body)
@@ -158,7 +158,7 @@ async def test_every_path_is_answered_to_everybody_as_the_table_says(people: dic
     assert not wrong, "\n".join(wrong)
 
 
-async def test_nobody_gets_anything_without_a_key_that_holds(people: dict[str, ApiClient]):
+async def test_every_path_is_unauthenticated_without_a_valid_key(people: dict[str, ApiClient]):
     things = await _things(people["operator"])
     while (await people["expired"]("GET", HOME)).status == 200:
         pass
@@ -168,7 +168,7 @@ async def test_nobody_gets_anything_without_a_key_that_holds(people: dict[str, A
             assert (reply.status, reply.code) == (401, "unauthenticated"), (row, role)
 
 
-def test_the_table_has_every_path_that_there_is():
+def test_the_table_contains_every_path():
     told = {
         (method.upper(), path)
         for path, methods in create_app(None).openapi()["paths"].items()  # type: ignore[arg-type]
@@ -179,7 +179,7 @@ def test_the_table_has_every_path_that_there_is():
 
 
 async def _things(operator: ApiClient) -> dict[str, str]:
-    """What the table speaks of, there for whoever asks next."""
+    """Create the resources that the table refers to."""
     services = operator.app.services
     await services.agents.put(LOCAL, "default", "writer", {"target": {"kind": "pull"}})
     own = Principal("key:writer", "agent", "default", "writer")
@@ -190,7 +190,7 @@ async def _things(operator: ApiClient) -> dict[str, str]:
     return {"run": run.id, "key": key.id}
 
 
-async def test_an_agent_sees_nothing_of_another_wherever_it_looks(people: dict[str, ApiClient]):
+async def test_an_agent_key_does_not_see_other_agents(people: dict[str, ApiClient]):
     things = await _things(people["operator"])
     run = await people["own"]("GET", f"/runs/{things['run']}")
     assert run.body["agentId"] == "writer"
