@@ -62,7 +62,7 @@ async def test_a_message_is_not_sent_if_the_connection_is_refused() -> None:
 
 
 async def test_a_message_is_not_sent_if_the_connection_is_reset_during_the_request() -> None:
-    # Far more than socket buffers hold: the reset comes while the body is being written.
+    # Far more than socket buffers hold: the reset arrives while the body is being written.
     async with misbehaving_http("unread") as service:
         result = await _send(f"json://127.0.0.1:{service.port}/?overflow=upstream", "x" * 20_000_000)
     assert result.outcome == "not_sent", result

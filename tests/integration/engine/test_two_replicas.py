@@ -137,7 +137,7 @@ async def test_ticks_continue_when_a_replica_stops(new_app: NewApp):
     assert {number for number, _ in work.calls[before:]} == {1}
 
 
-async def test_a_job_created_or_deleted_on_one_replica_is_so_on_the_other(new_app: NewApp):
+async def test_a_job_change_on_one_replica_applies_to_the_other(new_app: NewApp):
     one, other = new_app(config=IDLE), new_app()
     work = Work(one, other)
     async with one, other:
