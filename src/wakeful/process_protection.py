@@ -22,7 +22,7 @@ from typing import Final
 from wakeful.logs import get_logger
 from wakeful.settings import PREFIX
 
-#: Read again after the start, by clients in this process: they stay in `os.environ`.
+#: Clients in this process read these after the start: they stay in `os.environ`.
 _KEPT: Final = frozenset(
     PREFIX + name
     for name in ("URL", "KEY", "KEY_FILE", "WORKSPACE", "AGENT", "CLIENT_CERT", "CLIENT_KEY", "CA_BUNDLE")
@@ -53,17 +53,17 @@ def _overwrite_initial_environment(names: list[str]) -> None:
     """
     prefixes = tuple(os.fsencode(name) + b"=" for name in names)
     try:
-        # Fields 50 and 51 of proc(5); what follows the name of the program starts with field 3.
+        # Fields 50 and 51 of proc(5); the text after the name of the program starts with field 3.
         fields = Path("/proc/self/stat").read_bytes().rpartition(b")")[2].split()
         start, end = int(fields[47]), int(fields[48])
-        shown = Path("/proc/self/environ").read_bytes()
+        block = Path("/proc/self/environ").read_bytes()
     except (OSError, ValueError, IndexError) as error:
         log.warning("process.environment_kept", error=str(error))
         return
-    if not shown or end - start != len(shown) or ctypes.string_at(start, len(shown)) != shown:
-        log.warning("process.environment_kept", error="the environment is not where the kernel says it is")
+    if not block or end - start != len(block) or ctypes.string_at(start, len(block)) != block:
+        log.warning("process.environment_kept", error="no environment at the address in /proc/self/stat")
         return
-    for entry in shown.split(b"\0"):
+    for entry in block.split(b"\0"):
         if entry.startswith(prefixes):
             ctypes.memset(start, 0, len(entry))
         start += len(entry) + 1

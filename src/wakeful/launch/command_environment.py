@@ -21,9 +21,9 @@ from wakeful.settings import PREFIX
 
 SETTING: Final = f"{PREFIX}COMMAND_ENV"
 DEFAULT: Final = ("JOB_*",)
-#: Wakeful's own names, and those that the dynamic loader reads: with these any program runs any code.
+#: The names of Wakeful, and those that the dynamic loader reads: these make any program run any code.
 RESERVED: Final = (PREFIX, "LD_", "DYLD_")
-_LISTED: Final = "WAKEFUL_, LD_ or DYLD_"
+_PREFIXES: Final = "WAKEFUL_, LD_ or DYLD_"
 _ENTRY: Final = re.compile(r"[A-Za-z_*][A-Za-z0-9_*]*")
 
 
@@ -48,7 +48,7 @@ JOB_*, and more by WAKEFUL_COMMAND_ENV
         for name in names:
             if name.startswith(RESERVED):
                 raise NotAllowed(
-                    f"env: a job cannot set '{name[:64]}'; names that start with {_LISTED} are reserved"
+                    f"env: a job cannot set '{name[:64]}'; names that start with {_PREFIXES} are reserved"
                 )
             if not self._pattern.fullmatch(name):
                 allowed = ", ".join(self._entries) or "none"
@@ -70,6 +70,6 @@ def _check_entry(entry: str) -> None:
         )
     if entry.startswith(RESERVED):
         raise InvalidArgument(
-            f"{SETTING}: '{entry[:200]}' cannot be allowed: names that start with {_LISTED} are reserved; "
+            f"{SETTING}: '{entry[:200]}' cannot be allowed: names that start with {_PREFIXES} are reserved; "
             "remove it"
         )

@@ -53,7 +53,7 @@ class RequestMiddleware:
         sent_id = headers.get("x-request-id", "")
         request_id = sent_id if _REQUEST_ID.fullmatch(sent_id) else uuid.uuid4().hex
         scope.setdefault("state", {})["request_id"] = request_id
-        status = 0
+        status: int | None = None  # none sent yet
 
         async def respond(message: Message) -> None:
             nonlocal status
@@ -69,10 +69,10 @@ class RequestMiddleware:
             else:
                 await self._app(scope, _limited(receive), respond)
         except ClientDisconnect:
-            status = 0
+            status = None
         except Exception:
             log.exception("http.error", request_id=request_id, path=_template(scope))
-            if status:  # the response has started and can only be aborted
+            if status is not None:  # the response has started and can only be aborted
                 raise
             await internal_problem(scope["path"])(scope, receive, respond)
         finally:
@@ -104,20 +104,20 @@ def _check_site(scope: Scope, headers: Headers) -> None:
 
 def _as_get(scope: Scope, send: Send) -> tuple[Scope, Receive, Send]:
     """Handle a HEAD as a GET whose client disconnects after the headers, so that a stream ends too."""
-    answered = asyncio.Event()
+    responded = asyncio.Event()
     parts: list[Message] = [{"type": "http.request", "body": b"", "more_body": False}]
 
     async def receive() -> Message:
         if parts:
             return parts.pop()
-        await answered.wait()
+        await responded.wait()
         return {"type": "http.disconnect"}
 
     async def respond(message: Message) -> None:
         if message["type"] == "http.response.start":
             await send(message)
-        elif not answered.is_set():
-            answered.set()
+        elif not responded.is_set():
+            responded.set()
             await send({"type": "http.response.body", "body": b""})
 
     return {**scope, "method": "GET"}, receive, respond
@@ -158,15 +158,15 @@ def _template(scope: Scope) -> str:
     return getattr(scope.get("route"), "path", "-")
 
 
-def _log_request(scope: Scope, method: str, status: int, began: float, request_id: str) -> None:
+def _log_request(scope: Scope, method: str, status: int | None, began: float, request_id: str) -> None:
     path = _template(scope)
-    cast(Services, scope["app"].state.services).metrics.record_request(method, path, status)
-    write = log.debug if path in _QUIET or not status else log.info
+    cast(Services, scope["app"].state.services).metrics.record_request(method, path, status or 0)
+    write = log.debug if path in _QUIET or status is None else log.info
     write(
         "http.request",
         method=method,
         path=path,
-        status=status or "gone",
+        status=status or "disconnected",
         ms=round((time.perf_counter() - began) * 1000, 1),
         actor=scope.get("state", {}).get("actor", "-"),
         request_id=request_id,

@@ -1,8 +1,8 @@
 """Normalize the arguments of the tool to the fields of a job document.
 
-Models write arguments flat or nested, in snake_case, with numbers in quotes, with the schedule under half a
-dozen names. Each of these has one meaning and is mapped to it here. An argument without a meaning is
-reported, here or by the service: no argument is dropped. Nothing is invented: no time, no zone, no target.
+Models write arguments flat or nested, in snake_case, with quoted numbers, and the schedule under several
+names. Each form is mapped to one field. An unknown argument is an error, here or in the service; none is
+dropped. No value is guessed: no time, no zone, no target.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ _NAMES: Final = {
     **dict.fromkeys(("intervalMs", "repeatMs"), "everyMs"),
     "type": "kind",
 }
-_LONGEST_WORD: Final = 255
+_MAX_WORD: Final = 255
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,24 +98,24 @@ def normalize(arguments: Mapping[str, object], meta: Mapping[str, object] | None
     ('add', {'message': 'look again', 'everyMinutes': '5'})
     """
     problems: dict[str, str] = {}
-    given = _renamed(arguments, problems)
-    action = _action(given.pop("action", None))
+    flat = _rename(arguments, problems)
+    action = _action(flat.pop("action", None))
     nested: dict[str, object] = {}
-    said_job: object = None
+    job_value: object = None
     for name in _NESTED:
-        inner = json_in(given.pop(name, None))
+        inner = json_in(flat.pop(name, None))
         if isinstance(inner, Mapping):
-            _merge(nested, _renamed(inner, problems), problems)
+            _merge(nested, _rename(inner, problems), problems)
         elif name == "job" and inner is not None:
-            said_job = inner
+            job_value = inner
         elif inner is not None:
             problems[name] = "give an object with the fields of the job"
-    call = {name: given.pop(name) for name in [*given] if name in _OF_CALL}
-    job, fields = _job_and_fields(action, given, nested, said_job, problems)
+    call = {name: flat.pop(name) for name in [*flat] if name in _OF_CALL}
+    job, fields = _job_and_fields(action, flat, nested, job_value, problems)
     agent = fields.pop("agentId", None)
     _report_unused(action, call, fields, job, problems)
     if action == "add":
-        fields = _filled(fields, call.get("context"), meta, problems)
+        fields = _fill_context(fields, call.get("context"), meta, problems)
     read = _Reader(problems)
     tool_call = ToolCall(
         action,
@@ -148,30 +148,30 @@ def document(
     >>> document({"message": "\\tHello", "when": "in 20 minutes", "maxAttempts": "3"}, now_ms=0, tz="UTC")
     {'message': 'Hello', 'maxAttempts': 3, 'schedule': {'kind': 'at', 'atMs': 1200000}}
     """
-    made = {name: plain(name, value) for name, value in fields.items() if name not in WHEN}
+    job = {name: plain(name, value) for name, value in fields.items() if name not in WHEN}
     when = {name: fields[name] for name in WHEN if fields.get(name) is not None}
-    zone = made.get("tz") if isinstance(made.get("tz"), str) else tz
+    zone = job.get("tz") if isinstance(job.get("tz"), str) else tz
     try:
-        said = _said(made, when)
-        if said is not None:
-            made["schedule"] = read_schedule(said, now_ms, str(zone).strip(), _own_names)
+        schedule = _schedule(job, when)
+        if schedule is not None:
+            job["schedule"] = read_schedule(schedule, now_ms, str(zone).strip(), _own_names)
     except InvalidArgument as error:
         if problems is None:
             raise
         problems["schedule"] = error.message.removeprefix("schedule: ")
-        made.pop("schedule", None)
-    own = made.get("payload")
+        job.pop("schedule", None)
+    own = job.get("payload")
     if isinstance(own, Mapping):
         message = own.get("message")
-        if "message" not in made and isinstance(message, str) and set(own) <= {"kind", "message"}:
-            made["message"] = text(message)
-            del made["payload"]
-    return made
+        if "message" not in job and isinstance(message, str) and set(own) <= {"kind", "message"}:
+            job["message"] = text(message)
+            del job["payload"]
+    return job
 
 
-def check_message(made: Mapping[str, object]) -> None:
+def check_message(fields: Mapping[str, object]) -> None:
     """Raise InvalidArgument for a new job without a message, payload, workflow or target."""
-    if all(made.get(name) is None for name in ("message", "payload", "workflowId", "target")):
+    if all(fields.get(name) is None for name in ("message", "payload", "workflowId", "target")):
         raise InvalidArgument(
             "message: it is missing; write what the agent must do then, so that it is clear without this "
             "conversation"
@@ -193,7 +193,7 @@ def name_from(text: str) -> str:
     return name or (words[0][: MAX_NAME - 24] if words else "job")
 
 
-# --- inside ------------------------------------------------------------------------------------------
+# --- internal ----------------------------------------------------------------------------------------
 
 
 def _action(value: object) -> Action:
@@ -208,11 +208,11 @@ def _action(value: object) -> Action:
     raise InvalidArgument(f"action: {what}; there are {', '.join(ACTIONS)}")
 
 
-def _renamed(given: Mapping[str, object], problems: dict[str, str]) -> dict[str, object]:
+def _rename(arguments: Mapping[str, object], problems: dict[str, str]) -> dict[str, object]:
     """Return the arguments under their standard names. Two values for one name are a problem."""
     named: dict[str, object] = {}
     spelled: dict[str, str] = {}
-    for key, value in given.items():
+    for key, value in arguments.items():
         name = camel(key.strip())
         name = _NAMES.get(name, name)
         if name in named and named[name] is not None and value is not None and named[name] != value:
@@ -222,9 +222,9 @@ def _renamed(given: Mapping[str, object], problems: dict[str, str]) -> dict[str,
     return named
 
 
-def _own_names(given: Mapping[str, object]) -> dict[str, object]:
+def _own_names(arguments: Mapping[str, object]) -> dict[str, object]:
     problems: dict[str, str] = {}
-    named = _renamed(given, problems)
+    named = _rename(arguments, problems)
     for name, sentence in problems.items():
         raise InvalidSchedule(f"schedule: {name}: {sentence}")
     return named
@@ -242,22 +242,22 @@ def _job_and_fields(
     action: Action,
     flat: dict[str, object],
     nested: dict[str, object],
-    said_job: object,
+    job_value: object,
     problems: dict[str, str],
 ) -> tuple[object, dict[str, object]]:
     """Return the job of a call, and the job fields that it gives."""
     named = [flat.pop("jobId", None), flat.pop("id", None) if action != "add" else None]
-    named += [said_job, nested.pop("jobId", None), nested.pop("id", None) if action != "add" else None]
+    named += [job_value, nested.pop("jobId", None), nested.pop("id", None) if action != "add" else None]
     if action != "add":
         for fields in (flat, nested):
             if all(each is None for each in named):
                 named.append(fields.pop("name", None))
-    said = [each for each in named if each is not None]
-    if any(each != said[0] for each in said):
+    jobs = [each for each in named if each is not None]
+    if any(each != jobs[0] for each in jobs):
         problems["jobId"] = "two jobs are named; name one"
     fields = {**nested}
     _merge(fields, flat, problems)
-    job = said[0] if said else None
+    job = jobs[0] if jobs else None
     if action != "add":
         return job, fields
     # A new job has no id yet: an id in the call is its name.
@@ -295,39 +295,39 @@ def _listed(names: Iterable[str]) -> str:
     return ", ".join((*names, "agentId"))
 
 
-def _filled(
+def _fill_context(
     fields: dict[str, object], context: object, meta: Mapping[str, object] | None, problems: dict[str, str]
 ) -> dict[str, object]:
-    said = json_in(context)
-    if isinstance(said, Mapping):
-        unknown = [name[:64] for name in _renamed(said, problems) if name not in _CONTEXT]
+    own = json_in(context)
+    if isinstance(own, Mapping):
+        unknown = [name[:64] for name in _rename(own, problems) if name not in _CONTEXT]
         if unknown:
             problems["context"] = f"it has no {', '.join(unknown)}; it has {', '.join(_CONTEXT)}"
-    elif not empty(said):
+    elif not empty(own):
         problems["context"] = f"give an object with {', '.join(_CONTEXT)}"
-    for each in (said, meta):
+    for each in (own, meta):
         if isinstance(each, Mapping):
-            known = _renamed(each, {})
+            known = _rename(each, {})
             where: dict[str, object] = {name: known[name] for name in _CONTEXT if name in known}
             fields = {**where, **fields}
     return fields
 
 
-def _said(made: dict[str, object], when: dict[str, object]) -> object:
-    """Return the schedule of the fields, whatever its field; None if there is none."""
-    if made.get("schedule") == "" and when:
-        del made["schedule"]
-    said, kind = made.get("schedule"), made.get("kind")
-    if said is not None and when:
+def _schedule(fields: dict[str, object], when: dict[str, object]) -> object:
+    """Return the schedule of the fields, under any of its names, or None."""
+    if fields.get("schedule") == "" and when:
+        del fields["schedule"]
+    schedule, kind = fields.get("schedule"), fields.get("kind")
+    if schedule is not None and when:
         raise InvalidSchedule(f"it is given twice, as schedule and {', '.join(when)}; give it once")
-    if isinstance(kind, str) and kind.strip().lower() in KINDS and (when or said is not None):
-        del made["kind"]
-        if not isinstance(said, Mapping):
-            return {"kind": kind, **(when or {"schedule": said})}
-        if str(said.get("kind", kind)).strip().lower() != kind.strip().lower():
+    if isinstance(kind, str) and kind.strip().lower() in KINDS and (when or schedule is not None):
+        del fields["kind"]
+        if not isinstance(schedule, Mapping):
+            return {"kind": kind, **(when or {"schedule": schedule})}
+        if str(schedule.get("kind", kind)).strip().lower() != kind.strip().lower():
             raise InvalidSchedule(f"its kind is given twice, as {kind[:64]} and in the schedule; give one")
-        return {**said, "kind": kind}
-    return when if said is None and when else said
+        return {**schedule, "kind": kind}
+    return when if schedule is None and when else schedule
 
 
 class _Reader:
@@ -341,7 +341,7 @@ class _Reader:
         if value is None:
             return None
         word = value.strip() if isinstance(value, str) else ""
-        if not word or len(word) > _LONGEST_WORD or not word.isprintable():
+        if not word or len(word) > _MAX_WORD or not word.isprintable():
             self._problems.setdefault(name, "give a name or an id, as list shows them")
             return None
         return word

@@ -67,7 +67,7 @@ async def call(
     try:
         tool_call = normalize(arguments, meta)
         context = await scheduler.context(tool_call.agent)
-        return _timed(await _done(scheduler, tool_call, context), context)
+        return _with_time(await _perform(scheduler, tool_call, context), context)
     except WakefulError as error:
         result = ToolResult(error.message, {"error": {"code": error.code, "message": error.message}}, True)
         if context is None:
@@ -77,7 +77,7 @@ async def call(
         log.exception("mcp.error")
         sentence = "internal error, not caused by the call; try again, or inform the operator"
         result = ToolResult(sentence, {"error": {"code": "internal", "message": sentence}}, True)
-    return result if context is None else _timed(result, context)
+    return result if context is None else _with_time(result, context)
 
 
 async def listed(scheduler: Scheduler) -> JsonObject:
@@ -92,7 +92,7 @@ async def recent(scheduler: Scheduler) -> JsonObject:
     return (await _runs(scheduler, ToolCall("runs", limit=50), context)).content
 
 
-async def _done(scheduler: Scheduler, tool_call: ToolCall, context: CallContext) -> ToolResult:
+async def _perform(scheduler: Scheduler, tool_call: ToolCall, context: CallContext) -> ToolResult:
     match tool_call.action:
         case "add":
             return await _add(scheduler, tool_call, context)
@@ -116,7 +116,7 @@ async def _done(scheduler: Scheduler, tool_call: ToolCall, context: CallContext)
             return await _status(scheduler, context)
 
 
-def _timed(result: ToolResult, context: CallContext) -> ToolResult:
+def _with_time(result: ToolResult, context: CallContext) -> ToolResult:
     now_ms, tz = context.now_ms, context.tz
     words = now_in_words(now_ms, tz)
     content: JsonObject = {"now": iso(now_ms, tz), "nowMs": now_ms, "tz": tz, **result.content}
@@ -129,15 +129,15 @@ async def _add(scheduler: Scheduler, tool_call: ToolCall, context: CallContext) 
     try:
         check_message(fields)
     except InvalidArgument as error:
-        _note(problems, error)
+        _add_problems(problems, error)
     if problems:
         await _add_service_errors(scheduler, context.agent, fields, problems)
         raise all_of(problems)
     if fields.get("name") in (None, ""):
-        job = await _named(scheduler, context.agent, fields)
+        job = await _create_unnamed(scheduler, context.agent, fields)
     else:
         job = await scheduler.create(context.agent, cast(JsonObject, fields))
-    return _about(f"Added '{job['name']}'", job, context)
+    return _describe_job(f"Added '{job['name']}'", job, context)
 
 
 async def _add_service_errors(
@@ -149,12 +149,12 @@ async def _add_service_errors(
             agent, cast(JsonObject, {**fields, "name": fields.get("name") or _name_for(fields)})
         )
     except InvalidArgument as error:
-        _note(problems, error)
+        _add_problems(problems, error)
     except WakefulError:
         pass  # not an error of the arguments
 
 
-def _note(problems: dict[str, str], error: InvalidArgument) -> None:
+def _add_problems(problems: dict[str, str], error: InvalidArgument) -> None:
     for line in error.message.split("\n"):
         name, _, sentence = line.partition(": ")
         problems.setdefault(name, sentence)
@@ -164,7 +164,7 @@ def _name_for(fields: Mapping[str, object]) -> str:
     return name_from(str(fields.get("message") or fields.get("description") or ""))
 
 
-async def _named(scheduler: Scheduler, agent: str, fields: dict[str, object]) -> JsonObject:
+async def _create_unnamed(scheduler: Scheduler, agent: str, fields: dict[str, object]) -> JsonObject:
     """Create a job without a name, under a free name."""
     name = _name_for(fields)
     for number in count(1):
@@ -179,29 +179,29 @@ async def _named(scheduler: Scheduler, agent: str, fields: dict[str, object]) ->
 
 async def _get(scheduler: Scheduler, tool_call: ToolCall, context: CallContext) -> ToolResult:
     _, name, job = await _job(scheduler, tool_call, context)
-    result = _about(f"Job '{name}'", job, context)
+    result = _describe_job(f"Job '{name}'", job, context)
     text = json.dumps(result.content["job"], ensure_ascii=False)
     return replace(result, text=f"{result.text}\n{text}")
 
 
 async def _pause(scheduler: Scheduler, tool_call: ToolCall, context: CallContext) -> ToolResult:
     agent, name, old = await _job(scheduler, tool_call, context)
-    given = {field: plain(field, value) for field, value in tool_call.fields.items() if not empty(value)}
-    if "until" in given:
+    values = {field: plain(field, value) for field, value in tool_call.fields.items() if not empty(value)}
+    if "until" in values:
         tz = str(old.get("tz") or context.tz)
         try:
-            given["until"] = read_instant(given["until"], context.now_ms, tz)
+            values["until"] = read_instant(values["until"], context.now_ms, tz)
         except InvalidArgument as error:
             raise InvalidArgument(f"until: {error.message.removeprefix('schedule: ')}") from error
-    job = await scheduler.pause(agent, name, cast(Json, given.get("note")), cast(Json, given.get("until")))
-    result = _about(f"Paused '{name}'", job, context)
+    job = await scheduler.pause(agent, name, cast(Json, values.get("note")), cast(Json, values.get("until")))
+    result = _describe_job(f"Paused '{name}'", job, context)
     until = job.get("pausedUntil")
     return replace(result, text=f"{result.text}\nIt resumes by itself at {until}.") if until else result
 
 
 async def _resume(scheduler: Scheduler, tool_call: ToolCall, context: CallContext) -> ToolResult:
     agent, name, _ = await _job(scheduler, tool_call, context)
-    return _about(f"Resumed '{name}'", await scheduler.resume(agent, name), context)
+    return _describe_job(f"Resumed '{name}'", await scheduler.resume(agent, name), context)
 
 
 async def _update(scheduler: Scheduler, tool_call: ToolCall, context: CallContext) -> ToolResult:
@@ -212,20 +212,20 @@ async def _update(scheduler: Scheduler, tool_call: ToolCall, context: CallContex
     if not patch:
         raise InvalidArgument("there is nothing to change; give the fields to change")
     job = await scheduler.update(agent, name, cast(JsonObject, patch))
-    return _about(f"Changed '{job['name']}'", job, context)
+    return _describe_job(f"Changed '{job['name']}'", job, context)
 
 
 async def _remove(scheduler: Scheduler, tool_call: ToolCall, context: CallContext) -> ToolResult:
     agent, name, job = await _job(scheduler, tool_call, context)
     await scheduler.delete(agent, name)
-    text = f"Removed '{name}'. It does not fire any more; a run of it that is under way goes on."
+    text = f"Removed '{name}'. It does not fire any more; a run in progress continues."
     return ToolResult(text, {"removed": {"id": job["id"], "name": name}})
 
 
 async def _run(scheduler: Scheduler, tool_call: ToolCall, context: CallContext) -> ToolResult:
     agent, name, job = await _job(scheduler, tool_call, context)
-    given = {field: plain(field, value) for field, value in tool_call.fields.items()}
-    payload, overlap = cast(Json, given.get("payload")), cast(Json, given.get("overlapPolicy"))
+    values = {field: plain(field, value) for field, value in tool_call.fields.items()}
+    payload, overlap = cast(Json, values.get("payload")), cast(Json, values.get("overlapPolicy"))
     run = await scheduler.run(agent, name, tool_call.mode, payload, overlap)
     if run is None:
         text = f"'{name}' is not due, so nothing was started; {next_in_words(job, context.now_ms)}."
@@ -291,7 +291,7 @@ async def _job(
         return agent, name, await scheduler.get(agent, name)
 
 
-def _about(what: str, job: JsonObject, context: CallContext) -> ToolResult:
+def _describe_job(what: str, job: JsonObject, context: CallContext) -> ToolResult:
     next_words = next_in_words(job, context.now_ms)
     lines = [f"{what} ({job['id']}) of the agent '{job['agentId']}'. {job['explain']}.", next_words]
     if job.get("secret"):

@@ -1,7 +1,7 @@
 """Prepare claimed runs for their executor.
 
-The runs are marked as running already, so one that cannot be executed is ended alone, and the others are
-returned. A claim costs a fixed number of statements, whatever its number of runs.
+The runs are already marked as running. One that cannot be executed is ended; the others are returned. A claim
+costs a fixed number of statements, whatever its number of runs.
 """
 
 from __future__ import annotations
@@ -111,11 +111,11 @@ class Claims:
 
 
 class _Workflows:
-    """Workflow versions that are loaded already, as `WorkflowReader`."""
+    """A `WorkflowReader` over workflow versions that are already loaded."""
 
     def __init__(self, rows: Sequence[WorkflowRow]) -> None:
         self._rows = {(row.workspace, row.id, row.version): row for row in rows}
 
     async def workflow(self, workspace: str, workflow_id: str, version: int) -> WorkflowRow | None:
-        """That version of the workflow."""
+        """Return that version of the workflow, or None."""
         return self._rows.get((workspace, workflow_id, version))

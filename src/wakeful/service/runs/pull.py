@@ -25,11 +25,11 @@ from wakeful.service.serializers import JsonObject
 from wakeful.store.port import Store
 from wakeful.store.rows import RunView
 
-#: The most runs of one claim, and its longest wait.
-MOST: Final = 100
-LONGEST_WAIT_MS: Final = 60_000
-#: The most runs that one heartbeat may name.
-MANY: Final = 1_000
+#: Limits of one claim.
+MAX_CLAIM: Final = 100
+MAX_WAIT_MS: Final = 60_000
+#: The most runs of one heartbeat.
+MAX_HEARTBEATS: Final = 1_000
 #: Seconds between two polls of a waiting claim: other processes on an SQLite file send no notification.
 _POLL_S: Final = 1.0
 
@@ -57,20 +57,20 @@ class PullService:
         self._accounts = accounts
         self._runs = runs
         self._claims = Claims(store, budgets)
-        self._news = asyncio.Event()
+        self._runs_changed = asyncio.Event()
         self._stopping = asyncio.Event()
-        store.listen(self._heard)
+        store.listen(self._on_notification)
 
-    def _heard(self, topic: str) -> None:
+    def _on_notification(self, topic: str) -> None:
         if topic == "runs":
-            self._news.set()
-            self._news = asyncio.Event()
+            self._runs_changed.set()
+            self._runs_changed = asyncio.Event()
 
     def shut_down(self) -> None:
-        """End the claims that wait, with nothing: the process stops."""
+        """Return from all waiting claims without runs: the process stops."""
         self._stopping.set()
         self._stopping = asyncio.Event()
-        self._heard("runs")
+        self._on_notification("runs")
 
     async def claim(
         self,
@@ -83,9 +83,9 @@ class PullService:
         limit: int = 1,
         wait_ms: int = 0,
     ) -> list[JsonObject]:
-        """Up to `limit` runs that wait to be executed, now this executor's; with `wait_ms`, wait for one.
+        """Claim up to `limit` due runs for this executor; with `wait_ms`, wait until there is one.
 
-        Each is shown as a run is, with its job's `target`, its whole `payload` and its `timeoutMs`.
+        Returns the JSON of each run with the `target` of its job, its whole `payload` and its `timeoutMs`.
         """
         await self._accounts.authorize(principal, "work", workspace)
         own = visible_agent(principal, None)
@@ -93,28 +93,28 @@ class PullService:
             for agent in agents or ():
                 visible_agent(principal, agent)
             agents = [own]
-        if not 1 <= limit <= MOST:
-            raise InvalidArgument(f"limit: write a whole number from 1 to {MOST}")
-        if not 0 <= wait_ms <= LONGEST_WAIT_MS:
-            raise InvalidArgument(f"waitMs: write a whole number from 0 to {LONGEST_WAIT_MS}")
+        if not 1 <= limit <= MAX_CLAIM:
+            raise InvalidArgument(f"limit: write a whole number from 1 to {MAX_CLAIM}")
+        if not 0 <= wait_ms <= MAX_WAIT_MS:
+            raise InvalidArgument(f"waitMs: write a whole number from 0 to {MAX_WAIT_MS}")
         check_executor_name(worker)
         loop = asyncio.get_running_loop()
-        until = loop.time() + wait_ms / 1000
+        deadline = loop.time() + wait_ms / 1000
         stopping = self._stopping
         while True:
-            news = self._news
+            runs_changed = self._runs_changed
             now_ms = self._store.clock.now_ms()
             taken = await self._store.claim(now_ms, worker, workspace, agents, lanes, limit)
             runs = await self._claims.prepare(workspace, worker, taken) if taken else []
-            left = until - loop.time()
-            if runs or left <= 0:
+            remaining_s = deadline - loop.time()
+            if runs or remaining_s <= 0:
                 return runs
             due_ms = await self._store.next_claim_ms(now_ms, workspace, agents, lanes)
             if due_ms is not None:  # no notification is sent when a retry becomes due
-                left = min(left, max(0.0, (due_ms - self._store.clock.now_ms()) / 1000))
+                remaining_s = min(remaining_s, max(0.0, (due_ms - self._store.clock.now_ms()) / 1000))
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(min(left, _POLL_S)):
-                    await news.wait()
+                async with asyncio.timeout(min(remaining_s, _POLL_S)):
+                    await runs_changed.wait()
             if stopping.is_set():
                 return []
 
@@ -153,10 +153,10 @@ class PullService:
     ) -> HeartbeatResult:
         """Renew the leases of many claimed runs, each named by its id and attempt.
 
-        Runs that the caller may not see are lost like those that it no longer holds.
+        Runs that the caller may not see are reported as lost.
         """
-        if len(held) > MANY:
-            raise InvalidArgument(f"runs: at most {MANY} at once, not {len(held)}")
+        if len(held) > MAX_HEARTBEATS:
+            raise InvalidArgument(f"runs: at most {MAX_HEARTBEATS} at once, not {len(held)}")
         ids = [run_id for run_id, _ in held]
         if len(set(ids)) < len(ids):
             raise InvalidArgument("runs: name each run once, with the attempt that you hold")
@@ -168,7 +168,7 @@ class PullService:
     async def _renew(
         self, principal: Principal, workspace: str, held: Sequence[tuple[str, int]], worker: str | None
     ) -> _Renewed:
-        """Renew the leases of these runs, and fail those whose attempt has had all its time."""
+        """Renew the leases of these runs, and fail the attempts that timed out."""
         await self._accounts.authorize(principal, "work", workspace)
         if worker is not None:
             check_executor_name(worker)
@@ -196,7 +196,7 @@ def _not_claimed(run: RunView) -> FailedPrecondition:
 
 
 def _policy(text: str) -> Policy:
-    """The policy of a job; one that cannot be read sets no limit."""
+    """Return the policy of a job, or the default if it cannot be read."""
     try:
         return policy_from_text(text)
     except InvalidArgument:
@@ -204,6 +204,6 @@ def _policy(text: str) -> Policy:
 
 
 def check_executor_name(worker: str) -> None:
-    """Refuse a name that an executor cannot have."""
+    """Raise InvalidArgument for an invalid name of an executor."""
     if not 0 < len(worker) <= 200 or not worker.isprintable():
-        raise InvalidArgument("worker: name yourself, with text of 1 to 200 characters")
+        raise InvalidArgument("worker: write a name of 1 to 200 printable characters")

@@ -1,4 +1,4 @@
-"""Runs that were recorded as running ahead of their instant, when their job changes before it."""
+"""Ticks that are recorded as running ahead of their instant, when their job changes before it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ async def settle_ahead(
     """Cancel or release the ticks of these jobs that are recorded as running before their instant.
 
     `jobs` has a function for each job that returns the reason to cancel a tick; None releases it, so that it
-    starts with the changed job. Either way its worker is told to stop (`stop:`).
+    starts with the changed job. In both cases `stop:` notifies its worker.
     """
     ahead = await db.fetch(sql.AHEAD, list(jobs), now_ms) if jobs else []
     if not ahead:

@@ -30,7 +30,7 @@ END_PAUSES: Final = """
 async def write_catchup(
     db: Db, jobs: Sequence[tuple[str, CatchupState]], runs: Sequence[tuple[str, int]]
 ) -> None:
-    """Write the states of these jobs, and how many ticks were missed before these runs."""
+    """Write the catch-up states of jobs, and the number of missed ticks before each of these runs."""
     if jobs:
         states = map(list, zip(*[(job_id, *state) for job_id, state in jobs], strict=True))
         await db.execute(SET_STATE, *states)

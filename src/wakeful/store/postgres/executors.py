@@ -30,8 +30,8 @@ async def claim(
     if agents is None:
         picked = await db.fetch(sql.CLAIMABLE, now_ms, workspace, _lanes(lanes), limit)
     else:
-        of = sorted(set(agents))
-        picked = await db.fetch(sql.CLAIMABLE_OF_AGENTS, now_ms, workspace, _lanes(lanes), limit, of)
+        names = sorted(set(agents))
+        picked = await db.fetch(sql.CLAIMABLE_OF_AGENTS, now_ms, workspace, _lanes(lanes), limit, names)
     taken = await start(db, events, now_ms, worker, picked, beat_ms=now_ms)
     if not taken:
         return []
@@ -51,13 +51,13 @@ async def renew(
     known = sorted(each for each in held if is_id(each[0]))
     if not known:
         return []
-    ids, attempts = zip(*known, strict=True)  # runs are locked in the order of their ids
+    ids, attempts = zip(*known, strict=True)  # lock runs in the order of their ids
     rows = await db.fetch(sql.RENEW, now_ms, list(ids), list(attempts), workspace, agent, worker)
     return [UnfinishedRun(*row) for row in rows]
 
 
 async def workflows(db: Db, workspace: str, wanted: Sequence[tuple[str, int]]) -> list[WorkflowRow]:
-    """Return those of these workflow versions that exist. See `Store.workflows`."""
+    """Return these workflow versions, without those that do not exist. See `Store.workflows`."""
     ids, versions = [key[0] for key in wanted], [key[1] for key in wanted]
     return [WorkflowRow(*row) for row in await db.fetch(sql.WORKFLOWS, workspace, ids, versions)]
 
@@ -66,8 +66,8 @@ async def next_claim_ms(
     db: Db, after_ms: int, workspace: str, agents: Sequence[str] | None, lanes: Sequence[str] | None
 ) -> int | None:
     """Return when the next claimable run is due. See `Store.next_claim_ms`."""
-    of = None if agents is None else list(agents)
-    due: int | None = await db.fetchval(sql.NEXT_CLAIMABLE, after_ms, workspace, _lanes(lanes), of)
+    names = None if agents is None else list(agents)
+    due: int | None = await db.fetchval(sql.NEXT_CLAIMABLE, after_ms, workspace, _lanes(lanes), names)
     return due
 
 

@@ -42,13 +42,13 @@ async def start(
 ) -> list[TakenRun]:
     """Mark these (run, job, serial) as running under this worker, if they still have their turn.
 
-    With `beat_ms` each has its own lease, which begins then.
+    With `beat_ms` each has its own lease, which begins at that time.
     """
     if not picked:
         return []
     turns = {job_id for _, job_id, serial in picked if serial and job_id is not None}
-    ours = [job_id for (job_id,) in await db.fetch(sql.LOCK_TURNS, list(turns))] if turns else []
-    rows = await db.fetch(sql.START, now_ms, [run_id for run_id, _, _ in picked], ours, worker, beat_ms)
+    locked = [job_id for (job_id,) in await db.fetch(sql.LOCK_TURNS, list(turns))] if turns else []
+    rows = await db.fetch(sql.START, now_ms, [run_id for run_id, _, _ in picked], locked, worker, beat_ms)
     events.started([row[0] for row in rows])
     return [TakenRun(*row) for row in rows]
 
@@ -72,7 +72,7 @@ async def required_schema(db: Db) -> int:
 
 
 async def lost(db: Db, worker: str, holding: Sequence[str]) -> set[str]:
-    """Return which of these runs the worker does not hold any more."""
+    """Return those of these runs that the worker no longer holds."""
     return {row[0] for row in await db.fetch(sql.NOT_HELD, worker, list(holding))}
 
 
@@ -101,7 +101,7 @@ async def rescue(
 async def release(
     db: Db, events: TransactionEvents, worker: str, now_ms: int, keep: Sequence[str] | None
 ) -> int:
-    """Retry the runs of a worker at once, and delete it unless it keeps some. See `Store.release`."""
+    """Retry the runs of a worker immediately; without `keep`, delete the worker. See `Store.release`."""
     kept = set(keep or ())
     held = [run_id for (run_id,) in await db.fetch(sql.HELD_BY, worker) if run_id not in kept]
     await release_runs(db, events, now_ms, held)
@@ -111,7 +111,7 @@ async def release(
 
 
 async def release_runs(db: Db, events: TransactionEvents, now_ms: int, held: Sequence[str]) -> None:
-    """Retry these running runs: at once, or at their instant if that is later."""
+    """Retry these running runs: immediately, or at their instant if that is later."""
     if held:
         await db.execute(sql.RELEASE, held, now_ms)
         await db.execute(sql.ADD_LIVE_RUNS, held)
@@ -122,10 +122,10 @@ async def release_runs(db: Db, events: TransactionEvents, now_ms: int, held: Seq
 async def prune(
     db: Db, events: TransactionEvents, before_ms: int, limit: int, after_id: str
 ) -> tuple[int, str]:
-    """Delete runs that finished before then, and deleted jobs without runs.
+    """Delete runs that finished before `before_ms`, and deleted jobs without runs.
 
     Reads pages of runs in the order of creation, after `after_id`, up to the first that was created too late.
-    Returns how many were deleted, and where the next pass continues.
+    Returns the number of deleted runs, and the id after which the next pass continues.
     """
     page, after_id = max(limit, _SMALLEST_PAGE), after_id or FIRST_ID
     old: list[Record] = []

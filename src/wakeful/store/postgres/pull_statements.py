@@ -1,7 +1,7 @@
 """The statements of the PostgreSQL store for runs that executors claim, each with its index.
 
 The rules are those of `statements`. `claim_timeout_ms` is how long such a run waits for an executor each time
-it is due. `claim_deadline` is until when it waits, or waited the last time.
+it is due. `claim_deadline` is the end of its current or last wait.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from wakeful.store.postgres.statements import HAS_THE_TURN
 _CLAIMABLE: Final = f"""
     l.workspace = $2 AND l.is_pull AND l.due_at <= $1 AND r.state = l.state AND r.lane = l.lane AND r.is_pull
     AND ($3::text[] IS NULL OR l.lane = ANY($3::text[])) AND (NOT l.serial OR {HAS_THE_TURN})"""
-#: live_runs_claimable: a range of it, in its order; the runs' primary key for what is found
+#: live_runs_claimable: a range of it, in its order; the runs' primary key for the rows found
 CLAIMABLE: Final = f"""
     SELECT r.id::text, l.job_id::text, l.serial FROM live_runs l JOIN runs r ON r.id = l.run_id
     WHERE {_CLAIMABLE} ORDER BY l.due_at, l.run_id LIMIT $4 FOR UPDATE OF r SKIP LOCKED"""
-#: live_runs_claimable_of_agent: for each agent a range of it, in its order; then the same. Locks on runs over
-#: the limit end with the transaction
+#: live_runs_claimable_of_agent: a range of it for each agent, in its order; then as above. Locks on runs
+#: over the limit end with the transaction
 CLAIMABLE_OF_AGENTS: Final = f"""
     SELECT p.id::text, p.job_id::text, p.serial FROM unnest($5::text[]) a (agent)
     CROSS JOIN LATERAL (
@@ -40,32 +40,32 @@ WORKFLOWS: Final = """
     SELECT w.workspace, w.id, w.version, w.dag, w.created_at
     FROM unnest($2::text[], $3::integer[]) k (id, version)
     JOIN workflows w ON w.workspace = $1 AND w.id = k.id AND w.version = k.version"""
-#: live_runs_claimable: the first entry after that instant that will do
+#: live_runs_claimable: the first matching entry after that instant
 NEXT_CLAIMABLE: Final = """
     SELECT due_at FROM live_runs
     WHERE workspace = $2 AND is_pull AND due_at > $1 AND ($3::text[] IS NULL OR lane = ANY($3::text[]))
         AND ($4::text[] IS NULL OR agent = ANY($4::text[]))
     ORDER BY due_at LIMIT 1"""
 
-# live_runs_of_job. Whether another run of its job is running or retrying: then this one waits for its turn,
+# live_runs_of_job. True if another run of its job is running or retrying: then this one waits for its turn,
 # not for an executor.
 _BUSY: Final = """
     l.serial AND EXISTS (SELECT FROM live_runs o
         WHERE o.job_id = l.job_id AND o.run_id <> l.run_id AND o.state IN ('running', 'retrying'))"""
-#: live_runs_unclaimed: a range of it; the primary keys of runs and live_runs for what is found
+#: live_runs_unclaimed: a range of it; the primary keys of runs and live_runs for the rows found
 RESTART_WAIT: Final = """
-    WITH held_up AS (
+    WITH blocked AS (
         SELECT r.id FROM live_runs l JOIN runs r ON r.id = l.run_id
         WHERE l.claim_deadline <= $2 AND l.due_at <= $1 AND r.state = l.state AND r.is_pull AND l.serial
             AND EXISTS (
             SELECT FROM live_runs o WHERE o.job_id = l.job_id AND o.state = 'running')
         LIMIT $3 FOR UPDATE OF r SKIP LOCKED),
-    anew AS (
+    restarted AS (
         UPDATE runs r SET due_at = $1, claim_deadline = $1::timestamptz + r.claim_timeout_ms * interval '1 ms'
-        WHERE r.id = ANY(ARRAY(SELECT id FROM held_up)) RETURNING r.id, r.due_at, r.claim_deadline)
+        WHERE r.id = ANY(ARRAY(SELECT id FROM blocked)) RETURNING r.id, r.due_at, r.claim_deadline)
     UPDATE live_runs l SET due_at = a.due_at, claim_deadline = a.claim_deadline
-    FROM anew a WHERE l.run_id = a.id"""
-#: live_runs_unclaimed: a range of it, in its order; the primary keys of runs and jobs for what is found
+    FROM restarted a WHERE l.run_id = a.id"""
+#: live_runs_unclaimed: a range of it, in its order; the primary keys of runs and jobs for the rows found
 EXPIRED: Final = f"""
     SELECT r.id::text, r.job_id::text, r.attempt, coalesce(j.policy, '{{}}'), r.started_at, r.worker,
         r.failed_attempts, NULL::integer, r.is_pull, r.awaiting_callback
@@ -73,7 +73,7 @@ EXPIRED: Final = f"""
     WHERE l.claim_deadline <= $1 AND l.due_at IS NOT NULL AND r.state = l.state AND r.is_pull
         AND NOT ({_BUSY})
     ORDER BY l.claim_deadline, l.run_id LIMIT $2 FOR UPDATE OF r SKIP LOCKED"""
-#: live_runs_of_job, once for each job; the primary keys of runs and live_runs for what is found
+#: live_runs_of_job, once for each job; the primary keys of runs and live_runs for the rows found
 MOVE: Final = """
     WITH picked AS (
         SELECT r.id, t.lane, t.claim_timeout_ms
@@ -91,7 +91,7 @@ MOVE: Final = """
     UPDATE live_runs l SET lane = m.lane, is_pull = m.is_pull, claim_deadline = m.claim_deadline,
         workspace = CASE WHEN m.is_pull THEN m.workspace END, agent = CASE WHEN m.is_pull THEN m.agent END
     FROM moved m WHERE l.run_id = m.id RETURNING true"""
-#: the primary key. The fence of `finish` needs a running run; this one runs under no worker
+#: the primary key. The fence of `finish` requires a running run; this one has no worker
 MARK_EXPIRED: Final = "UPDATE runs SET state = 'running', due_at = NULL WHERE id = ANY($1::uuid[])"
 #: the primary key
 CLEAR_START: Final = "UPDATE runs SET started_at = NULL WHERE id = ANY($1::uuid[])"

@@ -1,4 +1,4 @@
-"""Runs that were recorded as running ahead of their instant, when their job changes before it."""
+"""Ticks that are recorded as running ahead of their instant, when their job changes before it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def settle_ahead(
     """Cancel or release the ticks of this job that are recorded as running before their instant.
 
     `reason_of` returns the reason to cancel a tick; None releases it, so that it starts with the changed job.
-    Either way its worker is told to stop (`stop:`).
+    In both cases `stop:` notifies its worker.
     """
     ahead = db.execute(sql.AHEAD, (job_id, now_ms)).fetchall()
     if not ahead:

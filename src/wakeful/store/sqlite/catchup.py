@@ -21,7 +21,7 @@ END_PAUSE: Final = """
 def write_catchup(
     db: sqlite3.Connection, jobs: Sequence[tuple[str, CatchupState]], runs: Sequence[tuple[str, int]]
 ) -> None:
-    """Write the states of these jobs, and how many ticks were missed before these runs."""
+    """Write the catch-up states of jobs, and the number of missed ticks before each of these runs."""
     if jobs:
         db.executemany(SET_STATE, [(*state, job_id) for job_id, state in jobs])
     if runs:

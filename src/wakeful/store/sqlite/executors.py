@@ -24,11 +24,13 @@ async def claim(
     limit: int,
 ) -> list[tuple[TakenRun, RunView]]:
     """Mark due pull runs of a workspace as running under this executor. See `Store.claim`."""
-    given = (workspace, now_ms, _lanes(lanes), limit)
+    parameters = (workspace, now_ms, _lanes(lanes), limit)
     if agents is None:
-        due = db.execute(sql.CLAIMABLE, given).fetchall()
+        due = db.execute(sql.CLAIMABLE, parameters).fetchall()
     else:
-        due = [row for agent in set(agents) for row in db.execute(sql.CLAIMABLE_OF_AGENT, (*given, agent))]
+        due = [
+            row for agent in set(agents) for row in db.execute(sql.CLAIMABLE_OF_AGENT, (*parameters, agent))
+        ]
         due = sorted(due, key=lambda row: row[-2:])[:limit]
     if not due:
         return []
@@ -57,7 +59,7 @@ async def renew(
 async def workflows(
     db: sqlite3.Connection, workspace: str, wanted: Sequence[tuple[str, int]]
 ) -> list[WorkflowRow]:
-    """Return those of these workflow versions that exist. See `Store.workflows`."""
+    """Return these workflow versions, without those that do not exist. See `Store.workflows`."""
     return [WorkflowRow(*row) for row in db.execute(sql.WORKFLOWS, (workspace, json.dumps(list(wanted))))]
 
 
@@ -69,8 +71,8 @@ async def next_claim_ms(
     lanes: Sequence[str] | None,
 ) -> int | None:
     """Return when the next claimable run is due. See `Store.next_claim_ms`."""
-    of_agents = None if agents is None else json.dumps(list(agents))
-    row = db.execute(sql.NEXT_CLAIMABLE, (workspace, after_ms, _lanes(lanes), of_agents)).fetchone()
+    names = None if agents is None else json.dumps(list(agents))
+    row = db.execute(sql.NEXT_CLAIMABLE, (workspace, after_ms, _lanes(lanes), names)).fetchone()
     return None if row is None else int(row[0])
 
 

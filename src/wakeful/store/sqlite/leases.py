@@ -52,7 +52,7 @@ async def required_schema(db: sqlite3.Connection) -> int:
 
 
 async def lost(db: sqlite3.Connection, worker: str, holding: Sequence[str]) -> set[str]:
-    """Return which of these runs the worker does not hold any more."""
+    """Return those of these runs that the worker no longer holds."""
     return {run_id for (run_id,) in db.execute(sql.NOT_HELD, (json.dumps(list(holding)), worker))}
 
 
@@ -84,7 +84,7 @@ async def rescue(
 async def release(
     db: sqlite3.Connection, events: TransactionEvents, worker: str, now_ms: int, keep: Sequence[str] | None
 ) -> int:
-    """Retry the runs of a worker at once, and delete it unless it keeps some. See `Store.release`."""
+    """Retry the runs of a worker immediately; without `keep`, delete the worker. See `Store.release`."""
     kept = set(keep or ())
     held = [row for row in db.execute(sql.HELD_BY, (worker, now_ms)) if row[0] not in kept]
     release_runs(db, events, now_ms, held)
@@ -99,7 +99,7 @@ def release_runs(
     now_ms: int,
     held: Sequence[tuple[str, int, str | None, int | None]],
 ) -> None:
-    """Retry these running runs: at once, or at their instant if that is later.
+    """Retry these running runs: immediately, or at their instant if that is later.
 
     Each is (id, attempt, worker, start).
     """
@@ -113,7 +113,7 @@ def release_runs(
 async def prune(
     db: sqlite3.Connection, events: TransactionEvents, before_ms: int, limit: int, after_id: str
 ) -> tuple[int, str]:
-    """Delete runs that finished before then, and deleted jobs without runs."""
+    """Delete runs that finished before `before_ms`, and deleted jobs without runs."""
     old = db.execute(sql.PRUNABLE, (before_ms, limit)).fetchall()
     db.executemany(sql.DELETE_RUN, [(rowid,) for rowid, _, _ in old])
     db.executemany(sql.DELETE_ATTEMPTS, [(run_id,) for _, run_id, _ in old])

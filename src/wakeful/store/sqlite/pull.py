@@ -25,8 +25,8 @@ async def expire(
     consequences: Consequences,
 ) -> list[str]:
     """End runs that no executor claimed in time. See `Store.expire`."""
-    held_up = db.execute(sql.HELD_UP, (now_ms + TURN_MS, now_ms, limit)).fetchall()
-    db.executemany(sql.RESTART_WAIT, [(now_ms, rowid) for (rowid,) in held_up])
+    blocked = db.execute(sql.BLOCKED, (now_ms + TURN_MS, now_ms, limit)).fetchall()
+    db.executemany(sql.RESTART_WAIT, [(now_ms, rowid) for (rowid,) in blocked])
     expired = [UnfinishedRun(*row) for row in db.execute(sql.EXPIRED, (now_ms, limit))]
     if not expired:
         return []

@@ -1,7 +1,7 @@
 """The statements of the SQLite store for runs that executors claim, each with its index.
 
 The rules are those of `statements`. `claim_timeout_ms` is how long such a run waits for an executor each time
-it is due. `claim_deadline` is until when it waits, or waited the last time.
+it is due. `claim_deadline` is the end of its current or last wait.
 """
 
 from __future__ import annotations
@@ -10,19 +10,19 @@ from typing import Final
 
 from wakeful.store.sqlite.statements import DUE_RUN, HAS_THE_TURN
 
-_WAITS: Final = "r.state IN ('pending', 'retrying')"
-_PULLED: Final = f"{_WAITS} AND r.is_pull"
+_WAITING: Final = "r.state IN ('pending', 'retrying')"
+_WAITING_PULL: Final = f"{_WAITING} AND r.is_pull"
 _OF_LANES: Final = "(?3 IS NULL OR r.lane IN (SELECT value FROM json_each(?3)))"
 #: runs_claimable: a range of it, in its order
 CLAIMABLE: Final = f"""
     SELECT {DUE_RUN} FROM runs r INDEXED BY runs_claimable LEFT JOIN jobs j ON j.id = r.job_id
-    WHERE r.workspace = ?1 AND r.due_at <= ?2 AND {_PULLED} AND {_OF_LANES}
+    WHERE r.workspace = ?1 AND r.due_at <= ?2 AND {_WAITING_PULL} AND {_OF_LANES}
         AND (NOT r.serial OR ({HAS_THE_TURN}))
     ORDER BY r.due_at, r.rowid LIMIT ?4"""
 #: runs_claimable_of_agent: a range of it, in its order
 CLAIMABLE_OF_AGENT: Final = f"""
     SELECT {DUE_RUN} FROM runs r INDEXED BY runs_claimable_of_agent LEFT JOIN jobs j ON j.id = r.job_id
-    WHERE r.workspace = ?1 AND r.agent = ?5 AND r.due_at <= ?2 AND {_PULLED} AND {_OF_LANES}
+    WHERE r.workspace = ?1 AND r.agent = ?5 AND r.due_at <= ?2 AND {_WAITING_PULL} AND {_OF_LANES}
         AND (NOT r.serial OR ({HAS_THE_TURN}))
     ORDER BY r.due_at, r.rowid LIMIT ?4"""
 #: by rowid
@@ -46,15 +46,15 @@ WORKFLOWS: Final = """
     SELECT w.workspace, w.id, w.version, w.dag, w.created_at FROM json_each(?2) k
     CROSS JOIN workflows w ON w.workspace = ?1 AND w.id = json_extract(k.value, '$[0]')
         AND w.version = json_extract(k.value, '$[1]')"""
-#: runs_claimable: the first entry after that instant that will do
+#: runs_claimable: the first matching entry after that instant
 NEXT_CLAIMABLE: Final = f"""
     SELECT r.due_at FROM runs r INDEXED BY runs_claimable
-    WHERE r.workspace = ?1 AND r.due_at > ?2 AND {_PULLED} AND {_OF_LANES}
+    WHERE r.workspace = ?1 AND r.due_at > ?2 AND {_WAITING_PULL} AND {_OF_LANES}
         AND (?4 IS NULL OR r.agent IN (SELECT value FROM json_each(?4)))
     ORDER BY r.due_at LIMIT 1"""
 
-# runs_running and runs_waiting, once for each. Whether another run of its job is running or
-# retrying: then this one waits for its turn, not for an executor.
+# runs_running and runs_waiting, once for each. True if another run of its job is running or retrying: then
+# this one waits for its turn, not for an executor.
 _BUSY: Final = """
     r.serial AND (
         EXISTS (SELECT 1 FROM runs o INDEXED BY runs_running
@@ -62,10 +62,10 @@ _BUSY: Final = """
         OR EXISTS (SELECT 1 FROM runs o INDEXED BY runs_waiting
             WHERE o.job_id = r.job_id AND o.state IN ('pending', 'retrying') AND o.state = 'retrying'
             AND o.id <> r.id))"""
-#: runs_running, all of it: it holds what is under way and nothing else; runs_waiting, once for each
-HELD_UP: Final = f"""
+#: all of runs_running, which has only running runs; runs_waiting, once for each
+BLOCKED: Final = f"""
     SELECT r.rowid FROM runs o INDEXED BY runs_running
-    CROSS JOIN runs r INDEXED BY runs_waiting ON r.job_id = o.job_id AND {_WAITS}
+    CROSS JOIN runs r INDEXED BY runs_waiting ON r.job_id = o.job_id AND {_WAITING}
     WHERE o.state = 'running' AND r.serial AND r.claim_deadline <= ?1 AND r.due_at <= ?2 LIMIT ?3"""
 #: by rowid
 RESTART_WAIT: Final = "UPDATE runs SET due_at = ?1, claim_deadline = ?1 + claim_timeout_ms WHERE rowid = ?2"
@@ -74,14 +74,14 @@ EXPIRED: Final = f"""
     SELECT r.id, r.job_id, r.attempt, coalesce(j.policy, '{{}}'), r.started_at, r.worker,
         r.failed_attempts, NULL, r.is_pull, r.awaiting_callback
     FROM runs r INDEXED BY runs_unclaimed LEFT JOIN jobs j ON j.id = r.job_id
-    WHERE r.claim_deadline <= ?1 AND {_WAITS} AND NOT ({_BUSY})
+    WHERE r.claim_deadline <= ?1 AND {_WAITING} AND NOT ({_BUSY})
     ORDER BY r.claim_deadline, r.rowid LIMIT ?2"""
 #: runs_waiting
 MOVE: Final = """
     UPDATE runs INDEXED BY runs_waiting SET lane = ?2, is_pull = ?4 IS NOT NULL,
         claim_timeout_ms = ?4, claim_deadline = max(due_at, ?3) + ?4
     WHERE job_id = ?1 AND state IN ('pending', 'retrying') AND (lane <> ?2 OR is_pull <> (?4 IS NOT NULL))"""
-#: the primary key. The fence of `finish` needs a running run; this one runs under no worker
+#: the primary key. The fence of `finish` requires a running run; this one has no worker
 MARK_EXPIRED: Final = "UPDATE runs SET state = 'running', due_at = NULL WHERE id = ?"
 #: the primary key
 CLEAR_START: Final = "UPDATE runs SET started_at = NULL WHERE id = ?"

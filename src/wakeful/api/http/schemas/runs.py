@@ -23,7 +23,7 @@ from wakeful.api.http.schemas.parts import (
     text,
     whole,
 )
-from wakeful.service.runs.pull import LONGEST_WAIT_MS, MOST
+from wakeful.service.runs.pull import MAX_CLAIM, MAX_WAIT_MS
 
 _STATUS: Final[Schema] = {**WHOLE, "description": "The HTTP status of the response of a webhook."}
 _RUN: Final[dict[str, Schema]] = {
@@ -101,9 +101,9 @@ SCHEMAS: Final[dict[str, Schema]] = {
             "worker": {**text(200, 1), "description": "A name that the worker chooses."},
             "agents": {**_NAMES, "description": "Only runs of these agents."},
             "lanes": {**_NAMES, "description": "Only runs of these lanes."},
-            "limit": or_null(whole(1, MOST)),
+            "limit": or_null(whole(1, MAX_CLAIM)),
             "waitMs": {
-                **or_null(whole(0, LONGEST_WAIT_MS)),
+                **or_null(whole(0, MAX_WAIT_MS)),
                 "description": "How long to wait for a run.",
             },
         },
