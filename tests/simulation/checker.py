@@ -1,8 +1,7 @@
-"""Holds what the database says against what really happened, and complains in sentences.
+"""Compares the records of the database with the journal of the simulation and lists the violations.
 
-It shares no code with the engine and asks it nothing: it knows what was asked of each job and when, steps
-through the schedules by itself, and looks at the recorded runs and the launches. Every tick must have its
-one record, and no record may be without its tick.
+It shares no code with the engine: it computes the ticks of each job from the journal and checks the recorded
+runs and the launches against them. Every tick must have exactly one record, and every record a tick.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ MOVES = {
 
 
 def check(journal: Journal, records: Records, *, over: bool = True) -> list[str]:
-    """All that is wrong, or nothing. `over`: it is so late that every run must have ended."""
+    """Return all violations. `over`: every run must have ended by now."""
     complaints: list[str] = []
     for life in journal.lives.values():
         complaints += _ticks(life, journal, records)
@@ -39,11 +38,11 @@ def check(journal: Journal, records: Records, *, over: bool = True) -> list[str]
 
 
 def instant(ms: int) -> str:
-    """An instant as people read it."""
+    """Format a time for messages."""
     return datetime.fromtimestamp(ms / 1000, UTC).strftime("%m-%d %H:%M:%S.") + f"{ms % 1000:03d}"
 
 
-# --- every tick has one record, and every record its tick ----------------------------------------------
+# --- every tick has one record, and every record a tick ------------------------------------------------
 
 
 def _ticks(life: Life, journal: Journal, records: Records) -> list[str]:
@@ -74,7 +73,7 @@ def _ticks(life: Life, journal: Journal, records: Records) -> list[str]:
                 )
             recorded[tick] = run
     for stretch in stretches:
-        # Who deletes a job does not ask what became of the ticks that nobody had come to.
+        # Ticks that were not yet planned when the job was deleted have no record.
         cut = life.deleted and stretch is stretches[-1]
         complaints += _complete(life, stretch, recorded, cut)
     return complaints
@@ -99,7 +98,7 @@ def _complete(life: Life, stretch: Stretch, recorded: dict[int, Run], cut: bool)
 
 
 def _rightly_missed(life: Life, run: Run, stretch: Stretch, ticks: list[int], journal: Journal) -> list[str]:
-    """A tick is missed only if nobody was awake for it, or by the job's own policy."""
+    """A tick is missed only if no replica was awake for it, or by the job's own policy."""
     policies = {rules.catchup for rules in stretch.rules}
     allowed = {
         "downtime": "none" in policies,
@@ -110,7 +109,7 @@ def _rightly_missed(life: Life, run: Run, stretch: Stretch, ticks: list[int], jo
         return [f"{_named(life, run)} is missed for '{run.reason}', though it catches up: {policies}"]
     if journal.jumped or run.reason not in allowed:
         return []
-    # There may be years of ticks, in order: those that somebody was awake for are found, not looked for.
+    # There may be years of ticks: find those during which a replica was awake by bisection.
     seen: set[int] = set()
     for awake in journal.awake:
         first = bisect_left(ticks, awake.from_ms - stretch.jitter_ms)
@@ -124,7 +123,7 @@ def _rightly_missed(life: Life, run: Run, stretch: Stretch, ticks: list[int], jo
     ]
 
 
-# --- a run goes its way, and never back ----------------------------------------------------------------
+# --- state transitions of runs -------------------------------------------------------------------------
 
 
 def _steps(journal: Journal, records: Records, over: bool) -> list[str]:
@@ -177,16 +176,16 @@ def _wrong_move(before: Step, step: Step) -> list[str]:
 
 
 def _rightly_skipped(journal: Journal, run: Run, live: set[str]) -> list[str]:
-    """An overlap needs something that it overlaps with."""
+    """A run is skipped for an overlap only while another run is live."""
     if run.state == "skipped" and run.reason in ("overlap", "queue_full") and not live:
         return [f"{_job(journal, run)} {_short(run)} was skipped for '{run.reason}' while nothing was live"]
     return []
 
 
 def _order(journal: Journal, records: Records, begun: dict[str, int]) -> list[str]:
-    """Runs that wait for one another start in the order of their ticks.
+    """Serial runs start in the order of their ticks.
 
-    With an edit the order begins anew: jitter may have fired a tick of the old schedule before its time.
+    An edit resets the order: jitter may have fired a tick of the old schedule before its time.
     """
     complaints = []
     latest: dict[tuple[str | None, int], Run] = {}
@@ -205,11 +204,11 @@ def _order(journal: Journal, records: Records, begun: dict[str, int]) -> list[st
     return complaints
 
 
-# --- what was launched was to be launched --------------------------------------------------------------
+# --- launches and outcomes -----------------------------------------------------------------------------
 
 
 def _launches(journal: Journal, records: Records) -> list[str]:
-    """Go through steps and launches as they happened, and look at each launch when it began."""
+    """Replay steps and launches in order, and check each launch against the state when it began."""
     complaints: list[str] = []
     runs = {run.id: run for run in records.runs}
     stands: dict[str, Step] = {}
@@ -269,7 +268,7 @@ def _launches(journal: Journal, records: Records) -> list[str]:
 
 
 def _stopped_elsewhere(stand: Step, journal: Journal) -> bool:
-    """Another process may stop a tick between its record and its instant; its worker hears a beat later."""
+    """Another process may cancel a tick recorded ahead; its worker learns of it one heartbeat later."""
     return stand.state == "cancelled" and journal.lead_ms > 0
 
 
@@ -283,7 +282,7 @@ def _holds(stand: Step | None, launch: Launched) -> bool:
 
 
 def _outcomes(journal: Journal, records: Records) -> list[str]:
-    """Every run's outcome is one that its launches can have come to."""
+    """The outcome of every run is consistent with its launches."""
     complaints = []
     launches: dict[str, list[Launched]] = defaultdict(list)
     for launch in journal.launches:
@@ -325,7 +324,7 @@ def _key(run: Run, by_id: dict[str, Run]) -> str | None:
 
 
 def _chains(journal: Journal, records: Records) -> list[str]:
-    """Who fires after another fires once for each run of it that ended so."""
+    """A follower fires once for each run of its predecessor with the expected outcome."""
     complaints = []
     for life in journal.lives.values():
         if life.after is None:
@@ -346,7 +345,7 @@ def _chains(journal: Journal, records: Records) -> list[str]:
     return complaints
 
 
-# --- words ---------------------------------------------------------------------------------------------
+# --- lookups and labels --------------------------------------------------------------------------------
 
 
 def _rules(journal: Journal, run: Run) -> Rules:

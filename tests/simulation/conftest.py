@@ -1,4 +1,4 @@
-"""A simulated engine says more in a second than anybody reads: only what a test asks for is heard."""
+"""Silences the log of the simulated engines, except where a test captures it."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""All that can go wrong between a replica and its database, by the choice of a seed.
+"""Seeded faults between a replica and its database.
 
-A call may take its time, fail before it is made, fail after it was made (and nobody can tell the two
-apart), find that nobody answers for longer than a lease, or be the last thing that its process does: before
-anything was written, or just after.
+A call may be slow, fail before it is executed, fail after it was executed (the caller cannot distinguish the
+two), stall for longer than a lease, or crash its process, before or just after the write.
 """
 
 from __future__ import annotations
@@ -21,27 +20,27 @@ from wakeful.store.sqlite import SqliteStore
 
 
 class Crash(BaseException):
-    """The process is gone. Nobody in it hears of this."""
+    """The process has crashed; its code must not handle this."""
 
 
 @dataclass
 class Odds:
-    """How often, of a hundred calls that matter, what goes wrong; calls that do nothing count a tenth."""
+    """Faults in percent of the calls that change something; other calls have a tenth of these rates."""
 
     crash: float = 0
-    #: the database says that it cannot be reached, and has done nothing
+    #: the call fails and was not executed
     refused: float = 0
-    #: it says so, but it has done it
+    #: the call fails but was executed
     doubt: float = 0
-    #: nobody answers, for as long as `stall_s` says
+    #: the database does not respond for about `stall_s`
     stall: float = 0
     stall_s: float = 60
-    #: how long a call takes there and back, at most
+    #: maximum latency of a call in each direction
     way_s: float = 0
 
     @property
     def calm(self) -> bool:
-        """Whether nothing goes wrong."""
+        """Whether there are no faults."""
         return not (self.crash or self.refused or self.doubt or self.stall)
 
 
@@ -50,7 +49,7 @@ _WEIGHTY = ("plan", "take", "finish", "rescue", "release", "beat")
 
 
 class CrashingStore:
-    """The store as a replica has it. Everything it asks goes through here, and none of it is safe."""
+    """The store of a replica, with faults injected into every call."""
 
     def __init__(
         self, store: SqliteStore, machine: Machine, odds: Odds, rng: Random, *, steered: bool
@@ -63,17 +62,17 @@ class CrashingStore:
         self.odds = odds
         self.clock = self._steered or store.clock
         self.notifies_other_processes = store.notifies_other_processes
-        #: the process dies
+        #: called when the process crashes
         self.on_crash: Callable[[str], None] = lambda where: None
-        #: something else went wrong, and it will be some seconds before all is well
+        #: called on other faults with the seconds until recovery
         self.on_trouble: Callable[[float], None] = lambda seconds: None
 
     def listen(self, heard: Callable[[str], None]) -> None:
-        """The dead hear nothing."""
+        """Register a listener; a dead process receives no notifications."""
         self._store.listen(lambda topic: None if self._machine.dead else heard(topic))
 
     def silence(self, seconds: float) -> None:
-        """From now on nobody answers, for so long: calls under way and new ones wait."""
+        """Stall all current and new calls for so long."""
         self._silent_until = max(self._silent_until, asyncio.get_running_loop().time() + seconds)
         self.on_trouble(seconds)
 
@@ -109,7 +108,7 @@ class CrashingStore:
         return sorted(answer) if isinstance(answer, set) else answer
 
     def _fates(self, name: str) -> tuple[str | None, str | None]:
-        """What happens on the way there, and on the way back where the call turns out to do nothing."""
+        """Choose the faults before and after a call that changes nothing."""
         if name in _WEIGHTY and self._rng.random() < 0.1:
             return self._fate("crash", "refused", "stall"), None
         return None, None
@@ -124,7 +123,7 @@ class CrashingStore:
 
     @staticmethod
     def _matters(answer: object) -> bool:
-        """Whether it changed something."""
+        """Whether the call changed something."""
         return (
             bool(answer.runs)
             if isinstance(answer, Planned)

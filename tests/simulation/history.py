@@ -1,9 +1,9 @@
-"""A history: what happens to a world, all of it by the choice of one seed.
+"""A random history of a world, determined by one seed.
 
-A history has a unit of time, from a second to an hour: the same story in an hour or in months. Some jobs with
-schedules, policies and bodies of every kind; replicas that are started, deployed anew, killed and cut off; a
-clock that may be set; people who edit, pause, resume, delete, trigger, stop, cancel and replay. At the end
-everybody calms down, one healthy replica sees to what is left, and the checker looks at all of it.
+A history has a unit of time, from a second to an hour. It has jobs with random schedules, policies and
+bodies; replicas that start, stop, crash and stall; a clock that may be set; and users who edit, pause,
+resume, delete, trigger, stop, cancel and replay. At the end the faults stop, a healthy replica finishes the
+remaining runs, and the checker verifies the result.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _CATCHUPS = ("none", "latest", "fire_immediately", "spread")
 
 
 class History:
-    """One of them. `tell` runs it to its end, on a virtual loop, and raises what the checker says."""
+    """One history. `tell` runs it on a virtual loop and raises the violations that the checker finds."""
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
@@ -58,7 +58,7 @@ class History:
         )
         self.odds = self._odds()
         self.jumps = rng.random() < 0.15
-        # A replica that is steered by a clock that is set hears of that only with the next answer.
+        # A replica with a steered clock notices a clock jump only with the next response.
         self.steered = rng.random() < 0.5 and not self.jumps
         self.want = rng.choice((1, 1, 2, 3))
         self.fields: dict[str, dict[str, Any]] = {}
@@ -78,7 +78,7 @@ class History:
         )
 
     async def tell(self, folder: Path) -> World:
-        """Let it happen."""
+        """Run the history."""
         async with World(
             folder, self.seed, config=self.config, odds=self.odds, steered=self.steered
         ) as self.world:
@@ -103,13 +103,13 @@ class History:
         for survivor in world.alive:
             survivor.store.odds = CALM
         await world.start(odds=CALM)
-        # So late that every dead worker's lease is over, and what was missed is caught up with.
+        # Long enough for the leases of dead workers to expire and for missed ticks to be caught up.
         await world.sleep(200 * self.unit)
         for life in self._living():
-            # One that happens once is gone when its run has succeeded; one that follows has no ticks.
+            # A one-time job is deleted after its success; a follower has no ticks.
             if life.now is not None and not _once(life) and life.after is None:
                 await world.pause(life)
-        for _ in range(3_000):  # a long queue of slow runs takes its time
+        for _ in range(3_000):  # a long queue of slow runs takes long
             await world.sleep(20 * self.unit)
             if not world.recorder.execute(_LIVE):
                 break
@@ -162,7 +162,7 @@ class History:
         )  # fmt: skip
 
     def _body(self) -> Body:
-        """What a job's runs do: mostly their work, in their time; and everything else that runs do."""
+        """Return a body that mostly succeeds after some time, and sometimes fails, parks or hangs."""
         rng, unit = self.bodies, self.unit
         length = self.rng.choice((0, 0.5, 5, 40)) * unit
         bad = self.rng.choice((0, 0.1, 0.4))
@@ -179,18 +179,18 @@ class History:
             if fate == 2:
                 return AwaitingCallback(timeout_ms=round(10 * unit * 1000))
             if fate == 3:
-                await asyncio.sleep(1e6 * unit)  # it hangs
+                await asyncio.sleep(1e6 * unit)  # hangs
             if fate == 4:
                 try:
                     await asyncio.sleep(1e6 * unit)
                 except asyncio.CancelledError:
-                    await asyncio.sleep(unit)  # it hangs, and takes its time to see that it is over
+                    await asyncio.sleep(unit)  # hangs, and is slow to react to the cancellation
                     raise
             raise RuntimeError("it did not work")
 
         return body
 
-    # --- those who act -----------------------------------------------------------------------------
+    # --- actors -----------------------------------------------------------------------------
 
     def _living(self) -> list[Life]:
         return [life for life in self.world.journal.lives.values() if not life.deleted]
@@ -199,7 +199,7 @@ class History:
         await self.world.sleep(self.rng.expovariate(1 / units) * self.unit)
 
     async def _operate(self) -> None:
-        """Keep replicas up, more or less."""
+        """Start, stop and crash replicas."""
         rng, world = self.rng, self.world
         outages = rng.choice((0, 0.1, 0.4))
         while True:
@@ -225,7 +225,7 @@ class History:
             self.world.jump(round(self.rng.uniform(-100, 100) * self.unit * 1000))
 
     async def _use(self) -> None:
-        """People do things to jobs and runs."""
+        """Change jobs and runs as users do."""
         deeds = (
             self._edit_schedule, self._edit_rules, self._pause_or_resume, self._delete, self._upsert,
             self._trigger, self._stop, self._cancel, self._replay, self._complete,
@@ -233,7 +233,7 @@ class History:
         step_ms = self.rng.choice((30, 100, 1000))
         while True:
             await self._wait(step_ms)
-            # What begins anew while the clock is behind itself would meet ticks that are over.
+            # While the clock is set back, a new schedule would collide with finished ticks.
             if self.world.clock.now_ms() < self.world.clock.high_ms:
                 continue
             through = self.rng.choice((None, *self.world.alive))
@@ -243,7 +243,7 @@ class History:
                 self.world.note(f"refused: {error.message}")
 
     def _some_job(self) -> Life | None:
-        """A job that may be changed: those that end by themselves are left to do so."""
+        """Return a job that may be changed: not one that ends by itself."""
         jobs = [
             life
             for life in self._living()

@@ -1,8 +1,8 @@
-"""What really happened in a simulated world, written down as it happened: the checker's only witness.
+"""The journal of a simulation: what actually happened, for the checker.
 
-Nothing here comes from the engine. The world writes what was asked of a job and when, what was launched and
-how it ended, and who was awake; the checker holds the database's records against it. Instants `…_ms` are the
-database clock's, `at` is the loop's time, which never jumps, and `seq` counts the changes of run rows.
+Nothing here comes from the engine. The world records changes of jobs, launches and their ends, and when
+replicas were awake; the checker compares the database with it. `…_ms` is the time of the database clock, `at`
+the time of the loop, which never jumps, and `seq` counts the changes of run rows.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ MINUTE_MS = 60_000
 
 @dataclass(frozen=True)
 class Plain:
-    """A schedule that is simple enough to step through by hand: an interval, a few crons, or once."""
+    """A simple schedule whose ticks are computed here: an interval, a simple cron, or a single time."""
 
     every_ms: int | None = None
     cron: str | None = None
     at_ms: int | None = None
 
     def document(self) -> object:
-        """The same as a job document says it."""
+        """Return the schedule of the job document."""
         if self.every_ms is not None:
             return {"kind": "every", "everyMs": self.every_ms}
         if self.cron is not None:
@@ -31,7 +31,7 @@ class Plain:
         return {"kind": "at", "atMs": self.at_ms}
 
     def ticks(self, anchor_ms: int, after_ms: int, until_ms: int) -> list[int]:
-        """Every tick later than `after_ms`, up to `until_ms`, one step at a time."""
+        """Return every tick later than `after_ms`, up to and including `until_ms`."""
         if self.at_ms is not None:
             return [self.at_ms] if after_ms < self.at_ms <= until_ms else []
         if self.every_ms is not None:
@@ -53,7 +53,7 @@ class Plain:
 
 
 def _numbers(text: str, size: int) -> list[int]:
-    """`*`, `*/n`, `n`, `a-b` or a list of these: what a field of a simple expression stands for."""
+    """Return the numbers that a cron field matches: `*`, `*/n`, `n`, `a-b` or a list of these."""
     numbers: set[int] = set()
     for part in text.split(","):
         span, _, step = part.partition("/")
@@ -65,7 +65,7 @@ def _numbers(text: str, size: int) -> list[int]:
 
 @dataclass(frozen=True)
 class Rules:
-    """What a job was promised, as far as the checker goes into it."""
+    """The policies of a job that the checker verifies."""
 
     overlap: str = "skip"
     catchup: str = "none"
@@ -80,53 +80,53 @@ class Rules:
 
 @dataclass
 class Era:
-    """A stretch of a job's life with one schedule and one set of rules, during which it was enabled."""
+    """A period during which a job was enabled with one schedule and one set of rules."""
 
     schedule: Plain | None
     rules: Rules
     anchor_ms: int
     from_ms: int
-    #: the latest that the database's clock showed in it; None while it lasts
+    #: the latest time of the database clock in it; None while it lasts
     until_ms: int | None = None
-    #: whether the next era goes on with its ticks: an edit that leaves the schedule alone
+    #: whether the next era continues its ticks: an edit that does not change the schedule
     goes_on: bool = False
 
     def ticks(self, until_ms: int) -> list[int]:
-        """Its ticks up to then."""
+        """Return its ticks up to that time."""
         return self.schedule.ticks(self.anchor_ms, self.from_ms, until_ms) if self.schedule else []
 
 
 @dataclass
 class Life:
-    """A job from its creation to its end."""
+    """The eras of a job from its creation to its deletion."""
 
     job_id: str
     name: str
     eras: list[Era] = field(default_factory=list)
     deleted: bool = False
-    #: fires after a run of this job ends so
+    #: fires after a run of this job ends in `after_on`
     after: str | None = None
     after_on: str = "succeeded"
 
     @property
     def now(self) -> Era | None:
-        """The era that lasts, or None while it is paused."""
+        """The current era, or None while the job is paused or deleted."""
         return self.eras[-1] if self.eras and self.eras[-1].until_ms is None and not self.deleted else None
 
 
 @dataclass
 class Launched:
-    """A launch that really happened."""
+    """A launch that happened."""
 
     run_id: str
     job_id: str | None
     attempt: int
     key: str
     worker: str
-    #: how much of the history of run rows was written when it began
+    #: the last step recorded when it began
     seq: int
     began_ms: int
-    #: the latest that the database's clock had ever shown then
+    #: the maximum of the database clock until then
     high_ms: int
     began_at: float
     ended_at: float | None = None
@@ -136,7 +136,7 @@ class Launched:
 
 @dataclass
 class Awake:
-    """A stretch of time during which one replica was up and nothing went wrong with it."""
+    """A period during which one replica was up and without faults."""
 
     from_ms: int
     until_ms: int | None = None
@@ -144,17 +144,17 @@ class Awake:
 
 @dataclass
 class Journal:
-    """All of it."""
+    """Everything that happened in one simulation."""
 
     lives: dict[str, Life] = field(default_factory=dict)
     launches: list[Launched] = field(default_factory=list)
     awake: list[Awake] = field(default_factory=list)
-    #: the database's clock was set, forward or back
+    #: the database clock was set, forward or back
     jumped: bool = False
-    #: store calls took time, or failed: what is known of the database may be old
+    #: store calls were slow or failed: replicas may act on old data
     slow: bool = False
-    #: how long a replica that is awake may take to notice a job that another process changed
+    #: the maximum delay until an awake replica notices a job changed by another process
     tick_ms: int = 1_000
-    #: how long before its instant a tick may be recorded
+    #: how long before its time a tick may be recorded
     lead_ms: int = 0
     end_ms: int = 0

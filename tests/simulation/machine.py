@@ -1,7 +1,7 @@
-"""The machine that a replica runs on, as far as it can be wrong: its clock, and its sudden death.
+"""The simulated machine of a replica: its clock skew and its crash.
 
-Everything that a replica does, it does in a context of its own, so that whatever asks for the time of day
-can be given that machine's, and so that nothing of it is left when the machine dies.
+A replica runs in its own context, so that it reads the time of its machine and so that a crash cancels all of
+its tasks and timers.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _HERE: ContextVar[Machine | None] = ContextVar("machine", default=None)
 
 
 class Machine:
-    """One process on one machine: its tasks and timers, and how wrong its clock is."""
+    """One process on one machine: its tasks, timers and clock skew."""
 
     def __init__(self, loop: VirtualLoop, skew_ms: int = 0) -> None:
         self._loop = loop
@@ -28,11 +28,11 @@ class Machine:
         self._context.run(_HERE.set, self)
 
     def run(self, doing: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        """Do this here: whatever it starts, starts here too."""
+        """Run a coroutine on this machine, including everything it starts."""
         return self._loop.create_task(doing, context=self._context)
 
     def die(self) -> None:
-        """At once: no task takes another step that anybody could notice, no timer goes off."""
+        """Crash immediately: cancel all tasks and timers."""
         self.dead = True
         for handle in self._loop._scheduled:  # type: ignore[attr-defined]
             if handle._context.get(_HERE) is self:
@@ -42,23 +42,23 @@ class Machine:
 
 
 class FalseTime:
-    """What `import time` is to a machine that is not there: steady, but perhaps wrong about the hour."""
+    """Replacement of the `time` module: monotonic, with the clock skew of the machine."""
 
     def __init__(self, loop: VirtualLoop, truth: FalseClock) -> None:
         self._loop, self._truth = loop, truth
 
     def monotonic_ns(self) -> int:
-        """Nanoseconds since some time or other."""
+        """Return nanoseconds since an arbitrary point."""
         return self._loop.now_us * 1000
 
     def time_ns(self) -> int:
-        """The time of day, as this machine has it."""
+        """Return the wall-clock time of this machine."""
         here = _HERE.get()
         return (self._truth.now_us() + (here.skew_ms if here else 0) * 1000) * 1000
 
 
 def watch_tasks(loop: VirtualLoop) -> None:
-    """Have the loop tell each machine which tasks are its own."""
+    """Register each task with the machine in whose context it runs."""
 
     def made(
         loop: asyncio.AbstractEventLoop,
@@ -81,6 +81,6 @@ def watch_tasks(loop: VirtualLoop) -> None:
 
 
 def _heard(task: asyncio.Task[Any]) -> None:
-    """What a dying machine's tasks raise, nobody needs to be told."""
+    """Retrieve the exception of a task, so that asyncio does not log it."""
     if not task.cancelled():
         task.exception()

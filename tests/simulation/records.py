@@ -1,7 +1,7 @@
-"""What the database says, read straight from the SQLite file: jobs, runs, and every step of every run.
+"""Records read directly from the SQLite file: runs, attempts and every state change of every run.
 
-The steps are written by triggers that the simulation adds to the schema, in the transaction of whatever
-changed the row: so nothing that happens to a run goes unseen, whoever does it.
+Triggers that the simulation adds to the schema record the changes in the transaction that makes them, so none
+is missed.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ END;
 
 @dataclass(frozen=True)
 class Run:
-    """A run as it is recorded."""
+    """A row of `runs`."""
 
     id: str
     job_id: str | None
@@ -61,7 +61,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Step:
-    """A change of a run: `was` is None for its birth, `state` for its end."""
+    """A change of a run: `was` is None for its insert, `state` is None for its deletion."""
 
     seq: int
     run_id: str
@@ -83,7 +83,7 @@ class Attempt:
 
 @dataclass
 class Records:
-    """The database as it is."""
+    """The contents of the database."""
 
     runs: list[Run] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
@@ -91,27 +91,27 @@ class Records:
 
 
 class Recorder:
-    """A reader of the file beside all who write it."""
+    """A separate connection to the file."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._connection = sqlite3.connect(path, isolation_level=None)
 
     def watch(self) -> None:
-        """Have every step of a run written down from now on."""
+        """Record every step of a run from now on."""
         self._connection.executescript(_STEPS)
 
     def seq(self) -> int:
-        """How many steps there have been."""
+        """Return the number of the last step."""
         found = self._connection.execute("SELECT max(seq) FROM steps").fetchone()[0]
         return int(found or 0)
 
     def execute(self, sql: str, *arguments: object) -> list[tuple[object, ...]]:
-        """Ask, or do to the file what no code of ours would."""
+        """Execute a statement that bypasses the store."""
         return self._connection.execute(sql, arguments).fetchall()
 
     def read(self) -> Records:
-        """All that there is."""
+        """Return all records."""
         ask = self._connection.execute
         runs = ask(
             "SELECT id, job_id, scheduled_at, fire_at, trigger, triggered_by, state, reason, covers,"
@@ -127,11 +127,11 @@ class Recorder:
         )
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the connection."""
         self._connection.close()
 
 
 def read(path: Path) -> Records:
-    """What a file holds."""
+    """Return the records of a file."""
     with closing(Recorder(path)) as recorder:
         return recorder.read()

@@ -1,4 +1,4 @@
-"""How a test becomes a story in a world of its own: `@simulated() async def test_…(world): …`."""
+"""The decorator that runs a test in a simulated world: `@simulated() async def test_…(world): …`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Story = Callable[..., Awaitable[None]]
 
 
 def simulated(**settings: Any) -> Callable[[Story], Callable[..., None]]:
-    """Run the test on virtual time, in a world with these settings; the checker looks at the end."""
+    """Run the test on virtual time in a world with these settings, then run the checker."""
 
     def decorate(story: Story) -> Callable[..., None]:
         parameters = list(inspect.signature(story).parameters.values())

@@ -1,4 +1,4 @@
-"""Stretches of a job's life: eras that follow one another with the same ticks, and which ticks those are."""
+"""Stretches: consecutive eras of a job with the same ticks."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from tests.simulation.records import Run
 
 @dataclass
 class Stretch:
-    """Eras that follow one another with the same ticks."""
+    """Consecutive eras with the same ticks."""
 
     end_ms: int
     rules: list[Rules]
-    #: all the ticks that may have a record: some fire, or are written down, a little before their time
+    #: all ticks that may have a record, including those that may fire or be recorded early
     ticks: list[int]
 
     @property
     def jitter_ms(self) -> int:
-        """How far a tick may fire from its own time."""
+        """The maximum distance of a launch from its tick."""
         return max(rules.jitter_ms for rules in self.rules)
 
     def must(self) -> list[int]:
-        """The ticks that were due before it ended."""
+        """Return the ticks that were due before its end: each must have a record."""
         return self.ticks[: bisect_right(self.ticks, self.end_ms - self.jitter_ms)]
 
     def __contains__(self, tick: int) -> bool:
@@ -33,7 +33,7 @@ class Stretch:
         return index < len(self.ticks) and self.ticks[index] == tick
 
     def between(self, first_ms: int, last_ms: int) -> list[int]:
-        """Its ticks from the one to the other, both included."""
+        """Return its ticks from the first to the last, both included."""
         return self.ticks[bisect_left(self.ticks, first_ms) : bisect_right(self.ticks, last_ms)]
 
 
@@ -55,7 +55,7 @@ def stretches_of(eras: list[Era], journal: Journal) -> Iterator[Stretch]:
 
 
 def home_of(run: Run, stretches: list[Stretch]) -> Stretch | None:
-    """The stretch that a record belongs to; round an edit there may be two that have its tick."""
+    """Return the stretch of a record; around an edit two stretches may contain its tick."""
     homes = [each for each in stretches if run.scheduled_ms in each]
     whole = [each for each in homes if run.until_ms is not None and run.until_ms in each]
     return next(iter(whole + homes), None)

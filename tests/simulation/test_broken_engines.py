@@ -1,7 +1,7 @@
-"""The simulation notices: the engine is broken here on purpose, a promise at a time, and histories must fail.
+"""Mutation tests of the simulation: each breaks one guarantee of the engine, and histories must fail.
 
-A simulation that passes whatever the engine does would prove nothing. Each test takes away one thing that
-exactly-once rests on, lets histories happen, and expects the checker to say what that thing was for.
+Each test removes one mechanism that exactly-once depends on, runs histories, and expects the checker to
+report the violation.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SEEDS = range(100, 140)
 
 
 def fails(seed: int, tweak: Callable[[History], None] | None = None) -> str:
-    """What is said of a history, or nothing."""
+    """Run a history. Returns its error, or an empty string."""
     history = History(seed)
     if tweak is not None:
         tweak(history)
@@ -45,32 +45,32 @@ def fails(seed: int, tweak: Callable[[History], None] | None = None) -> str:
 
 
 def complains_that(words: str, tweak: Callable[[History], None] | None = None) -> bool:
-    """Whether a history is found in which that is so."""
+    """Whether some history fails with these words."""
     return any(words in fails(seed, tweak) for seed in SEEDS)
 
 
 def complains_of_nothing(tweak: Callable[[History], None] | None = None) -> bool:
-    """Whether a few histories are fine."""
+    """Whether a few histories pass."""
     return not any(fails(seed, tweak) for seed in SEEDS[:6])
 
 
 def unanswered(history: History) -> None:
-    """A database that does what it is asked, and often does not say so."""
+    """Make the database often execute a call without a response."""
     history.odds = Odds(doubt=20)
 
 
 def troubled(history: History) -> None:
-    """More of everything that goes wrong between a replica and its database."""
+    """Raise the fault rates between replicas and database."""
     history.odds = Odds(crash=4, doubt=4, stall=4, stall_s=40 * history.unit)
     history.want = 2
 
 
-def test_histories_are_fine_while_the_engine_is():
+def test_histories_pass_with_the_unbroken_engine():
     assert complains_of_nothing(troubled)
 
 
 def forgetful(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A planner that now and then does not move a job on, as if another had planned it at the same time."""
+    """Make the planner sometimes not advance a job, as if another planner had planned it concurrently."""
     real, calls = sqlite_planning.plan, 0
 
     async def plan(db: sqlite3.Connection, *rest: Any) -> Any:
@@ -86,7 +86,7 @@ def forgetful(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("overlap", ["allow", "skip", "queue"])
-def test_the_unique_index_alone_keeps_two_planners_from_making_a_tick_twice(
+def test_the_unique_index_prevents_two_planners_from_recording_a_tick_twice(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, overlap: str
 ):
     forgetful(monkeypatch)
@@ -109,7 +109,7 @@ def test_the_unique_index_alone_keeps_two_planners_from_making_a_tick_twice(
         run_virtually(story(index=False))
 
 
-def test_without_the_fence_a_worker_that_comes_back_has_the_last_word(monkeypatch: pytest.MonkeyPatch):
+def test_without_the_fence_a_stalled_worker_overwrites_a_terminal_run(monkeypatch: pytest.MonkeyPatch):
     fence = sqlite_statements._FENCE
     for name in ("SUCCEED", "SUCCEED_WITH_OUTPUT", "FINISH"):
         statement = getattr(sqlite_statements, name).replace(fence, "WHERE id = ? AND ? > 0 AND ? > ''")
@@ -118,7 +118,7 @@ def test_without_the_fence_a_worker_that_comes_back_has_the_last_word(monkeypatc
     assert complains_that("was changed though it was", troubled)
 
 
-def test_without_leases_the_runs_of_the_dead_never_end(monkeypatch: pytest.MonkeyPatch):
+def test_without_rescues_the_runs_of_dead_workers_never_end(monkeypatch: pytest.MonkeyPatch):
     async def only_beat(self: rescuer.Rescuer) -> int:
         return await self.heartbeat() + self._heartbeat_ms
 
@@ -126,7 +126,7 @@ def test_without_leases_the_runs_of_the_dead_never_end(monkeypatch: pytest.Monke
     assert complains_that("for ever", troubled)
 
 
-def test_without_giving_back_a_claim_whose_answer_was_lost_is_held_for_ever(monkeypatch: pytest.MonkeyPatch):
+def test_without_the_release_of_unknown_claims_a_lost_claim_is_held_forever(monkeypatch: pytest.MonkeyPatch):
     async def nothing(self: dispatcher.Dispatcher) -> None:
         self._worker.claims_uncertain = False
 
@@ -134,7 +134,7 @@ def test_without_giving_back_a_claim_whose_answer_was_lost_is_held_for_ever(monk
     assert complains_that("for ever", unanswered)
 
 
-def test_a_planner_that_looks_only_ahead_loses_ticks(monkeypatch: pytest.MonkeyPatch):
+def test_a_planner_without_catch_up_loses_ticks(monkeypatch: pytest.MonkeyPatch):
     def forward(self: planning._JobPlanner, first: int, last: int) -> None:
         self.cursor = self.job.ticks.next(last)
 
@@ -142,7 +142,7 @@ def test_a_planner_that_looks_only_ahead_loses_ticks(monkeypatch: pytest.MonkeyP
     assert complains_that("have no record")
 
 
-def test_a_planner_that_counts_wrong_is_found_out(monkeypatch: pytest.MonkeyPatch):
+def test_a_planner_that_miscounts_missed_ticks_is_detected(monkeypatch: pytest.MonkeyPatch):
     real = planning._JobPlanner._miss
 
     def one_too_many(self: planning._JobPlanner, *rest: Any) -> None:
@@ -153,7 +153,7 @@ def test_a_planner_that_counts_wrong_is_found_out(monkeypatch: pytest.MonkeyPatc
     assert complains_that("ticks, not")
 
 
-def test_a_planner_that_does_not_look_what_runs_launches_two_at_once(monkeypatch: pytest.MonkeyPatch):
+def test_a_planner_that_ignores_running_runs_launches_two_concurrently(monkeypatch: pytest.MonkeyPatch):
     def blind(job: Any, facts: Any, *rest: Any) -> Any:
         return planning.decide(job, planning.Facts(), *rest)
 
@@ -161,7 +161,7 @@ def test_a_planner_that_does_not_look_what_runs_launches_two_at_once(monkeypatch
     assert complains_that("was launched beside")
 
 
-def test_a_worker_that_does_not_wait_for_the_instant_is_early(monkeypatch: pytest.MonkeyPatch):
+def test_a_worker_that_does_not_wait_for_the_fire_time_launches_early(monkeypatch: pytest.MonkeyPatch):
     real = worker.Worker.submit
 
     def at_once(self: worker.Worker, runs: Any) -> None:
@@ -179,7 +179,7 @@ def test_a_worker_that_does_not_wait_for_the_instant_is_early(monkeypatch: pytes
     assert complains_that("too early", leading)
 
 
-def test_work_that_must_not_start_twice_does_where_that_is_forgotten(monkeypatch: pytest.MonkeyPatch):
+def test_a_rescuer_that_ignores_on_lost_starts_work_twice(monkeypatch: pytest.MonkeyPatch):
     real = outcome.conclude
 
     def always_again(

@@ -1,4 +1,4 @@
-"""The checker complains: each rule is broken once, in records made by hand, and it must say so."""
+"""Tests of the checker: hand-written records break each rule once, and the checker must report it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def minute(number: float) -> int:
 
 
 class Tale:
-    """A job with a tick a minute from T0 on, and what is recorded of it; `complaints` says what is wrong."""
+    """A job with a tick per minute from T0 and its records; `complaints` lists the violations."""
 
     def __init__(self, minutes: float = 3, **rules: object) -> None:
         self.journal = Journal(end_ms=minute(minutes))
@@ -32,7 +32,7 @@ class Tale:
         self._worker = "w1"
 
     def run(self, tick: float, state: str = "succeeded", **fields: object) -> Run:
-        """A run that went the usual way to this state: launched where it was to be, and ended as it says."""
+        """Record a run with the usual steps and launches up to this state."""
         run = Run(
             id=f"run-{len(self.records.runs)}",
             job_id=JOB,
@@ -95,37 +95,37 @@ def fine() -> Tale:
     return tale
 
 
-def test_a_job_whose_ticks_all_have_their_runs_is_fine():
+def test_a_job_with_a_run_for_each_tick_is_valid():
     assert fine().complaints == []
 
 
-def test_a_tick_that_was_lost_is_noticed():
+def test_a_lost_tick_is_reported():
     tale = Tale()
     tale.run(1)
     tale.run(3)
     tale.only_complains_that("1 ticks have no record", "2")
 
 
-def test_a_last_tick_that_was_lost_is_noticed():
+def test_a_lost_last_tick_is_reported():
     tale = Tale()
     tale.run(1)
     tale.run(2)
     tale.only_complains_that("1 ticks have no record")
 
 
-def test_a_doubled_tick_is_noticed():
+def test_a_duplicate_tick_is_reported():
     tale = fine()
     tale.run(3)
     tale.only_complains_that("two records")
 
 
-def test_a_tick_that_ran_and_is_called_missed_too_is_noticed():
+def test_a_tick_with_a_run_and_a_missed_row_is_reported():
     tale = fine()
     tale.run(2, "missed", until_ms=minute(3), covers=2)
     assert [complaint for complaint in tale.complaints if "two records" in complaint]
 
 
-def test_a_missed_row_that_speaks_for_its_ticks_is_fine():
+def test_a_missed_row_that_covers_its_ticks_is_valid():
     tale = Tale(10)
     tale.run(1, "missed", until_ms=minute(9), covers=9, reason="downtime")
     tale.run(10)
@@ -133,14 +133,14 @@ def test_a_missed_row_that_speaks_for_its_ticks_is_fine():
 
 
 @pytest.mark.parametrize("covers", [1, 8, 10])
-def test_a_missed_row_that_covers_too_few_or_too_many_is_noticed(covers: int):
+def test_a_missed_row_that_covers_too_few_or_too_many_ticks_is_reported(covers: int):
     tale = Tale(10)
     tale.run(1, "missed", until_ms=minute(9), covers=covers, reason="downtime")
     tale.run(10)
     tale.only_complains_that(f"covers {covers} ticks, not 9")
 
 
-def test_a_missed_row_that_ends_between_two_ticks_is_noticed():
+def test_a_missed_row_that_ends_between_two_ticks_is_reported():
     tale = Tale(3)
     tale.run(1, "missed", until_ms=minute(3) - 1, covers=2, reason="downtime")
     tale.run(2)
@@ -148,27 +148,27 @@ def test_a_missed_row_that_ends_between_two_ticks_is_noticed():
     tale.only_complains_that("which is no tick")
 
 
-def test_a_tick_that_was_missed_while_somebody_was_awake_is_noticed():
+def test_a_tick_missed_while_a_replica_was_awake_is_reported():
     tale = Tale(3)
     tale.run(1, "missed", until_ms=minute(3), covers=3, reason="downtime")
     tale.journal.awake.append(Awake(minute(1.5), minute(2.5)))
     tale.only_complains_that("though somebody was awake")
 
 
-def test_a_tick_that_is_missed_though_its_job_catches_up_is_noticed():
+def test_a_missed_tick_of_a_job_that_catches_up_is_reported():
     tale = Tale(3, catchup="fire_immediately")
     tale.run(1, "missed", until_ms=minute(3), covers=3, reason="downtime")
     tale.only_complains_that("though it catches up")
 
 
-def test_a_run_without_a_tick_is_noticed():
+def test_a_run_without_a_tick_is_reported():
     tale = fine()
     tale.run(2.5)
     complaints = tale.complaints
     assert [complaint for complaint in complaints if "run without a tick" in complaint], complaints
 
 
-def test_a_tick_from_the_pause_is_a_run_without_a_tick():
+def test_a_run_during_a_pause_is_a_run_without_a_tick():
     tale = Tale(9)
     tale.life.eras[0].until_ms = minute(2)
     tale.life.eras.append(Era(Plain(every_ms=MINUTE), Rules(), T0, minute(6)))
@@ -188,7 +188,7 @@ def test_an_edit_moves_the_ticks():
     assert tale.complaints == []
 
 
-def test_jitter_lets_a_tick_wait_for_its_time_and_fire_before_it():
+def test_jitter_allows_a_tick_to_fire_early_or_late():
     tale = Tale(3.2, jitter_ms=20_000)
     for number in (1, 2):
         tale.run(number)
@@ -199,7 +199,7 @@ def test_jitter_lets_a_tick_wait_for_its_time_and_fire_before_it():
     assert tale.complaints == [], "the third may have come"
 
 
-def test_more_runs_than_it_may_have_are_noticed():
+def test_more_runs_than_max_runs_are_reported():
     tale = Tale(9, max_runs=2)
     tale.run(1)
     tale.run(2)
@@ -208,13 +208,13 @@ def test_more_runs_than_it_may_have_are_noticed():
     tale.only_complains_that("ran 3 times")
 
 
-def test_a_run_that_never_ends_is_noticed():
+def test_a_run_that_never_ends_is_reported():
     tale = Tale(1)
     tale.run(1, "running")
     tale.only_complains_that("is running for ever")
 
 
-def test_a_run_that_vanishes_is_noticed():
+def test_a_deleted_run_is_reported():
     tale = fine()
     run = tale.records.runs.pop()
     tale.step(run, "succeeded", None)
@@ -224,21 +224,21 @@ def test_a_run_that_vanishes_is_noticed():
 @pytest.mark.parametrize(
     ("was", "state"), [("succeeded", "running"), ("succeeded", "failed"), ("failed", "retrying")]
 )
-def test_a_run_that_goes_on_after_its_end_is_noticed(was: str, state: str):
+def test_a_change_of_a_terminal_run_is_reported(was: str, state: str):
     tale = Tale(1)
     run = tale.run(1, was)
     tale.step(run, was, state)
     assert any("was changed though it was" in complaint for complaint in tale.complaints)
 
 
-def test_a_run_that_goes_backwards_is_noticed():
+def test_an_invalid_state_transition_is_reported():
     tale = Tale(1)
     run = tale.run(1, "running")
     tale.step(run, "running", "pending")
     assert any("went from running to pending" in complaint for complaint in tale.complaints)
 
 
-def test_a_run_that_changes_hands_while_it_runs_is_noticed():
+def test_a_change_of_worker_during_a_run_is_reported():
     tale = Tale(1)
     run = tale.run(1, "running")
     tale._worker = "w2"
@@ -246,7 +246,7 @@ def test_a_run_that_changes_hands_while_it_runs_is_noticed():
     assert any("changed hands" in complaint for complaint in tale.complaints)
 
 
-def test_an_attempt_that_is_launched_twice_is_noticed():
+def test_an_attempt_that_is_launched_twice_is_reported():
     tale = Tale(1)
     run = tale.run(1, "running")
     tale.launch(run)
@@ -256,25 +256,25 @@ def test_an_attempt_that_is_launched_twice_is_noticed():
     tale.only_complains_that("was launched twice")
 
 
-def test_a_launch_with_another_key_is_noticed():
+def test_a_launch_with_another_key_is_reported():
     tale = fine()
     tale.journal.launches[1].key = "another"
     tale.only_complains_that("another key")
 
 
-def test_a_key_that_is_not_its_ticks_is_noticed():
+def test_a_run_whose_key_does_not_match_its_tick_is_reported():
     tale = Tale(1)
     tale.run(1, key="another")
     tale.only_complains_that("another key than its tick")
 
 
-def test_a_launch_before_its_time_is_noticed():
+def test_a_launch_before_its_time_is_reported():
     tale = fine()
     tale.journal.launches[1].high_ms -= 1
     tale.only_complains_that("1 ms too early")
 
 
-def test_a_retry_before_its_time_is_noticed():
+def test_a_retry_before_its_time_is_reported():
     tale = Tale(1)
     run = tale.run(1, "running")
     tale.launch(run, end="failed")
@@ -286,13 +286,13 @@ def test_a_retry_before_its_time_is_noticed():
     tale.only_complains_that("1 ms too early")
 
 
-def test_a_launch_by_somebody_who_does_not_hold_the_run_is_noticed():
+def test_a_launch_by_a_worker_that_does_not_hold_the_run_is_reported():
     tale = fine()
     tale.journal.launches[1].worker = "w2"
     tale.only_complains_that("who never held it")
 
 
-def test_a_launch_of_what_is_over_is_noticed_unless_the_database_was_slow():
+def test_a_launch_of_a_terminal_run_is_reported_unless_the_database_was_slow():
     tale = fine()
     tale.journal.launches[-1].seq += 1
     tale.only_complains_that("who did not hold it any more")
@@ -300,7 +300,7 @@ def test_a_launch_of_what_is_over_is_noticed_unless_the_database_was_slow():
     assert tale.complaints == []
 
 
-def test_two_launches_of_one_job_at_the_same_time_are_noticed():
+def test_two_concurrent_launches_of_a_serial_job_are_reported():
     tale = Tale(2)
     first, second = tale.run(1, "running"), tale.run(2, "running")
     tale.launch(first)
@@ -311,7 +311,7 @@ def test_two_launches_of_one_job_at_the_same_time_are_noticed():
     tale.only_complains_that("was launched beside")
 
 
-def test_a_launch_beside_one_that_has_been_taken_away_is_fine():
+def test_a_launch_concurrent_with_one_of_a_failed_run_is_valid():
     tale = Tale(2)
     first = tale.run(1, "running")
     tale.launch(first, ended_at=100.0, end="cut short")
@@ -321,7 +321,7 @@ def test_a_launch_beside_one_that_has_been_taken_away_is_fine():
     assert tale.complaints == []
 
 
-def test_work_that_must_not_start_twice_and_does_is_noticed():
+def test_a_second_start_of_work_that_must_not_start_twice_is_reported():
     tale = Tale(1, on_lost="fail")
     run = tale.run(1, "running")
     tale.launch(run, end="crashed")
@@ -333,19 +333,19 @@ def test_work_that_must_not_start_twice_and_does_is_noticed():
     tale.only_complains_that("not to start twice")
 
 
-def test_a_success_that_was_never_launched_is_noticed():
+def test_a_success_without_a_launch_is_reported():
     tale = fine()
     tale.journal.launches.pop()
     tale.only_complains_that("succeeded, and its attempt 1 was None")
 
 
-def test_a_success_whose_launch_failed_is_noticed():
+def test_a_success_whose_launch_failed_is_reported():
     tale = fine()
     tale.journal.launches[-1].end = "failed"
     tale.only_complains_that("succeeded, and its attempt 1 was failed")
 
 
-def test_a_skipped_tick_that_was_launched_is_noticed():
+def test_a_launch_of_a_skipped_tick_is_reported():
     tale = Tale(2)
     run = tale.run(1, "running")
     skipped = tale.run(2, "skipped", reason="overlap")
@@ -357,14 +357,14 @@ def test_a_skipped_tick_that_was_launched_is_noticed():
     assert any("never ran, and was launched" in complaint for complaint in tale.complaints)
 
 
-def test_an_overlap_with_nothing_is_noticed():
+def test_a_skip_for_an_overlap_without_a_live_run_is_reported():
     tale = Tale(2)
     tale.run(1)
     tale.run(2, "skipped", reason="overlap")
     tale.only_complains_that("while nothing was live")
 
 
-def test_more_attempts_than_there_may_be_are_noticed():
+def test_more_attempts_than_allowed_are_reported():
     tale = Tale(1, max_attempts=1)
     run = tale.run(1, "running")
     tale.launch(run, end="failed")
@@ -378,20 +378,20 @@ def test_more_attempts_than_there_may_be_are_noticed():
     assert tale.complaints == [], "one that was given back does not count"
 
 
-def test_a_failure_that_is_no_dead_letter_is_noticed():
+def test_a_failure_that_is_not_a_dead_letter_is_reported():
     tale = Tale(1)
     tale.run(1, "failed", dead=False)
     tale.only_complains_that("no dead letter")
 
 
-def test_a_later_tick_that_starts_first_is_noticed():
+def test_a_later_tick_that_starts_first_is_reported():
     tale = Tale(2)
     tale.run(2)
     tale.run(1)
     tale.only_complains_that("a later tick")
 
 
-def test_a_follower_that_does_not_follow_or_follows_twice_is_noticed():
+def test_a_follower_that_does_not_fire_or_fires_twice_is_reported():
     tale = fine()
     tale.journal.lives["j2"] = Life("j2", "after", [Era(None, Rules(), T0, T0)], after="digest")
     tale.only_complains_that("did not fire after 3 runs")
@@ -411,7 +411,7 @@ def test_a_follower_that_does_not_follow_or_follows_twice_is_noticed():
         ("5,35 8-9 * * 0", ["2027-01-17T08:05", "2027-01-17T08:35", "2027-01-17T09:05"]),
     ],
 )
-def test_it_steps_through_a_cron_by_itself(cron: str, ticks: list[str]):
+def test_the_ticks_of_a_cron_are_computed(cron: str, ticks: list[str]):
     from datetime import datetime
 
     after = round(datetime.fromisoformat("2027-01-15T08:00+00:00").timestamp() * 1000)

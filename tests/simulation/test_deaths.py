@@ -1,4 +1,4 @@
-"""What becomes of runs when processes die, hang, stop and come back, at every point where they can."""
+"""Runs of processes that crash, stall, stop and return, at every call of the store."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ RETRY, FAIL = Rules(), Rules(on_lost="fail")
 
 
 def hung(run: Launch) -> asyncio.Future[None]:
-    """A run that does not end."""
+    """Return a future that never completes."""
     return asyncio.get_running_loop().create_future()
 
 
 def fated(replica: Replica, number: int, after: bool, error: type[BaseException] | None = None) -> None:
-    """Have a replica's call of that number be its last, or fail; before it is made, or after."""
+    """Make the replica crash, or raise the error, before or after its call of that number."""
     store, calls, real = replica.store, 0, CrashingStore._call
 
     async def call(name: str, *rest: object) -> object:
@@ -81,7 +81,7 @@ def _fails_once(seen: set[str]):
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("number", range(1, 21))
 @simulated()
-async def test_a_call_that_fails_at_any_point_holds_nothing_up_for_longer_than_it_takes_to_try_again(
+async def test_a_failed_call_at_any_point_delays_runs_only_until_the_retry(
     world: World, number: int, after: bool
 ):
     job = await world.create("job", MINUTELY, body=takes(1))
@@ -90,7 +90,7 @@ async def test_a_call_that_fails_at_any_point_holds_nothing_up_for_longer_than_i
     fated(replica, number, after, Unavailable)
     await world.sleep(3 * 60)
     assert [run.state for run in world.recorded(job)[:3]] == ["succeeded"] * 3
-    world.journal.slow = True  # it launched what another call, unanswered, had been told of
+    world.journal.slow = True  # it may launch a run of a call that had no response
     world.check()
 
 
@@ -147,7 +147,7 @@ async def test_a_worker_that_was_thought_dead_and_comes_back_changes_nothing(wor
 
 
 @simulated()
-async def test_a_claim_that_is_answered_when_the_lease_is_over_is_not_launched(world: World):
+async def test_a_claim_whose_response_arrives_after_the_lease_is_not_launched(world: World):
     job = await world.create("job", MINUTELY, FAIL)
     cut_off = await world.start()
     await world.sleep(59)
@@ -179,7 +179,7 @@ async def test_a_claim_whose_answer_is_lost_is_given_back_and_not_held_for_ever(
 
 
 @simulated()
-async def test_a_worker_that_is_stopped_gives_back_what_it_holds_at_once(world: World):
+async def test_a_stopped_worker_releases_its_runs_immediately(world: World):
     job = await world.create("job", MINUTELY, RETRY, body=hung)
     first = await world.start()
     second = await world.start()
@@ -196,7 +196,7 @@ async def test_a_worker_that_is_stopped_gives_back_what_it_holds_at_once(world: 
 
 
 @simulated()
-async def test_a_worker_that_is_stopped_lets_its_runs_end_even_if_that_takes_longer_than_a_lease(
+async def test_a_stopping_worker_keeps_its_runs_for_longer_than_a_lease(
     world: World,
 ):
     job = await world.create("job", MINUTELY, body=takes(3 * LEASE))
@@ -212,7 +212,7 @@ async def test_a_worker_that_is_stopped_lets_its_runs_end_even_if_that_takes_lon
 @pytest.mark.parametrize("replicas", [2, 10])
 @pytest.mark.parametrize("overlap", ["allow", "skip"])
 @simulated()
-async def test_many_planners_on_one_due_job_make_one_run(world: World, replicas: int, overlap: str):
+async def test_many_planners_of_one_due_job_create_one_run(world: World, replicas: int, overlap: str):
     job = await world.create("job", MINUTELY, Rules(overlap=overlap), body=takes(1))
     for _ in range(replicas):
         await world.start()
@@ -237,7 +237,7 @@ async def test_a_replica_whose_clock_is_five_minutes_wrong_is_neither_early_nor_
 
 
 @simulated(config=EngineConfig(batch=2, limits=Limits(lead_ms=5_000), retention_days=36_500))
-async def test_a_full_batch_of_busy_jobs_does_not_keep_the_planner_busy(world: World):
+async def test_a_full_batch_of_busy_jobs_does_not_block_the_planner(world: World):
     jobs = [await world.create(f"job-{n}", MINUTELY, body=takes(58)) for n in range(5)]
     await world.start()
     await world.sleep(10 * 60 + 59)

@@ -1,4 +1,4 @@
-"""The ordinary life of jobs on one replica: overlaps, neighbours, edits, and rows that cannot be read."""
+"""Jobs on one replica without faults: overlaps, timeouts, edits and corrupt rows."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from wakeful.service.auth.access import LOCAL
 
 MINUTE = 60_000
 MINUTELY = Plain(cron="* * * * *")
-#: for stories of weeks and months: it looks round less often, and fires on time all the same
+#: for tests of weeks and months: polls less often, and still fires on time
 LEISURELY = EngineConfig(
     tick_ms=30 * MINUTE, heartbeat_ms=30 * MINUTE, lease_ms=180 * MINUTE, retention_days=36_500
 )
 
 
 def hung(run: Launch) -> asyncio.Future[None]:
-    """A run that does not end."""
+    """Return a future that never completes."""
     return asyncio.get_running_loop().create_future()
 
 
@@ -41,7 +41,7 @@ async def test_a_five_second_job_every_minute_never_skips(world: World):
 
 
 @simulated()
-async def test_a_queue_loses_nothing_and_keeps_its_order(world: World):
+async def test_a_queue_loses_no_tick_and_keeps_the_order(world: World):
     job = await world.create("job", MINUTELY, Rules(overlap="queue"), body=takes(90))
     await world.start()
     await world.sleep(60 * 60 + 30)
@@ -55,7 +55,7 @@ async def test_a_queue_loses_nothing_and_keeps_its_order(world: World):
 
 
 @simulated()
-async def test_a_queue_that_has_the_time_runs_every_tick(world: World):
+async def test_a_queue_that_can_catch_up_runs_every_tick(world: World):
     lengths = iter([300, *[1] * 100])
 
     async def body(run: Launch) -> None:
@@ -68,7 +68,7 @@ async def test_a_queue_that_has_the_time_runs_every_tick(world: World):
 
 
 @simulated()
-async def test_only_the_newest_waits_where_one_may(world: World):
+async def test_with_queue_one_only_the_newest_tick_waits(world: World):
     job = await world.create("job", MINUTELY, Rules(overlap="queue_one"), body=takes(200))
     await world.start()
     await world.sleep(5 * 60 + 30)
@@ -80,7 +80,7 @@ async def test_only_the_newest_waits_where_one_may(world: World):
 
 
 @simulated(config=EngineConfig(lanes={"cron": 1}, retention_days=36_500))
-async def test_nothing_older_starts_after_what_replaced_it_though_there_was_no_place(world: World):
+async def test_with_replace_no_older_tick_starts_later_when_the_lane_was_full(world: World):
     job = await world.create("job", MINUTELY, Rules(overlap="replace"), body=takes(200))
     await world.create("other", Plain(cron="*/7 * * * *"), body=takes(330))
     await world.start()
@@ -99,7 +99,7 @@ async def test_two_jobs_of_one_agent_at_the_same_minute_both_run(world: World):
 
 
 @simulated()
-async def test_a_job_that_hangs_delays_no_other_and_ends_at_its_timeout(world: World):
+async def test_a_hanging_job_delays_no_other_and_ends_at_its_timeout(world: World):
     hanging = await world.create("hanging", MINUTELY, Rules(max_attempts=1), body=hung, timeoutMs=30_000)
     other = await world.create("other", MINUTELY, body=takes(1))
     await world.start()
@@ -110,7 +110,7 @@ async def test_a_job_that_hangs_delays_no_other_and_ends_at_its_timeout(world: W
 
 
 async def stubborn(run: Launch) -> None:
-    """Takes no notice of being cancelled."""
+    """Ignore cancellation for twenty minutes."""
     loop = asyncio.get_running_loop()
     until = loop.time() + 1200
     while loop.time() < until:
@@ -119,7 +119,7 @@ async def stubborn(run: Launch) -> None:
 
 
 @simulated()
-async def test_a_job_that_will_not_be_stopped_has_its_outcome_and_holds_up_nobody_either(world: World):
+async def test_a_job_that_ignores_cancellation_times_out_and_delays_no_other_run(world: World):
     rules = Rules(max_attempts=1)
     job = await world.create("stubborn", MINUTELY, rules, body=stubborn, timeoutMs=30_000)
     await world.start()
@@ -132,7 +132,7 @@ async def test_a_job_that_will_not_be_stopped_has_its_outcome_and_holds_up_nobod
 
 @pytest.mark.parametrize(("on_lost", "attempts"), [("retry", 3), ("fail", 1)])
 @simulated()
-async def test_a_run_that_will_not_be_stopped_is_tried_again_only_if_it_may_start_twice(
+async def test_a_run_that_ignores_cancellation_is_retried_only_if_it_may_start_twice(
     world: World, on_lost: str, attempts: int
 ):
     rules = Rules(max_attempts=3, on_lost=on_lost)
@@ -145,7 +145,7 @@ async def test_a_run_that_will_not_be_stopped_is_tried_again_only_if_it_may_star
 
 @pytest.mark.parametrize("back_ms", [-60 * MINUTE, 60 * MINUTE])
 @simulated()
-async def test_a_timeout_is_as_long_as_it_says_whatever_the_clock_says(world: World, back_ms: int):
+async def test_a_timeout_is_not_affected_by_a_clock_jump(world: World, back_ms: int):
     job = await world.create(
         "hanging", Plain(cron="0 * * * *"), Rules(max_attempts=1), body=hung, timeoutMs=30_000
     )
@@ -160,7 +160,7 @@ async def test_a_timeout_is_as_long_as_it_says_whatever_the_clock_says(world: Wo
 
 @pytest.mark.parametrize("column", ["timing", "policy", "work"])
 @simulated()
-async def test_a_job_whose_row_is_corrupt_is_set_aside_and_named_and_its_siblings_run(
+async def test_a_job_with_a_corrupt_row_is_disabled_and_logged_and_other_jobs_run(
     world: World, column: str, caplog: pytest.LogCaptureFixture
 ):
     broken = await world.create("broken", MINUTELY)
@@ -177,14 +177,12 @@ async def test_a_job_whose_row_is_corrupt_is_set_aside_and_named_and_its_sibling
     assert "cannot be read" in str(row[1])
     assert "job.set_aside" in caplog.text
     assert "job=broken" in caplog.text
-    broken.eras[-1].until_ms = broken.eras[-1].from_ms + 5 * MINUTE  # nobody can say which ticks it has now
+    broken.eras[-1].until_ms = broken.eras[-1].from_ms + 5 * MINUTE  # its ticks are unknown from here on
 
 
 @pytest.mark.parametrize("column", ["policy", "work"])
 @simulated()
-async def test_a_corrupt_row_of_a_job_that_was_running_holds_nobody_up_when_its_worker_dies(
-    world: World, column: str
-):
+async def test_a_lost_run_of_a_corrupt_job_fails_and_other_runs_are_rescued(world: World, column: str):
     broken = await world.create("broken", Plain(cron="0 * * * *"), body=hung)
     sibling = await world.create("sibling", Plain(cron="0 * * * *"), body=hung)
     first = await world.start()
@@ -199,7 +197,7 @@ async def test_a_corrupt_row_of_a_job_that_was_running_holds_nobody_up_when_its_
 
 
 @simulated()
-async def test_an_outcome_that_cannot_be_stored_holds_up_no_other(world: World):
+async def test_an_outcome_that_cannot_be_stored_does_not_delay_others(world: World):
     async def used_half_a_pair(run: Launch) -> Succeeded:
         return Succeeded("fine", usage="\ud83d")
 
@@ -214,7 +212,7 @@ async def test_an_outcome_that_cannot_be_stored_holds_up_no_other(world: World):
 
 @pytest.mark.parametrize("deed", ["pause", "delete", "edit"])
 @simulated(config=EngineConfig(lanes={"cron": 1}, retention_days=36_500))
-async def test_what_was_planned_and_has_not_started_is_withdrawn(world: World, deed: str):
+async def test_planned_runs_that_have_not_started_are_withdrawn(world: World, deed: str):
     job = await world.create("job", MINUTELY, Rules(overlap="queue"), body=takes(500))
     replica = await world.start()
     await world.sleep(4 * 60 + 30)
@@ -233,7 +231,7 @@ async def test_what_was_planned_and_has_not_started_is_withdrawn(world: World, d
 
 
 @simulated()
-async def test_an_edit_that_is_refused_leaves_the_job_as_it_was(world: World):
+async def test_a_rejected_edit_leaves_the_job_unchanged(world: World):
     job = await world.create("job", MINUTELY)
     await world.start()
     await world.sleep(2 * 60 + 30)
@@ -245,7 +243,7 @@ async def test_an_edit_that_is_refused_leaves_the_job_as_it_was(world: World):
 
 
 @simulated()
-async def test_deploying_the_same_definition_again_and_again_changes_nothing(world: World):
+async def test_deploying_the_same_definition_repeatedly_changes_nothing(world: World):
     every = await world.create("every", Plain(every_ms=7 * MINUTE))
     paused = await world.create("paused", MINUTELY)
     await world.start()
@@ -260,7 +258,7 @@ async def test_deploying_the_same_definition_again_and_again_changes_nothing(wor
 
 
 @simulated(odds=CALM)
-async def test_a_tick_that_is_recorded_before_its_instant_starts_on_it_and_not_before(world: World):
+async def test_a_tick_recorded_ahead_starts_exactly_at_its_time(world: World):
     job = await world.create("job", Plain(every_ms=10_000))
     await world.start()
     await world.sleep(3600)

@@ -1,7 +1,7 @@
-"""Hundreds of histories, each by its seed: whatever goes wrong in them, no tick is lost and none is doubled.
+"""Hundreds of random histories: despite all faults no tick is lost or duplicated.
 
-One that fails says its seed and happens again exactly so: `pytest tests/simulation -k seed_123`. More, or
-others: `WAKEFUL_SEEDS=1000-5000 pytest tests/simulation/test_histories.py -n auto`.
+A failure prints its seed and can be repeated: `pytest tests/simulation -k seed_123`. More or other seeds:
+`WAKEFUL_SEEDS=1000-5000 pytest tests/simulation/test_histories.py -n auto`.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ def test_every_tick_has_one_record_and_every_run_one_outcome(seed: int):
             raise AssertionError(f"{error}\n\n{_tale(history)}") from None
 
 
-def test_a_history_happens_again_exactly_so():
+def test_a_history_is_determined_by_its_seed():
     assert _happened(12) == _happened(12) != _happened(13)
 
 
-def test_histories_are_not_all_alike_and_much_happens_in_them():
+def test_histories_contain_every_kind_of_event():
     histories = [_happened(seed) for seed in range(40, 50)]
     told = "\n".join(what for history in histories for _, what in history)
     for word in (
@@ -55,7 +55,7 @@ def _happened(seed: int) -> list[tuple[int, str]]:
 
 
 def _tale(history: History) -> str:
-    """What had happened, for whoever has to find out why."""
+    """Describe the settings and the last events of a failed history."""
     lines = [f"  {instant(told.at_ms)} {told.what}" for told in history.world.told]
     head = f"It had a unit of {history.unit} s, {history.config}, {history.odds}. What was done to it:"
     return "\n".join([head, *lines[-60:]])

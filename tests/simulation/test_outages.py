@@ -1,4 +1,4 @@
-"""What becomes of ticks while nobody is awake: of an hour, of a year, of a pause, under every policy."""
+"""Ticks during outages, pauses and clock jumps, under every catch-up policy."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CAPPED = EngineConfig(lanes={"cron": 100}, limits=Limits(max_catchup=7, lead_ms=
 
 
 async def down_for(world: World, seconds: float) -> None:
-    """Twenty minutes of a replica that works, an outage, and ten minutes of another one."""
+    """Run a replica for twenty minutes, crash it for so long, and run another for ten minutes."""
     replica = await world.start()
     await world.sleep(20 * 60 + 30)
     replica.crash()
@@ -29,7 +29,7 @@ async def down_for(world: World, seconds: float) -> None:
 
 
 @simulated()
-async def test_without_catching_up_an_hour_leaves_one_row_that_says_how_many(world: World):
+async def test_without_catch_up_an_outage_leaves_one_missed_row_with_the_count(world: World):
     job = await world.create("job", MINUTELY)
     await down_for(world, HOUR)
     (missed,) = world.recorded(job, "missed")
@@ -39,7 +39,7 @@ async def test_without_catching_up_an_hour_leaves_one_row_that_says_how_many(wor
 
 
 @simulated()
-async def test_the_latest_of_an_hour_runs_once_and_the_others_are_accounted_for(world: World):
+async def test_with_latest_the_newest_missed_tick_runs_and_the_others_are_counted(world: World):
     job = await world.create("job", MINUTELY, Rules(catchup="latest", overlap="queue"))
     await down_for(world, HOUR)
     (missed,) = world.recorded(job, "missed")
@@ -71,7 +71,7 @@ async def test_the_latest_tick_waits_for_a_run_that_was_in_flight_at_the_crash(w
 
 @pytest.mark.parametrize("overlap", ["allow", "skip", "queue", "queue_one", "replace"])
 @simulated(config=CAPPED)
-async def test_every_tick_of_an_hour_runs_oldest_first_in_passes_that_lose_none(world: World, overlap: str):
+async def test_with_fire_immediately_every_missed_tick_runs_oldest_first(world: World, overlap: str):
     rules = Rules(catchup="fire_immediately", overlap=overlap)
     job = await world.create("job", MINUTELY, rules, body=takes(0.2))
     await down_for(world, HOUR)
@@ -83,7 +83,7 @@ async def test_every_tick_of_an_hour_runs_oldest_first_in_passes_that_lose_none(
 
 
 @simulated()
-async def test_spread_ticks_keep_their_own_time_and_fire_one_after_the_other(world: World):
+async def test_spread_ticks_keep_their_scheduled_time_and_fire_in_sequence(world: World):
     job = await world.create("job", MINUTELY, Rules(catchup="spread", overlap="queue"), body=takes(0.1))
     await down_for(world, HOUR)
     caught_up = world.recorded(job, "succeeded")[20:80]
@@ -113,7 +113,7 @@ async def test_a_spread_of_many_passes_keeps_the_order_and_fills_one_window(worl
 @pytest.mark.parametrize("catchup", ["none", "latest", "fire_immediately", "spread"])
 @pytest.mark.parametrize("days", [1.5, 400])
 @simulated()
-async def test_the_job_fires_again_afterwards_however_long_it_was(world: World, catchup: str, days: float):
+async def test_a_job_fires_again_after_an_outage_of_any_length(world: World, catchup: str, days: float):
     job = await world.create("job", MINUTELY, Rules(catchup=catchup, overlap="allow", window_ms=30 * MINUTE))
     await down_for(world, days * 24 * HOUR)
     end = world.clock.now_ms()
@@ -128,7 +128,7 @@ async def test_the_job_fires_again_afterwards_however_long_it_was(world: World, 
 
 
 @simulated()
-async def test_a_pause_of_an_hour_is_no_outage(world: World):
+async def test_ticks_during_a_pause_are_not_missed(world: World):
     job = await world.create("job", MINUTELY, Rules(catchup="fire_immediately"))
     await world.start()
     await world.sleep(10 * 60 + 30)
@@ -141,7 +141,7 @@ async def test_a_pause_of_an_hour_is_no_outage(world: World):
 
 
 @simulated()
-async def test_a_pause_in_the_middle_of_an_outage_owns_up_to_what_was_missed_before_it(world: World):
+async def test_a_pause_during_an_outage_records_the_ticks_missed_before_it(world: World):
     job = await world.create("job", MINUTELY, Rules(catchup="fire_immediately"))
     await world.sleep(10 * 60 + 30)
     await world.pause(job)
@@ -156,7 +156,7 @@ async def test_a_pause_in_the_middle_of_an_outage_owns_up_to_what_was_missed_bef
 
 
 @simulated()
-async def test_an_edit_in_the_middle_of_an_outage_owns_up_to_what_was_missed_before_it(world: World):
+async def test_an_edit_during_an_outage_records_the_ticks_missed_before_it(world: World):
     job = await world.create("job", MINUTELY)
     await world.sleep(10 * 60 + 30)
     await world.edit(job, schedule=Plain(cron="*/5 * * * *"))
@@ -168,7 +168,7 @@ async def test_an_edit_in_the_middle_of_an_outage_owns_up_to_what_was_missed_bef
 
 
 @simulated()
-async def test_a_one_time_job_catches_up_whatever_its_policy_says(world: World):
+async def test_a_one_time_job_catches_up_regardless_of_its_policy(world: World):
     job = await world.create("once", Plain(at_ms=world.clock.now_ms() + 60 * MINUTE))
     await world.sleep(40 * 24 * HOUR)
     await world.start()
@@ -177,7 +177,7 @@ async def test_a_one_time_job_catches_up_whatever_its_policy_says(world: World):
 
 
 @simulated()
-async def test_a_clock_that_is_set_forward_by_an_hour_is_an_outage_like_any_other(world: World):
+async def test_a_clock_set_forward_by_an_hour_is_an_outage(world: World):
     job = await world.create("job", MINUTELY)
     await world.start()
     await world.sleep(10 * 60 + 30)
@@ -189,7 +189,7 @@ async def test_a_clock_that_is_set_forward_by_an_hour_is_an_outage_like_any_othe
 
 
 @simulated()
-async def test_a_clock_that_is_set_back_by_an_hour_repeats_nothing(world: World):
+async def test_a_clock_set_back_by_an_hour_repeats_no_tick(world: World):
     job = await world.create("job", MINUTELY)
     await world.start()
     await world.sleep(10 * 60 + 30)
@@ -200,18 +200,20 @@ async def test_a_clock_that_is_set_back_by_an_hour_repeats_nothing(world: World)
     assert len(world.recorded(job, "succeeded")) == 20
 
 
-# --- nobody can reach the database, and all are alive -------------------------------------------------
+# --- no replica reaches the database ------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("silence", [31, 45, 300])
 @simulated()
-async def test_who_could_not_beat_does_not_rob_those_who_could_not_either(world: World, silence: int):
+async def test_after_a_database_outage_replicas_do_not_rescue_runs_of_live_workers(
+    world: World, silence: int
+):
     job = await world.create("job", MINUTELY, Rules(on_lost="fail"), body=takes(10))
     replicas = [await world.start() for _ in range(3)]
     await world.sleep(63)
     (begun,) = world.launches(job)
     for replica in replicas:
-        # The one that holds the run is the last to be heard again.
+        # The holder of the run reconnects last.
         replica.store.silence(silence + (8 if replica.worker == begun.worker else 0))
     await world.sleep(silence + 60)
     assert (world.recorded(job)[0].state, world.recorded(job)[0].attempt) == ("succeeded", 1)

@@ -1,4 +1,4 @@
-"""Pauses that end by themselves, and ticks that are skipped on request, whatever happens to the replicas."""
+"""Pauses with an end time, and ticks skipped on request."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MINUTELY = Plain(cron="* * * * *")
 
 
 @simulated()
-async def test_a_pause_ends_at_its_instant_and_the_tick_on_it_fires(world: World):
+async def test_a_pause_ends_at_its_end_time_and_the_tick_at_that_time_fires(world: World):
     job = await world.create("job", MINUTELY, Rules(catchup="fire_immediately"))
     await world.start()
     await world.sleep(5 * 60 + 30)
@@ -29,7 +29,7 @@ async def test_a_pause_ends_at_its_instant_and_the_tick_on_it_fires(world: World
 
 
 @simulated()
-async def test_a_pause_ends_once_however_many_replicas_there_are(world: World):
+async def test_a_pause_ends_once_with_several_replicas(world: World):
     job = await world.create("job", MINUTELY)
     for _ in range(3):
         await world.start()
@@ -43,7 +43,7 @@ async def test_a_pause_ends_once_however_many_replicas_there_are(world: World):
 
 @pytest.mark.parametrize(("catchup", "missed", "ran"), [("none", 19, 1), ("fire_immediately", 0, 20)])
 @simulated()
-async def test_a_pause_that_ends_while_no_replica_is_awake_counts_from_its_end(
+async def test_ticks_after_a_pause_that_ends_during_an_outage_are_caught_up(
     world: World, catchup: str, missed: int, ran: int
 ):
     job = await world.create("job", MINUTELY, Rules(catchup=catchup), body=takes(0.1))

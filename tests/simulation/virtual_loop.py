@@ -1,8 +1,8 @@
-"""An event loop on virtual time: when nothing is ready, it is at once as late as the next timer says.
+"""An event loop on virtual time: when nothing is ready, the time advances to the next timer.
 
-Everything else is asyncio's own. Nothing here waits, so months pass in as long as their work takes, and the
-same work always happens in the same order. There is no I/O and there are no threads: where nothing is
-ready and nothing will be, the loop says so instead of hanging.
+Everything else is asyncio. Nothing waits, so months pass in the time that their work takes, always in the
+same order. There is no I/O and there are no threads: where nothing is ready and no timer is set, the loop
+raises `Stuck` instead of hanging.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ _MOST_TURNS = 50_000
 
 
 class Stuck(Exception):
-    """Everybody waits for nothing that will ever happen, or nobody ever rests."""
+    """A deadlock without timers, or a busy loop in which no time passes."""
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """Time is a whole number of microseconds since the loop was made, and moves from timer to timer."""
+    """An event loop whose time, in whole microseconds since its creation, advances from timer to timer."""
 
     def __init__(self) -> None:
         self.now_us = 0
         super().__init__(_NoSelector(self))
-        # A timer's float may lie a hair from its microsecond; within this it is due.
+        # Tolerance for the rounding of a timer's float to microseconds.
         self._clock_resolution = 1 / _US
 
     def time(self) -> float:
-        """How late it is, in seconds."""
+        """Return the virtual time in seconds."""
         return self.now_us / _US
 
 
 class _NoSelector(selectors.SelectSelector):
-    """Stands where the loop would wait for I/O or for its next timer: here no time is lost."""
+    """A selector that advances the virtual time instead of waiting."""
 
     def __init__(self, loop: VirtualLoop) -> None:
         super().__init__()
@@ -52,13 +52,13 @@ class _NoSelector(selectors.SelectSelector):
             self._turns = 0
         self._turns += 1
         if self._turns > _MOST_TURNS:
-            self._turns = 0  # so that those who tidy up have their turn
+            self._turns = 0  # allow the cleanup to run
             raise Stuck(f"{_MOST_TURNS} turns, and no time has passed: somebody never rests")
         return []
 
 
 def run_virtually(story: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine to its end on virtual time, and leave nothing behind."""
+    """Run a coroutine on virtual time, then cancel all remaining tasks."""
     loop = VirtualLoop()
     try:
         return loop.run_until_complete(story)
@@ -74,9 +74,9 @@ def run_virtually(story: Coroutine[Any, Any, T]) -> T:
 
 
 class FalseClock:
-    """A clock over the loop's time, in epoch milliseconds, that can be set: it may jump, in either direction.
+    """A clock over the loop's time, in epoch milliseconds, that can jump in either direction.
 
-    One of them is the database's, and rules. `high_ms` is the latest time that it ever showed.
+    It serves as the database clock. `high_ms` is the maximum of the times it has shown.
     """
 
     def __init__(self, loop: VirtualLoop, start_ms: int) -> None:
@@ -85,20 +85,20 @@ class FalseClock:
         self._high_us = 0
 
     def now_us(self) -> int:
-        """The time it shows, in epoch microseconds."""
+        """Return the time in epoch microseconds."""
         return self._loop.now_us + self._offset_us
 
     def now_ms(self) -> int:
-        """The time it shows."""
+        """Return the time in epoch milliseconds."""
         return self.now_us() // 1000
 
     @property
     def high_ms(self) -> int:
-        """The latest time that it has shown."""
+        """The maximum of the times it has shown."""
         self._high_us = max(self._high_us, self.now_us())
         return self._high_us // 1000
 
     def jump(self, by_ms: int) -> None:
-        """Somebody sets it forward, or back."""
+        """Set the clock forward or back."""
         self._high_us = max(self._high_us, self.now_us())
         self._offset_us += by_ms * 1000

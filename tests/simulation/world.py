@@ -1,8 +1,8 @@
-"""A world for the real engine: virtual time, a real SQLite file, replicas that come and go, and a journal.
+"""A simulated world for the real engine: virtual time, a SQLite file, replicas and a journal.
 
-Everything that decides or writes is the real thing: `Engine`, `JobService`, `RunService`, `SqliteStore`.
-False are only the time, the bodies of the runs, and the fortune of the processes. Replicas share nothing but
-the file, as processes do; each hears of changes only when they are made through its own store.
+`Engine`, `JobService`, `RunService` and `SqliteStore` are real. Only the time, the bodies of the runs and the
+faults are simulated. Replicas share only the file, as processes do; each is notified only of changes made
+through its own store.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ Body = Callable[[Launch], Awaitable[object]]
 
 
 async def succeeds(run: Launch) -> None:
-    """What a run does where nobody says otherwise: nothing, at once."""
+    """Succeed immediately: the default body."""
 
 
 def takes(seconds: float) -> Body:
-    """A run that works for so long."""
+    """Return a body that takes so long."""
 
     async def body(run: Launch) -> None:
         await asyncio.sleep(seconds)
@@ -58,7 +58,7 @@ def takes(seconds: float) -> Body:
 
 
 def hasten(store: SqliteStore) -> None:
-    """Do not wait for the disk: processes die here, machines do not lose power."""
+    """Turn off fsync: processes crash here, but machines do not lose power."""
     assert store._connection._db is not None
     store._connection._db.execute("PRAGMA synchronous = OFF")
 
@@ -84,16 +84,16 @@ class Replica:
 
     @property
     def alive(self) -> bool:
-        """Whether it is up: not dead, not stopped."""
+        """Whether it is neither dead nor stopped."""
         return self._engine is not None and not self.machine.dead
 
     async def start(self) -> bool:
-        """Start the process. False: it died doing so."""
+        """Start the process. Returns False if it crashed."""
 
         async def begin() -> None:
             await self.store.open()
             hasten(self._inner)
-            # The clock is only right once the database has been heard.
+            # The clock is steered only after the first response of the database.
             engine = Engine(self.store, self.targets, self._world.config, Metrics(), ())
             self.worker = engine.worker_name
             await engine.start()
@@ -105,7 +105,7 @@ class Replica:
         return True
 
     async def stop(self, grace_ms: int = 10_000) -> bool:
-        """Stop it as a deployment does. False: it died doing so."""
+        """Stop it as a deployment does. Returns False if it crashed."""
         engine, self._engine = self._engine, None
         if engine is None or self.machine.dead:
             return False
@@ -118,7 +118,7 @@ class Replica:
         return True
 
     async def _lives(self, doing: Coroutine[Any, Any, None]) -> bool:
-        """Do this on the machine. False: it died of it. A process that cannot start or stop is killed."""
+        """Run this on the machine; kill a process that cannot start or stop. Returns False if it crashed."""
         task = self.machine.run(doing)
         await asyncio.wait([task])
         if self.machine.dead:
@@ -130,7 +130,7 @@ class Replica:
         return True
 
     def crash(self, where: str = "for no reason") -> None:
-        """Die, here and now."""
+        """Crash immediately."""
         if self.machine.dead:
             return
         self._world.note(f"replica {self.worker[-4:]} dies {where}")
@@ -142,7 +142,7 @@ class Replica:
         self._world.bury(self._inner)
 
     def _trouble(self, seconds: float) -> None:
-        """Nobody may count on it for so long."""
+        """Count the replica as not awake for so long."""
         self._asleep()
         self._well_at = max(self._well_at, self._world.loop.time() + seconds)
         self._world.loop.call_at(self._well_at + 0.001, self._well)
@@ -157,7 +157,7 @@ class Replica:
             self._awake.until_ms, self._awake = self._world.clock.now_ms(), None
 
     async def launched(self, run: Launch) -> object:
-        """The one function that all jobs have for their target: it notes the launch and does as told."""
+        """Record the launch and run the body of the job: the target of all jobs."""
         world = self._world
         launch = Launched(
             run.id, run.job_id, run.attempt, run.idempotency_key, self.worker, world.recorder.seq(),
@@ -185,14 +185,14 @@ class Replica:
 
 @dataclass(frozen=True)
 class Told:
-    """Something that happened, for whoever has to understand a failure."""
+    """An event, for the report of a failure."""
 
     at_ms: int
     what: str
 
 
 class World:
-    """Use it as an async context manager on a virtual loop; `check` says whether all was right."""
+    """An async context manager on a virtual loop; `check` runs the checker."""
 
     def __init__(
         self,
@@ -233,7 +233,7 @@ class World:
         self._real_ids = ids._last_ms, ids._count, ids._prefix, ids._RANDOM.getstate()
         ids._last_ms, ids._count, ids._prefix = 0, 0, ""
         ids._RANDOM.seed(f"ids of {self.seed}")
-        # Every hour, which in a story of months would be most of the work.
+        # Hourly pruning would be most of the work in a test of months.
         self._real_pruning = pruner._EVERY_MS
         pruner._EVERY_MS = max(pruner._EVERY_MS, 50 * self.config.tick_ms)  # type: ignore[misc]
         await self._client.open()
@@ -255,38 +255,38 @@ class World:
         ids._RANDOM.setstate(state)
         pruner._EVERY_MS = self._real_pruning  # type: ignore[misc]
 
-    # --- time and fortune --------------------------------------------------------------------------
+    # --- time and events --------------------------------------------------------------------------
 
     async def sleep(self, seconds: float) -> None:
-        """Let so much time pass."""
+        """Let this much time pass."""
         await asyncio.sleep(seconds)
 
     async def until(self, ms: int) -> None:
-        """Let time pass until the database's clock shows this."""
+        """Let time pass until the database clock shows this."""
         while self.clock.now_ms() < ms:
             await asyncio.sleep((ms - self.clock.now_ms()) / 1000)
 
     def jump(self, by_ms: int) -> None:
-        """Somebody sets the database's clock."""
+        """Set the database clock forward or back."""
         self.journal.jumped = True
         self.clock.jump(by_ms)
         self.note(f"the clock is set by {by_ms / 1000:g} s")
 
     def note(self, what: str) -> None:
-        """Remember this, in case somebody must find out what went wrong."""
+        """Record an event for the report of a failure."""
         self.told.append(Told(self.clock.now_ms(), what))
 
     # --- replicas ----------------------------------------------------------------------------------
 
     def new_targets(self, replica: Replica | None) -> LauncherRegistry:
-        """What a process can reach: one function."""
+        """Return the targets of a process: one function."""
         functions = FunctionLauncher()
         if replica is not None:
             functions.register("body", replica.launched)
         return LauncherRegistry([functions])
 
     async def start(self, *, skew_ms: int = 0, odds: Odds | None = None) -> Replica:
-        """Start a replica; it may be dead already when this returns."""
+        """Start a replica; it may have crashed when this returns."""
         self._started += 1
         replica = Replica(self, self._started, skew_ms, self.odds if odds is None else odds)
         self.replicas = [each for each in self.replicas if each.alive] + [replica]
@@ -300,21 +300,21 @@ class World:
         return [replica for replica in self.replicas if replica.alive]
 
     def bury(self, store: SqliteStore) -> None:
-        """The system closes what a dead process had open."""
+        """Close the store of a dead process, as the operating system does."""
         self._burials.append(self.loop.create_task(store.close(), context=Context()))
 
     def ended(self, launch: Launched, how: str) -> None:
-        """A launch is over."""
+        """Record the end of a launch."""
         launch.end, launch.ended_at = how, self.loop.time()
 
-    # --- jobs: each change goes into the journal, with the instant at which it held ------------------
+    # --- jobs: each change is recorded in the journal with its time ------------------
 
     def service(self, replica: Replica | None = None) -> JobService:
-        """The way to the jobs through a process: a replica's, which then hears of it, or none of them."""
+        """Return the job service of a replica, which is notified of changes, or of a separate process."""
         return replica.jobs if replica else self._jobs
 
     def run_service(self, replica: Replica | None = None) -> RunService:
-        """The way to the runs, likewise."""
+        """Return the run service of a replica, or of a separate process."""
         return replica.runs if replica else self._runs
 
     async def create(
@@ -329,7 +329,7 @@ class World:
         through: Replica | None = None,
         **fields: object,
     ) -> Life:
-        """A new job."""
+        """Create a job."""
         rules = rules or Rules()
         if after is not None:
             fields["after"] = {"job": after, "on": after_on}
@@ -353,7 +353,7 @@ class World:
         through: Replica | None = None,
         **fields: object,
     ) -> None:
-        """Give a job another schedule, or other rules."""
+        """Change the schedule or the rules of a job."""
         era = life.eras[-1]
         schedule, rules = schedule or era.schedule, rules or era.rules
         patch = {key: value for key, value in _document(life.name, schedule, rules).items() if key != "name"}
@@ -365,7 +365,7 @@ class World:
             self._turn(life, schedule, rules)
 
     async def upsert(self, life: Life, through: Replica | None = None, **fields: object) -> None:
-        """Deploy the same definition again: nothing may come of it."""
+        """Deploy the same definition again: nothing may change."""
         era = life.eras[-1]
         document = _document(life.name, era.schedule, era.rules) | fields
         if life.after is not None:
@@ -374,17 +374,17 @@ class World:
         assert not saved.changed, f"{life.name} was deployed again as it was, and changed"
 
     def _turn(self, life: Life, schedule: Plain | None, rules: Rules) -> None:
-        """The job goes on, otherwise. An interval's anchor stays while the interval does."""
+        """Begin a new era. The anchor of an interval stays if the schedule is the same."""
         now, last, same = self.clock.now_ms(), life.eras[-1], schedule == life.eras[-1].schedule
         anchor_ms = last.anchor_ms if same else now
-        if life.now is None:  # it is paused, and has no ticks until it is resumed
+        if life.now is None:  # paused: no ticks until it is resumed
             life.eras.append(Era(schedule, rules, anchor_ms, now, now))
         else:
             last.until_ms, last.goes_on = self.clock.high_ms, same
             life.eras.append(Era(schedule, rules, anchor_ms, last.from_ms if same else now))
 
     async def pause(self, life: Life, through: Replica | None = None, *, until_ms: int | None = None) -> None:
-        """Pause a job, until it is resumed or until then."""
+        """Pause a job, until it is resumed or until `until_ms`."""
         await self.service(through).pause(LOCAL, "default", "default", life.name, until=until_ms)
         self.note(f"{life.name} is paused")
         if life.now is not None:
@@ -393,7 +393,7 @@ class World:
             life.eras.append(replace(life.eras[-1], from_ms=until_ms - 1, until_ms=None, goes_on=False))
 
     async def resume(self, life: Life, through: Replica | None = None) -> None:
-        """Resume it."""
+        """Resume a job."""
         await self.service(through).resume(LOCAL, "default", "default", life.name)
         self.note(f"{life.name} is resumed")
         last = life.eras[-1]
@@ -401,7 +401,7 @@ class World:
             life.eras.append(replace(last, from_ms=self.clock.now_ms(), until_ms=None, goes_on=False))
 
     async def delete(self, life: Life, through: Replica | None = None) -> None:
-        """Delete it."""
+        """Delete a job."""
         await self.service(through).delete(LOCAL, "default", "default", life.name)
         self.note(f"{life.name} is deleted")
         if life.now is not None:
@@ -409,27 +409,27 @@ class World:
         life.deleted = True
 
     async def trigger(self, life: Life, through: Replica | None = None) -> None:
-        """Run it now."""
+        """Trigger a job."""
         await self.service(through).trigger(LOCAL, "default", "default", life.name)
         self.note(f"{life.name} is run by hand")
 
-    # --- the end -----------------------------------------------------------------------------------
+    # --- results -----------------------------------------------------------------------------------
 
     def records(self) -> Records:
-        """What the file says now."""
+        """Return the records of the file."""
         return self.recorder.read()
 
     def recorded(self, life: Life, *states: str) -> list[Run]:
-        """The runs of a job, in the order of their ticks; of these states, where some are given."""
+        """Return the runs of a job in tick order, optionally only those in these states."""
         runs = [run for run in self.records().runs if run.job_id == life.job_id]
         return [run for run in runs if not states or run.state in states]
 
     def launches(self, life: Life) -> list[Launched]:
-        """What was launched for a job, in order."""
+        """Return the launches of a job, in order."""
         return [launch for launch in self.journal.launches if launch.job_id == life.job_id]
 
     def check(self, *, over: bool = False) -> None:
-        """Have the checker look at everything; an AssertionError with all its complaints."""
+        """Run the checker. Raises an AssertionError with the complaints."""
         self.journal.end_ms = self.clock.high_ms
         complaints = checker.check(self.journal, self.records(), over=over)
         if complaints:
