@@ -71,7 +71,7 @@ async def test_a_disconnect_logs_one_debug_line(
     writer.close()
     await eventually(lambda: _lines(caplog))
     assert (await ask("GET", "/jobs")).status == 200
-    gone, after = _lines(caplog)
-    assert (gone.levelno, after.levelno) == (logging.DEBUG, logging.INFO)
-    assert "status=gone" in gone.getMessage()
+    first, after = _lines(caplog)
+    assert (first.levelno, after.levelno) == (logging.DEBUG, logging.INFO)
+    assert "status=disconnected" in first.getMessage()
     assert not [record for record in caplog.records if record.levelno > logging.INFO or record.exc_info]
