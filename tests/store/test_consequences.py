@@ -160,7 +160,7 @@ async def test_a_job_edited_to_have_no_next_tick_ends_with_its_run(
     )
     await store.finish("w1", [ended(run, "failed", **fate)], alone)
     seen = await store.job_by_id(row.id)
-    assert seen is None or not seen.enabled
+    assert (seen and seen.disabled_reason) == fate.get("disable_job")
 
 
 async def test_a_fenced_outcome_does_not_change_its_job(store: Store) -> None:

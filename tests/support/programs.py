@@ -13,8 +13,9 @@ from tests.unit.launch.launches import launch
 from wakeful.job import Json
 from wakeful.launch.command import CommandLauncher
 from wakeful.launch.command_allowlist import CommandAllowlist
-from wakeful.launch.command_environment import DEFAULT, EnvironmentAllowlist
+from wakeful.launch.command_environment import EnvironmentAllowlist
 from wakeful.outcome import Outcome
+from wakeful.settings import Settings
 
 #: Prints its process ids and waits; it and its grandchild ignore SIGTERM.
 STUBBORN = """
@@ -73,4 +74,4 @@ async def under_way(
 
 def command_launcher(*commands: str) -> CommandLauncher:
     """Return a launcher that allows these commands, and the default environment names."""
-    return CommandLauncher(CommandAllowlist(commands), EnvironmentAllowlist(DEFAULT))
+    return CommandLauncher(CommandAllowlist(commands), EnvironmentAllowlist(Settings().command_env))

@@ -20,7 +20,6 @@ from wakeful.launch.command_allowlist import NotAllowed
 from wakeful.settings import PREFIX
 
 SETTING: Final = f"{PREFIX}COMMAND_ENV"
-DEFAULT: Final = ("JOB_*",)
 #: The names of Wakeful, and those that the dynamic loader reads: these make any program run any code.
 RESERVED: Final = (PREFIX, "LD_", "DYLD_")
 _PREFIXES: Final = "WAKEFUL_, LD_ or DYLD_"
@@ -31,7 +30,7 @@ class EnvironmentAllowlist:
     """The environment names that jobs may set.
 
     >>> EnvironmentAllowlist(["JOB_*", "TO"]).check(["JOB_DATE", "TO"])
-    >>> EnvironmentAllowlist(DEFAULT).check(["BASH_ENV"])
+    >>> EnvironmentAllowlist(["JOB_*"]).check(["BASH_ENV"])
     Traceback (most recent call last):
     wakeful.launch.command_allowlist.NotAllowed: env: a job cannot set 'BASH_ENV'; the operator allows \
 JOB_*, and more by WAKEFUL_COMMAND_ENV

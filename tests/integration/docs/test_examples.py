@@ -68,7 +68,7 @@ def test_the_executor_claims_and_completes_a_run(tmp_path: Path) -> None:
             stop(program)
     assert over.code == 0
     assert over.json["output"].startswith("did {'message': 'hello'}")
-    assert over.json["worker"] is None or "pull:" not in over.json["worker"]
+    assert over.json["worker"] == f"{socket.gethostname()}-{program.pid}"
 
 
 def test_the_file_of_jobs_is_applied_idempotently(tmp_path: Path) -> None:

@@ -271,7 +271,7 @@ def test_all_attributes_of_wakeful_and_the_clients_are_documented():
         assert name in ("close", "url", "has_key") or f"client.{name}" in text
     for kind in (Jobs, Runs):
         for name in _public(kind):
-            assert f"`{name}(" in text or f", `{name}(" in text
+            assert f"`{name}(" in text
 
 
 def _public(kind: type) -> list[str]:
