@@ -1,7 +1,7 @@
-"""The long chaos, as `make chaos` runs it; the environment says how much of it.
+"""The long chaos test of `make chaos`, configured by the environment.
 
-`CHAOS_SECONDS` (600), `CHAOS_JOBS` (2000), `CHAOS_CRASH_EVERY` (60): every how many seconds the database
-crashes, and `CHAOS_SEED`, though processes that race do not do so twice alike.
+`CHAOS_SECONDS` (600), `CHAOS_JOBS` (2000), `CHAOS_CRASH_EVERY` (60): seconds between crashes of the database,
+and `CHAOS_SEED`. Races between processes make a run with the same seed differ.
 """
 
 from __future__ import annotations

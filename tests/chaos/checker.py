@@ -1,14 +1,13 @@
-"""Holds what the database says against what really happened, and complains in sentences.
+"""Compares the records of the database with the journals of the chaos test and lists the violations.
 
-It shares no code with Wakeful and asks it nothing: it knows what was asked of each job and when, steps
-through the schedules by itself, and looks at the recorded runs, their steps, and the launches. Every tick
-must have its one record, and no record may be without its tick.
+It shares no code with Wakeful: it computes the ticks of each job and checks the recorded runs, their steps
+and the launches against them. Every tick must have exactly one record, and every record a tick.
 
-What happens here happens at once in several processes. So it complains of nothing that only looks wrong
-because two things were written in one moment, and never of lateness; only of what cannot be right.
+Several processes write concurrently. So it reports neither lateness nor an order that two concurrent writes
+can explain, only definite violations.
 
-`test_guards` breaks each guard to see that it complains. In the whole chaos, too, the fence was taken out of
-the store's `FINISH` by hand: within half a minute it complained of runs that were changed after their end.
+`test_guards` removes each guard to show that the violation is reported. Without the fence in the store's
+`FINISH`, the full chaos test reported runs that were changed after their end within half a minute.
 """
 
 from __future__ import annotations
@@ -34,20 +33,20 @@ MOVES = {
     ("retrying", "running"), ("retrying", "cancelled"),
 }  # fmt: skip
 
-#: Two processes that read one clock may differ by the time a call takes, and by its corrections.
+#: Tolerance between two processes that read one clock: the time of a call, and clock corrections.
 HAIR_US = 5_000
 
 
 @dataclass
 class Findings:
-    """What there was, and what is wrong with it."""
+    """Counts and violations."""
 
     ticks: int = 0
     runs: int = 0
     launches: int = 0
-    #: runs that were taken from a worker thought dead
+    #: runs that were rescued from a worker considered dead
     rescues: int = 0
-    #: runs that a worker gave back
+    #: runs that a worker released
     released: int = 0
     states: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     lost: list[str] = field(default_factory=list)
@@ -56,14 +55,14 @@ class Findings:
 
     @property
     def complaints(self) -> list[str]:
-        """All that is wrong."""
+        """All violations."""
         return self.lost + self.doubled + self.others
 
 
 def check(
     lives: list[Life], records: Records, launches: list[Launched], *, lead_ms: int, lease_ms: int
 ) -> Findings:
-    """Look at everything, now that it is over. `lead_ms`: how long before its time a run may be recorded."""
+    """Check everything after the end. `lead_ms`: how long before its time a run may be recorded."""
     found = Findings(runs=len(records.runs), launches=len(launches))
     rules = {life.job_id: life.rules for life in lives}
     names = {life.job_id: life.name for life in lives}
@@ -99,7 +98,7 @@ def check(
 
 
 def instant(ms: int) -> str:
-    """An instant as people read it."""
+    """Format a time for messages."""
     return datetime.fromtimestamp(ms // 1000, UTC).strftime("%H:%M:%S.") + f"{ms % 1000:03d}"
 
 
@@ -107,7 +106,7 @@ def _short(run: Run) -> str:
     return f"{instant(run.scheduled_ms)} ({run.trigger}, {run.state}, {run.id[-6:]})"
 
 
-# --- every tick has one record, and every record its tick ----------------------------------------------
+# --- every tick has one record, and every record a tick ------------------------------------------------
 
 
 class _Ticks:
@@ -126,7 +125,7 @@ class _Ticks:
         return index < len(self.may) and self.may[index] == tick
 
     def between(self, first: int, last: int) -> list[int]:
-        """From the one to the other."""
+        """Return the ticks from the first to the last, both included."""
         return self.may[bisect_left(self.may, first) : bisect_right(self.may, last)]
 
 
@@ -166,7 +165,7 @@ def _ticks(found: Findings, life: Life, runs: list[Run], lead_ms: int) -> None:
 
 def _wrongly_missed(rules: Rules, run: Run) -> Iterator[str]:
     if run.reason in ("paused", "edited", "deleted"):
-        return  # nobody had come to it before the change
+        return  # it was not planned before the change
     reasons = {"none": ("downtime",), "latest": ("newer_tick_runs", "too_old")}
     if run.reason not in reasons.get(rules.catchup, ("too_old",)):
         yield f"is missed for '{run.reason}', with the policy {rules.catchup}"
@@ -180,7 +179,7 @@ def _key(run: Run) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-# --- a run goes its way, and never back ----------------------------------------------------------------
+# --- state transitions of runs -------------------------------------------------------------------------
 
 
 def _way(run: Run, steps: list[Step]) -> Iterator[str]:
@@ -202,7 +201,7 @@ def _way(run: Run, steps: list[Step]) -> Iterator[str]:
         yield f"is not as it was left: {steps[-1].state}"
 
 
-# --- what was launched was to be launched --------------------------------------------------------------
+# --- launches ------------------------------------------------------------------------------------------
 
 
 def _launches(run: Run, rules: Rules, steps: list[Step], launches: list[Launched]) -> Iterator[str]:
@@ -236,7 +235,7 @@ def _launches(run: Run, rules: Rules, steps: list[Step], launches: list[Launched
 
 
 def _attempts(found: Findings, names: dict[str, str], rules: dict[str, Rules], records: Records) -> None:
-    """Each attempt but the last has its record, and there are no more of them than were allowed."""
+    """Each attempt but the last has a record, and there are no more than allowed."""
     tried: dict[str, list[int]] = defaultdict(list)
     released: dict[str, int] = defaultdict(int)
     for attempt in records.attempts:
@@ -246,7 +245,7 @@ def _attempts(found: Findings, names: dict[str, str], rules: dict[str, Rules], r
             found.released += 1
     for run in records.runs:
         what = f"{names.get(run.job_id or '')} {_short(run)}"
-        # One that was cancelled between two attempts never had the next.
+        # A run cancelled between two attempts never started the next.
         want = list(range(1, run.attempt + (run.state == "cancelled" and run.attempt in tried[run.id])))
         if tried[run.id] != want:
             found.others.append(f"{what} has the attempt {run.attempt}, and before it {tried[run.id]}")
@@ -258,10 +257,10 @@ def _attempts(found: Findings, names: dict[str, str], rules: dict[str, Rules], r
 def _turns(
     names: dict[str, str], records: Records, steps: dict[str, list[Step]], launches: dict[str, list[Launched]]
 ) -> Iterator[str]:
-    """Of runs that wait for one another, one runs at a time; their ticks start in order.
+    """Serial runs of a job run one at a time, and their ticks start in order.
 
-    A run may be written as running in the transaction that ends the one before it, or that waits for its
-    end: what counts is that the other had ended when this one was launched.
+    A run may be recorded as running in the transaction that ends the one before it, or in one that waits for
+    its end: the one before must have ended when this one is launched.
     """
     serial = {run.id: run for run in records.runs if run.serial}
     running: dict[str | None, dict[str, Step]] = defaultdict(dict)
@@ -289,14 +288,13 @@ def _turns(
             latest[run.job_id] = run
 
 
-# --- who is alive keeps what it holds ------------------------------------------------------------------
+# --- rescues -------------------------------------------------------------------------------------------
 
 
 def _rescues(found: Findings, names: dict[str, str], records: Records, lease_ms: int) -> None:
-    """Runs are taken from a worker only when it has not beaten for a lease.
+    """Runs are rescued only from a worker without a heartbeat for a lease.
 
-    A beat that was written in the moment of the rescue need not have been seen: only those of the first
-    half of the lease count.
+    The rescue may not see a concurrent heartbeat: only those of the first half of the lease count.
     """
     beats: dict[str, list[Beat]] = defaultdict(list)
     for beat in records.beats:

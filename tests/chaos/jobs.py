@@ -1,4 +1,4 @@
-"""The jobs of the chaos, and what is known of each life: enough to say by hand which ticks it had."""
+"""The jobs of the chaos test and their histories, from which the checker computes their ticks."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ MINUTE_MS = 60_000
 
 @dataclass(frozen=True)
 class Plain:
-    """A schedule that is simple enough to step through by hand: an interval, or seconds of every minute."""
+    """A simple schedule whose ticks are computed here: an interval, or seconds of every minute."""
 
     every_ms: int | None = None
     seconds: str = ""
 
     def document(self) -> object:
-        """The same as a job document says it."""
+        """Return the schedule of the job document."""
         if self.every_ms is not None:
             return {"kind": "every", "everyMs": self.every_ms}
         return {"kind": "cron", "expr": f"{self.seconds} * * * * *", "tz": "UTC"}
 
     def ticks(self, anchor_ms: int, after_ms: int, until_ms: int) -> list[int]:
-        """Every tick later than `after_ms`, up to `until_ms`."""
+        """Return every tick later than `after_ms`, up to and including `until_ms`."""
         if self.every_ms is not None:
             first = anchor_ms + max(1, (after_ms - anchor_ms) // self.every_ms + 1) * self.every_ms
             return list(range(first, until_ms + 1, self.every_ms))
@@ -38,7 +38,7 @@ class Plain:
 
 @dataclass(frozen=True)
 class Rules:
-    """What a job was promised, as far as the checker goes into it."""
+    """The policies of a job that the checker verifies."""
 
     overlap: str = "skip"
     catchup: str = "none"
@@ -49,12 +49,12 @@ class Rules:
     on_lost: str = "retry"
     max_queued: int = 100
     lane: str = "cron"
-    #: how long the function takes, and how many attempts of a hundred fail
+    #: duration of the function, and failed attempts in percent
     ms: int = 0
     fails: int = 0
 
     def document(self) -> dict[str, Any]:
-        """The same as a job document says it."""
+        """Return the fields of the job document."""
         return {
             "target": {"kind": "function", "name": "work"},
             "overlapPolicy": self.overlap,
@@ -73,23 +73,23 @@ class Rules:
 
 @dataclass
 class Stretch:
-    """A part of a job's life with one schedule, during which it was enabled. Instants are the database's."""
+    """A period during which a job was enabled with one schedule. Times are those of the database."""
 
     schedule: Plain
     anchor_ms: int
     after_ms: int
-    #: when it ended, at the earliest and at the latest; None while it lasts
+    #: the earliest and the latest possible end; None while it lasts
     until_ms: int | None = None
     until_at_latest_ms: int | None = None
 
     def end(self, at_ms: int, at_latest_ms: int | None = None) -> None:
-        """It ended then."""
+        """Record the end."""
         self.until_ms, self.until_at_latest_ms = at_ms, at_latest_ms or at_ms
 
 
 @dataclass
 class Life:
-    """A job from its creation to its end."""
+    """The stretches of a job from its creation to its deletion."""
 
     job_id: str
     name: str
@@ -99,17 +99,17 @@ class Life:
 
     @property
     def schedule(self) -> Plain:
-        """The schedule that it has now, or had last."""
+        """The current or last schedule."""
         return self.stretches[-1].schedule
 
     @property
     def lasts(self) -> Stretch | None:
-        """The stretch that lasts, or None: it is paused, or gone."""
+        """The current stretch, or None if the job is paused or deleted."""
         return self.stretches[-1] if self.stretches[-1].until_ms is None else None
 
 
 def any_schedule(dice: random.Random, pace: int) -> Plain:
-    """One of many schedules; with a higher pace, rarer ticks."""
+    """Return a random schedule; a higher pace makes its ticks rarer."""
     every = dice.choice([1000, 1000, 2000, 3000, 3500, 5000, 7000]) * pace
     seconds = [
         f"*/{dice.choice([2, 3, 5]) * pace}",
@@ -119,7 +119,7 @@ def any_schedule(dice: random.Random, pace: int) -> Plain:
 
 
 def any_rules(dice: random.Random) -> Rules:
-    """Some of all there is to promise."""
+    """Return random policies."""
     slow = dice.random() < 0.25
     return Rules(
         overlap=dice.choice(["allow", "skip", "skip", "queue", "queue_one", "replace"]),

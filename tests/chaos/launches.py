@@ -1,7 +1,6 @@
-"""The journal of launches: what the functions of a replica really did, whatever becomes of their process.
+"""The journal of launches, which survives the kill of its process.
 
-A file a process, a line an event, each written with one call to the system: it is there when the call
-returns, and stays when the process is killed.
+One file per process and one line per event, each written with a single system call.
 """
 
 from __future__ import annotations
@@ -16,32 +15,31 @@ from wakeful import Launch
 
 @dataclass
 class Launched:
-    """A launch that really happened. Instants are microseconds of this machine's true clock, which is also
-    the database's."""
+    """A launch that happened. Times are microseconds of the machine's real clock, which the database uses."""
 
     run_id: str
     attempt: int
     key: str
     worker: str
     at_us: int
-    #: succeeded, failed or cut (it was cancelled); None: its process was killed in the middle of it
+    #: succeeded, failed or cut (cancelled); None: its process was killed
     end: str | None = None
     ended_us: int | None = None
 
 
 class Journal:
-    """Writes the file of this process."""
+    """The writer of the journal of this process."""
 
     def __init__(self, path: Path, clock_ns: Callable[[], int]) -> None:
         self._file = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND)
         self._clock_ns = clock_ns
 
     def begin(self, run: Launch, worker: str) -> None:
-        """Note that this attempt begins."""
+        """Record the start of this attempt."""
         self._write(f"begin {run.id} {run.attempt} {run.idempotency_key} {worker}")
 
     def end(self, run: Launch, how: str) -> None:
-        """Note how it ended."""
+        """Record the end of this attempt."""
         self._write(f"end {run.id} {run.attempt} {how}")
 
     def _write(self, event: str) -> None:
@@ -49,7 +47,7 @@ class Journal:
 
 
 def read_launches(folder: Path) -> list[Launched]:
-    """All launches of all processes that kept their journals in this folder, as they began."""
+    """Return the launches of all journals in this folder, in the order of their start."""
     launches = []
     for path in sorted(folder.glob("*.journal")):
         begun: dict[tuple[str, str], Launched] = {}

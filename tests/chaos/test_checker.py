@@ -1,4 +1,4 @@
-"""The checker itself: a small story that is right, and what it says when one thing in it is not."""
+"""Tests of the checker: valid records, and the violation it reports for each defect."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BEGIN = 1_800_000_000_000
 
 @dataclass
 class Story:
-    """A job every second for three seconds: the first run is retried, the second skipped, one is missed."""
+    """A job with three ticks, one per second: the first is retried, the second skipped, the third missed."""
 
     life: Life
     records: Records
@@ -147,12 +147,12 @@ BREAKS: dict[Callable[[Story], None], str] = {
 }
 
 
-def test_a_story_that_is_right_is_let_pass() -> None:
+def test_valid_records_have_no_violations() -> None:
     assert story().complaints() == []
 
 
 @pytest.mark.parametrize("breaks", BREAKS, ids=lambda breaks: breaks.__name__.strip("_"))
-def test_what_is_wrong_is_complained_of(breaks: Callable[[Story], None]) -> None:
+def test_each_violation_is_reported(breaks: Callable[[Story], None]) -> None:
     told = deepcopy(story())
     breaks(told)
     assert any(BREAKS[breaks] in complaint for complaint in told.complaints())

@@ -1,6 +1,6 @@
-"""Each guard is taken away once, to see that it is what guards, and that the checker sees it go.
+"""Each guard is removed once, to show that it is effective and that the checker reports its absence.
 
-Twice each: with the guard the same trouble comes to nothing, without it there are complaints.
+Each test runs twice: with the guard the fault has no effect, without it there are complaints.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from wakeful.consequences import Consequences, consequences
 from wakeful.outcome import Finished
 from wakeful.store.port import Store
 
-#: Seconds. Nothing here takes so long.
+#: Upper limit of every wait, in seconds.
 PATIENCE = 120.0
 LEASE_MS = 1_000
 RARELY = Plain(every_ms=3_600_000)
@@ -61,7 +61,7 @@ class Stage:
         return await ask(self.url, query)
 
     async def end(self, app: Wakeful) -> Findings:
-        """Pause the job, let its runs end, and look."""
+        """Pause the job, wait for its runs to end, and run the checker."""
         self.life.stretches[-1].end(epoch_ms((await app.jobs.pause("job")).updated_at))
         await until(lambda: self.ask("SELECT count(*) = 0 FROM live_runs"))
         await until(lambda: self._all_ended())
@@ -87,7 +87,7 @@ async def stage(tmp_path: Path):
 
 
 @with_and_without
-async def test_the_unique_index_is_what_keeps_a_tick_from_being_recorded_twice(
+async def test_the_unique_index_prevents_a_tick_from_being_recorded_twice(
     stage: Stage, guarded: bool
 ) -> None:
     app = await stage.replica()
@@ -103,7 +103,7 @@ async def test_the_unique_index_is_what_keeps_a_tick_from_being_recorded_twice(
 
 
 @with_and_without
-async def test_the_fence_is_what_keeps_a_worker_that_was_thought_dead_from_writing(
+async def test_the_fence_prevents_a_worker_considered_dead_from_writing(
     stage: Stage, guarded: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     silent = await stage.replica(places=1)
@@ -121,7 +121,7 @@ async def test_the_fence_is_what_keeps_a_worker_that_was_thought_dead_from_writi
 
 
 @with_and_without
-async def test_the_lease_is_what_keeps_a_living_worker_from_being_robbed(stage: Stage, guarded: bool) -> None:
+async def test_the_lease_prevents_the_rescue_of_runs_of_a_live_worker(stage: Stage, guarded: bool) -> None:
     app = await stage.replica()
     await stage.create(app, RARELY, Rules(ms=2000))
     await app.jobs.run("job")
@@ -138,7 +138,7 @@ async def test_the_lease_is_what_keeps_a_living_worker_from_being_robbed(stage: 
 
 
 @with_and_without
-async def test_the_clock_of_the_database_is_what_keeps_a_fast_replica_from_being_early(
+async def test_the_database_clock_prevents_a_replica_with_a_fast_clock_from_launching_early(
     stage: Stage, guarded: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     steer = SteeredClock.steer
@@ -153,7 +153,7 @@ async def test_the_clock_of_the_database_is_what_keeps_a_fast_replica_from_being
 
 
 def _unfenced(store: Store) -> Callable[..., Awaitable[set[str]]]:
-    """`store.finish` for a worker that takes every run for its own."""
+    """Return a `store.finish` without the fence on worker and attempt."""
     fenced = store.finish
 
     async def finish(_: str, finished: Sequence[Finished], consequences: Consequences) -> set[str]:
@@ -167,7 +167,7 @@ def _unfenced(store: Store) -> Callable[..., Awaitable[set[str]]]:
 
 
 async def _unrecorded_beat(worker: str, now_ms: int, holding: Sequence[str]) -> set[str]:
-    """`store.beat` for a worker whose heartbeats do not reach the database."""
+    """Replacement of `store.beat` whose heartbeats do not reach the database."""
     return set()
 
 

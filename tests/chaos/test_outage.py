@@ -1,4 +1,4 @@
-"""While the database is away, nobody hammers on its door."""
+"""An unavailable database is polled at a limited rate."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from wakeful import EngineConfig, Wakeful
 from wakeful.errors import Unavailable
 
 
-async def test_a_database_that_is_away_is_asked_again_after_a_pause(
+async def test_calls_to_an_unavailable_database_are_retried_after_a_pause(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = 0

@@ -1,4 +1,4 @@
-"""What a replica does: one function that all jobs have for their target, as quick or slow as they say."""
+"""The application of a replica: one function that is the target of all jobs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from wakeful.planning import Limits
 LEAD_MS = 50
 BEAT_MS = 200
 LEASE_MS = 1_500
-#: Leases so short, and passes so small, that a run of seconds sees what otherwise takes hours.
+#: Short leases and small passes, so that a test of seconds covers what otherwise takes hours.
 PACE = EngineConfig(
     lanes={"cron": 50, "narrow": 3},
     limits=Limits(lookahead_ms=2_000, max_catchup=20, lead_ms=LEAD_MS),
@@ -29,10 +29,10 @@ PACE = EngineConfig(
 def build(
     url: str, journal_file: Path, *, config: EngineConfig = PACE, clock_ns: Callable[[], int] = time.time_ns
 ) -> Wakeful:
-    """A replica that journals its launches, by a clock that tells the truth.
+    """Return a replica that journals its launches with the real time.
 
-    A job's payload says how its function behaves: `ms` is how long it takes, `fails` is how many attempts
-    of a hundred fail.
+    The payload of a job sets the behavior of its function: `ms` is the duration, `fails` the percentage of
+    failed attempts.
     """
     app = Wakeful(url, config=config, grace=1.0)
     journal = Journal(journal_file, clock_ns)
@@ -56,5 +56,5 @@ def build(
 
 
 def fails(key: str, attempt: int, of_a_hundred: int) -> bool:
-    """Whether this attempt is one that fails."""
+    """Whether this attempt fails."""
     return hashlib.sha256(f"{key} {attempt}".encode()).digest()[0] * 100 < of_a_hundred * 256

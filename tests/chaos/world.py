@@ -1,8 +1,7 @@
-"""The chaos itself: replicas that are killed, a database that crashes, and people who change their minds.
+"""The chaos test: replicas are killed, the database crashes, and jobs are changed.
 
-The parent process keeps three replicas going on one database and journals what it asks of the jobs, each
-time with the instant that the answer names. Whatever fails because the database is away is asked again until
-it is answered: as any client would.
+The parent process keeps three replicas running on one database and records the changes it makes to jobs, with
+the time in the response. Calls that fail because the database is unavailable are retried, as a client would.
 """
 
 from __future__ import annotations
@@ -36,15 +35,15 @@ from wakeful.service.auth.access import LOCAL
 T = TypeVar("T")
 
 WHERE = (LOCAL, "default", "default")
-#: One replica's clock is five minutes fast, one's five minutes slow.
+#: The clock of one replica is five minutes fast, of another five minutes slow.
 SKEWS_MS = (300_000, -300_000, 0)
-#: Seconds. Nothing takes so long; on a machine that is busy with other things it may take a while.
+#: Upper limit of every wait, in seconds; generous for a busy machine.
 PATIENCE = 120.0
 
 
 @dataclass
 class Tally:
-    """What was done to them."""
+    """Counts of the injected faults and changes."""
 
     kills: int = 0
     stops: int = 0
@@ -59,22 +58,22 @@ class Tally:
 
 @dataclass
 class Replica:
-    """One of them: its process is another after each kill."""
+    """A replica; its process is replaced after each kill."""
 
     number: int
     process: subprocess.Popen[bytes]
-    #: whether it is gone because we said so
+    #: whether the test ended the process
     expected: bool = False
 
 
 @dataclass
 class World:
-    """Jobs, replicas, and a database."""
+    """Jobs, replicas and a database."""
 
     folder: Path
     seed: int
     jobs: int
-    #: how much rarer than every second the ticks are
+    #: the factor by which ticks are rarer than every second
     pace: int = 1
     say: Callable[[str], None] = lambda line: None
     tally: Tally = field(default_factory=Tally)
@@ -82,7 +81,7 @@ class World:
     wrong: list[str] = field(default_factory=list)
 
     async def go_through(self, seconds: float, *, crash_every: float) -> Findings:
-        """All of it: so many seconds of chaos, then quiet, then a look at what is left."""
+        """Run so many seconds of chaos, let all runs end, and run the checker."""
         self._dice = random.Random(self.seed)
         self._over = asyncio.Event()
         self._server = await asyncio.to_thread(Server)
@@ -116,7 +115,7 @@ class World:
         return subprocess.Popen([sys.executable, "-m", "tests.chaos.replica", *arguments], cwd=ROOT)
 
     async def _keep_them_up(self) -> None:
-        """Start again what has ended; one that ended by itself is a complaint."""
+        """Restart replicas that have ended; an unexpected end is a violation."""
         while True:
             for replica in self._replicas:
                 code = replica.process.poll()
@@ -130,13 +129,13 @@ class World:
         return (self.folder / f"{replica.process.pid}.ready").exists()
 
     async def _kill_them(self) -> None:
-        """Now and then one of them is killed; more seldom it stands still for a while, or is to stop."""
+        """Repeatedly kill a replica; less often stall or stop one."""
         while await self._rest(1, 2):
             ready = [replica for replica in self._replicas if self._is_ready(replica)]
             if self._dice.random() < 0.1:
-                ready = self._replicas  # also one that has only just begun
+                ready = self._replicas  # also one that is still starting
             elif len(ready) < 2:
-                continue  # where starting takes long, they would never come to anything
+                continue  # otherwise slow starts would leave no replica running
             replica, fate = self._dice.choice(ready), self._dice.random()
             if fate < 0.7:
                 replica.expected = True
@@ -150,7 +149,7 @@ class World:
                 self.tally.stops += 1
 
     async def _stall(self, process: subprocess.Popen[bytes]) -> None:
-        """It stands still for longer than its lease, and comes back as if nothing had happened."""
+        """Suspend the process for longer than its lease, then resume it."""
         process.send_signal(signal.SIGSTOP)
         await asyncio.sleep(self._dice.uniform(1.2, 2) * LEASE_MS / 1000)
         process.send_signal(signal.SIGCONT)
@@ -163,10 +162,10 @@ class World:
             self.tally.crashes += 1
             self.say(f"the database crashed, and was there again after {time.monotonic() - began:.1f} s")
 
-    # --- people ------------------------------------------------------------------------------------
+    # --- changes of jobs ------------------------------------------------------------------------------------
 
     async def _create_all(self) -> None:
-        """Most jobs come into being at once, as when a program declares them."""
+        """Create the initial jobs in one call, as a program that declares its jobs does."""
         made = [
             (f"job-{n}", any_schedule(self._dice, self.pace), any_rules(self._dice)) for n in range(self.jobs)
         ]
@@ -178,7 +177,7 @@ class World:
         self.lives.append(Life(job.id, name, rules, [Stretch(schedule, job.created_ms, job.created_ms)]))
 
     async def _change_things(self) -> None:
-        """Somebody always wants something else."""
+        """Make random changes to random jobs."""
         what = [self._pause_or_resume] * 4 + [self._reschedule] * 2 + [self._reword] * 2
         what += [self._run_by_hand] * 2 + [self._deploy_again] + [self._replace]
         while await self._rest(0.05, 0.3):
@@ -201,7 +200,7 @@ class World:
             lasts.end(job.updated_ms)
 
     async def _reschedule(self, life: Life) -> None:
-        """Another schedule: an interval counts from now."""
+        """Change the schedule; an interval counts from now."""
         schedule, lasts = any_schedule(self._dice, self.pace), life.lasts
         if schedule == life.schedule or lasts is None:
             return
@@ -211,14 +210,14 @@ class World:
         life.stretches.append(Stretch(schedule, job.updated_ms, job.updated_ms))
 
     async def _reword(self, life: Life) -> None:
-        """Other rules that leave its ticks alone."""
+        """Change rules that do not affect its ticks."""
         overlap = self._dice.choice(["allow", "skip", "queue", "queue_one", "replace"])
         life.rules = replace(life.rules, ms=self._dice.choice([0, 10, 400]), overlap=overlap)
         patch = {key: life.rules.document()[key] for key in ("overlapPolicy", "payload")}
         await insist(lambda: self._service.update(*WHERE, life.name, patch))
 
     async def _deploy_again(self, life: Life) -> None:
-        """The same definition again: nothing may come of it."""
+        """Deploy the same definition again: nothing may change."""
         document = _document(life.name, life.schedule, life.rules)
         saved = await insist(lambda: self._service.upsert(*WHERE, document))
         if saved.changed:
@@ -228,43 +227,43 @@ class World:
         await insist(lambda: self._service.trigger(*WHERE, life.name))
 
     async def _replace(self, life: Life) -> None:
-        """Delete it, and make another of the same name: with an id and ticks of its own."""
+        """Delete the job and create another of the same name, with its own id and ticks."""
         before_ms = self._app.store.clock.now_ms()
-        with contextlib.suppress(NotFound):  # an answer that was lost
+        with contextlib.suppress(NotFound):  # the response was lost
             await insist(lambda: self._service.delete(*WHERE, life.name))
         after_ms = self._app.store.clock.now_ms()
         deleted_ms = await insist(lambda: ask(self._url, _DELETED, life.job_id))
-        if life.lasts is not None:  # a job that never ran is gone without a trace
+        if life.lasts is not None:  # a job without runs leaves no row
             life.lasts.end(deleted_ms or before_ms, deleted_ms or after_ms)
         life.deleted = True
         document = _document(life.name, life.schedule, life.rules)
         try:
             job = (await insist(lambda: self._service.create(*WHERE, document))).job
-        except AlreadyExists:  # an answer that was lost
+        except AlreadyExists:  # the response was lost
             job = await insist(lambda: self._service.get(*WHERE, life.name))
         self._born(job, life.name, life.schedule, life.rules)
 
-    # --- the course of things ----------------------------------------------------------------------
+    # --- phases ----------------------------------------------------------------------
 
     async def _chaos(self, seconds: float, crash_every: float) -> None:
-        """What is begun is brought to its end: half a change would leave half a record of it."""
+        """Run all faults and changes. Changes are completed, so that each is recorded."""
         async with asyncio.TaskGroup() as doing:
             doing.create_task(self._kill_them())
             doing.create_task(self._crash_the_database(crash_every))
             doing.create_task(self._change_things())
             doing.create_task(self._report())
             await asyncio.sleep(seconds)
-            await wait_until(self._was_chaos)  # on a slow machine it takes longer to come to anything
+            await wait_until(self._was_chaos)  # takes longer on a slow machine
             self._over.set()
 
     async def _was_chaos(self) -> bool:
-        """Whether they were killed, the database crashed, and runs were taken from the dead and succeeded."""
+        """Whether there were kills, database crashes, rescues and successes."""
         if self.tally.kills < 3 or self.tally.crashes < 1:
             return False
         return bool(await insist(lambda: ask(self._url, _RESCUED_AND_SUCCEEDED)))
 
     async def _rest(self, least: float, most: float) -> bool:
-        """Wait a while. False: it is over."""
+        """Wait a random time. Returns False when the chaos is over."""
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._over.wait(), self._dice.uniform(least, most))
         return not self._over.is_set()
@@ -277,7 +276,7 @@ class World:
             self.say(f"{time.monotonic() - began:4.0f} s: {runs} runs, {live} live; {self.tally}")
 
     async def _quiet(self) -> None:
-        """Pause all jobs, and let what is left come to its end."""
+        """Pause all jobs and wait for the remaining runs to end."""
         await wait_until(lambda: insist(lambda: ask(self._url, _UP_TO_DATE)))
         some = asyncio.Semaphore(8)
 
@@ -301,7 +300,7 @@ class World:
 
 
 async def insist(what: Callable[[], Awaitable[T]]) -> T:
-    """Ask until there is an answer."""
+    """Retry while the database is unavailable."""
     deadline = time.monotonic() + PATIENCE
     while True:
         try:
@@ -313,7 +312,7 @@ async def insist(what: Callable[[], Awaitable[T]]) -> T:
 
 
 async def wait_until(check: Callable[[], Awaitable[object]]) -> None:
-    """Wait until it is so, for as long as patience lasts: what is not, the checker will find."""
+    """Wait until `check` is true or the time is up; the checker then reports what is missing."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(PATIENCE):
             while not await check():
@@ -325,9 +324,9 @@ def _document(name: str, schedule: Plain, rules: Rules) -> dict[str, object]:
 
 
 def _errors(log: str) -> Iterator[str]:
-    """What a process logged as an error, each with the last line of its traceback."""
+    """Yield the errors that a process logged, each with the end of its traceback."""
     for entry in re.split(r"^(?=[A-Z]+ \d+ )", log, flags=re.MULTILINE):
-        # The driver closes a broken connection in a task of its own, and does not mind if that fails.
+        # The driver closes a broken connection in a separate task and ignores its failure.
         if entry.startswith(("ERROR", "CRITICAL")) and "coro=<Connection.close()" not in entry:
             lines = entry.strip().splitlines()
             yield " … ".join(line.strip()[:200] for line in dict.fromkeys((lines[0], *lines[-2:])))
