@@ -1,4 +1,4 @@
-"""What a tick becomes, sentence by sentence. The same rules against chance: test_planning_properties.py."""
+"""The decisions of the planner, case by case. Property tests: test_planning_properties.py."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ AHEAD = Limits(lead_ms=1_000)
 
 
 def minute(number: float) -> int:
-    """The instant so many minutes after the job was made; the whole ones are its ticks."""
+    """Return the time so many minutes after the creation of the job; its ticks are on whole minutes."""
     return T0 + round(number * MINUTE)
 
 
@@ -66,7 +66,7 @@ def plan(
 
 
 def told(plan: Plan) -> list[str]:
-    """The verdicts in words."""
+    """Return the verdicts as text."""
     return [_tell(verdict) for verdict in plan.verdicts]
 
 
@@ -78,20 +78,20 @@ def _tell(verdict: Verdict) -> str:
 
 
 def untouched(after: Plan, *, cursor: int | None, run_count: int = 0) -> bool:
-    """Whether a plan writes nothing: the job stands where it stood."""
+    """Whether a plan leaves the job unchanged."""
     return after == Plan((), cursor, after.wake_ms, run_count)
 
 
 # --- on time ----------------------------------------------------------------------------------------------
 
 
-def test_a_tick_is_started_when_its_time_has_come():
+def test_a_tick_is_started_when_it_is_due():
     due = plan(minute(1))
     assert told(due) == ["1 started"]
     assert due == Plan((Verdict(minute(1), minute(1), due.verdicts[0].becomes),), minute(2), minute(2), 1)
 
 
-def test_the_limits_are_those_of_the_settings_unless_the_operator_changes_them():
+def test_the_default_limits_match_the_settings():
     assert Limits() == (60_000, 100, 0)
 
 
@@ -100,58 +100,58 @@ def test_a_skipped_tick_has_no_missed_ticks_before_it():
     assert (skipped.becomes, skipped.missed) == ("skipped", 0)
 
 
-def test_a_verdict_covers_one_tick_unless_it_says_otherwise():
+def test_a_verdict_covers_one_tick_by_default():
     assert Verdict(1, 2, planning.Becomes.STARTED) == (1, 2, "started", None, 1, None, 0)
 
 
-def test_a_tick_is_left_alone_until_its_time_has_come():
+def test_a_tick_gets_no_verdict_before_it_is_due():
     assert plan(minute(1) - 1) == Plan((), minute(1), minute(1), 0)
 
 
-def test_a_tick_that_is_noticed_late_keeps_its_own_time():
+def test_a_tick_that_is_planned_late_keeps_its_scheduled_time():
     (verdict,) = plan(minute(1) + 777).verdicts
     assert (verdict.scheduled_ms, verdict.fire_ms) == (minute(1), minute(1))
 
 
-def test_two_ticks_that_are_due_at_once_get_their_verdicts_in_order():
+def test_two_due_ticks_get_their_verdicts_in_order():
     assert told(plan(minute(2), overlap="allow")) == ["1 started", "2 started"]
 
 
-def test_a_tick_that_has_its_verdict_does_not_get_another():
+def test_a_tick_gets_only_one_verdict():
     first = plan(minute(1))
     assert untouched(
         plan(minute(1), cursor=first.next_ms, run_count=first.run_count), cursor=minute(2), run_count=1
     )
 
 
-def test_the_same_question_has_the_same_answer():
+def test_the_same_input_gives_the_same_plan():
     asked = partial(plan, minute(500), BUSY_WITH_ONE_WAITING, overlap="queue", jitter_ms=20_000)
     assert asked() == asked()
 
 
-# --- a little ahead ---------------------------------------------------------------------------------------
+# --- recording ahead --------------------------------------------------------------------------------------
 
 
-def test_the_tick_of_an_idle_job_is_recorded_a_moment_early_and_fires_on_time():
+def test_the_tick_of_an_idle_job_is_recorded_ahead_and_fires_on_time():
     ahead = plan(minute(1) - 1_000, limits=AHEAD)
     assert told(ahead) == ["1 started"]
     assert ahead.verdicts[0].fire_ms == minute(1)
 
 
-def test_a_tick_beyond_the_lead_is_left_alone():
+def test_a_tick_beyond_the_lead_gets_no_verdict():
     assert untouched(plan(minute(1) - 1_001, limits=AHEAD), cursor=minute(1))
 
 
 @pytest.mark.parametrize("overlap", ["skip", "queue", "queue_one", "replace"])
 @pytest.mark.parametrize("facts", [BUSY, Facts(waiting=("w1",))])
-def test_overlap_is_not_judged_before_the_run_would_start(overlap, facts):
+def test_overlap_is_not_decided_before_the_run_would_start(overlap, facts):
     early = plan(minute(1) - 1, facts, AHEAD, overlap=overlap)
     assert untouched(early, cursor=minute(1))
     assert early.wake_ms == minute(1), "it is looked at again on the instant"
     assert plan(minute(1), facts, AHEAD, overlap=overlap).verdicts
 
 
-def test_a_job_that_may_overlap_is_recorded_early_though_it_is_busy():
+def test_the_tick_of_a_busy_job_that_may_overlap_is_recorded_ahead():
     assert told(plan(minute(1) - 1, BUSY, AHEAD, overlap="allow")) == ["1 started"]
 
 
@@ -178,14 +178,14 @@ def test_a_tick_one_millisecond_later_than_the_grace_is_missed():
 
 
 @pytest.mark.parametrize("grace", [0, 1, 5_000, 10 * MINUTE])
-def test_the_grace_is_the_jobs_own(grace):
+def test_each_job_has_its_own_grace(grace):
     hourly = Ticks(Every(HOUR), T0)
     late = partial(plan, ticks=hourly, cursor=T0 + HOUR, misfire_grace_ms=grace)
     assert told(late(T0 + HOUR + grace)) == ["60 started"]
     assert told(late(T0 + HOUR + grace + 1)) == ["60-60 (1) missed: downtime"]
 
 
-def test_with_jitter_the_grace_counts_from_when_the_tick_was_to_fire():
+def test_with_jitter_the_grace_counts_from_the_fire_time():
     hourly, policy = Ticks(Every(HOUR), T0), Policy(jitter_ms=10 * MINUTE)
     tick = next(
         tick for tick in hourly.upcoming(T0, 50) if fire_ms("j1", hourly, policy, tick) > tick + 2 * MINUTE
@@ -197,14 +197,14 @@ def test_with_jitter_the_grace_counts_from_when_the_tick_was_to_fire():
 
 
 @pytest.mark.parametrize(("jitter_ms", "most"), [(100, 100), (499, 499), (HOUR, 499)])
-def test_jitter_is_less_than_half_the_way_to_the_next_tick(jitter_ms, most):
+def test_jitter_is_less_than_half_the_distance_to_the_next_tick(jitter_ms, most):
     secondly, tick = Ticks(Every(SECOND), T0), T0 + 10 * SECOND
     expected = tick + spread_evenly(tick_key("j1", tick), most)
     assert fire_ms("j1", secondly, Policy(jitter_ms=jitter_ms), tick) == expected
 
 
-def test_a_tick_that_jitter_brings_forward_is_not_missed_before_it_is_over():
-    # Made, or awake again, after the tick was to fire and before the tick itself: late, and still in time.
+def test_a_tick_with_negative_jitter_is_not_missed_before_its_scheduled_time():
+    # Created or restarted between the fire time and the tick itself: late, but still in time.
     daily, policy = Ticks(CronSchedule("0 9 * * *", "UTC"), 0), Policy(jitter_ms=HOUR)
     tick = next(
         tick for tick in daily.upcoming(T0, 50) if fire_ms("j1", daily, policy, tick) < tick - 10 * MINUTE
@@ -217,22 +217,22 @@ def test_a_tick_that_jitter_brings_forward_is_not_missed_before_it_is_over():
     assert late(tick + 60_001).verdicts[0].becomes == "missed"
 
 
-# --- nobody was awake -------------------------------------------------------------------------------------
+# --- downtime and catch-up --------------------------------------------------------------------------------
 
 
-def test_an_hour_of_downtime_is_one_row_that_says_how_many_and_from_when_to_when():
+def test_an_hour_of_downtime_is_one_missed_row_with_its_range_and_count():
     back = plan(minute(61))
     assert told(back) == ["1-59 (59) missed: downtime", "60 started", "61 skipped: overlap"]
     assert (back.next_ms, back.wake_ms, back.run_count) == (minute(62), minute(62), 1)
 
 
-def test_a_job_fires_again_after_the_outage():
+def test_a_job_fires_again_after_an_outage():
     back = plan(minute(60.5))
     assert told(back) == ["1-59 (59) missed: downtime", "60 started"]
     assert told(plan(minute(61), cursor=back.next_ms)) == ["61 started"]
 
 
-def test_a_missed_row_speaks_for_no_excluded_day_and_for_none_outside_the_limits_of_life():
+def test_a_missed_row_covers_no_excluded_day_and_nothing_outside_start_and_end():
     ticks = Ticks(Every(HOUR), T0, start_ms=T0, end_ms=T0 + 5 * DAY, exclude=parse_exclude(["2027-03-02"]))
     back = plan(T0 + 9 * DAY, ticks=ticks, cursor=T0)
     (row,) = back.verdicts
@@ -247,13 +247,13 @@ def test_latest_runs_once_for_the_newest_missed_tick():
     assert back.run_count == 2
 
 
-def test_latest_has_nothing_to_miss_where_one_tick_was_missed():
+def test_latest_records_no_missed_row_for_a_single_missed_tick():
     assert told(plan(minute(2.5), catchup="latest", overlap="allow")) == ["1 started", "2 started"]
 
 
 @pytest.mark.parametrize("overlap", ["skip", "queue", "queue_one", "replace"])
 @pytest.mark.parametrize("facts", [BUSY, BUSY_WITH_ONE_WAITING, Facts(waiting=("w1",))])
-def test_the_latest_tick_waits_for_the_run_under_way_whatever_the_overlap_policy(overlap, facts):
+def test_the_latest_tick_waits_for_the_current_run_under_every_overlap_policy(overlap, facts):
     hourly = Ticks(Every(HOUR), T0)
     asked = partial(plan, ticks=hourly, cursor=T0 + HOUR, catchup="latest", max_queued=0)
     back = asked(T0 + 5 * HOUR + 30 * MINUTE, facts, overlap=overlap)
@@ -278,31 +278,31 @@ def test_a_tick_on_time_after_the_latest_follows_the_overlap_policy(overlap, exp
     assert back.run_count == sum("skipped" not in each for each in expected)
 
 
-def test_latest_claims_no_newer_run_where_the_newest_tick_is_held_back():
+def test_latest_reports_downtime_where_the_newest_tick_is_blocked():
     back = plan(minute(60.5), Facts(blocked="budget"), catchup="latest")
     assert told(back) == ["1-58 (58) missed: downtime", "59 skipped: budget", "60 skipped: budget"]
 
 
-def test_fire_immediately_runs_each_of_them_oldest_first():
+def test_fire_immediately_runs_every_missed_tick_oldest_first():
     back = plan(minute(60.5), catchup="fire_immediately")
     assert told(back) == ["1 started"] + [f"{number} queued" for number in range(2, 61)]
     assert {verdict.fire_ms for verdict in back.verdicts[:59]} == {minute(60.5)}
     assert back.run_count == 60
 
 
-def test_fire_immediately_runs_them_side_by_side_where_they_may_overlap():
+def test_fire_immediately_starts_all_missed_ticks_where_they_may_overlap():
     back = plan(minute(60.5), catchup="fire_immediately", overlap="allow")
     assert told(back) == [f"{number} started" for number in range(1, 61)]
 
 
 @pytest.mark.parametrize("overlap", ["skip", "queue", "queue_one", "replace"])
-def test_ticks_that_are_caught_up_wait_for_one_another_whatever_the_overlap_policy(overlap):
+def test_caught_up_ticks_are_serial_under_every_overlap_policy_but_allow(overlap):
     back = plan(minute(10.5), BUSY, catchup="fire_immediately", overlap=overlap, max_queued=3)
     assert told(back) == [f"{number} queued" for number in range(1, 11)]
     assert (back.replaced, back.superseded) == ((), ())
 
 
-def test_no_more_than_the_cap_in_a_pass_and_none_is_lost_to_it():
+def test_a_pass_is_limited_to_the_cap_and_later_passes_plan_the_rest():
     cursor, seen, passes = minute(1), [], 0
     while passes < 100:
         back = plan(minute(250.5), Facts(waiting=("w",)), catchup="fire_immediately", cursor=cursor)
@@ -318,28 +318,28 @@ def test_no_more_than_the_cap_in_a_pass_and_none_is_lost_to_it():
     assert seen == [minute(number) for number in range(1, 251)]
 
 
-def test_what_the_cap_leaves_is_due_again_at_once():
+def test_ticks_beyond_the_cap_are_due_immediately():
     back = plan(minute(250.5), catchup="fire_immediately")
     assert len(back.verdicts) == 100
     assert back.next_ms == back.wake_ms == minute(101)
     assert back.finished is None
 
 
-def test_the_cap_holds_for_ticks_that_are_on_time_too():
+def test_the_cap_applies_to_ticks_that_are_on_time():
     secondly = Ticks(Every(SECOND), T0)
     due = plan(minute(1), limits=Limits(max_catchup=7), ticks=secondly, cursor=T0 + SECOND, overlap="allow")
     assert [verdict.scheduled_ms for verdict in due.verdicts] == [T0 + n * SECOND for n in range(1, 8)]
     assert due.wake_ms == T0 + 8 * SECOND
 
 
-def test_a_missed_row_never_stands_in_the_way_of_the_next_tick():
+def test_a_missed_row_does_not_block_the_next_tick():
     back = plan(minute(60.5), limits=Limits(max_catchup=1))
     assert told(back) == ["1-59 (59) missed: downtime"]
     assert back.wake_ms == minute(60)
     assert told(plan(minute(60.5), limits=Limits(max_catchup=1), cursor=minute(60))) == ["60 started"]
 
 
-def test_spread_keeps_every_tick_and_spreads_when_they_fire():
+def test_spread_keeps_every_tick_and_spreads_the_fire_times():
     now = minute(60.5)
     back = plan(now, catchup="spread", overlap="allow")
     caught_up, on_time = back.verdicts[:59], back.verdicts[59:]
@@ -351,7 +351,7 @@ def test_spread_keeps_every_tick_and_spreads_when_they_fire():
 
 
 def in_passes(now: int, limits: Limits, *, late_by: int = 0, **policy) -> list[Verdict]:
-    """What a spread becomes in as many passes as it takes, each a little later than the one before."""
+    """Return the verdicts of a spread over all its passes, each `late_by` later than the one before."""
     job = JobState("j1", MINUTELY, Policy(catchup="spread", **policy), minute(1))
     verdicts: list[Verdict] = []
     while True:
@@ -380,7 +380,7 @@ def test_a_spread_of_several_passes_is_one_spread(max_catchup, late_by):
     assert [verdict.becomes for verdict in verdicts] == ["started"] + ["planned"] * 498
 
 
-def test_a_pass_that_comes_late_continues_the_spread_at_the_same_pace():
+def test_a_late_pass_continues_the_spread_at_the_same_pace():
     now, limits = minute(500.5), Limits(lookahead_ms=60_000, max_catchup=100)
     first = plan(now, limits=limits, catchup="spread")
     assert first.spread is not None
@@ -393,19 +393,19 @@ def test_a_pass_that_comes_late_continues_the_spread_at_the_same_pace():
     assert stale[-1].fire_ms - stale[0].fire_ms == pytest.approx(99 * 60_000 / 400, abs=2)
 
 
-def test_spread_counts_only_the_runs_that_the_job_may_still_have():
+def test_spread_counts_only_the_runs_left_under_max_runs():
     now = minute(500.5)
     back = plan(now, catchup="spread", max_runs=4)
     assert [verdict.fire_ms - now for verdict in back.verdicts] == [0, 15_000, 30_000, 45_000]
 
 
-def test_a_spread_that_is_complete_leaves_nothing_for_the_next_pass():
+def test_a_complete_spread_leaves_no_state_for_the_next_pass():
     assert plan(minute(60.5), catchup="spread").spread is None
     job = JobState("j1", MINUTELY, Policy(), minute(1), spread=planning.Spread(T0, T0 + MINUTE))
     assert decide(job, IDLE, minute(1)).spread is None
 
 
-def test_a_row_of_what_is_too_old_takes_its_place_in_the_pass_and_not_in_the_spread():
+def test_a_too_old_row_counts_for_the_cap_but_not_for_the_spread():
     now, limits = minute(500), Limits(lookahead_ms=100_000, max_catchup=4)
     back = plan(now, limits=limits, catchup="spread", catchup_window_ms=100 * MINUTE)
     assert told(back) == ["1-399 (399) missed: too_old", "400 started", "401 planned", "402 planned"]
@@ -413,17 +413,17 @@ def test_a_row_of_what_is_too_old_takes_its_place_in_the_pass_and_not_in_the_spr
     assert [verdict.fire_ms - now for verdict in back.verdicts[1:]] == [0, apart, 2 * apart]
 
 
-# --- how many were missed before a run --------------------------------------------------------------------
+# --- missed ticks before a run ----------------------------------------------------------------------------
 
 
 def missed_before(plan: Plan) -> list[int]:
-    """How many ticks were missed before each that runs."""
+    """Return the number of ticks missed before each tick that runs."""
     return [
         verdict.missed for verdict in plan.verdicts if verdict.becomes in ("started", "queued", "planned")
     ]
 
 
-def test_a_run_says_how_many_ticks_were_missed_before_it():
+def test_a_run_has_the_number_of_ticks_missed_before_it():
     back = plan(minute(60.5))
     assert (missed_before(back), back.missed) == ([59], 0)
     assert missed_before(plan(minute(60.5), catchup="latest", overlap="allow")) == [58, 0]
@@ -442,18 +442,18 @@ def test_missed_ticks_are_counted_until_a_tick_runs():
 
 
 @pytest.mark.parametrize("overlap", ["queue_one", "replace"])
-def test_a_tick_that_gives_way_hands_on_what_was_missed_before_it(overlap):
+def test_a_superseded_or_replaced_tick_passes_its_missed_count_on(overlap):
     back = plan(minute(60.5), BUSY, catchup="latest", overlap=overlap)
     assert [verdict.missed for verdict in back.verdicts] == [0, 0, 58]
 
 
-def test_the_first_of_a_spread_waits_where_the_job_is_busy():
+def test_the_first_tick_of_a_spread_is_queued_for_a_busy_job():
     back = plan(minute(3.5), BUSY, catchup="spread")
     assert told(back) == ["1 queued", "2 planned", "3 queued"]
 
 
 @pytest.mark.parametrize("catchup", ["latest", "fire_immediately", "spread"])
-def test_a_tick_exactly_as_old_as_the_window_is_caught_up_and_an_older_one_is_not(catchup):
+def test_a_tick_exactly_as_old_as_the_window_is_caught_up_an_older_one_is_not(catchup):
     back = partial(plan, catchup=catchup, catchup_window_ms=3 * MINUTE, overlap="allow")
     assert told(back(minute(4)))[0] == (
         "1-1 (1) missed: newer_tick_runs" if catchup == "latest" else "1 started"
@@ -475,7 +475,7 @@ def test_nothing_older_than_the_window_is_caught_up(catchup):
     assert told(back(nine + HOUR))[-1] == "540 started"
 
 
-def test_the_window_is_a_day_unless_it_is_set():
+def test_the_default_catchup_window_is_a_day():
     back = plan(minute(60 * 24 + 5), catchup="fire_immediately")
     assert told(back)[:2] == ["1-4 (4) missed: too_old", "5 started"]
 
@@ -495,9 +495,11 @@ def test_a_one_time_job_always_catches_up(catchup, late):
 )
 @pytest.mark.parametrize("jitter_ms", [0, 250])
 @pytest.mark.parametrize("catchup", ["none", "latest", "fire_immediately", "spread"])
-def test_a_year_of_seconds_is_planned_without_visiting_them(schedule, catchup, jitter_ms):
+def test_a_year_of_seconds_is_planned_without_visiting_every_tick(schedule, catchup, jitter_ms):
     ticks, now = Ticks(schedule, T0), T0 + 365 * DAY
-    plan(now, ticks=ticks, cursor=T0 + SECOND, catchup=catchup)  # the evaluator looks a century ahead, once
+    plan(
+        now, ticks=ticks, cursor=T0 + SECOND, catchup=catchup
+    )  # warms up the evaluator, which looks a century ahead once
     began = process_time()
     back = plan(now, ticks=ticks, cursor=T0 + SECOND, catchup=catchup, jitter_ms=jitter_ms)
     assert process_time() - began < 0.25, "to step through them takes a hundred times as long"
@@ -510,7 +512,7 @@ def test_a_year_of_seconds_is_planned_without_visiting_them(schedule, catchup, j
     assert len(back.verdicts) <= 101
 
 
-def test_the_last_instant_of_the_calendar_is_planned_like_any_other():
+def test_the_latest_supported_time_can_be_planned():
     ticks = Ticks(CronSchedule("*/5 * * * *", "Europe/Berlin"), 0)
     began = process_time()
     assert plan(LATEST_MS, ticks=ticks, cursor=T0).verdicts[0].becomes == "missed"
@@ -521,39 +523,39 @@ def test_the_last_instant_of_the_calendar_is_planned_like_any_other():
 
 
 @pytest.mark.parametrize("overlap", ["allow", "skip", "queue", "queue_one", "replace"])
-def test_an_idle_job_is_started_whatever_its_overlap_policy(overlap):
+def test_an_idle_job_is_started_under_every_overlap_policy(overlap):
     idle = plan(minute(1), overlap=overlap)
     assert told(idle) == ["1 started"]
     assert (idle.replaced, idle.superseded) == ((), ())
 
 
-def test_allow_starts_it_beside_the_one_that_runs():
+def test_allow_starts_a_tick_concurrently_with_the_running_one():
     beside = plan(minute(1), BUSY_WITH_ONE_WAITING, overlap="allow")
     assert told(beside) == ["1 started"]
     assert (beside.replaced, beside.superseded) == ((), ())
 
 
 @pytest.mark.parametrize("facts", [BUSY, BUSY_WITH_ONE_WAITING, Facts(waiting=("w1",))])
-def test_skip_records_the_tick_as_skipped_and_says_why(facts):
+def test_skip_records_the_tick_as_skipped_with_its_reason(facts):
     skipped = plan(minute(1), facts, run_count=4)
     assert told(skipped) == ["1 skipped: overlap"]
     assert (skipped.next_ms, skipped.run_count) == (minute(2), 4)
 
 
-def test_skip_skips_the_second_of_two_ticks_that_are_due_at_once():
+def test_skip_skips_the_second_of_two_due_ticks():
     assert told(plan(minute(2), overlap="skip")) == ["1 started", "2 skipped: overlap"]
 
 
-def test_queue_lets_it_wait():
+def test_queue_queues_a_tick_of_a_busy_job():
     assert told(plan(minute(1), BUSY, overlap="queue")) == ["1 queued"]
     assert told(plan(minute(2), overlap="queue")) == ["1 started", "2 queued"]
 
 
-def test_queue_keeps_the_order_of_the_ticks_even_where_none_is_running():
+def test_queue_keeps_the_order_of_the_ticks_even_where_no_run_is_running():
     assert told(plan(minute(1), Facts(waiting=("w1",)), overlap="queue")) == ["1 queued"]
 
 
-def test_queue_is_as_deep_as_it_may_be_and_no_deeper():
+def test_queue_is_limited_to_max_queued():
     due = partial(plan, ticks=Ticks(Every(SECOND), T0), cursor=T0 + SECOND, overlap="queue", max_queued=3)
     full = due(T0 + 5 * SECOND, BUSY_WITH_ONE_WAITING)
     assert [(verdict.becomes, verdict.reason) for verdict in full.verdicts] == [
@@ -574,21 +576,21 @@ def test_queue_is_as_deep_as_it_may_be_and_no_deeper():
     ]
 
 
-def test_queue_holds_a_hundred_unless_it_is_set():
+def test_the_default_queue_limit_is_a_hundred():
     ninety_nine = Facts(("r",), tuple(f"w{number}" for number in range(99)))
     assert told(plan(minute(1), ninety_nine, overlap="queue")) == ["1 queued"]
     hundred = Facts(("r",), tuple(f"w{number}" for number in range(100)))
     assert told(plan(minute(1), hundred, overlap="queue")) == ["1 skipped: queue_full"]
 
 
-def test_queue_one_lets_only_the_newest_wait():
+def test_queue_one_keeps_only_the_newest_tick_waiting():
     facts = Facts(("r1",), ("w1", "w2"))
     newest = plan(minute(1), facts, overlap="queue_one", run_count=3)
     assert told(newest) == ["1 queued"]
     assert (newest.superseded, newest.replaced, newest.run_count) == (("w1", "w2"), (), 4)
 
 
-def test_queue_one_supersedes_within_a_pass_too():
+def test_queue_one_supersedes_ticks_of_the_same_pass():
     newest = plan(minute(2), BUSY_WITH_ONE_WAITING, overlap="queue_one")
     assert told(newest) == ["1 skipped: superseded", "2 queued"]
     assert (newest.superseded, newest.run_count) == (("w1",), 1)
@@ -607,14 +609,14 @@ def test_queue_one_supersedes_nothing_before_its_tick_is_due():
     assert plan(minute(1) - 1, BUSY_WITH_ONE_WAITING, overlap="queue_one").superseded == ()
 
 
-def test_replace_cancels_the_one_that_runs_and_starts():
+def test_replace_cancels_the_running_runs_and_starts():
     facts = Facts(running=("r1", "r2"))
     replaced = plan(minute(1), facts, overlap="replace", run_count=2)
     assert told(replaced) == ["1 started"]
     assert (replaced.replaced, replaced.superseded, replaced.run_count) == (("r1", "r2"), (), 3)
 
 
-def test_replace_cancels_what_waits_for_a_place_so_that_nothing_older_starts_after_it():
+def test_replace_cancels_waiting_runs_so_that_no_older_one_starts_later():
     assert plan(minute(1), BUSY_WITH_ONE_WAITING, overlap="replace").replaced == ("r1", "w1")
     assert plan(minute(1), Facts(waiting=("w1",)), overlap="replace").replaced == ("w1",)
 
@@ -637,13 +639,13 @@ def test_replace_cancels_nothing_before_its_tick_is_due():
 
 @pytest.mark.parametrize("overlap", ["allow", "skip", "queue", "queue_one", "replace"])
 @pytest.mark.parametrize("facts", [Facts(blocked="budget"), BUSY._replace(blocked="budget")])
-def test_a_tick_that_may_not_run_just_now_is_skipped_and_counts_for_nothing(overlap, facts):
+def test_a_tick_of_a_blocked_job_is_skipped_and_does_not_count(overlap, facts):
     held = plan(minute(1), facts, overlap=overlap)
     assert told(held) == ["1 skipped: budget"]
     assert (held.next_ms, held.run_count, held.replaced, held.superseded) == (minute(2), 0, (), ())
 
 
-def test_what_is_caught_up_is_held_too():
+def test_caught_up_ticks_of_a_blocked_job_are_skipped():
     facts = Facts(blocked="budget")
     assert told(plan(minute(3.5), facts, catchup="fire_immediately")) == [
         "1 skipped: budget",
@@ -652,7 +654,7 @@ def test_what_is_caught_up_is_held_too():
     ]
 
 
-# --- limits of life ---------------------------------------------------------------------------------------
+# --- start, end and max_runs ------------------------------------------------------------------------------
 
 
 def test_the_start_is_a_tick_of_an_interval():
@@ -675,7 +677,7 @@ def test_start_and_end_are_inclusive_for_an_expression():
     assert begin("j1", Definition("digest", before), T0, T0) == Cursor(None, None)
 
 
-def test_a_tick_before_the_end_is_not_lost_to_being_noticed_after_it():
+def test_a_tick_before_the_end_is_not_lost_when_it_is_planned_after_the_end():
     ticks = Ticks(Every(MINUTE), T0, end_ms=minute(3))
     over = plan(minute(3) + 59_000, ticks=ticks, cursor=minute(3))
     assert told(over) == ["3 started"]
@@ -688,11 +690,11 @@ def test_the_last_run_finishes_the_job():
     assert last == Plan(last.verdicts, None, None, 3, finished="max_runs")
 
 
-def test_the_run_before_the_last_does_not():
+def test_the_second_to_last_run_does_not_finish_the_job():
     assert plan(minute(1), max_runs=3, run_count=1).finished is None
 
 
-def test_no_more_ticks_than_there_are_runs_left_are_started_in_a_pass():
+def test_a_pass_starts_no_more_ticks_than_runs_left_under_max_runs():
     secondly = Ticks(Every(SECOND), T0)
     last = plan(T0 + 9 * SECOND, ticks=secondly, cursor=T0 + SECOND, overlap="allow", max_runs=5, run_count=3)
     assert [verdict.scheduled_ms for verdict in last.verdicts] == [T0 + SECOND, T0 + 2 * SECOND]
@@ -700,14 +702,14 @@ def test_no_more_ticks_than_there_are_runs_left_are_started_in_a_pass():
 
 
 @pytest.mark.parametrize("catchup", ["latest", "fire_immediately", "spread"])
-def test_runs_that_are_caught_up_count(catchup):
+def test_caught_up_runs_count_for_max_runs(catchup):
     last = plan(minute(60.5), catchup=catchup, overlap="allow", max_runs=1)
     assert last.verdicts[-1].becomes == "started"
     assert (last.run_count, last.finished) == (1, "max_runs")
     assert told(last)[-1] == ("59 started" if catchup == "latest" else "1 started")
 
 
-def test_ticks_that_are_skipped_or_missed_do_not_count():
+def test_skipped_or_missed_ticks_do_not_count_for_max_runs():
     skipped = plan(minute(1), BUSY, max_runs=1)
     assert told(skipped) == ["1 skipped: overlap"]
     assert (skipped.run_count, skipped.finished) == (0, None)
@@ -719,8 +721,8 @@ def test_ticks_that_are_skipped_or_missed_do_not_count():
 @pytest.mark.parametrize("catchup", ["none", "latest", "fire_immediately", "spread"])
 @pytest.mark.parametrize("run_count", [3, 5])
 @pytest.mark.parametrize("now", [minute(0), minute(1), minute(60.5)])
-def test_a_job_that_has_had_all_its_runs_gets_no_other(catchup, run_count, now):
-    # Somebody lowered `max_runs` below what had already run.
+def test_a_job_that_has_reached_max_runs_gets_no_more_runs(catchup, run_count, now):
+    # `max_runs` was lowered below the number of past runs.
     over = plan(now, catchup=catchup, max_runs=3, run_count=run_count)
     assert over == Plan((), None, None, run_count, finished="max_runs")
 
@@ -744,7 +746,7 @@ def test_a_tick_missed_while_paused_is_not_caught_up():
 @pytest.mark.parametrize("back", [1, SECOND, 3 * HOUR, 400 * DAY])
 @pytest.mark.parametrize("catchup", ["none", "latest", "fire_immediately", "spread"])
 @pytest.mark.parametrize("overlap", ["allow", "skip", "queue", "queue_one", "replace"])
-def test_a_clock_that_went_back_changes_nothing(back, catchup, overlap):
+def test_a_clock_set_back_changes_nothing(back, catchup, overlap):
     before = plan(minute(10), overlap=overlap, catchup=catchup)
     assert before.next_ms == minute(11)
     again = plan(
@@ -764,11 +766,11 @@ def offset(tick: int, ticks: Ticks = HOURLY, job_id: str = "j1", jitter_ms: int 
     return fire_ms(job_id, ticks, Policy(jitter_ms=jitter_ms), tick) - tick
 
 
-def test_without_jitter_a_tick_fires_at_its_own_time():
+def test_without_jitter_a_tick_fires_at_its_scheduled_time():
     assert offset(NINE, jitter_ms=0) == 0
 
 
-def test_the_offset_comes_from_the_key_of_the_tick_and_so_never_changes():
+def test_the_jitter_offset_is_derived_from_the_key_of_the_tick():
     key = hashlib.sha256(f"j1:{NINE // 1000}".encode()).hexdigest()
     number = int.from_bytes(hashlib.sha256(key.encode()).digest()[:8], "big")
     assert offset(NINE) == number % 1_200_001 - 600_000
@@ -776,12 +778,12 @@ def test_the_offset_comes_from_the_key_of_the_tick_and_so_never_changes():
     assert offset(NINE) == offset(NINE, ticks=Ticks(Every(HOUR), T0)), "and one that has just been started"
 
 
-def test_each_tick_and_each_job_has_an_offset_of_its_own():
+def test_each_tick_and_each_job_has_its_own_offset():
     assert len({offset(tick) for tick in HOURLY.upcoming(T0, 100)}) > 95
     assert len({offset(NINE, job_id=f"j{number}") for number in range(100)}) > 95
 
 
-def test_offsets_are_uniform_before_and_after_the_tick():
+def test_offsets_are_uniformly_distributed_around_the_tick():
     offsets = [offset(NINE, job_id=f"j{number}") for number in range(3_000)]
     assert all(-10 * MINUTE <= one <= 10 * MINUTE for one in offsets)
     drawn = Counter((one + 10 * MINUTE) * 12 // (20 * MINUTE + 1) for one in offsets)
@@ -790,7 +792,7 @@ def test_offsets_are_uniform_before_and_after_the_tick():
     assert chi_square < 31.3, "eleven degrees of freedom: one draw in a thousand is further off"
 
 
-def test_jitter_moves_when_a_tick_fires_and_never_what_it_is():
+def test_jitter_changes_the_fire_time_but_not_the_scheduled_time():
     fire = NINE + offset(NINE)
     early = plan(fire - 1, ticks=HOURLY, cursor=NINE, jitter_ms=10 * MINUTE)
     assert early == Plan((), NINE, fire, 0)
@@ -814,7 +816,7 @@ UNEVEN = {
 
 @pytest.mark.parametrize("ticks", UNEVEN.values(), ids=UNEVEN.keys())
 @pytest.mark.parametrize("jitter_ms", [1, 400, 20_000, 5 * MINUTE, 3 * DAY])
-def test_ticks_fire_in_their_order_and_never_past_a_neighbour(ticks, jitter_ms):
+def test_jittered_ticks_fire_in_order_and_never_past_a_neighbour(ticks, jitter_ms):
     for job_id in ("j1", "j2", "j3"):
         upcoming = ticks.upcoming(T0 - 1, 102)
         fires = [tick + offset(tick, ticks, job_id, jitter_ms) for tick in upcoming]
@@ -825,23 +827,23 @@ def test_ticks_fire_in_their_order_and_never_past_a_neighbour(ticks, jitter_ms):
             assert index + 1 == len(upcoming) or fire < upcoming[index + 1]
 
 
-def test_a_short_job_is_never_skipped_because_jitter_brought_two_ticks_together():
-    # Five seconds of work for 09:00 and for 09:01; ten minutes of jitter would let them meet.
+def test_jitter_does_not_move_two_ticks_so_close_that_a_short_job_is_skipped():
+    # Five seconds of work at 09:00 and at 09:01; ten minutes of jitter could make them overlap.
     ticks = UNEVEN["two in the morning"]
     for first in ticks.upcoming(T0, 200)[::2]:
         due = plan(first + offset(first, ticks), ticks=ticks, cursor=first, jitter_ms=10 * MINUTE)
         assert [verdict.becomes for verdict in due.verdicts] == ["started"]
 
 
-def test_a_one_time_job_has_jitter_too():
+def test_jitter_applies_to_a_one_time_job():
     ticks = Ticks(At(minute(7)), T0)
     offsets = {offset(minute(7), ticks, f"j{number}", 3 * DAY) for number in range(200)}
     assert min(offsets) < -2 * DAY
     assert max(offsets) > 2 * DAY
 
 
-def test_the_edge_of_what_was_missed_is_found_next_to_a_jittered_tick():
-    # Whichever side of the edge jitter puts a tick on, the row ends with the last that is too late.
+def test_the_last_missed_tick_is_found_with_jitter():
+    # On whichever side of the edge jitter puts a tick, the row ends with the last tick that is too late.
     for job_id in (f"j{number}" for number in range(30)):
         policy = Policy(jitter_ms=25_000, overlap="allow")
         now = minute(30.2)
@@ -857,7 +859,7 @@ def test_the_edge_of_what_was_missed_is_found_next_to_a_jittered_tick():
         ]
 
 
-# --- where a job begins -----------------------------------------------------------------------------------
+# --- the first tick of a job ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -875,7 +877,7 @@ def test_a_job_begins_with_the_first_tick_after_now(schedule: Schedule, first: i
     assert place == Cursor(first, first)
 
 
-def test_a_job_wakes_when_its_first_tick_fires():
+def test_the_wake_time_of_a_new_job_is_the_fire_time_of_its_first_tick():
     definition = Definition("digest", Timing(Every(HOUR)), Policy(jitter_ms=10 * MINUTE))
     place = begin("j1", definition, T0, NINE - 1)
     assert place == Cursor(NINE, NINE + offset(NINE))
@@ -906,12 +908,12 @@ def job(timing: Timing | None) -> JobRecord:
         (4, "1-4 (4) missed: paused"),
     ],
 )
-def test_what_is_due_when_a_job_loses_its_ticks_is_missed_and_what_is_not_due_is_nothing(now, said):
+def test_overdue_covers_the_ticks_that_are_due_and_no_others(now, said):
     verdict = overdue(JobState("j1", MINUTELY, Policy(), minute(1)), minute(now), "paused")
     assert (verdict and _tell(verdict)) == said
 
 
-def test_what_is_due_when_a_job_loses_its_ticks_goes_by_when_they_fire():
+def test_overdue_uses_the_fire_times_of_the_ticks():
     policy = Policy(jitter_ms=20 * SECOND)
     job = JobState("j1", MINUTELY, policy, minute(1))
     for number in range(1, 20):
@@ -921,7 +923,7 @@ def test_what_is_due_when_a_job_loses_its_ticks_goes_by_when_they_fire():
             assert (verdict and (verdict.covers, verdict.until_ms)) == ((len(due), due[-1]) if due else None)
 
 
-def test_a_job_without_ticks_loses_none():
+def test_overdue_is_none_for_a_job_without_due_ticks():
     assert overdue(JobState("j1", MINUTELY, Policy(), None), minute(5), "paused") is None
     once = JobState("j1", Ticks(At(minute(3)), T0), Policy(), minute(3))
     assert overdue(once, minute(2), "edited") is None
@@ -930,22 +932,20 @@ def test_a_job_without_ticks_loses_none():
     assert _tell(missed) == "3-3 (1) missed: edited"
 
 
-def test_planning_takes_of_a_job_what_it_needs():
+def test_job_state_has_the_fields_that_planning_needs():
     assert job_state(job(Timing(Every(MINUTE)))) == JobState(
         "j1", MINUTELY, Policy(overlap="queue"), minute(4), 3
     )
 
 
-def test_a_job_that_only_follows_another_is_never_planned():
+def test_a_job_without_a_schedule_is_never_planned():
     assert job_state(job(None)) is None
     assert begin("j1", Definition("digest", None), T0, T0) == Cursor(None, None)
 
 
 @pytest.mark.parametrize("late_ms", [-50, -1, 0, 1, 59_999, 60_000, 60_001])
 @pytest.mark.parametrize("schedule", [Every(1_000), Every(60_000), CronSchedule("* * * * *", "UTC")])
-def test_the_short_way_for_ordinary_ticks_says_what_the_long_way_says(
-    schedule: Schedule, late_ms: int
-) -> None:
+def test_the_fast_path_gives_the_same_plan_as_the_full_planner(schedule: Schedule, late_ms: int) -> None:
     tick = 1_800_000_000_000
     standing = JobState("job", Ticks(schedule, 0), Policy(), tick, 7)
     limits = Limits(lead_ms=50)

@@ -1,8 +1,7 @@
-"""What `decide` promises, against chance: random jobs, random facts and a clock that jumps both ways.
+"""Property tests of `decide`: random jobs, random facts and a clock that jumps both ways.
 
-Each story is lived pass after pass, every plan being the next pass's standing. It is then held against an
-enumeration of the ticks that knows nothing of `Ticks`, and an account of jitter that knows nothing of
-`planning`.
+Each story runs pass after pass, with every plan as the input of the next pass. The result is compared with an
+enumeration of the ticks that does not use `Ticks`, and a computation of jitter that does not use `planning`.
 """
 
 from __future__ import annotations
@@ -35,16 +34,16 @@ JOB = "0197f9b2"
 RUNS = {Becomes.STARTED, Becomes.PLANNED, Becomes.QUEUED}
 OVERLAPS = ["allow", "skip", "queue", "queue_one", "replace"]
 CATCHUPS = ["none", "latest", "fire_immediately", "spread"]
-QUIET = [HealthCheck.too_slow]  # a slow machine is no fault of the rules
+QUIET = [HealthCheck.too_slow]  # a slow machine is not a failure
 stories_are_told = settings(deadline=None, max_examples=100, suppress_health_check=QUIET)
 
 
-# --- a job, and its ticks one by one ----------------------------------------------------------------------
+# --- a job and its enumerated ticks -----------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Life:
-    """A job's timing, and beside it all its ticks, enumerated to well past the end of the story."""
+    """The timing of a job and all its ticks, enumerated to well past the end of the story."""
 
     timing: Timing
     anchor: int
@@ -53,21 +52,21 @@ class Life:
     all_ticks: list[int] = field(repr=False)
 
     def ticks(self) -> Ticks:
-        """Its ticks as a process finds them that has just been started."""
+        """Return its `Ticks`, as a process that has just started computes them."""
         timing = self.timing
         return Ticks(timing.schedule, self.anchor, timing.start_ms, timing.end_ms, timing.exclude)
 
     def between(self, first: int, last: int) -> list[int]:
-        """The ticks from `first` to `last`, both inclusive."""
+        """Return the ticks from `first` to `last`, both inclusive."""
         return self.all_ticks[bisect_left(self.all_ticks, first) : bisect_right(self.all_ticks, last)]
 
     def after(self, instant: int) -> int | None:
-        """The first tick that is later."""
+        """Return the first later tick."""
         index = bisect_right(self.all_ticks, instant)
         return self.all_ticks[index] if index < len(self.all_ticks) else None
 
     def fires(self, tick: int, jitter_ms: int) -> int:
-        """When a tick fires: by the hash of its key, and less than half-way to either neighbour."""
+        """Return the fire time of a tick, from the hash of its key; less than half-way to a neighbour."""
         index = bisect_left(self.all_ticks, tick)
         assert self.all_ticks[index] == tick, "not a tick"
         near = self.all_ticks[max(0, index - 1) : index + 2]
@@ -132,7 +131,7 @@ def _listed(numbers: set[int]) -> str:
 
 
 class Pass(NamedTuple):
-    """One planning pass: what went in, and what came out."""
+    """The input and output of one planning pass."""
 
     before: JobState
     facts: Facts
@@ -142,36 +141,36 @@ class Pass(NamedTuple):
 
 
 class Story(NamedTuple):
-    """A job's life, its policies, and when the planner looks at it and what it finds then."""
+    """A job, its policies, and the times and facts of the planning passes."""
 
     life: Life
     policy: Policy
     limits: Limits
     looks: list[tuple[int, Facts]]
-    #: how many runs the job has had before; more than it may have, where somebody lowered their number
+    #: the number of earlier runs; may exceed `max_runs`, which can be lowered
     run_count: int = 0
 
     def fires(self, tick: int) -> int:
         return self.life.fires(tick, self.policy.jitter_ms)
 
     def late(self, tick: int, now: int) -> bool:
-        """Whether a tick is over, and has not fired though the grace is over too."""
+        """Whether the tick and its grace are both in the past."""
         return max(tick, self.fires(tick)) + self.policy.misfire_grace_ms < now
 
     def spoken_for(self, verdict: Verdict) -> list[int]:
-        """The ticks that a verdict is about."""
+        """Return the ticks that a verdict covers."""
         last = verdict.scheduled_ms if verdict.until_ms is None else verdict.until_ms
         return self.life.between(verdict.scheduled_ms, last)
 
     def passes(self) -> Iterator[Pass]:
-        """Live it: where a plan leaves the job is where the next pass finds it."""
+        """Run the passes; each starts from the state that the plan before left."""
         definition = Definition("digest", self.life.timing, self.policy)
         cursor, wake = begin(JOB, definition, self.life.anchor, self.life.created)
         run_count, last = self.run_count, max(now for now, _ in self.looks)
         missed, spread = 0, None
         looks = [(now, facts, self.limits) for now, facts in self.looks]
         while looks or (wake is not None and wake <= last):
-            # Afterwards somebody who is idle looks again, until nothing is due.
+            # Afterwards an idle planner continues until nothing is due.
             now, facts, limits = (
                 looks.pop(0) if looks else (last, IDLE, self.limits._replace(max_catchup=500))
             )
@@ -217,7 +216,7 @@ def stories(draw) -> Story:
     known = life.between(life.created, life.end) or [life.created]
     edges = (0, 0, policy.misfire_grace_ms, policy.catchup_window_ms)
     beside = [edge + by for edge in edges for by in (-300, -1, 0, 1, 300)]
-    # From tick to tick, a few or many at a time and sometimes back, and then to one side of it.
+    # Moves by a few or many ticks, sometimes back, and then to a time near the tick.
     hops = st.sampled_from([0, 1, 1, 1, 2, 3, 6, 15, 40, 150, -1, -20])
     place, looks = 0, []
     for hop, by, facts in draw(
@@ -228,7 +227,7 @@ def stories(draw) -> Story:
     return Story(life, policy, draw(all_limits), looks, draw(st.sampled_from([0, 0, 0, 5])))
 
 
-# --- exactly once, and nothing vanishes -------------------------------------------------------------------
+# --- exactly once, and no tick is lost --------------------------------------------------------------------
 
 
 @stories_are_told
@@ -269,7 +268,7 @@ def test_the_verdicts_of_a_pass_follow_the_cursor_tick_by_tick(story):
 
 @stories_are_told
 @given(stories())
-def test_a_missed_row_says_exactly_how_many_from_when_to_when(story):
+def test_a_missed_row_has_the_exact_range_and_count(story):
     for one in story.passes():
         for index, verdict in enumerate(one.plan.verdicts):
             ticks = story.spoken_for(verdict)
@@ -281,7 +280,7 @@ def test_a_missed_row_says_exactly_how_many_from_when_to_when(story):
 
 @stories_are_told
 @given(stories())
-def test_the_cursor_never_goes_back_and_wakes_when_its_tick_fires(story):
+def test_the_cursor_never_moves_back_and_the_wake_time_is_its_fire_time(story):
     for one in story.passes():
         before, after = one.before.next_ms, one.plan.next_ms
         if after is None:
@@ -295,12 +294,12 @@ def test_the_cursor_never_goes_back_and_wakes_when_its_tick_fires(story):
         assert (before == after) == (one.plan.verdicts == ())
 
 
-# --- what a pass may do -----------------------------------------------------------------------------------
+# --- limits of a pass -------------------------------------------------------------------------------------
 
 
 @stories_are_told
 @given(stories())
-def test_a_pass_gives_no_more_than_the_cap_and_leaves_nothing_due_unless_it_is_reached(story):
+def test_a_pass_is_limited_to_the_cap_and_otherwise_leaves_nothing_due(story):
     for one in story.passes():
         verdicts = one.plan.verdicts
         missed = sum(verdict.becomes is Becomes.MISSED for verdict in verdicts)
@@ -314,7 +313,7 @@ def test_a_pass_gives_no_more_than_the_cap_and_leaves_nothing_due_unless_it_is_r
 
 @stories_are_told
 @given(stories())
-def test_runs_are_counted_exactly_and_never_exceed_their_number(story):
+def test_runs_are_counted_exactly_and_never_exceed_max_runs(story):
     for one in story.passes():
         runs = sum(verdict.becomes in RUNS for verdict in one.plan.verdicts)
         assert one.plan.run_count == one.before.run_count + runs
@@ -331,7 +330,7 @@ def test_runs_are_counted_exactly_and_never_exceed_their_number(story):
 
 @stories_are_told
 @given(stories(), st.integers(1, 400 * DAY))
-def test_a_clock_that_went_back_changes_nothing(story, back):
+def test_a_clock_set_back_changes_nothing(story, back):
     for one in story.passes():
         after = one.before._replace(
             next_ms=one.plan.next_ms, run_count=one.plan.run_count, missed=one.plan.missed
@@ -355,17 +354,17 @@ def test_a_paused_job_gets_an_empty_plan(life, policy, limits, facts, now):
 
 @stories_are_told
 @given(stories())
-def test_the_short_way_says_what_the_long_way_says(story):
+def test_the_fast_path_gives_the_same_plan_as_the_full_planner(story):
     for before, facts, now, limits, plan in story.passes():
         assert plan == planning._JobPlanner(before, facts, now, limits).plan()
 
 
-# --- what is late, and what becomes of it -----------------------------------------------------------------
+# --- late ticks -------------------------------------------------------------------------------------------
 
 
 @stories_are_told
 @given(stories())
-def test_a_tick_is_missed_only_when_it_is_too_late_and_the_policy_says_so(story):
+def test_a_tick_is_missed_only_when_it_is_late_and_by_the_catchup_policy(story):
     policy = story.policy
     for one in story.passes():
         oldest = one.now - policy.catchup_window_ms
@@ -395,14 +394,14 @@ def test_a_tick_is_missed_only_when_it_is_too_late_and_the_policy_says_so(story)
 
 
 def window_end(one: Pass) -> int:
-    """Until when a caught-up tick may fire: a spread that goes on keeps its window."""
+    """Return the latest fire time of a caught-up tick: a continued spread keeps its window."""
     end = one.now + one.limits.lookahead_ms
     return end if one.before.spread is None else max(end, one.before.spread.until_ms)
 
 
 @stories_are_told
 @given(stories())
-def test_a_spread_keeps_the_order_of_the_ticks_through_all_passes(story):
+def test_a_spread_keeps_the_order_of_the_ticks_across_passes(story):
     before = None
     for one in story.passes():
         continued = one.before.spread is not None and one.now <= one.before.spread.until_ms
@@ -430,7 +429,7 @@ def test_every_missed_tick_is_counted_before_exactly_one_run(story):
 
 @stories_are_told
 @given(stories())
-def test_jitter_moves_when_a_tick_fires_within_its_bounds_the_same_after_every_restart(story):
+def test_jitter_is_within_its_bounds_and_the_same_after_a_restart(story):
     for one in story.passes():
         for verdict in one.plan.verdicts:
             tick, fire = verdict.scheduled_ms, verdict.fire_ms
@@ -447,7 +446,7 @@ def test_jitter_moves_when_a_tick_fires_within_its_bounds_the_same_after_every_r
 
 @stories_are_told
 @given(stories())
-def test_nothing_fires_early_and_overlap_is_never_judged_early(story):
+def test_no_tick_fires_early_and_overlap_is_never_decided_early(story):
     for one in story.passes():
         for verdict in one.plan.verdicts:
             if verdict.becomes is Becomes.PLANNED:
@@ -460,7 +459,7 @@ def test_nothing_fires_early_and_overlap_is_never_judged_early(story):
 
 @stories_are_told
 @given(lives(), policies, st.integers(1, 40), st.sampled_from([0, 1, MINUTE, HOUR]))
-def test_the_cap_loses_nothing_and_changes_nothing(life, policy, cap, later):
+def test_the_cap_loses_no_tick_and_changes_no_verdict(life, policy, cap, later):
     policy = replace(policy, max_runs=None)
     now = max(life.between(life.created, life.end)[:200], default=life.created) + later
     cursor, _ = begin(JOB, Definition("digest", life.timing, policy), life.anchor, life.created)
@@ -468,7 +467,7 @@ def test_the_cap_loses_nothing_and_changes_nothing(life, policy, cap, later):
     parts: list[Verdict] = []
     missed, spread = 0, None
     while True:
-        # What an earlier pass started is running by the next, and what it queued is waiting.
+        # In the next pass, started ticks are running and queued ones are waiting.
         became = Counter(verdict.becomes for verdict in parts)
         facts = Facts(("r",) * became[Becomes.STARTED], ("w",) * became[Becomes.QUEUED])
         before = JobState(JOB, life.ticks(), policy, cursor, missed=missed, spread=spread)
@@ -495,7 +494,7 @@ def test_the_cap_loses_nothing_and_changes_nothing(life, policy, cap, later):
 
 
 def expected_of(overlap: str, due: int, running: int, waiting: int, max_queued: int) -> list[str]:
-    """What so many ticks that are due at once become, in closed form."""
+    """Return the expected verdicts of so many due ticks, in closed form."""
     first = ["started"] if not running + waiting else []
     rest = due - len(first)
     match overlap:
@@ -521,9 +520,7 @@ def expected_of(overlap: str, due: int, running: int, waiting: int, max_queued: 
     st.integers(0, 8),
     st.integers(0, 50),
 )
-def test_ticks_that_are_due_at_once_become_what_the_overlap_policy_says(
-    overlap, due, running, waiting, max_queued, run_count
-):
+def test_several_due_ticks_follow_the_overlap_policy(overlap, due, running, waiting, max_queued, run_count):
     facts = Facts(tuple(f"r{n}" for n in range(running)), tuple(f"w{n}" for n in range(waiting)))
     policy = Policy(overlap=overlap, max_queued=max_queued)
     plan = decide(
@@ -541,7 +538,7 @@ def test_ticks_that_are_due_at_once_become_what_the_overlap_policy_says(
 
 
 class Workshop:
-    """A job with a tick a minute and one worker for it, whose runs take so long in turn."""
+    """A job with a tick per minute and one worker, whose runs have these durations in turn."""
 
     def __init__(self, policy: Policy, lengths: list[int]) -> None:
         self.policy, self.lengths = policy, lengths
@@ -555,7 +552,7 @@ class Workshop:
         self.deepest = 0
 
     def work(self, until: int, asleep: tuple[int, int] = (0, 0)) -> Workshop:
-        """Go from event to event. While the planner is asleep, the worker goes on."""
+        """Process events in order. While the planner is asleep, the worker continues."""
         while self.wake is not None:
             wake = asleep[1] if asleep[0] <= self.wake < asleep[1] else self.wake
             self.now = max(self.now, min([wake, *self.running.values()]))
@@ -598,9 +595,7 @@ WORKDAY = T0 + 3 * HOUR
 
 @settings(deadline=None, max_examples=40)
 @given(lengths, jitters, st.integers(0, 100), st.integers(0, 60))
-def test_with_queue_no_tick_is_lost_and_the_order_is_kept_through_an_outage(
-    lengths, jitter_ms, asleep_from, asleep_for
-):
+def test_with_queue_an_outage_loses_no_tick_and_keeps_the_order(lengths, jitter_ms, asleep_from, asleep_for):
     policy = Policy(overlap="queue", max_queued=1_000, catchup="fire_immediately", jitter_ms=jitter_ms)
     asleep = T0 + asleep_from * MINUTE, T0 + (asleep_from + asleep_for) * MINUTE
     shop = Workshop(policy, lengths).work(WORKDAY, asleep)
@@ -612,7 +607,7 @@ def test_with_queue_no_tick_is_lost_and_the_order_is_kept_through_an_outage(
 
 @settings(deadline=None, max_examples=40)
 @given(lengths, jitters, st.integers(1, 5))
-def test_a_queue_is_never_deeper_than_it_may_be(lengths, jitter_ms, max_queued):
+def test_a_queue_never_exceeds_max_queued(lengths, jitter_ms, max_queued):
     shop = Workshop(Policy(overlap="queue", max_queued=max_queued, jitter_ms=jitter_ms), lengths).work(
         WORKDAY
     )
@@ -631,7 +626,7 @@ def test_with_skip_a_five_second_job_every_minute_never_skips(jitter_ms):
 
 @settings(deadline=None, max_examples=40)
 @given(lengths, jitters)
-def test_with_skip_no_two_run_at_once_and_what_does_not_run_says_why(lengths, jitter_ms):
+def test_with_skip_no_two_runs_overlap_and_skipped_ticks_have_a_reason(lengths, jitter_ms):
     shop = Workshop(Policy(overlap="skip", jitter_ms=jitter_ms), lengths).work(WORKDAY)
     assert {verdict.reason for verdict in shop.skipped} <= {"overlap"}
     assert len(shop.started) + len(shop.skipped) >= 179
@@ -656,7 +651,7 @@ def test_with_replace_every_tick_starts(lengths, jitter_ms):
     assert len(shop.started) >= 179
 
 
-# --- whatever it is given ---------------------------------------------------------------------------------
+# --- arbitrary input --------------------------------------------------------------------------------------
 
 any_instant = st.integers(0, 2 * 10**13) | st.integers(T0 - HOUR, T0 + HOUR)
 any_schedule = st.one_of(
@@ -668,8 +663,8 @@ any_schedule = st.one_of(
 
 @settings(deadline=None, max_examples=200, suppress_health_check=QUIET)
 @given(any_schedule, st.tuples(any_instant, any_instant, any_instant), policies, all_limits, some_facts)
-def test_whatever_it_is_given_there_is_a_plan_and_it_goes_on(schedule, instants, policy, limits, facts):
-    # Even a cursor that is no tick: the schedule's zone may have changed its rules since it was written.
+def test_any_input_gives_a_plan_that_makes_progress(schedule, instants, policy, limits, facts):
+    # Even a cursor that is not a tick: the rules of the time zone may have changed since it was stored.
     anchor, cursor, now = instants
     before = JobState(JOB, Ticks(schedule, anchor), policy, cursor)
     plan = decide(before, facts, now, limits)

@@ -1,4 +1,4 @@
-"""Ticks: which exist, asked forwards, backwards and by number, and held against a naive enumeration."""
+"""Ticks: next, previous and count, compared with a naive enumeration."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ YEAR = 365 * DAY
 # --- every ------------------------------------------------------------------------------------------------
 
 
-def test_the_first_tick_of_an_interval_is_one_period_after_the_creation():
+def test_the_first_tick_of_an_interval_is_one_period_after_its_creation():
     assert Ticks(Every(MINUTE), CREATED).next(CREATED) == CREATED + MINUTE
 
 
@@ -48,7 +48,7 @@ def test_the_offset_of_the_anchor_is_kept():
     assert ticks.next(CREATED + MINUTE + 12_345) == CREATED + 2 * MINUTE
 
 
-def test_exactly_on_a_boundary_the_next_tick_is_a_whole_period_away():
+def test_from_a_tick_the_next_one_is_a_full_period_away():
     ticks = Ticks(Every(MINUTE), CREATED)
     assert ticks.next(CREATED + 3 * MINUTE) == CREATED + 4 * MINUTE
     assert ticks.next(CREATED + 3 * MINUTE - 1) == CREATED + 3 * MINUTE
@@ -56,13 +56,13 @@ def test_exactly_on_a_boundary_the_next_tick_is_a_whole_period_away():
     assert ticks.prev(CREATED + 3 * MINUTE + 1) == CREATED + 3 * MINUTE
 
 
-def test_many_skipped_periods_do_not_move_the_ticks():
+def test_skipped_periods_do_not_move_the_ticks():
     ticks = Ticks(Every(7 * MINUTE), CREATED)
     assert ticks.next(CREATED + 1000 * 7 * MINUTE + 1) == CREATED + 1001 * 7 * MINUTE
     assert ticks.count(CREATED, CREATED + 1000 * 7 * MINUTE) == 1000
 
 
-def test_a_tiny_interval_after_a_long_gap_is_found_at_once():
+def test_the_tick_of_a_short_interval_after_a_long_gap_is_found_immediately():
     ticks = Ticks(Every(SECOND), CREATED)
     assert ticks.next(CREATED + 50 * YEAR + 1) == CREATED + 50 * YEAR + SECOND
     assert ticks.count(CREATED, CREATED + 50 * YEAR) == 50 * YEAR // SECOND
@@ -88,7 +88,7 @@ def test_with_a_start_the_first_tick_is_the_start_itself():
     assert ticks.count(CREATED, start + 2 * HOUR) == 3
 
 
-def test_a_start_later_than_the_anchor_keeps_the_anchors_rhythm():
+def test_ticks_after_a_later_start_stay_aligned_with_the_anchor():
     ticks = Ticks(Every(HOUR), CREATED, start_ms=CREATED + 90 * MINUTE)
     assert ticks.next(CREATED) == CREATED + 2 * HOUR
 
@@ -107,7 +107,7 @@ def test_a_one_time_schedule_has_one_tick():
     assert ticks.upcoming(CREATED) == [CREATED + HOUR]
 
 
-def test_a_cron_tick_falls_on_a_whole_second_whatever_millisecond_is_asked():
+def test_a_cron_tick_is_on_a_whole_second_for_any_millisecond():
     ticks = Ticks(CronSchedule("0 9 * * *", "Europe/Berlin"), CREATED)
     nine = ms("2027-01-05T09:00+01:00")
     assert ticks.next(nine - 1) == nine
@@ -134,7 +134,7 @@ def test_a_cron_schedule_without_a_zone_is_in_utc():
         ("skip", "both", ["2027-10-31T00:30Z", "2027-10-31T01:30Z"]),
     ],
 )
-def test_the_dst_choices_are_the_evaluators(gap: DstGap, overlap: DstOverlap, expected: list[str]):
+def test_the_dst_options_are_passed_to_the_evaluator(gap: DstGap, overlap: DstOverlap, expected: list[str]):
     schedule = CronSchedule("30 2 28,31 3,10 *", "Europe/Berlin")
     ticks = Ticks(
         schedule, 0, exclude=Calendar(("2027-03-31", "2027-10-28")), dst_gap=gap, dst_overlap=overlap
@@ -142,12 +142,12 @@ def test_the_dst_choices_are_the_evaluators(gap: DstGap, overlap: DstOverlap, ex
     assert ticks.upcoming(ms("2027-01-01T00:00Z"), len(expected)) == [ms(text) for text in expected]
 
 
-def test_a_stored_expression_that_has_become_unreadable_is_refused_at_once():
+def test_an_invalid_stored_expression_is_rejected_immediately():
     with pytest.raises(InvalidSchedule):
         Ticks(CronSchedule("61 * * * *"), CREATED)
 
 
-# --- limits of life ---------------------------------------------------------------------------------------
+# --- start and end ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -170,7 +170,7 @@ def test_start_and_end_are_both_inclusive(schedule):
     [CronSchedule("0 10 * * *", "UTC"), Every(DAY), At(ms("2027-01-02T10:00Z"))],
     ids=lambda s: s.kind,
 )
-def test_a_tick_one_millisecond_outside_the_limits_does_not_exist(schedule):
+def test_a_tick_one_millisecond_outside_start_and_end_does_not_exist(schedule):
     ten = ms("2027-01-02T10:00Z")
     late = Ticks(schedule, ten, start_ms=ten + 1, end_ms=ten + HOUR)
     early = Ticks(schedule, ten, start_ms=ten - HOUR, end_ms=ten - 1)
@@ -183,7 +183,7 @@ def test_a_tick_one_millisecond_outside_the_limits_does_not_exist(schedule):
 # --- excluded days ----------------------------------------------------------------------------------------
 
 
-def test_an_excluded_day_is_a_day_of_the_schedules_zone():
+def test_an_excluded_day_is_in_the_time_zone_of_the_schedule():
     christmas = Calendar(("2027-12-25",))
     hourly = Ticks(CronSchedule("0 * * * *", "Asia/Tokyo"), 0, exclude=christmas)
     assert hourly.next(ms("2027-12-25T00:00+09:00") - 1) == ms("2027-12-26T00:00+09:00")
@@ -208,7 +208,7 @@ def test_public_holidays_have_no_ticks():
     assert ticks.count(ms("2026-12-24T09:00+01:00"), ms("2027-01-07T09:00+01:00")) == 7
 
 
-def test_decades_of_excluded_seconds_are_jumped_over():
+def test_decades_of_excluded_seconds_are_skipped():
     ticks = Ticks(Every(SECOND), CREATED, exclude=Calendar(("2027-01-02/2110-12-31",)))
     last, first = ms("2027-01-01T23:59:59.250Z"), ms("2111-01-01T00:00:00.250Z")
     assert ticks.next(last) == first
@@ -216,7 +216,7 @@ def test_decades_of_excluded_seconds_are_jumped_over():
     assert ticks.count(last - 1, first) == 2
 
 
-def test_a_search_over_excluded_days_gives_up_after_a_hundred_years():
+def test_a_search_over_excluded_days_stops_after_a_hundred_years():
     exclude = Calendar(("2027-01-02/2199-12-31",))
     for schedule in (Every(SECOND, "Europe/Berlin"), CronSchedule("* * * * *", "Europe/Berlin")):
         ticks = Ticks(schedule, CREATED, exclude=exclude)
@@ -224,14 +224,14 @@ def test_a_search_over_excluded_days_gives_up_after_a_hundred_years():
         assert ticks.prev(ms("2199-12-31T00:00Z")) is None
 
 
-def test_a_tick_further_off_than_a_hundred_years_is_found_where_no_search_is_needed():
+def test_a_tick_more_than_a_hundred_years_away_is_found_without_a_search():
     far = ms("2400-01-01T00:00Z")
     ticks = Ticks(At(far, "Europe/Berlin"), CREATED, exclude=Calendar(("2027-01-02",)))
     assert ticks.next(CREATED) == far
     assert ticks.prev(far + 300 * YEAR) == far
 
 
-def test_a_schedule_whose_every_tick_is_a_holiday_has_none_as_far_as_holidays_are_known():
+def test_a_schedule_only_on_holidays_has_no_tick():
     known_until = ms("2100-12-31T00:00Z")
     schedule = CronSchedule("0 9 25 12 *", "Europe/Berlin")
     ticks = Ticks(schedule, 0, start_ms=CREATED, end_ms=known_until, exclude=parse_exclude(["holidays:DE"]))
@@ -240,14 +240,14 @@ def test_a_schedule_whose_every_tick_is_a_holiday_has_none_as_far_as_holidays_ar
     assert ticks.count(CREATED, known_until) == 0
 
 
-def test_with_all_days_excluded_there_is_no_tick():
+def test_a_schedule_with_all_days_excluded_has_no_tick():
     ticks = Ticks(Every(DAY), CREATED, exclude=Calendar(("0001-01-01/9999-12-31",)))
     assert ticks.next(CREATED) is None
     assert ticks.prev(CREATED + YEAR) is None
     assert ticks.count(CREATED, CREATED + YEAR) == 0
 
 
-def test_a_day_that_the_clock_returns_to_is_excluded_both_times():
+def test_a_day_repeated_by_a_clock_change_is_excluded_both_times():
     # In St. John's the clock went from 00:01 on the 29th back to 23:01 on the 28th.
     change = ms("2006-10-29T00:01-02:30")
     ticks = Ticks(Every(SECOND, "America/St_Johns"), 0, exclude=Calendar(("2006-10-28",)))
@@ -257,7 +257,7 @@ def test_a_day_that_the_clock_returns_to_is_excluded_both_times():
     assert ticks.count(change - MINUTE - 1, change + 59 * MINUTE) == 61
 
 
-def test_a_day_that_the_clock_leaves_and_returns_to_is_kept_in_between():
+def test_a_day_between_two_parts_of_an_excluded_day_keeps_its_ticks():
     change = ms("2006-10-29T00:01-02:30")
     ticks = Ticks(Every(SECOND, "America/St_Johns"), 0, exclude=Calendar(("2006-10-29",)))
     assert ticks.next(change - MINUTE - SECOND) == change, "the 28th again, after a minute of the 29th"
@@ -266,7 +266,7 @@ def test_a_day_that_the_clock_leaves_and_returns_to_is_kept_in_between():
 
 
 @pytest.mark.parametrize("day", ["2027-03-28", "2027-10-31"])
-def test_an_excluded_day_on_which_the_clock_changes_ends_at_its_own_midnight(day):
+def test_an_excluded_day_with_a_clock_change_ends_at_its_local_midnight(day):
     berlin = ZoneInfo("Europe/Berlin")
     midnight = datetime.fromisoformat(day).replace(tzinfo=berlin)
     begin, end = (round(moment.timestamp() * 1000) for moment in (midnight, midnight + timedelta(days=1)))
@@ -291,16 +291,16 @@ def test_a_year_of_seconds_is_counted_exactly():
         assert Ticks(schedule, start, exclude=exclude).count(start, end) == 31_536_000 - 72 * 3600
 
 
-def test_an_empty_or_backward_window_holds_nothing():
+def test_an_empty_or_reversed_window_has_no_ticks():
     ticks = Ticks(Every(SECOND), 0, exclude=Calendar(("2027-01-01",)))
     assert ticks.count(CREATED, CREATED) == 0
     assert ticks.count(CREATED + DAY, CREATED) == 0
 
 
-# --- a value ----------------------------------------------------------------------------------------------
+# --- value semantics --------------------------------------------------------------------------------------
 
 
-def test_ticks_are_a_value():
+def test_ticks_are_comparable_hashable_and_immutable():
     ticks = Ticks(Every(HOUR), 5, exclude=parse_exclude(["2027-12-25"]))
     assert ticks == Ticks(Every(HOUR), 5, exclude=parse_exclude(["2027-12-25"]))
     assert hash(ticks) == hash(Ticks(Every(HOUR), 5, exclude=parse_exclude(["2027-12-25"])))
@@ -309,7 +309,7 @@ def test_ticks_are_a_value():
         ticks.anchor_ms = 7  # type: ignore[misc]
 
 
-def test_upcoming_stops_where_there_are_no_more():
+def test_upcoming_stops_after_the_last_tick():
     ticks = Ticks(Every(HOUR), CREATED, end_ms=CREATED + 2 * HOUR)
     assert ticks.upcoming(CREATED) == [CREATED + HOUR, CREATED + 2 * HOUR]
     assert ticks.upcoming(CREATED, 1) == [CREATED + HOUR]
@@ -318,8 +318,8 @@ def test_upcoming_stops_where_there_are_no_more():
 
 # --- against a naive enumeration --------------------------------------------------------------------------
 
-# A few days round a change of the clock: by an hour, by half an hour, at midnight, at one minute past it
-# and back into the day before, by a whole day; and where nothing ever changes.
+# A few days around a clock change: by an hour, by half an hour, at midnight, at one minute past it and back
+# into the day before, by a whole day; and a zone without changes.
 PLACES = {
     "Europe/Berlin": datetime(2027, 3, 26, tzinfo=UTC),
     "America/New_York": datetime(2027, 11, 5, tzinfo=UTC),
@@ -351,7 +351,7 @@ def schedule_of(when: str | int | None, at_ms: int, tz: str) -> Schedule:
 def enumerate_schedule(
     schedule: Schedule, anchor_ms: int, begin: datetime, start_ms: int | None, dst: tuple[str, str]
 ):
-    """Every tick of the schedule in the window, one by one."""
+    """Return every tick of the schedule in the window by enumeration."""
     first = round(begin.timestamp() * 1000)
     if isinstance(schedule, At):
         return [schedule.at_ms]
@@ -371,7 +371,7 @@ def local_time(tick_ms: int, tz: str) -> datetime:
 
 
 def is_excluded(tick_ms: int, tz: str, entries: Iterable[str]) -> bool:
-    """The same, told naively."""
+    """Whether the entries exclude the tick: a naive implementation."""
     at = local_time(tick_ms, tz)
     for entry in entries:
         if entry.startswith("cron:"):
@@ -391,7 +391,7 @@ def is_excluded(tick_ms: int, tz: str, entries: Iterable[str]) -> bool:
 
 
 def oracle_values(part: str) -> set[int]:
-    """The values of a field of ranges and lists; nothing for a star."""
+    """Return the values of a field of ranges and lists; an empty set for a star."""
     values: set[int] = set()
     for item in part.split(",") if part != "*" else []:
         low, _, high = item.partition("-")
@@ -399,7 +399,7 @@ def oracle_values(part: str) -> set[int]:
     return values
 
 
-#: Entries that come again: weekdays, a date that is in one of the windows, and cron expressions.
+#: Recurring entries: weekends, dates in some of the windows, and cron expressions.
 AGAIN = [
     "weekends",
     "03-28",
@@ -467,7 +467,7 @@ def test_next_prev_and_count_agree_with_a_naive_enumeration(
 
 @settings(deadline=None, max_examples=200)
 @given(st.integers(SECOND, LONGEST), st.integers(0, 10**13), st.integers(0, 10**13))
-def test_next_and_prev_are_mirror_images(every_ms, anchor_ms, instant):
+def test_next_and_prev_are_inverse(every_ms, anchor_ms, instant):
     ticks = Ticks(Every(every_ms), anchor_ms)
     tick = ticks.next(instant)
     assert tick is not None
@@ -490,16 +490,16 @@ def test_next_and_prev_are_mirror_images(every_ms, anchor_ms, instant):
         (CronSchedule("0 9 25 12 *", "Europe/Berlin"), ["holidays:DE"]),
     ],
 )
-def test_a_schedule_whose_every_tick_is_excluded_has_none_and_the_search_ends(schedule, exclude):
+def test_the_search_ends_for_a_schedule_whose_every_tick_is_excluded(schedule, exclude):
     ticks = Ticks(schedule, ms("2027-01-01T00:00Z"), exclude=parse_exclude(exclude))
-    ticks.next(CREATED)  # works out the holidays, once
+    ticks.next(CREATED)  # computes and caches the holidays
     began = process_time()
     assert ticks.next(CREATED) is None
     assert ticks.prev(CREATED) is None
     assert process_time() - began < 1
 
 
-def test_a_maintenance_window_is_left_out_of_an_interval():
+def test_an_interval_has_no_ticks_in_an_excluded_maintenance_window():
     ticks = Ticks(Every(15 * MINUTE, "Europe/Berlin"), 0, exclude=parse_exclude(["cron:* 2-4 * * *"]))
     night = ms("2027-02-01T00:00+01:00")
     assert ticks.next(night + 2 * HOUR - 1) == night + 5 * HOUR
@@ -508,7 +508,7 @@ def test_a_maintenance_window_is_left_out_of_an_interval():
 
 
 @pytest.mark.parametrize("schedule", [CronSchedule("0 * * * *", "UTC"), Every(HOUR)])
-def test_months_of_excluded_hours_are_jumped_over(schedule):
+def test_months_of_excluded_hours_are_skipped(schedule):
     ticks = Ticks(schedule, 0, exclude=parse_exclude(["cron:0 * * 1-9 *"]))
     began = process_time()
     assert ticks.next(CREATED) == ms("2027-10-01T00:00Z")
