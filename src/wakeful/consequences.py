@@ -50,7 +50,7 @@ class Needs(NamedTuple):
     failed_jobs: Collection[str] = ()
     #: jobs that the batch may disable or delete
     ending_jobs: Collection[str] = ()
-    #: runs that disable or delete their job, unless it goes on (`Facts.has_next`)
+    #: runs that disable or delete their job, unless the job continues (`Facts.has_next`)
     ending_runs: Sequence[str] = ()
     #: runs that fire the heartbeat of their agent
     waking_runs: Sequence[str] = ()

@@ -1,7 +1,7 @@
 """What one attempt's outcome means for its run: succeeded, failed, skipped, or tried again, and when. Pure.
 
-A launcher returns an `Outcome`. `conclude` turns it into a `Finished`: the new state of the run, and what the
-attempt asks for its job. What follows from it for other rows is in `wakeful.consequences`.
+A launcher returns an `Outcome`. `conclude` turns it into a `Finished`: the new state of the run, and the
+changes of its job. What follows from it for other rows is in `wakeful.consequences`.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def conclude(
 ) -> Finished:
     """Return the row to write for an attempt. `failed_attempts` counts the failed ones before it.
 
-    A success is delivered and fires the heartbeat if the job's `work` says so, and deletes a job with
+    A success is delivered and fires the heartbeat if the job's `work` requires it, and deletes a job with
     `delete_after_run`. A failure is retried after the backoff, or after the delay that the target requests if
     that is longer, until `max_attempts` have failed or the error is permanent. Then the run has failed, and a
     job with `delete_after_run` is disabled and kept. A failure that does not count is retried after

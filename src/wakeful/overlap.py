@@ -1,6 +1,6 @@
 """What the overlap policy does with a run that would start beside others of its job. Pure.
 
-The planner asks it for ticks, the service for manual runs that name a policy.
+The planner applies it to ticks, the service to manual runs that name a policy.
 """
 
 from __future__ import annotations

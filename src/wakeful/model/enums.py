@@ -67,7 +67,7 @@ class DeliveryState(StrEnum):
     PENDING = "pending"
     #: sent
     DELIVERED = "delivered"
-    #: not sent: the output says so, or repeats the previous one
+    #: not sent: the output requests that, or repeats the previous one
     SUPPRESSED = "suppressed"
     #: not sent: the channel refused it
     FAILED = "failed"

@@ -98,7 +98,7 @@ ARGUMENTS: Final[dict[str, Json]] = {
         "note": _text("pause: why"),
         "limit": {"type": "integer", "description": "how many jobs or runs to list"},
         "includeDisabled": {"type": "boolean", "description": "list paused jobs too (true)"},
-        "cursor": _text("where a long list goes on: the name that the last one ended with"),
+        "cursor": _text("the next page of a long list: the last name of the previous page"),
         "mode": {"type": "string", "enum": ["force", "due"], "description": "run: always, or only if due"},
         "context": {
             "type": "object",
@@ -151,7 +151,10 @@ CONTENT: Final[dict[str, Json]] = _object(
                 *("id", "name", "enabled", "schedule", "nextAt", "next"),
             ),
         },
-        "cursor": {"type": ["string", "null"], "description": "list: where it goes on; null: it is complete"},
+        "cursor": {
+            "type": ["string", "null"],
+            "description": "list: the cursor of the next page; null: none",
+        },
         "run": {**_DONE, "description": "run: the run that was started; null: the job was not due"},
         "runs": {
             "type": "array",

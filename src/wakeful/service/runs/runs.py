@@ -110,10 +110,10 @@ class RunService:
         await self._budgets.check(BudgetOwner(workspace, dead.agent, dead.job_id or ""), dead.job_name)
         now_ms = self._clock.now_ms()
 
-        def first(born: Sequence[RunView]) -> RunView:
-            if not born:  # raised inside the transaction, so that a key stores nothing
+        def first(replays: Sequence[RunView]) -> RunView:
+            if not replays:  # raised inside the transaction, so that a key stores nothing
                 raise _NotDead
-            return born[0]
+            return replays[0]
 
         try:
             return first(
@@ -160,10 +160,10 @@ class RunService:
                 return None
             return replay_run(principal, letter, now_ms)
 
-        def ids(born: Sequence[RunView]) -> Sequence[str]:
-            if refused and not born:
+        def ids(replays: Sequence[RunView]) -> Sequence[str]:
+            if refused and not replays:
                 raise ResourceExhausted(refused[0])
-            return [str(run.replay_of) for run in born]
+            return [str(run.replay_of) for run in replays]
 
         return ids(
             await self._store.replay_runs(

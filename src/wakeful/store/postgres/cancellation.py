@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 async def cancel(db: Db, events: TransactionEvents, now_ms: int, runs: Sequence[tuple[str, str]]) -> None:
-    """Cancel these live runs, each for its reason. The workers of running ones are told to stop."""
+    """Cancel these live runs, each for its reason. The workers of running ones are notified."""
     reasons = dict(runs)
     _announce(events, await db.fetch(sql.CANCEL, list(reasons), list(reasons.values()), now_ms))
 

@@ -53,7 +53,7 @@ async def create_jobs(
     """Add jobs, all or none."""
     await hold_agents(db, now_ms, owners(jobs), agents)
     try:
-        async with db.transaction():  # a savepoint: the transaction goes on after a conflict
+        async with db.transaction():  # a savepoint: the transaction continues after a conflict
             await db.execute(sql.CREATE_JOBS, jobs)
     except UniqueViolationError as error:
         seen = set()

@@ -160,7 +160,7 @@ async def _apply(
     if effects.deleted:
         await delete_jobs(db, events, effects.deleted)
     if effects.withdrawn:
-        # Not the time from before the wait for locks: what has started since then goes on.
+        # Not the time from before the wait for locks: runs that started since then continue.
         await withdraw(db, events, effects.withdrawn, max(now_ms, clock.now_ms()))
     if effects.runs:
         await insert_runs(db, events, now_ms, effects.runs)

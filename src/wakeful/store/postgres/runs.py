@@ -114,7 +114,7 @@ async def run(db: Db, run_id: str) -> RunView | None:
 
 
 async def _locked(db: Db, run_id: str) -> RunView | None:
-    """The run of that id, which nobody else changes before we are done."""
+    """Return the run with that id, locked until the end of the transaction."""
     row = await db.fetchrow(sql.LOCK_RUN, run_id) if is_id(run_id) else None
     return None if row is None else RunView(*row)
 

@@ -13,7 +13,7 @@ from wakeful.store.sqlite.connection import TransactionEvents
 def cancel(
     db: sqlite3.Connection, events: TransactionEvents, now_ms: int, runs: Sequence[tuple[str, str]]
 ) -> None:
-    """Cancel these live runs, each for its reason. The workers of running ones are told to stop."""
+    """Cancel these live runs, each for its reason. The workers of running ones are notified."""
     for run_id, reason in runs:
         state = db.execute(sql.STATE, (run_id,)).fetchone()
         if db.execute(sql.CANCEL, (reason, now_ms, run_id)).rowcount:

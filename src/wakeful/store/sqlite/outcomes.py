@@ -192,7 +192,7 @@ def _apply(
     for job_id, at_ms in effects.deleted.items():
         delete_job(db, events, job_id, at_ms)
     for withdrawal in effects.withdrawn:
-        # Not the time from before the wait for the lock: what has started since then goes on.
+        # Not the time from before the wait for the lock: runs that started since then continue.
         withdraw(db, events, withdrawal, max(now_ms, clock.now_ms()))
     if effects.runs:
         write_runs(db, events, now_ms, effects.runs)
