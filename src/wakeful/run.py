@@ -55,7 +55,6 @@ MOVES: Final[dict[RunState, frozenset[RunState]]] = {
     RunState.SKIPPED: frozenset(),
     RunState.MISSED: frozenset(),
 }
-BIRTHS: Final = frozenset({RunState.PENDING, RunState.RUNNING, RunState.SKIPPED, RunState.MISSED})
 
 
 class NewRun(NamedTuple):

@@ -26,7 +26,7 @@ from tests.chaos.records import Beat, Records, Run, Step
 
 LIVE = ("pending", "running", "retrying")
 OVER = ("succeeded", "failed", "cancelled", "skipped", "missed")
-BIRTHS = ("pending", "running", "skipped", "missed")
+INITIAL_STATES = ("pending", "running", "skipped", "missed")
 MOVES = {
     ("pending", "running"), ("pending", "cancelled"),
     ("running", "succeeded"), ("running", "failed"), ("running", "cancelled"), ("running", "retrying"),
@@ -188,7 +188,7 @@ def _way(run: Run, steps: list[Step]) -> Iterator[str]:
     if not steps:
         yield "came from nowhere"
         return
-    if steps[0].was is not None or steps[0].state not in BIRTHS:
+    if steps[0].was is not None or steps[0].state not in INITIAL_STATES:
         yield f"was born {steps[0].state}"
     for before, step in pairwise(steps):
         if before.state in OVER:

@@ -17,7 +17,7 @@ from tests.simulation.stretches import Stretch, home_of, stretches_of
 
 LIVE = ("pending", "running", "retrying")
 OVER = ("succeeded", "failed", "cancelled", "skipped", "missed")
-BIRTHS = ("pending", "running", "skipped", "missed")
+INITIAL_STATES = ("pending", "running", "skipped", "missed")
 MOVES = {
     ("pending", "running"), ("pending", "cancelled"), ("pending", "failed"),
     ("running", "succeeded"), ("running", "failed"), ("running", "cancelled"), ("running", "retrying"),
@@ -140,7 +140,7 @@ def _steps(journal: Journal, records: Records, over: bool) -> list[str]:
             continue
         what = f"{_job(journal, run)} {_short(run)}"
         if before is None:
-            if step.state not in BIRTHS:
+            if step.state not in INITIAL_STATES:
                 complaints.append(f"{what} was born {step.state}")
             complaints += _rightly_skipped(journal, run, live[run.job_id or ""])
         else:

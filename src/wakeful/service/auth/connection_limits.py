@@ -7,14 +7,10 @@ they use no slots of authenticated ones.
 from __future__ import annotations
 
 from collections import Counter
-from typing import Final
 from weakref import WeakSet
 
 from wakeful.errors import ResourceExhausted
 from wakeful.settings import PREFIX
-
-#: No limit.
-UNLIMITED: Final = 0
 
 
 class TooManyConnections(ResourceExhausted):
@@ -46,19 +42,19 @@ class ConnectionSlot:
 
 
 class ConnectionLimits:
-    """The open connections of this process, and their limits."""
+    """The open connections of this process, and their limits; 0: no limit."""
 
-    def __init__(self, most: int, most_of_one: int, most_unauthenticated: int) -> None:
-        self._most = most
-        self._most_of_one = most_of_one
-        self._most_unauthenticated = most_unauthenticated
+    def __init__(self, max_total: int, max_per_actor: int, max_unauthenticated: int) -> None:
+        self._max_total = max_total
+        self._max_per_actor = max_per_actor
+        self._max_unauthenticated = max_unauthenticated
         # Weak: a stream whose client disconnects before it starts is never closed, only collected.
         self._taken: WeakSet[ConnectionSlot] = WeakSet()
 
     def acquire(self, kind: str, actor: str | None = None) -> ConnectionSlot:
         """Return a slot, or raise TooManyConnections. Without an actor it is not authenticated yet.
 
-        >>> limits = ConnectionLimits(2, 1, UNLIMITED)
+        >>> limits = ConnectionLimits(2, 1, 0)
         >>> ada, bob = limits.acquire("rpc", "key:ada"), limits.acquire("rpc", "key:bob")
         >>> bob.release()
         >>> limits.acquire("events", "key:ada")
@@ -68,9 +64,9 @@ class ConnectionLimits:
         slot = ConnectionSlot(self, kind)
         if actor is not None:
             slot.assign(actor)
-        elif self._most_unauthenticated and self._count(None) >= self._most_unauthenticated:
+        elif self._max_unauthenticated and self._count(None) >= self._max_unauthenticated:
             raise TooManyConnections(
-                f"this server has {self._most_unauthenticated} connections open that are not authenticated "
+                f"this server has {self._max_unauthenticated} connections open that are not authenticated "
                 f"({PREFIX}MAX_UNAUTHENTICATED_CONNECTIONS); send the key in a header, or try again later"
             )
         self._taken.add(slot)
@@ -78,19 +74,19 @@ class ConnectionLimits:
 
     def check_total(self) -> None:
         """Raise TooManyConnections if the limit of authenticated connections is reached."""
-        if self._most and len(self._taken) - self._count(None) >= self._most:
+        if self._max_total and len(self._taken) - self._count(None) >= self._max_total:
             raise TooManyConnections(
-                f"this server has {self._most} connections open, which is its limit "
+                f"this server has {self._max_total} connections open, which is its limit "
                 f"({PREFIX}MAX_CONNECTIONS); try another replica, or try again later"
             )
 
     def check_actor(self, actor: str) -> None:
-        """Raise TooManyConnections if the actor has as many connections as one may have."""
-        if not self._most_of_one:
+        """Raise TooManyConnections if the limit of connections per actor is reached."""
+        if not self._max_per_actor:
             return
-        if self._count(actor) >= self._most_of_one:
+        if self._count(actor) >= self._max_per_actor:
             raise TooManyConnections(
-                f"this key has {self._most_of_one} connections open, which is the limit of one key "
+                f"this key has {self._max_per_actor} connections open, which is the limit of one key "
                 f"({PREFIX}MAX_CONNECTIONS_PER_KEY); close one first"
             )
 
