@@ -320,7 +320,7 @@ def test_seconds_instead_of_milliseconds_are_refused():
         ("61 * * * *", "minute: '61': 61 is out of range"),
         ("0 9 * * 1-5 2027", "a year goes last of seven fields"),
         ("@fortnightly", "'@fortnightly' is not known; there are @hourly"),
-        ("@reboot", "'@reboot' is no time"),
+        ("@reboot", "'@reboot' is not a time"),
         ("0 0 31 2 *", "never fires"),
         ({"kind": "cron", "expr": "0 0 30 2 *"}, "never fires"),
         ({"kind": "cron", "expr": "every 15m"}, "has 2 fields"),

@@ -340,7 +340,7 @@ async def test_an_app_can_be_restarted(new_app: NewApp):
 @on_one_store
 async def test_starting_a_started_app_is_rejected(new_app: NewApp):
     async with new_app() as app:
-        with pytest.raises(FailedPrecondition, match="started already"):
+        with pytest.raises(FailedPrecondition, match="already started"):
             await app.__aenter__()
         assert await app.jobs.list() == []
 

@@ -92,7 +92,7 @@ async def test_a_finished_run_can_neither_be_cancelled_nor_stopped(new_app: NewA
         await app.jobs.create("job", schedule=SELDOM, target=Function("work"))
         run = await over(app, (await app.jobs.run("job")).id)
         for end in (app.runs.cancel, app.runs.stop):
-            with pytest.raises(FailedPrecondition, match="is succeeded: it is over"):
+            with pytest.raises(FailedPrecondition, match="is succeeded: it has ended"):
                 await end(run.id)
         assert await app.runs.get(run.id) == run
 
