@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
+import threading
 from dataclasses import FrozenInstanceError
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, ip_address, ip_network
 
@@ -218,7 +220,7 @@ def info(address: str, port: int = 80) -> AddressInfo:
 
 def test_no_socket_is_made_for_an_address_that_may_not_be_reached():
     for address in ("127.0.0.1", "::1", "::ffff:10.0.0.1"):
-        with pytest.raises(AddressRefused, match=SETTING):
+        with pytest.raises(AddressRefused, match=rf"^{address} is an? .* with {SETTING}$"):
             CLOSED.socket(info(address))
 
 
@@ -247,8 +249,12 @@ async def test_only_the_public_addresses_of_a_name_are_used():
 
 
 async def test_a_name_with_only_private_addresses_is_refused_with_them():
-    with pytest.raises(AddressRefused, match=rf"example\.com \(10\.0\.0\.1\) is a private.*{SETTING}"):
+    with pytest.raises(AddressRefused) as refused:
         await resolved("10.0.0.1")
+    assert str(refused.value) == (
+        "example.com (10.0.0.1) is a private address, and webhooks reach only public ones; "
+        "the operator can allow others with WAKEFUL_ALLOW_PRIVATE_TARGETS"
+    )
     assert await resolved("10.0.0.1", guard=AddressGuard.parse("10.0.0.0/8")) == ["10.0.0.1"]
 
 
@@ -280,6 +286,32 @@ async def test_a_name_without_an_address_is_an_ordinary_failure():
 
 async def test_a_host_that_cannot_be_a_name_is_an_ordinary_failure():
     resolver = GuardedResolver(CLOSED)
-    with pytest.raises(OSError, match=r"^'a{64}\.example' is not a host name: "):
+    with pytest.raises(OSError, match=r"^'a{64}\.example' is not a host name: ") as raised:
         await resolver.resolve("a" * 64 + ".example", 80)
     await resolver.close()
+    assert str(raised.value).endswith(f": {raised.value.__cause__}")
+    assert isinstance(raised.value.__cause__, UnicodeError)
+
+
+def lookup_threads() -> set[threading.Thread]:
+    return {thread for thread in threading.enumerate() if thread.name == "wakeful-function"}
+
+
+async def test_a_resolver_runs_32_lookups_at_once_and_close_ends_its_threads():
+    before, release = lookup_threads(), threading.Event()
+
+    def lookup(*args: object, **kwargs: object) -> list[AddressInfo]:
+        release.wait(120)
+        return [info("1.1.1.1")]
+
+    resolver = GuardedResolver(CLOSED, lookup)
+    tasks = [asyncio.create_task(resolver.resolve("example.com")) for _ in range(40)]
+    await asyncio.sleep(0)
+    threads = lookup_threads() - before
+    release.set()
+    assert len(threads) == 32
+    assert [len(found) for found in await asyncio.gather(*tasks)] == [1] * 40
+    await resolver.close()
+    for thread in threads:
+        await asyncio.to_thread(thread.join, 30)
+        assert not thread.is_alive()
