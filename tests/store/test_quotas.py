@@ -92,6 +92,7 @@ async def test_a_create_beyond_a_limit_creates_and_charges_nothing(
 async def test_a_limit_applies_to_each_agent_separately(store: Store) -> None:
     await store.create_jobs(jobs(3), allowance=Allowance(create_per_agent=3, live_per_agent=3))
     await store.create_jobs(jobs(3, "clerk"), allowance=Allowance(create_per_agent=3, live_per_agent=3))
+    assert len(await store.jobs(JobFilter("acme"))) == 6
 
 
 async def test_a_limit_that_was_set_overrides_the_default(store: Store) -> None:

@@ -7,6 +7,7 @@ import os
 import signal
 import tracemalloc
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -314,19 +315,31 @@ async def test_a_command_cancelled_twice_leaves_no_process(
         await eventually(lambda: not any(map(alive, pids)))
 
 
+def with_argument(argument: object) -> list[int]:
+    """Return the ids of the processes with this argument."""
+    found: list[int] = []
+    for directory in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if str(argument).encode() in (directory / "cmdline").read_bytes().split(b"\0"):
+                found.append(int(directory.name))
+    return found
+
+
 async def test_a_command_cancelled_during_its_start_leaves_no_process(
     launcher: CommandLauncher, tmp_path: Path
 ):
     file = tmp_path / "pids"
+    started: list[bool] = []
     for turns in range(6):
-        task = asyncio.create_task(launcher.start(launch(sh('echo $$ > "$1"; exec sleep 60', file))))
+        task = asyncio.create_task(launcher.start(launch(sh("sleep 60; true", file))))
         for _ in range(turns):
             await asyncio.sleep(0)
+        started.append(bool(with_argument(file)))
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        if file.exists() and (said := file.read_text()):
-            assert not alive(int(said))
+        assert with_argument(file) == []
+    assert (started[0], started[-1]) == (False, True)
 
 
 async def test_closing_the_launcher_kills_remaining_commands_immediately(

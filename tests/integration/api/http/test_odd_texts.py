@@ -103,8 +103,8 @@ async def test_no_path_causes_a_server_error(ask: ApiClient, text: str):
 _REFUSED = "it has a character that cannot be stored (U+0000, or a lone surrogate); remove it"
 
 
-@pytest.mark.parametrize("text", ["a\x00b", "a\ud800b"], ids=["zero", "half"])
-async def test_unstorable_text_is_rejected_with_the_same_error_on_every_store(ask: ApiClient, text: str):
+async def test_unstorable_text_is_rejected_with_the_same_error_on_every_store(ask: ApiClient):
+    text = "a\x00b"
     await ask("POST", JOBS, {"name": "a", "schedule": SELDOM, "target": {"kind": "pull"}})
     for method, path, body, said in (
         ("PUT", HOME, {"description": text}, f"description: {_REFUSED}"),
@@ -116,10 +116,19 @@ async def test_unstorable_text_is_rejected_with_the_same_error_on_every_store(as
         ("POST", JOBS, {"name": "b", "after": text}, "after: job: "),
     ):
         reply = await ask(method, path, body)
-        if "\ud800" in text and reply.status == 400:
-            continue  # not UTF-8, so the body is not JSON
         assert (reply.status, reply.code) == (422, "invalid-argument"), (method, path)
         assert reply.body["detail"].startswith(said), (method, path, reply.body)
+
+
+async def test_a_lone_surrogate_in_the_body_is_rejected(ask: ApiClient):
+    for method, path, body in (
+        ("PUT", HOME, {"description": "a\ud800b"}),
+        ("POST", "/keys", {"name": "a\ud800b", "role": "member"}),
+        ("POST", JOBS, {"name": "b", "after": "a\ud800b"}),
+    ):
+        reply = await ask(method, path, body)
+        assert (reply.status, reply.code) == (400, "invalid-argument"), (method, path)
+        assert reply.body["detail"] == "the body is not UTF-8; JSON is sent as UTF-8"
 
 
 async def test_run_output_and_errors_are_sanitized_the_same_on_every_store(ask: ApiClient):
