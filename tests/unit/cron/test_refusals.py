@@ -135,11 +135,11 @@ def test_a_range_of_years_or_months_that_runs_backwards_is_refused() -> None:
 
 @pytest.mark.parametrize("text", ["", "   ", "*", "5 4 3", "* * * *", "* * * * * * * *"])
 def test_a_wrong_number_of_fields_is_refused_with_the_right_ones(text: str) -> None:
+    number = len(text.split())
+    fields = "1 field" if number == 1 else f"{number} fields"
     said = refusal(text)
-    assert "5" in said
-    assert "6" in said
-    if text.strip():
-        assert str(len(text.split())) in said
+    assert f"'{text}' has {fields}; an expression has 5 (" in said
+    assert "6 with leading seconds, or 7 with a year" in said
 
 
 @pytest.mark.parametrize(
@@ -202,7 +202,7 @@ def test_an_unknown_macro_is_refused_with_the_known_ones() -> None:
 )
 def test_an_unknown_zone_is_refused(tz: str) -> None:
     said = refusal("0 9 * * *", tz)
-    assert tz in said or repr(tz) in said
+    assert f"unknown time zone '{tz}'" in said
     assert "Europe/Berlin" in said
 
 
