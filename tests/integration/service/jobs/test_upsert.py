@@ -229,12 +229,15 @@ async def test_a_due_tick_is_kept_when_the_jitter_is_edited(database: str):
         where = (LOCAL, "default", "default")
         target = {"kind": "function", "name": "work"}
         job = (await jobs.create(*where, {"name": "job", "schedule": "every 1s", "target": target})).job
-        await eventually(lambda: store.clock.now_ms() > (job.next_ms or 0))
+        assert job.next_ms is not None
+        next_ms = job.next_ms
+        await eventually(lambda: store.clock.now_ms() > next_ms)
         after = (await jobs.update(*where, "job", {"jitter": "200ms"})).job
     finally:
         await store.close()
-    assert after.next_ms == job.next_ms
-    assert abs((after.wake_ms or 0) - (job.next_ms or 0)) <= 200
+    assert after.next_ms == next_ms
+    assert after.wake_ms is not None
+    assert abs(after.wake_ms - next_ms) <= 200
 
 
 # --- refused edits -----------------------------------------------------------------------------------
