@@ -341,8 +341,18 @@ def test_an_expression_whose_years_are_too_far_off_is_refused():
     assert "not within 100 years" in refusal("0 0 9 1 1 ? 2199")
 
 
+#: Most of these parse.
+_SCHEDULES = st.one_of(
+    st.lists(st.sampled_from("* */5 0 9 1-5 L ? 7 1,3".split()), min_size=5, max_size=5).map(" ".join),
+    st.builds(
+        "{}{}{}".format, st.sampled_from(["every ", "in ", ""]), st.integers(0, 99), st.sampled_from("smhd")
+    ),
+    st.datetimes().map(datetime.isoformat),
+)
+
+
 @settings(deadline=None, max_examples=300)
-@given(st.text(max_size=30) | st.text("0123456789*/-,@LW#? mhsd:TZ+.", max_size=20))
+@given(st.text(max_size=30) | st.text("0123456789*/-,@LW#? mhsd:TZ+.", max_size=20) | _SCHEDULES)
 def test_any_text_is_parsed_or_refused(text):
     with suppress(InvalidSchedule):
         schedule = parse_schedule(text, now_ms=NOW)
