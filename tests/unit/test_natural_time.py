@@ -178,9 +178,28 @@ _WORDS = st.sampled_from(
 )
 
 
-@given(st.lists(_WORDS, max_size=8).map(" ".join) | st.text(max_size=40))
+#: Most of these are schedules.
+_PHRASES = st.one_of(
+    st.builds(
+        "{} {} {}".format,
+        st.sampled_from(["in", "every"]),
+        st.integers(1, 99),
+        st.sampled_from(["minutes", "hours", "days"]),
+    ),
+    st.builds(
+        "{} at {}".format,
+        st.sampled_from(
+            ["tomorrow", "today", "every day", "every weekday", "every monday", "next friday", "march 3rd"]
+        ),
+        st.sampled_from(["9am", "9", "17:30", "noon"]),
+    ),
+)
+
+
+@given(st.lists(_WORDS, max_size=8).map(" ".join) | st.text(max_size=40) | _PHRASES)
 def test_any_text_becomes_a_schedule_or_is_refused(text: str):
+    document = None
     with suppress(InvalidSchedule):
         document = read(text)
-        if document is not None:
-            assert parse_schedule(document, now_ms=-1).kind == document["kind"]
+    if document is not None:
+        assert parse_schedule(document, now_ms=-1).kind == document["kind"]
