@@ -354,8 +354,10 @@ _SCHEDULES = st.one_of(
 @settings(deadline=None, max_examples=300)
 @given(st.text(max_size=30) | st.text("0123456789*/-,@LW#? mhsd:TZ+.", max_size=20) | _SCHEDULES)
 def test_any_text_is_parsed_or_refused(text):
+    schedule = None
     with suppress(InvalidSchedule):
         schedule = parse_schedule(text, now_ms=NOW)
+    if schedule is not None:
         assert schedule_from_json(schedule.to_json()) == schedule
 
 
@@ -370,11 +372,28 @@ ANY_JSON = (
 KEYS = st.sampled_from(["kind", "at", "atMs", "every", "everyMs", "expr", "tz", "x"])
 
 
+ANY_OBJECT = st.builds(
+    lambda value, kind: value | {"kind": kind},
+    st.dictionaries(KEYS, ANY_JSON, max_size=4),
+    st.sampled_from(["at", "every", "cron", None]),
+)
+VALID_OBJECT = st.one_of(
+    st.fixed_dictionaries({"kind": st.just("at"), "atMs": st.integers(NOW + 1, NOW + DAY)}),
+    st.fixed_dictionaries({"kind": st.just("every"), "everyMs": st.integers(SECOND, DAY)}),
+    st.fixed_dictionaries({"kind": st.just("cron"), "expr": st.sampled_from(["0 9 * * *", "*/5 * * * *"])}),
+)
+
+
 @settings(deadline=None, max_examples=300)
-@given(st.dictionaries(KEYS, ANY_JSON, max_size=4), st.sampled_from(["at", "every", "cron", None]))
-def test_any_object_is_parsed_or_refused(value, kind):
+@given(ANY_OBJECT)
+def test_any_object_is_parsed_or_refused(value):
     with suppress(InvalidSchedule):
-        assert parse_schedule(value | {"kind": kind}, now_ms=NOW).kind == kind
+        assert parse_schedule(value, now_ms=NOW).kind == value["kind"]
+
+
+@given(VALID_OBJECT)
+def test_a_valid_object_is_parsed_as_it_is(value):
+    assert parse_schedule(value, now_ms=NOW).to_json().items() >= value.items()
 
 
 # --- words ------------------------------------------------------------------------------------------------
