@@ -47,9 +47,23 @@ values = st.recursive(
     ),
     max_leaves=8,
 )
-documents = st.dictionaries(
+#: Almost all of these are rejected.
+any_documents = st.dictionaries(
     st.one_of(st.sampled_from(sorted(NAMES)), st.text(max_size=12)), values, max_size=6
 )
+#: All of these are accepted.
+valid_documents = st.fixed_dictionaries(
+    {},
+    optional={
+        "schedule": st.sampled_from(["@daily", "every 5m", "0 9 * * MON-FRI"]),
+        "description": st.text("ab \u00fc", max_size=30),
+        "overlapPolicy": st.sampled_from(["skip", "queue", "allow"]),
+        "maxAttempts": st.integers(1, 5),
+        "timeout": st.sampled_from(["5s", "10m"]),
+        "enabled": st.booleans(),
+    },
+)
+documents = any_documents | valid_documents
 
 
 class Session:
