@@ -38,14 +38,14 @@ _PART: Final = re.compile(
 
 
 def job_options() -> Iterable[str]:
-    """Return the attributes of `JobOptions` in app/fields.py."""
+    """Return the attributes of `JobOptions` in model/job_fields.py."""
     for field in FIELDS:
         if field.name not in (*_WHEN_AND_WHERE, *_ARGUMENTS):
             yield from _option(field)
 
 
 def job_fields() -> Iterable[str]:
-    """Return the attributes of `JobFields` in app/fields.py."""
+    """Return the attributes of `JobFields` in model/job_fields.py."""
     for field in FIELDS:
         if field.name in _WHEN_AND_WHERE:
             yield from _option(field)
@@ -110,7 +110,7 @@ PARTS: Final[dict[str, Callable[[], Iterable[str]]]] = {
     "reserved": lambda: reference("reserved"),
 }
 FILES: Final = (
-    "src/wakeful/app/fields.py",
+    "src/wakeful/model/job_fields.py",
     "src/wakeful/model/job.py",
     "docs/reference/job.md",
     "docs/reference/cli.md",

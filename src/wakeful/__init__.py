@@ -1,4 +1,4 @@
-"""Wakeful: cron for agents. It keeps time in a database and wakes the agent.
+"""Wakeful: a durable scheduler for AI agents. Schedules are stored in a database.
 
 Names that need a database or a network are imported on first use: `import wakeful.cron` stays light.
 """

@@ -40,7 +40,7 @@ from wakeful.run import TriggerName
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from wakeful.app.fields import JobFields, JobPatch, JsonLike
+    from wakeful.model.job_fields import JobFields, JobPatch, JsonLike
 
 T = TypeVar("T")
 

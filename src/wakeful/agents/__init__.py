@@ -1,1 +1,1 @@
-"""Agents: sessions, in which messages wait and become turns."""
+"""Agent sessions: messages are queued and processed as turns."""

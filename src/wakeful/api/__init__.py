@@ -1,1 +1,1 @@
-"""The faces that programs talk to: HTTP, and what else comes over the wire."""
+"""The network interfaces: HTTP, WebSocket RPC and MCP."""

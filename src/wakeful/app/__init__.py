@@ -17,8 +17,8 @@ async with app:
 """
 
 from wakeful.app.embedded import Wakeful
-from wakeful.app.fields import JobFields, JobOptions, JobPatch
 from wakeful.app.jobs import Jobs
 from wakeful.app.runs import Runs
+from wakeful.model.job_fields import JobFields, JobOptions, JobPatch
 
 __all__ = ["JobFields", "JobOptions", "JobPatch", "Jobs", "Runs", "Wakeful"]

@@ -12,7 +12,6 @@ from typing import Self, TypeVar, Unpack
 
 from wakeful.agents.turn_starter import TurnStarter
 from wakeful.app.agents import Agents
-from wakeful.app.fields import JobOptions
 from wakeful.app.jobs import Jobs
 from wakeful.app.overrides import overrides
 from wakeful.app.runs import Runs
@@ -36,6 +35,7 @@ from wakeful.launch.secrets import RunSecrets
 from wakeful.launch.webhook import WebhookLauncher
 from wakeful.launch.workflow import WorkflowLauncher
 from wakeful.logs import get_logger
+from wakeful.model.job_fields import JobOptions
 from wakeful.planning import Limits
 from wakeful.schedule import At
 from wakeful.scheduler import Scheduler

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Final, Literal, Unpack, overload
 
-from wakeful.app.fields import JobFields, JobPatch, JsonLike
 from wakeful.model import Job, OverlapPolicy, Page, Run
+from wakeful.model.job_fields import JobFields, JobPatch, JsonLike
 from wakeful.policy import Overlap
 from wakeful.scheduler import JobsApi
 from wakeful.service.auth.access import LOCAL

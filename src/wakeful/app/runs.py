@@ -6,10 +6,10 @@ import builtins
 from collections.abc import Callable, Iterable, Mapping
 from typing import Literal
 
-from wakeful.app.fields import JsonLike
 from wakeful.document.values import compact, json_value
 from wakeful.model import Attempt, HeartbeatResult, Page, Run, Trigger
 from wakeful.model.from_json import run_from_json
+from wakeful.model.job_fields import JsonLike
 from wakeful.run import TriggerName
 from wakeful.scheduler import RunsApi, id_and_attempt, poll_until
 from wakeful.service.auth.access import LOCAL

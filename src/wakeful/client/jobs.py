@@ -16,7 +16,7 @@ from wakeful.policy import Overlap
 from wakeful.scheduler import JobsApi
 
 if TYPE_CHECKING:
-    from wakeful.app.fields import JobFields, JobPatch, JsonLike
+    from wakeful.model.job_fields import JobFields, JobPatch, JsonLike
 
 
 class Jobs(JobsApi):

@@ -14,7 +14,7 @@ from wakeful.run import TriggerName
 from wakeful.scheduler import RunsApi, id_and_attempt, poll_until
 
 if TYPE_CHECKING:
-    from wakeful.app.fields import JsonLike
+    from wakeful.model.job_fields import JsonLike
 
 #: The longest wait between two polls, in seconds.
 LONGEST_POLL: Final = 2.0

@@ -13,7 +13,7 @@ from wakeful.model import Event, OverlapPolicy, Run
 from wakeful.policy import Overlap
 
 if TYPE_CHECKING:
-    from wakeful.app.fields import JsonLike
+    from wakeful.model.job_fields import JsonLike
 
 A = TypeVar("A")
 

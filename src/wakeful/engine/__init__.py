@@ -1,1 +1,1 @@
-"""What runs when: one loop a file, none of them with rules of its own, and `engine.py` that starts them."""
+"""The engine: one loop per file, without rules of its own. `engine.py` starts the loops."""

@@ -1,1 +1,1 @@
-"""Launchers: one target a file. `port.py` says what a launcher gets, what it answers and what it must do."""
+"""Launchers: one target per file. `port.py` is the contract of a launcher."""

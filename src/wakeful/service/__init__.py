@@ -1,1 +1,1 @@
-"""The use cases: what can be done with jobs and runs, once, for every face."""
+"""The use cases. Every interface calls these: validate, authorize, charge, act, audit."""

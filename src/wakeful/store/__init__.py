@@ -1,1 +1,1 @@
-"""Where time is kept. `port.py` says what a database must do; `sqlite/` and `postgres/` do it."""
+"""The database layer. `port.py` is the contract; `sql/`, `sqlite/` and `postgres/` implement it."""

@@ -28,7 +28,7 @@ from typer.main import get_command
 from wakeful.api.http.schemas import SCHEMAS
 from wakeful.api.mcp.coercion import plain
 from wakeful.api.mcp.prompts import ARGUMENTS
-from wakeful.app.fields import JobFields
+from wakeful.model.job_fields import JobFields
 from wakeful.cli.main import app
 from wakeful.document import Defaults, policy_to_text, read_definition, write_definition
 from wakeful.errors import InvalidArgument

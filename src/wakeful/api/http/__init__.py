@@ -1,1 +1,1 @@
-"""The HTTP face: one file a part of the API, thin over the service layer."""
+"""The HTTP API: one file per group of routes, thin over the service layer."""

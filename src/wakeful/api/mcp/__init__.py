@@ -1,4 +1,4 @@
-"""The agents' own tool, over MCP: `cron`, at `/mcp` and on stdin and stdout.
+"""The MCP tool `cron` for agents, at `/mcp` and over stdin and stdout.
 
 The protocol is the official library's (`wakeful[mcp]`), which only `server`, `http` and `stdio` need.
 """

@@ -1,1 +1,1 @@
-"""RPC over a WebSocket, at `/ws`: ask and be answered, and hear what happens, over one connection."""
+"""RPC over a WebSocket at `/ws`: requests, responses and events on one connection."""

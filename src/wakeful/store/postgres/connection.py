@@ -28,9 +28,8 @@ from wakeful.store.sql.driver import Pending, Session
 from wakeful.stored_text import UNSTORABLE
 
 if TYPE_CHECKING:
-    from asyncpg.pool import PoolConnectionProxy
+    from wakeful.store.postgres.session import Db as Db
 
-    Db: TypeAlias = PoolConnectionProxy[asyncpg.Record]
     Raw: TypeAlias = asyncpg.Connection[asyncpg.Record]
 
 P = ParamSpec("P")

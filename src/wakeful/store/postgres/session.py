@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from asyncpg import LockNotAvailableError, UniqueViolationError
 
 from wakeful.store.sql.driver import Duplicate, LockTimeout, Row
 
 if TYPE_CHECKING:
-    from wakeful.store.postgres.connection import Db
+    import asyncpg
+    from asyncpg.pool import PoolConnectionProxy
+
+    Db: TypeAlias = PoolConnectionProxy[asyncpg.Record]
 
 
 class PostgresSession:
