@@ -72,7 +72,7 @@ def check(
         if run.trigger == "schedule":
             ticks[run.job_id].append(run)
         if run.job_id not in rules:
-            found.others.append(f"{_short(run)} is of a job that nobody made")
+            found.others.append(f"{_short(run)} belongs to an unknown job")
     for life in lives:
         _ticks(found, life, ticks[life.job_id], lead_ms)
     steps = defaultdict(list)
@@ -189,7 +189,7 @@ def _way(run: Run, steps: list[Step]) -> Iterator[str]:
         yield "came from nowhere"
         return
     if steps[0].was is not None or steps[0].state not in INITIAL_STATES:
-        yield f"was born {steps[0].state}"
+        yield f"was created {steps[0].state}"
     for before, step in pairwise(steps):
         if before.state in OVER:
             yield f"was changed though it was {before.state}: to {step.state}"

@@ -73,5 +73,5 @@ async def ask(new_app: NewApp) -> AsyncIterator[ApiClient]:
     async def failing() -> None:
         raise Permanent("it never works")
 
-    async with app, served(app) as somebody:
-        yield somebody
+    async with app, served(app) as caller:
+        yield caller

@@ -15,5 +15,5 @@ __all__ = ["database", "new_app", "operator", "receiver"]
 @pytest.fixture
 async def operator(new_app: NewApp) -> AsyncIterator[ApiClient]:
     """Start a server; return an HTTP client with its first key."""
-    async with new_app() as app, served(app) as somebody:
-        yield somebody
+    async with new_app() as app, served(app) as caller:
+        yield caller

@@ -28,22 +28,22 @@ async def admin(operator: ApiClient) -> ApiClient:
     return await operator.new("admin")
 
 
-async def wake(somebody: ApiClient, payload: object = None) -> dict[str, Any]:
-    reply = await somebody("POST", RUNS, None if payload is None else {"payload": payload})
+async def wake(caller: ApiClient, payload: object = None) -> dict[str, Any]:
+    reply = await caller("POST", RUNS, None if payload is None else {"payload": payload})
     assert reply.status == 201, reply.body
     return dict(reply.body)
 
 
-async def claim(somebody: ApiClient, wait_ms: int = 10_000) -> dict[str, Any]:
+async def claim(caller: ApiClient, wait_ms: int = 10_000) -> dict[str, Any]:
     body = {"worker": "executor-1", "agents": ["reporter"], "limit": 1, "waitMs": wait_ms}
-    reply = await somebody("POST", "/runs/claim", body)
+    reply = await caller("POST", "/runs/claim", body)
     assert reply.status == 200, reply.body
     (run,) = reply.body["runs"]
     return dict(run)
 
 
-async def complete(somebody: ApiClient, run: dict[str, Any], status: str, **more: object) -> Reply:
-    return await somebody(
+async def complete(caller: ApiClient, run: dict[str, Any], status: str, **more: object) -> Reply:
+    return await caller(
         "POST", f"/runs/{run['id']}/complete", {"status": status, "attempt": run["attempt"], **more}
     )
 

@@ -23,7 +23,7 @@ JOBS = "/agents/default/jobs"
 DAG = {"nodes": [{"id": "fetch"}, {"id": "send", "after": ["fetch"]}], "name": "invoices"}
 
 
-async def upsert_schedule(somebody: ApiClient, **fields: object) -> Reply:
+async def upsert_schedule(caller: ApiClient, **fields: object) -> Reply:
     document = {
         "workflowId": "invoices",
         "version": 3,
@@ -31,14 +31,14 @@ async def upsert_schedule(somebody: ApiClient, **fields: object) -> Reply:
         "schedule": {"kind": "cron", "expr": "0 9 * * 1-5", "tz": "America/New_York"},
         **fields,
     }
-    return await somebody("PUT", f"{JOBS}/invoices-daily", document)
+    return await caller("PUT", f"{JOBS}/invoices-daily", document)
 
 
 async def runs(
-    somebody: ApiClient, schedule_id: str = "invoices-daily", state: str = ""
+    caller: ApiClient, schedule_id: str = "invoices-daily", state: str = ""
 ) -> list[dict[str, Any]]:
     path = f"{JOBS}/{schedule_id}/runs"
-    reply = await (somebody("GET", path, state=state) if state else somebody("GET", path))
+    reply = await (caller("GET", path, state=state) if state else caller("GET", path))
     assert reply.status == 200, reply.body
     return list(reply.body["runs"])
 
@@ -59,8 +59,8 @@ def executor(receiver: Receiver) -> dict[str, object]:
     }
 
 
-async def store_dag(somebody: ApiClient) -> None:
-    stored = await somebody("PUT", "/workflows/invoices/3", DAG)
+async def store_dag(caller: ApiClient) -> None:
+    stored = await caller("PUT", "/workflows/invoices/3", DAG)
     assert stored.status in (200, 201), stored.body
 
 
@@ -195,14 +195,14 @@ async def test_a_workflow_version_is_immutable(operator: ApiClient):
 # --- policies --------------------------------------------------------------------------------------------
 
 
-async def slow(somebody: ApiClient, policy: str, **fields: object) -> None:
+async def slow(caller: ApiClient, policy: str, **fields: object) -> None:
     """Create a job that ticks every second and whose runs wait to be claimed."""
     job = {"schedule": "every 1s", "overlapPolicy": policy, **fields}
-    assert (await somebody("PUT", f"{JOBS}/slow", job)).status == 201
+    assert (await caller("PUT", f"{JOBS}/slow", job)).status == 201
 
 
-async def claim(somebody: ApiClient) -> dict[str, Any]:
-    reply = await somebody("POST", "/runs/claim", {"worker": "w", "limit": 1, "waitMs": 60_000})
+async def claim(caller: ApiClient) -> dict[str, Any]:
+    reply = await caller("POST", "/runs/claim", {"worker": "w", "limit": 1, "waitMs": 60_000})
     (run,) = reply.body["runs"]
     return dict(run)
 

@@ -65,8 +65,8 @@ def brain(receiver: Receiver) -> Brain:
 
 @pytest.fixture
 async def operator(new_app: NewApp, brain: Brain, receiver: Receiver) -> AsyncIterator[ApiClient]:
-    async with new_app(grace=0.1) as app, served(app) as somebody:
-        yield somebody
+    async with new_app(grace=0.1) as app, served(app) as caller:
+        yield caller
 
 
 async def given_agent(operator: ApiClient, receiver: Receiver, **queue: object) -> None:

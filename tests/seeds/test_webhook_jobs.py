@@ -28,9 +28,9 @@ async def create_job(agent: ApiClient, /, **fields: object) -> Reply:
     return await agent("POST", JOBS, {"name": "daily-digest", **fields})
 
 
-async def runs(somebody: ApiClient, *states: str) -> list[dict[str, Any]]:
+async def runs(caller: ApiClient, *states: str) -> list[dict[str, Any]]:
     path = f"{JOBS}/daily-digest/runs"
-    reply = await (somebody("GET", path, state=",".join(states)) if states else somebody("GET", path))
+    reply = await (caller("GET", path, state=",".join(states)) if states else caller("GET", path))
     assert reply.status == 200, reply.body
     return list(reply.body["runs"])
 
@@ -182,8 +182,8 @@ async def test_replaying_a_dead_letter_requires_an_admin(
     receiver.answers(500)
     await create_job(agent, schedule="in 1s", webhookUrl=receiver.url, maxAttempts=1)
     (dead,) = await eventually(lambda: runs(agent, "failed"))
-    for somebody in (agent, await operator.new("member")):
-        refused = await somebody("POST", f"/runs/{dead['id']}/replay")
+    for caller in (agent, await operator.new("member")):
+        refused = await caller("POST", f"/runs/{dead['id']}/replay")
         assert (refused.status, refused.code) == (403, "permission-denied")
     stranger = await operator.new("agent", agent="another-bot")
     refused = await stranger("POST", f"/runs/{dead['id']}/replay")

@@ -118,7 +118,7 @@ def _rightly_missed(life: Life, run: Run, stretch: Stretch, ticks: list[int], jo
             after = bisect_right(ticks, awake.until_ms - stretch.jitter_ms - journal.tick_ms)
         seen.update(ticks[first:after])
     return [
-        f"{life.name}: the tick {instant(tick)} was missed, though somebody was awake"
+        f"{life.name}: the tick {instant(tick)} was missed, though a replica was running"
         for tick in sorted(seen)[:3]
     ]
 
@@ -141,7 +141,7 @@ def _steps(journal: Journal, records: Records, over: bool) -> list[str]:
         what = f"{_job(journal, run)} {_short(run)}"
         if before is None:
             if step.state not in INITIAL_STATES:
-                complaints.append(f"{what} was born {step.state}")
+                complaints.append(f"{what} was created {step.state}")
             complaints += _rightly_skipped(journal, run, live[run.job_id or ""])
         else:
             complaints += [f"{what} {wrong}" for wrong in _wrong_move(before, step)]
@@ -291,7 +291,7 @@ def _outcomes(journal: Journal, records: Records) -> list[str]:
     for attempt in records.attempts:
         released[attempt.run_id] += attempt.error == "released"
     ran = {step.run_id for step in records.steps if step.state == "running"}
-    born = {step.run_id: step.attempt for step in reversed(records.steps)}
+    created = {step.run_id: step.attempt for step in reversed(records.steps)}
     by_id = {run.id: run for run in records.runs}
     replayed = {run.replay_of for run in records.runs}
     for run in records.runs:
@@ -303,7 +303,7 @@ def _outcomes(journal: Journal, records: Records) -> list[str]:
             complaints.append(f"{what} is {run.state}, never ran, and was launched")
         if run.state == "failed" and not run.dead and run.id not in replayed:
             complaints.append(f"{what} failed and is no dead letter")
-        most = _max_attempts(journal, run) + born.get(run.id, 1) - 1 + released[run.id]
+        most = _max_attempts(journal, run) + created.get(run.id, 1) - 1 + released[run.id]
         if run.attempt > most:
             complaints.append(f"{what} had {run.attempt} attempts of {most}")
         key = _key(run, by_id)

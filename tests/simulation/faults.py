@@ -67,9 +67,9 @@ class CrashingStore:
         #: called on other faults with the seconds until recovery
         self.on_trouble: Callable[[float], None] = lambda seconds: None
 
-    def listen(self, heard: Callable[[str], None]) -> None:
+    def listen(self, received: Callable[[str], None]) -> None:
         """Register a listener; a dead process receives no notifications."""
-        self._store.listen(lambda topic: None if self._machine.dead else heard(topic))
+        self._store.listen(lambda topic: None if self._machine.dead else received(topic))
 
     def silence(self, seconds: float) -> None:
         """Stall all current and new calls for so long."""
@@ -92,7 +92,7 @@ class CrashingStore:
             self._die(f"before {name}")
         if before == "refused":
             self.on_trouble(30)
-            raise Unavailable(f"{name}: nobody there")
+            raise Unavailable(f"{name}: no connection")
         answer = await call(*args, **kwargs)
         now_us = self._store.clock.now_us()  # type: ignore[attr-defined]
         if self._matters(answer):

@@ -152,7 +152,7 @@ def test_a_tick_missed_while_a_replica_was_awake_is_reported():
     tale = Tale(3)
     tale.run(1, "missed", until_ms=minute(3), covers=3, reason="downtime")
     tale.journal.awake.append(Awake(minute(1.5), minute(2.5)))
-    tale.only_complains_that("though somebody was awake")
+    tale.only_complains_that("though a replica was running")
 
 
 def test_a_missed_tick_of_a_job_that_catches_up_is_reported():

@@ -53,7 +53,7 @@ class _NoSelector(selectors.SelectSelector):
         self._turns += 1
         if self._turns > _MOST_TURNS:
             self._turns = 0  # allow the cleanup to run
-            raise Stuck(f"{_MOST_TURNS} turns, and no time has passed: somebody never rests")
+            raise Stuck(f"{_MOST_TURNS} turns, and no time has passed: a task never waits")
         return []
 
 

@@ -35,8 +35,8 @@ def clock(database: Database) -> FalseClock:
 
 
 @pytest.fixture
-def ears(store: Store) -> NotificationRecorder:
+def recorder(store: Store) -> NotificationRecorder:
     """Return a recorder of the store's notifications."""
-    ears = NotificationRecorder()
-    store.listen(ears)
-    return ears
+    recorder = NotificationRecorder()
+    store.listen(recorder)
+    return recorder

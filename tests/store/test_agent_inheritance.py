@@ -57,13 +57,13 @@ def opened(sealed: bytes | None) -> bytes | None:
 
 
 async def test_the_jobs_of_an_agent_that_becomes_inactive_are_paused(
-    app: Wakeful, store: Store, clock: FalseClock, ears: NotificationRecorder
+    app: Wakeful, store: Store, clock: FalseClock, recorder: NotificationRecorder
 ):
     for number in range(5):
         await add(app, f"job-{number}")
     await add(app, "paused", enabled=False)
     clock.ms = NOW + 3 * MINUTE + 1  # three ticks of each are due, and nothing has planned them
-    await ears.hear("jobs")
+    await recorder.next_event("jobs")
     await put(app, active=False)
     found = await jobs(store)
     paused = found.pop("paused")
@@ -73,7 +73,7 @@ async def test_the_jobs_of_an_agent_that_becomes_inactive_are_paused(
         (missed,) = await ticks_of(store, row)
         assert (missed.state, missed.reason, missed.covers) == ("missed", "paused", 3)
         assert row.version == 2
-    await ears.hear("jobs")
+    await recorder.next_event("jobs")
     assert await store.next_wake_ms() is None
 
 

@@ -30,34 +30,36 @@ from wakeful.store.port import Store
 from wakeful.store.rows import DueJob, JobChange, JobPlan, RunFilter
 
 
-async def _quiet(store: Store, ears: NotificationRecorder) -> None:
+async def _quiet(store: Store, recorder: NotificationRecorder) -> None:
     """Wait until all earlier notifications have arrived."""
     await store.create_jobs([asleep(jobless().id)])
-    await ears.hear("jobs")
+    await recorder.next_event("jobs")
 
 
-async def _heard(store: Store, ears: NotificationRecorder) -> set[str]:
+async def _heard(store: Store, recorder: NotificationRecorder) -> set[str]:
     """Return the topics announced since `_quiet`."""
     await store.create_jobs([asleep(jobless().id)])
-    return await ears.hear("jobs") - {"jobs"}
+    return await recorder.next_event("jobs") - {"jobs"}
 
 
-async def test_a_new_job_and_a_changed_one_are_announced(store: Store, ears: NotificationRecorder) -> None:
+async def test_a_new_job_and_a_changed_one_are_announced(
+    store: Store, recorder: NotificationRecorder
+) -> None:
     digest = job()
     await store.create_jobs([digest])
-    await ears.hear("jobs")
+    await recorder.next_event("jobs")
     await store.change_job(digest.id, lambda row: JobChange(row._replace(wake_ms=NOW - 5)))
-    await ears.hear("jobs")
+    await recorder.next_event("jobs")
 
 
-async def test_planned_pending_runs_are_announced(store: Store, ears: NotificationRecorder) -> None:
+async def test_planned_pending_runs_are_announced(store: Store, recorder: NotificationRecorder) -> None:
     await store.create_jobs([job()])
     await store.plan(NOW, 10, fire)
-    await ears.hear("runs")
+    await recorder.next_event("runs")
 
 
 async def test_a_run_that_a_plan_replaces_gets_a_stop_notification(
-    store: Store, ears: NotificationRecorder
+    store: Store, recorder: NotificationRecorder
 ) -> None:
     digest, running = await given_held(store)
     waiting = asked(digest)
@@ -67,34 +69,34 @@ async def test_a_run_that_a_plan_replaces_gets_a_stop_notification(
         gone = ((running.id, "replaced"), (waiting.id, "superseded"))
         return plan_of(due, held(tick(due, due.next_ms)), cancelled=gone)
 
-    await ears.hear("jobs", "runs")
+    await recorder.next_event("jobs", "runs")
     await store.plan(NOW + DAY, 10, replace)
-    await ears.hear(f"stop:{running.id}", "runs")
+    await recorder.next_event(f"stop:{running.id}", "runs")
 
 
-async def test_an_added_run_is_announced(store: Store, ears: NotificationRecorder) -> None:
+async def test_an_added_run_is_announced(store: Store, recorder: NotificationRecorder) -> None:
     await store.add_runs([jobless()])
-    await ears.hear("runs")
+    await recorder.next_event("runs")
 
 
-async def test_a_run_to_be_retried_is_announced(store: Store, ears: NotificationRecorder) -> None:
+async def test_a_run_to_be_retried_is_announced(store: Store, recorder: NotificationRecorder) -> None:
     _, run = await given_held(store)
-    await _quiet(store, ears)
+    await _quiet(store, recorder)
     await store.finish("w1", [ended(run, "retrying", due_ms=NOW + SECOND)], alone)
-    await ears.hear("runs")
+    await recorder.next_event("runs")
 
 
-async def test_a_follow_up_run_is_announced(store: Store, ears: NotificationRecorder) -> None:
+async def test_a_follow_up_run_is_announced(store: Store, recorder: NotificationRecorder) -> None:
     _, run = await given_held(store)
     await store.create_jobs([asleep("then", after_job="digest", after_on="succeeded")])
-    await _quiet(store, ears)
+    await _quiet(store, recorder)
     await store.finish("w1", [ended(run)], consequences)
-    await ears.hear("runs")
+    await recorder.next_event("runs")
 
 
 @pytest.mark.parametrize("how", ["finish", "complete", "cancel", "delete", "withdraw"])
 async def test_a_run_that_gets_its_turn_is_announced(
-    store: Store, ears: NotificationRecorder, how: str
+    store: Store, recorder: NotificationRecorder, how: str
 ) -> None:
     row = await given_job(store, "digest", tick)
     (run,) = await store.take(NOW, "w1", {"cron": 1})
@@ -104,7 +106,7 @@ async def test_a_run_that_gets_its_turn_is_announced(
         await store.finish("w1", [ended(run, "running", due_ms=NOW + MINUTE)], alone)
     if how in ("delete", "withdraw"):
         await store.release("w1", NOW)
-    await _quiet(store, ears)
+    await _quiet(store, recorder)
     if how == "finish":
         await store.finish("w1", [ended(run)], alone)
     elif how == "complete":
@@ -115,65 +117,69 @@ async def test_a_run_that_gets_its_turn_is_announced(
         await store.delete_job(row.id, NOW, "gone")
     else:
         await store.cancel_run(waiting.id, NOW, "not wanted", running=False)
-    await ears.hear("runs")
+    await recorder.next_event("runs")
 
 
-async def test_a_stopped_run_is_announced(store: Store, ears: NotificationRecorder) -> None:
+async def test_a_stopped_run_is_announced(store: Store, recorder: NotificationRecorder) -> None:
     _, run = await given_held(store)
     await store.cancel_run(run.id, NOW, "stop", running=True)
-    await ears.hear(f"stop:{run.id}")
+    await recorder.next_event(f"stop:{run.id}")
 
 
 async def test_completing_a_held_run_announces_a_stop_of_its_attempt(
-    store: Store, ears: NotificationRecorder
+    store: Store, recorder: NotificationRecorder
 ) -> None:
     _, run = await given_held(store)
     await store.complete_run(ended(run, "retrying", due_ms=NOW + MINUTE), alone)
-    await ears.hear(f"stop:{run.id}:1")
+    await recorder.next_event(f"stop:{run.id}:1")
 
 
-async def test_cancelling_a_pending_run_announces_no_stop(store: Store, ears: NotificationRecorder) -> None:
+async def test_cancelling_a_pending_run_announces_no_stop(
+    store: Store, recorder: NotificationRecorder
+) -> None:
     run = jobless()
     await store.add_runs([run])
-    await _quiet(store, ears)
+    await _quiet(store, recorder)
     await store.cancel_run(run.id, NOW, "not wanted", running=False)
-    assert f"stop:{run.id}" not in await _heard(store, ears)
+    assert f"stop:{run.id}" not in await _heard(store, recorder)
 
 
-async def test_released_and_rescued_runs_are_announced(store: Store, ears: NotificationRecorder) -> None:
+async def test_released_and_rescued_runs_are_announced(store: Store, recorder: NotificationRecorder) -> None:
     _, run = await given_held(store)
-    await _quiet(store, ears)
+    await _quiet(store, recorder)
     await store.release("w1", NOW)
-    await ears.hear("runs")
+    await recorder.next_event("runs")
     lost = held(jobless(), "dead")
     await store.add_runs([lost])
-    await _quiet(store, ears)
+    await _quiet(store, recorder)
     await store.rescue(NOW + MINUTE, NOW + 1, 5, lambda _: ended(lost, "retrying", due_ms=NOW), alone)
-    await ears.hear("runs")
+    await recorder.next_event("runs")
     assert (await look(store, run)).state == "retrying"
 
 
 async def test_operations_without_new_work_are_not_announced(
-    store: Store, ears: NotificationRecorder
+    store: Store, recorder: NotificationRecorder
 ) -> None:
     row, run = await given_held(store)
     await store.create_jobs([job("other")])
-    await _quiet(store, ears)
-    (born,) = (await store.plan(NOW, 10, start("w1"))).runs
+    await _quiet(store, recorder)
+    (created,) = (await store.plan(NOW, 10, start("w1"))).runs
     await store.take(NOW, "w1", {"cron": 5})
-    await store.finish("w1", [ended(run), ended(born)], alone)
+    await store.finish("w1", [ended(run), ended(created)], alone)
     await store.beat("w1", NOW, [])
     await store.rescue(NOW, NOW - MINUTE, 5, lambda lost: ended(run), alone)
     await store.prune(NOW, 5)
     await store.discard_runs("default", [run.id])
     await store.job_by_id(row.id)
     await store.runs(RunFilter("default"))
-    assert await _heard(store, ears) == set()
+    assert await _heard(store, recorder) == set()
 
 
-async def test_a_rolled_back_transaction_is_not_announced(store: Store, ears: NotificationRecorder) -> None:
+async def test_a_rolled_back_transaction_is_not_announced(
+    store: Store, recorder: NotificationRecorder
+) -> None:
     await store.create_jobs([job("one"), job("two")])
-    await _quiet(store, ears)
+    await _quiet(store, recorder)
 
     def decide(due: DueJob) -> JobPlan:
         if due.name == "two":
@@ -182,7 +188,7 @@ async def test_a_rolled_back_transaction_is_not_announced(store: Store, ears: No
 
     with pytest.raises(ValueError, match="broken"):
         await store.plan(NOW, 10, decide)
-    assert await _heard(store, ears) == set()
+    assert await _heard(store, recorder) == set()
 
 
 async def test_every_listener_is_notified(store: Store) -> None:
@@ -191,4 +197,4 @@ async def test_every_listener_is_notified(store: Store) -> None:
         store.listen(one)
     await store.add_runs([jobless()])
     for one in several:
-        await one.hear("runs")
+        await one.next_event("runs")

@@ -148,17 +148,19 @@ def test_usage_of_reads_tokens_and_cost(usage, spent):
 # --- budget blocks ------------------------------------------------------------------------------------------
 
 
-async def test_a_reached_cap_is_blocked_once_and_announced(store: Store, ears: NotificationRecorder) -> None:
+async def test_a_reached_cap_is_blocked_once_and_announced(
+    store: Store, recorder: NotificationRecorder
+) -> None:
     await spending(store, '{"tokens":60}')
     await given_budgets(store, agent='{"tokensPerDay":100}', workspace='{"costPerDay":1}')
     assert await store.budget_blocks(TODAY) == []
-    ears.topics.clear()
+    recorder.topics.clear()
     await spending(store, '{"tokens":40}', "other")
     assert await store.budget_blocks(TODAY) == [
         BudgetBlock(TODAY, "default", "default", "", "tokensPerDay", 100.0)
     ]
     assert await store.budget_blocks(TODAY + 1) == []
-    await ears.hear("budget_blocks")
+    await recorder.next_event("budget_blocks")
     await spending(store, '{"tokens":40,"cost":5}', "third")
     caps = {(hold.owner, hold.cap) for hold in await store.budget_blocks(TODAY)}
     assert caps == {(AGENT, "tokensPerDay"), (WHOLE, "costPerDay")}
@@ -229,13 +231,13 @@ async def test_without_alert_settings_a_failure_is_not_an_incident(store: Store)
 
 
 async def test_a_failure_is_an_incident_with_the_number_of_consecutive_failures(
-    store: Store, ears: NotificationRecorder
+    store: Store, recorder: NotificationRecorder
 ) -> None:
     await given_alerts(store, workspace=SAYS)
     job, run = await given_held(store)
-    ears.topics.clear()
+    recorder.topics.clear()
     await store.finish("w1", [ended(run, "failed", error="no")], alone)
-    await ears.hear("incidents")
+    await recorder.next_event("incidents")
     (incident,) = await incidents(store)
     assert (incident.kind, incident.job_id, incident.job_name) == ("failed", job.id, "digest")
     assert (incident.run_id, incident.times, incident.error, incident.alerts) == (run.id, 1, "no", SAYS)

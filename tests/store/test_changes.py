@@ -156,8 +156,8 @@ async def test_skipped_and_missed_ticks_are_recorded_as_finished(store: Store) -
     def skip(due: DueJob) -> JobPlan:
         return plan_of(due, over(tick(due, NOW - 1), "missed"), over(tick(due, NOW), "skipped"))
 
-    born = (await store.plan(NOW, 10, skip)).runs
-    assert await told(store, 1) == [("run.finished", run.id) for run in born]
+    created = (await store.plan(NOW, 10, skip)).runs
+    assert await told(store, 1) == [("run.finished", run.id) for run in created]
 
 
 async def test_cancelled_and_withdrawn_runs_are_recorded_as_finished(store: Store) -> None:

@@ -77,8 +77,8 @@ async def test_a_retried_or_cancelled_attempt_does_not_change_the_failure_count(
 
 async def test_a_success_keeps_the_failure_counts_of_other_jobs(store: Store) -> None:
     await store.create_jobs([job(f"job-{n}", failures=n) for n in range(4)])
-    born = (await store.plan(NOW, 10, start("w1"))).runs
-    await store.finish("w1", [ended(run) for run in born if run.job_name != "job-3"], alone)
+    created = (await store.plan(NOW, 10, start("w1"))).runs
+    await store.finish("w1", [ended(run) for run in created if run.job_name != "job-3"], alone)
     assert [await _name(store, n) for n in range(4)] == [0, 0, 0, 3]
 
 

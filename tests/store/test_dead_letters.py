@@ -70,7 +70,7 @@ async def _dead(store: Store) -> Sequence[str]:
 # --- one ------------------------------------------------------------------------------------------------
 
 
-async def test_a_dead_letter_is_replayed_as_a_new_run(store: Store, ears: NotificationRecorder) -> None:
+async def test_a_dead_letter_is_replayed_as_a_new_run(store: Store, recorder: NotificationRecorder) -> None:
     dead = await _dead_letter(store)
     made: list[DeadLetter] = []
 
@@ -78,12 +78,12 @@ async def test_a_dead_letter_is_replayed_as_a_new_run(store: Store, ears: Notifi
         made.append(letter)
         return _again(letter)
 
-    (born,) = await store.replay_runs("default", [dead.id], make)
-    await ears.hear("runs")
+    (created,) = await store.replay_runs("default", [dead.id], make)
+    await recorder.next_event("runs")
     row = await store.job_by_id(str(dead.job_id))
     assert row is not None
     assert made == [DeadLetter(dead, row.policy, row.work)]
-    replay = await look(store, born)
+    replay = await look(store, created)
     assert (replay.state, replay.replay_of, replay.attempt) == ("pending", dead.id, 2)
     assert await look(store, dead) == dead._replace(dead=False)
     (taken,) = await store.take(NOW, "w1", {"cron": 5})
@@ -132,8 +132,8 @@ async def test_a_dead_letter_of_a_deleted_job_or_without_a_job_is_replayed(store
 async def test_only_a_dead_letter_is_replayed_or_discarded(store: Store, state: str) -> None:
     digest = await given_job(store)
     run = asked(digest)
-    born = {"pending": run, "running": held(run), "retrying": run._replace(state="retrying")}
-    await store.add_runs([born.get(state, over(run, state))])
+    created = {"pending": run, "running": held(run), "retrying": run._replace(state="retrying")}
+    await store.add_runs([created.get(state, over(run, state))])
     for which in ([run.id], [jobless().id], [], 5):
         assert await store.replay_runs("default", which, _again, _told) == []
         assert await store.discard_runs("default", which, _told) == []
@@ -157,11 +157,11 @@ async def test_many_are_replayed_in_the_order_given_and_each_is_audited(store: S
     digest = await given_job(store)
     ids = await _dead_letters(store, digest, 30)
     wanted = [*reversed(ids[:20]), "nobody", jobless().id, ids[0]]
-    born = await store.replay_runs("default", wanted, _again, _told)
-    assert [run.replay_of for run in born] == wanted[:20]
+    created = await store.replay_runs("default", wanted, _again, _told)
+    assert [run.replay_of for run in created] == wanted[:20]
     assert await _audited(store) == wanted[:20]
     assert await _dead(store) == ids[20:]
-    assert {(await look(store, run)).state for run in born} == {"pending"}
+    assert {(await look(store, run)).state for run in created} == {"pending"}
 
 
 async def test_without_ids_the_oldest_are_replayed_and_skipped_ones_stay(store: Store) -> None:
@@ -172,8 +172,8 @@ async def test_without_ids_the_oldest_are_replayed_and_skipped_ones_stay(store: 
     def make(letter: DeadLetter) -> NewRun | None:
         return None if letter.run.id in stays else _again(letter)
 
-    born = await store.replay_runs("default", 5, make, _told)
-    assert [run.replay_of for run in born] == ids[2:5]
+    created = await store.replay_runs("default", 5, make, _told)
+    assert [run.replay_of for run in created] == ids[2:5]
     assert await store.discard_runs("default", 3, _told) == [*ids[:2], ids[5]]
     assert await _dead(store) == ids[6:]
     assert await _audited(store) == [*ids[2:5], *ids[:2], ids[5]]
@@ -192,8 +192,8 @@ async def test_concurrent_replays_replay_each_dead_letter_once(database: Databas
     stores = [await database.connect() for _ in range(3)]
     digest = await given_job(stores[0])
     ids = await _dead_letters(stores[0], digest, 60)
-    born = await asyncio.gather(
+    created = await asyncio.gather(
         *(store.replay_runs("default", order, _again) for store in stores for order in (ids, ids[::-1], 60))
     )
-    assert sorted(str(run.replay_of) for runs in born for run in runs) == ids
+    assert sorted(str(run.replay_of) for runs in created for run in runs) == ids
     assert await _dead(stores[0]) == []

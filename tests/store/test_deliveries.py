@@ -33,8 +33,8 @@ async def _stands(store: Store, run: RunView) -> tuple[str, str, str | None]:
 
 
 async def test_a_delivery_is_written_with_the_outcome_and_announced(store: Store, clock: FalseClock) -> None:
-    heard: list[str] = []
-    store.listen(heard.append)
+    received: list[str] = []
+    store.listen(received.append)
     run = await _said(store)
     assert await _stands(store, run) == ("succeeded", "pending", None)
     assert await store.next_delivery_ms() == NOW
@@ -43,7 +43,7 @@ async def test_a_delivery_is_written_with_the_outcome_and_announced(store: Store
     ]
     assert await _stands(store, run) == ("succeeded", "pending", None)
     await asyncio.sleep(0)
-    assert "deliveries" in heard
+    assert "deliveries" in received
 
 
 async def test_a_run_without_a_delivery_request_has_no_delivery(store: Store) -> None:

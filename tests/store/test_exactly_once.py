@@ -30,10 +30,10 @@ async def test_many_planners_of_one_due_job_create_one_run(database: Database, p
     digest = job()
     await stores[0].create_jobs([digest])
     passes = await asyncio.gather(*(s.plan(NOW, 10, start(f"w{n}")) for n, s in enumerate(stores)))
-    born = [run for planned in passes for run in planned.runs]
-    assert len(born) == 1
+    created = [run for planned in passes for run in planned.runs]
+    assert len(created) == 1
     (run,) = await ticks_of(stores[0], digest)
-    assert (run.id, run.worker) == (born[0].id, born[0].worker)
+    assert (run.id, run.worker) == (created[0].id, created[0].worker)
     assert (await look_at_job(stores[0], digest)).run_count == 1
 
 
@@ -113,7 +113,7 @@ async def test_a_run_with_another_trigger_does_not_block_a_tick(store: Store) ->
 async def test_two_workers_never_take_the_same_run(database: Database) -> None:
     stores = [await database.connect() for _ in range(4)]
     await stores[0].create_jobs([job(f"job-{n}") for n in range(60)])
-    born = (await stores[0].plan(NOW, 100, fire)).runs
+    created = (await stores[0].plan(NOW, 100, fire)).runs
 
     async def take_all(store: Store, worker: str) -> list[str]:
         mine: list[str] = []
@@ -122,7 +122,7 @@ async def test_two_workers_never_take_the_same_run(database: Database) -> None:
         return mine
 
     shares = await asyncio.gather(*(take_all(store, f"w{n}") for n, store in enumerate(stores)))
-    assert Counter(run_id for share in shares for run_id in share) == Counter(run.id for run in born)
+    assert Counter(run_id for share in shares for run_id in share) == Counter(run.id for run in created)
 
 
 async def test_concurrent_creates_of_one_name_create_one_job(database: Database) -> None:

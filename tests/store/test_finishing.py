@@ -160,14 +160,14 @@ async def test_a_run_without_a_holder_cannot_be_finished(store: Store, state: st
 async def test_each_outcome_of_a_batch_is_fenced_separately(store: Store) -> None:
     jobs = [job(f"job-{n}") for n in range(50)]
     await store.create_jobs(jobs)
-    born = (await store.plan(NOW, 100, start("w1"))).runs
-    for run in born[:10]:
+    created = (await store.plan(NOW, 100, start("w1"))).runs
+    for run in created[:10]:
         await store.cancel_run(run.id, NOW, "stopped", running=True)
     states = ("succeeded", "failed", "retrying", "cancelled")
-    outcomes = [ended(run, states[n % 4], due_ms=NOW) for n, run in enumerate(born)]
-    outcomes += [ended(born[20], attempt=2), ended(jobless())]
-    assert await store.finish("w1", outcomes, alone) == {run.id for run in born[10:]}
-    for n, run in enumerate(born):
+    outcomes = [ended(run, states[n % 4], due_ms=NOW) for n, run in enumerate(created)]
+    outcomes += [ended(created[20], attempt=2), ended(jobless())]
+    assert await store.finish("w1", outcomes, alone) == {run.id for run in created[10:]}
+    for n, run in enumerate(created):
         seen = await look(store, run)
         assert seen.state == ("cancelled" if n < 10 else states[n % 4])
         assert len(await store.attempts(run.id)) == (n >= 10 and states[n % 4] == "retrying")
@@ -209,10 +209,10 @@ async def test_an_exception_in_follow_leaves_everything_unchanged(store: Store) 
 
 async def test_many_outcomes_are_written_in_one_call(store: Store) -> None:
     await store.create_jobs([job(f"job-{n}") for n in range(1_500)])
-    born = (await store.plan(NOW, 2_000, start("w1"))).runs
-    written = await store.finish("w1", [ended(run, output=f"{n}") for n, run in enumerate(born)], alone)
-    assert written == {run.id for run in born}
-    assert (await look(store, born[777])).output == "777"
+    created = (await store.plan(NOW, 2_000, start("w1"))).runs
+    written = await store.finish("w1", [ended(run, output=f"{n}") for n, run in enumerate(created)], alone)
+    assert written == {run.id for run in created}
+    assert (await look(store, created[777])).output == "777"
 
 
 async def _parked(store: Store) -> RunView:

@@ -99,12 +99,14 @@ async def test_a_fenced_outcome_fires_no_follower(store: Store) -> None:
 
 async def test_every_follower_fires_once_for_each_run(store: Store) -> None:
     await store.create_jobs([job("first"), job("second")])
-    born = (await store.plan(NOW, 10, start("w1"))).runs
+    created = (await store.plan(NOW, 10, start("w1"))).runs
     rows = [await _follower(store, f"then-{n}", "succeeded") for n in range(3)]
-    by_hand = held(asked(job("first", id=born[0].job_id if born[0].job_name == "first" else born[1].job_id)))
+    by_hand = held(
+        asked(job("first", id=created[0].job_id if created[0].job_name == "first" else created[1].job_id))
+    )
     await store.add_runs([by_hand])
-    await store.finish("w1", [ended(run) for run in (*born, by_hand)], consequences)
-    first = next(run for run in born if run.job_name == "first")
+    await store.finish("w1", [ended(run) for run in (*created, by_hand)], consequences)
+    first = next(run for run in created if run.job_name == "first")
     for row in rows:
         assert sorted(str(run.triggered_by) for run in await ticks_of(store, row)) == sorted(
             [first.id, by_hand.id]

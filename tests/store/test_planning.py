@@ -36,8 +36,8 @@ async def test_a_due_job_gets_its_run_and_its_next_tick(store: Store, clock: Fal
     planned = await store.plan(NOW, 10, fire)
 
     assert planned.claimed == 1
-    (born,) = planned.runs
-    run = await look(store, born)
+    (created,) = planned.runs
+    run = await look(store, created)
     assert run == run._replace(
         job_id=digest.id,
         workspace="default",
@@ -53,7 +53,7 @@ async def test_a_due_job_gets_its_run_and_its_next_tick(store: Store, clock: Fal
         due_ms=NOW,
         started_ms=None,
         finished_ms=None,
-        idempotency_key=born.idempotency_key,
+        idempotency_key=created.idempotency_key,
         dead=False,
         created_ms=NOW + 25,
     )
@@ -237,9 +237,9 @@ async def test_several_ticks_of_a_job_are_created_in_one_pass_and_in_order(store
     def decide(due: DueJob) -> JobPlan:
         return plan_of(due, *[tick(due, due.next_ms + n * MINUTE) for n in range(3)])
 
-    born = (await store.plan(NOW, 10, decide)).runs
-    assert [run.scheduled_ms for run in born] == [NOW - 2 * MINUTE, NOW - MINUTE, NOW]
-    assert [run.id for run in await ticks_of(store, digest)] == [run.id for run in born]
+    created = (await store.plan(NOW, 10, decide)).runs
+    assert [run.scheduled_ms for run in created] == [NOW - 2 * MINUTE, NOW - MINUTE, NOW]
+    assert [run.id for run in await ticks_of(store, digest)] == [run.id for run in created]
 
 
 @pytest.mark.parametrize("state", ["running", "pending", "skipped", "missed"])
@@ -273,8 +273,8 @@ async def test_a_planned_run_keeps_every_column(store: Store, state: str) -> Non
 
 async def test_a_run_that_can_start_immediately_is_created_running(store: Store) -> None:
     await store.create_jobs([job()])
-    (born,) = (await store.plan(NOW, 10, start("w1"))).runs
-    run = await look(store, born)
+    (created,) = (await store.plan(NOW, 10, start("w1"))).runs
+    run = await look(store, created)
     assert (run.state, run.worker, run.started_ms, run.due_ms) == ("running", "w1", NOW, None)
     assert await store.take(NOW + DAY, "w2", {"cron": 10}) == []
 
@@ -337,8 +337,8 @@ async def test_next_wake_is_the_earliest_of_all_jobs(store: Store) -> None:
 async def test_many_due_jobs_are_planned_in_batches_and_none_is_left(store: Store) -> None:
     jobs = [job(f"job-{n}") for n in range(2_500)]
     await store.create_jobs(jobs)
-    born: list[NewRun] = []
+    created: list[NewRun] = []
     while (planned := await store.plan(NOW, 1_000, start("w1"))).claimed:
-        born += planned.runs
-    assert sorted(run.job_id or "" for run in born) == sorted(row.id for row in jobs)
+        created += planned.runs
+    assert sorted(run.job_id or "" for run in created) == sorted(row.id for row in jobs)
     assert await store.next_wake_ms() == NOW + DAY

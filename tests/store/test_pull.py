@@ -48,15 +48,15 @@ def _to(lane: str, claim_timeout_ms: int | None) -> Callable[[JobRow], JobChange
 
 
 async def test_waiting_runs_move_with_their_job_to_a_pull_lane(
-    store: Store, clock: FalseClock, ears: NotificationRecorder
+    store: Store, clock: FalseClock, recorder: NotificationRecorder
 ) -> None:
     digest, other = await new_job(store), await new_job(store, "other")
     due, later, running = asked(digest, NOW - MINUTE), asked(digest, NOW + HOUR), held(asked(digest))
     theirs = asked(other)
     await store.add_runs([due, later, running, theirs])
-    await ears.hear("runs")
+    await recorder.next_event("runs")
     assert await store.change_job(digest.id, _to(LANE, 2 * HOUR)) is not None
-    await ears.hear("runs")
+    await recorder.next_event("runs")
     assert [run.id for run in await store.take(NOW, "w1", {"cron": 10})] == [theirs.id]
     moved = [await look(store, run) for run in (due, later)]
     assert [(run.state, run.lane, run.is_pull, run.claim_deadline_ms) for run in moved] == [
@@ -177,14 +177,14 @@ async def test_two_executors_never_claim_the_same_run(database: Database) -> Non
     assert {(await look(stores[0], run)).state for run in got} == {"running"}
 
 
-async def test_a_planned_pull_run_is_announced(store: Store, ears: NotificationRecorder) -> None:
+async def test_a_planned_pull_run_is_announced(store: Store, recorder: NotificationRecorder) -> None:
     def wait(due: DueJob) -> JobPlan:
         return plan_of(due, tick(due, due.next_ms, lane=LANE, claim_timeout_ms=HOUR))
 
     await store.create_jobs([job()])
-    await ears.hear("jobs")
+    await recorder.next_event("jobs")
     await store.plan(NOW, 10, wait)
-    await ears.hear("runs")
+    await recorder.next_event("runs")
 
 
 async def test_next_claim_is_the_earliest_later_run_that_matches(store: Store) -> None:

@@ -40,13 +40,13 @@ def _is_withdrawn(run: RunView) -> bool:
 
 @pytest.mark.parametrize("change", [_paused, _deleted])
 async def test_a_tick_ahead_of_its_time_is_withdrawn_and_its_worker_notified(
-    store: Store, ears: NotificationRecorder, change: Callable[[Store, JobRow], Any]
+    store: Store, recorder: NotificationRecorder, change: Callable[[Store, JobRow], Any]
 ) -> None:
     row = await given_job(store)
     run = await _recorded(store, row)
     await change(store, row)
     assert _is_withdrawn(await look(store, run))
-    await ears.hear(f"stop:{run.id}")
+    await recorder.next_event(f"stop:{run.id}")
     assert await store.finish("w1", [ended(run)], alone) == set(), "what its worker says counts no more"
     assert _is_withdrawn(await look(store, run))
 
@@ -73,7 +73,7 @@ async def test_started_runs_are_not_withdrawn(store: Store, change: Callable[[St
 )
 @pytest.mark.parametrize("enabled", [True, False])
 async def test_an_outcome_that_ends_its_job_withdraws_ticks_that_have_not_started(
-    store: Store, ears: NotificationRecorder, fate: dict[str, Any], reason: str, enabled: bool
+    store: Store, recorder: NotificationRecorder, fate: dict[str, Any], reason: str, enabled: bool
 ) -> None:
     row = await given_job(store)
     ahead, begun, waits = (
@@ -95,18 +95,18 @@ async def test_an_outcome_that_ends_its_job_withdraws_ticks_that_have_not_starte
     assert (await look(store, by_hand)).state == ("cancelled" if reason == "job_deleted" else "pending")
     assert [(await look(store, each)).state for each in (begun, other)] == ["running", "running"]
     if enabled:
-        await ears.hear(f"stop:{ahead.id}")
+        await recorder.next_event(f"stop:{ahead.id}")
 
 
 async def test_a_change_that_withdraws_nothing_releases_the_tick_to_start_with_the_new_job(
-    store: Store, ears: NotificationRecorder
+    store: Store, recorder: NotificationRecorder
 ) -> None:
     row = await given_job(store)
     run = await _recorded(store, row)
     await store.change_job(row.id, lambda old: JobChange(old._replace(payload='{"new":1}', updated_ms=NOW)))
     seen = await look(store, run)
     assert (seen.state, seen.due_ms, seen.started_ms, seen.worker) == ("retrying", AHEAD, None, None)
-    await ears.hear(f"stop:{run.id}:1")
+    await recorder.next_event(f"stop:{run.id}:1")
     assert await store.take(AHEAD - 1, "w2", {"cron": 1}) == [], "no tick starts early"
     (again,) = await store.take(AHEAD, "w2", {"cron": 1})
     assert (again.payload, again.attempt, again.failed_attempts) == ('{"new":1}', 2, 0)

@@ -107,7 +107,7 @@ async def test_a_turn_ends_with_its_run_and_has_its_usage(store: Store):
 
 
 async def test_a_session_with_a_live_turn_is_skipped_until_the_turn_ends(
-    store: Store, ears: NotificationRecorder
+    store: Store, recorder: NotificationRecorder
 ):
     await say(store, "one")
     await begin_due(store, NOW + 1_000)
@@ -118,22 +118,22 @@ async def test_a_session_with_a_live_turn_is_skipped_until_the_turn_ends(
     assert await begin_due(store, later) == 1, "the other one: they do not wait for each other"
     assert [told(run) for run in await turns(store)] == ["one", "elsewhere"]
     ((first, _), _) = await store.claim(later, "w", "default", None, None, 10)
-    ears.topics.clear()
+    recorder.topics.clear()
     await store.finish("w", [ended(await look(store, first.id))], alone)
-    await ears.hear("sessions")
+    await recorder.next_event("sessions")
     assert await begin_due(store, later) == 1
     assert [told(run) for run in await turns(store)] == ["one", "elsewhere", "two"]
 
 
 async def test_the_end_of_a_run_outside_sessions_is_not_announced_to_sessions(
-    store: Store, ears: NotificationRecorder
+    store: Store, recorder: NotificationRecorder
 ):
     await store.add_runs([jobless()])
     (run,) = await store.take(NOW, "w1", {"cron": 5, "main": 5})
-    ears.topics.clear()
+    recorder.topics.clear()
     await store.finish("w1", [ended(await look(store, run.id))], alone)
     await store.add_runs([jobless()])
-    assert "sessions" not in await ears.hear("runs")
+    assert "sessions" not in await recorder.next_event("runs")
 
 
 async def test_sessions_are_taken_longest_due_first_up_to_the_limit(store: Store):
@@ -144,7 +144,9 @@ async def test_sessions_are_taken_longest_due_first_up_to_the_limit(store: Store
     assert await begin_due(store, NOW + DAY, limit=100) == 3
 
 
-async def test_a_stopped_turn_is_cancelled_and_its_worker_notified(store: Store, ears: NotificationRecorder):
+async def test_a_stopped_turn_is_cancelled_and_its_worker_notified(
+    store: Store, recorder: NotificationRecorder
+):
     await store.create_jobs([asleep(WAKE_JOB, work=HOOK, policy="{}")])
     await say(store, "one")
     await begin_due(store, NOW + 1_000)
@@ -152,7 +154,7 @@ async def test_a_stopped_turn_is_cancelled_and_its_worker_notified(store: Store,
     await say(store, "two", at_ms=NOW + 1_000)
     settled = await say(store, "/stopall", at_ms=NOW + 1_100)
     assert (list(settled.stopped), len(settled.dropped)) == ([(taken.id, "stopped")], 1)
-    await ears.hear(f"stop:{taken.id}")
+    await recorder.next_event(f"stop:{taken.id}")
     run = await look(store, taken.id)
     assert (run.state, run.reason) == ("cancelled", "stopped")
     talk = await seen(store)

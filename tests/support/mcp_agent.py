@@ -48,10 +48,10 @@ def text_of(result: CallToolResult) -> str:
 
 
 @asynccontextmanager
-async def over_http(somebody: ApiClient, query: str = "", **given: Any) -> AsyncIterator[Agent]:
-    headers = {"Authorization": f"Bearer {somebody.key}"}
+async def over_http(caller: ApiClient, query: str = "", **given: Any) -> AsyncIterator[Agent]:
+    headers = {"Authorization": f"Bearer {caller.key}"}
     async with httpx2.AsyncClient(headers=headers) as http:
-        transport = streamable_http_client(f"{somebody.url}/mcp{query}", http_client=http)
+        transport = streamable_http_client(f"{caller.url}/mcp{query}", http_client=http)
         async with Client(transport, **given) as client:
             yield Agent(client)
 

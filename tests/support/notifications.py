@@ -19,12 +19,12 @@ class NotificationRecorder:
         self.topics.append(topic)
         self._told.set()
 
-    async def hear(self, *topics: str) -> set[str]:
+    async def next_event(self, *topics: str) -> set[str]:
         """Wait until all these topics were notified; return and clear the recorded ones."""
         async with asyncio.timeout(PATIENCE):
             while not set(topics) <= set(self.topics):
                 self._told.clear()
                 await self._told.wait()
-        heard = set(self.topics)
+        received = set(self.topics)
         self.topics.clear()
-        return heard
+        return received

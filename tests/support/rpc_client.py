@@ -47,25 +47,25 @@ class Caller:
         """Send a message (text unchanged) and return the response."""
         await self.socket.send(message if isinstance(message, str | bytes) else json.dumps(message))
         async with asyncio.timeout(PATIENCE):
-            while "event" in (heard := json.loads(await self.socket.recv())):
-                self._events.append(heard)
-        return dict(heard)
+            while "event" in (received := json.loads(await self.socket.recv())):
+                self._events.append(received)
+        return dict(received)
 
-    async def hear(self) -> dict[str, Any]:
+    async def next_event(self) -> dict[str, Any]:
         """Return the next event."""
         if self._events:
             return self._events.popleft()
         async with asyncio.timeout(PATIENCE):
-            heard = json.loads(await self.socket.recv())
-        assert heard.keys() == {"event", "seq", "data"}, heard
-        return dict(heard)
+            received = json.loads(await self.socket.recv())
+        assert received.keys() == {"event", "seq", "data"}, received
+        return dict(received)
 
     async def until(self, enough: Callable[[dict[str, Any]], bool]) -> list[dict[str, Any]]:
         """Return all events up to the first that matches."""
-        heard = [await self.hear()]
-        while not enough(heard[-1]):
-            heard.append(await self.hear())
-        return heard
+        received = [await self.next_event()]
+        while not enough(received[-1]):
+            received.append(await self.next_event())
+        return received
 
     async def closed(self) -> tuple[int | None, str | None]:
         """Wait until the server closes the connection; return the code and reason."""
@@ -84,7 +84,7 @@ async def connected(url: str, key: str | None = None, **given: Any) -> AsyncIter
 
 
 @asynccontextmanager
-async def calling(somebody: ApiClient, **given: Any) -> AsyncIterator[Caller]:
+async def calling(api_client: ApiClient, **given: Any) -> AsyncIterator[Caller]:
     """Open a connection with the key of this client."""
-    async with connected(somebody.url, somebody.key, **given) as caller:
+    async with connected(api_client.url, api_client.key, **given) as caller:
         yield caller

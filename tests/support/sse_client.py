@@ -14,7 +14,7 @@ from tests.support.api_client import HOME, ApiClient
 from tests.support.waiting import PATIENCE
 
 
-class Heard(NamedTuple):
+class ReceivedEvent(NamedTuple):
     """One event."""
 
     seq: int
@@ -28,7 +28,7 @@ class Stream:
     def __init__(self, response: aiohttp.ClientResponse) -> None:
         self._response = response
 
-    async def hear(self) -> Heard | None:
+    async def next_event(self) -> ReceivedEvent | None:
         """Return the next event; None at the end of the stream."""
         fields: dict[str, str] = {}
         async for line in self._response.content:
@@ -37,33 +37,33 @@ class Stream:
                 continue
             if not text:
                 if "data" in fields:
-                    return Heard(int(fields["id"]), fields["event"], json.loads(fields["data"]))
+                    return ReceivedEvent(int(fields["id"]), fields["event"], json.loads(fields["data"]))
                 continue
             name, _, value = text.partition(": ")
             fields[name] = value
         return None
 
-    async def until(self, enough: Callable[[Heard], bool]) -> list[Heard]:
+    async def until(self, enough: Callable[[ReceivedEvent], bool]) -> list[ReceivedEvent]:
         """Return all events up to the first that matches."""
-        heard: list[Heard] = []
+        received: list[ReceivedEvent] = []
         async with asyncio.timeout(PATIENCE):
-            while event := await self.hear():
-                heard.append(event)
+            while event := await self.next_event():
+                received.append(event)
                 if enough(event):
-                    return heard
-        raise AssertionError(f"the stream ended after {heard}")
+                    return received
+        raise AssertionError(f"the stream ended after {received}")
 
 
 @asynccontextmanager
 async def listening(
-    somebody: ApiClient, workspace: str = HOME, last_event_id: int | None = None, **query: str | int
+    caller: ApiClient, workspace: str = HOME, last_event_id: int | None = None, **query: str | int
 ) -> AsyncIterator[Stream]:
     """Open the event stream with the key of this client."""
-    headers = {"Authorization": f"Bearer {somebody.key}"}
+    headers = {"Authorization": f"Bearer {caller.key}"}
     if last_event_id is not None:
         headers["Last-Event-ID"] = str(last_event_id)
-    async with somebody.session.get(
-        f"{somebody.url}{workspace}/events", headers=headers, params=query
+    async with caller.session.get(
+        f"{caller.url}{workspace}/events", headers=headers, params=query
     ) as response:
         assert response.status == 200, await response.text()
         assert response.content_type == "text/event-stream"

@@ -133,16 +133,16 @@ async def test_events_are_streamed_from_any_sequence_number(program: Program[Non
     def work(client: Client) -> None:
         client.jobs.create("note", schedule=SELDOM, target=Function("note"))
         run = client.jobs.run("note")
-        heard = []
+        received = []
         for event in client.events(after=0, job="note"):
-            heard.append(event)
+            received.append(event)
             if event.type == "run.finished":
                 break
-        assert [event.type for event in heard] == ["job.changed", "run.started", "run.finished"]
-        assert heard[-1].run is not None
-        assert heard[-1].run.id == run.id
-        ends = client.events(after=heard[0].seq, types=["run.finished"])
-        assert next(iter(ends)) == heard[-1]
+        assert [event.type for event in received] == ["job.changed", "run.started", "run.finished"]
+        assert received[-1].run is not None
+        assert received[-1].run.id == run.id
+        ends = client.events(after=received[0].seq, types=["run.finished"])
+        assert next(iter(ends)) == received[-1]
 
     await program(work)
 

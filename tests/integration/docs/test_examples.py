@@ -47,13 +47,13 @@ def test_the_receiver_accepts_only_signed_requests(tmp_path: Path) -> None:
             wait_for(port)
             genuine = machine.wakeful("run", "hook", "--wait", "--json")
             assert program.stdout is not None
-            heard = program.stdout.readline()
+            received = program.stdout.readline()
             machine.wakeful("rotate-secret", "hook")  # the new one is not what it was started with
             forged = machine.wakeful("run", "hook", "--wait", "--json")
         finally:
             stop(program)
     assert genuine.json["state"] == "succeeded"
-    assert heard.split(" ", 1)[1] == '{"job":"hook","payload":{"to":"me"}}\n'
+    assert received.split(" ", 1)[1] == '{"job":"hook","payload":{"to":"me"}}\n'
     assert forged.json["error"].startswith("HTTP 401")
 
 
@@ -117,7 +117,7 @@ def wait_for(port: int, patience: float = 30.0) -> None:
         try:
             socket.create_connection(("127.0.0.1", port), timeout=1).close()
         except ConnectionRefusedError:
-            assert time.monotonic() < until, f"nobody listens on {port}"
+            assert time.monotonic() < until, f"no server listens on {port}"
             time.sleep(0.05)
         else:
             return

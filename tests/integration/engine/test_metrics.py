@@ -19,9 +19,9 @@ def value(app: Wakeful, name: str, **labels: str) -> float:
     return app.services.metrics.registry.get_sample_value(f"wakeful_{name}", labels) or 0
 
 
-async def scraped(somebody: ApiClient, **given: Any) -> tuple[int, str]:
+async def scraped(caller: ApiClient, **given: Any) -> tuple[int, str]:
     """Scrape /metrics; return the status and the text."""
-    async with somebody.session.get(f"{somebody.url}/metrics", **given) as response:
+    async with caller.session.get(f"{caller.url}/metrics", **given) as response:
         return response.status, await response.text()
 
 

@@ -87,8 +87,8 @@ async def test_no_run_of_a_job_starts_while_the_job_is_planned(
 ) -> None:
     digest = job()
     await store.create_jobs([digest])
-    ears = NotificationRecorder()
-    other.listen(ears)
+    recorder = NotificationRecorder()
+    other.listen(recorder)
     async with _in_the_middle(
         store, lambda db, events: postgres_planning.plan(db, events, NOW, NOW, 9, start("w1"))
     ) as (planned,):
@@ -105,13 +105,13 @@ async def test_a_worker_that_finds_a_job_locked_by_a_planner_is_notified_later(
     digest = job()
     await store.create_jobs([digest])
     await store.add_runs([asked(digest)])
-    ears = NotificationRecorder()
+    recorder = NotificationRecorder()
     async with _in_the_middle(
         store, lambda db, events: postgres_planning.plan(db, events, NOW, NOW, 9, lambda due: None)
     ):
-        other.listen(ears)
+        other.listen(recorder)
         assert await other.take(NOW, "w2", {"cron": 9}) == []
-    await ears.hear("runs")
+    await recorder.next_event("runs")
     assert len(await other.take(NOW, "w2", {"cron": 9})) == 1
 
 

@@ -54,9 +54,9 @@ from wakeful.store.rows import (
 async def test_columns_are_readable_in_sql(store: PostgresStore, url: str) -> None:
     digest = job(payload='{"b":1,"a":[2,  3]}')
     await store.create_jobs([digest])
-    (born,) = (await store.plan(NOW, 10, fire)).runs
+    (created,) = (await store.plan(NOW, 10, fire)).runs
     assert await say(url, "SELECT scheduled_at::text FROM runs") == "2027-01-15 08:00:00+00"
-    assert str(await say(url, "SELECT id FROM runs")) == born.id
+    assert str(await say(url, "SELECT id FROM runs")) == created.id
     assert await say(url, "SELECT payload FROM jobs") == digest.payload
 
 
@@ -68,65 +68,65 @@ async def test_a_job_deleted_with_sql_does_not_stop_the_others(store: PostgresSt
 
 
 @pytest.mark.parametrize("nobody", ["", "digest", "01", "0190a0b0-0000-7000-8000-00000000000g"])
-async def test_an_id_that_is_not_a_uuid_is_not_found(store: PostgresStore, nobody: str) -> None:
-    assert await store.job_by_id(nobody) is None
-    assert await store.change_job(nobody, lambda row: pytest.fail("there is none")) is None
-    assert not await store.delete_job(nobody, NOW, "gone")
-    assert await store.run(nobody) is None
-    assert await store.attempts(nobody) == []
-    assert await store.cancel_run(nobody, NOW, "stop", running=True) is None
-    assert await store.replay_runs("default", [nobody], lambda letter: jobless()) == []
-    assert await store.discard_runs("default", [nobody]) == []
-    assert not await store.complete_run(ended(jobless(id=nobody)), alone)
-    assert await store.runs(RunFilter("default", job_id=nobody)) == []
-    assert await store.runs(RunFilter("default", before=nobody)) == []
+async def test_an_id_that_is_not_a_uuid_is_not_found(store: PostgresStore, anonymous: str) -> None:
+    assert await store.job_by_id(anonymous) is None
+    assert await store.change_job(anonymous, lambda row: pytest.fail("there is none")) is None
+    assert not await store.delete_job(anonymous, NOW, "gone")
+    assert await store.run(anonymous) is None
+    assert await store.attempts(anonymous) == []
+    assert await store.cancel_run(anonymous, NOW, "stop", running=True) is None
+    assert await store.replay_runs("default", [anonymous], lambda letter: jobless()) == []
+    assert await store.discard_runs("default", [anonymous]) == []
+    assert not await store.complete_run(ended(jobless(id=anonymous)), alone)
+    assert await store.runs(RunFilter("default", job_id=anonymous)) == []
+    assert await store.runs(RunFilter("default", before=anonymous)) == []
 
 
 # --- several stores on one database ---------------------------------------------------------------------
 
 
 async def test_changes_are_notified_to_other_processes(store: PostgresStore, other: PostgresStore) -> None:
-    ears = NotificationRecorder()
-    other.listen(ears)
+    recorder = NotificationRecorder()
+    other.listen(recorder)
     digest = asleep()
     await store.create_jobs([digest])
-    await ears.hear("jobs")
+    await recorder.next_event("jobs")
     run = asked(digest)
     await store.add_runs([run])
-    await ears.hear("runs")
+    await recorder.next_event("runs")
     await store.take(NOW, "w1", {"cron": 1})
     await store.cancel_run(run.id, NOW, "enough", running=True)
-    await ears.hear(f"stop:{run.id}")
+    await recorder.next_event(f"stop:{run.id}")
 
 
 async def test_a_process_is_notified_of_its_own_changes_once(
     store: PostgresStore, other: PostgresStore
 ) -> None:
-    ears, others = NotificationRecorder(), NotificationRecorder()
-    store.listen(ears)
+    recorder, others = NotificationRecorder(), NotificationRecorder()
+    store.listen(recorder)
     other.listen(others)
     await store.create_jobs([job()])
-    await others.hear("jobs")  # by then the sender has received its notification too
+    await others.next_event("jobs")  # by then the sender has received its notification too
     await asyncio.sleep(0)
-    assert ears.topics == ["jobs"]
+    assert recorder.topics == ["jobs"]
 
 
 async def test_two_schemas_in_one_database_are_isolated(url: str) -> None:
     stores = []
-    ears = []
+    recorder = []
     for schema in ("day", "night"):
         store = PostgresStore(f"{url}&schema={schema}", clock=FalseClock())
         await store.open()
         stores.append(store)
-        ears.append(NotificationRecorder())
-        store.listen(ears[-1])
+        recorder.append(NotificationRecorder())
+        store.listen(recorder[-1])
     day, night = stores
     await day.create_jobs([job()])
     assert await night.jobs(JobFilter("default")) == []
     assert (await night.plan(NOW, 10, fire)).claimed == 0
     await night.create_jobs([job()])
-    await ears[1].hear("jobs")
-    assert ears[0].topics == ["jobs"]
+    await recorder[1].next_event("jobs")
+    assert recorder[0].topics == ["jobs"]
     for store in stores:
         await store.close()
 
@@ -227,9 +227,9 @@ async def test_live_runs_matches_runs_after_random_operations(
 
     def decide(due: DueJob) -> JobPlan:
         run = tick(due, due.next_ms, serial=dice.random() < 0.7)
-        born = held(run, "w1") if dice.random() < 0.5 else run
+        created = held(run, "w1") if dice.random() < 0.5 else run
         gone = tuple((run_id, "replaced") for run_id in (*due.running, *due.waiting) if dice.random() < 0.3)
-        return plan_of(due, born, wake_ms=NOW, cancelled=gone)
+        return plan_of(due, created, wake_ms=NOW, cancelled=gone)
 
     for _ in range(60):
         runs = await store.runs(RunFilter("default", limit=200))
@@ -260,11 +260,11 @@ async def test_live_runs_matches_runs_after_random_operations(
 async def test_a_broken_connection_raises_unavailable_and_the_next_call_reconnects(
     store: PostgresStore, url: str
 ) -> None:
-    ears = NotificationRecorder()
-    store.listen(ears)
+    recorder = NotificationRecorder()
+    store.listen(recorder)
     digest = job()
     await store.create_jobs([digest])
-    ears.topics.clear()
+    recorder.topics.clear()
 
     async def hold(db: object, tell: object) -> None:
         await throw_out(url)
@@ -273,7 +273,7 @@ async def test_a_broken_connection_raises_unavailable_and_the_next_call_reconnec
     with pytest.raises(Unavailable, match="cannot use the database"):
         await store._pool.write(hold)
     assert await store.job_by_id(digest.id) == digest
-    assert await ears.hear("jobs", "runs") == {"jobs", "runs"}  # notifications may have been missed
+    assert await recorder.next_event("jobs", "runs") == {"jobs", "runs"}  # notifications may have been missed
 
 
 async def test_a_driver_protocol_error_raises_unavailable(
@@ -289,12 +289,12 @@ async def test_a_driver_protocol_error_raises_unavailable(
 async def test_notifications_resume_after_the_connection_broke(
     store: PostgresStore, other: PostgresStore, url: str
 ) -> None:
-    ears = NotificationRecorder()
-    store.listen(ears)
+    recorder = NotificationRecorder()
+    store.listen(recorder)
     await throw_out(url)
-    await ears.hear("jobs", "runs")
+    await recorder.next_event("jobs", "runs")
     await other.create_jobs([job()])
-    await ears.hear("jobs")
+    await recorder.next_event("jobs")
 
 
 async def test_the_error_for_an_unreachable_server_names_it_without_the_password(url: str) -> None:
@@ -329,19 +329,19 @@ def server() -> Iterator[postgres_server.PrivateServer]:
 async def test_a_store_survives_a_restart_of_the_server(server: postgres_server.PrivateServer) -> None:
     store = PostgresStore(server.url, clock=FalseClock())
     await store.open()
-    ears = NotificationRecorder()
-    store.listen(ears)
+    recorder = NotificationRecorder()
+    store.listen(recorder)
     digest = job()
     await store.create_jobs([digest])
-    (born,) = (await store.plan(NOW, 10, start("w1"))).runs
+    (created,) = (await store.plan(NOW, 10, start("w1"))).runs
     await asyncio.to_thread(server.stop)
     for _ in range(3):
         with pytest.raises(Unavailable):
-            await store.beat("w1", NOW, [born.id])
+            await store.beat("w1", NOW, [created.id])
     await asyncio.to_thread(server.start)
-    assert (await store.beat("w1", NOW, [born.id])).lost == set()
-    await ears.hear("jobs", "runs")
-    assert await store.finish("w1", [ended(born)], alone) == {born.id}
+    assert (await store.beat("w1", NOW, [created.id])).lost == set()
+    await recorder.next_event("jobs", "runs")
+    assert await store.finish("w1", [ended(created)], alone) == {created.id}
     await store.close()
 
 

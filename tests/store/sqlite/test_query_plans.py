@@ -188,23 +188,23 @@ async def test_no_statement_scans_a_table_and_no_call_exceeds_its_step_budget(tm
         return steps
 
     db.set_progress_handler(count, STEP)
-    born = (await store.plan(NOW, 100, start("w1"))).runs
-    assert (len(born), steps < 50_000) == (100, True), steps
+    planned_runs = (await store.plan(NOW, 100, start("w1"))).runs
+    assert (len(planned_runs), steps < 50_000) == (100, True), steps
     budget = {
         "plan": (lambda: store.plan(NOW, 100, start("w1")), 50_000),
-        "finish": (lambda: store.finish("w1", [ended(run) for run in born], alone), 30_000),
+        "finish": (lambda: store.finish("w1", [ended(run) for run in planned_runs], alone), 30_000),
         "take": (lambda: store.take(NOW, "w1", {"cron": 30}), 10_000),
         "next_wake": (store.next_wake_ms, STEP),
         "next_due": (lambda: store.next_due_ms(NOW, ["cron", "main"]), STEP),
-        "beat": (lambda: store.beat("w1", NOW, [run.id for run in born]), 4_000),
+        "beat": (lambda: store.beat("w1", NOW, [run.id for run in planned_runs]), 4_000),
         "release": (lambda: store.release("w7", NOW), 10_000),
-        "rescue": (lambda: store.rescue(NOW, 0, 10, lambda lost: ended(born[0]), alone), 60_000),
+        "rescue": (lambda: store.rescue(NOW, 0, 10, lambda lost: ended(planned_runs[0]), alone), 60_000),
         "prune": (lambda: store.prune(NOW, 100), 20_000),
         "job": (lambda: store.job("ws-1", "agent-1", "job-1"), STEP),
         "jobs": (lambda: store.jobs(JobFilter("ws-1", limit=50)), 3_000),
         "runs": (lambda: store.runs(RunFilter("ws-1")), 3_000),
         "runs of an agent": (lambda: store.runs(RunFilter("ws-1", "agent-1")), 3_000),
-        "runs of a job": (lambda: store.runs(RunFilter("ws-1", job_id=born[0].job_id)), 3_000),
+        "runs of a job": (lambda: store.runs(RunFilter("ws-1", job_id=planned_runs[0].job_id)), 3_000),
         "running": (lambda: store.runs(RunFilter("ws-1", states=("running",))), 60_000),
         "dead letters": (lambda: store.runs(RunFilter("ws-0", dead=True)), 3_000),
         "discarding the oldest": (lambda: store.discard_runs("ws-0", 100), 30_000),
@@ -218,7 +218,7 @@ async def test_no_statement_scans_a_table_and_no_call_exceeds_its_step_budget(tm
             5_000,
         ),
         "changes": (lambda: store.changes(0, 20), STEP),
-        "runs by ids": (lambda: store.runs_by_ids([run.id for run in born]), 10_000),
+        "runs by ids": (lambda: store.runs_by_ids([run.id for run in planned_runs]), 10_000),
         "recent runs": (lambda: store.recent_runs("ws-1", 0, 100), 3_000),
         "workers": (lambda: store.workers(0), STEP),
         "take deliveries": (lambda: store.take_deliveries(NOW, "w1", NOW + DAY, 10), STEP),

@@ -80,8 +80,8 @@ async def test_a_database_can_be_in_memory(inline: bool) -> None:
     store = SqliteStore(":memory:", clock=FalseClock(), inline=inline)
     await store.open()
     await store.create_jobs([job()])
-    (born,) = (await store.plan(NOW, 10, start("w1"))).runs
-    assert await store.finish("w1", [ended(born)], alone) == {born.id}
+    (created,) = (await store.plan(NOW, 10, start("w1"))).runs
+    assert await store.finish("w1", [ended(created)], alone) == {created.id}
     await store.close()
 
 
@@ -103,10 +103,10 @@ async def test_an_inline_store_runs_in_the_thread_of_the_event_loop(path: Path) 
 async def test_an_inline_store_sends_notifications(path: Path) -> None:
     store = SqliteStore(path, inline=True)
     await store.open()
-    ears = NotificationRecorder()
-    store.listen(ears)
+    recorder = NotificationRecorder()
+    store.listen(recorder)
     await store.add_runs([jobless()])
-    await ears.hear("runs")
+    await recorder.next_event("runs")
     await store.close()
 
 
@@ -169,8 +169,8 @@ async def test_a_transaction_of_a_cancelled_caller_commits_and_is_announced(
     store: SqliteStore,
 ) -> None:
     await store.create_jobs([job()])
-    ears = NotificationRecorder()
-    store.listen(ears)
+    recorder = NotificationRecorder()
+    store.listen(recorder)
     inside, go_on = threading.Event(), threading.Event()
 
     def decide(due: DueJob) -> JobPlan:
@@ -184,7 +184,7 @@ async def test_a_transaction_of_a_cancelled_caller_commits_and_is_announced(
     with pytest.raises(asyncio.CancelledError):
         await planning
     go_on.set()
-    await ears.hear("runs")
+    await recorder.next_event("runs")
     assert len(await store.take(NOW, "w1", {"cron": 5})) == 1
 
 

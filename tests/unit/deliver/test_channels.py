@@ -131,12 +131,12 @@ def test_a_changed_url_does_not_change_the_recipient():
 
 def test_logs_outside_a_delivery_are_not_redacted(caplog: pytest.LogCaptureFixture):
     caplog.set_level(logging.DEBUG)
-    with capture_logs() as heard:
+    with capture_logs() as received:
         logging.getLogger("apprise").warning("of %s", SECRET)
         logging.getLogger("urllib3.connectionpool").debug("POST /%s", SECRET)
         logging.getLogger("wakeful.other").warning("this goes on")
     logging.getLogger("apprise").warning("hello again")
-    assert heard == [f"of {SECRET}"]
+    assert received == [f"of {SECRET}"]
     assert [record.message for record in caplog.records] == ["this goes on", "hello again"]
 
 

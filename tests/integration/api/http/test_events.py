@@ -9,28 +9,28 @@ import pytest
 
 from tests.integration.conftest import SELDOM, NewApp, on_one_store
 from tests.support.api_client import HOME, JOBS, ApiClient, served
-from tests.support.sse_client import Heard, listening
+from tests.support.sse_client import ReceivedEvent, listening
 from tests.support.waiting import PATIENCE, eventually, over
 from wakeful import Function
 from wakeful.service.auth.access import LOCAL
 
 
-def finished(run_id: str) -> Callable[[Heard], bool]:
+def finished(run_id: str) -> Callable[[ReceivedEvent], bool]:
     """Match the `run.finished` event of this run."""
     return lambda event: event.type == "run.finished" and event.data["run"]["id"] == run_id
 
 
-async def run_now(somebody: ApiClient, name: str = "digest", agent: str = "default") -> str:
+async def run_now(caller: ApiClient, name: str = "digest", agent: str = "default") -> str:
     """Run the job and return the id of the run."""
-    reply = await somebody("POST", f"/agents/{agent}/jobs/{name}/run")
+    reply = await caller("POST", f"/agents/{agent}/jobs/{name}/run")
     assert reply.status in (200, 201, 202), reply
     return str(reply.body["id"])
 
 
-async def given_jobs(somebody: ApiClient, *names: str, agent: str = "default") -> None:
+async def given_jobs(caller: ApiClient, *names: str, agent: str = "default") -> None:
     for name in names:
         document = {"name": name, "schedule": SELDOM, "target": {"kind": "function", "name": "nothing"}}
-        reply = await somebody("POST", f"/agents/{agent}/jobs", document)
+        reply = await caller("POST", f"/agents/{agent}/jobs", document)
         assert reply.status == 201, reply
 
 
@@ -66,19 +66,19 @@ async def test_a_reconnecting_client_receives_each_missed_event_once(new_app: Ne
         await given_jobs(operator, "digest")
         async with listening(operator) as stream:
             first = await run_now(operator)
-            heard = await stream.until(finished(first))
+            received = await stream.until(finished(first))
         meanwhile = [await run_now(operator) for _ in range(3)]
         for run_id in meanwhile:
             await over(app, run_id)
-        seen = heard[-1].seq
+        seen = received[-1].seq
         header, query = (seen, 0) if by == "header" else (None, seen)
         async with listening(operator, last_event_id=header, after=query) as stream:
             last = await run_now(operator)
-            heard += await stream.until(finished(last))
-    seqs = [event.seq for event in heard]
+            received += await stream.until(finished(last))
+    seqs = [event.seq for event in received]
     assert seqs == list(range(seqs[0], seqs[0] + len(seqs)))
     for run_id in (first, *meanwhile, last):
-        assert [event.type for event in heard if event.data["run"]["id"] == run_id] == [
+        assert [event.type for event in received if event.data["run"]["id"] == run_id] == [
             "run.started",
             "run.finished",
         ]
@@ -93,10 +93,10 @@ async def test_events_are_replayed_from_the_beginning_after_a_restart(new_app: N
         await over(app, run_id)
     again = new_app()
     async with again, served(again) as operator:
-        somebody = await operator.new("member")
-        async with listening(somebody, after=0) as stream:
-            heard = await stream.until(finished(run_id))
-    assert [event.type for event in heard] == ["job.changed", "run.started", "run.finished"]
+        caller = await operator.new("member")
+        async with listening(caller, after=0) as stream:
+            received = await stream.until(finished(run_id))
+    assert [event.type for event in received] == ["job.changed", "run.started", "run.finished"]
 
 
 async def test_events_of_another_replica_are_received(new_app: NewApp) -> None:
@@ -167,9 +167,9 @@ async def test_pruned_events_cause_a_reset_event(new_app: NewApp) -> None:
             assert (reset.type, reset.seq) == ("reset", two.seq)
 
 
-async def given_jobs_without_function(somebody: ApiClient, *names: str) -> None:
+async def given_jobs_without_function(caller: ApiClient, *names: str) -> None:
     for name in names:
-        reply = await somebody("POST", JOBS, {"name": name, "schedule": SELDOM, "target": {"kind": "pull"}})
+        reply = await caller("POST", JOBS, {"name": name, "schedule": SELDOM, "target": {"kind": "pull"}})
         assert reply.status == 201, reply
 
 
@@ -184,7 +184,7 @@ async def test_a_stopping_server_ends_its_streams(new_app: NewApp, monkeypatch: 
             events = await stream.__aenter__()
             began = loop.time()
             app.services.events.shut_down()
-            assert await events.hear() is None
+            assert await events.next_event() is None
             assert loop.time() - began < PATIENCE
             await stream.__aexit__(None, None, None)
         assert app.services.events._reader is None
@@ -216,12 +216,12 @@ async def test_revoking_a_key_ends_its_stream(new_app: NewApp, monkeypatch: pyte
     monkeypatch.setattr("wakeful.api.http.events.HEARTBEAT_S", 0.05)
     app = new_app()
     async with app, served(app) as operator:
-        somebody = await operator.new("member")
-        async with listening(somebody) as stream:
+        caller = await operator.new("member")
+        async with listening(caller) as stream:
             (key,) = [key for key in await app.services.keys.list(LOCAL, "default") if key.name == "member"]
             await app.services.keys.revoke(LOCAL, "default", key.id)
             async with asyncio.timeout(PATIENCE):
-                assert await stream.hear() is None
+                assert await stream.next_event() is None
 
 
 @on_one_store

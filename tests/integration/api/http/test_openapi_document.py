@@ -74,9 +74,9 @@ def test_the_job_schema_has_every_returned_field():
 
 @on_one_store
 async def test_the_document_and_its_page_need_no_key(ask: ApiClient):
-    nobody = ask.with_key(None)
-    assert (await nobody("GET", "/openapi.json")).body["info"]["title"] == "Wakeful"
-    assert "Wakeful HTTP API" in (await nobody("GET", "/docs")).body
+    anonymous = ask.with_key(None)
+    assert (await anonymous("GET", "/openapi.json")).body["info"]["title"] == "Wakeful"
+    assert "Wakeful HTTP API" in (await anonymous("GET", "/docs")).body
 
 
 @on_one_store

@@ -33,20 +33,20 @@ async def _statuses(url: str, key: str | None, headers: dict[str, str]) -> tuple
 
 @on_one_store
 async def test_cross_origin_pages_are_rejected_and_programs_are_not(new_app: NewApp):
-    async with new_app() as app, served(app) as somebody:
-        own = somebody.url.removeprefix("http://")
+    async with new_app() as app, served(app) as caller:
+        own = caller.url.removeprefix("http://")
         answers = {
-            origin: await _statuses(somebody.url, somebody.key, {"Origin": origin} if origin else {})
+            origin: await _statuses(caller.url, caller.key, {"Origin": origin} if origin else {})
             for origin in (
                 "",
-                somebody.url,
+                caller.url,
                 "https://evil.example",
                 "null",
                 "http://127.0.0.1:1",
                 f"http://{own}.evil",
             )
         }
-    assert answers.pop("") == answers.pop(somebody.url) == (200, 101, 200)
+    assert answers.pop("") == answers.pop(caller.url) == (200, 101, 200)
     assert set(answers.values()) == {(403, 403, 200)}
 
 
@@ -57,7 +57,7 @@ async def test_allowed_origins_and_hosts_are_configurable(new_app: NewApp):
         allowed_hosts=("wakeful.example", "localhost:1"),
         secret_key="k",
     )
-    async with new_app(settings=settings) as app, served(app) as somebody:
+    async with new_app(settings=settings) as app, served(app) as caller:
         good = {"Host": "wakeful.example:9253"}
         for headers, expected in (
             ({**good, "Origin": "https://app.example"}, (200, 101, 200)),
@@ -68,8 +68,8 @@ async def test_allowed_origins_and_hosts_are_configurable(new_app: NewApp):
             ({"Host": "rebound.evil.example", "Origin": "http://rebound.evil.example"}, (403, 403, 403)),
             ({}, (403, 403, 403)),
         ):
-            assert await _statuses(somebody.url, somebody.key, headers) == expected, headers
-        async with aiohttp.ClientSession() as session, session.get(f"{somebody.url}/healthz") as response:
+            assert await _statuses(caller.url, caller.key, headers) == expected, headers
+        async with aiohttp.ClientSession() as session, session.get(f"{caller.url}/healthz") as response:
             assert response.status == 200
 
 

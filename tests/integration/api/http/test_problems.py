@@ -167,12 +167,12 @@ async def test_an_internal_error_reveals_no_details(
 
 
 async def test_health_and_readiness_need_no_key(ask: ApiClient):
-    nobody = ask.with_key(None)
-    assert (await nobody("GET", "/healthz")).body == {"status": "ok"}
-    assert (await nobody("GET", "/readyz")).body == {"status": "ready"}
+    anonymous = ask.with_key(None)
+    assert (await anonymous("GET", "/healthz")).body == {"status": "ok"}
+    assert (await anonymous("GET", "/readyz")).body == {"status": "ready"}
     await ask.app.stop()
-    assert (await nobody("GET", "/healthz")).status == 200
-    reply = await nobody("GET", "/readyz")
+    assert (await anonymous("GET", "/healthz")).status == 200
+    reply = await anonymous("GET", "/readyz")
     assert (reply.status, reply.code) == (503, "unavailable")
     assert reply.headers["retry-after"] == "1"
 

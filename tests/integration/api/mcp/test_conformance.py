@@ -34,9 +34,9 @@ def database(tmp_path: Path) -> str:
 
 @pytest.fixture
 async def operator(new_app: NewApp) -> AsyncIterator[ApiClient]:
-    async with new_app() as app, served(app) as somebody:
+    async with new_app() as app, served(app) as caller:
         await app.services.agents.put(LOCAL, "default", "writer", {})
-        yield somebody
+        yield caller
 
 
 async def _live(agent: Agent) -> dict[str, dict[str, Any]]:

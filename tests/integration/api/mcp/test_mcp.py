@@ -43,10 +43,10 @@ async def operator(new_app: NewApp) -> AsyncIterator[ApiClient]:
     async def note() -> str:
         return "noted"
 
-    async with app, served(app) as somebody:
+    async with app, served(app) as caller:
         await app.services.agents.put(LOCAL, "default", "writer", {"tz": "Europe/Berlin"})
         await app.services.agents.put(LOCAL, "default", "painter", {})
-        yield somebody
+        yield caller
 
 
 @pytest.fixture

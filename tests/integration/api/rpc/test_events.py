@@ -17,7 +17,7 @@ from tests.support.waiting import PATIENCE, eventually, over
 from wakeful import Wakeful
 from wakeful.api.rpc.protocol import Protocol
 
-Heard = dict[str, Any]
+ReceivedEvent = dict[str, Any]
 
 
 def new(new_app: NewApp) -> Wakeful:
@@ -35,8 +35,8 @@ async def run(call: Caller, name: str = "digest", **params: object) -> str:
     return str((await call("cron.run", jobId=name, **params))["run"]["id"])
 
 
-def finished(run_id: str) -> Callable[[Heard], bool]:
-    return lambda heard: heard["event"] == "run.finished" and heard["data"]["run"]["id"] == run_id
+def finished(run_id: str) -> Callable[[ReceivedEvent], bool]:
+    return lambda received: received["event"] == "run.finished" and received["data"]["run"]["id"] == run_id
 
 
 async def test_events_are_pushed_after_a_subscription(new_app: NewApp):
@@ -60,7 +60,7 @@ async def test_events_are_pushed_after_a_subscription(new_app: NewApp):
         assert await call("events.unsubscribe") == {"unsubscribed": False}
         await call("cron.delete", jobId="digest")
         await call("events.subscribe", after=ended["seq"])
-        gone = await call.hear()
+        gone = await call.next_event()
         assert (gone["event"], gone["data"]["deleted"]) == ("job.changed", True)
 
 
@@ -71,18 +71,18 @@ async def test_a_reconnecting_client_receives_each_missed_event_once(new_app: Ne
         async with calling(operator) as call:
             await call("events.subscribe")
             first = await run(doing)
-            heard = await call.until(finished(first))
+            received = await call.until(finished(first))
         meanwhile = [await run(doing) for _ in range(3)]
         for run_id in meanwhile:
             await over(app, run_id)
         async with calling(operator) as call:
-            await call("events.subscribe", after=heard[-1]["seq"])
+            await call("events.subscribe", after=received[-1]["seq"])
             last = await run(doing)
-            heard += await call.until(finished(last))
-    seqs = [each["seq"] for each in heard]
+            received += await call.until(finished(last))
+    seqs = [each["seq"] for each in received]
     assert seqs == list(range(seqs[0], seqs[0] + len(seqs)))
     for run_id in (first, *meanwhile, last):
-        told = [each["event"] for each in heard if each["data"]["run"]["id"] == run_id]
+        told = [each["event"] for each in received if each["data"]["run"]["id"] == run_id]
         assert told == ["run.started", "run.finished"]
 
 
@@ -99,8 +99,8 @@ async def test_no_event_is_missed_during_a_server_restart(new_app: NewApp):
         await again.jobs.create("other", schedule=SELDOM)
         async with served(again) as operator, calling(operator.with_key(member.key)) as call:
             await call("events.subscribe", after=after)
-            heard = [await call.hear(), await call.hear()]
-    assert [(each["seq"], each["data"]["job"]) for each in heard] == [
+            received = [await call.next_event(), await call.next_event()]
+    assert [(each["seq"], each["data"]["job"]) for each in received] == [
         (after + 1, "digest"), (after + 2, "other")
     ]  # fmt: skip
 
@@ -111,7 +111,7 @@ async def test_an_unknown_sequence_number_causes_a_reset_event(new_app: NewApp):
     async with app, served(app) as operator, calling(operator) as call:
         subscribed = await call("events.subscribe", after=10**9)  # a sequence number of another database
         assert subscribed["after"] == 10**9
-        assert (await call.hear())["event"] == "reset"
+        assert (await call.next_event())["event"] == "reset"
 
 
 @on_one_store
@@ -168,9 +168,9 @@ async def test_a_slow_client_is_dropped_and_delays_no_other(new_app: NewApp, mon
         await quick("events.subscribe")
         payload = "x" * 60_000  # 300 of them exceed the network buffers
         runs = [await app.jobs.run("digest", payload=payload) for _ in range(150)]
-        heard = [await quick.hear() for _ in range(2 * len(runs))]
-        wanted = list(range(after + 1, after + 1 + len(heard)))
-        assert [each["seq"] for each in heard] == wanted
+        received = [await quick.next_event() for _ in range(2 * len(runs))]
+        wanted = list(range(after + 1, after + 1 + len(received)))
+        assert [each["seq"] for each in received] == wanted
         await eventually(lambda: len(app.services.events._listeners) == 1)
         assert (await doing("cron.status"))["running"] is True
         metrics = app.services.metrics.registry
@@ -179,14 +179,14 @@ async def test_a_slow_client_is_dropped_and_delays_no_other(new_app: NewApp, mon
         taken: list[int] = []
         with contextlib.suppress(ConnectionClosed):
             while True:  # events sent before the drop
-                taken.append((await slow.hear())["seq"])
+                taken.append((await slow.next_event())["seq"])
         code, reason = await slow.closed()
         assert (code, "reconnect" in str(reason)) == (1013, True)
         assert 0 < len(taken) < len(wanted)
 
         async with calling(operator) as again:
             await again("events.subscribe", after=taken[-1])
-            taken += [(await again.hear())["seq"] for _ in range(len(wanted) - len(taken))]
+            taken += [(await again.next_event())["seq"] for _ in range(len(wanted) - len(taken))]
         assert taken == wanted
 
 

@@ -542,7 +542,7 @@ async def test_the_rpc_works_over_tls(new_app: NewApp, tmp_path: Path):
             assert (await call("cron.status"))["running"] is True
             after = (await call("events.subscribe"))["after"]
             await create(call, target={"kind": "pull"})
-            assert (await call.hear())["seq"] == after + 1
+            assert (await call.next_event())["seq"] == after + 1
         with pytest.raises(ssl.SSLCertVerificationError):
             async with calling(operator):
                 raise AssertionError("a certificate that nobody vouches for is good enough")

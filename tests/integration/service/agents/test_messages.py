@@ -52,11 +52,11 @@ async def test_the_heartbeat_of_a_stopped_turn_is_refused(ask: ApiClient):
 
 async def test_a_waiting_turn_uses_the_changed_target_of_its_agent(new_app: NewApp):
     app = new_app()
-    heard: list[Any] = []
+    received: list[Any] = []
 
     @app.function("think")
     async def think(run: Launch) -> None:
-        heard.append((run.job, run.payload))
+        received.append((run.job, run.payload))
 
     async with app, served(app) as ask:
         await ask("PUT", "/agents/default", {"queue": {"debounceMs": 4_000}})
@@ -64,8 +64,8 @@ async def test_a_waiting_turn_uses_the_changed_target_of_its_agent(new_app: NewA
         target = {"kind": "function", "name": "think"}
         await ask("PUT", "/agents/default", {"target": target, "queue": {"debounceMs": 4_000}})
         await ask("POST", SAY, {"message": "and welcome"})
-        await eventually(lambda: heard)
-    ((job, payload),) = heard
+        await eventually(lambda: received)
+    ((job, payload),) = received
     assert (job, payload["message"]) == ("woken-by-hand", "hello\nand welcome")
 
 
@@ -205,11 +205,11 @@ def test_the_command_line_sends_a_message_and_waits_for_the_output(here: Machine
 
 async def test_a_message_can_be_sent_in_process_without_a_server(new_app: NewApp):
     app = new_app()
-    heard: list[str | None] = []
+    received: list[str | None] = []
 
     @app.function("think")
     async def think(run: Launch) -> Succeeded:
-        heard.append(run.message)
+        received.append(run.message)
         return Succeeded("yes")
 
     async with app:
@@ -217,7 +217,7 @@ async def test_a_message_can_be_sent_in_process_without_a_server(new_app: NewApp
         await app.services.agents.put(LOCAL, "default", "default", document)
         receipt = await app.services.messages.send(LOCAL, "default", "default", {"message": "well?"})
         assert receipt.state == "started"
-        await eventually(lambda: heard == ["well?"])
+        await eventually(lambda: received == ["well?"])
 
 
 def test_the_command_line_sets_the_budget_and_alerts_of_an_agent(here: Machine):

@@ -216,13 +216,13 @@ async def test_credentials_are_shown_only_to_admins(ask: ApiClient):
     await ask("POST", JOBS, {"name": "flow", "schedule": SELDOM, "target": flow})
     paths = ("", "/agents", "/agents/ada", JOBS, "/jobs", f"{JOBS}/job", f"{JOBS}/flow")
     member, ada = await ask.new("member"), await ask.new("agent", agent="ada")
-    for somebody in (member, ada):
+    for caller in (member, ada):
         for path in (*paths, f"{JOBS}/wakeful-alerts", "/api/workspaces"):
-            reply = await somebody("GET", path)
+            reply = await caller("GET", path)
             assert reply.status == 200
             found = [secret for secret in SECRETS if secret in str(reply.body)]
             assert not found, (path, found)
-        async with calling(somebody) as call:
+        async with calling(caller) as call:
             for method in ("cron.list", "cron.status"):
                 told = str(await call(method, **({"agentId": "ada"} if method == "cron.list" else {})))
                 assert not [secret for secret in SECRETS if secret in told], method

@@ -390,8 +390,8 @@ async def test_ticks_during_a_pause_are_neither_missed_nor_caught_up(new_app: Ne
         await eventually(lambda: app.store.clock.now_ms() > epoch_ms(paused.updated_at) + 2_200)
         resumed = await app.jobs.resume("job")
         assert (await stored(app, "job")).anchor_ms == anchor_ms
-        heard = len(calls)
-        await eventually(lambda: len(calls) > heard)
+        received = len(calls)
+        await eventually(lambda: len(calls) > received)
         runs = await runs_of(app, "job")
     assert resumed.schedule == Every(1000)
     # A tick is recorded shortly before it is due: one recorded before the pause still runs.

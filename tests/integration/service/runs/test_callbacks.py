@@ -25,8 +25,8 @@ NARROW = replace(QUICK, lanes={"cron": 1})
 @pytest.fixture
 async def ask(new_app: NewApp) -> AsyncIterator[ApiClient]:
     app = new_app(config=NARROW)
-    async with app, served(app) as somebody:
-        yield somebody
+    async with app, served(app) as caller:
+        yield caller
 
 
 class CallingBack(Receiver):
