@@ -67,19 +67,19 @@ async def test_a_job_deleted_with_sql_does_not_stop_the_others(store: PostgresSt
     assert await store.next_wake_ms() == NOW + DAY
 
 
-@pytest.mark.parametrize("nobody", ["", "digest", "01", "0190a0b0-0000-7000-8000-00000000000g"])
-async def test_an_id_that_is_not_a_uuid_is_not_found(store: PostgresStore, anonymous: str) -> None:
-    assert await store.job_by_id(anonymous) is None
-    assert await store.change_job(anonymous, lambda row: pytest.fail("there is none")) is None
-    assert not await store.delete_job(anonymous, NOW, "gone")
-    assert await store.run(anonymous) is None
-    assert await store.attempts(anonymous) == []
-    assert await store.cancel_run(anonymous, NOW, "stop", running=True) is None
-    assert await store.replay_runs("default", [anonymous], lambda letter: jobless()) == []
-    assert await store.discard_runs("default", [anonymous]) == []
-    assert not await store.complete_run(ended(jobless(id=anonymous)), alone)
-    assert await store.runs(RunFilter("default", job_id=anonymous)) == []
-    assert await store.runs(RunFilter("default", before=anonymous)) == []
+@pytest.mark.parametrize("unknown", ["", "digest", "01", "0190a0b0-0000-7000-8000-00000000000g"])
+async def test_an_id_that_is_not_a_uuid_is_not_found(store: PostgresStore, unknown: str) -> None:
+    assert await store.job_by_id(unknown) is None
+    assert await store.change_job(unknown, lambda row: pytest.fail("there is none")) is None
+    assert not await store.delete_job(unknown, NOW, "gone")
+    assert await store.run(unknown) is None
+    assert await store.attempts(unknown) == []
+    assert await store.cancel_run(unknown, NOW, "stop", running=True) is None
+    assert await store.replay_runs("default", [unknown], lambda letter: jobless()) == []
+    assert await store.discard_runs("default", [unknown]) == []
+    assert not await store.complete_run(ended(jobless(id=unknown)), alone)
+    assert await store.runs(RunFilter("default", job_id=unknown)) == []
+    assert await store.runs(RunFilter("default", before=unknown)) == []
 
 
 # --- several stores on one database ---------------------------------------------------------------------
