@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Literal
+from typing import Final, Literal
 
 from wakeful.errors import FailedPrecondition
 from wakeful.job import Definition, JobRecord, anchor_of
@@ -12,6 +12,9 @@ from wakeful.run import NewRun
 from wakeful.run_factory import claim_timeout_ms, tick_run
 from wakeful.store.row_mapping import job_of
 from wakeful.store.rows import JobRow, Move
+
+#: The reason of a tick that is skipped on request.
+SKIP_REASON: Final = "asked"
 
 
 def edited(old: JobRecord, definition: Definition, now_ms: int, enabled: bool | None = None) -> JobRecord:
@@ -115,7 +118,7 @@ def skipped(job: JobRecord, now_ms: int) -> tuple[JobRecord, Verdict]:
         raise FailedPrecondition(
             f"a tick of job '{job.name}' is due and not planned yet; try again when a worker has planned it"
         )
-    verdict = Verdict(tick, fire, Becomes.SKIPPED, "asked")
+    verdict = Verdict(tick, fire, Becomes.SKIPPED, SKIP_REASON)
     after = ticks.next(tick)
     if after is None:
         over = replace(job, enabled=False, disabled_reason="no_more_ticks", next_ms=None, wake_ms=None)

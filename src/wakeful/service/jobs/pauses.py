@@ -15,15 +15,13 @@ from wakeful.schedule import At, parse_schedule
 from wakeful.service.auth.access import Principal
 from wakeful.service.auth.accounts import Accounts, JobContext
 from wakeful.service.jobs.job_editor import JobEditor, agent_inactive, check_version, no_job
-from wakeful.service.jobs.job_transitions import missed_runs, paused, resumed, skipped
+from wakeful.service.jobs.job_transitions import SKIP_REASON, missed_runs, paused, resumed, skipped
 from wakeful.store.port import Store
 from wakeful.store.row_mapping import changed_row, job_of, view_of
 from wakeful.store.rows import JobChange, JobRow, RunFilter, RunView
 
 #: The longest note of a pause.
 MAX_NOTE: Final = 500
-#: The reason of a tick that is skipped on request.
-SKIP_REASON: Final = "asked"
 _TRIES: Final = 5
 _MANY: Final = 1_000
 
