@@ -1,6 +1,7 @@
 """An executor: it claims runs over HTTP, executes them and reports their outcome. It needs only Python.
 
-    WAKEFUL_KEY=wk_… python examples/executor.py        WAKEFUL_URL is the server's URL
+    eval "$(wakeful keys env)"             sets WAKEFUL_URL and WAKEFUL_KEY for this machine's server
+    python examples/executor.py
 
 Put your own code into `work`. Start any number of executors: no run is given to two of them. A run whose
 executor sends no heartbeat for 30 seconds is given to another, as a new attempt.
@@ -10,11 +11,13 @@ import contextlib
 import json
 import os
 import socket
+import sys
 import threading
 import urllib.error
 import urllib.request
 
 URL = os.environ.get("WAKEFUL_URL", "http://127.0.0.1:9253") + "/api/workspaces/default/runs"
+KEY = os.environ.get("WAKEFUL_KEY")
 ME = f"{socket.gethostname()}-{os.getpid()}"
 
 
@@ -25,7 +28,7 @@ def work(run):
 
 def post(path, body):
     request = urllib.request.Request(URL + path, json.dumps(body).encode(), method="POST")
-    request.add_header("Authorization", f"Bearer {os.environ['WAKEFUL_KEY']}")
+    request.add_header("Authorization", f"Bearer {KEY}")
     request.add_header("Content-Type", "application/json")
     with urllib.request.urlopen(request, timeout=60) as response:
         return json.load(response)
@@ -61,9 +64,17 @@ def execute(run):
 
 
 def main():
+    if not KEY:
+        sys.exit('executor: WAKEFUL_KEY is not set; run `eval "$(wakeful keys env)"` and start this again')
     while True:
         try:
             runs = post("/claim", {"worker": ME, "limit": 1, "waitMs": 20_000})["runs"]
+        except urllib.error.HTTPError as error:
+            if error.code < 500:  # the same request fails again: the key or the URL is wrong
+                sys.exit(f"executor: {URL}/claim responded {error.code}: {error.read().decode()}")
+            print("no runs:", error, flush=True)
+            threading.Event().wait(1)
+            continue
         except OSError as error:
             print("no server:", error, flush=True)
             threading.Event().wait(1)

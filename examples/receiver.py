@@ -7,19 +7,23 @@ drop duplicates.
 """
 
 import base64
+import contextlib
 import hashlib
 import hmac
 import sys
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
+if len(sys.argv) != 2 or not sys.argv[1].startswith("whsec_"):
+    sys.exit("usage: python examples/receiver.py whsec_…    (the secret that `wakeful add … --url` prints)")
 SECRET = base64.b64decode(sys.argv[1].removeprefix("whsec_"))
 
 
 class Receiver(BaseHTTPRequestHandler):
     def do_POST(self):
-        body = self.rfile.read(int(self.headers["content-length"]))
+        body = self.rfile.read(int(self.headers.get("content-length", 0)))
         expected = hmac.new(SECRET, body, hashlib.sha256).hexdigest()
-        genuine = hmac.compare_digest(expected, self.headers["x-wakeful-signature"])
+        given = self.headers.get("x-wakeful-signature", "")
+        genuine = hmac.compare_digest(expected.encode(), given.encode())
         if genuine:
             print(self.headers["webhook-id"][:12], body.decode(), flush=True)
         self.send_response(204 if genuine else 401)
@@ -29,4 +33,5 @@ class Receiver(BaseHTTPRequestHandler):
         pass
 
 
-HTTPServer(("127.0.0.1", 8080), Receiver).serve_forever()
+with contextlib.suppress(KeyboardInterrupt):
+    HTTPServer(("127.0.0.1", 8080), Receiver).serve_forever()

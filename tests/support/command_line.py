@@ -88,10 +88,10 @@ class Machine:
         assert "Traceback" not in done.stderr, done.stderr
         return Completed(done.returncode, done.stdout, done.stderr)
 
-    def on_a_terminal(self, *arguments: str) -> Completed:
-        """Run a command on a terminal of 100 columns and wait for its end; `out` has all output."""
+    def on_a_terminal(self, *arguments: str, columns: int = 100) -> Completed:
+        """Run a command on a terminal and wait for its end; `out` has all output."""
         primary, secondary = pty.openpty()
-        fcntl.ioctl(secondary, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 100, 0, 0))
+        fcntl.ioctl(secondary, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
         process = subprocess.Popen(
             [sys.executable, "-m", "wakeful", *arguments],
             env={**self.environment, "TERM": "xterm-256color"},

@@ -53,20 +53,23 @@ class Output:
 
     def _print(self, renderables: Sequence[RenderableType]) -> None:
         if self.console.is_terminal:
-            for renderable in renderables:
-                self.console.print(renderable)
+            self._print_all(renderables)
             return
         with self.console.capture() as captured:
-            for renderable in renderables:
-                self.console.print(renderable)
+            self._print_all(renderables)
         # Rich pads the last column of a table with blanks.
         lines = [line.rstrip() for line in captured.get().split("\n")]
         sys.stdout.write("\n".join(lines))
         sys.stdout.flush()
 
+    def _print_all(self, renderables: Sequence[RenderableType]) -> None:
+        for renderable in renderables:
+            # The terminal wraps long lines. A line break in a command would prevent copying it.
+            self.console.print(renderable, soft_wrap=isinstance(renderable, str | Text))
+
     def warn(self, sentence: str) -> None:
         """Print a warning on stderr."""
-        self.stderr.print(Text(sentence, "yellow"))
+        self.stderr.print(Text(sentence, "yellow"), soft_wrap=True)
 
     async def wait_for(self, result: Awaitable[T], what: str = "waiting for the server") -> T:
         """Await a result; on a terminal, show a spinner if it takes long."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
+import subprocess
 from pathlib import Path
 
 from tests.support.command_line import Machine, first_json, serving
@@ -68,6 +70,44 @@ def test_the_demo_shows_a_live_table_on_a_terminal(tmp_path: Path):
     assert "press Ctrl-C to stop" in result.out
     assert "hello" in result.out
     assert "\x1b[32msucceeded" in result.out
+
+
+def test_commands_to_copy_are_not_wrapped_on_a_narrow_terminal(tmp_path: Path):
+    result = Machine(tmp_path).on_a_terminal("demo", "--port", "0", "--runs", "1", columns=40)
+
+    assert re.search(
+        r"\n  export WAKEFUL_URL=http://127\.0\.0\.1:\d+ WAKEFUL_KEY=wk_[\w-]{43}\r\n", result.out
+    )
+    assert '$WAKEFUL_URL/api/workspaces/default/runs?limit=3"\r\n' in result.out
+
+
+def test_keys_env_prints_exports_that_a_shell_reads(tmp_path: Path):
+    with serving(tmp_path) as machine:
+        printed = machine.wakeful("keys", "env")
+        variables = machine.wakeful("keys", "env", "--json").json
+        echoed = subprocess.run(
+            ["bash", "-euc", f'{printed.out}\nenv | grep "^WAKEFUL_"'],
+            capture_output=True,
+            text=True,
+            check=True,
+            env={"PATH": os.environ["PATH"]},
+        )
+        wrong = machine.wakeful("keys", "env", WAKEFUL_KEY="wk_'$(touch x)'")
+
+    assert variables["WAKEFUL_URL"] == machine.url
+    assert sorted(echoed.stdout.split()) == sorted(f"{name}={value}" for name, value in variables.items())
+    assert (wrong.code, wrong.out) == (4, "")
+
+
+def test_keys_env_says_what_to_do_without_a_server_or_a_key(tmp_path: Path):
+    stopped = Machine(tmp_path, "http://127.0.0.1:1").wakeful("keys", "env")
+    with serving(tmp_path) as machine:
+        keyless = machine.wakeful("keys", "env", XDG_CONFIG_HOME=str(tmp_path / "empty"))
+
+    assert (stopped.code, stopped.out) == (7, "")
+    assert "start a server with `wakeful serve`" in stopped.err
+    assert (keyless.code, keyless.out) == (4, "")
+    assert "set WAKEFUL_KEY" in keyless.err
 
 
 def test_preview_needs_no_server_and_marks_clock_changes(tmp_path: Path):

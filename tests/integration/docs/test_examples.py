@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import time
+from http.client import HTTPConnection
 from pathlib import Path
 
 from tests.support.command_line import Machine, serving
@@ -57,11 +58,47 @@ def test_the_receiver_accepts_only_signed_requests(tmp_path: Path) -> None:
     assert forged.json["error"].startswith("HTTP 401")
 
 
+def test_the_receiver_refuses_unsigned_and_wrongly_signed_requests(tmp_path: Path) -> None:
+    port = free_port()
+    program = example("receiver.py", Machine(tmp_path), "whsec_AAAA", port=port)
+    try:
+        wait_for(port)
+        statuses = [post_status(port, headers) for headers in ({}, {"x-wakeful-signature": "é"})]
+    finally:
+        _, errors = stop(program)
+    assert statuses == [401, 401]
+    assert errors == ""
+
+
+def test_the_receiver_reports_a_missing_secret(tmp_path: Path) -> None:
+    program = example("receiver.py", Machine(tmp_path))
+    _, errors = program.communicate(timeout=PATIENCE)
+    assert program.returncode == 1
+    assert errors.startswith("usage: python examples/receiver.py whsec_…")
+
+
+def test_the_executor_reports_a_missing_key_in_one_sentence(tmp_path: Path) -> None:
+    program = example("executor.py", Machine(tmp_path))
+    _, errors = program.communicate(timeout=PATIENCE)
+    assert program.returncode == 1
+    assert errors == (
+        'executor: WAKEFUL_KEY is not set; run `eval "$(wakeful keys env)"` and start this again\n'
+    )
+
+
+def test_the_executor_stops_if_its_key_is_refused(tmp_path: Path) -> None:
+    with serving(tmp_path) as machine:
+        program = example("executor.py", machine, WAKEFUL_KEY=f"wk_{43 * 'A'}")
+        _, errors = program.communicate(timeout=PATIENCE)
+    assert program.returncode == 1
+    assert "responded 401" in errors
+    assert "Traceback" not in errors
+
+
 def test_the_executor_claims_and_completes_a_run(tmp_path: Path) -> None:
     with serving(tmp_path) as machine:
         machine.wakeful("add", "greet", "--schedule", "0 0 29 2 *", "--message", "hello")
-        key = machine.wakeful("keys", "create", "laptop", "--role", "member", "--json").json["key"]
-        program = example("executor.py", machine, WAKEFUL_KEY=key)
+        program = example("executor.py", machine, **machine.wakeful("keys", "env", "--json").json)
         try:
             over = machine.wakeful("run", "greet", "--wait", "--json")
         finally:
@@ -88,9 +125,19 @@ def example(name: str, machine: Machine, *arguments: str, port: int = 8080, **en
         [sys.executable, str(program), *arguments],
         env={**machine.environment, **environment},
         stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
         preexec_fn=accept_interrupts,
     )
+
+
+def post_status(port: int, headers: dict[str, str]) -> int:
+    """Post to a receiver and return the status of the response."""
+    connection = HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
+    connection.request("POST", "/", body=b"{}", headers=headers)
+    status = connection.getresponse().status
+    connection.close()
+    return status
 
 
 def accept_interrupts() -> None:
@@ -98,9 +145,9 @@ def accept_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def stop(program: subprocess.Popen[str]) -> None:
+def stop(program: subprocess.Popen[str]) -> tuple[str, str]:
     program.send_signal(signal.SIGINT)
-    program.communicate(timeout=PATIENCE)
+    return program.communicate(timeout=PATIENCE)
 
 
 def free_port() -> int:

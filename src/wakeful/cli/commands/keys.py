@@ -1,7 +1,8 @@
-"""`wakeful keys`: create, list, revoke."""
+"""`wakeful keys`: create, list, revoke, and print the variables for other programs."""
 
 from __future__ import annotations
 
+import shlex
 from typing import Annotated
 
 import typer
@@ -14,7 +15,7 @@ from wakeful.cli.show.admin import key_table
 
 def register(app: typer.Typer) -> None:
     """Register the commands."""
-    group = typer.Typer(help="API keys: create, list, revoke.", no_args_is_help=True)
+    group = typer.Typer(help="API keys: create, list, revoke, export.", no_args_is_help=True)
     app.add_typer(group, name="keys", rich_help_panel="Administration")
 
     @command(group, "create")
@@ -44,6 +45,19 @@ def register(app: typer.Typer) -> None:
         """Show the keys of the workspace, without their secrets."""
         keys = await s.out.wait_for(s.client.keys.list())
         s.out.show({"keys": keys}, key_table(keys, now_ms()))
+
+    @command(group, "env")
+    async def env(s: Session) -> None:
+        """Print the URL and the key that this command line uses, as variables for a shell.
+
+        Use it as `eval "$(wakeful keys env)"`: then curl and other programs can use $WAKEFUL_URL and
+        $WAKEFUL_KEY. The server is asked first, so the key is valid.
+        """
+        await s.out.wait_for(s.client.status())
+        variables = {"WAKEFUL_URL": s.client.url, "WAKEFUL_KEY": s.client.key or ""}
+        s.out.show(
+            variables, *(Text(f"export {name}={shlex.quote(value)}") for name, value in variables.items())
+        )
 
     @command(group, "revoke")
     async def revoke(

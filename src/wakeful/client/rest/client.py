@@ -53,9 +53,14 @@ class RestClient:
         return self._connection.url
 
     @property
+    def key(self) -> str | None:
+        """The key that requests carry."""
+        return self._connection.key
+
+    @property
     def has_key(self) -> bool:
         """Whether requests carry a key."""
-        return self._connection.key is not None
+        return self.key is not None
 
     async def __aenter__(self) -> Self:
         return self
