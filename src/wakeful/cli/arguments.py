@@ -20,6 +20,10 @@ JobName = Annotated[
 ]
 RunId = Annotated[str, typer.Argument(metavar="RUN", help="the run's id, as `wakeful runs` shows it")]
 Limit = Annotated[int, typer.Option("--limit", "-n", min=1, max=500, help="how many at most")]
+CreateAgent = Annotated[
+    bool,
+    typer.Option("--create-agent", help="accept a new agent whose name resembles that of another"),
+]
 Payload = Annotated[
     str | None, typer.Option("--payload", metavar="JSON", help="any JSON; @file reads it from a file")
 ]

@@ -9,15 +9,16 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Concatenate, Final, ParamSpec
 
 import typer
 
 from wakeful.cli.output import Output
+from wakeful.cli.unknown_names import NamedObject, check_new_agents, with_suggestion
 from wakeful.client import tls
 from wakeful.client.rest import RestClient, RestJobs, RestRuns
-from wakeful.errors import InvalidArgument
+from wakeful.errors import InvalidArgument, NotFound
 
 P = ParamSpec("P")
 Command = Callable[Concatenate["Session", P], Awaitable[int | None]]
@@ -90,6 +91,8 @@ class Session:
     workspace: str
     #: the agent of --agent; None if the option is absent
     agent: str | None
+    #: the agents and jobs that the command named so far; an error about one suggests similar names
+    named: list[NamedObject] = field(default_factory=list, compare=False)
 
     @property
     def all_agents(self) -> bool:
@@ -100,10 +103,29 @@ class Session:
         """Return the jobs of a job's agent, and the job's name. `agent/name` gives both."""
         agent, slash, rest = name.partition("/")
         if not slash:
+            self.named.append(NamedObject(self.agent or "default", name))
             return self.jobs(), name
         if self.agent not in (None, agent):
             raise InvalidArgument(f"'{name}' names the agent '{agent}', but --agent is '{self.agent}'")
+        self.named.append(NamedObject(agent, rest))
         return self.jobs(agent), rest
+
+    def named_agent(self, name: str) -> str:
+        """Return the name of an agent that an argument gives."""
+        self.named.append(NamedObject(name))
+        return name
+
+    async def check_agents(self, *agents: str, create: bool) -> None:
+        """Raise NotFound if an agent (of --agent, or these) is unknown and resembles one that exists.
+
+        With `create`, its jobs create it nevertheless. A command that saves jobs calls this first.
+        """
+        await check_new_agents(self.client, agents or [self.agent or "default"], create=create)
+
+    async def with_suggestion(self, error: NotFound) -> NotFound:
+        """Return the error with names that resemble the unknown one, if there are any."""
+        named = [*self.named, NamedObject(self.agent)] if self.agent else self.named
+        return await with_suggestion(self.client, error, named)
 
     def jobs(self, agent: str | None = None) -> RestJobs:
         """Return the jobs of `agent`, else of --agent, else of the agent `default`."""
@@ -164,7 +186,10 @@ async def _invoke(function: Callable[..., Awaitable[int | None]], options: dict[
     client = RestClient(_text(server), workspace=workspace, cert=cert, cert_key=cert_key, ca=ca)
     async with client:
         session = Session(client, Output(as_json), workspace, str(agent) if agent else None)
-        return await function(session, **options) or 0
+        try:
+            return await function(session, **options) or 0
+        except NotFound as error:
+            raise await session.with_suggestion(error) from error
 
 
 def _text(value: object) -> str | None:

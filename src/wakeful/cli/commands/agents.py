@@ -30,7 +30,7 @@ def register(app: typer.Typer) -> None:
     @command(group, "show")
     async def show(s: Session, name: AgentName) -> None:
         """Show an agent."""
-        agent = await s.out.wait_for(s.client.agents.get(name))
+        agent = await s.out.wait_for(s.client.agents.get(s.named_agent(name)))
         s.out.show(agent, agent_page(agent))
 
     @command(group, "put")
@@ -93,11 +93,11 @@ def register(app: typer.Typer) -> None:
     @command(group, "rotate-secret")
     async def rotate_secret(s: Session, name: AgentName) -> None:
         """Replace the secret of the agent's webhook. For a day, requests are signed with both."""
-        agent = await s.out.wait_for(s.client.agents.rotate_secret(name))
+        agent = await s.out.wait_for(s.client.agents.rotate_secret(s.named_agent(name)))
         s.out.show(agent, *secret(agent))
 
     @command(group, "delete")
     async def delete(s: Session, name: AgentName) -> None:
         """Delete an agent that has no jobs. Its internal jobs are deleted with it."""
-        await s.out.wait_for(s.client.agents.delete(name))
+        await s.out.wait_for(s.client.agents.delete(s.named_agent(name)))
         s.out.show({"deleted": name}, Text(f"deleted {name}", "green"))

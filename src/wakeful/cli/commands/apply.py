@@ -9,7 +9,7 @@ from typing import Annotated, Final, TypeVar
 import typer
 from rich.text import Text
 
-from wakeful.cli.arguments import now_ms, read_text
+from wakeful.cli.arguments import CreateAgent, now_ms, read_text
 from wakeful.cli.exit_codes import OK, exit_code
 from wakeful.cli.output import print_error
 from wakeful.cli.session import Session, command
@@ -36,6 +36,7 @@ def register(app: typer.Typer) -> None:
         prune: Annotated[
             bool, typer.Option("--prune", help="delete jobs that an earlier version of the file created")
         ] = False,
+        create_agent: CreateAgent = False,
     ) -> int:
         """Create and change jobs to match a file. Applying the same file again changes nothing.
 
@@ -45,6 +46,10 @@ def register(app: typer.Typer) -> None:
 
         manifest = read_manifest(await read_text(file), s.agent or "default", file)
         before = await s.out.wait_for(s.client.jobs.list(all_agents=True))
+        with_jobs = {job["agentId"] for job in before}
+        unknown = [job.agent for job in manifest.jobs if job.agent not in with_jobs]
+        if unknown:
+            await s.check_agents(*unknown, create=create_agent)
         changes = plan(manifest, before, now_ms=now_ms(), prune=prune)
         await _validate(s, changes)
         saved: dict[tuple[str, str], JobShape] = {}

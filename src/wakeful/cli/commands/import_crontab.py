@@ -10,7 +10,7 @@ import typer
 from rich.text import Text
 
 from wakeful.cli import exit_codes
-from wakeful.cli.arguments import json_argument, now_ms, read_text
+from wakeful.cli.arguments import CreateAgent, json_argument, now_ms, read_text
 from wakeful.cli.crontab import Planned, Remark, plan, read_crontab
 from wakeful.cli.crontab.documents import LABEL, SOURCE
 from wakeful.cli.session import Session, command
@@ -52,6 +52,7 @@ def register(app: typer.Typer) -> None:
         ] = None,
         paused: Annotated[bool, typer.Option("--paused", help="create the jobs paused")] = False,
         dry_run: Annotated[bool, typer.Option("--dry-run", help="show the jobs without saving them")] = False,
+        create_agent: CreateAgent = False,
     ) -> int:
         """Create a job for each line of a crontab. Lines that cannot become jobs are listed with the reason.
 
@@ -77,6 +78,7 @@ def register(app: typer.Typer) -> None:
         )
         notes = [*read.notes, *(_user_notes(planned) if as_commands else [])]
         if not dry_run:
+            await s.check_agents(create=create_agent)
             with s.out.counting("importing", len(planned)) as step:
                 for each in planned:
                     await s.out.wait_for(s.jobs().upsert(each.document))

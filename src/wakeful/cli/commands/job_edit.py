@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from wakeful.cli.arguments import JobName, Payload, json_argument, now_ms
+from wakeful.cli.arguments import CreateAgent, JobName, Payload, json_argument, now_ms
 from wakeful.cli.job_options import job_fields, job_options
 from wakeful.cli.session import Session, command
 from wakeful.cli.show.jobs import next_at, secret, ticks
@@ -61,6 +61,7 @@ def register(app: typer.Typer) -> None:
         ] = None,
         paused: Annotated[bool, typer.Option("--paused", help="create the job paused")] = False,
         replace: Annotated[bool, typer.Option("--replace", help="update the job if the name exists")] = False,
+        create_agent: CreateAgent = False,
         **options: object,
     ) -> None:
         """Add a job. Shows when it fires next, and once the secret of its webhook."""
@@ -79,6 +80,7 @@ def register(app: typer.Typer) -> None:
             key, value = _pair("--set", each)
             document[key] = await json_argument(f"--set {key}", value)
         document = {key: value for key, value in document.items() if value is not None}
+        await s.check_agents(create=create_agent)
         jobs = s.jobs()
         job = await s.out.wait_for(jobs.upsert(document) if replace else jobs.create(document))
         now = now_ms()

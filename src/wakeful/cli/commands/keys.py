@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from wakeful.cli.arguments import now_ms
+from wakeful.cli.arguments import CreateAgent, now_ms
 from wakeful.cli.session import Session, command
 from wakeful.cli.show.admin import key_table
 
@@ -26,10 +26,13 @@ def register(app: typer.Typer) -> None:
         expires: Annotated[
             str | None, typer.Option("--expires", metavar="TIME", help="as in 2030-01-01T00:00:00Z")
         ] = None,
+        create_agent: CreateAgent = False,
     ) -> None:
         """Create a key. It is shown only once. With --agent, the key is limited to that agent."""
         role = "agent" if s.agent and role == "member" else role
         agent = s.agent if role == "agent" else None
+        if agent is not None:
+            await s.check_agents(create=create_agent)
         given = {"name": name, "role": role, "agent": agent, "expiresAt": expires}
         key = await s.out.wait_for(
             s.client.keys.create({field: value for field, value in given.items() if value is not None})

@@ -46,7 +46,7 @@ def register(app: typer.Typer) -> None:
         ] = False,
     ) -> int:
         """Send a message to an agent."""
-        receipt = await s.out.wait_for(s.client.agents.say(name, message, session=session))
+        receipt = await s.out.wait_for(s.client.agents.say(s.named_agent(name), message, session=session))
         text, colour = _STATES[receipt["state"]]
         if receipt["stopped"] or (receipt["state"] == "stopped" and receipt["dropped"]):
             text, colour = "stopped", "green"
@@ -60,7 +60,7 @@ def register(app: typer.Typer) -> None:
     @command(app, "sessions", panel=_PANEL)
     async def sessions(s: Session, name: AgentName) -> None:
         """Show the sessions of an agent, with their queued messages and running turns."""
-        found = await s.out.wait_for(s.client.agents.sessions(name, limit=500))
+        found = await s.out.wait_for(s.client.agents.sessions(s.named_agent(name), limit=500))
         s.out.show({"sessions": list(found)}, session_table(found, now_ms()))
 
 

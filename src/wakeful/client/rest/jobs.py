@@ -70,8 +70,12 @@ class RestJobs:
         include_disabled: bool = True,
         all_agents: bool = False,
         labels: Mapping[str, str] | Sequence[str] = (),
+        at_most: int | None = None,
     ) -> builtins.list[JobShape]:
-        """Return all jobs by name, page by page; with `all_agents`, those of the workspace."""
+        """Return all jobs by name, page by page; with `all_agents`, those of the workspace.
+
+        With `at_most`, stop after the page that reaches this number.
+        """
         where = path(self._where[0], "jobs") if all_agents else self._path()
         found: builtins.list[JobShape] = []
         cursor: str | None = None
@@ -87,7 +91,7 @@ class RestJobs:
             )
             found += page
             cursor = page.cursor
-            if not cursor:
+            if not cursor or (at_most is not None and len(found) >= at_most):
                 return found
 
     async def pause(self, name: str, *, note: str | None = None, until: str | None = None) -> JobShape:
