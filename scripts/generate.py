@@ -1,4 +1,4 @@
-"""Rewrite the parts of files that follow from the declarations of job fields.
+"""Rewrite the parts of files that follow from the declarations of job fields, and from the commands.
 
     python -m scripts.generate
 
@@ -11,10 +11,12 @@ from __future__ import annotations
 import json
 import re
 import textwrap
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
+from wakeful.cli.commands import MODULES, load
+from wakeful.cli.help import panel, summary
 from wakeful.cli.job_options import option_help
 from wakeful.document.fields import DECLARED, OTHER, WORKFLOW, Field
 from wakeful.document.kinds import MAX_NUMBER, MAX_TEXT
@@ -80,6 +82,14 @@ def cli_options() -> Iterable[str]:
             yield f"| {', '.join(f'`{flag}`' for flag in field.flags)} | {option_help(field)} |"
 
 
+def commands() -> Iterable[str]:
+    """Return the entries of cli/commands/index.py."""
+    for module in MODULES:
+        for name, command in load(module).items():
+            texts = (name, module, panel(command), summary(command))
+            yield from _call("Entry", [json.dumps(text, ensure_ascii=False) for text in texts])
+
+
 def bounds(field: Field) -> str:
     """Return a sentence with the bounds of a field; empty if there are none worth naming."""
     schema = field.kind.schema or {}
@@ -103,6 +113,7 @@ PARTS: Final[dict[str, Callable[[], Iterable[str]]]] = {
     "job-fields": job_fields,
     "model-job": model_job,
     "cli-options": cli_options,
+    "commands": commands,
     "schedule": lambda: reference("schedule"),
     "target": lambda: reference("target"),
     "policy": lambda: reference("policy"),
@@ -112,6 +123,7 @@ PARTS: Final[dict[str, Callable[[], Iterable[str]]]] = {
 FILES: Final = (
     "src/wakeful/model/job_fields.py",
     "src/wakeful/model/job.py",
+    "src/wakeful/cli/commands/index.py",
     "docs/reference/job.md",
     "docs/reference/cli.md",
 )
@@ -141,6 +153,15 @@ def _option(field: Field) -> Iterable[str]:
     optional = "" if field.name == "enabled" else " | None"
     type_ = field.kind.python
     yield f"{field.option}: {type_}{optional if 'None' not in type_ and type_ != 'JsonLike' else ''}"
+
+
+def _call(name: str, arguments: Sequence[str]) -> Iterable[str]:
+    """Return a call in a tuple, with the line breaks of `ruff format`."""
+    joined = ", ".join(arguments)
+    if len(name) + len(joined) + len("(),") <= WIDTH - 4:
+        return [f"{name}({joined}),"]
+    fits = len(joined) <= WIDTH - 8
+    return [f"{name}(", *([f"    {joined}"] if fits else [f"    {each}," for each in arguments]), "),"]
 
 
 def _comment(text: str) -> Iterable[str]:

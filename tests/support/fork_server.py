@@ -36,6 +36,8 @@ def serve(place: Path) -> None:
     """Fork a program for each request, and report its exit code."""
     for name in _WARM:
         importlib.import_module(name)
+    for command in importlib.import_module("wakeful.cli.commands").MODULES:
+        importlib.import_module(f"wakeful.cli.commands.{command}")
     sys.path.remove(str(Path(__file__).parent))
     assert threading.active_count() == 1, "a process that is forked has one thread"
     gc.collect()

@@ -11,21 +11,20 @@ import typer
 
 from wakeful import __version__
 from wakeful.cli import exit_codes
-from wakeful.cli.commands import register_all
-from wakeful.cli.commands.serve import with_default_wait
-from wakeful.cli.output import print_error
+from wakeful.cli.commands import LazyGroup
+from wakeful.cli.help import WIDTH
 from wakeful.errors import WakefulError
 
 app = typer.Typer(
     name="wakeful",
+    cls=LazyGroup,
     help="Cron for AI agents: a durable scheduler that keeps its jobs and runs in a database.",
     epilog=exit_codes.HELP,
     no_args_is_help=True,
-    rich_markup_mode="rich",
+    rich_markup_mode=None,
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": WIDTH},
 )
-register_all(app)
 
 
 @runtime_checkable
@@ -39,14 +38,18 @@ class _UsageError(Protocol):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code. An error is printed as one sentence on stderr."""
-    arguments = with_default_wait(list(sys.argv[1:] if argv is None else argv)) or ["--help"]
+    arguments = list(sys.argv[1:] if argv is None else argv) or ["--help"]
+    if arguments[0] in ("serve", "worker"):
+        from wakeful.cli.commands.serve import with_default_wait
+
+        arguments = with_default_wait(arguments)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):  # for terminals whose encoding has no '…'
             stream.reconfigure(errors="replace")
     try:
         code = app(arguments, prog_name="wakeful", standalone_mode=False)
     except WakefulError as error:
-        print_error(error.message)
+        _print_error(error.message)
         return exit_codes.exit_code(error)
     except typer.Abort:
         return exit_codes.INTERRUPTED
@@ -54,9 +57,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         if not isinstance(error, _UsageError):
             raise
         if message := error.format_message():
-            print_error(f"{message} (see 'wakeful --help', or --help after a command)")
+            _print_error(f"{message} (see 'wakeful --help', or --help after a command)")
         return error.exit_code
     return code if isinstance(code, int) else exit_codes.OK
+
+
+def _print_error(sentence: str) -> None:
+    from wakeful.cli.output import print_error  # Rich: only with an error
+
+    print_error(sentence)
 
 
 def _version(requested: bool) -> None:

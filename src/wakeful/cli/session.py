@@ -14,6 +14,7 @@ from typing import Annotated, Concatenate, Final, ParamSpec
 
 import typer
 
+from wakeful.cli.help import HelpCommand, HelpGroup
 from wakeful.cli.output import Output
 from wakeful.cli.unknown_names import NamedObject, check_new_agents, with_suggestion
 from wakeful.client import tls
@@ -136,6 +137,13 @@ class Session:
         return self.client.runs.of(self.agent or "default")
 
 
+def command_group(app: typer.Typer, name: str, help_text: str, *, panel: str) -> typer.Typer:
+    """Add a group of commands, such as `wakeful keys`, and return it."""
+    group = typer.Typer(cls=HelpGroup, help=help_text, no_args_is_help=True)
+    app.add_typer(group, name=name, rich_help_panel=panel)
+    return group
+
+
 def command(
     app: typer.Typer,
     name: str,
@@ -171,7 +179,7 @@ def command(
         invoke.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         invoke.__annotations__ = {each.name: each.annotation for each in parameters}
         invoke.__doc__ = function.__doc__
-        app.command(name, rich_help_panel=panel)(invoke)
+        app.command(name, cls=HelpCommand, rich_help_panel=panel)(invoke)
         return function
 
     return register

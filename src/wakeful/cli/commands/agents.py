@@ -8,7 +8,7 @@ import typer
 from rich.text import Text
 
 from wakeful.cli.arguments import json_argument, now_ms
-from wakeful.cli.session import Session, command
+from wakeful.cli.session import Session, command, command_group
 from wakeful.cli.show.admin import agent_page, agent_table
 from wakeful.cli.show.jobs import secret
 from wakeful.job import Json
@@ -18,8 +18,9 @@ AgentName = Annotated[str, typer.Argument(metavar="AGENT", help="the agent's nam
 
 def register(app: typer.Typer) -> None:
     """Register the commands."""
-    group = typer.Typer(help="Agents: list, show, put, rotate-secret, delete.", no_args_is_help=True)
-    app.add_typer(group, name="agents", rich_help_panel="Administration")
+    group = command_group(
+        app, "agents", "Agents: list, show, put, rotate-secret, delete.", panel="Administration"
+    )
 
     @command(group, "list")
     async def list_agents(s: Session) -> None:

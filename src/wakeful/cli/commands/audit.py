@@ -9,14 +9,13 @@ from rich.text import Text
 
 from wakeful.cli import exit_codes
 from wakeful.cli.arguments import Limit, now_ms
-from wakeful.cli.session import Session, command
+from wakeful.cli.session import Session, command, command_group
 from wakeful.cli.show.admin import audit_table
 
 
 def register(app: typer.Typer) -> None:
     """Register the commands."""
-    group = typer.Typer(help="The audit log: list, verify.", no_args_is_help=True)
-    app.add_typer(group, name="audit", rich_help_panel="Administration")
+    group = command_group(app, "audit", "The audit log: list, verify.", panel="Administration")
 
     @command(group, "list")
     async def list_entries(

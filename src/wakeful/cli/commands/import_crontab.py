@@ -13,7 +13,7 @@ from wakeful.cli import exit_codes
 from wakeful.cli.arguments import CreateAgent, json_argument, now_ms, read_text
 from wakeful.cli.crontab import Planned, Remark, plan, read_crontab
 from wakeful.cli.crontab.documents import LABEL, SOURCE
-from wakeful.cli.session import Session, command
+from wakeful.cli.session import Session, command, command_group
 from wakeful.cli.show.tables import Cell, escaped, first_line, table
 from wakeful.cli.times import local_zone
 from wakeful.errors import InvalidArgument, NotFound, Unauthenticated, Unavailable
@@ -22,8 +22,7 @@ from wakeful.job import Json
 
 def register(app: typer.Typer) -> None:
     """Register the commands."""
-    group = typer.Typer(help="Import jobs from a crontab.", no_args_is_help=True)
-    app.add_typer(group, name="import", rich_help_panel="Files")
+    group = command_group(app, "import", "Import jobs from a crontab.", panel="Files")
 
     @command(group, "crontab")
     async def crontab(

@@ -9,14 +9,13 @@ import typer
 from rich.text import Text
 
 from wakeful.cli.arguments import CreateAgent, now_ms
-from wakeful.cli.session import Session, command
+from wakeful.cli.session import Session, command, command_group
 from wakeful.cli.show.admin import key_table
 
 
 def register(app: typer.Typer) -> None:
     """Register the commands."""
-    group = typer.Typer(help="API keys: create, list, revoke, export.", no_args_is_help=True)
-    app.add_typer(group, name="keys", rich_help_panel="Administration")
+    group = command_group(app, "keys", "API keys: create, list, revoke, export.", panel="Administration")
 
     @command(group, "create")
     async def create(

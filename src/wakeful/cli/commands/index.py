@@ -1,0 +1,93 @@
+"""What `wakeful --help` shows of every command, and the module that has it."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+
+class Entry(NamedTuple):
+    """A command or a group of commands."""
+
+    name: str
+    #: in this directory
+    module: str
+    panel: str
+    #: the first sentence of its help
+    summary: str
+
+
+COMMANDS: Final = (
+    # generated: commands (by `make generate`, from the commands)
+    Entry(
+        "demo",
+        "demo",
+        "Server",
+        "Start a server and an agent, run the agent every few seconds, and show the runs.",
+    ),
+    Entry("serve", "serve", "Server", "Run the scheduler and the HTTP API."),
+    Entry(
+        "worker",
+        "serve",
+        "Server",
+        "Run the scheduler without the HTTP API: one more replica on the same database.",
+    ),
+    Entry("list", "jobs", "Jobs", "Show the jobs of all agents, or of --agent."),
+    Entry("show", "jobs", "Jobs", "Show a job: its definition, its next ticks and its last runs."),
+    Entry("add", "job_edit", "Jobs", "Add a job."),
+    Entry("toggle", "job_edit", "Jobs", "Turn a job on (true) or off (false)."),
+    Entry("delete", "job_edit", "Jobs", "Delete a job and its runs that have not started."),
+    Entry(
+        "rotate-secret",
+        "job_edit",
+        "Jobs",
+        "Replace the secret of a webhook; for a day, requests are signed with both secrets.",
+    ),
+    Entry("pause", "pause", "Jobs", "Pause a job."),
+    Entry("resume", "pause", "Jobs", "Resume a job."),
+    Entry("skip-next", "pause", "Jobs", "Skip the next tick of a job."),
+    Entry("run", "run", "Runs", "Run a job now, regardless of its schedule."),
+    Entry(
+        "backfill", "run", "Runs", "Run a job for each tick of its schedule between two times in the past."
+    ),
+    Entry(
+        "runs", "runs", "Runs", "Show runs, newest first: all, those of a job, or one run with its attempts."
+    ),
+    Entry("cancel", "runs", "Runs", "Cancel a run that is pending or retrying."),
+    Entry("stop", "runs", "Runs", "Stop a running run, on whichever replica it runs."),
+    Entry("say", "messages", "Runs", "Send a message to an agent."),
+    Entry(
+        "sessions",
+        "messages",
+        "Runs",
+        "Show the sessions of an agent, with their queued messages and running turns.",
+    ),
+    Entry(
+        "preview",
+        "preview",
+        "Jobs",
+        "Show the next ticks of a schedule in its time zone and yours, with DST changes.",
+    ),
+    Entry("apply", "apply", "Files", "Create and change jobs to match a file."),
+    Entry("import", "import_crontab", "Files", "Import jobs from a crontab."),
+    Entry(
+        "dead-letters",
+        "dead_letters",
+        "Dead letters",
+        "Show failed runs that were neither replayed nor discarded, newest first.",
+    ),
+    Entry(
+        "replay",
+        "dead_letters",
+        "Dead letters",
+        "Run dead letters again, each as a new run with the same idempotency key.",
+    ),
+    Entry("discard", "dead_letters", "Dead letters", "Remove runs from the dead letters."),
+    Entry("agents", "agents", "Administration", "Agents: list, show, put, rotate-secret, delete."),
+    Entry("keys", "keys", "Administration", "API keys: create, list, revoke, export."),
+    Entry("audit", "audit", "Administration", "The audit log: list, verify."),
+    Entry("status", "status", "Server", "Show the state of the server and its service level objectives."),
+    Entry(
+        "mcp", "status", "Server", "Serve MCP on stdin and stdout, for an agent that schedules its own work."
+    ),
+    # generated: end
+)

@@ -1,0 +1,92 @@
+"""The help texts, as plain text in sections.
+
+Typer's own help imports Rich and its Markdown renderer, which takes longer than the rest of `--help`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from wakeful.cli import exit_codes
+
+if TYPE_CHECKING:
+    from typer._click.core import Command, Context
+    from typer._click.formatting import HelpFormatter
+
+#: (section, name, text)
+Row = tuple[str, str, str]
+
+#: The widest help text, in columns.
+WIDTH: Final = 110
+
+
+class HelpCommand(TyperCommand):
+    """A command whose help groups the options by panel."""
+
+    def format_options(self, ctx: Context, formatter: HelpFormatter) -> None:
+        """Write the arguments and options."""
+        write_sections(formatter, parameter_rows(self, ctx))
+
+
+class HelpGroup(TyperGroup):
+    """A group whose help groups the options and commands by panel."""
+
+    def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
+        """Parse the options; print the help if there are no arguments."""
+        if not args and self.no_args_is_help and not ctx.resilient_parsing:
+            typer.echo(ctx.get_help())
+            raise typer.Exit(exit_codes.USAGE)
+        return super().parse_args(ctx, args)
+
+    def format_options(self, ctx: Context, formatter: HelpFormatter) -> None:
+        """Write the commands, then the options."""
+        write_sections(formatter, [*self.command_rows(ctx), *parameter_rows(self, ctx)])
+
+    def command_rows(self, ctx: Context) -> Iterable[Row]:
+        """Return a row for each command."""
+        for name, command in self.commands.items():
+            if not command.hidden:
+                yield panel(command) or "Commands", name, summary(command)
+
+    def format_epilog(self, ctx: Context, formatter: HelpFormatter) -> None:
+        """Write the epilog as it is, without wrapping its lines."""
+        if self.epilog:
+            formatter.write(f"\n{self.epilog}\n")
+
+
+def summary(command: Command) -> str:
+    """Return the first sentence of a command's help."""
+    text = " ".join((command.help or "").partition("\n\n")[0].split())
+    sentence, more, _ = text.partition(". ")
+    return f"{sentence}." if more else text
+
+
+def panel(command: object) -> str:
+    """Return the panel of a command or parameter; empty if it has none."""
+    return str(getattr(command, "rich_help_panel", None) or "")
+
+
+def parameter_rows(command: Command, ctx: Context) -> list[Row]:
+    """Return a row for each argument and option, those without a panel first."""
+    rows = []
+    for each in command.get_params(ctx):
+        record = each.get_help_record(ctx)
+        if record is not None:
+            plain = "Arguments" if each.param_type_name == "argument" else "Options"
+            rows.append((panel(each) or plain, *record))
+    order = {"Arguments": 0, "Options": 1}
+    return sorted(rows, key=lambda row: order.get(row[0], 2))
+
+
+def write_sections(formatter: HelpFormatter, rows: Iterable[Row]) -> None:
+    """Write the rows under a heading for each section."""
+    sections: dict[str, list[tuple[str, str]]] = {}
+    for section, name, text in rows:
+        sections.setdefault(section, []).append((name, text))
+    for section, lines in sections.items():
+        with formatter.section(section):
+            formatter.write_dl(lines)

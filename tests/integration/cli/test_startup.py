@@ -1,0 +1,62 @@
+"""Commands start without modules that they do not need."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+from typer.main import get_command
+
+from wakeful.cli.main import app
+
+#: Runs the command line and prints the imported modules as the last line.
+_PROGRAM = """
+import json, sys
+from wakeful.cli import main
+code = main(sys.argv[1:])
+print(json.dumps([code, sorted(sys.modules)]))
+"""
+#: Not needed to print a text.
+_FOR_REQUESTS = ("aiohttp", "asyncio", "rich", "ssl", "wakeful.cli.session", "wakeful.job")
+#: Not needed by a client.
+_FOR_SERVERS = (
+    *("asyncpg", "cryptography", "fastapi", "holidays", "mcp", "opentelemetry", "prometheus_client"),
+    *("pydantic", "sqlite3", "structlog", "uvicorn", "yaml", "wakeful.engine", "wakeful.store"),
+)
+
+
+def imported(*arguments: str) -> tuple[int, set[str]]:
+    """Run the command line in a new process; return its exit code and the modules it imported."""
+    done = subprocess.run(
+        [sys.executable, "-c", _PROGRAM, *arguments], capture_output=True, text=True, check=True, timeout=60
+    )
+    code, modules = json.loads(done.stdout.splitlines()[-1])
+    return code, set(modules)
+
+
+@pytest.mark.parametrize("option", ["--version", "--help"])
+def test_a_text_is_printed_without_heavy_modules(option: str):
+    code, modules = imported(option)
+
+    assert code == 0
+    assert modules.intersection(_FOR_REQUESTS + _FOR_SERVERS) == set()
+    assert [name for name in modules if name.startswith("wakeful.cli.commands.")] == [
+        "wakeful.cli.commands.index"
+    ]
+
+
+def test_the_modules_of_the_other_commands_are_not_imported():
+    _, modules = imported("keys", "--help")
+
+    assert "wakeful.cli.commands.keys" in modules
+    assert "wakeful.cli.commands.serve" not in modules
+
+
+def test_an_unknown_command_is_not_found_and_imports_no_command():
+    code, modules = imported("lst")
+
+    assert code == 2
+    assert "wakeful.cli.commands.jobs" not in modules
+    assert "lst" not in get_command(app).commands  # type: ignore[attr-defined]
