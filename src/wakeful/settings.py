@@ -94,6 +94,8 @@ class Settings:
     jwt_issuer: str | None = None
     #: the bearer token required for /metrics; None: no token
     metrics_key: str | None = None
+    #: the number of agents that have series of their own in /metrics; the others share one
+    metrics_agents: int = 20
     #: a URL that the process requests at intervals while it works, for an external watchdog
     ping_url: str | None = None
     ping_ms: int = 60_000
@@ -122,7 +124,7 @@ _MINIMUM: Final = {
     "ping_ms": 100,
 }
 #: the maximum of numbers
-_MAXIMUM: Final = {"port": 65_535, "worker_port": 65_535}
+_MAXIMUM: Final = {"port": 65_535, "worker_port": 65_535, "metrics_agents": 1_000}
 
 
 _active: Settings | None = None

@@ -20,14 +20,15 @@ from tests.support.factories import (
     tick,
 )
 from wakeful.ids import first_id
+from wakeful.run import NewRun
 from wakeful.store.port import Store
-from wakeful.store.stats import Backlog, RecentRun, WorkspaceStats
+from wakeful.store.stats import Backlog, DueRuns, RecentRun, WorkspaceStats
 
 
 async def test_an_empty_workspace_has_empty_statistics(store: Store) -> None:
     assert await store.workspace_stats("nobody") == WorkspaceStats(0, 0, {}, None)
     assert await store.recent_runs("nobody", 0, 10) == []
-    assert await store.backlog(NOW) == Backlog(0, {})
+    assert await store.backlog(NOW, 0, 10) == Backlog({}, DueRuns(0, None), [], 0, None, 0)
     assert await store.workers(0) == []
 
 
@@ -63,15 +64,54 @@ async def test_the_backlog_is_counted_by_lane(store: Store) -> None:
     await store.finish("w1", [ended(run, "failed")], alone)
     await store.add_runs(
         [
-            asked(digest),
-            asked(digest, lane="main", workspace="acme"),
-            asked(digest, lane="main", claim_timeout_ms=MINUTE),
-            asked(digest, NOW + MINUTE, due_ms=NOW + MINUTE),
+            asked(digest, due_ms=NOW - SECOND, serial=False),
+            asked(digest, serial=False),
+            asked(digest, lane="main", workspace="acme", serial=False),
+            asked(digest, NOW + MINUTE, due_ms=NOW + MINUTE, serial=False),
         ]
     )
-    assert await store.backlog(NOW) == Backlog(1, {("cron", False): 1, ("main", False): 1, ("main", True): 1})
+    backlog = await store.backlog(NOW, NOW, 10)
+    assert backlog.lanes == {"cron": DueRuns(2, NOW - SECOND), "main": DueRuns(1, NOW)}
+    assert (backlog.pull, backlog.pull_by_agent) == (DueRuns(0, None), [])
+    assert backlog.dead_letters == 1
     await store.discard_runs("default", [run.id])
-    assert (await store.backlog(NOW)).dead_letters == 0
+    assert (await store.backlog(NOW, NOW, 10)).dead_letters == 0
+
+
+async def test_the_backlog_counts_the_runs_of_executors_by_agent(store: Store) -> None:
+    def waiting(agent: str, due_ms: int, workspace: str = "default") -> NewRun:
+        return jobless(agent=agent, workspace=workspace, due_ms=due_ms, claim_timeout_ms=MINUTE)
+
+    await store.add_runs(
+        [
+            waiting("busy", NOW),
+            waiting("busy", NOW - SECOND),
+            waiting("busy", NOW, "acme"),
+            waiting("idle", NOW + MINUTE),
+            jobless(agent="busy", due_ms=NOW),
+        ]
+    )
+    backlog = await store.backlog(NOW, NOW, 10)
+    assert backlog.pull == DueRuns(3, NOW - SECOND)
+    assert backlog.pull_by_agent == [("default", "busy", 2), ("acme", "busy", 1)]
+    assert (await store.backlog(NOW, NOW, 1)).pull_by_agent == [("default", "busy", 2)]
+
+
+async def test_a_run_that_waits_for_its_turn_is_counted_but_is_not_the_oldest(store: Store) -> None:
+    digest, running = await given_held(store)
+    queued = asked(digest, due_ms=NOW - MINUTE, serial=True)
+    await store.add_runs([queued, asked(digest, due_ms=NOW - SECOND, serial=False)])
+    assert (await store.backlog(NOW, NOW, 10)).lanes == {"cron": DueRuns(2, NOW - SECOND)}
+    await store.finish("w1", [ended(running)], alone)
+    assert (await store.backlog(NOW, NOW, 10)).lanes == {"cron": DueRuns(2, NOW - MINUTE)}
+
+
+async def test_the_backlog_has_the_next_wake_and_the_number_of_workers(store: Store) -> None:
+    await store.create_jobs([asleep("later"), job("due", next_ms=NOW - 5, wake_ms=NOW - 5)])
+    await store.beat("w1", NOW - MINUTE, [])
+    await store.beat("w2", NOW, [])
+    backlog = await store.backlog(NOW, NOW - SECOND, 10)
+    assert (backlog.next_wake_ms, backlog.workers) == (NOW - 5, 1)
 
 
 async def test_workers_lists_those_with_a_recent_heartbeat(store: Store) -> None:

@@ -110,7 +110,7 @@ class Wakeful:
         secrets = RunSecrets(keyring, self.store.clock)
         if allow_private_targets is None:
             allow_private_targets = settings.allow_private_targets
-        metrics = Metrics()
+        metrics = Metrics(settings.metrics_agents)
         guard = AddressGuard(allow_private=allow_private_targets)
         webhooks = WebhookLauncher(secrets, guard, self.store.clock, metrics.record_webhook)
         programs = CommandLauncher(

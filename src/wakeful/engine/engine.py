@@ -119,6 +119,7 @@ class Engine:
             self._alerter,
             *extra_loops,
         ]
+        metrics.loops = lambda: {loop.name: loop.stalled for loop in self._loops}
         if not store.notifies_other_processes:
             self._loops.append(HeldRunChecker(name, store, clock, self._worker, tick_ms))
         self._tasks: list[asyncio.Task[None]] = []

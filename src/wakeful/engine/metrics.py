@@ -1,31 +1,10 @@
 """Metrics for Prometheus. Each app has its own set, also if several run in one process.
 
-| metric | meaning |
-|---|---|
-| `wakeful_build_info{version,database}` | always 1 |
-| `wakeful_schedules_due_total` | due jobs that this process has planned |
-| `wakeful_runs_emitted_total` | ticks that became runs |
-| `wakeful_runs_skipped_overlap_total` | ticks skipped because of another run of their job |
-| `wakeful_runs_missed_total` | missed ticks |
-| `wakeful_runs_failed_launch_total` | failed attempts, retried or not |
-| `wakeful_retries_total` | failed attempts that are retried |
-| `wakeful_runs_finished_total{state}` | runs that this process has ended, by final state |
-| `wakeful_drift_seconds` | histogram: start delay of first attempts |
-| `wakeful_run_duration_seconds` | histogram: duration of attempts |
-| `wakeful_lane_used{lane}`, `wakeful_lane_size{lane}` | used and total slots of this process by lane |
-| `wakeful_queue_depth{lane}` | due runs of all workspaces that wait |
-| `wakeful_dead_letters` | dead letters of all workspaces |
-| `wakeful_webhook_responses_total{class}` | webhook responses: `2xx` … `5xx`, or `none` |
-| `wakeful_http_requests_total{method,route,status}` | HTTP requests |
-| `wakeful_rpc_connections` | open RPC connections |
-| `wakeful_rpc_calls_total{method,outcome}` | RPC requests: `ok`, or the error code |
-| `wakeful_rpc_dropped_total{reason}` | RPC connections that were closed: `slow`, `limit` |
-| `wakeful_event_streams` | open event streams |
-| `wakeful_deliveries_total{result}` | attempts: `delivered`, `suppressed`, `failed`, `unknown`, `retrying` |
-| `wakeful_pings_total{result}` | pings to the watchdog: `answered`, `failed` |
+`docs/reference/metrics.md` lists them. The values of a process are here, those of the whole database in
+`database_metrics`, and `process_*` comes from the client library.
 
 Counting must be cheap: it is done per batch, in plain integers, which become metrics only when they are
-collected. The metrics of the whole database are read at collection and kept for a few seconds.
+collected.
 """
 
 from __future__ import annotations
@@ -38,7 +17,7 @@ from importlib.metadata import version
 from itertools import accumulate
 from typing import Final
 
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import (
     CounterMetricFamily,
     GaugeMetricFamily,
@@ -46,17 +25,19 @@ from prometheus_client.core import (
     Metric,
 )
 
-from wakeful.errors import Unavailable
+from wakeful.engine.agent_counts import AgentCounts
+from wakeful.engine.database_metrics import DatabaseMetrics
 from wakeful.outcome import Finished
 from wakeful.start_rules import BLOCK_REASONS
 from wakeful.store.port import Planned, Store
-from wakeful.store.stats import Backlog
 
 #: upper bounds in ms
 _DRIFT: Final = (1, 2, 5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 60_000, 600_000)
 _DURATION: Final = (1, 5, 10, 50, 100, 500, 1_000, 5_000, 10_000, 30_000, 60_000, 300_000, 600_000, 3_600_000)
-#: Seconds for which the values of the database are kept.
-_MAX_AGE_S: Final = 5.0
+#: The number of agents that have series of their own, if no setting says otherwise.
+AGENTS: Final = 20
+#: States of attempts after which the run goes on.
+_UNFINISHED: Final = frozenset({"retrying", "running"})
 
 #: The used and total slots by lane.
 Lanes = Mapping[str, tuple[int, int]]
@@ -89,17 +70,25 @@ class Histogram:
 
 
 class Metrics:
-    """The counters of a process, and the collector of a Prometheus registry."""
+    """The counters of a process, and the collector of a Prometheus registry.
 
-    def __init__(self) -> None:
-        #: a registry with these metrics only
+    `agents` is how many agents have series of their own.
+    """
+
+    def __init__(self, agents: int = AGENTS) -> None:
+        #: a registry with these metrics and those of the process
         self.registry = CollectorRegistry(auto_describe=False)
         self.registry.register(self)
+        ProcessCollector(registry=self.registry)
+        self._database = DatabaseMetrics(agents)
+        #: when the planner last completed a pass, or the process started, in epoch seconds
+        self.planned_at = time.time()
         self.schedules_due = 0
         self.runs_emitted = 0
         self.runs_skipped = 0
         self.runs_missed = 0
         self.finished: Counter[str] = Counter()
+        self.agents = AgentCounts(agents)
         self.drift = Histogram(_DRIFT)
         self.duration = Histogram(_DURATION)
         self.webhooks: Counter[str] = Counter()
@@ -110,16 +99,16 @@ class Metrics:
         self.deliveries: Counter[str] = Counter()
         #: returns the used and total slots by lane; set by the engine
         self.lanes: Callable[[], Lanes] = dict
+        #: returns whether each loop of the engine is stalled, by name; set by the engine
+        self.loops: Callable[[], Mapping[str, bool]] = dict
         #: returns the number of open connections by kind; set by the server
         self.connections: Callable[[], Mapping[str, int]] = dict
-        self._database = ""
-        self._backlog: Backlog | None = None
-        self._read_at = -_MAX_AGE_S
 
     # --- counting --------------------------------------------------------------------------------
 
     def record_planned(self, planned: Planned) -> None:
         """Count a planning pass."""
+        self.planned_at = time.time()
         self.schedules_due += planned.claimed
         emitted = 0
         for run in planned.runs:
@@ -133,11 +122,15 @@ class Metrics:
                 self.runs_missed += run.covers
         self.runs_emitted += emitted
 
-    def record_finished(self, batch: Sequence[Finished], drift_ms: Iterable[int]) -> None:
-        """Count written outcomes, and how late their first attempts started."""
+    def record_finished(
+        self, batch: Sequence[Finished], drift_ms: Iterable[int], owners: Iterable[tuple[str, str, str]]
+    ) -> None:
+        """Count written outcomes: all, how late first attempts started, and workspace, agent and state."""
         self.finished.update([outcome[3] for outcome in batch])
-        self.duration.add([outcome[5] - outcome[4] for outcome in batch])
+        # An attempt that awaits its callback (`running`) is not over.
+        self.duration.add([outcome[5] - outcome[4] for outcome in batch if outcome[3] != "running"])
         self.drift.add(drift_ms)
+        self.agents.add(owners)
 
     def record_webhook(self, status: int | None) -> None:
         """Count a response to a webhook by its status; None: there was no response."""
@@ -164,15 +157,8 @@ class Metrics:
         self.pings["answered" if succeeded else "failed"] += 1
 
     async def refresh(self, store: Store) -> None:
-        """Read the metrics of the whole database, unless they were read a moment ago."""
-        self._database = store.kind
-        if time.monotonic() - self._read_at < _MAX_AGE_S:
-            return
-        self._read_at = time.monotonic()
-        try:
-            self._backlog = await store.backlog(store.clock.now_ms())
-        except Unavailable:
-            self._backlog = None  # no value is better than an old one
+        """Read the metrics of the whole database, unless they were read a moment ago. Never raises."""
+        await self._database.refresh(store)
 
     # --- collecting ------------------------------------------------------------------------------
 
@@ -183,7 +169,7 @@ class Metrics:
     def collect(self) -> Iterator[Metric]:
         """Return all metrics in the Prometheus model."""
         info = GaugeMetricFamily("wakeful_build_info", "Always 1.", labels=["version", "database"])
-        info.add_metric([version("wakeful"), self._database], 1)
+        info.add_metric([version("wakeful"), self._database.kind], 1)
         yield info
         states = self.finished
         failed, again = states["failed"] + states["retrying"], states["retrying"]
@@ -195,10 +181,25 @@ class Metrics:
         yield _counter("retries", "Failed attempts that are retried.", again)
         yield _labelled(
             CounterMetricFamily("wakeful_runs_finished", "Ended runs by state.", labels=["state"]),
-            [((state,), n) for state, n in states.items() if state not in ("retrying", "running")],
+            [((state,), n) for state, n in states.items() if state not in _UNFINISHED],
+        )
+        yield _labelled(
+            CounterMetricFamily(
+                "wakeful_agent_runs_finished", "Ended runs by agent.", labels=["workspace", "agent", "state"]
+            ),
+            [(labels, n) for labels, n in self.agents.items() if labels[2] not in _UNFINISHED],
         )
         yield _histogram("drift_seconds", "Start delay of first attempts.", self.drift)
         yield _histogram("run_duration_seconds", "Duration of attempts.", self.duration)
+        yield GaugeMetricFamily(
+            "wakeful_last_planning_pass_timestamp_seconds",
+            "When the planner last completed a pass.",
+            self.planned_at,
+        )
+        yield _labelled(
+            GaugeMetricFamily("wakeful_loop_stalled", "1 if the loop hangs or fails.", labels=["loop"]),
+            [((name,), int(stalled)) for name, stalled in self.loops().items()],
+        )
         lanes = self.lanes()
         yield _labelled(
             GaugeMetricFamily("wakeful_lane_used", "Used slots of the lane.", labels=["lane"]),
@@ -208,14 +209,7 @@ class Metrics:
             GaugeMetricFamily("wakeful_lane_size", "Slots of the lane.", labels=["lane"]),
             [((lane,), size) for lane, (_, size) in lanes.items()],
         )
-        if self._backlog is not None:
-            waiting = self._backlog.due.items()
-            due = {f"pull:{lane}" if is_pull else lane: count for (lane, is_pull), count in waiting}
-            yield _labelled(
-                GaugeMetricFamily("wakeful_queue_depth", "Due runs that wait.", labels=["lane"]),
-                [((lane,), due.get(lane, 0)) for lane in {*lanes, *due}],
-            )
-            yield GaugeMetricFamily("wakeful_dead_letters", "Dead letters.", self._backlog.dead_letters)
+        yield from self._database.collect(lanes)
         yield _labelled(
             CounterMetricFamily("wakeful_webhook_responses", "Webhook responses.", labels=["class"]),
             [((kind,), count) for kind, count in self.webhooks.items()],

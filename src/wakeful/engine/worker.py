@@ -46,7 +46,7 @@ class Worker:
         completer: Completer,
         budgets: BudgetCache,
         lanes: Mapping[str, int],
-        on_finished: Callable[[Sequence[Finished], list[int]], None],
+        on_finished: Callable[[Sequence[Finished], list[int], list[tuple[str, str, str]]], None],
         *,
         lease_ms: int,
     ) -> None:
@@ -56,7 +56,8 @@ class Worker:
         self.lease = Lease(lease_ms)
         self._lease_s = lease_ms / 1000
         completer.on_written = self._outcomes_written
-        #: called with each batch of written outcomes, and the start delays of first attempts in ms
+        #: called with each batch of written outcomes, the start delays of first attempts in ms, and the
+        #: workspace, agent and state of each run
         self._on_finished = on_finished
         self._lanes = dict(lanes)
         self._free = dict(lanes)
@@ -318,18 +319,20 @@ class Worker:
     # --- outcomes and shutdown -------------------------------------------------------------------
 
     def _outcomes_written(self, finished: Sequence[Finished], written: set[str]) -> None:
-        delays_ms = []
+        delays_ms: list[int] = []
+        owners: list[tuple[str, str, str]] = []
         for each in finished:
             run = self._in_flight.get(each.run_id)
             if run is not None and run.launch.attempt == each.attempt:  # not the next one, already claimed
                 del self._in_flight[each.run_id]
                 if each.run_id in written:
                     _log_outcome(each, run.launch.job)
+                    owners.append((run.launch.workspace, run.launch.agent, each.state))
                     if each.attempt == 1:
                         delays_ms.append(each.started_ms - run.launch.fire_ms)
         if len(written) < len(finished):
             finished = [each for each in finished if each.run_id in written]
-        self._on_finished(finished, delays_ms)
+        self._on_finished(finished, delays_ms, owners)
         self.on_slot_free()
 
     async def drain(self, grace_ms: int) -> None:

@@ -91,6 +91,9 @@ class Services:
             settings.max_unauthenticated_connections,
         )
         self.metrics = metrics
+        self.runs.on_completed = lambda finished, run: metrics.record_finished(
+            [finished], (), [(run.workspace, run.agent, finished.state)]
+        )
         self.metrics.connections = self.connection_limits.open
         self.metrics_key = settings.metrics_key
         self.origins = Origins(settings.allowed_origins, settings.allowed_hosts)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple, Protocol
 
 
@@ -28,12 +29,49 @@ class RecentRun(NamedTuple):
     started_ms: int | None
 
 
-class Backlog(NamedTuple):
-    """Waiting runs of all workspaces."""
+class DueRuns(NamedTuple):
+    """Runs that are due and not yet taken."""
 
+    number: int
+    #: when the first of them that can start was due; None if none can. A run that waits for another run of
+    #: its job cannot start
+    oldest_ms: int | None
+
+
+class Backlog(NamedTuple):
+    """The work that waits, of all workspaces, and the workers that are alive."""
+
+    #: by lane, the due runs that workers take
+    lanes: dict[str, DueRuns]
+    #: the due runs that executors claim
+    pull: DueRuns
+    #: of these, the number by workspace and agent, the largest first
+    pull_by_agent: list[tuple[str, str, int]]
     dead_letters: int
-    #: by lane and whether executors claim them, the number of runs that are due and not yet taken
-    due: dict[tuple[str, bool], int]
+    #: when the planner must look at the next job; in the past if a job waits for the planner
+    next_wake_ms: int | None
+    #: the number of workers with a recent heartbeat
+    workers: int
+
+
+def backlog_of(
+    due: Iterable[tuple[str, bool, DueRuns]],
+    pull_by_agent: list[tuple[str, str, int]],
+    dead_letters: int,
+    next_wake_ms: int | None,
+    workers: int,
+) -> Backlog:
+    """Return the backlog from due runs, each with its lane and whether executors claim it, and totals."""
+    lanes: dict[str, DueRuns] = {}
+    pulled: list[DueRuns] = []
+    for lane, is_pull, runs in due:
+        if is_pull:
+            pulled.append(runs)
+        else:
+            lanes[lane] = runs
+    oldest = min((runs.oldest_ms for runs in pulled if runs.oldest_ms is not None), default=None)
+    pull = DueRuns(sum(runs.number for runs in pulled), oldest)
+    return Backlog(lanes, pull, pull_by_agent, dead_letters, next_wake_ms, workers)
 
 
 class StatsStore(Protocol):
@@ -57,8 +95,11 @@ class StatsStore(Protocol):
         """Return the newest runs of a workspace that were created since then."""
         ...
 
-    async def backlog(self, now_ms: int) -> Backlog:
-        """Return the waiting runs."""
+    async def backlog(self, now_ms: int, alive_since_ms: int, agents: int) -> Backlog:
+        """Return the work that waits, and the number of workers with a heartbeat since then.
+
+        `pull_by_agent` has at most so many agents.
+        """
         ...
 
     async def workers(self, since_ms: int) -> list[str]:

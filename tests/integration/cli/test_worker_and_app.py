@@ -60,6 +60,8 @@ def test_a_worker_serves_only_health_and_metrics(
         assert get(f"{url}/readyz") == (200, '{"status":"ready"}')
         status, metrics = get(f"{url}/metrics")
         assert (status, "wakeful_lane_size" in metrics) == (200, True)
+        assert "process_resident_memory_bytes" in metrics
+        assert "wakeful_workers_alive 1.0" in metrics
         for path in ("/api/workspaces/default/jobs", "/docs", "/openapi.json", "/"):
             status, body = get(url + path)
             assert (status, json.loads(body)["code"]) == (404, "not-found"), path

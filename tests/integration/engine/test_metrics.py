@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
+from dataclasses import replace
 from typing import Any
 
-from tests.integration.conftest import SELDOM, NewApp, on_one_store
+import pytest
+
+from tests.integration.conftest import QUICK, SELDOM, STORES, NewApp, on_one_store
 from tests.support.api_client import ApiClient, served
 from tests.support.receiver import Receiver
 from tests.support.waiting import eventually, over, the_run_of
 from wakeful import Function, Permanent, Wakeful, Webhook
+from wakeful.engine import database_metrics
 from wakeful.engine.metrics import Metrics
 from wakeful.settings import Settings
 
@@ -23,6 +28,13 @@ async def scraped(caller: ApiClient, **given: Any) -> tuple[int, str]:
     """Scrape /metrics; return the status and the text."""
     async with caller.session.get(f"{caller.url}/metrics", **given) as response:
         return response.status, await response.text()
+
+
+@pytest.fixture
+def uncached(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Read the database at every scrape, and wait only a moment for it."""
+    monkeypatch.setattr(database_metrics, "_MAX_AGE_S", 0.0)
+    monkeypatch.setattr(database_metrics, "_WAIT_S", 0.05)
 
 
 async def test_a_tick_that_runs_is_counted_with_its_drift_and_its_duration(new_app: NewApp) -> None:
@@ -139,3 +151,162 @@ async def test_two_apps_in_one_process_count_separately(new_app: NewApp) -> None
         await eventually(lambda: value(one, "runs_finished_total", state="succeeded") == 1)
         async with two:
             assert value(two, "runs_finished_total", state="succeeded") == 0
+
+
+# --- the whole database ----------------------------------------------------------------------------------
+
+
+@on_one_store
+async def test_the_planner_reports_its_passes_although_no_job_is_due(new_app: NewApp) -> None:
+    app = new_app()
+    async with app:
+        first = value(app, "last_planning_pass_timestamp_seconds")
+        await eventually(lambda: value(app, "last_planning_pass_timestamp_seconds") > first)
+        assert value(app, "schedules_due_total") == 0
+        assert time.time() - value(app, "last_planning_pass_timestamp_seconds") < 60
+        assert value(app, "loop_stalled", loop="planner") == 0
+        assert app.services.metrics.registry.get_sample_value("process_start_time_seconds")
+
+
+async def test_a_run_in_a_full_lane_has_an_age_until_it_starts(new_app: NewApp, uncached: None) -> None:
+    app, go = new_app(config=replace(QUICK, lanes={"cron": 1})), asyncio.Event()
+
+    @app.function("work")
+    async def work() -> None:
+        await go.wait()
+
+    async def refreshed() -> Wakeful:
+        await app.services.metrics.refresh(app.store)
+        return app
+
+    async with app:
+        for name in ("a", "b"):
+            await app.jobs.create(name, schedule=SELDOM, target=Function("work"))
+            await app.jobs.run(name)
+        await eventually(lambda: value(app, "lane_used", lane="cron") == 1)
+
+        async def waits() -> bool:
+            return value(await refreshed(), "oldest_due_run_age_seconds") > 0
+
+        await eventually(waits)
+        assert value(app, "queue_depth", lane="cron") == 1
+        assert value(app, "lane_wait_seconds", lane="cron") > 0
+        assert value(app, "oldest_due_job_age_seconds") == 0
+        assert value(app, "workers_alive") == 1
+        go.set()
+
+        async def started() -> bool:
+            return value(await refreshed(), "queue_depth", lane="cron") == 0
+
+        await eventually(started)
+        assert value(app, "oldest_due_run_age_seconds") == 0
+
+
+async def test_runs_for_executors_are_counted_by_agent_and_never_by_a_lane(
+    new_app: NewApp, uncached: None
+) -> None:
+    app = new_app(settings=Settings(metrics_agents=2))
+    async with app:
+        for number in range(5):
+            other = new_app(agent=f"agent-{number}")
+            await other.store.open()
+            await other.jobs.create("pull", schedule=SELDOM)
+            for _ in range(number + 1):
+                await other.jobs.run("pull")
+            await other.store.close()
+        await app.services.metrics.refresh(app.store)
+        depths = {
+            tuple(sample.labels.values()): sample.value
+            for metric in app.services.metrics.collect()
+            if metric.name == "wakeful_pull_queue_depth"
+            for sample in metric.samples
+        }
+        assert depths == {("default", "agent-3"): 4, ("default", "agent-4"): 5, ("_other", "_other"): 6}
+        assert value(app, "oldest_unclaimed_run_age_seconds") > 0
+        assert value(app, "oldest_due_run_age_seconds") == 0
+        lanes = [
+            sample.labels["lane"]
+            for metric in app.services.metrics.collect()
+            for sample in metric.samples
+            if "lane" in sample.labels
+        ]
+        assert lanes
+        assert not [lane for lane in lanes if lane.startswith("pull")]
+
+
+@on_one_store
+async def test_a_run_that_an_executor_completes_is_counted(new_app: NewApp) -> None:
+    app = new_app()
+    async with app, served(app) as operator:
+        await app.jobs.create("pull", schedule=SELDOM)
+        await app.jobs.run("pull")
+        claimed = (await operator("POST", "/runs/claim", {"worker": "w"})).body["runs"][0]
+        completion = {"attempt": claimed["attempt"], "status": "failed", "error": "no"}
+        await operator("POST", f"/runs/{claimed['id']}/complete", completion)
+        assert value(app, "runs_failed_launch_total") == 1
+
+
+def test_the_number_of_series_is_limited_with_many_agents() -> None:
+    metrics = Metrics(agents=10)
+    for number in range(5_000):
+        metrics.record_finished([], [], [("acme", f"agent-{number}", "succeeded")])
+    metrics.record_finished([], [], [("acme", "agent-1", "succeeded"), ("acme", "agent-4999", "failed")])
+    (family,) = (each for each in metrics.collect() if each.name == "wakeful_agent_runs_finished")
+    counts = {tuple(sample.labels.values()): sample.value for sample in family.samples}
+    assert len({labels[:2] for labels in counts}) == 11
+    assert counts["acme", "agent-1", "succeeded"] == 2
+    assert counts["_other", "_other", "succeeded"] == 4_990
+    assert counts["_other", "_other", "failed"] == 1
+
+
+@pytest.mark.skipif("postgres" not in STORES, reason="there is no PostgreSQL here")
+@pytest.mark.parametrize("database", ["postgres"], indirect=True)
+async def test_metrics_respond_with_the_last_values_while_the_database_hangs(
+    new_app: NewApp, database: str, uncached: None
+) -> None:
+    import asyncpg
+
+    app = new_app()
+    async with app, served(app) as operator:
+        await scraped(operator)
+        before = value(app, "database_read_timestamp_seconds")
+        blocker = await asyncpg.connect(database)
+        try:
+            async with blocker.transaction():
+                await blocker.execute("LOCK TABLE workers IN ACCESS EXCLUSIVE MODE")
+                status, text = await scraped(operator)
+                assert (status, "wakeful_dead_letters 0.0" in text) == (200, True)
+                assert value(app, "database_read_timestamp_seconds") == before
+        finally:
+            await blocker.close()
+
+        async def read_again() -> bool:
+            await scraped(operator)
+            return value(app, "database_read_timestamp_seconds") > before
+
+        await eventually(read_again)
+
+
+@pytest.mark.skipif("postgres" not in STORES, reason="there is no PostgreSQL here")
+async def test_metrics_respond_and_count_the_error_while_the_database_is_down(uncached: None) -> None:
+    from tests.support.postgres_server import PrivateServer
+    from wakeful.store.postgres import PostgresStore
+
+    server = await asyncio.to_thread(PrivateServer)
+    try:
+        app = Wakeful(store=PostgresStore(server.url), config=QUICK, secret_key="a key for tests")
+        async with app, served(app) as operator:
+            await scraped(operator)
+            before = value(app, "database_read_timestamp_seconds")
+            await asyncio.to_thread(server.stop)
+
+            async def counted() -> bool:
+                status, text = await scraped(operator)
+                assert (status, "wakeful_workers_alive 1.0" in text) == (200, True)
+                return value(app, "database_read_errors_total") >= 1
+
+            await eventually(counted)
+            assert value(app, "database_read_timestamp_seconds") >= before
+            await asyncio.to_thread(server.start)
+    finally:
+        await asyncio.to_thread(server.close)

@@ -41,7 +41,7 @@ RUNS = 250_000
 AGENTS = 125
 TABLES = "jobs|runs|attempts|workspaces|agents|keys|audit|audit_heads|quotas|workflows|answers|deliveries"
 #: indexes that may be scanned: they hold only live runs or dead letters
-SMALL = ("runs_running", "runs_waiting", "runs_due", "runs_dead")
+SMALL = ("runs_running", "runs_waiting", "runs_due", "runs_claimable_of_agent", "runs_dead")
 #: statements that read a whole table by design, or a single row from their arguments
 WHOLE = ("WORKSPACES", "ALL_KEYS", "INCIDENTS", "CAP_REACHED", "PRUNE_COOLDOWNS", "PRUNE_SESSIONS")
 STEP = 1_000
@@ -221,6 +221,7 @@ async def test_no_statement_scans_a_table_and_no_call_exceeds_its_step_budget(tm
         "runs by ids": (lambda: store.runs_by_ids([run.id for run in planned_runs]), 10_000),
         "recent runs": (lambda: store.recent_runs("ws-1", 0, 100), 3_000),
         "workers": (lambda: store.workers(0), STEP),
+        "backlog": (lambda: store.backlog(NOW, NOW, 20), 30_000),
         "take deliveries": (lambda: store.take_deliveries(NOW, "w1", NOW + DAY, 10), STEP),
         "the next delivery": (store.next_delivery_ms, STEP),
         "a run that is not there": (lambda: store.run(new_id(NOW)), STEP),

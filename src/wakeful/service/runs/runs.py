@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from wakeful.clock import Clock
@@ -13,7 +13,7 @@ from wakeful.document.values import compact
 from wakeful.errors import FailedPrecondition, InvalidArgument, NotFound, ResourceExhausted, WakefulError
 from wakeful.job import NO_WORK, Work
 from wakeful.launch.port import truncate
-from wakeful.outcome import Failed, Succeeded, conclude
+from wakeful.outcome import Failed, Finished, Succeeded, conclude
 from wakeful.policy import DEFAULT_POLICY
 from wakeful.run import NewRun
 from wakeful.service.admin.budgets import Budgets
@@ -45,6 +45,8 @@ class RunService:
         self._store = store
         self._accounts = accounts
         self._budgets = budgets
+        #: called with each outcome that was reported from outside, and with the run before it
+        self.on_completed: Callable[[Finished, RunView], None] = lambda finished, run: None
 
     @property
     def _clock(self) -> Clock:
@@ -220,6 +222,7 @@ class RunService:
         entry = principal.entry(workspace, "run.complete", run_id, compact({"status": status}))
         if not await self._store.complete_run(finished, consequences, [entry]):
             raise _not_completable(await self.get(principal, workspace, run_id), run.attempt)
+        self.on_completed(finished, run)
         return await self.get(principal, workspace, run_id)
 
     async def _one(self, principal: Principal, action: Action, workspace: str, run_id: str) -> RunView:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from wakeful.store.stats import Backlog, WorkspaceStats
+from wakeful.store.postgres import statements
+from wakeful.store.stats import Backlog, DueRuns, WorkspaceStats, backlog_of
 
 if TYPE_CHECKING:
     from wakeful.store.postgres.connection import Db
@@ -23,10 +24,25 @@ NEXT_TICK: Final = """
     SELECT c.next_at FROM cursors c JOIN jobs j ON j.id = c.job_id
     WHERE c.wake_at IS NOT NULL AND CASE WHEN c.next_at IS NOT NULL THEN j.workspace = $1 END
     ORDER BY c.wake_at LIMIT 1"""
-#: runs_dead, all of it: it holds the dead letters and nothing else
-COUNT_DEAD: Final = "SELECT count(*) FROM runs WHERE dead"
-#: live_runs_due, all of it: it holds what waits and nothing else
-COUNT_DUE: Final = "SELECT lane, is_pull, count(*) FROM live_runs WHERE due_at <= $1 GROUP BY lane, is_pull"
+#: live_runs_due, all of it: it holds what waits and nothing else. For each lane its first entries once more,
+#: as `PICK` reads them
+DUE_BY_LANE: Final = f"""
+    SELECT d.lane, d.is_pull, d.count, CASE WHEN d.is_pull THEN d.oldest ELSE (
+        SELECT l.due_at FROM live_runs l
+        WHERE l.lane = d.lane AND NOT l.is_pull AND l.due_at <= $1
+            AND (NOT l.serial OR {statements.HAS_THE_TURN})
+        ORDER BY l.due_at LIMIT 1) END
+    FROM (
+        SELECT lane, is_pull, count(*), min(due_at) AS oldest FROM live_runs WHERE due_at <= $1
+        GROUP BY lane, is_pull) d"""
+#: live_runs_claimable_of_agent, all of it: it holds what executors may claim and nothing else
+DUE_BY_AGENT: Final = """
+    SELECT workspace, agent, count(*) FROM live_runs WHERE is_pull AND due_at <= $1
+    GROUP BY workspace, agent ORDER BY count(*) DESC, workspace, agent LIMIT $2"""
+#: runs_dead and workers, all of them: the dead letters and the recent workers; cursors_wake: its first entry
+TOTALS: Final = f"""
+    SELECT (SELECT count(*) FROM runs WHERE dead), ({statements.NEXT_WAKE}),
+        (SELECT count(*) FROM workers WHERE beat_at >= $1)"""
 
 
 async def workspace_stats(db: Db, workspace: str) -> WorkspaceStats:
@@ -39,7 +55,13 @@ async def workspace_stats(db: Db, workspace: str) -> WorkspaceStats:
     return WorkspaceStats(active, all_jobs - active, live, next_ms, sum(row[2] for row in counted))
 
 
-async def backlog(db: Db, now_ms: int) -> Backlog:
-    """Return the waiting runs."""
-    due = {(row[0], row[1]): int(row[2]) for row in await db.fetch(COUNT_DUE, now_ms)}
-    return Backlog(await db.fetchval(COUNT_DEAD), due)
+async def backlog(db: Db, now_ms: int, alive_since_ms: int, agents: int) -> Backlog:
+    """Return the work that waits and the number of workers."""
+    due = [
+        (lane, is_pull, DueRuns(n, oldest))
+        for lane, is_pull, n, oldest in await db.fetch(DUE_BY_LANE, now_ms)
+    ]
+    by_agent = [(row[0], row[1], row[2]) for row in await db.fetch(DUE_BY_AGENT, now_ms, agents)]
+    totals = await db.fetchrow(TOTALS, alive_since_ms)
+    assert totals is not None
+    return backlog_of(due, by_agent, *totals)

@@ -246,8 +246,8 @@ class SqlStore(SqlAdmin[D], SqlJobsAndRuns[D]):
     async def recent_runs(self, workspace: str, since_ms: int, limit: int) -> list[RecentRun]:
         return await self._read(queries.recent_runs, workspace, since_ms, limit)
 
-    async def backlog(self, now_ms: int) -> Backlog:
-        return await self._driver.read(self._operations.stats.backlog, now_ms)
+    async def backlog(self, now_ms: int, alive_since_ms: int, agents: int) -> Backlog:
+        return await self._driver.read(self._operations.stats.backlog, now_ms, alive_since_ms, agents)
 
     async def workers(self, since_ms: int) -> list[str]:
         return await self._read(queries.workers, since_ms)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import sqlite3
 from typing import Final
 
+from wakeful.store.sqlite import statements
 from wakeful.store.sqlite.statements import LIVE_ROWS
-from wakeful.store.stats import Backlog, WorkspaceStats
+from wakeful.store.stats import Backlog, DueRuns, WorkspaceStats, backlog_of
 
 #: jobs_name: the workspace's part of it
 COUNT_JOBS: Final = """
@@ -21,12 +22,26 @@ COUNT_LIVE: Final = f"""
 NEXT_TICK: Final = """
     SELECT next_at FROM jobs INDEXED BY jobs_wake
     WHERE wake_at > 0 AND next_at IS NOT NULL AND workspace = ? ORDER BY wake_at LIMIT 1"""
-#: runs_dead, all of it: it holds the dead letters and nothing else
-COUNT_DEAD: Final = "SELECT count(*) FROM runs INDEXED BY runs_dead WHERE dead"
-#: runs_due, all of it: it holds what waits and nothing else
-COUNT_DUE: Final = """
-    SELECT lane, is_pull, count(*) FROM runs INDEXED BY runs_due
-    WHERE state IN ('pending', 'retrying') AND due_at <= ? GROUP BY lane, is_pull"""
+#: runs_due, all of it: it holds what waits and nothing else. For each lane its first entries once more, as
+#: `TAKE` reads them
+DUE_BY_LANE: Final = f"""
+    SELECT due.lane, due.is_pull, due.number, iif(due.is_pull, due.oldest, (
+        SELECT r.due_at FROM runs r INDEXED BY runs_due
+        WHERE r.lane = due.lane AND r.is_pull = 0 AND r.due_at <= ?1 AND r.state IN ('pending', 'retrying')
+            AND (NOT r.serial OR ({statements.HAS_THE_TURN}))
+        ORDER BY r.due_at LIMIT 1))
+    FROM (
+        SELECT lane, is_pull, count(*) AS number, min(due_at) AS oldest FROM runs INDEXED BY runs_due
+        WHERE state IN ('pending', 'retrying') AND due_at <= ?1 GROUP BY lane, is_pull) due"""
+#: runs_claimable_of_agent, all of it: it holds what executors may claim and nothing else
+DUE_BY_AGENT: Final = """
+    SELECT workspace, agent, count(*) FROM runs INDEXED BY runs_claimable_of_agent
+    WHERE state IN ('pending', 'retrying') AND is_pull AND due_at <= ?
+    GROUP BY workspace, agent ORDER BY count(*) DESC, workspace, agent LIMIT ?"""
+#: runs_dead and workers, all of them: the dead letters and the recent workers; jobs_wake: its first entry
+TOTALS: Final = f"""
+    SELECT (SELECT count(*) FROM runs INDEXED BY runs_dead WHERE dead), ({statements.NEXT_WAKE}),
+        (SELECT count(*) FROM workers WHERE beat_at >= ?)"""
 
 
 async def workspace_stats(db: sqlite3.Connection, workspace: str) -> WorkspaceStats:
@@ -39,8 +54,11 @@ async def workspace_stats(db: sqlite3.Connection, workspace: str) -> WorkspaceSt
     return WorkspaceStats(active, jobs - active, live, next_ms, sum(row[2] for row in counted))
 
 
-async def backlog(db: sqlite3.Connection, now_ms: int) -> Backlog:
-    """Return the waiting runs."""
-    dead = db.execute(COUNT_DEAD).fetchone()[0]
-    due = {(lane, bool(is_pull)): count for lane, is_pull, count in db.execute(COUNT_DUE, (now_ms,))}
-    return Backlog(dead, due)
+async def backlog(db: sqlite3.Connection, now_ms: int, alive_since_ms: int, agents: int) -> Backlog:
+    """Return the work that waits and the number of workers."""
+    due = [
+        (lane, bool(is_pull), DueRuns(number, oldest_ms))
+        for lane, is_pull, number, oldest_ms in db.execute(DUE_BY_LANE, (now_ms,))
+    ]
+    by_agent = db.execute(DUE_BY_AGENT, (now_ms, agents)).fetchall()
+    return backlog_of(due, by_agent, *db.execute(TOTALS, (alive_since_ms,)).fetchone())
