@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Final, Literal, Protocol, Self, TypeVar, Unpac
 from wakeful.model import (
     AgentInfo,
     Attempt,
+    BulkResult,
     HeartbeatResult,
     Job,
     MessageReceipt,
@@ -49,7 +50,10 @@ _POLL_GROWTH: Final = 1.2
 
 
 class JobsApi(Protocol):
-    """The jobs of one agent. Fields are those of a job document, in Python spelling."""
+    """The jobs of one agent. Fields are those of a job document, in Python spelling.
+
+    Where a method takes the name of a job, it takes its id too.
+    """
 
     def of(self, agent: str, workspace: str | None = None) -> Self:
         """Return the jobs of another agent."""
@@ -107,6 +111,35 @@ class JobsApi(Protocol):
 
     async def resume(self, name: str) -> Job:
         """Start the ticks again, from now."""
+        ...
+
+    async def pause_many(
+        self,
+        names: Iterable[str] | None = None,
+        *,
+        labels: Mapping[str, str] | Sequence[str] = (),
+        all_agents: bool = False,
+        note: str | None = None,
+        until: datetime | str | None = None,
+        dry_run: bool = False,
+    ) -> BulkResult:
+        """Pause these jobs, or without `names` the enabled jobs of the agent that have all `labels`.
+
+        With `all_agents`, those of the whole workspace. A name may be an id, or `agent/name`. An unknown
+        name changes nothing; a job that cannot be paused is in `errors` of the result. With `dry_run` the
+        jobs are counted, and nothing changes.
+        """
+        ...
+
+    async def resume_many(
+        self,
+        names: Iterable[str] | None = None,
+        *,
+        labels: Mapping[str, str] | Sequence[str] = (),
+        all_agents: bool = False,
+        dry_run: bool = False,
+    ) -> BulkResult:
+        """Resume these jobs, or without `names` the paused jobs that are selected as in `pause_many`."""
         ...
 
     async def skip_next(self, name: str) -> Job:

@@ -27,6 +27,8 @@ from tests.support.factories import (
 from wakeful.errors import AlreadyExists, FailedPrecondition
 from wakeful.ids import new_id
 from wakeful.run import NewRun
+from wakeful.store.accounts import AgentChanged, Inherited
+from wakeful.store.audit import AuditEntry
 from wakeful.store.port import Store
 from wakeful.store.rows import JobChange, JobFilter, JobRow
 
@@ -340,3 +342,61 @@ async def test_a_missing_or_deleted_job_cannot_be_deleted(store: Store) -> None:
     await store.create_jobs([fresh])
     assert await store.delete_job(fresh.id, NOW, "no longer wanted")
     assert not await store.delete_job(fresh.id, NOW, "again")
+
+
+async def test_several_jobs_change_in_one_transaction(store: Store) -> None:
+    jobs = [await given_job(store, name) for name in ("a", "b", "c")]
+
+    def disable(row: JobRow) -> JobChange | None:
+        return None if row.name == "b" else JobChange(row._replace(enabled=False))
+
+    ids = [each.id for each in jobs]
+    changed = await store.change_jobs([*ids, new_id(NOW), "not-an-id"], disable, _entry)
+
+    assert sorted((row.name, row.enabled, row.version) for row in changed) == [
+        ("a", False, 2),
+        ("c", False, 2),
+    ]
+    assert [row.subject for row in await store.audit("default")] == [row.name for row in changed]
+    rows = await store.jobs(JobFilter("default"))
+    assert [(row.name, row.enabled) for row in rows] == [("a", False), ("b", True), ("c", False)]
+
+
+async def test_an_error_in_one_of_several_changes_rolls_all_back(store: Store) -> None:
+    jobs = [await given_job(store, name) for name in ("a", "b")]
+
+    def fail(row: JobRow) -> JobChange | None:
+        if row.name == "b":
+            raise FailedPrecondition("no")
+        return JobChange(row._replace(enabled=False))
+
+    with pytest.raises(FailedPrecondition):
+        await store.change_jobs([each.id for each in jobs], fail, _entry)
+    assert all(row.enabled for row in await store.jobs(JobFilter("default")))
+    assert await store.audit("default") == []
+
+
+async def test_several_jobs_do_not_change_if_their_agent_has_changed(store: Store) -> None:
+    one = await given_job(store, "a")
+    expected = {("default", one.agent): Inherited(active=False)}
+
+    with pytest.raises(AgentChanged):
+        await store.change_jobs(
+            [one.id], lambda row: JobChange(row._replace(enabled=False)), _entry, expected
+        )
+    assert (await look_at_job(store, one)).enabled
+
+
+async def test_jobs_of_one_name_are_listed_over_all_agents(store: Store) -> None:
+    for agent in ("ops", "writer", "default"):
+        await store.create_jobs([job("digest", agent=agent)])
+    await store.create_jobs([job("other")])
+    assert [row.agent for row in await store.jobs(JobFilter("default", name="digest"))] == [
+        "default",
+        "ops",
+        "writer",
+    ]
+
+
+def _entry(row: JobRow) -> AuditEntry:
+    return AuditEntry(row.workspace, "test", "job.pause", row.name, "{}", None)

@@ -7,14 +7,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Final, Literal, Unpack, overload
 
-from wakeful.model import Job, OverlapPolicy, Page, Run
+from wakeful.model import BulkResult, Job, OverlapPolicy, Page, Run
+from wakeful.model.from_json import bulk_result_from_json
 from wakeful.model.job_fields import JobFields, JobPatch, JsonLike
 from wakeful.policy import Overlap
 from wakeful.scheduler import JobsApi
 from wakeful.service.auth.access import LOCAL
 from wakeful.service.jobs.job_factory import SaveResult
+from wakeful.service.jobs.job_selection import JobSelection, read_selection
 from wakeful.service.jobs.label_filter import read_label_filter
 from wakeful.service.model_mapping import job_from_record, job_from_saved, page_of_runs, run_from_view
+from wakeful.service.serializers import serialize_bulk_result
 from wakeful.service.services import Services
 from wakeful.target import Target
 
@@ -93,6 +96,46 @@ class Jobs(JobsApi):
 
     async def resume(self, name: str) -> Job:
         return job_from_record(await self._service.resume(LOCAL, *self._where, name))
+
+    async def pause_many(
+        self,
+        names: Iterable[str] | None = None,
+        *,
+        labels: Mapping[str, str] | Sequence[str] = (),
+        all_agents: bool = False,
+        note: str | None = None,
+        until: datetime | str | None = None,
+        dry_run: bool = False,
+    ) -> BulkResult:
+        end = until.isoformat() if isinstance(until, datetime) else until
+        select = self._selection(names, labels, all_agents)
+        result = await self._service.pause_many(
+            LOCAL, self._where[0], select, note=note, until=end, dry_run=dry_run
+        )
+        return bulk_result_from_json(serialize_bulk_result(result))
+
+    async def resume_many(
+        self,
+        names: Iterable[str] | None = None,
+        *,
+        labels: Mapping[str, str] | Sequence[str] = (),
+        all_agents: bool = False,
+        dry_run: bool = False,
+    ) -> BulkResult:
+        select = self._selection(names, labels, all_agents)
+        result = await self._service.resume_many(LOCAL, self._where[0], select, dry_run=dry_run)
+        return bulk_result_from_json(serialize_bulk_result(result))
+
+    def _selection(
+        self,
+        names: Iterable[str] | None,
+        labels: Mapping[str, str] | Sequence[str],
+        all_agents: bool,
+    ) -> JobSelection:
+        agent = None if all_agents else self._where[1]
+        if names is not None:
+            return read_selection({"jobs": [*names], "agent": agent})
+        return JobSelection((), agent, read_label_filter(labels))
 
     async def skip_next(self, name: str) -> Job:
         done = await self._service.skip_next(LOCAL, *self._where, name)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Literal, Unpack, overload
 
 from wakeful.client.fields import document
 from wakeful.client.rest.jobs import RestJobs
 from wakeful.job import Json
-from wakeful.model import Job, OverlapPolicy, Page, Run
-from wakeful.model.from_json import job_from_json, run_from_json
+from wakeful.model import BulkResult, Job, OverlapPolicy, Page, Run
+from wakeful.model.from_json import bulk_result_from_json, job_from_json, run_from_json
 from wakeful.policy import Overlap
 from wakeful.scheduler import JobsApi
 
@@ -60,6 +60,33 @@ class Jobs(JobsApi):
 
     async def resume(self, name: str) -> Job:
         return job_from_json(await self._rest.resume(name))
+
+    async def pause_many(
+        self,
+        names: Iterable[str] | None = None,
+        *,
+        labels: Mapping[str, str] | Sequence[str] = (),
+        all_agents: bool = False,
+        note: str | None = None,
+        until: datetime | str | None = None,
+        dry_run: bool = False,
+    ) -> BulkResult:
+        end = until.isoformat() if isinstance(until, datetime) else until
+        select = self._rest.selection(names, labels, all_agents)
+        return bulk_result_from_json(
+            await self._rest.pause_many(select, note=note, until=end, dry_run=dry_run)
+        )
+
+    async def resume_many(
+        self,
+        names: Iterable[str] | None = None,
+        *,
+        labels: Mapping[str, str] | Sequence[str] = (),
+        all_agents: bool = False,
+        dry_run: bool = False,
+    ) -> BulkResult:
+        select = self._rest.selection(names, labels, all_agents)
+        return bulk_result_from_json(await self._rest.resume_many(select, dry_run=dry_run))
 
     async def skip_next(self, name: str) -> Job:
         return job_from_json(await self._rest.skip_next(name))

@@ -34,6 +34,8 @@ class Jobs(_Part[jobs.Jobs]):
     get = blocking(jobs.Jobs.get)
     list = blocking(jobs.Jobs.list)
     pause = blocking(jobs.Jobs.pause)
+    pause_many = blocking(jobs.Jobs.pause_many)
+    resume_many = blocking(jobs.Jobs.resume_many)
     skip_next = blocking(jobs.Jobs.skip_next)
     resume = blocking(jobs.Jobs.resume)
     delete = blocking(jobs.Jobs.delete)

@@ -50,6 +50,36 @@ class JobShape(TypedDict):
     secret: NotRequired[str | None]
 
 
+class JobRefShape(TypedDict):
+    """A job that was paused or resumed with others."""
+
+    id: str
+    agentId: str
+    name: str
+    nextAt: str | None
+    pausedUntil: str | None
+
+
+class JobFailureShape(TypedDict):
+    """A job that could not be paused or resumed."""
+
+    id: str
+    agentId: str
+    name: str
+    code: str
+    message: str
+
+
+class BulkShape(TypedDict):
+    """The result of pausing or resuming several jobs."""
+
+    dryRun: bool
+    count: int
+    jobs: list[JobRefShape]
+    unchanged: int
+    errors: list[JobFailureShape]
+
+
 class SkippedShape(JobShape):
     """A job after its next tick was skipped."""
 

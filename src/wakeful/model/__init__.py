@@ -8,7 +8,7 @@ are those of the JSON in the HTTP API, in Python spelling: `jobId` is `job_id`, 
 from wakeful.model.admin import ApiKey, AuditEntry, Event, Quota, WorkflowVersion
 from wakeful.model.agent import AgentInfo, MessageReceipt, SessionInfo
 from wakeful.model.enums import CatchupPolicy, DeliveryState, OverlapPolicy, RunState, Trigger
-from wakeful.model.job import Job
+from wakeful.model.job import BulkResult, Job, JobFailure, JobRef
 from wakeful.model.page import Page
 from wakeful.model.run import Attempt, HeartbeatResult, Run
 
@@ -17,11 +17,14 @@ __all__ = [
     "ApiKey",
     "Attempt",
     "AuditEntry",
+    "BulkResult",
     "CatchupPolicy",
     "DeliveryState",
     "Event",
     "HeartbeatResult",
     "Job",
+    "JobFailure",
+    "JobRef",
     "MessageReceipt",
     "OverlapPolicy",
     "Page",

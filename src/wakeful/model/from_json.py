@@ -13,7 +13,7 @@ from wakeful.job import Chain
 from wakeful.model.admin import ApiKey, AuditEntry, Event, Quota, WorkflowVersion
 from wakeful.model.agent import AgentInfo, MessageReceipt, SessionInfo
 from wakeful.model.enums import CatchupPolicy, DeliveryState, OverlapPolicy, RunState, Trigger
-from wakeful.model.job import Job
+from wakeful.model.job import BulkResult, Job, JobFailure, JobRef
 from wakeful.model.run import Attempt, HeartbeatResult, Run
 from wakeful.policy import Backoff
 from wakeful.schedule import schedule_from_json
@@ -142,6 +142,11 @@ job_from_json: Final = _Parser(
         "last_runs": _all(run_from_json),
         "skipped": _optional(run_from_json),
     },
+)
+_AGENT: Final = {"agent": "agentId"}
+_job_ref: Final = _Parser(JobRef, _AGENT, dict.fromkeys(("next_at", "paused_until"), _optional(_at)))
+bulk_result_from_json: Final = _Parser(
+    BulkResult, convert={"jobs": _all(_job_ref), "errors": _all(_Parser(JobFailure, _AGENT))}
 )
 heartbeats_from_json: Final = _Parser(HeartbeatResult, convert={"renewed": tuple, "lost": tuple})
 agent_from_json: Final = _Parser(AgentInfo, convert={**_TIMES, "deliver_to": tuple})

@@ -143,3 +143,39 @@ class Job:
     secret: str | None = field(default=None, repr=False, compare=False)
     #: whether this call created it; only in `create` and `upsert`
     created: bool = field(default=False, compare=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobRef:
+    """A job that was paused or resumed with others."""
+
+    id: str
+    agent: str
+    name: str
+    next_at: datetime | None
+    #: when it resumes by itself
+    paused_until: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobFailure:
+    """A job that could not be paused or resumed, and why."""
+
+    id: str
+    agent: str
+    name: str
+    #: the code of the error, such as `failed-precondition`
+    code: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BulkResult:
+    """The jobs that were paused or resumed together; with `dry_run`, that would be."""
+
+    dry_run: bool
+    count: int
+    jobs: tuple[JobRef, ...]
+    #: how many selected jobs need no change
+    unchanged: int
+    errors: tuple[JobFailure, ...]

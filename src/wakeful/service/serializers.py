@@ -14,6 +14,7 @@ from wakeful.service.agents.agents import SavedAgent
 from wakeful.service.agents.messages import Receipt
 from wakeful.service.auth.access import Principal
 from wakeful.service.auth.masking import masked, masked_alerts, masked_job, sees_credentials
+from wakeful.service.jobs.bulk_pauses import BulkResult
 from wakeful.service.jobs.job_factory import SaveResult
 from wakeful.service.jobs.pauses import SkippedTick
 from wakeful.store.accounts import AgentRow, KeyRow, WorkspaceRow
@@ -103,6 +104,37 @@ def serialize_saved_job(principal: Principal, saved: SaveResult, now_ms: int) ->
 def serialize_skipped_tick(principal: Principal, done: SkippedTick, now_ms: int) -> JsonObject:
     """Return a job whose next tick was skipped, with the run that records that tick."""
     return {**serialize_job(principal, done.job, now_ms, ticks=5), "skipped": serialize_run(done.run)}
+
+
+def serialize_bulk_result(result: BulkResult) -> JsonObject:
+    """Return the jobs that were paused or resumed together, and those that could not be."""
+    errors: list[Json] = [
+        {
+            "id": each.job.id,
+            "agentId": each.job.agent,
+            "name": each.job.name,
+            "code": each.error.code,
+            "message": each.error.message,
+        }
+        for each in result.errors
+    ]
+    jobs: list[Json] = [
+        {
+            "id": job.id,
+            "agentId": job.agent,
+            "name": job.name,
+            "nextAt": instant(job.next_ms),
+            "pausedUntil": instant(job.pause_until_ms),
+        }
+        for job in result.jobs
+    ]
+    return {
+        "dryRun": result.dry_run,
+        "count": len(jobs),
+        "jobs": jobs,
+        "unchanged": result.unchanged,
+        "errors": errors,
+    }
 
 
 def serialize_run(run: RunView, attempts: Sequence[AttemptView] | None = None) -> JsonObject:

@@ -25,6 +25,8 @@ from wakeful.store.rows import (
 
 #: Returns the run that replays a dead letter, or None to leave it.
 Replay = Callable[[DeadLetter], NewRun | None]
+#: Returns the audit entry for a job that was changed.
+EntryForJob = Callable[[JobRow], AuditEntry]
 #: Returns the audit entry for the run of that id.
 EntryForRun = Callable[[str], AuditEntry]
 
@@ -80,6 +82,20 @@ class JobStore(Protocol):
         waiting runs go to that lane (topic: `runs`); running ones stay. Returns the job afterwards, or None
         if there is none. `agent` is what `change` relies on: AgentChanged, before `change` is called, if the
         job's agent differs.
+        """
+        ...
+
+    async def change_jobs(
+        self,
+        job_ids: Sequence[str],
+        change: Callable[[JobRow], JobChange | None],
+        entry: EntryForJob,
+        agents: Mapping[tuple[str, str], Inherited] | None = None,
+    ) -> list[JobRow]:
+        """Do `change_job` for several jobs in one transaction; return those that changed, in any order.
+
+        An entry is written for each of them. `change` may not change the name or the agent. `agents` is what
+        it relies on, by (workspace, agent).
         """
         ...
 

@@ -316,3 +316,4 @@ class JobFilter(NamedTuple):
     after: tuple[str, str] | None = None
     limit: int = 1000
     labels: LabelFilter = ()
+    name: str | None = None

@@ -13,6 +13,7 @@ from wakeful import __version__
 from wakeful.api.http import (
     admin,
     agents,
+    bulk_jobs,
     dead_letters,
     executors,
     health,
@@ -60,7 +61,18 @@ def create_app(services: Services, *, ready: Ready | None = None) -> FastAPI:
     app.state.connections = socket.Connections()
     problems.install(app)
     # `/runs/claim` must come before `/runs/{run_id}`, which would match it too.
-    for part in (health, agents, messages, jobs, job_actions, executors, runs, dead_letters, admin):
+    for part in (
+        health,
+        agents,
+        messages,
+        jobs,
+        job_actions,
+        bulk_jobs,
+        executors,
+        runs,
+        dead_letters,
+        admin,
+    ):
         app.include_router(part.router)
     for name in ("events", "metrics"):
         _include(app, f"wakeful.api.http.{name}")

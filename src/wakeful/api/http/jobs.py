@@ -14,7 +14,8 @@ from wakeful.api.http.idempotency import IdempotencyKey, respond_once
 from wakeful.api.http.paging import Cursor, Limit, page, read_cursor
 from wakeful.api.http.problems import Stale
 from wakeful.api.http.responses import BODY, JsonResponse, location_of, no_content, request_body, responses
-from wakeful.errors import AlreadyExists, InvalidArgument
+from wakeful.errors import AlreadyExists, InvalidArgument, NotFound
+from wakeful.ids import is_id
 from wakeful.job import JobRecord
 from wakeful.service.auth.access import Principal
 from wakeful.service.jobs.job_factory import SaveResult
@@ -57,6 +58,17 @@ async def list_all_jobs(
 ) -> Response:
     """The jobs of a workspace, by agent and name."""
     return await _jobs_page(services, principal, workspace, agent, include_disabled, label, limit, cursor)
+
+
+@router.get(
+    "/jobs/{name}",
+    summary="Find a job of any agent",
+    responses=responses({200: "JobWithTicks"}, 409, headers=("ETag",)),
+)
+async def find_job(workspace: str, name: str, services: ServicesDep, principal: CurrentPrincipal) -> Response:
+    """The job with this id, or with this name if one agent only has it; 409 lists them if several have it."""
+    found = await services.jobs.find(principal, workspace, name)
+    return await _one_job(services, principal, found)
 
 
 @router.get("/agents/{agent}/jobs", summary="List the jobs of an agent", responses=responses({200: "Jobs"}))
@@ -118,14 +130,9 @@ async def get_job(
     Its ETag changes with every edit, not with time: `nextAt` and `runCount` may differ under the same ETag.
     """
     job = await services.jobs.get(principal, workspace, agent, name)
-    headers = {"ETag": etag(job.version)}
     if if_none_match is not None and matches(if_none_match, job.version, weak=True):
-        return Response(status_code=304, headers=headers)
-    content = serialize_job(principal, job, services.now_ms(), TICKS)
-    content["spent"] = await services.budgets.spent(workspace, agent, job.id)
-    last = await services.runs.list(principal, workspace, agent, job_id=job.id, limit=LAST_RUNS)
-    content["lastRuns"] = [serialize_run(run) for run in last]
-    return JsonResponse(content, headers=headers)
+        return Response(status_code=304, headers={"ETag": etag(job.version)})
+    return await _one_job(services, principal, job)
 
 
 @router.put(
@@ -149,11 +156,12 @@ async def upsert_job(
     With `dry_run`, all checks but the quotas are made, and nothing is changed.
     """
     _check_agent(document, about.agent)
-    if document.get("name", about.name) != about.name:
+    name = await _name_of(about)
+    if document.get("name", name) not in (name, about.name):
         raise InvalidArgument(
-            f"name: the path names '{about.name[:64]}' and the document another job; rename a job with PATCH"
+            f"name: the path names '{name[:64]}' and the document another job; rename a job with PATCH"
         )
-    named = {**document, "name": about.name}
+    named = {**document, "name": name}
     if if_none_match is not None:
         return await _create_only(about, named, if_none_match, dry_run)
     upsert = partial(
@@ -191,6 +199,14 @@ async def delete_job(about: JobRequestDep) -> Response:
 # --- inside ----------------------------------------------------------------------------------------
 
 
+async def _one_job(services: Services, principal: Principal, job: JobRecord) -> Response:
+    content = serialize_job(principal, job, services.now_ms(), TICKS)
+    content["spent"] = await services.budgets.spent(job.workspace, job.agent, job.id)
+    last = await services.runs.list(principal, job.workspace, job.agent, job_id=job.id, limit=LAST_RUNS)
+    content["lastRuns"] = [serialize_run(run) for run in last]
+    return JsonResponse(content, headers={"ETag": etag(job.version)})
+
+
 async def _jobs_page(
     services: Services,
     principal: Principal,
@@ -226,6 +242,16 @@ async def _jobs_page(
         after = found[-1].agent, found[-1].name
     shown, next_cursor = page(jobs, limit, scope, lambda job: (job.agent, job.name))
     return JsonResponse({"jobs": [serialize_job(principal, job) for job in shown], "cursor": next_cursor})
+
+
+async def _name_of(about: JobRequest) -> str:
+    """Return the name of the job of a request, whose path may have its id instead."""
+    if not is_id(about.name):
+        return about.name
+    try:
+        return (await about.services.jobs.get(*about.job)).name
+    except NotFound:  # a new job, with a name in the form of an id
+        return about.name
 
 
 def _saved(services: Services, principal: Principal, saved: SaveResult, *, created: bool = False) -> Response:

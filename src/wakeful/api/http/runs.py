@@ -13,6 +13,7 @@ from wakeful.api.http.idempotency import IdempotencyKey, respond_once
 from wakeful.api.http.paging import Cursor, Limit, page, read_cursor
 from wakeful.api.http.problems import Malformed
 from wakeful.api.http.responses import BODY, JsonResponse, location_of, request_body, responses
+from wakeful.ids import is_id
 from wakeful.run import RunState, TriggerName
 from wakeful.service.auth.access import Principal
 from wakeful.service.serializers import JsonObject, serialize_run
@@ -41,7 +42,8 @@ async def list_all_runs(
     principal: CurrentPrincipal,
     agent: Annotated[str | None, Query(description="Only of this agent.")] = None,
     job: Annotated[
-        str | None, Query(description="Only of this job: its id, or with `agent` its name.")
+        str | None,
+        Query(description="Only of this job: its id, or its name; with `agent` if several agents have it."),
     ] = None,
     job_id: Annotated[str | None, Query(max_length=64, description="Only of the job with this id.")] = None,
     state: States = None,
@@ -53,7 +55,7 @@ async def list_all_runs(
 ) -> Response:
     """The runs of a workspace, newest first. Those of a deleted job are found by its id."""
     if job is not None and job_id is None:
-        job_id = job if _is_id(job) else await _named(services, principal, workspace, agent, job)
+        job_id = job if is_id(job) else await _named(services, principal, workspace, agent, job)
     return await runs_page(
         services,
         principal,
@@ -242,13 +244,9 @@ def _states(body: list[str] | None) -> tuple[str, ...]:
     return states
 
 
-def _is_id(text: str) -> bool:
-    return len(text) == 36 and text.count("-") == 4
-
-
 async def _named(
     services: Services, principal: Principal, workspace: str, agent: str | None, name: str
 ) -> str:
     if agent is None:
-        raise Malformed("job: a name needs its agent; give agent too, or the id of the job")
+        return (await services.jobs.find(principal, workspace, name)).id
     return (await services.jobs.get(principal, workspace, agent, name)).id

@@ -10,6 +10,7 @@ from typing import Final, cast
 from wakeful.api.mcp.port import CallContext, JsonObject
 from wakeful.client.rest import RestClient, RestJobs
 from wakeful.errors import NotFound
+from wakeful.ids import is_id
 from wakeful.job import Json
 
 #: Seconds for which the clock of the server is extrapolated with the local one.
@@ -65,7 +66,8 @@ class RemoteScheduler:
 
     async def find_by_id(self, job_id: str) -> tuple[str, str]:
         """Return the agent and the name of the job with that id."""
-        for job in await self._client.jobs.list(all_agents=True):
+        if is_id(job_id):
+            job = await self._client.jobs.find(job_id)
             if job["id"] == job_id:
                 return job["agentId"], job["name"]
         raise NotFound(f"no job '{job_id}'; list the jobs to see their names")

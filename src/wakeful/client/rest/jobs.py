@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import cast
 
 from wakeful.client.connection import Connection, Query, path, read_page
 from wakeful.client.fields import label_texts
-from wakeful.client.types import JobShape, RunShape, SkippedShape
+from wakeful.client.types import BulkShape, JobShape, RunShape, SkippedShape
 from wakeful.job import Json
 from wakeful.model import Page
 
 _PAGE = 500
+#: Seconds that a change of many jobs may take longer than other requests.
+_MANY_TIMEOUT = 300.0
 
 
 class RestJobs:
@@ -103,6 +105,41 @@ class RestJobs:
     async def resume(self, name: str) -> JobShape:
         """Resume a job."""
         return await self._job("POST", name, "resume")
+
+    def selection(
+        self, names: Iterable[str] | None, labels: Mapping[str, str] | Sequence[str], all_agents: bool
+    ) -> dict[str, Json]:
+        """Return the selection of an operation on several jobs: these, or those with the labels."""
+        own: dict[str, Json] = {"all": True} if all_agents else {"agent": self._where[1]}
+        if names is not None:
+            named: Json = [*names]
+            return {"jobs": named} if all_agents else {**own, "jobs": named}
+        return {**own, "label": [*label_texts(labels)]}
+
+    async def pause_many(
+        self,
+        select: Mapping[str, Json],
+        *,
+        note: str | None = None,
+        until: str | None = None,
+        dry_run: bool = False,
+    ) -> BulkShape:
+        """Pause several jobs."""
+        return await self._many("pause", {**select, "note": note, "until": until, "dryRun": dry_run})
+
+    async def resume_many(self, select: Mapping[str, Json], *, dry_run: bool = False) -> BulkShape:
+        """Resume several jobs."""
+        return await self._many("resume", {**select, "dryRun": dry_run})
+
+    async def _many(self, action: str, given: Mapping[str, Json]) -> BulkShape:
+        body: Json = {field: value for field, value in given.items() if value is not None}
+        where = path(self._where[0], "jobs", action)
+        reply = await self._connection.request("POST", where, body=body, extra_timeout=_MANY_TIMEOUT)
+        return cast(BulkShape, reply)
+
+    async def find(self, job: str) -> JobShape:
+        """Return the job of any agent with this id, or with this name if one agent only has it."""
+        return cast(JobShape, await self._connection.request("GET", path(self._where[0], "jobs", job)))
 
     async def skip_next(self, name: str) -> SkippedShape:
         """Skip the next tick of a job."""

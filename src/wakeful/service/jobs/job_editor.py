@@ -25,6 +25,7 @@ from wakeful.service.auth.masking import unmasked
 from wakeful.service.auth.ownership import check_change, check_removal, is_admin_owned
 from wakeful.service.jobs.chains import check_chain
 from wakeful.service.jobs.job_factory import SaveResult, check_lane, read_enabled
+from wakeful.service.jobs.job_lookup import find_job, no_job
 from wakeful.service.jobs.job_transitions import edited, missed_runs, moved
 from wakeful.start_rules import BudgetOwner
 from wakeful.store.accounts import Inherited
@@ -82,7 +83,7 @@ class JobEditor:
         """Change the fields that a patch names; with `version`, only if the job is still at that version."""
         row = await self.find(principal, "job.write", workspace, agent, name)
         now_ms = self._clock.now_ms()
-        await check_chain(self._store, workspace, agent, name, patch.get("after"))
+        await check_chain(self._store, workspace, agent, row.name, patch.get("after"))
 
         def patched(old: JobRecord, context: JobContext) -> Definition:
             check_version(old, version)
@@ -92,7 +93,7 @@ class JobEditor:
         if has_calendar(row.timing) or excludes_something(patch):
             context = await self._accounts.context(workspace, agent)
             await compute_ticks(partial(patched, job_of(row), context), now_ms)
-        entry = principal.entry(workspace, "job.update", f"{agent}/{name}", audit_details(patch))
+        entry = principal.entry(workspace, "job.update", f"{agent}/{row.name}", audit_details(patch))
         return await self.edit(principal, row, patched, entry, read_enabled(patch))
 
     async def delete(
@@ -112,7 +113,7 @@ class JobEditor:
             check_version(row, version)
             return _overdue(row, now_ms)
 
-        entry = principal.entry(workspace, "job.delete", f"{agent}/{name}")
+        entry = principal.entry(workspace, "job.delete", f"{agent}/{row.name}")
         if not await self._store.delete_job(row.id, now_ms, "deleted", [entry], leave):
             raise no_job(name)
 
@@ -124,10 +125,10 @@ class JobEditor:
 
         def rotated(context: JobContext, row: JobRow) -> JobChange | None:
             if row.secret is None:
-                raise FailedPrecondition(f"job '{name}' has no webhook, so it has no secret to rotate")
+                raise FailedPrecondition(f"job '{row.name}' has no webhook, so it has no secret to rotate")
             if signed_by_agent(job_of(row).definition.work, context.inherited):
                 raise FailedPrecondition(
-                    f"job '{name}' is signed with the secret of its agent '{agent}', whose webhook it "
+                    f"job '{row.name}' is signed with the secret of its agent '{agent}', whose webhook it "
                     f"inherits; rotate that one: POST /agents/{agent}/rotate-secret"
                 )
             now_ms = self._clock.now_ms()
@@ -251,7 +252,7 @@ class JobEditor:
             check_version(row, version)
             return change(row)
 
-        entry = principal.entry(workspace, action, f"{agent}/{name}", details)
+        entry = principal.entry(workspace, action, f"{agent}/{row.name}", details)
         after = await self._store.change_job(row.id, checked, [entry], inherited)
         if after is None:
             raise no_job(name)
@@ -271,10 +272,12 @@ class JobEditor:
     ) -> JobRow:
         await self._accounts.authorize(principal, action, workspace, agent)
         if action != "read":
-            check_not_internal(principal, name)
-        row = await self._store.job(workspace, agent, name)
+            check_not_internal(principal, name)  # also if there is no such job
+        row = await find_job(self._store, workspace, agent, name)
         if row is None:
             raise no_job(name)
+        if action != "read":
+            check_not_internal(principal, row.name)
         await load([row.timing], self._clock.now_ms())
         return row
 
@@ -310,8 +313,3 @@ def check_version(job: JobRecord | JobRow, version: int | None) -> None:
         raise FailedPrecondition(
             f"job '{job.name}' has changed: it is at version {job.version}, not {version}; read it again"
         )
-
-
-def no_job(name: str) -> NotFound:
-    """Return the error for a job name or id that does not exist."""
-    return NotFound(f"no job '{name}'; list the jobs to see their names")

@@ -18,6 +18,7 @@ from wakeful.service.auth.access import LOCAL, Principal, visible_agent
 from wakeful.service.auth.accounts import JobContext
 from wakeful.service.auth.agent_target_policy import check_not_internal, check_not_reserved
 from wakeful.service.auth.masking import unmasked
+from wakeful.service.jobs.bulk_pauses import BulkPauses
 from wakeful.service.jobs.chains import check_chain
 from wakeful.service.jobs.create_batcher import CreateBatcher
 from wakeful.service.jobs.job_editor import (
@@ -25,9 +26,9 @@ from wakeful.service.jobs.job_editor import (
     JobEditor,
     audit_details,
     check_version,
-    no_job,
 )
 from wakeful.service.jobs.job_factory import JobFactory, SaveResult, read_enabled
+from wakeful.service.jobs.job_lookup import find_job, find_job_of_any_agent, no_job
 from wakeful.service.jobs.pauses import JobPauses
 from wakeful.service.jobs.triggers import JobTriggers
 from wakeful.store.idempotency import Keyed
@@ -56,6 +57,9 @@ class JobService:
         self.pause = pauses.pause
         self.resume = pauses.resume
         self.skip_next = pauses.skip_next
+        bulk = BulkPauses(dependencies.store, dependencies.accounts)
+        self.pause_many = bulk.pause
+        self.resume_many = bulk.resume
         triggers = JobTriggers(dependencies, self._editor)
         self.trigger = triggers.trigger
         self.backfill = triggers.backfill
@@ -141,7 +145,10 @@ class JobService:
         await self._accounts.authorize(principal, "job.write", workspace, agent)
         name = document.get("name")
         check_not_internal(principal, str(name))
-        row = await self._store.job(workspace, agent, name) if isinstance(name, str) else None
+        row = await find_job(self._store, workspace, agent, name) if isinstance(name, str) else None
+        if row is not None and row.name != name:  # the document names the job by its id
+            document = {**document, "name": row.name}
+            check_not_internal(principal, row.name)
         if row is None and version is not None:
             raise no_job(str(name))
         if row is None:
@@ -164,7 +171,7 @@ class JobService:
             context = await self._accounts.context(workspace, agent)
             with bypass() if dry_run else nullcontext():
                 await compute_ticks(partial(converged, job_of(row), context), now_ms)
-        entry = principal.entry(workspace, "job.update", f"{agent}/{name}", audit_details(document))
+        entry = principal.entry(workspace, "job.update", f"{agent}/{row.name}", audit_details(document))
         return await self._editor.edit(principal, row, converged, entry, dry_run=dry_run)
 
     async def get(self, principal: Principal, workspace: str, agent: str, name: str) -> JobRecord:
@@ -177,6 +184,16 @@ class JobService:
         row = await self._store.job_by_id(job_id)
         if row is None or row.workspace != workspace or principal.agent not in (None, row.agent):
             raise no_job(job_id)
+        await load([row.timing], self._clock.now_ms())
+        return job_of(row)
+
+    async def find(self, principal: Principal, workspace: str, job: str) -> JobRecord:
+        """Return the job of that id, or of that name if only one agent has it.
+
+        FailedPrecondition lists the jobs of that name if several agents have one.
+        """
+        await self._accounts.authorize(principal, "read", workspace)
+        row = await find_job_of_any_agent(self._store, principal, workspace, job)
         await load([row.timing], self._clock.now_ms())
         return job_of(row)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Final, NamedTuple
 
 from wakeful.clock import Clock
@@ -14,7 +13,8 @@ from wakeful.run_factory import tick_run
 from wakeful.schedule import At, parse_schedule
 from wakeful.service.auth.access import Principal
 from wakeful.service.auth.accounts import Accounts, JobContext
-from wakeful.service.jobs.job_editor import JobEditor, agent_inactive, check_version, no_job
+from wakeful.service.jobs.job_editor import JobEditor, agent_inactive, check_version
+from wakeful.service.jobs.job_lookup import no_job
 from wakeful.service.jobs.job_transitions import SKIP_REASON, missed_runs, paused, resumed, skipped
 from wakeful.store.port import Store
 from wakeful.store.row_mapping import changed_row, job_of, view_of
@@ -61,26 +61,13 @@ class JobPauses:
         The planner resumes the job at `until` (an instant, or text such as 'in 2h'). A job that is paused
         already keeps its note and its end, unless one of them is given.
         """
-        text = _note(note)
+        text = read_note(note)
         context = await self._accounts.context(workspace, agent)
 
         def pause(row: JobRow) -> JobChange | None:
-            job, now_ms = job_of(row), self._clock.now_ms()
-            until_ms = _pause_end(until, job, context.defaults.tz, now_ms)
-            if row.enabled:
-                changed = changed_row(row, paused(job, now_ms, text, until_ms))
-                return JobChange(changed, withdraw="paused", runs=missed_runs(row, now_ms, "paused"))
-            if text is None and until_ms is None:
-                return None
-            if row.disabled_reason != "paused":
-                raise FailedPrecondition(
-                    f"job '{name}' is disabled ({row.disabled_reason}), not paused; "
-                    "pause it without a note and an end, or enable it first"
-                )
-            return JobChange(changed_row(row, paused(job, now_ms, text, until_ms)))
+            return pause_change(row, self._clock.now_ms(), text, until, context.defaults.tz)
 
-        given = {"note": text, "until": None if until is None else str(until)[:64]}
-        details = compact({field: value for field, value in given.items() if value is not None})
+        details = pause_details(text, until)
         return job_of(
             await self._editor.change(
                 principal, "job.pause", workspace, agent, name, pause, version, details=details
@@ -92,15 +79,10 @@ class JobPauses:
     ) -> JobRecord:
         """Start the ticks of a job again, from now."""
 
-        def resume(context: JobContext, row: JobRow) -> JobChange | None:
-            if row.enabled:
-                return None
-            if not context.active:
-                raise agent_inactive(context)
-            return JobChange(changed_row(row, resumed(job_of(row), self._clock.now_ms())))
-
         async def change(context: JobContext) -> JobRow:
-            checked = partial(resume, context)
+            def checked(row: JobRow) -> JobChange | None:
+                return resume_change(row, context, self._clock.now_ms())
+
             return await self._editor.change(
                 principal, "job.resume", workspace, agent, name, checked, version, context.inherited
             )
@@ -114,9 +96,9 @@ class JobPauses:
 
         If the run of that tick is recorded already, ahead of its time, it is cancelled with the same reason.
         """
-        entry = principal.entry(workspace, "job.skip-next", f"{agent}/{name}")
         for _ in range(_TRIES):
             row = await self._editor.find(principal, "job.write", workspace, agent, name)
+            entry = principal.entry(workspace, "job.skip-next", f"{agent}/{row.name}")
             check_version(row, version)
             now_ms = self._clock.now_ms()
             ahead = await self._recorded_ahead(job_of(row), now_ms)
@@ -166,7 +148,42 @@ class JobPauses:
         return min(ahead, key=lambda run: run.scheduled_ms, default=None)
 
 
-def _note(value: object) -> str | None:
+def pause_change(
+    row: JobRow, now_ms: int, note: str | None, until: object, default_tz: str
+) -> JobChange | None:
+    """Return the change that pauses a job; None if it is paused already and gets no new note and end."""
+    job = job_of(row)
+    until_ms = _pause_end(until, job, default_tz, now_ms)
+    if row.enabled:
+        changed = changed_row(row, paused(job, now_ms, note, until_ms))
+        return JobChange(changed, withdraw="paused", runs=missed_runs(row, now_ms, "paused"))
+    if note is None and until_ms is None:
+        return None
+    if row.disabled_reason != "paused":
+        raise FailedPrecondition(
+            f"job '{row.name}' is disabled ({row.disabled_reason}), not paused; "
+            "pause it without a note and an end, or enable it first"
+        )
+    return JobChange(changed_row(row, paused(job, now_ms, note, until_ms)))
+
+
+def resume_change(row: JobRow, context: JobContext, now_ms: int) -> JobChange | None:
+    """Return the change that resumes a job; None if it is enabled."""
+    if row.enabled:
+        return None
+    if not context.active:
+        raise agent_inactive(context)
+    return JobChange(changed_row(row, resumed(job_of(row), now_ms)))
+
+
+def pause_details(note: str | None, until: object) -> str:
+    """Return the audit details of a pause."""
+    given = {"note": note, "until": None if until is None else str(until)[:64]}
+    return compact({field: value for field, value in given.items() if value is not None})
+
+
+def read_note(value: object) -> str | None:
+    """Return the note of a pause, or None."""
     if value is None:
         return None
     if not isinstance(value, str) or len(value) > MAX_NOTE or "\x00" in value:

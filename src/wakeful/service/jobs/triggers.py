@@ -91,10 +91,10 @@ class JobTriggers:
             if is_admin_owned(principal, row):
                 started = RunFilter(workspace, agent, job.id, trigger=AGENT_TRIGGER, limit=1)
                 check_rate(job, await self._store.runs(started), now_ms)
-            await self._budgets.check(BudgetOwner(workspace, agent, job.id), name)
+            await self._budgets.check(BudgetOwner(workspace, agent, job.id), job.name)
             run = triggered_run(principal, job, now_ms, due_only=due_only, payload=own)
             details = compact({"run": run.id, "mode": "due" if due_only else "force"})
-            entry = principal.entry(workspace, "job.run", f"{agent}/{name}", details)
+            entry = principal.entry(workspace, "job.run", f"{agent}/{job.name}", details)
             if policy is not None:
                 most = job.definition.policy.max_queued
                 judge = partial(apply_overlap, overlap=policy, max_queued=most, now_ms=now_ms)
@@ -126,7 +126,7 @@ class JobTriggers:
         job = job_of(row)
         start_ms, end_ms = read_instant("start", start, job), read_instant("end", end, job)
         runs = await off_loop(partial(backfill_runs, principal, job, start_ms, end_ms, self._clock.now_ms()))
-        await self._budgets.check(BudgetOwner(workspace, agent, job.id), name)
+        await self._budgets.check(BudgetOwner(workspace, agent, job.id), job.name)
         about = compact({"count": len(runs), "startMs": start_ms, "endMs": end_ms})
-        entry = principal.entry(workspace, "job.backfill", f"{agent}/{name}", about)
+        entry = principal.entry(workspace, "job.backfill", f"{agent}/{job.name}", about)
         return len(await self._store.add_runs(runs, [entry], keyed.of(len) if keyed else None))

@@ -29,6 +29,11 @@ HOLD_AGENTS: Final = f"""
         FROM wanted
         ON CONFLICT DO NOTHING RETURNING workspace, name, {_INHERITED})
     SELECT * FROM held UNION ALL SELECT * FROM added"""
+#: the primary key, once for each
+HOLD_EXISTING: Final = f"""
+    SELECT a.workspace, a.name, {_INHERITED}
+    FROM agents a JOIN unnest($1::text[], $2::text[]) g (workspace, name) USING (workspace, name)
+    ORDER BY a.workspace, a.name FOR SHARE OF a"""
 #: the primary keys of jobs and agents
 HOLD_AGENT_OF_JOB: Final = """
     SELECT a.target, a.active, a.secret, a.old_secret, a.old_secret_until_at
@@ -50,6 +55,14 @@ async def hold_agents(
         for workspace, name, *inherited in held:
             if expected.get((workspace, name), inherited) != tuple(inherited):
                 raise AgentChanged(name)
+
+
+async def check_agents(db: Db, expected: Mapping[QuotaOwner, Inherited]) -> None:
+    """Lock those of these agents that exist. Raises AgentChanged if one differs from `expected`."""
+    columns = [workspace for workspace, _ in expected], [name for _, name in expected]
+    for workspace, name, *inherited in await db.fetch(HOLD_EXISTING, *columns):
+        if expected[workspace, name] != tuple(inherited):
+            raise AgentChanged(name)
 
 
 async def hold_agent_of(db: Db, job_id: str, expected: Inherited) -> None:

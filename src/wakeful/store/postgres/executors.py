@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from wakeful.ids import is_id
 from wakeful.store.postgres import pull_statements as sql
-from wakeful.store.postgres.jobs import is_id
 from wakeful.store.postgres.leases import start
 from wakeful.store.postgres.runs import runs_by_ids
 from wakeful.store.rows import RunView, TakenRun, UnfinishedRun

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -11,11 +10,12 @@ from asyncpg import UniqueViolationError
 from wakeful.clock import Clock
 from wakeful.consequences import Withdrawal
 from wakeful.errors import AlreadyExists
+from wakeful.ids import is_id
 from wakeful.run import NewRun
 from wakeful.store.accounts import Inherited
 from wakeful.store.postgres import list_statements as lists
 from wakeful.store.postgres import statements as sql
-from wakeful.store.postgres.accounts import hold_agent_of, hold_agents
+from wakeful.store.postgres.accounts import check_agents, hold_agent_of, hold_agents
 from wakeful.store.postgres.cancellation import delete_jobs, withdraw
 from wakeful.store.postgres.inheritance import write_changes
 from wakeful.store.postgres.insert_runs import insert_runs
@@ -30,16 +30,6 @@ if TYPE_CHECKING:
 JOBS_BY_IDS: Final = sql.jobs_where(
     "c.job_id = ANY(string_to_array($1, ',')::uuid[]) AND j.deleted_at IS NULL"
 )
-_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-
-
-def is_id(text: str | None) -> bool:
-    """Return whether this can be an id.
-
-    >>> is_id("0190a0b0-0000-7000-8000-000000000000"), is_id("digest"), is_id(None)
-    (True, False, False)
-    """
-    return text is not None and _ID.fullmatch(text) is not None
 
 
 async def create_jobs(
@@ -118,6 +108,24 @@ async def change_job(
     if new.agent != old.agent:
         await hold_agents(db, now_ms, owners([new]))
     return new, True
+
+
+async def change_jobs(
+    db: Db,
+    events: TransactionEvents,
+    clock: Clock,
+    job_ids: Sequence[str],
+    change: Callable[[JobRow], JobChange | None],
+    agents: Mapping[tuple[str, str], Inherited] | None,
+) -> list[JobRow]:
+    """Write what `change` returns for each job. Returns the changed jobs."""
+    if agents:
+        await check_agents(db, agents)
+    known = [job_id for job_id in job_ids if is_id(job_id)]
+    await db.execute(sql.LOCK_CURSORS, known)
+    rows = [JobRow(*row) for row in await db.fetch(sql.LOCK_JOBS, known)]
+    changes = [(old, changed) for old in rows if (changed := change(old)) is not None]
+    return await write_changes(db, events, clock.now_ms(), changes)
 
 
 async def delete_job(

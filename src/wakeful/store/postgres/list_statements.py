@@ -19,6 +19,9 @@ def list_jobs(only: JobFilter) -> tuple[str, list[str | int]]:
     if only.agent is not None:
         args.append(only.agent)
         where.append(f"j.agent = ${len(args)}")
+    if only.name is not None:
+        args.append(only.name)
+        where.append(f"j.name = ${len(args)}")
     if not only.include_disabled:
         where.append("j.enabled")
     if only.after is not None:

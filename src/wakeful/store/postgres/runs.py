@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Final
 from wakeful.clock import Clock
 from wakeful.consequences import Consequences
 from wakeful.errors import AlreadyExists
+from wakeful.ids import is_id
 from wakeful.outcome import Finished
 from wakeful.run import NewRun, check_cancellable
 from wakeful.store.postgres import list_statements as lists
 from wakeful.store.postgres import statements as sql
 from wakeful.store.postgres.cancellation import cancel
 from wakeful.store.postgres.insert_runs import insert_runs
-from wakeful.store.postgres.jobs import is_id
 from wakeful.store.postgres.outcomes import finish
 from wakeful.store.row_mapping import view_of
 from wakeful.store.rows import AttemptView, DeadLetter, LiveRuns, ManualRunRule, RunFilter, RunView

@@ -12,7 +12,7 @@ from wakeful.store.accounts import Inherited
 from wakeful.store.audit import AuditEntry, always, written
 from wakeful.store.changelog import TransactionEvents
 from wakeful.store.idempotency import Keyed
-from wakeful.store.jobs import EntryForRun, Replay
+from wakeful.store.jobs import EntryForJob, EntryForRun, Replay
 from wakeful.store.quotas import Allowance
 from wakeful.store.rows import AttemptView, JobChange, JobFilter, JobRow, ManualRunRule, RunFilter, RunView
 from wakeful.store.sql.base import Recorded, SqlBase
@@ -63,6 +63,19 @@ class SqlJobsAndRuns(SqlBase[D]):
         write = self._operations.jobs.change_job
         row, _ = await self._record(recorded, write, self.clock, job_id, change, agent)
         return row
+
+    async def change_jobs(
+        self,
+        job_ids: Sequence[str],
+        change: Callable[[JobRow], JobChange | None],
+        entry: EntryForJob,
+        agents: Mapping[tuple[str, str], Inherited] | None = None,
+    ) -> list[JobRow]:
+        def entries(changed: list[JobRow]) -> list[AuditEntry]:
+            return [entry(row) for row in changed]
+
+        write = self._operations.jobs.change_jobs
+        return await self._record(Recorded(entries), write, self.clock, job_ids, change, agents)
 
     async def delete_job(
         self,

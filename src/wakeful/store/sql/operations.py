@@ -195,6 +195,16 @@ class Jobs(Protocol[C]):
         agent: Inherited | None,
     ) -> tuple[JobRow | None, bool]: ...
 
+    async def change_jobs(
+        self,
+        db: C,
+        events: TransactionEvents,
+        clock: Clock,
+        job_ids: Sequence[str],
+        change: Callable[[JobRow], JobChange | None],
+        agents: Mapping[tuple[str, str], Inherited] | None,
+    ) -> list[JobRow]: ...
+
     async def delete_job(
         self,
         db: C,

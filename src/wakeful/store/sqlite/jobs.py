@@ -109,6 +109,24 @@ async def change_job(
     return write_change(db, events, clock.now_ms(), old, changed), True
 
 
+async def change_jobs(
+    db: sqlite3.Connection,
+    events: TransactionEvents,
+    clock: Clock,
+    job_ids: Sequence[str],
+    change: Callable[[JobRow], JobChange | None],
+    agents: Mapping[tuple[str, str], Inherited] | None,
+) -> list[JobRow]:
+    """Write what `change` returns for each job. Returns the changed jobs."""
+    for owner, inherited in (agents or {}).items():
+        check_agent(db, *owner, inherited)
+    now_ms = clock.now_ms()
+    rows = [job_row(row) for row in db.execute(JOBS_BY_IDS, (json.dumps(list(job_ids)),)).fetchall()]
+    return [
+        write_change(db, events, now_ms, old, changed) for old in rows if (changed := change(old)) is not None
+    ]
+
+
 def write_change(
     db: sqlite3.Connection, events: TransactionEvents, now_ms: int, old: JobRow, changed: JobChange
 ) -> JobRow:

@@ -20,6 +20,9 @@ def list_jobs(only: JobFilter) -> tuple[str, list[str | int]]:
     if only.agent is not None:
         where.append("agent = ?")
         args.append(only.agent)
+    if only.name is not None:
+        where.append("name = ?")
+        args.append(only.name)
     if not only.include_disabled:
         where.append("enabled")
     if only.after is not None:

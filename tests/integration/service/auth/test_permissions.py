@@ -58,6 +58,9 @@ TABLE = [
     Row("POST", f"{_OWN}/rotate-secret", None, _admins()),
     Row("DELETE", _OWN, None, _admins()),
     Row("GET", f"{HOME}/jobs", None, _all(_OK)),
+    Row("GET", f"{HOME}/jobs/digest", None, _all()),
+    Row("POST", f"{HOME}/jobs/pause", {"all": True}, (_OK, _OK, _DENIED, _OK, _OK, _MISSING)),
+    Row("POST", f"{HOME}/jobs/resume", {"all": True}, (_OK, _OK, _DENIED, _OK, _OK, _MISSING)),
     Row("GET", f"{_OWN}/jobs", None, _all()),
     Row(
         "POST", f"{_OWN}/jobs", {"name": "digest", **_DOCUMENT}, (_OK, _OK, _DENIED, _OK, _MISSING, _MISSING)

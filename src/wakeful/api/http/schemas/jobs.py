@@ -40,6 +40,8 @@ from wakeful.document.kinds import milliseconds
 from wakeful.document.structures import LONGEST_LABEL, MAX_LABELS
 from wakeful.duration import LONGEST
 from wakeful.schedule import LATEST_MS, LONGEST_TEXT, SHORTEST_INTERVAL_MS
+from wakeful.service.jobs.job_selection import MAX_JOBS
+from wakeful.service.jobs.label_filter import MAX_LABEL_FILTERS
 from wakeful.service.jobs.pauses import MAX_NOTE
 
 _HTTP: Final = "^[hH][tT][tT][pP][sS]?://"
@@ -182,6 +184,31 @@ _TICKS: Final[Schema] = list_of(
     )
 )
 
+_PAUSE: Final[dict[str, Schema]] = {
+    "note": {**or_null(text(MAX_NOTE)), "description": "Why it is paused."},
+    "until": {**or_null(TIME), "description": "When it resumes automatically: a time, or as in 'in 2h'."},
+}
+_LABEL: Final[Schema] = text(sum(LONGEST_LABEL) + 1, 1)
+#: Which jobs an operation on several jobs is about.
+_SELECTION: Final[dict[str, Schema]] = {
+    "jobs": {
+        **or_null(list_of(text(LONGEST_TEXT), MAX_JOBS)),
+        "description": "The jobs: name, `agent/name` or id. Instead of a filter.",
+    },
+    "agent": {**or_null(TEXT), "description": "Only jobs of this agent; with `jobs`, the agent of names."},
+    "label": {
+        "description": "Only jobs with this label, or with all of these: `name=value`, or `name`.",
+        "anyOf": [_LABEL, list_of(_LABEL, MAX_LABEL_FILTERS), {"type": "null"}],
+    },
+    "labels": {
+        "description": "The same, as an object.",
+        "anyOf": [{"type": "object", "additionalProperties": TEXT}, {"type": "null"}],
+    },
+    "all": {**or_null(BOOLEAN), "description": "Every job; required if nothing else selects jobs."},
+    "dryRun": {**or_null(BOOLEAN), "description": "Count the jobs and change nothing."},
+}
+_REF: Final[dict[str, Schema]] = {"id": ID, "agentId": SLUG, "name": SLUG}
+
 SCHEMAS: Final[dict[str, Schema]] = {
     "Job": response(_JOB, *_WORKFLOW_ONLY, about="A job."),
     "JobWithTicks": response(
@@ -196,14 +223,18 @@ SCHEMAS: Final[dict[str, Schema]] = {
         *_WORKFLOW_ONLY,
         about="A job after its next tick was skipped, and the run that records that tick.",
     ),
-    "Pause": request(
+    "Pause": request(_PAUSE),
+    "BulkPause": request({**_SELECTION, **_PAUSE}, about="Which jobs to pause, why, and until when."),
+    "BulkResume": request(_SELECTION, about="Which jobs to resume."),
+    "BulkResult": response(
         {
-            "note": {**or_null(text(MAX_NOTE)), "description": "Why it is paused."},
-            "until": {
-                **or_null(TIME),
-                "description": "When it resumes automatically: a time, or as in 'in 2h'.",
-            },
-        }
+            "dryRun": BOOLEAN,
+            "count": {**WHOLE, "description": "How many jobs were changed, or would be."},
+            "jobs": list_of(response({**_REF, "nextAt": or_null(INSTANT), "pausedUntil": or_null(INSTANT)})),
+            "unchanged": {**WHOLE, "description": "How many selected jobs need no change."},
+            "errors": list_of(response({**_REF, "code": TEXT, "message": TEXT})),
+        },
+        about="The jobs that were changed, and those that could not be.",
     ),
     "SavedJob": response(
         {**_JOB, "nextTicks": _TICKS, "secret": SECRET},

@@ -1,0 +1,61 @@
+"""Actions on several jobs over HTTP: pause and resume named jobs, or those of an agent or with a label."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+from starlette.responses import Response
+
+from wakeful.api.http.dependencies import SECURED, CurrentPrincipal, Document, ServicesDep
+from wakeful.api.http.responses import BODY, JsonResponse, request_body, responses
+from wakeful.errors import InvalidArgument
+from wakeful.service.jobs.job_selection import read_selection
+from wakeful.service.serializers import serialize_bulk_result
+
+router = APIRouter(prefix="/api/workspaces/{workspace}/jobs", tags=["jobs"], dependencies=SECURED)
+
+
+@router.post(
+    "/pause",
+    summary="Pause several jobs",
+    responses=responses({200: "BulkResult"}, *BODY, 409),
+    openapi_extra=request_body("BulkPause", {"agent": "ops", "label": ["team=ops"], "note": "maintenance"}),
+)
+async def pause_jobs(
+    workspace: str, services: ServicesDep, principal: CurrentPrincipal, body: Document
+) -> Response:
+    """The named jobs, or the enabled jobs that the filter finds. `dryRun` counts them and changes nothing.
+
+    An unknown name changes nothing. A job that cannot be paused is in `errors`; the others are paused.
+    """
+    result = await services.jobs.pause_many(
+        principal,
+        workspace,
+        read_selection(body),
+        note=body.get("note"),
+        until=body.get("until"),
+        dry_run=_dry_run(body),
+    )
+    return JsonResponse(serialize_bulk_result(result))
+
+
+@router.post(
+    "/resume",
+    summary="Resume several jobs",
+    responses=responses({200: "BulkResult"}, *BODY, 409),
+    openapi_extra=request_body("BulkResume", {"agent": "ops", "dryRun": True}),
+)
+async def resume_jobs(
+    workspace: str, services: ServicesDep, principal: CurrentPrincipal, body: Document
+) -> Response:
+    """The named jobs, or the paused jobs that the filter finds. `dryRun` counts them and changes nothing."""
+    result = await services.jobs.resume_many(
+        principal, workspace, read_selection(body), dry_run=_dry_run(body)
+    )
+    return JsonResponse(serialize_bulk_result(result))
+
+
+def _dry_run(body: dict[str, object]) -> bool:
+    value = body.get("dryRun")
+    if value is not None and not isinstance(value, bool):
+        raise InvalidArgument("dryRun: write true or false")
+    return value is True

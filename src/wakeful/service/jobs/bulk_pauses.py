@@ -1,0 +1,183 @@
+"""Pause or resume several jobs: the named ones, or those that a filter finds.
+
+Jobs are changed in batches, each in one transaction with its audit entries. A job that cannot be changed is
+reported, and the others are changed. Jobs that a filter finds change only between enabled and paused: a job
+that is paused keeps its note and its end, and a job that is disabled for another reason stays disabled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from wakeful.engine.calendar_loader import load
+from wakeful.errors import WakefulError
+from wakeful.job import JobRecord
+from wakeful.service.auth.access import Principal
+from wakeful.service.auth.accounts import Accounts, JobContext
+from wakeful.service.auth.agent_target_policy import check_not_internal
+from wakeful.service.auth.ownership import check_change
+from wakeful.service.jobs.job_selection import JobSelection, selected_jobs
+from wakeful.service.jobs.pauses import pause_change, pause_details, read_note, resume_change
+from wakeful.store.accounts import AgentChanged
+from wakeful.store.port import Store
+from wakeful.store.row_mapping import job_of
+from wakeful.store.rows import JobChange, JobRow
+
+#: How many jobs are changed in one transaction.
+_BATCH: Final = 200
+_TRIES: Final = 5
+
+Decision = Callable[[JobRow, JobContext], JobChange | None]
+
+
+@dataclass(frozen=True, slots=True)
+class JobError:
+    """A job that could not be changed, and why."""
+
+    job: JobRow
+    error: WakefulError
+
+
+@dataclass(frozen=True, slots=True)
+class BulkResult:
+    """The jobs that were changed, or with `dry_run` would be; by agent and name."""
+
+    jobs: Sequence[JobRecord]
+    #: how many jobs were selected and need no change
+    unchanged: int
+    errors: Sequence[JobError]
+    dry_run: bool
+
+
+class BulkPauses:
+    """Pauses and resumes several jobs."""
+
+    def __init__(self, store: Store, accounts: Accounts) -> None:
+        self._store = store
+        self._accounts = accounts
+
+    async def pause(
+        self,
+        principal: Principal,
+        workspace: str,
+        selection: JobSelection,
+        *,
+        note: object = None,
+        until: object = None,
+        dry_run: bool = False,
+    ) -> BulkResult:
+        """Pause the selected jobs. `note` and `until` are as in `JobPauses.pause`."""
+        text = read_note(note)
+
+        def decide(row: JobRow, context: JobContext) -> JobChange | None:
+            if not row.enabled and not selection.jobs:
+                return None
+            return pause_change(row, self._store.clock.now_ms(), text, until, context.defaults.tz)
+
+        details = pause_details(text, until)
+        return await self._change(principal, "job.pause", workspace, selection, decide, details, dry_run)
+
+    async def resume(
+        self, principal: Principal, workspace: str, selection: JobSelection, *, dry_run: bool = False
+    ) -> BulkResult:
+        """Resume the selected jobs, from now."""
+
+        def decide(row: JobRow, context: JobContext) -> JobChange | None:
+            if not selection.jobs and row.disabled_reason != "paused":
+                return None
+            return resume_change(row, context, self._store.clock.now_ms())
+
+        return await self._change(principal, "job.resume", workspace, selection, decide, "{}", dry_run)
+
+    async def _change(
+        self,
+        principal: Principal,
+        action: str,
+        workspace: str,
+        selection: JobSelection,
+        decide: Decision,
+        details: str,
+        dry_run: bool,
+    ) -> BulkResult:
+        await self._accounts.authorize(principal, "job.write", workspace, selection.agent)
+        rows = await selected_jobs(self._store, self._accounts, principal, workspace, selection)
+        changed: list[JobRow] = []
+        errors: dict[str, JobError] = {}
+        for start in range(0, len(rows), _BATCH):
+            batch = rows[start : start + _BATCH]
+            await load([row.timing for row in batch], self._store.clock.now_ms())
+            write = self._dry_run if dry_run else self._write
+            changed += await write(principal, action, batch, decide, details, errors)
+        order = {row.id: number for number, row in enumerate(rows)}
+        changed.sort(key=lambda row: order[row.id])
+        return BulkResult(
+            [job_of(row) for row in changed],
+            len(rows) - len(changed) - len(errors),
+            list(errors.values()),
+            dry_run,
+        )
+
+    async def _write(
+        self,
+        principal: Principal,
+        action: str,
+        batch: Sequence[JobRow],
+        decide: Decision,
+        details: str,
+        errors: dict[str, JobError],
+    ) -> list[JobRow]:
+        workspace = batch[0].workspace
+        for tries in range(_TRIES, 0, -1):
+            contexts = await self._contexts(batch)
+            try:
+                return await self._store.change_jobs(
+                    [row.id for row in batch],
+                    lambda row, contexts=contexts: _decided(principal, row, contexts, decide, errors),  # type: ignore[misc]
+                    lambda row: principal.entry(workspace, action, f"{row.agent}/{row.name}", details),
+                    {(workspace, agent): context.inherited for agent, context in contexts.items()},
+                )
+            except AgentChanged:
+                if tries == 1:
+                    raise
+                for agent in contexts:
+                    self._accounts.forget(workspace, agent)
+        raise AssertionError
+
+    async def _dry_run(
+        self,
+        principal: Principal,
+        action: str,
+        batch: Sequence[JobRow],
+        decide: Decision,
+        details: str,
+        errors: dict[str, JobError],
+    ) -> list[JobRow]:
+        contexts = await self._contexts(batch)
+        decisions = [_decided(principal, row, contexts, decide, errors) for row in batch]
+        return [decision.job for decision in decisions if decision is not None]
+
+    async def _contexts(self, batch: Sequence[JobRow]) -> dict[str, JobContext]:
+        workspace, agents = batch[0].workspace, sorted({row.agent for row in batch})
+        return {agent: await self._accounts.context(workspace, agent) for agent in agents}
+
+
+def _decided(
+    principal: Principal,
+    row: JobRow,
+    contexts: dict[str, JobContext],
+    decide: Decision,
+    errors: dict[str, JobError],
+) -> JobChange | None:
+    """Return what becomes of a job; None if nothing, or if it is refused: then `errors` says why."""
+    errors.pop(row.id, None)  # a transaction may be repeated
+    try:
+        change = decide(row, contexts[row.agent])
+        if change is not None:
+            check_not_internal(principal, row.name)
+            check_change(principal, row)
+        return change
+    except WakefulError as error:
+        errors[row.id] = JobError(row, error)
+        return None

@@ -1,0 +1,146 @@
+"""Which jobs an operation on several jobs is about: named ones, or those that a filter finds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, TypeGuard
+
+from wakeful.errors import InvalidArgument, WakefulError
+from wakeful.service.auth.access import Principal, visible_agent
+from wakeful.service.auth.accounts import Accounts
+from wakeful.service.auth.agent_target_policy import is_internal
+from wakeful.service.jobs.job_lookup import find_job, find_job_of_any_agent, no_job
+from wakeful.service.jobs.label_filter import read_label_filter
+from wakeful.store.internal_jobs import INTERNAL_JOBS
+from wakeful.store.port import Store
+from wakeful.store.row_mapping import job_of
+from wakeful.store.rows import JobFilter, JobRow, LabelFilter
+from wakeful.stored_text import is_storable
+
+#: The most jobs of one operation.
+MAX_JOBS: Final = 10_000
+_PAGE: Final = 500
+_HOW: Final = (
+    'select jobs: {"jobs": ["digest", "ops/tidy"]} by name or id, {"agent": "ops"}, '
+    '{"label": ["team=ops"]}, or {"all": true}'
+)
+
+
+@dataclass(frozen=True, slots=True)
+class JobSelection:
+    """Which jobs: `jobs` by name, `agent/name` or id; else those of the agent with the labels."""
+
+    jobs: tuple[str, ...] = ()
+    #: with `jobs`: the agent of names without one
+    agent: str | None = None
+    labels: LabelFilter = ()
+
+
+def read_selection(document: Mapping[str, object]) -> JobSelection:
+    """Return the selection of a request: `jobs`, `agent`, `label` or `labels`, `all`.
+
+    >>> read_selection({"agent": "ops", "label": "team=ops"})
+    JobSelection(jobs=(), agent='ops', labels=(('team', 'ops'),))
+    """
+    jobs, agent, everything = document.get("jobs"), document.get("agent"), document.get("all")
+    if agent is not None and not _is_text(agent):
+        raise InvalidArgument("agent: give the name of an agent")
+    if everything is not None and not isinstance(everything, bool):
+        raise InvalidArgument("all: write true to select every job")
+    labels = _labels(document)
+    if jobs is not None:
+        if labels or everything:
+            raise InvalidArgument("jobs: name jobs, or give a filter (label, all); not both")
+        if not isinstance(jobs, list) or not jobs or not all(map(_is_text, jobs)):
+            raise InvalidArgument("jobs: give a list of names or ids, such as ['digest', 'ops/tidy']")
+        if len(jobs) > MAX_JOBS:
+            raise InvalidArgument(f"jobs: at most {MAX_JOBS} in one request, not {len(jobs)}")
+        return JobSelection(tuple(dict.fromkeys(jobs)), agent)
+    if agent is None and not labels and not everything:
+        raise InvalidArgument(_HOW)
+    return JobSelection((), agent, labels)
+
+
+def _is_text(value: object) -> TypeGuard[str]:
+    return isinstance(value, str) and is_storable(value)
+
+
+def _labels(document: Mapping[str, object]) -> LabelFilter:
+    given = document.get("label")
+    if given is None:
+        given = document.get("labels")
+    elif document.get("labels") is not None:
+        raise InvalidArgument("label, labels: give one of them")
+    if given is None:
+        return ()
+    if isinstance(given, str):
+        return read_label_filter([given])
+    values = given.values() if isinstance(given, Mapping) else given if isinstance(given, list) else None
+    if values is None or not all(isinstance(value, str) for value in values):
+        raise InvalidArgument("label: write 'name=value' or 'name', or a list of them")
+    return read_label_filter(given)  # type: ignore[arg-type]
+
+
+async def selected_jobs(
+    store: Store, accounts: Accounts, principal: Principal, workspace: str, selection: JobSelection
+) -> list[JobRow]:
+    """Return the selected jobs, by agent and name; named ones in their order.
+
+    If a name is unknown, one error lists all unknown names. A filter finds no internal jobs of Wakeful.
+    """
+    if selection.jobs:
+        return await _named_jobs(store, principal, workspace, selection)
+    rows: list[JobRow] = []
+    after: tuple[str, str] | None = None
+    agent = visible_agent(principal, selection.agent)
+    while True:
+        found = await store.jobs(
+            JobFilter(workspace, agent, after=after, limit=_PAGE, labels=selection.labels)
+        )
+        rows += [row for row in found if not _is_internal(row)]
+        if len(rows) > MAX_JOBS:
+            raise InvalidArgument(
+                f"the filter selects more than {MAX_JOBS} jobs, the most of one request; narrow it by agent "
+                "or label"
+            )
+        if len(found) < _PAGE:
+            break
+        after = found[-1].agent, found[-1].name
+    if not rows and selection.agent is not None:
+        await accounts.agent(workspace, selection.agent)
+    return rows
+
+
+async def _named_jobs(
+    store: Store, principal: Principal, workspace: str, selection: JobSelection
+) -> list[JobRow]:
+    rows: dict[str, JobRow] = {}
+    errors: list[WakefulError] = []
+    for job in selection.jobs:
+        try:
+            row = await _named_job(store, principal, workspace, job, selection.agent)
+            rows[row.id] = row
+        except WakefulError as error:
+            errors.append(error)
+    if errors:
+        raise type(errors[0])("\n".join(error.message for error in errors))
+    return list(rows.values())
+
+
+async def _named_job(
+    store: Store, principal: Principal, workspace: str, job: str, agent: str | None
+) -> JobRow:
+    named, slash, name = job.partition("/")
+    if slash or agent is not None:
+        owner = visible_agent(principal, named if slash else agent)
+        assert owner is not None
+        row = await find_job(store, workspace, owner, name if slash else job)
+        if row is None:
+            raise no_job(job)
+        return row
+    return await find_job_of_any_agent(store, principal, workspace, job)
+
+
+def _is_internal(row: JobRow) -> bool:
+    return row.name in INTERNAL_JOBS and is_internal(job_of(row).definition)
