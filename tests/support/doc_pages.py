@@ -1,12 +1,29 @@
-"""Parse the documentation: its pages, runnable examples, tables and links.
+"""Parse the documentation: its pages, examples, tables and links.
 
-The comment on the line before a fenced block marks it:
+Every fenced block is run or checked. Its language decides how; a comment on the line before it changes that.
 
-- `<!-- run -->`: bash or Python; it must succeed
-- `<!-- fails -->`: the same, but it must fail
-- `<!-- start -->`: the same, but it runs until the end of the page
-- `<!-- output -->`: the output of the previous block; `…` matches anything
-- `<!-- file: NAME -->`: the content of a file
+Programs (`bash`, `python`, `javascript`) run in the order of the page:
+
+- no mark: it must succeed. All `bash` blocks of a page run in one shell, so a variable set in one block is
+  set in the next. `python` and `javascript` blocks are programs that this shell starts. A `python` block with
+  `>>>` is a doctest
+- `<!-- fails -->`: it must fail
+- `<!-- start -->`: it runs in another terminal, until the end of the page, or until another program is
+  started on the same port. The page continues when it listens. A following `text` block is a part of its
+  output, and the page continues when it is printed
+- `<!-- not run: REASON -->`: only its syntax is checked
+
+Data (`json`, `yaml`, `toml`, `ini`, `dockerfile`) is parsed. Job documents, files of jobs and targets are
+validated too.
+
+- `<!-- output -->`: it is the output of the previous block
+- `<!-- sample: REASON -->`: it is only parsed, for example because another program reads it
+
+A `text` block is the output of the previous block; `…` matches anything, and blanks do not count.
+
+- `<!-- sample: REASON -->`: it is not compared
+
+`<!-- file: NAME -->` writes any block to a file in the page's directory.
 """
 
 from __future__ import annotations
@@ -20,11 +37,20 @@ from tests.support.paths import ROOT
 
 DOCS = ROOT / "docs"
 
-_BLOCK = re.compile(
-    r"^(?P<indent> *)<!-- (?P<mark>run|fails|start|output|file: (?P<file>\S+)) -->\n"
-    r"(?P=indent)```(?P<language>\w*)[^\n]*\n(?P<text>.*?)^(?P=indent)```$",
-    re.MULTILINE | re.DOTALL,
-)
+#: The ports of `wakeful serve` and of the receivers in the documentation.
+SERVER_PORT, RECEIVER_PORT = 9253, 8080
+
+PROGRAMS = ("bash", "python", "javascript")
+DATA = ("json", "yaml", "toml", "ini", "dockerfile")
+#: The marks of each kind of block; the first is the default.
+_PROGRAM_MARKS = ("run", "fails", "start", "file", "not run")
+_DATA_MARKS = ("data", "file", "output", "sample")
+_TEXT_MARKS = ("output", "file", "sample")
+#: The marks that need a value after a colon.
+_WITH_VALUE = ("file", "not run", "sample")
+
+_FENCE_LINE = re.compile(r"^(?P<indent> *)(?P<fence>```+)(?P<info>[^`]*)$")
+_MARK = re.compile(r"^ *<!-- (?P<mark>[a-z ]+?)(?:: (?P<value>.+?))? -->$")
 _SNIPPET = re.compile(r'^--8<-- "(.+)"$', re.MULTILINE)
 _ROW = re.compile(r"^\| *(.*?) *\|$", re.MULTILINE)
 _FENCE = re.compile(r"^ *```.*?^ *```$", re.MULTILINE | re.DOTALL)
@@ -32,13 +58,29 @@ _FENCE = re.compile(r"^ *```.*?^ *```$", re.MULTILINE | re.DOTALL)
 
 @dataclass(frozen=True)
 class Block:
-    """A marked block."""
+    """A fenced block of a page."""
 
-    mark: str
-    language: str
-    text: str
+    page: Path
     line: int
-    file: str | None = None
+    language: str
+    mark: str
+    #: the name of a file, or the reason of a mark
+    value: str
+    text: str
+
+    @property
+    def place(self) -> str:
+        """Return where the block is, for messages."""
+        return f"{self.page.relative_to(ROOT)}, line {self.line}"
+
+    @property
+    def port(self) -> int | None:
+        """The port on which the program listens: that of `--port`, or the default of a known program."""
+        if found := re.search(r"--port (\d+)", self.text):
+            return int(found[1]) or None
+        if "wakeful serve" in self.text:
+            return SERVER_PORT
+        return RECEIVER_PORT if "receiver.py" in self.text or str(RECEIVER_PORT) in self.text else None
 
 
 def pages() -> list[Path]:
@@ -47,14 +89,44 @@ def pages() -> list[Path]:
 
 
 def blocks(page: Path) -> Iterator[Block]:
-    """Yield the marked blocks of a page, from top to bottom."""
-    content = page.read_text(encoding="utf-8")
-    for found in _BLOCK.finditer(content):
-        indent = found["indent"]
-        text = "\n".join(line.removeprefix(indent) for line in found["text"].split("\n"))
+    """Yield the fenced blocks of a page, from top to bottom. AssertionError for a wrong mark or language."""
+    lines = page.read_text(encoding="utf-8").split("\n")
+    number = 0
+    while number < len(lines):
+        found = _FENCE_LINE.match(lines[number])
+        if found is None:
+            number += 1
+            continue
+        closing = f"{found['indent']}{found['fence']}"
+        end = next(
+            (each for each in range(number + 1, len(lines)) if lines[each].rstrip() == closing), len(lines)
+        )
+        before = lines[number - 1] if number else ""
+        text = "".join(f"{line.removeprefix(found['indent'])}\n" for line in lines[number + 1 : end])
         text = _SNIPPET.sub(lambda include: (ROOT / include[1]).read_text(encoding="utf-8"), text)
-        line = content.count("\n", 0, found.start()) + 1
-        yield Block(found["mark"].split(":")[0], found["language"], text, line, found["file"])
+        yield _block(page, number + 1, found["info"], before, text)
+        number = end + 1
+
+
+def _block(page: Path, line: int, info: str, before: str, text: str) -> Block:
+    place = f"{page.relative_to(ROOT)}, line {line}"
+    language = info.strip("{} .").split(" ")[0].removeprefix(".")
+    if language in PROGRAMS:
+        marks: tuple[str, ...] = _PROGRAM_MARKS
+    elif language in DATA:
+        marks = _DATA_MARKS
+    else:
+        assert language == "text", (
+            f"{place}: the language {language!r} is not one of {', '.join([*PROGRAMS, *DATA, 'text'])}"
+        )
+        marks = _TEXT_MARKS
+    found = _MARK.match(before)
+    mark, value = (found["mark"], found["value"] or "") if found else (marks[0], "")
+    assert mark in marks, f"{place}: the mark {mark!r} of a {language} block is not one of {', '.join(marks)}"
+    assert bool(value) == (mark in _WITH_VALUE), (
+        f"{place}: write <!-- {mark}{': …' if mark in _WITH_VALUE else ''} -->"
+    )
+    return Block(page, line, language, mark, value, text)
 
 
 def rows(page: str, section: str | None = None) -> list[list[str]]:

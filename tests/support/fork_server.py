@@ -1,12 +1,14 @@
 """A process that has imported everything, and is forked for each test program.
 
-    python fork_server.py SOCKET
+    python fork_server.py SOCKET [--loopback]
 
-It prints `open` when it accepts requests, and exits when its standard input closes.
+It prints `open` when it accepts requests, and exits when its standard input closes. With `--loopback` it
+enables the loopback interface of a new network namespace.
 """
 
 from __future__ import annotations
 
+import fcntl
 import gc
 import importlib
 import json
@@ -16,6 +18,7 @@ import select
 import shutil
 import signal
 import socket
+import struct
 import sys
 import threading
 import time
@@ -115,7 +118,8 @@ def _become(wanted: dict[str, Any], streams: list[int]) -> NoReturn:
     for number, stream in enumerate(streams):
         os.dup2(stream, number)
         os.close(stream)
-    sys.stdin, sys.stdout = os.fdopen(0, closefd=False), os.fdopen(1, "w", closefd=False)
+    buffering = 1 if wanted["environment"].get("PYTHONUNBUFFERED") else -1
+    sys.stdin, sys.stdout = os.fdopen(0, closefd=False), os.fdopen(1, "w", buffering, closefd=False)
     sys.stderr = os.fdopen(2, "w", buffering=1, errors="backslashreplace", closefd=False)
     os.chdir(wanted["directory"])
     os.environ.clear()
@@ -132,5 +136,14 @@ def _become(wanted: dict[str, Any], streams: list[int]) -> NoReturn:
     sys.exit()
 
 
+def _enable_loopback() -> None:
+    """Set the flag IFF_UP of the interface `lo`: it is off in a new network namespace."""
+    siocsifflags, iff_up = 0x8914, 1
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        fcntl.ioctl(any_socket, siocsifflags, struct.pack("16sh14x", b"lo", iff_up))
+
+
 if __name__ == "__main__":
+    if "--loopback" in sys.argv:
+        _enable_loopback()
     serve(Path(sys.argv[1]))

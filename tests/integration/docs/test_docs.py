@@ -2,141 +2,90 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.integration.docs.test_examples import free_port, wait_for
-from tests.support import prefork
-from tests.support.command_line import Machine, serving
-from tests.support.doc_pages import DOCS, Block, anchors, blocks, links, pages
+from tests.support.command_line import serving
+from tests.support.doc_documents import check_block
+from tests.support.doc_pages import DOCS, PROGRAMS, Block, anchors, blocks, links, pages
+from tests.support.doc_shell import PageShell, Terminal, exclusive_ports
 from tests.support.paths import ROOT
 
-_LONG = 180.0
-_WITH_EXAMPLES = [page for page in pages() if any(blocks(page))]
 
-
-@pytest.mark.parametrize("page", _WITH_EXAMPLES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_the_examples_of_a_page_run(page: Path, tmp_path: Path):
-    home = tmp_path / "home"
-    home.mkdir()
-    (home / "wakeful.toml").write_text('commands = ["*"]\n')
-    with serving(home) as machine, ExitStack() as stack:
-        place = PageRunner(tmp_path / "page", machine, cold=page.name == "README.md")
-        output = ""
-        for block in blocks(page):
-            where = f"{page.name}, line {block.line}"
+@pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(ROOT)))
+def test_the_examples_of_a_page_run_in_order(page: Path, tmp_path: Path):
+    examples = list(blocks(page))
+    for block in examples:
+        check_block(block)
+    if not any(block.mark in ("run", "fails", "start") for block in examples):
+        return
+    with exclusive_ports(), PageShell(tmp_path, cold=page.name == "README.md") as shell:
+        printed: str | Terminal | None = None
+        for block in examples:
             if block.mark == "file":
-                assert block.file is not None
-                (place.directory / block.file).write_text(place.own(block.text))
+                (shell.directory / block.value).write_text(block.text)
             elif block.mark == "start":
-                stack.enter_context(place.started(block))
+                printed = shell.start(block)
+            elif block.mark in ("run", "fails"):
+                succeeded, printed = shell.run(block)
+                assert succeeded == (block.mark == "run"), f"{block.place}:\n{printed}"
             elif block.mark == "output":
-                assert_like(place.own(block.text), output, where)
-            else:
-                code, output = place.run(block)
-                assert (code == 0) == (block.mark == "run"), f"{where}: it ended with {code}\n{output}"
+                assert printed is not None, f"{block.place}: there is no program before this output"
+                assert_output(block, printed)
 
 
-class PageRunner:
-    """Where a page's examples run: a directory of its own, and a server.
-
-    What they start is warm, lest most of the time be spent on imports; where it is to be cold, it is what
-    somebody has who has installed the package.
-    """
-
-    def __init__(self, directory: Path, machine: Machine, *, cold: bool) -> None:
-        directory.mkdir()
-        shutil.copytree(ROOT / "examples", directory / "examples")
-        self.directory, self._machine, self._count = directory, machine, 0
-        self._port = free_port()
-        keys = machine.home / "config/wakeful/keys"
-        before = [*([] if cold else [prefork.programs()]), Path(sys.executable).parent]
-        self._environment = {
-            **machine.environment,
-            "WAKEFUL_KEY": next(keys.iterdir()).read_text().strip(),
-            "PATH": os.pathsep.join(map(str, [*before, os.environ["PATH"]])),
-        }
-        for file in (directory / "examples").iterdir():
-            if file.is_file():
-                file.write_text(self.own(file.read_text()))
-
-    def own(self, text: str) -> str:
-        """The text with the ports of this test: 8080 receives, 9253 is the server."""
-        text = text.replace("http://127.0.0.1:9253", str(self._machine.url))
-        return text.replace("8080", str(self._port))
-
-    def run(self, block: Block) -> tuple[int, str]:
-        """Run an example to its end; its exit code, and what it printed."""
-        done = subprocess.run(
-            self._command(block),
-            cwd=self.directory,
-            env=self._environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=_LONG,
-            check=False,
-        )
-        return done.returncode, done.stdout
-
-    @contextmanager
-    def started(self, block: Block) -> Iterator[None]:
-        """An example that stays; where it listens on the port that receives, until it does."""
-        output = (self.directory / f"{self._count}.out").open("w")
-        program = subprocess.Popen(
-            self._command(block),
-            cwd=self.directory,
-            env=self._environment,
-            stdout=output,
-            stderr=output,
-            start_new_session=True,
-        )
-        try:
-            if "8080" in block.text or "receiver" in block.text:
-                wait_for(self._port)
-            yield
-        finally:
-            os.killpg(program.pid, signal.SIGTERM)
-            program.wait(_LONG)
-            output.close()
-
-    def _command(self, block: Block) -> list[str]:
-        self._count += 1
-        file = self.directory / f"{self._count}.{block.language}"
-        file.write_text(self.own(block.text))
-        if block.language == "python":
-            return ["python", str(file)]
-        if block.language == "javascript":
-            if shutil.which("node") is None:
-                pytest.skip("node is not here")
-            return ["node", str(file)]
-        assert block.language == "bash", f"line {block.line}: who runs {block.language}?"
-        return ["bash", "-euo", "pipefail", str(file)]
+def assert_output(block: Block, printed: str | Terminal) -> None:
+    """Assert that the output is what the page shows: `…` matches anything, and blanks do not count."""
+    parts = (re.escape(" ".join(part.split())) for part in block.text.split("…"))
+    pattern = re.compile(r"\s*.*?\s*".join(parts), re.DOTALL)
+    if isinstance(printed, Terminal):
+        assert printed.wait_for_output(pattern), f"{block.place}: the output is\n{printed.output}"
+    else:
+        assert pattern.fullmatch(" ".join(printed.split())), f"{block.place}: the output is\n{printed}"
 
 
-def assert_like(expected: str, output: str, where: str) -> None:
-    """What was printed is what the page shows, where `…` stands for anything and blanks do not count."""
-    parts = (re.escape(" ".join(part.split())) for part in expected.split("…"))
-    pattern = r"\s*.*?\s*".join(parts)
-    assert re.fullmatch(pattern, " ".join(output.split()), re.DOTALL), (
-        f"{where} shows\n{expected}\nbut:\n{output}"
-    )
+def test_few_programs_are_not_run():
+    programs = [block for page in pages() for block in blocks(page) if block.language in PROGRAMS]
+    not_run = [f"{block.place}: {block.value}" for block in programs if block.mark == "not run"]
+
+    assert len(not_run) <= len(programs) / 10, "\n".join(not_run)
+
+
+@pytest.mark.parametrize(
+    ("content", "error"),
+    [
+        ("```\nwakeful list\n```\n", "line 1: the language '' is not one of bash,"),
+        ("```cobol\n```\n", "the language 'cobol' is not one of"),
+        ("<!-- skip -->\n```bash\n```\n", "line 2: the mark 'skip' of a bash block"),
+        ("<!-- not run -->\n```bash\n```\n", "write <!-- not run: … -->"),
+        ("<!-- sample: times -->\n```bash\n```\n", "the mark 'sample' of a bash block"),
+        ("```json\n{]\n```\n", "line 1: Expecting property name"),
+        ("```yaml\n- {name: a, schedule: 0 0 31 2 *}\n```\n", "never fires"),
+        ('```json\n{"kind": "webhook", "url": "wakeful"}\n```\n', "'wakeful'"),
+        ("<!-- not run: needs Docker -->\n```bash\nif true\n```\n", "syntax error"),
+    ],
+)
+def test_a_block_without_a_check_is_refused(content: str, error: str, tmp_path: Path, monkeypatch: Any):
+    monkeypatch.setattr("tests.support.doc_pages.ROOT", tmp_path)
+    page = tmp_path / "page.md"
+    page.write_text(content)
+
+    with pytest.raises(AssertionError, match=re.escape(error)):
+        check_block(next(blocks(page)))
 
 
 @pytest.mark.parametrize("receiver", ["standard.py", "receiver.mjs"])
 def test_the_documented_receivers_verify_signatures(receiver: str, tmp_path: Path):
     if receiver.endswith("mjs") and shutil.which("node") is None:
         pytest.skip("node is not here")
-    (text,) = (each.text for each in blocks(DOCS / "how-to/webhook.md") if each.file == receiver)
+    (text,) = (each.text for each in blocks(DOCS / "how-to/webhook.md") if each.value == receiver)
     (tmp_path / receiver).write_text(text)
     program, port = ("node" if receiver.endswith("mjs") else sys.executable), free_port()
     with serving(tmp_path) as machine:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -95,7 +97,7 @@ def test_the_client_ends_with_the_signal_that_killed_its_program(tmp_path: Path)
 
 def test_python_on_the_path_preforks_scripts_and_runs_the_rest_normally(tmp_path: Path):
     file = script(tmp_path, "import sys; print('wakeful.cli.main' in sys.modules)")
-    environment = {**os.environ, "PATH": f"{prefork.programs()}{os.pathsep}{os.environ['PATH']}"}
+    environment = {**os.environ, "PATH": f"{prefork.network().programs}{os.pathsep}{os.environ['PATH']}"}
 
     def said(*words: str) -> str:
         return subprocess.check_output(words, env=environment, text=True, timeout=60)
@@ -103,6 +105,29 @@ def test_python_on_the_path_preforks_scripts_and_runs_the_rest_normally(tmp_path
     assert said("python", file) == "True\n"
     assert said("python", "-c", Path(file).read_text()) == "False\n"
     assert said("wakeful", "--version").startswith("wakeful ")
+
+
+def test_a_network_is_separate_from_that_of_this_machine(tmp_path: Path):
+    network = prefork.network()
+    if not network.isolated:
+        pytest.skip("`unshare --net` is not permitted")
+    connect = "import socket, sys; sys.exit(socket.socket().connect_ex(('127.0.0.1', int(sys.argv[1]))))"
+    serve = (
+        "import socket; s = socket.create_server(('127.0.0.1', 0)); print(s.getsockname()[1], flush=True); "
+    )
+    serve += "s.accept()"
+    with subprocess.Popen(
+        [network.programs / "python", script(tmp_path, serve)], stdout=subprocess.PIPE, text=True
+    ) as server:
+        assert server.stdout is not None
+        port = server.stdout.readline().strip()
+        outside = subprocess.run([sys.executable, "-c", connect, port], timeout=PATIENCE, check=False)
+        inside = subprocess.run(
+            [*network.enter, sys.executable, "-c", connect, port], timeout=PATIENCE, check=False
+        )
+        assert server.wait(PATIENCE) == 0
+    assert outside.returncode == errno.ECONNREFUSED
+    assert inside.returncode == 0
 
 
 def script(folder: Path, text: str) -> str:
