@@ -36,6 +36,13 @@ _DRIFT: Final = (1, 2, 5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000
 _DURATION: Final = (1, 5, 10, 50, 100, 500, 1_000, 5_000, 10_000, 30_000, 60_000, 300_000, 600_000, 3_600_000)
 #: The number of agents that have series of their own, if no setting says otherwise.
 AGENTS: Final = 20
+#: The known values of labels. Their counters are returned from the start: a counter that first appears with 1
+#: has no increase in Prometheus, and the first failure would be overlooked.
+_STATES: Final = ("succeeded", "failed", "cancelled", "skipped")
+_CLASSES: Final = ("2xx", "3xx", "4xx", "5xx", "none")
+_DELIVERIES: Final = ("delivered", "suppressed", "failed", "unknown", "retrying")
+_PINGS: Final = ("answered", "failed")
+_DROPS: Final = ("slow", "limit")
 #: States of attempts after which the run goes on.
 _UNFINISHED: Final = frozenset({"retrying", "running"})
 
@@ -181,7 +188,7 @@ class Metrics:
         yield _counter("retries", "Failed attempts that are retried.", again)
         yield _labelled(
             CounterMetricFamily("wakeful_runs_finished", "Ended runs by state.", labels=["state"]),
-            [((state,), n) for state, n in states.items() if state not in _UNFINISHED],
+            _from_zero(_STATES, {state: n for state, n in states.items() if state not in _UNFINISHED}),
         )
         yield _labelled(
             CounterMetricFamily(
@@ -212,7 +219,7 @@ class Metrics:
         yield from self._database.collect(lanes)
         yield _labelled(
             CounterMetricFamily("wakeful_webhook_responses", "Webhook responses.", labels=["class"]),
-            [((kind,), count) for kind, count in self.webhooks.items()],
+            _from_zero(_CLASSES, self.webhooks),
         )
         yield _labelled(
             CounterMetricFamily(
@@ -230,16 +237,16 @@ class Metrics:
             CounterMetricFamily(
                 "wakeful_rpc_dropped", "RPC connections that were closed.", labels=["reason"]
             ),
-            [((reason,), count) for reason, count in self.drops.items()],
+            _from_zero(_DROPS, self.drops),
         )
         yield GaugeMetricFamily("wakeful_event_streams", "Open event streams.", connections.get("events", 0))
         yield _labelled(
             CounterMetricFamily("wakeful_pings", "Pings to the watchdog.", labels=["result"]),
-            [((result,), count) for result, count in self.pings.items()],
+            _from_zero(_PINGS, self.pings),
         )
         yield _labelled(
             CounterMetricFamily("wakeful_deliveries", "Delivery attempts.", labels=["result"]),
-            [((result,), count) for result, count in self.deliveries.items()],
+            _from_zero(_DELIVERIES, self.deliveries),
         )
 
 
@@ -259,3 +266,8 @@ def _labelled(
     for labels, value in sorted(values):
         family.add_metric(list(labels), value)
     return family
+
+
+def _from_zero(known: Iterable[str], counts: Mapping[str, int]) -> list[tuple[Sequence[str], int]]:
+    """Return the counts by label, with 0 for known values that have none."""
+    return [((value,), count) for value, count in {**dict.fromkeys(known, 0), **counts}.items()]

@@ -10,6 +10,7 @@ from dataclasses import MISSING, fields
 from typing import Any
 
 import pytest
+import yaml
 from fastapi import FastAPI
 from typer.main import get_command
 
@@ -18,6 +19,7 @@ from tests.integration.conftest import NewApp, on_one_store
 from tests.integration.service.auth.test_permissions import TABLE
 from tests.support.api_client import HOME, ApiClient
 from tests.support.doc_pages import DOCS, code, rows
+from tests.support.paths import ROOT
 from wakeful import client, errors
 from wakeful.api.http.app import create_app
 from wakeful.api.http.problems import STATUS
@@ -238,11 +240,11 @@ async def test_every_metric_is_in_the_table_with_its_kind(new_app: NewApp):
     assert {code(cells[0]): cells[1] for cells in rows("reference/metrics.md")} == actual
 
 
-def test_the_alert_rules_use_existing_metrics():
-    documented = {code(cells[0]) for cells in rows("reference/metrics.md")}
-    asked = set(re.findall(r"wakeful_\w+", (DOCS / "operations/watch.md").read_text()))
+def test_every_alert_is_in_the_table_with_its_severity():
+    documented = {code(cells[0]): cells[1] for cells in rows("operations/watch.md", "Alerts")}
+    (group,) = yaml.safe_load((ROOT / "deploy/prometheus/rules.yml").read_text())["groups"]
 
-    assert {name.removesuffix("_bucket") for name in asked} <= documented
+    assert documented == {rule["alert"]: rule["labels"]["severity"] for rule in group["rules"]}
 
 
 def test_every_name_of_the_package_is_in_the_table():
