@@ -129,6 +129,15 @@ def _block(page: Path, line: int, info: str, before: str, text: str) -> Block:
     return Block(page, line, language, mark, value, text)
 
 
+def commands(page: Path) -> Iterator[str]:
+    """Yield the `wakeful` commands of a page: in its text, and in its `bash` blocks."""
+    yield from re.findall(r"`(wakeful [^`]+)`", _FENCE.sub("", page.read_text(encoding="utf-8")))
+    for block in blocks(page):
+        if block.language == "bash":
+            lines = re.sub(r"(?m)#.*$|\\\n", " ", block.text)
+            yield from re.findall(r"(?m)(?:^|[|;&(]|^\w+=\S+) *(wakeful [^\n|;&)>]+)", lines)
+
+
 def rows(page: str, section: str | None = None) -> list[list[str]]:
     """Return the cells of all table rows of a page, or of one section, without headers."""
     content = _FENCE.sub("", (DOCS / page).read_text(encoding="utf-8"))

@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import MISSING, fields
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ import wakeful
 from tests.integration.conftest import NewApp, on_one_store
 from tests.integration.service.auth.test_permissions import TABLE
 from tests.support.api_client import HOME, ApiClient
-from tests.support.doc_pages import DOCS, code, rows
+from tests.support.doc_pages import DOCS, code, commands, pages, rows
 from tests.support.paths import ROOT
 from wakeful import client, errors
 from wakeful.api.http.app import create_app
@@ -121,6 +122,20 @@ def test_every_command_has_a_section_with_all_its_options():
         rows_of = re.findall(r"^\| (.+?) \|", documented[name], re.MULTILINE)
         named = {word for cell in rows_of for word in re.findall(r"`(--[\w-]+)`", cell)}
         assert named == options - _COMMON, f"wakeful {name}"
+
+
+@pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_command_on_a_page_exists_with_its_options(page: Path):
+    known = dict(_commands(get_command(command_line)))
+    groups = {name.split(" ")[0] for name in known if " " in name}
+    for command in commands(page):
+        words = re.sub(r"'[^']*'|\"[^\"]*\"", "''", command).split()[1:]
+        name = " ".join(words[: 2 if words[0] in groups else 1])
+        if name in groups or re.match(r"[-…A-Z]", words[0]):
+            continue  # all commands of a group, an option of all commands, or a placeholder
+        options = {word.split("=")[0] for word in words if word.startswith("--")}
+        assert name in known, f"{page.name}: there is no command '{name}': {command}"
+        assert options <= known[name] | _COMMON | {"--help"}, f"{page.name}: {command}"
 
 
 def test_every_exit_code_is_in_the_table():
