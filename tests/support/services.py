@@ -10,6 +10,8 @@ from wakeful.service.auth.accounts import Accounts
 from wakeful.service.auth.agent_target_policy import ALL, AgentTargetPolicy
 from wakeful.service.jobs.job_editor import JobDependencies
 from wakeful.service.jobs.jobs import JobService
+from wakeful.service.jobs.save_warnings import SaveWarnings
+from wakeful.service.runs.executors import Executors
 from wakeful.service.runs.runs import RunService
 from wakeful.store.port import Store
 
@@ -26,6 +28,7 @@ def job_service(store: Store, launchers: LauncherRegistry) -> JobService:
             target_policy=AgentTargetPolicy((ALL,)),
             lanes=None,
             allowance=None,
+            warnings=SaveWarnings(Executors(store)),
             internal=False,
         )
     )

@@ -10,6 +10,7 @@ from typing import Final, Literal, Unpack, overload
 from wakeful.model import BulkResult, Job, OverlapPolicy, Page, Run
 from wakeful.model.from_json import bulk_result_from_json
 from wakeful.model.job_fields import JobFields, JobPatch, JsonLike
+from wakeful.model.job_warnings import log_warnings
 from wakeful.policy import Overlap
 from wakeful.scheduler import JobsApi
 from wakeful.service.auth.access import LOCAL
@@ -39,24 +40,28 @@ class Jobs(JobsApi):
         return Jobs(self._services, workspace or self._where[0], agent)
 
     async def create(self, name: str, **fields: Unpack[JobFields]) -> Job:
-        return job_from_saved(await self._service.create(LOCAL, *self._where, _document(name, fields)))
+        saved = await self._service.create(LOCAL, *self._where, _document(name, fields))
+        return log_warnings(job_from_saved(saved))
 
     async def create_many(self, documents: Iterable[Mapping[str, object]]) -> Sequence[Job]:
         """Create many jobs in one transaction: each document is a mapping of a `name` and its fields."""
         plain = [plain_fields(each) for each in documents]
-        return _CreatedJobs(await self._service.create_many(LOCAL, *self._where, plain))
+        created = _CreatedJobs(await self._service.create_many(LOCAL, *self._where, plain))
+        if created:
+            log_warnings(created[0])
+        return created
 
     async def upsert(self, name: str, **fields: Unpack[JobFields]) -> Job:
-        return job_from_saved(await self._service.upsert(LOCAL, *self._where, _document(name, fields)))
+        saved = await self._service.upsert(LOCAL, *self._where, _document(name, fields))
+        return log_warnings(job_from_saved(saved))
 
     async def dry_run(self, name: str, **fields: Unpack[JobFields]) -> None:
         await self._service.upsert(LOCAL, *self._where, _document(name, fields), dry_run=True)
 
     async def update(self, name: str, /, *, if_version: int | None = None, **fields: Unpack[JobPatch]) -> Job:
         patch = plain_fields(fields)
-        return job_from_saved(
-            await self._service.update(LOCAL, *self._where, name, patch, version=if_version)
-        )
+        saved = await self._service.update(LOCAL, *self._where, name, patch, version=if_version)
+        return log_warnings(job_from_saved(saved))
 
     async def get(self, name: str) -> Job:
         workspace, agent = self._where

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final, TypeVar
 
@@ -70,6 +70,12 @@ class Output:
     def warn(self, sentence: str) -> None:
         """Print a warning on stderr."""
         self.stderr.print(Text(sentence, "yellow"), soft_wrap=True)
+
+    def warn_of(self, warnings: Iterable[str]) -> None:
+        """Print the warnings of the server about something that was saved; JSON contains them already."""
+        if not self.as_json:
+            for warning in warnings:
+                self.warn(f"warning: {escaped(warning).plain}")
 
     async def wait_for(self, result: Awaitable[T], what: str = "waiting for the server") -> T:
         """Await a result; on a terminal, show a spinner if it takes long."""

@@ -12,6 +12,7 @@ from wakeful.client.rest.jobs import RestJobs
 from wakeful.job import Json
 from wakeful.model import BulkResult, Job, OverlapPolicy, Page, Run
 from wakeful.model.from_json import bulk_result_from_json, job_from_json, run_from_json
+from wakeful.model.job_warnings import log_warnings
 from wakeful.policy import Overlap
 from wakeful.scheduler import JobsApi
 
@@ -29,17 +30,18 @@ class Jobs(JobsApi):
         return Jobs(self._rest.of(agent, workspace))
 
     async def create(self, name: str, **fields: Unpack[JobFields]) -> Job:
-        return job_from_json(await self._rest.create(_document(name, fields)), created=True)
+        return log_warnings(job_from_json(await self._rest.create(_document(name, fields)), created=True))
 
     async def upsert(self, name: str, **fields: Unpack[JobFields]) -> Job:
         job, created = await self._rest.create_or_change(_document(name, fields))
-        return job_from_json(job, created=created)
+        return log_warnings(job_from_json(job, created=created))
 
     async def dry_run(self, name: str, **fields: Unpack[JobFields]) -> None:
         await self._rest.dry_run(_document(name, fields))
 
     async def update(self, name: str, /, *, if_version: int | None = None, **fields: Unpack[JobPatch]) -> Job:
-        return job_from_json(await self._rest.update(name, document(fields), if_version=if_version))
+        job = await self._rest.update(name, document(fields), if_version=if_version)
+        return log_warnings(job_from_json(job))
 
     async def get(self, name: str) -> Job:
         return job_from_json(await self._rest.get(name))

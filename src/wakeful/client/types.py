@@ -48,6 +48,8 @@ class JobShape(TypedDict):
     lastRuns: NotRequired[list[RunShape]]
     #: only when it is created
     secret: NotRequired[str | None]
+    #: only when it is saved
+    warnings: NotRequired[list[str]]
 
 
 class JobRefShape(TypedDict):
@@ -182,6 +184,8 @@ class AgentShape(TypedDict):
     updatedAt: str
     #: only when it is created
     secret: NotRequired[str]
+    #: only when it is saved
+    warnings: NotRequired[list[str]]
 
 
 class ReceiptShape(TypedDict):

@@ -41,6 +41,8 @@ class AgentInfo:
     spent: Mapping[str, Json] | None = field(default=None, compare=False)
     #: its new webhook secret, shown once; only in `put` and `rotate_secret`
     secret: str | None = field(default=None, repr=False, compare=False)
+    #: why its jobs may not do what is expected; only in `put`
+    warnings: tuple[str, ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -141,6 +141,7 @@ job_from_json: Final = _Parser(
         "next_ticks": _all(lambda tick: from_ms(tick["atMs"])),
         "last_runs": _all(run_from_json),
         "skipped": _optional(run_from_json),
+        "warnings": tuple,
     },
 )
 _AGENT: Final = {"agent": "agentId"}
@@ -149,7 +150,7 @@ bulk_result_from_json: Final = _Parser(
     BulkResult, convert={"jobs": _all(_job_ref), "errors": _all(_Parser(JobFailure, _AGENT))}
 )
 heartbeats_from_json: Final = _Parser(HeartbeatResult, convert={"renewed": tuple, "lost": tuple})
-agent_from_json: Final = _Parser(AgentInfo, convert={**_TIMES, "deliver_to": tuple})
+agent_from_json: Final = _Parser(AgentInfo, convert={**_TIMES, "deliver_to": tuple, "warnings": tuple})
 receipt_from_json: Final = _Parser(MessageReceipt, convert={**_TIMES, "stopped": tuple})
 session_from_json: Final = _Parser(SessionInfo, convert={**_TIMES, "turns": tuple})
 event_from_json: Final = _Parser(Event, {"agent": "agentId"}, {**_TIMES, "run": _optional(run_from_json)})

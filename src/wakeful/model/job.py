@@ -141,6 +141,9 @@ class Job:
     skipped: Run | None = field(default=None, compare=False)
     #: its new webhook secret, shown once; only in `create`, `upsert`, `update` and `rotate_secret`
     secret: str | None = field(default=None, repr=False, compare=False)
+    #: why it may not do what is expected: its runs wait for an executor, and none is known; only in
+    #: `create`, `upsert` and `update`
+    warnings: tuple[str, ...] = field(default=(), compare=False)
     #: whether this call created it; only in `create` and `upsert`
     created: bool = field(default=False, compare=False)
 

@@ -39,7 +39,9 @@ _OWN: Final = (
     "id", "workspace", "agent", "name", "enabled", "disabled_reason", "pause_note", "paused_until", "next_at",
     "run_count", "failures", "revision", "created_at", "created_by", "updated_at",
 )  # fmt: skip
-_ASSIGN_OWN: Final = [_ASSIGN[name] for name in (*_OWN, "payload", "next_ticks", "secret", "created")]
+_ASSIGN_OWN: Final = [
+    _ASSIGN[name] for name in (*_OWN, "payload", "next_ticks", "secret", "created", "warnings")
+]
 
 
 class _Shared(NamedTuple):
@@ -83,7 +85,13 @@ def job_from_saved(saved: SaveResult) -> Job:
     for assign, value in shared.mutable:
         assign(job, _copy(value))
     own = _own_values(row)
-    rest = payload_from_text(row.payload), _next_ticks_by(shared, row), saved.secret, saved.created
+    rest = (
+        payload_from_text(row.payload),
+        _next_ticks_by(shared, row),
+        saved.secret,
+        saved.created,
+        saved.warnings,
+    )
     for assign, value in zip(_ASSIGN_OWN, own + rest, strict=True):
         assign(job, value)
     return job

@@ -96,9 +96,9 @@ def _explain(schedule: Schedule) -> str:
 
 
 def serialize_saved_job(principal: Principal, saved: SaveResult, now_ms: int) -> JsonObject:
-    """Return a saved job, with its secret if it is new."""
+    """Return a saved job, with its secret if it is new, and with warnings if there are any."""
     content = serialize_job(principal, saved.job, now_ms, ticks=5)
-    return content if saved.secret is None else {**content, "secret": saved.secret}
+    return _with_news(content, saved.secret, saved.warnings)
 
 
 def serialize_skipped_tick(principal: Principal, done: SkippedTick, now_ms: int) -> JsonObject:
@@ -229,9 +229,16 @@ def serialize_agent(principal: Principal, row: AgentRow) -> JsonObject:
 
 
 def serialize_saved_agent(principal: Principal, saved: SavedAgent) -> JsonObject:
-    """Return a saved agent, with its secret if it is new."""
-    content = serialize_agent(principal, saved.row)
-    return content if saved.secret is None else {**content, "secret": saved.secret}
+    """Return a saved agent, with its secret if it is new, and with warnings if there are any."""
+    return _with_news(serialize_agent(principal, saved.row), saved.secret, saved.warnings)
+
+
+def _with_news(content: JsonObject, secret: str | None, warnings: Sequence[str]) -> JsonObject:
+    if secret is not None:
+        content["secret"] = secret
+    if warnings:
+        content["warnings"] = [*warnings]
+    return content
 
 
 def serialize_receipt(receipt: Receipt) -> JsonObject:

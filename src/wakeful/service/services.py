@@ -29,6 +29,8 @@ from wakeful.service.event_stream import EventStream
 from wakeful.service.idempotency import IdempotencyService
 from wakeful.service.jobs.job_editor import JobDependencies
 from wakeful.service.jobs.jobs import JobService
+from wakeful.service.jobs.save_warnings import SaveWarnings
+from wakeful.service.runs.executors import Executors
 from wakeful.service.runs.pull import PullService
 from wakeful.service.runs.runs import RunService
 from wakeful.settings import Settings
@@ -53,6 +55,8 @@ class Services:
         self.keyring = keyring
         accounts = Accounts(store, defaults)
         self.budgets = Budgets(store)
+        self.executors = Executors(store)
+        warnings = SaveWarnings(self.executors)
         job_dependencies = JobDependencies(
             store=store,
             launchers=launchers,
@@ -62,12 +66,13 @@ class Services:
             target_policy=AgentTargetPolicy(settings.agent_targets),
             lanes=frozenset(lanes or ()) or None,
             allowance=allowance(settings),
+            warnings=warnings,
             internal=False,
         )
         self.jobs = JobService(job_dependencies)
         self.runs = RunService(store, accounts, self.budgets)
         self.idempotency = IdempotencyService(store, keyring)
-        self.pull = PullService(store, accounts, self.budgets, self.runs)
+        self.pull = PullService(store, accounts, self.budgets, self.runs, self.executors)
         wake_jobs = WakeJobs(store, accounts, keyring)
         self.wakes = WakeService(store, accounts, self.budgets, wake_jobs)
         self.messages = MessageService(store, accounts, self.budgets, wake_jobs)
@@ -76,7 +81,9 @@ class Services:
             replace(job_dependencies, target_policy=AgentTargetPolicy((ALL,)), allowance=None, internal=True)
         )
         heartbeats = Heartbeats(store, internal_jobs)
-        self.agents = AgentService(store, accounts, self.budgets, launchers, keyring, alert_jobs, heartbeats)
+        self.agents = AgentService(
+            store, accounts, self.budgets, launchers, keyring, alert_jobs, heartbeats, warnings
+        )
         self.workspaces = WorkspaceService(store, accounts, self.budgets, alert_jobs)
         self.keys = KeyService(store, accounts, tokens(settings))
         #: the issuer of accepted tokens; None: tokens are not accepted, or no issuer is set

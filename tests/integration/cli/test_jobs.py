@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.support.command_line import Machine, serving, webhook_receiver
+from wakeful.service.jobs.save_warnings import job_waits, jobs_wait
 
 
 @pytest.fixture(scope="module")
@@ -85,6 +87,27 @@ def test_a_job_of_another_agent_is_addressed_as_agent_slash_name(machine: Machin
         "default",
         "writer",
     ]
+
+
+def test_a_job_without_a_target_is_saved_with_a_warning(machine: Machine, receiver: str, tmp_path: Path):
+    waits = f"warning: {job_waits('idle', 'idler', 3_600_000)}\n"
+    here = ("--agent", "idler")
+    added = machine.wakeful("add", "idle", "-s", "@daily", *here)
+    assert (added.code, added.err) == (0, waits)
+    assert "added idle" in added.out
+    assert machine.wakeful("add", "idle", "-s", "@daily", *here, "--url", receiver, "--replace").err == ""
+
+    file = tmp_path / "jobs.yaml"
+    file.write_text("agent: idler\njobs:\n- {name: idle, schedule: '@hourly', target: null}\n")
+    applied = machine.wakeful("apply", str(file))
+    assert (applied.code, applied.err) == (0, waits)
+    as_json = machine.wakeful("apply", str(file), "--json")
+    assert as_json.json["changes"][0]["warnings"] == [waits.strip().removeprefix("warning: ")]
+    assert as_json.err == ""
+
+    machine.wakeful("agents", "put", "idler", "--url", receiver)
+    removed = machine.wakeful("agents", "put", "idler")
+    assert removed.err == f"warning: {jobs_wait(['idle'], 'idler')}\n"
 
 
 def test_every_error_has_its_exit_code_and_one_sentence(machine: Machine):

@@ -296,6 +296,9 @@ def _describe_job(what: str, job: JsonObject, context: CallContext) -> ToolResul
     lines = [f"{what} ({job['id']}) of the agent '{job['agentId']}'. {job['explain']}.", next_words]
     if job.get("secret"):
         lines.append(f"Its webhook secret, which is not shown again: {job['secret']}")
+    warnings = job.get("warnings")
+    if isinstance(warnings, list):
+        lines += [f"Warning: {warning}" for warning in warnings]
     shown: JsonObject = {
         name: value for name, value in job.items() if value is not None and value not in ({}, [])
     }

@@ -90,6 +90,7 @@ def register(app: typer.Typer) -> None:
             s.client.agents.put(name, {key: value for key, value in fields.items() if value is not None})
         )
         s.out.show(agent, Text(f"saved {name}", "green"), *secret(agent))
+        s.out.warn_of(agent.get("warnings", ()))
 
     @command(group, "rotate-secret")
     async def rotate_secret(s: Session, name: AgentName) -> None:

@@ -59,6 +59,7 @@ def register(app: typer.Typer) -> None:
             versions = {(job["agentId"], job["name"]): job["revision"] for job in before}
             done, refused, untried = await _apply(s, changes, saved)
             changes = [_actual(change, saved, versions) for change in done]
+        warnings = {key: job["warnings"] for key, job in saved.items() if job.get("warnings")}
         secrets = {key: job["secret"] for key, job in saved.items() if job.get("secret")}
         result = {
             "dryRun": dry_run,
@@ -73,6 +74,11 @@ def register(app: typer.Typer) -> None:
                         if (each.agent, each.name) in secrets
                         else {}
                     ),
+                    **(
+                        {"warnings": warnings[each.agent, each.name]}
+                        if (each.agent, each.name) in warnings
+                        else {}
+                    ),
                 }
                 for each in changes
             ],
@@ -81,6 +87,7 @@ def register(app: typer.Typer) -> None:
         s.out.show(result, *diff(changes, dry_run=dry_run))
         for (_, name), secret in secrets.items():
             s.out.say(Text(f"secret of {name}, not shown again: ").append(str(secret), "green"))
+        s.out.warn_of(warning for found in warnings.values() for warning in found)
         if not refused:
             return OK
         for change, error in refused:

@@ -86,6 +86,7 @@ def register(app: typer.Typer) -> None:
         now = now_ms()
         done = Text("added ", "green").append(job["name"], "bold").append(f": {job['explain']}")
         s.out.show(job, done, *ticks(job, now), *secret(job))
+        s.out.warn_of(job.get("warnings", ()))
 
     @command(app, "toggle", panel=_PANEL)
     async def toggle(

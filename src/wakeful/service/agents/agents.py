@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Final, NamedTuple
 
 from wakeful.document import Defaults, payload_from_text, payload_to_text, read_definition
@@ -20,6 +20,7 @@ from wakeful.service.agents.heartbeats import NO_HEARTBEAT, Heartbeats
 from wakeful.service.agents.inheritance import Inheritance, goes_to_webhook
 from wakeful.service.auth.access import Principal, permit, visible_agent
 from wakeful.service.auth.accounts import Accounts, no_agent
+from wakeful.service.jobs.save_warnings import SaveWarnings
 from wakeful.start_rules import BudgetOwner
 from wakeful.store.accounts import AgentRow, Inherited, WorkspaceRow
 from wakeful.store.audit import AuditEntry
@@ -34,7 +35,7 @@ FIELDS: Final = (
 )  # fmt: skip
 _WORKSPACE_FIELDS: Final = ("tz", "description", "budget", "alerts")
 #: Read-only fields, which are ignored in a document that was read and is sent back.
-_READ_ONLY: Final = frozenset({"name", "workspace", "version", "createdAt", "updatedAt", "spent"})
+_READ_ONLY: Final = frozenset({"name", "workspace", "version", "createdAt", "updatedAt", "spent", "warnings"})
 #: The fields that no job has.
 _OWN: Final = frozenset({"active", "alerts", "queue", "heartbeat", "deliverTo"})
 #: The internal jobs of an agent: two that send alerts, and the heartbeat.
@@ -48,6 +49,7 @@ class SavedAgent(NamedTuple):
     row: AgentRow
     created: bool
     secret: str | None = None
+    warnings: tuple[str, ...] = ()
 
 
 class AgentService:
@@ -62,6 +64,7 @@ class AgentService:
         keyring: Keyring,
         alert_jobs: AlertJobs,
         heartbeats: Heartbeats,
+        warnings: SaveWarnings,
     ) -> None:
         self._store = store
         self._accounts = accounts
@@ -70,6 +73,7 @@ class AgentService:
         self._alert_jobs = alert_jobs
         self._heartbeats = heartbeats
         self._budgets = budgets
+        self._warnings = warnings
 
     async def get(self, principal: Principal, workspace: str, name: str) -> AgentRow:
         """Return the agent, or raise NotFound."""
@@ -139,7 +143,7 @@ class AgentService:
             return None if row == old else row._replace(updated_ms=now_ms)
 
         details = compact({"fields": [*sorted(str(key)[:64] for key in document)[:64]]})
-        row = await self._write(
+        row, untargeted = await self._write(
             workspace, name, changed, principal.entry(workspace, "agent.put", name, details)
         )
         await self._alert_jobs.sync(workspace, name, alerts)
@@ -148,7 +152,10 @@ class AgentService:
             await self._budgets.update_blocks(BudgetOwner(workspace, name))
         is_new_secret = secret is not None and row.secret == sealed
         return SavedAgent(
-            row, before[0] is None, format_secret(secret) if secret is not None and is_new_secret else None
+            row,
+            before[0] is None,
+            format_secret(secret) if secret is not None and is_new_secret else None,
+            await self._warnings.of_agent(workspace, name, untargeted),
         )
 
     async def rotate_secret(self, principal: Principal, workspace: str, name: str) -> SavedAgent:
@@ -171,7 +178,7 @@ class AgentService:
                 return now
             return now._replace(old_secret=old.secret, old_secret_until_ms=now_ms + ROTATION_MS)
 
-        row = await self._write(
+        row, _ = await self._write(
             workspace, name, rotated, principal.entry(workspace, "agent.rotate-secret", name)
         )
         return SavedAgent(row, False, format_secret(secret))
@@ -182,13 +189,13 @@ class AgentService:
         name: str,
         change: Callable[[AgentRow | None], AgentRow | None],
         entry: AuditEntry,
-    ) -> AgentRow:
-        """Write the agent, and what its jobs inherit from it."""
+    ) -> tuple[AgentRow, Collection[str]]:
+        """Write the agent, and what its jobs inherit from it. Returns it, and the jobs without target now."""
         inheritance = Inheritance(self._store.clock.now_ms(), lambda: self._keyring.seal(new_secret()))
         row = await self._store.put_agent(workspace, name, change, [entry], inheritance)
         assert row is not None
         self._accounts.forget(workspace, name)
-        return row
+        return row, inheritance.untargeted
 
     async def delete(self, principal: Principal, workspace: str, name: str) -> None:
         """Delete an agent that has only internal jobs; its runs stay readable."""

@@ -30,6 +30,8 @@ class Inheritance:
     def __init__(self, now_ms: int, new_secret: Callable[[], bytes]) -> None:
         self._now_ms = now_ms
         self._new_secret = new_secret
+        #: the jobs that had the agent's target, and have none now
+        self.untargeted: set[str] = set()
         self._targets: dict[str | None, Mapping[str, Json] | None] = {None: None}
 
     def __call__(self, agent: AgentRow, row: JobRow) -> JobChange | None:
@@ -41,6 +43,8 @@ class Inheritance:
             return self._stopped(row) if row.enabled and not agent.active else None
         work = inherit(old.definition.work, self._target(agent.target))
         job = replace(old, definition=replace(old.definition, work=work))
+        if work.target is None and old.definition.work.inherited:
+            self.untargeted.add(row.name)
         stopped = old.enabled and not agent.active
         if stopped:
             job = replace(paused(job, self._now_ms), disabled_reason=INACTIVE)

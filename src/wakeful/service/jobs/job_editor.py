@@ -27,6 +27,7 @@ from wakeful.service.jobs.chains import check_chain
 from wakeful.service.jobs.job_factory import SaveResult, check_lane, read_enabled
 from wakeful.service.jobs.job_lookup import find_job, no_job
 from wakeful.service.jobs.job_transitions import edited, missed_runs, moved
+from wakeful.service.jobs.save_warnings import SaveWarnings, untargeted
 from wakeful.start_rules import BudgetOwner
 from wakeful.store.accounts import Inherited
 from wakeful.store.audit import AuditEntry
@@ -50,6 +51,7 @@ class JobDependencies:
     lanes: frozenset[str] | None
     #: the default quotas; None: nothing is charged
     allowance: Allowance | None
+    warnings: SaveWarnings
     #: whether these are Wakeful's internal jobs, whose names are reserved
     internal: bool
 
@@ -65,6 +67,7 @@ class JobEditor:
         self._budgets = dependencies.budgets
         self._target_policy = dependencies.target_policy
         self._lanes = dependencies.lanes
+        self._warnings = dependencies.warnings
 
     @property
     def _clock(self) -> Clock:
@@ -227,11 +230,16 @@ class JobEditor:
             row = await self._store.change_job(job_id, apply, [entry], context.inherited)
         if row is None:
             raise NotFound("the job was deleted meanwhile")
+        saved = SaveResult(row, format_secret(new_secrets[0]) if new_secrets else None, changed=changed)
+        found = await self._warnings.of_job(
+            row.workspace, row.agent, row.name, untargeted(saved.job.definition)
+        )
+        saved = replace(saved, warnings=found)
         if dry_run:
-            return SaveResult(row, changed=changed)
+            return replace(saved, secret=None)
         if budget_changes and budget_changes[-1]:
             await self._budgets.update_blocks(BudgetOwner(row.workspace, row.agent, row.id))
-        return SaveResult(row, format_secret(new_secrets[0]) if new_secrets else None, changed=changed)
+        return saved
 
     async def change(
         self,

@@ -20,6 +20,7 @@ from wakeful.planning import begin
 from wakeful.schedule import At
 from wakeful.service.agents.inheritance import INACTIVE, needs_secret, signed_by_agent, with_agents_secret
 from wakeful.service.auth.accounts import JobContext
+from wakeful.service.jobs.save_warnings import Untargeted, untargeted
 from wakeful.store.row_mapping import job_of, row_of
 from wakeful.store.rows import JobRow
 
@@ -37,6 +38,9 @@ class SaveResult:
     secret: str | None = None
     created: bool = False
     changed: bool = True
+    #: set if its runs wait for an executor because no target is set
+    untargeted: Untargeted | None = None
+    warnings: tuple[str, ...] = ()
 
     @property
     def job(self) -> JobRecord:
@@ -50,6 +54,7 @@ class _Template(NamedTuple):
     definition: Definition
     row: JobRow
     secret: bool
+    untargeted: Untargeted | None
 
 
 class JobFactory:
@@ -86,10 +91,13 @@ class JobFactory:
         if signed_by_agent(template.definition.work, context.inherited):
             return SaveResult(with_agents_secret(row, context.inherited, now_ms), created=True)
         if not template.secret:
-            return SaveResult(row, created=True)
+            return SaveResult(row, created=True, untargeted=template.untargeted)
         secret = new_secret()
         return SaveResult(
-            row._replace(secret=self._keyring.seal(secret)), format_secret(secret), created=True
+            row._replace(secret=self._keyring.seal(secret)),
+            format_secret(secret),
+            created=True,
+            untargeted=template.untargeted,
         )
 
     def _template(
@@ -166,11 +174,11 @@ class JobFactory:
             updated_ms=now_ms,
             disabled_reason=None if enabled else INACTIVE if wanted else "paused",
         )
-        return _Template(definition, row_of(job), needs_secret(definition))
+        return _Template(definition, row_of(job), needs_secret(definition), untargeted(definition))
 
     def _later(self, known: _Template, now_ms: int) -> _Template:
         """Return the template for another creation time."""
-        definition, row, _ = known
+        definition, row = known.definition, known.row
         self._launchers.check(definition.work.target)
         self._launchers.check_precheck(definition.work)
         anchor_ms = anchor_of(definition, now_ms)

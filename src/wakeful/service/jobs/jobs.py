@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial
 
 from wakeful.bounded_cache import bypass
@@ -47,6 +48,7 @@ class JobService:
         self._target_policy = dependencies.target_policy
         self._allowance = dependencies.allowance
         self._internal = dependencies.internal
+        self._warnings = dependencies.warnings
         self._factory = JobFactory(dependencies.launchers, dependencies.keyring, dependencies.lanes)
         self._batcher = CreateBatcher(dependencies.store, dependencies.allowance)
         self._editor = JobEditor(dependencies)
@@ -86,6 +88,7 @@ class JobService:
                 await self._read_calendars(context, [document])
                 saved = self._new_job(principal, context, document, self._clock.now_ms())
             await check_chain(self._store, workspace, agent, saved.row.name, saved.row.after_job)
+            saved = await self._with_warnings(saved)
             if dry_run:
                 if await self._store.job(workspace, agent, saved.row.name) is not None:
                     raise AlreadyExists(f"agent '{agent}' already has a job '{saved.row.name}'")
@@ -114,6 +117,7 @@ class JobService:
             await self._read_calendars(context, documents)
             now_ms = self._clock.now_ms()
             saved = [self._new_job(principal, context, document, now_ms) for document in documents]
+            saved = [await self._with_warnings(each) for each in saved]
             if saved:
                 about: dict[str, Json] = {
                     "count": len(saved),
@@ -233,6 +237,13 @@ class JobService:
             if excludes_something(document):
                 read = partial(read_definition, document, now_ms=now_ms, defaults=context.defaults)
                 await compute_ticks(read, now_ms)
+
+    async def _with_warnings(self, saved: SaveResult) -> SaveResult:
+        if saved.untargeted is None:
+            return saved
+        row = saved.row
+        found = await self._warnings.of_job(row.workspace, row.agent, row.name, saved.untargeted)
+        return replace(saved, warnings=found) if found else saved
 
     def _new_job(
         self, principal: Principal, context: JobContext, document: Mapping[str, object], now_ms: int

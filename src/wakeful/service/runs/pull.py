@@ -20,6 +20,7 @@ from wakeful.service.admin.budgets import Budgets
 from wakeful.service.auth.access import Principal, visible_agent
 from wakeful.service.auth.accounts import Accounts
 from wakeful.service.runs.claims import Claims
+from wakeful.service.runs.executors import Executors
 from wakeful.service.runs.runs import ATTEMPT_MISSING, RunService
 from wakeful.service.serializers import JsonObject
 from wakeful.store.port import Store
@@ -52,10 +53,13 @@ class _Renewed(NamedTuple):
 class PullService:
     """Lets executors claim runs and renew their leases."""
 
-    def __init__(self, store: Store, accounts: Accounts, budgets: Budgets, runs: RunService) -> None:
+    def __init__(
+        self, store: Store, accounts: Accounts, budgets: Budgets, runs: RunService, executors: Executors
+    ) -> None:
         self._store = store
         self._accounts = accounts
         self._runs = runs
+        self._executors = executors
         self._claims = Claims(store, budgets)
         self._runs_changed = asyncio.Event()
         self._stopping = asyncio.Event()
@@ -104,6 +108,7 @@ class PullService:
         while True:
             runs_changed = self._runs_changed
             now_ms = self._store.clock.now_ms()
+            self._executors.asked(workspace, agents, lanes)
             taken = await self._store.claim(now_ms, worker, workspace, agents, lanes, limit)
             runs = await self._claims.prepare(workspace, worker, taken) if taken else []
             remaining_s = deadline - loop.time()

@@ -16,6 +16,7 @@ from wakeful.api.http.schemas.parts import (
     SLUG,
     SPENT,
     TEXT,
+    WARNINGS,
     WHOLE,
     Schema,
     list_of,
@@ -53,7 +54,7 @@ _KEY: Final[dict[str, Schema]] = {
 }
 #: Fields of a response that a document may contain; they are ignored.
 _RESPONSE_ONLY: Final[dict[str, Schema]] = dict.fromkeys(
-    ("name", "workspace", "version", "createdAt", "updatedAt", "spent"), READ_ONLY
+    ("name", "workspace", "version", "createdAt", "updatedAt", "spent", "warnings"), READ_ONLY
 )
 _ALERTS: Final[Schema] = {
     **request(
@@ -192,7 +193,13 @@ SCHEMAS: Final[dict[str, Schema]] = {
         }
     ),
     "Agent": response(_AGENT, "spent"),
-    "SavedAgent": response({**_AGENT, "secret": SECRET}, "spent", "secret", about="A saved agent."),
+    "SavedAgent": response(
+        {**_AGENT, "secret": SECRET, "warnings": WARNINGS},
+        "spent",
+        "secret",
+        "warnings",
+        about="A saved agent.",
+    ),
     "Agents": response({"agents": list_of(ref("Agent"))}),
     "AgentDocument": request(
         {

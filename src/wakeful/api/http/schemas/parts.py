@@ -85,6 +85,11 @@ ACTIVE_HOURS: Final[Schema] = {
     "description": "Its runs start only within these hours of its zone.",
 }
 #: A secret in the response that created it.
+WARNINGS: Final[Schema] = {
+    "type": "array",
+    "items": {"type": "string"},
+    "description": "Why it may not do what is expected: absent if there is no such reason.",
+}
 SECRET: Final[Schema] = {
     "type": "string",
     "description": "Signs the webhook; shown only in the response that created it.",

@@ -1,0 +1,91 @@
+"""Warnings about saved jobs that are valid and yet unlikely to do what their author expects.
+
+Today there is one: a job without a target, of an agent without one, is a `pull` job. Its runs wait for an
+executor, and if there is none, nothing happens until they expire.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Final, NamedTuple
+
+from wakeful.duration import spell_duration
+from wakeful.job import NO_WORK, Definition
+from wakeful.policy import DEFAULT_POLICY
+from wakeful.service.runs.executors import RECENTLY, Executors
+
+#: How many jobs a warning names.
+_NAMES: Final = 3
+
+
+class Untargeted(NamedTuple):
+    """What a warning about a job without a target says of it."""
+
+    lane: str
+    #: how long a run waits for a claim
+    claim_timeout_ms: int
+
+
+def untargeted(definition: Definition) -> Untargeted | None:
+    """Return what matters of a job whose runs wait for an executor because no target is set; else None.
+
+    A job with the target `pull` waits for an executor on purpose.
+    """
+    if definition.work.target is not None:
+        return None
+    return Untargeted(definition.work.lane, definition.policy.claim_timeout_ms)
+
+
+class SaveWarnings:
+    """Finds the warnings for saved jobs and agents."""
+
+    def __init__(self, executors: Executors) -> None:
+        self._executors = executors
+
+    async def of_job(self, workspace: str, agent: str, name: str, job: Untargeted | None) -> tuple[str, ...]:
+        """Return the warnings for a saved job; `job` is what `untargeted` returned for it."""
+        if job is None or await self._executors.last_seen_ms(workspace, agent, job.lane) is not None:
+            return ()
+        return (job_waits(name, agent, job.claim_timeout_ms),)
+
+    async def of_agent(self, workspace: str, agent: str, jobs: Collection[str]) -> tuple[str, ...]:
+        """Return the warnings for a saved agent; `jobs` are those whose target was removed with it."""
+        if not jobs or await self._executors.last_seen_ms(workspace, agent, NO_WORK.lane) is not None:
+            return ()
+        return (jobs_wait(jobs, agent),)
+
+
+def job_waits(name: str, agent: str, claim_timeout_ms: int) -> str:
+    """Return the warning for a job without a target.
+
+    >>> job_waits("hello", "default", 3_600_000)[:79]
+    "job 'hello' has no target, nor has its agent 'default': its runs wait for an ex"
+    """
+    return (
+        f"job '{name}' has no target, nor has its agent '{agent}': its runs {_wait(agent, claim_timeout_ms)}"
+    )
+
+
+def jobs_wait(jobs: Collection[str], agent: str) -> str:
+    """Return the warning for the jobs of an agent whose target was removed.
+
+    >>> jobs_wait(["b", "a"], "writer")[:70]
+    "agent 'writer' has no target any more, nor have 2 jobs of it (a, b): t"
+    """
+    named = ", ".join(sorted(jobs)[:_NAMES]) + (", …" if len(jobs) > _NAMES else "")
+    of_it = (
+        f"has 1 job of it ({named}): its"
+        if len(jobs) == 1
+        else f"have {len(jobs)} jobs of it ({named}): their"
+    )
+    wait = _wait(agent, DEFAULT_POLICY.claim_timeout_ms)
+    return f"agent '{agent}' has no target any more, nor {of_it} runs {wait}"
+
+
+def _wait(agent: str, claim_timeout_ms: int) -> str:
+    return (
+        f"wait for an executor, and a run that none claims within {spell_duration(claim_timeout_ms)} fails; "
+        f"no executor has asked for runs of this agent in the last {RECENTLY}. Set a target of the job "
+        "(webhookUrl or target; --url in the CLI), or of the agent (wakeful agents put "
+        f"{agent} --url URL)"
+    )
