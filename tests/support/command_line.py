@@ -88,19 +88,25 @@ class Machine:
         assert "Traceback" not in done.stderr, done.stderr
         return Completed(done.returncode, done.stdout, done.stderr)
 
-    def on_a_terminal(self, *arguments: str, columns: int = 100) -> Completed:
-        """Run a command on a terminal and wait for its end; `out` has all output."""
+    def on_a_terminal(
+        self, *arguments: str, columns: int = 100, typed: str = "", **environment: str
+    ) -> Completed:
+        """Run a command on a terminal and wait for its end; `out` has all output.
+
+        `typed` is what is typed on the terminal.
+        """
         primary, secondary = pty.openpty()
         fcntl.ioctl(secondary, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
         process = subprocess.Popen(
             [sys.executable, "-m", "wakeful", *arguments],
-            env={**self.environment, "TERM": "xterm-256color"},
+            env={**self.environment, "TERM": "xterm-256color", **environment},
             cwd=self.home,
             stdin=secondary,
             stdout=secondary,
             stderr=secondary,
         )
         os.close(secondary)
+        os.write(primary, typed.encode())
         output = b""
         with open(primary, "rb", buffering=0) as screen, suppress(OSError):  # OSError: the process has ended
             while chunk := screen.read(65_536):

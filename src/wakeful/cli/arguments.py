@@ -16,7 +16,7 @@ from wakeful.errors import InvalidArgument
 from wakeful.job import Json
 
 JobName = Annotated[
-    str, typer.Argument(metavar="NAME", autocompletion=job_names, help="the job's name, or agent/name")
+    str, typer.Argument(metavar="NAME", autocompletion=job_names, help="the job: name, agent/name or id")
 ]
 RunId = Annotated[str, typer.Argument(metavar="RUN", help="the run's id, as `wakeful runs` shows it")]
 Limit = Annotated[int, typer.Option("--limit", "-n", min=1, max=500, help="how many at most")]

@@ -47,4 +47,13 @@ def exit_code(error: WakefulError) -> int:
     """
     if isinstance(error, IncompatibleSchema):
         return INCOMPATIBLE_SCHEMA
-    return _BY_CODE.get(error.code, NOT_DONE)
+    return exit_code_of(error.code)
+
+
+def exit_code_of(code: str) -> int:
+    """Return the exit code for the code of an error.
+
+    >>> exit_code_of("permission-denied")
+    4
+    """
+    return _BY_CODE.get(code, NOT_DONE)

@@ -31,6 +31,10 @@ class HelpCommand(TyperCommand):
         """Write the arguments and options."""
         write_sections(formatter, parameter_rows(self, ctx))
 
+    def format_epilog(self, ctx: Context, formatter: HelpFormatter) -> None:
+        """Write the examples."""
+        write_epilog(self.epilog, formatter)
+
 
 class HelpGroup(TyperGroup):
     """A group whose help groups the options and commands by panel."""
@@ -53,9 +57,14 @@ class HelpGroup(TyperGroup):
                 yield panel(command) or "Commands", name, summary(command)
 
     def format_epilog(self, ctx: Context, formatter: HelpFormatter) -> None:
-        """Write the epilog as it is, without wrapping its lines."""
-        if self.epilog:
-            formatter.write(f"\n{self.epilog}\n")
+        """Write the exit codes."""
+        write_epilog(self.epilog, formatter)
+
+
+def write_epilog(text: str | None, formatter: HelpFormatter) -> None:
+    """Write a text as it is, without wrapping its lines."""
+    if text:
+        formatter.write(f"\n{text}\n")
 
 
 def summary(command: Command) -> str:

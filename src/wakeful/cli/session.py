@@ -16,7 +16,7 @@ import typer
 
 from wakeful.cli.help import HelpCommand, HelpGroup
 from wakeful.cli.output import Output
-from wakeful.cli.unknown_names import NamedObject, check_new_agents, with_suggestion
+from wakeful.cli.unknown_names import NamedObject, UnknownName, check_new_agents, with_suggestion
 from wakeful.client import tls
 from wakeful.client.rest import RestClient, RestJobs, RestRuns
 from wakeful.errors import InvalidArgument, NotFound
@@ -100,16 +100,30 @@ class Session:
         """Whether lists cover all agents: yes, unless --agent names one."""
         return self.agent is None
 
-    def job(self, name: str) -> tuple[RestJobs, str]:
-        """Return the jobs of a job's agent, and the job's name. `agent/name` gives both."""
+    async def find_job(self, name: str) -> tuple[RestJobs, str]:
+        """Return the jobs of a job's agent, and the job's name or id.
+
+        `agent/name` gives both. Without an agent, an id is of any agent, and a name of the agent `default`:
+        if several agents have it, the error lists them.
+        """
         agent, slash, rest = name.partition("/")
-        if not slash:
-            self.named.append(NamedObject(self.agent or "default", name))
-            return self.jobs(), name
-        if self.agent not in (None, agent):
+        if slash and self.agent not in (None, agent):
             raise InvalidArgument(f"'{name}' names the agent '{agent}', but --agent is '{self.agent}'")
-        self.named.append(NamedObject(agent, rest))
-        return self.jobs(agent), rest
+        named = NamedObject(agent, rest) if slash else NamedObject(self.agent or "default", name)
+        self.named.append(named)
+        if slash or self.agent is not None:
+            return self.jobs(named.agent), named.job or name
+        job = await self.out.wait_for(self.client.jobs.find(name))
+        own = job["agentId"] == "default" or job["id"] == name or await self._is_own_agent(job["agentId"])
+        if not own:
+            raise UnknownName(
+                f"no job '{name}' of the agent 'default'; did you mean '{job['agentId']}/{name}'?"
+            )
+        return self.jobs(job["agentId"]), job["name"]
+
+    async def _is_own_agent(self, agent: str) -> bool:
+        """Return whether the key is limited to this agent."""
+        return (await self.client.status()).get("agentId") == agent
 
     def named_agent(self, name: str) -> str:
         """Return the name of an agent that an argument gives."""
@@ -123,9 +137,19 @@ class Session:
         """
         await check_new_agents(self.client, agents or [self.agent or "default"], create=create)
 
-    async def with_suggestion(self, error: NotFound) -> NotFound:
-        """Return the error with names that resemble the unknown one, if there are any."""
-        named = [*self.named, NamedObject(self.agent)] if self.agent else self.named
+    async def with_suggestion(self, error: NotFound, *names: str) -> NotFound:
+        """Return the error with names that resemble the unknown one, if there are any.
+
+        With `names`, it is about one of these jobs; else about any name of the command.
+        """
+        named = self.named
+        if names:
+            own = [(self.agent or "default", name) for name in names]
+            named = [
+                NamedObject(*(name.split("/", 1) if "/" in name else (agent, name))) for agent, name in own
+            ]
+        if self.agent:
+            named = [*named, NamedObject(self.agent)]
         return await with_suggestion(self.client, error, named)
 
     def jobs(self, agent: str | None = None) -> RestJobs:
@@ -148,11 +172,12 @@ def command(
     app: typer.Typer,
     name: str,
     *,
+    examples: Sequence[str],
     panel: str | None = None,
     calls_server: bool = True,
     options: Sequence[inspect.Parameter] = (),
 ) -> Callable[[Command[P]], Command[P]]:
-    """Register an async function as a command, with the shared options.
+    """Register an async function as a command, with the shared options and examples for its help.
 
     Without `calls_server` it gets only --json, and no connection options. It gets the values of `options` as
     keyword arguments.
@@ -179,7 +204,8 @@ def command(
         invoke.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         invoke.__annotations__ = {each.name: each.annotation for each in parameters}
         invoke.__doc__ = function.__doc__
-        app.command(name, cls=HelpCommand, rich_help_panel=panel)(invoke)
+        epilog = "\n".join(["Examples:", *(f"  {example}" for example in examples)])
+        app.command(name, cls=HelpCommand, epilog=epilog, rich_help_panel=panel)(invoke)
         return function
 
     return register

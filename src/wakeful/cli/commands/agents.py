@@ -22,19 +22,26 @@ def register(app: typer.Typer) -> None:
         app, "agents", "Agents: list, show, put, rotate-secret, delete.", panel="Administration"
     )
 
-    @command(group, "list")
+    @command(group, "list", examples=("wakeful agents list",))
     async def list_agents(s: Session) -> None:
         """Show the agents of the workspace."""
         agents = await s.out.wait_for(s.client.agents.list())
         s.out.show({"agents": agents}, agent_table(agents, now_ms()))
 
-    @command(group, "show")
+    @command(group, "show", examples=("wakeful agents show writer",))
     async def show(s: Session, name: AgentName) -> None:
         """Show an agent."""
         agent = await s.out.wait_for(s.client.agents.get(s.named_agent(name)))
         s.out.show(agent, agent_page(agent))
 
-    @command(group, "put")
+    @command(
+        group,
+        "put",
+        examples=(
+            "wakeful agents put writer --tz Europe/Berlin --url https://example.com/agent",
+            "wakeful agents put writer --inactive",
+        ),
+    )
     async def put(
         s: Session,
         name: AgentName,
@@ -92,13 +99,13 @@ def register(app: typer.Typer) -> None:
         s.out.show(agent, Text(f"saved {name}", "green"), *secret(agent))
         s.out.warn_of(agent.get("warnings", ()))
 
-    @command(group, "rotate-secret")
+    @command(group, "rotate-secret", examples=("wakeful agents rotate-secret writer",))
     async def rotate_secret(s: Session, name: AgentName) -> None:
         """Replace the secret of the agent's webhook. For a day, requests are signed with both."""
         agent = await s.out.wait_for(s.client.agents.rotate_secret(s.named_agent(name)))
         s.out.show(agent, *secret(agent))
 
-    @command(group, "delete")
+    @command(group, "delete", examples=("wakeful agents delete writer",))
     async def delete(s: Session, name: AgentName) -> None:
         """Delete an agent that has no jobs. Its internal jobs are deleted with it."""
         await s.out.wait_for(s.client.agents.delete(s.named_agent(name)))

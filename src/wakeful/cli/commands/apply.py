@@ -26,7 +26,15 @@ _BATCH: Final = 8
 def register(app: typer.Typer) -> None:
     """Register the commands."""
 
-    @command(app, "apply", panel="Files")
+    @command(
+        app,
+        "apply",
+        examples=(
+            "wakeful apply jobs.yaml --dry-run",
+            "wakeful apply jobs.yaml --prune",
+        ),
+        panel="Files",
+    )
     async def apply(
         s: Session,
         file: Annotated[str, typer.Argument(metavar="FILE", help="YAML or JSON; - is stdin")],

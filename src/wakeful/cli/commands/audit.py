@@ -17,7 +17,7 @@ def register(app: typer.Typer) -> None:
     """Register the commands."""
     group = command_group(app, "audit", "The audit log: list, verify.", panel="Administration")
 
-    @command(group, "list")
+    @command(group, "list", examples=("wakeful audit list --limit 10",))
     async def list_entries(
         s: Session,
         limit: Limit = 50,
@@ -30,7 +30,7 @@ def register(app: typer.Typer) -> None:
         shown = audit_table(entries, now_ms()) if entries else Text("the audit log is empty", "dim")
         s.out.show({"entries": entries, "cursor": entries.cursor}, shown)
 
-    @command(group, "verify")
+    @command(group, "verify", examples=("wakeful audit verify",))
     async def verify(s: Session) -> int:
         """Verify the hash chain of the audit log. The exit code is 1 if it is broken."""
         found = await s.out.wait_for(s.client.audit.verify(), "verifying the hash chain")

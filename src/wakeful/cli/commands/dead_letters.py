@@ -24,7 +24,15 @@ All = Annotated[bool, typer.Option("--all", help="all dead letters")]
 def register(app: typer.Typer) -> None:
     """Register the commands."""
 
-    @command(app, "dead-letters", panel=_PANEL)
+    @command(
+        app,
+        "dead-letters",
+        examples=(
+            "wakeful dead-letters",
+            "wakeful dead-letters --agent ops --json",
+        ),
+        panel=_PANEL,
+    )
     async def dead_letters(s: Session, limit: Limit = 50) -> None:
         """Show failed runs that were neither replayed nor discarded, newest first."""
         found = await s.out.wait_for(s.runs().dead_letters(limit=limit, all_agents=s.all_agents))
@@ -35,7 +43,15 @@ def register(app: typer.Typer) -> None:
                 Text("replay one with: wakeful replay RUN; discard one with: wakeful discard RUN", "dim")
             )
 
-    @command(app, "replay", panel=_PANEL)
+    @command(
+        app,
+        "replay",
+        examples=(
+            "wakeful replay 01980000-0000-7000-8000-000000000000 --wait",
+            "wakeful replay --all",
+        ),
+        panel=_PANEL,
+    )
     async def replay(
         s: Session,
         ids: RunIds = None,
@@ -58,7 +74,15 @@ def register(app: typer.Typer) -> None:
         s.out.show(run, Text(f"{run['job']} runs again: {run['id']}" if not wait else run["id"], "green"))
         return exit_codes.OK if not wait or run["state"] == "succeeded" else exit_codes.NOT_DONE
 
-    @command(app, "discard", panel=_PANEL)
+    @command(
+        app,
+        "discard",
+        examples=(
+            "wakeful discard 01980000-0000-7000-8000-000000000000",
+            "wakeful discard --all",
+        ),
+        panel=_PANEL,
+    )
     async def discard(s: Session, ids: RunIds = None, all_: All = False) -> None:
         """Remove runs from the dead letters. They stay failed."""
         chosen = _chosen(ids, all_, "discard")

@@ -39,7 +39,16 @@ _SHOWN: Final = 12
 def register(app: typer.Typer) -> None:
     """Register the commands."""
 
-    @command(app, "demo", panel="Server", calls_server=False)
+    @command(
+        app,
+        "demo",
+        examples=(
+            "wakeful demo",
+            "wakeful demo --seconds 20",
+        ),
+        panel="Server",
+        calls_server=False,
+    )
     async def demo(
         s: Session,
         seconds: Annotated[

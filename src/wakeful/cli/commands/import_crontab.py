@@ -24,7 +24,14 @@ def register(app: typer.Typer) -> None:
     """Register the commands."""
     group = command_group(app, "import", "Import jobs from a crontab.", panel="Files")
 
-    @command(group, "crontab")
+    @command(
+        group,
+        "crontab",
+        examples=(
+            "wakeful import crontab /etc/crontab --dry-run",
+            "wakeful import crontab jobs.txt --url https://example.com/hook",
+        ),
+    )
     async def crontab(
         s: Session,
         file: Annotated[str, typer.Argument(metavar="FILE|-", help="the crontab; - is stdin")] = "-",

@@ -35,17 +35,17 @@ COMMANDS: Final = (
     Entry("show", "jobs", "Jobs", "Show a job: its definition, its next ticks and its last runs."),
     Entry("add", "job_edit", "Jobs", "Add a job."),
     Entry("toggle", "job_edit", "Jobs", "Turn a job on (true) or off (false)."),
-    Entry("delete", "job_edit", "Jobs", "Delete a job and its runs that have not started."),
+    Entry("delete", "job_edit", "Jobs", "Delete jobs and their runs that have not started."),
     Entry(
         "rotate-secret",
         "job_edit",
         "Jobs",
         "Replace the secret of a webhook; for a day, requests are signed with both secrets.",
     ),
-    Entry("pause", "pause", "Jobs", "Pause a job."),
-    Entry("resume", "pause", "Jobs", "Resume a job."),
+    Entry("pause", "pause", "Jobs", "Pause jobs."),
+    Entry("resume", "pause", "Jobs", "Resume jobs."),
     Entry("skip-next", "pause", "Jobs", "Skip the next tick of a job."),
-    Entry("run", "run", "Runs", "Run a job now, regardless of its schedule."),
+    Entry("run", "run", "Runs", "Run jobs now, regardless of their schedule."),
     Entry(
         "backfill", "run", "Runs", "Run a job for each tick of its schedule between two times in the past."
     ),

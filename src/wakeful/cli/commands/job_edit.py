@@ -10,11 +10,27 @@ import typer
 from rich.text import Text
 
 from wakeful.cli.arguments import CreateAgent, JobName, Payload, json_argument, now_ms
+from wakeful.cli.concurrency import for_each
+from wakeful.cli.exit_codes import NOT_DONE, OK, exit_code_of
 from wakeful.cli.job_options import job_fields, job_options
+from wakeful.cli.selection import (
+    AllOption,
+    JobNames,
+    LabelOption,
+    YesOption,
+    confirmed,
+    failure,
+    filtered_jobs,
+    full_name,
+    named_jobs,
+    print_failures,
+    read_filter,
+)
 from wakeful.cli.session import Session, command
 from wakeful.cli.show.jobs import next_at, secret, ticks
 from wakeful.errors import InvalidArgument
 from wakeful.job import Json
+from wakeful.plural import plural
 
 _PANEL = "Jobs"
 #: Words that only a shell interprets.
@@ -26,7 +42,17 @@ _NO = {"false", "off", "no", "0"}
 def register(app: typer.Typer) -> None:
     """Register the commands."""
 
-    @command(app, "add", panel=_PANEL, options=job_options())
+    @command(
+        app,
+        "add",
+        examples=(
+            "wakeful add digest -s '0 9 * * 1-5' --tz Europe/Berlin -m 'Summarize the news.'",
+            "wakeful add sync -s 'every 15m' --url https://example.com/hook --payload '{\"full\": false}'",
+            "wakeful add reminder -s 'in 20m' -m 'Check the build.' --agent ops",
+        ),
+        panel=_PANEL,
+        options=job_options(),
+    )
     async def add(
         s: Session,
         /,
@@ -88,7 +114,15 @@ def register(app: typer.Typer) -> None:
         s.out.show(job, done, *ticks(job, now), *secret(job))
         s.out.warn_of(job.get("warnings", ()))
 
-    @command(app, "toggle", panel=_PANEL)
+    @command(
+        app,
+        "toggle",
+        examples=(
+            "wakeful toggle digest false",
+            "wakeful toggle ops/backup true",
+        ),
+        panel=_PANEL,
+    )
     async def toggle(
         s: Session, name: JobName, enabled: Annotated[str, typer.Argument(metavar="true|false")]
     ) -> None:
@@ -97,23 +131,61 @@ def register(app: typer.Typer) -> None:
             raise InvalidArgument(
                 f"'{enabled}' is neither true nor false; `wakeful toggle {name} false` pauses it"
             )
-        jobs, name = s.job(name)
+        jobs, name = await s.find_job(name)
         on = enabled.lower() in _YES
         job = await s.out.wait_for(jobs.resume(name) if on else jobs.pause(name))
         done = Text(f"{name} is {'on' if on else 'off'}", "green" if on else "yellow")
         s.out.show(job, done.append(", next ").append(next_at(job, now_ms())) if on else done)
 
-    @command(app, "delete", panel=_PANEL)
-    async def delete(s: Session, name: JobName) -> None:
-        """Delete a job and its runs that have not started. Its other runs remain visible."""
-        jobs, slug = s.job(name)
-        await s.out.wait_for(jobs.delete(slug))
-        s.out.show({"deleted": slug}, Text(f"{slug} is deleted", "green"))
+    @command(
+        app,
+        "delete",
+        examples=(
+            "wakeful delete digest",
+            "wakeful delete digest ops/backup",
+            "wakeful delete --agent ops --label team=ops",
+        ),
+        panel=_PANEL,
+    )
+    async def delete(
+        s: Session,
+        names: JobNames = None,
+        label: LabelOption = None,
+        all_: AllOption = False,
+        yes: YesOption = False,
+    ) -> int:
+        """Delete jobs and their runs that have not started. Their other runs remain visible."""
+        only = read_filter(s, "delete", names, label, all_)
+        if only is None and names is not None and len(names) == 1:
+            jobs, slug = await s.find_job(names[0])
+            await s.out.wait_for(jobs.delete(slug))
+            s.out.show({"deleted": slug}, Text(f"{slug} is deleted", "green"))
+            return OK
+        if only is None:
+            found = await named_jobs(s, names or [])
+        else:
+            found = await filtered_jobs(s, only, include_disabled=True)
+            shown = [full_name(job["agentId"], job["name"]) for job in found]
+            if not confirmed(s, "delete", only, shown, yes=yes):
+                s.out.show({"deleted": [], "errors": []})
+                return NOT_DONE if found else OK
+        done, failed = await s.out.wait_for(
+            for_each(found, lambda job: s.jobs(job["agentId"]).delete(job["id"]))
+        )
+        deleted = [full_name(job["agentId"], job["name"]) for job, _ in done]
+        errors = [failure(job, error) for job, error in failed]
+        s.out.show(
+            {"deleted": deleted, "errors": errors},
+            *(Text(f"  {name}") for name in deleted),
+            Text(f"deleted {plural(len(deleted), 'job')}", "bold"),
+        )
+        print_failures("deleted", errors)
+        return exit_code_of(errors[0]["code"]) if errors else OK
 
-    @command(app, "rotate-secret", panel=_PANEL)
+    @command(app, "rotate-secret", examples=("wakeful rotate-secret sync",), panel=_PANEL)
     async def rotate_secret(s: Session, name: JobName) -> None:
         """Replace the secret of a webhook; for a day, requests are signed with both secrets."""
-        jobs, slug = s.job(name)
+        jobs, slug = await s.find_job(name)
         job = await s.out.wait_for(jobs.rotate_secret(slug))
         s.out.show(job, *secret(job))
 

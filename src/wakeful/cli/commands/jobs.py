@@ -18,7 +18,16 @@ _PANEL = "Jobs"
 def register(app: typer.Typer) -> None:
     """Register the commands."""
 
-    @command(app, "list", panel=_PANEL)
+    @command(
+        app,
+        "list",
+        examples=(
+            "wakeful list",
+            "wakeful list --all --agent ops",
+            "wakeful list --label team=ops --json",
+        ),
+        panel=_PANEL,
+    )
     async def list_jobs(
         s: Session,
         all_: Annotated[bool, typer.Option("--all", "-a", help="include disabled jobs")] = False,
@@ -37,10 +46,18 @@ def register(app: typer.Typer) -> None:
         shown = job_table(jobs, now_ms(), wide=s.out.wide) if jobs else Text(hint, "dim")
         s.out.show({"jobs": jobs, "cursor": None}, shown)
 
-    @command(app, "show", panel=_PANEL)
+    @command(
+        app,
+        "show",
+        examples=(
+            "wakeful show digest",
+            "wakeful show ops/backup --json",
+        ),
+        panel=_PANEL,
+    )
     async def show(s: Session, name: JobName) -> None:
         """Show a job: its definition, its next ticks and its last runs."""
-        jobs, name = s.job(name)
+        jobs, name = await s.find_job(name)
         job = await s.out.wait_for(jobs.get(name))
         if s.out.as_json:
             s.out.show(job)

@@ -17,7 +17,14 @@ def register(app: typer.Typer) -> None:
     """Register the commands."""
     group = command_group(app, "keys", "API keys: create, list, revoke, export.", panel="Administration")
 
-    @command(group, "create")
+    @command(
+        group,
+        "create",
+        examples=(
+            "wakeful keys create ci",
+            "wakeful keys create bot --agent writer --expires 2030-01-01T00:00:00Z",
+        ),
+    )
     async def create(
         s: Session,
         name: Annotated[str, typer.Argument(metavar="NAME", help="the owner or purpose of the key")],
@@ -42,13 +49,13 @@ def register(app: typer.Typer) -> None:
             Text("     store it now: it is not shown again. The CLI reads it from WAKEFUL_KEY", "dim"),
         )
 
-    @command(group, "list")
+    @command(group, "list", examples=("wakeful keys list",))
     async def list_keys(s: Session) -> None:
         """Show the keys of the workspace, without their secrets."""
         keys = await s.out.wait_for(s.client.keys.list())
         s.out.show({"keys": keys}, key_table(keys, now_ms()))
 
-    @command(group, "env")
+    @command(group, "env", examples=("wakeful keys env",))
     async def env(s: Session) -> None:
         """Print the URL and the key that this command line uses, as variables for a shell.
 
@@ -61,7 +68,7 @@ def register(app: typer.Typer) -> None:
             variables, *(Text(f"export {name}={shlex.quote(value)}") for name, value in variables.items())
         )
 
-    @command(group, "revoke")
+    @command(group, "revoke", examples=("wakeful keys revoke 01980000-0000-7000-8000-000000000000",))
     async def revoke(
         s: Session,
         key_id: Annotated[str, typer.Argument(metavar="KEY", help="the key's id from `wakeful keys list`")],

@@ -32,7 +32,15 @@ AgentName = Annotated[str, typer.Argument(metavar="AGENT", help="the agent's nam
 def register(app: typer.Typer) -> None:
     """Register the commands."""
 
-    @command(app, "say", panel=_PANEL)
+    @command(
+        app,
+        "say",
+        examples=(
+            "wakeful say writer 'How is the draft?' --wait",
+            "wakeful say writer /stop --session main",
+        ),
+        panel=_PANEL,
+    )
     async def say(
         s: Session,
         name: AgentName,
@@ -57,7 +65,7 @@ def register(app: typer.Typer) -> None:
         s.out.show(run, "", *run_page(run, now_ms()))
         return exit_codes.OK if run["state"] == "succeeded" else exit_codes.NOT_DONE
 
-    @command(app, "sessions", panel=_PANEL)
+    @command(app, "sessions", examples=("wakeful sessions writer",), panel=_PANEL)
     async def sessions(s: Session, name: AgentName) -> None:
         """Show the sessions of an agent, with their queued messages and running turns."""
         found = await s.out.wait_for(s.client.agents.sessions(s.named_agent(name), limit=500))

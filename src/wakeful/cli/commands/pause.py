@@ -8,9 +8,25 @@ import typer
 from rich.text import Text
 
 from wakeful.cli.arguments import JobName, now_ms
+from wakeful.cli.exit_codes import NOT_DONE, OK, exit_code_of
+from wakeful.cli.selection import (
+    AllOption,
+    Filter,
+    JobNames,
+    LabelOption,
+    YesOption,
+    confirmed,
+    full_name,
+    named_jobs,
+    print_failures,
+    read_filter,
+)
 from wakeful.cli.session import Session, command
 from wakeful.cli.show.jobs import next_at, status
-from wakeful.cli.times import moment
+from wakeful.cli.times import instant, moment
+from wakeful.client.types import BulkShape
+from wakeful.job import Json
+from wakeful.plural import plural
 
 _PANEL = "Jobs"
 
@@ -18,32 +34,123 @@ _PANEL = "Jobs"
 def register(app: typer.Typer) -> None:
     """Register the commands."""
 
-    @command(app, "pause", panel=_PANEL)
+    @command(
+        app,
+        "pause",
+        examples=(
+            "wakeful pause digest --note maintenance --until 'in 2h'",
+            "wakeful pause digest ops/backup",
+            "wakeful pause --agent ops --label team=ops",
+            "wakeful pause --all --yes",
+        ),
+        panel=_PANEL,
+    )
     async def pause(
         s: Session,
-        name: JobName,
+        names: JobNames = None,
         note: Annotated[str | None, typer.Option("--note", help="the reason, shown with the job")] = None,
         until: Annotated[
             str | None, typer.Option("--until", metavar="TIME", help="resume at this time, such as 'in 2h'")
         ] = None,
-    ) -> None:
-        """Pause a job. Ticks during a pause do not count as missed."""
-        jobs, slug = s.job(name)
-        job = await s.out.wait_for(jobs.pause(slug, note=note, until=until))
-        s.out.show(job, Text(f"{slug} is ", "yellow").append(status(job)))
+        label: LabelOption = None,
+        all_: AllOption = False,
+        yes: YesOption = False,
+    ) -> int:
+        """Pause jobs. Ticks during a pause do not count as missed.
 
-    @command(app, "resume", panel=_PANEL)
-    async def resume(s: Session, name: JobName) -> None:
-        """Resume a job. Its next tick is computed from now."""
-        jobs, slug = s.job(name)
-        job = await s.out.wait_for(jobs.resume(slug))
-        s.out.show(job, Text(f"{slug} is on, next ", "green").append(next_at(job, now_ms())))
+        A filter pauses the enabled jobs that it finds; jobs that are paused keep their note and their end.
+        """
+        only = read_filter(s, "pause", names, label, all_)
+        if only is None and names is not None and len(names) == 1:
+            jobs, slug = await s.find_job(names[0])
+            job = await s.out.wait_for(jobs.pause(slug, note=note, until=until))
+            s.out.show(job, Text(f"{job['name']} is ", "yellow").append(status(job)))
+            return OK
+        if only is None:
+            select = await _named(s, names or [])
+        else:
+            select = _select(only)
+            found = await s.out.wait_for(s.jobs().pause_many(select, note=note, until=until, dry_run=True))
+            if not _confirmed(s, "pause", only, found, yes):
+                return OK if not found["count"] else NOT_DONE
+        done = await s.out.wait_for(s.jobs().pause_many(select, note=note, until=until))
+        return _report(s, "paused", done)
 
-    @command(app, "skip-next", panel=_PANEL)
+    @command(
+        app,
+        "resume",
+        examples=(
+            "wakeful resume digest",
+            "wakeful resume digest ops/backup",
+            "wakeful resume --agent ops --label team=ops",
+        ),
+        panel=_PANEL,
+    )
+    async def resume(
+        s: Session,
+        names: JobNames = None,
+        label: LabelOption = None,
+        all_: AllOption = False,
+        yes: YesOption = False,
+    ) -> int:
+        """Resume jobs. Their next tick is computed from now.
+
+        A filter resumes the paused jobs that it finds, not those that are disabled for another reason.
+        """
+        only = read_filter(s, "resume", names, label, all_)
+        if only is None and names is not None and len(names) == 1:
+            jobs, slug = await s.find_job(names[0])
+            job = await s.out.wait_for(jobs.resume(slug))
+            s.out.show(job, Text(f"{job['name']} is on, next ", "green").append(next_at(job, now_ms())))
+            return OK
+        if only is None:
+            select = await _named(s, names or [])
+        else:
+            select = _select(only)
+            found = await s.out.wait_for(s.jobs().resume_many(select, dry_run=True))
+            if not _confirmed(s, "resume", only, found, yes):
+                return OK if not found["count"] else NOT_DONE
+        done = await s.out.wait_for(s.jobs().resume_many(select))
+        return _report(s, "resumed", done)
+
+    @command(app, "skip-next", examples=("wakeful skip-next digest",), panel=_PANEL)
     async def skip_next(s: Session, name: JobName) -> None:
         """Skip the next tick of a job. The tick is recorded as a skipped run."""
-        jobs, slug = s.job(name)
+        jobs, slug = await s.find_job(name)
         job = await s.out.wait_for(jobs.skip_next(slug))
         tick = moment(job["skipped"]["scheduledAtMs"], job["tz"])
-        line = Text(f"{slug} skips {tick}, next ", "yellow").append(next_at(job, now_ms()))
+        line = Text(f"{job['name']} skips {tick}, next ", "yellow").append(next_at(job, now_ms()))
         s.out.show(job, line)
+
+
+async def _named(s: Session, names: list[str]) -> dict[str, Json]:
+    ids: Json = [job["id"] for job in await named_jobs(s, names)]
+    return {"jobs": ids}
+
+
+def _select(only: Filter) -> dict[str, Json]:
+    labels: Json = [*only.labels]
+    return {"agent": only.agent, "label": labels, "all": True}
+
+
+def _confirmed(s: Session, verb: str, only: Filter, found: BulkShape, yes: bool) -> bool:
+    names = [full_name(job["agentId"], job["name"]) for job in found["jobs"]]
+    if confirmed(s, verb, only, names, yes=yes):
+        return True
+    s.out.show(found)
+    print_failures(f"{verb}d", found["errors"])
+    return False
+
+
+def _report(s: Session, done: str, result: BulkShape) -> int:
+    lines = []
+    for job in result["jobs"]:
+        name = full_name(job["agentId"], job["name"])
+        next_ms, until_ms = instant(job["nextAt"]), instant(job["pausedUntil"])
+        detail = f", next {moment(next_ms, None)}" if next_ms is not None else ""
+        detail += f" until {moment(until_ms, None)}" if until_ms is not None else ""
+        lines.append(Text(f"  {name}").append(detail, "dim"))
+    unchanged = f", {result['unchanged']} unchanged" if result["unchanged"] else ""
+    s.out.show(result, *lines, Text(f"{done} {plural(result['count'], 'job')}{unchanged}", "bold"))
+    print_failures(done, result["errors"])
+    return exit_code_of(result["errors"][0]["code"]) if result["errors"] else OK

@@ -25,7 +25,15 @@ from wakeful.ticks import Ticks
 def register(app: typer.Typer) -> None:
     """Register the commands."""
 
-    @command(app, "preview", panel="Jobs")
+    @command(
+        app,
+        "preview",
+        examples=(
+            "wakeful preview '0 9 * * MON-FRI' --tz Europe/Berlin",
+            "wakeful preview digest --count 3",
+        ),
+        panel="Jobs",
+    )
     async def preview(
         s: Session,
         what: Annotated[
@@ -47,7 +55,7 @@ def register(app: typer.Typer) -> None:
         now = now_ms()
         start = now if after is None else _instant(after)
         if _is_name(what):
-            jobs, name = s.job(what)
+            jobs, name = await s.find_job(what)
             job = await s.out.wait_for(jobs.get(name))
             found, zone, explain = _job_ticks(job, start, count)
         else:

@@ -4,20 +4,39 @@ from __future__ import annotations
 
 import asyncio
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import typer
+from rich.console import RenderableType
 from rich.text import Text
 
 from wakeful.cli import exit_codes
 from wakeful.cli.arguments import JobName, Payload, json_argument, now_ms
+from wakeful.cli.concurrency import for_each
+from wakeful.cli.selection import (
+    AllOption,
+    Filter,
+    JobNames,
+    LabelOption,
+    YesOption,
+    confirmed,
+    failure,
+    filtered_jobs,
+    full_name,
+    named_jobs,
+    print_failures,
+    read_filter,
+)
 from wakeful.cli.session import Session, command
-from wakeful.cli.show.runs import progress_line, run_page
+from wakeful.cli.show.runs import progress_line, run_page, run_table
 from wakeful.cli.times import local_zone
+from wakeful.client.rest import RestJobs
 from wakeful.client.runs import LONGEST_POLL
 from wakeful.client.types import RunShape
 from wakeful.cron import zone
 from wakeful.errors import InvalidArgument, Unavailable
+from wakeful.job import Json
+from wakeful.plural import plural
 from wakeful.run import RunState
 from wakeful.scheduler import poll_until
 
@@ -27,10 +46,19 @@ _PANEL = "Runs"
 def register(app: typer.Typer) -> None:
     """Register the commands."""
 
-    @command(app, "run", panel=_PANEL)
+    @command(
+        app,
+        "run",
+        examples=(
+            "wakeful run digest --wait",
+            "wakeful run sync --payload '{\"full\": true}'",
+            "wakeful run --agent ops --label team=ops --yes",
+        ),
+        panel=_PANEL,
+    )
     async def run(
         s: Session,
-        name: JobName,
+        names: JobNames = None,
         wait: Annotated[
             bool,
             typer.Option("--wait", "-w", help="wait for the run; the exit code is 0 only if it succeeds"),
@@ -47,17 +75,17 @@ def register(app: typer.Typer) -> None:
         wait_s: Annotated[
             float | None, typer.Option("--timeout", min=0, help="with --wait: wait at most this many seconds")
         ] = None,
+        label: LabelOption = None,
+        all_: AllOption = False,
+        yes: YesOption = False,
     ) -> int:
-        """Run a job now, regardless of its schedule."""
-        jobs, slug = s.job(name)
-        started = await s.out.wait_for(
-            jobs.run(
-                slug,
-                mode="due" if due else "force",
-                payload=await json_argument("--payload", payload),
-                overlap_policy=overlap,
-            )
-        )
+        """Run jobs now, regardless of their schedule. A filter runs the enabled jobs that it finds."""
+        only = read_filter(s, "run", names, label, all_)
+        request = RunRequest("due" if due else "force", await json_argument("--payload", payload), overlap)
+        if only is not None or names is None or len(names) > 1:
+            return await _run_several(s, only, names or [], request, wait=wait, wait_s=wait_s, yes=yes)
+        jobs, slug = await s.find_job(names[0])
+        started = await s.out.wait_for(request.start(jobs, slug))
         if started is None:
             s.out.show(None, Text(f"no tick of {slug} is due", "yellow"))
             return exit_codes.OK
@@ -79,7 +107,12 @@ def register(app: typer.Typer) -> None:
         s.out.show(finished, "", *run_page(finished, now_ms()))
         return exit_codes.OK if finished["state"] == "succeeded" else exit_codes.NOT_DONE
 
-    @command(app, "backfill", panel=_PANEL)
+    @command(
+        app,
+        "backfill",
+        examples=("wakeful backfill digest --from 2026-01-01T00:00 --to 2026-01-07T00:00",),
+        panel=_PANEL,
+    )
     async def backfill(
         s: Session,
         name: JobName,
@@ -89,10 +122,74 @@ def register(app: typer.Typer) -> None:
         end: Annotated[str, typer.Option("--to", metavar="TIME", help="the end; both are inclusive")],
     ) -> None:
         """Run a job for each tick of its schedule between two times in the past."""
-        jobs, slug = s.job(name)
+        jobs, slug = await s.find_job(name)
         span = _instant("--from", start).isoformat(), _instant("--to", end).isoformat()
         count = await s.out.wait_for(jobs.backfill(slug, *span))
-        s.out.show({"count": count}, Text(f"planned {count} runs of {slug}", "green"))
+        s.out.show({"count": count}, Text(f"planned {plural(count, 'run')} of {slug}", "green"))
+
+
+class RunRequest(NamedTuple):
+    """How jobs are run."""
+
+    mode: str
+    payload: Json
+    overlap: str | None
+
+    async def start(self, jobs: RestJobs, name: str) -> RunShape | None:
+        """Run a job; None if no tick of it is due."""
+        return await jobs.run(name, mode=self.mode, payload=self.payload, overlap_policy=self.overlap)
+
+
+async def _run_several(
+    s: Session,
+    only: Filter | None,
+    names: list[str],
+    request: RunRequest,
+    *,
+    wait: bool,
+    wait_s: float | None,
+    yes: bool,
+) -> int:
+    if only is None:
+        found = await named_jobs(s, names)
+    else:
+        found = await filtered_jobs(s, only, include_disabled=False)
+        shown = [full_name(job["agentId"], job["name"]) for job in found]
+        if not confirmed(s, "run", only, shown, yes=yes):
+            s.out.show({"runs": [], "notDue": [], "errors": []})
+            return exit_codes.NOT_DONE if found else exit_codes.OK
+    done, failed = await s.out.wait_for(
+        for_each(found, lambda job: request.start(s.jobs(job["agentId"]), job["id"]))
+    )
+    runs = [run for _, run in done if run is not None]
+    not_due = [full_name(job["agentId"], job["name"]) for job, run in done if run is None]
+    errors = [failure(job, error) for job, error in failed]
+    if wait:
+        try:
+            async with asyncio.timeout(wait_s):
+                waiting = asyncio.gather(*(_finished(s, run["id"]) for run in runs))
+                runs = await s.out.wait_for(waiting, f"waiting for {plural(len(runs), 'run')}")
+        except TimeoutError:
+            raise Unavailable(f"not all runs have finished after {wait_s:g} s; see `wakeful runs`") from None
+    bad = [run for run in runs if run["state"] == "skipped" or (wait and run["state"] != "succeeded")]
+    lines: list[RenderableType] = [run_table(runs, now_ms(), wide=s.out.wide)] if runs else []
+    if not_due:
+        lines.append(Text(f"no tick is due: {', '.join(not_due)}", "yellow"))
+    lines.append(Text(f"started {plural(len(runs), 'run')}", "bold"))
+    s.out.show({"runs": runs, "notDue": not_due, "errors": errors}, *lines)
+    print_failures("run", errors)
+    if errors:
+        return exit_codes.exit_code_of(errors[0]["code"])
+    return exit_codes.NOT_DONE if bad else exit_codes.OK
+
+
+async def _finished(s: Session, run_id: str) -> RunShape:
+    return await poll_until(
+        lambda: s.client.runs.get(run_id),
+        lambda run: RunState(run["state"]).terminal,
+        poll=0.2,
+        longest=LONGEST_POLL,
+    )
 
 
 async def follow(s: Session, run_id: str) -> RunShape:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Annotated
 
 import typer
@@ -12,20 +11,34 @@ from wakeful.cli.arguments import Limit, RunId, now_ms
 from wakeful.cli.completion import job_names
 from wakeful.cli.session import Session, command
 from wakeful.cli.show.runs import run_page, run_table
+from wakeful.errors import NotFound
+from wakeful.ids import is_id
 
 _PANEL = "Runs"
-_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 def register(app: typer.Typer) -> None:
     """Register the commands."""
 
-    @command(app, "runs", panel=_PANEL)
+    @command(
+        app,
+        "runs",
+        examples=(
+            "wakeful runs",
+            "wakeful runs digest --state failed --limit 5",
+            "wakeful runs 01980000-0000-7000-8000-000000000000",
+        ),
+        panel=_PANEL,
+    )
     async def runs(
         s: Session,
         name: Annotated[
             str | None,
-            typer.Argument(metavar="NAME|RUN", autocompletion=job_names, help="those of a job, or one run"),
+            typer.Argument(
+                metavar="NAME|RUN",
+                autocompletion=job_names,
+                help="those of a job (name or id), or one run (id)",
+            ),
         ] = None,
         state: Annotated[
             list[str] | None, typer.Option("--state", help="only runs in this state; repeatable")
@@ -36,16 +49,20 @@ def register(app: typer.Typer) -> None:
         ] = None,
     ) -> None:
         """Show runs, newest first: all, those of a job, or one run with its attempts."""
-        if name and _ID.fullmatch(name):
-            run = await s.out.wait_for(s.client.runs.get(name))
-            s.out.show(run, *run_page(run, now_ms()))
-            return
-        if name:
-            jobs, slug = s.job(name)
+        unknown: NotFound | None = None
+        job_id: str | None = None
+        if name and is_id(name):
+            try:
+                run = await s.out.wait_for(s.client.runs.get(name))
+            except NotFound as error:
+                unknown, job_id = error, name  # the id of a job, which may be deleted
+            else:
+                s.out.show(run, *run_page(run, now_ms()))
+                return
+        elif name:
+            jobs, slug = await s.find_job(name)
             # By id: that endpoint filters by state. Getting the job first reports an unknown name.
             job_id = (await s.out.wait_for(jobs.get(slug)))["id"]
-        else:
-            job_id = None
         found = await s.out.wait_for(
             s.runs().list(
                 job_id=job_id,
@@ -55,19 +72,29 @@ def register(app: typer.Typer) -> None:
                 all_agents=s.all_agents or job_id is not None,
             )
         )
+        if unknown is not None and not found and not await _is_job(s, str(name)):
+            raise unknown
         shown = run_table(found, now_ms(), wide=s.out.wide) if found else Text("no runs", "dim")
         s.out.show({"runs": found, "cursor": found.cursor}, shown)
         if found.cursor:
             s.out.say(Text("more runs exist; raise --limit to show them", "dim"))
 
-    @command(app, "cancel", panel=_PANEL)
+    @command(app, "cancel", examples=("wakeful cancel 01980000-0000-7000-8000-000000000000",), panel=_PANEL)
     async def cancel(s: Session, run_id: RunId) -> None:
         """Cancel a run that is pending or retrying."""
         run = await s.out.wait_for(s.client.runs.cancel(run_id))
         s.out.show(run, Text(f"{run['id']} is {run['state']}", "green"))
 
-    @command(app, "stop", panel=_PANEL)
+    @command(app, "stop", examples=("wakeful stop 01980000-0000-7000-8000-000000000000",), panel=_PANEL)
     async def stop(s: Session, run_id: RunId) -> None:
         """Stop a running run, on whichever replica it runs."""
         run = await s.out.wait_for(s.client.runs.stop(run_id))
         s.out.show(run, Text(f"{run['id']} is {run['state']}", "green"))
+
+
+async def _is_job(s: Session, job_id: str) -> bool:
+    try:
+        await s.client.jobs.find(job_id)
+    except NotFound:
+        return False
+    return True

@@ -54,7 +54,16 @@ LogLevel = Annotated[str, typer.Option("--log-level", help="debug, info, warning
 def register(app: typer.Typer) -> None:
     """Register the commands."""
 
-    @command(app, "serve", panel=_PANEL, calls_server=False)
+    @command(
+        app,
+        "serve",
+        examples=(
+            "wakeful serve --dev",
+            "wakeful serve --db postgresql://localhost/wakeful --host 0.0.0.0",
+        ),
+        panel=_PANEL,
+        calls_server=False,
+    )
     async def serve(
         s: Session,
         host: Annotated[
@@ -102,7 +111,16 @@ def register(app: typer.Typer) -> None:
         await run(settings, app=scheduler, prepare=prepare, started=started)
         s.out.say(Text("stopped", "dim"))
 
-    @command(app, "worker", panel=_PANEL, calls_server=False)
+    @command(
+        app,
+        "worker",
+        examples=(
+            "wakeful worker --db postgresql://localhost/wakeful",
+            "wakeful worker --app myapp:app --port 0",
+        ),
+        panel=_PANEL,
+        calls_server=False,
+    )
     async def worker(
         s: Session,
         host: Annotated[

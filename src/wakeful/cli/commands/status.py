@@ -16,13 +16,21 @@ from wakeful.errors import FailedPrecondition
 def register(app: typer.Typer) -> None:
     """Register the commands."""
 
-    @command(app, "status", panel="Server")
+    @command(
+        app,
+        "status",
+        examples=(
+            "wakeful status",
+            "wakeful status --json",
+        ),
+        panel="Server",
+    )
     async def status(s: Session) -> None:
         """Show the state of the server and its service level objectives."""
         status, slo = await s.out.wait_for(asyncio.gather(s.client.status(), s.client.slo()))
         s.out.show({**status, "slo": slo}, status_page(s.client.url, status, slo))
 
-    @command(app, "mcp", panel="Server")
+    @command(app, "mcp", examples=("wakeful mcp --agent writer",), panel="Server")
     async def mcp(s: Session) -> None:
         """Serve MCP on stdin and stdout, for an agent that schedules its own work.
 

@@ -1,0 +1,45 @@
+"""Several requests at a time: their results, and the errors of those that failed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from typing import Final, TypeVar
+
+from wakeful.errors import WakefulError
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+#: Concurrent requests.
+BATCH: Final = 8
+
+
+def batches(items: Sequence[T]) -> Iterator[Sequence[T]]:
+    """Return the items in groups of `BATCH`."""
+    return (items[start : start + BATCH] for start in range(0, len(items), BATCH))
+
+
+async def gather(requests: Iterable[Awaitable[R]]) -> list[R | WakefulError]:
+    """Return the result or WakefulError of each request; raise any other exception."""
+    results: list[R | WakefulError] = []
+    for result in await asyncio.gather(*requests, return_exceptions=True):
+        if isinstance(result, BaseException) and not isinstance(result, WakefulError):
+            raise result
+        results.append(result)
+    return results
+
+
+async def for_each(
+    items: Sequence[T], request: Callable[[T], Awaitable[R]]
+) -> tuple[list[tuple[T, R]], list[tuple[T, WakefulError]]]:
+    """Make a request for each item, a batch at a time. Returns the results and the errors."""
+    done: list[tuple[T, R]] = []
+    failed: list[tuple[T, WakefulError]] = []
+    for batch in batches(items):
+        for item, result in zip(batch, await gather(map(request, batch)), strict=True):
+            if isinstance(result, WakefulError):
+                failed.append((item, result))
+            else:
+                done.append((item, result))
+    return done, failed

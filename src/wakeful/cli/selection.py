@@ -1,0 +1,172 @@
+"""The jobs that `pause`, `resume`, `delete` and `run` are about: named ones, or those that a filter finds.
+
+Named jobs need no confirmation. A filter is confirmed on the terminal, or with --yes.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from typing import Annotated, Final, NamedTuple
+
+import typer
+from rich.text import Text
+
+from wakeful.cli.completion import job_names
+from wakeful.cli.concurrency import for_each
+from wakeful.cli.output import print_error
+from wakeful.cli.session import Session
+from wakeful.cli.unknown_names import UnknownName
+from wakeful.client.types import JobFailureShape, JobShape
+from wakeful.errors import InvalidArgument, NotFound, WakefulError
+from wakeful.plural import plural
+
+_PANEL: Final = "Filter"
+#: How many names a question lists.
+_SHOWN: Final = 10
+#: The creator of internal jobs of Wakeful, which a filter never finds.
+_INTERNAL: Final = "admin:wakeful"
+
+JobNames = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="NAME", autocompletion=job_names, help="the jobs: name, agent/name or id; else give a filter"
+    ),
+]
+LabelOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--label",
+        metavar="NAME=VALUE",
+        rich_help_panel=_PANEL,
+        help="jobs with this label (NAME: any value); repeat it to require several",
+    ),
+]
+AllOption = Annotated[
+    bool, typer.Option("--all", rich_help_panel=_PANEL, help="all jobs, or all jobs of --agent")
+]
+YesOption = Annotated[
+    bool, typer.Option("--yes", "-y", rich_help_panel=_PANEL, help="do not ask for confirmation")
+]
+
+
+class Filter(NamedTuple):
+    """Which jobs, if not by name."""
+
+    agent: str | None
+    labels: tuple[str, ...]
+
+    def describe(self) -> str:
+        """Return the filter in words.
+
+        >>> Filter("ops", ("team=ops",)).describe(), Filter(None, ()).describe()
+        (' of agent ops (label team=ops)', ' of all agents')
+        """
+        agent = " of all agents" if self.agent is None else f" of agent {self.agent}"
+        return agent + (f" (label {', '.join(self.labels)})" if self.labels else "")
+
+
+def read_filter(
+    s: Session, verb: str, names: Sequence[str] | None, label: Sequence[str] | None, all_: bool
+) -> Filter | None:
+    """Return the filter of a command; None if it names jobs. InvalidArgument if it does neither or both."""
+    if names:
+        if label or all_:
+            raise InvalidArgument(f"name the jobs to {verb}, or give --label or --all; not both")
+        return None
+    # An agent from the environment alone is no filter: `wakeful delete` would mean all its jobs.
+    agent_option = s.agent is not None and s.agent != os.environ.get("WAKEFUL_AGENT")
+    if not label and not all_ and not agent_option:
+        raise InvalidArgument(
+            f"name the jobs to {verb}, or select them with --agent, --label or --all: `wakeful {verb} --help`"
+        )
+    return Filter(s.agent, tuple(label or ()))
+
+
+async def named_jobs(s: Session, names: Sequence[str]) -> list[JobShape]:
+    """Return the jobs of these names. One error lists all names that are unknown."""
+
+    async def get(name: str) -> JobShape:
+        jobs, slug = await s.find_job(name)
+        return await jobs.get(slug)
+
+    found, failed = await s.out.wait_for(for_each(list(dict.fromkeys(names)), get))
+    if failed:
+        errors = [
+            await s.with_suggestion(error, name) if isinstance(error, NotFound) else error
+            for name, error in failed
+        ]
+        # UnknownName: the similar names are in the message already.
+        kind = UnknownName if isinstance(errors[0], NotFound) else type(errors[0])
+        raise kind("\n".join(error.message for error in errors))
+    return list({job["id"]: job for _, job in found}.values())
+
+
+async def filtered_jobs(s: Session, only: Filter, *, include_disabled: bool) -> list[JobShape]:
+    """Return the jobs that a filter finds, without internal jobs of Wakeful."""
+    jobs = s.jobs(only.agent)
+    found = await s.out.wait_for(
+        jobs.list(include_disabled=include_disabled, all_agents=only.agent is None, labels=only.labels)
+    )
+    return [job for job in found if job["createdBy"] != _INTERNAL and "system" not in job["labels"]]
+
+
+def confirmed(s: Session, verb: str, only: Filter, jobs: Sequence[str], *, yes: bool) -> bool:
+    """Say how many jobs a filter finds, and return whether the operation goes on.
+
+    Without a terminal and without --yes it is refused. Without jobs there is nothing to do.
+    """
+    if not jobs:
+        s.out.say(Text(f"no job to {verb}{only.describe()}", "yellow"))
+        return False
+    more = f" and {len(jobs) - _SHOWN} more" if len(jobs) > _SHOWN else ""
+    sentence = f"{verb}s {plural(len(jobs), 'job')}{only.describe()}: {', '.join(jobs[:_SHOWN])}{more}"
+    if yes:
+        s.out.say(Text(sentence, "dim"))
+        return True
+    if not sys.stdin.isatty() or not sys.stderr.isatty():
+        raise InvalidArgument(f"{sentence}; there is no terminal to confirm it: add --yes")
+    if _ask(f"{sentence}; continue? [y/N] "):
+        return True
+    s.out.say(Text("nothing was changed", "yellow"))
+    return False
+
+
+def full_name(agent: str, name: str) -> str:
+    """Return a job as the command line shows and accepts it.
+
+    >>> full_name("default", "digest"), full_name("ops", "digest")
+    ('digest', 'ops/digest')
+    """
+    return name if agent == "default" else f"{agent}/{name}"
+
+
+def failure(job: JobShape, error: WakefulError) -> JobFailureShape:
+    """Return the error of one of several jobs, as in the HTTP API."""
+    return {
+        "id": job["id"],
+        "agentId": job["agentId"],
+        "name": job["name"],
+        "code": error.code,
+        "message": error.message,
+    }
+
+
+def print_failures(done: str, errors: Sequence[JobFailureShape]) -> None:
+    """Print the errors of single jobs on stderr."""
+    for error in errors:
+        name = full_name(error["agentId"], error["name"])
+        print_error(f"job '{name}' was not {done}: {error['message']}")
+
+
+def _ask(question: str) -> bool:
+    sys.stderr.write(question)
+    sys.stderr.flush()
+    # The event loop would handle Ctrl-C only after the answer.
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        return sys.stdin.readline().strip().lower() in ("y", "yes")
+    finally:
+        signal.signal(signal.SIGINT, handler)

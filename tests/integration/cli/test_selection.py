@@ -1,0 +1,189 @@
+"""Several jobs at once, filters with a confirmation, and ids in place of names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.command_line import Machine, serving, webhook_receiver
+
+
+@pytest.fixture(scope="module")
+def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
+    with serving(tmp_path_factory.mktemp("selection")) as machine:
+        yield machine
+
+
+@pytest.fixture(scope="module")
+def receiver() -> Iterator[str]:
+    with webhook_receiver() as url:
+        yield url
+
+
+@pytest.fixture
+def jobs(machine: Machine, receiver: str) -> Iterator[dict[str, str]]:
+    """Create default/a, ops/a and ops/b with a label, and ops/c without; return their ids."""
+    ids = {}
+    for agent, name, label in (
+        ("default", "a", True),
+        ("ops", "a", True),
+        ("ops", "b", True),
+        ("ops", "c", False),
+    ):
+        made = machine.wakeful(
+            *("add", name, "-s", "0 0 29 2 *", "--agent", agent, "--url", f"{receiver}/hook", "--json"),
+            *(("--label", "team=ops") if label else ()),
+        )
+        assert made.code == 0, made
+        ids[f"{agent}/{name}"] = made.json["id"]
+    yield ids
+    assert machine.wakeful("delete", "--all", "--yes").code == 0
+    assert machine.wakeful("list", "--all", "--json").json["jobs"] == []
+
+
+def enabled(machine: Machine) -> list[str]:
+    return [f"{job['agentId']}/{job['name']}" for job in machine.wakeful("list", "--json").json["jobs"]]
+
+
+def test_several_named_jobs_need_no_confirmation(machine: Machine, jobs: dict[str, str]):
+    paused = machine.wakeful("pause", "ops/b", jobs["ops/c"], "--note", "x", "--until", "in 2h", "--json")
+    assert (paused.code, paused.json["count"], paused.json["errors"]) == (0, 2, [])
+    assert enabled(machine) == ["default/a", "ops/a"]
+
+    resumed = machine.wakeful("resume", "b", "c", "--agent", "ops")
+    assert resumed.code == 0
+    assert resumed.out.splitlines()[-1] == "resumed 2 jobs"
+
+    ran = machine.wakeful("run", "ops/a", "ops/b", "--wait", "--json")
+    assert ran.code == 0
+    assert [run["state"] for run in ran.json["runs"]] == ["succeeded", "succeeded"]
+
+    deleted = machine.wakeful("delete", "ops/b", "ops/c", "--json")
+    assert deleted.json == {"deleted": ["ops/b", "ops/c"], "errors": []}
+    assert enabled(machine) == ["default/a", "ops/a"]
+
+
+def test_one_unknown_name_changes_nothing_and_all_are_listed(machine: Machine, jobs: dict[str, str]):
+    before = machine.wakeful("runs", "--json").json["runs"]
+    for verb in ("pause", "resume", "delete", "run"):
+        refused = machine.wakeful(verb, "ops/a", "ops/nope", "elsewhere/a")
+        assert refused.code == 3, refused
+        assert "'nope'" in refused.err
+        assert "'elsewhere'" in refused.err
+        assert refused.out == ""
+    assert len(enabled(machine)) == 4
+    assert machine.wakeful("runs", "--json").json["runs"] == before
+
+
+def test_a_filter_is_refused_without_a_terminal_and_says_how_many(machine: Machine, jobs: dict[str, str]):
+    for verb in ("pause", "delete", "run"):
+        refused = machine.wakeful(verb, "--agent", "ops", "--label", "team=ops")
+        assert refused.code == 2
+        assert refused.err == (
+            f"wakeful: {verb}s 2 jobs of agent ops (label team=ops): ops/a, ops/b; "
+            "there is no terminal to confirm it: add --yes\n"
+        )
+    assert len(enabled(machine)) == 4
+    one = machine.wakeful("pause", "--agent", "ops", "--label", "team=ops", "--label", "x")
+    assert (one.code, one.out) == (0, "no job to pause of agent ops (label team=ops, x)\n")
+
+
+def test_a_filter_with_yes_pauses_resumes_runs_and_deletes(machine: Machine, jobs: dict[str, str]):
+    paused = machine.wakeful("pause", "--agent", "ops", "--label", "team=ops", "--yes")
+    assert paused.code == 0
+    assert paused.out.splitlines()[0] == "pauses 2 jobs of agent ops (label team=ops): ops/a, ops/b"
+    assert paused.out.splitlines()[-1] == "paused 2 jobs"
+    assert enabled(machine) == ["default/a", "ops/c"]
+
+    again = machine.wakeful("pause", "--all", "--yes", "--json").json
+    assert (again["count"], again["unchanged"]) == (2, 2)
+    resumed = machine.wakeful("resume", "--agent", "ops", "--yes", "--json")
+    assert (resumed.code, resumed.json["count"]) == (0, 3)
+
+    ran = machine.wakeful("run", "--all", "--yes", "--json").json["runs"]
+    assert sorted(run["job"] for run in ran) == ["a", "b", "c"], "default/a is paused"
+
+    deleted = machine.wakeful("delete", "--label", "team=ops", "-y", "--json").json["deleted"]
+    assert deleted == ["a", "ops/a", "ops/b"]
+    assert enabled(machine) == ["ops/c"]
+
+
+@pytest.mark.parametrize(("answer", "code", "left"), [("y", 0, 1), ("n", 1, 4), ("", 1, 4)])
+def test_a_terminal_asks_before_a_filter(
+    machine: Machine, jobs: dict[str, str], answer: str, code: int, left: int
+):
+    done = machine.on_a_terminal("pause", "--label", "team=ops", typed=f"{answer}\n")
+    assert done.code == code
+    assert "continue? [y/N]" in done.out
+    assert "pauses 3 jobs of all agents (label team=ops): a, ops/a, ops/b" in " ".join(done.out.split())
+    assert len(enabled(machine)) == left
+
+
+def test_an_agent_from_the_environment_alone_is_no_filter(machine: Machine, jobs: dict[str, str]):
+    refused = machine.wakeful("delete", "--yes", WAKEFUL_AGENT="ops")
+    assert refused.code == 2
+    assert "--all" in refused.err
+    assert machine.wakeful("delete", "--yes").code == 2
+    assert machine.wakeful("delete", "a", "--all", "--yes").code == 2
+    assert len(enabled(machine)) == 4
+    assert machine.wakeful("delete", "--all", "--yes", "--json", WAKEFUL_AGENT="ops").json["deleted"] == [
+        "ops/a",
+        "ops/b",
+        "ops/c",
+    ]
+
+
+def test_a_job_that_cannot_be_resumed_is_reported_and_the_others_are(machine: Machine, jobs: dict[str, str]):
+    machine.wakeful("pause", "--all", "--yes")
+    assert machine.wakeful("agents", "put", "ops", "--inactive").code == 0
+
+    done = machine.wakeful("resume", "default/a", "ops/a")
+
+    assert done.code == 5
+    assert "resumed 1 job" in done.out
+    assert "job 'ops/a' was not resumed: the agent 'ops' is not active" in done.err
+    machine.wakeful("agents", "put", "ops", "--active")
+
+
+def test_every_command_takes_an_id_of_any_agent(machine: Machine, jobs: dict[str, str]):
+    job_id = jobs["ops/b"]
+    for arguments in (
+        ("show", job_id),
+        ("pause", job_id),
+        ("resume", job_id),
+        ("toggle", job_id, "true"),
+        ("skip-next", job_id),
+        ("rotate-secret", job_id),
+        ("run", job_id, "--wait"),
+        ("preview", job_id),
+        ("backfill", job_id, "--from", "2026-01-01T00:00", "--to", "2026-01-02T00:00"),
+        ("runs", job_id),
+        ("show", f"ops/{job_id}"),
+        ("show", job_id, "--agent", "ops"),
+    ):
+        done = machine.wakeful(*arguments, "--json")
+        assert done.code == 0, (arguments, done)
+    run_ids = [run["id"] for run in machine.wakeful("runs", job_id, "--json").json["runs"]]
+    assert len(run_ids) == 2
+    assert machine.wakeful("delete", job_id).code == 0
+    kept = machine.wakeful("runs", job_id, "--json").json["runs"]
+    assert [run["id"] for run in kept] == run_ids, "the runs of a deleted job are found by its id"
+    assert machine.wakeful("runs", "00000000-0000-7000-8000-000000000000").code == 3
+    machine.wakeful("add", "b", "-s", "@daily", "--agent", "ops")
+
+
+def test_a_name_of_several_agents_needs_the_agent(machine: Machine, jobs: dict[str, str]):
+    several = machine.wakeful("pause", "a")
+    assert several.code == 5
+    assert "several agents have a job 'a': default/a, ops/a; name the agent" in several.err
+    assert machine.wakeful("show", "a", "--agent", "default").code == 0
+    assert machine.wakeful("show", "default/a").code == 0
+    assert machine.wakeful("show", "c").code == 3
+
+
+def test_an_agents_key_needs_no_agent_option(machine: Machine, jobs: dict[str, str]):
+    key = machine.wakeful("keys", "create", "bot", "--agent", "ops", "--json").json["key"]
+    shown = machine.wakeful("show", "c", "--json", WAKEFUL_KEY=key)
+    assert (shown.code, shown.json["agentId"]) == (0, "ops")
+    assert machine.wakeful("show", "a", "--json", WAKEFUL_KEY=key).json["agentId"] == "ops"
