@@ -195,6 +195,8 @@ class Terminal:
     @property
     def failed(self) -> bool:
         """Whether the program has ended with an error, except by a signal of this class."""
+        if self._closed:  # it is about to end
+            self._process.wait(_TIMEOUT_S)
         return self._process.poll() not in (None, 0) and self.name != ""
 
     def wait_for_output(self, pattern: re.Pattern[str]) -> bool:
