@@ -28,6 +28,7 @@ from wakeful.api.http_protocol import HttpProtocol
 from wakeful.api.open_files import connection_limit, raise_open_file_limit
 from wakeful.api.rpc.protocol import Protocol
 from wakeful.api.rpc.socket import Connections
+from wakeful.api.service_manager import ServiceManager
 from wakeful.app.embedded import Wakeful
 from wakeful.errors import InvalidArgument, Unavailable
 from wakeful.logs import get_logger
@@ -61,24 +62,29 @@ async def serve(
     Unavailable: it cannot start, and nothing was started.
     """
     raise_open_file_limit()
+    manager = ServiceManager.of_environment()
     app = app or Wakeful(settings.db, settings=settings)
     http = Listening(create_app(app.services, ready=readiness(app)), settings)
     try:
+        manager.starting("opening the database")
         async with app:
             if settings.admin_key is not None:
                 await app.services.keys.apply_admin_key(settings.admin_key)
             if prepare is not None:
                 await prepare(http.url, app)
             async with http:
-                app.on_error = http.stop
-                with _signals(http):
+                stop = _stopper(http, manager)
+                app.on_error = stop
+                with _signals(stop):
                     log.info("server.started", url=http.url, tls=settings.tls_cert is not None)
+                    manager.ready(f"serving at {http.url}", app.services.status)
                     started(http.url, app)
                     await http.ended()
                 log.info("server.stopping")
         if app.error is not None:
             raise app.error
     finally:
+        await manager.close()
         http.close()
 
 
@@ -90,26 +96,35 @@ async def work(
     `started` gets the URL; None if the settings disable HTTP.
     """
     raise_open_file_limit()
+    manager = ServiceManager.of_environment()
     http = _worker_http(settings, app) if settings.worker_http else None
     try:
+        manager.starting("opening the database")
         async with app:
             if http is None:
                 # A reader of "started" may stop it at once, so install the signal handlers first.
                 working = asyncio.create_task(app.serve_forever())
                 await asyncio.sleep(0)
+                manager.ready("working", app.services.status)
                 started(None)
-                await working
+                try:
+                    await working
+                finally:
+                    manager.stopping()
                 return
             async with http:
-                app.on_error = http.stop
-                with _signals(http):
+                stop = _stopper(http, manager)
+                app.on_error = stop
+                with _signals(stop):
                     log.info("worker.started", url=http.url)
+                    manager.ready(f"working; health and metrics at {http.url}", app.services.status)
                     started(http.url)
                     await http.ended()
                 log.info("worker.stopping")
         if app.error is not None:
             raise app.error
     finally:
+        await manager.close()
         if http is not None:
             http.close()
 
@@ -224,14 +239,22 @@ def readiness(app: Wakeful) -> Ready:
     return app.services.status.ready
 
 
+def _stopper(http: Listening, manager: ServiceManager) -> Callable[[], None]:
+    def stop() -> None:
+        manager.stopping()
+        http.stop()
+
+    return stop
+
+
 @contextlib.contextmanager
-def _signals(http: Listening) -> Iterator[None]:
+def _signals(stop: Callable[[], None]) -> Iterator[None]:
     loop = asyncio.get_running_loop()
     with contextlib.ExitStack() as stack:
         for number in (signal.SIGINT, signal.SIGTERM):
             # Not available outside of the main thread or on Windows: there a signal ends the process.
             with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
-                loop.add_signal_handler(number, http.stop)
+                loop.add_signal_handler(number, stop)
                 stack.callback(loop.remove_signal_handler, number)
         yield
 

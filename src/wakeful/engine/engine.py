@@ -140,6 +140,11 @@ class Engine:
         """Return the names of the loops that hang or fail each time."""
         return [loop.name for loop in self._loops if loop.stalled]
 
+    def hanging(self) -> list[str]:
+        """Return the names of the loops that hang, or have ended although they must not."""
+        ended = [task.get_name().removeprefix("wakeful-") for task in self._tasks if task.done()]
+        return [*(loop.name for loop in self._loops if loop.hanging), *ended]
+
     async def start(self) -> None:
         """Open the launchers, send the first heartbeat, then start the loops."""
         await self._launchers.open()

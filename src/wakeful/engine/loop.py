@@ -15,8 +15,10 @@ from wakeful.logs import get_logger
 from wakeful.policy import Backoff
 
 _AFTER_ERRORS: Final = Backoff(base_ms=100, max_ms=10_000)
-#: A loop is stalled if its last step ended so many seconds more than its longest sleep ago.
+#: A loop is stalled if its last step succeeded so many seconds more than its longest sleep ago, and hangs if
+#: no step has ended for that long.
 _STALLED_S: Final = 30.0
+_HANGING_S: Final = 120.0
 
 log = get_logger("wakeful.engine")
 
@@ -33,6 +35,8 @@ class Loop:
         self._sleeper: asyncio.Future[None] | None = None
         #: when the last step succeeded, or the loop began, by the event loop's clock; None: not started
         self.last_step: float | None = None
+        #: when the last step ended, also with an error
+        self._last_end: float | None = None
 
     @property
     def stalled(self) -> bool:
@@ -40,6 +44,17 @@ class Loop:
         if self.last_step is None:
             return True
         return asyncio.get_running_loop().time() - self.last_step > self._max_sleep_ms / 1000 + _STALLED_S
+
+    @property
+    def hanging(self) -> bool:
+        """Whether a step has neither ended nor made progress for too long. Errors are not a reason."""
+        if self._last_end is None:
+            return False
+        return asyncio.get_running_loop().time() - self._last_end > self._max_sleep_ms / 1000 + _HANGING_S
+
+    def progressed(self) -> None:
+        """Report progress. A step that may take long calls it for each of its parts."""
+        self.last_step = self._last_end = asyncio.get_running_loop().time()
 
     async def step(self) -> int | None:
         """Do what is due. Returns when to step again, in epoch ms; None: after the longest sleep."""
@@ -55,15 +70,16 @@ class Loop:
         """Step and sleep until cancelled."""
         errors = 0
         time = asyncio.get_running_loop().time
-        self.last_step = time()
+        self.progressed()
         while True:
             self._woken = False
             try:
                 until_ms = await self.step()
                 errors = 0
-                self.last_step = time()
+                self.progressed()
             except Exception as error:
                 errors += 1
+                self._last_end = time()
                 wait_ms = min(_AFTER_ERRORS.delay_ms(errors, self.name), self._max_sleep_ms)
                 if isinstance(error, Unavailable):
                     log.warning(f"{self.name}.unavailable", error=error.message, again_in_ms=wait_ms)

@@ -76,12 +76,14 @@ class Rescuer(Loop):
                 log.warning("runs.rescued", count=len(rescued))
             if len(rescued) < _BATCH:
                 break
+            self.progressed()
         while True:
             expired = await self._store.expire(now_ms, _BATCH, self._expire, self._consequences)
             if expired:
                 log.warning("runs.expired", count=len(expired))
             if len(expired) < _BATCH:
                 return now_ms + self._heartbeat_ms
+            self.progressed()
 
     async def heartbeat(self) -> int:
         """Send a heartbeat and renew the lease. Returns the time from which the lease counts."""

@@ -109,6 +109,10 @@ class Status:
             },
         }
 
+    def hanging(self) -> list[str]:
+        """Return the loops of the engine that hang."""
+        return [] if self.engine is None else self.engine.hanging()
+
     async def ready(self) -> str | None:
         """Return why this process is not ready, or None."""
         if self.engine is not None and self.engine.incompatible is not None:
