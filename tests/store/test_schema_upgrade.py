@@ -68,7 +68,7 @@ def _sqlite_tables(path: Path) -> dict[str, Rows]:
 async def _postgres_at_schema_8(url: str) -> dict[str, Rows]:
     import asyncpg
 
-    from wakeful.store.postgres.connection import migrate
+    from wakeful.store.postgres.schema import migrate
 
     connection = await asyncpg.connect(url)
     await connection.execute("DROP SCHEMA IF EXISTS wakeful CASCADE")  # the template is up to date

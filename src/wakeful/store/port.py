@@ -106,6 +106,10 @@ class Store(
         """Connect, and migrate the schema: numbered migrations, forward only, under a lock."""
         ...
 
+    async def ping(self) -> None:
+        """Raise Unavailable if the database does not respond, or does not accept writes."""
+        ...
+
     async def close(self) -> None:
         """Disconnect. No call may be in progress."""
         ...

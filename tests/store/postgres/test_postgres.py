@@ -36,7 +36,8 @@ from wakeful.outcome import Finished
 from wakeful.run import Follower, NewRun
 from wakeful.store.migrations import Migration, load
 from wakeful.store.postgres import PostgresStore
-from wakeful.store.postgres.connection import address_of, migrate
+from wakeful.store.postgres.address import address_of
+from wakeful.store.postgres.schema import migrate
 from wakeful.store.rows import (
     DueJob,
     JobChange,

@@ -301,6 +301,7 @@ async def _query_cases(db: Db) -> AsyncIterator[tuple[str, str, list[object]]]:
         "DUE_BY_LANE": [NOW],
         "DUE_BY_AGENT": [NOW, 20],
         "TOTALS": [NOW],
+        "READ_ONLY": [],
         "WORKERS": [NOW],
         "LIVE": [jobs.partition(",")[0]],
         "NEXT_TURN": [NOW],

@@ -10,7 +10,7 @@ from typing import Final
 
 from wakeful.engine.engine import Engine
 from wakeful.engine.rescuer import LEASE_MS
-from wakeful.errors import InvalidArgument, Unavailable
+from wakeful.errors import InvalidArgument, WakefulError
 from wakeful.policy import DAY_MS
 from wakeful.service.auth.access import Principal
 from wakeful.service.auth.accounts import Accounts
@@ -121,11 +121,13 @@ class Status:
             return "the engine is not running"
         try:
             async with asyncio.timeout(READY_TIMEOUT_S):
-                await self._store.workspace("default")
+                await self._store.ping()
         except TimeoutError:
             return "the database does not respond in time"
-        except Unavailable as error:
-            return f"the database does not respond: {error.message}"
+        except WakefulError as error:
+            return f"the database is not usable: {error.message}"
+        except Exception as error:  # such as a table that is gone
+            return f"the database reports an error: {str(error) or type(error).__name__}"
         stalled = self.engine.stalled()
         return f"the engine's {', '.join(stalled)} loop is stalled" if stalled else None
 

@@ -10,33 +10,31 @@ next call connects again. A transaction that was aborted because of another (a d
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Concatenate, Final, NamedTuple, ParamSpec, TypeAlias, TypeVar
-from urllib.parse import parse_qsl, urlencode, urlsplit
+from typing import TYPE_CHECKING, Concatenate, Final, ParamSpec, TypeVar
 
 import asyncpg
 
 from wakeful.clock import Clock, SystemClock
-from wakeful.errors import DatabaseFault, FailedPrecondition, InvalidArgument, Unavailable
-from wakeful.store.address import split_address
+from wakeful.errors import DatabaseFault, InvalidArgument, Unavailable
 from wakeful.store.changelog import TransactionEvents as TransactionEvents
-from wakeful.store.migrations import Migration, check_schema, load, pending
+from wakeful.store.migrations import load
+from wakeful.store.postgres.address import address_of
+from wakeful.store.postgres.connect import CONNECT_S, Connector, check_version
+from wakeful.store.postgres.schema import prepare_schema
 from wakeful.store.postgres.session import PostgresSession
+from wakeful.store.postgres.session_check import LOST_STATEMENT, SharedSessions, check_sessions
 from wakeful.store.sql.driver import Pending, Session
 from wakeful.stored_text import UNSTORABLE
 
 if TYPE_CHECKING:
+    from wakeful.store.postgres.connect import Raw as Raw
     from wakeful.store.postgres.session import Db as Db
-
-    Raw: TypeAlias = asyncpg.Connection[asyncpg.Record]
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
-CONNECT_S: Final = 10
-ANSWER_S: Final = 30
 _TRIES: Final = 5
 _EPOCH_MS: Final = 946_684_800_000  # PostgreSQL counts from the year 2000
 
@@ -68,58 +66,6 @@ _LOG: Final = """
         INSERT INTO changes (at, kind, count, items)
         SELECT $1, c.* FROM unnest($2::text[], $3::integer[], $4::text[]) c (kind, count, items))
     SELECT EXISTS (SELECT FROM sessions WHERE due_at IS NOT NULL)"""
-_HAS_SCHEMA: Final = "SELECT to_regnamespace(quote_ident($1)) IS NOT NULL"
-_HAS_VERSIONS: Final = "SELECT to_regclass(quote_ident($1) || '.schema_version') IS NOT NULL"
-_VERSION: Final = 'SELECT coalesce(max(version), 0) FROM "{schema}".schema_version'
-_LOCK_SCHEMA: Final = "SELECT pg_advisory_xact_lock(hashtextextended('wakeful.' || $1, 0))"
-_CREATE_SCHEMA: Final = 'CREATE SCHEMA "{schema}"'
-_CREATE_VERSION: Final = """
-    SET LOCAL search_path = "{schema}";
-    CREATE TABLE IF NOT EXISTS schema_version (
-        version integer NOT NULL PRIMARY KEY, name text NOT NULL,
-        applied_at timestamptz NOT NULL DEFAULT clock_timestamp())"""
-_ADD_VERSION: Final = "INSERT INTO schema_version (version, name) VALUES ($1, $2)"
-_MARK_COMPATIBLE: Final = "UPDATE schema_version SET breaking = false WHERE version = $1"
-#: the newest breaking migration; the column exists from schema 9 on
-REQUIRED_SCHEMA: Final = 'SELECT max(version) FROM "{schema}".schema_version WHERE breaking'
-
-
-class Address(NamedTuple):
-    """A database, and the schema of our tables."""
-
-    dsn: str
-    schema: str
-
-    @property
-    def shown(self) -> str:
-        """The address for a message: without its password."""
-        parts = urlsplit(self.dsn)
-        host = parts.hostname or dict(parse_qsl(parts.query)).get("host", "localhost")
-        return f"{host}{parts.path}"
-
-
-def address_of(url: str) -> Address:
-    """Return the database of a `postgresql://…` address. `?schema=` is ours, other options are the driver's.
-
-    >>> address_of("postgresql://localhost/main?schema=night&sslmode=require")
-    Address(dsn='postgresql://localhost/main?sslmode=require', schema='night')
-    >>> address_of("postgresql://localhost/main").schema
-    'wakeful'
-    """
-    parts = split_address(url)
-    if parts is None:
-        raise InvalidArgument(
-            "this PostgreSQL address cannot be read; write postgresql://user:password@host:5432/name, and in "
-            "the user and the password %2F for /, %40 for @, %3A for :, %23 for #, %3F for ? and %5B for ["
-        )
-    given = parse_qsl(parts.query, keep_blank_values=True)
-    schema = dict(given).get("schema", "wakeful")
-    if re.fullmatch(r"[a-z_][a-z0-9_]{0,47}", schema) is None:
-        raise InvalidArgument(
-            f"'{schema}' cannot be the schema: give a name of lower-case letters, digits and _, at most 48"
-        )
-    others = urlencode([(key, value) for key, value in given if key != "schema"], safe="/")
-    return Address(parts._replace(query=others).geturl(), schema)
 
 
 class Pool:
@@ -132,6 +78,7 @@ class Pool:
     def __init__(self, url: str, size: int, clock: Clock | None = None) -> None:
         self._clock = clock or SystemClock()
         self.address = address_of(url)
+        self._connector = Connector(self.address)
         self._size = size
         self._pool: asyncpg.Pool[asyncpg.Record] | None = None
         self._ours: set[int] = set()
@@ -144,24 +91,18 @@ class Pool:
         async with self.translated():
             connection = await self.connect()
             try:
+                check_version(connection, self.address)
                 steps = load("postgres")
-                await migrate(connection, self.address.schema, steps)
+                await prepare_schema(connection, self.address, steps)
                 self.newest_schema = steps[-1].number
-            except asyncpg.InsufficientPrivilegeError as error:
-                raise FailedPrecondition(
-                    f"the schema '{self.address.schema}' of {self.address.shown} must be brought up to date, "
-                    f"and this user may not ({error}): grant it CREATE on the database, or ask its owner"
-                ) from error
             finally:
                 await connection.close()
             self._pool = await asyncpg.create_pool(
-                self.address.dsn,
+                connect=self._connector.connect,
                 min_size=0,
                 max_size=self._size,
                 init=self._prepare,
                 reset=_reset,
-                timeout=CONNECT_S,
-                command_timeout=ANSWER_S,
             )
 
     async def close(self) -> None:
@@ -176,7 +117,26 @@ class Pool:
 
     async def connect(self) -> Raw:
         """Return a connection outside the pool."""
-        return await asyncpg.connect(self.address.dsn, timeout=CONNECT_S, command_timeout=ANSWER_S)
+        return await self._connector.connect()
+
+    async def connect_checked(self) -> Raw:
+        """Return a connection outside the pool, after a check that it has a session of its own."""
+        connection = await self.connect()
+        try:
+            other = await self.connect()
+            try:
+                await check_sessions(connection, other, self.address.shown)
+            finally:
+                other.terminate()
+        except BaseException:
+            connection.terminate()
+            raise
+        return connection
+
+    async def expire(self) -> None:
+        """Replace the connections that are idle now, and the others after their transaction."""
+        if self._pool is not None:
+            await self._pool.expire_connections()
 
     def listen(self, listener: Callable[[str], None]) -> None:
         """Call `listener` with each topic that is published."""
@@ -255,9 +215,12 @@ class Pool:
             raise
         except _FAULTS as error:
             raise DatabaseFault(f"the database {self.address.shown} reports a fault: {error}") from error
+        except LOST_STATEMENT as error:
+            raise Unavailable(SharedSessions(self.address.shown).message) from error
+        except asyncpg.ClientConfigurationError as error:
+            raise InvalidArgument(f"the database address {self.address.shown}: {error}") from error
         except BROKEN as error:
-            if self._pool is not None:
-                await self._pool.expire_connections()  # the others are probably broken too
+            await self.expire()  # the others are probably broken too
             what = str(error) or type(error).__name__
             raise Unavailable(f"cannot use the database {self.address.shown}: {what}") from error
 
@@ -267,7 +230,7 @@ class Pool:
         await connection.set_type_codec(
             "timestamptz", schema="pg_catalog", encoder=_encode_ms, decoder=_decode_ms, format="tuple"
         )
-        pid = connection.get_server_pid()
+        pid = await connection.fetchval("SELECT pg_backend_pid()")  # a pooler has other numbers
         self._ours.add(pid)
         connection.add_termination_listener(lambda _: self._ours.discard(pid))
 
@@ -291,6 +254,8 @@ def settings(schema: str) -> str:
         SET enable_hashjoin = off;
         SET enable_mergejoin = off;
         SET jit = off;
+        SET default_transaction_isolation = 'read committed';
+        SET idle_session_timeout = 0;
         SET idle_in_transaction_session_timeout = '15s';
         SET lock_timeout = '10s'"""
 
@@ -307,30 +272,3 @@ async def _reset(connection: Raw) -> None:
     """Check that no transaction is open. Nothing needs a reset, which saves a round trip."""
     if connection.is_in_transaction():
         raise asyncpg.InterfaceError("a transaction was left open")
-
-
-async def migrate(connection: Raw, schema: str, steps: Sequence[Migration]) -> None:
-    """Apply the pending migrations, all or none, under a lock.
-
-    IncompatibleSchema: the database has a breaking migration that is not among them.
-    """
-    version = _VERSION.format(schema=schema)
-    if await connection.fetchval(_HAS_VERSIONS, schema):
-        found = await connection.fetchval(version)
-        if found > steps[-1].number:
-            required = await connection.fetchval(REQUIRED_SCHEMA.format(schema=schema))
-            check_schema(required or 0, steps[-1].number)
-        if not pending(steps, found):
-            return  # needs neither a lock nor the right to create
-    async with connection.transaction():
-        await connection.execute(_LOCK_SCHEMA, schema)
-        if not await connection.fetchval(_HAS_SCHEMA, schema):
-            await connection.execute(_CREATE_SCHEMA.format(schema=schema))
-        await connection.execute(_CREATE_VERSION.format(schema=schema))
-        for step in pending(
-            steps, await connection.fetchval(version)
-        ):  # another process may have applied some
-            await connection.execute(f"SELECT 1; {step.sql}")  # asyncpg fails on a file without a statement
-            await connection.execute(_ADD_VERSION, step.number, step.name)
-            if not step.breaking:
-                await connection.execute(_MARK_COMPATIBLE, step.number)

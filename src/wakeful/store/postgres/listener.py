@@ -1,7 +1,8 @@
 """A connection that receives the notifications of other processes and reads the database's clock.
 
 A broken connection is replaced, with increasing delays. Then `jobs` and `runs` are published, since
-notifications may have been missed. Meanwhile the clock runs on by itself.
+notifications may have been missed. Meanwhile the clock runs on by itself. A connection to a server that has
+become read-only, or whose session a pooler shares with others, counts as broken.
 """
 
 from __future__ import annotations
@@ -12,8 +13,11 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from wakeful.clock import SteeredClock
+from wakeful.errors import FailedPrecondition, Unavailable
 from wakeful.logs import get_logger
-from wakeful.store.postgres.connection import BROKEN, CONNECT_S, Pool
+from wakeful.store.postgres.connect import CONNECT_S
+from wakeful.store.postgres.connection import BROKEN, Pool
+from wakeful.store.postgres.session_check import LOST_STATEMENT, SharedSessions
 
 if TYPE_CHECKING:
     from wakeful.store.postgres.connection import Raw
@@ -23,7 +27,9 @@ EVERY_S: Final = 3.0
 _FIRST_DELAY_S: Final = 0.1
 _LONGEST_DELAY_S: Final = 5.0
 _SAMPLES: Final = 3
-_NOW_US: Final = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
+_CHECK: Final = """
+    SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint, pg_backend_pid(),
+        current_setting('transaction_read_only')"""
 
 log = get_logger("wakeful.store")
 
@@ -35,10 +41,16 @@ class Listener:
         self._pool = pool
         self._clock = clock
         self._connection: Raw | None = None
+        self._server_pid = 0
         self._task: asyncio.Task[None] | None = None
+        #: why the database cannot be used although it responds
+        self.problem: str | None = None
 
     async def start(self) -> None:
-        """Connect. From then on no notification is missed, and the clock is right."""
+        """Connect. From then on no notification is missed, and the clock is right.
+
+        FailedPrecondition: a pooler shares the sessions of the server, or drops notifications.
+        """
         self._connection = await self._connect()
         self._task = asyncio.create_task(self._run(self._connection), name="wakeful-postgres-listener")
 
@@ -58,8 +70,9 @@ class Listener:
             try:
                 await self._wait(connection)
             except Exception as error:  # a new connection helps in any case
-                log.warning("store.listener_lost", error=str(error) or type(error).__name__)
+                self._report(error)
             connection.terminate()
+            await self._pool.expire()  # the server may be gone without a word
             self._connection = connection = await self._reconnect()
             log.info("store.listener_restored")
             self._pool.notify(["jobs", "runs"])
@@ -81,14 +94,26 @@ class Listener:
         while True:
             await asyncio.sleep(delay)
             try:
-                return await self._connect()
-            except Exception:
+                connection = await self._connect()
+            except Exception as error:
+                if isinstance(error, FailedPrecondition) and self.problem != error.message:
+                    self._report(error)
                 delay = min(2 * delay, _LONGEST_DELAY_S)
+            else:
+                self.problem = None
+                return connection
+
+    def _report(self, error: Exception) -> None:
+        if isinstance(error, LOST_STATEMENT):
+            error = SharedSessions(self._pool.address.shown)
+        self.problem = error.message if isinstance(error, FailedPrecondition) else None
+        log.warning("store.listener_lost", error=str(error) or type(error).__name__)
 
     async def _connect(self) -> Raw:
-        connection = await self._pool.connect()
+        connection = await self._pool.connect_checked()
         try:
             await connection.add_listener(self._pool.address.schema, self._notified)
+            self._server_pid = 0
             await self._steer(connection)
         except BaseException:
             connection.terminate()
@@ -100,11 +125,19 @@ class Listener:
             self._pool.notify([str(topic)])
 
     async def _steer(self, connection: Raw) -> None:
-        """Read the database's clock; of several samples the one with the least delay counts."""
+        """Read the database's clock; of several samples the one with the least delay counts.
+
+        Unavailable: the server has become read-only. SharedSessions: the session is another one.
+        """
         best = None
         for _ in range(_SAMPLES if self._clock else 1):
-            now_us = int(await connection.fetchval(_NOW_US))
+            now_us, pid, read_only = await connection.fetchrow(_CHECK)  # type: ignore[misc]
             ahead_ns = now_us * 1000 - time.monotonic_ns()
             best = ahead_ns if best is None else max(best, ahead_ns)
+            if pid != (self._server_pid or pid):
+                raise SharedSessions(self._pool.address.shown)
+            if read_only == "on":
+                raise Unavailable(f"the server of {self._pool.address.shown} has become read-only")
+            self._server_pid = pid
         if self._clock is not None and best is not None:
             self._clock.steer((best + time.monotonic_ns()) // 1000)

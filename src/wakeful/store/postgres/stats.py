@@ -43,6 +43,15 @@ DUE_BY_AGENT: Final = """
 TOTALS: Final = f"""
     SELECT (SELECT count(*) FROM runs WHERE dead), ({statements.NEXT_WAKE}),
         (SELECT count(*) FROM workers WHERE beat_at >= $1)"""
+#: the primary key of workspaces, at most one row of it: whether our tables can be read
+READ_ONLY: Final = """
+    SELECT current_setting('transaction_read_only') = 'on',
+        (SELECT name FROM workspaces ORDER BY name LIMIT 1)"""
+
+
+async def is_read_only(db: Db) -> bool:
+    """Return whether the server accepts no writes."""
+    return bool(await db.fetchval(READ_ONLY))
 
 
 async def workspace_stats(db: Db, workspace: str) -> WorkspaceStats:

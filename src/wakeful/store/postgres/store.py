@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from wakeful.clock import Clock, SteeredClock
+from wakeful.errors import Unavailable
 from wakeful.store.postgres import (
     audit,
     changelog,
@@ -68,11 +69,11 @@ class PostgresStore(SqlStore["Db"]):
         super().__init__(self._pool, _OPERATIONS, clock or steered)
 
     async def open(self) -> None:
-        """Connect, migrate the schema, and listen to other processes."""
-        await super().open()
+        """Check the server, listen to other processes, and migrate the schema."""
         try:
             async with self._pool.translated():
                 await self._listener.start()
+            await super().open()
         except BaseException:
             await self.close()
             raise
@@ -81,6 +82,14 @@ class PostgresStore(SqlStore["Db"]):
         """Disconnect."""
         await self._listener.stop()
         await super().close()
+
+    async def ping(self) -> None:
+        """Raise Unavailable if the database does not respond or is read-only, or sessions are shared."""
+        if self._listener.problem is not None:
+            raise Unavailable(self._listener.problem)
+        if await self._pool.read(stats.is_read_only):
+            await self._pool.expire()
+            raise Unavailable(f"the database {self._pool.address.shown} is read-only")
 
     async def _number_changes(self) -> None:
         while await self._pool.read(changelog.any_unnumbered):

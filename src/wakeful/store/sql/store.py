@@ -50,6 +50,9 @@ class SqlStore(SqlAdmin[D], SqlJobsAndRuns[D]):
     async def open(self) -> None:
         await self._driver.open()
 
+    async def ping(self) -> None:
+        await self.workspace("default")
+
     async def close(self) -> None:
         await self._driver.close()
 
