@@ -7,6 +7,7 @@ import json
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -53,9 +54,11 @@ class ServedReplica:
         """Return what it has logged so far."""
         return (self.home / "log").read_text()
 
-    async def request(self, method: str, path: str, body: object = None) -> tuple[int, Any]:
+    async def request(
+        self, method: str, path: str, body: object = None, headers: Mapping[str, str] | None = None
+    ) -> tuple[int, Any]:
         """Return the status and the parsed response; status 0 if there was none."""
-        headers = {"authorization": f"Bearer {self.key}"} if self.key else {}
+        headers = {**(headers or {}), **({"authorization": f"Bearer {self.key}"} if self.key else {})}
         target = self.url + (path if path in ("/readyz", "/healthz") else _PREFIX + path)
         timeout = aiohttp.ClientTimeout(total=PATIENCE)
         try:

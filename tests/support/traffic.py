@@ -39,7 +39,7 @@ class Traffic:
             status, _ = await self._request("/agents/default/jobs", {"name": name, "schedule": _SELDOM})
             if status == 201:
                 self.created.append(name)
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(0.05)
 
     async def execute(self) -> None:
         """Claim runs and complete them."""
@@ -50,7 +50,7 @@ class Traffic:
                 status, _ = await self._request(f"/runs/{run['id']}/complete", outcome)
                 if status == 200:
                     self.completed.append(run["id"])
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(0.05)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
