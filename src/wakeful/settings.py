@@ -67,6 +67,9 @@ class Settings:
     commands: tuple[str, ...] = ()
     #: the environment names that jobs may set for their commands, comma-separated: `JOB_*`, `REPORT_TO`
     command_env: tuple[str, ...] = ("JOB_*",)
+    #: the format and the least level of the log on stderr
+    log_format: Literal["console", "json"] = "console"
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
     #: how many jobs may be created per day (UTC), and how many may exist; 0: unlimited
     quota_create_per_workspace: int = 0
     quota_create_per_agent: int = 0

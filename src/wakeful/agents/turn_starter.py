@@ -49,10 +49,16 @@ class TurnStarter(Loop):
         try:
             update = start_turns(session, now_ms)
         except Exception:
-            log.exception("session.set_aside", agent=session.key.agent, session=session.key.name)
+            log.exception(
+                "session.set_aside", agent=session.key.agent, workspace=session.key.workspace,
+                session=session.key.name,
+            )  # fmt: skip
             return SessionUpdate(due_ms=now_ms + _ASIDE_MS, context=session.context)
         for run in update.begun:
-            log.info("turn.started", run=run.id, agent=run.agent, session=session.key.name)
+            log.info(
+                "turn.started", run_id=run.id, job_id=run.job_id, job=run.job_name, agent=run.agent,
+                workspace=run.workspace, session=session.key.name,
+            )  # fmt: skip
         return update
 
     def _notified(self, topic: str) -> None:

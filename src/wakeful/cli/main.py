@@ -40,9 +40,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code. An error is printed as one sentence on stderr."""
     arguments = list(sys.argv[1:] if argv is None else argv) or ["--help"]
     if arguments[0] in ("serve", "worker"):
-        from wakeful.cli.commands.serve import with_default_wait
+        from wakeful.cli.commands.serve import keep_early_log, with_default_wait
 
         arguments = with_default_wait(arguments)
+        keep_early_log(arguments)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):  # for terminals whose encoding has no '…'
             stream.reconfigure(errors="replace")

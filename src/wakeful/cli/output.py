@@ -25,6 +25,16 @@ _WIDE: Final = 120
 _SPINNER_AFTER_S: Final = 0.7
 
 
+#: With a JSON log, what would be printed on stderr is logged: functions for errors and for warnings.
+_log: tuple[Callable[[str], None], Callable[[str], None]] | None = None
+
+
+def log_instead(error: Callable[[str], None], warning: Callable[[str], None]) -> None:
+    """Log errors and warnings instead of printing them on stderr."""
+    global _log
+    _log = error, warning
+
+
 class Output:
     """The two streams of a command."""
 
@@ -69,6 +79,9 @@ class Output:
 
     def warn(self, sentence: str) -> None:
         """Print a warning on stderr."""
+        if _log is not None:
+            _log[1](sentence)
+            return
         self.stderr.print(Text(sentence, "yellow"), soft_wrap=True)
 
     def warn_of(self, warnings: Iterable[str]) -> None:
@@ -103,6 +116,9 @@ class Output:
 
 def print_error(sentence: str) -> None:
     """Print an error on stderr, in red."""
+    if _log is not None:
+        _log[0](sentence)
+        return
     text = Text("wakeful: ", "bold red").append(escaped(sentence).plain, "red")
     _console(stderr=True).print(text, soft_wrap=True)
 

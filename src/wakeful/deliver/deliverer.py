@@ -18,6 +18,7 @@ from wakeful.deliver.suppression import suppression_reason
 from wakeful.engine.loop import Loop
 from wakeful.errors import InvalidArgument, ResourceExhausted
 from wakeful.ids import new_id
+from wakeful.instants import iso_utc
 from wakeful.launch.threads import Threads
 from wakeful.logs import get_logger
 from wakeful.policy import Backoff
@@ -101,7 +102,7 @@ class Deliverer(Loop):
         try:
             result = await self._attempt(delivery)
         except Exception:
-            log.exception("delivery.error", run=delivery.run_id, channel=delivery.channel)
+            log.exception("delivery.error", **delivery.log_fields)
             result = self._not_sent(delivery, "it could not be sent; see the log")
         self._results.append(result)
         self.wake()
@@ -110,7 +111,7 @@ class Deliverer(Loop):
         run_id, attempt, channel = delivery.run_id, delivery.attempt, delivery.channel
         reason = suppression_reason(delivery.output, delivery.job_name)
         if reason is not None:
-            log.info("delivery.suppressed", run=run_id, job=delivery.job_name, reason=reason)
+            log.info("delivery.suppressed", **delivery.log_fields, reason=reason)
             return DeliveryResult(run_id, attempt, "suppressed", error=reason)
         if channel is None:
             return self._refused(delivery, _NO_CHANNEL)
@@ -128,17 +129,17 @@ class Deliverer(Loop):
             return self._unknown(delivery, result.error)
         if result.outcome == "not_sent":
             return self._not_sent(delivery, result.error)
-        log.info("delivery.delivered", run=run_id, job=delivery.job_name, channel=channel, attempt=attempt)
+        log.info("delivery.delivered", **delivery.log_fields)
         return DeliveryResult(run_id, attempt, "delivered")
 
     def _refused(self, delivery: Delivery, why: str) -> DeliveryResult:
-        log.warning("delivery.failed", run=delivery.run_id, job=delivery.job_name, error=why)
+        log.warning("delivery.failed", **delivery.log_fields, error=why)
         return DeliveryResult(delivery.run_id, delivery.attempt, "failed", error=why)
 
     def _unknown(self, delivery: Delivery, why: str) -> DeliveryResult:
         """Return the result of a delivery that may have arrived: it is not sent again."""
         error = f"channel '{delivery.channel}': {why}"
-        log.warning("delivery.unknown", run=delivery.run_id, job=delivery.job_name, error=error)
+        log.warning("delivery.unknown", **delivery.log_fields, error=error)
         return DeliveryResult(delivery.run_id, delivery.attempt, "unknown", error=error)
 
     def _not_sent(self, delivery: Delivery, why: str) -> DeliveryResult:
@@ -147,7 +148,7 @@ class Deliverer(Loop):
         if delivery.attempt >= ATTEMPTS:
             return self._refused(delivery, error)
         due_ms = self.clock.now_ms() + _BACKOFF.delay_ms(delivery.attempt, delivery.run_id)
-        log.info("delivery.retrying", run=delivery.run_id, job=delivery.job_name, error=error)
+        log.info("delivery.retrying", **delivery.log_fields, error=error, next_at=iso_utc(due_ms))
         return DeliveryResult(delivery.run_id, delivery.attempt, "pending", due_ms, error)
 
     def _notified(self, topic: str) -> None:

@@ -64,8 +64,7 @@ class ChannelLauncher:
         def abandoned() -> None:
             log.warning(
                 "channel.abandoned",
-                run=run.id,
-                job=run.job,
+                **run.log_fields,
                 channel=name,
                 reason="it was stopped or timed out, but a thread cannot be stopped: it may still arrive",
             )

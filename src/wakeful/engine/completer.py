@@ -16,6 +16,7 @@ from typing import Final
 from wakeful.clock import Clock
 from wakeful.consequences import Consequences
 from wakeful.engine.loop import Loop
+from wakeful.engine.outcome_log import LoggedConsequences
 from wakeful.errors import DatabaseFault, InvalidArgument, Unavailable
 from wakeful.logs import get_logger
 from wakeful.outcome import Finished
@@ -41,9 +42,9 @@ class Completer(Loop):
         self, worker: str, store: Store, clock: Clock, max_sleep_ms: int, consequences: Consequences
     ) -> None:
         super().__init__(clock, max_sleep_ms)
-        self._worker = worker
+        self.worker_name = worker
         self._store = store
-        self._consequences = consequences
+        self._consequences = LoggedConsequences(consequences)
         self._finished: list[Finished] = []
         self._batch_size = _MAX_BATCH
         #: faults since the last successful write, and faults of single outcomes by run
@@ -69,7 +70,7 @@ class Completer(Loop):
         while self._finished:
             batch = self._finished[: self._batch_size]
             try:
-                written = await self._store.finish(self._worker, batch, self._consequences)
+                written = await self._store.finish(self.worker_name, batch, self._consequences)
             except InvalidArgument as error:
                 if not self._halve(batch):
                     self._drop_output(batch[0], error)
@@ -87,6 +88,7 @@ class Completer(Loop):
                     self._requeue(batch[0], error)
                 continue
             self.progressed()  # under constant load this loop does not end
+            self._consequences.log(log)
             self._faults = 0
             self._batch_size = min(self._batch_size * 2, _MAX_BATCH)
             if self._fault_counts:
@@ -97,7 +99,10 @@ class Completer(Loop):
                 for each in batch:
                     if each.run_id not in written:
                         # Not a fault: the run was stopped, completed from outside, or lost.
-                        log.info("run.fenced", run=each.run_id, attempt=each.attempt, would_be=each.state)
+                        log.info(
+                            "run.fenced", run_id=each.run_id, job_id=each.job_id, attempt=each.attempt,
+                            worker=self.worker_name, would_be=each.state,
+                        )  # fmt: skip
             self.on_written(batch, written)
 
     def _halve(self, batch: Sequence[Finished]) -> bool:
@@ -116,7 +121,10 @@ class Completer(Loop):
 
     def _drop_output(self, one: Finished, error: Exception) -> None:
         """Replace the first outcome by one without output. Raises the error if it has none already."""
-        log.error("run.unwritable", run=one.run_id, attempt=one.attempt, exc_info=error)
+        log.error(
+            "run.unwritable", run_id=one.run_id, job_id=one.job_id, attempt=one.attempt, worker=self.worker_name,
+            exc_info=error,
+        )  # fmt: skip
         if one.reason == _REASON:
             self._finished.append(self._finished.pop(0))
             raise error

@@ -34,5 +34,7 @@ class HeldRunChecker(Loop):
         if in_flight:
             for run_id in await self._store.lost(self._worker_name, list(in_flight)):
                 if self._worker.stop(run_id, "lost", in_flight[run_id]):
-                    log.info("run.stopped", run=run_id, reason="another process ended it")
+                    log.info(
+                        "run.stopped", **in_flight[run_id].launch.log_fields, reason="another process ended it"
+                    )
         return None

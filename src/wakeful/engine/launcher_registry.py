@@ -107,7 +107,7 @@ class LauncherRegistry:
             policy, work = policy_from_text(run.policy), work_from_text(run.work)
             return self.prepare(run, policy, work, run.payload, run, lease)
         except Exception as error:
-            log.exception("run.set_aside", run=run.id, job=run.job_name, workspace=run.workspace)
+            log.exception("run.set_aside", **run.log_fields)
             unreadable = self.prepare(run, DEFAULT_POLICY, NO_WORK, None, None, lease)
             unreadable.launcher = _FixedOutcome("", Failed(f"{error}", permanent=True, reason="unreadable"))
             return unreadable

@@ -82,9 +82,11 @@ class Loop:
                 self._last_end = time()
                 wait_ms = min(_AFTER_ERRORS.delay_ms(errors, self.name), self._max_sleep_ms)
                 if isinstance(error, Unavailable):
-                    log.warning(f"{self.name}.unavailable", error=error.message, again_in_ms=wait_ms)
+                    log.warning(
+                        "loop.unavailable", loop=self.name, error=error.message, again_in_ms=wait_ms
+                    )
                 else:
-                    log.exception(f"{self.name}.error", again_in_ms=wait_ms)
+                    log.exception("loop.error", loop=self.name, again_in_ms=wait_ms)
                 # A wake does not end this pause: a failing step may wake its own loop every time.
                 await asyncio.sleep(wait_ms / 1000)
             else:

@@ -19,6 +19,7 @@ from wakeful.engine.in_flight import InFlight
 from wakeful.engine.launcher_registry import LauncherRegistry
 from wakeful.engine.lease import Lease
 from wakeful.engine.loop import Loop
+from wakeful.engine.outcome_log import log_decisions
 from wakeful.engine.worker import Worker
 from wakeful.errors import Unavailable
 from wakeful.job import AGENT_INACTIVE, Work
@@ -89,6 +90,8 @@ class Planner(Loop):
             if len(planned.runs) < batch.run_count:
                 batch.keep_inserted({run.id for run in planned.runs})
         self._worker.submit(batch.started)
+        if batch.decided or batch.ended:
+            log_decisions(log, batch.decided, batch.ended, {run.id for run in planned.runs})
         self._on_planned(planned)
         if batch.unloaded:
             await calendar_loader.load(batch.unloaded, now_ms)
@@ -124,6 +127,10 @@ class PlanningBatch:
         #: how many runs were decided, and those of them that start in this process
         self.run_count = 0
         self.started: list[InFlight] = []
+        #: the runs that do not start on their tick, to be logged
+        self.decided: list[tuple[NewRun, Verdict]] = []
+        #: the jobs that this pass disables
+        self.ended: list[tuple[DueJob, str]] = []
         #: how many jobs were deferred to their tick, and the earliest of these ticks
         self.deferred = 0
         self.deferred_until_ms: int | None = None
@@ -146,16 +153,16 @@ class PlanningBatch:
             return self._decide(job) if job.pause_until_ms is None else self._resume(job, job.pause_until_ms)
         except Unavailable as error:
             # Move its wake time, so that the jobs behind it are planned.
-            log.warning("job.deferred", job=job.name, agent=job.agent, error=error.message)
+            log.warning("job.deferred", **job.log_fields, error=error.message)
             wake_ms = self._now_ms + _DEFER_MS
             return JobPlan(job.id, job.next_ms, wake_ms, job.run_count, True, None, ())
         except Exception as error:
-            log.exception("job.set_aside", job=job.name, agent=job.agent, workspace=job.workspace, id=job.id)
+            log.exception("job.set_aside", **job.log_fields)
             return JobPlan(job.id, None, None, job.run_count, False, f"cannot be read: {error}", ())
 
     def _resume(self, job: DueJob, until_ms: int) -> JobPlan | None:
         """End a pause that is over, and plan the ticks from its end on. Earlier ticks do not count."""
-        log.info("job.resumed", job=job.name, agent=job.agent, workspace=job.workspace)
+        log.info("job.resumed", **job.log_fields, reason="its pause ended")
         resumed = JobPlan(job.id, None, None, job.run_count, True, None, (), resumed=True)
         if job.agent_active is not None and not job.agent_active:
             return resumed._replace(enabled=False, disabled_reason=AGENT_INACTIVE)
@@ -195,6 +202,8 @@ class PlanningBatch:
             plan.finished if over else None,
             runs,
         )
+        if over and plan.finished is not None:
+            self.ended.append((job, plan.finished))
         if plan.missed or plan.spread or job.missed or spread or len(runs) > 1:
             plan_for_job = _with_catchup(plan_for_job, job, plan)
         if plan.replaced or plan.superseded:
@@ -219,12 +228,10 @@ class PlanningBatch:
                 in_flight.launch.missed = verdict.missed
             self.started.append(in_flight)
             return run
-        if verdict.reason is not None:
-            log.info(
-                f"tick.{verdict.becomes}", reason=verdict.reason, job=job.name, agent=job.agent,
-                workspace=job.workspace, ticks=verdict.covers,
-            )  # fmt: skip
-        return tick_run(job, policy, work, verdict, self._now_ms, None)
+        run = tick_run(job, policy, work, verdict, self._now_ms, None)
+        if verdict.reason is not None or verdict.becomes is Becomes.QUEUED:
+            self.decided.append((run, verdict))
+        return run
 
     def _defer(self, until_ms: int) -> None:
         self.deferred += 1

@@ -11,13 +11,14 @@ could not either. So after such an outage it waits for one lease before it decla
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from wakeful.clock import Clock
 from wakeful.consequences import Consequences
 from wakeful.document import policy_from_text
 from wakeful.engine.loop import Loop
+from wakeful.engine.outcome_log import LoggedConsequences
 from wakeful.engine.worker import Worker
 from wakeful.errors import IncompatibleSchema, InvalidArgument, WakefulError
 from wakeful.logs import get_logger
@@ -53,7 +54,9 @@ class Rescuer(Loop):
         self._worker_name = worker_name
         self._store = store
         self._worker = worker
-        self._consequences = consequences
+        self._consequences = LoggedConsequences(consequences)
+        #: the outcomes that the last pass decided, by run, with the worker that had the run
+        self._decided: dict[str, tuple[Finished, str | None]] = {}
         #: called when the database has a schema that this code does not support
         self.on_incompatible: Callable[[IncompatibleSchema], None] = lambda error: None
         self._heartbeat_ms = heartbeat_ms
@@ -74,6 +77,7 @@ class Rescuer(Loop):
             )
             if rescued:
                 log.warning("runs.rescued", count=len(rescued))
+                self._log_decided("run.rescued", rescued)
             if len(rescued) < _BATCH:
                 break
             self.progressed()
@@ -81,6 +85,7 @@ class Rescuer(Loop):
             expired = await self._store.expire(now_ms, _BATCH, self._expire, self._consequences)
             if expired:
                 log.warning("runs.expired", count=len(expired))
+                self._log_decided("run.expired", expired)
             if len(expired) < _BATCH:
                 return now_ms + self._heartbeat_ms
             self.progressed()
@@ -100,7 +105,10 @@ class Rescuer(Loop):
             self.on_incompatible(result.incompatible)
         for run_id in result.lost:
             if self._worker.stop(run_id, "lost", in_flight[run_id]):
-                log.warning("run.lost", run=run_id)
+                log.warning(
+                    "run.lost", **in_flight[run_id].launch.log_fields, worker=self._worker_name,
+                    reason="another worker has it, or it was ended",
+                )  # fmt: skip
         self._worker.lease.renew(sent)
         before_ms = self._last_heartbeat_ms
         # Other workers may have sent their last heartbeat a little earlier, and send the next a little later.
@@ -153,8 +161,21 @@ class Rescuer(Loop):
             now_ms,
             failed_attempts=run.failed_attempts,
         )
-        # Retry at once: the lease was delay enough.
-        return finished._replace(due_ms=now_ms) if finished.state == "retrying" else finished
+        if finished.state == "retrying":  # at once: the lease was delay enough
+            finished = finished._replace(due_ms=now_ms)
+        self._decided[run.id] = finished, run.worker
+        return finished
+
+    def _log_decided(self, event: str, written: Sequence[str]) -> None:
+        """Log the outcomes that were written, each with its reason, and what follows from them."""
+        for run_id in written:
+            finished, worker = self._decided[run_id]
+            log.info(
+                event, run_id=run_id, job_id=finished.job_id, attempt=finished.attempt, worker=worker,
+                reason=finished.reason, error=finished.error, state=finished.state,
+            )  # fmt: skip
+        self._decided.clear()
+        self._consequences.log(log)
 
 
 def _policy(run: UnfinishedRun) -> Policy:

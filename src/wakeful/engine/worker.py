@@ -13,6 +13,7 @@ from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from contextvars import copy_context
+from logging import DEBUG
 from typing import Final
 
 from wakeful.clock import Clock
@@ -20,11 +21,12 @@ from wakeful.engine.budget_cache import BudgetCache
 from wakeful.engine.completer import Completer
 from wakeful.engine.in_flight import InFlight
 from wakeful.engine.lease import Lease
+from wakeful.engine.outcome_log import log_outcome
 from wakeful.errors import Unavailable
 from wakeful.launch.port import Launch
 from wakeful.logs import get_logger
 from wakeful.outcome import Failed, Finished, Outcome, Skipped, conclude
-from wakeful.start_rules import BLOCK_REASONS, may_start
+from wakeful.start_rules import may_start
 
 #: After so many runs a runner yields to the event loop.
 _RUNS_PER_TURN: Final = 50
@@ -236,7 +238,7 @@ class Worker:
                         raise  # the process is stopping
                     outcome = Failed("stopped" if run.stopped else "what it waited for was cancelled")
                 except Exception as error:
-                    log.exception("launcher.error", run=launch.id, kind=run.launcher.kind)
+                    log.exception("launcher.error", **launch.log_fields, kind=run.launcher.kind)
                     outcome = Failed(f"{type(error).__name__}: {error}")
                 run.task = None
                 if run.stopped:
@@ -301,7 +303,7 @@ class Worker:
                 limit_ms = self._timeout_ms(run)
                 self.stop(run.launch.id, Failed(f"timed out after {limit_ms / 1000:g} s", reason="timeout"))
             else:
-                log.warning("run.abandoned", run=run.launch.id, job=run.launch.job, reason="it does not stop")
+                log.warning("run.abandoned", **run.launch.log_fields, reason="it does not stop")
                 if isinstance(run.stop_reason, Failed) and run.policy.on_lost == "fail":
                     # It may still be running, so another attempt would be a second start.
                     run.stop_reason = run.stop_reason._replace(permanent=True)
@@ -319,15 +321,25 @@ class Worker:
     # --- outcomes and shutdown -------------------------------------------------------------------
 
     def _outcomes_written(self, finished: Sequence[Finished], written: set[str]) -> None:
+<<<<<<< HEAD
         delays_ms: list[int] = []
         owners: list[tuple[str, str, str]] = []
+=======
+        delays_ms = []
+        logs_all = log.isEnabledFor(DEBUG)
+>>>>>>> 83b1046 (logs: json format, redaction, and consistent fields)
         for each in finished:
             run = self._in_flight.get(each.run_id)
             if run is not None and run.launch.attempt == each.attempt:  # not the next one, already claimed
                 del self._in_flight[each.run_id]
                 if each.run_id in written:
+<<<<<<< HEAD
                     _log_outcome(each, run.launch.job)
                     owners.append((run.launch.workspace, run.launch.agent, each.state))
+=======
+                    if logs_all or each.state != "succeeded":
+                        log_outcome(log, each, run.launch.log_fields, self._completer.worker_name)
+>>>>>>> 83b1046 (logs: json format, redaction, and consistent fields)
                     if each.attempt == 1:
                         delays_ms.append(each.started_ms - run.launch.fire_ms)
         if len(written) < len(finished):
@@ -352,13 +364,3 @@ class Worker:
         for run in [run for run in self._in_flight.values() if run.task is not None and not run.ended]:
             if run.stop_reason is _PROCESS_ENDED:  # it did not stop; the process ends it
                 self._end(run, _PROCESS_ENDED)
-
-
-def _log_outcome(finished: Finished, job: str | None) -> None:
-    run, attempt, error = finished.run_id, finished.attempt, finished.error
-    if finished.state == "retrying":
-        log.info("run.retrying", run=run, job=job, attempt=attempt, error=error)
-    elif finished.state == "failed":
-        log.warning("run.failed", run=run, job=job, attempt=attempt, error=error)
-    elif finished.reason in BLOCK_REASONS:
-        log.info("run.skipped", reason=finished.reason, run=run, job=job)

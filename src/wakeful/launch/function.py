@@ -147,8 +147,7 @@ class FunctionLauncher:
         def abandoned() -> None:
             log.warning(
                 "function.abandoned",
-                run=run.id,
-                job=run.job,
+                **run.log_fields,
                 function=run.target.get("name"),
                 reason="it was stopped or timed out, but a thread cannot be stopped: it runs on",
             )
@@ -185,9 +184,7 @@ def _repr(value: object) -> str:
 
 
 def _failed(run: Launch, name: object, error: BaseException) -> Failed:
-    log.warning(
-        "function.failed", run=run.id, job=run.job, attempt=run.attempt, function=name, exc_info=error
-    )
+    log.warning("function.failed", **run.log_fields, function=name, exc_info=error)
     try:
         text = str(error)
     except Exception:

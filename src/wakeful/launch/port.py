@@ -83,6 +83,7 @@ class Launch:
         "target",
         "timeout_ms",
         "timing",
+        "traceparent",
         "trigger",
         "workspace",
     )
@@ -138,6 +139,8 @@ class Launch:
         self.anchor_ms = anchor_ms
         #: how many ticks were missed since the previous one that became a run
         self.missed = missed
+        #: with tracing: the W3C trace context of its launch span, which receivers continue
+        self.traceparent: str | None = None
         self._payload: Json | object = _UNREAD
 
     @property
@@ -174,7 +177,7 @@ class Launch:
 
     def sent_to(self, target: Mapping[str, Json], payload_text: str | None) -> Launch:
         """Return the same attempt for another target: for launchers that delegate."""
-        return Launch(
+        other = Launch(
             self.id,
             self.job,
             self.job_id,
@@ -194,6 +197,21 @@ class Launch:
             self.anchor_ms,
             self.missed,
         )
+        other.traceparent = self.traceparent
+        return other
+
+    @property
+    def log_fields(self) -> dict[str, object]:
+        """The fields of log events about this attempt."""
+        return {
+            "run_id": self.id,
+            "job_id": self.job_id,
+            "job": self.job,
+            "agent": self.agent,
+            "workspace": self.workspace,
+            "attempt": self.attempt,
+            "trace_id": None if self.traceparent is None else self.traceparent[3:35],
+        }
 
     def __repr__(self) -> str:
         return f"<Launch {self.id} of {self.job or self.agent}, attempt {self.attempt}>"

@@ -11,11 +11,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, Literal, NamedTuple, Protocol
 
+from wakeful.logs import get_logger
 from wakeful.run import NewRun
 
 Kind = Literal["run.started", "run.finished", "job.changed"]
 #: The maximum number of changes in a row, so that a reader of a few rows gets a few thousand changes.
 PAGE: Final = 1_000
+
+log = get_logger("wakeful.store")
 
 
 class ChangedJob(NamedTuple):
@@ -49,11 +52,13 @@ class ChangeRow(NamedTuple):
 class TransactionEvents:
     """What a transaction publishes when it commits: topics for listeners, and changes for the changelog."""
 
-    __slots__ = ("_changes", "topics")
+    __slots__ = ("_changes", "cancelled", "topics")
 
     def __init__(self) -> None:
         self.topics: dict[str, None] = {}
         self._changes: dict[Kind, dict[str, None]] = {}
+        #: cancelled runs: run, job, reason
+        self.cancelled: list[tuple[str, str | None, str]] = []
 
     def publish(self, topic: str) -> None:
         """Publish this topic."""
@@ -92,6 +97,11 @@ class TransactionEvents:
     def any_ended(self) -> bool:
         """Whether any attempt or run ended."""
         return "run.finished" in self._changes
+
+    def log_cancelled(self) -> None:
+        """Log the runs that were cancelled. Called after the commit."""
+        for run_id, job_id, reason in self.cancelled:
+            log.info("run.cancelled", run_id=run_id, job_id=job_id, reason=reason)
 
     def log(self) -> list[tuple[str, int, str]]:
         """Return the rows for the changelog: kind, count, and items, one per line."""

@@ -32,6 +32,23 @@ class Delivery(NamedTuple):
     output: str | None
     #: 1 for the first
     attempt: int
+    job_id: str | None = None
+    #: the key of the run, and its last attempt
+    idempotency_key: str = ""
+    run_attempt: int = 0
+
+    @property
+    def log_fields(self) -> dict[str, object]:
+        """The fields of log events about this delivery."""
+        return {
+            "run_id": self.run_id,
+            "job_id": self.job_id,
+            "job": self.job_name,
+            "agent": self.agent,
+            "workspace": self.workspace,
+            "channel": self.channel,
+            "delivery_attempt": self.attempt,
+        }
 
 
 class DeliveryResult(NamedTuple):

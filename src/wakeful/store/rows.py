@@ -55,6 +55,11 @@ class JobRow(NamedTuple):
     pause_note: str | None = None
     pause_until_ms: int | None = None
 
+    @property
+    def log_fields(self) -> dict[str, object]:
+        """The fields of log events about this job."""
+        return {"job_id": self.id, "job": self.name, "agent": self.agent, "workspace": self.workspace}
+
 
 class DueJob(NamedTuple):
     """What planning and launching need of a due job, with its live runs."""
@@ -86,6 +91,11 @@ class DueJob(NamedTuple):
     secret: bytes | None = None
     old_secret: bytes | None = None
     old_secret_until_ms: int | None = None
+
+    @property
+    def log_fields(self) -> dict[str, object]:
+        """The fields of log events about this job."""
+        return {"job_id": self.id, "job": self.name, "agent": self.agent, "workspace": self.workspace}
 
 
 class LiveRuns(NamedTuple):
@@ -169,6 +179,18 @@ class TakenRun(NamedTuple):
     timing: str | None = None
     anchor_ms: int | None = None
 
+    @property
+    def log_fields(self) -> dict[str, object]:
+        """The fields of log events about this run."""
+        return {
+            "run_id": self.id,
+            "job_id": self.job_id,
+            "job": self.job_name,
+            "agent": self.agent,
+            "workspace": self.workspace,
+            "attempt": self.attempt,
+        }
+
 
 class UnfinishedRun(NamedTuple):
     """What decides whether and how a run without an outcome ends: lost, expired, timed out."""
@@ -231,6 +253,18 @@ class RunView(NamedTuple):
     failed_attempts: int = 0
     #: the status of the target's response to the last attempt, if it has one
     response_code: int | None = None
+
+    @property
+    def log_fields(self) -> dict[str, object]:
+        """The fields of log events about this run."""
+        return {
+            "run_id": self.id,
+            "job_id": self.job_id,
+            "job": self.job_name,
+            "agent": self.agent,
+            "workspace": self.workspace,
+            "attempt": self.attempt,
+        }
 
 
 class DeadLetter(NamedTuple):

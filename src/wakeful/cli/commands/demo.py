@@ -16,13 +16,14 @@ from rich.live import Live
 from rich.text import Text
 
 from wakeful.cli.arguments import now_ms
-from wakeful.cli.commands.serve import keep_log, settings_with, wakeful_command
+from wakeful.cli.commands.serve import settings_with, wakeful_command
 from wakeful.cli.session import Session, command
 from wakeful.cli.show.runs import progress_line, run_table
 from wakeful.cli.times import moment
 from wakeful.client.rest import RestClient
 from wakeful.client.types import RunShape
 from wakeful.errors import Unavailable
+from wakeful.logs.setup import configure
 from wakeful.process_protection import protect_process
 from wakeful.run import RunState
 from wakeful.settings import Settings
@@ -68,7 +69,7 @@ def register(app: typer.Typer) -> None:
         """Start a server and an agent, run the agent every few seconds, and show the runs."""
         from wakeful.cli.demo_agent import DemoAgent, make_jobs
 
-        keep_log("error")
+        configure("console", "error")
         async with contextlib.AsyncExitStack() as stack:
             place = directory or Path(
                 stack.enter_context(tempfile.TemporaryDirectory(prefix="wakeful-demo-"))

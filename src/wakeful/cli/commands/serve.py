@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import logging
+import contextlib
 import os
 import shlex
 import shutil
@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 from rich.text import Text
 
-from wakeful.cli.output import Output
+from wakeful.cli.output import Output, log_instead
 from wakeful.cli.session import Session, command
 from wakeful.cli.show.tables import page
 from wakeful.client.api_key_file import key_file, read_key, store_key
 from wakeful.client.rest.client import DEFAULT_URL
 from wakeful.errors import InvalidArgument, Unauthenticated, WakefulError
-from wakeful.logs import ConsoleFormatter
+from wakeful.logs.redaction import add_secrets, secrets_of
+from wakeful.logs.setup import Format, configure, log_failure, log_notice, requested_format
 from wakeful.process_protection import protect_process
 from wakeful.settings import PREFIX, WAIT_FOR_DB_S, Settings, active_settings, read_settings
 from wakeful.store.address import shown_address
@@ -48,7 +49,12 @@ WaitForDb = Annotated[
         help=f"at start, wait this long for an unavailable database ({WAIT_FOR_DB_S} without a value)",
     ),
 ]
-LogLevel = Annotated[str, typer.Option("--log-level", help="debug, info, warning or error")]
+LogLevel = Annotated[
+    str | None, typer.Option("--log-level", help="debug, info, warning or error (default: info)")
+]
+LogFormat = Annotated[
+    str | None, typer.Option("--log-format", help="console or json (default: console)")
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -81,7 +87,8 @@ def register(app: typer.Typer) -> None:
             bool, typer.Option("--new-key", help="create an admin key and store it for this machine's CLI")
         ] = False,
         wait_for_db: WaitForDb = None,
-        log_level: LogLevel = "info",
+        log_level: LogLevel = None,
+        log_format: LogFormat = None,
     ) -> None:
         """Run the scheduler and the HTTP API. WAKEFUL_… variables and wakeful.toml set the rest.
 
@@ -90,8 +97,11 @@ def register(app: typer.Typer) -> None:
         """
         from wakeful.api.server import serve as run
 
-        keep_log(log_level)
-        settings = settings_with(host=host, port=port, db=db, dev=dev, wait_for_db=wait_for_db)
+        settings = settings_with(
+            host=host, port=port, db=db, dev=dev, wait_for_db=wait_for_db,
+            log_level=log_level, log_format=log_format,
+        )  # fmt: skip
+        keep_log(settings)
         scheduler = load_app(app_name, settings)
         db_name = database(settings, app_name)
         key_text, key_valid = "", False
@@ -138,7 +148,8 @@ def register(app: typer.Typer) -> None:
             bool, typer.Option("--dev", help="allow webhooks to this machine and private networks")
         ] = False,
         wait_for_db: WaitForDb = None,
-        log_level: LogLevel = "info",
+        log_level: LogLevel = None,
+        log_format: LogFormat = None,
     ) -> None:
         """Run the scheduler without the HTTP API: one more replica on the same database.
 
@@ -148,8 +159,10 @@ def register(app: typer.Typer) -> None:
         from wakeful.api.server import work
         from wakeful.app import Wakeful
 
-        keep_log(log_level)
-        settings = settings_with(host=host, db=db, dev=dev, wait_for_db=wait_for_db)
+        settings = settings_with(
+            host=host, db=db, dev=dev, wait_for_db=wait_for_db, log_level=log_level, log_format=log_format
+        )
+        keep_log(settings)
         if port is not None:
             settings = replace(settings, worker_port=port)
         scheduler = load_app(app_name, settings, wait_for_db=WAIT_FOR_DB_S)
@@ -189,9 +202,20 @@ def settings_with(
     db: str | None = None,
     dev: bool = False,
     wait_for_db: int | None = None,
+    log_level: str | None = None,
+    log_format: str | None = None,
 ) -> Settings:
     """Return the settings of the environment and wakeful.toml, overridden by the options."""
-    settings = read_settings(os.environ, _FILE)
+    options = {"LOG_LEVEL": log_level, "LOG_FORMAT": log_format}
+    given = {f"{PREFIX}{name}": value for name, value in options.items() if value is not None}
+    try:
+        settings = read_settings({**os.environ, **given}, _FILE)
+    except InvalidArgument as error:
+        name, _, rest = error.message.partition(": ")
+        if name not in given:
+            raise
+        option = f"--{name.removeprefix(PREFIX).lower().replace('_', '-')}"
+        raise InvalidArgument(f"{option}: {rest}") from error
     if db is not None:
         settings = replace(settings, db=db if "://" in db else f"sqlite:///{db}")
     return replace(
@@ -238,17 +262,25 @@ def load_app(path: str | None, settings: Settings, *, wait_for_db: int | None = 
     return found
 
 
-def keep_log(level: str) -> None:
-    """Configure logging to stderr."""
-    known = {"debug", "info", "warning", "error"}
-    if level.lower() not in known:
-        raise InvalidArgument(f"--log-level: '{level}' is not one of {', '.join(sorted(known))}")
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(ConsoleFormatter("%(asctime)s %(levelname)-7s %(name)s %(message)s"))
-    logging.basicConfig(level=level.upper(), handlers=[handler])
-    logging.getLogger("uvicorn").setLevel(logging.WARNING)
-    logging.getLogger("mcp").setLevel(logging.WARNING)
-    logging.getLogger("asyncio").setLevel(logging.WARNING)
+def keep_log(settings: Settings) -> None:
+    """Configure the log on stderr, and keep the credentials of the settings out of it."""
+    add_secrets(secrets_of(settings))
+    _configure(settings.log_format, settings.log_level)
+
+
+def keep_early_log(arguments: list[str]) -> None:
+    """Configure the JSON format before the arguments are checked, so that their errors have it too."""
+    requested = requested_format(arguments, os.environ)
+    if requested is None:
+        with contextlib.suppress(WakefulError, OSError):  # reported when the command reads the settings
+            requested = read_settings(os.environ, _FILE).log_format
+    if requested == "json":
+        _configure("json", "info")
+
+
+def _configure(format: Format, level: str) -> None:
+    if configure(format, level):
+        log_instead(error=log_failure, warning=log_notice)
 
 
 def wakeful_command() -> str:

@@ -7,7 +7,6 @@ from importlib.util import find_spec
 
 import typer
 
-from wakeful.cli.commands.serve import keep_log
 from wakeful.cli.session import Session, command
 from wakeful.cli.show.admin import status_page
 from wakeful.errors import FailedPrecondition
@@ -39,6 +38,7 @@ def register(app: typer.Typer) -> None:
         if find_spec("mcp") is None:
             raise FailedPrecondition("the MCP library is not installed: pip install 'wakeful[mcp]'")
         from wakeful.api.mcp.stdio import serve_stdio
+        from wakeful.logs.setup import configure
 
-        keep_log("warning")
+        configure("console", "warning")
         await serve_stdio(s.client, s.agent)

@@ -39,7 +39,7 @@ class Inheritance:
         try:
             old = job_of(row)
         except InvalidArgument as error:
-            log.warning("job.unreadable", job=row.name, agent=row.agent, id=row.id, error=error.message)
+            log.warning("job.unreadable", **row.log_fields, error=error.message)
             return self._stopped(row) if row.enabled and not agent.active else None
         work = inherit(old.definition.work, self._target(agent.target))
         job = replace(old, definition=replace(old.definition, work=work))

@@ -60,7 +60,7 @@ async def apply_admin_key(store: Store, text: str) -> Literal["valid", "revoked"
         await store.change_keys(decide)
         known = await store.key_by_hash(row.hash)
     if known is not None and known.revoked_ms is not None:
-        log.warning("key.revoked", setting=f"{PREFIX}ADMIN_KEY", key=known.id)
+        log.warning("key.revoked", setting=f"{PREFIX}ADMIN_KEY", key_id=known.id)
         return "revoked"
     return "valid"
 

@@ -227,7 +227,7 @@ class JobService:
             try:
                 jobs.append(job_of(row))
             except InvalidArgument as error:
-                log.error("job.unreadable", job=row.name, agent=row.agent, id=row.id, error=error.message)
+                log.error("job.unreadable", **row.log_fields, error=error.message)
         return jobs
 
     async def _read_calendars(self, context: JobContext, documents: Sequence[Mapping[str, object]]) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from wakeful.consequences import consequences
 from wakeful.document import payload_from_text, policy_from_text, work_from_text
 from wakeful.engine.launcher_registry import build_launch
+from wakeful.engine.outcome_log import LoggedConsequences, log_outcome
 from wakeful.errors import InvalidArgument, NotFound, WakefulError
 from wakeful.launch.port import truncate
 from wakeful.launch.workflow import dag_and_meta, workflow_version
@@ -50,7 +51,7 @@ class Claims:
             try:
                 result = await self._prepare(run, view, workflows, blocks)
             except Exception as error:
-                log.exception("run.set_aside", run=run.id, job=run.job_name, workspace=run.workspace)
+                log.exception("run.set_aside", **run.log_fields)
                 result = Failed(
                     truncate(f"its job cannot be read: {error}"), permanent=True, reason="unreadable"
                 )
@@ -60,9 +61,16 @@ class Claims:
                 ended.append(self._finished(run, result))
         if ended:
             try:
-                await self._store.finish(worker, ended, consequences)
+                rule = LoggedConsequences(consequences)
+                written = await self._store.finish(worker, ended, rule)
+                for each in ended:
+                    if each.run_id in written:
+                        log_outcome(log, each, {"run_id": each.run_id, "job_id": each.job_id}, worker)
+                rule.log(log)
             except WakefulError as error:  # their leases end, and they are claimed again
-                log.warning("claim.unfinished", runs=[each.run_id for each in ended], error=error.message)
+                log.warning(
+                    "claim.unfinished", run_ids=[each.run_id for each in ended], worker=worker, error=error.message
+                )
         return prepared
 
     async def _prepare(

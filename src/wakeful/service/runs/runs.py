@@ -10,10 +10,16 @@ from wakeful.clock import Clock
 from wakeful.consequences import consequences
 from wakeful.document import policy_from_text, work_from_text
 from wakeful.document.values import compact
+from wakeful.engine.outcome_log import LoggedConsequences, log_outcome
 from wakeful.errors import FailedPrecondition, InvalidArgument, NotFound, ResourceExhausted, WakefulError
 from wakeful.job import NO_WORK, Work
 from wakeful.launch.port import truncate
+<<<<<<< HEAD
 from wakeful.outcome import Failed, Finished, Succeeded, conclude
+=======
+from wakeful.logs import get_logger
+from wakeful.outcome import Failed, Succeeded, conclude
+>>>>>>> 83b1046 (logs: json format, redaction, and consistent fields)
 from wakeful.policy import DEFAULT_POLICY
 from wakeful.run import NewRun
 from wakeful.service.admin.budgets import Budgets
@@ -32,6 +38,8 @@ from wakeful.store.rows import AttemptView, DeadLetter, RunFilter, RunView
 ATTEMPT_MISSING: Final = "attempt: it is missing; write the attempt of the claimed run"
 #: The most dead letters that one call replays or discards.
 MANY: Final = 1_000
+
+log = get_logger("wakeful.service")
 
 
 class _NotDead(Exception):
@@ -220,9 +228,15 @@ class RunService:
             failed_attempts=run.failed_attempts,
         )._replace(usage=usage, response_code=answered)  # fmt: skip
         entry = principal.entry(workspace, "run.complete", run_id, compact({"status": status}))
-        if not await self._store.complete_run(finished, consequences, [entry]):
+        rule = LoggedConsequences(consequences)
+        if not await self._store.complete_run(finished, rule, [entry]):
             raise _not_completable(await self.get(principal, workspace, run_id), run.attempt)
+<<<<<<< HEAD
         self.on_completed(finished, run)
+=======
+        log_outcome(log, finished, run.log_fields, run.worker or principal.actor)
+        rule.log(log)
+>>>>>>> 83b1046 (logs: json format, redaction, and consistent fields)
         return await self.get(principal, workspace, run_id)
 
     async def _one(self, principal: Principal, action: Action, workspace: str, run_id: str) -> RunView:

@@ -29,7 +29,9 @@ async def settle_ahead(
         await db.execute(sql.WITHDRAW_AHEAD, list(cancelled), list(cancelled.values()), now_ms)
         events.ended(list(cancelled))
         events.publish("runs")
-        for run_id in cancelled:
+        jobs_of = {run_id: job_id for run_id, job_id, _, _ in ahead}
+        for run_id, reason in cancelled.items():
+            events.cancelled.append((run_id, jobs_of[run_id], reason))
             events.publish(f"stop:{run_id}")
     released = {run_id: attempt for run_id, _, _, attempt in ahead if reasons[run_id] is None}
     await release_runs(db, events, now_ms, list(released))

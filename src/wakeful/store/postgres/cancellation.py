@@ -37,10 +37,11 @@ async def delete_jobs(db: Db, events: TransactionEvents, jobs: Mapping[str, int]
 
 
 def _announce(events: TransactionEvents, cancelled: Sequence[Record]) -> None:
-    """Announce runs that were cancelled, each with the state that it had."""
+    """Announce runs that were cancelled, each with the state that it had, its job and the reason."""
     if cancelled:
-        events.ended([run_id for run_id, _ in cancelled])
+        events.ended([run_id for run_id, *_ in cancelled])
         events.publish("runs")
-    for run_id, state in cancelled:
+    for run_id, state, job_id, reason in cancelled:
+        events.cancelled.append((run_id, job_id, reason))
         if state == "running":
             events.publish(f"stop:{run_id}")

@@ -188,6 +188,7 @@ class Pool:
                         if topics:
                             await db.execute(_NOTIFY, self.address.schema, topics)
                     self.notify(topics)
+                    events.log_cancelled()
                     return result
             except _LOST_TO_ANOTHER as error:
                 if tried == _TRIES:

@@ -36,7 +36,8 @@ TAKE: Final = """
         UPDATE deliveries d SET state = 'sending', worker = $2, due_at = $3, at = $1, attempt = d.attempt + 1
         FROM due WHERE d.run_id = due.run_id
         RETURNING d.run_id, d.channel, d.send_to, d.attempt)
-    SELECT r.id::text, r.workspace, r.agent, r.job_name, t.channel, t.send_to, r.output, t.attempt
+    SELECT r.id::text, r.workspace, r.agent, r.job_name, t.channel, t.send_to, r.output, t.attempt,
+        r.job_id::text, r.idempotency_key, r.attempt
     FROM taken t JOIN runs r ON r.id = t.run_id ORDER BY r.id"""
 #: the primary key, once for each
 FINISH: Final = """

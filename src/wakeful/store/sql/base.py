@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Concatenate, Generic, ParamSpec, TypeVar
 
 from wakeful.clock import Clock
+from wakeful.logs import get_logger
 from wakeful.store.audit import AuditEntry
 from wakeful.store.changelog import TransactionEvents
 from wakeful.store.idempotency import Keyed
@@ -17,6 +18,8 @@ from wakeful.store.sql.operations import Operations
 D = TypeVar("D")
 P = ParamSpec("P")
 T = TypeVar("T")
+
+log = get_logger("wakeful.store")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +66,10 @@ class SqlBase(Generic[D]):
     ) -> T:
         """Run an operation in a transaction, with its idempotency key and its audit entries."""
         keyed, entries = recorded.keyed, recorded.entries
+        written: Sequence[AuditEntry] = ()
 
         async def run(db: D, events: TransactionEvents) -> T:
+            nonlocal written
             if keyed is None:
                 result = await operation(db, events, *args, **kwargs)
             else:
@@ -73,8 +78,14 @@ class SqlBase(Generic[D]):
                 result = await operation(db, events, *args, **kwargs)
                 await idempotency.store_response(session, keyed, result)
             if entries and recorded.changed(result):
-                new = entries(result) if callable(entries) else entries
-                await self._operations.audit.append(db, self.clock, new)
+                written = entries(result) if callable(entries) else entries
+                await self._operations.audit.append(db, self.clock, written)
             return result
 
-        return await self._driver.write(run)
+        result = await self._driver.write(run)
+        for entry in written:
+            log.info(
+                "audit.recorded", action=entry.action, subject=entry.subject, actor=entry.actor,
+                workspace=entry.workspace, address=entry.address,
+            )  # fmt: skip
+        return result

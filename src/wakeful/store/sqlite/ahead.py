@@ -28,7 +28,8 @@ def settle_ahead(
     reasons = {row[0]: reason_of(row[-1]) for row in ahead}
     cancelled = [(run_id, reason) for run_id, reason in reasons.items() if reason is not None]
     db.executemany(sql.WITHDRAW, [(reason, now_ms, run_id) for run_id, reason in cancelled])
-    for run_id, _ in cancelled:
+    for run_id, reason in cancelled:
+        events.cancelled.append((run_id, job_id, reason))
         events.ended([run_id])
         events.publish("runs")
         events.publish(f"stop:{run_id}")

@@ -18,6 +18,7 @@ def cancel(
         state = db.execute(sql.STATE, (run_id,)).fetchone()
         if db.execute(sql.CANCEL, (reason, now_ms, run_id)).rowcount:
             _announce(events, [(run_id, state[0])])
+            events.cancelled.append((run_id, state[1], reason))
 
 
 def withdraw(
@@ -29,6 +30,7 @@ def withdraw(
     if runs:
         db.executemany(sql.WITHDRAW, [(reason, at_ms, run_id) for run_id, _ in runs])
         _announce(events, runs)
+        events.cancelled += [(run_id, job_id, reason) for run_id, _ in runs]
 
 
 def delete_job(db: sqlite3.Connection, events: TransactionEvents, job_id: str, now_ms: int) -> bool:

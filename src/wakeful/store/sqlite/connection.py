@@ -233,6 +233,7 @@ class Connection:
                 if db.in_transaction:
                     db.execute("ROLLBACK")
                 raise
+            events.log_cancelled()
             if events.topics and self._listeners:
                 loop.call_soon_threadsafe(self._announce, list(events.topics))
             return result

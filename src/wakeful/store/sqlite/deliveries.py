@@ -24,7 +24,8 @@ TIME_OUT: Final = f"""
     WHERE due_at <= ?1 AND state = 'sending'"""
 #: deliveries_due, in its order; the primary key of runs, once for each
 DUE: Final = """
-    SELECT r.id, r.workspace, r.agent, r.job_name, d.channel, d.send_to, r.output, d.attempt + 1
+    SELECT r.id, r.workspace, r.agent, r.job_name, d.channel, d.send_to, r.output, d.attempt + 1,
+        r.job_id, r.idempotency_key, r.attempt
     FROM deliveries d INDEXED BY deliveries_due CROSS JOIN runs r ON r.id = d.run_id
     WHERE d.due_at <= ? AND d.state = 'pending' ORDER BY d.due_at LIMIT ?"""
 #: the primary key

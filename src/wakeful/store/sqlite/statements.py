@@ -220,7 +220,7 @@ WITHDRAW: Final = """
 CANCEL: Final = """
     UPDATE runs SET state = 'cancelled', reason = ?, finished_at = ?, due_at = NULL, awaiting_callback = 0
     WHERE id = ? AND state IN ('pending', 'retrying', 'running')"""
-STATE: Final = "SELECT state FROM runs WHERE id = ?"
+STATE: Final = "SELECT state, job_id FROM runs WHERE id = ?"
 
 #: runs_running: what is released of a run, and its tick
 AHEAD: Final = """

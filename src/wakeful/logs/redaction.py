@@ -1,0 +1,101 @@
+"""Removes credentials from what is logged: a safety net, because no event should contain one.
+
+Three rules: fields with the name of a credential, text that has the form of one, and the exact values that
+the operator has set (`add_secrets`). Payloads and outputs of runs are never logged.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from wakeful.settings import Settings
+
+MASK: Final = "***"
+#: A shorter secret is not searched for: it could be part of ordinary text.
+_SHORTEST: Final = 6
+_FIELDS: Final = frozenset(
+    "authorization body cookie headers output password payload secret signature token api_key".split()
+)
+_FORMS: Final = re.compile(
+    r"""
+      (?P<key>wk_)[A-Za-z0-9_-]{16,}
+    | (?P<webhook>whsec_)[A-Za-z0-9+/=_-]{8,}
+    | (?P<jwt>eyJ)[A-Za-z0-9_-]{4,}\.[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]*)?
+    | (?P<scheme>\b(?:bearer|basic|digest)\s+)(?=[A-Za-z0-9._~+/=-]*[0-9._~+/=-])[A-Za-z0-9._~+/=-]{8,}
+    | (?P<header>\b(?:proxy-)?authorization['"]?\s*[:=]\s*['"]?)(?:(?:bearer|basic|digest)\s+)?[^\s'",}]+
+    | (?P<user>\b[a-z][a-z0-9+.-]*://)[^\s/?\#'"]+(?=@)
+    | (?P<parameter>[?&;\s'"(]
+        (?:access_?token|api_?key|key|passwd|password|pwd|secret|sig|signature|token)=)[^\s&;'")]+
+    | (?P<hook>/hooks/)[A-Za-z0-9_-]{8,}
+    """,
+    re.IGNORECASE | re.VERBOSE,
+)
+
+_exact: re.Pattern[str] | None = None
+_secrets: set[str] = set()
+
+
+def add_secrets(values: Iterable[str | None]) -> None:
+    """Mask these values wherever they appear in the logs of this process."""
+    global _exact
+    _secrets.update(value for value in values if value and len(value) >= _SHORTEST)
+    longest_first = sorted(_secrets, key=len, reverse=True)
+    _exact = re.compile("|".join(map(re.escape, longest_first))) if longest_first else None
+
+
+def secrets_of(settings: Settings) -> list[str | None]:
+    """Return the values of the settings that are credentials, and their parts."""
+    urls = [settings.db, settings.ping_url or "", settings.jwks_url or ""]
+    return [
+        *(settings.secret_key or "").split(","),
+        settings.admin_key,
+        settings.jwt_secret,
+        settings.metrics_key,
+        *(match[1] for url in urls for match in re.finditer(r"://[^\s/@]*?:([^\s/]+)@", url)),
+        *settings.channels.values(),
+        # A channel's URL is made of credentials: `slack://TOKEN/TOKEN/TOKEN`.
+        *(
+            part
+            for url in settings.channels.values()
+            for part in re.split(r"[/:@?&=]+", url)
+            if len(part) >= 16
+        ),
+    ]
+
+
+def redact(text: str) -> str:
+    """Return the text with its credentials masked.
+
+    >>> redact("GET postgresql://me:hunter2@db/wakeful failed, Authorization: Bearer abc.def-123")
+    'GET postgresql://***@db/wakeful failed, Authorization: ***'
+    >>> redact("token: it is missing; write ?token=… or a bearer token")
+    'token: it is missing; write ?token=*** or a bearer token'
+    """
+    if _exact is not None:
+        text = _exact.sub(MASK, text)
+    return _FORMS.sub(_masked, text)
+
+
+def _masked(match: re.Match[str]) -> str:
+    return f"{match[match.lastgroup] if match.lastgroup else ''}{MASK}"
+
+
+def redact_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields with credentials masked, by name and by form, also inside lists and objects.
+
+    >>> redact_fields({"token": "abc", "runs": ["r1", "wk_0123456789abcdefg"], "attempt": 2})
+    {'token': '***', 'runs': ['r1', 'wk_***'], 'attempt': 2}
+    """
+    return {key: MASK if key.lower() in _FIELDS else _value(value) for key, value in fields.items()}
+
+
+def _value(value: object) -> object:
+    if isinstance(value, str):
+        return redact(value)
+    if isinstance(value, Mapping):
+        return redact_fields({str(key): each for key, each in value.items()})
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_value(each) for each in value]
+    return value if isinstance(value, bool | int | float | None) else redact(str(value))
