@@ -317,7 +317,13 @@ class Wakeful:
                 at = timing.schedule if timing else None
                 if not isinstance(at, At) or at.at_ms > self.store.clock.now_ms():
                     raise
-                log.info("job.over", job=name, workspace=self._where[0], agent=self._where[1], reason="its time had passed before the start")
+                log.info(
+                    "job.over",
+                    job=name,
+                    workspace=self._where[0],
+                    agent=self._where[1],
+                    reason="its time had passed before the start",
+                )
         except InvalidArgument as error:
             raise type(error)(f"job '{name}': {error.message}") from error
 

@@ -122,8 +122,8 @@ class Completer(Loop):
     def _drop_output(self, one: Finished, error: Exception) -> None:
         """Replace the first outcome by one without output. Raises the error if it has none already."""
         log.error(
-            "run.unwritable", run_id=one.run_id, job_id=one.job_id, attempt=one.attempt, worker=self.worker_name,
-            exc_info=error,
+            "run.unwritable", run_id=one.run_id, job_id=one.job_id, attempt=one.attempt,
+            worker=self.worker_name, exc_info=error,
         )  # fmt: skip
         if one.reason == _REASON:
             self._finished.append(self._finished.pop(0))

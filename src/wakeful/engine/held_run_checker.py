@@ -35,6 +35,8 @@ class HeldRunChecker(Loop):
             for run_id in await self._store.lost(self._worker_name, list(in_flight)):
                 if self._worker.stop(run_id, "lost", in_flight[run_id]):
                     log.info(
-                        "run.stopped", **in_flight[run_id].launch.log_fields, reason="another process ended it"
+                        "run.stopped",
+                        **in_flight[run_id].launch.log_fields,
+                        reason="another process ended it",
                     )
         return None

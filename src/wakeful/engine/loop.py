@@ -82,9 +82,7 @@ class Loop:
                 self._last_end = time()
                 wait_ms = min(_AFTER_ERRORS.delay_ms(errors, self.name), self._max_sleep_ms)
                 if isinstance(error, Unavailable):
-                    log.warning(
-                        "loop.unavailable", loop=self.name, error=error.message, again_in_ms=wait_ms
-                    )
+                    log.warning("loop.unavailable", loop=self.name, error=error.message, again_in_ms=wait_ms)
                 else:
                     log.exception("loop.error", loop=self.name, again_in_ms=wait_ms)
                 # A wake does not end this pause: a failing step may wake its own loop every time.

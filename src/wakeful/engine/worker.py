@@ -321,25 +321,17 @@ class Worker:
     # --- outcomes and shutdown -------------------------------------------------------------------
 
     def _outcomes_written(self, finished: Sequence[Finished], written: set[str]) -> None:
-<<<<<<< HEAD
         delays_ms: list[int] = []
         owners: list[tuple[str, str, str]] = []
-=======
-        delays_ms = []
         logs_all = log.isEnabledFor(DEBUG)
->>>>>>> 83b1046 (logs: json format, redaction, and consistent fields)
         for each in finished:
             run = self._in_flight.get(each.run_id)
             if run is not None and run.launch.attempt == each.attempt:  # not the next one, already claimed
                 del self._in_flight[each.run_id]
                 if each.run_id in written:
-<<<<<<< HEAD
-                    _log_outcome(each, run.launch.job)
                     owners.append((run.launch.workspace, run.launch.agent, each.state))
-=======
                     if logs_all or each.state != "succeeded":
                         log_outcome(log, each, run.launch.log_fields, self._completer.worker_name)
->>>>>>> 83b1046 (logs: json format, redaction, and consistent fields)
                     if each.attempt == 1:
                         delays_ms.append(each.started_ms - run.launch.fire_ms)
         if len(written) < len(finished):

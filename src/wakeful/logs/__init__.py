@@ -5,7 +5,7 @@ that embeds Wakeful configures the loggers `wakeful.…` by `logging`, as with a
 configures nothing. `wakeful.logs.setup` configures the process of `wakeful serve` and `wakeful worker`.
 
 Events name the things that they concern by the same fields: `run_id`, `job_id`, `job` (its name), `agent`,
-`workspace`, `attempt`, `worker` and, with tracing, `trace_id`. `docs/reference/log-events.md` lists all events.
+`workspace`, `attempt`, `worker` and, with tracing, `trace_id`. `docs/reference/logs.md` lists all events.
 """
 
 from wakeful.logs.events import LogEvent, escape, get_logger

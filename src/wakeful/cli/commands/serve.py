@@ -52,9 +52,7 @@ WaitForDb = Annotated[
 LogLevel = Annotated[
     str | None, typer.Option("--log-level", help="debug, info, warning or error (default: info)")
 ]
-LogFormat = Annotated[
-    str | None, typer.Option("--log-format", help="console or json (default: console)")
-]
+LogFormat = Annotated[str | None, typer.Option("--log-format", help="console or json (default: console)")]
 
 
 def register(app: typer.Typer) -> None:

@@ -69,7 +69,10 @@ class Claims:
                 rule.log(log)
             except WakefulError as error:  # their leases end, and they are claimed again
                 log.warning(
-                    "claim.unfinished", run_ids=[each.run_id for each in ended], worker=worker, error=error.message
+                    "claim.unfinished",
+                    run_ids=[each.run_id for each in ended],
+                    worker=worker,
+                    error=error.message,
                 )
         return prepared
 

@@ -14,12 +14,8 @@ from wakeful.engine.outcome_log import LoggedConsequences, log_outcome
 from wakeful.errors import FailedPrecondition, InvalidArgument, NotFound, ResourceExhausted, WakefulError
 from wakeful.job import NO_WORK, Work
 from wakeful.launch.port import truncate
-<<<<<<< HEAD
-from wakeful.outcome import Failed, Finished, Succeeded, conclude
-=======
 from wakeful.logs import get_logger
-from wakeful.outcome import Failed, Succeeded, conclude
->>>>>>> 83b1046 (logs: json format, redaction, and consistent fields)
+from wakeful.outcome import Failed, Finished, Succeeded, conclude
 from wakeful.policy import DEFAULT_POLICY
 from wakeful.run import NewRun
 from wakeful.service.admin.budgets import Budgets
@@ -231,12 +227,9 @@ class RunService:
         rule = LoggedConsequences(consequences)
         if not await self._store.complete_run(finished, rule, [entry]):
             raise _not_completable(await self.get(principal, workspace, run_id), run.attempt)
-<<<<<<< HEAD
         self.on_completed(finished, run)
-=======
         log_outcome(log, finished, run.log_fields, run.worker or principal.actor)
         rule.log(log)
->>>>>>> 83b1046 (logs: json format, redaction, and consistent fields)
         return await self.get(principal, workspace, run_id)
 
     async def _one(self, principal: Principal, action: Action, workspace: str, run_id: str) -> RunView:

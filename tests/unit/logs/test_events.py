@@ -7,7 +7,8 @@ import logging
 
 import pytest
 
-from wakeful.logs import ConsoleFormatter, escape, get_logger
+from wakeful.logs import escape, get_logger
+from wakeful.logs.formatters import ConsoleFormatter
 
 
 @pytest.fixture
@@ -40,7 +41,7 @@ def handler(lines: io.StringIO) -> object:
         ("\ud800", r"job=\ud800"),
         (["a\nb"], r"job=['a\nb']"),
         (7, "job=7"),
-        (None, "job=None"),
+        (["a", {"b": "c\n"}], r"job=['a', {'b': 'c\n'}]"),
     ],
 )
 def test_a_value_is_one_field_of_one_line(lines: io.StringIO, value: object, shown: str):
@@ -62,3 +63,8 @@ def test_a_traceback_cannot_start_a_record(lines: io.StringIO):
 
 def test_printable_text_is_not_changed():
     assert escape("a\\n grün") == "a\\n grün"
+
+
+def test_a_field_without_a_value_is_left_out(lines: io.StringIO):
+    get_logger("wakeful.tests").warning("run.failed", job_id=None, attempt=0)
+    assert lines.getvalue() == "WARNING event=run.failed attempt=0\n"
