@@ -20,15 +20,13 @@ from pathlib import Path
 from typing import Final
 
 from wakeful.logs import get_logger
-from wakeful.settings import PREFIX
+from wakeful.settings import PREFIX, SECRET_VARIABLES
 
 #: Clients in this process read these after the start: they stay in `os.environ`.
 _KEPT: Final = frozenset(
     PREFIX + name
     for name in ("URL", "KEY", "KEY_FILE", "WORKSPACE", "AGENT", "CLIENT_CERT", "CLIENT_KEY", "CA_BUNDLE")
 )
-#: The database driver reads it for each connection.
-_PASSWORD: Final = "PGPASSWORD"
 _PR_SET_DUMPABLE: Final = 4
 
 log = get_logger("wakeful.process")
@@ -36,14 +34,14 @@ log = get_logger("wakeful.process")
 
 def protect_process() -> None:
     """Remove settings from the environment and make the process non-dumpable. Read the settings first."""
-    names = [name for name in os.environ if name.startswith(PREFIX) or name == _PASSWORD]
+    names = [name for name in os.environ if name.startswith(PREFIX) or name in SECRET_VARIABLES]
     values = {name: os.environ.pop(name) for name in names}
     if sys.platform == "linux":
         # In this order: a non-dumpable process of an ordinary user cannot open its own environ file.
         _overwrite_initial_environment(names)
         if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0) != 0:
             log.warning("process.dumpable", error=os.strerror(ctypes.get_errno()))
-    os.environ.update({name: values[name] for name in names if name in _KEPT or name == _PASSWORD})
+    os.environ.update({name: values[name] for name in names if name in _KEPT | SECRET_VARIABLES})
 
 
 def _overwrite_initial_environment(names: list[str]) -> None:

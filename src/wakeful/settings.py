@@ -19,6 +19,10 @@ from typing import Any, Final, Literal, get_args, get_origin, get_type_hints
 from wakeful.errors import InvalidArgument
 
 PREFIX: Final = "WAKEFUL_"
+#: variables of other programs that are credentials: the database driver and the exporter of traces read them
+SECRET_VARIABLES: Final = frozenset(
+    {"PGPASSWORD", "OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_TRACES_HEADERS"}
+)
 #: how long `--wait-for-db` waits without a value
 WAIT_FOR_DB_S: Final = 60
 #: settings that collect variables with a prefix, such as `LANE_…`

@@ -39,7 +39,19 @@ async def test_a_delivery_is_written_with_the_outcome_and_announced(store: Store
     assert await _stands(store, run) == ("succeeded", "pending", None)
     assert await store.next_delivery_ms() == NOW
     assert await _take(store) == [
-        Delivery(run.id, "default", "default", "digest", "telegram", "42", "good morning", 1)
+        Delivery(
+            run.id,
+            "default",
+            "default",
+            "digest",
+            "telegram",
+            "42",
+            "good morning",
+            1,
+            run.job_id,
+            run.idempotency_key,
+            run.attempt,
+        )
     ]
     assert await _stands(store, run) == ("succeeded", "pending", None)
     await asyncio.sleep(0)
@@ -76,8 +88,8 @@ async def test_the_channel_and_recipient_default_to_those_of_the_agent(store: St
 
 async def test_without_any_channel_the_delivery_has_none(store: Store) -> None:
     await _said(store, deliver=NOWHERE)
-    ((*_, channel, to, _, _),) = await _take(store)
-    assert (channel, to) == (None, None)
+    (taken,) = await _take(store)
+    assert (taken.channel, taken.to) == (None, None)
 
 
 async def test_each_delivery_is_taken_by_one_worker(store: Store) -> None:

@@ -30,6 +30,7 @@ from wakeful.api.rpc.protocol import Protocol
 from wakeful.api.rpc.socket import Connections
 from wakeful.api.service_manager import ServiceManager
 from wakeful.app.embedded import Wakeful
+from wakeful.engine.tracing_setup import process_tracing
 from wakeful.errors import InvalidArgument, Unavailable
 from wakeful.logs import get_logger
 from wakeful.service.services import Services
@@ -67,7 +68,7 @@ async def serve(
     http = Listening(create_app(app.services, ready=readiness(app)), settings)
     try:
         manager.starting("opening the database")
-        async with app:
+        async with process_tracing(), app:
             if settings.admin_key is not None:
                 await app.services.keys.apply_admin_key(settings.admin_key)
             if prepare is not None:
@@ -100,7 +101,7 @@ async def work(
     http = _worker_http(settings, app) if settings.worker_http else None
     try:
         manager.starting("opening the database")
-        async with app:
+        async with process_tracing(), app:
             if http is None:
                 # A reader of "started" may stop it at once, so install the signal handlers first.
                 working = asyncio.create_task(app.serve_forever())

@@ -24,6 +24,7 @@ from wakeful.engine.engine import LEAD_MS, Engine, EngineConfig
 from wakeful.engine.launcher_registry import LauncherRegistry
 from wakeful.engine.metrics import Metrics
 from wakeful.engine.pinger import Pinger
+from wakeful.engine.tracing_setup import engine_tracing
 from wakeful.errors import AlreadyExists, FailedPrecondition, InvalidArgument, InvalidSchedule, WakefulError
 from wakeful.launch.address_guard import AddressGuard
 from wakeful.launch.command import CommandLauncher
@@ -130,6 +131,8 @@ class Wakeful:
         self._declared: dict[str, dict[str, object]] = {}
         self._engine: Engine | None = None
         self._stopping = asyncio.Event()
+        #: closes the exporter of traces
+        self._tracing = contextlib.AsyncExitStack()
         #: why the engine stops by itself; `on_error` is called then
         self.error: WakefulError | None = None
         self.on_error: Callable[[], None] = lambda: None
@@ -223,19 +226,23 @@ class Wakeful:
                 await self._upsert_declared(document)
             self._stopping = asyncio.Event()
             metrics, clock = self.services.metrics, self.store.clock
+            tracing = await self._tracing.enter_async_context(engine_tracing())
+            self.services.trace(tracing)
             turn_starter = TurnStarter(self.store, clock, self._config.tick_ms)
-            deliverer = Deliverer(self.store, clock, self._channels, metrics.record_delivery)
+            deliverer = Deliverer(self.store, clock, self._channels, metrics.record_delivery, tracing)
             engine = Engine(
                 self.store,
                 self._launchers,
                 self._config,
                 metrics,
                 [turn_starter, deliverer, *self._pingers()],
+                tracing,
             )
             await engine.start()
         except BaseException:
             await self._launchers.close()
             await self.store.close()
+            await self._tracing.aclose()
             raise
         self._engine = self.services.status.engine = engine
         engine.grace_ms = round(self._grace * 1000)
@@ -279,6 +286,7 @@ class Wakeful:
                 await engine.stop(round((self._grace if grace is None else grace) * 1000))
             finally:
                 await self.store.close()
+                await self._tracing.aclose()
 
     async def serve_forever(self) -> None:
         """Wait for SIGINT, SIGTERM, `stop` or cancellation.

@@ -16,6 +16,7 @@ from wakeful.clock import Clock
 from wakeful.deliver.channels import ChannelMessage, Channels, SendResult
 from wakeful.deliver.suppression import suppression_reason
 from wakeful.engine.loop import Loop
+from wakeful.engine.tracing import Tracing
 from wakeful.errors import InvalidArgument, ResourceExhausted
 from wakeful.ids import new_id
 from wakeful.instants import iso_utc
@@ -47,9 +48,15 @@ class Deliverer(Loop):
     name = "deliverer"
 
     def __init__(
-        self, store: Store, clock: Clock, channels: Channels, on_attempt: Callable[[str], None]
+        self,
+        store: Store,
+        clock: Clock,
+        channels: Channels,
+        on_attempt: Callable[[str], None],
+        tracing: Tracing | None = None,
     ) -> None:
         super().__init__(clock, _MAX_SLEEP_MS)
+        self._tracing = tracing
         self._store = store
         self._channels = channels
         self._worker = f"deliverer:{new_id(clock.now_ms())[-12:]}"
@@ -99,13 +106,21 @@ class Deliverer(Loop):
 
     async def _deliver(self, delivery: Delivery) -> None:
         """Make one attempt at a delivery. It always has a result."""
-        try:
-            result = await self._attempt(delivery)
-        except Exception:
-            log.exception("delivery.error", **delivery.log_fields)
-            result = self._not_sent(delivery, "it could not be sent; see the log")
+        if self._tracing is None:
+            result = await self._attempt_safely(delivery)
+        else:
+            with self._tracing.delivery(delivery) as span:
+                result = await self._attempt_safely(delivery)
+                self._tracing.delivered(span, result.became, result.error)
         self._results.append(result)
         self.wake()
+
+    async def _attempt_safely(self, delivery: Delivery) -> DeliveryResult:
+        try:
+            return await self._attempt(delivery)
+        except Exception:
+            log.exception("delivery.error", **delivery.log_fields)
+            return self._not_sent(delivery, "it could not be sent; see the log")
 
     async def _attempt(self, delivery: Delivery) -> DeliveryResult:
         run_id, attempt, channel = delivery.run_id, delivery.attempt, delivery.channel

@@ -17,6 +17,7 @@ from wakeful.clock import Clock
 from wakeful.consequences import Consequences
 from wakeful.engine.loop import Loop
 from wakeful.engine.outcome_log import LoggedConsequences
+from wakeful.engine.tracing import Tracing
 from wakeful.errors import DatabaseFault, InvalidArgument, Unavailable
 from wakeful.logs import get_logger
 from wakeful.outcome import Finished
@@ -46,6 +47,9 @@ class Completer(Loop):
         self._store = store
         self._consequences = LoggedConsequences(consequences)
         self._finished: list[Finished] = []
+        #: with tracing: when the write of the present batch began
+        self.began_ns: int | None = None
+        self.tracing: Tracing | None = None
         self._batch_size = _MAX_BATCH
         #: faults since the last successful write, and faults of single outcomes by run
         self._faults = 0
@@ -69,6 +73,8 @@ class Completer(Loop):
         await asyncio.sleep(0)  # so that outcomes of one moment share a batch
         while self._finished:
             batch = self._finished[: self._batch_size]
+            if self.tracing is not None:
+                self.began_ns = self.tracing.now_ns()
             try:
                 written = await self._store.finish(self.worker_name, batch, self._consequences)
             except InvalidArgument as error:

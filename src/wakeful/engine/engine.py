@@ -22,6 +22,7 @@ from wakeful.engine.metrics import Metrics
 from wakeful.engine.planner import BATCH, Planner
 from wakeful.engine.pruner import Pruner
 from wakeful.engine.rescuer import HEARTBEAT_MS, LEASE_MS, Rescuer
+from wakeful.engine.tracing import Tracing
 from wakeful.engine.worker import Worker
 from wakeful.errors import IncompatibleSchema, Unavailable
 from wakeful.ids import new_id
@@ -66,6 +67,7 @@ class Engine:
         config: EngineConfig,
         metrics: Metrics,
         extra_loops: Sequence[Loop],
+        tracing: Tracing | None = None,
     ) -> None:
         clock = store.clock
         self._store = store
@@ -81,6 +83,7 @@ class Engine:
             config.lanes,
             metrics.record_finished,
             lease_ms=config.lease_ms,
+            tracing=tracing,
         )
         self._planner = Planner(
             name,
@@ -93,6 +96,7 @@ class Engine:
             metrics.record_planned,
             max_sleep_ms=tick_ms,
             batch=config.batch,
+            tracing=tracing,
         )
         self._dispatcher = Dispatcher(
             name, store, clock, self._worker, launchers, self._budgets, max_sleep_ms=tick_ms

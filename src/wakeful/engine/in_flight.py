@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import math
+from typing import TYPE_CHECKING
 
 from wakeful.job import Work
 from wakeful.launch.port import Launch, Launcher
 from wakeful.outcome import Failed
 from wakeful.policy import Policy
 
+if TYPE_CHECKING:
+    from opentelemetry.trace import Span
+
 
 class InFlight:
     """One attempt that this worker holds: its `Launch`, with the slot, task and lease in this process."""
 
     __slots__ = (
-        "deadline", "ended", "failed_attempts", "lane", "launch", "launcher", "policy", "started_ms",
+        "deadline", "ended", "failed_attempts", "lane", "launch", "launcher", "policy", "span", "started_ms",
         "stop_reason", "task", "work",
     )  # fmt: skip
 
@@ -42,6 +46,8 @@ class InFlight:
         self.ended = False
         #: the task that runs the attempt
         self.task: asyncio.Task[None] | None = None
+        #: with tracing, the span of the launch until it ends
+        self.span: Span | None = None
         #: why the attempt was stopped: a failure to record, or a word if this worker must write nothing
         self.stop_reason: Failed | str | None = None
 

@@ -20,6 +20,7 @@ from wakeful.engine.launcher_registry import LauncherRegistry
 from wakeful.engine.lease import Lease
 from wakeful.engine.loop import Loop
 from wakeful.engine.outcome_log import log_decisions
+from wakeful.engine.tracing import Tracing
 from wakeful.engine.worker import Worker
 from wakeful.errors import Unavailable
 from wakeful.job import AGENT_INACTIVE, Work
@@ -59,8 +60,10 @@ class Planner(Loop):
         *,
         max_sleep_ms: int,
         batch: int = BATCH,
+        tracing: Tracing | None = None,
     ) -> None:
         super().__init__(clock, max_sleep_ms)
+        self._tracing = tracing
         self._worker_name = worker_name
         self._store = store
         self._worker = worker
@@ -85,10 +88,15 @@ class Planner(Loop):
                 now_ms,
                 free,
             )
+            began_ns = None if self._tracing is None else self._tracing.now_ns()
             planned = await self._store.plan(now_ms + self._limits.lead_ms, self._batch, batch.decide)
             # A tick that had a run already got no new one: there is nothing to launch for it.
             if len(planned.runs) < batch.run_count:
                 batch.keep_inserted({run.id for run in planned.runs})
+        if self._tracing is not None and began_ns is not None and planned.claimed:
+            self._tracing.planned(
+                began_ns, self._worker_name, planned.claimed, planned.runs, len(batch.started)
+            )
         self._worker.submit(batch.started)
         if batch.decided or batch.ended:
             log_decisions(log, batch.decided, batch.ended, {run.id for run in planned.runs})

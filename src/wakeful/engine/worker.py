@@ -22,6 +22,7 @@ from wakeful.engine.completer import Completer
 from wakeful.engine.in_flight import InFlight
 from wakeful.engine.lease import Lease
 from wakeful.engine.outcome_log import log_outcome
+from wakeful.engine.tracing import Tracing
 from wakeful.errors import Unavailable
 from wakeful.launch.port import Launch
 from wakeful.logs import get_logger
@@ -51,7 +52,9 @@ class Worker:
         on_finished: Callable[[Sequence[Finished], list[int], list[tuple[str, str, str]]], None],
         *,
         lease_ms: int,
+        tracing: Tracing | None = None,
     ) -> None:
+        self._tracing = completer.tracing = tracing
         self._clock = clock
         self._completer = completer
         self._budgets = budgets
@@ -216,6 +219,7 @@ class Worker:
         assert me is not None
         loop = asyncio.get_running_loop()
         clean = copy_context()
+        tracing, worker_name = self._tracing, self._completer.worker_name
         runs = 0
         while self._ready:
             run = self._ready.popleft()
@@ -232,7 +236,9 @@ class Worker:
                     self._adding_runners = True
                     loop.call_soon(self._add_runners)  # called only if this run waits for something
                 try:
-                    outcome: Outcome = self._blocked(run) or await run.launcher.start(launch)
+                    outcome: Outcome = self._blocked(run) or await (
+                        run.launcher.start(launch) if tracing is None else tracing.launch(run, worker_name)
+                    )
                 except asyncio.CancelledError:
                     if me.cancelling() > run.stopped:
                         raise  # the process is stopping
@@ -266,6 +272,8 @@ class Worker:
         launch = run.launch
         run.ended = True
         self._free[run.lane] += 1
+        if self._tracing is not None:
+            self._tracing.end_launch(run, run.stop_reason or outcome)
         if isinstance(run.stop_reason, str):
             if self._in_flight.get(launch.id) is run:
                 del self._in_flight[launch.id]
@@ -324,16 +332,23 @@ class Worker:
         delays_ms: list[int] = []
         owners: list[tuple[str, str, str]] = []
         logs_all = log.isEnabledFor(DEBUG)
+        launches: list[Launch] = []
         for each in finished:
             run = self._in_flight.get(each.run_id)
             if run is not None and run.launch.attempt == each.attempt:  # not the next one, already claimed
                 del self._in_flight[each.run_id]
+                if self._tracing is not None:
+                    launches.append(run.launch)
                 if each.run_id in written:
                     owners.append((run.launch.workspace, run.launch.agent, each.state))
                     if logs_all or each.state != "succeeded":
                         log_outcome(log, each, run.launch.log_fields, self._completer.worker_name)
                     if each.attempt == 1:
                         delays_ms.append(each.started_ms - run.launch.fire_ms)
+        if self._tracing is not None and self._completer.began_ns is not None:
+            self._tracing.finished(
+                self._completer.began_ns, self._completer.worker_name, launches, len(finished), len(written)
+            )
         if len(written) < len(finished):
             finished = [each for each in finished if each.run_id in written]
         self._on_finished(finished, delays_ms, owners)

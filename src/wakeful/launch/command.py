@@ -30,7 +30,7 @@ from wakeful.launch.precheck import PrecheckResult
 from wakeful.launch.process import Processes, ProcessResult, ProcessSpec
 from wakeful.launch.webhook_response import read_usage
 from wakeful.outcome import Failed, Outcome, Skipped, Succeeded
-from wakeful.settings import PREFIX
+from wakeful.settings import PREFIX, SECRET_VARIABLES
 
 #: Errors that a retry does not fix.
 _PERMANENT_ERRORS: Final = frozenset(
@@ -130,11 +130,11 @@ def _command(target: Mapping[str, Json]) -> Command:
 
 
 def _own_environment() -> dict[str, str]:
-    """Return the environment of this process without settings and the database password."""
+    """Return the environment of this process without settings and the credentials of other programs."""
     return {
         name: value
         for name, value in os.environ.items()
-        if not name.startswith(PREFIX) and name != "PGPASSWORD"
+        if not name.startswith(PREFIX) and name not in SECRET_VARIABLES
     }
 
 
@@ -149,6 +149,7 @@ def _run_variables(run: Launch) -> dict[str, str]:
         f"{PREFIX}SCHEDULED_AT": iso_utc(run.scheduled_ms),
         f"{PREFIX}IDEMPOTENCY_KEY": run.idempotency_key,
         f"{PREFIX}TRIGGER": run.trigger,
+        **({} if run.traceparent is None else {"TRACEPARENT": run.traceparent}),
     }
 
 

@@ -14,7 +14,6 @@ import re
 import ssl
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from hashlib import sha256
 from importlib.metadata import version
 from json import dumps
 from typing import Final, NamedTuple
@@ -45,6 +44,7 @@ from wakeful.launch.port import DEFAULT_TIMEOUT_MS, Launch, truncate
 from wakeful.launch.precheck import PrecheckResult, result_of_response
 from wakeful.launch.secrets import SecretSource
 from wakeful.launch.signing import hex_signature, standard_signature
+from wakeful.launch.trace_context import launch_ids
 from wakeful.launch.webhook_response import failed_response, read_text, read_usage
 from wakeful.outcome import AwaitingCallback, Failed, Outcome, Succeeded
 
@@ -59,7 +59,6 @@ USAGE_HEADER: Final = "x-wakeful-usage"
 _FIELDS: Final = frozenset({"kind", "url", "headers", "completion"})
 _MAX_HEADERS: Final = 32
 _MAX_HEADER: Final = 4096
-_DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 _TOKEN: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _PRINTABLE: Final = re.compile(r"[\t\x20-\x7e]*")
 #: Headers that a job cannot set.
@@ -265,12 +264,8 @@ def body_of(run: Launch) -> bytes:
 
 
 def traceparent(run: Launch) -> str:
-    """Return the W3C trace context: one trace per idempotency key, one span per attempt."""
-    key = run.idempotency_key
-    # The key of a tick is a hash already.
-    digits = key if _DIGEST.fullmatch(key) else sha256(key.encode()).hexdigest()
-    span = (int(digits[32:48], 16) + run.attempt) % (2**64 - 1) + 1  # all zeros is invalid
-    return f"00-{digits[:32]}-{span:016x}-01"
+    """Return the W3C trace context: that of the launch span if tracing is on, else what it would be."""
+    return run.traceparent or launch_ids(run.idempotency_key, run.attempt).traceparent()
 
 
 def _url(value: Json) -> URL:

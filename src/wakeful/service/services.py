@@ -8,6 +8,7 @@ from dataclasses import replace
 from wakeful.document import Defaults
 from wakeful.engine.launcher_registry import LauncherRegistry
 from wakeful.engine.metrics import Metrics
+from wakeful.engine.tracing import Tracing
 from wakeful.launch.secrets import Keyring
 from wakeful.service.admin.alert_jobs import AlertJobs
 from wakeful.service.admin.audit import AuditService
@@ -36,6 +37,7 @@ from wakeful.service.runs.runs import RunService
 from wakeful.settings import Settings
 from wakeful.store.port import Store
 from wakeful.store.quotas import Allowance
+from wakeful.store.rows import RunView
 
 
 class Services:
@@ -105,10 +107,23 @@ class Services:
         self.metrics_key = settings.metrics_key
         self.origins = Origins(settings.allowed_origins, settings.allowed_hosts)
         self.status = Status(store, accounts)
+        self.tracing: Tracing | None = None
+
+    def trace(self, tracing: Tracing | None) -> None:
+        """Record a span for each run that a request creates; None: do not."""
+        self.tracing = tracing
+        record = _ignore if tracing is None else tracing.triggered
+        self.jobs.triggers.on_triggered = record
+        self.wakes.on_triggered = record
+        self.runs.on_triggered = record
 
     def now_ms(self) -> int:
         """Return the current time of the store's clock."""
         return self.store.clock.now_ms()
+
+
+def _ignore(run: RunView) -> None:
+    pass
 
 
 def allowance(settings: Settings) -> Allowance:

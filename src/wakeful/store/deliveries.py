@@ -32,10 +32,10 @@ class Delivery(NamedTuple):
     output: str | None
     #: 1 for the first
     attempt: int
-    job_id: str | None = None
+    job_id: str | None
     #: the key of the run, and its last attempt
-    idempotency_key: str = ""
-    run_attempt: int = 0
+    idempotency_key: str
+    run_attempt: int
 
     @property
     def log_fields(self) -> dict[str, object]:

@@ -65,7 +65,8 @@ def test_an_exception_is_one_field_of_the_same_line(stream: io.StringIO):
 
     line = _only(stream)
 
-    assert line["exception"].startswith("Traceback") and line["exception"].endswith('{"event": "forged"}')
+    assert line["exception"].startswith("Traceback")
+    assert line["exception"].endswith('{"event": "forged"}')
 
 
 def test_records_of_other_libraries_have_the_same_form(stream: io.StringIO):
@@ -78,7 +79,8 @@ def test_records_of_other_libraries_have_the_same_form(stream: io.StringIO):
     line = _only(stream)
 
     assert (line["event"], line["message"]) == ("log", "lost all\nnew line")
-    assert "OSError: gone" in line["exception"] and "Stack (most recent call last)" in line["exception"]
+    assert "OSError: gone" in line["exception"]
+    assert "Stack (most recent call last)" in line["exception"]
 
 
 @pytest.mark.parametrize("formatter", [JsonFormatter(), ConsoleFormatter("%(message)s")])
@@ -116,13 +118,20 @@ def test_no_text_can_end_the_line(name: str, value: str, error: str):
     logger.warning("%s %s", value, error)
 
     text = stream.getvalue()
-    assert len(text.splitlines()) == 1 and text.isascii()
+    assert text.isascii()
+    assert len(text.splitlines()) == 1
     assert json.loads(text)["event"] == "log"
 
 
 def test_a_warning_can_be_formatted(stream: io.StringIO):
     record = logging.LogRecord(
-        "py.warnings", logging.WARNING, "x", 1, warnings.formatwarning("old", UserWarning, "a.py", 3), (), None
+        "py.warnings",
+        logging.WARNING,
+        "x",
+        1,
+        warnings.formatwarning("old", UserWarning, "a.py", 3),
+        (),
+        None,
     )
     assert json.loads(JsonFormatter().format(record))["message"].startswith("a.py:3: UserWarning: old")
     assert sys.exc_info() == (None, None, None)

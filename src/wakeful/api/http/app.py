@@ -29,6 +29,7 @@ from wakeful.api.http.health import Ready
 from wakeful.api.http.middleware import RequestMiddleware
 from wakeful.api.http.schemas import SCHEMAS
 from wakeful.api.http.schemas.enums import named
+from wakeful.api.http.telemetry import NO_TELEMETRY
 from wakeful.api.rpc import socket
 from wakeful.document.values import camel
 from wakeful.service.services import Services
@@ -55,6 +56,7 @@ def create_app(services: Services, *, ready: Ready | None = None) -> FastAPI:
         redoc_url=None,
         redirect_slashes=False,
         generate_unique_id_function=_operation_id,
+        **NO_TELEMETRY,
     )
     app.state.services = services
     app.state.ready = ready or _always

@@ -18,6 +18,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from wakeful.api.http.problems import MAX_BODY, TooLarge, internal_problem, problem
+from wakeful.engine.tracing import incoming_traceparent
 from wakeful.errors import PermissionDenied
 from wakeful.logs import get_logger
 from wakeful.service.services import Services
@@ -54,6 +55,8 @@ class RequestMiddleware:
         request_id = sent_id if _REQUEST_ID.fullmatch(sent_id) else uuid.uuid4().hex
         scope.setdefault("state", {})["request_id"] = request_id
         status: int | None = None  # none sent yet
+        if cast(Services, scope["app"].state.services).tracing is not None:
+            incoming_traceparent.set(headers.get("traceparent"))
 
         async def respond(message: Message) -> None:
             nonlocal status

@@ -8,6 +8,7 @@ from wakeful import __version__
 from wakeful.api.http import health, metrics, problems
 from wakeful.api.http.health import Ready
 from wakeful.api.http.middleware import RequestMiddleware
+from wakeful.api.http.telemetry import NO_TELEMETRY
 from wakeful.api.rpc.socket import Connections
 from wakeful.service.services import Services
 
@@ -21,6 +22,7 @@ def create_worker_app(services: Services, ready: Ready) -> FastAPI:
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
+        **NO_TELEMETRY,
     )
     app.state.services = services
     app.state.ready = ready

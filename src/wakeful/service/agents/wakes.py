@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from wakeful.agents.sessions import LANE
 from wakeful.errors import AlreadyExists
 from wakeful.job import Definition, Work, inherit
@@ -70,6 +72,8 @@ class WakeService:
         self._accounts = accounts
         self._wake_jobs = wake_jobs
         self._budgets = budgets
+        #: called with each run that a request has created
+        self.on_triggered: Callable[[RunView], None] = lambda run: None
 
     async def wake(
         self,
@@ -103,4 +107,5 @@ class WakeService:
         (view,) = await self._store.add_runs(
             [run], [entry], keyed.of(lambda runs: runs[0]) if keyed else None
         )
+        self.on_triggered(view)
         return view

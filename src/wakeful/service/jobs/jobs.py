@@ -62,9 +62,9 @@ class JobService:
         bulk = BulkPauses(dependencies.store, dependencies.accounts)
         self.pause_many = bulk.pause
         self.resume_many = bulk.resume
-        triggers = JobTriggers(dependencies, self._editor)
-        self.trigger = triggers.trigger
-        self.backfill = triggers.backfill
+        self.triggers = JobTriggers(dependencies, self._editor)
+        self.trigger = self.triggers.trigger
+        self.backfill = self.triggers.backfill
 
     @property
     def _clock(self) -> Clock:

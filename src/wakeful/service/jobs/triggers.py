@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Callable
 from functools import partial
 
 from wakeful.clock import Clock
@@ -49,6 +50,8 @@ class JobTriggers:
         self._editor = editor
         #: held from reading the last run by an agent's key until the next one is written
         self._rate_lock = asyncio.Lock()
+        #: called with each run that a request has created
+        self.on_triggered: Callable[[RunView], None] = lambda run: None
 
     @property
     def _clock(self) -> Clock:
@@ -98,10 +101,12 @@ class JobTriggers:
             if policy is not None:
                 most = job.definition.policy.max_queued
                 judge = partial(apply_overlap, overlap=policy, max_queued=most, now_ms=now_ms)
-                return await self._store.add_manual_run(run, judge, [entry], keyed)
-            (view,) = await self._store.add_runs(
-                [run], [entry], keyed.of(lambda runs: runs[0]) if keyed else None
-            )
+                view = await self._store.add_manual_run(run, judge, [entry], keyed)
+            else:
+                (view,) = await self._store.add_runs(
+                    [run], [entry], keyed.of(lambda runs: runs[0]) if keyed else None
+                )
+        self.on_triggered(view)
         return view
 
     async def backfill(

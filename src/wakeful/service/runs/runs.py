@@ -50,6 +50,8 @@ class RunService:
         self._accounts = accounts
         self._budgets = budgets
         #: called with each outcome that was reported from outside, and with the run before it
+        #: called with each run that a request has created
+        self.on_triggered: Callable[[RunView], None] = lambda run: None
         self.on_completed: Callable[[Finished, RunView], None] = lambda finished, run: None
 
     @property
@@ -122,7 +124,7 @@ class RunService:
             return replays[0]
 
         try:
-            return first(
+            replay = first(
                 await self._store.replay_runs(
                     workspace,
                     [run_id],
@@ -133,6 +135,8 @@ class RunService:
             )
         except _NotDead:
             raise await self._no_letter(run_id) from None
+        self.on_triggered(replay)
+        return replay
 
     async def discard(self, principal: Principal, workspace: str, run_id: str) -> None:
         """Discard a dead letter permanently."""
