@@ -19,5 +19,8 @@ def log_warnings(job: Job) -> Job:
     if job.warnings and owner not in _reported and len(_reported) < _LIMIT:
         _reported.add(owner)
         for warning in job.warnings:
-            log.warning("job.warning", job=job.name, agent=job.agent, warning=warning)
+            log.warning(
+                "job.warning", job_id=job.id, job=job.name, agent=job.agent, workspace=job.workspace,
+                warning=warning,
+            )  # fmt: skip
     return job
