@@ -51,7 +51,7 @@ async def test_an_added_run_has_every_field(store: Store, clock: FalseClock) -> 
     assert await look(store, run) == RunView(
         run.id, None, "default", "default", None, NOW, NOW + 1, "user", "ada", "pending", None, 1, None, 1,
         None, "cron", NOW + 2, None, None, run.idempotency_key, run.replay_of, '{"message":"hello"}', None,
-        None, None, False, NOW + 3,
+        None, None, False, NOW + 3, serial=True,
     )  # fmt: skip
 
 

@@ -30,7 +30,8 @@ class Runs(RunsApi):
 
     async def get(self, run_id: str) -> Run:
         run = await self._service.get(LOCAL, self._workspace, run_id)
-        return run_from_view(run, await self._service.attempts(LOCAL, self._workspace, run_id))
+        attempts = await self._service.attempts(LOCAL, self._workspace, run_id)
+        return run_from_view(run, attempts, await self._services.waiting.of(run))
 
     async def attempts(self, run_id: str) -> builtins.list[Attempt]:
         return [*(await self.get(run_id)).attempts]

@@ -140,6 +140,8 @@ class RunShape(TypedDict):
     deliveryError: str | None
     createdAt: str
     attempts: NotRequired[list[AttemptShape]]
+    #: what it waits for, in words; None: it is over; only where one run is read
+    waitingFor: NotRequired[str | None]
 
 
 class HeartbeatsShape(TypedDict):

@@ -89,6 +89,8 @@ class Run:
     created_at: datetime
     #: its attempts in order; only where one run is read
     attempts: tuple[Attempt, ...] = field(default=(), compare=False)
+    #: what it waits for, in words; None: it is over; only where one run is read
+    waiting_for: str | None = field(default=None, compare=False)
     #: the target of its job; only where it is claimed
     target: Mapping[str, Json] | None = field(default=None, compare=False)
     #: how long the attempt may take; only where it is claimed and its job sets one

@@ -126,9 +126,11 @@ def _next_ticks_by(shared: _Shared, row: JobRow) -> tuple[datetime, ...]:
     return found
 
 
-def run_from_view(run: RunView, attempts: Sequence[AttemptView] | None = None) -> Run:
+def run_from_view(
+    run: RunView, attempts: Sequence[AttemptView] | None = None, waiting_for: str | None = None
+) -> Run:
     """Return the public run of a stored one."""
-    return run_from_json(serialize_run(run, attempts))
+    return run_from_json(serialize_run(run, attempts, waiting_for))
 
 
 def page_of_runs(found: Sequence[RunView], limit: int) -> Page[Run]:

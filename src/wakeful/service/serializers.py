@@ -137,8 +137,10 @@ def serialize_bulk_result(result: BulkResult) -> JsonObject:
     }
 
 
-def serialize_run(run: RunView, attempts: Sequence[AttemptView] | None = None) -> JsonObject:
-    """Return a run, with its attempts if given."""
+def serialize_run(
+    run: RunView, attempts: Sequence[AttemptView] | None = None, waiting_for: str | None = None
+) -> JsonObject:
+    """Return a run; with its attempts and what it waits for, if the attempts are given."""
     content: JsonObject = {
         "id": run.id,
         "jobId": run.job_id,
@@ -175,6 +177,7 @@ def serialize_run(run: RunView, attempts: Sequence[AttemptView] | None = None) -
         "createdAt": instant(run.created_ms),
     }
     if attempts is not None:
+        content["waitingFor"] = waiting_for
         content["attempts"] = [
             {
                 "attempt": each.attempt,

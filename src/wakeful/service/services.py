@@ -34,6 +34,7 @@ from wakeful.service.jobs.save_warnings import SaveWarnings
 from wakeful.service.runs.executors import Executors
 from wakeful.service.runs.pull import PullService
 from wakeful.service.runs.runs import RunService
+from wakeful.service.runs.waiting import WaitingReasons
 from wakeful.settings import Settings
 from wakeful.store.port import Store
 from wakeful.store.quotas import Allowance
@@ -73,6 +74,7 @@ class Services:
         )
         self.jobs = JobService(job_dependencies)
         self.runs = RunService(store, accounts, self.budgets)
+        self.waiting = WaitingReasons(store, self.executors, metrics)
         self.idempotency = IdempotencyService(store, keyring)
         self.pull = PullService(store, accounts, self.budgets, self.runs, self.executors)
         wake_jobs = WakeJobs(store, accounts, keyring)

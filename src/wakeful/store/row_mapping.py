@@ -127,6 +127,7 @@ def view_of(run: NewRun, now_ms: int) -> RunView:
         created_ms=now_ms,
         is_pull=run.is_pull,
         claim_deadline_ms=run.claim_deadline_ms,
+        serial=run.serial,
     )
 
 

@@ -244,6 +244,8 @@ class RunView(NamedTuple):
     #: whether executors claim it, and until when it waits for one, or waited the last time
     is_pull: bool = False
     claim_deadline_ms: int | None = None
+    #: whether it starts only when no other run of its job is active
+    serial: bool = False
     #: the state of the delivery of its output (`model.DeliveryState`), and why it failed
     delivery: str = "not_requested"
     delivery_error: str | None = None

@@ -151,9 +151,10 @@ async def list_job_runs(
 async def get_run(
     workspace: str, run_id: str, services: ServicesDep, principal: CurrentPrincipal
 ) -> Response:
-    """A run with its attempts."""
+    """A run with its attempts, and what it waits for."""
     run = await services.runs.get(principal, workspace, run_id)
-    return JsonResponse(serialize_run(run, await services.runs.attempts(principal, workspace, run_id)))
+    attempts = await services.runs.attempts(principal, workspace, run_id)
+    return JsonResponse(serialize_run(run, attempts, await services.waiting.of(run)))
 
 
 @router.post("/runs/{run_id}/cancel", summary="Cancel a waiting run", responses=responses({200: "Run"}, 409))

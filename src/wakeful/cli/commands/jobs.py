@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
@@ -11,6 +12,8 @@ from wakeful.cli.arguments import JobName, now_ms
 from wakeful.cli.session import Session, command
 from wakeful.cli.show.jobs import job_page, job_table, ticks
 from wakeful.cli.show.runs import run_table
+from wakeful.client.types import RunShape
+from wakeful.run import RunState
 
 _PANEL = "Jobs"
 
@@ -66,4 +69,11 @@ def register(app: typer.Typer) -> None:
         now = now_ms()
         s.out.say(job_page(job, now), "", *ticks(job, now))
         if last:
+            last = await _with_reasons(s, last)
             s.out.say("", Text("last runs", "bold"), run_table(last, now, wide=s.out.wide))
+
+
+async def _with_reasons(s: Session, runs: Sequence[RunShape]) -> list[RunShape]:
+    """Return the runs; those that are not over with what they wait for, which only a read of one run says."""
+    over = [RunState(run["state"]).terminal for run in runs]
+    return [run if done else await s.client.runs.get(run["id"]) for run, done in zip(runs, over, strict=True)]

@@ -101,8 +101,10 @@ def register(app: typer.Typer) -> None:
             async with asyncio.timeout(wait_s):
                 finished = await follow(s, run_id)
         except TimeoutError:
+            state = progress_line(await s.client.runs.get(run_id)).plain
             raise Unavailable(
-                f"run {run_id} has not finished after {wait_s:g} s; `wakeful runs {run_id}` shows it"
+                f"run {run_id} has not finished after {wait_s:g} s; it is {state}; "
+                f"`wakeful runs {run_id}` shows it"
             ) from None
         s.out.show(finished, "", *run_page(finished, now_ms()))
         return exit_codes.OK if finished["state"] == "succeeded" else exit_codes.NOT_DONE
@@ -194,12 +196,12 @@ async def _finished(s: Session, run_id: str) -> RunShape:
 
 async def follow(s: Session, run_id: str) -> RunShape:
     """Wait until a run finishes and print each change of its state; return the finished run."""
-    last: tuple[str, int] | None = None
+    last: tuple[str, int, str | None] | None = None
     status = s.out.stderr.status("") if s.out.stderr.is_terminal and not s.out.as_json else None
 
     def show(run: RunShape) -> None:
         nonlocal last
-        now = run["state"], run["attempt"]
+        now = run["state"], run["attempt"], run.get("waitingFor")
         if now == last:
             return
         last = now

@@ -40,6 +40,7 @@ def run_page(run: RunShape, now_ms: int) -> list[RenderableType]:
             "agent": f"{run['agentId']} in {run['workspace']}",
             "state": state(run["state"]).append(", a dead letter" if run["dead"] else ""),
             "reason": run["reason"],
+            "waiting for": run.get("waitingFor"),
             "scheduled": scheduled,
             "covers": f"{run['covers']} ticks, until {run['untilAt']}" if run["covers"] > 1 else None,
             "trigger": run["trigger"] + by,
@@ -90,7 +91,9 @@ def attempt_table(attempts: Sequence[AttemptShape], now_ms: int) -> Table:
 def progress_line(run: RunShape) -> Text:
     """Return one line with the current state of a run."""
     line = state(run["state"])
-    if run["state"] == "running":
+    if waiting := run.get("waitingFor"):
+        line.append(f": {escaped(waiting).plain}", "dim")
+    elif run["state"] == "running":
         line.append(f" (attempt {run['attempt']})", "dim")
     elif run["state"] == "retrying":
         line.append(f" after attempt {run['attempt']}: {escaped(first_line(run['error']))}", "dim")
@@ -109,6 +112,8 @@ def why(run: RunShape) -> Text:
     reason, error = run["reason"], run["error"]
     if error:
         return Text(first_line(error), "red")
+    if waiting := run.get("waitingFor"):
+        return Text(first_line(waiting), "dim")
     covers = f"{run['covers']} ticks, " if run["covers"] > 1 else ""
     return Text(f"{covers}{reason or ''}".removesuffix(", "), "dim")
 

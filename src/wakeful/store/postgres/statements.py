@@ -419,7 +419,8 @@ RUN_COLUMNS: Final = """
         r.id::text, r.job_id::text, r.workspace, r.agent, r.job_name, r.scheduled_at, r.fire_at, r.trigger,
         r.triggered_by, r.state, r.reason, r.covers, r.until_at, r.attempt, r.worker, r.lane, r.due_at,
         r.started_at, r.finished_at, r.idempotency_key, r.replay_of::text, r.payload, r.output, r.error,
-        r.usage, r.dead, r.created_at, r.awaiting_callback, r.is_pull, r.claim_deadline"""
+        r.usage, r.dead, r.created_at, r.awaiting_callback, r.is_pull, r.claim_deadline,
+        r.serial"""
 #: the primary key of deliveries, once for each
 _DELIVERY: Final = """
         coalesce((SELECT CASE WHEN d.due_at IS NULL THEN d.state ELSE 'pending' END

@@ -133,8 +133,9 @@ async def attempts(db: sqlite3.Connection, run_id: str) -> list[AttemptView]:
 
 def run_view(row: Sequence[object]) -> RunView:
     """Return a run from its columns."""
-    dead, created_ms, awaiting_callback, is_pull, *rest = row[_DEAD:]
-    columns = (*row[:_DEAD], bool(dead), created_ms, bool(awaiting_callback), bool(is_pull), *rest)
+    dead, created_ms, awaiting_callback, is_pull, deadline_ms, serial, *rest = row[_DEAD:]
+    flags = bool(dead), created_ms, bool(awaiting_callback), bool(is_pull), deadline_ms, bool(serial)
+    columns = (*row[:_DEAD], *flags, *rest)
     return RunView(*columns)  # type: ignore[arg-type]
 
 

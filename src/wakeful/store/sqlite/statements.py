@@ -305,7 +305,7 @@ MARK_DELETED: Final = """
 RUN_COLUMNS: Final = (
     "id, job_id, workspace, agent, job_name, scheduled_at, fire_at, trigger, triggered_by, state, reason, "
     "covers, until_at, attempt, worker, lane, due_at, started_at, finished_at, idempotency_key, replay_of, "
-    "payload, output, error, usage, dead, created_at, awaiting_callback, is_pull, claim_deadline"
+    "payload, output, error, usage, dead, created_at, awaiting_callback, is_pull, claim_deadline, serial"
 )
 #: the same and how its delivery stands, as `RunView`: the primary key of deliveries, once for each
 RUN_VIEW: Final = f"""{RUN_COLUMNS},

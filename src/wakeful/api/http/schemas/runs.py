@@ -87,7 +87,17 @@ _CLAIMED_BY: Final[Schema] = {
 
 SCHEMAS: Final[dict[str, Schema]] = {
     "Run": response(_RUN, about="A run."),
-    "RunWithAttempts": response({**_RUN, "attempts": list_of(_ATTEMPT)}, about="A run with its attempts."),
+    "RunWithAttempts": response(
+        {
+            **_RUN,
+            "waitingFor": {
+                **or_null(TEXT),
+                "description": "What it waits for, in words; null if it is over.",
+            },
+            "attempts": list_of(_ATTEMPT),
+        },
+        about="A run with its attempts.",
+    ),
     "Runs": page_of("runs", "Run"),
     "DeadLetters": page_of("deadLetters", "Run"),
     "ClaimedRun": response(

@@ -1,0 +1,135 @@
+"""What a run that is not over waits for, in words. It is found when one run is read, not for lists."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from wakeful.document import policy_from_text
+from wakeful.engine.metrics import Metrics
+from wakeful.engine.rescuer import LEASE_MS
+from wakeful.errors import InvalidArgument
+from wakeful.policy import DEFAULT_POLICY, Policy
+from wakeful.service.runs.executors import RECENTLY, Executors
+from wakeful.service.serializers import instant
+from wakeful.store.port import Store
+from wakeful.store.rows import RunFilter, RunView
+
+#: How many live runs of a job are read to find the one that a run waits for.
+_LIVE: Final = 10
+#: How much of the last error is repeated.
+_EXCERPT: Final = 200
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingFacts:
+    """What the reason depends on besides the run itself."""
+
+    now_ms: int
+    policy: Policy = DEFAULT_POLICY
+    #: the id of the run of the same job that must end before this one may start
+    ahead: str | None = None
+    #: used and total slots of the lane in this process; None: this process has no workers
+    slots: tuple[int, int] | None = None
+    #: whether any process that starts runs is alive
+    workers: bool = True
+    #: whether an executor asked for runs of the agent lately
+    executor: bool = False
+
+
+class WaitingReasons:
+    """Finds what runs wait for."""
+
+    def __init__(self, store: Store, executors: Executors, metrics: Metrics) -> None:
+        self._store = store
+        self._executors = executors
+        self._metrics = metrics
+
+    async def of(self, run: RunView) -> str | None:
+        """Return what the run waits for; None if it is over."""
+        now_ms = self._store.clock.now_ms()
+        if run.state == "running":
+            return waiting_for(run, WaitingFacts(now_ms))
+        if run.state not in ("pending", "retrying"):
+            return None
+        ahead = None
+        if run.serial and run.job_id is not None:
+            live = RunFilter(
+                run.workspace, run.agent, run.job_id, states=("running", "retrying"), limit=_LIVE
+            )
+            ahead = run_ahead(run, await self._store.runs(live))
+        seen_ms = (
+            await self._executors.last_seen_ms(run.workspace, run.agent, run.lane) if run.is_pull else None
+        )
+        facts = WaitingFacts(
+            now_ms,
+            await self._policy(run),
+            ahead,
+            self._metrics.lanes().get(run.lane),
+            run.is_pull or bool(await self._store.workers(now_ms - LEASE_MS)),
+            seen_ms is not None,
+        )
+        return waiting_for(run, facts)
+
+    async def _policy(self, run: RunView) -> Policy:
+        row = await self._store.job_by_id(run.job_id, deleted=True) if run.job_id else None
+        try:
+            return DEFAULT_POLICY if row is None else policy_from_text(row.policy)
+        except InvalidArgument:
+            return DEFAULT_POLICY
+
+
+def run_ahead(run: RunView, live: Iterable[RunView]) -> str | None:
+    """Return the id of the run that a serial run waits for: the running one, else an older retrying one."""
+    others = [other for other in live if other.id != run.id]
+    for other in others:
+        if other.state == "running":
+            return other.id
+    for other in others:
+        older = (other.scheduled_ms, other.id) < (run.scheduled_ms, run.id)
+        if other.state == "retrying" and (run.state == "pending" or older):
+            return other.id
+    return None
+
+
+def waiting_for(run: RunView, facts: WaitingFacts) -> str | None:
+    """Return what a run waits for; None if it is over. The text continues `STATE: `."""
+    if run.state == "running":
+        return _running(run)
+    if run.state not in ("pending", "retrying"):
+        return None
+    if run.state == "retrying" and run.due_ms is not None and run.due_ms > facts.now_ms:
+        return _next_attempt(run, facts.policy)
+    if run.due_ms is not None and run.due_ms > facts.now_ms:
+        return f"starts at {instant(run.due_ms)}"
+    if facts.ahead is not None:
+        overlap = facts.policy.overlap
+        why = f" (overlapPolicy {overlap})" if overlap.startswith("queue") else ""
+        return f"behind run {facts.ahead}{why}"
+    if run.is_pull:
+        return _executor(run, facts)
+    if facts.slots is not None and facts.slots[0] >= facts.slots[1]:
+        return f"lane {run.lane} is full ({facts.slots[0]} of {facts.slots[1]})"
+    if not facts.workers:
+        return "waits for a worker: no process that starts runs is alive; start wakeful serve or worker"
+    return "waits for a worker"
+
+
+def _executor(run: RunView, facts: WaitingFacts) -> str:
+    expires = f"the run expires at {instant(run.claim_deadline_ms)}"
+    seen = "one asked" if facts.executor else "none has asked"
+    return f"waits for an executor ({seen} for runs of agent {run.agent} in the last {RECENTLY}; {expires})"
+
+
+def _next_attempt(run: RunView, policy: Policy) -> str:
+    number = f"attempt {run.failed_attempts + 1} of {policy.max_attempts} at {instant(run.due_ms)}"
+    error = (run.error or "").strip().partition("\n")[0][:_EXCERPT]
+    return f"{number}, last error: {error}" if error else number
+
+
+def _running(run: RunView) -> str:
+    if run.awaiting_callback:
+        return f"awaiting callback since {instant(run.started_ms)}, until {instant(run.due_ms)}"
+    where = f"on {'executor' if run.is_pull else 'worker'} {run.worker}" if run.worker else "without a worker"
+    return f"{where} since {instant(run.started_ms)}"
