@@ -31,7 +31,7 @@ EXTRAS = ("", "postgres", "mcp", "deliver", "otel", "all", "dev")
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder, server(Path(folder)) as environment:
         for number in range(JOBS):
-            add = [*WAKEFUL, "add", f"job-{number}", "--schedule", "@daily", "--message", "hello"]
+            add = [*WAKEFUL, "add", f"job-{number}", "--schedule", "@daily", "--target", '{"kind": "pull"}']
             subprocess.run(add, env=environment, stdout=subprocess.DEVNULL, check=True)
         bare = cpu_seconds([sys.executable, "-c", "pass"], environment)
         print(f"python -c pass     {bare:6.3f} s CPU")

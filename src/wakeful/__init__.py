@@ -3,7 +3,6 @@
 Names that need a database or a network are imported on first use: `import wakeful.cron` stays light.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
 from wakeful.errors import (
@@ -19,6 +18,7 @@ from wakeful.errors import (
     Unavailable,
     WakefulError,
 )
+from wakeful.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from wakeful.app import Wakeful
@@ -84,39 +84,28 @@ __all__ = [
 ]
 
 if not TYPE_CHECKING:
-    _HOME = {
-        "AgentInfo": "wakeful.model",
-        "AgentsApi": "wakeful.scheduler",
-        "AsyncClient": "wakeful.client",
-        "Attempt": "wakeful.model",
-        "CatchupPolicy": "wakeful.model",
-        "Client": "wakeful.client",
-        "Command": "wakeful.target",
-        "Defaults": "wakeful.document",
-        "DeliveryState": "wakeful.model",
-        "EngineConfig": "wakeful.engine.engine",
-        "Function": "wakeful.target",
-        "Job": "wakeful.model",
-        "JobsApi": "wakeful.scheduler",
-        "Launch": "wakeful.launch.port",
-        "OverlapPolicy": "wakeful.model",
-        "Page": "wakeful.model",
-        "Run": "wakeful.model",
-        "RunState": "wakeful.model",
-        "RunsApi": "wakeful.scheduler",
-        "Scheduler": "wakeful.scheduler",
-        "Skip": "wakeful.launch.precheck",
-        "Trigger": "wakeful.model",
-        "Wakeful": "wakeful.app",
-        "Webhook": "wakeful.target",
-    }
-
-    def __getattr__(name: str) -> object:
-        if name not in _HOME:
-            raise AttributeError(f"module 'wakeful' has no attribute '{name}'")
-        value = getattr(import_module(_HOME[name]), name)
-        globals()[name] = value
-        return value
-
-    def __dir__() -> list[str]:
-        return sorted({*globals(), *_HOME})
+    __getattr__, __dir__ = lazy_names(
+        __name__,
+        {
+            "wakeful.app": ["Wakeful"],
+            "wakeful.client": ["AsyncClient", "Client"],
+            "wakeful.document": ["Defaults"],
+            "wakeful.engine.engine": ["EngineConfig"],
+            "wakeful.launch.port": ["Launch"],
+            "wakeful.launch.precheck": ["Skip"],
+            "wakeful.model": [
+                "AgentInfo",
+                "Attempt",
+                "CatchupPolicy",
+                "DeliveryState",
+                "Job",
+                "OverlapPolicy",
+                "Page",
+                "Run",
+                "RunState",
+                "Trigger",
+            ],
+            "wakeful.scheduler": ["AgentsApi", "JobsApi", "RunsApi", "Scheduler"],
+            "wakeful.target": ["Command", "Function", "Webhook"],
+        },
+    )

@@ -17,11 +17,11 @@ from wakeful.calendars import NOTHING, Calendar
 from wakeful.cron import DstGap, DstOverlap
 from wakeful.errors import InvalidArgument
 from wakeful.field_spec import FieldSpec
+from wakeful.json_value import Json as Json
 from wakeful.policy import DEFAULT_POLICY, Policy
 from wakeful.schedule import At, CronSchedule, Schedule
 from wakeful.ticks import Ticks
 
-Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 ChainOn = Literal["succeeded", "failed", "finished"]
 
 MAX_NAME: Final = 64

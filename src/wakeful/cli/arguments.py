@@ -13,7 +13,7 @@ import typer
 from wakeful.cli.completion import job_names
 from wakeful.clock import SystemClock
 from wakeful.errors import InvalidArgument
-from wakeful.job import Json
+from wakeful.json_value import Json
 
 JobName = Annotated[
     str, typer.Argument(metavar="NAME", autocompletion=job_names, help="the job: name, agent/name or id")

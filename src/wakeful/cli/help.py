@@ -12,9 +12,10 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from wakeful.cli import exit_codes
+from wakeful.cli.coercion import coerce_quickly
 
 if TYPE_CHECKING:
-    from typer._click.core import Command, Context
+    from typer._click.core import Command, Context, Parameter
     from typer._click.formatting import HelpFormatter
 
 #: (section, name, text)
@@ -27,6 +28,10 @@ WIDTH: Final = 110
 class HelpCommand(TyperCommand):
     """A command whose help groups the options by panel."""
 
+    def get_params(self, ctx: Context) -> list[Parameter]:
+        """Return the arguments and options."""
+        return coerce_quickly(super().get_params(ctx))
+
     def format_options(self, ctx: Context, formatter: HelpFormatter) -> None:
         """Write the arguments and options."""
         write_sections(formatter, parameter_rows(self, ctx))
@@ -38,6 +43,10 @@ class HelpCommand(TyperCommand):
 
 class HelpGroup(TyperGroup):
     """A group whose help groups the options and commands by panel."""
+
+    def get_params(self, ctx: Context) -> list[Parameter]:
+        """Return the arguments and options."""
+        return coerce_quickly(super().get_params(ctx))
 
     def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
         """Parse the options; print the help if there are no arguments."""

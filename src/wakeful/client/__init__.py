@@ -14,10 +14,27 @@ async with AsyncClient() as client:  # WAKEFUL_URL and WAKEFUL_KEY, or the serve
 Both return the types of `wakeful.model` and raise the errors of the embedded API with the same messages.
 """
 
-from wakeful.client.api_key_file import key_file
-from wakeful.client.client import AsyncClient
-from wakeful.client.jobs import Jobs
-from wakeful.client.runs import Runs
-from wakeful.client.sync import Client
+from typing import TYPE_CHECKING
+
+from wakeful.lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from wakeful.client.api_key_file import key_file
+    from wakeful.client.client import AsyncClient
+    from wakeful.client.jobs import Jobs
+    from wakeful.client.runs import Runs
+    from wakeful.client.sync import Client
 
 __all__ = ["AsyncClient", "Client", "Jobs", "Runs", "key_file"]
+
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = lazy_names(
+        __name__,
+        {
+            "wakeful.client.api_key_file": ["key_file"],
+            "wakeful.client.client": ["AsyncClient"],
+            "wakeful.client.jobs": ["Jobs"],
+            "wakeful.client.runs": ["Runs"],
+            "wakeful.client.sync": ["Client"],
+        },
+    )

@@ -8,7 +8,7 @@ from datetime import datetime
 
 from wakeful.client.fields import document
 from wakeful.client.rest.admin import RestAgents, RestAudit, RestKeys, RestQuotas, RestWorkflows
-from wakeful.job import Json
+from wakeful.json_value import Json
 from wakeful.model import (
     AgentInfo,
     ApiKey,

@@ -10,7 +10,7 @@ from wakeful.client.admin import Agents, Audit, Keys, Quotas, Workflows
 from wakeful.client.jobs import Jobs
 from wakeful.client.rest.client import RestClient
 from wakeful.client.runs import Runs
-from wakeful.job import Json
+from wakeful.json_value import Json
 from wakeful.model import Event
 from wakeful.model.from_json import event_from_json
 from wakeful.scheduler import Scheduler

@@ -24,7 +24,7 @@ from wakeful.errors import (
     Unavailable,
     WakefulError,
 )
-from wakeful.job import Json
+from wakeful.json_value import Json
 from wakeful.model import Page
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, Unpack, overload
 
 from wakeful.client.fields import document
 from wakeful.client.rest.jobs import RestJobs
-from wakeful.job import Json
+from wakeful.json_value import Json
 from wakeful.model import BulkResult, Job, OverlapPolicy, Page, Run
 from wakeful.model.from_json import bulk_result_from_json, job_from_json, run_from_json
 from wakeful.model.job_warnings import log_warnings

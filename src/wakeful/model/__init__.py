@@ -5,12 +5,17 @@ are those of the JSON in the HTTP API, in Python spelling: `jobId` is `job_id`, 
 `timeoutMs` is `timeout`. A value that the JSON holds twice (`nextAt`, `nextAtMs`) is here once.
 """
 
-from wakeful.model.admin import ApiKey, AuditEntry, Event, Quota, WorkflowVersion
-from wakeful.model.agent import AgentInfo, MessageReceipt, SessionInfo
-from wakeful.model.enums import CatchupPolicy, DeliveryState, OverlapPolicy, RunState, Trigger
-from wakeful.model.job import BulkResult, Job, JobFailure, JobRef
-from wakeful.model.page import Page
-from wakeful.model.run import Attempt, HeartbeatResult, Run
+from typing import TYPE_CHECKING
+
+from wakeful.lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from wakeful.model.admin import ApiKey, AuditEntry, Event, Quota, WorkflowVersion
+    from wakeful.model.agent import AgentInfo, MessageReceipt, SessionInfo
+    from wakeful.model.enums import CatchupPolicy, DeliveryState, OverlapPolicy, RunState, Trigger
+    from wakeful.model.job import BulkResult, Job, JobFailure, JobRef
+    from wakeful.model.page import Page
+    from wakeful.model.run import Attempt, HeartbeatResult, Run
 
 __all__ = [
     "AgentInfo",
@@ -35,3 +40,16 @@ __all__ = [
     "Trigger",
     "WorkflowVersion",
 ]
+
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = lazy_names(
+        __name__,
+        {
+            "wakeful.model.admin": ["ApiKey", "AuditEntry", "Event", "Quota", "WorkflowVersion"],
+            "wakeful.model.agent": ["AgentInfo", "MessageReceipt", "SessionInfo"],
+            "wakeful.model.enums": ["CatchupPolicy", "DeliveryState", "OverlapPolicy", "RunState", "Trigger"],
+            "wakeful.model.job": ["BulkResult", "Job", "JobFailure", "JobRef"],
+            "wakeful.model.page": ["Page"],
+            "wakeful.model.run": ["Attempt", "HeartbeatResult", "Run"],
+        },
+    )

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from wakeful.job import Json
+from wakeful.json_value import Json
 from wakeful.model.run import Run
 
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Literal
 
-from wakeful.job import Chain, Json
+from wakeful.job import Chain
+from wakeful.json_value import Json
 from wakeful.model.enums import CatchupPolicy, OverlapPolicy
 from wakeful.model.run import Run
 from wakeful.policy import Backoff

@@ -9,7 +9,9 @@ import sys
 import pytest
 from typer.main import get_command
 
-from wakeful.cli.main import app
+from wakeful.cli import exit_codes
+from wakeful.cli.main import app, main
+from wakeful.errors import Unavailable
 
 #: Runs the command line and prints the imported modules as the last line.
 _PROGRAM = """
@@ -22,6 +24,7 @@ print(json.dumps([code, sorted(sys.modules)]))
 _FOR_REQUESTS = ("aiohttp", "asyncio", "rich", "ssl", "wakeful.cli.session", "wakeful.job")
 #: Not needed by a client.
 _FOR_SERVERS = (
+    *("wakeful.document", "wakeful.job", "wakeful.schedule"),
     *("asyncpg", "cryptography", "fastapi", "holidays", "mcp", "opentelemetry", "prometheus_client"),
     *("pydantic", "sqlite3", "structlog", "uvicorn", "yaml", "wakeful.engine", "wakeful.store"),
 )
@@ -45,6 +48,33 @@ def test_a_text_is_printed_without_heavy_modules(option: str):
     assert [name for name in modules if name.startswith("wakeful.cli.commands.")] == [
         "wakeful.cli.commands.index"
     ]
+
+
+def test_a_request_needs_no_module_of_the_server():
+    code, modules = imported("list", "--label", "team=blue", "--server", "http://127.0.0.1:1")
+
+    assert code == exit_codes.exit_code(Unavailable(""))
+    assert modules.intersection(_FOR_SERVERS) == set()
+    assert "aiohttp" in modules
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["-n", "0"], "greater than or equal to 1"),
+        (["-n", "many"], "a valid integer"),
+        (["--json=yes"], "does not take a value"),
+        ([], ""),
+        (["-n", "3", "--tz", "Europe/Berlin"], ""),
+    ],
+)
+def test_the_values_of_options_are_checked(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+):
+    code = main(["preview", "@daily", *arguments])
+
+    assert (code == 0) == (not message)
+    assert message in capsys.readouterr().err
 
 
 def test_the_modules_of_the_other_commands_are_not_imported():

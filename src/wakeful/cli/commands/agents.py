@@ -11,7 +11,7 @@ from wakeful.cli.arguments import json_argument, now_ms
 from wakeful.cli.session import Session, command, command_group
 from wakeful.cli.show.admin import agent_page, agent_table
 from wakeful.cli.show.jobs import secret
-from wakeful.job import Json
+from wakeful.json_value import Json
 
 AgentName = Annotated[str, typer.Argument(metavar="AGENT", help="the agent's name")]
 

@@ -17,7 +17,7 @@ from wakeful.cli.session import Session, command, command_group
 from wakeful.cli.show.tables import Cell, escaped, first_line, table
 from wakeful.cli.times import local_zone
 from wakeful.errors import InvalidArgument, NotFound, Unauthenticated, Unavailable
-from wakeful.job import Json
+from wakeful.json_value import Json
 
 
 def register(app: typer.Typer) -> None:

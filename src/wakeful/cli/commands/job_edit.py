@@ -29,7 +29,7 @@ from wakeful.cli.selection import (
 from wakeful.cli.session import Session, command
 from wakeful.cli.show.jobs import next_at, secret, ticks
 from wakeful.errors import InvalidArgument
-from wakeful.job import Json
+from wakeful.json_value import Json
 from wakeful.plural import plural
 
 _PANEL = "Jobs"

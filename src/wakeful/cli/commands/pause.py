@@ -25,7 +25,7 @@ from wakeful.cli.session import Session, command
 from wakeful.cli.show.jobs import next_at, status
 from wakeful.cli.times import instant, moment
 from wakeful.client.types import BulkShape
-from wakeful.job import Json
+from wakeful.json_value import Json
 from wakeful.plural import plural
 
 _PANEL = "Jobs"

@@ -35,7 +35,7 @@ from wakeful.client.runs import LONGEST_POLL
 from wakeful.client.types import RunShape
 from wakeful.cron import zone
 from wakeful.errors import InvalidArgument, Unavailable
-from wakeful.job import Json
+from wakeful.json_value import Json
 from wakeful.plural import plural
 from wakeful.run import RunState
 from wakeful.scheduler import poll_until

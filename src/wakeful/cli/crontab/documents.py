@@ -11,7 +11,7 @@ from wakeful.cli.crontab.naming import name_of
 from wakeful.cli.crontab.reader import Crontab, Entry, Remark
 from wakeful.document import Defaults, read_definition
 from wakeful.errors import InvalidArgument
-from wakeful.job import Json
+from wakeful.json_value import Json
 from wakeful.schedule import explain_schedule
 
 #: The label of imported jobs: importing again may change only these.

@@ -12,17 +12,13 @@ from rich.text import Text
 from wakeful.cli.show.tables import Cell, compact, page, table
 from wakeful.cli.times import instant, moment, relative
 from wakeful.client.types import AgentShape, JobShape
-from wakeful.document import Defaults, read_definition, write_definition
+from wakeful.json_value import Json
 
 #: Fields that have their own line, or are not shown.
 _SHOWN = frozenset(
     "id workspace agentId name enabled disabledReason pauseNote pausedUntil schedule tz target payload "
     "message description labels nextAt nextAtMs explain runCount failures revision createdAt "
     "updatedAt nextTicks secret".split()
-)
-#: The fields of a minimal job: values equal to these are not shown.
-_DEFAULTS = write_definition(
-    read_definition({"name": "a", "schedule": "every 1h"}, now_ms=0, defaults=Defaults())
 )
 
 
@@ -45,10 +41,11 @@ def job_table(jobs: Sequence[JobShape], now_ms: int, *, wide: bool = True) -> Ta
 def job_page(job: JobShape, now_ms: int) -> Table:
     """Return a page with the fields of a job that differ from the defaults."""
     rest = cast(Mapping[str, object], job)
+    defaults = _defaults()
     others = {
         name: compact(value)
         for name, value in rest.items()
-        if name not in _SHOWN and name in _DEFAULTS and value != _DEFAULTS[name]
+        if name not in _SHOWN and name in defaults and value != defaults[name]
     }
     failing = f", {job['failures']} failed in a row" if job["failures"] else ""
     return page(
@@ -129,3 +126,12 @@ def target(job: JobShape) -> str:
 def _ago(text: str | None, now_ms: int) -> str:
     ms = instant(text)
     return "" if ms is None else relative(ms, now_ms)
+
+
+def _defaults() -> dict[str, Json]:
+    """Return the fields of a minimal job: values equal to these are not shown."""
+    from wakeful.document import Defaults, read_definition, write_definition
+
+    return write_definition(
+        read_definition({"name": "a", "schedule": "every 1h"}, now_ms=0, defaults=Defaults())
+    )

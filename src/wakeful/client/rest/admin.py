@@ -8,7 +8,7 @@ from typing import Final, cast
 
 from wakeful.client.connection import Connection, Query, path, read_page
 from wakeful.client.types import AgentShape, AuditShape, KeyShape, ReceiptShape, SessionShape
-from wakeful.job import Json
+from wakeful.json_value import Json
 from wakeful.model import Page
 
 #: Seconds that the check of a long audit chain may take beyond the usual timeout.

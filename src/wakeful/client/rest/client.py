@@ -15,7 +15,7 @@ from wakeful.client.rest.jobs import RestJobs
 from wakeful.client.rest.runs import RestRuns
 from wakeful.client.tls import ClientTls
 from wakeful.client.types import EventShape
-from wakeful.job import Json
+from wakeful.json_value import Json
 
 DEFAULT_URL: Final = "http://127.0.0.1:9253"
 

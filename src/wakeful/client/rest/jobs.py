@@ -9,7 +9,7 @@ from typing import cast
 from wakeful.client.connection import Connection, Query, path, read_page
 from wakeful.client.fields import label_texts
 from wakeful.client.types import BulkShape, JobShape, RunShape, SkippedShape
-from wakeful.job import Json
+from wakeful.json_value import Json
 from wakeful.model import Page
 
 _PAGE = 500

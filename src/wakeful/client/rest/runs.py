@@ -9,7 +9,7 @@ from typing import cast
 from wakeful.client.connection import Connection, Query, path, read_page
 from wakeful.client.types import HeartbeatsShape, RunShape
 from wakeful.errors import FailedPrecondition
-from wakeful.job import Json
+from wakeful.json_value import Json
 from wakeful.model import Page
 
 
