@@ -12,7 +12,7 @@ import os
 import signal
 import socket
 import ssl
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import replace
 from typing import Final, Self, cast
 
@@ -68,7 +68,7 @@ async def serve(
     http = Listening(create_app(app.services, ready=readiness(app)), settings)
     try:
         manager.starting("opening the database")
-        async with process_tracing(), app:
+        async with _stopped_at_start(), process_tracing(), app:
             if settings.admin_key is not None:
                 await app.services.keys.apply_admin_key(settings.admin_key)
             if prepare is not None:
@@ -101,7 +101,7 @@ async def work(
     http = _worker_http(settings, app) if settings.worker_http else None
     try:
         manager.starting("opening the database")
-        async with process_tracing(), app:
+        async with _stopped_at_start(), process_tracing(), app:
             if http is None:
                 # A reader of "started" may stop it at once, so install the signal handlers first.
                 working = asyncio.create_task(app.serve_forever())
@@ -238,6 +238,36 @@ class _Server(uvicorn.Server):
 def readiness(app: Wakeful) -> Ready:
     """Return the check of /readyz: the database responds and the loops of the engine run."""
     return app.services.status.ready
+
+
+@contextlib.asynccontextmanager
+async def _stopped_at_start() -> AsyncIterator[None]:
+    """Let SIGTERM end the start. Without a handler, process 1 of a container ignores the signal.
+
+    The handlers of the started process replace this one.
+    """
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    assert task is not None
+    stopped = False
+
+    def stop() -> None:
+        nonlocal stopped
+        stopped = True
+        task.cancel()
+
+    # Not available outside of the main thread or on Windows.
+    with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
+        loop.add_signal_handler(signal.SIGTERM, stop)
+    try:
+        yield
+    except asyncio.CancelledError:
+        if not stopped:
+            raise
+        task.uncancel()
+        log.info("server.stopped", reason="SIGTERM during the start")
+    finally:
+        with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
+            loop.remove_signal_handler(signal.SIGTERM)
 
 
 def _stopper(http: Listening, manager: ServiceManager) -> Callable[[], None]:

@@ -124,6 +124,15 @@ async def test_a_start_waits_for_the_database_and_logs_it(tmp_path: Path, comman
         assert await asyncio.to_thread(process.wait, PATIENCE) == 0
 
 
+@pytest.mark.parametrize("command", [("worker",), ("serve", "--port", "0", "--wait-for-db")])
+async def test_a_signal_ends_a_start_that_waits_for_the_database(tmp_path: Path, command: tuple[str, ...]):
+    process = Machine(tmp_path).start(*command, "--db", str(tmp_path / "nowhere" / "a.db"))
+    await eventually(lambda: "database.waiting" in (tmp_path / "log").read_text())
+    process.send_signal(signal.SIGTERM)
+    await asyncio.to_thread(process.communicate, timeout=PATIENCE)
+    assert process.returncode == 0
+
+
 @pytest.mark.parametrize("command", [("worker", "--wait-for-db", "0"), ("serve", "--port", "0")])
 def test_a_start_without_waiting_fails_immediately(tmp_path: Path, command: tuple[str, ...]):
     said = Machine(tmp_path).process(*command, "--db", str(tmp_path / "nowhere" / "a.db"))
