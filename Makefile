@@ -59,6 +59,10 @@ docs: tools  ## build the documentation into site/; broken links fail
 docs-serve: tools  ## serve the documentation at http://127.0.0.1:8000, with live reload
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve
 
+package: tools  ## build the sdist and the wheel into dist/, and try the wheel in a new environment
+	@echo "== package"
+	@$(BIN)/python -m scripts.package
+
 clean:  ## remove .venv and all generated files
 	@echo "== clean"
 	@rm -rf .venv build dist site .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
