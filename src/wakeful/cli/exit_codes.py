@@ -10,6 +10,8 @@ OK: Final = 0
 #: a run did not succeed, a crontab line was refused, the audit chain is broken
 NOT_DONE: Final = 1
 USAGE: Final = 2
+#: `apply --dry-run`: the file would change something
+DRIFT: Final = 2
 #: the database has a schema that this version does not support
 INCOMPATIBLE_SCHEMA: Final = 8
 #: what a shell reports for a process that Ctrl-C ended
@@ -29,7 +31,7 @@ _BY_CODE: Final = {
 HELP: Final = """Exit codes
   0  success
   1  a run did not succeed, or part of the input was refused
-  2  wrong arguments
+  2  wrong arguments or an invalid file; apply --dry-run: there are changes
   3  not found
   4  no valid key, or permission denied
   5  already exists, or not possible in the current state

@@ -6,25 +6,21 @@ the label `managed-by: NAME`, and only jobs with that label are ever removed.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, cast
+from typing import Final, NamedTuple, cast
 
-import yaml
-
+from wakeful.cli.job_text import DEFINITION
 from wakeful.cli.show.diff import JobChange
+from wakeful.cli.yaml_text import YamlLines, load_yaml
 from wakeful.client.fields import document as plain
 from wakeful.client.types import JobShape
 from wakeful.document import Defaults, read_definition, write_definition
-from wakeful.document.fields import DECLARED
-from wakeful.errors import InvalidArgument
+from wakeful.errors import InvalidArgument, WakefulError
 from wakeful.job import Definition, Json, check_slug
 
 LABEL: Final = "managed-by"
 _KEYS: Final = ("name", "agent", "jobs")
-#: The fields of a job that belong to its definition.
-_FIELDS: Final = ("name", "tz", "payload", *(field.name for field in DECLARED))
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,14 +30,35 @@ class ManifestJob:
     agent: str
     name: str
     document: dict[str, Json]
+    #: its place in the list, from 0
+    position: int = 0
+
+
+class ManifestError(NamedTuple):
+    """An error of a file; `job` is None if it is about the file."""
+
+    job: str | None
+    agent: str | None
+    #: the place of the job in the list
+    position: int | None
+    #: `field: sentence`, or a sentence
+    message: str
+    code: str = InvalidArgument.code
+
+    @property
+    def field(self) -> str | None:
+        """The field that the error is about."""
+        field, colon, _ = self.message.partition(": ")
+        return field.partition(".")[0] if colon and field.replace(".", "").isalnum() else None
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """A file of jobs."""
+    """A file of jobs. The jobs that are no documents are in `errors`."""
 
     name: str | None
     jobs: tuple[ManifestJob, ...]
+    errors: tuple[ManifestError, ...] = ()
 
 
 def read_manifest(text: str, agent: str, where: str = "the file") -> Manifest:
@@ -50,7 +67,15 @@ def read_manifest(text: str, agent: str, where: str = "the file") -> Manifest:
     >>> read_manifest("agent: writer\\njobs: [{name: digest, schedule: '@daily'}]", "default").jobs[0].agent
     'writer'
     """
-    content = _load(text, where)
+    manifest = parse_manifest(text, agent, where)
+    if manifest.errors:
+        raise InvalidArgument("\n".join(f"{where}: {error.message}" for error in manifest.errors))
+    return manifest
+
+
+def parse_manifest(text: str, agent: str, where: str = "the file") -> Manifest:
+    """Do `read_manifest`; jobs without a name, or with a name that appears twice, are in `errors`."""
+    content = load_yaml(text, where)
     name: object = None
     if isinstance(content, Mapping):
         unknown = [str(key) for key in content if key not in _KEYS]
@@ -65,7 +90,23 @@ def read_manifest(text: str, agent: str, where: str = "the file") -> Manifest:
         raise InvalidArgument(f"{where}: write a list of jobs, each an object with a name and a schedule")
     if name is not None:
         check_slug(str(name), f"{where}: name")
-    return Manifest(None if name is None else str(name), tuple(_jobs(content, agent, name, where)))
+    errors: list[ManifestError] = []
+    jobs = tuple(_jobs(content, agent, name, errors))
+    return Manifest(None if name is None else str(name), jobs, tuple(errors))
+
+
+def located(errors: Iterable[ManifestError], text: str, where: str) -> list[tuple[ManifestError, int | None]]:
+    """Return the errors with their lines in the text of the file."""
+    lines = YamlLines(text)
+    in_object = isinstance(load_yaml(text, where), Mapping)
+    found: list[tuple[ManifestError, int | None]] = []
+    for error in errors:
+        line = None
+        if error.position is not None:
+            field = [error.field] if error.field else []
+            line = lines.of([*(["jobs"] if in_object else []), error.position, *field])
+        found.append((error, line))
+    return found
 
 
 def plan(
@@ -80,17 +121,30 @@ def plan(
 
     A schedule without a zone keeps the job's current one, since only the server knows the default.
     """
+    changes, errors = plan_jobs(manifest, jobs, now_ms=now_ms, prune=prune, defaults=defaults)
+    if errors:
+        raise InvalidArgument("\n".join(f"job '{error.job}': {error.message}" for error in errors))
+    return changes
+
+
+def plan_jobs(
+    manifest: Manifest,
+    jobs: Iterable[JobShape],
+    *,
+    now_ms: int,
+    prune: bool = False,
+    defaults: Defaults | None = None,
+) -> tuple[list[JobChange], list[ManifestError]]:
+    """Do `plan`, and return the errors of wrong documents."""
     existing = {(job["agentId"], job["name"]): job for job in jobs}
     changes: list[JobChange] = []
-    wrong: list[str] = []
+    errors: list[ManifestError] = []
     for wanted in manifest.jobs:
         try:
             old = existing.get((wanted.agent, wanted.name))
             changes.append(_change(wanted, old, now_ms, defaults or Defaults()))
         except InvalidArgument as error:
-            wrong += [f"job '{wanted.name}': {line}" for line in error.message.splitlines()]
-    if wrong:
-        raise InvalidArgument("\n".join(wrong))
+            errors += job_errors(wanted, error)
     if prune:
         if manifest.name is None:
             raise InvalidArgument(
@@ -102,7 +156,13 @@ def plan(
             for (agent, name), job in existing.items()
             if (agent, name) not in kept and job["labels"].get(LABEL) == manifest.name
         ]
-    return changes
+    return changes, errors
+
+
+def job_errors(job: ManifestJob, error: WakefulError) -> list[ManifestError]:
+    """Return the errors of one document, one for each line of the message."""
+    lines = error.message.splitlines()
+    return [ManifestError(job.name, job.agent, job.position, line, error.code) for line in lines]
 
 
 def _change(wanted: ManifestJob, job: JobShape | None, now_ms: int, defaults: Defaults) -> JobChange:
@@ -122,7 +182,7 @@ def _change(wanted: ManifestJob, job: JobShape | None, now_ms: int, defaults: De
 
 def _definition(job: JobShape, now_ms: int) -> Definition:
     shown = cast(Mapping[str, Json], job)
-    document = {key: shown[key] for key in _FIELDS if key in shown}
+    document = {key: shown[key] for key in DEFINITION if key in shown}
     return read_definition(document, now_ms=now_ms, defaults=Defaults(), stored=True)
 
 
@@ -131,59 +191,29 @@ def _in_zone(defaults: Defaults, tz: str) -> Defaults:
 
 
 def _jobs(
-    content: Sequence[Mapping[str, object]], default_agent: str, name: object, where: str
+    content: Sequence[Mapping[str, object]], default_agent: str, name: object, errors: list[ManifestError]
 ) -> Iterable[ManifestJob]:
     seen: set[tuple[str, str]] = set()
-    for index, entry in enumerate(content, 1):
+    for index, entry in enumerate(content):
         job = plain(entry)
         agent = str(job.pop("agentId", None) or job.pop("agent_id", None) or default_agent)
-        if not isinstance(job.get("name"), str):
-            raise InvalidArgument(f"{where}: job {index} has no name; add one such as 'daily-report'")
-        check_slug(agent, f"{where}: agent")
-        slug = str(job["name"])
+        slug = job.get("name")
+        if not isinstance(slug, str):
+            message = f"job {index + 1} has no name; add one such as 'daily-report'"
+            errors.append(ManifestError(None, agent, index, message))
+            continue
+        try:
+            check_slug(agent, "agent")
+        except InvalidArgument as error:
+            errors.append(ManifestError(slug, agent, index, error.message))
+            continue
         if (agent, slug) in seen:
-            raise InvalidArgument(f"{where}: job '{slug}' of the agent '{agent}' appears twice")
+            message = f"job '{slug}' of the agent '{agent}' appears twice"
+            errors.append(ManifestError(slug, agent, index, message))
+            continue
         seen.add((agent, slug))
         if name is not None:
             labels = job.get("labels") or {}
             if isinstance(labels, dict):  # read_definition refuses other types
                 job["labels"] = {**labels, LABEL: str(name)}
-        yield ManifestJob(agent, slug, job)
-
-
-class _Loader(yaml.SafeLoader):
-    """YAML 1.2: `on`, `09:30` and dates are text. Duplicate keys are an error."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        """Return the mapping; raise MarkedYAMLError if a key appears twice."""
-        keys: set[object] = set()
-        for key_node, _ in node.value:
-            key = self.construct_object(key_node, deep=True)
-            if key_node.tag != "tag:yaml.org,2002:merge" and key in keys:
-                raise yaml.MarkedYAMLError(
-                    problem=f"the key '{key}' appears twice", problem_mark=key_node.start_mark
-                )
-            keys.add(key)
-        return super().construct_mapping(node, deep)
-
-
-_Loader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith((":bool", ":timestamp", ":int"))]
-    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
-_BOOL: Final = re.compile(r"(true|True|TRUE|false|False|FALSE)$")
-_INT: Final = re.compile(r"[-+]?(0|[1-9][0-9]*)$")
-_Loader.add_implicit_resolver("tag:yaml.org,2002:bool", _BOOL, list("tTfF"))
-_Loader.add_implicit_resolver("tag:yaml.org,2002:int", _INT, list("-+0123456789"))
-
-
-def _load(text: str, where: str) -> object:
-    try:
-        return yaml.load(text, Loader=_Loader)
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        line = f"line {mark.line + 1}: " if mark else ""
-        problem = getattr(error, "problem", None) or "unreadable"
-        raise InvalidArgument(f"{where}: not valid YAML or JSON: {line}{problem}") from error
-    except (ValueError, RecursionError) as error:
-        raise InvalidArgument(f"{where}: not valid YAML or JSON: {error}") from error
+        yield ManifestJob(agent, slug, job, index)

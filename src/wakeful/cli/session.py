@@ -196,7 +196,7 @@ def command(
             if calls_server or option == "as_json"
         ]
         parameters = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in own]
-        parameters += [*options, *common]
+        parameters = [*options, *parameters, *common]
 
         def invoke(**options: object) -> int:
             return asyncio.run(_invoke(function, options))

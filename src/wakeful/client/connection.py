@@ -63,10 +63,17 @@ class Connection:
     """HTTP connections to one server, with one key."""
 
     def __init__(
-        self, url: str, key: str | None, timeout: float = 30.0, tls: ClientTls | None = None
+        self,
+        url: str,
+        key: str | None,
+        timeout: float = 30.0,
+        tls: ClientTls | None = None,
+        key_source: str = "",
     ) -> None:
         self.url = url.rstrip("/")
         self.key = key
+        #: where the key comes from and what to do if it is refused, in words
+        self.key_source = key_source
         self._timeout = timeout
         self._tls = tls or ClientTls()
         self._session: aiohttp.ClientSession | None = None
@@ -134,7 +141,7 @@ class Connection:
                 timeout=aiohttp.ClientTimeout(total=timeout, connect=min(self._timeout, _CONNECT_TIMEOUT)),
                 allow_redirects=False,
             ) as response:
-                return response.status, _json(response, await response.read(), self.url)
+                return response.status, self._read_json(response, await response.read())
         except (aiohttp.ClientError, OSError) as error:
             raise self._failure(error, timeout) from error
 
@@ -154,10 +161,35 @@ class Connection:
                 allow_redirects=False,
             ) as response:
                 if response.status != 200:
-                    _json(response, await response.read(), self.url)
+                    self._read_json(response, await response.read())
                 yield response.content.iter_any()
         except (aiohttp.ClientError, OSError) as error:
             raise self._failure(error, _READ_TIMEOUT) from error
+
+    def _read_json(self, response: aiohttp.ClientResponse, content: bytes) -> Json:
+        text = content.decode(errors="replace")
+        try:
+            value: Json = json.loads(text) if text.strip() else None
+        except ValueError:
+            if response.status < 300:
+                raise Unavailable(
+                    f"{self.url} responded, but not as Wakeful does; check the address"
+                ) from None
+            value = None
+        if response.status < 300:
+            return value
+        error = reported_error(response.status, value, response.reason or "")
+        if isinstance(error, Unauthenticated):
+            raise self._refused_key(error, sent="Authorization" in response.request_info.headers)
+        raise error
+
+    def _refused_key(self, error: Unauthenticated, *, sent: bool) -> Unauthenticated:
+        """Return the error with where the key comes from, or that there is none."""
+        if not sent:
+            return Unauthenticated(
+                f"{self.url} requires a key; set WAKEFUL_KEY, or run this on the machine of `wakeful serve`"
+            )
+        return Unauthenticated(f"{error.message}; {self.key_source}") if self.key_source else error
 
     def _failure(self, error: Exception, timeout: float) -> WakefulError:
         """Return the error for a request without a response."""
@@ -192,6 +224,15 @@ def read_page(reply: Json, name: str) -> Page[T]:
     return Page(cast(list[T], found), cast(str | None, reply.get("cursor")))
 
 
+def error_of_code(code: str) -> type[WakefulError]:
+    """Return the class of errors with this code.
+
+    >>> error_of_code("not-found").__name__
+    'NotFound'
+    """
+    return _BY_CODE.get(code, InvalidArgument)
+
+
 def reported_error(status: int, content: object, text: str = "") -> WakefulError:
     """Return the error that a response reports.
 
@@ -205,24 +246,6 @@ def reported_error(status: int, content: object, text: str = "") -> WakefulError
         kind = InvalidArgument if 400 <= status < 500 else Unavailable
     sentence = str(detail) if detail else f"the server responded {status} {text[:200]}".rstrip()
     return kind(sentence)
-
-
-def _json(response: aiohttp.ClientResponse, content: bytes, url: str) -> Json:
-    text = content.decode(errors="replace")
-    try:
-        value: Json = json.loads(text) if text.strip() else None
-    except ValueError:
-        if response.status < 300:
-            raise Unavailable(f"{url} responded, but not as Wakeful does; check the address") from None
-        value = None
-    if response.status < 300:
-        return value
-    error = reported_error(response.status, value, response.reason or "")
-    if isinstance(error, Unauthenticated) and "Authorization" not in response.request_info.headers:
-        raise Unauthenticated(
-            f"{url} requires a key; set WAKEFUL_KEY, or run this on the machine of `wakeful serve`"
-        )
-    raise error
 
 
 def _pairs(query: Query) -> list[tuple[str, str]]:

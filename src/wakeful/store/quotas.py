@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from wakeful.errors import ResourceExhausted
+from wakeful.plural import plural
 from wakeful.store.audit import AuditEntry
 from wakeful.store.rows import JobRow
 from wakeful.usage import day_of
@@ -91,8 +92,9 @@ def check_created(charged: Iterable[Charged], added: Mapping[QuotaOwner, int], a
         limit = usual if owner.create_limit is None else owner.create_limit
         if limit is not None and owner.created > limit:
             new = added[owner.workspace, owner.agent]
+            most = plural(limit, "job")
             raise ResourceExhausted(
-                f"{_owner(owner.workspace, owner.agent)} may create {_jobs(limit)} a day ({CREATE_JOB}): "
+                f"{_owner(owner.workspace, owner.agent)} may create {most} a day ({CREATE_JOB}): "
                 f"it has created {owner.created - new} today, and {new} more would be too many; "
                 f"wait until midnight UTC, or ask the operator to raise the limit",
                 daily=True,
@@ -115,7 +117,7 @@ def check_live(live: Mapping[QuotaOwner, int], limits: Mapping[QuotaOwner, int])
     for owner, limit in limits.items():
         if live.get(owner, 0) > limit:
             raise ResourceExhausted(
-                f"{_owner(*owner)} may have {_jobs(limit)} ({LIVE_JOBS}), and would have more; "
+                f"{_owner(*owner)} may have {plural(limit, 'job')} ({LIVE_JOBS}), and would have more; "
                 f"delete jobs that are not needed any more, or ask the operator to raise the limit"
             )
 
@@ -144,10 +146,6 @@ def listed(workspace: str, stored: Iterable[Stored], now_ms: int) -> list[QuotaR
 
 def _owner(workspace: str, agent: str) -> str:
     return f"agent '{agent}' of workspace '{workspace}'" if agent else f"workspace '{workspace}'"
-
-
-def _jobs(count: int) -> str:
-    return "1 job" if count == 1 else f"{count} jobs"
 
 
 class QuotaStore(Protocol):

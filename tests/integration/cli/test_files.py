@@ -17,8 +17,8 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
         yield machine
 
 
-def kinds(result: Completed) -> dict[str, str]:
-    assert result.code == 0, result
+def kinds(result: Completed, code: int = 0) -> dict[str, str]:
+    assert result.code == code, result
     return {change["name"]: change["change"] for change in result.json["changes"]}
 
 
@@ -35,7 +35,7 @@ def test_apply_creates_changes_and_prunes_jobs(machine: Machine, tmp_path: Path)
         "- {name: after, after: {job: daily, on: failed}}\n"
     )
 
-    assert set(kinds(machine.wakeful("apply", str(file), "--dry-run", "--json")).values()) == {"created"}
+    assert set(kinds(machine.wakeful("apply", str(file), "--dry-run", "--json"), 2).values()) == {"created"}
     assert machine.wakeful("list", "--json").json["jobs"] == []
 
     applied = machine.process("apply", str(file), "--json")
@@ -67,6 +67,62 @@ def test_an_invalid_job_in_a_file_changes_nothing(machine: Machine):
     assert "job 'wrong': schedule" in result.err
     assert "job 'wrong': foo" in result.err
     assert machine.wakeful("show", "careful/fine").code == 3
+
+
+def test_all_errors_of_all_documents_are_reported_with_their_lines(machine: Machine, tmp_path: Path):
+    file = tmp_path / "jobs.yaml"
+    file.write_text(
+        "agent: sorted\n"
+        "jobs:\n"
+        "  - name: fine\n"
+        "    schedule: '@daily'\n"
+        "  - schedule: '@daily'\n"
+        "  - name: wrong\n"
+        "    schedule: nope\n"
+        "    maxAttempts: 0\n"
+        "  - name: lane\n"
+        "    schedule: '@daily'\n"
+        "    target: {kind: webhook, url: 'http://127.0.0.1:9/'}\n"
+        "    lane: east\n"
+        "  - name: fine\n"
+        "    schedule: '@hourly'\n"
+    )
+    for options in ((), ("--dry-run",)):
+        result = machine.wakeful("apply", str(file), *options)
+        assert (result.code, result.out) == (2, "")
+        errors = result.err.removeprefix("wakeful: ").splitlines()
+        places = [error.removeprefix(str(file)).split(": ")[0] for error in errors]
+        assert sorted(places) == [":12", ":13", ":5", ":7", ":8"]
+        assert "job 3" not in result.err
+        assert "jobs.yaml:5: job 2 has no name" in result.err
+        assert "jobs.yaml:7: job 'wrong': schedule: " in result.err
+        assert "jobs.yaml:8: job 'wrong': maxAttempts: " in result.err
+        assert "jobs.yaml:12: job 'lane': lane: there is no lane 'east'" in result.err
+        assert "jobs.yaml:13: job 'fine': job 'fine' of the agent 'sorted' appears twice" in result.err
+    assert machine.wakeful("list", "--agent", "sorted").code == 3, "nothing was created"
+
+    listed = machine.wakeful("apply", str(file), "--json")
+    assert listed.code == 2
+    assert listed.json["changes"] == []
+    assert ("wrong", "maxAttempts", 8, "invalid-argument") in [
+        (error["name"], error["field"], error["line"], error["code"]) for error in listed.json["errors"]
+    ]
+
+
+def test_a_dry_run_exits_2_if_and_only_if_the_file_would_change_something(machine: Machine, tmp_path: Path):
+    file = tmp_path / "jobs.yaml"
+    file.write_text("name: drift\nagent: drift\njobs:\n- {name: a, schedule: '@daily'}\n")
+    assert machine.wakeful("apply", str(file), "--dry-run").code == 2
+    assert machine.wakeful("apply", str(file)).code == 0
+    assert machine.wakeful("apply", str(file), "--dry-run").code == 0
+
+    machine.wakeful("edit", "drift/a", "--schedule", "@hourly")
+    drifted = machine.wakeful("apply", str(file), "--dry-run", "--json")
+    assert kinds(drifted, 2) == {"a": "changed"}
+    assert machine.wakeful("apply", str(file)).code == 0
+    file.write_text("name: drift\nagent: drift\njobs: []\n")
+    assert machine.wakeful("apply", str(file), "--dry-run").code == 0
+    assert machine.wakeful("apply", str(file), "--dry-run", "--prune").code == 2
 
 
 @pytest.mark.parametrize("options", [(), ("--dry-run",)])

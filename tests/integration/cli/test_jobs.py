@@ -141,6 +141,38 @@ def test_the_cli_reads_the_key_file_of_the_server(machine: Machine):
     assert "WAKEFUL_KEY" in without.err
 
 
+def test_a_wrong_key_is_reported_with_its_source_and_what_to_do(machine: Machine, tmp_path: Path):
+    wrong = machine.wakeful("list", WAKEFUL_KEY="wk_wrong")
+    assert wrong.code == 4
+    assert "this key is not complete or not valid" in wrong.err
+    assert "it comes from WAKEFUL_KEY: set it to a key of http://127.0.0.1:" in wrong.err
+    assert "or unset it to use the key in " in wrong.err
+    assert "wk_wrong" not in wrong.err
+
+    unknown = machine.wakeful("list", WAKEFUL_KEY="wk_" + "x" * 43)
+    assert "this key is unknown" in unknown.err
+    assert "it comes from WAKEFUL_KEY" in unknown.err
+
+    file = tmp_path / "key"
+    file.write_text("wk_wrong\n")
+    stored = machine.wakeful("list", WAKEFUL_KEY_FILE=str(file))
+    assert stored.code == 4
+    assert f"it comes from {file}: set WAKEFUL_KEY to a key of " in stored.err
+    assert "`wakeful serve --new-key`" in stored.err
+    assert "begins with wk_" in machine.wakeful("list", WAKEFUL_KEY="password").err
+
+
+def test_one_is_singular(machine: Machine):
+    machine.wakeful("add", "only", "-s", "@daily", "--agent", "alone")
+    refused = machine.wakeful("agents", "delete", "alone")
+    assert "agent 'alone' has 1 job: delete it first" in refused.err
+    once = machine.wakeful(
+        *("backfill", "alone/only", "--from", "2026-01-05T00:00:00Z", "--to", "2026-01-05T23:00:00Z")
+    )
+    assert once.out == "planned 1 run of only\n"
+    assert "deleted 1 job\n" in machine.wakeful("delete", "--agent", "alone", "--yes").out
+
+
 def test_a_key_is_created_used_and_revoked(machine: Machine):
     key = machine.wakeful("keys", "create", "ci", "--json").json
     assert (key["role"], key["key"][:3]) == ("member", "wk_")

@@ -43,7 +43,7 @@ async def list_all_runs(
     agent: Annotated[str | None, Query(description="Only of this agent.")] = None,
     job: Annotated[
         str | None,
-        Query(description="Only of this job: its id, or its name; with `agent` if several agents have it."),
+        Query(description="Only of this job: its id, or with `agent` its name."),
     ] = None,
     job_id: Annotated[str | None, Query(max_length=64, description="Only of the job with this id.")] = None,
     state: States = None,
@@ -249,5 +249,5 @@ async def _named(
     services: Services, principal: Principal, workspace: str, agent: str | None, name: str
 ) -> str:
     if agent is None:
-        return (await services.jobs.find(principal, workspace, name)).id
+        raise Malformed("job: a name needs its agent; give agent too, or the id of the job")
     return (await services.jobs.get(principal, workspace, agent, name)).id

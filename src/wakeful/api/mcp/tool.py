@@ -28,6 +28,7 @@ from wakeful.api.mcp.time_text import iso, next_in_words, now_in_words, when_in_
 from wakeful.errors import AlreadyExists, InvalidArgument, NotFound, WakefulError
 from wakeful.job import Json
 from wakeful.logs import get_logger
+from wakeful.plural import plural
 
 _JOBS: Final = 50
 _RUNS: Final = 10
@@ -252,7 +253,7 @@ async def _runs(scheduler: Scheduler, tool_call: ToolCall, context: CallContext)
     if tool_call.job is not None:
         job_id = str((await _job(scheduler, tool_call, context))[2]["id"])
     runs = await scheduler.runs(context.agent, job_id, tool_call.limit or _RUNS)
-    lines = [f"{len(runs)} run{'' if len(runs) == 1 else 's'}, newest first" + ":" * bool(runs)]
+    lines = [f"{plural(len(runs), 'run')}, newest first" + ":" * bool(runs)]
     for run in runs:
         at = when_in_words(cast(int, run["scheduledAtMs"]), context.now_ms, context.tz)
         why = run.get("error") or run.get("reason")
@@ -264,9 +265,10 @@ async def _status(scheduler: Scheduler, context: CallContext) -> ToolResult:
     status = await scheduler.status()
     jobs, runs = cast(JsonObject, status["jobs"]), cast(JsonObject, status["runs"])
     next_ms = status.get("nextAtMs")
+    active, running = plural(cast(int, jobs["active"]), "job"), plural(cast(int, runs["running"]), "run")
     lines = [
-        f"The workspace '{status['workspace']}': {jobs['active']} jobs active, {jobs['paused']} paused; "
-        f"{runs['running']} runs running, {runs['pending']} pending, {runs['retrying']} retrying.",
+        f"The workspace '{status['workspace']}': {active} active, {jobs['paused']} paused; "
+        f"{running} running, {runs['pending']} pending, {runs['retrying']} retrying.",
         f"You schedule for the agent '{context.agent}'; times without a zone are in {context.tz}.",
     ]
     if isinstance(next_ms, int):

@@ -28,6 +28,7 @@ MODULES: Final = (
     "serve",
     "jobs",
     "job_edit",
+    "edit",
     "pause",
     "run",
     "runs",

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Iterable, Iterator, Sequence
-from typing import Annotated, Final, TypeVar
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.text import Text
 
 from wakeful.cli.arguments import CreateAgent, now_ms, read_text
-from wakeful.cli.exit_codes import OK, exit_code
+from wakeful.cli.concurrency import batches, for_each, gather
+from wakeful.cli.exit_codes import DRIFT, OK, exit_code
 from wakeful.cli.output import print_error
 from wakeful.cli.session import Session, command
 from wakeful.cli.show.diff import JobChange, diff
+from wakeful.cli.unknown_names import UnknownName
+from wakeful.client.connection import error_of_code
 from wakeful.client.types import JobShape
-from wakeful.errors import Unavailable, WakefulError
+from wakeful.errors import Unauthenticated, Unavailable, WakefulError
+from wakeful.plural import plural
 
-T = TypeVar("T")
-
-#: Concurrent requests.
-_BATCH: Final = 8
+if TYPE_CHECKING:
+    from wakeful.cli.manifest import Manifest, ManifestError, ManifestJob
 
 
 def register(app: typer.Typer) -> None:
@@ -48,18 +49,21 @@ def register(app: typer.Typer) -> None:
     ) -> int:
         """Create and change jobs to match a file. Applying the same file again changes nothing.
 
-        A file is a list of jobs, or {name, agent, jobs}. If any job in it is invalid, nothing changes.
+        A file is a list of jobs, or {name, agent, jobs}. If a job is invalid, all errors are listed, and
+        nothing changes. With --dry-run the exit code is 2 if the file would change something, else 0.
         """
-        from wakeful.cli.manifest import plan, read_manifest
+        from wakeful.cli.manifest import located, parse_manifest, plan_jobs
 
-        manifest = read_manifest(await read_text(file), s.agent or "default", file)
+        text = await read_text(file)
+        manifest = parse_manifest(text, s.agent or "default", file)
         before = await s.out.wait_for(s.client.jobs.list(all_agents=True))
-        with_jobs = {job["agentId"] for job in before}
-        unknown = [job.agent for job in manifest.jobs if job.agent not in with_jobs]
-        if unknown:
-            await s.check_agents(*unknown, create=create_agent)
-        changes = plan(manifest, before, now_ms=now_ms(), prune=prune)
-        await _validate(s, changes)
+        errors = [*manifest.errors, *await _agent_errors(s, manifest, before, create_agent)]
+        changes, wrong = plan_jobs(manifest, before, now_ms=now_ms(), prune=prune)
+        refused_by_server = await _validate(s, manifest.jobs)
+        known = {error.position for error in refused_by_server}
+        errors += refused_by_server + [error for error in wrong if error.position not in known]
+        if errors:
+            raise _invalid(s, located(errors, text, file), file, dry_run)
         saved: dict[tuple[str, str], JobShape] = {}
         refused: list[tuple[JobChange, WakefulError]] = []
         untried: list[JobChange] = []
@@ -97,25 +101,70 @@ def register(app: typer.Typer) -> None:
             s.out.say(Text(f"secret of {name}, not shown again: ").append(str(secret), "green"))
         s.out.warn_of(warning for found in warnings.values() for warning in found)
         if not refused:
-            return OK
+            changing = any(each.kind != "unchanged" for each in changes)
+            return DRIFT if dry_run and changing else OK
         for change, error in refused:
             was = "may not have been" if error.code == Unavailable.code else "was not"
             print_error(f"job '{change.name}' {was} applied: {error.message}")
         if untried:
             print_error(f"not tried: {', '.join(change.name for change in untried)}")
-        print_error(f"{len(changes)} jobs were applied; fix the cause, then apply the same file again")
+        were = "was" if len(changes) == 1 else "were"
+        print_error(
+            f"{plural(len(changes), 'job')} {were} applied; fix the cause, then apply the same file again"
+        )
         return exit_code(refused[0][1])
 
 
-async def _validate(s: Session, changes: Sequence[JobChange]) -> None:
-    """Validate every document on the server; raise one error that lists all that are refused."""
-    wanted = [change for change in changes if change.kind != "removed"]
-    wrong: list[tuple[JobChange, WakefulError]] = []
-    for batch in _batches(wanted):
-        wrong += _refused(batch, await _gather(s.jobs(each.agent).dry_run(each.document) for each in batch))
-    if wrong:
-        lines = [f"job '{change.name}': {line}" for change, e in wrong for line in e.message.splitlines()]
-        raise type(wrong[0][1])("\n".join(lines))
+async def _agent_errors(
+    s: Session, manifest: Manifest, jobs: Iterable[JobShape], create: bool
+) -> list[ManifestError]:
+    """Return an error if the file names an agent that is perhaps a typing error."""
+    from wakeful.cli.manifest import ManifestError
+
+    with_jobs = {job["agentId"] for job in jobs}
+    unknown = [job for job in manifest.jobs if job.agent not in with_jobs]
+    for job in {job.agent: job for job in reversed(unknown)}.values():
+        try:
+            await s.check_agents(job.agent, create=create)
+        except UnknownName as error:
+            return [ManifestError(job.name, job.agent, job.position, error.message, error.code)]
+    return []
+
+
+async def _validate(s: Session, jobs: Sequence[ManifestJob]) -> list[ManifestError]:
+    """Return the errors that the server finds in the documents of the file."""
+    from wakeful.cli.manifest import job_errors
+
+    _, failed = await for_each(jobs, lambda job: s.jobs(job.agent).dry_run(job.document))
+    for _, error in failed:
+        if isinstance(error, Unavailable | Unauthenticated):
+            raise error
+    return [each for job, error in failed for each in job_errors(job, error)]
+
+
+def _invalid(
+    s: Session, errors: Sequence[tuple[ManifestError, int | None]], file: str, dry_run: bool
+) -> WakefulError:
+    """Return one error that lists all errors of the file; with --json, print them."""
+    name = "stdin" if file == "-" else file
+    lines, details = [], []
+    for error, line in errors:
+        at = name if line is None else f"{name}:{line}"
+        job = "" if error.job is None else f"job '{error.job}': "
+        lines.append(f"{at}: {job}{error.message}")
+        details.append(
+            {
+                "file": name,
+                "line": line,
+                "agentId": error.agent,
+                "name": error.job,
+                "field": error.field,
+                "code": error.code,
+                "message": error.message,
+            }
+        )
+    s.out.show({"dryRun": dry_run, "changes": [], "errors": details})
+    return error_of_code(errors[0][0].code)("\n".join(lines))
 
 
 async def _apply(
@@ -128,8 +177,8 @@ async def _apply(
     done: list[JobChange] = []
     refused: list[tuple[JobChange, WakefulError]] = []
     with s.out.counting("applying", len(changes)) as step:
-        for batch in _batches(changes):
-            results = await _gather(_send(s, change) for change in batch)
+        for batch in batches(changes):
+            results = await gather(_send(s, change) for change in batch)
             refused = _refused(batch, results)
             for change, result in zip(batch, results, strict=True):
                 if not isinstance(result, WakefulError):
@@ -140,20 +189,6 @@ async def _apply(
                 break
             step(len(batch))
     return done, refused, list(changes[len(done) + len(refused) :])
-
-
-def _batches(changes: Sequence[JobChange]) -> Iterator[Sequence[JobChange]]:
-    return (changes[start : start + _BATCH] for start in range(0, len(changes), _BATCH))
-
-
-async def _gather(requests: Iterable[Awaitable[T]]) -> list[T | WakefulError]:
-    """Return the result or WakefulError of each request; raise any other exception."""
-    results: list[T | WakefulError] = []
-    for result in await asyncio.gather(*requests, return_exceptions=True):
-        if isinstance(result, BaseException) and not isinstance(result, WakefulError):
-            raise result
-        results.append(result)
-    return results
 
 
 def _refused(batch: Sequence[JobChange], results: Sequence[object]) -> list[tuple[JobChange, WakefulError]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, cast
 
 import typer
 from rich.text import Text
@@ -11,6 +11,7 @@ from wakeful.cli import exit_codes
 from wakeful.cli.arguments import Limit, now_ms
 from wakeful.cli.session import Session, command, command_group
 from wakeful.cli.show.admin import audit_table
+from wakeful.plural import plural
 
 
 def register(app: typer.Typer) -> None:
@@ -34,9 +35,13 @@ def register(app: typer.Typer) -> None:
     async def verify(s: Session) -> int:
         """Verify the hash chain of the audit log. The exit code is 1 if it is broken."""
         found = await s.out.wait_for(s.client.audit.verify(), "verifying the hash chain")
-        flaw, count = found.get("flaw"), found.get("count")
+        flaw, count = found.get("flaw"), cast(int, found.get("count", 0))
+        entries = plural(count, "entry", "entries")
         shown = (
-            Text(f"{count} entries verified: none was changed, removed or reordered", "green")
+            Text(
+                f"{entries} verified: none was changed, removed or reordered",
+                "green",
+            )
             if flaw is None
             else Text(f"the hash chain is broken: {flaw}", "red")
         )

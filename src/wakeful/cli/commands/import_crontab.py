@@ -18,6 +18,7 @@ from wakeful.cli.show.tables import Cell, escaped, first_line, table
 from wakeful.cli.times import local_zone
 from wakeful.errors import InvalidArgument, NotFound, Unauthenticated, Unavailable
 from wakeful.json_value import Json
+from wakeful.plural import plural
 
 
 def register(app: typer.Typer) -> None:
@@ -145,7 +146,7 @@ def _print(
             head = Text(f"line {each.line}, {what}: ", colour).append(each.why)
             s.out.say(head, Text(f"    {escaped(first_line(each.text, 100))}", "dim"))
     done = "would be created or changed" if dry_run else "created or changed"
-    s.out.say(Text(f"{len(planned)} jobs {done}, {len(refused)} lines refused", "bold"))
+    s.out.say(Text(f"{plural(len(planned), 'job')} {done}, {plural(len(refused), 'line')} refused", "bold"))
 
 
 def _remark(remark: Remark) -> dict[str, object]:

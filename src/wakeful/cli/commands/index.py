@@ -42,6 +42,7 @@ COMMANDS: Final = (
         "Jobs",
         "Replace the secret of a webhook; for a day, requests are signed with both secrets.",
     ),
+    Entry("edit", "edit", "Jobs", "Change a job: with options, or without them in an editor."),
     Entry("pause", "pause", "Jobs", "Pause jobs."),
     Entry("resume", "pause", "Jobs", "Resume jobs."),
     Entry("skip-next", "pause", "Jobs", "Skip the next tick of a job."),

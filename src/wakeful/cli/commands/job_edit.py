@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import shlex
 from typing import Annotated
 
 import typer
 from rich.text import Text
 
-from wakeful.cli.arguments import CreateAgent, JobName, Payload, json_argument, now_ms
+from wakeful.cli.arguments import CreateAgent, JobName, now_ms
 from wakeful.cli.concurrency import for_each
+from wakeful.cli.document_options import document_options, read_document
 from wakeful.cli.exit_codes import NOT_DONE, OK, exit_code_of
-from wakeful.cli.job_options import job_fields, job_options
 from wakeful.cli.selection import (
     AllOption,
     JobNames,
@@ -29,12 +27,9 @@ from wakeful.cli.selection import (
 from wakeful.cli.session import Session, command
 from wakeful.cli.show.jobs import next_at, secret, ticks
 from wakeful.errors import InvalidArgument
-from wakeful.json_value import Json
 from wakeful.plural import plural
 
 _PANEL = "Jobs"
-#: Words that only a shell interprets.
-_SHELL = {"|", "||", "&", "&&", ";", "<", ">", ">>", "2>", "2>&1"}
 _YES = {"true", "on", "yes", "1"}
 _NO = {"false", "off", "no", "0"}
 
@@ -51,61 +46,20 @@ def register(app: typer.Typer) -> None:
             "wakeful add reminder -s 'in 20m' -m 'Check the build.' --agent ops",
         ),
         panel=_PANEL,
-        options=job_options(),
+        options=document_options(),
     )
     async def add(
         s: Session,
         /,
         name: Annotated[str, typer.Argument(metavar="NAME", help="a slug such as daily-report")],
-        schedule: Annotated[
-            str | None,
-            typer.Option("--schedule", "-s", help="'0 9 * * 1-5', '@daily', 'every 15m', 'in 20m', a time"),
-        ] = None,
-        tz: Annotated[str | None, typer.Option("--tz", help="an IANA zone such as Europe/Berlin")] = None,
-        url: Annotated[str | None, typer.Option("--url", help="call this webhook")] = None,
-        function: Annotated[
-            str | None, typer.Option("--function", help="run the Python function of this name")
-        ] = None,
-        program: Annotated[
-            str | None,
-            typer.Option("--command", help="run this program on the server, which must allow it"),
-        ] = None,
-        target: Annotated[
-            str | None, typer.Option("--target", metavar="JSON", help='as in \'{"kind": "pull"}\'')
-        ] = None,
-        payload: Payload = None,
-        label: Annotated[
-            list[str] | None, typer.Option("--label", metavar="KEY=VALUE", help="a label; may be repeated")
-        ] = None,
-        field: Annotated[
-            list[str] | None,
-            typer.Option(
-                "--set",
-                metavar="FIELD=JSON",
-                help="any other field, as in budget='{\"tokensPerDay\": 9000}'",
-            ),
-        ] = None,
         paused: Annotated[bool, typer.Option("--paused", help="create the job paused")] = False,
         replace: Annotated[bool, typer.Option("--replace", help="update the job if the name exists")] = False,
         create_agent: CreateAgent = False,
         **options: object,
     ) -> None:
         """Add a job. Shows when it fires next, and once the secret of its webhook."""
-        document: dict[str, Json] = {
-            "name": name,
-            "schedule": schedule,
-            "tz": tz,
-            "webhookUrl": url,
-            "target": _target(function, program, await json_argument("--target", target)),
-            "payload": await json_argument("--payload", payload),
-            "labels": dict(_pair("--label", each) for each in label) if label else None,
-            **job_fields(options),
-            "enabled": False if paused else None,
-        }
-        for each in field or []:
-            key, value = _pair("--set", each)
-            document[key] = await json_argument(f"--set {key}", value)
-        document = {key: value for key, value in document.items() if value is not None}
+        given = {**await read_document(options), "name": name, "enabled": False if paused else None}
+        document = {key: value for key, value in given.items() if value is not None}
         await s.check_agents(create=create_agent)
         jobs = s.jobs()
         job = await s.out.wait_for(jobs.upsert(document) if replace else jobs.create(document))
@@ -188,41 +142,3 @@ def register(app: typer.Typer) -> None:
         jobs, slug = await s.find_job(name)
         job = await s.out.wait_for(jobs.rotate_secret(slug))
         s.out.show(job, *secret(job))
-
-
-def _target(function: str | None, program: str | None, target: Json) -> Json:
-    targets = {"--function": function, "--command": program, "--target": target}
-    named = [option for option, value in targets.items() if value is not None]
-    if len(named) > 1:
-        raise InvalidArgument(f"{' and '.join(named)} are {len(named)} targets; give one of them")
-    if function is not None:
-        return {"kind": "function", "name": function}
-    return target if program is None else {"kind": "command", "argv": [*_split(program)]}
-
-
-def _split(program: str) -> list[str]:
-    """Return the words of a command, split as in a shell; refuse words that only a shell interprets.
-
-    >>> _split("rsync -a '/my files' /b")
-    ['rsync', '-a', '/my files', '/b']
-    """
-    try:
-        words = shlex.split(program)
-    except ValueError as error:
-        raise InvalidArgument(f"--command: {error}; close the quotation, or use --target") from error
-    if not words:
-        raise InvalidArgument("--command: it is empty; write a program, as in --command 'rsync -a /a /b'")
-    shell = sorted(_SHELL.intersection(words))
-    if shell:
-        raise InvalidArgument(
-            f"--command: it runs without a shell, so {shell[0]} would be an argument; start a shell, as in "
-            "--command \"/bin/sh -c 'a | b'\", or use --target"
-        )
-    return words
-
-
-def _pair(option: str, text: str) -> tuple[str, str]:
-    key, equals, value = text.partition("=")
-    if not equals or not key:
-        raise InvalidArgument(f"{option}: {json.dumps(text)} is not a pair; write KEY=VALUE")
-    return key, value

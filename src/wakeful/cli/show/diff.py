@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
@@ -40,12 +40,17 @@ def diff(changes: Sequence[JobChange], *, dry_run: bool) -> Iterator[RenderableT
         mark, colour = _MARKS[change.kind]
         agent = "" if change.agent == "default" else f"{change.agent}/"
         yield Text(f"{mark} {agent}{change.name}", colour).append(f"  {change.kind}", "dim")
-        for name, (old, new) in change.fields.items():
-            line = Text(f"    {name}: ").append(_shown(old), "red").append(" → ")
-            yield line.append(_shown(new), "green")
+        yield from field_lines(change.fields)
     counts = Counter(change.kind for change in changes)
     totals = ", ".join(f"{counts[kind]} {kind}" for kind in _MARKS)
     yield Text(totals + (" (dry run)" if dry_run else ""), "bold")
+
+
+def field_lines(fields: Mapping[str, tuple[Json, Json]]) -> Iterator[RenderableType]:
+    """Yield a line for each changed field, with its old and new value."""
+    for name, (old, new) in fields.items():
+        line = Text(f"    {name}: ").append(_shown(old), "red").append(" → ")
+        yield line.append(_shown(new), "green")
 
 
 def _shown(value: Json) -> str:

@@ -41,7 +41,7 @@ def job_table(jobs: Sequence[JobShape], now_ms: int, *, wide: bool = True) -> Ta
 def job_page(job: JobShape, now_ms: int) -> Table:
     """Return a page with the fields of a job that differ from the defaults."""
     rest = cast(Mapping[str, object], job)
-    defaults = _defaults()
+    defaults = default_fields()
     others = {
         name: compact(value)
         for name, value in rest.items()
@@ -128,7 +128,7 @@ def _ago(text: str | None, now_ms: int) -> str:
     return "" if ms is None else relative(ms, now_ms)
 
 
-def _defaults() -> dict[str, Json]:
+def default_fields() -> dict[str, Json]:
     """Return the fields of a minimal job: values equal to these are not shown."""
     from wakeful.document import Defaults, read_definition, write_definition
 

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Iterable
 from types import TracebackType
 from typing import Final, Self, cast
 
-from wakeful.client.api_key_file import read_key
+from wakeful.client.api_key_file import key_file, read_key
 from wakeful.client.connection import Connection, Query, path
 from wakeful.client.rest.admin import RestAgents, RestAudit, RestKeys, RestQuotas, RestWorkflows
 from wakeful.client.rest.events import events
@@ -36,8 +36,8 @@ class RestClient:
         ca: str | None = None,
     ) -> None:
         url = url or os.environ.get("WAKEFUL_URL") or DEFAULT_URL
-        key = key or os.environ.get("WAKEFUL_KEY") or read_key(url)
-        self._connection = Connection(url, key, timeout, ClientTls(cert, cert_key, ca).or_else())
+        key, source = _key(url, key)
+        self._connection = Connection(url, key, timeout, ClientTls(cert, cert_key, ca).or_else(), source)
         self.workspace = workspace
         self.jobs = RestJobs(self._connection, workspace, agent)
         self.runs = RestRuns(self._connection, workspace, agent)
@@ -102,3 +102,19 @@ class RestClient:
         """Yield events as they happen, over as many connections as necessary."""
         query: Query = {"agent": agent, "job": job, "types": ",".join(types) or None}
         return events(self._connection, path(self.workspace, "events"), query, after, patience)
+
+
+def _key(url: str, given: str | None) -> tuple[str | None, str]:
+    """Return the key for a server, and where it comes from and what to do if it is refused."""
+    if given:
+        return given, ""
+    if key := os.environ.get("WAKEFUL_KEY"):
+        stored = read_key(url)
+        other = f", or unset it to use the key in {key_file(url)}" if stored else ""
+        return key, f"it comes from WAKEFUL_KEY: set it to a key of {url}{other}"
+    if key := read_key(url):
+        return key, (
+            f"it comes from {key_file(url)}: set WAKEFUL_KEY to a key of {url}, or create one on the machine "
+            "of the server with `wakeful serve --new-key`"
+        )
+    return None, ""

@@ -67,6 +67,8 @@ class KeyService:
         if self._tokens is not None and bearer.count(".") == 2:
             principal = await self._tokens.principal(bearer)
             return Principal(principal.actor, principal.role, principal.workspace, principal.agent, address)
+        if bearer.startswith(PREFIX):
+            raise Unauthenticated("this key is not complete or not valid; copy all of it, as it was created")
         raise Unauthenticated("this is not an API key; a key begins with wk_")
 
     async def _key(self, hash: bytes) -> KeyRow:

@@ -57,8 +57,12 @@ def masked_alerts(value: Json) -> Json:
 
 def masked_job(definition: Definition) -> dict[str, Json]:
     """Return the document of a job with its credentials masked."""
-    document = write_definition(definition)
-    mask = masked_alerts if definition.name in ALERT_JOBS else masked
+    return masked_document(write_definition(definition))
+
+
+def masked_document(document: Mapping[str, Json]) -> dict[str, Json]:
+    """Return the document of a job, or a job as every interface returns it, with its credentials masked."""
+    mask = masked_alerts if document.get("name") in ALERT_JOBS else masked
     return {**document, **{field: mask(document[field]) for field in FIELDS if field in document}}
 
 

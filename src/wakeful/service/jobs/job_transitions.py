@@ -8,6 +8,7 @@ from typing import Final, Literal
 from wakeful.errors import FailedPrecondition
 from wakeful.job import Definition, JobRecord, anchor_of
 from wakeful.planning import Becomes, Verdict, begin, fire_ms, job_state, overdue
+from wakeful.plural import plural
 from wakeful.run import NewRun
 from wakeful.run_factory import claim_timeout_ms, tick_run
 from wakeful.store.row_mapping import job_of
@@ -89,7 +90,8 @@ def resumed(job: JobRecord, now_ms: int) -> JobRecord:
     name = job.definition.name
     if has_max_runs(job):
         raise FailedPrecondition(
-            f"job '{name}' has reached its maxRuns of {job.run_count} runs; give it a higher maxRuns"
+            f"job '{name}' has reached its maxRuns of {plural(job.run_count, 'run')}; give it a higher "
+            "maxRuns"
         )
     next_ms, wake_ms = begin(job.id, job.definition, job.anchor_ms, now_ms)
     if next_ms is None and job.definition.timing is not None:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from wakeful.errors import AlreadyExists, FailedPrecondition
+from wakeful.plural import plural
 from wakeful.store.accounts import AgentRow, KeyChange, KeyRow, WorkspaceRow
 from wakeful.store.sql.driver import Duplicate, Row, Session
 
@@ -130,7 +131,9 @@ async def delete_agent(session: Session, workspace: str, name: str) -> bool:
     count = await session.row(COUNT_JOBS, workspace, name)
     jobs = 0 if count is None else int(count[0])
     if jobs:
-        raise FailedPrecondition(f"agent '{name}' has {jobs} job{'s' * (jobs > 1)}: delete them first")
+        raise FailedPrecondition(
+            f"agent '{name}' has {plural(jobs, 'job')}: delete {'it' if jobs == 1 else 'them'} first"
+        )
     for statement in (DELETE_SESSIONS, DELETE_MESSAGES, DELETE_TURNS):
         await session.execute(statement, workspace, name)
     return deleted > 0

@@ -77,17 +77,9 @@ async def test_a_name_that_several_agents_have_lists_the_candidates(ask: ApiClie
 
     assert (several.status, several.code) == (409, "failed-precondition")
     assert "default/digest, ops/digest, writer/digest" in several.body["detail"]
-    assert (await ask("GET", "/runs", job="digest")).status == 409
     assert (await ask("GET", "/jobs/nope")).status == 404
     own = await ask.new("agent", agent="ops")
     assert (await own("GET", "/jobs/digest")).body["agentId"] == "ops", "it sees only its own"
-
-
-@on_one_store
-async def test_the_runs_of_a_job_are_listed_by_its_name_alone(ask: ApiClient):
-    await create(ask, agent="ops")
-    await ask("POST", f"{HOME}/agents/ops/jobs/digest/run")
-    assert len((await ask("GET", "/runs", job="digest")).body["runs"]) == 1
 
 
 @on_one_store

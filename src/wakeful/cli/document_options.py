@@ -1,0 +1,116 @@
+"""The options of `add` and `edit` for the document of a job: schedule, target, payload, labels, any field."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import shlex
+from collections.abc import Mapping
+from typing import Annotated, Final, cast
+
+import typer
+
+from wakeful.cli.arguments import Payload, json_argument
+from wakeful.cli.job_options import job_fields, job_options
+from wakeful.errors import InvalidArgument
+from wakeful.json_value import Json
+
+#: Words that only a shell interprets.
+_SHELL: Final = {"|", "||", "&", "&&", ";", "<", ">", ">>", "2>", "2>&1"}
+
+_OPTIONS: Final[dict[str, object]] = {
+    "schedule": Annotated[
+        str | None,
+        typer.Option("--schedule", "-s", help="'0 9 * * 1-5', '@daily', 'every 15m', 'in 20m', a time"),
+    ],
+    "tz": Annotated[str | None, typer.Option("--tz", help="an IANA zone such as Europe/Berlin")],
+    "url": Annotated[str | None, typer.Option("--url", help="call this webhook")],
+    "function": Annotated[
+        str | None, typer.Option("--function", help="run the Python function of this name")
+    ],
+    "program": Annotated[
+        str | None, typer.Option("--command", help="run this program on the server, which must allow it")
+    ],
+    "target": Annotated[
+        str | None, typer.Option("--target", metavar="JSON", help='as in \'{"kind": "pull"}\'')
+    ],
+    "payload": Payload,
+    "label": Annotated[
+        list[str] | None, typer.Option("--label", metavar="KEY=VALUE", help="a label; may be repeated")
+    ],
+    "field": Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="FIELD=JSON",
+            help="any other field, as in budget='{\"tokensPerDay\": 9000}'",
+        ),
+    ],
+}
+
+
+def document_options() -> list[inspect.Parameter]:
+    """Return a parameter for each option."""
+    own = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+        for name, annotation in _OPTIONS.items()
+    ]
+    return [*own, *job_options()]
+
+
+async def read_document(options: Mapping[str, object]) -> dict[str, Json]:
+    """Return the fields of a job document that these options give. `--set FIELD=null` gives a null."""
+    text = {name: cast(str | None, options.get(name)) for name in _OPTIONS}
+    labels = cast(list[str], options.get("label") or [])
+    document: dict[str, Json] = {
+        "schedule": text["schedule"],
+        "tz": text["tz"],
+        "webhookUrl": text["url"],
+        "target": _target(text["function"], text["program"], await json_argument("--target", text["target"])),
+        "payload": await json_argument("--payload", text["payload"]),
+        "labels": dict(_pair("--label", each) for each in labels) if labels else None,
+        **job_fields(options),
+    }
+    document = {key: value for key, value in document.items() if value is not None}
+    for each in cast(list[str], options.get("field") or []):
+        key, value = _pair("--set", each)
+        document[key] = await json_argument(f"--set {key}", value)
+    return document
+
+
+def _target(function: str | None, program: str | None, target: Json) -> Json:
+    targets = {"--function": function, "--command": program, "--target": target}
+    named = [option for option, value in targets.items() if value is not None]
+    if len(named) > 1:
+        raise InvalidArgument(f"{' and '.join(named)} are {len(named)} targets; give one of them")
+    if function is not None:
+        return {"kind": "function", "name": function}
+    return target if program is None else {"kind": "command", "argv": [*_split(program)]}
+
+
+def _split(program: str) -> list[str]:
+    """Return the words of a command, split as in a shell; refuse words that only a shell interprets.
+
+    >>> _split("rsync -a '/my files' /b")
+    ['rsync', '-a', '/my files', '/b']
+    """
+    try:
+        words = shlex.split(program)
+    except ValueError as error:
+        raise InvalidArgument(f"--command: {error}; close the quotation, or use --target") from error
+    if not words:
+        raise InvalidArgument("--command: it is empty; write a program, as in --command 'rsync -a /a /b'")
+    shell = sorted(_SHELL.intersection(words))
+    if shell:
+        raise InvalidArgument(
+            f"--command: it runs without a shell, so {shell[0]} would be an argument; start a shell, as in "
+            "--command \"/bin/sh -c 'a | b'\", or use --target"
+        )
+    return words
+
+
+def _pair(option: str, text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals or not key:
+        raise InvalidArgument(f"{option}: {json.dumps(text)} is not a pair; write KEY=VALUE")
+    return key, value
