@@ -13,6 +13,9 @@ Programs (`bash`, `python`, `javascript`) run in the order of the page:
   output, and the page continues when it is printed
 - `<!-- not run: REASON -->`: only its syntax is checked
 
+A page whose programs use `postgresql://…@127.0.0.1` or `localhost` has a PostgreSQL server on port 5432, with
+the superuser `postgres`, no passwords, and `psql` on the PATH.
+
 Data (`json`, `yaml`, `toml`, `ini`, `dockerfile`) is parsed. Job documents, files of jobs and targets are
 validated too.
 
@@ -37,8 +40,8 @@ from tests.support.paths import ROOT
 
 DOCS = ROOT / "docs"
 
-#: The ports of `wakeful serve` and of the receivers in the documentation.
-SERVER_PORT, RECEIVER_PORT = 9253, 8080
+#: The ports of `wakeful serve`, of the receivers and of PostgreSQL in the documentation.
+SERVER_PORT, RECEIVER_PORT, POSTGRES_PORT = 9253, 8080, 5432
 
 PROGRAMS = ("bash", "python", "javascript")
 DATA = ("json", "yaml", "toml", "ini", "dockerfile")
@@ -49,6 +52,7 @@ _TEXT_MARKS = ("output", "file", "sample")
 #: The marks that need a value after a colon.
 _WITH_VALUE = ("file", "not run", "sample")
 
+_LOCAL_POSTGRES = re.compile(r"postgresql://(\S*@)?(localhost|127\.0\.0\.1)")
 _FENCE_LINE = re.compile(r"^(?P<indent> *)(?P<fence>```+)(?P<info>[^`]*)$")
 _MARK = re.compile(r"^ *<!-- (?P<mark>[a-z ]+?)(?:: (?P<value>.+?))? -->$")
 _SNIPPET = re.compile(r'^--8<-- "(.+)"$', re.MULTILINE)
@@ -81,6 +85,11 @@ class Block:
         if "wakeful serve" in self.text:
             return SERVER_PORT
         return RECEIVER_PORT if "receiver.py" in self.text or str(RECEIVER_PORT) in self.text else None
+
+    @property
+    def needs_postgres(self) -> bool:
+        """Whether the block uses the PostgreSQL server of this machine."""
+        return self.mark in ("run", "fails", "start") and bool(_LOCAL_POSTGRES.search(self.text))
 
 
 def pages() -> list[Path]:

@@ -27,8 +27,9 @@ from typing import Self
 import pytest
 
 from tests.support import prefork
-from tests.support.doc_pages import RECEIVER_PORT, SERVER_PORT, Block
+from tests.support.doc_pages import POSTGRES_PORT, RECEIVER_PORT, SERVER_PORT, Block
 from tests.support.paths import ROOT
+from tests.support.postgres_cluster import Cluster
 
 _TIMEOUT_S = 120.0
 _SERVER = "wakeful serve --dev"
@@ -44,8 +45,11 @@ sys.exit(doctest.testfile({file!r}, module_relative=False, optionflags=options)[
 class PageShell:
     """The shell and the other terminals of one page. Use it as a context manager."""
 
-    def __init__(self, folder: Path, *, cold: bool = False) -> None:
-        """With `cold`, the programs are the installed ones, without preforking."""
+    def __init__(self, folder: Path, *, cold: bool = False, postgres: bool = False) -> None:
+        """With `cold`, the programs are the installed ones, without preforking.
+
+        With `postgres`, a PostgreSQL server listens on its usual port, and `psql` is on the PATH.
+        """
         self._network = prefork.network()
         self.directory, self._scripts, home = folder / "page", folder / "scripts", folder / "home"
         for each in (self.directory, self._scripts, home):
@@ -53,11 +57,17 @@ class PageShell:
         for name in _SHARED:
             if (ROOT / name).exists():
                 shutil.copytree(ROOT / name, self.directory / name)
-        before = [*([] if cold else [self._network.programs]), Path(sys.executable).parent]
+        self._postgres = Cluster() if postgres else None
+        path: list[object] = [] if cold else [self._network.programs]
+        path += [
+            Path(sys.executable).parent,
+            os.environ["PATH"],
+            *([self._postgres.bin] if self._postgres else []),
+        ]
         self._environment = {
             "HOME": str(home),
             "LANG": "C.UTF-8",
-            "PATH": os.pathsep.join(map(str, [*before, os.environ["PATH"]])),
+            "PATH": os.pathsep.join(map(str, path)),
             "TMPDIR": tempfile.gettempdir(),
             "TZ": "UTC",
             "USER": "me",
@@ -66,6 +76,8 @@ class PageShell:
         self._terminals: list[Terminal] = []
         self._listening: dict[int, Terminal] = {}
         self._shell = self._open("bash", "--norc", "-eu", "-o", "pipefail", stdin=subprocess.PIPE)
+        if self._postgres is not None:
+            self._forward(POSTGRES_PORT, self._postgres)
 
     def __enter__(self) -> Self:
         return self
@@ -76,6 +88,8 @@ class PageShell:
         failed = [each for each in self._terminals if each.failed]
         for terminal in (Terminal(self._shell), *reversed(self._terminals)):
             terminal.kill()
+        if self._postgres is not None:
+            self._postgres.remove()
         if kind is None:
             assert not failed, "\n".join(
                 f"{each.name} ended with an error:\n{each.output}" for each in failed
@@ -121,6 +135,13 @@ class PageShell:
             self._listening[port] = terminal
             self._wait_for(port, terminal)
         return terminal
+
+    def _forward(self, port: int, cluster: Cluster) -> None:
+        """Make a server outside of this network reachable on a port."""
+        script = self._scripts / "postgres.bash"
+        program = Path(__file__).with_name("forward_port.py")
+        script.write_text(f"exec python '{program}' {port} '{cluster.folder}/.s.PGSQL.{cluster.port}'\n")
+        self._start("PostgreSQL", script, port)
 
     def _wait_for(self, port: int, terminal: Terminal) -> None:
         """Wait until a program in this network listens on the port."""
@@ -246,7 +267,7 @@ def exclusive_ports() -> Iterator[None]:
         return
     with open(Path(tempfile.gettempdir()) / "wakeful-documentation.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if taken := _taken_ports((SERVER_PORT, RECEIVER_PORT)):
+        if taken := _taken_ports((SERVER_PORT, RECEIVER_PORT, POSTGRES_PORT)):
             pytest.skip(f"another program listens on port {taken[0]}, and `unshare --net` is not permitted")
         yield
 

@@ -26,7 +26,8 @@ def test_the_examples_of_a_page_run_in_order(page: Path, tmp_path: Path):
         check_block(block)
     if not any(block.mark in ("run", "fails", "start") for block in examples):
         return
-    with exclusive_ports(), PageShell(tmp_path, cold=page.name == "README.md") as shell:
+    postgres = any(block.needs_postgres for block in examples)
+    with exclusive_ports(), PageShell(tmp_path, cold=page.name == "README.md", postgres=postgres) as shell:
         printed: str | Terminal | None = None
         for block in examples:
             if block.mark == "file":

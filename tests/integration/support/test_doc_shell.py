@@ -40,6 +40,15 @@ def test_a_server_of_the_page_replaces_the_plain_one(tmp_path: Path):
     assert (refused[0], accepted[0]) == (False, True), (refused, accepted)
 
 
+def test_a_page_that_uses_postgres_has_a_server(tmp_path: Path):
+    psql = block("psql -At postgresql://postgres@127.0.0.1/postgres -c 'SELECT 1'")
+    assert psql.needs_postgres
+    with exclusive_ports(), PageShell(tmp_path, postgres=True) as shell:
+        shell.start(block("wakeful serve --dev --db postgresql://postgres@localhost/postgres", "start"))
+        assert shell.run(psql) == (True, "1\n")
+        assert shell.run(block("wakeful list"))[0]
+
+
 def test_a_started_program_that_fails_fails_the_page(tmp_path: Path):
     def failing_page() -> None:
         with PageShell(tmp_path) as shell:
