@@ -235,7 +235,9 @@ def _value(name: str, key: str, value: object, kind: Any) -> Any:
         try:
             number = int(text)
         except ValueError:
-            raise InvalidArgument(f"{name}: '{text}' is not a whole number") from None
+            # Kubernetes sets WAKEFUL_PORT to an address in pods beside a service named `wakeful`.
+            cause = "; set enableServiceLinks: false in the pod" if text.startswith("tcp://") else ""
+            raise InvalidArgument(f"{name}: '{text}' is not a whole number{cause}") from None
         least = _MINIMUM.get(key, 0)
         if number < least:
             raise InvalidArgument(f"{name}: {number} is too small; the minimum is {least}")
