@@ -56,6 +56,14 @@ class Output:
             return
         self._print(renderables)
 
+    def show_line(self, value: object, line: RenderableType) -> None:
+        """Print one of many results: `value` as one line of JSON with --json, else the line."""
+        if self.as_json:
+            sys.stdout.write(json.dumps(value, ensure_ascii=False) + "\n")
+            sys.stdout.flush()
+            return
+        self._print([line])
+
     def say(self, *renderables: RenderableType) -> None:
         """Print something besides the result; nothing with --json."""
         if not self.as_json:
@@ -76,6 +84,10 @@ class Output:
         for renderable in renderables:
             # The terminal wraps long lines. A line break in a command would prevent copying it.
             self.console.print(renderable, soft_wrap=isinstance(renderable, str | Text))
+
+    def note(self, sentence: str) -> None:
+        """Print a note on stderr, also with --json."""
+        self.stderr.print(Text(sentence, "dim"))
 
     def warn(self, sentence: str) -> None:
         """Print a warning on stderr."""

@@ -78,6 +78,15 @@ def moment(ms: int, tz: str | None, now_ms: int | None = None) -> str:
     return f"{day} {at:%H:%M:%S} {name}" if at.second else f"{day} {at:%H:%M} {name}"
 
 
+def clock_time(ms: int, tz: str) -> str:
+    """Return the time of the day in a zone.
+
+    >>> clock_time(1_800_000_000_000, "Europe/Berlin")
+    '09:00:00'
+    """
+    return f"{(_EPOCH + timedelta(milliseconds=ms)).astimezone(zoneinfo.ZoneInfo(tz)):%H:%M:%S}"
+
+
 def local_zone(environment: Mapping[str, str] = os.environ, link: Path = Path("/etc/localtime")) -> str:
     """Return the IANA name of this machine's zone, or UTC if it is unknown.
 

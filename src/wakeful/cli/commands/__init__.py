@@ -32,6 +32,7 @@ MODULES: Final = (
     "pause",
     "run",
     "runs",
+    "tail",
     "messages",
     "preview",
     "apply",

@@ -55,6 +55,7 @@ COMMANDS: Final = (
     ),
     Entry("cancel", "runs", "Runs", "Cancel a run that is pending or retrying."),
     Entry("stop", "runs", "Runs", "Stop a running run, on whichever replica it runs."),
+    Entry("tail", "tail", "Runs", "Show runs as they start and end, one line per change, until Ctrl-C."),
     Entry("say", "messages", "Runs", "Send a message to an agent."),
     Entry(
         "sessions",

@@ -9,8 +9,8 @@ from rich.table import Table
 from rich.text import Text
 
 from wakeful.cli.show.tables import Cell, compact, escaped, first_line, page, state, table
-from wakeful.cli.times import instant, moment, relative, span
-from wakeful.client.types import AttemptShape, RunShape
+from wakeful.cli.times import clock_time, instant, moment, relative, span
+from wakeful.client.types import AttemptShape, EventShape, RunShape
 
 
 def run_table(runs: Sequence[RunShape], now_ms: int, *, wide: bool = True) -> Table:
@@ -100,6 +100,24 @@ def progress_line(run: RunShape) -> Text:
     elif length := took(run):
         line.append(f" in {length}", "dim")
     return line
+
+
+def event_line(event: EventShape, tz: str) -> Text:
+    """Return one line about a run that has started or ended, with the time of the day in a zone."""
+    run = event["run"]
+    at = clock_time(instant(event["at"]) or 0, tz)
+    if run is None:
+        return Text(f"{at}  {event['type']}", "dim")
+    line = Text(f"{at}  ", "dim")
+    agent = "" if run["agentId"] == "default" else f"{run['agentId']}/"
+    line.append(escaped(f"{agent}{run['job'] or 'wake'}").plain, "bold").append("  ")
+    if event["type"] == "run.started":  # the run may have ended since
+        line.append_text(state("running")).append(f" (attempt {run['attempt']})", "dim")
+    else:
+        line.append_text(progress_line(run))
+        if reason := why(run).plain:
+            line.append(f": {escaped(reason).plain}")
+    return line.append(f"  {run['id']}", "dim")
 
 
 def took(run: RunShape) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable
 from types import TracebackType
 from typing import Final, Self, cast
 
@@ -98,10 +98,14 @@ class RestClient:
         types: Iterable[str] = (),
         after: int | None = None,
         patience: float = 60.0,
+        on_connection: Callable[[bool], None] = lambda connected: None,
     ) -> AsyncGenerator[EventShape, None]:
-        """Yield events as they happen, over as many connections as necessary."""
+        """Yield events as they happen, over as many connections as necessary.
+
+        `on_connection` is called with True when a connection is established, and with False when it is lost.
+        """
         query: Query = {"agent": agent, "job": job, "types": ",".join(types) or None}
-        return events(self._connection, path(self.workspace, "events"), query, after, patience)
+        return events(self._connection, path(self.workspace, "events"), query, after, patience, on_connection)
 
 
 def _key(url: str, given: str | None) -> tuple[str | None, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from typing import Final, cast
 
 from wakeful.client.connection import Connection, Query
@@ -17,11 +17,17 @@ _LONGEST_WAIT: Final = 5.0
 
 
 async def events(
-    connection: Connection, path: str, query: Query, after: int | None, patience: float
+    connection: Connection,
+    path: str,
+    query: Query,
+    after: int | None,
+    patience: float,
+    on_connection: Callable[[bool], None] = lambda connected: None,
 ) -> AsyncGenerator[EventShape, None]:
     """Yield the events after that number, over as many connections as necessary.
 
-    Reconnect for at most `patience` seconds to a server that was reached before.
+    Reconnect for at most `patience` seconds to a server that was reached before. `on_connection` is called
+    with True when a connection is established, and with False when it is lost.
     """
     loop = asyncio.get_running_loop()
     seen, wait = after, _FIRST_WAIT
@@ -31,6 +37,7 @@ async def events(
         try:
             async with connection.stream(path, query={**query, "after": seen}) as chunks:
                 reached, lost_at, wait = True, None, _FIRST_WAIT
+                on_connection(True)
                 async for number, event in read_events(chunks):
                     seen = number
                     if event is not None:
@@ -40,6 +47,7 @@ async def events(
                 raise
         if lost_at is None:
             lost_at = loop.time()
+            on_connection(False)
         await asyncio.sleep(wait)
         wait = min(wait * 2, _LONGEST_WAIT)
 
