@@ -40,7 +40,7 @@ if TYPE_CHECKING:
         Trigger,
     )
     from wakeful.scheduler import AgentsApi, JobsApi, RunsApi, Scheduler
-    from wakeful.target import Command, Function, Webhook
+    from wakeful.target import Command, Echo, Function, Webhook
 
 __version__ = "0.1.0"
 
@@ -55,6 +55,7 @@ __all__ = [
     "Command",
     "Defaults",
     "DeliveryState",
+    "Echo",
     "EngineConfig",
     "FailedPrecondition",
     "Function",
@@ -106,6 +107,6 @@ if not TYPE_CHECKING:
                 "Trigger",
             ],
             "wakeful.scheduler": ["AgentsApi", "JobsApi", "RunsApi", "Scheduler"],
-            "wakeful.target": ["Command", "Function", "Webhook"],
+            "wakeful.target": ["Command", "Echo", "Function", "Webhook"],
         },
     )

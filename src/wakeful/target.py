@@ -72,4 +72,17 @@ class Command:
         return target
 
 
-Target = Webhook | Function | Command
+@dataclass(frozen=True, slots=True)
+class Echo:
+    """No work: each run succeeds at once, and its output is its message or payload. To try out schedules.
+
+    >>> Echo().to_json()
+    {'kind': 'echo'}
+    """
+
+    def to_json(self) -> dict[str, Json]:
+        """Return the target as it is in a job document."""
+        return {"kind": "echo"}
+
+
+Target = Webhook | Function | Command | Echo

@@ -53,14 +53,15 @@ async def serve(
     settings: Settings,
     *,
     app: Wakeful | None = None,
+    opened: Callable[[Wakeful], Awaitable[None]] | None = None,
     prepare: Callable[[str, Wakeful], Awaitable[None]] | None = None,
     started: Callable[[str, Wakeful], None] = lambda url, app: None,
 ) -> None:
     """Serve until a signal, or until cancelled.
 
-    `app` is a scheduler with its own functions; without one it is created from the settings. `prepare` gets
-    the URL and the scheduler before requests are accepted, `started` afterwards. InvalidArgument or
-    Unavailable: it cannot start, and nothing was started.
+    `app` is a scheduler with its own functions; without one it is created from the settings. `opened` gets
+    the scheduler before a key is created, `prepare` the URL and the scheduler before requests are accepted,
+    `started` both afterwards. InvalidArgument or Unavailable: it cannot start, and nothing was started.
     """
     raise_open_file_limit()
     manager = ServiceManager.of_environment()
@@ -69,6 +70,8 @@ async def serve(
     try:
         manager.starting("opening the database")
         async with _stopped_at_start(), process_tracing(), app:
+            if opened is not None:
+                await opened(app)
             if settings.admin_key is not None:
                 await app.services.keys.apply_admin_key(settings.admin_key)
             if prepare is not None:

@@ -30,6 +30,7 @@ from wakeful.launch.address_guard import AddressGuard
 from wakeful.launch.command import CommandLauncher
 from wakeful.launch.command_allowlist import CommandAllowlist
 from wakeful.launch.command_environment import EnvironmentAllowlist
+from wakeful.launch.echo import EchoLauncher
 from wakeful.launch.encryption_key_file import keyring_for
 from wakeful.launch.function import FunctionLauncher
 from wakeful.launch.secrets import RunSecrets
@@ -120,7 +121,7 @@ class Wakeful:
         )
         self._channels = Channels(settings.channels)
         self._launchers = LauncherRegistry(
-            [self._functions, webhooks, programs, ChannelLauncher(self._channels)]
+            [self._functions, webhooks, programs, EchoLauncher(), ChannelLauncher(self._channels)]
         )
         self._launchers.add(WorkflowLauncher(self.store, self._launchers.launcher))
         self._config = config or _config(settings)

@@ -23,7 +23,7 @@ from wakeful.job import Json
 
 Target = Mapping[str, Json]
 
-KINDS: Final = ("webhook", "function", "command", "workflow", "pull")
+KINDS: Final = ("webhook", "function", "command", "workflow", "echo", "pull")
 _WORKFLOW: Final = {field.name: field.kind for field in fields.WORKFLOW}
 TARGET_FIELDS: Final = ("target", "webhookUrl", *_WORKFLOW)
 _REQUIRED: Final = {"workflowId": "such as 'invoices'", "version": "such as 3"}

@@ -183,7 +183,13 @@ def _use_everything(ask: Server, target: Target) -> dict[str, _Body]:
         "name": "broken",
         "target": {**hook, "url": f"http://ada:{MARK}-of-the-url@127.0.0.1:1/"},
     }
-    waiting = {"name": "waiting", "schedule": "0 0 29 2 *", "deliver": True, "channel": "ops"}
+    waiting = {
+        "name": "waiting",
+        "schedule": "0 0 29 2 *",
+        "target": {"kind": "pull"},
+        "deliver": True,
+        "channel": "ops",
+    }
     for document in (failing, broken, waiting):
         ask("POST", f"{HOME}/agents/default/jobs", document)
         name = document["name"]

@@ -7,10 +7,33 @@ import re
 import signal
 import socket
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from tests.support.command_line import Machine, first_json, serving
 from tests.support.waiting import PATIENCE
+from wakeful.cli.dev_mode import NEW_DATABASE
+
+
+@contextmanager
+def _started(home: Path, *options: str) -> Iterator[tuple[Machine, list[str], subprocess.Popen[str]]]:
+    """Run a server with output for people; yields its machine, its greeting and its process."""
+    process = Machine(home).start("serve", "--port", "0", "--db", str(home / "a.db"), *options)
+    assert process.stdout is not None
+    last = "finished runs:" if "--dev" in options else "Ctrl-C stops"
+    lines: list[str] = []
+    try:
+        while not lines or last not in lines[-1]:
+            lines.append(process.stdout.readline())
+            assert lines[-1], (home / "log").read_text()
+        (url,) = (line.split()[1] for line in lines if line.startswith("url "))
+        yield Machine(home, url), lines, process
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.stdout.read()
+        process.stdout.close()
+        assert process.wait(PATIENCE) == 0, (home / "log").read_text()
 
 
 def test_the_first_start_stores_a_key_that_the_next_one_accepts(tmp_path: Path):
@@ -30,6 +53,33 @@ def test_the_first_start_stores_a_key_that_the_next_one_accepts(tmp_path: Path):
         process.stdout.read()
         process.stdout.close()
         assert process.wait(PATIENCE) == 0
+
+
+def test_the_first_job_on_a_new_database_is_seen_to_run_in_dev_mode(tmp_path: Path):
+    with _started(tmp_path, "--dev") as (machine, lines, process):
+        assert any(NEW_DATABASE in line for line in lines)
+        added = machine.wakeful("add", "hello", "--schedule", "every 1s", "--message", "good morning")
+        assert (added.code, added.err) == (0, "")
+        assert "run it now with: wakeful run hello --wait" in added.out
+        assert process.stdout is not None
+        printed = process.stdout.readline()
+        assert re.search(r"  hello succeeded in \d+ m?s: good morning\n$", printed), printed
+
+
+def test_only_a_new_database_in_dev_mode_gets_the_target_echo(tmp_path: Path):
+    for options in ((), ("--dev",)):  # at the second start the database is not new
+        with _started(tmp_path, *options) as (machine, lines, _):
+            (file, *_) = sorted((tmp_path / "config/wakeful/keys").iterdir())
+            key = file.read_text().strip()
+            shown = machine.wakeful("agents", "show", "default", "--json", WAKEFUL_KEY=key)
+            assert shown.json["target"] is None
+            assert not any("echo" in line for line in lines)
+
+
+def test_an_admin_key_of_the_settings_does_not_hide_that_the_database_is_new(tmp_path: Path):
+    (tmp_path / "wakeful.toml").write_text(f'admin_key = "wk_{"a" * 43}"\n')
+    with _started(tmp_path, "--dev") as (_, lines, _):
+        assert any(NEW_DATABASE in line for line in lines)
 
 
 def test_a_worker_starts_and_stops(tmp_path: Path):

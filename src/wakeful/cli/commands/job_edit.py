@@ -67,6 +67,8 @@ def register(app: typer.Typer) -> None:
         done = Text("added ", "green").append(job["name"], "bold").append(f": {job['explain']}")
         s.out.show(job, done, *ticks(job, now), *secret(job))
         s.out.warn_of(job.get("warnings", ()))
+        full_name = job["name"] if s.agent is None else f"{s.agent}/{job['name']}"
+        s.out.say(Text(f"run it now with: wakeful run {full_name} --wait", "dim"))
 
     @command(
         app,

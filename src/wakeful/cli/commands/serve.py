@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 from rich.text import Text
 
+from wakeful.cli.dev_mode import NEW_DATABASE, DevMode
 from wakeful.cli.output import Output, log_instead
 from wakeful.cli.session import Session, command
 from wakeful.cli.show.tables import page
@@ -79,7 +80,11 @@ def register(app: typer.Typer) -> None:
         db: Db = None,
         app_name: AppOption = None,
         dev: Annotated[
-            bool, typer.Option("--dev", help="allow webhooks to this machine and private networks")
+            bool,
+            typer.Option(
+                "--dev",
+                help="to try out: allow private webhooks, show finished runs, echo on a new database",
+            ),
         ] = False,
         new_key: Annotated[
             bool, typer.Option("--new-key", help="create an admin key and store it for this machine's CLI")
@@ -103,6 +108,8 @@ def register(app: typer.Typer) -> None:
         scheduler = load_app(app_name, settings)
         db_name = database(settings, app_name)
         key_text, key_valid = "", False
+        dev_mode = DevMode(s.out, prints=settings.log_format == "console") if dev else None
+        stack = contextlib.ExitStack()
 
         async def prepare(url: str, scheduler: Wakeful) -> None:
             # Before the server accepts requests: once /readyz responds, the key file exists.
@@ -113,10 +120,14 @@ def register(app: typer.Typer) -> None:
                 key_text, key_valid = error.message, False
 
         def started(url: str, scheduler: Wakeful) -> None:
-            _greet(s.out, url, db_name, key_text, key_valid)
+            _greet(s.out, url, db_name, key_text, key_valid, dev_mode)
+            if dev_mode is not None:
+                stack.enter_context(dev_mode.printing(scheduler))
 
         protect_process()
-        await run(settings, app=scheduler, prepare=prepare, started=started)
+        opened = None if dev_mode is None else dev_mode.prepare
+        with stack:
+            await run(settings, app=scheduler, opened=opened, prepare=prepare, started=started)
         s.out.say(Text("stopped", "dim"))
 
     @command(
@@ -295,7 +306,9 @@ def wakeful_command() -> str:
     return f"{shlex.quote(sys.executable)} -m wakeful"
 
 
-def _greet(out: Output, url: str, db_name: str, key_text: str, key_valid: bool) -> None:
+def _greet(
+    out: Output, url: str, db_name: str, key_text: str, key_valid: bool, dev_mode: DevMode | None
+) -> None:
     """Print the server's URL, database and key, and commands to try."""
     wakeful = wakeful_command()
     if url != DEFAULT_URL:
@@ -304,10 +317,13 @@ def _greet(out: Output, url: str, db_name: str, key_text: str, key_valid: bool) 
         {"url": url, "db": db_name, "keyFile": str(key_file(url)), "pid": os.getpid()},
         Text("Wakeful is running", "bold green"),
         page({"url": Text(url, "bold"), "db": db_name, "key": Text(key_text, "" if key_valid else "yellow")}),
+        *([Text(NEW_DATABASE, "green")] if dev_mode is not None and dev_mode.echoes else []),
         Text("try", "dim"),
         Text(f"  {wakeful} add hello --schedule 'every 10s' --message 'good morning'"),
+        Text(f"  {wakeful} run hello --wait"),
         Text(f"  {wakeful} list"),
         Text(f"  {url}/docs for the HTTP API; Ctrl-C stops", "dim"),
+        *([Text("finished runs:", "dim")] if dev_mode is not None and dev_mode.prints else []),
     )
 
 

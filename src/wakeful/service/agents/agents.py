@@ -18,7 +18,7 @@ from wakeful.service.admin.alert_jobs import NO_ALERTS, AlertJobs
 from wakeful.service.admin.budgets import Budgets, read_budget
 from wakeful.service.agents.heartbeats import NO_HEARTBEAT, Heartbeats
 from wakeful.service.agents.inheritance import Inheritance, goes_to_webhook
-from wakeful.service.auth.access import Principal, permit, visible_agent
+from wakeful.service.auth.access import LOCAL, Principal, permit, visible_agent
 from wakeful.service.auth.accounts import Accounts, no_agent
 from wakeful.service.jobs.save_warnings import SaveWarnings
 from wakeful.start_rules import BudgetOwner
@@ -40,6 +40,8 @@ _READ_ONLY: Final = frozenset({"name", "workspace", "version", "createdAt", "upd
 _OWN: Final = frozenset({"active", "alerts", "queue", "heartbeat", "deliverTo"})
 #: The internal jobs of an agent: two that send alerts, and the heartbeat.
 _INTERNAL_JOBS: Final = 3
+#: The workspace and the agent that exist from the start.
+DEFAULT: Final = "default"
 _REQUIRED_OF_JOB: Final = {"name": "agent", "schedule": "@daily"}
 
 
@@ -157,6 +159,19 @@ class AgentService:
             format_secret(secret) if secret is not None and is_new_secret else None,
             await self._warnings.of_agent(workspace, name, untargeted),
         )
+
+    async def give_first_target(self, target: Mapping[str, Json]) -> bool:
+        """Give the agent `default` of a new database this target; False if the database is not new.
+
+        A database is new until a server has created the first key in it, or a program the first job.
+        """
+        if await self._store.keys(None) or await self._store.jobs(JobFilter(DEFAULT, limit=1)):
+            return False
+        agent = await self._store.agent(DEFAULT, DEFAULT)
+        if agent is None or agent.target is not None or agent.version > 1:
+            return False
+        await self.put(LOCAL, DEFAULT, DEFAULT, {"target": dict(target)})
+        return True
 
     async def rotate_secret(self, principal: Principal, workspace: str, name: str) -> SavedAgent:
         """Give the agent a new secret. For a day, inherited webhooks are signed with both secrets."""

@@ -1,7 +1,7 @@
 """The targets that jobs created with an agent's key may have.
 
 An agent processes text from other people, so its jobs may be the result of a prompt injection. Its jobs go to
-the target of the agent, to `pull`, and to the kinds of targets that the operator allows
+the target of the agent, to `pull`, to `echo`, and to the kinds of targets that the operator allows
 (`WAKEFUL_AGENT_TARGETS`). A job that another principal created with another target it may pause, reschedule
 and delete, but it may not change what is sent, nor a precheck that it could not have set. Other roles are not
 limited.
@@ -127,7 +127,7 @@ class AgentTargetPolicy:
     def _is_forbidden(self, principal: Principal, target: Mapping[str, Json], context: JobContext) -> bool:
         if principal.role != "agent" or ALL in self._kinds or target == context.target:
             return False
-        return target.get("kind") not in ("pull", *self._kinds)
+        return target.get("kind") not in ("pull", "echo", *self._kinds)
 
 
 def _targets_of(work: Work) -> Iterator[Mapping[str, Json]]:
