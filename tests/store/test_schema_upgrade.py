@@ -5,24 +5,18 @@
 
 from __future__ import annotations
 
-import asyncio
-import sqlite3
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.support.databases import Database, SqliteDatabase
+from tests.support.earlier_schemas import Rows, at_schema, tables_of
 from tests.support.factories import DAY, MINUTE, NOW, alone, asleep, ended, look, plan_of, tick
 from wakeful.store.idempotency import AlreadyPerformed, InProgress, Keyed
-from wakeful.store.migrations import load
 from wakeful.store.port import Store
 from wakeful.store.rows import RunFilter
-from wakeful.store.sqlite.connection import migrate as migrate_sqlite
 
-FIXTURES = Path(__file__).parent / "fixtures"
 RENAMED = {
     "answers": "idempotency_keys",
     "holds": "budget_blocks",
@@ -38,63 +32,10 @@ REPLACED = {
 }
 DAY_NUMBER = NOW // 86_400_000
 
-Rows = list[dict[str, Any]]
-
 
 async def at_schema_8(database: Database) -> dict[str, Rows]:
     """Bring the database to schema 8 with the rows of the fixture. Returns every table as it is then."""
-    if isinstance(database, SqliteDatabase):
-        return await asyncio.to_thread(_sqlite_at_schema_8, database.path)
-    return await _postgres_at_schema_8(database.url)  # type: ignore[attr-defined]
-
-
-def _sqlite_at_schema_8(path: Path) -> dict[str, Rows]:
-    db = sqlite3.connect(path, isolation_level=None)
-    migrate_sqlite(db, load("sqlite")[:8], NOW)
-    db.executescript((FIXTURES / "schema_8_sqlite.sql").read_text())
-    db.close()
-    return _sqlite_tables(path)
-
-
-def _sqlite_tables(path: Path) -> dict[str, Rows]:
-    db = sqlite3.connect(path)
-    db.row_factory = sqlite3.Row
-    names = [row[0] for row in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
-    tables = {name: [dict(row) for row in db.execute(f"SELECT * FROM {name}")] for name in names}
-    db.close()
-    return tables
-
-
-async def _postgres_at_schema_8(url: str) -> dict[str, Rows]:
-    import asyncpg
-
-    from wakeful.store.postgres.schema import migrate
-
-    connection = await asyncpg.connect(url)
-    await connection.execute("DROP SCHEMA IF EXISTS wakeful CASCADE")  # the template is up to date
-    await migrate(connection, "wakeful", load("postgres")[:8])
-    await connection.execute((FIXTURES / "schema_8_postgres.sql").read_text())
-    await connection.close()
-    return await _postgres_tables(url)
-
-
-async def _postgres_tables(url: str) -> dict[str, Rows]:
-    import asyncpg
-
-    connection = await asyncpg.connect(url)
-    names = await connection.fetch("SELECT tablename FROM pg_tables WHERE schemaname = 'wakeful'")
-    tables = {
-        name: [dict(row) for row in await connection.fetch(f"SELECT * FROM {name}")] for (name,) in names
-    }
-    await connection.close()
-    return tables
-
-
-async def tables_of(database: Database) -> dict[str, Rows]:
-    """Return every table of the database, by name."""
-    if isinstance(database, SqliteDatabase):
-        return await asyncio.to_thread(_sqlite_tables, database.path)
-    return await _postgres_tables(database.url)  # type: ignore[attr-defined]
+    return await at_schema(database, 8)
 
 
 def named(tables: Mapping[str, Rows]) -> dict[str, Rows]:
