@@ -39,7 +39,7 @@ class _UsageError(Protocol):
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code. An error is printed as one sentence on stderr."""
     arguments = list(sys.argv[1:] if argv is None else argv) or ["--help"]
-    if arguments[0] in ("serve", "worker"):
+    if arguments[0] in ("serve", "worker", "migrate"):
         from wakeful.cli.commands.serve import keep_early_log, with_default_wait
 
         arguments = with_default_wait(arguments)

@@ -106,6 +106,10 @@ class Store(
         """Connect, and migrate the schema: numbered migrations, forward only, under a lock."""
         ...
 
+    async def schema(self) -> int:
+        """Return the newest migration of the database."""
+        ...
+
     async def ping(self) -> None:
         """Raise Unavailable if the database does not respond, or does not accept writes."""
         ...

@@ -302,6 +302,7 @@ async def _query_cases(db: Db) -> AsyncIterator[tuple[str, str, list[object]]]:
         "DUE_BY_AGENT": [NOW, 20],
         "TOTALS": [NOW],
         "READ_ONLY": [],
+        "SCHEMA": [],
         "WORKERS": [NOW],
         "LIVE": [jobs.partition(",")[0]],
         "NEXT_TURN": [NOW],

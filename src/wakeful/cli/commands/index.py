@@ -31,6 +31,7 @@ COMMANDS: Final = (
         "Server",
         "Run the scheduler without the HTTP API: one more replica on the same database.",
     ),
+    Entry("migrate", "migrate", "Server", "Create or upgrade the tables of the database."),
     Entry("list", "jobs", "Jobs", "Show the jobs of all agents, or of --agent."),
     Entry("show", "jobs", "Jobs", "Show a job: its definition, its next ticks and its last runs."),
     Entry("add", "job_edit", "Jobs", "Add a job."),

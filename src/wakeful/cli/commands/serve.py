@@ -195,7 +195,7 @@ def with_default_wait(arguments: list[str]) -> list[str]:
     >>> with_default_wait(["serve", "--wait-for-db", "--dev"])
     ['serve', '--wait-for-db=60', '--dev']
     """
-    if arguments[:1] not in (["serve"], ["worker"]):
+    if arguments[:1] not in (["serve"], ["worker"], ["migrate"]):
         return arguments
     following = [*arguments[1:], ""]
     return [

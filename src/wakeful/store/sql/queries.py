@@ -33,6 +33,15 @@ RECENT_RUNS: Final = """
 #: the table, all of it
 WORKERS: Final = "SELECT name FROM workers WHERE beat_at >= $1 ORDER BY name"
 
+#: schema_version, all of it
+SCHEMA: Final = "SELECT max(version) FROM schema_version"
+
+
+async def schema(session: Session) -> int:
+    """Return the newest migration of the database."""
+    row = await session.row(SCHEMA)
+    return int(row[0]) if row else 0
+
 
 async def next_turn(session: Session, now_ms: int) -> tuple[bool, int | None]:
     """Return whether any session is due, and when the next one will be."""

@@ -50,6 +50,9 @@ class SqlStore(SqlAdmin[D], SqlJobsAndRuns[D]):
     async def open(self) -> None:
         await self._driver.open()
 
+    async def schema(self) -> int:
+        return await self._read(queries.schema)
+
     async def ping(self) -> None:
         await self.workspace("default")
 
