@@ -17,7 +17,7 @@ HOUR_MS = 3_600_000
 
 async def postgres_floor(url: str, jobs: int, batch: int, now_ms: int) -> float:
     """Return the jobs per second through claim, insert, advance and complete, as bare batched SQL."""
-    pool = Pool(url, 1)
+    pool = Pool(url)
     await pool.open()
     runs: list[NewRun] = []
 

@@ -25,6 +25,7 @@ class Address(NamedTuple):
 
     dsn: str
     schema: str
+    pool_size: int
 
     @property
     def hosts(self) -> tuple[Host, ...]:
@@ -58,14 +59,15 @@ def _host(text: str, port: str) -> Host:
 
 
 def address_of(url: str) -> Address:
-    """Return the database of a `postgresql://…` address. `?schema=` is ours, other options are the driver's.
+    """Return the database of a `postgresql://…` address.
 
-    Wakeful writes, so it connects only to servers that accept writes, unless the address says otherwise.
+    The options `schema` and `pool_size` are ours, the others are the driver's. Wakeful writes, so it connects
+    only to servers that accept writes, unless the address has another `target_session_attrs`.
 
-    >>> address_of("postgresql://localhost/main?schema=night&sslmode=require")
-    Address(dsn='postgresql://localhost/main?sslmode=require&target_session_attrs=read-write', schema='night')
-    >>> address_of("postgresql://localhost/main").schema
-    'wakeful'
+    >>> address_of("postgresql://localhost/main?schema=night&sslmode=require").dsn
+    'postgresql://localhost/main?sslmode=require&target_session_attrs=read-write'
+    >>> address_of("postgresql://localhost/main?schema=night&pool_size=5")[1:]
+    ('night', 5)
     """
     parts = split_address(url)
     if parts is None:
@@ -73,13 +75,15 @@ def address_of(url: str) -> Address:
             "this PostgreSQL address cannot be read; write postgresql://user:password@host:5432/name, and in "
             "the user and the password %2F for /, %40 for @, %3A for :, %23 for #, %3F for ? and %5B for ["
         )
-    given = parse_qsl(parts.query, keep_blank_values=True)
-    schema = dict(given).get("schema", "wakeful")
+    options = dict(parse_qsl(parts.query, keep_blank_values=True))
+    schema, pool_size = options.pop("schema", "wakeful"), options.pop("pool_size", "10")
     if re.fullmatch(r"(?!pg_)[a-z_][a-z0-9_]{0,47}", schema) is None:
         raise InvalidArgument(
             f"'{schema}' cannot be the schema: give a name of lower-case letters, digits and _, at most 48, "
             "that does not start with a digit or pg_"
         )
-    options = {"target_session_attrs": "read-write"} | {k: v for k, v in given if k != "schema"}
-    others = urlencode(sorted(options.items(), key=lambda item: item[0] == "target_session_attrs"), safe="/,")
-    return Address(parts._replace(query=others).geturl(), schema)
+    if re.fullmatch(r"[0-9]{1,3}", pool_size) is None or int(pool_size) < 2:
+        raise InvalidArgument(f"pool_size: '{pool_size}' is not a number from 2 to 999")
+    options.setdefault("target_session_attrs", "read-write")
+    dsn = parts._replace(query=urlencode(options, safe="/,")).geturl()
+    return Address(dsn, schema, int(pool_size))

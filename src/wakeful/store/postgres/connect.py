@@ -120,9 +120,9 @@ def _close_if_silent(connection: Raw) -> None:
 
 def check_version(connection: Raw, address: Address) -> None:
     """Raise FailedPrecondition if the server is older than what the tests cover."""
-    version = connection.get_server_version()
-    if version.major < OLDEST_SERVER:
+    if connection.get_server_version().major < OLDEST_SERVER:
+        version = connection.get_settings().server_version.split()[0]
         raise FailedPrecondition(
-            f"the server of {address.shown} runs PostgreSQL {version.major}.{version.minor}; Wakeful needs "
-            f"PostgreSQL {OLDEST_SERVER} or newer: upgrade the server, or use another"
+            f"the server of {address.shown} runs PostgreSQL {version}; Wakeful needs PostgreSQL "
+            f"{OLDEST_SERVER} or newer: upgrade the server, or use another"
         )

@@ -75,11 +75,10 @@ class Pool:
     notifies_other_processes = True
     unstorable: tuple[type[Exception], ...] = (asyncpg.DataError,)
 
-    def __init__(self, url: str, size: int, clock: Clock | None = None) -> None:
+    def __init__(self, url: str, clock: Clock | None = None) -> None:
         self._clock = clock or SystemClock()
         self.address = address_of(url)
         self._connector = Connector(self.address)
-        self._size = size
         self._pool: asyncpg.Pool[asyncpg.Record] | None = None
         self._ours: set[int] = set()
         #: the newest schema that this code supports
@@ -100,7 +99,7 @@ class Pool:
             self._pool = await asyncpg.create_pool(
                 connect=self._connector.connect,
                 min_size=0,
-                max_size=self._size,
+                max_size=self.address.pool_size,
                 init=self._prepare,
                 reset=_reset,
             )

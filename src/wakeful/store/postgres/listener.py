@@ -112,6 +112,7 @@ class Listener:
     async def _connect(self) -> Raw:
         connection = await self._pool.connect_checked()
         try:
+            await connection.execute("SET idle_session_timeout = 0")
             await connection.add_listener(self._pool.address.schema, self._notified)
             self._server_pid = 0
             await self._steer(connection)

@@ -62,9 +62,9 @@ class PostgresStore(SqlStore["Db"]):
     (default: `wakeful`). Without a `clock`, the database's clock is used.
     """
 
-    def __init__(self, url: str, *, clock: Clock | None = None, pool_size: int = 10) -> None:
+    def __init__(self, url: str, *, clock: Clock | None = None) -> None:
         steered = SteeredClock()
-        self._pool = Pool(url, pool_size, clock or steered)
+        self._pool = Pool(url, clock or steered)
         self._listener = Listener(self._pool, steered if clock is None else None)
         super().__init__(self._pool, _OPERATIONS, clock or steered)
 
