@@ -52,6 +52,11 @@ def _parse(block: Block) -> object:
             parser = configparser.ConfigParser(strict=False, interpolation=None)  # systemd repeats names
             parser.read_string(block.text)
             return parser
+        case "sql":
+            statements = block.text.strip().split(";\n")
+            if not statements[-1].endswith(";"):
+                raise ValueError(f"a statement without ';' at its end: {statements[-1]}")
+            return statements
     lines = [line for line in re.sub(r"\\\n", " ", block.text).split("\n") if line.strip()]
     unknown = [line for line in lines if not line.startswith("#") and not _INSTRUCTION.match(line)]
     if unknown:

@@ -16,8 +16,8 @@ Programs (`bash`, `python`, `javascript`) run in the order of the page:
 A page whose programs use `postgresql://…@127.0.0.1` or `localhost` has a PostgreSQL server on port 5432, with
 the superuser `postgres`, no passwords, and `psql` on the PATH.
 
-Data (`json`, `yaml`, `toml`, `ini`, `dockerfile`) is parsed. Job documents, files of jobs and targets are
-validated too.
+Data (`json`, `yaml`, `toml`, `ini`, `dockerfile`) is parsed; `sql` is only split into statements. Job
+documents, files of jobs and targets are validated too.
 
 - `<!-- output -->`: it is the output of the previous block
 - `<!-- sample: REASON -->`: it is only parsed, for example because another program reads it
@@ -44,7 +44,7 @@ DOCS = ROOT / "docs"
 SERVER_PORT, RECEIVER_PORT, POSTGRES_PORT = 9253, 8080, 5432
 
 PROGRAMS = ("bash", "python", "javascript")
-DATA = ("json", "yaml", "toml", "ini", "dockerfile")
+DATA = ("json", "yaml", "toml", "ini", "dockerfile", "sql")
 #: The marks of each kind of block; the first is the default.
 _PROGRAM_MARKS = ("run", "fails", "start", "file", "not run")
 _DATA_MARKS = ("data", "file", "output", "sample")
