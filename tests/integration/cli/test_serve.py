@@ -14,6 +14,7 @@ from pathlib import Path
 from tests.support.command_line import Machine, first_json, serving
 from tests.support.waiting import PATIENCE
 from wakeful.cli.dev_mode import NEW_DATABASE
+from wakeful.store.migrations import load
 
 
 @contextmanager
@@ -219,3 +220,12 @@ def test_a_dry_run_of_a_crontab_needs_no_server(tmp_path: Path):
     assert result.code == 0
     assert [job["name"] for job in result.json["jobs"]] == ["backup"]
     assert "without the server" in result.err
+
+
+def test_migrate_creates_the_tables_and_prints_the_schema(tmp_path: Path):
+    said = Machine(tmp_path).process("migrate", "--db", "a.db", "--json")
+
+    assert (said.code, said.json["schema"]) == (0, len(load("sqlite")))
+    assert (tmp_path / "a.db").exists()
+    missing = Machine(tmp_path).process("migrate", "--db", "nowhere/a.db")
+    assert (missing.code, "nowhere/a.db" in missing.err) == (7, True)

@@ -5,10 +5,9 @@ from __future__ import annotations
 import typer
 from rich.text import Text
 
-from wakeful.cli.commands.serve import Db, WaitForDb, settings_with
+from wakeful.cli.commands.serve import Db, WaitForDb, database, settings_with
 from wakeful.cli.session import Session, command
-from wakeful.store.address import shown_address
-from wakeful.store.connect import open_within, store_at
+from wakeful.service.admin.migrate import migrate_database
 
 
 def register(app: typer.Typer) -> None:
@@ -27,11 +26,6 @@ def register(app: typer.Typer) -> None:
         `serve` and `worker` do the same at start. Use this if their database role may not create tables.
         """
         settings = settings_with(db=db, wait_for_db=wait_for_db)
-        store = store_at(settings.db)
-        try:
-            await open_within(store, settings.wait_for_db or 0)
-            schema = await store.schema()
-        finally:
-            await store.close()
-        db_name = shown_address(settings.db)
+        schema = await migrate_database(settings.db, settings.wait_for_db or 0)
+        db_name = database(settings, None)
         s.out.show({"db": db_name, "schema": schema}, Text(f"{db_name} has schema {schema}"))
