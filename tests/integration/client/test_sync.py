@@ -203,7 +203,7 @@ FORGETFUL = """
 from wakeful import Client
 
 client = Client()
-client.jobs.create("digest", schedule="@daily")
+client.jobs.create("digest", schedule="@daily", target={"kind": "pull"})
 events = client.events(after=0)
 print(next(events).job)
 """
