@@ -35,7 +35,7 @@ DUE_BY_LANE: Final = f"""
     FROM (
         SELECT lane, is_pull, count(*), min(due_at) AS oldest FROM live_runs WHERE due_at <= $1
         GROUP BY lane, is_pull) d"""
-#: live_runs_claimable_of_agent, all of it: it holds what executors may claim and nothing else
+#: live_runs_claimable or live_runs_claimable_of_agent, all of it: what executors may claim and nothing else
 DUE_BY_AGENT: Final = """
     SELECT workspace, agent, count(*) FROM live_runs WHERE is_pull AND due_at <= $1
     GROUP BY workspace, agent ORDER BY count(*) DESC, workspace, agent LIMIT $2"""
