@@ -37,8 +37,9 @@ class HelpCommand(TyperCommand):
         write_sections(formatter, parameter_rows(self, ctx))
 
     def format_epilog(self, ctx: Context, formatter: HelpFormatter) -> None:
-        """Write the examples."""
+        """Write the examples, and where the exit codes are listed."""
         write_epilog(self.epilog, formatter)
+        formatter.write("\nThe exit code 0 means success; `wakeful --help` lists the others.\n")
 
 
 class HelpGroup(TyperGroup):

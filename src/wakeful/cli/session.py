@@ -20,6 +20,7 @@ from wakeful.cli.unknown_names import NamedObject, UnknownName, check_new_agents
 from wakeful.client import tls
 from wakeful.client.rest import RestClient, RestJobs, RestRuns
 from wakeful.errors import InvalidArgument, NotFound
+from wakeful.ids import is_id
 
 P = ParamSpec("P")
 Command = Callable[Concatenate["Session", P], Awaitable[int | None]]
@@ -113,7 +114,12 @@ class Session:
         self.named.append(named)
         if slash or self.agent is not None:
             return self.jobs(named.agent), named.job or name
-        job = await self.out.wait_for(self.client.jobs.find(name))
+        try:
+            job = await self.out.wait_for(self.client.jobs.find(name))
+        except NotFound:
+            if is_id(name):
+                raise
+            return self.jobs(), name  # the command itself reports the unknown name
         own = job["agentId"] == "default" or job["id"] == name or await self._is_own_agent(job["agentId"])
         if not own:
             raise UnknownName(

@@ -48,6 +48,7 @@ def test_a_wrong_example_does_not_parse():
 def test_the_help_shows_the_examples_unwrapped_and_the_exit_codes(tmp_path_factory: pytest.TempPathFactory):
     machine = Machine(tmp_path_factory.mktemp("help"))
     shown = machine.wakeful("add", "--help").out
+    assert "lists the others" in shown
     assert "\n  wakeful add digest -s '0 9 * * 1-5' --tz Europe/Berlin -m 'Summarize the news.'\n" in shown
     top = machine.wakeful("--help").out
     for code in range(9):

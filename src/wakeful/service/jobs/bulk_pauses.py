@@ -7,13 +7,13 @@ that is paused keeps its note and its end, and a job that is disabled for anothe
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from wakeful.engine.calendar_loader import load
 from wakeful.errors import WakefulError
-from wakeful.job import JobRecord
 from wakeful.service.auth.access import Principal
 from wakeful.service.auth.accounts import Accounts, JobContext
 from wakeful.service.auth.agent_target_policy import check_not_internal
@@ -22,12 +22,13 @@ from wakeful.service.jobs.job_selection import JobSelection, selected_jobs
 from wakeful.service.jobs.pauses import pause_change, pause_details, read_note, resume_change
 from wakeful.store.accounts import AgentChanged
 from wakeful.store.port import Store
-from wakeful.store.row_mapping import job_of
 from wakeful.store.rows import JobChange, JobRow
 
 #: How many jobs are changed in one transaction.
 _BATCH: Final = 200
 _TRIES: Final = 5
+#: After so many decisions the event loop has its turn.
+_AT_ONCE: Final = 50
 
 Decision = Callable[[JobRow, JobContext], JobChange | None]
 
@@ -44,7 +45,7 @@ class JobError:
 class BulkResult:
     """The jobs that were changed, or with `dry_run` would be; by agent and name."""
 
-    jobs: Sequence[JobRecord]
+    jobs: Sequence[JobRow]
     #: how many jobs were selected and need no change
     unchanged: int
     errors: Sequence[JobError]
@@ -113,7 +114,7 @@ class BulkPauses:
         order = {row.id: number for number, row in enumerate(rows)}
         changed.sort(key=lambda row: order[row.id])
         return BulkResult(
-            [job_of(row) for row in changed],
+            changed,
             len(rows) - len(changed) - len(errors),
             list(errors.values()),
             dry_run,
@@ -155,8 +156,14 @@ class BulkPauses:
         errors: dict[str, JobError],
     ) -> list[JobRow]:
         contexts = await self._contexts(batch)
-        decisions = [_decided(principal, row, contexts, decide, errors) for row in batch]
-        return [decision.job for decision in decisions if decision is not None]
+        changed: list[JobRow] = []
+        for number, row in enumerate(batch, 1):
+            decision = _decided(principal, row, contexts, decide, errors)
+            if decision is not None:
+                changed.append(decision.job)
+            if number % _AT_ONCE == 0:
+                await asyncio.sleep(0)
+        return changed
 
     async def _contexts(self, batch: Sequence[JobRow]) -> dict[str, JobContext]:
         workspace, agents = batch[0].workspace, sorted({row.agent for row in batch})

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 #: So many jobs are read or written in one statement.
 _PAGE: Final = 500
 #: After so many decisions the event loop has its turn.
-_AT_ONCE: Final = 50
+AT_ONCE: Final = 50
 
 
 async def put_agent(
@@ -66,7 +66,7 @@ async def _decided(
             change = follow(agent, job)
             if change is not None:
                 changes.append((job, change))
-            if number % _AT_ONCE == 0:
+            if number % AT_ONCE == 0:
                 await asyncio.sleep(0)
     return changes
 

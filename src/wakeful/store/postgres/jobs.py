@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -17,7 +18,7 @@ from wakeful.store.postgres import list_statements as lists
 from wakeful.store.postgres import statements as sql
 from wakeful.store.postgres.accounts import check_agents, hold_agent_of, hold_agents
 from wakeful.store.postgres.cancellation import delete_jobs, withdraw
-from wakeful.store.postgres.inheritance import write_changes
+from wakeful.store.postgres.inheritance import AT_ONCE, write_changes
 from wakeful.store.postgres.insert_runs import insert_runs
 from wakeful.store.postgres.quotas import charge
 from wakeful.store.quotas import Allowance, owners
@@ -123,8 +124,14 @@ async def change_jobs(
         await check_agents(db, agents)
     known = [job_id for job_id in job_ids if is_id(job_id)]
     await db.execute(sql.LOCK_CURSORS, known)
-    rows = [JobRow(*row) for row in await db.fetch(sql.LOCK_JOBS, known)]
-    changes = [(old, changed) for old in rows if (changed := change(old)) is not None]
+    changes = []
+    for number, row in enumerate(await db.fetch(sql.LOCK_JOBS, known), 1):
+        old = JobRow(*row)
+        changed = change(old)
+        if changed is not None:
+            changes.append((old, changed))
+        if number % AT_ONCE == 0:
+            await asyncio.sleep(0)
     return await write_changes(db, events, clock.now_ms(), changes)
 
 
