@@ -1,7 +1,7 @@
 """Run the examples of a page as a user does: in one shell, with programs in other terminals.
 
-The shell has a new home directory, the repository's `examples` in its directory, and no variables of
-Wakeful. The page itself defines what it uses. Until a block of the page starts a server, the plain server
+The shell has a new home directory, a directory with the repository's `examples`, `deploy` and `.venv`, and no
+variables of Wakeful. The page itself defines what it uses. Until a block of the page starts a server, the plain server
 `wakeful serve --dev` runs in another terminal.
 """
 
@@ -57,6 +57,7 @@ class PageShell:
         for name in _SHARED:
             if (ROOT / name).exists():
                 shutil.copytree(ROOT / name, self.directory / name)
+        (self.directory / ".venv").symlink_to(sys.prefix)
         self._postgres = Cluster() if postgres else None
         path: list[object] = [] if cold else [self._network.programs]
         path += [

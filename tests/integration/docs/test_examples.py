@@ -97,7 +97,10 @@ def test_the_executor_stops_if_its_key_is_refused(tmp_path: Path) -> None:
 
 def test_the_executor_claims_and_completes_a_run(tmp_path: Path) -> None:
     with serving(tmp_path) as machine:
-        machine.wakeful("add", "greet", "--schedule", "0 0 29 2 *", "--message", "hello")
+        machine.wakeful(
+            *("add", "greet", "--schedule", "0 0 29 2 *", "--message", "hello"),
+            *("--target", '{"kind": "pull"}'),
+        )
         program = example("executor.py", machine, **machine.wakeful("keys", "env", "--json").json)
         try:
             over = machine.wakeful("run", "greet", "--wait", "--json")
