@@ -48,7 +48,8 @@ async def _fill(url: str, home: Path, source: Path | None) -> None:
         return dict(said) if isinstance(said, dict) else {}
 
     async def job(name: str, schedule: str | None = _SELDOM, **fields: object) -> None:
-        await ask("POST", "/agents/default/jobs", {"name": name, "schedule": schedule, **fields})
+        document = {"name": name, "schedule": schedule, "target": {"kind": "pull"}, **fields}
+        await ask("POST", "/agents/default/jobs", document)
 
     async def claim(job_name: str) -> dict[str, Any]:
         await ask("POST", f"/agents/default/jobs/{job_name}/run")

@@ -55,7 +55,8 @@ async def _upgrade(
     try:
         for name in _SERVED:
             schedule = {"kind": "every", "everyMs": EVERY_MS}
-            document = {"name": name, "schedule": schedule, "overlapPolicy": "allow"}
+            target = {"kind": "pull"}
+            document = {"name": name, "schedule": schedule, "target": target, "overlapPolicy": "allow"}
             assert (await old.request("POST", "/agents/default/jobs", document))[0] == 201
         traffic = Traffic(replicas)
         async with traffic.running():
