@@ -1,8 +1,8 @@
 """Run the examples of a page as a user does: in one shell, with programs in other terminals.
 
 The shell has a new home directory, a directory with the repository's `examples`, `deploy` and `.venv`, and no
-variables of Wakeful. The page itself defines what it uses. Until a block of the page starts a server, the plain server
-`wakeful serve --dev` runs in another terminal.
+variables of Wakeful. The page itself defines what it uses. Until a block of the page starts a server, the
+plain server `wakeful serve --dev` runs in another terminal.
 """
 
 from __future__ import annotations
