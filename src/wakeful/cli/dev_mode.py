@@ -8,19 +8,18 @@ import logging
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, cast
 
-from rich.text import Text
-
 from wakeful.cli.output import Output
-from wakeful.cli.show.runs import progress_line
-from wakeful.cli.show.tables import escaped, first_line
-from wakeful.cli.times import instant, moment
-from wakeful.client.types import RunShape
+from wakeful.cli.show.runs import event_line
+from wakeful.cli.times import local_zone
+from wakeful.client.types import EventShape
+from wakeful.errors import Unavailable
 
 if TYPE_CHECKING:
     from wakeful.app import Wakeful
 
 #: How long one wait for events lasts.
 _WAIT_S: Final = 60.0
+_AFTER_ERROR_S: Final = 1.0
 #: The logger of HTTP requests.
 _REQUESTS: Final = "wakeful.http"
 NEW_DATABASE: Final = (
@@ -60,22 +59,18 @@ class DevMode:
 
     async def _print_runs(self, scheduler: Wakeful) -> None:
         from wakeful.service.auth.access import LOCAL
-        from wakeful.service.serializers import serialize_run
+        from wakeful.service.event_stream import serialize_event
 
-        events = scheduler.services.events
-        listener = await events.subscribe(LOCAL, "default", types=["run.finished"])
-        try:
-            while (found := await listener.next(_WAIT_S)) is not None:
-                shown = [serialize_run(event.run) for event in found if event.run is not None]
-                self._out.say(*(run_line(cast(RunShape, run)) for run in shown))
-        finally:
-            listener.close()
-
-
-def run_line(run: RunShape) -> Text:
-    """Return one line for a finished run: when, which job, its state, and its output or error."""
-    at = instant(run["finishedAt"]) or run["scheduledAtMs"]
-    line = Text(f"{moment(at, None, at)}  ", "dim").append(run["job"] or run["agentId"], "bold").append(" ")
-    line.append(progress_line(run))
-    said = first_line(run["error"] or run["output"] or run["reason"])
-    return line.append(f": {escaped(said).plain}") if said else line
+        tz = local_zone()
+        listener = await scheduler.services.events.subscribe(LOCAL, "default", types=["run.finished"])
+        with contextlib.closing(listener), contextlib.suppress(OSError):  # OSError: stdout is closed
+            while True:
+                try:
+                    found = await listener.next(_WAIT_S)
+                except Unavailable:  # the engine reports it
+                    await asyncio.sleep(_AFTER_ERROR_S)
+                    continue
+                if found is None:
+                    return
+                shown = [cast(EventShape, serialize_event(event)) for event in found]
+                self._out.say(*(event_line(event, tz) for event in shown))

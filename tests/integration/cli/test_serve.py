@@ -64,7 +64,7 @@ def test_the_first_job_on_a_new_database_is_seen_to_run_in_dev_mode(tmp_path: Pa
         assert "run it now with: wakeful run hello --wait" in added.out
         assert process.stdout is not None
         printed = process.stdout.readline()
-        assert re.search(r"  hello succeeded in \d+ m?s: good morning\n$", printed), printed
+        assert re.search(r"^\d\d:\d\d:\d\d  hello  succeeded in \d+ m?s: good morning  ", printed), printed
 
 
 def test_only_a_new_database_in_dev_mode_gets_the_target_echo(tmp_path: Path):

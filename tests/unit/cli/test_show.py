@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from io import StringIO
+from typing import cast
 
 import pytest
 from rich.console import Console, RenderableType
 
 from wakeful.cli.commands.serve import database
 from wakeful.cli.show.preview import preview
+from wakeful.cli.show.runs import event_line
 from wakeful.cli.show.tables import first_line, page, table
+from wakeful.client.types import EventShape
 from wakeful.settings import Settings
 
 
@@ -77,3 +80,23 @@ def test_a_schedule_without_ticks_says_so():
 )
 def test_a_database_password_is_never_shown(db: str, shown_as: str):
     assert database(Settings(db=db), None) == shown_as
+
+
+@pytest.mark.parametrize(
+    ("fields", "line"),
+    [
+        ({"state": "succeeded", "output": "good morning\nmore"}, "hello  succeeded in 5 ms: good morning"),
+        ({"state": "succeeded", "output": None}, "hello  succeeded in 5 ms"),
+        ({"state": "failed", "error": "HTTP 500", "output": "x"}, "hello  failed in 5 ms: HTTP 500"),
+        ({"state": "skipped", "reason": "overlap"}, "hello  skipped in 5 ms: overlap"),
+        ({"state": "retrying", "error": "HTTP 500"}, "hello  retrying after attempt 1: HTTP 500"),
+    ],
+)
+def test_the_line_of_an_ended_run_says_its_output_or_error_once(fields: dict[str, object], line: str):
+    run = {
+        "id": "r1", "agentId": "default", "job": "hello", "attempt": 1, "covers": 1, "reason": None,
+        "error": None, "output": None, "startedAt": "2027-01-01T09:00:00Z",
+        "finishedAt": "2027-01-01T09:00:00.005Z", **fields,
+    }  # fmt: skip
+    event = {"type": "run.finished", "at": "2027-01-01T09:00:00Z", "run": run}
+    assert event_line(cast(EventShape, event), "UTC").plain == f"09:00:00  {line}  r1"

@@ -115,8 +115,9 @@ def event_line(event: EventShape, tz: str) -> Text:
         line.append_text(state("running")).append(f" (attempt {run['attempt']})", "dim")
     else:
         line.append_text(progress_line(run))
-        if reason := why(run).plain:
-            line.append(f": {escaped(reason).plain}")
+        said = why(run).plain or first_line(run["output"])
+        if said and run["state"] != "retrying":  # its progress contains the error
+            line.append(f": {escaped(said).plain}")
     return line.append(f"  {run['id']}", "dim")
 
 
