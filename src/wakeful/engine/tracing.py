@@ -27,7 +27,7 @@ from wakeful.logs.redaction import redact
 from wakeful.outcome import AwaitingCallback, Failed, Outcome, Skipped, Succeeded
 from wakeful.run import NewRun
 from wakeful.store.deliveries import Delivery
-from wakeful.store.rows import RunView
+from wakeful.store.rows import RunView, TakenRun
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
@@ -57,37 +57,54 @@ class Tracing:
 
     async def launch(self, run: InFlight, worker: str) -> Outcome:
         """Start a run inside a launch span. `end_launch` ends the span, with what became of the attempt."""
-        span = self._start_launch(run, worker)
+        launch = run.launch
+        kind = str(launch.target.get("kind"))
+        replayed = launch.trigger == "replay" and not run.failed_attempts
+        about = _about(launch.id, launch.job_id, launch.job, launch.agent, launch.workspace)
+        span = self._start_launch(launch, about, run.lane, kind, worker, replayed)
+        run.span = span
+        launch.traceparent = _traceparent(span)
         token = self._context.attach(self._trace.set_span_in_context(span))
         try:
-            return await run.launcher.start(run.launch)
+            return await run.launcher.start(launch)
         finally:
             self._context.detach(token)
 
-    def _start_launch(self, run: InFlight, worker: str) -> Span:
-        launch = run.launch
-        kind = str(launch.target.get("kind"))
+    def claimed(self, run: TakenRun, worker: str) -> str:
+        """Record that an executor has claimed a run. Returns the trace context that it continues."""
+        replayed = run.trigger == "replay" and not run.failed_attempts
+        about = _about(run.id, run.job_id, run.job_name, run.agent, run.workspace)
+        span = self._start_launch(run, about, run.lane, "pull", worker, replayed)
+        span.set_attribute("wakeful.outcome", "claimed")
+        span.end()
+        return _traceparent(span)
+
+    def _start_launch(
+        self,
+        run: Launch | TakenRun,
+        about: dict[str, str | int],
+        lane: str,
+        kind: str,
+        worker: str,
+        replayed: bool,
+    ) -> Span:
         links: list[Link] = []
-        trigger = self._triggers.pop(launch.id, None)
+        trigger = self._triggers.pop(run.id, None)
         if trigger is not None:
             links.append(self._trace.Link(trigger, {"wakeful.link": "trigger"}))
-        if launch.attempt > 1:
-            replayed = launch.trigger == "replay" and not run.failed_attempts
+        if run.attempt > 1:
             relation = "replay_of" if replayed else "previous_attempt"
-            links.append(
-                self._link(
-                    launch_ids(launch.idempotency_key, launch.attempt - 1), **{"wakeful.link": relation}
-                )
-            )
-        ids = launch_ids(launch.idempotency_key, launch.attempt)
-        span = self._root(
+            before = launch_ids(run.idempotency_key, run.attempt - 1)
+            links.append(self._link(before, **{"wakeful.link": relation}))
+        ids = launch_ids(run.idempotency_key, run.attempt)
+        return self._root(
             "launch",
             {
-                **_about(launch.id, launch.job_id, launch.job, launch.agent, launch.workspace),
-                "wakeful.attempt": launch.attempt,
-                "wakeful.scheduled_at": iso_utc(launch.scheduled_ms),
-                "wakeful.trigger": launch.trigger,
-                "wakeful.lane": run.lane,
+                **about,
+                "wakeful.attempt": run.attempt,
+                "wakeful.scheduled_at": iso_utc(run.scheduled_ms),
+                "wakeful.trigger": run.trigger,
+                "wakeful.lane": lane,
                 "wakeful.target": kind,
                 "wakeful.worker": worker,
             },
@@ -96,10 +113,6 @@ class Tracing:
             trace_id=ids.trace_id,
             span_id=ids.span_id,
         )
-        run.span = span
-        made = span.get_span_context()
-        launch.traceparent = SpanIds(made.trace_id, made.span_id).traceparent(made.trace_flags.sampled)
-        return span
 
     def end_launch(self, run: InFlight, outcome: Outcome | str) -> None:
         """End the launch span. A word is why this worker writes no outcome: released, lost, completed …"""
@@ -138,7 +151,7 @@ class Tracing:
         self._root("plan", attributes, links=[self._link(ids) for ids in links], began_ns=began_ns).end()
 
     def finished(
-        self, began_ns: int, worker: str, launches: Iterable[Launch], count: int, written: int
+        self, began_ns: int, worker: str, launches: Iterable[Launch | RunView], count: int, written: int
     ) -> None:
         """Record a batch of outcomes that was written."""
         links: list[Link] = []
@@ -271,6 +284,7 @@ class Tracing:
             "webhook": kinds.CLIENT,
             "chat": kinds.CLIENT,
             "channel": kinds.CLIENT,
+            "pull": kinds.PRODUCER,
             "queue": kinds.PRODUCER,
             "celery": kinds.PRODUCER,
         }.get(target, kinds.INTERNAL)
@@ -298,6 +312,11 @@ def _about(
         "wakeful.agent": agent,
         "wakeful.workspace": workspace,
     }
+
+
+def _traceparent(span: Span) -> str:
+    context = span.get_span_context()
+    return SpanIds(context.trace_id, context.span_id).traceparent(context.trace_flags.sampled)
 
 
 class RunIds:

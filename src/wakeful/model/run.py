@@ -95,6 +95,8 @@ class Run:
     target: Mapping[str, Json] | None = field(default=None, compare=False)
     #: how long the attempt may take; only where it is claimed and its job sets one
     timeout: timedelta | None = field(default=None, compare=False)
+    #: the W3C trace context of its attempt, to continue it; only where it is claimed
+    traceparent: str | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from wakeful.engine.launcher_registry import LauncherRegistry
 from wakeful.engine.metrics import Metrics
 from wakeful.engine.tracing import Tracing
 from wakeful.launch.secrets import Keyring
+from wakeful.outcome import Finished
 from wakeful.service.admin.alert_jobs import AlertJobs
 from wakeful.service.admin.audit import AuditService
 from wakeful.service.admin.budgets import Budgets
@@ -102,14 +103,18 @@ class Services:
             settings.max_unauthenticated_connections,
         )
         self.metrics = metrics
-        self.runs.on_completed = lambda finished, run: metrics.record_finished(
-            [finished], (), [(run.workspace, run.agent, finished.state)]
-        )
+        self.runs.on_completed = self._completed
         self.metrics.connections = self.connection_limits.open
         self.metrics_key = settings.metrics_key
         self.origins = Origins(settings.allowed_origins, settings.allowed_hosts)
         self.status = Status(store, accounts)
         self.tracing: Tracing | None = None
+
+    def _completed(self, finished: Finished, run: RunView) -> None:
+        """Count a run that was completed from outside, and record its span."""
+        self.metrics.record_finished([finished], (), [(run.workspace, run.agent, finished.state)])
+        if self.tracing is not None:
+            self.tracing.finished(self.tracing.now_ns(), run.worker or "", [run], 1, 1)
 
     def trace(self, tracing: Tracing | None) -> None:
         """Record a span for each run that a request creates; None: do not."""
@@ -118,6 +123,7 @@ class Services:
         self.jobs.triggers.on_triggered = record
         self.wakes.on_triggered = record
         self.runs.on_triggered = record
+        self.pull.claims.tracing = tracing
 
     def now_ms(self) -> int:
         """Return the current time of the store's clock."""

@@ -229,6 +229,26 @@ async def test_a_run_triggered_inside_a_span_of_the_program_links_to_it(new_app:
 
 
 @on_one_store
+async def test_an_executor_continues_the_trace_of_the_run_it_claims(new_app: NewApp, traces: Traces):
+    app = new_app()
+    async with app:
+        await app.jobs.create("job", schedule=SELDOM, backoff=QUICKLY)
+        run = await app.jobs.run("job")
+        (claimed,) = await app.runs.claim("laptop", wait_ms=60_000)
+        await app.runs.complete(claimed, "failed", error="no luck")
+        (again,) = await app.runs.claim("laptop", wait_ms=60_000)
+        await app.runs.complete(again, "succeeded")
+    first, second = traces.named("launch")
+    assert [claimed.traceparent, again.traceparent] == [
+        launch_ids(run.idempotency_key, attempt).traceparent() for attempt in (1, 2)
+    ]
+    assert claimed.traceparent == f"00-{_trace(first)}-{_ids(first)[1]:016x}-01"
+    assert (first.kind, (first.attributes or {})["wakeful.worker"]) == (SpanKind.PRODUCER, "laptop")
+    assert _linked(second) == {_ids(first)}
+    assert [_linked(finish) for finish in traces.named("finish")] == [{_ids(first)}, {_ids(second)}]
+
+
+@on_one_store
 async def test_a_delivery_is_a_span_of_the_run_s_trace(new_app: NewApp, traces: Traces, receiver: Receiver):
     app = new_app(settings=to_channels(team=posts(receiver)))
 

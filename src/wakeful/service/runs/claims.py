@@ -13,8 +13,10 @@ from wakeful.consequences import consequences
 from wakeful.document import payload_from_text, policy_from_text, work_from_text
 from wakeful.engine.launcher_registry import build_launch
 from wakeful.engine.outcome_log import LoggedConsequences, log_outcome
+from wakeful.engine.tracing import Tracing
 from wakeful.errors import InvalidArgument, NotFound, WakefulError
 from wakeful.launch.port import truncate
+from wakeful.launch.trace_context import launch_ids
 from wakeful.launch.workflow import dag_and_meta, workflow_version
 from wakeful.logs import get_logger
 from wakeful.outcome import Failed, Finished, Outcome, Skipped, conclude
@@ -35,11 +37,13 @@ class Claims:
     def __init__(self, store: Store, budgets: Budgets) -> None:
         self._store = store
         self._budgets = budgets
+        #: records a span for each claimed run
+        self.tracing: Tracing | None = None
 
     async def prepare(
         self, workspace: str, worker: str, claimed: Sequence[tuple[TakenRun, RunView]]
     ) -> list[JsonObject]:
-        """Return each run with the `target` of its job, its `payload` and its `timeoutMs`.
+        """Return each run with the `target` of its job, its `payload`, `timeoutMs` and `traceparent`.
 
         Runs that cannot be executed, or may not start now, are ended and left out.
         """
@@ -56,6 +60,8 @@ class Claims:
                     truncate(f"its job cannot be read: {error}"), permanent=True, reason="unreadable"
                 )
             if isinstance(result, dict):
+                if self.tracing is not None:
+                    result["traceparent"] = self.tracing.claimed(run, worker)
                 prepared.append(result)
             else:
                 ended.append(self._finished(run, result))
@@ -98,6 +104,7 @@ class Claims:
             "target": dict(work.target) if work.target else {"kind": "pull"},
             "payload": payload,
             "timeoutMs": policy.timeout_ms,
+            "traceparent": launch_ids(run.idempotency_key, run.attempt).traceparent(),
         }
 
     async def _workflows(self, workspace: str, runs: Sequence[TakenRun]) -> _Workflows:

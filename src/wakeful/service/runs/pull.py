@@ -60,7 +60,7 @@ class PullService:
         self._accounts = accounts
         self._runs = runs
         self._executors = executors
-        self._claims = Claims(store, budgets)
+        self.claims = Claims(store, budgets)
         self._runs_changed = asyncio.Event()
         self._stopping = asyncio.Event()
         store.listen(self._on_notification)
@@ -89,7 +89,8 @@ class PullService:
     ) -> list[JsonObject]:
         """Claim up to `limit` due runs for this executor; with `wait_ms`, wait until there is one.
 
-        Returns the JSON of each run with the `target` of its job, its whole `payload` and its `timeoutMs`.
+        Returns the JSON of each run with the `target` of its job, its whole `payload`, its `timeoutMs`
+        and the W3C `traceparent` of its attempt.
         """
         await self._accounts.authorize(principal, "work", workspace)
         own = visible_agent(principal, None)
@@ -110,7 +111,7 @@ class PullService:
             now_ms = self._store.clock.now_ms()
             self._executors.asked(workspace, agents, lanes)
             taken = await self._store.claim(now_ms, worker, workspace, agents, lanes, limit)
-            runs = await self._claims.prepare(workspace, worker, taken) if taken else []
+            runs = await self.claims.prepare(workspace, worker, taken) if taken else []
             remaining_s = deadline - loop.time()
             if runs or remaining_s <= 0:
                 return runs

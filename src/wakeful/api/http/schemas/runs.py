@@ -101,8 +101,8 @@ SCHEMAS: Final[dict[str, Schema]] = {
     "Runs": page_of("runs", "Run"),
     "DeadLetters": page_of("deadLetters", "Run"),
     "ClaimedRun": response(
-        {**_RUN, "target": OBJECT, "timeoutMs": or_null(WHOLE)},
-        about="A run with its target and timeout.",
+        {**_RUN, "target": OBJECT, "timeoutMs": or_null(WHOLE), "traceparent": TEXT},
+        about="A run with its target, timeout and W3C trace context.",
     ),
     "Claimed": response({"runs": list_of(ref("ClaimedRun"))}),
     "Wake": request({"payload": {"description": "Any JSON, up to 64 KB."}}),
