@@ -43,6 +43,7 @@ _CLASSES: Final = ("2xx", "3xx", "4xx", "5xx", "none")
 _DELIVERIES: Final = ("delivered", "suppressed", "failed", "unknown", "retrying")
 _PINGS: Final = ("answered", "failed")
 _DROPS: Final = ("slow", "limit")
+_METHODS: Final = frozenset({"DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT"})
 #: States of attempts after which the run goes on.
 _UNFINISHED: Final = frozenset({"retrying", "running"})
 
@@ -144,8 +145,8 @@ class Metrics:
         self.webhooks["none" if status is None else f"{status // 100}xx"] += 1
 
     def record_request(self, method: str, route: str, status: int) -> None:
-        """Count an HTTP request."""
-        self.requests[method, route, str(status)] += 1
+        """Count an HTTP request. A client can send any method; unknown ones share a series."""
+        self.requests[method if method in _METHODS else "other", route, str(status)] += 1
 
     def record_rpc_call(self, method: str, outcome: str) -> None:
         """Count an RPC request."""

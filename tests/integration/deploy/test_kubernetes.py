@@ -126,6 +126,7 @@ def test_the_autoscaler_uses_a_metric_that_exists():
     (rule,) = manifest("components/autoscaling/prometheus-adapter.yaml")["rules"]["external"]
     assert rule["name"]["as"] == metric
     assert metric in rule["seriesQuery"]
+    assert f"{metric}{{<<.LabelMatchers>>}}" in rule["metricsQuery"]
     assert metric in {code(cells[0]) for cells in rows("reference/metrics.md")}
 
 

@@ -120,12 +120,16 @@ async def test_metrics_count_requests_by_route_and_include_build_info(new_app: N
     async with app, served(app) as operator:
         await operator("GET", "/jobs")
         await operator("GET", "/runs/nonsense")
+        for method in ("PROPFIND", "X" * 30):
+            async with operator.session.request(method, f"{operator.url}/healthz"):
+                pass
         status, text = await scraped(operator)
     assert status == 200
     lines = text.splitlines()
     counted = 'wakeful_http_requests_total{method="GET",route="/api/workspaces/{workspace}'
     assert counted + '/jobs",status="200"} 1.0' in lines
     assert counted + '/runs/{run_id}",status="404"} 1.0' in lines
+    assert {line.split('"')[1] for line in lines if "http_requests_total{" in line} == {"GET", "other"}
     assert any(line.startswith("wakeful_build_info{") for line in lines)
     assert "wakeful_dead_letters 0.0" in lines
 

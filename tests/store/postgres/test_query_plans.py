@@ -245,6 +245,7 @@ async def _admin_cases() -> AsyncIterator[tuple[str, str, list[object]]]:
         "ADD_AGENT": ["ws-5", "agent-5", None, None, True, None, None, "", 1, NOW, NOW, *[None] * 8],
         "CHANGE_AGENT": ["ws-5", "agent-5", None, None, True, None, None, "", 1, NOW, *[None] * 8],
         "HOLD_AGENTS": [of, agents, NOW],
+        "HOLD_EXISTING": [of, agents],
         "HOLD_AGENT_OF_JOB": ["01900000-0000-7000-8000-000000000007"],
         "COUNT_JOBS": ["ws-5", "agent-5"],
         "ADD_KEY": ["new", None, "", "admin", None, b"new", NOW, "", None, None, None],

@@ -31,9 +31,11 @@ HOLD_AGENTS: Final = f"""
     SELECT * FROM held UNION ALL SELECT * FROM added"""
 #: the primary key, once for each
 HOLD_EXISTING: Final = f"""
-    SELECT a.workspace, a.name, {_INHERITED}
-    FROM agents a JOIN unnest($1::text[], $2::text[]) g (workspace, name) USING (workspace, name)
-    ORDER BY a.workspace, a.name FOR SHARE OF a"""
+    SELECT a.* FROM (
+        SELECT * FROM unnest($1::text[], $2::text[]) g (workspace, name) ORDER BY workspace, name) g
+    CROSS JOIN LATERAL (
+        SELECT a.workspace, a.name, {_INHERITED} FROM agents a
+        WHERE a.workspace = g.workspace AND a.name = g.name FOR SHARE) a"""
 #: the primary keys of jobs and agents
 HOLD_AGENT_OF_JOB: Final = """
     SELECT a.target, a.active, a.secret, a.old_secret, a.old_secret_until_at
