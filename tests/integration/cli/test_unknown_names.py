@@ -30,6 +30,8 @@ def test_add_refuses_an_unknown_agent_that_resembles_another(machine: Machine):
     )
     assert "wirter" not in agents(machine)
     assert machine.wakeful("keys", "create", "bot", "--agent", "wirter").err == refused.err
+    assert machine.wakeful("agents", "put", "wirter", "--tz", "UTC").err == refused.err
+    assert machine.wakeful("agents", "put", "writer", "--tz", "UTC").code == 0
 
     assert machine.wakeful("add", "x", "-s", "@daily", "--agent", "wirter", "--create-agent").code == 0
     assert "wirter" in agents(machine)

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from wakeful.cli.arguments import json_argument, now_ms
+from wakeful.cli.arguments import CreateAgent, json_argument, now_ms
 from wakeful.cli.session import Session, command, command_group
 from wakeful.cli.show.admin import agent_page, agent_table
 from wakeful.cli.show.jobs import secret
@@ -77,8 +77,10 @@ def register(app: typer.Typer) -> None:
                 "--deliver-to", metavar="JSON", help="further channels that its keys may deliver to"
             ),
         ] = None,
+        create_agent: CreateAgent = False,
     ) -> None:
         """Create an agent, or replace its fields."""
+        await s.check_agents(name, create=create_agent)
         target_json = await json_argument("--target", target)
         fields: dict[str, Json] = {
             "tz": tz,
