@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from wakeful.ids import new_id
+from wakeful.incident_rules import Incident, IncidentChange, IncidentJob, IncidentLog
 from wakeful.outcome import Finished
 from wakeful.run import Follower, NewRun
 from wakeful.run_factory import follow_up_run
@@ -62,7 +64,7 @@ class Facts(NamedTuple):
     """What the database holds before the effects of a batch."""
 
     #: consecutive failures, by job: of every job with a failed run, and of those with a succeeded run whose
-    #: count is not 0. A job that no longer exists is absent
+    #: count is not 0, or that have an open incident. A job that no longer exists is absent
     failures: Mapping[str, int] = {}
     #: those of `Needs.ending_jobs` that have a next tick
     has_next: Collection[str] = ()
@@ -75,6 +77,11 @@ class Facts(NamedTuple):
     heartbeats: Sequence[Candidate] = ()
     #: the job of each of `Needs.usage_runs`, or its agent if it has no job
     owners: Mapping[str, BudgetOwner] = {}
+    #: those of `Needs.failed_jobs` whose failures are incidents: not of deleted jobs, nor of alert jobs
+    incident_jobs: Mapping[str, IncidentJob] = {}
+    #: of every job in `failures` and `Needs.ending_jobs`: the incidents that are open, and those that were
+    #: closed at most `REOPEN_WITHIN_MS` ago
+    incidents: Sequence[Incident] = ()
 
 
 class JobEnd(NamedTuple):
@@ -107,8 +114,8 @@ class Effects(NamedTuple):
     deleted: Mapping[str, int]
     #: what to cancel of the jobs that are disabled or deleted
     withdrawn: Sequence[Withdrawal]
-    #: failed runs, each with the consecutive failures of its job at that point
-    incidents: Sequence[tuple[str, int]]
+    #: incidents that are new or changed
+    incidents: Sequence[IncidentChange]
     #: usage to add, by owner and day, in lock order
     usage: Mapping[tuple[BudgetOwner, int], Spent]
     #: the runs of followers and heartbeats
@@ -144,7 +151,7 @@ def fires_followers(outcomes: Iterable[Finished]) -> list[str]:
 
 
 def resets_failures(outcomes: Iterable[Finished]) -> list[str]:
-    """Return the jobs with a succeeded run. Needed only if any job has failures."""
+    """Return the jobs with a succeeded run. Needed only if any job has failures or an open incident."""
     return [each.job_id for each in outcomes if each.state == "succeeded" and each.job_id]
 
 
@@ -160,11 +167,14 @@ def consequences(
     outcomes: Sequence[Finished],
     facts: Facts,
     follow_up: Callable[[Follower], NewRun] = follow_up_run,
+    incident_id: Callable[[int], str] = new_id,
 ) -> Effects:
     """Return what follows from these outcomes, in their order. At most one is of each run.
 
     - A failed run adds one to the consecutive failures of its job, a success sets them to 0, and no other
       state changes them. The job is disabled when they reach `disable_after`.
+    - A failed run opens an incident or adds to one, and a success recovers those of its job. The incidents of
+      a job that is deleted are closed; a job that is disabled because it fails keeps them.
     - An outcome can disable or delete its job. It does not if the job has a next tick and either was edited
       after the run was written, or the run was skipped. A job that is deleted is not disabled as well.
     - The ticks of such a job that have not started are withdrawn; if it is deleted, all its pending runs.
@@ -177,22 +187,24 @@ def consequences(
     failures = dict(facts.failures)
     disabled: dict[str, JobEnd] = {}
     deleted: dict[str, int] = {}
-    incidents: list[tuple[str, int]] = []
+    incidents = IncidentLog(facts.incident_jobs, facts.incidents, incident_id)
     for each in outcomes if failures else special:
         job_id, state = each.job_id, each.state
         if job_id in failures:
             if state == "succeeded":
                 failures[job_id] = 0
+                incidents.succeeded(each)
             elif state == "failed":
                 failures[job_id] += 1
                 if each.disable_after is not None and failures[job_id] >= each.disable_after:
                     disabled.setdefault(job_id, JobEnd(each.finished_ms, "failed"))
         if state == "failed":
-            incidents.append((each.run_id, failures.get(job_id or "", 1)))
+            incidents.failed(each, failures.get(job_id or "", 1))
         if job_id is None or _goes_on(each, job_id, facts):
             continue
         if each.delete_job:
             deleted.setdefault(job_id, each.finished_ms)
+            incidents.deleted(job_id, each.finished_ms, JOB_DELETED)
         elif each.disable_job is not None:
             disabled.setdefault(job_id, JobEnd(each.finished_ms, each.disable_job))
     for job_id in deleted:
@@ -207,7 +219,7 @@ def consequences(
             *(Withdrawal(job_id, end.at_ms, JOB_DISABLED) for job_id, end in disabled.items()),
             *(Withdrawal(job_id, at_ms, JOB_DELETED, manual=True) for job_id, at_ms in deleted.items()),
         ],
-        incidents,
+        incidents.changes(),
         usage_by_owner(special, facts.owners) if facts.owners else {},
         [follow_up(each) for each in followers if each.job_id not in disabled and each.job_id not in deleted],
         [(each.run_id, *each.deliver) for each in special if each.deliver is not None],

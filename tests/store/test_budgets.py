@@ -1,9 +1,8 @@
-"""Usage, budget blocks, incidents and alerts, written in the transaction of the outcome."""
+"""Usage and budget blocks, written in the transaction of the outcome."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -15,22 +14,18 @@ from tests.support.factories import (
     NOW,
     FalseClock,
     alone,
-    asked,
     ended,
     given_held,
     given_job,
     held,
     jobless,
-    look,
     tick,
     ticks_of,
 )
 from tests.support.notifications import NotificationRecorder
-from wakeful.alert_rules import Alert, Incident
 from wakeful.document.guards import MOST_COST
 from wakeful.start_rules import BudgetBlock, BudgetOwner
 from wakeful.store.accounts import AgentRow, WorkspaceRow
-from wakeful.store.alerts import AGENT_ALERTS, AGENT_CHANNEL, ALERT_JOBS, WORKSPACE_ALERTS, WORKSPACE_CHANNEL
 from wakeful.store.port import Store
 from wakeful.store.rows import JobChange, JobRow, RunView
 from wakeful.usage import MOST_TOKENS, Spent, usage_of
@@ -38,7 +33,6 @@ from wakeful.usage import MOST_TOKENS, Spent, usage_of
 TODAY = NOW // DAY
 WHOLE = BudgetOwner("default")
 AGENT = BudgetOwner("default", "default")
-SAYS = '{"url":"https://a.example"}'
 
 
 async def spending(store: Store, usage: str, name: str = "digest", **fields: Any) -> tuple[JobRow, RunView]:
@@ -54,16 +48,6 @@ async def given_budgets(store: Store, *, agent: str | None = None, workspace: st
     def put(old: AgentRow | None) -> AgentRow:
         assert old is not None
         return old._replace(budget=agent)
-
-    await store.put_agent("default", "default", put)
-
-
-async def given_alerts(store: Store, *, agent: str | None = None, workspace: str | None = None) -> None:
-    await store.put_workspace(WorkspaceRow("default", None, "", NOW, NOW, alerts=workspace))
-
-    def put(old: AgentRow | None) -> AgentRow:
-        assert old is not None
-        return old._replace(alerts=agent)
 
     await store.put_agent("default", "default", put)
 
@@ -207,186 +191,6 @@ async def test_old_usage_and_blocks_are_pruned(store: Store) -> None:
     await store.prune_budgets(NOW + DAY)
     assert await store.spent(AGENT, TODAY) == Spent()
     assert await store.budget_blocks(TODAY) == []
-
-
-# --- incidents ----------------------------------------------------------------------------------------------
-
-
-async def incidents(store: Store, limit: int = 100) -> list[Incident]:
-    """Consume the incidents without raising alerts."""
-    seen: list[Incident] = []
-
-    def judge(incident: Incident) -> list[Alert]:
-        seen.append(incident)
-        return []
-
-    assert await store.raise_alerts(NOW, limit, judge) == len(seen)
-    return seen
-
-
-async def test_without_alert_settings_a_failure_is_not_an_incident(store: Store) -> None:
-    _, run = await given_held(store)
-    await store.finish("w1", [ended(run, "failed", error="no")], alone)
-    assert await incidents(store) == []
-
-
-async def test_a_failure_is_an_incident_with_the_number_of_consecutive_failures(
-    store: Store, recorder: NotificationRecorder
-) -> None:
-    await given_alerts(store, workspace=SAYS)
-    job, run = await given_held(store)
-    recorder.topics.clear()
-    await store.finish("w1", [ended(run, "failed", error="no")], alone)
-    await recorder.next_event("incidents")
-    (incident,) = await incidents(store)
-    assert (incident.kind, incident.job_id, incident.job_name) == ("failed", job.id, "digest")
-    assert (incident.run_id, incident.times, incident.error, incident.alerts) == (run.id, 1, "no", SAYS)
-    assert (incident.workspace, incident.agent, incident.webhook_id) == ("default", "default", None)
-    assert await incidents(store) == []
-
-
-async def test_neither_a_success_nor_a_retry_nor_a_skip_is_an_incident(store: Store) -> None:
-    await given_alerts(store, workspace=SAYS)
-    for state in ("succeeded", "retrying", "skipped", "cancelled"):
-        _, run = await given_held(store, name=state)
-        await store.finish(
-            "w1", [ended(run, state, due_ms=NOW + DAY if state == "retrying" else None)], alone
-        )
-    assert await incidents(store) == []
-
-
-async def test_ticks_missed_during_downtime_are_an_incident(store: Store) -> None:
-    await given_alerts(store, agent=SAYS)
-    missed: dict[str, Any] = {"state": "missed", "due_ms": None, "finished_ms": NOW, "attempt": 0}
-    await given_job(store, "a", lambda due: tick(due, reason="downtime", covers=59, until_ms=NOW, **missed))
-    await given_job(store, "b", lambda due: tick(due, reason="paused", **missed))
-    (incident,) = await incidents(store)
-    assert (incident.kind, incident.job_name, incident.times) == ("missed", "a", 59)
-
-
-async def test_a_reached_cap_is_one_incident(store: Store) -> None:
-    await given_alerts(store, workspace=SAYS)
-    await store.put_workspace(
-        WorkspaceRow("default", None, "", NOW, NOW, budget='{"tokensPerDay":5}', alerts=SAYS)
-    )
-    await spending(store, '{"tokens":5}')
-    await spending(store, '{"tokens":5}', "other")
-    (incident,) = await incidents(store)
-    assert (incident.kind, incident.agent, incident.job_id, incident.run_id) == ("budget", "", None, None)
-    assert incident.details == '{"cap":"tokensPerDay","most":5.0,"used":5.0}'
-
-
-async def test_the_alerts_of_an_agent_override_those_of_its_workspace(store: Store) -> None:
-    own = '{"url":"https://own.example"}'
-    await given_alerts(store, agent=own, workspace=SAYS)
-    sender, _ = await given_job(store, AGENT_ALERTS), await given_job(store, WORKSPACE_ALERTS)
-    _, run = await given_held(store)
-    await store.finish("w1", [ended(run, "failed")], alone)
-    (incident,) = await incidents(store)
-    assert (incident.alerts, incident.webhook_id, incident.webhook_name) == (own, sender.id, AGENT_ALERTS)
-
-
-@pytest.mark.parametrize("own", [None, SAYS])
-async def test_an_incident_names_one_alert_job_for_the_webhook_and_one_for_the_channel(
-    store: Store, own: str | None
-) -> None:
-    await given_alerts(store, agent=own, workspace=SAYS)
-    jobs = {name: await given_job(store, name) for name in ALERT_JOBS}
-    _, run = await given_held(store)
-    await store.finish("w1", [ended(run, "failed")], alone)
-    (incident,) = await incidents(store)
-    names = (WORKSPACE_ALERTS, WORKSPACE_CHANNEL) if own is None else (AGENT_ALERTS, AGENT_CHANNEL)
-    for sender, name in zip((incident.webhook, incident.channel), names, strict=True):
-        assert sender == (jobs[name].id, "default", name, jobs[name].work)
-
-
-async def test_a_failure_of_an_alert_job_is_not_an_incident(store: Store) -> None:
-    await given_alerts(store, workspace=SAYS)
-    for name in ALERT_JOBS:
-        _, run = await given_held(store, name=name)
-        await store.finish("w1", [ended(run, "failed")], alone)
-    assert await incidents(store) == []
-
-
-# --- alerts -------------------------------------------------------------------------------------------------
-
-
-def telling(sender: JobRow, cooldown_ms: int = 0) -> Callable[[Incident], list[Alert]]:
-    def judge(incident: Incident) -> list[Alert]:
-        run = asked(sender, trigger="alert", triggered_by=incident.run_id)
-        return [Alert(incident.workspace, incident.job_id or "", "failures", cooldown_ms, (run,))]
-
-    return judge
-
-
-async def failing(store: Store, job: JobRow) -> None:
-    run = held(asked(job))
-    await store.add_runs([run])
-    await store.finish("w1", [ended(run, "failed")], alone)
-
-
-async def test_an_alert_is_a_run_and_is_not_repeated_during_its_cooldown(store: Store) -> None:
-    await given_alerts(store, workspace=SAYS)
-    sender, job = await given_job(store, WORKSPACE_ALERTS), await given_job(store, "digest")
-    judge = telling(sender, MINUTE)
-    for at, sent in ((NOW, 1), (NOW + MINUTE - 1, 1), (NOW + MINUTE, 2)):
-        await failing(store, job)
-        assert await store.raise_alerts(at, 100, judge) == 1
-        runs = await _runs(store, sender)
-        assert len(runs) == sent
-        assert {(run.state, run.trigger) for run in runs} == {("pending", "alert")}
-
-
-async def test_an_alert_with_two_runs_has_one_cooldown(store: Store) -> None:
-    await given_alerts(store, workspace=SAYS)
-    senders = [await given_job(store, name) for name in (WORKSPACE_ALERTS, WORKSPACE_CHANNEL)]
-
-    def judge(incident: Incident) -> list[Alert]:
-        runs = tuple(asked(sender, trigger="alert") for sender in senders)
-        return [Alert(incident.workspace, incident.job_id or "", "failures", MINUTE, runs)]
-
-    job = await given_job(store, "digest")
-    for at, sent in ((NOW, 1), (NOW + MINUTE - 1, 1), (NOW + MINUTE, 2)):
-        await failing(store, job)
-        await store.raise_alerts(at, 100, judge)
-        assert [len(await _runs(store, sender)) for sender in senders] == [sent, sent]
-
-
-async def test_two_failures_in_one_batch_raise_one_alert(store: Store) -> None:
-    await given_alerts(store, workspace=SAYS)
-    sender, job = await given_job(store, WORKSPACE_ALERTS), await given_job(store, "digest")
-    await failing(store, job)
-    await failing(store, job)
-    assert await store.raise_alerts(NOW, 100, telling(sender, MINUTE)) == 2
-    assert len(await _runs(store, sender)) == 1
-
-
-async def test_concurrent_raise_alerts_calls_alert_once_per_job(database: Database) -> None:
-    stores = [await database.connect() for _ in range(4)]
-    await given_alerts(stores[0], workspace=SAYS)
-    sender = await given_job(stores[0], WORKSPACE_ALERTS)
-    jobs = [await given_job(stores[0], f"job-{number}") for number in range(5)]
-    for job in jobs * 4:
-        await failing(stores[0], job)
-    judge = telling(sender, MINUTE)
-    counts = await asyncio.gather(*(store.raise_alerts(NOW, 3, judge) for store in stores * 8))
-    assert sum(counts) == 20
-    runs = await _runs(stores[0], sender)
-    assert len(runs) == 5
-    told = [await look(stores[0], run.triggered_by or "") for run in runs]
-    assert {run.job_id for run in told} == {job.id for job in jobs}
-
-
-async def test_an_exception_in_judge_keeps_the_incidents(store: Store) -> None:
-    await given_alerts(store, workspace=SAYS)
-    await failing(store, await given_job(store, "digest"))
-
-    def judge(incident: Incident) -> list[Alert]:
-        raise RuntimeError("a mistake")
-
-    with pytest.raises(RuntimeError, match="a mistake"):
-        await store.raise_alerts(NOW, 100, judge)
-    assert len(await incidents(store)) == 1
 
 
 def _changed(row: JobRow, work: str) -> JobChange:

@@ -9,6 +9,7 @@ from wakeful.consequences import Consequences, consequences
 from wakeful.ids import new_id
 from wakeful.outcome import Finished
 from wakeful.run import Follower, NewRun, tick_key
+from wakeful.store.accounts import AgentRow, WorkspaceRow
 from wakeful.store.port import Store
 from wakeful.store.rows import DueJob, JobPlan, JobRow, RunFilter, RunView, TakenRun
 
@@ -176,6 +177,20 @@ async def given_held(store: Store, worker: str = "w1", name: str = "digest") -> 
     row = await given_job(store, name, lambda due: held(tick(due), worker))
     (run,) = await ticks_of(store, row)
     return row, run
+
+
+#: The alert settings of `given_alerts`.
+SAYS = '{"url":"https://a.example"}'
+
+
+async def given_alerts(store: Store, *, agent: str | None = None, workspace: str | None = None) -> None:
+    await store.put_workspace(WorkspaceRow("default", None, "", NOW, NOW, alerts=workspace))
+
+    def put(old: AgentRow | None) -> AgentRow:
+        assert old is not None
+        return old._replace(alerts=agent)
+
+    await store.put_agent("default", "default", put)
 
 
 async def ticks_of(store: Store, of: JobRow) -> list[RunView]:

@@ -19,6 +19,7 @@ from wakeful.consequences import (
     needs,
     resets_failures,
 )
+from wakeful.incident_rules import IncidentJob
 from wakeful.outcome import Finished
 from wakeful.start_rules import BudgetOwner
 from wakeful.usage import Spent
@@ -83,13 +84,35 @@ def test_a_job_without_a_limit_is_never_disabled_by_failures() -> None:
     assert consequences([ended("failed")], Facts(failures={"j1": 10**6})).disabled == {}
 
 
-def test_each_failed_run_is_an_incident_with_the_count_at_that_point() -> None:
+def test_failures_of_a_job_with_one_cause_are_one_incident_that_a_success_recovers() -> None:
     batch = [
         ended("failed"), ended("failed", "r2"), ended("succeeded", "r3"), ended("failed", "r4"),
-        ended("retrying", "r5"), ended("failed", "r6", None),
+        ended("retrying", "r5"), ended("failed", "r6", None), ended("failed", "r7", reason="timeout"),
     ]  # fmt: skip
-    effects = consequences(batch, Facts(failures={"j1": 2}))
-    assert effects.incidents == [("r1", 3), ("r2", 4), ("r4", 1), ("r6", 1)]
+    jobs = {"j1": IncidentJob("j1", "w", "a", "digest", has_alerts=False)}
+    effects = consequences(batch, Facts(failures={"j1": 2}, incident_jobs=jobs))
+    found = [
+        (change.incident.cause, change.incident.state, change.incident.failed_runs, change.events)
+        for change in effects.incidents
+    ]
+    opened, recovered = "incident.opened", "incident.recovered"
+    assert found == [
+        ("failed", "open", 3, (opened, recovered, opened)),
+        ("timeout", "open", 1, (opened,)),
+    ]
+    first, other = (change.incident for change in effects.incidents)
+    assert (first.first_run_id, first.last_run_id, first.in_a_row, first.reopened) == ("r1", "r4", 1, 1)
+    assert other.in_a_row == 2
+
+
+def test_the_incidents_of_a_job_that_is_deleted_are_closed() -> None:
+    jobs = {"j1": IncidentJob("j1", "w", "a", "digest", has_alerts=True)}
+    opened = consequences([ended("failed")], Facts(failures={"j1": 0}, incident_jobs=jobs)).incidents
+    facts = Facts(failures={"j1": 1}, incidents=[change.incident for change in opened])
+    (closed,) = consequences([ended("skipped", "r2", delete_job=True)], facts).incidents
+    assert (closed.incident.state, closed.incident.closed_reason) == ("closed", "job_deleted")
+    disabled = consequences([ended("failed", "r2", disable_job="gone")], facts._replace(incident_jobs=jobs))
+    assert [change.incident.state for change in disabled.incidents] == ["open"]
 
 
 # --- the end of a job ------------------------------------------------------------------------------

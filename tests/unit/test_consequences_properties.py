@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from tests.unit.test_consequences import AT, STATES, candidate, ended, fired
 from wakeful.consequences import Effects, Facts, consequences, fires_followers, needs, resets_failures
+from wakeful.incident_rules import Incident, IncidentJob
 from wakeful.outcome import Finished
 from wakeful.start_rules import BudgetOwner
 from wakeful.usage import Spent
@@ -39,7 +40,7 @@ class World:
     deleted: set[str] = field(default_factory=set)
     heartbeat_waits: bool = False
     fired: list[tuple[str, str]] = field(default_factory=list)
-    incidents: list[tuple[str, int]] = field(default_factory=list)
+    incidents: dict[str, Incident] = field(default_factory=dict)
     attempts: list[str] = field(default_factory=list)
     deliveries: list[tuple[str, str | None, str | None]] = field(default_factory=list)
     tokens: int = 0
@@ -48,7 +49,10 @@ class World:
         """Return what a store would read for this batch, and nothing else."""
         need = needs(batch)
         ran = {each.run_id: each.job_id for each in batch}
-        failing = [job_id for job_id in resets_failures(batch) if self.failures[job_id] > 0]
+        troubled = {incident.job_id for incident in self.incidents.values() if incident.is_open}
+        failing = [
+            job_id for job_id in resets_failures(batch) if self.failures[job_id] > 0 or job_id in troubled
+        ]
         live = self.enabled - self.deleted
         return Facts(
             {job_id: self.failures[job_id] for job_id in {*need.failed_jobs, *failing}},
@@ -65,7 +69,21 @@ class World:
             ],
             [candidate(HEARTBEAT, run_id, waiting=self.heartbeat_waits) for run_id in need.waking_runs],
             {run_id: BudgetOwner("w", "a", ran[run_id] or "") for run_id in need.usage_runs},
+            {
+                job_id: IncidentJob(job_id, "w", "a", job_id, has_alerts=True)
+                for job_id in need.failed_jobs
+                if job_id not in self.deleted
+            },
+            [
+                incident
+                for incident in self.incidents.values()
+                if incident.job_id in {*need.failed_jobs, *failing, *need.ending_jobs}
+            ],
         )
+
+    def story(self) -> list[Incident]:
+        """Return the incidents without their ids, which are random."""
+        return sorted(incident._replace(id="") for incident in self.incidents.values())
 
     def apply(self, batch: Sequence[Finished]) -> Effects:
         """Write the effects of a batch."""
@@ -76,7 +94,7 @@ class World:
         self.has_next -= {each.job_id for each in effects.withdrawn}
         self.fired += [(str(run.job_id), str(run.triggered_by)) for run in effects.runs]
         self.heartbeat_waits |= any(run.trigger == "heartbeat" for run in effects.runs)
-        self.incidents += effects.incidents
+        self.incidents.update((change.incident.id, change.incident) for change in effects.incidents)
         self.attempts += [each.run_id for each in effects.attempts]
         self.deliveries += effects.deliveries
         self.tokens += effects.usage.get((BudgetOwner("w"), 0), Spent()).tokens
@@ -102,6 +120,7 @@ def outcomes(draw: st.DrawFn, min_size: int = 0) -> list[Finished]:
                 deliver=draw(st.none() | st.just(("slack", None))) if state == "succeeded" else None,
                 wake_heartbeat=state == "succeeded" and draw(st.booleans()),
                 usage=None if usage is None else json.dumps({"tokens": usage}),
+                reason=draw(st.sampled_from(["timeout", "lost"])) if state == "failed" else None,
             )
         )
     return batch
@@ -133,6 +152,24 @@ def test_counts_are_the_failures_since_the_last_success(batch: list[Finished], w
         trailing = len(ends) - (ends[::-1].index("succeeded") if "succeeded" in ends else 0)
         expected = ends[::-1].index("succeeded") if "succeeded" in ends else before[job_id] + trailing
         assert world.failures[job_id] == expected
+
+
+@given(outcomes(), worlds())
+def test_a_job_has_one_open_incident_for_each_cause_since_its_last_success(
+    batch: list[Finished], world: World
+) -> None:
+    world.apply(batch)
+    for job_id in JOBS:
+        mine = [each for each in batch if each.job_id == job_id]
+        if job_id in world.deleted:
+            assert all(each.job_id != job_id or not each.is_open for each in world.incidents.values())
+            continue
+        last = max((number for number, each in enumerate(mine) if each.state == "succeeded"), default=-1)
+        causes = {each.reason for each in mine[last + 1 :] if each.state == "failed"}
+        opened = [each.cause for each in world.incidents.values() if each.job_id == job_id and each.is_open]
+        assert sorted(opened) == sorted(map(str, causes))
+        failed = sum(each.failed_runs for each in world.incidents.values() if each.job_id == job_id)
+        assert failed == sum(each.state == "failed" for each in mine)
 
 
 @given(outcomes(), worlds())
@@ -175,7 +212,7 @@ def test_one_batch_equals_the_same_outcomes_one_by_one(batch: list[Finished], wo
     assert world.failures == one_by_one.failures
     assert world.deleted == one_by_one.deleted
     assert world.enabled - world.deleted == one_by_one.enabled - one_by_one.deleted
-    assert world.incidents == one_by_one.incidents
+    assert world.story() == one_by_one.story()
     assert (world.attempts, world.deliveries) == (one_by_one.attempts, one_by_one.deliveries)
     assert world.tokens == one_by_one.tokens
     ended_jobs = world.deleted | ({*JOBS} - world.enabled)
@@ -191,7 +228,7 @@ def test_the_order_matters_within_a_job_only(batch: list[Finished], world: World
     assert first.failures == second.failures
     assert (first.disabled, first.deleted) == (second.disabled, second.deleted)
     assert set(first.withdrawn) == set(second.withdrawn)
-    assert sorted(first.incidents) == sorted(second.incidents)
+    assert world.story() == other.story()
     assert {each.run_id for each in first.attempts} == {each.run_id for each in second.attempts}
     assert sorted(first.deliveries) == sorted(second.deliveries)
     assert first.usage == second.usage
@@ -213,4 +250,5 @@ def test_facts_of_other_jobs_and_runs_change_nothing(batch: list[Finished], worl
     assert [run._replace(id="", idempotency_key="") for run in same.runs] == [
         run._replace(id="", idempotency_key="") for run in effects.runs
     ]
-    assert same._replace(runs=()) == effects._replace(runs=())
+    assert same._replace(runs=(), incidents=()) == effects._replace(runs=(), incidents=())
+    assert len(same.incidents) == len(effects.incidents)

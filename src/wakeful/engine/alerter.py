@@ -1,8 +1,8 @@
-"""The alerter: turns incidents into alerts. `alert_rules.judge` decides which.
+"""The alerter: sends alerts about incidents and events. `wakeful.alert_rules` decides which.
 
 An alert is a run of the job that posts it to the webhook, and a run of the job that sends it to the channel,
-so that each is recorded and retried on its own. One transaction removes an incident and inserts its runs, so
-only one replica does it.
+so that each is recorded and retried on its own. One transaction changes an incident, or removes an event, and
+inserts the runs, so only one replica does it. When a reminder is due is in the database too.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from wakeful.alert_rules import Alert, Incident, judge
+from wakeful.alert_rules import Alert, AlertEvent, DueIncident, Notification, decide, judge
 from wakeful.clock import Clock
 from wakeful.engine.loop import Loop
 from wakeful.logs import get_logger
@@ -22,7 +22,7 @@ log = get_logger("wakeful.alerter")
 
 
 class Alerter(Loop):
-    """Turns incidents into alerts.
+    """Sends alerts.
 
     The replica that writes an incident is notified of it. The others check every `check_ms`, in case that
     replica has died.
@@ -37,13 +37,22 @@ class Alerter(Loop):
     async def step(self) -> int | None:
         """Handle one batch. Returns the current time while there may be more."""
         now_ms = self.clock.now_ms()
-        taken = await self._store.raise_alerts(now_ms, _BATCH, self._judge)
-        return now_ms if taken >= _BATCH else None
+        events = await self._store.raise_alerts(now_ms, _BATCH, self._judge)
+        incidents, next_ms = await self._store.notify_incidents(now_ms, _BATCH, self._decide)
+        return now_ms if events >= _BATCH or incidents >= _BATCH else next_ms
 
-    def _judge(self, incident: Incident) -> Sequence[Alert]:
-        """Return the alerts of an incident; none for one that cannot be read, so that it blocks no other."""
+    def _judge(self, event: AlertEvent) -> Sequence[Alert]:
+        """Return the alerts of an event; none for one that cannot be read, so that it blocks no other."""
         try:
-            return judge(incident, self.clock.now_ms())
+            return judge(event, self.clock.now_ms())
         except Exception:
-            log.exception("incident.set_aside", kind=incident.kind, workspace=incident.workspace)
+            log.exception("alert.set_aside", kind=event.kind, workspace=event.workspace)
             return ()
+
+    def _decide(self, due: DueIncident) -> Notification:
+        """Return the messages of an incident; none for one that cannot be read."""
+        try:
+            return decide(due, self.clock.now_ms())
+        except Exception:
+            log.exception("incident.set_aside", incident=due.incident.id, workspace=due.incident.workspace)
+            return Notification(due.incident._replace(notify_ms=None))

@@ -21,7 +21,7 @@ log = get_logger("wakeful.pruner")
 
 
 class Pruner(Loop):
-    """Deletes finished runs, sessions, usage and changelog entries that are too old, in batches.
+    """Deletes what is too old, in batches: finished runs, closed incidents, sessions, usage, the changelog.
 
     The changelog is pruned every `log_every_ms`, everything else every hour.
     """
@@ -40,6 +40,7 @@ class Pruner(Loop):
         now_ms = self.clock.now_ms()
         if now_ms >= self._runs_due_ms:
             await self._store.prune_budgets(now_ms - max(self._retention_ms, _GUARDS_KEPT_MS))
+            await self._store.prune_incidents(now_ms - self._retention_ms)
             await self._store.prune_sessions(now_ms - self._retention_ms)
             pruned = await self._store.prune(now_ms - self._retention_ms, _BATCH)
             if pruned:

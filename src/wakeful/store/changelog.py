@@ -1,4 +1,4 @@
-"""The changelog: which runs and jobs changed, in order.
+"""The changelog: which runs, jobs and incidents changed, in order.
 
 A transaction writes one row for each kind of thing that it changed (more for large transactions). Each change
 has a number. Numbers start at 1 and have no gaps, and a smaller one never becomes visible after a larger one.
@@ -11,10 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, Literal, NamedTuple, Protocol
 
+from wakeful.incident_rules import Incident, IncidentEvent
 from wakeful.logs import get_logger
 from wakeful.run import NewRun
 
-Kind = Literal["run.started", "run.finished", "job.changed"]
+Kind = Literal["run.started", "run.finished", "job.changed"] | IncidentEvent
 #: The maximum number of changes in a row, so that a reader of a few rows gets a few thousand changes.
 PAGE: Final = 1_000
 
@@ -36,7 +37,7 @@ class ChangeRow(NamedTuple):
     first: int
     kind: str
     at_ms: int
-    #: ids of runs; for jobs, the fields of `ChangedJob` separated by tabs
+    #: ids of runs or incidents; for jobs, the fields of `ChangedJob` separated by tabs
     items: tuple[str, ...]
 
     @property
@@ -87,6 +88,11 @@ class TransactionEvents:
     def changed(self, jobs: Iterable[Iterable[str]]) -> None:
         """Record that these jobs (id, workspace, agent, name) were created, changed or deleted."""
         self._note("job.changed", ["\t".join(job) for job in jobs])
+
+    def incident(self, incident: Incident, kinds: Iterable[IncidentEvent]) -> None:
+        """Record what happened to this incident."""
+        for kind in kinds:
+            self._note(kind, [incident.id])
 
     def _note(self, kind: Kind, items: Iterable[str]) -> None:
         noted = dict.fromkeys(items)

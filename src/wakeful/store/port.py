@@ -16,7 +16,8 @@ A column `x_ms` of a row is an instant; the database has its own type for it and
   has a lease of its own, `beat_at` of the run, which is NULL for a run that a worker holds.
 - `workspaces`, `agents`, `keys`: `accounts`. `audit`, `audit_heads`: `audit`. `quotas`, `workflows` and
   `idempotency_keys`: the modules of these names.
-- `spending`, `budget_blocks`: `budgets`. `incidents`, `alert_cooldowns`: `alerts`.
+- `spending`, `budget_blocks`: `budgets`. `job_incidents`: `incidents`. `incidents` and `alert_cooldowns`:
+  `alerts`.
 - `sessions`, `messages`, `turns`: `sessions`. `deliveries`: `deliveries`.
 - `changes`, and in PostgreSQL `changes_head`: `changelog`. `schema_version`: `migrations`.
 
@@ -56,6 +57,7 @@ from wakeful.store.budgets import BudgetStore
 from wakeful.store.changelog import ChangelogStore
 from wakeful.store.deliveries import DeliveryStore
 from wakeful.store.idempotency import IdempotencyStore
+from wakeful.store.incidents import IncidentStore
 from wakeful.store.jobs import JobStore, RunStore
 from wakeful.store.quotas import QuotaStore
 from wakeful.store.rows import BeatResult, DueJob, JobPlan, RunView, TakenRun, UnfinishedRun
@@ -86,6 +88,7 @@ class Store(
     StatsStore,
     BudgetStore,
     AlertStore,
+    IncidentStore,
     SessionStore,
     DeliveryStore,
     JobStore,
@@ -122,9 +125,9 @@ class Store(
         """Call `listener` in the event loop with each topic that a transaction publishes, in any process.
 
         Topics: `jobs` (the wake of a job may be earlier), `runs` (a run may be taken), `budget_blocks` (they
-        changed), `incidents` (there are some), `sessions` (a turn may begin), `deliveries` (one may be due),
-        `stop:<run id>` (the run was cancelled), and `stop:<run id>:<attempt>` (the outcome of that attempt
-        was reported from outside). With SQLite, changes by other processes are not published
+        changed), `incidents` (an alert may be due), `sessions` (a turn may begin), `deliveries` (one may be
+        due), `stop:<run id>` (the run was cancelled), and `stop:<run id>:<attempt>` (the outcome of that
+        attempt was reported from outside). With SQLite, changes by other processes are not published
         (`notifies_other_processes`); the engine's longest sleep bounds how late they are seen.
         """
         ...

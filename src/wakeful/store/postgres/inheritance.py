@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from wakeful.clock import Clock
-from wakeful.consequences import Withdrawal
+from wakeful.consequences import JOB_DISABLED, Withdrawal
 from wakeful.store.accounts import AgentRow, InheritingChange
 from wakeful.store.postgres import statements as sql
 from wakeful.store.postgres.ahead import settle_ahead
@@ -21,6 +21,7 @@ from wakeful.store.postgres.pull import move
 from wakeful.store.postgres.session import PostgresSession
 from wakeful.store.rows import JobChange, JobRow
 from wakeful.store.sql import accounts
+from wakeful.store.sql.incidents import close_of_jobs
 
 if TYPE_CHECKING:
     from wakeful.store.postgres.connection import Db, TransactionEvents
@@ -100,6 +101,8 @@ async def write_changes(
         db, events, now_ms, {old.id: change.move for old, change in changes if change.move is not None}
     )
     await insert_runs(db, events, now_ms, [run for _, change in changes for run in change.runs])
+    disabled = [row.id for row, (old, _) in zip(new, changes, strict=True) if old.enabled and not row.enabled]
+    await close_of_jobs(PostgresSession(db), events, disabled, now_ms, JOB_DISABLED)
     events.changed(row[:4] for row in new)
     events.publish("jobs")
     return new

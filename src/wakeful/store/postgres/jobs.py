@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from asyncpg import UniqueViolationError
 
 from wakeful.clock import Clock
-from wakeful.consequences import Withdrawal
+from wakeful.consequences import JOB_DELETED, Withdrawal
 from wakeful.errors import AlreadyExists
 from wakeful.ids import is_id
 from wakeful.run import NewRun
@@ -21,8 +21,10 @@ from wakeful.store.postgres.cancellation import delete_jobs, withdraw
 from wakeful.store.postgres.inheritance import AT_ONCE, write_changes
 from wakeful.store.postgres.insert_runs import insert_runs
 from wakeful.store.postgres.quotas import charge
+from wakeful.store.postgres.session import PostgresSession
 from wakeful.store.quotas import Allowance, owners
 from wakeful.store.rows import JobChange, JobFilter, JobRow
+from wakeful.store.sql.incidents import close_of_jobs
 
 if TYPE_CHECKING:
     from wakeful.store.postgres.connection import Db, TransactionEvents
@@ -153,6 +155,7 @@ async def delete_job(
         return False
     withdrawal = Withdrawal(job_id, now_ms, reason, manual=True)
     await withdraw(db, events, [withdrawal], max(now_ms, clock.now_ms()))
+    await close_of_jobs(PostgresSession(db), events, [job_id], now_ms, JOB_DELETED)
     await db.execute(sql.DELETE_JOBS_WITHOUT_RUNS, [job_id])
     return True
 

@@ -28,7 +28,9 @@ from wakeful.store.postgres import statements as sql
 from wakeful.store.postgres.cancellation import delete_jobs, withdraw
 from wakeful.store.postgres.deliveries import add_deliveries
 from wakeful.store.postgres.insert_runs import insert_runs
-from wakeful.store.postgres.usage import add_usage, note_failed, owners_of
+from wakeful.store.postgres.session import PostgresSession
+from wakeful.store.postgres.usage import add_usage, owners_of
+from wakeful.store.sql import incidents
 from wakeful.stored_text import cleaned
 
 if TYPE_CHECKING:
@@ -40,7 +42,7 @@ _NO_TEXTS = Finished("", None, 0, "", 0, 0)[_TEXTS]
 
 
 class _Written(NamedTuple):
-    """The runs whose outcome was written, and whether three small indexes hold anything."""
+    """The runs whose outcome was written, and whether small indexes hold anything."""
 
     run_ids: set[str]
     any_failing: bool
@@ -70,7 +72,7 @@ async def finish(
     if len(written.run_ids) < len(finished):
         finished = [each for each in finished if each.run_id in written.run_ids]
         need = needs(finished)
-    facts = await _facts(db, finished, need, written, has_next)
+    facts = await _facts(db, finished, need, written, has_next, now_ms)
     effects = consequences(finished, facts)
     events.ended([each.run_id for each in finished if each.state != "running"])
     if need.special:
@@ -114,13 +116,17 @@ def _jobs_of(finished: Sequence[Finished]) -> str:
 
 
 async def _facts(
-    db: Db, finished: Sequence[Finished], need: Needs, written: _Written, has_next: set[str]
+    db: Db, finished: Sequence[Finished], need: Needs, written: _Written, has_next: set[str], now_ms: int
 ) -> Facts:
     """Read what the consequences of these outcomes depend on; for most batches, nothing."""
     counted = set(need.failed_jobs)
     if written.any_failing and (succeeded := resets_failures(finished)):
         counted.update(job_id for (job_id,) in await db.fetch(sql.WHICH_FAIL, ",".join(succeeded)))
     failures = await db.fetch(sql.LOCK_FAILURES, list(counted)) if counted else ()
+    session = PostgresSession(db)
+    failed = need.failed_jobs
+    # After the jobs, which are locked now: so are the incidents of a job.
+    troubled = {*counted, *need.ending_jobs} if written.any_failing or failed else ()
     edits = await db.fetch(sql.EDITS, list(need.ending_runs)) if has_next and need.ending_runs else ()
     followed = fires_followers(finished) if written.any_follower else ()
     followers = await db.fetch(sql.FOLLOWERS, ",".join(followed)) if followed else ()
@@ -132,6 +138,8 @@ async def _facts(
         [Candidate(*row) for row in followers],
         [Candidate(*row) for row in heartbeats],
         await owners_of(db, need.usage_runs) if need.usage_runs else {},
+        await incidents.jobs(session, failed) if failed else {},
+        await incidents.of_jobs(session, troubled, now_ms) if troubled else (),
     )
 
 
@@ -152,7 +160,7 @@ async def _apply(
     if effects.failures:
         await db.execute(sql.SET_FAILURES, list(effects.failures), list(effects.failures.values()))
     if effects.incidents:
-        await note_failed(db, events, now_ms, effects.incidents)
+        await incidents.write(PostgresSession(db), events, effects.incidents)
     if effects.usage:
         await add_usage(db, events, now_ms, effects.usage)
     if effects.disabled:

@@ -183,12 +183,13 @@ _FINISH: Final = """
         DELETE FROM live_runs
         WHERE run_id = ANY(ARRAY(SELECT id FROM done WHERE state NOT IN ('retrying', 'running'))))
     SELECT string_agg(id::text, ','),
-        EXISTS (SELECT FROM jobs WHERE failures > 0),
+        EXISTS (SELECT FROM jobs WHERE failures > 0)
+            OR EXISTS (SELECT FROM job_incidents WHERE closed_at IS NULL),
         EXISTS (SELECT FROM jobs WHERE after_job IS NOT NULL AND deleted_at IS NULL),
         EXISTS (SELECT FROM live_runs WHERE due_at IS NOT NULL)
     FROM done"""
 #: the runs' primary key, once for each, and that of live_runs. Also returns whether there is more to do:
-#: jobs_failing, jobs_after and live_runs_due are mostly empty
+#: jobs_failing, job_incidents_open, jobs_after and live_runs_due are mostly empty
 FINISH: Final = _FINISH.format(outcomes="unnest($2::attempt_outcome[])")
 #: the same, for runs that succeeded without output
 SUCCEED: Final = _FINISH.format(
@@ -211,9 +212,11 @@ ADD_ATTEMPTS: Final = """
     INSERT INTO attempts (run_id, attempt, worker, started_at, finished_at, error, response_code)
     SELECT run_id, attempt, $2, started_at, finished_at, error, response_code
     FROM unnest($1::attempt_outcome[])"""
-#: jobs_failing
+#: jobs_failing and job_incidents_cause
 WHICH_FAIL: Final = """
-    SELECT id::text FROM jobs WHERE failures > 0 AND id = ANY(string_to_array($1, ',')::uuid[])"""
+    SELECT id::text FROM jobs WHERE failures > 0 AND id = ANY(string_to_array($1, ',')::uuid[])
+    UNION SELECT job_id::text FROM job_incidents
+    WHERE closed_at IS NULL AND job_id = ANY(string_to_array($1, ',')::uuid[])"""
 #: the jobs' primary key
 LOCK_FAILURES: Final = """
     SELECT j.id::text, j.failures FROM jobs j WHERE j.id = ANY($1::uuid[]) ORDER BY j.id FOR UPDATE"""

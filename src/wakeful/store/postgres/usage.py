@@ -1,4 +1,4 @@
-"""Usage, budget blocks and incidents in PostgreSQL, written in the transaction that causes them.
+"""Usage, budget blocks and alert events in PostgreSQL, written in the transaction that causes them.
 
 See `wakeful.store.budgets` and `wakeful.store.alerts`.
 """
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from wakeful.document.guards import MOST_COST
 from wakeful.start_rules import BudgetOwner
 from wakeful.store.alerts import ALERT_JOBS
+from wakeful.store.sql.alert_statements import HAS_ALERTS
 from wakeful.usage import MOST_TOKENS, OwnerUsage, Spent, budget_changes, day_of, incident_details
 
 if TYPE_CHECKING:
@@ -47,35 +48,22 @@ ADD_BLOCK: Final = """
 DELETE_BLOCK: Final = """
     DELETE FROM budget_blocks WHERE day = $1 AND workspace = $2 AND agent = $3 AND job = $4 AND cap = $5"""
 
-#: agents_alerts and workspaces_alerts, which are mostly empty
-_HAS_ALERTS: Final = """
-    (EXISTS (SELECT FROM agents a
-        WHERE a.workspace = o.workspace AND a.name = o.agent AND a.alerts IS NOT NULL)
-    OR EXISTS (SELECT FROM workspaces w WHERE w.name = o.workspace AND w.alerts IS NOT NULL))"""
 _NOT_ALERT_JOB: Final = f"coalesce(o.job_name, '') NOT IN {ALERT_JOBS}"
 _NEW: Final = "INSERT INTO incidents (at, kind, workspace, agent, job_id, run_id, count, details)"
-#: the primary key of runs, once for each; then `_HAS_ALERTS`
-FAILED: Final = f"""
-    WITH noted AS (
-        {_NEW}
-        SELECT $1, 'failed', o.workspace, o.agent, o.job_id, o.id, f.failures, '{{}}'
-        FROM unnest($2::uuid[], $3::integer[]) f (run_id, failures) JOIN runs o ON o.id = f.run_id
-        WHERE {_NOT_ALERT_JOB} AND {_HAS_ALERTS} RETURNING 1)
-    SELECT EXISTS (SELECT FROM noted)"""
-#: the primary key of runs, once for each; then `_HAS_ALERTS`
+#: the primary key of runs, once for each; then `HAS_ALERTS`
 MISSED: Final = f"""
     WITH noted AS (
         {_NEW}
         SELECT $1, 'missed', o.workspace, o.agent, o.job_id, o.id, o.covers, '{{}}'
         FROM runs o WHERE o.id = ANY($2::uuid[])
-            AND o.reason IN ('downtime', 'too_old') AND {_NOT_ALERT_JOB} AND {_HAS_ALERTS} RETURNING 1)
+            AND o.reason IN ('downtime', 'too_old') AND {_NOT_ALERT_JOB} AND {HAS_ALERTS} RETURNING 1)
     SELECT EXISTS (SELECT FROM noted)"""
-#: `_HAS_ALERTS`
+#: `HAS_ALERTS`
 CAP_REACHED: Final = f"""
     WITH noted AS (
         {_NEW}
         SELECT $1, 'budget', o.workspace, o.agent, nullif($4, '')::uuid, NULL, 1, $5
-        FROM (SELECT $2::text AS workspace, $3::text AS agent) o WHERE {_HAS_ALERTS} RETURNING 1)
+        FROM (SELECT $2::text AS workspace, $3::text AS agent) o WHERE {HAS_ALERTS} RETURNING 1)
     SELECT EXISTS (SELECT FROM noted)"""
 
 
@@ -114,16 +102,7 @@ async def check_budgets(
             events.publish("incidents")
 
 
-async def note_failed(
-    db: Db, events: TransactionEvents, now_ms: int, failed: Sequence[tuple[str, int]]
-) -> None:
-    """Add an incident for each of these failed runs, with the consecutive failures of its job."""
-    run_ids, failures = map(list, zip(*failed, strict=True))
-    if await db.fetchval(FAILED, now_ms, run_ids, failures):
-        events.publish("incidents")
-
-
 async def note_missed(db: Db, events: TransactionEvents, now_ms: int, run_ids: Sequence[str]) -> None:
-    """Add an incident for each of these missed ticks."""
+    """Add an alert event for each of these missed ticks."""
     if await db.fetchval(MISSED, now_ms, list(run_ids)):
         events.publish("incidents")

@@ -10,20 +10,22 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
-from wakeful.alert_rules import Alert, Incident
+from wakeful.alert_rules import Alert, AlertEvent, DueIncident, Notification
 from wakeful.consequences import Consequences
 from wakeful.errors import Unstorable
+from wakeful.incident_rules import Incident
 from wakeful.outcome import Finished
 from wakeful.start_rules import BudgetBlock, BudgetOwner
-from wakeful.store.audit import AuditEntry, always
+from wakeful.store.audit import AuditEntry, always, written
 from wakeful.store.changelog import ChangeRow, TransactionEvents
 from wakeful.store.deliveries import Delivery, DeliveryResult
 from wakeful.store.idempotency import Keyed
+from wakeful.store.incidents import IncidentFilter
 from wakeful.store.migrations import check_schema, schema_error
 from wakeful.store.port import Planned
 from wakeful.store.rows import BeatResult, DueJob, JobPlan, RunView, TakenRun, UnfinishedRun
 from wakeful.store.sessions import SessionKey, SessionRule, SessionUpdate, SessionView
-from wakeful.store.sql import budgets, queries
+from wakeful.store.sql import budgets, incidents, queries
 from wakeful.store.sql.admin import SqlAdmin
 from wakeful.store.sql.base import Recorded
 from wakeful.store.sql.jobs_and_runs import SqlJobsAndRuns
@@ -216,15 +218,57 @@ class SqlStore(SqlAdmin[D], SqlJobsAndRuns[D]):
         await self._driver.write(self._operations.usage.check_budgets, now_ms, owners)
 
     async def raise_alerts(
-        self, now_ms: int, limit: int, judge: Callable[[Incident], Sequence[Alert]]
+        self, now_ms: int, limit: int, judge: Callable[[AlertEvent], Sequence[Alert]]
     ) -> int:
         async def run(db: D, events: TransactionEvents) -> int:
-            taken, runs = await budgets.take_incidents(self._driver.session(db), now_ms, limit, judge)
+            session = self._driver.session(db)
+            taken, runs = await budgets.take_alert_events(session, now_ms, limit, judge)
+            failed = [event for event in taken if event.kind == "failed"]
+            if failed:
+                await incidents.adopt_failures(session, events, failed)
             if runs:
                 await self._operations.insert_runs.insert_runs(db, events, now_ms, runs)
-            return taken
+            return len(taken)
 
         return await self._driver.write(run)
+
+    # --- incidents --------------------------------------------------------------------------------
+
+    async def incident(self, workspace: str, incident_id: str) -> Incident | None:
+        return await self._read(incidents.incident, workspace, incident_id)
+
+    async def incidents(self, only: IncidentFilter) -> list[Incident]:
+        return await self._read(incidents.incidents, only)
+
+    async def acknowledge_incident(
+        self,
+        workspace: str,
+        incident_id: str,
+        change: Callable[[Incident], Incident | None],
+        entries: Sequence[AuditEntry] = (),
+    ) -> Incident | None:
+        async def run(db: D, events: TransactionEvents) -> tuple[Incident | None, bool]:
+            session = self._driver.session(db)
+            return await incidents.acknowledge(session, events, workspace, incident_id, change)
+
+        recorded: Recorded[tuple[Incident | None, bool]] = Recorded(entries, written)
+        incident, _ = await self._record(recorded, run)
+        return incident
+
+    async def notify_incidents(
+        self, now_ms: int, limit: int, decide: Callable[[DueIncident], Notification]
+    ) -> tuple[int, int | None]:
+        async def run(db: D, events: TransactionEvents) -> tuple[int, int | None]:
+            session = self._driver.session(db)
+            taken, runs = await incidents.take_due(session, now_ms, limit, decide)
+            if runs:
+                await self._operations.insert_runs.insert_runs(db, events, now_ms, runs)
+            return taken, await incidents.next_notify_ms(session)
+
+        return await self._driver.write(run)
+
+    async def prune_incidents(self, before_ms: int) -> None:
+        await self._driver.write(self._shared(incidents.prune), before_ms)
 
     async def prune_budgets(self, before_ms: int) -> None:
         await self._driver.write(self._shared(budgets.prune), before_ms)

@@ -30,5 +30,5 @@ async def put_agent(
             job = job_row(each)
             changed = follow(row, job)
             if changed is not None:
-                write_change(db, events, clock.now_ms(), job, changed)
+                await write_change(db, events, clock.now_ms(), job, changed)
     return row, written

@@ -8,12 +8,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from wakeful.clock import Clock
-from wakeful.consequences import Withdrawal
+from wakeful.consequences import JOB_DELETED, JOB_DISABLED, Withdrawal
 from wakeful.errors import AlreadyExists
 from wakeful.run import NewRun
 from wakeful.store.accounts import Inherited
 from wakeful.store.quotas import Allowance, owners
 from wakeful.store.rows import JobChange, JobFilter, JobRow
+from wakeful.store.sql.incidents import close_of_jobs
 from wakeful.store.sqlite import list_statements as lists
 from wakeful.store.sqlite import statements as sql
 from wakeful.store.sqlite.accounts import add_agents, check_agent
@@ -24,6 +25,7 @@ from wakeful.store.sqlite.connection import TransactionEvents
 from wakeful.store.sqlite.insert_runs import write_runs
 from wakeful.store.sqlite.pull import move
 from wakeful.store.sqlite.quotas import charge
+from wakeful.store.sqlite.session import SqliteSession
 
 #: the primary key, once for each
 JOBS_BY_IDS: Final = f"""
@@ -106,7 +108,7 @@ async def change_job(
     if changed is None:
         return old, False
     # The time is read after the wait for the lock: runs that started meanwhile go on.
-    return write_change(db, events, clock.now_ms(), old, changed), True
+    return await write_change(db, events, clock.now_ms(), old, changed), True
 
 
 async def change_jobs(
@@ -122,12 +124,11 @@ async def change_jobs(
         check_agent(db, *owner, inherited)
     now_ms = clock.now_ms()
     rows = [job_row(row) for row in db.execute(JOBS_BY_IDS, (json.dumps(list(job_ids)),)).fetchall()]
-    return [
-        write_change(db, events, now_ms, old, changed) for old in rows if (changed := change(old)) is not None
-    ]
+    changes = [(old, changed) for old in rows if (changed := change(old)) is not None]
+    return [await write_change(db, events, now_ms, old, changed) for old, changed in changes]
 
 
-def write_change(
+async def write_change(
     db: sqlite3.Connection, events: TransactionEvents, now_ms: int, old: JobRow, changed: JobChange
 ) -> JobRow:
     """Write this change of a job. Returns the job afterwards."""
@@ -151,6 +152,8 @@ def write_change(
         move(db, events, now_ms, new.id, changed.move)
     if changed.runs:
         write_runs(db, events, now_ms, changed.runs)
+    if old.enabled and not new.enabled:
+        await close_of_jobs(SqliteSession(db), events, [new.id], now_ms, JOB_DISABLED)
     events.changed([new[:4]])
     events.publish("jobs")
     return new
@@ -175,6 +178,7 @@ async def delete_job(
     if not mark_deleted(db, events, job_id, now_ms):
         return False
     withdraw(db, events, Withdrawal(job_id, now_ms, reason, manual=True), max(now_ms, clock.now_ms()))
+    await close_of_jobs(SqliteSession(db), events, [job_id], now_ms, JOB_DELETED)
     db.execute(sql.DELETE_JOB_WITHOUT_RUNS, (job_id,))
     return True
 

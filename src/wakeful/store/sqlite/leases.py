@@ -73,7 +73,7 @@ async def rescue(
         judged.setdefault(run.worker, []).append(judge(run))
     rescued: set[str] = set()
     for worker, outcomes in judged.items():
-        rescued |= settle(db, events, clock, now_ms, worker, outcomes, consequences)
+        rescued |= await settle(db, events, clock, now_ms, worker, outcomes, consequences)
     dead = {name for (name,) in db.execute(sql.DEAD_WORKERS, (dead_before_ms,))}
     if dead:
         dead.difference_update(name for (name,) in db.execute(sql.BUSY_WORKERS))

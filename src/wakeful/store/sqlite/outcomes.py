@@ -24,12 +24,14 @@ from wakeful.consequences import (
     resets_failures,
 )
 from wakeful.outcome import Finished
+from wakeful.store.sql import incidents
 from wakeful.store.sqlite import statements as sql
 from wakeful.store.sqlite.cancellation import delete_job, withdraw
 from wakeful.store.sqlite.connection import TransactionEvents
 from wakeful.store.sqlite.deliveries import add_deliveries
 from wakeful.store.sqlite.insert_runs import write_runs
-from wakeful.store.sqlite.usage import add_usage, note_failed, owners_of
+from wakeful.store.sqlite.session import SqliteSession
+from wakeful.store.sqlite.usage import add_usage, owners_of
 from wakeful.stored_text import cleaned
 
 
@@ -46,12 +48,12 @@ async def finish(
     if _write(db, worker, finished) < len(finished):
         db.execute("ROLLBACK")
         db.execute("BEGIN IMMEDIATE")
-        return settle(db, events, clock, now_ms, worker, finished, consequences)
-    _follow_up(db, events, clock, now_ms, worker, finished, consequences)
+        return await settle(db, events, clock, now_ms, worker, finished, consequences)
+    await _follow_up(db, events, clock, now_ms, worker, finished, consequences)
     return {outcome.run_id for outcome in finished}
 
 
-def settle(
+async def settle(
     db: sqlite3.Connection,
     events: TransactionEvents,
     clock: Clock,
@@ -63,7 +65,7 @@ def settle(
     """As `finish`, but look first: for a transaction that has written something else already."""
     held = _held(db, worker, first_of_each_run(finished))
     _write(db, worker, held)
-    _follow_up(db, events, clock, now_ms, worker, held, consequences)
+    await _follow_up(db, events, clock, now_ms, worker, held, consequences)
     return {outcome.run_id for outcome in held}
 
 
@@ -109,7 +111,7 @@ def _write(db: sqlite3.Connection, worker: str | None, finished: Iterable[Finish
     return written
 
 
-def _follow_up(
+async def _follow_up(
     db: sqlite3.Connection,
     events: TransactionEvents,
     clock: Clock,
@@ -119,22 +121,26 @@ def _follow_up(
     consequences: Consequences,
 ) -> None:
     """Write what follows from these outcomes, which are written."""
-    effects = consequences(finished, _facts(db, finished, needs(finished)))
+    facts = await _facts(db, finished, needs(finished), now_ms)
+    effects = consequences(finished, facts)
     events.ended([outcome.run_id for outcome in finished if outcome.state != "running"])
-    _apply(db, events, clock, now_ms, worker, effects)
+    await _apply(db, events, clock, now_ms, worker, effects)
     if db.execute(sql.ANY_WAITING).fetchone() is not None:
         jobs = json.dumps([outcome.job_id for outcome in finished if outcome.job_id is not None])
         if db.execute(sql.ANY_WAITING_OF, (jobs,)).fetchone() is not None:
             events.publish("runs")
 
 
-def _facts(db: sqlite3.Connection, finished: Sequence[Finished], need: Needs) -> Facts:
+async def _facts(db: sqlite3.Connection, finished: Sequence[Finished], need: Needs, now_ms: int) -> Facts:
     """Read what the consequences of these outcomes depend on; for most batches, nothing."""
     failures: dict[str, int] = {}
-    if db.execute(sql.ANY_FAILING).fetchone() is not None:
+    any_failing = db.execute(sql.ANY_FAILING).fetchone() is not None
+    if any_failing:
         failures.update(db.execute(sql.FAILING, (json.dumps(resets_failures(finished)),)))
     if need.failed_jobs:
         failures.update(db.execute(sql.FAILURES, (json.dumps(list(need.failed_jobs)),)))
+    session = SqliteSession(db)
+    troubled = {*failures, *need.ending_jobs} if any_failing or need.failed_jobs else ()
     edits: list[tuple[str, int, int, str]] = []
     if need.ending_runs:
         edits = db.execute(sql.EDITS, (json.dumps(need.ending_runs),)).fetchall()
@@ -153,10 +159,12 @@ def _facts(db: sqlite3.Connection, finished: Sequence[Finished], need: Needs) ->
         followers,
         heartbeats,
         owners_of(db, need.usage_runs) if need.usage_runs else {},
+        await incidents.jobs(session, need.failed_jobs) if need.failed_jobs else {},
+        await incidents.of_jobs(session, troubled, now_ms) if troubled else (),
     )
 
 
-def _apply(
+async def _apply(
     db: sqlite3.Connection,
     events: TransactionEvents,
     clock: Clock,
@@ -183,7 +191,7 @@ def _apply(
     if effects.failures:
         db.executemany(sql.SET_FAILURES, [(count, job_id) for job_id, count in effects.failures.items()])
     if effects.incidents:
-        note_failed(db, events, now_ms, effects.incidents)
+        await incidents.write(SqliteSession(db), events, effects.incidents)
     if effects.usage:
         add_usage(db, events, now_ms, effects.usage)
     for job_id, (at_ms, reason) in effects.disabled.items():

@@ -31,7 +31,7 @@ async def expire(
     if not expired:
         return []
     db.executemany(sql.MARK_EXPIRED, [(run.id,) for run in expired])
-    ended = settle(db, events, clock, now_ms, None, [judge(run) for run in expired], consequences)
+    ended = await settle(db, events, clock, now_ms, None, [judge(run) for run in expired], consequences)
     db.executemany(sql.CLEAR_START, [(run_id,) for run_id in ended])
     return [run.id for run in expired if run.id in ended]
 

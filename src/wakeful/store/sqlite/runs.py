@@ -99,7 +99,7 @@ async def complete_run(
     if row is None:
         return False
     worker, is_pull = row
-    if not settle(db, events, clock, now_ms, worker, [finished], consequences):
+    if not await settle(db, events, clock, now_ms, worker, [finished], consequences):
         return False
     if worker is not None and not is_pull:
         events.publish(f"stop:{finished.run_id}:{finished.attempt}")

@@ -150,12 +150,17 @@ WHICH_ARE_HELD: Final = """
 ADD_ATTEMPT: Final = f"""
     INSERT INTO attempts (run_id, attempt, worker, started_at, finished_at, error, response_code)
     VALUES ({marks(7)})"""
-#: jobs_failing; mostly it is empty, and then no success need look at its job
-ANY_FAILING: Final = "SELECT 1 FROM jobs INDEXED BY jobs_failing WHERE failures > 0 AND id > '' LIMIT 1"
-#: jobs_failing, once for each
+#: jobs_failing and job_incidents_open; mostly they are empty, and then no success need look at its job
+ANY_FAILING: Final = """
+    SELECT 1 WHERE EXISTS (SELECT 1 FROM jobs INDEXED BY jobs_failing WHERE failures > 0 AND id > '')
+        OR EXISTS (SELECT 1 FROM job_incidents INDEXED BY job_incidents_open WHERE closed_at IS NULL)"""
+#: jobs_failing and job_incidents_cause, once for each; the primary key of jobs for what is found
 FAILING: Final = """
-    SELECT j.id, j.failures FROM json_each(?) e CROSS JOIN jobs j INDEXED BY jobs_failing ON j.id = e.value
-    WHERE j.failures > 0"""
+    SELECT j.id, j.failures FROM json_each(?1) e CROSS JOIN jobs j INDEXED BY jobs_failing ON j.id = e.value
+    WHERE j.failures > 0
+    UNION SELECT j.id, j.failures FROM json_each(?1) e
+    CROSS JOIN job_incidents i INDEXED BY job_incidents_cause ON i.job_id = e.value
+    CROSS JOIN jobs j ON j.id = i.job_id WHERE i.closed_at IS NULL"""
 #: the jobs' primary key, once for each
 FAILURES: Final = "SELECT j.id, j.failures FROM json_each(?) e CROSS JOIN jobs j ON j.id = e.value"
 #: the jobs' primary key

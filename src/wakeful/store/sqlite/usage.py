@@ -1,4 +1,4 @@
-"""Usage, budget blocks and incidents in SQLite, written in the transaction that causes them.
+"""Usage, budget blocks and alert events in SQLite, written in the transaction that causes them.
 
 See `wakeful.store.budgets` and `wakeful.store.alerts`.
 """
@@ -13,6 +13,7 @@ from typing import Final
 from wakeful.document.guards import MOST_COST
 from wakeful.start_rules import BudgetOwner
 from wakeful.store.alerts import ALERT_JOBS
+from wakeful.store.sql.alert_statements import HAS_ALERTS
 from wakeful.store.sqlite.connection import TransactionEvents
 from wakeful.usage import MOST_TOKENS, OwnerUsage, Spent, budget_changes, day_of, incident_details
 
@@ -48,29 +49,18 @@ DELETE_BLOCK: Final = (
     "DELETE FROM budget_blocks WHERE day = ? AND workspace = ? AND agent = ? AND job = ? AND cap = ?"
 )
 
-#: agents_alerts and workspaces_alerts, which are mostly empty
-_HAS_ALERTS: Final = """
-    (EXISTS (SELECT 1 FROM agents a
-        WHERE a.workspace = o.workspace AND a.name = o.agent AND a.alerts IS NOT NULL)
-    OR EXISTS (SELECT 1 FROM workspaces w WHERE w.name = o.workspace AND w.alerts IS NOT NULL))"""
 _NOT_ALERT_JOB: Final = f"coalesce(o.job_name, '') NOT IN {ALERT_JOBS}"
-#: the primary key of runs, once for each; then `_HAS_ALERTS`
-FAILED: Final = f"""
-    INSERT INTO incidents (at, kind, workspace, agent, job_id, run_id, count, details)
-    SELECT ?1, 'failed', o.workspace, o.agent, o.job_id, o.id, json_extract(f.value, '$[1]'), '{{}}'
-    FROM json_each(?2) f CROSS JOIN runs o ON o.id = json_extract(f.value, '$[0]')
-    WHERE {_NOT_ALERT_JOB} AND {_HAS_ALERTS}"""
-#: the primary key of runs, once for each; then `_HAS_ALERTS`
+#: the primary key of runs, once for each; then `HAS_ALERTS`
 MISSED: Final = f"""
     INSERT INTO incidents (at, kind, workspace, agent, job_id, run_id, count, details)
     SELECT ?1, 'missed', o.workspace, o.agent, o.job_id, o.id, o.covers, '{{}}'
     FROM runs o WHERE o.id IN (SELECT value FROM json_each(?2))
-        AND o.reason IN ('downtime', 'too_old') AND {_NOT_ALERT_JOB} AND {_HAS_ALERTS}"""
-#: `_HAS_ALERTS`
+        AND o.reason IN ('downtime', 'too_old') AND {_NOT_ALERT_JOB} AND {HAS_ALERTS}"""
+#: `HAS_ALERTS`
 CAP_REACHED: Final = f"""
     INSERT INTO incidents (at, kind, workspace, agent, job_id, run_id, count, details)
     SELECT ?1, 'budget', o.workspace, o.agent, nullif(?4, ''), NULL, 1, ?5
-    FROM (SELECT ?2 AS workspace, ?3 AS agent) o WHERE {_HAS_ALERTS}"""
+    FROM (SELECT ?2 AS workspace, ?3 AS agent) o WHERE {HAS_ALERTS}"""
 
 
 def owners_of(db: sqlite3.Connection, run_ids: Sequence[str]) -> dict[str, BudgetOwner]:
@@ -105,18 +95,10 @@ def update_blocks(
             events.publish("incidents")
 
 
-def note_failed(
-    db: sqlite3.Connection, events: TransactionEvents, now_ms: int, failed: Sequence[tuple[str, int]]
-) -> None:
-    """Add an incident for each of these failed runs, with the consecutive failures of its job."""
-    if db.execute(FAILED, (now_ms, json.dumps(failed))).rowcount:
-        events.publish("incidents")
-
-
 def note_missed(
     db: sqlite3.Connection, events: TransactionEvents, now_ms: int, run_ids: Sequence[str]
 ) -> None:
-    """Add an incident for each of these missed ticks."""
+    """Add an alert event for each of these missed ticks."""
     if db.execute(MISSED, (now_ms, json.dumps(list(run_ids)))).rowcount:
         events.publish("incidents")
 

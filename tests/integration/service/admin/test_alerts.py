@@ -17,6 +17,7 @@ from wakeful import FailedPrecondition, Function, InvalidArgument, NotFound, Per
 from wakeful.launch.secrets import format_secret
 from wakeful.outcome import Succeeded
 from wakeful.service.auth.access import LOCAL
+from wakeful.store.incidents import IncidentFilter
 
 SECRET = b"s" * 32
 
@@ -83,42 +84,35 @@ async def test_an_alert_is_sent_after_consecutive_failures(new_app: NewApp, rece
     assert sender.labels == {"system": "alert"}
 
 
-async def test_a_dead_letter_alert_is_not_repeated_within_the_cooldown(new_app: NewApp, receiver: Receiver):
+async def test_an_open_incident_sends_one_alert_whatever_the_cooldown(new_app: NewApp, receiver: Receiver):
     app = new_app()
     failing(app)
     async with app:
-        await put_workspace(app, alerts={"url": receiver.url})
+        await put_workspace(app, alerts={"url": receiver.url, "cooldownMs": 0})
         await app.jobs.create("digest", schedule=SELDOM, target=Function("fail"))
         await app.jobs.create("report", schedule=SELDOM, target=Function("fail"))
-        for name in ("digest", "digest", "report"):
+        for name in ("digest", "digest", "digest", "report"):
             await fails(app, name)
         await eventually(lambda: len(told(receiver)) >= 2)
-        await put_workspace(app, alerts={"url": receiver.url, "cooldownMs": 0})
-        await fails(app, "digest")
-        await eventually(lambda: len(told(receiver)) >= 4)
+        await settled(app, "wakeful-workspace-alerts")
     alerts = [(alert["kind"], alert["job"]) for alert in told(receiver)]
-    assert sorted(alerts) == [
-        ("dead_letter", "digest"), ("dead_letter", "digest"), ("dead_letter", "report"),
-        ("failures", "digest"),
-    ]  # fmt: skip
+    assert sorted(alerts) == [("dead_letter", "digest"), ("dead_letter", "report")]
 
 
 async def test_two_replicas_send_each_alert_once(new_app: NewApp, receiver: Receiver):
     one, other = new_app(), new_app()
     failing(one, other)
     async with one, other:
-        await put_workspace(one, alerts={"url": receiver.url, "failures": 1})
+        await put_workspace(one, alerts={"url": receiver.url})
         for number in range(4):
             await one.jobs.create(f"job-{number}", schedule=SELDOM, target=Function("fail"))
         runs = [await app.jobs.run(f"job-{number}") for number in range(4) for app in (one, other, one)]
         for run in runs:
             await over(one, run.id)
-        await eventually(lambda: len(told(receiver)) >= 8)
+        await eventually(lambda: len(told(receiver)) >= 4)
         await settled(one, "wakeful-workspace-alerts")
     alerts = [(alert["kind"], alert["job"]) for alert in told(receiver)]
-    assert sorted(alerts) == sorted(
-        (kind, f"job-{number}") for number in range(4) for kind in ("dead_letter", "failures")
-    )
+    assert sorted(alerts) == [("dead_letter", f"job-{number}") for number in range(4)]
 
 
 async def test_a_failed_alert_can_be_replayed_and_raises_no_alert_itself(new_app: NewApp, receiver: Receiver):
@@ -131,7 +125,7 @@ async def test_a_failed_alert_can_be_replayed_and_raises_no_alert_itself(new_app
         await fails(app)
         await eventually(lambda: len(told(receiver)))
         dead = await eventually(lambda: _dead(app, "wakeful-alerts"))
-        assert await app.store.raise_alerts(0, 100, lambda incident: ()) == 0
+        assert [each.job_name for each in await app.store.incidents(IncidentFilter("default"))] == ["digest"]
         receiver.answers(500)
         await app.jobs.resume("wakeful-alerts")
         again = await app.runs.replay(dead[0].id)

@@ -1,0 +1,245 @@
+"""Incidents, and the messages about them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Final
+
+from wakeful.alert_rules import AlertEvent, DueIncident, Notification, Recipients
+from wakeful.ids import is_id, new_id
+from wakeful.incident_rules import (
+    REOPEN_WITHIN_MS,
+    SUCCEEDED,
+    Incident,
+    IncidentChange,
+    IncidentJob,
+    IncidentLog,
+    close,
+)
+from wakeful.outcome import Finished
+from wakeful.run import NewRun
+from wakeful.store.alerts import ALERT_JOBS
+from wakeful.store.changelog import TransactionEvents
+from wakeful.store.incidents import IncidentFilter
+from wakeful.store.sql.alert_statements import HAS_ALERTS, RECIPIENT_COLUMNS, recipient_joins
+from wakeful.store.sql.driver import Row, Session
+
+_IDS: Final = ("id", "job_id", "first_run_id", "last_run_id", "closed_by_run")
+_FIELDS: Final = tuple(
+    f"{name.removesuffix('_ms')}_at" if name.endswith("_ms") else name for name in Incident._fields
+)
+_COLUMNS: Final = ", ".join(f"i.{name}::text" if name in _IDS else f"i.{name}" for name in _FIELDS)
+_NOTIFIED: Final = Incident._fields.index("notified")
+_CHANGING: Final = (
+    "error", "failed_at", "failed_runs", "in_a_row", "last_run_id", "reopened", "acknowledged_at",
+    "acknowledged_by", "note", "alerted_at", "notified", "reminded_at", "notify_at", "closed_at",
+    "closed_reason", "closed_by_run",
+)  # fmt: skip
+
+#: the primary key
+WRITE: Final = f"""
+    INSERT INTO job_incidents ({", ".join(_FIELDS)})
+    VALUES ({", ".join(f"${number}" for number in range(1, len(_FIELDS) + 1))})
+    ON CONFLICT (id) DO UPDATE SET {", ".join(f"{name} = EXCLUDED.{name}" for name in _CHANGING)}"""
+#: the jobs' primary key, once for each; then agents_alerts and workspaces_alerts, which are mostly empty
+JOBS: Final = f"""
+    SELECT o.id::text, o.workspace, o.agent, o.name, {HAS_ALERTS} FROM jobs o
+    WHERE o.id = ANY($1::uuid[]) AND o.deleted_at IS NULL AND o.name NOT IN {ALERT_JOBS}"""
+#: job_incidents_of_job, once for each job
+OF_JOBS: Final = f"""
+    SELECT {_COLUMNS} FROM job_incidents i
+    WHERE i.job_id = ANY($1::uuid[]) AND (i.closed_at IS NULL OR i.closed_at >= $2)
+    FOR UPDATE"""
+#: job_incidents_cause, once for each job
+OPEN_OF_JOBS: Final = f"""
+    SELECT {_COLUMNS} FROM job_incidents i
+    WHERE i.job_id = ANY($1::uuid[]) AND i.closed_at IS NULL FOR UPDATE"""
+#: the primary key
+INCIDENT: Final = f"SELECT {_COLUMNS} FROM job_incidents i WHERE i.id = $1 AND i.workspace = $2"
+#: the primary key
+LOCK_INCIDENT: Final = f"{INCIDENT} FOR UPDATE"
+#: the primary keys of runs and jobs, once for each
+FAILED_RUNS: Final = """
+    SELECT r.id::text, r.job_id::text, r.attempt, r.finished_at, r.error, r.reason, r.response_code
+    FROM runs r JOIN jobs j ON j.id = r.job_id
+    WHERE r.id = ANY($1::uuid[]) AND r.dead AND j.failures > 0 ORDER BY j.id FOR UPDATE OF j"""
+#: job_incidents_notify, in its order; for each, job_incidents_of_job and the keys of the recipients
+DUE: Final = f"""
+    SELECT {_COLUMNS}, (
+        SELECT max(p.alerted_at) FROM job_incidents p WHERE p.job_id = i.job_id AND p.cause = i.cause),
+        {RECIPIENT_COLUMNS}
+    FROM job_incidents i {recipient_joins()}
+    WHERE i.notify_at <= $1 ORDER BY i.notify_at LIMIT $2 FOR UPDATE OF i SKIP LOCKED"""
+#: job_incidents_notify: its first entry
+NEXT: Final = "SELECT min(notify_at) FROM job_incidents WHERE notify_at IS NOT NULL"
+#: job_incidents_closed
+PRUNE: Final = "DELETE FROM job_incidents WHERE closed_at < $1"
+
+_IN_STATE: Final = {
+    "open": "i.closed_at IS NULL AND i.acknowledged_at IS NULL",
+    "acknowledged": "i.closed_at IS NULL AND i.acknowledged_at IS NOT NULL",
+    "recovered": f"i.closed_at IS NOT NULL AND i.closed_reason = '{SUCCEEDED}'",
+    "closed": f"i.closed_at IS NOT NULL AND i.closed_reason <> '{SUCCEEDED}'",
+}
+
+
+def list_statement(only: IncidentFilter) -> tuple[str, list[object]]:
+    """Return the statement for a list: it reads one index backwards.
+
+    That is job_incidents_of_job, job_incidents_of_agent, job_incidents_open or job_incidents_of_workspace.
+    """
+    args: list[object] = [only.workspace]
+    where = ["i.workspace = $1"]
+
+    def add(condition: str, value: object) -> None:
+        args.append(value)
+        where.append(condition.format(f"${len(args)}"))
+
+    if only.agent is not None:
+        add("i.agent = {}", only.agent)
+    if only.job is not None:
+        add("i.job_id = {}" if is_id(only.job) else "i.job_name = {}", only.job)
+    if only.before is not None:
+        add("i.id < {}", only.before)
+    if only.states:
+        if {"recovered", "closed"}.isdisjoint(only.states):
+            where.append("i.closed_at IS NULL")
+        where.append("(" + " OR ".join(f"({_IN_STATE[state]})" for state in only.states) + ")")
+    args.append(only.limit)
+    return (
+        f"SELECT {_COLUMNS} FROM job_incidents i WHERE {' AND '.join(where)} "
+        f"ORDER BY i.id DESC LIMIT ${len(args)}"
+    ), args
+
+
+async def jobs(session: Session, job_ids: Collection[str]) -> dict[str, IncidentJob]:
+    """Return those of these jobs whose failures are incidents."""
+    rows = await session.rows(JOBS, list(job_ids))
+    return {row[0]: IncidentJob(row[0], row[1], row[2], row[3], bool(row[4])) for row in rows}
+
+
+async def of_jobs(session: Session, job_ids: Collection[str], now_ms: int) -> list[Incident]:
+    """Lock and return the incidents of these jobs that are open or may be opened again."""
+    # Twice the time: an outcome may be older than `now_ms`, and the rule decides.
+    rows = await session.rows(OF_JOBS, list(job_ids), now_ms - 2 * REOPEN_WITHIN_MS)
+    return list(map(_incident, rows))
+
+
+async def write(session: Session, events: TransactionEvents, changes: Sequence[IncidentChange]) -> None:
+    """Write these changes of incidents, which are new or locked."""
+    await session.execute_many(WRITE, [change.incident for change in changes])
+    for incident, kinds in changes:
+        events.incident(incident, kinds)
+        if incident.notify_ms is not None:
+            events.publish("incidents")
+
+
+async def close_of_jobs(
+    session: Session, events: TransactionEvents, job_ids: Iterable[str], at_ms: int, reason: str
+) -> None:
+    """Close the open incidents of these jobs, which are locked."""
+    ids = list(job_ids)
+    rows = await session.rows(OPEN_OF_JOBS, ids) if ids else ()
+    if rows:
+        closed = [close(_incident(row), at_ms, reason) for row in rows]
+        await write(session, events, [IncidentChange(each, ("incident.closed",)) for each in closed])
+
+
+async def adopt_failures(session: Session, events: TransactionEvents, failed: Sequence[AlertEvent]) -> None:
+    """Add failures that a replica of an earlier version has noted, unless their job succeeded since."""
+    times = {each.run_id: each.times for each in failed if each.run_id is not None}
+    rows = await session.rows(FAILED_RUNS, list(times))
+    runs = [_failed_run(*row) for row in rows]
+    if runs:
+        job_ids = {run.job_id for run in runs if run.job_id is not None}
+        last_ms = max(run.finished_ms for run in runs)
+        log = IncidentLog(await jobs(session, job_ids), await of_jobs(session, job_ids, last_ms), new_id)
+        for run in sorted(runs, key=lambda run: run.finished_ms):
+            log.failed(run, times[run.run_id])
+        await write(session, events, log.changes())
+
+
+async def incident(session: Session, workspace: str, incident_id: str) -> Incident | None:
+    """Return the incident of that id."""
+    row = await session.row(INCIDENT, incident_id, workspace) if is_id(incident_id) else None
+    return None if row is None else _incident(row)
+
+
+async def incidents(session: Session, only: IncidentFilter) -> list[Incident]:
+    """Return the incidents that match, newest first."""
+    if only.before is not None and not is_id(only.before):
+        return []
+    statement, args = list_statement(only)
+    return list(map(_incident, await session.rows(statement, *args)))
+
+
+async def acknowledge(
+    session: Session,
+    events: TransactionEvents,
+    workspace: str,
+    incident_id: str,
+    change: Callable[[Incident], Incident | None],
+) -> tuple[Incident | None, bool]:
+    """Lock the incident and write what `change` returns. Returns it, and whether it was written."""
+    row = await session.row(LOCK_INCIDENT, incident_id, workspace) if is_id(incident_id) else None
+    if row is None:
+        return None, False
+    old = _incident(row)
+    new = change(old)
+    if new is None:
+        return old, False
+    await write(session, events, [IncidentChange(new, ("incident.acknowledged",))])
+    return new, True
+
+
+async def take_due(
+    session: Session,
+    now_ms: int,
+    limit: int,
+    decide: Callable[[DueIncident], Notification],
+) -> tuple[int, list[NewRun]]:
+    """Write what `decide` returns for the incidents that are due. Returns how many, and the runs to add."""
+    runs: list[NewRun] = []
+    changed: list[Incident] = []
+    end = len(_FIELDS)
+    for row in await session.rows(DUE, now_ms, limit):
+        columns = tuple(row)
+        recipients = Recipients(*columns[end + 1 :])
+        incident, messages = decide(DueIncident(_incident(columns[:end]), columns[end], recipients))
+        changed.append(incident)
+        runs += messages
+    if changed:
+        await session.execute_many(WRITE, changed)
+    return len(changed), runs
+
+
+async def next_notify_ms(session: Session) -> int | None:
+    """Return when the next message may be due."""
+    row = await session.row(NEXT)
+    return None if row is None else row[0]
+
+
+async def prune(session: Session, before_ms: int) -> None:
+    """Delete the incidents that were closed before then."""
+    await session.execute(PRUNE, before_ms)
+
+
+def _failed_run(
+    run_id: str,
+    job_id: str,
+    attempt: int,
+    ended_ms: int,
+    error: str | None,
+    reason: str | None,
+    response_code: int | None,
+) -> Finished:
+    return Finished(
+        run_id, job_id, attempt, "failed", ended_ms, ended_ms,
+        error=error, reason=reason, response_code=response_code,
+    )  # fmt: skip
+
+
+def _incident(row: Row) -> Incident:
+    columns = list(row)
+    columns[_NOTIFIED] = bool(columns[_NOTIFIED])  # SQLite has no booleans
+    return Incident(*columns)
