@@ -32,6 +32,8 @@ if TYPE_CHECKING:
         Attempt,
         CatchupPolicy,
         DeliveryState,
+        Incident,
+        IncidentState,
         Job,
         OverlapPolicy,
         Page,
@@ -39,7 +41,7 @@ if TYPE_CHECKING:
         RunState,
         Trigger,
     )
-    from wakeful.scheduler import AgentsApi, JobsApi, RunsApi, Scheduler
+    from wakeful.scheduler import AgentsApi, IncidentsApi, JobsApi, RunsApi, Scheduler
     from wakeful.target import Command, Echo, Function, Webhook
 
 __version__ = "0.1.0"
@@ -59,6 +61,9 @@ __all__ = [
     "EngineConfig",
     "FailedPrecondition",
     "Function",
+    "Incident",
+    "IncidentState",
+    "IncidentsApi",
     "InvalidArgument",
     "InvalidSchedule",
     "Job",
@@ -99,6 +104,8 @@ if not TYPE_CHECKING:
                 "Attempt",
                 "CatchupPolicy",
                 "DeliveryState",
+                "Incident",
+                "IncidentState",
                 "Job",
                 "OverlapPolicy",
                 "Page",
@@ -106,7 +113,7 @@ if not TYPE_CHECKING:
                 "RunState",
                 "Trigger",
             ],
-            "wakeful.scheduler": ["AgentsApi", "JobsApi", "RunsApi", "Scheduler"],
+            "wakeful.scheduler": ["AgentsApi", "IncidentsApi", "JobsApi", "RunsApi", "Scheduler"],
             "wakeful.target": ["Command", "Echo", "Function", "Webhook"],
         },
     )

@@ -27,6 +27,7 @@ from wakeful.model import (
     Attempt,
     BulkResult,
     HeartbeatResult,
+    Incident,
     Job,
     MessageReceipt,
     OverlapPolicy,
@@ -354,6 +355,36 @@ class AgentsApi(Protocol):
         ...
 
 
+class IncidentsApi(Protocol):
+    """The incidents of a workspace: failures of one job with one cause."""
+
+    async def list(
+        self,
+        *,
+        states: Iterable[str] = (),
+        agent: str | None = None,
+        job: str | None = None,
+        limit: int = 50,
+        cursor: str | None = None,
+    ) -> Page[Incident]:
+        """Return incidents, newest first; `job` is a name or an id, `cursor` is that of the previous page.
+
+        States: `open`, `acknowledged`, `recovered`, `closed`.
+        """
+        ...
+
+    async def get(self, incident_id: str) -> Incident:
+        """Return an incident, or raise NotFound."""
+        ...
+
+    async def ack(self, incident_id: str, *, note: str | None = None) -> Incident:
+        """Acknowledge an incident: no reminder follows. Acknowledging it again changes nothing.
+
+        FailedPrecondition: it has recovered, or was closed.
+        """
+        ...
+
+
 class Scheduler(Protocol):
     """A scheduler in this process (`Wakeful`) or on a server (`AsyncClient`)."""
 
@@ -370,6 +401,11 @@ class Scheduler(Protocol):
     @property
     def agents(self) -> AgentsApi:
         """Create and change agents, and send messages to them."""
+        ...
+
+    @property
+    def incidents(self) -> IncidentsApi:
+        """Read and acknowledge incidents."""
         ...
 
     async def __aenter__(self) -> Self: ...

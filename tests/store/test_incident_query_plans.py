@@ -31,8 +31,9 @@ def _incident(number: int) -> Incident:
     is_open = number % 100 == 0
     job = number // 100 % JOBS if is_open else number % JOBS
     return Incident(
-        _uuid(1, number), f"ws-{number % 10}", f"agent-{number % 50}", _uuid(2, job), f"job-{job}", "lost", None, NOW, NOW,
-        1, 1, _uuid(3, number), _uuid(3, number), notify_ms=NOW if number % 1_000 == 0 else None,
+        _uuid(1, number), f"ws-{number % 10}", f"agent-{number % 50}", _uuid(2, job), f"job-{job}", "lost",
+        None, NOW, NOW, 1, 1, _uuid(3, number), _uuid(3, number),
+        notify_ms=NOW if number % 1_000 == 0 else None,
         closed_ms=None if is_open else NOW - number * MINUTE, closed_reason=None if is_open else "succeeded",
     )  # fmt: skip
 
@@ -54,6 +55,7 @@ def _cases() -> list[tuple[str, str, list[object], int]]:
         ("OPEN_OF_JOBS", incidents.OPEN_OF_JOBS, [jobs], 500),
         ("FAILED_RUNS", incidents.FAILED_RUNS, [jobs], 100),
         ("INCIDENT", incidents.INCIDENT, [_uuid(1, 5), "ws-1"], 5),
+        ("BY_IDS", incidents.BY_IDS, [[_uuid(1, 5), _uuid(1, 6)]], 10),
         ("LOCK_INCIDENT", incidents.LOCK_INCIDENT, [_uuid(1, 5), "ws-1"], 5),
         ("DUE", incidents.DUE, [NOW, 10], 1_000),
         ("NEXT", incidents.NEXT, [], 5),

@@ -12,6 +12,7 @@ from typing import Self, TypeVar, Unpack
 
 from wakeful.agents.turn_starter import TurnStarter
 from wakeful.app.agents import Agents
+from wakeful.app.incidents import Incidents
 from wakeful.app.jobs import Jobs
 from wakeful.app.overrides import overrides
 from wakeful.app.runs import Runs
@@ -154,6 +155,8 @@ class Wakeful:
         self.runs = Runs(self.services, workspace, agent)
         #: create and change agents, and send messages to them
         self.agents = Agents(self.services, workspace)
+        #: read and acknowledge incidents
+        self.incidents = Incidents(self.services, workspace)
 
     # --- declared jobs ---------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import Literal, Self
 
 from wakeful.client.admin import Agents, Audit, Keys, Quotas, Workflows
+from wakeful.client.incidents import Incidents
 from wakeful.client.jobs import Jobs
 from wakeful.client.rest.client import RestClient
 from wakeful.client.runs import Runs
@@ -16,7 +17,10 @@ from wakeful.model.from_json import event_from_json
 from wakeful.scheduler import Scheduler
 
 #: The types of events.
-EventType = Literal["run.started", "run.finished", "job.changed"]
+EventType = (
+    Literal["run.started", "run.finished", "job.changed"]
+    | Literal["incident.opened", "incident.acknowledged", "incident.recovered", "incident.closed"]
+)
 
 
 class AsyncClient:
@@ -59,6 +63,8 @@ class AsyncClient:
         #: read, stop, replay and complete runs
         self.runs = Runs(self._rest.runs)
         self.agents = Agents(self._rest.agents)
+        #: read and acknowledge incidents
+        self.incidents = Incidents(self._rest.incidents)
         self.keys = Keys(self._rest.keys)
         self.audit = Audit(self._rest.audit)
         self.quotas = Quotas(self._rest.quotas)

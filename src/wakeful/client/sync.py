@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Generic, Literal, Self, TypeVar, cast, overload
 
-from wakeful.client import admin, jobs, runs
+from wakeful.client import admin, incidents, jobs, runs
 from wakeful.client.client import AsyncClient, EventType
 from wakeful.client.portal import Portal, blocking
 from wakeful.model import Event, OverlapPolicy, Run
@@ -130,6 +130,14 @@ class Agents(_Part[admin.Agents]):
     sessions = blocking(admin.Agents.sessions)
 
 
+class Incidents(_Part[incidents.Incidents]):
+    """The incidents of a workspace: `client.incidents`."""
+
+    list = blocking(incidents.Incidents.list)
+    get = blocking(incidents.Incidents.get)
+    ack = blocking(incidents.Incidents.ack)
+
+
 class Keys(_Part[admin.Keys]):
     """The API keys of a workspace: `client.keys`."""
 
@@ -207,6 +215,8 @@ class Client(_Part[AsyncClient]):
         #: read, stop, replay and complete runs
         self.runs = Runs(portal, inner.runs)
         self.agents = Agents(portal, inner.agents)
+        #: read and acknowledge incidents
+        self.incidents = Incidents(portal, inner.incidents)
         self.keys = Keys(portal, inner.keys)
         self.audit = Audit(portal, inner.audit)
         self.quotas = Quotas(portal, inner.quotas)

@@ -156,7 +156,8 @@ class EventShape(TypedDict):
     """An event."""
 
     seq: int
-    #: `run.started`, `run.finished`, `job.changed`; `reset`: older events are no longer stored
+    #: `run.started`, `run.finished`, `job.changed`, `incident.opened`, `incident.acknowledged`,
+    #: `incident.recovered`, `incident.closed`; `reset`: older events are no longer stored
     type: str
     at: str
     workspace: str
@@ -166,6 +167,7 @@ class EventShape(TypedDict):
     run: RunShape | None
     #: in `job.changed`: whether the job was deleted
     deleted: bool
+    incident: IncidentShape | None
 
 
 class AgentShape(TypedDict):
@@ -215,6 +217,35 @@ class SessionShape(TypedDict):
     dueAt: str | None
     createdAt: str
     updatedAt: str
+
+
+class IncidentShape(TypedDict):
+    """Failures of one job with one cause."""
+
+    id: str
+    workspace: str
+    agentId: str
+    jobId: str
+    job: str
+    cause: str
+    #: `open`, `acknowledged`, `recovered`, `closed`
+    state: str
+    error: str | None
+    openedAt: str
+    lastFailedAt: str
+    failedRuns: int
+    firstRunId: str
+    lastRunId: str
+    reopened: int
+    acknowledgedAt: str | None
+    acknowledgedBy: str | None
+    note: str | None
+    alertedAt: str | None
+    remindedAt: str | None
+    recoveredAt: str | None
+    recoveredByRunId: str | None
+    closedAt: str | None
+    closedReason: str | None
 
 
 class KeyShape(TypedDict):

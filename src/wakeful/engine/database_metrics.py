@@ -120,4 +120,8 @@ class DatabaseMetrics:
             age(backlog.pull.oldest_ms),
         )
         yield GaugeMetricFamily("wakeful_dead_letters", "Dead letters.", backlog.dead_letters)
+        incidents = GaugeMetricFamily("wakeful_open_incidents", "Open incidents.", labels=["state"])
+        incidents.add_metric(["open"], backlog.open_incidents)
+        incidents.add_metric(["acknowledged"], backlog.acknowledged_incidents)
+        yield incidents
         yield GaugeMetricFamily("wakeful_workers_alive", "Workers with a heartbeat.", backlog.workers)

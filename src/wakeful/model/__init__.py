@@ -12,7 +12,15 @@ from wakeful.lazy_names import lazy_names
 if TYPE_CHECKING:
     from wakeful.model.admin import ApiKey, AuditEntry, Event, Quota, WorkflowVersion
     from wakeful.model.agent import AgentInfo, MessageReceipt, SessionInfo
-    from wakeful.model.enums import CatchupPolicy, DeliveryState, OverlapPolicy, RunState, Trigger
+    from wakeful.model.enums import (
+        CatchupPolicy,
+        DeliveryState,
+        IncidentState,
+        OverlapPolicy,
+        RunState,
+        Trigger,
+    )
+    from wakeful.model.incident import Incident
     from wakeful.model.job import BulkResult, Job, JobFailure, JobRef
     from wakeful.model.page import Page
     from wakeful.model.run import Attempt, HeartbeatResult, Run
@@ -27,6 +35,8 @@ __all__ = [
     "DeliveryState",
     "Event",
     "HeartbeatResult",
+    "Incident",
+    "IncidentState",
     "Job",
     "JobFailure",
     "JobRef",
@@ -47,7 +57,15 @@ if not TYPE_CHECKING:
         {
             "wakeful.model.admin": ["ApiKey", "AuditEntry", "Event", "Quota", "WorkflowVersion"],
             "wakeful.model.agent": ["AgentInfo", "MessageReceipt", "SessionInfo"],
-            "wakeful.model.enums": ["CatchupPolicy", "DeliveryState", "OverlapPolicy", "RunState", "Trigger"],
+            "wakeful.model.enums": [
+                "CatchupPolicy",
+                "DeliveryState",
+                "IncidentState",
+                "OverlapPolicy",
+                "RunState",
+                "Trigger",
+            ],
+            "wakeful.model.incident": ["Incident"],
             "wakeful.model.job": ["BulkResult", "Job", "JobFailure", "JobRef"],
             "wakeful.model.page": ["Page"],
             "wakeful.model.run": ["Attempt", "HeartbeatResult", "Run"],

@@ -7,15 +7,17 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from wakeful.json_value import Json
+from wakeful.model.incident import Incident
 from wakeful.model.run import Run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """A change of a run or a job, as it is published."""
+    """A change of a run, a job or an incident, as it is published."""
 
     seq: int
-    #: `run.started`, `run.finished`, `job.changed`; `reset`: older events are no longer stored
+    #: `run.started`, `run.finished`, `job.changed`, `incident.opened`, `incident.acknowledged`,
+    #: `incident.recovered`, `incident.closed`; `reset`: older events are no longer stored
     type: str
     at: datetime
     workspace: str
@@ -27,6 +29,8 @@ class Event:
     run: Run | None
     #: in `job.changed`: whether the job was deleted
     deleted: bool
+    #: the incident, in the events of incidents
+    incident: Incident | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

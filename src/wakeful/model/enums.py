@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from wakeful.run import RunState
 
-__all__ = ["CatchupPolicy", "DeliveryState", "OverlapPolicy", "RunState", "Trigger"]
+__all__ = ["CatchupPolicy", "DeliveryState", "IncidentState", "OverlapPolicy", "RunState", "Trigger"]
 
 
 class Trigger(StrEnum):
@@ -73,3 +73,16 @@ class DeliveryState(StrEnum):
     FAILED = "failed"
     #: sent or not: the connection broke before the reply
     UNKNOWN = "unknown"
+
+
+class IncidentState(StrEnum):
+    """The state of an incident."""
+
+    #: the job fails, and no person has acknowledged it
+    OPEN = "open"
+    #: a person has acknowledged it
+    ACKNOWLEDGED = "acknowledged"
+    #: a run of the job succeeded
+    RECOVERED = "recovered"
+    #: the job was deleted or disabled
+    CLOSED = "closed"

@@ -12,7 +12,8 @@ from wakeful.errors import InvalidArgument, Unavailable
 from wakeful.job import Chain
 from wakeful.model.admin import ApiKey, AuditEntry, Event, Quota, WorkflowVersion
 from wakeful.model.agent import AgentInfo, MessageReceipt, SessionInfo
-from wakeful.model.enums import CatchupPolicy, DeliveryState, OverlapPolicy, RunState, Trigger
+from wakeful.model.enums import CatchupPolicy, DeliveryState, IncidentState, OverlapPolicy, RunState, Trigger
+from wakeful.model.incident import Incident
 from wakeful.model.job import BulkResult, Job, JobFailure, JobRef
 from wakeful.model.run import Attempt, HeartbeatResult, Run
 from wakeful.policy import Backoff
@@ -153,7 +154,22 @@ heartbeats_from_json: Final = _Parser(HeartbeatResult, convert={"renewed": tuple
 agent_from_json: Final = _Parser(AgentInfo, convert={**_TIMES, "deliver_to": tuple, "warnings": tuple})
 receipt_from_json: Final = _Parser(MessageReceipt, convert={**_TIMES, "stopped": tuple})
 session_from_json: Final = _Parser(SessionInfo, convert={**_TIMES, "turns": tuple})
-event_from_json: Final = _Parser(Event, {"agent": "agentId"}, {**_TIMES, "run": _optional(run_from_json)})
+incident_from_json: Final = _Parser(
+    Incident,
+    {"agent": "agentId"},
+    {
+        "state": IncidentState,
+        **dict.fromkeys(("opened_at", "last_failed_at"), _at),
+        **dict.fromkeys(
+            ("acknowledged_at", "alerted_at", "reminded_at", "recovered_at", "closed_at"), _optional(_at)
+        ),
+    },
+)
+event_from_json: Final = _Parser(
+    Event,
+    {"agent": "agentId"},
+    {**_TIMES, "run": _optional(run_from_json), "incident": _optional(incident_from_json)},
+)
 key_from_json: Final = _Parser(ApiKey, convert=_TIMES)
 audit_entry_from_json: Final = _Parser(AuditEntry, convert=_TIMES)
 quota_from_json: Final = _Parser(Quota)

@@ -1,10 +1,10 @@
-"""The event stream: changes of jobs and runs, in order, from any sequence number.
+"""The event stream: changes of jobs, runs and incidents, in order, from any sequence number.
 
 The changelog of the store is the source. One reader per process follows it while there are subscriptions and
 caches the newest events. Each subscription has its own position: it reads from the cache or, if it is behind,
 from the changelog. So no event is missed or repeated, and a slow subscriber delays no other.
 
-An event shows a run as it is when the event is read, which may be later than the change.
+An event shows a run or an incident as it is when the event is read, which may be later than the change.
 """
 
 from __future__ import annotations
@@ -18,16 +18,25 @@ from typing import Final, NamedTuple
 from weakref import WeakSet
 
 from wakeful.errors import InvalidArgument, Unavailable
+from wakeful.incident_rules import Incident
 from wakeful.logs import get_logger
 from wakeful.service.auth.access import Principal, visible_agent
 from wakeful.service.auth.accounts import Accounts
-from wakeful.service.serializers import JsonObject, instant, serialize_run
+from wakeful.service.serializers import JsonObject, instant, serialize_incident, serialize_run
 from wakeful.store.changelog import ChangedJob, ChangeRow
 from wakeful.store.port import Store
 from wakeful.store.rows import RunView
 
 #: The types of events.
-TYPES: Final = ("run.started", "run.finished", "job.changed")
+TYPES: Final = (
+    "run.started",
+    "run.finished",
+    "job.changed",
+    "incident.opened",
+    "incident.acknowledged",
+    "incident.recovered",
+    "incident.closed",
+)
 #: Replaces events that are no longer stored: a client reads its lists again.
 RESET: Final = "reset"
 #: The longest time between two reads of the changelog: not every change is announced.
@@ -57,6 +66,7 @@ class Event(NamedTuple):
     run: RunView | None = None
     #: for a changed job: whether it was deleted
     deleted: bool = False
+    incident: Incident | None = None
 
 
 def serialize_event(event: Event) -> JsonObject:
@@ -71,6 +81,7 @@ def serialize_event(event: Event) -> JsonObject:
         "job": event.job,
         "run": serialize_run(event.run) if event.run else None,
         "deleted": event.deleted,
+        "incident": serialize_incident(event.incident) if event.incident else None,
     }
 
 
@@ -282,12 +293,20 @@ class EventStream:
             runs.update((run.id, run) for run in found)
         jobs = [job.id for row in rows if row.kind == "job.changed" for job in row.jobs()]
         existing = {job.id for job in await self._store.jobs_by_ids(jobs)} if jobs else set()
+        incident_ids = list({item for row in rows if row.kind.startswith("incident.") for item in row.items})
+        incidents = {each.id: each for each in await self._store.incidents_by_ids(incident_ids)}
         events: list[Event | None] = []
         for row in rows:
             if row.kind == "job.changed":
                 events += [
                     _job_event(seq, row, job, job.id not in existing)
                     for seq, job in enumerate(row.jobs(), row.first)
+                    if seq > after
+                ]
+            elif row.kind.startswith("incident."):
+                events += [
+                    _incident_event(seq, row, incidents.get(incident_id))
+                    for seq, incident_id in enumerate(row.items, row.first)
                     if seq > after
                 ]
             else:
@@ -307,3 +326,12 @@ def _run_event(seq: int, row: ChangeRow, run: RunView | None) -> Event | None:
 
 def _job_event(seq: int, row: ChangeRow, job: ChangedJob, deleted: bool) -> Event:
     return Event(seq, row.kind, row.at_ms, job.workspace, job.agent, job.id, job.name, deleted=deleted)
+
+
+def _incident_event(seq: int, row: ChangeRow, incident: Incident | None) -> Event | None:
+    if incident is None:
+        return None
+    return Event(
+        seq, row.kind, row.at_ms, incident.workspace, incident.agent, incident.job_id, incident.job_name,
+        incident=incident,
+    )  # fmt: skip

@@ -8,6 +8,7 @@ from zoneinfo import ZoneInfo
 
 from wakeful.bounded_cache import MB, bounded_cache
 from wakeful.document import payload_from_text, write_definition
+from wakeful.incident_rules import Incident
 from wakeful.job import Definition, JobRecord, Json
 from wakeful.schedule import Schedule, explain_schedule
 from wakeful.service.agents.agents import SavedAgent
@@ -190,6 +191,36 @@ def serialize_run(
             for each in attempts
         ]
     return content
+
+
+def serialize_incident(incident: Incident) -> JsonObject:
+    """Return an incident."""
+    recovered = incident.state == "recovered"
+    return {
+        "id": incident.id,
+        "workspace": incident.workspace,
+        "agentId": incident.agent,
+        "jobId": incident.job_id,
+        "job": incident.job_name,
+        "cause": incident.cause,
+        "state": incident.state,
+        "error": incident.error,
+        "openedAt": instant(incident.opened_ms),
+        "lastFailedAt": instant(incident.failed_ms),
+        "failedRuns": incident.failed_runs,
+        "firstRunId": incident.first_run_id,
+        "lastRunId": incident.last_run_id,
+        "reopened": incident.reopened,
+        "acknowledgedAt": instant(incident.acknowledged_ms),
+        "acknowledgedBy": incident.acknowledged_by,
+        "note": incident.note,
+        "alertedAt": instant(incident.alerted_ms),
+        "remindedAt": instant(incident.reminded_ms),
+        "recoveredAt": instant(incident.closed_ms) if recovered else None,
+        "recoveredByRunId": incident.closed_by_run,
+        "closedAt": None if recovered else instant(incident.closed_ms),
+        "closedReason": None if recovered else incident.closed_reason,
+    }
 
 
 def serialize_workspace(principal: Principal, row: WorkspaceRow) -> JsonObject:

@@ -14,6 +14,7 @@ from wakeful.outcome import Finished
 from wakeful.service.admin.alert_jobs import AlertJobs
 from wakeful.service.admin.audit import AuditService
 from wakeful.service.admin.budgets import Budgets
+from wakeful.service.admin.incidents import IncidentService
 from wakeful.service.admin.quotas import QuotaService
 from wakeful.service.admin.status import Status
 from wakeful.service.admin.workflows import WorkflowService
@@ -96,6 +97,7 @@ class Services:
         self.audit = AuditService(store, accounts)
         self.quotas = QuotaService(store, accounts)
         self.workflows = WorkflowService(store, accounts)
+        self.incidents = IncidentService(store, accounts)
         self.events = EventStream(store, accounts)
         self.connection_limits = ConnectionLimits(
             settings.max_connections,

@@ -35,6 +35,10 @@ class IncidentStore(Protocol):
         """Return the incident of that id."""
         ...
 
+    async def incidents_by_ids(self, ids: Sequence[str]) -> list[Incident]:
+        """Return those of these incidents that exist, in any order."""
+        ...
+
     async def incidents(self, only: IncidentFilter) -> list[Incident]:
         """Return the incidents that match, newest first."""
         ...

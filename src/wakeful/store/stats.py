@@ -17,6 +17,9 @@ class WorkspaceStats(NamedTuple):
     next_ms: int | None
     #: the number of executors that hold its runs
     executors: int = 0
+    #: the number of open and acknowledged incidents
+    open_incidents: int = 0
+    acknowledged_incidents: int = 0
 
 
 class RecentRun(NamedTuple):
@@ -52,6 +55,9 @@ class Backlog(NamedTuple):
     next_wake_ms: int | None
     #: the number of workers with a recent heartbeat
     workers: int
+    #: the number of incidents that are open, and of those that are acknowledged
+    open_incidents: int
+    acknowledged_incidents: int
 
 
 def backlog_of(
@@ -60,6 +66,8 @@ def backlog_of(
     dead_letters: int,
     next_wake_ms: int | None,
     workers: int,
+    open_incidents: int,
+    acknowledged_incidents: int,
 ) -> Backlog:
     """Return the backlog from due runs, each with its lane and whether executors claim it, and totals."""
     lanes: dict[str, DueRuns] = {}
@@ -71,7 +79,16 @@ def backlog_of(
             lanes[lane] = runs
     oldest = min((runs.oldest_ms for runs in pulled if runs.oldest_ms is not None), default=None)
     pull = DueRuns(sum(runs.number for runs in pulled), oldest)
-    return Backlog(lanes, pull, pull_by_agent, dead_letters, next_wake_ms, workers)
+    return Backlog(
+        lanes,
+        pull,
+        pull_by_agent,
+        dead_letters,
+        next_wake_ms,
+        workers,
+        open_incidents,
+        acknowledged_incidents,
+    )
 
 
 class StatsStore(Protocol):

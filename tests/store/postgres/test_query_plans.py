@@ -64,7 +64,7 @@ MOST_VISITED = 10 * BATCH + 2 * LIVE
 #: statements that read a whole table
 WHOLE = {"admin.ALL_KEYS": ("keys",), "queries.PRUNE_SESSIONS": ("sessions",)}
 #: small tables
-SMALL = ("incidents", "alert_cooldowns", "budget_blocks")
+SMALL = ("incidents", "job_incidents", "alert_cooldowns", "budget_blocks")
 
 _NOW = f"to_timestamp({NOW // 1000})"
 _LOAD = f"""
@@ -304,6 +304,8 @@ async def _query_cases(db: Db) -> AsyncIterator[tuple[str, str, list[object]]]:
         "TOTALS": [NOW],
         "READ_ONLY": [],
         "SCHEMA": [],
+        "COUNT_INCIDENTS": ["ws-5"],
+        "COUNT_ALL_INCIDENTS": [],
         "WORKERS": [NOW],
         "LIVE": [jobs.partition(",")[0]],
         "NEXT_TURN": [NOW],

@@ -41,7 +41,14 @@ RUNS = 250_000
 AGENTS = 125
 TABLES = "jobs|runs|attempts|workspaces|agents|keys|audit|audit_heads|quotas|workflows|answers|deliveries"
 #: indexes that may be scanned: they hold only live runs or dead letters
-SMALL = ("runs_running", "runs_waiting", "runs_due", "runs_claimable_of_agent", "runs_dead")
+SMALL = (
+    "runs_running",
+    "runs_waiting",
+    "runs_due",
+    "runs_claimable_of_agent",
+    "runs_dead",
+    "job_incidents_open",
+)
 #: statements that read a whole table by design, or a single row from their arguments
 WHOLE = ("WORKSPACES", "ALL_KEYS", "EVENTS", "CAP_REACHED", "PRUNE_COOLDOWNS", "PRUNE_SESSIONS")
 STEP = 1_000

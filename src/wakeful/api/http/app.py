@@ -17,6 +17,7 @@ from wakeful.api.http import (
     dead_letters,
     executors,
     health,
+    incidents,
     job_actions,
     jobs,
     messages,
@@ -40,7 +41,7 @@ Every path under `/api` requires `Authorization: Bearer wk_…`. Errors are `app
 `code` and a `detail` that says what to do. Lists are paged: send the `cursor` of a page to get the next one.
 """
 _TAGS: Final = (
-    "jobs", "runs", "work", "dead letters", "agents", "sessions", "workspaces", "workflows",
+    "jobs", "runs", "work", "dead letters", "incidents", "agents", "sessions", "workspaces", "workflows",
     "keys", "quotas", "audit", "status", "events", "health",
 )  # fmt: skip
 
@@ -73,6 +74,7 @@ def create_app(services: Services, *, ready: Ready | None = None) -> FastAPI:
         executors,
         runs,
         dead_letters,
+        incidents,
         admin,
     ):
         app.include_router(part.router)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final, cast
 
 from wakeful.client.connection import Connection, Query, path, read_page
-from wakeful.client.types import AgentShape, AuditShape, KeyShape, ReceiptShape, SessionShape
+from wakeful.client.types import AgentShape, AuditShape, IncidentShape, KeyShape, ReceiptShape, SessionShape
 from wakeful.json_value import Json
 from wakeful.model import Page
 
@@ -92,6 +92,33 @@ class RestAudit(_Part):
         where = path(self._workspace, "audit", "verify")
         reply = await self._connection.request("GET", where, extra_timeout=_CHAIN_TIMEOUT)
         return cast(dict[str, Json], reply)
+
+
+class RestIncidents(_Part):
+    """The incidents of a workspace."""
+
+    async def list(
+        self,
+        *,
+        states: Iterable[str] = (),
+        agent: str | None = None,
+        job: str | None = None,
+        limit: int = 50,
+        cursor: str | None = None,
+    ) -> Page[IncidentShape]:
+        """Return a page of incidents, newest first."""
+        state = ",".join(states) or None
+        query: Query = {"state": state, "agent": agent, "job": job, "limit": limit, "cursor": cursor}
+        return read_page(await self._request("GET", "incidents", query=query), "incidents")
+
+    async def get(self, incident_id: str) -> IncidentShape:
+        """Return an incident."""
+        return cast(IncidentShape, await self._request("GET", "incidents", incident_id))
+
+    async def ack(self, incident_id: str, *, note: str | None = None) -> IncidentShape:
+        """Acknowledge an incident."""
+        body: dict[str, Json] = {} if note is None else {"note": note}
+        return cast(IncidentShape, await self._request("POST", "incidents", incident_id, "ack", body=body))
 
 
 class RestQuotas(_Part):

@@ -9,7 +9,14 @@ from typing import Final, Self, cast
 
 from wakeful.client.api_key_file import key_file, read_key
 from wakeful.client.connection import Connection, Query, path
-from wakeful.client.rest.admin import RestAgents, RestAudit, RestKeys, RestQuotas, RestWorkflows
+from wakeful.client.rest.admin import (
+    RestAgents,
+    RestAudit,
+    RestIncidents,
+    RestKeys,
+    RestQuotas,
+    RestWorkflows,
+)
 from wakeful.client.rest.events import events
 from wakeful.client.rest.jobs import RestJobs
 from wakeful.client.rest.runs import RestRuns
@@ -42,6 +49,7 @@ class RestClient:
         self.jobs = RestJobs(self._connection, workspace, agent)
         self.runs = RestRuns(self._connection, workspace, agent)
         self.agents = RestAgents(self._connection, workspace)
+        self.incidents = RestIncidents(self._connection, workspace)
         self.keys = RestKeys(self._connection, workspace)
         self.audit = RestAudit(self._connection, workspace)
         self.quotas = RestQuotas(self._connection, workspace)

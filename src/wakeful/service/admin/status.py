@@ -41,7 +41,7 @@ class Status:
         self.engine: Engine | None = None
 
     async def status(self, principal: Principal, workspace: str) -> JsonObject:
-        """Return the numbers of jobs, runs and workers, the next tick, and the role of the caller.
+        """Return the numbers of jobs, runs, incidents and workers, the next tick, and the role of the caller.
 
         `tz` is the zone of schedules that name none, for the agent of the key (`agentId`) or `default`.
         """
@@ -63,6 +63,7 @@ class Status:
             "executors": stats.executors,
             "jobs": {"active": stats.active_jobs, "paused": stats.paused_jobs},
             "runs": {state: stats.live.get(state, 0) for state in ("running", "pending", "retrying")},
+            "incidents": {"open": stats.open_incidents, "acknowledged": stats.acknowledged_incidents},
             "nextAt": instant(stats.next_ms),
             "nextAtMs": stats.next_ms,
         }

@@ -16,12 +16,13 @@ Role = Literal["admin", "member", "agent"]
 ROLES: Final[tuple[Role, ...]] = get_args(Role)
 
 Action = Literal[
-    "read",  # jobs, runs, agents, workflows, status
+    "read",  # jobs, runs, incidents, agents, workflows, status
     "job.write",  # create, change, pause, delete jobs; rotate their secrets
     "run",  # run or backfill a job; cancel and stop runs
     "work",  # claim, heartbeat and complete runs
     "wake",  # wake an agent without a job
     "dead-letter",  # replay and discard dead letters
+    "incident.acknowledge",
     "agent.write",
     "workflow.write",
     "key",  # list, create and revoke keys
@@ -38,6 +39,7 @@ MAY: Final[dict[Action, frozenset[Role]]] = {
     "work": frozenset({"admin", "member", "agent"}),
     "wake": frozenset({"admin"}),
     "dead-letter": frozenset({"admin"}),
+    "incident.acknowledge": frozenset({"admin", "member"}),
     "agent.write": frozenset({"admin"}),
     "workflow.write": frozenset({"admin"}),
     "key": frozenset({"admin"}),

@@ -54,6 +54,16 @@ async def is_read_only(db: Db) -> bool:
     return bool(await db.fetchval(READ_ONLY))
 
 
+#: job_incidents_open: the workspace's part of it
+COUNT_INCIDENTS: Final = """
+    SELECT count(*) - count(acknowledged_at), count(acknowledged_at) FROM job_incidents
+    WHERE workspace = $1 AND closed_at IS NULL"""
+#: job_incidents_open, all of it: it holds open incidents and nothing else
+COUNT_ALL_INCIDENTS: Final = """
+    SELECT count(*) - count(acknowledged_at), count(acknowledged_at) FROM job_incidents
+    WHERE closed_at IS NULL"""
+
+
 async def workspace_stats(db: Db, workspace: str) -> WorkspaceStats:
     """Return the counts of a workspace."""
     jobs = await db.fetchrow(COUNT_JOBS, workspace)
@@ -61,7 +71,9 @@ async def workspace_stats(db: Db, workspace: str) -> WorkspaceStats:
     counted = await db.fetch(COUNT_LIVE, workspace)
     live: dict[str, int] = {row[0]: row[1] for row in counted}
     next_ms = await db.fetchval(NEXT_TICK, workspace)
-    return WorkspaceStats(active, all_jobs - active, live, next_ms, sum(row[2] for row in counted))
+    executors = sum(row[2] for row in counted)
+    incidents = await db.fetchrow(COUNT_INCIDENTS, workspace) or (0, 0)
+    return WorkspaceStats(active, all_jobs - active, live, next_ms, executors, *incidents)
 
 
 async def backlog(db: Db, now_ms: int, alive_since_ms: int, agents: int) -> Backlog:
@@ -72,5 +84,7 @@ async def backlog(db: Db, now_ms: int, alive_since_ms: int, agents: int) -> Back
     ]
     by_agent = [(row[0], row[1], row[2]) for row in await db.fetch(DUE_BY_AGENT, now_ms, agents)]
     totals = await db.fetchrow(TOTALS, alive_since_ms)
+    incidents = await db.fetchrow(COUNT_ALL_INCIDENTS)
     assert totals is not None
-    return backlog_of(due, by_agent, *totals)
+    assert incidents is not None
+    return backlog_of(due, by_agent, *totals, *incidents)

@@ -56,6 +56,8 @@ OPEN_OF_JOBS: Final = f"""
     WHERE i.job_id = ANY($1::uuid[]) AND i.closed_at IS NULL FOR UPDATE"""
 #: the primary key
 INCIDENT: Final = f"SELECT {_COLUMNS} FROM job_incidents i WHERE i.id = $1 AND i.workspace = $2"
+#: the primary key, once for each
+BY_IDS: Final = f"SELECT {_COLUMNS} FROM job_incidents i WHERE i.id = ANY($1::uuid[])"
 #: the primary key
 LOCK_INCIDENT: Final = f"{INCIDENT} FOR UPDATE"
 #: the primary keys of runs and jobs, once for each
@@ -163,6 +165,11 @@ async def incident(session: Session, workspace: str, incident_id: str) -> Incide
     """Return the incident of that id."""
     row = await session.row(INCIDENT, incident_id, workspace) if is_id(incident_id) else None
     return None if row is None else _incident(row)
+
+
+async def by_ids(session: Session, ids: Sequence[str]) -> list[Incident]:
+    """Return those of these incidents that exist."""
+    return list(map(_incident, await session.rows(BY_IDS, list(ids)))) if ids else []
 
 
 async def incidents(session: Session, only: IncidentFilter) -> list[Incident]:

@@ -237,6 +237,9 @@ class SqlStore(SqlAdmin[D], SqlJobsAndRuns[D]):
     async def incident(self, workspace: str, incident_id: str) -> Incident | None:
         return await self._read(incidents.incident, workspace, incident_id)
 
+    async def incidents_by_ids(self, ids: Sequence[str]) -> list[Incident]:
+        return await self._read(incidents.by_ids, ids) if ids else []
+
     async def incidents(self, only: IncidentFilter) -> list[Incident]:
         return await self._read(incidents.incidents, only)
 

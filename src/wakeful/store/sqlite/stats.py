@@ -43,6 +43,15 @@ TOTALS: Final = f"""
     SELECT (SELECT count(*) FROM runs INDEXED BY runs_dead WHERE dead), ({statements.NEXT_WAKE}),
         (SELECT count(*) FROM workers WHERE beat_at >= ?)"""
 
+#: job_incidents_open: the workspace's part of it
+COUNT_INCIDENTS: Final = """
+    SELECT count(*) - count(acknowledged_at), count(acknowledged_at) FROM job_incidents
+    WHERE workspace = ? AND closed_at IS NULL"""
+#: job_incidents_open, all of it: it holds open incidents and nothing else
+COUNT_ALL_INCIDENTS: Final = """
+    SELECT count(*) - count(acknowledged_at), count(acknowledged_at)
+    FROM job_incidents INDEXED BY job_incidents_open WHERE closed_at IS NULL"""
+
 
 async def workspace_stats(db: sqlite3.Connection, workspace: str) -> WorkspaceStats:
     """Return the counts of a workspace."""
@@ -51,7 +60,9 @@ async def workspace_stats(db: sqlite3.Connection, workspace: str) -> WorkspaceSt
     live: dict[str, int] = {row[0]: row[1] for row in counted}
     tick = db.execute(NEXT_TICK, (workspace,)).fetchone()
     next_ms = None if tick is None else tick[0]
-    return WorkspaceStats(active, jobs - active, live, next_ms, sum(row[2] for row in counted))
+    executors = sum(row[2] for row in counted)
+    incidents = db.execute(COUNT_INCIDENTS, (workspace,)).fetchone()
+    return WorkspaceStats(active, jobs - active, live, next_ms, executors, *incidents)
 
 
 async def backlog(db: sqlite3.Connection, now_ms: int, alive_since_ms: int, agents: int) -> Backlog:
@@ -61,4 +72,5 @@ async def backlog(db: sqlite3.Connection, now_ms: int, alive_since_ms: int, agen
         for lane, is_pull, number, oldest_ms in db.execute(DUE_BY_LANE, (now_ms,))
     ]
     by_agent = db.execute(DUE_BY_AGENT, (now_ms, agents)).fetchall()
-    return backlog_of(due, by_agent, *db.execute(TOTALS, (alive_since_ms,)).fetchone())
+    totals = db.execute(TOTALS, (alive_since_ms,)).fetchone()
+    return backlog_of(due, by_agent, *totals, *db.execute(COUNT_ALL_INCIDENTS).fetchone())

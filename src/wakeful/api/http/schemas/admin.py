@@ -36,6 +36,7 @@ from wakeful.document.fields import MAX_MESSAGE, WORK
 from wakeful.document.guards import ALERT_FIELDS
 from wakeful.document.sessions import MAIN, SESSION_NAME
 from wakeful.document.structures import MAX_DESCRIPTION
+from wakeful.service.admin.incidents import MAX_NOTE
 from wakeful.service.auth.keys import LATEST_EXPIRY_MS
 
 _OF_WORK: Final = {field.name: schema_of(field.kind) for field in WORK if field.name in ("channel", "to")}
@@ -302,6 +303,36 @@ SCHEMAS: Final[dict[str, Schema]] = {
     ),
     "Audit": page_of("entries", "Entry"),
     "Verified": response({"ok": BOOLEAN, "count": WHOLE, "flaw": or_null(TEXT)}),
+    "Incident": response(
+        {
+            "id": ID,
+            "workspace": SLUG,
+            "agentId": SLUG,
+            "jobId": ID,
+            "job": {**TEXT, "description": "The name of the job when the incident opened."},
+            "cause": {**TEXT, "description": "What failed, without ids, numbers and addresses."},
+            "state": ref("IncidentState"),
+            "error": {**or_null(TEXT), "description": "The error of the last failed run."},
+            "openedAt": INSTANT,
+            "lastFailedAt": INSTANT,
+            "failedRuns": WHOLE,
+            "firstRunId": ID,
+            "lastRunId": ID,
+            "reopened": {**WHOLE, "description": "How often it was opened again soon after a recovery."},
+            "acknowledgedAt": or_null(INSTANT),
+            "acknowledgedBy": or_null(TEXT),
+            "note": or_null(TEXT),
+            "alertedAt": or_null(INSTANT),
+            "remindedAt": or_null(INSTANT),
+            "recoveredAt": or_null(INSTANT),
+            "recoveredByRunId": or_null(ID),
+            "closedAt": or_null(INSTANT),
+            "closedReason": or_null(TEXT),
+        },
+        about="Failures of one job with one cause.",
+    ),
+    "Incidents": page_of("incidents", "Incident"),
+    "Acknowledgement": request({"note": or_null(text(MAX_NOTE))}),
     "Workflow": response({"id": TEXT, "version": WHOLE, "dag": OBJECT, "createdAt": INSTANT}),
     "Dag": {**OBJECT, "minProperties": 1, "description": "A workflow, as its executor reads it."},
     "Status": OBJECT,

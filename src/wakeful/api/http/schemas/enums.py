@@ -8,6 +8,7 @@ from wakeful.api.http.schemas.parts import Schema, one_of, ref, schema_of
 from wakeful.document.fields import DECLARED
 from wakeful.document.sessions import Drop, Mode
 from wakeful.document.target import KINDS
+from wakeful.incident_rules import INCIDENT_STATES
 from wakeful.job import ChainOn
 from wakeful.model import DeliveryState
 from wakeful.run import RunState, TriggerName
@@ -28,6 +29,7 @@ SCHEMAS: Final[dict[str, Schema]] = {
     "RunResult": one_of("succeeded", "failed"),
     "Trigger": one_of(*get_args(TriggerName)),
     "DeliveryState": one_of(*(state.value for state in DeliveryState)),
+    "IncidentState": one_of(*INCIDENT_STATES),
     "QueueMode": one_of(*get_args(Mode)),
     "QueueDrop": one_of(*get_args(Drop)),
     "MessageState": one_of("waiting", "started", "dropped", "stopped"),

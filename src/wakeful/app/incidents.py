@@ -1,0 +1,43 @@
+"""The incidents of a workspace in this process. `wakeful.scheduler` documents the methods."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from wakeful.model import Incident, Page
+from wakeful.model.from_json import incident_from_json
+from wakeful.scheduler import IncidentsApi
+from wakeful.service.auth.access import LOCAL
+from wakeful.service.serializers import serialize_incident
+from wakeful.service.services import Services
+
+
+class Incidents(IncidentsApi):
+    """The incidents of a workspace: `app.incidents`."""
+
+    def __init__(self, services: Services, workspace: str) -> None:
+        self._services = services
+        self._workspace = workspace
+
+    async def list(
+        self,
+        *,
+        states: Iterable[str] = (),
+        agent: str | None = None,
+        job: str | None = None,
+        limit: int = 50,
+        cursor: str | None = None,
+    ) -> Page[Incident]:
+        found = await self._services.incidents.list(
+            LOCAL, self._workspace, agent=agent, job=job, states=list(states), before=cursor, limit=limit + 1
+        )
+        shown = [incident_from_json(serialize_incident(each)) for each in found[:limit]]
+        return Page(shown, shown[-1].id if len(found) > limit else None)
+
+    async def get(self, incident_id: str) -> Incident:
+        found = await self._services.incidents.get(LOCAL, self._workspace, incident_id)
+        return incident_from_json(serialize_incident(found))
+
+    async def ack(self, incident_id: str, *, note: str | None = None) -> Incident:
+        found = await self._services.incidents.acknowledge(LOCAL, self._workspace, incident_id, note)
+        return incident_from_json(serialize_incident(found))

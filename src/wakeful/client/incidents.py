@@ -1,0 +1,35 @@
+"""The incidents of a server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from wakeful.client.rest.admin import RestIncidents
+from wakeful.model import Incident, Page
+from wakeful.model.from_json import incident_from_json
+from wakeful.scheduler import IncidentsApi
+
+
+class Incidents(IncidentsApi):
+    """The incidents of a workspace: `client.incidents`. `wakeful.scheduler` documents the methods."""
+
+    def __init__(self, rest: RestIncidents) -> None:
+        self._rest = rest
+
+    async def list(
+        self,
+        *,
+        states: Iterable[str] = (),
+        agent: str | None = None,
+        job: str | None = None,
+        limit: int = 50,
+        cursor: str | None = None,
+    ) -> Page[Incident]:
+        page = await self._rest.list(states=states, agent=agent, job=job, limit=limit, cursor=cursor)
+        return Page(map(incident_from_json, page), page.cursor)
+
+    async def get(self, incident_id: str) -> Incident:
+        return incident_from_json(await self._rest.get(incident_id))
+
+    async def ack(self, incident_id: str, *, note: str | None = None) -> Incident:
+        return incident_from_json(await self._rest.ack(incident_id, note=note))
