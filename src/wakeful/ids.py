@@ -13,22 +13,12 @@ _RANDOM: Final = Random()
 os.register_at_fork(after_in_child=_RANDOM.seed)
 _VARIANT: Final = 2 << 62
 _LOCK: Final = Lock()
-_ID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _last_ms, _count, _prefix = 0, 0, ""
 _ID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 def is_id(text: str | None) -> bool:
     """Return whether this can be an id. A job may have such a name too.
-
-    >>> is_id("0190a0b0-0000-7000-8000-000000000000"), is_id("digest"), is_id(None)
-    (True, False, False)
-    """
-    return text is not None and _ID.fullmatch(text) is not None
-
-
-def is_id(text: str | None) -> bool:
-    """Return whether this can be an id.
 
     >>> is_id("0190a0b0-0000-7000-8000-000000000000"), is_id("digest"), is_id(None)
     (True, False, False)

@@ -28,7 +28,7 @@ from wakeful.store.stats import Backlog, DueRuns, RecentRun, WorkspaceStats
 async def test_an_empty_workspace_has_empty_statistics(store: Store) -> None:
     assert await store.workspace_stats("nobody") == WorkspaceStats(0, 0, {}, None)
     assert await store.recent_runs("nobody", 0, 10) == []
-    assert await store.backlog(NOW, 0, 10) == Backlog({}, DueRuns(0, None), [], 0, None, 0)
+    assert await store.backlog(NOW, 0, 10) == Backlog({}, DueRuns(0, None), [], 0, None, 0, 0, 0)
     assert await store.workers(0) == []
 
 

@@ -43,11 +43,13 @@ _PARTS = {
     "/jobs/digest": "/jobs/{name}",
     "/runs/{run}": "/runs/{run_id}",
     "/keys/{key}": "/keys/{key_id}",
+    "/incidents/{incident}": "/incidents/{incident_id}",
     "/invoices/1": "/{workflow_id}/{version}",
 }
 _WHO: dict[tuple[bool, ...], str] = {
     (True, True, True, True): "all",
     (True, True, False, True): "admin, agent",
+    (True, True, True, False): "admin, member",
     (True, True, False, False): "admin",
     (False, True, False, False): "a key for all workspaces",
 }
@@ -272,7 +274,7 @@ def test_every_name_of_the_package_is_in_the_table():
     assert documented == set(wakeful.__all__)
 
 
-@pytest.mark.parametrize("kind", [wakeful.JobsApi, wakeful.RunsApi, wakeful.AgentsApi])
+@pytest.mark.parametrize("kind", [wakeful.JobsApi, wakeful.RunsApi, wakeful.AgentsApi, wakeful.IncidentsApi])
 def test_every_method_is_in_the_table(kind: type):
     tables = rows("reference/python.md", "Jobs, runs and agents")
     documented = {name for cells in tables for name in re.findall(r"`(\w+)\(", cells[0])}

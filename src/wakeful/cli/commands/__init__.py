@@ -39,6 +39,7 @@ MODULES: Final = (
     "apply",
     "import_crontab",
     "dead_letters",
+    "incidents",
     "agents",
     "keys",
     "audit",

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from wakeful.cli.arguments import JobName, now_ms
 from wakeful.cli.session import Session, command
+from wakeful.cli.show.incidents import incident_table
 from wakeful.cli.show.jobs import job_page, job_table, ticks
 from wakeful.cli.show.runs import run_table
 from wakeful.client.types import RunShape
@@ -59,7 +60,7 @@ def register(app: typer.Typer) -> None:
         panel=_PANEL,
     )
     async def show(s: Session, name: JobName) -> None:
-        """Show a job: its definition, its next ticks and its last runs."""
+        """Show a job: its definition, its next ticks, its open incidents and its last runs."""
         jobs, name = await s.find_job(name)
         job = await s.out.wait_for(jobs.get(name))
         if s.out.as_json:
@@ -68,6 +69,9 @@ def register(app: typer.Typer) -> None:
         last = job.get("lastRuns")
         now = now_ms()
         s.out.say(job_page(job, now), "", *ticks(job, now))
+        troubles = await s.client.incidents.list(states=("open", "acknowledged"), job=job["id"])
+        if troubles:
+            s.out.say("", Text("incidents", "bold"), incident_table(troubles, now, wide=s.out.wide))
         if last:
             last = await _with_reasons(s, last)
             s.out.say("", Text("last runs", "bold"), run_table(last, now, wide=s.out.wide))

@@ -94,6 +94,7 @@ def status_page(url: str, status: Mapping[str, Json], slo: Mapping[str, Json]) -
             "executors": str(status.get("executors")),
             "jobs": _counts(status.get("jobs")),
             "runs": _counts(status.get("runs")),
+            "incidents": _incidents(status.get("incidents")),
             "next": soon,
             "dead letters": _objective(slo.get("deadLetterRatio"), lambda ratio: f"{ratio:.2%}"),
             "start delay": _objective(slo.get("dispatchLatencyMs"), lambda ms: span(round(ms))),
@@ -110,6 +111,14 @@ def _counts(counts: Json) -> str | None:
     if not isinstance(counts, dict):
         return None
     return ", ".join(f"{number} {name}" for name, number in counts.items())
+
+
+def _incidents(counts: Json) -> Text | None:
+    """Return the numbers of incidents; red if one is open."""
+    text = _counts(counts)
+    if text is None or not isinstance(counts, dict):
+        return None
+    return Text(text, "red" if counts.get("open") else "")
 
 
 def _objective(objective: Json, format_value: Callable[[float], str]) -> Text | None:

@@ -125,12 +125,11 @@ async def run(ask: ApiClient) -> dict[str, Any]:
     """Run the job to its end."""
     started = (await ask("POST", "/agents/writer/jobs/digest/run", {})).body["id"]
 
-    async def ended() -> dict[str, Any] | None:
+    async def ended() -> dict[str, Any]:
         body: dict[str, Any] = (await ask("GET", f"/runs/{started}")).body
-        return body if body["finishedAt"] else None
+        return body if body["finishedAt"] else {}
 
-    found: dict[str, Any] = await eventually(ended)
-    return found
+    return await eventually(ended)
 
 
 async def test_incidents_over_http(new_app: NewApp):
@@ -270,9 +269,9 @@ async def test_a_replay_that_succeeds_recovers_and_a_discarded_dead_letter_does_
         replayed = (await ask("POST", "/dead-letters/replay", {"ids": [incident["firstRunId"]]})).body
         assert replayed["replayed"] == [incident["firstRunId"]]
 
-        async def recovered() -> dict[str, Any] | None:
+        async def recovered() -> dict[str, Any]:
             body: dict[str, Any] = (await ask("GET", f"/incidents/{incident['id']}")).body
-            return body if body["state"] == "recovered" else None
+            return body if body["state"] == "recovered" else {}
 
         assert (await eventually(recovered))["recoveredAt"]
 

@@ -15,11 +15,14 @@ import pytest
 
 from tests.integration.conftest import SELDOM, NewApp
 from tests.support.api_client import HOME, ApiClient, served
+from tests.support.factories import alone, asked, ended, held
 from wakeful.api.http.app import create_app
 from wakeful.ids import new_id
 from wakeful.service.auth.access import LOCAL, Principal
 from wakeful.service.services import Services
 from wakeful.store.accounts import KeyRow
+from wakeful.store.incidents import IncidentFilter
+from wakeful.store.port import Store
 
 _OK, _DENIED, _MISSING = "ok", 403, 404
 #: admin of the workspace, operator of all, member, own agent, other agent, admin of another workspace
@@ -90,6 +93,10 @@ TABLE = [
     Row("POST", f"{HOME}/runs/heartbeat", {"runs": []}, _all(_OK)),
     Row("POST", f"{HOME}/runs/{{run}}/replay", None, _admins()),
     Row("POST", f"{HOME}/runs/claim", {"worker": "w", "agents": ["writer"]}, _all()),
+    Row("GET", f"{HOME}/incidents", None, _all(_OK)),
+    Row("GET", f"{HOME}/incidents?agent=writer", None, _all()),
+    Row("GET", f"{HOME}/incidents/{{incident}}", None, _all()),
+    Row("POST", f"{HOME}/incidents/{{incident}}/ack", None, (_OK, _OK, _OK, _DENIED, _MISSING, _MISSING)),
     Row("GET", f"{HOME}/dead-letters", None, _all(_OK)),
     Row("GET", f"{HOME}/dead-letters?agent=writer", None, _all()),
     Row("POST", f"{HOME}/dead-letters/replay", {"all": True}, _admins(foreign=_DENIED)),
@@ -190,14 +197,27 @@ async def _things(operator: ApiClient) -> dict[str, str]:
     await services.workflows.put(LOCAL, "default", "invoices", 1, {"nodes": []})
     run = await services.wakes.wake(LOCAL, "default", "writer")
     key, _ = await services.keys.create(LOCAL, "default", {"name": "spare", "role": "member"})
-    return {"run": run.id, "key": key.id}
+    return {"run": run.id, "key": key.id, "incident": await _incident(services.store)}
+
+
+async def _incident(store: Store) -> str:
+    """Let a run of the job fail, and return the incident."""
+    job = await store.job("default", "writer", "digest")
+    assert job is not None
+    failed = held(asked(job))
+    await store.add_runs([failed])
+    await store.finish("w1", [ended(failed, "failed")], alone)
+    (incident, *_) = await store.incidents(
+        IncidentFilter("default", "writer", states=("open", "acknowledged"))
+    )
+    return incident.id
 
 
 async def test_an_agent_key_does_not_see_other_agents(people: dict[str, ApiClient]):
     things = await _things(people["operator"])
     run = await people["own"]("GET", f"/runs/{things['run']}")
     assert run.body["agentId"] == "writer"
-    for path in ("/jobs", "/runs", "/dead-letters", "/agents", "/quotas"):
+    for path in ("/jobs", "/runs", "/incidents", "/dead-letters", "/agents", "/quotas"):
         mine, theirs = await people["own"]("GET", path), await people["foreign"]("GET", path)
         assert (mine.status, theirs.status) == (200, 200)
         assert "writer" not in str(theirs.body), path
