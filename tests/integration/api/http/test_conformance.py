@@ -77,11 +77,16 @@ async def known(ask: ApiClient) -> dict[str, str]:
     """Create one resource of each kind; return their ids by path parameter."""
     webhook = {"kind": "webhook", "url": "http://127.0.0.1:9/"}
     await ask("POST", JOBS, {"name": "digest", "schedule": SELDOM, "target": webhook})
-    await ask("POST", JOBS, {"name": "by-hand", "schedule": SELDOM, "target": {"kind": "pull"}})
+    pulled = {"schedule": SELDOM, "target": {"kind": "pull"}, "maxAttempts": 1}
+    await ask("POST", JOBS, {"name": "by-hand", **pulled})
+    await ask("POST", f"{JOBS}/by-hand/run")
+    (failed,) = (await ask("POST", "/runs/claim", {"worker": "w", "waitMs": 1_000})).body["runs"]
+    await ask("POST", f"/runs/{failed['id']}/complete", {"status": "failed", "attempt": failed["attempt"]})
+    (incident,) = (await ask("GET", "/incidents")).body["incidents"]
     run = (await ask("POST", f"{JOBS}/by-hand/run")).body["id"]
     key = (await ask("POST", "/keys", {"name": "k", "role": "member"})).body["id"]
     await ask("PUT", "/workflows/invoices/1", {"nodes": []})
-    return {**_KNOWN, "run_id": run, "key_id": key}
+    return {**_KNOWN, "run_id": run, "key_id": key, "incident_id": incident["id"]}
 
 
 # --- undeclared parameters and fields ---------------------------------------------------------------

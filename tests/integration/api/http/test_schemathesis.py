@@ -113,8 +113,9 @@ def test_responses_for_existing_resources_conform_to_the_document(case: Case, se
         target = {"kind": "webhook", "url": "http://127.0.0.1:9/"}
         job: dict[str, Any] = {"schedule": SELDOM, "target": target, "enabled": True}
         session.put(f"{server.url}{_JOBS}/digest", json=job).raise_for_status()
-        pulled: dict[str, Any] = {"schedule": SELDOM, "target": {"kind": "pull"}}
+        pulled: dict[str, Any] = {"schedule": SELDOM, "target": {"kind": "pull"}, "maxAttempts": 1}
         session.put(f"{server.url}{_JOBS}/by-hand", json=pulled).raise_for_status()
+        incident = _incident(session, server)
         run = session.post(f"{server.url}{_JOBS}/by-hand/run").json()
         key = session.post(f"{server.url}/api/workspaces/default/keys", json={"name": "k", "role": "member"})
     known = {
@@ -123,12 +124,26 @@ def test_responses_for_existing_resources_conform_to_the_document(case: Case, se
         "name": "digest",
         "run_id": run["id"],
         "key_id": key.json()["id"],
+        "incident_id": incident,
         "workflow_id": "invoices",
         "version": 1,
     }
     for name in case.path_parameters:
         case.path_parameters[name] = known[name]
     _ask(case, server)
+
+
+def _incident(session: requests.Session, server: Server) -> str:
+    """Let a run fail if there is no incident; return the id of one."""
+    home = f"{server.url}/api/workspaces/default"
+    found = session.get(f"{home}/incidents").json()["incidents"]
+    if not found:
+        session.post(f"{server.url}{_JOBS}/by-hand/run").raise_for_status()
+        for run in session.post(f"{home}/runs/claim", json={"worker": "w", "limit": 100}).json()["runs"]:
+            end = {"status": "failed", "attempt": run["attempt"]}
+            session.post(f"{home}/runs/{run['id']}/complete", json=end).raise_for_status()
+        found = session.get(f"{home}/incidents").json()["incidents"]
+    return str(found[0]["id"])
 
 
 def _ask(case: Case, server: Server) -> None:
