@@ -24,6 +24,7 @@ from wakeful.clock import SteeredClock
 from wakeful.consequences import Consequences, consequences
 from wakeful.outcome import Finished
 from wakeful.store.port import Store
+from wakeful.store.rows import BeatResult
 
 #: Upper limit of every wait, in seconds.
 PATIENCE = 120.0
@@ -166,9 +167,9 @@ def _unfenced(store: Store) -> Callable[..., Awaitable[set[str]]]:
     return finish
 
 
-async def _unrecorded_beat(worker: str, now_ms: int, holding: Sequence[str]) -> set[str]:
+async def _unrecorded_beat(worker: str, now_ms: int, holding: Sequence[str]) -> BeatResult:
     """Replacement of `store.beat` whose heartbeats do not reach the database."""
-    return set()
+    return BeatResult(set())
 
 
 async def _soon(true: bool) -> bool:

@@ -1,8 +1,7 @@
 """Events: a name, fields, and how they become one record of the standard library.
 
 Values may come from users: names, errors, responses. In text, control characters are escaped and values with
-spaces are quoted, so that no value can start a line, add a field or control a terminal. Tracebacks do not
-show variables: they may contain secrets.
+spaces are quoted, so that no value can start a line, add a field or control a terminal.
 """
 
 from __future__ import annotations
@@ -27,19 +26,16 @@ class LogEvent:
     'event=run.failed job=a error="exit 3\\\\nevent=forged"'
     """
 
-    __slots__ = ("exception", "fields", "name")
+    __slots__ = ("fields", "name")
 
-    def __init__(self, name: str, fields: Mapping[str, Any], exception: str | None = None) -> None:
+    def __init__(self, name: str, fields: Mapping[str, Any]) -> None:
         self.name = name
         self.fields = fields
-        #: the traceback
-        self.exception = exception
 
     def __str__(self) -> str:
-        """Return `event=… key=value …`; a traceback follows on indented lines."""
+        """Return `event=… key=value …`."""
         named = {"event": self.name, **self.fields}
-        line = " ".join(f"{escape(key)}={_value(value)}" for key, value in named.items())
-        return line if self.exception is None else "\n".join([line, *indented(self.exception.split("\n"))])
+        return " ".join(f"{escape(key)}={_value(value)}" for key, value in named.items())
 
 
 def get_logger(name: str) -> structlog.stdlib.BoundLogger:
@@ -48,7 +44,6 @@ def get_logger(name: str) -> structlog.stdlib.BoundLogger:
         logging.getLogger(name),
         processors=[
             structlog.stdlib.filter_by_level,
-            structlog.processors.format_exc_info,
             _to_record,
         ],
         wrapper_class=structlog.stdlib.BoundLogger,
@@ -60,12 +55,14 @@ def get_logger(name: str) -> structlog.stdlib.BoundLogger:
 def _to_record(
     logger: object, method: str, fields: MutableMapping[str, Any]
 ) -> tuple[tuple[LogEvent], dict[str, Any]]:
-    """Return the arguments for the logger of the standard library. Fields that are None are left out."""
-    exception = fields.pop("exception", None)
+    """Return the arguments for the logger of the standard library. Fields that are None are left out.
+
+    An exception stays the record's own, as handlers expect it; formatters add its traceback.
+    """
+    exc_info = fields.pop("exc_info", None) or False
     name = str(fields.pop("event", ""))
     known = redact_fields({key: value for key, value in fields.items() if value is not None})
-    text = None if exception is None else str(redact_fields({"exception": exception})["exception"])
-    return (LogEvent(name, known, text),), {}
+    return (LogEvent(name, known),), {"exc_info": exc_info}
 
 
 def escape(text: str) -> str:

@@ -1,6 +1,7 @@
 """The two formats of a server's log: text for people, and one JSON object per line for collectors.
 
-Both format the records of all loggers, also of other libraries: no message can forge a record.
+Both format the records of all loggers, also of other libraries: no message can forge a record. Tracebacks do
+not show variables: they may contain secrets.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class ConsoleFormatter(logging.Formatter):
             text = super().format(record)
         except Exception as error:  # a message that does not match its arguments
             text = f"{record.levelname} {record.name} {record.msg!r}: {type(error).__name__}"
-        if not isinstance(record.msg, LogEvent):  # the fields of an event are redacted already
+        if not isinstance(record.msg, LogEvent) or record.exc_info:  # fields are redacted already
             text = redact(text)
         first, *others = text.split("\n")
         return "\n".join([escape(first), *indented(others)])
@@ -42,18 +43,17 @@ class JsonFormatter(logging.Formatter):
         """Return the line."""
         event = record.msg
         if isinstance(event, LogEvent):
-            name, fields, exception = event.name, dict(event.fields), event.exception
+            name, fields = event.name, dict(event.fields)
         else:
             name, fields = FOREIGN, {"message": redact(_message(record))}
-            exception = redact(self._traceback(record)) or None
         common: dict[str, object] = {
             "timestamp": _timestamp(record.created),
             "level": record.levelname.lower(),
             "logger": record.name,
             "event": name,
         }
-        if exception is not None:
-            fields["exception"] = exception
+        if traceback := self._traceback(record):
+            fields["exception"] = redact(traceback)
         return _dumps(common | {key: value for key, value in fields.items() if key not in _COMMON})
 
     def _traceback(self, record: logging.LogRecord) -> str:

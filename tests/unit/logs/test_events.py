@@ -59,6 +59,7 @@ def test_a_traceback_cannot_start_a_record(lines: io.StringIO):
     assert first == "ERROR event=run.failed"
     assert [line for line in others if not line.startswith("    ")] == ["ERROR of another library"]
     assert "    WARNING event=forged\\x1b[31m" in others
+    assert len([line for line in others if "Traceback" in line]) == 2  # one for each record
 
 
 def test_printable_text_is_not_changed():
