@@ -79,7 +79,7 @@ def uncovered(ticks: Sequence[tuple[int, int, int]], interval_ms: int) -> list[s
     ['2000 instead of 1000', '2000 instead of 3000']
     """
     wrong = []
-    expected = ticks[0][0]
+    expected = min(ticks)[0]
     for first, last, number in sorted(ticks):
         if first != expected:
             wrong.append(f"{first} instead of {expected}")
