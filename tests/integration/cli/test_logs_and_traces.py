@@ -383,9 +383,9 @@ def test_a_crash_is_a_json_line_too(tmp_path: Path):
 
 
 def test_the_format_can_be_set_in_the_file(tmp_path: Path):
-    (tmp_path / "wakeful.toml").write_text('log_format = "json"\nport = "http"\n')
+    (tmp_path / "wakeful.toml").write_text('log_format = "json"\n')
     done = subprocess.run(
-        prefork.command("wakeful", "serve", "--log-level", "loud"),
+        prefork.command("wakeful", "serve", "--port", "0", "--app", "missing:app"),
         env=Machine(tmp_path).environment,
         cwd=tmp_path,
         capture_output=True,
@@ -394,7 +394,7 @@ def test_the_format_can_be_set_in_the_file(tmp_path: Path):
         check=False,
     )
     assert done.returncode != 0
-    assert "wakeful.toml: port: 'http' is not a whole number" in done.stderr
+    assert [json.loads(line)["event"] for line in done.stderr.splitlines()] == ["process.failed"]
 
 
 def test_an_embedding_program_configures_its_own_log(tmp_path: Path):
