@@ -32,6 +32,7 @@ _OPTIONS = {
     "listen_addresses": "127.0.0.1",
     "fsync": "off",
     "full_page_writes": "off",
+    "dynamic_shared_memory_type": "mmap",  # in its directory: a killed server leaves nothing behind
     "shared_buffers": "32MB",
     "max_connections": "60",
     "autovacuum_naptime": "5s",
@@ -164,9 +165,11 @@ class Cluster:
             await connection.close()
 
     def remove(self) -> None:
-        """Kill the server and delete its data."""
+        """Stop the server and delete its data."""
         with suppress(FileNotFoundError):
-            self.kill()
+            self._signal(signal.SIGCONT)
+            with suppress(AssertionError):  # it was killed
+                self.stop("immediate")  # unlike a kill, this also removes its shared memory
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _run(self, command: str, *arguments: str, data: Path | None = None) -> None:
