@@ -1,4 +1,4 @@
-"""`wakeful apply` and `wakeful import crontab`."""
+"""`wakeful apply`."""
 
 from __future__ import annotations
 
@@ -157,52 +157,6 @@ def test_a_refusal_during_apply_reports_what_was_applied_and_what_was_not(tmp_pa
         assert f"job '{refused[0]}' was not applied: " in result.err
         assert "not tried: job-16, job-17, job-18, job-19" in result.err
         assert "10 jobs were applied; fix the cause, then apply the same file again" in result.err
-
-
-def test_a_crontab_is_imported_and_refused_lines_are_listed(machine: Machine):
-    crontab = (
-        "SHELL=/bin/bash\nMAILTO=me\nCRON_TZ=America/New_York\n"
-        "*/5 * * * * /usr/local/bin/backup.sh --full\n"
-        "0 9 * * mon-fri cd /srv && python3 manage.py clearsessions\n"
-        "@daily mail me%Hello\n"
-        "@reboot start\n"
-    )
-    machine.wakeful("add", "mail-me", "-s", "@daily", "--agent", "ops")
-
-    tried = machine.process("import", "crontab", "-", "--agent", "ops", "--dry-run", stdin=crontab)
-    assert tried.code == 1
-    assert "line 7, refused" in tried.out
-    assert names(machine, "ops") == ["mail-me"]
-
-    for _ in range(2):  # the second time converges
-        result = machine.wakeful("import", "crontab", "--agent", "ops", "--json", stdin=crontab)
-        assert result.code == 1
-        assert [job["name"] for job in result.json["jobs"]] == ["backup", "manage-clearsessions", "mail-me-2"]
-        assert [remark["line"] for remark in result.json["refused"]] == [7]
-        assert names(machine, "ops") == ["backup", "mail-me", "mail-me-2", "manage-clearsessions"]
-
-    job = machine.wakeful("show", "ops/mail-me-2", "--json").json
-    assert job["payload"] == {"command": "mail me", "stdin": "Hello\n", "env": {"SHELL": "/bin/bash"}}
-    assert (job["tz"], job["target"]) == ("America/New_York", {"kind": "pull"})
-
-
-def test_a_crontab_can_be_imported_paused_with_a_webhook(machine: Machine, tmp_path: Path):
-    file = tmp_path / "crontab"
-    file.write_text("0 9 * * * root sync\n")
-
-    result = machine.wakeful(
-        *("import", "crontab", str(file), "--user-field", "--paused", "--tz", "Asia/Tokyo"),
-        *("--url", "https://example.com/hook", "--agent", "far", "--json"),
-    )
-
-    assert result.code == 0
-    job = machine.wakeful("show", "far/sync", "--json").json
-    assert (job["enabled"], job["tz"], job["payload"]) == (
-        False,
-        "Asia/Tokyo",
-        {"command": "sync", "user": "root"},
-    )
-    assert job["target"]["url"] == "https://example.com/hook"
 
 
 def test_a_terminal_shows_colours_and_a_progress_bar(machine: Machine, tmp_path: Path):

@@ -37,7 +37,7 @@ MODULES: Final = (
     "messages",
     "preview",
     "apply",
-    "import_crontab",
+    "import_jobs",
     "dead_letters",
     "incidents",
     "agents",

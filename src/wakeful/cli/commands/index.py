@@ -76,7 +76,7 @@ COMMANDS: Final = (
         "Show the next ticks of a schedule in its time zone and yours, with DST changes.",
     ),
     Entry("apply", "apply", "Files", "Create and change jobs to match a file."),
-    Entry("import", "import_crontab", "Files", "Import jobs from a crontab."),
+    Entry("import", "import_jobs", "Files", "Import jobs from cron, systemd, OpenClaw or Hermes."),
     Entry(
         "dead-letters",
         "dead_letters",

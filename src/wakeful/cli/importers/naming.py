@@ -1,10 +1,10 @@
-"""Derive a job name from a command."""
+"""Derive a job name from a command or a title, and keep it apart from the names of other jobs."""
 
 from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Container
+from collections.abc import Mapping
 from pathlib import PurePosixPath
 from typing import Final
 
@@ -24,22 +24,55 @@ _INTERPRETERS: Final = re.compile(r"(python|perl|ruby|node|php|bash|sh|zsh|dash|
 _EXTENSION: Final = re.compile(r"\.(sh|bash|py|pl|rb|php|js|ts|bin|exe|R)$")
 
 
-def name_of(command: str, taken: Container[str] = ()) -> str:
-    """Return a slug for a command that is not in `taken`.
+def name_of(command: str) -> str:
+    """Return a slug for a command.
 
     >>> name_of("cd /srv/app && /usr/bin/python3 manage.py clearsessions >/dev/null 2>&1")
     'manage-clearsessions'
-    >>> name_of("/usr/local/bin/backup.sh --full", {"backup"})
-    'backup-2'
     """
-    base = _slug(" ".join(_significant_words(command))) or "job"
-    base = base[:MAX_NAME].rstrip("-")
-    name, number = base, 1
-    while name in taken:
+    return slug(" ".join(_significant_words(command)))
+
+
+def slug(text: str) -> str:
+    """Return a job name for a text.
+
+    >>> slug("Morning brief (EU)"), slug("!!!")
+    ('morning-brief-eu', 'job')
+    """
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:MAX_NAME].rstrip("-") or "job"
+
+
+def choose_name(base: str, origin: tuple[str, str], taken: Mapping[str, tuple[str, str] | None]) -> str:
+    """Return the name of a job: that of an earlier import of the same origin, else a free one.
+
+    `taken` has the names that exist, with their origin (kind and source); None: used by this import.
+
+    >>> choose_name("backup", ("crontab", "b"), {"backup": ("crontab", "a")})
+    'backup-2'
+    >>> choose_name("backup", ("crontab", "a"), {"backup": None, "backup-3": ("crontab", "a")})
+    'backup-3'
+    """
+    own = {number: name for name in taken if taken[name] == origin and (number := _number(base, name))}
+    if own:
+        return own[min(own)]
+    number = 1
+    while _numbered(base, number) in taken:
         number += 1
-        suffix = f"-{number}"
-        name = base[: MAX_NAME - len(suffix)].rstrip("-") + suffix
-    return name
+    return _numbered(base, number)
+
+
+def _numbered(base: str, number: int) -> str:
+    suffix = f"-{number}" if number > 1 else ""
+    return base[: MAX_NAME - len(suffix)].rstrip("-") + suffix
+
+
+def _number(base: str, name: str) -> int:
+    """Return the number of a name that `_numbered` made from `base`, or 0."""
+    if name == base:
+        return 1
+    found = re.search(r"-([1-9][0-9]{0,5})$", name)
+    number = int(found[1]) if found else 0
+    return number if number > 1 and _numbered(base, number) == name else 0
 
 
 def _significant_words(command: str) -> list[str]:
@@ -90,7 +123,3 @@ def _program(words: list[str]) -> list[str]:
 
 def _base(word: str) -> str:
     return _EXTENSION.sub("", PurePosixPath(word).name or word)
-
-
-def _slug(text: str) -> str:
-    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")

@@ -7,10 +7,11 @@ newline, and the text after the first one is stdin. There are no continuation li
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable
 from typing import Final
 
+from wakeful.cli.importers.entries import Command, Entry, Place, Reading, Remark
+from wakeful.cli.importers.naming import name_of
 from wakeful.cron import zone
 from wakeful.errors import WakefulError
 
@@ -28,50 +29,35 @@ _CRON_SETTINGS: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """A line with a schedule and a command."""
-
-    line: int
-    text: str
-    #: five fields, or a macro such as @daily
-    schedule: str
-    command: str
-    stdin: str | None = None
-    #: the zone of CRON_TZ, if set
-    tz: str | None = None
-    user: str | None = None
-    env: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Remark:
-    """A line that was refused or changed, and the reason."""
-
-    line: int
-    text: str
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
-class Crontab:
-    """The result of reading a crontab: entries, refused lines and notes."""
-
-    entries: tuple[Entry, ...]
-    refused: tuple[Remark, ...]
-    notes: tuple[Remark, ...]
-
-
-def read_crontab(text: str, *, user_field: bool = False) -> Crontab:
+def read_crontab(text: str, *, user_field: bool = False, file: str = "-") -> Reading:
     """Read a crontab; with `user_field`, a system crontab, with a user before the command.
 
-    >>> read_crontab("MAILTO=me\\n@daily backup --all").entries[0].command
-    'backup --all'
+    >>> read_crontab("MAILTO=me\\n@daily backup --all").entries[0].text
+    '@daily backup --all'
     """
     reader = _Reader(user_field)
     for number, line in enumerate(text.removeprefix("\ufeff").split("\n"), 1):
-        reader.read(number, line)
-    return Crontab(tuple(reader.entries), tuple(reader.refused), tuple(reader.notes))
+        reader.read(Place(file, line=number), line)
+    return Reading(tuple(reader.entries), tuple(reader.refused), tuple(reader.notes))
+
+
+def is_read_by_cron(name: str) -> bool:
+    """Return whether cron reads a file of this name in /etc/cron.d: it ignores backups and package files.
+
+    >>> [is_read_by_cron(name) for name in ("php", "e2scrub_all", "php.dpkg-old", ".placeholder", "php~")]
+    [True, True, False, False, False]
+    """
+    return re.fullmatch(r"[A-Za-z0-9_-]+", name) is not None
+
+
+def ignored_files(directory: str, names: Iterable[str]) -> list[Remark]:
+    """Return a note for each file of a directory that cron does not read, except hidden ones."""
+    why = "ignored, as by cron: a name has only letters, digits, _ and -"
+    return [
+        Remark(Place(f"{directory}/{name}", "the whole file"), name, why)
+        for name in sorted(names)
+        if not name.startswith(".") and not is_read_by_cron(name)
+    ]
 
 
 class _Reader:
@@ -84,44 +70,49 @@ class _Reader:
         self._user_field = user_field
         self._env: dict[str, str] = {}
         self._tz: str | None = None
+        #: why the last CRON_TZ was refused; the lines after it have no known zone
+        self._refused_tz: str | None = None
         self._open_ended = False
 
-    def read(self, number: int, line: str) -> None:
+    def read(self, place: Place, line: str) -> None:
         text = line.rstrip("\r").strip(" \t")
         follows, self._open_ended = self._open_ended, False
         if not text or text.startswith("#"):
             return
         if found := _ASSIGNMENT.fullmatch(text):
-            self._assign(number, text, found[1] or found[2] or found[3], _value(found[4]))
+            self._assign(place, text, found[1] or found[2] or found[3], _value(found[4]))
             return
         self._open_ended = text.endswith("\\")
-        why = self._entry(number, text)
+        why = self._entry(place, text)
         if why is not None:
             hint = "; the previous line ends with \\, but cron has no continuation lines" if follows else ""
-            self.refused.append(Remark(number, text, why + hint))
+            self.refused.append(Remark(place, text, why + hint))
         elif self._open_ended:
             self.notes.append(
-                Remark(number, text, "cron has no continuation lines: the \\ at the end is kept")
+                Remark(place, text, "cron has no continuation lines: the \\ at the end is kept")
             )
 
-    def _assign(self, number: int, text: str, name: str, value: str) -> None:
+    def _assign(self, place: Place, text: str, name: str, value: str) -> None:
         if name == "CRON_TZ":
             try:
-                self._tz = zone(value).name if value else None
+                self._tz, self._refused_tz = zone(value).name if value else None, None
             except WakefulError as error:
-                self.refused.append(Remark(number, text, error.message))
+                self.refused.append(Remark(place, text, error.message))
+                self._refused_tz = f"its zone is not known: CRON_TZ in line {place.line} is refused"
             return
         if name in _CRON_SETTINGS:
             if value:
-                self.notes.append(Remark(number, text, _CRON_SETTINGS[name]))
+                self.notes.append(Remark(place, text, _CRON_SETTINGS[name]))
             return
         if name == "TZ":
             why = "passed to the command, but it does not set the schedule's zone; CRON_TZ or --tz does"
-            self.notes.append(Remark(number, text, why))
+            self.notes.append(Remark(place, text, why))
         self._env[name] = value
 
-    def _entry(self, number: int, text: str) -> str | None:
+    def _entry(self, place: Place, text: str) -> str | None:
         """Add the entry of a line; return the reason if it is refused."""
+        if self._refused_tz is not None:
+            return self._refused_tz
         quiet = text.startswith("-") and not text.startswith("- ")
         words = text[1:] if quiet else text  # a leading hyphen means: do not log to syslog
         fields = 1 if words.startswith("@") else 5
@@ -145,12 +136,13 @@ class _Reader:
                 return "a line of a system crontab has a user before the command; only one word is left"
         elif rest.split()[0] == "root" and len(rest.split()) > 1:
             self.notes.append(
-                Remark(number, text, "'root' looks like a user; add --user-field for a system crontab")
+                Remark(place, text, "'root' looks like a user; add --user-field for a system crontab")
             )
         command, stdin = _split_stdin(rest)
         if not command:
             return "no command before the %"
-        self.entries.append(Entry(number, text, schedule, command, stdin, self._tz, user, dict(self._env)))
+        work = Command(command, stdin=stdin, user=user, env=dict(self._env))
+        self.entries.append(Entry(place, text, name_of(command), schedule, self._tz, work))
         return None
 
 

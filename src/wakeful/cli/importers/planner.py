@@ -1,0 +1,178 @@
+"""Turn entries into job documents."""
+
+from __future__ import annotations
+
+import hashlib
+import shlex
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from wakeful.cli.importers.entries import Command, Entry, Reading, Remark
+from wakeful.cli.importers.naming import choose_name
+from wakeful.document import Defaults, read_definition
+from wakeful.errors import InvalidArgument
+from wakeful.json_value import Json
+from wakeful.schedule import explain_schedule
+
+#: The label with the kind of the original: `crontab`, `systemd`, `openclaw` or `hermes`.
+KIND_LABEL: Final = "imported-from"
+#: The label with the identity of the original file. An import changes only jobs of its own files.
+SOURCE_LABEL: Final = "import-source"
+_LONGEST_LABEL: Final = 255
+#: The shell that cron runs a line with, unless the crontab sets SHELL.
+SHELL: Final = "/bin/sh"
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """An entry and the job made from it."""
+
+    entry: Entry
+    agent: str
+    name: str
+    document: dict[str, Json]
+    explain: str
+
+    @property
+    def source(self) -> str:
+        """Return the identity of its file."""
+        return source_of(self.document.get("labels"))
+
+
+@dataclass(frozen=True, slots=True)
+class ExistingJob:
+    """A job on the server, with the labels that say where it comes from."""
+
+    agent: str
+    name: str
+    kind: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """What the options of the command say about all jobs."""
+
+    #: `crontab`, `systemd`, `openclaw` or `hermes`
+    kind: str
+    #: the zone of entries that name none
+    tz: str
+    #: the agent of entries that name none
+    agent: str = "default"
+    #: None: a command is run by the server; other entries inherit the target of their agent
+    target: Json = None
+    paused: bool = False
+
+
+def plan(
+    reading: Reading,
+    choices: Choices,
+    *,
+    source: Callable[[Entry], str],
+    existing: Iterable[ExistingJob] = (),
+    now_ms: int,
+) -> tuple[list[Planned], list[Remark]]:
+    """Return the jobs of the entries, and the entries that cannot become one.
+
+    `source` returns the identity of an entry's file. Among the existing jobs, only those of the same kind and
+    source are changed; a name that another job has gets a number.
+    """
+    planned: list[Planned] = []
+    refused = list(reading.refused)
+    names: dict[str, dict[str, tuple[str, str] | None]] = {}
+    for job in existing:
+        names.setdefault(job.agent, {})[job.name] = (job.kind, job.source)
+    for entry in reading.entries:
+        agent = entry.agent or choices.agent
+        origin = (choices.kind, label_value(source(entry)))
+        taken = names.setdefault(agent, {})
+        name = choose_name(entry.name, origin, taken)
+        document = _document(entry, name, origin[1], choices)
+        try:
+            definition = read_definition(document, now_ms=now_ms, defaults=Defaults())
+        except InvalidArgument as error:
+            refused.append(Remark(entry.place, entry.text, error.message.replace("\n", "; ")))
+            continue
+        assert definition.timing is not None
+        taken[name] = None
+        planned.append(Planned(entry, agent, name, document, explain_schedule(definition.timing.schedule)))
+    return planned, refused
+
+
+def absent_jobs(
+    planned: Sequence[Planned], existing: Iterable[ExistingJob], kind: str
+) -> list[tuple[str, str]]:
+    """Return agent and name of jobs that an earlier import of the same files made, and this one does not."""
+    sources = {each.source for each in planned}
+    kept = {(each.agent, each.name) for each in planned}
+    return sorted(
+        (job.agent, job.name)
+        for job in existing
+        if job.kind == kind and job.source in sources and (job.agent, job.name) not in kept
+    )
+
+
+def label_value(text: str) -> str:
+    """Return a text that fits into a label: a long one is cut, and ends with its hash.
+
+    >>> label_value("host:/etc/crontab"), len(label_value("x" * 300))
+    ('host:/etc/crontab', 255)
+    """
+    if len(text) <= _LONGEST_LABEL:
+        return text
+    digest = hashlib.sha256(text.encode()).hexdigest()[:16]
+    return f"{text[: _LONGEST_LABEL - len(digest) - 1]}#{digest}"
+
+
+def source_of(labels: object) -> str:
+    """Return the identity of the file in the labels of a job, or ''."""
+    return str(labels.get(SOURCE_LABEL, "")) if isinstance(labels, Mapping) else ""
+
+
+def _document(entry: Entry, name: str, source: str, choices: Choices) -> dict[str, Json]:
+    document: dict[str, Json] = {"name": name, "schedule": entry.schedule, "tz": entry.tz or choices.tz}
+    if entry.command is not None:
+        own = choices.target is None
+        document["target"] = _target(entry.command) if own else choices.target
+        document["payload"] = None if own else _payload(entry.command)
+    elif choices.target is not None:
+        document["target"] = choices.target
+    document.update(entry.fields)
+    document.setdefault("description", f"{choices.kind}, {entry.place}: {entry.text}"[:10_000])
+    document["labels"] = {KIND_LABEL: choices.kind, SOURCE_LABEL: source}
+    return {**document, "enabled": False} if choices.paused else document
+
+
+def _target(command: Command) -> Json:
+    """Return a command target that runs a program, or a line in a shell as cron does."""
+    if command.argv is not None:
+        program: dict[str, Json] = {"kind": "command", "argv": list(command.argv)}
+        if command.cwd is not None:
+            program["cwd"] = command.cwd
+        return {**program, "env": dict(command.env)} if command.env else program
+    # The shell sets the variables, so `WAKEFUL_COMMAND_ENV` does not have to allow them.
+    env = dict(command.env)
+    shell = env.pop("SHELL", "") or SHELL
+    line = command.line
+    if command.stdin is not None:
+        # The newline ends a comment at the end of the line.
+        line = f"printf %s {shlex.quote(command.stdin)} | {{ {line}\n}}"
+    named = {name: value for name, value in env.items() if name.isascii() and name.isidentifier()}
+    exports = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in named.items())
+    target: dict[str, Json] = {"kind": "command", "argv": [shell, "-c", exports + line]}
+    if command.cwd is not None:
+        target["cwd"] = command.cwd
+    # A shell cannot set the other names; the server refuses the job and names them.
+    others: dict[str, Json] = {name: value for name, value in env.items() if name not in named}
+    return {**target, "env": others} if others else target
+
+
+def _payload(command: Command) -> Json:
+    """Return what an executor needs to run the command."""
+    payload: dict[str, Json] = {"command": command.line}
+    optional = {"stdin": command.stdin, "user": command.user, "cwd": command.cwd}
+    payload.update({name: value for name, value in optional.items() if value is not None})
+    if command.env:
+        payload["env"] = dict(command.env)
+    return payload

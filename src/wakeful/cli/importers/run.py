@@ -1,0 +1,247 @@
+"""Check the jobs of an import on the server, save them, and show the result."""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from rich.text import Text
+
+from wakeful.cli import exit_codes
+from wakeful.cli.arguments import json_argument, now_ms
+from wakeful.cli.concurrency import for_each
+from wakeful.cli.importers.entries import Entry, Reading, Remark
+from wakeful.cli.importers.options import ImportOptions
+from wakeful.cli.importers.planner import (
+    KIND_LABEL,
+    Choices,
+    ExistingJob,
+    Planned,
+    absent_jobs,
+    plan,
+    source_of,
+)
+from wakeful.cli.session import Session
+from wakeful.cli.show.tables import Cell, escaped, first_line, table
+from wakeful.cli.times import local_zone
+from wakeful.client.types import JobShape
+from wakeful.errors import Unauthenticated, Unavailable, WakefulError
+from wakeful.json_value import Json
+from wakeful.plural import plural
+
+STDIN: Final = "-"
+
+
+@dataclass(slots=True)
+class _Outcome:
+    """What became of the planned jobs."""
+
+    accepted: list[Planned] = field(default_factory=list)
+    refused: list[Remark] = field(default_factory=list)
+    #: the response of the server, by agent and name
+    saved: dict[tuple[str, str], JobShape] = field(default_factory=dict)
+
+
+async def run_import(s: Session, reading: Reading, kind: str, given: ImportOptions) -> int:
+    """Create or change the jobs of a reading, and return the exit code.
+
+    The server checks every document first. With --dry-run that is all, so a dry run refuses what the import
+    would refuse.
+    """
+    choices = Choices(
+        kind=kind,
+        tz=given.tz or local_zone(),
+        agent=s.agent or "default",
+        target=await _target(given, commands=any(entry.command for entry in reading.entries)),
+        paused=given.paused,
+    )
+    if s.agent is not None:
+        reading = Reading(
+            tuple(_of_agent(entry, s.agent) for entry in reading.entries), reading.refused, reading.notes
+        )
+    jobs = await s.out.wait_for(s.client.jobs.list(all_agents=True, include_disabled=True))
+    existing = [
+        ExistingJob(job["agentId"], job["name"], job["labels"].get(KIND_LABEL, ""), source_of(job["labels"]))
+        for job in jobs
+    ]
+    planned, refused = plan(
+        reading,
+        choices,
+        source=lambda entry: given.source or identity(entry),
+        existing=existing,
+        now_ms=now_ms(),
+    )
+    if planned:
+        await s.check_agents(*sorted({each.agent for each in planned}), create=given.create_agent)
+    outcome = await _check(s, planned)
+    if not given.dry_run:
+        await _save(s, outcome)
+    outcome.refused = [*refused, *outcome.refused]
+    notes = [*reading.notes, *(_user_notes(outcome.accepted) if given.as_commands else [])]
+    absent = absent_jobs(planned, existing, kind)
+    s.out.show(_result(outcome, notes, absent, given.dry_run))
+    _print(s, outcome, notes, absent, given.dry_run)
+    return exit_codes.NOT_DONE if outcome.refused else exit_codes.OK
+
+
+def identity(entry: Entry) -> str:
+    """Return what identifies the file of an entry: host and path. On stdin, the line identifies itself."""
+    if entry.place.file == STDIN:
+        return f"stdin:{hashlib.sha256(f'{entry.tz} {entry.text}'.encode()).hexdigest()[:16]}"
+    return f"{platform.node()}:{Path(entry.place.file).resolve()}"
+
+
+async def _target(given: ImportOptions, *, commands: bool) -> Json:
+    if given.as_commands:
+        return None
+    if given.url:
+        return {"kind": "webhook", "url": given.url}
+    target = await json_argument("--target", given.target)
+    return {"kind": "pull"} if target is None and commands else target
+
+
+def _of_agent(entry: Entry, agent: str) -> Entry:
+    return Entry(
+        entry.place, entry.text, entry.name, entry.schedule, entry.tz, entry.command, entry.fields, agent
+    )
+
+
+async def _check(s: Session, planned: Sequence[Planned]) -> _Outcome:
+    """Have the server check the documents."""
+    done, failed = await s.out.wait_for(
+        for_each(planned, lambda each: s.jobs(each.agent).dry_run(each.document))
+    )
+    _raise_if_unreachable([error for _, error in failed])
+    refused = [_remark(each, error) for each, error in failed]
+    return _Outcome([each for each, _ in done], refused)
+
+
+async def _save(s: Session, outcome: _Outcome) -> None:
+    """Save the accepted jobs. What the server refuses only now, such as a used-up quota, is refused too."""
+    accepted: list[Planned] = []
+    with s.out.counting("importing", len(outcome.accepted)) as step:
+        for each in outcome.accepted:
+            try:
+                saved = await s.out.wait_for(s.jobs(each.agent).upsert(each.document))
+            except WakefulError as error:
+                _raise_if_unreachable([error])
+                outcome.refused.append(_remark(each, error))
+            else:
+                accepted.append(each)
+                outcome.saved[each.agent, each.name] = saved
+            step(1)
+    outcome.accepted = accepted
+
+
+def _raise_if_unreachable(errors: Sequence[WakefulError]) -> None:
+    for error in errors:
+        if isinstance(error, Unavailable | Unauthenticated):
+            raise error
+
+
+def _remark(planned: Planned, error: WakefulError) -> Remark:
+    return Remark(planned.entry.place, planned.entry.text, error.message.replace("\n", "; "))
+
+
+def _user_notes(planned: Sequence[Planned]) -> list[Remark]:
+    """Return a note for each command that ran as a named user."""
+    return [
+        Remark(each.entry.place, each.entry.text, f"runs as the server's user, not as '{command.user}'")
+        for each in planned
+        if (command := each.entry.command) is not None and command.user is not None
+    ]
+
+
+def _result(
+    outcome: _Outcome, notes: Sequence[Remark], absent: Sequence[tuple[str, str]], dry_run: bool
+) -> dict[str, object]:
+    return {
+        "dryRun": dry_run,
+        "jobs": [_job_result(each, outcome.saved.get((each.agent, each.name))) for each in outcome.accepted],
+        "refused": [_remark_result(each) for each in outcome.refused],
+        "notes": [_remark_result(each) for each in notes],
+        "absent": [{"agentId": agent, "name": name} for agent, name in absent],
+    }
+
+
+def _job_result(each: Planned, saved: JobShape | None) -> dict[str, object]:
+    place = each.entry.place
+    result: dict[str, object] = {
+        "file": place.file,
+        "line": place.line,
+        "item": place.item or None,
+        "agentId": each.agent,
+        "name": each.name,
+        "explain": each.explain,
+        "document": each.document,
+    }
+    if saved is not None and saved.get("secret"):
+        result["secret"] = saved["secret"]
+    if saved is not None and saved.get("warnings"):
+        result["warnings"] = saved["warnings"]
+    return result
+
+
+def _remark_result(remark: Remark) -> dict[str, object]:
+    return {
+        "file": remark.place.file,
+        "line": remark.place.line,
+        "item": remark.place.item or None,
+        "field": remark.field,
+        "text": remark.text,
+        "why": remark.why,
+    }
+
+
+def _print(
+    s: Session,
+    outcome: _Outcome,
+    notes: Sequence[Remark],
+    absent: Sequence[tuple[str, str]],
+    dry_run: bool,
+) -> None:
+    several = len({each.entry.place.file for each in outcome.accepted}) > 1
+    agents = len({each.agent for each in outcome.accepted}) > 1
+    rows: list[list[Cell]] = [
+        [
+            _where(each.entry, several),
+            Text(f"{each.agent}/{each.name}" if agents else each.name, "bold"),
+            each.explain,
+            first_line(_work(each.entry)),
+        ]
+        for each in outcome.accepted
+    ]
+    if rows:
+        s.out.say(table(["FROM", "JOB", "WHEN", "WORK"], rows))
+    for remarks, colour, what in ((notes, "yellow", "note"), (outcome.refused, "red", "refused")):
+        for each in remarks:
+            about = f"{each.field}: {each.why}" if each.field else each.why
+            head = Text(f"{each.place}, {what}: ", colour).append(about)
+            s.out.say(head, Text(f"    {escaped(first_line(each.text, 100))}", "dim"))
+    for (_, name), job in outcome.saved.items():
+        if job.get("secret"):
+            s.out.say(Text(f"secret of {name}, not shown again: ").append(str(job.get("secret")), "green"))
+    warnings = [warning for job in outcome.saved.values() for warning in job.get("warnings") or ()]
+    s.out.warn_of(dict.fromkeys(warnings))
+    if absent:
+        names = ", ".join(f"{agent}/{name}" for agent, name in absent)
+        s.out.say(Text(f"imported earlier, and no longer in the input; delete them yourself: {names}"))
+    done = "would be imported" if dry_run else "imported"
+    s.out.say(Text(f"{plural(len(rows), 'job')} {done}, {len(outcome.refused)} refused", "bold"))
+
+
+def _where(entry: Entry, several: bool) -> str:
+    if several:
+        return str(entry.place)
+    return entry.place.item or f"line {entry.place.line}"
+
+
+def _work(entry: Entry) -> str:
+    if entry.command is not None:
+        return entry.command.line
+    message = entry.fields.get("message")
+    return message if isinstance(message, str) else ""

@@ -1,0 +1,1 @@
+"""Read timers and services of systemd."""
