@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -221,3 +222,33 @@ def test_an_import_without_a_timer_is_an_error(machine: Machine, tmp_path: Path)
 
     assert result.code == 2
     assert f"no .timer file in {tmp_path}" in result.err
+
+
+def test_the_jobs_of_openclaw_and_hermes_are_imported(machine: Machine, tmp_path: Path):
+    claw, hermes = tmp_path / "claw.json", tmp_path / "hermes.json"
+    turn = {"kind": "agentTurn", "message": "Summarize.", "model": "opus"}
+    daily = {"kind": "cron", "expr": "0 7 * * *", "tz": "Asia/Tokyo"}
+    none = {"mode": "none"}
+    jobs = [
+        {"id": "1", "name": "Brief", "schedule": daily, "payload": turn, "delivery": none, "enabled": False},
+        {"id": "2", "name": "Brief", "schedule": daily, "payload": turn, "delivery": none, "agentId": "claw"},
+        {"id": "3", "name": "Late", "schedule": {"kind": "at", "at": "2020-01-01"}, "payload": turn},
+    ]
+    claw.write_text(json.dumps({"version": 1, "jobs": jobs}))
+    feeds = {"id": "a", "name": "Brief", "prompt": "Read.", "schedule": {"kind": "interval", "minutes": 30}}
+    hermes.write_text(json.dumps({"jobs": [feeds]}))
+
+    tried = machine.wakeful("import", "openclaw", str(claw), "--dry-run", "--json")
+    done = machine.wakeful("import", "openclaw", str(claw), "--json")
+    assert imported(tried, 1) == imported(done, 1) == ["brief", "brief"]
+    assert tried.json["refused"] == done.json["refused"]
+    assert [(each["item"], each["field"]) for each in done.json["notes"]][:1] == [("Brief", "payload.model")]
+    assert imported(machine.wakeful("import", "hermes", str(hermes), "--json")) == ["brief-2"]
+
+    first = machine.wakeful("show", "default/brief", "--json").json
+    assert (first["enabled"], first["tz"], first["message"]) == (False, "Asia/Tokyo", "Summarize.")
+    assert first["payload"] == {"message": "Summarize.", "model": "opus"}
+    assert machine.wakeful("show", "claw/brief", "--json").json["enabled"] is True
+    second = machine.wakeful("show", "default/brief-2", "--json").json
+    assert second["schedule"]["everyMs"] == 1_800_000
+    assert machine.wakeful("import", "openclaw", str(claw), "--json").json["absent"] == []

@@ -91,3 +91,62 @@ def register(app: typer.Typer) -> None:
 
         options = ImportOptions(**given)
         return await run_import(s, await to_thread(read_units, files or ()), "systemd", options)
+
+    @command(
+        group,
+        "openclaw",
+        examples=(
+            "wakeful import openclaw ~/.openclaw/cron/jobs.json --dry-run",
+            "wakeful import openclaw jobs.json --paused --url https://example.com/agent",
+        ),
+        options=import_options(commands=False),
+    )
+    async def openclaw(
+        s: Session,
+        /,
+        file: Annotated[
+            str, typer.Argument(metavar="FILE|-", help="the jobs.json of OpenClaw; - is stdin")
+        ] = "~/.openclaw/cron/jobs.json",
+        **given: Any,
+    ) -> int:
+        """Create jobs from the cron store of OpenClaw: schedule, message, delivery, timeout and pause.
+
+        The jobs have the target of their agent, unless --url or --target gives another.
+        A job goes to its agent there, unless --agent names another.
+        What cannot be converted is listed, field by field.
+        """
+        from wakeful.cli.importers.files import read_store_file
+        from wakeful.cli.importers.openclaw import read_openclaw
+        from wakeful.cli.importers.run import run_import
+
+        options = ImportOptions(**given)
+        return await run_import(s, await read_store_file(file, read_openclaw), "openclaw", options)
+
+    @command(
+        group,
+        "hermes",
+        examples=(
+            "wakeful import hermes ~/.hermes/cron/jobs.json --dry-run",
+            "wakeful import hermes jobs.json --paused --url https://example.com/agent",
+        ),
+        options=import_options(commands=False),
+    )
+    async def hermes(
+        s: Session,
+        /,
+        file: Annotated[
+            str, typer.Argument(metavar="FILE|-", help="the jobs.json of Hermes; - is stdin")
+        ] = "~/.hermes/cron/jobs.json",
+        **given: Any,
+    ) -> int:
+        """Create jobs from the cron store of Hermes: schedule, message, delivery, timeout and pause.
+
+        The jobs have the target of their agent, unless --url or --target gives another.
+        What cannot be converted is listed, field by field.
+        """
+        from wakeful.cli.importers.files import read_store_file
+        from wakeful.cli.importers.hermes import read_hermes
+        from wakeful.cli.importers.run import run_import
+
+        options = ImportOptions(**given)
+        return await run_import(s, await read_store_file(file, read_hermes), "hermes", options)

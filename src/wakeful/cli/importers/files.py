@@ -6,7 +6,7 @@ import asyncio
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from wakeful.cli.arguments import read_text
 from wakeful.cli.importers.crontab import ignored_files, is_read_by_cron, read_crontab
@@ -16,6 +16,20 @@ from wakeful.errors import InvalidArgument
 
 #: The files whose lines have a user, besides those of a directory.
 _SYSTEM: Final = ("/etc/crontab", "/etc/cron.d/")
+
+
+class StoreReader(Protocol):
+    """A reader of a `jobs.json`."""
+
+    def __call__(self, text: str, *, file: str) -> Reading:
+        """Return the entries of the text."""
+        ...
+
+
+async def read_store_file(path: str, read: StoreReader) -> Reading:
+    """Read a file of jobs; `~` is the home directory, `-` is stdin."""
+    name = path if path == STDIN else str(await asyncio.to_thread(Path(path).expanduser))
+    return read(await read_text(name), file=name)
 
 
 async def read_crontabs(paths: Sequence[str], user_field: bool | None) -> Reading:
