@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import signal
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Self, TypeVar, Unpack
@@ -109,7 +110,8 @@ class Wakeful:
         url = url or settings.db
         self.store = store or store_at(url)
         self._functions = FunctionLauncher()
-        keyring = keyring_for(secret_key or settings.secret_key, None if store else sqlite_path(url))
+        key = secret_key or settings.secret_key
+        keyring = keyring_for(key, None if store else sqlite_path(url))
         secrets = RunSecrets(keyring, self.store.clock)
         if allow_private_targets is None:
             allow_private_targets = settings.allow_private_targets
@@ -144,7 +146,7 @@ class Wakeful:
             self._launchers,
             keyring,
             self._defaults,
-            settings,
+            replace(settings, db=url, secret_key=key, allow_private_targets=allow_private_targets),
             metrics,
             lanes=self._config.lanes,
         )

@@ -99,6 +99,10 @@ class AsyncClient:
         """Return the status of the server and the counts of the workspace."""
         return await self._rest.status()
 
+    async def doctor(self) -> dict[str, Json]:
+        """Return the checks of `wakeful doctor`, each with its state, a message and what to do."""
+        return await self._rest.doctor()
+
     async def slo(self) -> dict[str, Json]:
         """Return the service level: the dead-letter ratio and the dispatch latency."""
         return await self._rest.slo()

@@ -183,6 +183,7 @@ class Client(_Part[AsyncClient]):
     """
 
     status = blocking(AsyncClient.status)
+    doctor = blocking(AsyncClient.doctor)
     slo = blocking(AsyncClient.slo)
     ready = blocking(AsyncClient.ready)
 

@@ -14,6 +14,7 @@ from wakeful.outcome import Finished
 from wakeful.service.admin.alert_jobs import AlertJobs
 from wakeful.service.admin.audit import AuditService
 from wakeful.service.admin.budgets import Budgets
+from wakeful.service.admin.doctor import Doctor
 from wakeful.service.admin.incidents import IncidentService
 from wakeful.service.admin.quotas import QuotaService
 from wakeful.service.admin.status import Status
@@ -110,6 +111,7 @@ class Services:
         self.metrics_key = settings.metrics_key
         self.origins = Origins(settings.allowed_origins, settings.allowed_hosts)
         self.status = Status(store, accounts)
+        self.doctor = Doctor(store, accounts, settings, metrics, self.status, sorted(settings.channels))
         self.tracing: Tracing | None = None
 
     def _completed(self, finished: Finished, run: RunView) -> None:

@@ -109,6 +109,11 @@ class Store(
         """Connect, and migrate the schema: numbered migrations, forward only, under a lock."""
         ...
 
+    @property
+    def newest_schema(self) -> int:
+        """The newest migration of this code."""
+        ...
+
     async def schema(self) -> int:
         """Return the newest migration of the database."""
         ...

@@ -122,3 +122,30 @@ class StatsStore(Protocol):
     async def workers(self, since_ms: int) -> list[str]:
         """Return the names of the workers with a heartbeat since then."""
         ...
+
+    async def expired_leases(self, workspace: str | None, before_ms: int) -> int:
+        """Return the number of running runs whose lease or callback time ended before then; None: of all.
+
+        `rescue` ends them within seconds: if there are any, no replica does it.
+        """
+        ...
+
+    async def dead_letters_by_reason(self, workspace: str | None, limit: int) -> list[tuple[str, int]]:
+        """Return the number of dead letters by reason, most frequent first; at most the newest are counted.
+
+        `workspace` None: of all workspaces. A dead letter without a reason counts as ''.
+        """
+        ...
+
+    async def delivery_counts(
+        self, workspace: str | None, since_ms: int, limit: int
+    ) -> list[tuple[str, str, int]]:
+        """Return the number of deliveries by channel and state, of runs that were created since then.
+
+        At most the newest deliveries are counted. `workspace` None: of all workspaces.
+        """
+        ...
+
+    async def database_size(self) -> int:
+        """Return the size of the database in bytes."""
+        ...

@@ -190,6 +190,18 @@ async def get_status(workspace: str, services: ServicesDep, principal: CurrentPr
     return JsonResponse(await services.status.status(principal, workspace))
 
 
+@router.get(
+    "/doctor", tags=["status"], summary="Checks of the installation", responses=responses({200: "Doctor"})
+)
+async def get_doctor(workspace: str, services: ServicesDep, principal: CurrentPrincipal) -> Response:
+    """The checks of `wakeful doctor`: each with its state, a message, and what to do.
+
+    A key for all workspaces sees the checks of the installation, the admin of a workspace those of the
+    workspace.
+    """
+    return JsonResponse(await services.doctor.examine(principal, workspace))
+
+
 @router.get("/slo", tags=["status"], summary="Service level objectives", responses=responses({200: "Slo"}))
 async def get_slo(
     workspace: str, services: ServicesDep, principal: CurrentPrincipal, hours: Hours = 24

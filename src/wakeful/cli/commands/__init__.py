@@ -44,6 +44,7 @@ MODULES: Final = (
     "keys",
     "audit",
     "status",
+    "doctor",
 )
 
 

@@ -98,5 +98,11 @@ COMMANDS: Final = (
     Entry(
         "mcp", "status", "Server", "Serve MCP on stdin and stdout, for an agent that schedules its own work."
     ),
+    Entry(
+        "doctor",
+        "doctor",
+        "Server",
+        "Check the server, its database and the work that waits, and say what to do.",
+    ),
     # generated: end
 )

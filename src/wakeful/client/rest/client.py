@@ -89,6 +89,10 @@ class RestClient:
         """Return the status of the server and the counts of the workspace."""
         return cast(dict[str, Json], await self._connection.request("GET", path(self.workspace, "status")))
 
+    async def doctor(self) -> dict[str, Json]:
+        """Return the checks of the installation, or of the workspace."""
+        return cast(dict[str, Json], await self._connection.request("GET", path(self.workspace, "doctor")))
+
     async def slo(self) -> dict[str, Json]:
         """Return the service level: the dead-letter ratio and the dispatch latency."""
         return cast(dict[str, Json], await self._connection.request("GET", path(self.workspace, "slo")))

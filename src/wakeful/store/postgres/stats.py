@@ -47,6 +47,16 @@ TOTALS: Final = f"""
 READ_ONLY: Final = """
     SELECT current_setting('transaction_read_only') = 'on',
         (SELECT name FROM workspaces ORDER BY name LIMIT 1)"""
+#: live_runs, all of it; the runs' primary key for those that are running; `LOST` has the same condition
+EXPIRED_LEASES: Final = """
+    SELECT count(*) FROM live_runs l CROSS JOIN LATERAL (
+        SELECT workspace, state, awaiting_callback, due_at, beat_at, worker, started_at FROM runs
+        WHERE id = l.run_id OFFSET 0) r
+    LEFT JOIN workers w ON w.name = r.worker
+    WHERE l.state = 'running' AND r.state = 'running' AND ($1::text IS NULL OR r.workspace = $1)
+        AND CASE WHEN r.awaiting_callback THEN r.due_at < $2
+            ELSE coalesce(r.beat_at, w.beat_at, r.started_at) < $2 END"""
+SIZE: Final = "SELECT pg_database_size(current_database())"
 
 
 async def is_read_only(db: Db) -> bool:
@@ -88,3 +98,13 @@ async def backlog(db: Db, now_ms: int, alive_since_ms: int, agents: int) -> Back
     assert totals is not None
     assert incidents is not None
     return backlog_of(due, by_agent, *totals, *incidents)
+
+
+async def expired_leases(db: Db, workspace: str | None, before_ms: int) -> int:
+    """Return the number of running runs whose lease or callback time ended before then."""
+    return int(await db.fetchval(EXPIRED_LEASES, workspace, before_ms))
+
+
+async def database_size(db: Db) -> int:
+    """Return the size of the database in bytes."""
+    return int(await db.fetchval(SIZE))

@@ -327,6 +327,10 @@ class Stats(Protocol[C]):
 
     async def backlog(self, db: C, now_ms: int, alive_since_ms: int, agents: int) -> Backlog: ...
 
+    async def expired_leases(self, db: C, workspace: str | None, before_ms: int) -> int: ...
+
+    async def database_size(self, db: C) -> int: ...
+
 
 class Changelog(Protocol[C]):
     """The ends of the changelog."""

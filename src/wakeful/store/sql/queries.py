@@ -32,6 +32,30 @@ RECENT_RUNS: Final = """
     WHERE workspace = $1 AND id >= $2 ORDER BY id DESC LIMIT $3"""
 #: the table, all of it
 WORKERS: Final = "SELECT name FROM workers WHERE beat_at >= $1 ORDER BY name"
+#: runs_dead: its end, backwards; the primary key for each
+DEAD_LETTERS: Final = """
+    SELECT newest.reason, count(*) FROM (
+        SELECT coalesce(reason, '') AS reason FROM runs WHERE dead AND workspace = $1
+        ORDER BY id DESC LIMIT $2) newest
+    GROUP BY 1 ORDER BY 2 DESC, 1"""
+#: runs_dead, all of it; the primary key for each
+ALL_DEAD_LETTERS: Final = """
+    SELECT newest.reason, count(*) FROM (
+        SELECT coalesce(reason, '') AS reason FROM runs WHERE dead LIMIT $1) newest
+    GROUP BY 1 ORDER BY 2 DESC, 1"""
+#: the primary key: its end, backwards
+ALL_DELIVERIES: Final = """
+    SELECT newest.channel, newest.state, count(*) FROM (
+        SELECT coalesce(channel, '') AS channel, state FROM deliveries
+        WHERE run_id >= $1 ORDER BY run_id DESC LIMIT $2) newest
+    GROUP BY 1, 2 ORDER BY 1, 2"""
+#: the primary key: its end, backwards; that of runs for each
+DELIVERIES: Final = """
+    SELECT newest.channel, newest.state, count(*) FROM (
+        SELECT coalesce(channel, '') AS channel, state, run_id FROM deliveries
+        WHERE run_id >= $1 ORDER BY run_id DESC LIMIT $2) newest
+    JOIN runs r ON r.id = newest.run_id WHERE r.workspace = $3
+    GROUP BY 1, 2 ORDER BY 1, 2"""
 
 #: schema_version, all of it
 SCHEMA: Final = "SELECT max(version) FROM schema_version"
@@ -78,3 +102,26 @@ async def recent_runs(session: Session, workspace: str, since_ms: int, limit: in
 async def workers(session: Session, since_ms: int) -> list[str]:
     """Return the names of the workers with a heartbeat since then."""
     return [row[0] for row in await session.rows(WORKERS, since_ms)]
+
+
+async def dead_letters_by_reason(
+    session: Session, workspace: str | None, limit: int
+) -> list[tuple[str, int]]:
+    """Return the number of dead letters by reason."""
+    if workspace is None:
+        rows = await session.rows(ALL_DEAD_LETTERS, limit)
+    else:
+        rows = await session.rows(DEAD_LETTERS, workspace, limit)
+    return [(row[0], row[1]) for row in rows]
+
+
+async def delivery_counts(
+    session: Session, workspace: str | None, since_ms: int, limit: int
+) -> list[tuple[str, str, int]]:
+    """Return the number of recent deliveries by channel and state."""
+    first = first_id(since_ms)
+    if workspace is None:
+        rows = await session.rows(ALL_DELIVERIES, first, limit)
+    else:
+        rows = await session.rows(DELIVERIES, first, limit, workspace)
+    return [(row[0], row[1], row[2]) for row in rows]

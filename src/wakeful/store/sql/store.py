@@ -49,6 +49,10 @@ class SqlStore(SqlAdmin[D], SqlJobsAndRuns[D]):
     def notifies_other_processes(self) -> bool:
         return self._driver.notifies_other_processes
 
+    @property
+    def newest_schema(self) -> int:
+        return self._driver.newest_schema
+
     async def open(self) -> None:
         await self._driver.open()
 
@@ -304,3 +308,17 @@ class SqlStore(SqlAdmin[D], SqlJobsAndRuns[D]):
 
     async def workers(self, since_ms: int) -> list[str]:
         return await self._read(queries.workers, since_ms)
+
+    async def expired_leases(self, workspace: str | None, before_ms: int) -> int:
+        return await self._driver.read(self._operations.stats.expired_leases, workspace, before_ms)
+
+    async def dead_letters_by_reason(self, workspace: str | None, limit: int) -> list[tuple[str, int]]:
+        return await self._read(queries.dead_letters_by_reason, workspace, limit)
+
+    async def delivery_counts(
+        self, workspace: str | None, since_ms: int, limit: int
+    ) -> list[tuple[str, str, int]]:
+        return await self._read(queries.delivery_counts, workspace, since_ms, limit)
+
+    async def database_size(self) -> int:
+        return await self._driver.read(self._operations.stats.database_size)

@@ -51,6 +51,13 @@ COUNT_INCIDENTS: Final = """
 COUNT_ALL_INCIDENTS: Final = """
     SELECT count(*) - count(acknowledged_at), count(acknowledged_at)
     FROM job_incidents INDEXED BY job_incidents_open WHERE closed_at IS NULL"""
+#: runs_running, all of it; `LOST` has the same condition
+EXPIRED_LEASES: Final = """
+    SELECT count(*) FROM runs r INDEXED BY runs_running LEFT JOIN workers w ON w.name = r.worker
+    WHERE r.state = 'running' AND (?1 IS NULL OR r.workspace = ?1)
+    AND CASE WHEN r.awaiting_callback THEN r.due_at < ?2
+        ELSE coalesce(r.beat_at, w.beat_at, r.started_at) < ?2 END"""
+SIZE: Final = "SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()"
 
 
 async def workspace_stats(db: sqlite3.Connection, workspace: str) -> WorkspaceStats:
@@ -74,3 +81,13 @@ async def backlog(db: sqlite3.Connection, now_ms: int, alive_since_ms: int, agen
     by_agent = db.execute(DUE_BY_AGENT, (now_ms, agents)).fetchall()
     totals = db.execute(TOTALS, (alive_since_ms,)).fetchone()
     return backlog_of(due, by_agent, *totals, *db.execute(COUNT_ALL_INCIDENTS).fetchone())
+
+
+async def expired_leases(db: sqlite3.Connection, workspace: str | None, before_ms: int) -> int:
+    """Return the number of running runs whose lease or callback time ended before then."""
+    return int(db.execute(EXPIRED_LEASES, (workspace, before_ms)).fetchone()[0])
+
+
+async def database_size(db: sqlite3.Connection) -> int:
+    """Return the size of the database in bytes."""
+    return int(db.execute(SIZE).fetchone()[0])

@@ -337,4 +337,23 @@ SCHEMAS: Final[dict[str, Schema]] = {
     "Dag": {**OBJECT, "minProperties": 1, "description": "A workflow, as its executor reads it."},
     "Status": OBJECT,
     "Slo": OBJECT,
+    "Doctor": response(
+        {
+            "workspace": SLUG,
+            "scope": {"type": "string", "enum": ["installation", "workspace"]},
+            "now": INSTANT,
+            "nowMs": WHOLE,
+            "state": {"type": "string", "enum": ["ok", "warning", "error"]},
+            "checks": {"type": "array", "items": ref("Check")},
+        }
+    ),
+    "Check": response(
+        {
+            "name": TEXT,
+            "state": {"type": "string", "enum": ["ok", "warning", "error", "unknown"]},
+            "message": TEXT,
+            "action": {**or_null(TEXT), "description": "What to do."},
+            "runbook": {**or_null(TEXT), "description": "The section of the runbooks that says more."},
+        }
+    ),
 }

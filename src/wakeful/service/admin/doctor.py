@@ -1,0 +1,260 @@
+"""Collects what `wakeful doctor` checks. The rules are in `wakeful.service.admin.diagnosis`."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import shutil
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+from wakeful.deliver.channels import apprise_installed
+from wakeful.engine.metrics import Metrics
+from wakeful.engine.rescuer import LEASE_MS
+from wakeful.errors import NotFound, PermissionDenied, WakefulError
+from wakeful.policy import DAY_MS
+from wakeful.service.admin import diagnosis
+from wakeful.service.admin.diagnosis import Check
+from wakeful.service.admin.status import Status
+from wakeful.service.auth.access import Principal, permit
+from wakeful.service.auth.accounts import Accounts
+from wakeful.service.serializers import JsonObject, instant
+from wakeful.settings import Settings
+from wakeful.store.address import shown_address
+from wakeful.store.connect import sqlite_path
+from wakeful.store.inspect import Inspection, inspect_database
+from wakeful.store.port import Store
+
+#: The longest time for one check.
+TIMEOUT_S: Final = 3.0
+#: Leases that expired longer ago are stuck: rescuing takes seconds.
+_STUCK_MS: Final = 60_000
+#: The number of newest dead letters and deliveries that are counted.
+_COUNTED: Final = 10_000
+_AGENTS: Final = 20
+_NO_DATABASE: Final = "the database does not respond"
+
+
+class Doctor:
+    """Checks this process, its database and a workspace."""
+
+    def __init__(
+        self,
+        store: Store,
+        accounts: Accounts,
+        settings: Settings,
+        metrics: Metrics,
+        status: Status,
+        channels: Sequence[str],
+    ) -> None:
+        self._store = store
+        self._accounts = accounts
+        self._settings = settings
+        self._metrics = metrics
+        self._status = status
+        self._channels = channels
+
+    async def examine(self, principal: Principal, workspace: str) -> JsonObject:
+        """Return all checks that the caller may see.
+
+        A key for all workspaces sees those of the whole installation; the admin of a workspace those of the
+        workspace.
+        """
+        permit(principal, "audit.read", workspace)  # an admin of the workspace
+        operator = _is_operator(principal, workspace)
+        database = await self._database()
+        if database.state != "error":
+            await self._accounts.authorize(principal, "audit.read", workspace)
+        of = None if operator else workspace
+        checks = [database] if operator else []
+        reads = self._reads(of)
+        for name, read in reads.items():
+            if database.state == "error":
+                checks.append(diagnosis.check_failed(name, _NO_DATABASE))
+            else:
+                checks += await _within(name, read)
+        if operator:
+            checks.append(self._settings_check())
+        return {
+            "workspace": workspace,
+            "scope": "installation" if operator else "workspace",
+            "now": instant(self._store.clock.now_ms()),
+            "nowMs": self._store.clock.now_ms(),
+            "state": diagnosis.worst(checks),
+            "checks": [serialize_check(check) for check in checks],
+        }
+
+    def _reads(self, workspace: str | None) -> dict[str, Callable[[], Awaitable[list[Check]]]]:
+        """Return what reads the database, by name: of a workspace, or of the installation (None)."""
+
+        async def leases() -> list[Check]:
+            before_ms = self._store.clock.now_ms() - LEASE_MS - _STUCK_MS
+            return [diagnosis.check_leases(await self._store.expired_leases(workspace, before_ms))]
+
+        async def dead_letters() -> list[Check]:
+            counted = await self._store.dead_letters_by_reason(workspace, _COUNTED)
+            return [diagnosis.check_dead_letters(counted)]
+
+        async def channels() -> list[Check]:
+            since_ms = self._store.clock.now_ms() - DAY_MS
+            counts = await self._store.delivery_counts(workspace, since_ms, _COUNTED)
+            return [diagnosis.check_channels(self._channels, apprise_installed(), counts)]
+
+        async def incidents() -> list[Check]:
+            assert workspace is not None
+            stats = await self._store.workspace_stats(workspace)
+            return [diagnosis.check_incidents(stats.open_incidents, stats.acknowledged_incidents)]
+
+        of_workspace = {"leases": leases, "dead letters": dead_letters, "channels": channels}
+        if workspace is not None:
+            return {**of_workspace, "incidents": incidents}
+        return {
+            "schema": self._schema,
+            "clock": self._clock,
+            "work": self._work,
+            **of_workspace,
+            "disk": self._disk,
+        }
+
+    async def _database(self) -> Check:
+        address = shown_address(self._settings.db)
+        began = time.perf_counter()
+        try:
+            async with asyncio.timeout(TIMEOUT_S):
+                await self._store.ping()
+        except TimeoutError:
+            return diagnosis.check_database(address, None, f"{address} does not respond in {TIMEOUT_S:.0f} s")
+        except WakefulError as error:
+            return diagnosis.check_database(address, None, error.message)
+        return diagnosis.check_database(address, 1000 * (time.perf_counter() - began), None)
+
+    async def _schema(self) -> list[Check]:
+        return [diagnosis.check_schema(await self._store.schema(), self._store.newest_schema)]
+
+    async def _clock(self) -> list[Check]:
+        skew_ms = self._store.clock.now_ms() - round(1000 * time.time())
+        return [diagnosis.check_clock("clock", skew_ms, "the clock of the database", "that of the server")]
+
+    async def _work(self) -> list[Check]:
+        """Check the engine, the replicas and the work that waits."""
+        now_ms = self._store.clock.now_ms()
+        backlog = await self._store.backlog(now_ms, now_ms - LEASE_MS, _AGENTS)
+        workers = await self._store.workers(now_ms - LEASE_MS)
+        engine = self._status.engine
+        due = [runs.oldest_ms for runs in backlog.lanes.values() if runs.oldest_ms is not None]
+        overdue_ms = None if backlog.next_wake_ms is None else now_ms - backlog.next_wake_ms
+        return [
+            diagnosis.check_engine(
+                engine is not None and engine.alive,
+                [] if engine is None else engine.stalled(),
+                time.time() - self._metrics.planned_at,
+                overdue_ms,
+            ),
+            diagnosis.check_replicas(workers),
+            diagnosis.check_lanes(
+                self._metrics.lanes(), {lane: runs.number for lane, runs in backlog.lanes.items()}
+            ),
+            diagnosis.check_due_runs(
+                sum(runs.number for runs in backlog.lanes.values()), now_ms - min(due) if due else None
+            ),
+            diagnosis.check_unclaimed(
+                backlog.pull.number,
+                None if backlog.pull.oldest_ms is None else now_ms - backlog.pull.oldest_ms,
+                backlog.pull_by_agent,
+            ),
+            diagnosis.check_incidents(backlog.open_incidents, backlog.acknowledged_incidents),
+        ]
+
+    async def _disk(self) -> list[Check]:
+        return [check_disk_of(self._settings.db, await self._store.database_size())]
+
+    def _settings_check(self) -> Check:
+        settings = self._settings
+        return diagnosis.check_settings(
+            _is_public(settings.host),
+            settings.allow_private_targets,
+            bool(settings.secret_key),
+            sqlite_path(settings.db) is not None,
+        )
+
+
+def serialize_check(check: Check) -> JsonObject:
+    """Return a check as JSON."""
+    return {
+        "name": check.name,
+        "state": check.state,
+        "message": check.message,
+        "action": check.action,
+        "runbook": check.runbook,
+    }
+
+
+async def examine_database(url: str, *, must_exist: bool) -> list[JsonObject]:
+    """Return the checks of a database that can be made without a server. Changes nothing.
+
+    Without `must_exist`, an SQLite file that does not exist has no checks.
+    """
+    address = shown_address(url)
+    try:
+        async with asyncio.timeout(2 * TIMEOUT_S):
+            found = await inspect_database(url)
+    except TimeoutError:
+        error = f"{address} does not respond in {2 * TIMEOUT_S:.0f} s"
+        return [serialize_check(diagnosis.check_database(address, None, error))]
+    except NotFound as error:
+        return [serialize_check(diagnosis.check_database(address, None, error.message))] if must_exist else []
+    except WakefulError as error:
+        return [serialize_check(diagnosis.check_database(address, None, error.message))]
+    return [serialize_check(check) for check in _checks_of(url, found)]
+
+
+def check_disk_of(url: str, size: int) -> Check:
+    """Return the check of the disk that holds the database."""
+    path = sqlite_path(url)
+    if path is None or path == ":memory:":
+        return diagnosis.check_disk(size, None, None)
+    disk = shutil.disk_usage(Path(path).resolve().parent)
+    return diagnosis.check_disk(size, disk.free, disk.total)
+
+
+def _checks_of(url: str, found: Inspection) -> list[Check]:
+    return [
+        diagnosis.check_database(found.address, found.latency_ms, None),
+        diagnosis.check_schema(found.schema, found.newest),
+        diagnosis.check_clock("clock", found.skew_ms, "the clock of the database", "that of this machine"),
+        check_disk_of(url, found.size),
+    ]
+
+
+async def _within(name: str, read: Callable[[], Awaitable[list[Check]]]) -> list[Check]:
+    try:
+        async with asyncio.timeout(TIMEOUT_S):
+            return await read()
+    except TimeoutError:
+        return [diagnosis.check_failed(name, f"no response in {TIMEOUT_S:.0f} s")]
+    except WakefulError as error:
+        return [diagnosis.check_failed(name, error.message)]
+
+
+def _is_operator(principal: Principal, workspace: str) -> bool:
+    try:
+        permit(principal, "operate", workspace)
+    except PermissionDenied:
+        return False
+    return True
+
+
+def _is_public(host: str) -> bool:
+    """Return whether a server at this address can be reached from other machines.
+
+    >>> _is_public("127.0.0.1"), _is_public("localhost"), _is_public("0.0.0.0")
+    (False, False, True)
+    """
+    if host == "localhost":
+        return False
+    try:
+        return not ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return True
