@@ -20,7 +20,6 @@ router: Final = APIRouter(
 States = Annotated[
     str | None,
     Query(
-        max_length=200,
         description=f"Only in these states, with commas: some of {', '.join(INCIDENT_STATES)}.",
     ),
 ]

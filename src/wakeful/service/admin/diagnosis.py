@@ -12,7 +12,7 @@ from typing import Final, Literal
 from wakeful.duration import spell_duration
 from wakeful.plural import plural
 
-State = Literal["ok", "warning", "error", "unknown"]
+CheckState = Literal["ok", "warning", "error", "unknown"]
 
 #: A database that takes longer to respond is slow.
 SLOW_MS: Final = 500
@@ -35,7 +35,7 @@ class Check:
     """The result of a check."""
 
     name: str
-    state: State
+    state: CheckState
     message: str
     #: what to do; None if nothing
     action: str | None = None
@@ -184,7 +184,7 @@ def check_due_runs(number: int, oldest_age_ms: int | None) -> Check:
     if oldest_age_ms is None or oldest_age_ms <= LATE_MS:
         message = "no run waits" if not number else f"{plural(number, 'run')} due, none for over a minute"
         return Check("due runs", "ok", message)
-    state: State = "error" if oldest_age_ms > VERY_LATE_MS else "warning"
+    state: CheckState = "error" if oldest_age_ms > VERY_LATE_MS else "warning"
     return Check(
         "due runs",
         state,
@@ -318,7 +318,7 @@ def check_settings(public: bool, private_targets: bool, key_is_set: bool, one_ma
     return Check("settings", "ok", "no unsafe combination")
 
 
-def worst(checks: Sequence[Check]) -> State:
+def worst(checks: Sequence[Check]) -> CheckState:
     """Return the worst state of the checks; `unknown` counts as ok.
 
     >>> worst([Check("disk", "unknown", ""), Check("lanes", "warning", "")])

@@ -24,6 +24,7 @@ EXPECTED: dict[Action, str] = {
     "key": "admin",
     "audit.read": "admin",
     "quota.read": "admin agent member",
+    "incident.acknowledge": "admin member",
     "operate": "admin",
 }
 ADA = Principal("key:1", "agent", "acme", "ada")

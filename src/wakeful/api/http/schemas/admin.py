@@ -340,17 +340,17 @@ SCHEMAS: Final[dict[str, Schema]] = {
     "Doctor": response(
         {
             "workspace": SLUG,
-            "scope": {"type": "string", "enum": ["installation", "workspace"]},
+            "scope": ref("DoctorScope"),
             "now": INSTANT,
             "nowMs": WHOLE,
-            "state": {"type": "string", "enum": ["ok", "warning", "error"]},
+            "state": ref("CheckState"),
             "checks": {"type": "array", "items": ref("Check")},
         }
     ),
     "Check": response(
         {
             "name": TEXT,
-            "state": {"type": "string", "enum": ["ok", "warning", "error", "unknown"]},
+            "state": ref("CheckState"),
             "message": TEXT,
             "action": {**or_null(TEXT), "description": "What to do."},
             "runbook": {**or_null(TEXT), "description": "The section of the runbooks that says more."},

@@ -12,6 +12,7 @@ from wakeful.incident_rules import INCIDENT_STATES
 from wakeful.job import ChainOn
 from wakeful.model import DeliveryState
 from wakeful.run import RunState, TriggerName
+from wakeful.service.admin.diagnosis import CheckState
 from wakeful.service.admin.quotas import BUCKETS
 from wakeful.service.auth.access import ROLES
 
@@ -33,6 +34,8 @@ SCHEMAS: Final[dict[str, Schema]] = {
     "QueueMode": one_of(*get_args(Mode)),
     "QueueDrop": one_of(*get_args(Drop)),
     "MessageState": one_of("waiting", "started", "dropped", "stopped"),
+    "CheckState": one_of(*get_args(CheckState)),
+    "DoctorScope": one_of("installation", "workspace"),
     "Role": one_of(*ROLES),
     "QuotaBucket": one_of(*BUCKETS),
     "ErrorCode": one_of(
