@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import re
+from dataclasses import fields
 
 import pytest
 import yaml
@@ -10,6 +13,8 @@ from markdown.extensions.toc import slugify  # type: ignore[import-untyped]
 
 from tests.support.doc_pages import DOCS, anchors, rows
 from tests.support.paths import ROOT
+from wakeful.cli.commands import doctor
+from wakeful.service.admin import diagnosis
 
 RUNBOOKS = DOCS / "operations/runbooks.md"
 _LINK = re.compile(r"^\[(.+)\]\(runbooks\.md#([\w-]+)\)$")
@@ -27,6 +32,19 @@ def alerts() -> dict[str, str]:
     """Return the `runbook_url` of each alert by its name."""
     (group,) = yaml.safe_load((ROOT / "deploy/prometheus/rules.yml").read_text())["groups"]
     return {rule["alert"]: rule["annotations"]["runbook_url"] for rule in group["rules"]}
+
+
+def diagnosed() -> set[str]:
+    """Return the anchors that the checks of `wakeful doctor` name."""
+    source = ast.parse(inspect.getsource(diagnosis))
+    place = [field.name for field in fields(diagnosis.Check)].index("runbook")
+    given: list[ast.expr] = []
+    for call in ast.walk(source):
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "Check":
+            given += call.args[place : place + 1]
+            given += [keyword.value for keyword in call.keywords if keyword.arg == "runbook"]
+    assert all(isinstance(value, ast.Constant) for value in given), "an anchor is not a constant"
+    return {str(value.value) for value in given if isinstance(value, ast.Constant)} - {"None"}
 
 
 def failures() -> list[list[str]]:
@@ -52,6 +70,12 @@ def test_every_failure_links_to_its_runbook(row: list[str]):
     assert found, f"no link: {row}"
     assert found[1] in sections(), f"there is no runbook '{found[1]}'"
     assert found[2] == slugify(found[1], "-")
+
+
+def test_every_check_of_the_doctor_leads_to_a_runbook():
+    assert len(diagnosed()) > 10
+    assert diagnosed() <= {slugify(name, "-") for name in sections()}
+    assert (ROOT / doctor.RUNBOOKS).samefile(RUNBOOKS)
 
 
 def test_every_runbook_is_complete_short_and_linked():
