@@ -39,7 +39,7 @@ def register(app: typer.Typer) -> None:
         "put",
         examples=(
             "wakeful agents put writer --tz Europe/Berlin --url https://example.com/agent",
-            "wakeful agents put writer --inactive",
+            "wakeful agents put writer --tz Europe/Berlin --url https://example.com/agent --inactive",
         ),
     )
     async def put(
@@ -79,7 +79,7 @@ def register(app: typer.Typer) -> None:
         ] = None,
         create_agent: CreateAgent = False,
     ) -> None:
-        """Create an agent, or replace its fields."""
+        """Create an agent, or replace all its fields: those that are not given are removed."""
         await s.check_agents(name, create=create_agent)
         target_json = await json_argument("--target", target)
         fields: dict[str, Json] = {

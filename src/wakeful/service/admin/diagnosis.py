@@ -125,7 +125,7 @@ def check_engine(alive: bool, stalled: Sequence[str], planned_ago_s: float, over
             "engine",
             "error",
             f"{plural(len(stalled), 'loop')} stalled: {', '.join(stalled)}",
-            "look for `loop.failed` and `loop.stalled` in the log; restart the server if it does not recover",
+            "look for `loop.error` in the log; restart the server if it does not recover",
             "wakefulloopstalled",
         )
     if overdue_ms is not None and overdue_ms > LATE_MS:
@@ -206,7 +206,7 @@ def check_unclaimed(
         "warning",
         f"{plural(number, 'run')} unclaimed, the oldest for {spell_duration(_rounded(oldest_age_ms))}: "
         f"{agents}",
-        "start an executor for these agents, or give them a target (`wakeful agents put NAME --url …`)",
+        "start an executor for these agents, or give the agents or their jobs a target",
         "wakefulrunsunclaimed",
     )
 
@@ -311,7 +311,7 @@ def check_settings(public: bool, private_targets: bool, key_is_set: bool, one_ma
         return Check(
             "settings",
             "warning",
-            "WAKEFUL_SECRET_KEY is not set: each machine encrypts webhook secrets with a key file of its own",
+            "WAKEFUL_SECRET_KEY is not set: jobs with a webhook are refused",
             "set the same WAKEFUL_SECRET_KEY on all replicas",
             "the-secret-key-is-lost",
         )
