@@ -117,6 +117,7 @@ TABLE = [
     Row("GET", f"{HOME}/audit/verify", None, _admins(foreign=_DENIED)),
     Row("GET", f"{HOME}/status", None, _all(_OK)),
     Row("GET", f"{HOME}/slo", None, _all(_OK)),
+    Row("GET", f"{HOME}/doctor", None, _admins(foreign=_DENIED)),
 ]
 
 

@@ -212,7 +212,7 @@ async def test_a_higher_max_runs_enables_a_job_that_reached_it(new_app: NewApp):
             "job", schedule="every 1s", start_at=soon(), target=Function("work"), max_runs=1
         )
         await eventually(worn_out)
-        with pytest.raises(FailedPrecondition, match="maxRuns of 1 runs"):
+        with pytest.raises(FailedPrecondition, match="maxRuns of 1 run;"):
             await app.jobs.resume("job")
         assert not (await app.jobs.update("job", description="still over")).enabled
         job = await app.jobs.update("job", max_runs=2)
