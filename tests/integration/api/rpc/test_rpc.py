@@ -470,7 +470,8 @@ async def test_connections_are_limited_per_key_and_per_server(new_app: NewApp):
     metric = app.services.metrics.registry.get_sample_value
     async with app, served(app) as operator:
         member = await operator.new("member")
-        async with calling(operator) as one, calling(operator):
+        async with calling(operator) as one, calling(operator) as two:
+            assert (await names(one), await names(two)) == ([], [])  # both are counted now
             async with calling(operator) as third:
                 code, reason = await third.closed()
                 assert (code, "this key has 2 connections open" in str(reason)) == (4429, True)
