@@ -79,6 +79,10 @@ class Tail:
         return self.process.wait(_PATIENCE_S)
 
 
+def _default_interrupt() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @contextmanager
 def tailing(machine: Machine, *options: str) -> Iterator[Tail]:
     """Run `wakeful tail` and yield it once it is connected."""
@@ -88,6 +92,8 @@ def tailing(machine: Machine, *options: str) -> Iterator[Tail]:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        # A test run in the background of a shell ignores SIGINT, and so would its child processes.
+        preexec_fn=_default_interrupt,
     )
     tail = Tail(process)
     try:
