@@ -14,7 +14,7 @@ from tests.support.factories import DAY, NOW, alone, ended, given_held, job, loo
 from wakeful.errors import IncompatibleSchema
 from wakeful.store.migrations import Migration, load, pending
 from wakeful.store.sqlite import SqliteStore
-from wakeful.store.sqlite.connection import migrate
+from wakeful.store.sqlite.schema import migrate
 
 NEXT = len(load("sqlite")) + 1
 NEXT_STEP = Migration(

@@ -11,7 +11,7 @@ from tests.support.databases import Database, PostgresDatabase, SqliteDatabase
 from tests.support.factories import NOW
 from tests.support.paths import ROOT
 from wakeful.store.migrations import load
-from wakeful.store.sqlite.connection import migrate as migrate_sqlite
+from wakeful.store.sqlite.schema import migrate as migrate_sqlite
 
 FIXTURES = ROOT / "tests/store/fixtures"
 #: The first schema with a fixture.

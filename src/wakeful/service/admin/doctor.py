@@ -24,7 +24,7 @@ from wakeful.service.serializers import JsonObject, instant
 from wakeful.settings import Settings
 from wakeful.store.address import shown_address
 from wakeful.store.connect import sqlite_path
-from wakeful.store.inspect import Inspection, inspect_database
+from wakeful.store.inspection import Inspection, inspect_database
 from wakeful.store.port import Store
 
 #: The longest time for one check.
@@ -62,11 +62,11 @@ class Doctor:
         A key for all workspaces sees those of the whole installation; the admin of a workspace those of the
         workspace.
         """
-        permit(principal, "audit.read", workspace)  # an admin of the workspace
+        permit(principal, "diagnose", workspace)
         operator = _is_operator(principal, workspace)
         database = await self._database()
         if database.state != "error":
-            await self._accounts.authorize(principal, "audit.read", workspace)
+            await self._accounts.authorize(principal, "diagnose", workspace)
         of = None if operator else workspace
         checks = [database] if operator else []
         reads = self._reads(of)

@@ -27,6 +27,7 @@ Action = Literal[
     "workflow.write",
     "key",  # list, create and revoke keys
     "audit.read",
+    "diagnose",  # the checks of `wakeful doctor`
     "quota.read",
     "operate",  # workspaces and limits: only principals of all workspaces
 ]
@@ -44,6 +45,7 @@ MAY: Final[dict[Action, frozenset[Role]]] = {
     "workflow.write": frozenset({"admin"}),
     "key": frozenset({"admin"}),
     "audit.read": frozenset({"admin"}),
+    "diagnose": frozenset({"admin"}),
     "quota.read": frozenset({"admin", "member", "agent"}),
     "operate": frozenset({"admin"}),
 }

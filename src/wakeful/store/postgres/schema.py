@@ -63,13 +63,12 @@ async def migrate(connection: Raw, schema: str, steps: Sequence[Migration]) -> N
 
     IncompatibleSchema: the database has a breaking migration that is not among them.
     """
-    version = _VERSION.format(schema=schema)
-    if await connection.fetchval(_HAS_VERSIONS, schema):
-        found = await connection.fetchval(version)
-        if found > steps[-1].number:
+    installed = await installed_schema(connection, schema)
+    if installed is not None:
+        if installed > steps[-1].number:
             required = await connection.fetchval(_REQUIRED_SCHEMA.format(schema=schema))
             check_schema(required or 0, steps[-1].number)
-        if not pending(steps, found):
+        if not pending(steps, installed):
             return  # needs neither a lock nor the right to create
     async with connection.transaction():
         await connection.execute(_NO_TIMEOUTS)
@@ -77,11 +76,17 @@ async def migrate(connection: Raw, schema: str, steps: Sequence[Migration]) -> N
         if not await connection.fetchval(_HAS_SCHEMA, schema):
             await connection.execute(_CREATE_SCHEMA.format(schema=schema))
         await connection.execute(_CREATE_VERSION.format(schema=schema))
-        for step in pending(
-            steps, await connection.fetchval(version)
-        ):  # another process may have applied some
+        installed = await installed_schema(connection, schema)  # another process may have applied some
+        for step in pending(steps, installed or 0):
             # asyncpg fails on a file without a statement
             await connection.execute(f"SELECT 1; {step.sql}", timeout=_MIGRATION_S)
             await connection.execute(_ADD_VERSION, step.number, step.name)
             if not step.breaking:
                 await connection.execute(_MARK_COMPATIBLE, step.number)
+
+
+async def installed_schema(connection: Raw, schema: str) -> int | None:
+    """Return the newest migration of the schema; None if it has no table of them."""
+    if not await connection.fetchval(_HAS_VERSIONS, schema):
+        return None
+    return int(await connection.fetchval(_VERSION.format(schema=schema)))

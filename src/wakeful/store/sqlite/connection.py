@@ -15,7 +15,7 @@ import os
 import sqlite3
 import stat
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Concatenate, Final, ParamSpec, TypeVar
 
@@ -23,8 +23,9 @@ from wakeful.clock import Clock, SystemClock
 from wakeful.errors import Unavailable
 from wakeful.logs import get_logger
 from wakeful.store.changelog import TransactionEvents as TransactionEvents
-from wakeful.store.migrations import Migration, check_schema, load, pending
+from wakeful.store.migrations import load
 from wakeful.store.sql.driver import Pending, Session
+from wakeful.store.sqlite.schema import migrate
 from wakeful.store.sqlite.session import SqliteSession
 
 P = ParamSpec("P")
@@ -62,14 +63,6 @@ _UNUSABLE: Final = frozenset(
         sqlite3.SQLITE_READONLY,
     }
 )
-_VERSION: Final = "SELECT coalesce(max(version), 0) FROM schema_version"
-_CREATE_VERSION: Final = """
-    CREATE TABLE IF NOT EXISTS schema_version (
-        version INTEGER NOT NULL PRIMARY KEY, name TEXT NOT NULL, applied_at INTEGER NOT NULL)"""
-_ADD_VERSION: Final = "INSERT INTO schema_version (version, name, applied_at) VALUES (?, ?, ?)"
-_MARK_COMPATIBLE: Final = "UPDATE schema_version SET breaking = 0 WHERE version = ?"
-#: the newest breaking migration; the column exists from schema 9 on
-REQUIRED_SCHEMA: Final = "SELECT max(version) FROM schema_version WHERE breaking"
 #: the primary key: its last entry
 _LOG: Final = """
     INSERT INTO changes (seq, at, kind, count, items)
@@ -358,51 +351,3 @@ class _WriteLock:
                     raise
             time.sleep(min(pause, left))
             pause = min(2 * pause, _POLL_S)
-
-
-def migrate(db: sqlite3.Connection, steps: Sequence[Migration], now_ms: int) -> None:
-    """Apply the pending migrations, all or none, under an exclusive lock.
-
-    IncompatibleSchema: the database has a breaking migration that is not among them.
-    """
-    if _has_versions(db):
-        version = _version(db)
-        if version > steps[-1].number:
-            check_schema(db.execute(REQUIRED_SCHEMA).fetchone()[0] or 0, steps[-1].number)
-        if not pending(steps, version):
-            return
-    db.execute("BEGIN EXCLUSIVE")
-    try:
-        db.execute(_CREATE_VERSION)
-        for step in pending(steps, _version(db)):  # another process may have applied some
-            for statement in _statements(step.sql):
-                db.execute(statement)
-            db.execute(_ADD_VERSION, (step.number, step.name, now_ms))
-            if not step.breaking:
-                db.execute(_MARK_COMPATIBLE, (step.number,))
-        db.execute("COMMIT")
-    except BaseException:
-        if db.in_transaction:
-            db.execute("ROLLBACK")
-        raise
-
-
-def _has_versions(db: sqlite3.Connection) -> bool:
-    return db.execute("SELECT 1 FROM sqlite_master WHERE name = 'schema_version'").fetchone() is not None
-
-
-def _version(db: sqlite3.Connection) -> int:
-    version: int = db.execute(_VERSION).fetchone()[0]
-    return version
-
-
-def _statements(script: str) -> Iterator[str]:
-    """Yield the statements of a script: `executescript` would commit the transaction."""
-    *pieces, rest = script.split(";")
-    statement = ""
-    for piece in pieces:
-        statement += piece + ";"
-        if sqlite3.complete_statement(statement):  # and not within a text, a comment or a trigger
-            yield statement
-            statement = ""
-    yield statement + rest

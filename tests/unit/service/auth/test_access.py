@@ -23,6 +23,7 @@ EXPECTED: dict[Action, str] = {
     "workflow.write": "admin",
     "key": "admin",
     "audit.read": "admin",
+    "diagnose": "admin",
     "quota.read": "admin agent member",
     "incident.acknowledge": "admin member",
     "operate": "admin",

@@ -38,14 +38,15 @@ async def inspect_database(url: str) -> Inspection:
 
 
 def _inspect_file(url: str, path: str) -> Inspection:
+    from wakeful.store.sqlite.schema import installed_schema
+
     if not Path(path).is_file():
         raise NotFound(f"there is no database file '{path}'")
     began = time.perf_counter()
     try:
         uri = f"{Path(path).resolve().as_uri()}?mode=ro"
         with closing(sqlite3.connect(uri, uri=True, timeout=2)) as db:
-            exists = db.execute("SELECT 1 FROM sqlite_master WHERE name = 'schema_version'").fetchone()
-            schema = db.execute("SELECT max(version) FROM schema_version").fetchone()[0] if exists else 0
+            schema = installed_schema(db)
     except sqlite3.Error as error:
         raise Unavailable(f"cannot read the database file '{path}': {error}") from error
     latency_ms = 1000 * (time.perf_counter() - began)
@@ -55,19 +56,15 @@ def _inspect_file(url: str, path: str) -> Inspection:
 
 async def _inspect_server(url: str) -> Inspection:
     from wakeful.store.postgres.connection import Pool
+    from wakeful.store.postgres.schema import installed_schema
 
     pool = Pool(url)
     async with pool.translated():
         connection = await pool.connect()
         try:
             began = time.perf_counter()
-            schema = pool.address.schema
-            exists = await connection.fetchval(
-                "SELECT to_regclass(quote_ident($1) || '.schema_version') IS NOT NULL", schema
-            )
+            version = await installed_schema(connection, pool.address.schema)
             latency_ms = 1000 * (time.perf_counter() - began)
-            latest = f'SELECT max(version) FROM "{schema}".schema_version'
-            version = await connection.fetchval(latest) if exists else 0
             size = await connection.fetchval("SELECT pg_database_size(current_database())")
             now = await connection.fetchval("SELECT extract(epoch FROM clock_timestamp())::float8")
         finally:
