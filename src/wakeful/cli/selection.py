@@ -26,8 +26,6 @@ from wakeful.plural import plural
 _PANEL: Final = "Filter"
 #: How many names a question lists.
 _SHOWN: Final = 10
-#: The creator of internal jobs of Wakeful, which a filter never finds.
-_INTERNAL: Final = "admin:wakeful"
 
 JobNames = Annotated[
     list[str] | None,
@@ -106,11 +104,13 @@ async def named_jobs(s: Session, names: Sequence[str]) -> list[JobShape]:
 
 async def filtered_jobs(s: Session, only: Filter, *, include_disabled: bool) -> list[JobShape]:
     """Return the jobs that a filter finds, without internal jobs of Wakeful."""
+    from wakeful.service.auth.agent_target_policy import is_internal_name  # slow to import
+
     jobs = s.jobs(only.agent)
     found = await s.out.wait_for(
         jobs.list(include_disabled=include_disabled, all_agents=only.agent is None, labels=only.labels)
     )
-    return [job for job in found if job["createdBy"] != _INTERNAL and "system" not in job["labels"]]
+    return [job for job in found if not is_internal_name(job["name"], job["labels"])]
 
 
 def confirmed(s: Session, verb: str, only: Filter, jobs: Sequence[str], *, yes: bool) -> bool:

@@ -187,3 +187,15 @@ def test_an_agents_key_needs_no_agent_option(machine: Machine, jobs: dict[str, s
     shown = machine.wakeful("show", "c", "--json", WAKEFUL_KEY=key)
     assert (shown.code, shown.json["agentId"]) == (0, "ops")
     assert machine.wakeful("show", "a", "--json", WAKEFUL_KEY=key).json["agentId"] == "ops"
+
+
+def test_a_filter_finds_jobs_with_the_label_system_but_no_internal_jobs(machine: Machine):
+    for name in ("agents", "put", "watched", "--target", '{"kind": "echo"}', "--heartbeat", "true"), (
+        "add", "tidy", "-s", "@daily", "--message", "tidy up", "--label", "system=yes", "--agent", "watched",
+    ):  # fmt: skip
+        assert machine.wakeful(*name).code == 0
+    listed = machine.wakeful("list", "--agent", "watched", "--all", "--json").json
+    assert {job["name"] for job in listed["jobs"]} == {"tidy", "heartbeat"}
+    deleted = machine.wakeful("delete", "--agent", "watched", "--yes", "--json")
+    assert (deleted.code, deleted.json["deleted"]) == (0, ["watched/tidy"])
+    assert machine.wakeful("agents", "delete", "watched").code == 0

@@ -55,7 +55,16 @@ def check_not_reserved(name: str, old: Definition | None = None) -> None:
 
 def is_internal(job: Definition) -> bool:
     """Return whether a job is internal, and not a user's job that had the name before it was reserved."""
-    return job.name in INTERNAL_JOBS and (job.name == WAKE_JOB or "system" in job.labels)
+    return is_internal_name(job.name, job.labels)
+
+
+def is_internal_name(name: str, labels: Container[str]) -> bool:
+    """Return whether a job with this name and these labels is internal.
+
+    >>> is_internal_name("heartbeat", ["system"]), is_internal_name("tidy", ["system"])
+    (True, False)
+    """
+    return name in INTERNAL_JOBS and (name == WAKE_JOB or "system" in labels)
 
 
 class AgentTargetPolicy:
