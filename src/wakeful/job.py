@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, NamedTuple
 
 from wakeful.bounded_cache import MB, bounded_cache
 from wakeful.calendars import NOTHING, Calendar
@@ -23,6 +23,10 @@ from wakeful.schedule import At, CronSchedule, Schedule
 from wakeful.ticks import Ticks
 
 ChainOn = Literal["succeeded", "failed", "finished"]
+ScheduleOrigin = Literal[
+    "declared",  # in the `schedules` of an agent class
+    "dynamic",  # set by a handler with `SetCron`
+]
 
 MAX_NAME: Final = 64
 #: The disabled reason of a job whose agent is not active.
@@ -264,6 +268,14 @@ class Definition:
     )
 
 
+class ScheduleKey(NamedTuple):
+    """The identity of a schedule of an instance: ids of declared and dynamic schedules never collide."""
+
+    instance_id: str
+    origin: ScheduleOrigin
+    schedule_id: str
+
+
 @dataclass(frozen=True, slots=True)
 class JobRecord:
     """A stored job: its definition, its owner and its state."""
@@ -288,6 +300,8 @@ class JobRecord:
     #: of a paused job: the reason, and when it resumes
     pause_note: str | None = None
     pause_until_ms: int | None = None
+    #: of a schedule of an instance: its identity
+    schedule_key: ScheduleKey | None = None
 
     @property
     def name(self) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from wakeful.instances import DIRECTIVE_REFUSED, Handled
 from wakeful.job import NO_WORK, Work
 from wakeful.policy import Backoff, Policy
 
@@ -25,6 +26,8 @@ class Succeeded(NamedTuple):
     usage: str | None = None
     #: the status code of the target's response, if it has one
     response_code: int | None = None
+    #: of a signal: what its handler returned
+    handled: Handled | None = None
 
 
 class Failed(NamedTuple):
@@ -47,6 +50,8 @@ class Failed(NamedTuple):
     #: whether the attempt counts towards `max_attempts`. False if the cause is Wakeful or its deployment: a
     #: function that is not registered in this process, an unreachable database
     counted: bool = True
+    #: of a signal whose instance is blocked by this failure: `Handled.block`
+    handled: Handled | None = None
 
 
 class Skipped(NamedTuple):
@@ -101,6 +106,9 @@ class Finished(NamedTuple):
     failed_attempts: int = 0
     #: the status code of the target's response, if it has one
     response_code: int | None = None
+    #: of a signal run: its instance, and what its handler returned
+    instance_id: str | None = None
+    handled: Handled | None = None
 
 
 def conclude(
@@ -114,6 +122,7 @@ def conclude(
     work: Work = NO_WORK,
     *,
     failed_attempts: int = 0,
+    instance_id: str | None = None,
 ) -> Finished:
     """Return the row to write for an attempt. `failed_attempts` counts the failed ones before it.
 
@@ -122,25 +131,35 @@ def conclude(
     that is longer, until `max_attempts` have failed or the error is permanent. Then the run has failed, and a
     job with `delete_after_run` is disabled and kept. A failure that does not count is retried after
     `UNCOUNTED`. A skipped run is not a failure: it deletes a job with `delete_after_run` only if the job has
-    no next tick, so a precheck can refuse many ticks until one has work to do.
+    no next tick, so a precheck can refuse many ticks until one has work to do. What the handler of a signal
+    returned goes along, with the failed attempt that is written if its directives cannot be stored.
     """
     if isinstance(outcome, Succeeded):
+        handled = outcome.handled
+        if handled is not None:
+            refused = Failed(DIRECTIVE_REFUSED, reason=DIRECTIVE_REFUSED)
+            refusal = conclude(
+                run_id, job_id, attempt, policy, refused, started_ms, now_ms, work,
+                failed_attempts=failed_attempts, instance_id=instance_id,
+            )  # fmt: skip
+            handled = handled._replace(refusal=refusal)
         return Finished(
             run_id, job_id, attempt, "succeeded", started_ms, now_ms,
             output=outcome.output, usage=outcome.usage, delete_job=policy.delete_after_run,
             deliver=(work.channel, work.to) if work.deliver else None, wake_heartbeat=work.wake_heartbeat,
-            failed_attempts=failed_attempts, response_code=outcome.response_code,
+            failed_attempts=failed_attempts, response_code=outcome.response_code, instance_id=instance_id,
+            handled=handled,
         )  # fmt: skip
     if isinstance(outcome, Skipped):
         return Finished(
             run_id, job_id, attempt, "skipped", started_ms, now_ms,
             output=outcome.output, reason=outcome.reason, delete_job=policy.delete_after_run,
-            failed_attempts=failed_attempts,
+            failed_attempts=failed_attempts, instance_id=instance_id,
         )  # fmt: skip
     if isinstance(outcome, AwaitingCallback):
         return Finished(
             run_id, job_id, attempt, "running", started_ms, now_ms, due_ms=now_ms + outcome.timeout_ms,
-            failed_attempts=failed_attempts, response_code=outcome.response_code,
+            failed_attempts=failed_attempts, response_code=outcome.response_code, instance_id=instance_id,
         )  # fmt: skip
     failed_attempts += outcome.counted
     if not outcome.permanent and not (outcome.counted and failed_attempts >= policy.max_attempts):
@@ -155,6 +174,7 @@ def conclude(
             run_id, job_id, attempt, "retrying", started_ms, now_ms,
             due_ms=now_ms + delay_ms, error=outcome.error, reason=outcome.reason or "failed",
             usage=outcome.usage, failed_attempts=failed_attempts, response_code=outcome.response_code,
+            instance_id=instance_id, handled=outcome.handled,
         )  # fmt: skip
     disable = (
         (outcome.reason or "failed") if outcome.pause_job else "failed" if policy.delete_after_run else None
@@ -163,7 +183,7 @@ def conclude(
         run_id, job_id, attempt, "failed", started_ms, now_ms,
         error=outcome.error, reason=outcome.reason or ("permanent" if outcome.permanent else None),
         usage=outcome.usage, disable_job=disable, disable_after=policy.disable_after,
-        failed_attempts=failed_attempts, response_code=outcome.response_code,
+        failed_attempts=failed_attempts, response_code=outcome.response_code, instance_id=instance_id,
     )  # fmt: skip
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Final
 
 from wakeful.bounded_cache import MB, bounded_cache, text_size
 from wakeful.document import payload_to_text, policy_from_text, work_from_text
@@ -19,6 +20,9 @@ from wakeful.outcome import Failed, Outcome
 from wakeful.policy import DEFAULT_POLICY, Policy
 from wakeful.run import NewRun
 from wakeful.store.rows import DueJob, TakenRun
+
+#: The kind of target that handles signals.
+AGENT_KIND: Final = "agent"
 
 log = get_logger("wakeful.engine")
 
@@ -92,7 +96,7 @@ class LauncherRegistry:
         A precheck takes time, so the target is launched only if the lease is still valid after it.
         """
         launch = build_launch(run, policy, work, payload, job)
-        kind = str(launch.target.get("kind"))
+        kind = AGENT_KIND if launch.instance_id is not None else str(launch.target.get("kind"))
         launcher: Launcher = self._launchers.get(kind) or _missing(kind)
         precheck = work.precheck
         if precheck is not None and needs_precheck(run.trigger, run.reason):
@@ -121,7 +125,7 @@ def build_launch(
     job: DueJob | TakenRun | None,
 ) -> Launch:
     """Return what a launcher gets of this attempt. `job` supplies the schedule and the webhook secrets."""
-    return Launch(
+    launch = Launch(
         run.id, run.job_name, run.job_id, run.workspace, run.agent,
         payload if payload is not None or work.message is None else _message_payload(work.message),
         run.scheduled_ms, run.fire_ms, run.attempt, run.trigger, run.idempotency_key, work.target or {},
@@ -133,6 +137,11 @@ def build_launch(
         None if job is None else job.anchor_ms,
         run.missed if isinstance(run, TakenRun) else 0,
     )  # fmt: skip
+    if isinstance(run, TakenRun) and run.instance_id is not None:
+        launch.instance, launch.instance_id, launch.signal = run.instance, run.instance_id, run.signal
+        launch.state_text, launch.state_version = run.data, run.state_version
+        launch.revision, launch.memory = run.revision, run.memory
+    return launch
 
 
 class _FixedOutcome:

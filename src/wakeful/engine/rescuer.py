@@ -160,6 +160,7 @@ class Rescuer(Loop):
             run.started_ms or now_ms,
             now_ms,
             failed_attempts=run.failed_attempts,
+            instance_id=run.instance_id,
         )
         if finished.state == "retrying":  # at once: the lease was delay enough
             finished = finished._replace(due_ms=now_ms)

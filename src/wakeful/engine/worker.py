@@ -284,7 +284,7 @@ class Worker:
         now_ms = self._clock.now_ms()
         finished = conclude(
             launch.id, launch.job_id, launch.attempt, run.policy, outcome, run.started_ms, now_ms,
-            run.work, failed_attempts=run.failed_attempts,
+            run.work, failed_attempts=run.failed_attempts, instance_id=launch.instance_id,
         )  # fmt: skip
         self._completer.add(finished)
 

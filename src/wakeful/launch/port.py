@@ -73,12 +73,19 @@ class Launch:
         "fire_ms",
         "id",
         "idempotency_key",
+        "instance",
+        "instance_id",
         "job",
         "job_id",
+        "memory",
         "missed",
         "payload_text",
+        "revision",
         "scheduled_ms",
         "secrets",
+        "signal",
+        "state_text",
+        "state_version",
         "stateless",
         "target",
         "timeout_ms",
@@ -141,6 +148,14 @@ class Launch:
         self.missed = missed
         #: with tracing: the W3C trace context of its launch span, which receivers continue
         self.traceparent: str | None = None
+        #: of a signal run: the instance, its id, the type of the signal, and the state as it was taken
+        self.instance: str | None = None
+        self.instance_id: str | None = None
+        self.signal: str | None = None
+        self.state_text: str | None = None
+        self.state_version = 0
+        self.revision = 0
+        self.memory: str | None = None
         self._payload: Json | object = _UNREAD
 
     @property

@@ -178,6 +178,18 @@ class TakenRun(NamedTuple):
     #: its job's schedule and anchor, from which the previous tick follows
     timing: str | None = None
     anchor_ms: int | None = None
+    #: of a signal run: its instance, the type of the signal, and the state when it was taken
+    instance_id: str | None = None
+    instance: str | None = None
+    signal: str | None = None
+    #: compact JSON; None: the initial state of the class
+    data: str | None = None
+    #: the version of the class that wrote the state; 0: none did
+    state_version: int = 0
+    #: changes with the state
+    revision: int = 0
+    #: compact JSON of what the instance remembers besides its state
+    memory: str | None = None
 
     @property
     def log_fields(self) -> dict[str, object]:
@@ -206,6 +218,8 @@ class UnfinishedRun(NamedTuple):
     response_code: int | None = None
     is_pull: bool = False
     awaiting_callback: bool = False
+    #: of a signal run: its instance
+    instance_id: str | None = None
 
 
 class RunView(NamedTuple):
@@ -255,6 +269,13 @@ class RunView(NamedTuple):
     failed_attempts: int = 0
     #: the status of the target's response to the last attempt, if it has one
     response_code: int | None = None
+    #: what a process must have to start it
+    requires: str = ""
+    requires_version: int = 0
+    #: of a signal run: its instance, the type of the signal, and the signals that went out as a JSON array
+    instance: str | None = None
+    signal: str | None = None
+    emitted: str | None = None
 
     @property
     def log_fields(self) -> dict[str, object]:

@@ -12,9 +12,10 @@ from typing import Final
 from wakeful.document import payload_from_text
 from wakeful.errors import InvalidArgument
 from wakeful.job import AGENT_INACTIVE, Definition, JobRecord, Json, Work, inherit
+from wakeful.job_transitions import has_max_runs, paused, resumed
 from wakeful.launch.secrets import ROTATION_MS
 from wakeful.logs import get_logger
-from wakeful.service.jobs.job_transitions import has_max_runs, missed_runs, moved, paused, resumed
+from wakeful.service.jobs.job_transitions import missed_runs, moved
 from wakeful.store.accounts import AgentRow, Inherited
 from wakeful.store.row_mapping import changed_row, job_of
 from wakeful.store.rows import JobChange, JobRow

@@ -14,6 +14,7 @@ from wakeful.engine.calendar_loader import compute_ticks, excludes_something, ha
 from wakeful.engine.launcher_registry import LauncherRegistry
 from wakeful.errors import FailedPrecondition, InvalidArgument, NotFound
 from wakeful.job import Definition, JobRecord, Json, inherit
+from wakeful.job_transitions import edited
 from wakeful.launch.secrets import ROTATION_MS, Keyring, format_secret, new_secret
 from wakeful.run import NewRun
 from wakeful.service.admin.budgets import Budgets, check_tighter
@@ -26,7 +27,7 @@ from wakeful.service.auth.ownership import check_change, check_removal, is_admin
 from wakeful.service.jobs.chains import check_chain
 from wakeful.service.jobs.job_factory import SaveResult, check_lane, read_enabled
 from wakeful.service.jobs.job_lookup import find_job, no_job
-from wakeful.service.jobs.job_transitions import edited, missed_runs, moved
+from wakeful.service.jobs.job_transitions import missed_runs, moved
 from wakeful.service.jobs.save_warnings import SaveWarnings, untargeted
 from wakeful.start_rules import BudgetOwner
 from wakeful.store.accounts import Inherited

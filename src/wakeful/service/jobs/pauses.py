@@ -8,6 +8,7 @@ from wakeful.clock import Clock
 from wakeful.document.values import compact
 from wakeful.errors import FailedPrecondition, InvalidArgument
 from wakeful.job import JobRecord
+from wakeful.job_transitions import SKIP_REASON, paused, resumed, skipped
 from wakeful.planning import fire_ms
 from wakeful.run_factory import tick_run
 from wakeful.schedule import At, parse_schedule
@@ -15,7 +16,7 @@ from wakeful.service.auth.access import Principal
 from wakeful.service.auth.accounts import Accounts, JobContext
 from wakeful.service.jobs.job_editor import JobEditor, agent_inactive, check_version
 from wakeful.service.jobs.job_lookup import no_job
-from wakeful.service.jobs.job_transitions import SKIP_REASON, missed_runs, paused, resumed, skipped
+from wakeful.service.jobs.job_transitions import missed_runs
 from wakeful.store.port import Store
 from wakeful.store.row_mapping import changed_row, job_of, view_of
 from wakeful.store.rows import JobChange, JobRow, RunFilter, RunView

@@ -1,0 +1,128 @@
+"""State changes of a job: edit, pause, disable, resume, skip a tick. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from wakeful.errors import FailedPrecondition
+from wakeful.job import Definition, JobRecord, anchor_of
+from wakeful.planning import Becomes, Verdict, begin, fire_ms
+from wakeful.plural import plural
+
+#: The reason of a tick that is skipped on request.
+SKIP_REASON: Final = "asked"
+
+
+def edited(old: JobRecord, definition: Definition, now_ms: int, enabled: bool | None = None) -> JobRecord:
+    """Return the job with another definition, enabled or disabled if `enabled` is set.
+
+    The next tick stays unless the timing changes; then it is the first tick from now. A job that was over,
+    because it had no tick left or reached `maxRuns`, is enabled again if the edit gives it more.
+    """
+    job = replace(old, definition=definition, updated_ms=now_ms)
+    moved = definition.timing != old.definition.timing
+    if moved:
+        job = replace(job, anchor_ms=anchor_of(definition, now_ms, old))
+    if enabled is None:
+        enabled = old.enabled or _is_reactivated(old, job, moved, now_ms)
+    if not enabled:
+        return paused(job, now_ms) if old.enabled else job
+    if not old.enabled:
+        return resumed(job, now_ms)
+    if moved:
+        next_ms, wake_ms = begin(job.id, definition, job.anchor_ms, now_ms)
+        return replace(job, next_ms=next_ms, wake_ms=wake_ms)
+    if job.ticks is not None and job.next_ms is not None:
+        # A tick that is due keeps its scheduled time; when it fires depends on the policy.
+        return replace(job, wake_ms=fire_ms(job.id, job.ticks, definition.policy, job.next_ms))
+    return job
+
+
+def paused(job: JobRecord, now_ms: int, note: str | None = None, until_ms: int | None = None) -> JobRecord:
+    """Return the job without ticks until it is resumed, or until the planner resumes it at `until_ms`."""
+    return replace(
+        job,
+        enabled=False,
+        disabled_reason="paused",
+        next_ms=None,
+        wake_ms=until_ms,
+        updated_ms=now_ms,
+        pause_note=note,
+        pause_until_ms=until_ms,
+    )
+
+
+def disabled(job: JobRecord, now_ms: int, reason: str) -> JobRecord:
+    """Return the job without ticks, disabled for this reason."""
+    return replace(
+        job,
+        enabled=False,
+        disabled_reason=reason,
+        next_ms=None,
+        wake_ms=None,
+        updated_ms=now_ms,
+        pause_note=None,
+        pause_until_ms=None,
+    )
+
+
+def resumed(job: JobRecord, now_ms: int) -> JobRecord:
+    """Return the job with ticks from now on; FailedPrecondition if it has no tick left."""
+    name = job.definition.name
+    if has_max_runs(job):
+        raise FailedPrecondition(
+            f"job '{name}' has reached its maxRuns of {plural(job.run_count, 'run')}; give it a higher "
+            "maxRuns"
+        )
+    next_ms, wake_ms = begin(job.id, job.definition, job.anchor_ms, now_ms)
+    if next_ms is None and job.definition.timing is not None:
+        raise FailedPrecondition(f"job '{name}' has no tick left; give it another schedule")
+    return replace(
+        job,
+        enabled=True,
+        disabled_reason=None,
+        next_ms=next_ms,
+        wake_ms=wake_ms,
+        failures=0,
+        updated_ms=now_ms,
+        pause_note=None,
+        pause_until_ms=None,
+    )
+
+
+def skipped(job: JobRecord, now_ms: int) -> tuple[JobRecord, Verdict]:
+    """Return the job after its next tick is skipped on request, and the verdict of that tick."""
+    ticks, tick, policy = job.ticks, job.next_ms, job.definition.policy
+    if ticks is None or tick is None:
+        why = "it has no schedule of its own" if ticks is None else "it is not enabled"
+        raise FailedPrecondition(f"job '{job.name}' has no next tick to skip: {why}")
+    fire = fire_ms(job.id, ticks, policy, tick)
+    if fire <= now_ms:
+        raise FailedPrecondition(
+            f"a tick of job '{job.name}' is due and not planned yet; try again when a worker has planned it"
+        )
+    verdict = Verdict(tick, fire, Becomes.SKIPPED, SKIP_REASON)
+    after = ticks.next(tick)
+    if after is None:
+        over = replace(job, enabled=False, disabled_reason="no_more_ticks", next_ms=None, wake_ms=None)
+        return replace(over, updated_ms=now_ms), verdict
+    wake_ms = fire_ms(job.id, ticks, policy, after)
+    return replace(job, next_ms=after, wake_ms=wake_ms, updated_ms=now_ms), verdict
+
+
+def _is_reactivated(old: JobRecord, job: JobRecord, moved: bool, now_ms: int) -> bool:
+    """Return whether the job was over, not paused, and the edit gives it more ticks or runs."""
+    if old.disabled_reason == "max_runs":
+        return not has_max_runs(job)
+    # A one-time job that failed is over too; a recurring job was disabled because it failed.
+    over = old.disabled_reason == "no_more_ticks" or (
+        old.disabled_reason == "failed" and old.ticks is not None and old.ticks.next(now_ms) is None
+    )
+    return over and moved and not has_max_runs(job)
+
+
+def has_max_runs(job: JobRecord) -> bool:
+    """Return whether the job has reached `maxRuns`."""
+    max_runs = job.definition.policy.max_runs
+    return max_runs is not None and job.run_count >= max_runs
