@@ -21,6 +21,10 @@ from wakeful.errors import (
 from wakeful.lazy_names import lazy_names
 
 if TYPE_CHECKING:
+    from wakeful.agents.agent import Agent, on
+    from wakeful.agents.context import Context
+    from wakeful.agents.directives import SELF, CancelCron, Delay, Emit, SetCron, SetState, Stop
+    from wakeful.agents.schedules import Schedule
     from wakeful.app import Wakeful
     from wakeful.client import AsyncClient, Client
     from wakeful.document import Defaults
@@ -42,22 +46,29 @@ if TYPE_CHECKING:
         Trigger,
     )
     from wakeful.scheduler import AgentsApi, IncidentsApi, JobsApi, RunsApi, Scheduler
+    from wakeful.signals import Signal
     from wakeful.target import Command, Echo, Function, Webhook
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "SELF",
+    "Agent",
     "AgentInfo",
     "AgentsApi",
     "AlreadyExists",
     "AsyncClient",
     "Attempt",
+    "CancelCron",
     "CatchupPolicy",
     "Client",
     "Command",
+    "Context",
     "Defaults",
+    "Delay",
     "DeliveryState",
     "Echo",
+    "Emit",
     "EngineConfig",
     "FailedPrecondition",
     "Function",
@@ -78,8 +89,13 @@ __all__ = [
     "Run",
     "RunState",
     "RunsApi",
+    "Schedule",
     "Scheduler",
+    "SetCron",
+    "SetState",
+    "Signal",
     "Skip",
+    "Stop",
     "Trigger",
     "Unauthenticated",
     "Unavailable",
@@ -87,12 +103,25 @@ __all__ = [
     "WakefulError",
     "Webhook",
     "__version__",
+    "on",
 ]
 
 if not TYPE_CHECKING:
     __getattr__, __dir__ = lazy_names(
         __name__,
         {
+            "wakeful.agents.agent": ["Agent", "on"],
+            "wakeful.agents.context": ["Context"],
+            "wakeful.agents.directives": [
+                "SELF",
+                "CancelCron",
+                "Delay",
+                "Emit",
+                "SetCron",
+                "SetState",
+                "Stop",
+            ],
+            "wakeful.agents.schedules": ["Schedule"],
             "wakeful.app": ["Wakeful"],
             "wakeful.client": ["AsyncClient", "Client"],
             "wakeful.document": ["Defaults"],
@@ -114,6 +143,7 @@ if not TYPE_CHECKING:
                 "Trigger",
             ],
             "wakeful.scheduler": ["AgentsApi", "IncidentsApi", "JobsApi", "RunsApi", "Scheduler"],
+            "wakeful.signals": ["Signal"],
             "wakeful.target": ["Command", "Echo", "Function", "Webhook"],
         },
     )

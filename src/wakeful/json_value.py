@@ -1,5 +1,133 @@
-"""The type of JSON values."""
+"""JSON values: their type, and how they are checked, copied, written, and shown in an error message.
+
+An error message about a value is the rest of a line that begins with the name of its field: "it is nested
+deeper than 100 levels; flatten it".
+"""
 
 from __future__ import annotations
 
+import json
+import math
+from collections.abc import Mapping
+from typing import Final, NoReturn, cast
+
+from wakeful.errors import InvalidArgument
+
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
+
+MAX_DEPTH: Final = 100
+_EXACT: Final = 2**53  # every JSON parser reads integers up to this without loss
+
+
+def refuse(message: str) -> NoReturn:
+    """Raise InvalidArgument; the caller adds the name of the field."""
+    raise InvalidArgument(message)
+
+
+def shown(value: object) -> str:
+    """Return a value as it appears in an error message: short, and in the notation of JSON.
+
+    >>> shown("daily"), shown(True), shown(None), shown([1])
+    ("'daily'", 'true', 'null', '[1]')
+    """
+    if isinstance(value, str):
+        return f"'{value[:64]}'" if value[:64].isprintable() else repr(value[:64])
+    if value is None or isinstance(value, bool):
+        return json.dumps(value)
+    try:
+        return repr(value)[:64]
+    except ValueError:
+        return "a number too long to print"
+
+
+def json_value(value: object, longest: int | None) -> Json:
+    """Return a copy of any JSON value of at most this many bytes; tuples become lists."""
+    copied = _copied(value, "", 0)
+    _check_size(compact(copied), longest)
+    return copied
+
+
+def json_text(value: object, longest: int | None) -> str:
+    """Return the value as compact JSON text of at most this many bytes."""
+    text = compact(cast(Json, value) if _plain(value, 0) else _copied(value, "", 0))
+    _check_size(text, longest)
+    return text
+
+
+def compact(value: Json, *, sort: bool = False) -> str:
+    """Return JSON text without spaces.
+
+    >>> compact({"to": ["Zoë"]})
+    '{"to":["Zoë"]}'
+    """
+    return (_SORTED if sort else _COMPACT).encode(value)
+
+
+_COMPACT: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+_SORTED: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), sort_keys=True)
+
+
+def _plain(value: object, depth: int) -> bool:
+    """Return whether a value is valid JSON as it is, by a fast check; False means that `_copied` decides."""
+    kind = type(value)
+    if kind is str:
+        return cast(str, value).isascii()
+    if value is None or kind is bool:
+        return True
+    if kind is int:
+        return -_EXACT < cast(int, value) < _EXACT
+    if kind is dict and depth < MAX_DEPTH:
+        for key, item in cast(dict[object, object], value).items():
+            if type(key) is not str or not key.isascii() or not _plain(item, depth + 1):
+                return False
+        return True
+    if kind is list and depth < MAX_DEPTH:
+        return all(_plain(item, depth + 1) for item in cast(list[object], value))
+    return kind is float and math.isfinite(cast(float, value))
+
+
+def _check_size(text: str, longest: int | None) -> None:
+    if longest is not None and len(text) * 4 > longest:  # a character has at most four bytes
+        size = len(text.encode())
+        if size > longest:
+            refuse(f"it has {size} bytes as JSON; at most {longest}: store large data elsewhere and link it")
+
+
+def _copied(value: object, path: str, depth: int) -> Json:
+    at = f"{path[1:65]}: " if path else ""
+    if depth > MAX_DEPTH:
+        refuse(f"it is nested deeper than {MAX_DEPTH} levels; flatten it")
+    match value:
+        case None | bool():
+            return value
+        case str():
+            if not _encodes(value):
+                refuse(f"{at}a text has half of a surrogate pair, which is not valid Unicode; remove it")
+            return value
+        case int():
+            if value.bit_length() > 1023:
+                refuse(f"{at}a number is too large for JSON; give it as text")
+            return value
+        case float():
+            if not math.isfinite(value):
+                refuse(f"{at}{value} is not a number in JSON; give null or text")
+            return value
+        case Mapping():
+            for key in value:
+                if not isinstance(key, str):
+                    refuse(f"{at}the name {shown(key)} is not text, which JSON requires")
+            return {
+                str(_copied(key, path, depth)): _copied(item, f"{path}.{key}", depth + 1)
+                for key, item in value.items()
+            }
+        case list() | tuple():
+            return [_copied(item, f"{path}.{index}", depth + 1) for index, item in enumerate(value)]
+    refuse(f"{at}{type(value).__name__} is not JSON; use text, numbers, true, false, null, lists, objects")
+
+
+def _encodes(value: str) -> bool:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

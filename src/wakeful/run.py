@@ -8,7 +8,9 @@ from typing import Final, Literal, NamedTuple
 
 from wakeful.errors import FailedPrecondition
 
-TriggerName = Literal["schedule", "user", "agent", "replay", "backfill", "chain", "heartbeat", "alert"]
+TriggerName = Literal[
+    "schedule", "user", "agent", "signal", "replay", "backfill", "chain", "heartbeat", "alert"
+]
 
 
 class RunState(StrEnum):

@@ -18,6 +18,8 @@ class Trigger(StrEnum):
     USER = "user"
     #: the agent itself, with its own key
     AGENT = "agent"
+    #: a signal to an instance of an agent class
+    SIGNAL = "signal"
     #: the replay of a dead letter
     REPLAY = "replay"
     #: a tick of the past that was backfilled

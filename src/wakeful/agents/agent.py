@@ -1,0 +1,185 @@
+"""Agents in Python: a class with handlers for signals.
+
+    class DailyReport(Agent):
+        name = "daily-report"
+        state = {"count": 0}
+        schedules = [Schedule("0 6 * * *", "report.generate", job_id="daily")]
+
+        @on("report.generate")
+        async def generate(self, signal, ctx):
+            return [SetState(count=ctx.state["count"] + 1), Emit(Signal("report.ready"))]
+
+A handler is `async def handler(self, signal, ctx)`, or `def`, which runs in a thread. It returns nothing, a
+directive, or several of them; text among them is the output of the run. The most specific pattern wins; the
+default handler is the one with the pattern `*`.
+
+The object is a cache in one process: it may keep connections, which `on_thaw` opens and `on_hibernate`
+closes. What must survive is in the state, which only `SetState` changes.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, TypeVar
+
+from wakeful.agents.schedules import Schedule as Schedule
+from wakeful.errors import InvalidArgument
+from wakeful.signal_patterns import check_pattern, matches, specificity
+
+if TYPE_CHECKING:
+    from wakeful.agents.context import InstanceContext
+
+_PATTERNS: Final = "__wakeful_patterns__"
+_POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+H = TypeVar("H", bound=Callable[..., Any])
+
+
+class Agent:
+    """The base class of agents. Each attribute can be set in a subclass.
+
+    Durations are text such as `"30s"` or a `timedelta`.
+    """
+
+    #: the agent of the workspace that this class is: a slug
+    name: ClassVar[str]
+    #: raise it when the form of the state changes, and convert the old state in `migrate`
+    version: ClassVar[int] = 1
+    #: the initial state: a dict, a dataclass, or a pydantic model
+    state: ClassVar[Mapping[str, Any] | type] = {}
+    schedules: ClassVar[Sequence[Schedule]] = ()
+    #: how often a signal is tried, and for how long each time
+    max_attempts: ClassVar[int] = 5
+    timeout: ClassVar[str | timedelta] = "60s"
+    #: the first and the longest delay between attempts
+    backoff: ClassVar[Mapping[str, Any]] = {"base": "500ms", "max": "30s"}
+    #: how many signals may wait
+    mailbox: ClassVar[int] = 1000
+    #: how long the ids of signals, and the keys of `ctx.seen`, are remembered
+    dedupe_for: ClassVar[str | timedelta] = "7d"
+    #: after this time without a signal the object is removed from memory
+    hibernate_after: ClassVar[str | timedelta] = "15m"
+    #: the concurrency limit that its signals count towards
+    lane: ClassVar[str] = "team"
+
+    def migrate(self, state: dict[str, Any], from_version: int) -> object:
+        """Return the state of an older version in the form of this one.
+
+        It gets the stored JSON object, and returns a dict or an object of the type of the state. An error
+        blocks the instance; the stored state is never reset. Without this method the stored state is used
+        as it is.
+        """
+        return state
+
+    def on_thaw(self, ctx: InstanceContext) -> object:
+        """Prepare the object after it was created, such as open connections. It cannot change the state."""
+
+    def on_hibernate(self, ctx: InstanceContext) -> object:
+        """Release resources before the object is removed from memory. It cannot change the state."""
+
+
+def on(*patterns: str) -> Callable[[H], H]:
+    """Return a decorator for the handler of signals whose type matches one of these patterns.
+
+    Segments are separated by dots. `*` matches one segment; as the last segment it matches one or more. So
+    `report.*` matches `report.generate` and `report.a.b`, and `*` matches all: the default handler.
+    """
+    if len(patterns) == 1 and callable(patterns[0]):
+        raise InvalidArgument('write the type of the signal: @on("report.generate")')
+    if not patterns:
+        raise InvalidArgument('on() needs a type or a pattern, such as @on("report.*")')
+    checked = tuple(check_pattern(pattern) for pattern in patterns)
+
+    def decorate(function: H) -> H:
+        if not callable(function):
+            raise InvalidArgument(f"@on{patterns} decorates {function!r}; it is for methods")
+        setattr(function, _PATTERNS, (*getattr(function, _PATTERNS, ()), *checked))
+        return function
+
+    return decorate
+
+
+class Handler(NamedTuple):
+    """A method that handles signals."""
+
+    #: its name in the class
+    name: str
+    function: Callable[..., Any]
+    #: whether it is a coroutine function or an asynchronous generator, and runs in the event loop
+    asynchronous: bool
+    #: how many of (signal, ctx) it takes
+    arguments: int
+
+
+class Handlers:
+    """The handlers of a class by pattern."""
+
+    def __init__(self, by_pattern: Mapping[str, Handler]) -> None:
+        self._ordered = sorted(by_pattern.items(), key=lambda item: specificity(item[0]))
+        self._exact = {pattern: handler for pattern, handler in by_pattern.items() if "*" not in pattern}
+        self._wild = [(pattern, handler) for pattern, handler in self._ordered if "*" in pattern]
+
+    @property
+    def patterns(self) -> tuple[str, ...]:
+        """The patterns, the most specific ones first."""
+        return tuple(pattern for pattern, _ in self._ordered)
+
+    def find(self, type: str) -> Handler | None:
+        """Return the handler with the most specific pattern that matches a type; None if there is none."""
+        found = self._exact.get(type)
+        if found is None:
+            for pattern, handler in self._wild:
+                if matches(pattern, type):
+                    return handler
+        return found
+
+
+def handlers_of(cls: type[Agent]) -> Handlers:
+    """Return the handlers of a class, or raise InvalidArgument.
+
+    A method that overrides a handler of a base class handles the same patterns, unless it has its own `@on`.
+    """
+    by_pattern: dict[str, Handler] = {}
+    for name in dict.fromkeys(name for base in reversed(cls.__mro__) for name in vars(base)):
+        function = inspect.getattr_static(cls, name)
+        patterns: tuple[str, ...] = getattr(function, _PATTERNS, None) or next(
+            (getattr(vars(base)[name], _PATTERNS, ()) for base in cls.__mro__ if _is_decorated(base, name)),
+            (),
+        )
+        if not patterns:
+            continue
+        handler = _handler(cls, name, function)
+        for pattern in patterns:
+            other = by_pattern.setdefault(pattern, handler)
+            if other.name != name:
+                raise InvalidArgument(
+                    f"class {cls.__name__}: {other.name} and {name} both handle '{pattern}'; remove one @on"
+                )
+    return Handlers(by_pattern)
+
+
+def _is_decorated(base: type, name: str) -> bool:
+    return hasattr(vars(base).get(name), _PATTERNS)
+
+
+def _handler(cls: type[Agent], name: str, function: object) -> Handler:
+    if isinstance(function, staticmethod | classmethod) or not callable(function):
+        raise InvalidArgument(
+            f"class {cls.__name__}: {name} is not a method; write `async def {name}(self, signal, ctx)`"
+        )
+    parameters = list(inspect.signature(function).parameters.values())
+    needed = [each for each in parameters if each.default is each.empty and each.kind in _POSITIONAL]
+    keywords = [
+        each.name for each in parameters if each.kind is each.KEYWORD_ONLY and each.default is each.empty
+    ]
+    if not 1 <= len(needed) <= 3 or keywords:
+        raise InvalidArgument(
+            f"class {cls.__name__}: {name} must take (self, signal, ctx); write "
+            f"`async def {name}(self, signal, ctx)`"
+        )
+    takes_all = any(each.kind is each.VAR_POSITIONAL for each in parameters)
+    arguments = 2 if takes_all else min(2, sum(each.kind in _POSITIONAL for each in parameters) - 1)
+    asynchronous = inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
+    return Handler(name, function, asynchronous, arguments)

@@ -1,0 +1,118 @@
+"""What a handler gets besides its signal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+from structlog.stdlib import BoundLogger
+
+from wakeful.agents.memory import Memory
+from wakeful.clock import Clock
+from wakeful.errors import InvalidArgument
+from wakeful.instants import utc_datetime
+from wakeful.json_value import shown
+from wakeful.launch.port import Launch
+from wakeful.logs import get_logger
+from wakeful.signals import Signal
+
+_log = get_logger("wakeful.agent")
+
+
+class InstanceContext:
+    """The instance of an agent object: what `on_thaw` and `on_hibernate` get."""
+
+    def __init__(
+        self, workspace: str, agent: str, instance: str, clock: Clock, read_state: Callable[[], Any]
+    ) -> None:
+        self.workspace = workspace
+        self.agent = agent
+        #: the name of the instance
+        self.instance = instance
+        #: the clock of the database
+        self.clock = clock
+        self._read_state = read_state
+        self._state: Any = None
+        self._has_state = False
+
+    @property
+    def state(self) -> Any:
+        """A copy of the state: a dict, or an object of the type that the class declares.
+
+        A change of it is not stored: return `SetState`.
+        """
+        if not self._has_state:
+            self._state, self._has_state = self._read_state(), True
+        return self._state
+
+    @state.setter
+    def state(self, value: object) -> None:
+        raise AttributeError("ctx.state cannot be set; return SetState(...) from the handler")
+
+    def now(self) -> datetime:
+        """Return the current time in UTC, by the clock of the database."""
+        return utc_datetime(self.clock.now_ms())
+
+    @property
+    def log(self) -> BoundLogger:
+        """A logger whose events name the agent and the instance."""
+        return _log.bind(**self._log_fields())
+
+    def _log_fields(self) -> dict[str, object]:
+        return {"workspace": self.workspace, "agent": self.agent, "instance": self.instance}
+
+
+class Context(InstanceContext):
+    """What a handler gets besides its signal."""
+
+    def __init__(
+        self,
+        run: Launch,
+        instance: str,
+        signal: Signal,
+        clock: Clock,
+        read_state: Callable[[], Any],
+        memory: Memory,
+        dedupe_ms: int,
+    ) -> None:
+        super().__init__(run.workspace, run.agent, instance, clock, read_state)
+        self._run = run
+        self.signal = signal
+        self._memory = memory
+        self._dedupe_ms = dedupe_ms
+        last_ms = memory.last_run_ms(signal.type)
+        #: when this instance last handled a signal of this type with success; None: never
+        self.last_run: datetime | None = None if last_ms is None else utc_datetime(last_ms)
+
+    @property
+    def key(self) -> str:
+        """The idempotency key: the same for every attempt and replay of the run. Pass it to other systems."""
+        return self._run.idempotency_key
+
+    @property
+    def attempt(self) -> int:
+        """The number of this attempt, from 1."""
+        return self._run.attempt
+
+    @property
+    def run_id(self) -> str:
+        """The id of the run."""
+        return self._run.id
+
+    @property
+    def scheduled_at(self) -> datetime:
+        """When the signal was due: of a schedule, its tick."""
+        return self._run.scheduled_at
+
+    def seen(self, key: object) -> bool:
+        """Return whether this instance has handled this key before; if not, it has when the run succeeds.
+
+        Keys are remembered for `dedupe_for`, at most 1,000 of them. A number is the same key as its text.
+        """
+        if isinstance(key, bool) or not isinstance(key, str | int):
+            raise InvalidArgument(f"ctx.seen: {shown(key)} is not a key; give text or a whole number")
+        return self._memory.see(str(key), self.clock.now_ms(), self._dedupe_ms)
+
+    def _log_fields(self) -> dict[str, object]:
+        return {**self._run.log_fields, "instance": self.instance, "signal": self.signal.type}
