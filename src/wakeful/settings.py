@@ -79,6 +79,9 @@ class Settings:
     quota_create_per_agent: int = 0
     quota_jobs_per_workspace: int = 0
     quota_jobs_per_agent: int = 0
+    #: how many instances of agent classes may exist; 0: unlimited
+    quota_instances_per_workspace: int = 0
+    quota_instances_per_agent: int = 0
     #: the port of `worker`, for health and metrics; None: 9254, or a free port if that is in use
     worker_port: int | None = None
     #: whether `worker` serves HTTP

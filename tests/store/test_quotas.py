@@ -11,7 +11,7 @@ from tests.support.databases import Database
 from tests.support.factories import DAY, NOW, asleep, given_held
 from wakeful.errors import AlreadyExists, ResourceExhausted
 from wakeful.store.port import Store
-from wakeful.store.quotas import CREATE_JOB, LIVE_JOBS, Allowance
+from wakeful.store.quotas import CREATE_JOB, INSTANCES, LIVE_JOBS, Allowance
 from wakeful.store.rows import JobFilter, JobRow
 
 ANY = Allowance()
@@ -27,10 +27,12 @@ async def shown(
     rows = await store.quotas(workspace, now_ms)
     assert [row[:3] for row in rows] == sorted(row[:3] for row in rows)
     assert {row.workspace for row in rows} == {workspace}
-    return {(row.agent, row.bucket): (row.limit, row.used) for row in rows}
+    found = {(row.agent, row.bucket): (row.limit, row.used) for row in rows}
+    assert found.pop(("", INSTANCES)) == (None, 0)  # tests/store/test_instances.py
+    return found
 
 
-async def test_an_empty_workspace_shows_both_of_its_buckets(store: Store) -> None:
+async def test_an_empty_workspace_shows_all_of_its_buckets(store: Store) -> None:
     assert await shown(store, "nobody") == {("", CREATE_JOB): (None, 0), ("", LIVE_JOBS): (None, 0)}
 
 

@@ -18,7 +18,7 @@ from wakeful.scheduler import Scheduler
 
 #: The types of events.
 EventType = (
-    Literal["run.started", "run.finished", "job.changed"]
+    Literal["run.started", "run.finished", "job.changed", "signal.emitted"]
     | Literal["incident.opened", "incident.acknowledged", "incident.recovered", "incident.closed"]
 )
 

@@ -130,6 +130,11 @@ class RunShape(TypedDict):
     idempotencyKey: str
     replayOf: str | None
     payload: Json
+    #: of a signal: the instance of the agent that handles it, and its type
+    instance: str | None
+    signal: str | None
+    #: the signals that its handler sent out, as CloudEvents
+    emitted: list[dict[str, Json]] | None
     #: the HTTP status of a webhook
     responseCode: int | None
     output: str | None
@@ -157,7 +162,7 @@ class EventShape(TypedDict):
 
     seq: int
     #: `run.started`, `run.finished`, `job.changed`, `incident.opened`, `incident.acknowledged`,
-    #: `incident.recovered`, `incident.closed`; `reset`: older events are no longer stored
+    #: `incident.recovered`, `incident.closed`, `signal.emitted`; `reset`: older events are no longer stored
     type: str
     at: str
     workspace: str

@@ -13,11 +13,11 @@ from wakeful.model.run import Run
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """A change of a run, a job or an incident, as it is published."""
+    """A change of a run, a job or an incident, or the signals of a run, as it is published."""
 
     seq: int
     #: `run.started`, `run.finished`, `job.changed`, `incident.opened`, `incident.acknowledged`,
-    #: `incident.recovered`, `incident.closed`; `reset`: older events are no longer stored
+    #: `incident.recovered`, `incident.closed`, `signal.emitted`; `reset`: older events are no longer stored
     type: str
     at: datetime
     workspace: str
@@ -25,7 +25,7 @@ class Event:
     job_id: str | None
     #: the name of the job
     job: str | None
-    #: the run, in `run.started` and `run.finished`
+    #: the run, in `run.started`, `run.finished` and `signal.emitted`
     run: Run | None
     #: in `job.changed`: whether the job was deleted
     deleted: bool

@@ -116,6 +116,7 @@ run_from_json: Final = _Parser(
         "finished_at": _optional(_at),
         "delivery": DeliveryState,
         "created_at": _at,
+        "emitted": lambda signals: tuple(signals or ()),
         "attempts": _all(attempt_from_json),
         "timeout": _optional(duration),
     },

@@ -87,6 +87,11 @@ class Run:
     #: why the delivery failed
     delivery_error: str | None
     created_at: datetime
+    #: of a signal: the instance of the agent that handles it, and its type
+    instance: str | None = None
+    signal: str | None = None
+    #: the signals that its handler sent out, as CloudEvents
+    emitted: tuple[Mapping[str, Json], ...] = ()
     #: its attempts in order; only where one run is read
     attempts: tuple[Attempt, ...] = field(default=(), compare=False)
     #: what it waits for, in words; None: it is over; only where one run is read

@@ -1,4 +1,4 @@
-"""The event stream: changes of jobs, runs and incidents, in order, from any sequence number.
+"""The event stream: changes of jobs, runs and incidents, and emitted signals, from any sequence number.
 
 The changelog of the store is the source. One reader per process follows it while there are subscriptions and
 caches the newest events. Each subscription has its own position: it reads from the cache or, if it is behind,
@@ -32,6 +32,7 @@ TYPES: Final = (
     "run.started",
     "run.finished",
     "job.changed",
+    "signal.emitted",
     "incident.opened",
     "incident.acknowledged",
     "incident.recovered",
@@ -49,6 +50,8 @@ _CACHED: Final = 2_000
 _PAGE: Final = 500
 _ROWS: Final = 20
 _RUNS: Final = 1_000
+#: The types of events about runs begin with these.
+_OF_RUNS: Final = ("run.", "signal.")
 
 log = get_logger("wakeful.events")
 
@@ -286,7 +289,7 @@ class EventStream:
 
     async def _events(self, rows: Sequence[ChangeRow], after: int) -> list[Event | None]:
         """Return the events of these rows after a number, with their runs and jobs."""
-        run_ids = list({item for row in rows if row.kind.startswith("run.") for item in row.items})
+        run_ids = list({item for row in rows if row.kind.startswith(_OF_RUNS) for item in row.items})
         runs: dict[str, RunView] = {}
         for start in range(0, len(run_ids), _RUNS):
             found = await self._store.runs_by_ids(run_ids[start : start + _RUNS])

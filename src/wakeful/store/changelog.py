@@ -15,7 +15,7 @@ from wakeful.incident_rules import Incident, IncidentEvent
 from wakeful.logs import get_logger
 from wakeful.run import NewRun
 
-Kind = Literal["run.started", "run.finished", "job.changed"] | IncidentEvent
+Kind = Literal["run.started", "run.finished", "job.changed", "signal.emitted"] | IncidentEvent
 #: The maximum number of changes in a row, so that a reader of a few rows gets a few thousand changes.
 PAGE: Final = 1_000
 
@@ -88,6 +88,10 @@ class TransactionEvents:
     def changed(self, jobs: Iterable[Iterable[str]]) -> None:
         """Record that these jobs (id, workspace, agent, name) were created, changed or deleted."""
         self._note("job.changed", ["\t".join(job) for job in jobs])
+
+    def emitted(self, run_ids: Iterable[str]) -> None:
+        """Record that signals of these runs went out (`RunView.emitted`)."""
+        self._note("signal.emitted", run_ids)
 
     def incident(self, incident: Incident, kinds: Iterable[IncidentEvent]) -> None:
         """Record what happened to this incident."""

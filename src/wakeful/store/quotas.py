@@ -21,7 +21,11 @@ from wakeful.usage import day_of
 CREATE_JOB: Final = "scheduler.createJob"
 #: Counts existing jobs, without deleted ones. Only its limit is stored.
 LIVE_JOBS: Final = "scheduler.liveJobs"
-BUCKETS: Final = (CREATE_JOB, LIVE_JOBS)
+#: Counts instances of agent classes. Only its limit is stored.
+INSTANCES: Final = "instances"
+BUCKETS: Final = (CREATE_JOB, LIVE_JOBS, INSTANCES)
+#: The buckets whose use is counted, not stored.
+_COUNTED: Final = (LIVE_JOBS, INSTANCES)
 
 #: (workspace, agent), or (workspace, '') for the whole workspace
 QuotaOwner: TypeAlias = tuple[str, str]
@@ -61,7 +65,7 @@ class Charged(NamedTuple):
 
 
 class Stored(NamedTuple):
-    """A row of the table `quotas`. For LIVE_JOBS, `used` is counted, not stored."""
+    """A row of the table `quotas`. For LIVE_JOBS and INSTANCES, `used` is counted, not stored."""
 
     agent: str
     bucket: str
@@ -123,20 +127,20 @@ def check_live(live: Mapping[QuotaOwner, int], limits: Mapping[QuotaOwner, int])
 
 
 def listed(workspace: str, stored: Iterable[Stored], now_ms: int) -> list[QuotaRow]:
-    """Return both buckets of the workspace, and those of its agents that have a limit or use.
+    """Return all buckets of the workspace, and those of its agents that have a limit or use.
 
     Besides the rows of the table, `stored` has one for each agent with jobs: of LIVE_JOBS, without a limit,
-    `used` being their number.
+    `used` being their number; and likewise of INSTANCES.
     """
     found: dict[tuple[str, str], tuple[int | None, int]] = {("", bucket): (None, 0) for bucket in BUCKETS}
     today = day_of(now_ms)
     for agent, bucket, limit, used, day in stored:
         known, sum_ = found.get((agent, bucket), (None, 0))
-        counted = used if bucket == LIVE_JOBS or day >= today else 0
+        counted = used if bucket in _COUNTED or day >= today else 0
         found[agent, bucket] = known if limit is None else limit, sum_ + counted
-        if bucket == LIVE_JOBS and agent:
-            whole, total = found["", LIVE_JOBS]
-            found["", LIVE_JOBS] = whole, total + counted
+        if bucket in _COUNTED and agent:
+            whole, total = found["", bucket]
+            found["", bucket] = whole, total + counted
     return [
         QuotaRow(workspace, agent, bucket, limit, used)
         for (agent, bucket), (limit, used) in sorted(found.items())

@@ -50,9 +50,11 @@ def run_page(run: RunShape, now_ms: int) -> list[RenderableType]:
             "worker": run["worker"],
             "lane": run["lane"],
             "replay of": run["replayOf"],
+            "signal": _signal(run),
             "payload": None if run["payload"] is None else compact(run["payload"]),
             "response": None if run["responseCode"] is None else f"HTTP {run['responseCode']}",
             "output": run["output"],
+            "emitted": compact(run["emitted"]) if run.get("emitted") else None,
             "error": None if run["error"] is None else Text(run["error"], "red"),
             "delivery": _delivery(run),
             "usage": None if run["usage"] is None else compact(run["usage"]),
@@ -63,6 +65,11 @@ def run_page(run: RunShape, now_ms: int) -> list[RenderableType]:
     if not attempts:
         return [fields]
     return [fields, "", attempt_table(attempts, now_ms)]
+
+
+def _signal(run: RunShape) -> str | None:
+    """Return the type of a signal and the instance that handles it."""
+    return f"{run['signal']} to instance {run['instance']}" if run.get("instance") else None
 
 
 def _delivery(run: RunShape) -> str | None:

@@ -56,6 +56,12 @@ _RUN: Final[dict[str, Schema]] = {
     "idempotencyKey": TEXT,
     "replayOf": or_null(ID),
     "payload": ANY,
+    "instance": {**or_null(SLUG), "description": "Of a signal: the instance of the agent that handles it."},
+    "signal": {**or_null(TEXT), "description": "The type of the signal."},
+    "emitted": {
+        **or_null(list_of(OBJECT)),
+        "description": "The signals that its handler sent out, as CloudEvents.",
+    },
     "responseCode": or_null(_STATUS),
     "output": or_null(TEXT),
     "error": or_null(TEXT),
